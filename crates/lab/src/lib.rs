@@ -1,1 +1,18 @@
-//! placeholder
+//! The lab: experiment -> plan -> trials -> record -> analysis -> report.
+
+pub mod analysis;
+pub mod doctor;
+pub mod environment;
+pub mod inputs;
+pub mod interrupt;
+pub mod layout;
+pub mod manifest;
+pub mod noise;
+pub mod plan;
+pub mod process;
+pub mod record;
+pub mod report;
+pub mod run;
+pub mod run_dir;
+pub mod system;
+pub mod trial;

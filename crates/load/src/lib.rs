@@ -1,1 +1,33 @@
-//! placeholder
+//! The load generator: closed loop, where each connection sends its next request when the answer to
+//! the one before is complete.
+//!
+//! No async runtime: each thread has its own epoll instance, connections and histogram, and shares
+//! nothing on the way. An exchange costs one write, one read, its share of a wait and one look at
+//! the clock, which is the end of one request and the start of the next. Memory does not grow with
+//! the run.
+//!
+//! A [`Plan`] says what to send where. [`Generator::start`] begins at once; what finishes between
+//! [`Generator::open_window`] and [`Generator::close_window`] is measured, and
+//! [`Generator::finish`] gives the [`Outcome`]. Sending to this machine only is the caller's
+//! business.
+
+mod connection;
+mod course;
+mod error;
+mod failure;
+mod generator;
+mod outcome;
+mod plan;
+mod recorder;
+mod slot;
+mod usage;
+mod window;
+mod worker;
+mod workload;
+
+pub use error::Error;
+pub use failure::Failures;
+pub use generator::Generator;
+pub use outcome::{Outcome, Progress, RequestTally, ThreadUsage};
+pub use plan::{MAX_CONNECTIONS, MAX_THREADS, MAX_TIMEOUT, Plan};
+pub use workload::{Expectation, Request, Workload};

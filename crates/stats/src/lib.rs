@@ -1,1 +1,15 @@
-//! placeholder
+//! What the figures of a run mean: latency histograms, summaries, and prices with their intervals.
+//!
+//! Pure: numbers in, values out. Randomness is seeded, so that the same records give the same
+//! report.
+
+mod bootstrap;
+mod hodges_lehmann;
+mod latency;
+mod paired;
+mod signed_rank;
+mod summary;
+
+pub use latency::{DecodeError, EncodeError, LatencyHistogram};
+pub use paired::{BLOCKS_MAX, Estimate, Interval, Pair, difference, ratio};
+pub use summary::{Summary, summarize};

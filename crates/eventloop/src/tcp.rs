@@ -1,0 +1,163 @@
+//! Nonblocking TCP sockets, closed on exec and without Nagle's delay.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
+
+const SOCKET_FLAGS: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
+
+/// Listens on `addr`, where a port of 0 asks for any free one, with room for `backlog` connections
+/// that wait to be accepted (the kernel caps it at `net.core.somaxconn`).
+///
+/// `reuse_port` lets every thread have a listener of its own on one port; the kernel spreads the
+/// connections over them.
+///
+/// # Errors
+///
+/// The address is taken, not of this machine, or needs rights that the process has not.
+pub fn listen(addr: SocketAddr, reuse_port: bool, backlog: i32) -> io::Result<TcpListener> {
+    let socket = socket(addr)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    if reuse_port {
+        sockopt::set_socket_reuseport(&socket, true)?;
+    }
+    // On Linux an accepted socket inherits this, which saves a system call for each connection.
+    sockopt::set_tcp_nodelay(&socket, true)?;
+    rustix::net::bind(&socket, &addr)?;
+    rustix::net::listen(&socket, backlog)?;
+    Ok(TcpListener::from(socket))
+}
+
+/// Takes the next waiting connection, or `None` when there is none.
+///
+/// A connection that its peer gave up while it waited is passed over.
+///
+/// # Errors
+///
+/// Descriptors or memory have run out. The connection goes on waiting, and the listener stays ready.
+pub fn accept(listener: &TcpListener) -> io::Result<Option<TcpStream>> {
+    // Bounded by the backlog: each turn of the loop takes one connection out of it.
+    loop {
+        match rustix::net::accept_with(listener, SOCKET_FLAGS) {
+            Ok(socket) => return Ok(Some(TcpStream::from(socket))),
+            Err(Errno::AGAIN) => return Ok(None),
+            Err(Errno::INTR | Errno::CONNABORTED) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Starts to connect to `addr`. The stream becomes writable when the attempt has ended, and
+/// [`connect_error`] says how.
+///
+/// # Errors
+///
+/// The attempt has failed at once: no descriptor, no free local port, no route, or refused.
+pub fn connect(addr: SocketAddr) -> io::Result<TcpStream> {
+    let socket = socket(addr)?;
+    sockopt::set_tcp_nodelay(&socket, true)?;
+    match rustix::net::connect(&socket, &addr) {
+        // A signal does not stop the attempt, which goes on as after EINPROGRESS.
+        Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(TcpStream::from(socket)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// How a connect has ended, once its stream is writable: `None` if it is connected.
+///
+/// # Errors
+///
+/// The kernel did not say.
+pub fn connect_error(stream: &TcpStream) -> io::Result<Option<io::Error>> {
+    stream.take_error()
+}
+
+fn socket(addr: SocketAddr) -> io::Result<OwnedFd> {
+    let family = match addr {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    Ok(rustix::net::socket_with(family, SocketType::STREAM, SOCKET_FLAGS, Some(ipproto::TCP))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{ErrorKind, Read, Write};
+    use std::net::{Ipv4Addr, Ipv6Addr};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{Event, Events, Interest, Poller};
+
+    const BACKLOG: i32 = 16;
+    const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+    fn wait_for(source: &TcpStream, interest: Interest) -> Event {
+        let poller = Poller::new().unwrap();
+        let mut events = Events::with_capacity(1);
+        poller.add(source, 0, interest).unwrap();
+        poller.wait(&mut events, Some(Duration::from_secs(5))).unwrap();
+        events.iter().next().unwrap()
+    }
+
+    fn connect_accept_exchange(addr: SocketAddr) {
+        let listener = listen(addr, false, BACKLOG).unwrap();
+        assert!(accept(&listener).unwrap().is_none());
+
+        let mut client = connect(listener.local_addr().unwrap()).unwrap();
+        assert!(wait_for(&client, Interest::Writable).is_writable());
+        assert!(connect_error(&client).unwrap().is_none());
+        let mut server = accept(&listener).unwrap().unwrap();
+        assert!(client.nodelay().unwrap() && server.nodelay().unwrap());
+
+        let blocked = server.read(&mut [0; 8]).unwrap_err();
+        assert_eq!(blocked.kind(), ErrorKind::WouldBlock);
+        client.write_all(b"ping").unwrap();
+        assert!(wait_for(&server, Interest::Readable).is_readable());
+        let mut received = [0; 8];
+        assert_eq!(server.read(&mut received).unwrap(), 4);
+        assert_eq!(&received[..4], b"ping");
+    }
+
+    #[test]
+    fn ipv4_both_ways() {
+        connect_accept_exchange(ANY_PORT);
+    }
+
+    #[test]
+    fn ipv6_both_ways() {
+        let addr = SocketAddr::from((Ipv6Addr::LOCALHOST, 0));
+        match listen(addr, false, BACKLOG) {
+            Err(error) if error.kind() == ErrorKind::AddrNotAvailable => {
+                eprintln!("this machine has no IPv6 loopback");
+            }
+            _ => connect_accept_exchange(addr),
+        }
+    }
+
+    #[test]
+    fn a_refused_connect_says_so() {
+        let addr = listen(ANY_PORT, false, BACKLOG).unwrap().local_addr().unwrap();
+        let error = match connect(addr) {
+            Err(error) => error,
+            Ok(client) => {
+                assert!(wait_for(&client, Interest::Writable).is_closed());
+                connect_error(&client).unwrap().unwrap()
+            }
+        };
+        assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+    }
+
+    #[test]
+    fn only_reuse_port_shares_a_port() {
+        let alone = listen(ANY_PORT, false, BACKLOG).unwrap();
+        let taken = listen(alone.local_addr().unwrap(), true, BACKLOG).unwrap_err();
+        assert_eq!(taken.kind(), ErrorKind::AddrInUse);
+
+        let shared = listen(ANY_PORT, true, BACKLOG).unwrap();
+        listen(shared.local_addr().unwrap(), true, BACKLOG).unwrap();
+    }
+}

@@ -1,0 +1,249 @@
+//! From records to prices: pure, so that the same records give the same report.
+
+mod figures;
+mod price;
+mod sentence;
+
+pub use figures::{Figures, Spread, Summaries};
+pub use price::{Metric, Price, Prices, Range};
+pub use sentence::answer;
+
+use crate::manifest::{CaseManifest, SubjectManifest, SubjectState};
+use crate::record::{Measurement, Outcome, TrialRecord};
+use crate::run_dir::RunRecords;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// The version of the shape of report.json.
+pub const SCHEMA: u32 = 1;
+
+/// What a run says.
+#[derive(Debug, Clone, Serialize)]
+pub struct Analysis {
+    /// The version of this shape.
+    pub schema: u32,
+    /// The question that the experiment asks.
+    pub title: String,
+    /// The answer, in one sentence.
+    pub answer: String,
+    /// The version and commit of the tool that made the run.
+    pub tollgate: String,
+    /// When the run began, RFC 3339, UTC.
+    pub started_at: String,
+    /// The command that repeats it.
+    pub command: String,
+    /// The seed of every random choice.
+    pub seed: u64,
+    /// How many blocks were planned.
+    pub blocks: u32,
+    /// The baseline's name.
+    pub baseline: String,
+    /// Whether the terminal report also sums up the trials of each subject.
+    pub summary: bool,
+    /// The machine, in one line.
+    pub machine: String,
+    /// One part a case.
+    pub cases: Vec<CaseAnalysis>,
+    /// What a reader has to know besides the figures.
+    pub notes: Vec<String>,
+}
+
+/// What a run says about one case.
+#[derive(Debug, Clone, Serialize)]
+pub struct CaseAnalysis {
+    /// The case.
+    #[serde(flatten)]
+    pub case: CaseManifest,
+    /// The subjects, the baseline first.
+    pub subjects: Vec<SubjectAnalysis>,
+}
+
+/// What a run says about one subject under one case.
+#[derive(Debug, Clone, Serialize)]
+pub struct SubjectAnalysis {
+    /// Its name.
+    pub name: String,
+    /// What it is, in a few words.
+    pub about: String,
+    /// Whether it has figures, and if not, why not.
+    pub standing: Standing,
+    /// How many trials there were.
+    pub trials: usize,
+    /// Why trials do not count, and how many of them.
+    pub invalid: BTreeMap<String, usize>,
+    /// Medians over its valid trials.
+    pub figures: Option<Figures>,
+    /// The spread of its valid trials.
+    pub summaries: Option<Summaries>,
+    /// What it costs over the baseline of the same block.
+    pub prices: Prices,
+}
+
+/// Whether a subject has figures, and if not, why not.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "standing", content = "reason", rename_all = "lowercase")]
+pub enum Standing {
+    /// It is what the others are priced against.
+    Baseline,
+    /// It was measured.
+    Measured,
+    /// The probe found that it does not do what it says.
+    Refused(String),
+    /// It could not be brought to the point of being measured.
+    Failed(String),
+    /// Its system is not on this machine.
+    Skipped(String),
+    /// The run ended before a trial of it.
+    Missing,
+}
+
+/// Analyses a run.
+pub fn analyse(run: &RunRecords) -> Analysis {
+    let manifest = &run.manifest;
+    let experiment = &manifest.experiment;
+    let cases: Vec<CaseAnalysis> = experiment
+        .cases
+        .iter()
+        .map(|case| CaseAnalysis { case: case.clone(), subjects: subjects(run, case) })
+        .collect();
+    Analysis {
+        schema: SCHEMA,
+        title: experiment.title.clone(),
+        answer: answer(&experiment.baseline, &cases),
+        tollgate: manifest.tollgate.clone(),
+        started_at: manifest.started_at.clone(),
+        command: manifest.command.clone(),
+        seed: manifest.seed,
+        blocks: experiment.blocks,
+        baseline: experiment.baseline.clone(),
+        summary: experiment.summary,
+        machine: manifest.environment.in_short(),
+        notes: notes(run, &cases),
+        cases,
+    }
+}
+
+fn subjects(run: &RunRecords, case: &CaseManifest) -> Vec<SubjectAnalysis> {
+    let experiment = &run.manifest.experiment;
+    let is_baseline = |subject: &&SubjectManifest| subject.name == experiment.baseline;
+    let first = experiment.subjects.iter().filter(is_baseline);
+    let rest = experiment.subjects.iter().filter(|subject| !is_baseline(subject));
+    let baseline = Trials::of(run, case, &experiment.baseline);
+    first
+        .chain(rest)
+        .map(|subject| {
+            let trials = Trials::of(run, case, &subject.name);
+            let prices = match subject.name == experiment.baseline {
+                true => Prices::new(),
+                false => price::prices(&trials.valid, &baseline.valid, run.manifest.seed),
+            };
+            SubjectAnalysis {
+                name: subject.name.clone(),
+                about: subject.about.clone(),
+                standing: trials.standing(subject, subject.name == experiment.baseline),
+                trials: trials.count,
+                invalid: trials.invalid.clone(),
+                figures: Figures::of(&trials.valid, &trials.startup_ms),
+                summaries: Summaries::of(&trials.valid),
+                prices,
+            }
+        })
+        .collect()
+}
+
+/// The trials of one subject under one case.
+struct Trials<'a> {
+    /// The valid measurements, by block.
+    valid: BTreeMap<u32, &'a Measurement>,
+    startup_ms: Vec<f64>,
+    count: usize,
+    measured: usize,
+    invalid: BTreeMap<String, usize>,
+    last_trouble: Option<Standing>,
+}
+
+impl<'a> Trials<'a> {
+    fn of(run: &'a RunRecords, case: &CaseManifest, subject: &str) -> Self {
+        let mut trials = Self {
+            valid: BTreeMap::new(),
+            startup_ms: Vec::new(),
+            count: 0,
+            measured: 0,
+            invalid: BTreeMap::new(),
+            last_trouble: None,
+        };
+        let of_subject = |trial: &&TrialRecord| trial.case == case.name && trial.subject == subject;
+        for trial in run.trials.iter().filter(of_subject) {
+            trials.add(trial);
+        }
+        trials
+    }
+
+    fn add(&mut self, trial: &'a TrialRecord) {
+        self.count += 1;
+        match &trial.outcome {
+            Outcome::Measured(measurement) => {
+                self.measured += 1;
+                self.startup_ms.extend(trial.startup_ms);
+                if measurement.invalid.is_empty() {
+                    self.valid.insert(trial.block, measurement);
+                }
+                for reason in &measurement.invalid {
+                    *self.invalid.entry(reason.rule()).or_default() += 1;
+                }
+            }
+            Outcome::Refused(refusal) => {
+                self.add_trouble(refusal.reason.clone(), Standing::Refused);
+            }
+            Outcome::Failed(failure) => {
+                let log = failure.log.last().map_or(String::new(), |line| format!(" ({line})"));
+                let reason = format!("{}: {}{log}", failure.step, failure.reason);
+                self.add_trouble(reason, Standing::Failed);
+            }
+        }
+    }
+
+    fn add_trouble(&mut self, reason: String, standing: impl Fn(String) -> Standing) {
+        *self.invalid.entry(reason.clone()).or_default() += 1;
+        self.last_trouble = Some(standing(reason));
+    }
+
+    fn standing(&self, subject: &SubjectManifest, is_baseline: bool) -> Standing {
+        match &subject.state {
+            SubjectState::Skipped { missing } => Standing::Skipped(missing.to_string()),
+            SubjectState::Broken { reason } => Standing::Failed(reason.clone()),
+            SubjectState::Present { .. } if self.measured > 0 && is_baseline => Standing::Baseline,
+            SubjectState::Present { .. } if self.measured > 0 => Standing::Measured,
+            SubjectState::Present { .. } => self.last_trouble.clone().unwrap_or(Standing::Missing),
+        }
+    }
+}
+
+fn notes(run: &RunRecords, cases: &[CaseAnalysis]) -> Vec<String> {
+    let mut notes = Vec::new();
+    if run.cut_off {
+        notes.push("The last record was cut off while it was written; it is left out.".to_owned());
+    }
+    for case in cases {
+        for subject in &case.subjects {
+            let name = &subject.name;
+            match &subject.standing {
+                Standing::Refused(reason) => notes.push(format!("{name} was refused: {reason}.")),
+                Standing::Failed(reason) => notes.push(format!("{name} failed: {reason}.")),
+                Standing::Skipped(reason) => notes.push(format!("{name} was skipped: {reason}.")),
+                Standing::Missing => {
+                    notes.push(format!("{name}: the run ended before its first trial."));
+                }
+                Standing::Baseline | Standing::Measured => {
+                    for (reason, trials) in &subject.invalid {
+                        let of = subject.trials;
+                        notes.push(format!(
+                            "{name}: {trials} of {of} trials do not count: {reason}."
+                        ));
+                    }
+                }
+            }
+        }
+    }
+    notes
+}

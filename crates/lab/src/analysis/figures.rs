@@ -1,0 +1,148 @@
+//! What was measured on one subject: medians for the table, and the spread of its trials.
+
+use crate::record::{Measurement, as_f64};
+use crate::trial::bottleneck::Bottleneck;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use tollgate_stats::{Summary, summarize};
+use tollgate_traffic::Class;
+
+/// Medians over the valid trials of a subject.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Figures {
+    /// Valid trials.
+    pub n: usize,
+    /// CPU of the system for each answer, in microseconds.
+    pub cpu_us_per_request: Option<f64>,
+    /// The part of it that is spent in the program itself.
+    pub user_cpu_us_per_request: Option<f64>,
+    /// CPU of the origin for each answer, in microseconds.
+    pub origin_cpu_us_per_request: Option<f64>,
+    /// CPU of the generator for each answer, in microseconds.
+    pub generator_cpu_us_per_request: Option<f64>,
+    /// Expected answers a second.
+    pub throughput_per_s: Option<f64>,
+    /// Mean latency, in milliseconds.
+    pub latency_mean_ms: Option<f64>,
+    /// Median latency, in milliseconds.
+    pub latency_p50_ms: Option<f64>,
+    /// 99th percentile of the latency, in milliseconds; none where a trial has too few answers.
+    pub latency_p99_ms: Option<f64>,
+    /// Peak memory of the system, in bytes.
+    pub memory_peak_bytes: Option<f64>,
+    /// From its start to its first answer, in milliseconds.
+    pub startup_ms: Option<f64>,
+    /// The share of attacks that were blocked, over all trials, from 0 to 1; none where none was
+    /// sent.
+    pub attacks_blocked: Option<f64>,
+    /// The share of harmless requests that were blocked, over all trials, from 0 to 1.
+    pub harmless_blocked: Option<f64>,
+    /// What held the throughput down in most trials.
+    pub bottleneck: Option<Bottleneck>,
+}
+
+/// The spread of the valid trials of a subject.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Summaries {
+    /// Expected answers a second.
+    pub requests_per_s: Spread,
+    /// Mean latency of a trial, in milliseconds.
+    pub latency_ms: Spread,
+    /// User time of the system's processes in a trial, in milliseconds.
+    pub worker_user_ms: Option<Spread>,
+}
+
+/// The spread of one figure.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Spread {
+    /// How many values there are.
+    pub n: usize,
+    /// The smallest.
+    pub min: f64,
+    /// The largest.
+    pub max: f64,
+    /// The median.
+    pub median: f64,
+    /// The arithmetic mean.
+    pub mean: f64,
+    /// The sample standard deviation; none for one value.
+    pub standard_deviation: Option<f64>,
+}
+
+impl Figures {
+    pub(super) fn of(valid: &BTreeMap<u32, &Measurement>, startup_ms: &[f64]) -> Option<Self> {
+        if valid.is_empty() {
+            return None;
+        }
+        let median = |value: &dyn Fn(&Measurement) -> Option<f64>| {
+            let values: Option<Vec<f64>> = valid.values().map(|m| value(m)).collect();
+            summarize(&values?).map(|summary| summary.median)
+        };
+        Some(Self {
+            n: valid.len(),
+            cpu_us_per_request: median(&Measurement::system_cpu_us_per_request),
+            user_cpu_us_per_request: median(&|m| {
+                m.cpu.system.map(|cpu| as_f64(cpu.user_us) / as_f64(m.answered.max(1)))
+            }),
+            origin_cpu_us_per_request: median(&|m| Some(m.per_request(m.cpu.origin))),
+            generator_cpu_us_per_request: median(&|m| Some(m.per_request(m.cpu.generator))),
+            throughput_per_s: median(&|m| Some(m.throughput_per_s)),
+            latency_mean_ms: median(&|m| m.latency.mean_ms),
+            latency_p50_ms: median(&|m| m.latency.p50_ms),
+            latency_p99_ms: median(&|m| m.latency.p99_ms),
+            memory_peak_bytes: median(&|m| m.memory_peak_bytes.map(as_f64)),
+            startup_ms: summarize(startup_ms).map(|summary| summary.median),
+            attacks_blocked: blocked(valid, Class::Malicious),
+            harmless_blocked: blocked(valid, Class::Benign),
+            bottleneck: commonest(valid.values().map(|m| m.bottleneck)),
+        })
+    }
+}
+
+impl Summaries {
+    pub(super) fn of(valid: &BTreeMap<u32, &Measurement>) -> Option<Self> {
+        let spread = |value: &dyn Fn(&Measurement) -> Option<f64>| {
+            let values: Option<Vec<f64>> = valid.values().map(|m| value(m)).collect();
+            summarize(&values?).map(Spread::from)
+        };
+        Some(Self {
+            requests_per_s: spread(&|m| Some(m.throughput_per_s))?,
+            latency_ms: spread(&|m| m.latency.mean_ms)?,
+            worker_user_ms: spread(&|m| m.cpu.system.map(|cpu| as_f64(cpu.user_us) / 1e3)),
+        })
+    }
+}
+
+impl From<Summary> for Spread {
+    fn from(summary: Summary) -> Self {
+        Self {
+            n: summary.n,
+            min: summary.min,
+            max: summary.max,
+            median: summary.median,
+            mean: summary.mean,
+            standard_deviation: summary.standard_deviation,
+        }
+    }
+}
+
+fn blocked(valid: &BTreeMap<u32, &Measurement>, class: Class) -> Option<f64> {
+    let (blocked, answered) = valid.values().map(|m| m.blocked(class)).fold(
+        (0, 0),
+        |(all_blocked, all_answered), (blocked, answered)| {
+            (all_blocked + blocked, all_answered + answered)
+        },
+    );
+    (answered > 0).then(|| as_f64(blocked) / as_f64(answered))
+}
+
+fn commonest(names: impl Iterator<Item = Bottleneck>) -> Option<Bottleneck> {
+    let mut counts: Vec<(Bottleneck, usize)> = Vec::new();
+    for name in names {
+        match counts.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, count)) => *count += 1,
+            None => counts.push((name, 1)),
+        }
+    }
+    counts.into_iter().max_by_key(|(_, count)| *count).map(|(name, _)| name)
+}

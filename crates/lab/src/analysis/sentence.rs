@@ -1,0 +1,68 @@
+//! The answer to the experiment's question, in one sentence.
+
+use super::{CaseAnalysis, Metric, SubjectAnalysis};
+use crate::report::number::{signed, significant};
+
+/// One sentence a case: what a request costs on the baseline, and on each other subject.
+pub fn answer(baseline: &str, cases: &[CaseAnalysis]) -> String {
+    let several = cases.len() > 1;
+    let sentences = cases.iter().map(|case| {
+        let sentence = sentence(baseline, &case.subjects);
+        match several {
+            true => format!("{}: {sentence}", case.case.name),
+            false => sentence,
+        }
+    });
+    sentences.collect::<Vec<_>>().join(" ")
+}
+
+fn sentence(baseline: &str, subjects: &[SubjectAnalysis]) -> String {
+    let own = subjects.iter().find(|subject| subject.name == baseline);
+    let Some(cpu) = own.and_then(|own| own.figures.as_ref()?.cpu_us_per_request) else {
+        return format!("There is no price, because the baseline {baseline} has no valid trial.");
+    };
+    let mut priced: Vec<(f64, String)> = subjects.iter().filter_map(clause).collect();
+    priced.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let clauses: Vec<String> = priced.into_iter().map(|(_, clause)| clause).collect();
+    let mut sentence = format!("A request costs {baseline} {} us of CPU", significant(cpu));
+    if !clauses.is_empty() {
+        sentence += &format!("; {}", listed(&clauses));
+    }
+    if subjects.iter().any(too_few) {
+        sentence += " (n too small for an interval)";
+    }
+    sentence + "."
+}
+
+/// What a subject costs; with its ratio, by which the clauses are sorted.
+fn clause(subject: &SubjectAnalysis) -> Option<(f64, String)> {
+    let price = subject.prices.get(&Metric::CpuUsPerRequest)?;
+    let ratio = price.ratio?;
+    let mut clause = format!(
+        "{} takes {} times that ({} us)",
+        subject.name,
+        significant(ratio.estimate),
+        signed(price.difference.estimate)
+    );
+    let blocked = subject.figures.as_ref().and_then(|figures| figures.attacks_blocked);
+    if let Some(blocked) = blocked.filter(|blocked| *blocked > 0.0) {
+        clause += &match blocked >= 1.0 {
+            true => " and blocks every attack".to_owned(),
+            false => format!(" and blocks {} % of the attacks", significant(100.0 * blocked)),
+        };
+    }
+    Some((ratio.estimate, clause))
+}
+
+fn too_few(subject: &SubjectAnalysis) -> bool {
+    let price = subject.prices.get(&Metric::CpuUsPerRequest);
+    price.is_some_and(|price| !price.difference.interval)
+}
+
+fn listed(clauses: &[String]) -> String {
+    match clauses {
+        [] => String::new(),
+        [only] => only.clone(),
+        [first @ .., last] => format!("{}, and {last}", first.join(", ")),
+    }
+}

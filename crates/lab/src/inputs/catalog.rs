@@ -1,0 +1,277 @@
+//! Where experiments, systems and mixes are found: in folders on disk first, then in the binary.
+
+use super::recipe::{Recipe, RecipeFile};
+use super::toml_file::{self, Source, TomlError, suggestion};
+use include_dir::{Dir, include_dir};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+use thiserror::Error;
+use tollgate_traffic::{Mix, MixError, MixFile};
+
+/// The folders in which inputs are looked for, first to last, before those in the binary.
+#[derive(Debug, Clone)]
+pub struct Catalog {
+    folders: Vec<PathBuf>,
+}
+
+/// A kind of input; each has a folder of that name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// `experiments/NAME.toml`
+    Experiment,
+    /// `systems/NAME/system.toml`
+    System,
+    /// `mixes/NAME.toml`
+    Mix,
+}
+
+/// Why an input could not be had.
+#[derive(Debug, Error)]
+pub enum CatalogError {
+    /// Nothing has this name.
+    #[error("there is no {kind} `{name}`{hint}")]
+    NotFound {
+        /// The kind, as a word.
+        kind: &'static str,
+        /// The name that was asked for.
+        name: String,
+        /// What there is.
+        hint: String,
+    },
+    /// The file is there and cannot be read.
+    #[error("reading {path}")]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The file does not say what it should.
+    #[error(transparent)]
+    Toml(#[from] TomlError),
+    /// The mix cannot be sent.
+    #[error("{file}")]
+    Mix {
+        /// The mix's file.
+        file: String,
+        /// Why.
+        source: MixError,
+    },
+    /// The recipe offers an option under a name that templates need for something else.
+    #[error(
+        "{file}: an option cannot be named `{name}`; templates use that name for something else"
+    )]
+    ReservedOption {
+        /// The recipe's file.
+        file: String,
+        /// The option.
+        name: String,
+    },
+}
+
+impl Catalog {
+    /// A catalog that looks into `folders` first. Folders that hold none of the three kinds are
+    /// harmless.
+    pub fn new(folders: Vec<PathBuf>) -> Self {
+        Self { folders }
+    }
+
+    /// The names of all inputs of a kind, sorted.
+    pub fn names(&self, kind: Kind) -> Vec<String> {
+        let mut names = BTreeSet::new();
+        for entry in kind.built_in().entries() {
+            names.extend(kind.name_of(entry.path()));
+        }
+        for folder in &self.folders {
+            // A folder without inputs of this kind adds no name.
+            let Ok(entries) = fs::read_dir(folder.join(kind.folder())) else {
+                continue;
+            };
+            for entry in entries.flatten() {
+                let path = entry.path();
+                if kind != Kind::System || path.join(SYSTEM_FILE).is_file() {
+                    names.extend(kind.name_of(&path));
+                }
+            }
+        }
+        names.into_iter().collect()
+    }
+
+    /// The text of an experiment, by name, or by path when `name` ends in `.toml`.
+    ///
+    /// # Errors
+    ///
+    /// There is none, or its file cannot be read.
+    pub fn experiment(&self, name: &str) -> Result<Source, CatalogError> {
+        self.named_or_path(Kind::Experiment, name)
+    }
+
+    /// A mix, by name, or by path when `name` ends in `.toml`.
+    ///
+    /// # Errors
+    ///
+    /// There is none, its file cannot be read, or it says what cannot be sent.
+    pub fn mix(&self, name: &str) -> Result<Mix, CatalogError> {
+        let source = self.named_or_path(Kind::Mix, name)?;
+        let file: MixFile = toml_file::parse(&source)?;
+        Mix::try_from(file).map_err(|error| CatalogError::Mix { file: source.name, source: error })
+    }
+
+    /// A system's recipe.
+    ///
+    /// # Errors
+    ///
+    /// There is none, or its `system.toml` does not say what it should.
+    pub fn recipe(&self, name: &str) -> Result<Recipe, CatalogError> {
+        let source = self.find(Kind::System, name)?;
+        let file: RecipeFile = toml_file::parse(&source)?;
+        if let Some(taken) = RESERVED.iter().find(|word| file.option.contains_key(**word)) {
+            return Err(CatalogError::ReservedOption {
+                file: source.name,
+                name: (*taken).to_owned(),
+            });
+        }
+        let found_in = source.name.trim_end_matches(SYSTEM_FILE);
+        Ok(Recipe {
+            name: name.to_owned(),
+            found_in: found_in.trim_end_matches('/').to_owned(),
+            file,
+        })
+    }
+
+    /// A config template, named `SYSTEM/FILE`; templates of one system may extend another's.
+    ///
+    /// # Errors
+    ///
+    /// There is none, or it cannot be read.
+    pub fn template(&self, name: &str) -> Result<Source, CatalogError> {
+        self.file(Kind::System, name)?.ok_or_else(|| CatalogError::NotFound {
+            kind: "config template",
+            name: name.to_owned(),
+            hint: String::new(),
+        })
+    }
+
+    fn named_or_path(&self, kind: Kind, name: &str) -> Result<Source, CatalogError> {
+        if name.ends_with(".toml") {
+            return read(Path::new(name));
+        }
+        self.find(kind, name)
+    }
+
+    fn find(&self, kind: Kind, name: &str) -> Result<Source, CatalogError> {
+        let relative = match kind {
+            Kind::System => format!("{name}/{SYSTEM_FILE}"),
+            Kind::Experiment | Kind::Mix => format!("{name}.toml"),
+        };
+        if let Some(source) = self.file(kind, &relative)? {
+            return Ok(source);
+        }
+        let names = self.names(kind);
+        Err(CatalogError::NotFound {
+            kind: kind.word(),
+            name: name.to_owned(),
+            hint: suggestion(name, names.iter().map(String::as_str)),
+        })
+    }
+
+    fn file(&self, kind: Kind, relative: &str) -> Result<Option<Source>, CatalogError> {
+        for folder in &self.folders {
+            let path = folder.join(kind.folder()).join(relative);
+            if path.is_file() {
+                return read(&path).map(Some);
+            }
+        }
+        let built_in = kind.built_in().get_file(relative);
+        Ok(built_in.and_then(|file| file.contents_utf8()).map(|text| Source {
+            name: format!("built-in:{}/{relative}", kind.folder()),
+            text: text.to_owned(),
+        }))
+    }
+}
+
+impl Kind {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Experiment => "experiment",
+            Self::System => "system",
+            Self::Mix => "mix",
+        }
+    }
+
+    fn folder(self) -> &'static str {
+        match self {
+            Self::Experiment => "experiments",
+            Self::System => "systems",
+            Self::Mix => "mixes",
+        }
+    }
+
+    fn built_in(self) -> &'static Dir<'static> {
+        match self {
+            Self::Experiment => &EXPERIMENTS,
+            Self::System => &SYSTEMS,
+            Self::Mix => &MIXES,
+        }
+    }
+
+    fn name_of(self, path: &Path) -> Option<String> {
+        let stem = match self {
+            Self::System => path.file_name(),
+            Self::Experiment | Self::Mix if path.extension()? == "toml" => path.file_stem(),
+            Self::Experiment | Self::Mix => None,
+        };
+        stem.map(|stem| stem.to_string_lossy().into_owned())
+    }
+}
+
+static EXPERIMENTS: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../../experiments");
+static SYSTEMS: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../../systems");
+static MIXES: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../../mixes");
+
+const SYSTEM_FILE: &str = "system.toml";
+
+/// The names that templates know besides the options.
+const RESERVED: [&str; 7] = ["dir", "listen", "origin", "prefix", "programs", "root", "user"];
+
+fn read(path: &Path) -> Result<Source, CatalogError> {
+    let text = fs::read_to_string(path)
+        .map_err(|source| CatalogError::Unreadable { path: path.to_owned(), source })?;
+    Ok(Source { name: path.display().to_string(), text })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_in_the_binary_is_valid() {
+        let catalog = Catalog::new(vec![]);
+        for name in catalog.names(Kind::Mix) {
+            catalog.mix(&name).unwrap();
+        }
+        for name in catalog.names(Kind::System) {
+            catalog.recipe(&name).unwrap();
+        }
+        assert!(catalog.names(Kind::Experiment).contains(&"first-look".to_owned()));
+    }
+
+    #[test]
+    fn a_folder_on_disk_comes_before_the_binary() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("mixes")).unwrap();
+        let text =
+            "title = 'mine'\n[[template]]\nname = 'a'\nclass = 'benign'\nweight = 1\npath = '/'\n";
+        fs::write(folder.path().join("mixes/browse.toml"), text).unwrap();
+        let catalog = Catalog::new(vec![folder.path().to_owned()]);
+        assert_eq!(catalog.mix("browse").unwrap().title(), "mine");
+        assert_ne!(Catalog::new(vec![]).mix("browse").unwrap().title(), "mine");
+    }
+
+    #[test]
+    fn a_name_that_is_not_there_gets_the_nearest() {
+        let error = Catalog::new(vec![]).recipe("ngnix").unwrap_err();
+        assert_eq!(error.to_string(), "there is no system `ngnix`; did you mean `nginx`?");
+    }
+}

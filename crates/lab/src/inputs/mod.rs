@@ -1,0 +1,8 @@
+//! What a run is made from: experiments, systems and mixes, read from files and checked once.
+
+pub mod catalog;
+pub mod duration;
+pub mod experiment;
+pub mod options;
+pub mod recipe;
+pub mod toml_file;

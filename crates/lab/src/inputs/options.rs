@@ -1,0 +1,204 @@
+//! The options of a subject: what its recipe offers, what the experiment chose.
+
+use super::toml_file::suggestion;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+use thiserror::Error;
+
+/// A value that an option may take.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(untagged)]
+pub enum OptionValue {
+    /// A whole number.
+    Integer(i64),
+    /// A word, or a path.
+    Text(String),
+}
+
+/// One option as a recipe offers it.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OptionSpec {
+    /// What the option decides, in one line.
+    pub about: String,
+    /// The value of a subject that does not choose.
+    pub default: OptionValue,
+    /// The words it may be.
+    pub values: Option<Vec<String>>,
+    /// Whether any path is allowed besides the words.
+    #[serde(default)]
+    pub path: bool,
+    /// The smallest number it may be.
+    pub minimum: Option<i64>,
+    /// The largest number it may be.
+    pub maximum: Option<i64>,
+}
+
+/// Every option of a subject, chosen or by default.
+pub type Options = BTreeMap<String, OptionValue>;
+
+/// What is wrong with the options that a subject chose.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum OptionError {
+    /// The recipe has no such option.
+    #[error("system `{system}` has no option `{name}`{hint}")]
+    Unknown {
+        /// The system's name.
+        system: String,
+        /// The option that was asked for.
+        name: String,
+        /// The nearest that exists.
+        hint: String,
+    },
+    /// The value is not one that the option may take.
+    #[error("option `{name}` of system `{system}` cannot be `{value}`: {allowed}")]
+    NotAllowed {
+        /// The system's name.
+        system: String,
+        /// The option's name.
+        name: String,
+        /// The value that was asked for.
+        value: OptionValue,
+        /// What it may be, in words.
+        allowed: String,
+    },
+}
+
+/// The chosen values checked against what the recipe offers, and the defaults of the rest.
+///
+/// # Errors
+///
+/// A name that the recipe does not have, or a value outside what it allows.
+pub fn choose(
+    system: &str,
+    offered: &BTreeMap<String, OptionSpec>,
+    chosen: &Options,
+) -> Result<Options, OptionError> {
+    if let Some(name) = chosen.keys().find(|name| !offered.contains_key(*name)) {
+        return Err(OptionError::Unknown {
+            system: system.to_owned(),
+            name: name.clone(),
+            hint: suggestion(name, offered.keys().map(String::as_str)),
+        });
+    }
+    let mut options = Options::new();
+    for (name, spec) in offered {
+        let value = chosen.get(name).unwrap_or(&spec.default);
+        if !spec.allows(value) {
+            return Err(OptionError::NotAllowed {
+                system: system.to_owned(),
+                name: name.clone(),
+                value: value.clone(),
+                allowed: spec.allowed(),
+            });
+        }
+        options.insert(name.clone(), value.clone());
+    }
+    Ok(options)
+}
+
+impl OptionSpec {
+    /// What the option may be, in words.
+    pub fn allowed(&self) -> String {
+        match (&self.values, self.path, self.minimum, self.maximum) {
+            (Some(values), false, _, _) => format!("it is one of {}", values.join(", ")),
+            (Some(values), true, _, _) => {
+                format!("it is one of {}, or an absolute path", values.join(", "))
+            }
+            (None, true, _, _) => "it is an absolute path".to_owned(),
+            (None, false, Some(low), Some(high)) => {
+                format!("it is a whole number from {low} to {high}")
+            }
+            (None, false, Some(low), None) => format!("it is a whole number from {low} up"),
+            (None, false, None, Some(high)) => format!("it is a whole number up to {high}"),
+            (None, false, None, None) => "it is a value of the same kind as its default".to_owned(),
+        }
+    }
+
+    fn allows(&self, value: &OptionValue) -> bool {
+        match value {
+            OptionValue::Text(text) => {
+                let listed = match &self.values {
+                    Some(values) => values.contains(text),
+                    None => !self.path && matches!(self.default, OptionValue::Text(_)),
+                };
+                listed || (self.path && text.starts_with('/'))
+            }
+            OptionValue::Integer(number) => {
+                matches!(self.default, OptionValue::Integer(_))
+                    && self.minimum.is_none_or(|low| low <= *number)
+                    && self.maximum.is_none_or(|high| *number <= high)
+            }
+        }
+    }
+}
+
+impl fmt::Display for OptionValue {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Integer(number) => number.fmt(formatter),
+            Self::Text(text) => text.fmt(formatter),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(value: &str) -> OptionValue {
+        OptionValue::Text(value.to_owned())
+    }
+
+    fn offered() -> BTreeMap<String, OptionSpec> {
+        let rules = OptionSpec {
+            about: String::new(),
+            default: text("none"),
+            values: Some(vec!["none".to_owned(), "crs".to_owned()]),
+            path: true,
+            minimum: None,
+            maximum: None,
+        };
+        let workers = OptionSpec {
+            about: String::new(),
+            default: OptionValue::Integer(1),
+            values: None,
+            path: false,
+            minimum: Some(1),
+            maximum: Some(8),
+        };
+        BTreeMap::from([("rules".to_owned(), rules), ("workers".to_owned(), workers)])
+    }
+
+    fn chosen(name: &str, value: OptionValue) -> Result<Options, String> {
+        let chosen = Options::from([(name.to_owned(), value)]);
+        choose("waf", &offered(), &chosen).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn defaults_fill_what_was_not_chosen() {
+        let options = chosen("rules", text("crs")).unwrap();
+        assert_eq!(options["rules"], text("crs"));
+        assert_eq!(options["workers"], OptionValue::Integer(1));
+        assert!(chosen("rules", text("/etc/rules")).is_ok());
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_what_can() {
+        assert_eq!(
+            chosen("rule", text("crs")).unwrap_err(),
+            "system `waf` has no option `rule`; did you mean `rules`?"
+        );
+        assert_eq!(
+            chosen("rules", text("full")).unwrap_err(),
+            "option `rules` of system `waf` cannot be `full`: it is one of none, crs, or an absolute path"
+        );
+        assert_eq!(
+            chosen("workers", OptionValue::Integer(9)).unwrap_err(),
+            "option `workers` of system `waf` cannot be `9`: it is a whole number from 1 to 8"
+        );
+        assert!(chosen("workers", text("two")).is_err());
+    }
+}

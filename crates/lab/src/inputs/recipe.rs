@@ -1,0 +1,103 @@
+//! A recipe: how one kind of server is found, configured, started and expected to behave.
+//!
+//! A recipe is a folder `systems/NAME/` with `system.toml` and the config templates that it names.
+//! Texts marked "expression" are minijinja expressions, and texts in commands and configs are
+//! minijinja templates, over the same names: the options, `prefix`, `programs`, `dir`, `listen`,
+//! `origin`, `root` and `user`.
+
+use super::duration::Span;
+use super::options::OptionSpec;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// What `system.toml` says.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RecipeFile {
+    /// What the system is, in one line.
+    pub title: String,
+    /// The Debian packages that bring it.
+    #[serde(default)]
+    pub apt: Vec<String>,
+    /// What has to be on the machine.
+    #[serde(default)]
+    pub need: Vec<Need>,
+    /// The command that prints the system's version on its first line.
+    #[serde(default)]
+    pub version: Vec<String>,
+    /// What a subject may set.
+    #[serde(default)]
+    pub option: BTreeMap<String, OptionSpec>,
+    /// The config templates, files of the recipe's folder, each rendered into `dir`.
+    #[serde(default)]
+    pub templates: Vec<String>,
+    /// The processes, started in this order; none for a system that is only the origin itself.
+    #[serde(default)]
+    pub process: Vec<ProcessSpec>,
+    /// How to tell that it answers.
+    #[serde(default)]
+    pub ready: Ready,
+    /// What it blocks; nothing, where this is left out.
+    pub blocks: Option<Blocks>,
+}
+
+/// One thing that has to be on the machine: a program or a file.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Need {
+    /// Expression: needed only when this holds.
+    pub when: Option<String>,
+    /// A program, looked for on the PATH and in the system's sbin folders.
+    pub program: Option<String>,
+    /// Template: a file.
+    pub file: Option<String>,
+    /// A text that the file has to hold.
+    pub contains: Option<String>,
+}
+
+/// One process of a system.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ProcessSpec {
+    /// What the process is called in messages, and what its log file is named after.
+    pub name: String,
+    /// Templates: the program and its arguments. It has to stay in the foreground.
+    pub command: Vec<String>,
+}
+
+/// How to tell that a system is ready: a real request is answered.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Ready {
+    /// How long it may take.
+    pub within: Span,
+}
+
+/// What a system does with an attack.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Blocks {
+    /// The status code that it answers a blocked request with.
+    pub status: u16,
+    /// Expression: whether it blocks attacks under the options that were chosen.
+    pub when: String,
+}
+
+/// A recipe with its templates.
+#[derive(Debug, Clone)]
+pub struct Recipe {
+    /// The folder's name.
+    pub name: String,
+    /// Where it was found: a folder, or inside the binary.
+    pub found_in: String,
+    /// What `system.toml` says.
+    pub file: RecipeFile,
+}
+
+impl Default for Ready {
+    fn default() -> Self {
+        Self { within: Span(Duration::from_secs(20)) }
+    }
+}

@@ -1,0 +1,199 @@
+//! TOML files read strictly: every error names the file, the line and, for a key that does not
+//! exist, the nearest one that does.
+//!
+//! Unknown keys are found by walking the document beside the JSON Schema of its type, because the
+//! schema knows, at every level, which keys there are.
+
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use serde_json::Value as Schema;
+use std::ops::Range;
+use thiserror::Error;
+use toml::de::{DeTable, DeValue};
+
+/// A text and the name it is called by in errors.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    /// Where the text is from: a path, or `built-in:` and a path inside the binary.
+    pub name: String,
+    /// The text.
+    pub text: String,
+}
+
+/// What is wrong with a TOML file, and where.
+#[derive(Debug, Error, PartialEq, Eq)]
+#[error("{file}:{line}:{column}: {message}")]
+pub struct TomlError {
+    file: String,
+    line: usize,
+    column: usize,
+    message: String,
+}
+
+/// Reads a document of type `T`.
+///
+/// # Errors
+///
+/// Bad TOML, a key that `T` does not have, a missing key, or a value of the wrong kind.
+pub fn parse<T: DeserializeOwned + JsonSchema>(source: &Source) -> Result<T, TomlError> {
+    let document = DeTable::parse(&source.text)
+        .map_err(|error| locate(source, error.span(), error.message()))?;
+    let schema = schemars::schema_for!(T).to_value();
+    check_table(source, document.get_ref(), &schema, &schema, "")?;
+    toml::from_str(&source.text).map_err(|error| locate(source, error.span(), error.message()))
+}
+
+/// The one of `known` that is closest to `word`, when it is close enough to be what was meant.
+pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    known
+        .into_iter()
+        .map(|candidate| (strsim::damerau_levenshtein(word, candidate), candidate))
+        .min_by_key(|(distance, _)| *distance)
+        .filter(|(distance, candidate)| *distance <= candidate.len().max(3) / 2)
+        .map(|(_, candidate)| candidate)
+}
+
+/// "; did you mean `x`?" or, where nothing is near, the list of what there is.
+pub fn suggestion<'a>(word: &str, known: impl IntoIterator<Item = &'a str> + Clone) -> String {
+    if let Some(near) = nearest(word, known.clone()) {
+        return format!("; did you mean `{near}`?");
+    }
+    let list: Vec<String> = known.into_iter().map(|key| format!("`{key}`")).collect();
+    if list.is_empty() {
+        return "; there is none to choose from".to_owned();
+    }
+    format!("; there is {}", list.join(", "))
+}
+
+fn check_table(
+    source: &Source,
+    table: &DeTable<'_>,
+    schema: &Schema,
+    root: &Schema,
+    path: &str,
+) -> Result<(), TomlError> {
+    let schema = resolve(schema, root);
+    let known = schema["properties"].as_object();
+    for (key, value) in table {
+        let name = key.get_ref().as_ref();
+        let inner = match known.and_then(|properties| properties.get(name)) {
+            Some(inner) => inner,
+            None if schema["additionalProperties"].is_object() => &schema["additionalProperties"],
+            None if schema["additionalProperties"] == Schema::Bool(false) => {
+                let keys = known.into_iter().flat_map(|keys| keys.keys());
+                let hint = suggestion(name, keys.map(String::as_str));
+                let place = if path.is_empty() { String::new() } else { format!(" in [{path}]") };
+                let message = format!("unknown key `{name}`{place}{hint}");
+                return Err(locate(source, Some(key.span()), &message));
+            }
+            None => continue,
+        };
+        let path = if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+        check_value(source, value.get_ref(), inner, root, &path)?;
+    }
+    Ok(())
+}
+
+fn check_value(
+    source: &Source,
+    value: &DeValue<'_>,
+    schema: &Schema,
+    root: &Schema,
+    path: &str,
+) -> Result<(), TomlError> {
+    let schema = resolve(schema, root);
+    match value {
+        DeValue::Table(table) => check_table(source, table, schema, root, path),
+        DeValue::Array(array) => array
+            .iter()
+            .try_for_each(|item| check_value(source, item.get_ref(), &schema["items"], root, path)),
+        _ => Ok(()),
+    }
+}
+
+/// Follows a `$ref`, and takes the one branch that is not null of an optional value.
+fn resolve<'a>(schema: &'a Schema, root: &'a Schema) -> &'a Schema {
+    if let Some(pointer) = schema["$ref"].as_str().and_then(|r| r.strip_prefix('#')) {
+        return root.pointer(pointer).unwrap_or(schema);
+    }
+    let branches = schema["anyOf"].as_array().map(Vec::as_slice).unwrap_or(&[]);
+    let mut present = branches.iter().filter(|branch| branch["type"] != "null");
+    match (present.next(), present.next()) {
+        (Some(only), None) => resolve(only, root),
+        _ => schema,
+    }
+}
+
+fn locate(source: &Source, span: Option<Range<usize>>, message: &str) -> TomlError {
+    let start = span.map_or(0, |span| span.start.min(source.text.len()));
+    let before = &source.text.as_bytes()[..start];
+    let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
+    let column = start - before.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1) + 1;
+    TomlError {
+        file: source.name.clone(),
+        line,
+        column,
+        message: message.trim_end().replace('\n', " "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::Deserialize;
+    use std::collections::BTreeMap;
+
+    #[derive(Debug, Deserialize, JsonSchema)]
+    #[serde(deny_unknown_fields)]
+    #[expect(dead_code, reason = "only its shape matters here")]
+    struct Outer {
+        title: String,
+        inner: Option<Inner>,
+        #[serde(default)]
+        list: Vec<Inner>,
+        #[serde(default)]
+        named: BTreeMap<String, Inner>,
+    }
+
+    #[derive(Debug, Deserialize, JsonSchema)]
+    #[serde(deny_unknown_fields)]
+    #[expect(dead_code, reason = "only its shape matters here")]
+    struct Inner {
+        connections: u32,
+    }
+
+    fn error(text: &str) -> String {
+        let source = Source { name: "x.toml".to_owned(), text: text.to_owned() };
+        parse::<Outer>(&source).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn an_unknown_key_is_named_with_its_line_and_the_nearest_known_one() {
+        assert_eq!(
+            error("title = 'a'\ntitel = 'b'\n"),
+            "x.toml:2:1: unknown key `titel`; did you mean `title`?"
+        );
+        assert_eq!(
+            error("title = 'a'\n[inner]\nconections = 1\n"),
+            "x.toml:3:1: unknown key `conections` in [inner]; did you mean `connections`?"
+        );
+        assert_eq!(
+            error("title = 'a'\nlist = [{ connections = 1 }, { conns = 1 }]\n"),
+            "x.toml:2:32: unknown key `conns` in [list]; there is `connections`"
+        );
+        assert_eq!(
+            error("title = 'a'\n[named.one]\nconnection = 1\n"),
+            "x.toml:3:1: unknown key `connection` in [named.one]; did you mean `connections`?"
+        );
+    }
+
+    #[test]
+    fn bad_syntax_a_missing_key_and_a_wrong_kind_name_their_line() {
+        assert!(error("title = 'a'\nlist = [\n").starts_with("x.toml:2:"));
+        assert_eq!(error("[inner]\nconnections = 1"), "x.toml:1:1: missing field `title`");
+        assert!(
+            error("title = 'a'\n[inner]\nconnections = 'b'")
+                .starts_with("x.toml:3:15: invalid type")
+        );
+    }
+}

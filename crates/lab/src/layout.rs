@@ -1,0 +1,109 @@
+//! Which CPUs each role runs on.
+
+use crate::inputs::experiment::CpusFile;
+use nix::sched::{CpuSet, sched_getaffinity};
+use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use thiserror::Error;
+
+/// The CPUs of each role, by number.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Layout {
+    /// The load generator's, and the lab's own.
+    pub generator: Vec<usize>,
+    /// The origin's.
+    pub origin: Vec<usize>,
+    /// The system's.
+    pub system: Vec<usize>,
+}
+
+/// A layout that this machine cannot give.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum LayoutError {
+    /// A CPU that is not there, or that this process may not use.
+    #[error("[cpus] names CPU {0}, and this process may run on {1:?} only")]
+    NotAvailable(usize, Vec<usize>),
+    /// The system would compete with what measures it.
+    #[error(
+        "this process may run on CPU {0:?} only; the system under test needs one of its own, so allow it a second"
+    )]
+    TooFew(Vec<usize>),
+}
+
+impl Layout {
+    /// The experiment's layout, or the default: generator and origin on the first CPU, the system
+    /// on the second, the same for every subject.
+    ///
+    /// # Errors
+    ///
+    /// This machine cannot give it.
+    pub fn choose(asked: Option<&CpusFile>, available: &[usize]) -> Result<Self, LayoutError> {
+        let Some(asked) = asked else {
+            let [first, second, ..] = available else {
+                return Err(LayoutError::TooFew(available.to_vec()));
+            };
+            return Ok(Self {
+                generator: vec![*first],
+                origin: vec![*first],
+                system: vec![*second],
+            });
+        };
+        let layout = Self {
+            generator: asked.generator.clone(),
+            origin: asked.origin.clone(),
+            system: asked.system.clone(),
+        };
+        match layout.all().iter().find(|cpu| !available.contains(cpu)) {
+            Some(cpu) => Err(LayoutError::NotAvailable(*cpu, available.to_vec())),
+            None => Ok(layout),
+        }
+    }
+
+    /// Every CPU in use, once.
+    pub fn all(&self) -> Vec<usize> {
+        let all = [&self.generator, &self.origin, &self.system];
+        let distinct: BTreeSet<usize> = all.into_iter().flatten().copied().collect();
+        distinct.into_iter().collect()
+    }
+
+    /// Whether generator and origin have CPUs in common.
+    pub fn shared(&self) -> bool {
+        self.generator.iter().any(|cpu| self.origin.contains(cpu))
+    }
+}
+
+/// The CPUs that this process may run on.
+///
+/// # Errors
+///
+/// The operating system does not say.
+pub fn available_cpus() -> nix::Result<Vec<usize>> {
+    let set = sched_getaffinity(Pid::from_raw(0))?;
+    Ok((0..CpuSet::count()).filter(|cpu| set.is_set(*cpu) == Ok(true)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn by_default_the_system_has_a_cpu_of_its_own() {
+        let layout = Layout::choose(None, &[2, 5, 6]).unwrap();
+        assert_eq!((layout.generator.clone(), layout.origin.clone()), (vec![2], vec![2]));
+        assert_eq!(layout.system, [5]);
+        assert_eq!(layout.all(), [2, 5]);
+        assert!(layout.shared());
+        assert_eq!(Layout::choose(None, &[3]), Err(LayoutError::TooFew(vec![3])));
+    }
+
+    #[test]
+    fn a_cpu_that_is_not_there_is_refused() {
+        let asked = CpusFile { generator: vec![0], origin: vec![1], system: vec![2] };
+        assert!(!Layout::choose(Some(&asked), &[0, 1, 2]).unwrap().shared());
+        assert_eq!(
+            Layout::choose(Some(&asked), &[0, 1]),
+            Err(LayoutError::NotAvailable(2, vec![0, 1]))
+        );
+    }
+}

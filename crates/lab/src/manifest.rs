@@ -1,0 +1,188 @@
+//! What a run was: written before its first trial, so that its records can be understood alone.
+
+use crate::environment::Environment;
+use crate::inputs::experiment::Experiment;
+use crate::inputs::options::Options;
+use crate::layout::Layout;
+use crate::system::installed::{Installed, Missing};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// The version of the manifest's shape; a reader refuses what it does not know.
+pub const SCHEMA: u32 = 1;
+
+/// What a run was.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Manifest {
+    /// The version of the manifest's shape.
+    pub schema: u32,
+    /// The version and commit of the tool.
+    pub tollgate: String,
+    /// When the run began, RFC 3339, UTC.
+    pub started_at: String,
+    /// The command that repeats it.
+    pub command: String,
+    /// The seed of every random choice.
+    pub seed: u64,
+    /// What was run.
+    pub experiment: ExperimentManifest,
+    /// Which CPUs each role ran on.
+    pub layout: Layout,
+    /// The machine.
+    pub environment: Environment,
+}
+
+/// What was run.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ExperimentManifest {
+    /// The experiment's name.
+    pub name: String,
+    /// The question that it answers.
+    pub title: String,
+    /// The file that it was read from.
+    pub file: String,
+    /// That file's text.
+    pub text: String,
+    /// Whether durations were cut.
+    pub quick: bool,
+    /// How many blocks were planned.
+    pub blocks: u32,
+    /// The baseline's name.
+    pub baseline: String,
+    /// Whether the terminal report also sums up the trials of each subject.
+    pub summary: bool,
+    /// The cases.
+    pub cases: Vec<CaseManifest>,
+    /// The subjects.
+    pub subjects: Vec<SubjectManifest>,
+}
+
+/// One case.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct CaseManifest {
+    /// Its name.
+    pub name: String,
+    /// What its mix stands for.
+    pub mix: String,
+    /// Connections that are open at the same time.
+    pub connections: u32,
+    /// Threads of the generator.
+    pub threads: u32,
+    /// Whether connections are kept for the next request.
+    pub keepalive: bool,
+    /// The warm-up of each trial, in seconds.
+    pub warmup_s: f64,
+    /// The measured window of each trial, in seconds.
+    pub duration_s: f64,
+}
+
+/// One subject.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SubjectManifest {
+    /// Its name.
+    pub name: String,
+    /// What it is, in a few words.
+    pub about: String,
+    /// Its system's name.
+    pub system: String,
+    /// Where the system's recipe was found.
+    pub recipe: String,
+    /// Every option, chosen or by default.
+    pub options: Options,
+    /// The path that is put before every path of the mix.
+    pub prefix: String,
+    /// What of it is on this machine, or what is missing.
+    pub state: SubjectState,
+}
+
+/// Whether a subject could be run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "lowercase")]
+pub enum SubjectState {
+    /// It could.
+    Present {
+        /// The system's version and the hashes of its programs.
+        installed: Installed,
+        /// SHA-256 of each config, rendered with fixed ports instead of those of a trial.
+        configs: BTreeMap<String, String>,
+        /// SHA-256 of each file that the configs pull in: rule sets above all.
+        referenced: BTreeMap<PathBuf, String>,
+    },
+    /// Its system is not on this machine.
+    Skipped {
+        /// What is missing.
+        missing: Missing,
+    },
+    /// Its config cannot be made.
+    Broken {
+        /// Why not.
+        reason: String,
+    },
+}
+
+/// What happens to a run besides the experiment itself.
+#[derive(Debug, Clone)]
+pub struct Circumstances {
+    /// The seed of every random choice.
+    pub seed: u64,
+    /// Whether durations were cut.
+    pub quick: bool,
+    /// The command that repeats the run.
+    pub command: String,
+}
+
+impl Manifest {
+    /// The manifest of a run that begins now.
+    pub fn of(
+        experiment: &Experiment,
+        states: Vec<SubjectState>,
+        layout: &Layout,
+        environment: Environment,
+        circumstances: &Circumstances,
+    ) -> Self {
+        let cases = experiment.cases.iter().map(|case| CaseManifest {
+            name: case.name.clone(),
+            mix: case.mix.title().to_owned(),
+            connections: case.load.connections,
+            threads: case.load.threads,
+            keepalive: case.load.keepalive,
+            warmup_s: case.load.warmup.0.as_secs_f64(),
+            duration_s: case.load.duration.0.as_secs_f64(),
+        });
+        let subjects = experiment.subjects.iter().zip(states);
+        let subjects = subjects.map(|(subject, state)| SubjectManifest {
+            name: subject.name.clone(),
+            about: subject.about.clone(),
+            system: subject.recipe.name.clone(),
+            recipe: subject.recipe.found_in.clone(),
+            options: subject.options.clone(),
+            prefix: subject.prefix.clone(),
+            state,
+        });
+        Self {
+            schema: SCHEMA,
+            tollgate: VERSION.to_owned(),
+            started_at: jiff::Timestamp::now().to_string(),
+            command: circumstances.command.clone(),
+            seed: circumstances.seed,
+            experiment: ExperimentManifest {
+                name: experiment.name.clone(),
+                title: experiment.title.clone(),
+                file: experiment.source.name.clone(),
+                text: experiment.source.text.clone(),
+                quick: circumstances.quick,
+                blocks: experiment.blocks,
+                baseline: experiment.subjects[experiment.baseline].name.clone(),
+                summary: experiment.summary,
+                cases: cases.collect(),
+                subjects: subjects.collect(),
+            },
+            layout: layout.clone(),
+            environment,
+        }
+    }
+}
+
+/// The version and commit of the tool.
+pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("TOLLGATE_COMMIT"), ")");

@@ -1,0 +1,7 @@
+//! The processes of a trial: started in groups of their own, read from outside, stopped for good.
+
+pub mod group;
+pub mod memory;
+pub mod ports;
+pub mod tree;
+pub mod usage;

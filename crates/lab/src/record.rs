@@ -1,0 +1,280 @@
+//! What is kept of a trial: one JSON object a line in `trials.ndjson`.
+//!
+//! Every report is made from these records. Times of CPUs are in microseconds over the measured
+//! window, latencies in milliseconds, memory in bytes.
+
+use crate::noise::Noise;
+use crate::process::usage::CpuTime;
+use crate::trial::bottleneck::Bottleneck;
+use crate::trial::validity::Invalid;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use tollgate_stats::LatencyHistogram;
+use tollgate_traffic::Class;
+
+/// The version of the record's shape; a reader refuses what it does not know.
+pub const SCHEMA: u32 = 1;
+
+/// One trial: one case on one subject.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct TrialRecord {
+    /// The version of the record's shape.
+    pub schema: u32,
+    /// The case's name.
+    pub case: String,
+    /// The subject's name.
+    pub subject: String,
+    /// The block, from 1.
+    pub block: u32,
+    /// The place in the block, from 1.
+    pub position: u32,
+    /// When the trial began, RFC 3339, UTC.
+    pub started_at: String,
+    /// From starting the system's first process to its first answer, in milliseconds.
+    pub startup_ms: Option<f64>,
+    /// What became of it.
+    pub outcome: Outcome,
+}
+
+/// What became of a trial.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Outcome {
+    /// It was measured; whether the figures count is in `invalid`.
+    Measured(Box<Measurement>),
+    /// The probe found that the subject does not do what it says.
+    Refused(Refusal),
+    /// It could not be brought to the point of being measured.
+    Failed(Failure),
+}
+
+/// What was measured over the window.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Measurement {
+    /// The length of the window in seconds.
+    pub window_s: f64,
+    /// Answers that came in during the window, expected or not.
+    pub answered: u64,
+    /// Expected answers a second.
+    pub throughput_per_s: f64,
+    /// Latency of the answers.
+    pub latency: LatencyRecord,
+    /// CPU time over the window, by role.
+    pub cpu: CpuRecord,
+    /// Peak memory of the system's processes.
+    pub memory_peak_bytes: Option<u64>,
+    /// What each template was answered.
+    pub templates: Vec<TemplateRecord>,
+    /// Answers other than the expected ones.
+    pub unexpected: u64,
+    /// Requests that got no answer, by kind.
+    pub failures: Failures,
+    /// Requests under way when the window closed.
+    pub unanswered: u64,
+    /// What the machine did besides.
+    pub noise: Noise,
+    /// What held the throughput down.
+    pub bottleneck: Bottleneck,
+    /// Why the figures do not count; empty when they do.
+    pub invalid: Vec<Invalid>,
+}
+
+/// Latency of a trial, in milliseconds. A quantile with too few answers behind it is left out.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LatencyRecord {
+    /// The mean.
+    pub mean_ms: Option<f64>,
+    /// The shortest.
+    pub min_ms: Option<f64>,
+    /// The longest.
+    pub max_ms: Option<f64>,
+    /// The median.
+    pub p50_ms: Option<f64>,
+    /// The 90th percentile.
+    pub p90_ms: Option<f64>,
+    /// The 95th percentile.
+    pub p95_ms: Option<f64>,
+    /// The 99th percentile.
+    pub p99_ms: Option<f64>,
+    /// The 99.9th percentile.
+    pub p999_ms: Option<f64>,
+    /// The whole histogram, in nanoseconds: HdrHistogram's V2 encoding in base64.
+    pub histogram_v2_base64: String,
+}
+
+/// CPU time over the window, by role.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CpuRecord {
+    /// The system's processes; none for a subject without any.
+    pub system: Option<CpuTime>,
+    /// The origin.
+    pub origin: CpuTime,
+    /// The generator's threads.
+    pub generator: CpuTime,
+}
+
+/// Requests that got no answer during the window, by kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Failures {
+    /// The connection was refused.
+    pub refused: u64,
+    /// The connection was reset.
+    pub reset: u64,
+    /// The connection took too long.
+    pub connect_timeout: u64,
+    /// The answer took too long.
+    pub answer_timeout: u64,
+    /// The connection was closed before the answer was complete.
+    pub closed_early: u64,
+    /// The answer was not HTTP.
+    pub malformed: u64,
+    /// Anything else that the operating system reports.
+    pub other: u64,
+}
+
+/// What one template was answered during the window.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TemplateRecord {
+    /// The template's name.
+    pub name: String,
+    /// Whether it should be let through.
+    pub class: Class,
+    /// Answers by status code.
+    pub statuses: BTreeMap<u16, u64>,
+    /// Answers with the status code that the system blocks with.
+    pub blocked: u64,
+    /// Answers other than the expected one.
+    pub unexpected: u64,
+}
+
+/// A subject that does not do what it says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    /// What it did instead, in one line.
+    pub reason: String,
+    /// Each request of the probe and its answer.
+    pub answers: Vec<ProbeAnswer>,
+}
+
+/// One request of the probe.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProbeAnswer {
+    /// The template's name.
+    pub template: String,
+    /// Whether it should be let through.
+    pub class: Class,
+    /// What had to come, in words.
+    pub expected: String,
+    /// What came, in words.
+    pub got: String,
+    /// Whether that is what had to come.
+    pub as_expected: bool,
+}
+
+/// A trial that could not be brought to the point of being measured.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// The step that failed.
+    pub step: Step,
+    /// Why.
+    pub reason: String,
+    /// The last lines that the process printed.
+    pub log: Vec<String>,
+}
+
+/// The steps of a trial.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Step {
+    /// Rendering the configs.
+    Configure,
+    /// Starting the processes until they answer.
+    Start,
+    /// Sending one request of each template.
+    Probe,
+    /// Sending the load.
+    Load,
+}
+
+impl Failures {
+    /// All kinds together.
+    pub fn total(&self) -> u64 {
+        let timeouts = self.connect_timeout + self.answer_timeout;
+        self.refused + self.reset + timeouts + self.closed_early + self.malformed + self.other
+    }
+}
+
+impl From<&tollgate_load::Failures> for Failures {
+    fn from(failures: &tollgate_load::Failures) -> Self {
+        Self {
+            refused: failures.refused,
+            reset: failures.reset,
+            connect_timeout: failures.connect_timeout,
+            answer_timeout: failures.answer_timeout,
+            closed_early: failures.closed_early,
+            malformed: failures.malformed,
+            other: failures.other,
+        }
+    }
+}
+
+impl LatencyRecord {
+    /// The figures of a histogram in nanoseconds.
+    ///
+    /// # Errors
+    ///
+    /// The histogram cannot be encoded.
+    pub fn of(histogram: &LatencyHistogram) -> Result<Self, tollgate_stats::EncodeError> {
+        #[expect(clippy::cast_precision_loss, reason = "nanoseconds below 2^53 are exact")]
+        let ms = |ns: u64| ns as f64 / 1e6;
+        let quantile = |q: f64| histogram.quantile_ns(q).map(ms);
+        Ok(Self {
+            mean_ms: histogram.mean_ns().map(|ns| ns / 1e6),
+            min_ms: histogram.min_ns().map(ms),
+            max_ms: histogram.max_ns().map(ms),
+            p50_ms: quantile(0.5),
+            p90_ms: quantile(0.9),
+            p95_ms: quantile(0.95),
+            p99_ms: quantile(0.99),
+            p999_ms: quantile(0.999),
+            histogram_v2_base64: histogram.to_v2_base64()?,
+        })
+    }
+}
+
+impl Measurement {
+    /// CPU microseconds of the system for each answer; none for a subject without processes.
+    pub fn system_cpu_us_per_request(&self) -> Option<f64> {
+        self.cpu.system.map(|cpu| self.per_request(cpu))
+    }
+
+    /// CPU microseconds of a role for each answer.
+    pub fn per_request(&self, cpu: CpuTime) -> f64 {
+        as_f64(cpu.total_us()) / as_f64(self.answered.max(1))
+    }
+
+    /// Of the requests of a class: how many were blocked, and how many were answered.
+    pub fn blocked(&self, class: Class) -> (u64, u64) {
+        let of_class = self.templates.iter().filter(|template| template.class == class);
+        of_class.fold((0, 0), |(blocked, answered), template| {
+            let all: u64 = template.statuses.values().sum();
+            (blocked + template.blocked, answered + all)
+        })
+    }
+}
+
+impl std::fmt::Display for Step {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(match self {
+            Self::Configure => "its config could not be made",
+            Self::Start => "it did not start",
+            Self::Probe => "the probe got no answer",
+            Self::Load => "the load could not be sent",
+        })
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts and microseconds stay below 2^53")]
+pub(crate) fn as_f64(count: u64) -> f64 {
+    count as f64
+}

@@ -1,0 +1,82 @@
+//! The report as Markdown, to paste into a pull request.
+
+use super::rows::{self, Rows};
+use crate::analysis::Analysis;
+
+/// Writes an analysis as Markdown.
+pub fn render(analysis: &Analysis) -> String {
+    let mut text = format!("## {}\n\n{}\n", analysis.title, escape(&analysis.answer));
+    for case in &analysis.cases {
+        text += &format!("\n{}\n\n", escape(&rows::load_line(analysis, case)));
+        text += &table(&rows::prices(analysis, case));
+        if rows::lacks_intervals(case) {
+            text += &format!("\n{}\n", rows::TOO_FEW_LEGEND);
+        }
+        let figures = rows::figures(case);
+        if !figures.rows.is_empty() {
+            text += &format!("\n{}\n{}\n", table(&figures), rows::FIGURES_LEGEND);
+        }
+        let summary = rows::summary(case);
+        if !summary.rows.is_empty() {
+            text += &format!(
+                "\n<details><summary>Over the trials of each subject</summary>\n\n{}\n</details>\n",
+                table(&summary)
+            );
+        }
+    }
+    if !analysis.notes.is_empty() {
+        text += "\n";
+        for note in &analysis.notes {
+            text += &format!("- {}\n", escape(note));
+        }
+    }
+    text += &format!(
+        "\nMade by tollgate {} on {}, {}. To repeat it:\n\n    {}\n",
+        analysis.tollgate, analysis.started_at, analysis.machine, analysis.command
+    );
+    text
+}
+
+fn table(rows: &Rows) -> String {
+    let line = |cells: &[String]| {
+        let cells: Vec<String> = cells.iter().map(|cell| escape(cell)).collect();
+        format!("| {} |\n", cells.join(" | "))
+    };
+    let mut text = line(&rows.header);
+    text += &format!("|---|{}\n", "---:|".repeat(rows.header.len() - 1));
+    for row in &rows.rows {
+        text += &line(row);
+    }
+    text
+}
+
+/// Keeps what a server printed from being read as Markdown or HTML.
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        if "\\`*_|<>[]".contains(character) {
+            escaped.push('\\');
+        }
+        escaped.push(character);
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_server_printed_stays_text() {
+        assert_eq!(escape("a|b <c> `d`"), "a\\|b \\<c\\> \\`d\\`");
+    }
+
+    #[test]
+    fn figures_are_aligned_right() {
+        let rows = Rows {
+            header: vec!["subject".to_owned(), "n".to_owned()],
+            rows: vec![vec!["full".to_owned(), "8".to_owned()]],
+        };
+        assert_eq!(table(&rows), "| subject | n |\n|---|---:|\n| full | 8 |\n");
+    }
+}

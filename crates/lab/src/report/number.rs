@@ -1,0 +1,94 @@
+//! Numbers as people read them: three significant digits, or whole where there are more.
+
+/// Three significant digits; whole numbers from 100 on, in groups of three from 10,000 on.
+pub fn significant(value: f64) -> String {
+    let size = value.abs();
+    let text = if size >= 99.95 {
+        return grouped(value);
+    } else if size >= 9.995 {
+        format!("{value:.1}")
+    } else {
+        format!("{value:.2}")
+    };
+    // A value that rounds to nothing has no sign.
+    if text.chars().all(|c| "-0.".contains(c)) {
+        return "0".to_owned();
+    }
+    text.replace('-', MINUS)
+}
+
+/// The same, with a sign in front of positive values too.
+pub fn signed(value: f64) -> String {
+    let text = significant(value);
+    match value > 0.0 && text != "0" {
+        true => format!("+{text}"),
+        false => text,
+    }
+}
+
+/// A whole number, in groups of three digits from five digits on.
+fn grouped(value: f64) -> String {
+    let digits = format!("{:.0}", value.abs());
+    let sign = if value < 0.0 { MINUS } else { "" };
+    if digits.len() < 5 {
+        return format!("{sign}{digits}");
+    }
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    format!("{sign}{text}")
+}
+
+/// A share from 0 to 1 in percent. 100 % and 0 % are exact: what is almost all or almost none is
+/// not rounded to them.
+pub fn percent(share: f64) -> String {
+    if share <= 0.0 {
+        "0 %".to_owned()
+    } else if share >= 1.0 {
+        "100 %".to_owned()
+    } else if share < 0.001 {
+        "<0.1 %".to_owned()
+    } else if share > 0.999 {
+        ">99.9 %".to_owned()
+    } else {
+        format!("{:.1} %", 100.0 * share)
+    }
+}
+
+const MINUS: &str = "-";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_digits_that_count() {
+        assert_eq!(significant(0.0), "0");
+        assert_eq!(significant(-0.001), "0");
+        assert_eq!(significant(0.5), "0.50");
+        assert_eq!(significant(8.104), "8.10");
+        assert_eq!(significant(9.996), "10.0");
+        assert_eq!(significant(70.06), "70.1");
+        assert_eq!(significant(99.96), "100");
+        assert_eq!(significant(951.4), "951");
+        assert_eq!(significant(9999.4), "9999");
+        assert_eq!(significant(52_310.0), "52,310");
+        assert_eq!(significant(-1_234_567.0), "-1,234,567");
+        assert_eq!(signed(13.7), "+13.7");
+        assert_eq!(signed(-13.7), "-13.7");
+        assert_eq!(signed(0.0), "0");
+    }
+
+    #[test]
+    fn all_and_none_are_exact() {
+        assert_eq!(percent(1.0), "100 %");
+        assert_eq!(percent(0.99999), ">99.9 %");
+        assert_eq!(percent(0.25), "25.0 %");
+        assert_eq!(percent(0.00001), "<0.1 %");
+        assert_eq!(percent(0.0), "0 %");
+    }
+}

@@ -1,0 +1,174 @@
+//! The rows of a report's tables, in words; how they are drawn is for each format to say.
+
+use super::number::{percent, signed, significant};
+use crate::analysis::{
+    Analysis, CaseAnalysis, Figures, Metric, Range, Spread, Standing, SubjectAnalysis,
+};
+use crate::trial::bottleneck::Bottleneck;
+
+/// A table: the first column is text, the others are figures.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rows {
+    /// The names of the columns, with their units.
+    pub header: Vec<String>,
+    /// The rows, each as long as the header.
+    pub rows: Vec<Vec<String>>,
+}
+
+/// What a case was, in one line.
+pub fn load_line(analysis: &Analysis, case: &CaseAnalysis) -> String {
+    let keepalive = if case.case.keepalive { "kept alive" } else { "one request each" };
+    format!(
+        "{}: closed loop, {} connections, {keepalive}; {} blocks of {} s a trial; seed {}",
+        case.case.name,
+        case.case.connections,
+        analysis.blocks,
+        significant(case.case.duration_s),
+        analysis.seed
+    )
+}
+
+/// What each subject costs in CPU.
+pub fn prices(analysis: &Analysis, case: &CaseAnalysis) -> Rows {
+    let over = &analysis.baseline;
+    Rows {
+        header: vec![
+            "subject".to_owned(),
+            "CPU µs/request".to_owned(),
+            format!("× {over} [95 %]"),
+            format!("µs over {over} [95 %]"),
+            "n".to_owned(),
+        ],
+        rows: case.subjects.iter().map(price_row).collect(),
+    }
+}
+
+/// Whether a price of the case has too few blocks for an interval.
+pub fn lacks_intervals(case: &CaseAnalysis) -> bool {
+    let prices = case.subjects.iter().flat_map(|subject| subject.prices.values());
+    prices.into_iter().any(|price| !price.difference.interval)
+}
+
+/// What stands in place of an interval where there is none.
+pub const TOO_FEW_LEGEND: &str =
+    "n too small: below 6 blocks there is no 95 % interval; {a .. b} is the range seen.";
+
+/// What else was measured on each subject.
+pub fn figures(case: &CaseAnalysis) -> Rows {
+    let header = [
+        "subject",
+        "requests/s",
+        "p50 ms",
+        "p99 ms",
+        "MiB",
+        "start ms",
+        "caught",
+        "alarms",
+        "limit",
+    ];
+    Rows {
+        header: header.map(str::to_owned).to_vec(),
+        rows: case
+            .subjects
+            .iter()
+            .filter_map(|subject| Some(figures_row(&subject.name, subject.figures.as_ref()?)))
+            .collect(),
+    }
+}
+
+/// What the columns of [`figures`] mean.
+pub const FIGURES_LEGEND: &str = "Medians over the valid trials. Latency is that of a saturated \
+system (closed loop). caught: attacks blocked; alarms: harmless requests blocked; limit: whose CPU \
+was spent (where it is not the system's, requests/s is a lower bound).";
+
+/// The spread of each subject's trials.
+pub fn summary(case: &CaseAnalysis) -> Rows {
+    let header = ["subject", "figure", "n", "min", "max", "median", "mean", "st. dev."];
+    let mut rows = Vec::new();
+    for subject in &case.subjects {
+        let Some(summaries) = &subject.summaries else {
+            continue;
+        };
+        for (figure, spread) in [
+            ("requests/s", Some(summaries.requests_per_s)),
+            ("latency ms", Some(summaries.latency_ms)),
+            ("worker user ms", summaries.worker_user_ms),
+        ] {
+            rows.extend(spread.map(|spread| spread_row(&subject.name, figure, &spread)));
+        }
+    }
+    Rows { header: header.map(str::to_owned).to_vec(), rows }
+}
+
+const NONE: &str = "-";
+
+fn price_row(subject: &SubjectAnalysis) -> Vec<String> {
+    let mut row = vec![subject.name.clone()];
+    let in_place_of_figures = match &subject.standing {
+        Standing::Refused(_) => Some("refused"),
+        Standing::Failed(_) => Some("failed"),
+        Standing::Skipped(_) => Some("skipped"),
+        Standing::Missing => Some("not run"),
+        Standing::Baseline | Standing::Measured if subject.figures.is_none() => {
+            Some("no valid trial")
+        }
+        Standing::Baseline | Standing::Measured => None,
+    };
+    if let Some(word) = in_place_of_figures {
+        row.extend([word, "", "", "0"].map(str::to_owned));
+        return row;
+    }
+    let figures = subject.figures.as_ref();
+    row.push(optional(figures.and_then(|figures| figures.cpu_us_per_request), significant));
+    if subject.standing == Standing::Baseline {
+        let n = figures.map_or(0, |figures| figures.n);
+        row.extend(["1".to_owned(), "baseline".to_owned(), n.to_string()]);
+        return row;
+    }
+    match subject.prices.get(&Metric::CpuUsPerRequest) {
+        Some(price) => row.extend([
+            price.ratio.as_ref().map_or(NONE.to_owned(), |ratio| range(ratio, significant)),
+            range(&price.difference, signed),
+            price.n.to_string(),
+        ]),
+        None => row.extend([NONE, NONE, "0"].map(str::to_owned)),
+    }
+    row
+}
+
+fn range(range: &Range, number: fn(f64) -> String) -> String {
+    let (low, high) = (number(range.low), number(range.high));
+    match range.interval {
+        true => format!("{} [{low}, {high}]", number(range.estimate)),
+        false => format!("{} {{{low} .. {high}}}", number(range.estimate)),
+    }
+}
+
+fn figures_row(name: &str, figures: &Figures) -> Vec<String> {
+    let at_least = match figures.bottleneck {
+        Some(Bottleneck::System) => "",
+        Some(Bottleneck::Generator | Bottleneck::Origin | Bottleneck::None) | None => "≥ ",
+    };
+    vec![
+        name.to_owned(),
+        optional(figures.throughput_per_s, |value| format!("{at_least}{}", significant(value))),
+        optional(figures.latency_p50_ms, significant),
+        optional(figures.latency_p99_ms, significant),
+        optional(figures.memory_peak_bytes, |bytes| significant(bytes / f64::from(1 << 20))),
+        optional(figures.startup_ms, significant),
+        optional(figures.attacks_blocked, percent),
+        optional(figures.harmless_blocked, percent),
+        figures.bottleneck.map_or(NONE.to_owned(), |bottleneck| bottleneck.to_string()),
+    ]
+}
+
+fn spread_row(name: &str, figure: &str, spread: &Spread) -> Vec<String> {
+    let mut row = vec![name.to_owned(), figure.to_owned(), spread.n.to_string()];
+    row.extend([spread.min, spread.max, spread.median, spread.mean].map(significant));
+    row.push(optional(spread.standard_deviation, significant));
+    row
+}
+
+fn optional(value: Option<f64>, text: impl Fn(f64) -> String) -> String {
+    value.map_or(NONE.to_owned(), text)
+}

@@ -1,0 +1,154 @@
+//! The report for a terminal.
+
+use super::rows::{self, Rows};
+use crate::analysis::{Analysis, CaseAnalysis, SubjectAnalysis};
+use comfy_table::{
+    Attribute, Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle,
+};
+use std::fmt::Write as _;
+
+/// Writes an analysis for a terminal, with bold headings where there is color.
+pub fn render(analysis: &Analysis, color: bool) -> String {
+    let mut text = format!("{}\n", emphasised(&analysis.title, color));
+    for case in &analysis.cases {
+        section(&mut text, &rows::load_line(analysis, case));
+        text += &draw(&rows::prices(analysis, case), color);
+        text += &bars(case);
+        if rows::lacks_intervals(case) {
+            text += &wrapped(rows::TOO_FEW_LEGEND);
+        }
+        let figures = rows::figures(case);
+        if !figures.rows.is_empty() {
+            text += "\n";
+            text += &draw(&figures, color);
+            text += &wrapped(rows::FIGURES_LEGEND);
+        }
+        if analysis.summary {
+            section(&mut text, "Over the trials of each subject:");
+            text += &draw(&rows::summary(case), color);
+        }
+    }
+    if !analysis.notes.is_empty() {
+        text += "\n";
+        for note in &analysis.notes {
+            text += &wrapped(note);
+        }
+    }
+    text += "\n";
+    text += &wrapped(&analysis.answer);
+    text
+}
+
+/// The width that the report is made for: what every terminal has.
+const COLUMNS: usize = 80;
+const BAR_COLUMNS: usize = 50;
+/// One rule below the heading, and nothing else that is not data.
+const RULED: TableStyle =
+    TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
+
+fn section(text: &mut String, line: &str) {
+    // Writing to a String cannot fail.
+    writeln!(text, "\n{line}").ok();
+}
+
+fn draw(rows: &Rows, color: bool) -> String {
+    let mut table = Table::new();
+    table.load_style(RULED).set_content_arrangement(ContentArrangement::Disabled);
+    if color {
+        table.enforce_styling();
+    } else {
+        table.force_no_tty();
+    }
+    table.set_header(rows.header.iter().map(|name| Cell::new(name).add_attribute(Attribute::Bold)));
+    for row in &rows.rows {
+        table.add_row(row);
+    }
+    for (index, column) in table.column_iter_mut().enumerate() {
+        if index > 0 {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        column.set_padding((u16::from(index > 0), 1));
+    }
+    // Cells are padded to their column; at the end of a line that is nothing to keep.
+    table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+}
+
+/// CPU per request as bars, because "seventy times" is seen faster than it is read.
+fn bars(case: &CaseAnalysis) -> String {
+    let cpu = |subject: &SubjectAnalysis| subject.figures.as_ref()?.cpu_us_per_request;
+    let measured: Vec<(&str, f64)> = case
+        .subjects
+        .iter()
+        .filter_map(|subject| Some((subject.name.as_str(), cpu(subject)?)))
+        .collect();
+    let longest = measured.iter().map(|(_, cpu)| *cpu).fold(0.0, f64::max);
+    if measured.len() < 2 || longest <= 0.0 {
+        return String::new();
+    }
+    let names = measured.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+    let mut text = String::from("\n");
+    for (name, cpu) in measured {
+        let bar = bar(cpu / longest, BAR_COLUMNS);
+        writeln!(text, "{name:<names$}  {bar} {}", super::number::significant(cpu)).ok();
+    }
+    text
+}
+
+/// A bar of up to `columns` characters, drawn to an eighth of one; never quite nothing.
+fn bar(share: f64, columns: usize) -> String {
+    let eighths = (1..=columns * 8).take_while(|step| {
+        let step = crate::record::as_f64(*step as u64);
+        step <= share * crate::record::as_f64(columns as u64 * 8)
+    });
+    let eighths = eighths.count().max(1);
+    let mut bar = "█".repeat(eighths / 8);
+    bar.extend(["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"].get(eighths % 8).copied());
+    bar
+}
+
+/// A paragraph broken at white space to the report's width.
+fn wrapped(paragraph: &str) -> String {
+    let mut text = String::new();
+    let mut column = 0;
+    for word in paragraph.split_whitespace() {
+        let length = word.chars().count();
+        if column > 0 && column + 1 + length > COLUMNS {
+            text.push('\n');
+            column = 0;
+        }
+        if column > 0 {
+            text.push(' ');
+            column += 1;
+        }
+        text += word;
+        column += length;
+    }
+    text + "\n"
+}
+
+fn emphasised(title: &str, color: bool) -> String {
+    match color {
+        true => format!("\u{1b}[1m{title}\u{1b}[0m"),
+        false => title.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bar_is_as_long_as_its_share() {
+        assert_eq!(bar(1.0, 4), "████");
+        assert_eq!(bar(0.5, 4), "██");
+        assert_eq!(bar(0.28125, 4), "█▏");
+        assert_eq!(bar(0.0, 4), "▏");
+    }
+
+    #[test]
+    fn paragraphs_are_broken_at_the_width() {
+        let text = wrapped(&"word ".repeat(40));
+        assert!(text.lines().all(|line| line.chars().count() <= COLUMNS));
+        assert_eq!(text.split_whitespace().count(), 40);
+    }
+}

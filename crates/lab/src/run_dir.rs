@@ -1,0 +1,204 @@
+//! A run's directory: the manifest, the records, the configs, the logs and the reports.
+//!
+//! A record is on disk before the next trial starts, so that whatever ends a run, every finished
+//! trial is there.
+
+use crate::manifest::{self, Manifest};
+use crate::record::{self, TrialRecord};
+use serde::Deserialize;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+/// The directory of a run that is under way.
+#[derive(Debug)]
+pub struct RunDir {
+    path: PathBuf,
+    trials: File,
+}
+
+/// A run as its directory has it.
+#[derive(Debug)]
+pub struct RunRecords {
+    /// What was to be run, and on what.
+    pub manifest: Manifest,
+    /// The trials that were finished.
+    pub trials: Vec<TrialRecord>,
+    /// Whether the last line was cut off, as when the machine or the tool was killed in the middle
+    /// of writing it.
+    pub cut_off: bool,
+}
+
+/// Why a run's directory cannot be used.
+#[derive(Debug, Error)]
+pub enum RunDirError {
+    /// It is there already.
+    #[error("{path} is there already and is not empty; choose another --out, or remove it")]
+    Taken {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// It holds no run.
+    #[error("{path} is not a run's directory: it has no {MANIFEST}")]
+    NotARun {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// A file cannot be written or read.
+    #[error("{doing} {path}")]
+    Io {
+        /// Writing or reading.
+        doing: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file does not hold what it should.
+    #[error("{path}:{line} is not a record of this kind")]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// Why.
+        source: serde_json::Error,
+    },
+    /// A file was written by another version.
+    #[error(
+        "{path}:{line} has schema {found}, and this version reads {known}; use the version of tollgate that wrote it"
+    )]
+    Schema {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// Its schema.
+        found: u32,
+        /// The schema that is read.
+        known: u32,
+    },
+}
+
+impl RunDir {
+    /// Makes the directory of a new run, with its manifest.
+    ///
+    /// # Errors
+    ///
+    /// It is there already and not empty, or it cannot be written.
+    pub fn create(path: &Path) -> Result<Self, RunDirError> {
+        if fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some()) {
+            return Err(RunDirError::Taken { path: path.to_owned() });
+        }
+        for folder in [CONFIGS, LOGS] {
+            let folder = path.join(folder);
+            fs::create_dir_all(&folder).map_err(io_error("making", &folder))?;
+        }
+        let path = path.canonicalize().map_err(io_error("finding", path))?;
+        let trials = path.join(TRIALS);
+        let trials = OpenOptions::new()
+            .create_new(true)
+            .append(true)
+            .open(&trials)
+            .map_err(io_error("making", &trials))?;
+        Ok(Self { path, trials })
+    }
+
+    /// The directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The folder that has a folder of configs for each subject.
+    pub fn configs(&self) -> PathBuf {
+        self.path.join(CONFIGS)
+    }
+
+    /// The folder for what processes print.
+    pub fn logs(&self) -> PathBuf {
+        self.path.join(LOGS)
+    }
+
+    /// Writes the manifest.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be written.
+    pub fn write_manifest(&self, manifest: &Manifest) -> Result<(), RunDirError> {
+        let path = self.path.join(MANIFEST);
+        let failed = io_error("writing", &path);
+        let text = serde_json::to_string_pretty(manifest).map_err(|error| failed(error.into()))?;
+        let mut file = File::create(&path).map_err(&failed)?;
+        file.write_all(text.as_bytes()).map_err(&failed)?;
+        file.sync_all().map_err(failed)
+    }
+
+    /// Adds a record; when this returns, it is on disk.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be written.
+    pub fn append(&mut self, record: &TrialRecord) -> Result<(), RunDirError> {
+        let failed = io_error("writing", &self.path.join(TRIALS));
+        let mut line = serde_json::to_vec(record).map_err(|error| failed(error.into()))?;
+        line.push(b'\n');
+        // One write, so that a record is there whole or cut off at the end of the file.
+        self.trials.write_all(&line).map_err(&failed)?;
+        self.trials.sync_data().map_err(failed)
+    }
+}
+
+impl RunRecords {
+    /// Reads a run's directory.
+    ///
+    /// # Errors
+    ///
+    /// It is not one, or a file of it cannot be read or was written by another version.
+    pub fn read(dir: &Path) -> Result<Self, RunDirError> {
+        let path = dir.join(MANIFEST);
+        if !path.is_file() {
+            return Err(RunDirError::NotARun { path: dir.to_owned() });
+        }
+        let text = fs::read_to_string(&path).map_err(io_error("reading", &path))?;
+        let manifest = parse(&path, 1, &text, manifest::SCHEMA)?;
+        let path = dir.join(TRIALS);
+        let text = fs::read_to_string(&path).map_err(io_error("reading", &path))?;
+        let cut_off = !text.is_empty() && !text.ends_with('\n');
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        let trials = (1..)
+            .zip(whole.lines())
+            .map(|(number, line)| parse(&path, number, line, record::SCHEMA))
+            .collect::<Result<_, _>>()?;
+        Ok(Self { manifest, trials, cut_off })
+    }
+}
+
+const MANIFEST: &str = "manifest.json";
+const TRIALS: &str = "trials.ndjson";
+const CONFIGS: &str = "configs";
+const LOGS: &str = "logs";
+
+#[derive(Deserialize)]
+struct Versioned {
+    schema: u32,
+}
+
+fn parse<T: for<'de> Deserialize<'de>>(
+    path: &Path,
+    line: usize,
+    text: &str,
+    known: u32,
+) -> Result<T, RunDirError> {
+    let malformed = |source| RunDirError::Malformed { path: path.to_owned(), line, source };
+    let Versioned { schema } = serde_json::from_str(text).map_err(malformed)?;
+    if schema != known {
+        return Err(RunDirError::Schema { path: path.to_owned(), line, found: schema, known });
+    }
+    serde_json::from_str(text).map_err(malformed)
+}
+
+fn io_error(doing: &'static str, path: &Path) -> impl Fn(io::Error) -> RunDirError + use<> {
+    let path = path.to_owned();
+    move |source| RunDirError::Io { doing, path: path.clone(), source }
+}

@@ -1,0 +1,332 @@
+//! Commands and configs of a subject, rendered from its recipe's templates.
+
+use crate::inputs::catalog::{Catalog, CatalogError};
+use crate::inputs::experiment::Subject;
+use crate::inputs::options::OptionValue;
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::Value;
+use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, context};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::{fs, io};
+use thiserror::Error;
+
+/// What templates know about one trial besides the options of the subject.
+#[derive(Debug, Clone)]
+pub struct Place<'a> {
+    /// The folder that configs are written into.
+    pub dir: &'a Path,
+    /// Where the system is to listen.
+    pub listen: SocketAddr,
+    /// Where the origin listens.
+    pub origin: SocketAddr,
+    /// The programs that the recipe needs, by name.
+    pub programs: &'a BTreeMap<String, PathBuf>,
+}
+
+/// The files that a subject really got.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rendered {
+    /// One command a process, in the recipe's order.
+    pub commands: Vec<Vec<String>>,
+    /// Hashes of what the configs refer to through `file()` and `files()`: rule sets above all.
+    pub referenced: BTreeMap<PathBuf, String>,
+}
+
+/// Why a config could not be made.
+#[derive(Debug, Error)]
+pub enum RenderError {
+    /// A template or an expression of the recipe fails.
+    #[error("rendering {what} of system `{system}`")]
+    Template {
+        /// The system's name.
+        system: String,
+        /// Which text of the recipe.
+        what: String,
+        /// What the template engine says, with the line.
+        source: Error,
+    },
+    /// A template that the recipe names is not there.
+    #[error(transparent)]
+    Catalog(#[from] CatalogError),
+    /// The rendered file cannot be written.
+    #[error("writing {path}")]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// Renders every config of the subject into `place.dir`, and its commands.
+///
+/// # Errors
+///
+/// A template that is missing, wrong, or refers to a file that cannot be read.
+pub fn render(
+    catalog: &Catalog,
+    subject: &Subject,
+    place: &Place<'_>,
+) -> Result<Rendered, RenderError> {
+    let failed = |what: String| {
+        let system = subject.recipe.name.clone();
+        move |source: Error| RenderError::Template { system, what, source }
+    };
+    let referenced = Arc::new(Mutex::new(BTreeMap::new()));
+    let mut environment =
+        environment(catalog).map_err(failed("the config templates".to_owned()))?;
+    add_file_functions(&mut environment, &referenced);
+    let known = context! {
+        dir => place.dir.display().to_string(),
+        listen => address(place.listen),
+        origin => address(place.origin),
+        programs => programs(place.programs),
+        root => nix::unistd::geteuid().is_root(),
+        user => user_name(),
+        ..options(subject)
+    };
+    for file in &subject.recipe.file.templates {
+        let name = format!("{}/{file}", subject.recipe.name);
+        // Looked up by the catalog first, so that a missing file is told as such.
+        catalog.template(&name)?;
+        let text = environment
+            .get_template(&name)
+            .and_then(|template| template.render(&known))
+            .map_err(failed(format!("config template `{file}`")))?;
+        let path = place.dir.join(file);
+        fs::write(&path, text).map_err(|source| RenderError::Write { path, source })?;
+    }
+    let mut commands = Vec::new();
+    for process in &subject.recipe.file.process {
+        let words = process
+            .command
+            .iter()
+            .map(|word| environment.render_str(word, &known))
+            .collect::<Result<_, _>>()
+            .map_err(failed(format!("the command of process `{}`", process.name)))?;
+        commands.push(words);
+    }
+    let referenced = referenced.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    Ok(Rendered { commands, referenced })
+}
+
+/// Whether an expression of the recipe holds for the subject.
+///
+/// # Errors
+///
+/// The expression is wrong.
+pub fn holds(subject: &Subject, expression: &str) -> Result<bool, RenderError> {
+    let mut environment = Environment::new();
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    environment
+        .compile_expression(expression)
+        .and_then(|compiled| compiled.eval(options(subject)))
+        .map(|value| value.is_true())
+        .map_err(|source| RenderError::Template {
+            system: subject.recipe.name.clone(),
+            what: format!("the expression `{expression}`"),
+            source,
+        })
+}
+
+/// A template of the recipe that knows the options alone, or the programs as well.
+///
+/// # Errors
+///
+/// The template is wrong.
+pub fn text(
+    subject: &Subject,
+    found: &BTreeMap<String, PathBuf>,
+    template: &str,
+) -> Result<String, RenderError> {
+    let mut environment = Environment::new();
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    environment
+        .render_str(template, context! { programs => programs(found), ..options(subject) })
+        .map_err(|source| RenderError::Template {
+            system: subject.recipe.name.clone(),
+            what: format!("`{template}`"),
+            source,
+        })
+}
+
+/// The SHA-256 of a file, in hex.
+///
+/// # Errors
+///
+/// The file cannot be read.
+pub fn hash_file(path: &Path) -> io::Result<String> {
+    let mut hasher = Sha256::new();
+    io::copy(&mut fs::File::open(path)?, &mut HashWriter(&mut hasher))?;
+    Ok(hex(&hasher.finalize()))
+}
+
+/// Bytes as lower-case hex digits.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a String cannot fail.
+        write!(text, "{byte:02x}").ok();
+        text
+    })
+}
+
+struct HashWriter<'a>(&'a mut Sha256);
+
+impl io::Write for HashWriter<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.update(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn environment(catalog: &Catalog) -> Result<Environment<'static>, Error> {
+    let mut environment = Environment::new();
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    let syntax = SyntaxConfig::builder()
+        .trim_blocks(true)
+        .lstrip_blocks(true)
+        .keep_trailing_newline(true)
+        .build()?;
+    environment.set_syntax(syntax);
+    let catalog = catalog.clone();
+    environment.set_loader(move |name| match catalog.template(name) {
+        Ok(source) => Ok(Some(source.text)),
+        Err(CatalogError::NotFound { .. }) => Ok(None),
+        Err(error) => {
+            Err(Error::new(ErrorKind::InvalidOperation, "reading a template").with_source(error))
+        }
+    });
+    Ok(environment)
+}
+
+type Referenced = Arc<Mutex<BTreeMap<PathBuf, String>>>;
+
+/// `file(path)` is that path, and `files(pattern)` are the paths that match, sorted; both note the
+/// hash of what they name, because a config means nothing without the rules that it pulls in.
+fn add_file_functions(environment: &mut Environment<'_>, referenced: &Referenced) {
+    let noted = Arc::clone(referenced);
+    environment.add_function("file", move |path: String| {
+        note(&noted, Path::new(&path))?;
+        Ok::<_, Error>(path)
+    });
+    let noted = Arc::clone(referenced);
+    environment.add_function("files", move |pattern: String| {
+        let failed = |error: String| Error::new(ErrorKind::InvalidOperation, error);
+        let paths = glob::glob(&pattern).map_err(|error| failed(error.to_string()))?;
+        let mut names = Vec::new();
+        // glob yields the paths sorted.
+        for path in paths {
+            let path = path.map_err(|error| failed(error.to_string()))?;
+            note(&noted, &path)?;
+            names.push(path.display().to_string());
+        }
+        if names.is_empty() {
+            return Err(failed(format!("no file matches {pattern}")));
+        }
+        Ok(names)
+    });
+}
+
+fn note(referenced: &Referenced, path: &Path) -> Result<(), Error> {
+    let hash = hash_file(path).map_err(|error| {
+        Error::new(ErrorKind::InvalidOperation, format!("reading {}: {error}", path.display()))
+    })?;
+    let mut noted = referenced.lock().unwrap_or_else(PoisonError::into_inner);
+    noted.insert(path.to_owned(), hash);
+    Ok(())
+}
+
+fn options(subject: &Subject) -> Value {
+    let mut known: BTreeMap<&str, Value> =
+        subject.options.iter().map(|(name, value)| (name.as_str(), option_value(value))).collect();
+    known.insert("prefix", Value::from(&subject.prefix));
+    Value::from_pairs(known)
+}
+
+fn option_value(value: &OptionValue) -> Value {
+    match value {
+        OptionValue::Integer(number) => Value::from(*number),
+        OptionValue::Text(text) => Value::from(text),
+    }
+}
+
+fn programs(found: &BTreeMap<String, PathBuf>) -> Value {
+    Value::from_pairs(found.iter().map(|(name, path)| (name.as_str(), path.display().to_string())))
+}
+
+fn address(address: SocketAddr) -> Value {
+    context! {
+        address => address.to_string(),
+        host => address.ip().to_string(),
+        port => address.port(),
+    }
+}
+
+/// The name of the user that runs this; systems that drop root have to stay that user, or they
+/// could not read a run directory under a home folder.
+fn user_name() -> String {
+    let uid = nix::unistd::geteuid();
+    match nix::unistd::User::from_uid(uid) {
+        Ok(Some(user)) => user.name,
+        Ok(None) | Err(_) => uid.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inputs::experiment::{Adjustments, Experiment};
+
+    fn subject(name: &str) -> Subject {
+        let experiment =
+            Experiment::load(&Catalog::new(vec![]), "first-look", &Adjustments::default()).unwrap();
+        experiment.subjects.into_iter().find(|s| s.name == name).unwrap()
+    }
+
+    #[test]
+    fn a_config_says_where_to_listen_and_where_the_origin_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let programs = BTreeMap::from([("nginx".to_owned(), PathBuf::from("/usr/sbin/nginx"))]);
+        let place = Place {
+            dir: dir.path(),
+            listen: "127.0.0.1:18080".parse().unwrap(),
+            origin: "127.0.0.1:18081".parse().unwrap(),
+            programs: &programs,
+        };
+        let rendered = render(&Catalog::new(vec![]), &subject("nginx"), &place).unwrap();
+        assert_eq!(rendered.commands[0][0], "/usr/sbin/nginx");
+        let config = fs::read_to_string(dir.path().join("nginx.conf")).unwrap();
+        assert!(config.contains("listen 127.0.0.1:18080 "), "{config}");
+        assert!(config.contains("server 127.0.0.1:18081;"), "{config}");
+        assert!(config.contains("worker_processes 1;"), "{config}");
+        assert!(!config.contains("{%"), "{config}");
+    }
+
+    #[test]
+    fn expressions_see_the_options() {
+        assert!(holds(&subject("full"), "engine == 'on' and rules == 'crs'").unwrap());
+        assert!(!holds(&subject("light"), "rules == 'crs'").unwrap());
+        let error = holds(&subject("light"), "rulez == 'crs'").unwrap_err();
+        assert!(error.to_string().contains("rulez"), "{error}");
+    }
+
+    #[test]
+    fn a_file_hashes_to_its_sha256() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), "abc").unwrap();
+        // FIPS 180-4, appendix B.1.
+        assert_eq!(
+            hash_file(file.path()).unwrap(),
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+        );
+    }
+}

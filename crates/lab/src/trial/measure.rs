@@ -1,0 +1,204 @@
+//! The measured window: load, and what every role used over it.
+
+use super::bottleneck::{self, Busy};
+use super::requests::Requests;
+use super::servers::Servers;
+use super::validity::{self, Evidence};
+use crate::inputs::experiment::LoadFile;
+use crate::interrupt::{Interrupt, Interrupted};
+use crate::layout::Layout;
+use crate::noise::{Counters, Noise};
+use crate::process::memory;
+use crate::process::usage::{CpuTime, Died, Reading};
+use crate::record::{CpuRecord, Failures, LatencyRecord, Measurement, TemplateRecord, as_f64};
+use procfs::ProcError;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use thiserror::Error;
+use tollgate_load::{Generator, Plan, RequestTally, Workload};
+use tollgate_traffic::Template;
+
+/// A subject that answers, and what is to be sent to it.
+#[derive(Debug)]
+pub struct Subject<'a> {
+    /// Where it answers.
+    pub address: SocketAddr,
+    /// The shape of the load.
+    pub load: &'a LoadFile,
+    /// The mix's templates.
+    pub templates: &'a [Template],
+    /// Their bytes, and the answers that they are owed.
+    pub requests: Requests,
+    /// The order in which they are sent.
+    pub order: Vec<u32>,
+    /// The origin's processes.
+    pub origin: &'a Servers,
+    /// The system's processes.
+    pub system: &'a mut Servers,
+    /// Which CPUs each role runs on.
+    pub layout: &'a Layout,
+    /// The wish to stop.
+    pub interrupt: &'a Interrupt,
+}
+
+/// Why there is no measurement.
+#[derive(Debug, Error)]
+pub enum MeasureError {
+    /// The run was asked to stop.
+    #[error(transparent)]
+    Interrupted(#[from] Interrupted),
+    /// The load cannot be sent.
+    #[error("sending the load")]
+    Load(#[from] tollgate_load::Error),
+    /// The counters of processes or machine cannot be read.
+    #[error("reading the counters of the machine")]
+    Counters(#[from] ProcError),
+    /// The origin ended.
+    #[error("the origin was lost")]
+    Origin(#[source] Died),
+    /// The histogram cannot be encoded.
+    #[error("encoding the latency histogram")]
+    Histogram(#[from] tollgate_stats::EncodeError),
+}
+
+/// Warms up, measures, and stops the load.
+///
+/// # Errors
+///
+/// The load cannot be sent, or what it costs cannot be read.
+pub fn measure(subject: &mut Subject<'_>) -> Result<Measurement, MeasureError> {
+    let generator = Generator::start(plan(subject)?)?;
+    subject.interrupt.sleep(subject.load.warmup.0)?;
+
+    let start = Edge::read(subject)?;
+    generator.open_window();
+    let undisturbed = subject.interrupt.sleep(subject.load.duration.0);
+    let end = Edge::read(subject)?;
+    generator.close_window();
+
+    let outcome = generator.finish()?;
+    undisturbed?;
+    let system_pids = subject.system.pids()?;
+    let memory_peak_bytes = match system_pids.is_empty() {
+        true => None,
+        false => Some(memory::peak_bytes(&system_pids)?),
+    };
+
+    let window = outcome.window;
+    let system = start.system.until(&end.system);
+    let cpu = CpuRecord {
+        system: match &system {
+            Ok(spent) => (!system_pids.is_empty()).then_some(*spent),
+            Err(_) => None,
+        },
+        origin: start.origin.until(&end.origin).map_err(MeasureError::Origin)?,
+        generator: outcome.threads.iter().fold(CpuTime::default(), |sum, thread| CpuTime {
+            user_us: sum.user_us + micros(thread.user),
+            system_us: sum.system_us + micros(thread.system),
+        }),
+    };
+    let templates = subject
+        .templates
+        .iter()
+        .zip(&outcome.per_request)
+        .map(|(template, tally)| template_record(template, tally, subject.requests.blocked_status))
+        .collect();
+    let failures = Failures::from(&outcome.failures);
+    let noise = noise(subject.layout, &start, &end, window, &cpu);
+    let died = subject.system.ended().or_else(|| system.err().map(|died| died.to_string()));
+    let evidence = Evidence {
+        steal_percent: noise.steal_percent,
+        foreign_cpu_percent: noise.foreign_cpu_percent,
+        died,
+        answered: outcome.answered,
+        unexpected: outcome.unexpected,
+        failed: failures.total(),
+    };
+    Ok(Measurement {
+        window_s: window.as_secs_f64(),
+        answered: outcome.answered,
+        throughput_per_s: as_f64(outcome.answered - outcome.unexpected) / window.as_secs_f64(),
+        latency: LatencyRecord::of(&outcome.latency)?,
+        bottleneck: bottleneck::name(&busy(subject.layout, window, &cpu)),
+        cpu,
+        memory_peak_bytes,
+        templates,
+        unexpected: outcome.unexpected,
+        failures,
+        unanswered: outcome.unanswered,
+        noise,
+        invalid: validity::judge(&evidence),
+    })
+}
+
+/// What had been used at one end of the window.
+struct Edge {
+    counters: Counters,
+    system: Reading,
+    origin: Reading,
+}
+
+impl Edge {
+    fn read(subject: &Subject<'_>) -> Result<Self, MeasureError> {
+        // Listing the processes takes a moment, reading their clocks does not: so the lists come
+        // first and the clocks last, next to the window's own edge.
+        let system = subject.system.pids()?;
+        let origin = subject.origin.pids()?;
+        Ok(Self {
+            counters: Counters::read(&subject.layout.all())?,
+            system: Reading::take(&system),
+            origin: Reading::take(&origin),
+        })
+    }
+}
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+fn plan(subject: &Subject<'_>) -> Result<Plan, MeasureError> {
+    let workload = Workload::new(subject.requests.requests.clone(), subject.order.clone())?;
+    Ok(Plan {
+        target: subject.address,
+        workload: Arc::new(workload),
+        connections: subject.load.connections as usize,
+        threads: subject.load.threads as usize,
+        keep_alive: subject.load.keepalive,
+        connect_timeout: CONNECT_TIMEOUT,
+        answer_timeout: subject.load.timeout.0,
+        requests: None,
+        cpus: subject.layout.generator.clone(),
+    })
+}
+
+fn template_record(template: &Template, tally: &RequestTally, blocked: u16) -> TemplateRecord {
+    TemplateRecord {
+        name: template.name.clone(),
+        class: template.class,
+        statuses: tally.statuses.clone(),
+        blocked: tally.statuses.get(&blocked).copied().unwrap_or(0),
+        unexpected: tally.unexpected,
+    }
+}
+
+fn noise(layout: &Layout, start: &Edge, end: &Edge, window: Duration, cpu: &CpuRecord) -> Noise {
+    let system = cpu.system.unwrap_or_default();
+    let ours = [system, cpu.origin, cpu.generator].map(CpuTime::total_us).iter().sum();
+    let cpus = layout.all().len();
+    start.counters.until(&end.counters, window, cpus, Duration::from_micros(ours))
+}
+
+fn busy(layout: &Layout, window: Duration, cpu: &CpuRecord) -> Busy {
+    let share = |spent: CpuTime, cpus: &[usize]| {
+        as_f64(spent.total_us()) / 1e6 / window.as_secs_f64() / as_f64(cpus.len() as u64)
+    };
+    Busy {
+        system: cpu.system.map(|spent| share(spent, &layout.system)),
+        generator: share(cpu.generator, &layout.generator),
+        origin: share(cpu.origin, &layout.origin),
+        shared: layout.shared(),
+    }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}

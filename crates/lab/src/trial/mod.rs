@@ -1,0 +1,222 @@
+//! One trial: configure, start, probe, warm up, measure, stop.
+
+pub mod bottleneck;
+pub mod exchange;
+pub mod measure;
+pub mod probe;
+pub mod requests;
+pub mod servers;
+pub mod validity;
+
+use crate::inputs::catalog::Catalog;
+use crate::inputs::experiment::{Case, Subject};
+use crate::interrupt::{Interrupt, Interrupted};
+use crate::layout::Layout;
+use crate::plan::TrialPlan;
+use crate::process::group::Launch;
+use crate::process::ports;
+use crate::record::{Failure, Outcome, SCHEMA, Step, TrialRecord};
+use crate::system::installed::Installed;
+use crate::system::render::{self, Place, Rendered};
+use jiff::Timestamp;
+use requests::Requests;
+use servers::{Servers, StartError, in_full};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// What all trials of a run have in common.
+#[derive(Debug)]
+pub struct Bench<'a> {
+    /// Where templates are found.
+    pub catalog: &'a Catalog,
+    /// The `tollgate` binary, which is started as the origin.
+    pub tollgate: &'a Path,
+    /// The folder that has a folder of configs for each subject.
+    pub configs: PathBuf,
+    /// The folder for what processes print.
+    pub logs: PathBuf,
+    /// Which CPUs each role runs on.
+    pub layout: &'a Layout,
+    /// The wish to stop.
+    pub interrupt: &'a Interrupt,
+}
+
+/// Runs a trial to its record. Whatever goes wrong with the subject is a record too.
+///
+/// # Errors
+///
+/// The run was asked to stop; the trial is then as if it had not been.
+pub fn run(
+    bench: &Bench<'_>,
+    plan: &TrialPlan,
+    case: &Case,
+    subject: &Subject,
+    installed: &Installed,
+) -> Result<TrialRecord, Interrupted> {
+    let started_at = Timestamp::now().to_string();
+    let mut trial = Trial { bench, plan, case, subject, installed, startup: None };
+    let outcome = match trial.outcome() {
+        Ok(outcome) => outcome,
+        Err(Stop::Failed(failure)) => Outcome::Failed(failure),
+        Err(Stop::Interrupted(interrupted)) => return Err(interrupted),
+    };
+    Ok(TrialRecord {
+        schema: SCHEMA,
+        case: case.name.clone(),
+        subject: subject.name.clone(),
+        block: plan.block,
+        position: plan.position,
+        started_at,
+        startup_ms: trial.startup.map(|startup| startup.as_secs_f64() * 1e3),
+        outcome,
+    })
+}
+
+struct Trial<'a> {
+    bench: &'a Bench<'a>,
+    plan: &'a TrialPlan,
+    case: &'a Case,
+    subject: &'a Subject,
+    installed: &'a Installed,
+    startup: Option<Duration>,
+}
+
+/// Why a trial has no measurement.
+#[derive(Debug)]
+enum Stop {
+    Failed(Failure),
+    Interrupted(Interrupted),
+}
+
+impl Trial<'_> {
+    fn outcome(&mut self) -> Result<Outcome, Stop> {
+        let requests =
+            Requests::render(self.case, self.subject).map_err(failed(Step::Configure))?;
+        let (origin, origin_address) = self.start_origin(&requests)?;
+        let (mut system, address) = match self.subject.recipe.file.process.is_empty() {
+            true => (Servers::default(), origin_address),
+            false => self.start_system(&requests, origin_address)?,
+        };
+        let templates = self.case.mix.templates();
+        let probed = probe::probe(address, templates, &requests.requests);
+        let probed = probed.map_err(|error| match system.ended() {
+            Some(what) => failed_with(Step::Probe, format!("{what}: {}", in_full(&error)), &system),
+            None => failed_with(Step::Probe, in_full(&error), &system),
+        })?;
+        if let Err(refusal) = probed {
+            return Ok(Outcome::Refused(refusal));
+        }
+        let order = self.case.mix.order(self.plan.order_seed, DECKS);
+        let measured = measure::measure(&mut measure::Subject {
+            address,
+            load: &self.case.load,
+            templates,
+            requests,
+            order,
+            origin: &origin,
+            system: &mut system,
+            layout: self.bench.layout,
+            interrupt: self.bench.interrupt,
+        });
+        match measured {
+            Ok(measurement) => Ok(Outcome::Measured(Box::new(measurement))),
+            Err(measure::MeasureError::Interrupted(interrupted)) => {
+                Err(Stop::Interrupted(interrupted))
+            }
+            Err(error) => Err(failed_with(Step::Load, in_full(&error), &system)),
+        }
+    }
+
+    fn start_origin(&self, requests: &Requests) -> Result<(Servers, SocketAddr), Stop> {
+        let address = ports::free().map_err(failed(Step::Start))?;
+        let command = [
+            self.bench.tollgate.display().to_string(),
+            "origin".to_owned(),
+            "--listen".to_owned(),
+            address.to_string(),
+        ];
+        let mut origin = Servers::default();
+        let log = self.log_file("origin");
+        let launch = Launch {
+            name: "origin",
+            command: &command,
+            dir: &self.bench.configs,
+            log: &log,
+            cpus: &self.bench.layout.origin,
+        };
+        let ready = origin.start(&launch).map_err(StartError::from).and_then(|()| {
+            origin.wait_until_ready(
+                address,
+                &requests.requests[0],
+                ORIGIN_READY,
+                self.bench.interrupt,
+            )
+        });
+        ready.map_err(not_started)?;
+        Ok((origin, address))
+    }
+
+    fn start_system(
+        &mut self,
+        requests: &Requests,
+        origin: SocketAddr,
+    ) -> Result<(Servers, SocketAddr), Stop> {
+        let address = ports::free().map_err(failed(Step::Start))?;
+        let dir = config_dir(&self.bench.configs, self.subject);
+        let place =
+            Place { dir: &dir, listen: address, origin, programs: &self.installed.programs };
+        let Rendered { commands, .. } = render::render(self.bench.catalog, self.subject, &place)
+            .map_err(failed(Step::Configure))?;
+        let mut system = Servers::default();
+        let begun = Instant::now();
+        for (process, command) in self.subject.recipe.file.process.iter().zip(&commands) {
+            let log = self.log_file(&process.name);
+            let launch = Launch {
+                name: &process.name,
+                command,
+                dir: &dir,
+                log: &log,
+                cpus: &self.bench.layout.system,
+            };
+            system.start(&launch).map_err(|error| not_started(error.into()))?;
+        }
+        let within = self.subject.recipe.file.ready.within.0;
+        let request = &requests.requests[0];
+        system
+            .wait_until_ready(address, request, within, self.bench.interrupt)
+            .map_err(not_started)?;
+        self.startup = Some(begun.elapsed());
+        Ok((system, address))
+    }
+
+    fn log_file(&self, process: &str) -> PathBuf {
+        let Self { plan, case, subject, .. } = self;
+        let name = format!("{:03}-{}-{}-{process}.log", plan.block, case.name, subject.name);
+        self.bench.logs.join(name)
+    }
+}
+
+/// The folder that a subject's configs are rendered into, and that its processes start in.
+pub fn config_dir(configs: &Path, subject: &Subject) -> PathBuf {
+    configs.join(&subject.name)
+}
+
+/// How many shuffled decks of the mix are laid out before they repeat.
+const DECKS: usize = 64;
+const ORIGIN_READY: Duration = Duration::from_secs(10);
+
+fn failed<E: std::error::Error>(step: Step) -> impl Fn(E) -> Stop {
+    move |error| Stop::Failed(Failure { step, reason: in_full(&error), log: Vec::new() })
+}
+
+fn failed_with(step: Step, reason: String, system: &Servers) -> Stop {
+    Stop::Failed(Failure { step, reason, log: system.log_tail() })
+}
+
+fn not_started(error: StartError) -> Stop {
+    match error.into_failure() {
+        Ok(failure) => Stop::Failed(failure),
+        Err(interrupted) => Stop::Interrupted(interrupted),
+    }
+}

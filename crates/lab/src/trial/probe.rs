@@ -1,0 +1,129 @@
+//! The probe: one request of each template, and every answer has to be the one that is owed.
+//!
+//! A WAF that is not really on is much faster than one that is, and says nothing about it. So a
+//! subject is measured only after it has blocked what it says that it blocks and let the rest
+//! through.
+
+use super::exchange::{ExchangeError, exchange};
+use crate::record::{ProbeAnswer, Refusal};
+use std::net::SocketAddr;
+use std::time::Duration;
+use thiserror::Error;
+use tollgate_load::{Expectation, Request};
+use tollgate_traffic::{Class, Template};
+use tollgate_wire::Answer;
+
+/// A request of the probe that got no answer.
+#[derive(Debug, Error)]
+#[error("template `{template}`")]
+pub struct ProbeError {
+    template: String,
+    source: ExchangeError,
+}
+
+/// Sends one request of each template; `Err` inside is what a subject that does not do what it says
+/// did instead.
+///
+/// # Errors
+///
+/// A request got no answer.
+pub fn probe(
+    address: SocketAddr,
+    templates: &[Template],
+    requests: &[Request],
+) -> Result<Result<(), Refusal>, ProbeError> {
+    let mut answers = Vec::new();
+    for (template, request) in templates.iter().zip(requests) {
+        let answer = exchange(address, request, LIMIT)
+            .map_err(|source| ProbeError { template: template.name.clone(), source })?;
+        answers.push(compare(template, &request.expect, &answer));
+    }
+    Ok(match reason(&answers) {
+        Some(reason) => Err(Refusal { reason, answers }),
+        None => Ok(()),
+    })
+}
+
+/// How long a system may take for one request of the probe.
+const LIMIT: Duration = Duration::from_secs(10);
+
+fn compare(template: &Template, owed: &Expectation, answer: &Answer) -> ProbeAnswer {
+    let status_fits = owed.status.is_none_or(|status| status == answer.status);
+    let body_fits = owed.body_bytes.is_none_or(|bytes| bytes == answer.body_bytes);
+    ProbeAnswer {
+        template: template.name.clone(),
+        class: template.class,
+        expected: in_words(owed.status, owed.body_bytes),
+        got: in_words(Some(answer.status), Some(answer.body_bytes)),
+        as_expected: status_fits && body_fits,
+    }
+}
+
+fn in_words(status: Option<u16>, body_bytes: Option<u64>) -> String {
+    let status = status.map_or("any status".to_owned(), |status| status.to_string());
+    match body_bytes {
+        Some(bytes) => format!("{status} with {bytes} bytes"),
+        None => status,
+    }
+}
+
+/// Why the subject is refused, in one line; none when every answer was the one owed.
+fn reason(answers: &[ProbeAnswer]) -> Option<String> {
+    let of_class = |class| answers.iter().filter(move |answer| answer.class == class);
+    let attacks = of_class(Class::Malicious).count();
+    let wrong: Vec<&ProbeAnswer> = of_class(Class::Malicious).filter(|a| !a.as_expected).collect();
+    let mut reasons = Vec::new();
+    if let Some(first) = wrong.first() {
+        let count = wrong.len();
+        reasons.push(if first.got.starts_with("200") {
+            format!("{count} of {attacks} attacks were let through")
+        } else {
+            format!(
+                "{count} of {attacks} attacks were answered otherwise than they should be (`{}`: {}, not {})",
+                first.template, first.got, first.expected
+            )
+        });
+    }
+    for answer in of_class(Class::Benign).filter(|answer| !answer.as_expected) {
+        reasons.push(format!(
+            "the harmless request `{}` was answered {}, not {}",
+            answer.template, answer.got, answer.expected
+        ));
+    }
+    (!reasons.is_empty()).then(|| reasons.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(template: &str, class: Class, got: &str, as_expected: bool) -> ProbeAnswer {
+        ProbeAnswer {
+            template: template.to_owned(),
+            class,
+            expected: "403".to_owned(),
+            got: got.to_owned(),
+            as_expected,
+        }
+    }
+
+    #[test]
+    fn attacks_that_pass_are_counted() {
+        let answers = [
+            answer("browse", Class::Benign, "200 with 100 bytes", true),
+            answer("xss", Class::Malicious, "200 with 100 bytes", false),
+            answer("shell", Class::Malicious, "403 with 146 bytes", true),
+        ];
+        assert_eq!(reason(&answers).unwrap(), "1 of 2 attacks were let through");
+        assert_eq!(reason(&answers[..1]), None);
+    }
+
+    #[test]
+    fn a_false_alarm_names_the_request() {
+        let answers = [answer("browse", Class::Benign, "500 with 9 bytes", false)];
+        assert_eq!(
+            reason(&answers).unwrap(),
+            "the harmless request `browse` was answered 500 with 9 bytes, not 403"
+        );
+    }
+}

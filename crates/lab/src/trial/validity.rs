@@ -1,0 +1,162 @@
+//! Whether the figures of a trial count. The rules are fixed before the run and blind to the
+//! figures themselves.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Why the figures of a trial do not count.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "rule", rename_all = "kebab-case")]
+pub enum Invalid {
+    /// The hypervisor took the CPUs away.
+    Steal {
+        /// In percent of the time of the CPUs in use.
+        percent: f64,
+    },
+    /// Other processes took the CPUs away, so the generator starved.
+    Starved {
+        /// In percent of the time of the CPUs in use.
+        foreign_cpu_percent: f64,
+    },
+    /// A process of the system ended or was restarted during the window.
+    ProcessDied {
+        /// Which, in words.
+        what: String,
+    },
+    /// Answers were not the expected ones.
+    Unexpected {
+        /// How many.
+        answers: u64,
+    },
+    /// Requests got no answer.
+    Failed {
+        /// How many.
+        requests: u64,
+    },
+    /// Nothing was answered at all.
+    NoAnswer,
+}
+
+/// What the rules look at.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Evidence {
+    /// Steal, in percent of the time of the CPUs in use.
+    pub steal_percent: f64,
+    /// CPU time of other processes, in percent of the time of the CPUs in use.
+    pub foreign_cpu_percent: f64,
+    /// The process of the system that ended, in words.
+    pub died: Option<String>,
+    /// Answers, expected or not.
+    pub answered: u64,
+    /// Answers that were not expected.
+    pub unexpected: u64,
+    /// Requests that got no answer.
+    pub failed: u64,
+}
+
+/// Every rule that the evidence breaks.
+pub fn judge(evidence: &Evidence) -> Vec<Invalid> {
+    let mut invalid = Vec::new();
+    if let Some(what) = &evidence.died {
+        invalid.push(Invalid::ProcessDied { what: what.clone() });
+    }
+    if evidence.answered == 0 {
+        invalid.push(Invalid::NoAnswer);
+    }
+    if evidence.unexpected > 0 {
+        invalid.push(Invalid::Unexpected { answers: evidence.unexpected });
+    }
+    if evidence.failed > 0 {
+        invalid.push(Invalid::Failed { requests: evidence.failed });
+    }
+    if evidence.steal_percent > STEAL_LIMIT_PERCENT {
+        invalid.push(Invalid::Steal { percent: evidence.steal_percent });
+    }
+    if evidence.foreign_cpu_percent > FOREIGN_LIMIT_PERCENT {
+        invalid.push(Invalid::Starved { foreign_cpu_percent: evidence.foreign_cpu_percent });
+    }
+    invalid
+}
+
+/// Steal above this share makes a trial invalid.
+pub const STEAL_LIMIT_PERCENT: f64 = 5.0;
+/// CPU time of other processes above this share makes a trial invalid.
+pub const FOREIGN_LIMIT_PERCENT: f64 = 10.0;
+
+impl Invalid {
+    /// The rule that was broken, without the figures of one trial.
+    pub fn rule(&self) -> String {
+        match self {
+            Self::Steal { .. } => {
+                format!("the hypervisor took more than {STEAL_LIMIT_PERCENT} % of the CPUs")
+            }
+            Self::Starved { .. } => {
+                format!("other processes took more than {FOREIGN_LIMIT_PERCENT} % of the CPUs")
+            }
+            Self::Unexpected { .. } => "answers were not the expected ones".to_owned(),
+            Self::Failed { .. } => "requests got no answer".to_owned(),
+            Self::ProcessDied { .. } | Self::NoAnswer => self.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for Invalid {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Steal { percent } => write!(
+                formatter,
+                "the hypervisor took {percent:.1} % of the CPUs (limit {STEAL_LIMIT_PERCENT} %)"
+            ),
+            Self::Starved { foreign_cpu_percent } => write!(
+                formatter,
+                "other processes took {foreign_cpu_percent:.1} % of the CPUs (limit {FOREIGN_LIMIT_PERCENT} %)"
+            ),
+            Self::ProcessDied { what } => write!(formatter, "{what} during the measurement"),
+            Self::Unexpected { answers } => {
+                write!(formatter, "{answers} answers were not the expected ones")
+            }
+            Self::Failed { requests } => write!(formatter, "{requests} requests got no answer"),
+            Self::NoAnswer => write!(formatter, "nothing was answered"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quiet_trial_counts() {
+        let evidence = Evidence {
+            answered: 1,
+            steal_percent: 5.0,
+            foreign_cpu_percent: 10.0,
+            ..Evidence::default()
+        };
+        assert_eq!(judge(&evidence), []);
+    }
+
+    #[test]
+    fn each_rule_is_told_apart() {
+        let evidence = Evidence {
+            steal_percent: 5.1,
+            foreign_cpu_percent: 10.1,
+            died: Some("process 7 ended".to_owned()),
+            answered: 0,
+            unexpected: 3,
+            failed: 2,
+        };
+        let told: Vec<String> = judge(&evidence).iter().map(ToString::to_string).collect();
+        assert_eq!(
+            told,
+            [
+                "process 7 ended during the measurement",
+                "nothing was answered",
+                "3 answers were not the expected ones",
+                "2 requests got no answer",
+                "the hypervisor took 5.1 % of the CPUs (limit 5 %)",
+                "other processes took 10.1 % of the CPUs (limit 10 %)",
+            ]
+        );
+    }
+}

@@ -1,0 +1,73 @@
+//! Why a load cannot be planned or sent.
+
+use std::io;
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::plan::{MAX_CONNECTIONS, MAX_THREADS, MAX_TIMEOUT};
+
+/// Why a load cannot be planned or sent. What goes wrong with single requests is no error: it is
+/// counted in [`Failures`](crate::Failures).
+#[derive(Debug, Error)]
+pub enum Error {
+    /// A workload sends nothing.
+    #[error("the workload's order is empty: name at least one request")]
+    EmptyOrder,
+    /// A workload's order names a request that is not there.
+    #[error("the workload's order names request {index}, and there are {requests}, from 0")]
+    Order {
+        /// The index named.
+        index: u32,
+        /// How many requests there are.
+        requests: usize,
+    },
+    /// A request has no bytes.
+    #[error("request {index} of the workload is empty")]
+    EmptyRequest {
+        /// Its index.
+        index: usize,
+    },
+    /// A plan with no thread or too many.
+    #[error("{0} threads: choose 1 to {MAX_THREADS}")]
+    Threads(usize),
+    /// A plan with fewer connections than threads, or too many.
+    #[error(
+        "{connections} connections for {threads} threads: choose {threads} to {MAX_CONNECTIONS}"
+    )]
+    Connections {
+        /// The connections planned.
+        connections: usize,
+        /// The threads planned.
+        threads: usize,
+    },
+    /// A plan that ends before its first request.
+    #[error("0 requests: choose at least one")]
+    NoRequests,
+    /// A timeout of zero, or too long.
+    #[error("the {which} timeout is {} s: choose more than 0 and at most {} s", .timeout.as_secs_f64(), MAX_TIMEOUT.as_secs())]
+    Timeout {
+        /// `connect` or `answer`.
+        which: &'static str,
+        /// The timeout planned.
+        timeout: Duration,
+    },
+    /// Threads cannot be pinned as planned.
+    #[error("pinning threads to the CPUs {cpus:?}: choose others, or none")]
+    Cpus {
+        /// The CPUs planned.
+        cpus: Vec<usize>,
+        /// Why not.
+        source: io::Error,
+    },
+    /// A thread cannot be started or cannot go on.
+    #[error("load thread {thread}: {doing}")]
+    Thread {
+        /// The thread, from 0.
+        thread: usize,
+        /// What it was doing.
+        doing: &'static str,
+        /// Why it failed.
+        source: io::Error,
+    },
+}

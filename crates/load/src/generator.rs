@@ -1,0 +1,149 @@
+//! The threads of a run, and the caller's hold on them.
+
+use std::io;
+use std::panic::resume_unwind;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use tollgate_eventloop::{Waker, pin_current_thread};
+
+use crate::error::Error;
+use crate::outcome::{Outcome, Progress};
+use crate::plan::Plan;
+use crate::recorder::{Live, Report};
+use crate::window::Stage;
+use crate::worker::Worker;
+
+/// A run under way. Dropping it ends the run and waits for its threads.
+#[derive(Debug)]
+pub struct Generator {
+    stage: Arc<Stage>,
+    threads: Vec<Thread>,
+}
+
+#[derive(Debug)]
+struct Thread {
+    handle: JoinHandle<io::Result<Report>>,
+    waker: Waker,
+    live: Arc<Live>,
+}
+
+impl Generator {
+    /// Starts the threads of a plan, which begin to send at once.
+    ///
+    /// # Errors
+    ///
+    /// The plan is outside its limits, or a thread cannot be started where it should run. Then
+    /// nothing is left running.
+    pub fn start(plan: Plan) -> Result<Self, Error> {
+        plan.check()?;
+        try_pinning(&plan.cpus)?;
+        let plan = Arc::new(plan);
+        let mut generator = Self { stage: Arc::default(), threads: Vec::new() };
+        for index in 0..plan.threads {
+            let thread = Thread::start(&plan, index, &generator.stage)?;
+            generator.threads.push(thread);
+        }
+        Ok(generator)
+    }
+
+    /// From now on, what finishes is measured; what came before was the warm-up. Each thread is
+    /// woken and takes its own readings. A window opens once.
+    pub fn open_window(&self) {
+        self.stage.measure();
+        self.wake();
+    }
+
+    /// Ends the run: each thread is woken, takes its own readings and sends nothing more.
+    pub fn close_window(&self) {
+        self.stage.end();
+        self.wake();
+    }
+
+    /// Whether the run has ended by itself: its plan's requests are delivered, or every thread has
+    /// failed.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.threads.iter().all(|thread| thread.handle.is_finished())
+    }
+
+    /// What has finished since the start, warm-up included.
+    #[must_use]
+    pub fn progress(&self) -> Progress {
+        let mut sum = Progress::default();
+        for progress in self.threads.iter().map(|thread| thread.live.progress()) {
+            sum.answered += progress.answered;
+            sum.failed += progress.failed;
+        }
+        sum
+    }
+
+    /// Closes the window if it is open, waits for the threads and puts their figures together.
+    ///
+    /// # Errors
+    ///
+    /// A thread could not go on.
+    pub fn finish(mut self) -> Result<Outcome, Error> {
+        self.close_window();
+        let joined: Vec<_> = self.threads.drain(..).map(|thread| thread.handle.join()).collect();
+        let mut reports = Vec::new();
+        for (thread, result) in joined.into_iter().enumerate() {
+            // A panic is a defect of ours and goes on in the caller's thread.
+            let report = result.unwrap_or_else(|panic| resume_unwind(panic));
+            let doing = "sending the load";
+            reports.push(report.map_err(|source| Error::Thread { thread, doing, source })?);
+        }
+        Ok(Outcome::of(reports))
+    }
+
+    fn wake(&self) {
+        for thread in &self.threads {
+            thread.waker.wake().expect("waking a thread that holds the other end cannot fail");
+        }
+    }
+}
+
+impl Drop for Generator {
+    fn drop(&mut self) {
+        self.close_window();
+        for thread in self.threads.drain(..) {
+            if let Err(panic) = thread.handle.join()
+                && !thread::panicking()
+            {
+                resume_unwind(panic);
+            }
+        }
+    }
+}
+
+impl Thread {
+    fn start(plan: &Arc<Plan>, index: usize, stage: &Arc<Stage>) -> Result<Self, Error> {
+        let failed = |doing| move |source| Error::Thread { thread: index, doing, source };
+        let waker = Waker::new().map_err(failed("opening its waker"))?;
+        let live = Arc::<Live>::default();
+        let worker = Worker::new(plan, index, waker.clone(), stage, &live)
+            .map_err(failed("opening its poller"))?;
+        let cpus = plan.cpus.clone();
+        let handle = thread::Builder::new()
+            .name(format!("load-{index}"))
+            .spawn(move || {
+                pin(&cpus)?;
+                worker.run()
+            })
+            .map_err(failed("starting it"))?;
+        Ok(Self { handle, waker, live })
+    }
+}
+
+/// Whether threads may run on `cpus`, tried on a thread that ends right after, so that a plan which
+/// cannot run fails before any request is sent.
+fn try_pinning(cpus: &[usize]) -> Result<(), Error> {
+    let tried = thread::scope(|scope| scope.spawn(|| pin(cpus)).join());
+    tried
+        .unwrap_or_else(|panic| resume_unwind(panic))
+        .map_err(|source| Error::Cpus { cpus: cpus.to_vec(), source })
+}
+
+fn pin(cpus: &[usize]) -> io::Result<()> {
+    if cpus.is_empty() { Ok(()) } else { pin_current_thread(cpus) }
+}

@@ -1,0 +1,70 @@
+//! The measured part of a run.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use crate::outcome::ThreadUsage;
+use crate::usage::{self, CpuTime};
+
+/// What the caller wants of the threads, who look at it when they are woken.
+#[derive(Debug, Default)]
+pub(crate) struct Stage {
+    measuring: AtomicBool,
+    over: AtomicBool,
+}
+
+impl Stage {
+    pub(crate) fn measure(&self) {
+        self.measuring.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn end(&self) {
+        self.over.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_measuring(&self) -> bool {
+        self.measuring.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+}
+
+/// One thread's window while it is open.
+#[derive(Debug)]
+pub(crate) struct OpenWindow {
+    opened: Instant,
+    cpu: CpuTime,
+}
+
+/// One thread's window as it was.
+#[derive(Debug)]
+pub(crate) struct ClosedWindow {
+    pub(crate) opened: Instant,
+    pub(crate) closed: Instant,
+    pub(crate) usage: ThreadUsage,
+}
+
+impl OpenWindow {
+    /// Opens the calling thread's window.
+    pub(crate) fn open(now: Instant) -> io::Result<Self> {
+        Ok(Self { opened: now, cpu: usage::of_current_thread()? })
+    }
+
+    /// Closes it, on the same thread.
+    pub(crate) fn close(self, now: Instant) -> io::Result<ClosedWindow> {
+        let cpu = usage::of_current_thread()?;
+        Ok(ClosedWindow {
+            opened: self.opened,
+            closed: now,
+            usage: ThreadUsage {
+                // The kernel never takes back CPU time, in either part.
+                user: cpu.user.saturating_sub(self.cpu.user),
+                system: cpu.system.saturating_sub(self.cpu.system),
+                window: now - self.opened,
+            },
+        })
+    }
+}

@@ -1,0 +1,93 @@
+use std::sync::Arc;
+
+use tollgate_load::{Expectation, Plan, Request, RequestTally, Workload};
+
+use crate::server::{Server, plan, request, run, workload};
+
+/// A server that answers by the path: `/STATUS/BYTES`.
+fn echo() -> Server {
+    Server::start(|peer| {
+        while let Some(request) = peer.request() {
+            let text = String::from_utf8(request).unwrap();
+            let mut path = text.split(' ').nth(1).unwrap().split('/').skip(1);
+            let (status, bytes) = (path.next().unwrap(), path.next().unwrap().parse().unwrap());
+            let body = "x".repeat(bytes);
+            peer.send(
+                format!("HTTP/1.1 {status} Any\r\nContent-Length: {bytes}\r\n\r\n{body}")
+                    .as_bytes(),
+            );
+        }
+    })
+}
+
+fn get(path: &str, status: Option<u16>, body_bytes: Option<u64>) -> Request {
+    let bytes = format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
+    Request { expect: Expectation { status, body_bytes }, ..request(bytes.as_bytes()) }
+}
+
+fn tally(status: u16, count: u64, unexpected: u64, example: Option<&str>) -> RequestTally {
+    RequestTally {
+        statuses: [(status, count)].into(),
+        unexpected,
+        unexpected_example: example.map(str::to_owned),
+    }
+}
+
+#[test]
+fn each_request_has_its_own_tally() {
+    let server = echo();
+    let requests = vec![
+        get("/200/5", Some(200), Some(5)),
+        get("/403/9", Some(403), None),
+        get("/200/7", Some(403), None),
+        get("/200/7", Some(200), Some(8)),
+        get("/500/0", None, None),
+    ];
+    let outcome = run(Plan {
+        connections: 3,
+        threads: 2,
+        workload: workload(requests),
+        ..plan(server.address, 50)
+    });
+    let expected = [
+        tally(200, 10, 0, None),
+        tally(403, 10, 0, None),
+        tally(200, 10, 10, Some("200 with 7 bytes, instead of 403")),
+        tally(200, 10, 10, Some("200 with 7 bytes, instead of 200 with 8 bytes")),
+        tally(500, 10, 0, None),
+    ];
+    // Each thread walks its 25 requests five times around.
+    assert_eq!(outcome.per_request, expected);
+    assert_eq!((outcome.answered, outcome.unexpected), (50, 20));
+}
+
+#[test]
+fn one_request_may_get_many_statuses() {
+    let calls = std::sync::atomic::AtomicU64::new(0);
+    let server = Server::start(move |peer| {
+        while peer.request().is_some() {
+            let call = calls.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            let status = if call % 4 == 3 { 503 } else { 200 };
+            peer.send(format!("HTTP/1.1 {status} Any\r\nContent-Length: 0\r\n\r\n").as_bytes());
+        }
+    });
+    let requests = vec![get("/", Some(200), None)];
+    let outcome = run(Plan { workload: workload(requests), ..plan(server.address, 20) });
+    let RequestTally { statuses, unexpected, unexpected_example } = &outcome.per_request[0];
+    assert_eq!(*statuses, [(200, 15), (503, 5)].into());
+    assert_eq!(*unexpected, 5);
+    assert_eq!(unexpected_example.as_deref(), Some("503 with 0 bytes, instead of 200"));
+}
+
+#[test]
+fn the_order_decides_how_often_a_request_is_sent() {
+    let server = echo();
+    let requests =
+        vec![get("/200/1", None, None), get("/201/1", None, None), get("/202/1", None, None)];
+    let order = vec![0, 0, 0, 1];
+    let workload = Arc::new(Workload::new(requests, order).unwrap());
+    let outcome = run(Plan { workload, ..plan(server.address, 40) });
+    let answers: Vec<u64> =
+        outcome.per_request.iter().map(|tally| tally.statuses.values().sum()).collect();
+    assert_eq!(answers, [30, 10, 0]);
+}

@@ -1,0 +1,117 @@
+use std::time::{Duration, Instant};
+
+use tollgate_load::{Failures, Generator, Plan};
+
+use crate::server::{
+    OK, Server, assert_balance, closed_port, plan, request, run, wait_until, workload,
+};
+
+const LAST: &[u8] = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok";
+
+#[test]
+fn a_server_that_announces_its_close_costs_no_request() {
+    let server = Server::start(|peer| {
+        for answer in [OK, OK, LAST] {
+            if peer.request().is_none() {
+                return;
+            }
+            peer.send(answer);
+        }
+    });
+    let outcome = run(Plan { connections: 2, ..plan(server.address, 30) });
+    assert_eq!((outcome.answered, outcome.failures.total()), (30, 0), "{outcome:?}");
+    assert_eq!(server.requests(), 30);
+    // 15 requests on each of two connections would be 10; how they are spread decides.
+    assert!((10..=12).contains(&outcome.connects), "{}", outcome.connects);
+}
+
+#[test]
+fn a_server_that_closes_unannounced_costs_the_request_on_its_way() {
+    let server = Server::start(|peer| {
+        for _ in 0..3 {
+            if peer.request().is_none() {
+                return;
+            }
+            peer.send(OK);
+        }
+    });
+    let outcome = run(plan(server.address, 40));
+    let Failures { reset, closed_early, .. } = outcome.failures;
+    // Three answers and one lost request a connection, unless the close is seen before the next
+    // request leaves: then nothing is lost.
+    assert_eq!(outcome.failures.total(), reset + closed_early, "{outcome:?}");
+    assert!(reset + closed_early <= 10, "{outcome:?}");
+    assert_eq!(outcome.answered + reset + closed_early, 40);
+    assert!(outcome.connects >= 10, "{}", outcome.connects);
+}
+
+#[test]
+fn a_close_before_any_answer_is_counted() {
+    let server = Server::start(|peer| drop(peer.request()));
+    let outcome = run(plan(server.address, 5));
+    assert_eq!(outcome.failures.closed_early, 5, "{outcome:?}");
+    assert_eq!((outcome.sent, outcome.connects), (5, 5));
+    assert_eq!(outcome.latency.count(), 0, "failures have no latency");
+}
+
+#[test]
+fn a_closed_port_ends_and_does_not_spin() {
+    let begun = Instant::now();
+    let outcome = run(plan(closed_port(), 5));
+    assert_eq!(outcome.failures.refused, 5);
+    assert_eq!((outcome.sent, outcome.connects), (5, 0));
+    // There is a pause of 10 ms after each but the last.
+    assert!(begun.elapsed() >= Duration::from_millis(40));
+
+    let generator =
+        Generator::start(Plan { requests: None, connections: 3, ..plan(closed_port(), 1) })
+            .unwrap();
+    generator.open_window();
+    std::thread::sleep(Duration::from_millis(200));
+    let outcome = generator.finish().unwrap();
+    assert_balance(&outcome);
+    let refused = outcome.failures.refused + outcome.warm_up.failed;
+    assert!((3..=63).contains(&refused), "{refused} tries of 3 connections in 200 ms");
+}
+
+#[test]
+fn without_keep_alive_each_request_has_its_own_connection() {
+    let server = Server::start(|peer| {
+        if peer.request().is_some() {
+            peer.send(LAST);
+        }
+    });
+    let outcome = run(Plan { keep_alive: false, connections: 4, ..plan(server.address, 50) });
+    assert_eq!((outcome.answered, outcome.connects), (50, 50));
+    assert_eq!(outcome.failures.total(), 0);
+    assert_eq!(server.connections(), 50);
+}
+
+#[test]
+fn a_server_that_does_not_close_is_cut_off() {
+    let server = Server::answering(OK);
+    let begun = Instant::now();
+    let outcome = run(Plan { keep_alive: false, ..plan(server.address, 3) });
+    assert_eq!((outcome.answered, outcome.connects), (3, 3));
+    assert!(begun.elapsed() < Duration::from_secs(2));
+}
+
+#[test]
+fn an_answer_before_the_request_is_sent_ends_the_connection() {
+    const BODY_BYTES: usize = 20_000_000;
+    let head = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {BODY_BYTES}\r\n\r\n");
+    let post = [head.as_bytes(), &vec![b'x'; BODY_BYTES]].concat();
+    let server = Server::start(|peer| {
+        peer.send(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n");
+        peer.hang();
+    });
+    let generator = Generator::start(Plan {
+        workload: workload(vec![request(&post)]),
+        ..plan(server.address, 2)
+    })
+    .unwrap();
+    wait_until(|| generator.is_done());
+    let outcome = generator.finish().unwrap();
+    assert_eq!(outcome.per_request[0].statuses, [(413, 2)].into(), "{outcome:?}");
+    assert_eq!(outcome.connects, 2);
+}

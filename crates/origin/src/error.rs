@@ -1,0 +1,57 @@
+//! Why an origin does not start, or stops serving.
+
+use std::io;
+use std::net::SocketAddr;
+
+/// Why an origin does not start, or stops serving. Each says what to do next; the cause is in
+/// `source()`.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The number of threads is out of range.
+    #[error("an origin cannot run on {asked} threads; ask for 1 to {max}")]
+    Threads {
+        /// What was asked for.
+        asked: usize,
+        /// The most there may be.
+        max: usize,
+    },
+    /// The address cannot be listened on.
+    #[error("the origin cannot listen on {addr}; {}", listen_advice(.source))]
+    Listen {
+        /// The address that was asked for.
+        addr: SocketAddr,
+        /// Why not.
+        source: io::Error,
+    },
+    /// A thread cannot be confined to its CPU.
+    #[error(
+        "an origin thread cannot be pinned to CPU {cpu}; choose CPUs that this process may use"
+    )]
+    Pin {
+        /// The CPU that was asked for.
+        cpu: usize,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The machine has not what a thread needs.
+    #[error("an origin thread cannot start; raise the limits on open files and on processes")]
+    Start(#[source] io::Error),
+    /// The event loop of a thread has failed.
+    #[error("an origin thread can no longer wait for its sockets; start the origin again")]
+    Wait(#[source] io::Error),
+    /// A thread could not be told to stop.
+    #[error("an origin thread could not be told to stop; end the process")]
+    Stop(#[source] io::Error),
+    /// A thread has panicked, which is a defect of the origin.
+    #[error("an origin thread has panicked; what it printed says where")]
+    Panicked,
+}
+
+fn listen_advice(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::AddrInUse => "stop what listens there or choose another port",
+        io::ErrorKind::AddrNotAvailable => "choose an address of this machine",
+        io::ErrorKind::PermissionDenied => "choose a port above 1023",
+        _ => "choose another address",
+    }
+}

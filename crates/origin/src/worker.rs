@@ -1,0 +1,286 @@
+//! One thread of an origin: its listener, its connections and its timers.
+
+use std::io;
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+use slab::Slab;
+use tollgate_eventloop::{Events, Interest, Poller, Waker, accept};
+
+use crate::connection::{Connection, Scratch, Turn};
+use crate::error::Error;
+use crate::stopper::Stopper;
+
+/// The most connections of a thread; more wait to be accepted.
+const MAX_CONNECTIONS: usize = 16_384;
+
+/// The most connections that are accepted before the others have their turn.
+const ACCEPTS_A_WAKE: usize = 64;
+
+/// The most events that one wait reports.
+const EVENTS_A_WAIT: usize = 256;
+
+/// How long a thread that can accept no more leaves it be.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// How often connections are looked through for those whose time is over.
+const SWEEP_PERIOD: Duration = Duration::from_secs(1);
+
+/// How long what is in flight may take to finish, once told to stop.
+const STOP_TIMEOUT: Duration = Duration::from_secs(1);
+
+const LISTENER: u64 = u64::MAX;
+const WAKER: u64 = u64::MAX - 1;
+
+/// One thread of an origin.
+pub(crate) struct Worker {
+    poller: Poller,
+    listener: Option<TcpListener>,
+    waker: Waker,
+    stopper: Stopper,
+    /// The key of a connection is its token. A key that is used again within one batch of events can
+    /// give its new owner a turn too many, which does no harm.
+    connections: Slab<Connection>,
+    scratch: Scratch,
+    sweep_at: Instant,
+    /// Set while nothing is accepted.
+    accept_again_at: Option<Instant>,
+    has_told_of_pause: bool,
+    /// Set once told to stop.
+    stop_by: Option<Instant>,
+}
+
+impl Worker {
+    /// Watches `listener`, and `waker` for the word of `stopper`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Start`].
+    pub(crate) fn new(
+        listener: TcpListener,
+        waker: Waker,
+        stopper: Stopper,
+    ) -> Result<Self, Error> {
+        let poller = Poller::new().map_err(Error::Start)?;
+        poller
+            .add(&listener, LISTENER, Interest::Readable)
+            .and_then(|()| poller.add(&waker, WAKER, Interest::Readable))
+            .map_err(Error::Start)?;
+        Ok(Self {
+            poller,
+            listener: Some(listener),
+            waker,
+            stopper,
+            connections: Slab::new(),
+            scratch: Scratch::new(),
+            sweep_at: Instant::now() + SWEEP_PERIOD,
+            accept_again_at: None,
+            has_told_of_pause: false,
+            stop_by: None,
+        })
+    }
+
+    /// Serves until told to stop, and finishes what is in flight.
+    ///
+    /// # Errors
+    ///
+    /// The poller's own.
+    pub(crate) fn run(mut self) -> io::Result<()> {
+        let mut events = Events::with_capacity(EVENTS_A_WAIT);
+        let mut now = Instant::now();
+        loop {
+            self.poller.wait(&mut events, self.timeout(now))?;
+            now = Instant::now();
+            for event in events.iter() {
+                match event.token {
+                    LISTENER => self.accept(now)?,
+                    WAKER => self.waker.drain()?,
+                    token => self.turn(token as usize, now)?,
+                }
+            }
+            self.look_at_the_clock(now)?;
+            if self.stopper.is_stopping() && self.stop_by.is_none() {
+                self.stop(now)?;
+            }
+            if let Some(stop_by) = self.stop_by
+                && (self.connections.is_empty() || now >= stop_by)
+            {
+                return Ok(());
+            }
+        }
+    }
+
+    /// How long nothing is to be done unless an event comes.
+    fn timeout(&self, now: Instant) -> Option<Duration> {
+        let sweep_at = (!self.connections.is_empty()).then_some(self.sweep_at);
+        [sweep_at, self.accept_again_at, self.stop_by]
+            .into_iter()
+            .flatten()
+            .min()
+            .map(|at| at.saturating_duration_since(now))
+    }
+
+    fn accept(&mut self, now: Instant) -> io::Result<()> {
+        let Some(listener) = &self.listener else {
+            return Ok(());
+        };
+        for _ in 0..ACCEPTS_A_WAKE {
+            if self.connections.len() == MAX_CONNECTIONS {
+                return self
+                    .pause_accepting(now, &format!("{MAX_CONNECTIONS} connections are open"));
+            }
+            let stream = match accept(listener) {
+                Ok(Some(stream)) => stream,
+                Ok(None) => return Ok(()),
+                // Most likely out of file descriptors, which closing connections gives back. The
+                // listener would be reported ready all the while.
+                Err(error) => return self.pause_accepting(now, &error.to_string()),
+            };
+            let entry = self.connections.vacant_entry();
+            let connection = Connection::new(stream, now);
+            self.poller.add(&connection, entry.key() as u64, connection.interest())?;
+            entry.insert(connection);
+        }
+        Ok(())
+    }
+
+    fn pause_accepting(&mut self, now: Instant, reason: &str) -> io::Result<()> {
+        // Said once, for it may go on for long.
+        if !self.has_told_of_pause {
+            self.has_told_of_pause = true;
+            eprintln!("tollgate origin: connections are made to wait: {reason}");
+        }
+        if let Some(listener) = &self.listener {
+            self.poller.remove(listener)?;
+        }
+        self.accept_again_at = Some(now + ACCEPT_PAUSE);
+        Ok(())
+    }
+
+    fn turn(&mut self, key: usize, now: Instant) -> io::Result<()> {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return Ok(());
+        };
+        let stopping = self.stop_by.is_some();
+        let interest = connection.interest();
+        match connection.turn(&mut self.scratch, now, stopping) {
+            Ok(Turn::Goes) if !(stopping && connection.is_idle()) => {
+                if connection.interest() != interest {
+                    self.poller.modify(&*connection, key as u64, connection.interest())?;
+                }
+            }
+            // An error is a client that went away, as it may.
+            Ok(_) | Err(_) => drop(self.connections.remove(key)),
+        }
+        Ok(())
+    }
+
+    fn look_at_the_clock(&mut self, now: Instant) -> io::Result<()> {
+        if now >= self.sweep_at {
+            self.connections.retain(|_, connection| connection.deadline() > now);
+            self.sweep_at = now + SWEEP_PERIOD;
+        }
+        if self.accept_again_at.is_some_and(|at| now >= at) {
+            self.accept_again_at = None;
+            if let Some(listener) = &self.listener {
+                self.poller.add(listener, LISTENER, Interest::Readable)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes in what has arrived, closes the listener and what is idle.
+    fn stop(&mut self, now: Instant) -> io::Result<()> {
+        if self.accept_again_at.is_none() {
+            self.accept(now)?;
+        }
+        self.listener = None;
+        self.accept_again_at = None;
+        self.stop_by = Some(now + STOP_TIMEOUT);
+        let keys: Vec<usize> = self.connections.iter().map(|(key, _)| key).collect();
+        keys.into_iter().try_for_each(|key| self.turn(key, now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::TcpStream;
+
+    use tollgate_eventloop::listen;
+
+    use super::*;
+
+    fn worker() -> (Worker, std::net::SocketAddr) {
+        let listener = listen("127.0.0.1:0".parse().unwrap(), false, 16).unwrap();
+        let addr = listener.local_addr().unwrap();
+        let waker = Waker::new().unwrap();
+        let stopper = Stopper::new(std::slice::from_ref(&waker));
+        (Worker::new(listener, waker, stopper).unwrap(), addr)
+    }
+
+    /// Waits until the first connection has something to read, and gives it a turn.
+    fn turn_when_ready(worker: &mut Worker, now: Instant) {
+        let mut events = Events::with_capacity(4);
+        loop {
+            worker.poller.wait(&mut events, Some(Duration::from_secs(5))).unwrap();
+            assert!(events.iter().next().is_some(), "nothing came");
+            if events.iter().any(|event| event.token == 0) {
+                return worker.turn(0, now).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn an_idle_connection_is_closed_after_a_minute_without_bytes() {
+        let (mut worker, addr) = worker();
+        let mut client = TcpStream::connect(addr).unwrap();
+        let start = Instant::now();
+        let seconds = |count| start + Duration::from_secs(count);
+        worker.accept(start).unwrap();
+        worker.look_at_the_clock(seconds(59)).unwrap();
+        assert_eq!(worker.connections.len(), 1);
+
+        client.write_all(b"GET").unwrap();
+        turn_when_ready(&mut worker, seconds(50));
+        worker.look_at_the_clock(seconds(109)).unwrap();
+        assert_eq!(worker.connections.len(), 1);
+        worker.look_at_the_clock(seconds(111)).unwrap();
+        assert_eq!(worker.connections.len(), 0);
+    }
+
+    #[test]
+    fn a_client_that_goes_on_after_the_last_answer_is_closed_after_a_second() {
+        let (mut worker, addr) = worker();
+        let mut client = TcpStream::connect(addr).unwrap();
+        let start = Instant::now();
+        worker.accept(start).unwrap();
+        client.write_all(b"\0").unwrap();
+        turn_when_ready(&mut worker, start);
+        client.write_all(b"more").unwrap();
+        turn_when_ready(&mut worker, start + Duration::from_millis(900));
+        assert_eq!(worker.connections.len(), 1);
+        worker.look_at_the_clock(start + Duration::from_millis(1_001)).unwrap();
+        assert_eq!(worker.connections.len(), 0);
+    }
+
+    #[test]
+    fn a_thread_without_connections_waits_without_limit() {
+        let (mut worker, addr) = worker();
+        let now = Instant::now();
+        assert_eq!(worker.timeout(now), None);
+
+        let _client = TcpStream::connect(addr).unwrap();
+        worker.accept(now).unwrap();
+        assert!(worker.timeout(now).unwrap() <= SWEEP_PERIOD);
+
+        worker.pause_accepting(now, "the test says so").unwrap();
+        assert_eq!(worker.timeout(now), Some(ACCEPT_PAUSE));
+        worker.look_at_the_clock(now + ACCEPT_PAUSE).unwrap();
+        assert!(worker.timeout(now).unwrap() > ACCEPT_PAUSE);
+
+        let later = now + 2 * SWEEP_PERIOD;
+        worker.look_at_the_clock(later).unwrap();
+        assert_eq!(worker.timeout(later), Some(SWEEP_PERIOD));
+    }
+}

@@ -1,0 +1,131 @@
+//! Starting and stopping: ports, threads, and what is in flight.
+
+use std::time::{Duration, Instant};
+
+use crate::support::{Served, on_any_port};
+use tollgate_origin::{Config, Error, Origin};
+
+const GET_ONE: &[u8] = b"GET /?payload=1 HTTP/1.1\r\nHost: a\r\n\r\n";
+const ONE: &str = "HTTP/1.1 200 OK\r\nServer: tollgate-origin\r\nContent-Type: text/plain\r\n\
+    Content-Length: 1\r\n\r\nx";
+
+#[test]
+fn idle_connections_do_not_hold_up_a_stop() {
+    for threads in [1, 3] {
+        let origin = Served::start(threads);
+        let addr = origin.addr;
+        let mut clients: Vec<_> = (0..8).map(|_| origin.client()).collect();
+        for client in &mut clients {
+            client.send(GET_ONE);
+            client.expect(ONE);
+        }
+        let asked = Instant::now();
+        origin.stopper.stop().unwrap();
+        origin.outcome().unwrap();
+        assert!(asked.elapsed() < Duration::from_millis(900));
+        for client in &mut clients {
+            client.expect_last("");
+        }
+        // The port is free again.
+        Origin::bind(&Config { listen: addr, ..on_any_port(threads) }).unwrap();
+    }
+}
+
+#[test]
+fn what_is_in_flight_finishes() {
+    let origin = Served::start(1);
+    let mut halfway = origin.client();
+    halfway.send(b"POST /?payload=1 HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbo");
+    let mut large = origin.client();
+    large.send(b"GET /?payload=16777216 HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(large.head().contains("\r\nContent-Length: 16777216\r\n"));
+    // The other request came before on the same thread, so it is under way too.
+    origin.stopper.stop().unwrap();
+    halfway.send(b"dy");
+    halfway.expect(ONE);
+    assert_eq!(large.read_to_end().len(), 16 << 20);
+    origin.outcome().unwrap();
+}
+
+#[test]
+fn a_request_that_does_not_finish_is_given_a_second() {
+    let origin = Served::start(1);
+    let mut stuck = origin.client();
+    stuck.send(b"GET /?payl");
+    // An answer on a later connection shows that the earlier bytes were read.
+    let mut other = origin.client();
+    other.send(GET_ONE);
+    other.expect(ONE);
+    let asked = Instant::now();
+    origin.stopper.stop().unwrap();
+    origin.outcome().unwrap();
+    let took = asked.elapsed();
+    assert!(took >= Duration::from_millis(990), "{took:?}");
+    assert!(took < Duration::from_millis(1_900), "{took:?}");
+}
+
+#[test]
+fn an_origin_may_be_stopped_before_it_serves() {
+    let origin = Origin::bind(&on_any_port(2)).unwrap();
+    origin.stopper().stop().unwrap();
+    origin.serve().unwrap();
+}
+
+#[test]
+fn two_origins_stop_apart() {
+    let first = Served::start(1);
+    let second = Served::start(2);
+    assert_ne!(first.addr.port(), second.addr.port());
+    first.stopper.stop().unwrap();
+    first.outcome().unwrap();
+    let mut client = second.client();
+    client.send(GET_ONE);
+    client.expect(ONE);
+}
+
+#[test]
+fn a_port_is_never_shared_with_another_origin() {
+    for (running, asked) in [(1, 1), (1, 2), (2, 1), (2, 2)] {
+        let origin = Served::start(running);
+        let error =
+            Origin::bind(&Config { listen: origin.addr, ..on_any_port(asked) }).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "the origin cannot listen on {}; stop what listens there or choose another port",
+                origin.addr
+            )
+        );
+        let cause = std::error::Error::source(&error).unwrap().to_string();
+        assert!(cause.starts_with("Address already in use"), "{cause}");
+    }
+}
+
+#[test]
+fn every_thread_of_a_port_answers() {
+    let origin = Served::start(4);
+    let mut clients: Vec<_> = (0..64).map(|_| origin.client()).collect();
+    for client in &mut clients {
+        client.send(GET_ONE);
+    }
+    for client in &mut clients {
+        client.expect(ONE);
+    }
+}
+
+#[test]
+fn impossible_numbers_of_threads_are_refused() {
+    for asked in [0, 257] {
+        assert_eq!(
+            Origin::bind(&on_any_port(asked)).unwrap_err().to_string(),
+            format!("an origin cannot run on {asked} threads; ask for 1 to 256")
+        );
+    }
+}
+
+#[test]
+fn a_thread_that_cannot_start_ends_the_others() {
+    let config = Config { cpus: vec![0, 1_000_000], ..on_any_port(2) };
+    let error = Origin::bind(&config).unwrap().serve().unwrap_err();
+    assert!(matches!(error, Error::Pin { cpu: 1_000_000, .. }), "{error:?}");
+}

@@ -1,0 +1,40 @@
+//! `tollgate doctor`: whether this machine can run experiments.
+
+use super::list;
+use crate::exit::{Exit, Failure};
+use crate::output;
+use std::fmt::Write as _;
+use tollgate_lab::doctor::{State, examine};
+use tollgate_lab::inputs::catalog::{Catalog, Kind};
+
+pub(crate) fn run(catalog: &Catalog) -> Result<Exit, Failure> {
+    let checks = examine();
+    let mut text = String::new();
+    for check in &checks {
+        let mark = match check.state {
+            State::Good => "ok  ",
+            State::Poor => "poor",
+            State::Impossible => "FAIL",
+        };
+        writeln!(text, "{mark}  {:<13} {}", check.name, check.found)?;
+        if let Some(mend) = &check.mend {
+            writeln!(text, "{:20}-> {mend}", "")?;
+        }
+    }
+    text += "\nSystems:\n";
+    for name in catalog.names(Kind::System) {
+        let (mark, about) = match list::system(catalog, &name) {
+            Ok(system) if system.installed => ("ok  ", system.in_words),
+            Ok(system) => ("miss", system.in_words),
+            Err(error) => ("FAIL", format!("{error:#}")),
+        };
+        writeln!(text, "{mark}  {name:<18} {}", about.replace('\n', "\n    "))?;
+    }
+    let possible = checks.iter().all(|check| check.state != State::Impossible);
+    text += match possible {
+        true => "\nA run is possible on this machine.\n",
+        false => "\nA run is not possible on this machine: see the lines marked FAIL.\n",
+    };
+    output::print(&text)?;
+    Ok(if possible { Exit::Done } else { Exit::Failed })
+}

@@ -1,0 +1,100 @@
+//! `tollgate list`: what there is to run.
+
+use crate::exit::{Exit, Failure};
+use crate::output;
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use tollgate_lab::inputs::catalog::{Catalog, Kind};
+use tollgate_lab::inputs::experiment::{Adjustments, Experiment, Subject};
+use tollgate_lab::inputs::options;
+use tollgate_lab::system::installed;
+
+pub(crate) fn run(catalog: &Catalog) -> Result<Exit, Failure> {
+    let mut text = String::from("Experiments (tollgate run NAME):\n");
+    let mut all_sound = true;
+    for name in catalog.names(Kind::Experiment) {
+        let about = match Experiment::load(catalog, &name, &Adjustments::default()) {
+            Ok(experiment) => {
+                let subjects: Vec<&str> =
+                    experiment.subjects.iter().map(|s| s.name.as_str()).collect();
+                format!("{} ({})", experiment.title, subjects.join(", "))
+            }
+            Err(error) => broken(&mut all_sound, &error.into()),
+        };
+        writeln!(text, "  {name:<18} {about}")?;
+    }
+    text += "\nSystems (system = \"NAME\" in an experiment):\n";
+    for name in catalog.names(Kind::System) {
+        let about = match system(catalog, &name) {
+            Ok(system) => system.in_words,
+            Err(error) => broken(&mut all_sound, &error),
+        };
+        writeln!(text, "  {name:<18} {about}")?;
+    }
+    text += "\nMixes (mix = \"NAME\" in an experiment):\n";
+    for name in catalog.names(Kind::Mix) {
+        let about = match catalog.mix(&name) {
+            Ok(mix) => mix.title().to_owned(),
+            Err(error) => broken(&mut all_sound, &error.into()),
+        };
+        writeln!(text, "  {name:<18} {about}")?;
+    }
+    output::print(&text)?;
+    Ok(if all_sound { Exit::Done } else { Exit::BadInput })
+}
+
+/// A system as `list` and `doctor` tell it.
+pub(crate) struct SystemState {
+    /// What it is, whether it is installed and in which version, and what to type if not.
+    pub(crate) in_words: String,
+    /// Whether every part that its default options need is installed.
+    pub(crate) installed: bool,
+}
+
+/// Looks for a system under its default options and under every single other word of them, because
+/// an option may need a package more.
+///
+/// # Errors
+///
+/// The recipe is wrong.
+pub(crate) fn system(catalog: &Catalog, name: &str) -> anyhow::Result<SystemState> {
+    let recipe = catalog.recipe(name)?;
+    let title = recipe.file.title.clone();
+    let subject = Subject {
+        name: name.to_owned(),
+        options: options::choose(name, &recipe.file.option, &options::Options::new())?,
+        recipe,
+        prefix: String::new(),
+        about: String::new(),
+    };
+    let found = installed::check(&subject)?;
+    let mut missing = BTreeSet::new();
+    for (option, spec) in &subject.recipe.file.option {
+        for word in spec.values.iter().flatten() {
+            let mut variant = subject.clone();
+            let value = options::OptionValue::Text(word.clone());
+            variant.options.insert(option.clone(), value);
+            if let (Ok(_), Err(lack)) = (&found, installed::check(&variant)?) {
+                missing.insert(format!("{option} = \"{word}\" is missing: {lack}"));
+            }
+        }
+    }
+    Ok(match found {
+        Ok(present) => {
+            let version = present.version.unwrap_or_else(|| "nothing to install".to_owned());
+            let missing: String = missing.iter().map(|line| format!("\n{:21}{line}", "")).collect();
+            SystemState {
+                in_words: format!("{title}\n{:21}installed: {version}{missing}", ""),
+                installed: true,
+            }
+        }
+        Err(lack) => {
+            SystemState { in_words: format!("{title}\n{:21}missing: {lack}", ""), installed: false }
+        }
+    })
+}
+
+fn broken(all_sound: &mut bool, error: &anyhow::Error) -> String {
+    *all_sound = false;
+    format!("cannot be used: {error:#}")
+}

@@ -1,0 +1,9 @@
+//! One module a subcommand: its arguments, and what it does with them.
+
+pub(crate) mod doctor;
+pub(crate) mod list;
+pub(crate) mod load;
+pub(crate) mod origin;
+mod progress;
+pub(crate) mod report;
+pub(crate) mod run;

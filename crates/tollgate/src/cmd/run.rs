@@ -1,0 +1,110 @@
+//! `tollgate run`: an experiment from its file to its table of prices.
+
+use super::progress::Progress;
+use crate::exit::{Exit, Failure};
+use crate::output;
+use crate::signals;
+use anyhow::Context;
+use jiff::Timestamp;
+use std::path::PathBuf;
+use tollgate_lab::analysis::{Analysis, Standing};
+use tollgate_lab::inputs::catalog::Catalog;
+use tollgate_lab::inputs::experiment::{Adjustments, Experiment};
+use tollgate_lab::interrupt::Interrupt;
+use tollgate_lab::manifest::Circumstances;
+use tollgate_lab::report::{self, Format};
+use tollgate_lab::run::{self, RunRequest};
+
+/// What `tollgate run` is told.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// An experiment's name (see `tollgate list`), or a file that ends in .toml
+    #[arg(default_value = "first-look", value_name = "NAME | FILE.toml")]
+    experiment: String,
+    /// The same design with durations cut, so that it ends in about a fifth of the time
+    #[arg(long)]
+    quick: bool,
+    /// Blocks: each runs every subject once; below 6 there is no interval
+    #[arg(long, value_name = "N")]
+    blocks: Option<u32>,
+    /// The seed of every random choice; by default a new one for each run
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Only these subjects; the baseline always runs, because every price needs it
+    #[arg(long, value_name = "SUBJECT", value_delimiter = ',')]
+    only: Vec<String>,
+    /// The directory for records and reports; by default a new one below runs/
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: &Args, catalog: &Catalog) -> Result<Exit, Failure> {
+    let adjustments =
+        Adjustments { quick: args.quick, blocks: args.blocks, only: args.only.clone() };
+    let experiment =
+        Experiment::load(catalog, &args.experiment, &adjustments).map_err(Failure::bad_input)?;
+    let now = Timestamp::now();
+    let seed = args.seed.unwrap_or(now.as_second().unsigned_abs());
+    let out = args.out.clone().unwrap_or_else(|| {
+        PathBuf::from(format!("runs/{}-{}", experiment.name, now.strftime("%Y%m%d-%H%M%S")))
+    });
+    let interrupt = Interrupt::default();
+    signals::set_on_stop(&interrupt.flag()).context("asking for signals")?;
+    let tollgate = std::env::current_exe().context("finding the tollgate binary")?;
+
+    let mut progress = Progress::new(&experiment);
+    let ending = run::run(
+        &RunRequest {
+            catalog,
+            experiment: &experiment,
+            circumstances: Circumstances { seed, quick: args.quick, command: args.command(seed) },
+            tollgate: &tollgate,
+            out: &out,
+            interrupt: &interrupt,
+        },
+        &mut |event| progress.show(&event),
+    )?;
+    progress.end();
+
+    let analysis = report::of_run(&ending.dir)?;
+    report::write_all(&analysis, &ending.dir)?;
+    output::print(&report::render(&analysis, Format::Table, output::color())?)?;
+    output::print(&format!("\nRecords, configs, logs and reports: {}\n", out.display()))?;
+    Ok(match ending.interrupted {
+        true => Exit::Interrupted,
+        false => verdict(&analysis),
+    })
+}
+
+/// Whether every subject that is installed got a price.
+fn verdict(analysis: &Analysis) -> Exit {
+    let subjects = || analysis.cases.iter().flat_map(|case| &case.subjects);
+    if !subjects().any(|subject| !subject.prices.is_empty()) {
+        return Exit::Nothing;
+    }
+    let fell_short = |standing: &Standing| match standing {
+        Standing::Refused(_) | Standing::Failed(_) | Standing::Missing => true,
+        Standing::Baseline | Standing::Measured | Standing::Skipped(_) => false,
+    };
+    match subjects().any(|subject| fell_short(&subject.standing)) {
+        true => Exit::Partial,
+        false => Exit::Done,
+    }
+}
+
+impl Args {
+    /// The command that repeats this run.
+    fn command(&self, seed: u64) -> String {
+        let mut command = format!("tollgate run {} --seed {seed}", self.experiment);
+        if self.quick {
+            command += " --quick";
+        }
+        if let Some(blocks) = self.blocks {
+            command += &format!(" --blocks {blocks}");
+        }
+        if !self.only.is_empty() {
+            command += &format!(" --only {}", self.only.join(","));
+        }
+        command
+    }
+}

@@ -1,0 +1,69 @@
+//! Exit codes: part of the command line's promise, the same for every subcommand.
+
+use std::process::ExitCode;
+
+/// How a subcommand ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// Everything that was asked for was done.
+    Done = 0,
+    /// The machine did not let it be done.
+    Failed = 1,
+    /// What was asked for cannot be.
+    BadInput = 2,
+    /// Prices were found, but not for every subject.
+    Partial = 3,
+    /// Nothing could be measured.
+    Nothing = 4,
+    /// It was asked to stop.
+    Interrupted = 130,
+}
+
+/// An error and the code that tells it.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    exit: Exit,
+    error: anyhow::Error,
+}
+
+/// What `--help` says about exit codes.
+pub(crate) const EXIT_CODES: &str = "\
+Exit codes:
+  0    done; a subject whose system is not installed is skipped and does not change this
+  1    the machine did not let it be done (doctor: a run would not be possible)
+  2    bad input: an option, a file, or a name that does not exist
+  3    prices were found, but a subject failed or was refused
+  4    nothing could be measured: no answer came, or there is no price
+  130  stopped by Ctrl-C, TERM or HUP; what was finished is kept and shown
+
+Examples:
+  tollgate run                          price nginx and ModSecurity in 90 seconds
+  tollgate run modsecurity --quick      the ModSecurity benchmark, cut to a fifth of its time
+  tollgate report runs/first-look-... --format markdown
+  tollgate load http://127.0.0.1:8080/ -c 50 -d 10s";
+
+/// The code to exit with; an error is told on standard error first.
+pub(crate) fn code(ended: Result<Exit, Failure>) -> ExitCode {
+    let exit = match ended {
+        Ok(exit) => exit,
+        Err(Failure { exit, error }) => {
+            eprintln!("tollgate: {error:#}");
+            exit
+        }
+    };
+    ExitCode::from(exit as u8)
+}
+
+impl Failure {
+    /// What was asked for cannot be.
+    pub(crate) fn bad_input(error: impl Into<anyhow::Error>) -> Self {
+        Self { exit: Exit::BadInput, error: error.into() }
+    }
+}
+
+/// Any other error is the machine's.
+impl<E: Into<anyhow::Error>> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self { exit: Exit::Failed, error: error.into() }
+    }
+}

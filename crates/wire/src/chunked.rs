@@ -1,0 +1,139 @@
+//! The chunked transfer coding (RFC 9112, section 7.1).
+
+use crate::body::BodyProgress;
+use crate::error::ParseError;
+
+/// How long the size of a chunk with its extensions may be, in bytes.
+pub const MAX_CHUNK_LINE_BYTES: usize = 4 * 1024;
+
+/// How long the trailer after the last chunk may be, in bytes.
+pub const MAX_TRAILER_BYTES: usize = 16 * 1024;
+
+/// Counts the payload of a chunked body. Extensions and trailers are passed over, within limits.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ChunkedDecoder {
+    state: State,
+    /// Bytes of the size line, or of the trailer, so far.
+    line_bytes: usize,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+enum State {
+    /// Before the first digit of a chunk's size.
+    #[default]
+    FirstDigit,
+    /// Within the digits.
+    Size(u64),
+    /// After the digits, up to the CR.
+    Extension(u64),
+    /// After the CR of a size line.
+    SizeLineFeed(u64),
+    /// Within a chunk.
+    Data(u64),
+    /// After a chunk.
+    DataReturn,
+    DataLineFeed,
+    /// At the start of a line of the trailer, the empty one that ends it included.
+    TrailerStart,
+    TrailerLine,
+    TrailerLineFeed,
+    /// After the CR of the empty line.
+    EndLineFeed,
+    End,
+}
+
+impl ChunkedDecoder {
+    pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<BodyProgress, ParseError> {
+        let mut consumed = 0;
+        let mut body_bytes = 0;
+        while consumed < bytes.len() && !matches!(self.state, State::End) {
+            if let State::Data(left) = self.state {
+                let taken = left.min((bytes.len() - consumed) as u64);
+                self.state = if taken == left {
+                    State::DataReturn
+                } else {
+                    State::Data(left - taken)
+                };
+                body_bytes += taken;
+                // No more than `bytes` holds, so it fits.
+                consumed += taken as usize;
+            } else {
+                self.state = self.step(bytes[consumed])?;
+                consumed += 1;
+            }
+        }
+        Ok(BodyProgress {
+            consumed,
+            body_bytes,
+            done: matches!(self.state, State::End),
+        })
+    }
+
+    /// The state after one byte of anything but a chunk's data.
+    fn step(&mut self, byte: u8) -> Result<State, ParseError> {
+        match (self.state, byte) {
+            (State::FirstDigit, _) => {
+                self.line_bytes = 1;
+                Ok(State::Size(hex(byte).ok_or(ParseError::ChunkSize)?))
+            }
+            (State::Size(size) | State::Extension(size), b'\r') => Ok(State::SizeLineFeed(size)),
+            // Some servers pad the size with spaces.
+            (State::Size(size), b';' | b' ' | b'\t') => {
+                self.lengthen(MAX_CHUNK_LINE_BYTES, ParseError::ChunkLineTooLong)?;
+                Ok(State::Extension(size))
+            }
+            (State::Size(size), _) => {
+                self.lengthen(MAX_CHUNK_LINE_BYTES, ParseError::ChunkLineTooLong)?;
+                let digit = hex(byte).ok_or(ParseError::ChunkSize)?;
+                let size = size.checked_mul(16).ok_or(ParseError::ChunkSize)?;
+                Ok(State::Size(size + digit))
+            }
+            (State::Extension(_) | State::TrailerStart | State::TrailerLine, b'\n') => {
+                Err(ParseError::ChunkEnd)
+            }
+            (State::Extension(size), _) => {
+                self.lengthen(MAX_CHUNK_LINE_BYTES, ParseError::ChunkLineTooLong)?;
+                Ok(State::Extension(size))
+            }
+            (State::SizeLineFeed(0), b'\n') => {
+                self.line_bytes = 0;
+                Ok(State::TrailerStart)
+            }
+            (State::SizeLineFeed(size), b'\n') => Ok(State::Data(size)),
+            (State::DataReturn, b'\r') => Ok(State::DataLineFeed),
+            (State::DataLineFeed, b'\n') => Ok(State::FirstDigit),
+            (State::TrailerStart, b'\r') => Ok(State::EndLineFeed),
+            (State::TrailerLine, b'\r') => Ok(State::TrailerLineFeed),
+            (State::TrailerStart | State::TrailerLine, _) => {
+                self.lengthen(MAX_TRAILER_BYTES, ParseError::TrailerTooLong)?;
+                Ok(State::TrailerLine)
+            }
+            (State::TrailerLineFeed, b'\n') => Ok(State::TrailerStart),
+            (State::EndLineFeed, b'\n') => Ok(State::End),
+            (
+                State::SizeLineFeed(_)
+                | State::DataReturn
+                | State::DataLineFeed
+                | State::TrailerLineFeed
+                | State::EndLineFeed,
+                _,
+            ) => Err(ParseError::ChunkEnd),
+            (State::Data(_) | State::End, _) => {
+                unreachable!("feed takes data, and stops at the end")
+            }
+        }
+    }
+
+    fn lengthen(&mut self, limit: usize, too_long: ParseError) -> Result<(), ParseError> {
+        self.line_bytes += 1;
+        if self.line_bytes > limit {
+            Err(too_long)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+fn hex(byte: u8) -> Option<u64> {
+    char::from(byte).to_digit(16).map(u64::from)
+}

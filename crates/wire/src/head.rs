@@ -1,0 +1,140 @@
+//! Parsing the head of a request.
+
+use std::mem::MaybeUninit;
+
+use httparse::{Header, Status};
+
+use crate::error::ParseError;
+use crate::framing::{BodyFraming, Fields};
+
+/// The longest head, in bytes, that is read, of a request or a response.
+pub const MAX_HEAD_BYTES: usize = 64 * 1024;
+
+/// How many headers a head may have.
+pub const MAX_HEADERS: usize = 100;
+
+/// A version of HTTP/1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// HTTP/1.0: a connection carries one request unless both sides say otherwise.
+    Http10,
+    /// HTTP/1.1.
+    Http11,
+}
+
+/// The head of one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestHead<'a> {
+    /// The method, as sent.
+    pub method: &'a str,
+    /// The request target, as sent: not decoded, with its query.
+    pub target: &'a str,
+    /// The version.
+    pub version: Version,
+    /// Whether the client wants to send more requests on the connection.
+    pub keep_alive: bool,
+    /// Where the body ends; never [`BodyFraming::UntilClose`].
+    pub body: BodyFraming,
+    /// Whether the client waits for a `100 Continue` before it sends the body.
+    pub expects_continue: bool,
+    /// The length of the head in bytes, with the empty line that ends it.
+    pub len: usize,
+}
+
+/// Parses the head at the start of `bytes`; `None` when more bytes are needed.
+///
+/// # Errors
+///
+/// The bytes are no head of an HTTP/1 request, its framing is faulty, or it exceeds a limit.
+pub fn parse_request_head(bytes: &[u8]) -> Result<Option<RequestHead<'_>>, ParseError> {
+    let mut headers = [const { MaybeUninit::uninit() }; MAX_HEADERS];
+    let mut request = httparse::Request::new(&mut []);
+    let parsed = request.parse_with_uninit_headers(bytes, &mut headers)?;
+    let Some(len) = head_len(parsed, bytes.len())? else {
+        return Ok(None);
+    };
+    let (Some(method), Some(target), Some(version)) =
+        (request.method, request.path, request.version)
+    else {
+        return Ok(None);
+    };
+    let version = Version::from_minor(version);
+    let fields = Fields::read(request.headers)?;
+    Ok(Some(RequestHead {
+        method,
+        target,
+        version,
+        keep_alive: fields.keep_alive(version),
+        body: fields.framing(version)?.unwrap_or(BodyFraming::Empty),
+        // RFC 9110, section 10.1.1: the expectation of an HTTP/1.0 client is ignored.
+        expects_continue: fields.expects_continue && version == Version::Http11,
+        len,
+    }))
+}
+
+/// What a response's head says that the scanner needs.
+pub(crate) struct ResponseHead {
+    pub(crate) status: u16,
+    pub(crate) keep_alive: bool,
+    pub(crate) body: BodyFraming,
+    pub(crate) len: usize,
+}
+
+/// Parses the head of a response at the start of `bytes`; `to_head`: it answers a HEAD request.
+pub(crate) fn parse_response_head(
+    bytes: &[u8],
+    to_head: bool,
+) -> Result<Option<ResponseHead>, ParseError> {
+    // The parser skips empty lines, which only servers should do (RFC 9112, section 2.2).
+    if matches!(bytes.first(), Some(b'\r' | b'\n')) {
+        return Err(ParseError::EmptyLineBeforeAnswer);
+    }
+    let mut headers = [const { MaybeUninit::<Header<'_>>::uninit() }; MAX_HEADERS];
+    let mut response = httparse::Response::new(&mut []);
+    let parsed = httparse::ParserConfig::default().parse_response_with_uninit_headers(
+        &mut response,
+        bytes,
+        &mut headers,
+    )?;
+    let Some(len) = head_len(parsed, bytes.len())? else {
+        return Ok(None);
+    };
+    let (Some(status), Some(version)) = (response.code, response.version) else {
+        return Ok(None);
+    };
+    if status < 100 {
+        return Err(ParseError::Status(status));
+    }
+    let version = Version::from_minor(version);
+    let fields = Fields::read(response.headers)?;
+    let body = match status {
+        _ if to_head => BodyFraming::Empty,
+        100..=199 | 204 | 304 => BodyFraming::Empty,
+        _ => fields.framing(version)?.unwrap_or(BodyFraming::UntilClose),
+    };
+    Ok(Some(ResponseHead {
+        status,
+        keep_alive: fields.keep_alive(version) && body != BodyFraming::UntilClose,
+        body,
+        len,
+    }))
+}
+
+impl Version {
+    fn from_minor(minor: u8) -> Self {
+        // The parser accepts 0 and 1 only.
+        if minor == 0 {
+            Self::Http10
+        } else {
+            Self::Http11
+        }
+    }
+}
+
+fn head_len(parsed: Status<usize>, available: usize) -> Result<Option<usize>, ParseError> {
+    match parsed {
+        Status::Complete(len) if len <= MAX_HEAD_BYTES => Ok(Some(len)),
+        Status::Partial if available < MAX_HEAD_BYTES => Ok(None),
+        Status::Complete(_) | Status::Partial => Err(ParseError::HeadTooLong),
+    }
+}

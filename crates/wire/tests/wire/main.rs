@@ -1,0 +1,15 @@
+//! The crate from outside: literal bytes in, hand-derived values out.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "helpers of tests are as free to panic as tests"
+)]
+
+// Rendering requests.
+mod request;
+// Parsing request heads.
+mod head;
+// Finding the end of bodies, the chunked coding above all.
+mod body;
+// Scanning answers, split everywhere.
+mod response;

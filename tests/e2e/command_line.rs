@@ -1,0 +1,118 @@
+//! The command line itself: help, bad input, exit codes.
+
+use crate::support::{TWO_SUBJECTS, Workspace, stderr, stdout, told, wait_until};
+use std::net::TcpListener;
+use std::time::Duration;
+
+#[test]
+fn help_names_every_subcommand_and_every_exit_code() {
+    let workspace = Workspace::new();
+    let help = stdout(&workspace.run(&["--help"]));
+    insta::assert_snapshot!(help);
+    for subcommand in ["run", "report", "load", "origin"] {
+        let output = workspace.run(&[subcommand, "--help"]);
+        assert_eq!(output.status.code(), Some(0));
+        insta::assert_snapshot!(format!("help-{subcommand}"), stdout(&output));
+    }
+}
+
+#[test]
+fn bad_input_exits_with_2_and_says_what_to_do() {
+    let workspace = Workspace::new();
+    workspace.write("two.toml", TWO_SUBJECTS);
+    workspace.write("typo.toml", &TWO_SUBJECTS.replace("baseline ", "basline "));
+    workspace.write("load.toml", &TWO_SUBJECTS.replace("warmup", "warmpu"));
+    workspace.write("full/x", "");
+    for (arguments, told_line) in [
+        (
+            &["run", "first-lok"][..],
+            "there is no experiment `first-lok`; did you mean `first-look`?",
+        ),
+        (&["run", "none.toml"], "reading none.toml: No such file or directory"),
+        (&["run", "typo.toml"], "typo.toml:3:1: unknown key `basline`; did you mean `baseline`?"),
+        (
+            &["run", "load.toml"],
+            "load.toml:8:45: unknown key `warmpu` in [case.load]; did you mean `warmup`?",
+        ),
+        (&["run", "two.toml", "--only", "ful"], "no subject is named `ful`; did you mean `full`?"),
+        (&["run", "two.toml", "--blocks", "0"], "blocks = 0: it has to be between 1 and 1000"),
+        (&["report", "."], ". is not a run's directory: it has no manifest.json"),
+        (&["load", "http://192.0.2.7/", "-n", "1"], "--allow-host 192.0.2.7"),
+        (&["load", "ftp://127.0.0.1/", "-n", "1"], "only http is spoken here, not ftp"),
+    ] {
+        let output = workspace.run(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", told(&output));
+        assert!(stderr(&output).contains(told_line), "{arguments:?}: {}", told(&output));
+        assert_eq!(stdout(&output), "", "errors go to standard error");
+    }
+}
+
+#[test]
+fn a_directory_that_is_taken_is_left_alone() {
+    let workspace = Workspace::new();
+    workspace.write("taken/precious", "data");
+    let output = workspace.run(&["run", "--out", "taken"]);
+    assert_eq!(output.status.code(), Some(1), "{}", told(&output));
+    assert!(
+        stderr(&output).contains("taken is there already and is not empty"),
+        "{}",
+        told(&output)
+    );
+    assert_eq!(workspace.read("taken/precious"), "data");
+}
+
+#[test]
+fn list_and_doctor_tell_what_there_is() {
+    let workspace = Workspace::new();
+    let list = stdout(&workspace.run(&["list"]));
+    for word in
+        ["first-look", "modsecurity", "nginx-modsecurity", "installed: nginx version:", "browse"]
+    {
+        assert!(list.contains(word), "no {word:?} in:\n{list}");
+    }
+    let output = workspace.run(&["doctor"]);
+    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    for word in
+        ["CPUs", "open files", "clock", "hypervisor", "steal", "pressure", "A run is possible"]
+    {
+        assert!(stdout(&output).contains(word), "no {word:?} in:\n{}", stdout(&output));
+    }
+}
+
+#[test]
+fn doctor_exits_with_1_where_no_run_is_possible() {
+    let workspace = Workspace::new();
+    let mut command = std::process::Command::new("taskset");
+    command.args(["-c", "0"]).arg(assert_cmd::cargo::cargo_bin!("tollgate")).arg("doctor");
+    let output = command.output().expect("taskset");
+    assert_eq!(output.status.code(), Some(1), "{}", told(&output));
+    assert!(stdout(&output).contains("FAIL  CPUs"), "{}", told(&output));
+    assert!(stdout(&output).contains("-> give the machine or container a second CPU"));
+    workspace.assert_nothing_runs();
+}
+
+#[test]
+fn an_origin_says_where_it_listens_stops_on_term_and_names_a_port_in_use() {
+    use std::io::{BufRead, BufReader};
+    let workspace = Workspace::new();
+    let mut child = workspace.start(&["origin", "--listen", "127.0.0.1:0"]);
+    let mut line = String::new();
+    let mut printed = BufReader::new(child.stdout.take().expect("its output"));
+    printed.read_line(&mut line).expect("a line");
+    let address = line.trim().strip_prefix("listening on http://").expect("an address").to_owned();
+    let second = workspace.run(&["origin", "--listen", &address]);
+    assert_eq!(second.status.code(), Some(1), "{}", told(&second));
+    assert!(
+        stderr(&second).contains(&address) && stderr(&second).contains("in use"),
+        "{}",
+        told(&second)
+    );
+    let pid = nix::unistd::Pid::from_raw(child.id().cast_signed());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).expect("it runs");
+    let ended = std::cell::RefCell::new(child);
+    let gone = wait_until(Duration::from_secs(5), || {
+        ended.borrow_mut().try_wait().expect("its end").is_some_and(|status| status.success())
+    });
+    assert!(gone, "it did not stop with 0");
+    TcpListener::bind(&address).expect("the port is free again");
+}

@@ -1,0 +1,95 @@
+//! Ctrl-C and kill -9: nothing is left running, nothing that was finished is lost.
+
+use crate::support::{TWO_SUBJECTS, Workspace, stdout, told, wait_until};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::fs;
+use std::process::Child;
+use std::time::Duration;
+
+fn signal(child: &Child, signal: Signal) {
+    kill(Pid::from_raw(child.id().cast_signed()), signal).expect("the run is there");
+}
+
+fn workspace() -> Workspace {
+    let workspace = Workspace::new();
+    workspace.write("two.toml", TWO_SUBJECTS);
+    workspace
+}
+
+fn records(workspace: &Workspace) -> usize {
+    let text = fs::read_to_string(workspace.path("out/trials.ndjson")).unwrap_or_default();
+    text.matches('\n').count()
+}
+
+const RUN: [&str; 6] = ["run", "two.toml", "--blocks", "200", "--out", "out"];
+
+#[test]
+fn ctrl_c_at_any_moment_leaves_nothing_and_prints_what_there_is() {
+    // From before the first process to the middle of a later trial.
+    for after_ms in [5, 60, 150, 400, 700, 1_100, 1_700] {
+        let workspace = workspace();
+        let child = workspace.start(&RUN);
+        // The handlers are in place once the run's directory is there.
+        assert!(wait_until(Duration::from_secs(10), || workspace.path("out/logs").is_dir()));
+        std::thread::sleep(Duration::from_millis(after_ms));
+        signal(&child, Signal::SIGINT);
+        let output = child.wait_with_output().expect("an end");
+        assert_eq!(output.status.code(), Some(130), "after {after_ms} ms: {}", told(&output));
+        let table = stdout(&output);
+        assert!(table.contains("Does the road hold?"), "{}", told(&output));
+        workspace.assert_nothing_runs();
+        let again = workspace.run(&["report", "out"]);
+        assert!(table.starts_with(&stdout(&again)), "{}", told(&again));
+    }
+}
+
+#[test]
+fn term_is_as_good_as_ctrl_c() {
+    let workspace = workspace();
+    let child = workspace.start(&RUN);
+    assert!(wait_until(Duration::from_secs(60), || records(&workspace) >= 1));
+    signal(&child, Signal::SIGTERM);
+    let output = child.wait_with_output().expect("an end");
+    assert_eq!(output.status.code(), Some(130), "{}", told(&output));
+    workspace.assert_nothing_runs();
+}
+
+#[test]
+fn after_kill_9_the_finished_trials_are_there_and_nothing_runs() {
+    for at_least in [1, 3] {
+        let workspace = workspace();
+        let mut child = workspace.start(&RUN);
+        assert!(wait_until(Duration::from_secs(60), || records(&workspace) >= at_least));
+        std::thread::sleep(Duration::from_millis(170));
+        signal(&child, Signal::SIGKILL);
+        child.wait().expect("an end");
+        workspace.assert_nothing_runs();
+        let finished = records(&workspace);
+        assert!(finished >= at_least);
+        let report = workspace.run(&["report", "out", "--format", "json"]);
+        assert_eq!(report.status.code(), Some(0), "{}", told(&report));
+        let report: serde_json::Value = serde_json::from_str(&stdout(&report)).expect("JSON");
+        let subjects = report["cases"][0]["subjects"].as_array().expect("subjects").clone();
+        let counted: u64 = subjects.iter().map(|s| s["trials"].as_u64().expect("a count")).sum();
+        assert_eq!(counted, finished as u64);
+    }
+}
+
+#[test]
+fn a_record_that_was_cut_off_is_left_out_and_said_so() {
+    let workspace = workspace();
+    let output = workspace.run(&["run", "two.toml", "--blocks", "1", "--out", "out"]);
+    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    let text = workspace.read("out/trials.ndjson");
+    let path = workspace.path("out/trials.ndjson");
+    fs::write(&path, &text[..text.len() - 40]).expect("a file");
+    let report = workspace.run(&["report", "out"]);
+    assert_eq!(report.status.code(), Some(0), "{}", told(&report));
+    assert!(stdout(&report).contains("The last record was cut off"), "{}", told(&report));
+    // In the middle of the file, a broken line is not an accident of the end.
+    fs::write(&path, format!("{}\n{}", &text[..40], text)).expect("a file");
+    let report = workspace.run(&["report", "out"]);
+    assert_eq!(report.status.code(), Some(2), "{}", told(&report));
+    assert!(told(&report).contains("trials.ndjson:1 is not a record"), "{}", told(&report));
+}

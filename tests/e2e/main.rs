@@ -1,0 +1,18 @@
+//! End-to-end tests: the real binary, on real nginx with real ModSecurity and the Core Rule Set.
+//!
+//! They need what `scripts/setup` installs, and fail without it, with the line to type. Figures are
+//! checked against wide bounds only: these tests say whether the road holds, `benches/` says how
+//! fast it is.
+
+/// The command line itself: help, bad input, exit codes.
+mod command_line;
+/// What a subject may do wrong: missing, refused, rejected, dead.
+mod faults;
+/// Ctrl-C and kill -9: nothing is left running, nothing that was finished is lost.
+mod interruption;
+/// `tollgate load` against servers that are not ours.
+mod load;
+/// `tollgate run` and `tollgate report` from end to end.
+mod prices;
+/// What the tests share: a folder to run in, the binary, and a look at what is left running.
+mod support;

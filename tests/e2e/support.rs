@@ -1,0 +1,149 @@
+//! What the tests share: a folder to run in, the binary, and a look at what is left running.
+
+use assert_cmd::cargo::cargo_bin;
+use procfs::process::all_processes;
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// A folder of its own for one test, in which the binary runs, and the machine for as long as the
+/// test lasts: two cores hold one experiment at a time, and other work would make trials invalid.
+pub(crate) struct Workspace {
+    dir: TempDir,
+    _machine: MutexGuard<'static, ()>,
+}
+
+impl Workspace {
+    pub(crate) fn new() -> Self {
+        static MACHINE: Mutex<()> = Mutex::new(());
+        Self {
+            _machine: MACHINE.lock().unwrap_or_else(PoisonError::into_inner),
+            dir: tempfile::tempdir().expect("a folder for the test"),
+        }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().expect("a parent")).expect("a folder");
+        fs::write(path, text).expect("a file");
+    }
+
+    pub(crate) fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).expect("a file")
+    }
+
+    pub(crate) fn json(&self, name: &str) -> Value {
+        serde_json::from_str(&self.read(name)).expect("JSON")
+    }
+
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(cargo_bin!("tollgate"));
+        command.args(arguments).current_dir(self.dir.path()).env("NO_COLOR", "1");
+        command.stdin(Stdio::null());
+        command
+    }
+
+    pub(crate) fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().expect("the binary runs")
+    }
+
+    pub(crate) fn start(&self, arguments: &[&str]) -> Child {
+        let mut command = self.command(arguments);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().expect("the binary runs")
+    }
+
+    /// A recipe of the repository, copied here so that the binary finds it before its own.
+    pub(crate) fn copy_recipe(&self, system: &str) {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../systems").join(system);
+        for entry in fs::read_dir(folder).expect("the recipe").flatten() {
+            let name = entry.file_name().into_string().expect("a name");
+            let text = fs::read_to_string(entry.path()).expect("a file");
+            self.write(&format!("systems/{system}/{name}"), &text);
+        }
+    }
+
+    /// Changes a file here; the text to change has to be in it.
+    pub(crate) fn change(&self, name: &str, from: &str, to: &str) {
+        let text = self.read(name);
+        assert!(text.contains(from), "{name} does not hold {from:?}:\n{text}");
+        fs::write(self.path(name), text.replace(from, to)).expect("a file");
+    }
+
+    /// Processes that run in this folder or are told of it, in words.
+    pub(crate) fn running(&self) -> Vec<String> {
+        let dir = self.dir.path().canonicalize().expect("the folder");
+        let mut found = Vec::new();
+        for process in all_processes().expect("/proc").flatten() {
+            let here = process.cwd().is_ok_and(|cwd| cwd.starts_with(&dir));
+            let command = process.cmdline().unwrap_or_default().join(" ");
+            let told = command.contains(dir.to_str().expect("a name"));
+            let ended = process.stat().is_ok_and(|stat| stat.state == 'Z');
+            if (here || told) && !ended {
+                found.push(format!("{}: {command}", process.pid));
+            }
+        }
+        found
+    }
+
+    /// Fails when a process of this folder is still there after a moment.
+    pub(crate) fn assert_nothing_runs(&self) {
+        let gone = wait_until(Duration::from_secs(10), || self.running().is_empty());
+        assert!(gone, "left running: {:#?}", self.running());
+    }
+}
+
+pub(crate) fn wait_until(limit: Duration, holds: impl Fn() -> bool) -> bool {
+    let deadline = Instant::now() + limit;
+    while Instant::now() < deadline {
+        if holds() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    holds()
+}
+
+pub(crate) fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+pub(crate) fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Both streams and the code, for the message of a failed assertion.
+pub(crate) fn told(output: &Output) -> String {
+    format!("{}\n{}\n{}", output.status, stdout(output), stderr(output))
+}
+
+/// A short experiment on one nginx, for tests that look at something else than its figures.
+pub(crate) const TWO_SUBJECTS: &str = r#"
+title    = "Does the road hold?"
+baseline = "nginx"
+
+[[case]]
+name = "browse"
+mix  = "browse"
+load = { connections = 4, duration = "200ms", warmup = "50ms" }
+
+[[subject]]
+name   = "nginx"
+system = "nginx"
+
+[[subject]]
+name   = "full"
+system = "nginx-modsecurity"
+with   = { rules = "crs" }
+
+[design]
+blocks = 2
+"#;
