@@ -32,7 +32,7 @@ fn bad_input_exits_with_2_and_says_what_to_do() {
         (&["run", "typo.toml"], "typo.toml:3:1: unknown key `basline`; did you mean `baseline`?"),
         (
             &["run", "load.toml"],
-            "load.toml:8:45: unknown key `warmpu` in [case.load]; did you mean `warmup`?",
+            "load.toml:8:47: unknown key `warmpu` in [case.load]; did you mean `warmup`?",
         ),
         (&["run", "two.toml", "--only", "ful"], "no subject is named `ful`; did you mean `full`?"),
         (&["run", "two.toml", "--blocks", "0"], "blocks = 0: it has to be between 1 and 1000"),

@@ -1,6 +1,6 @@
 //! Ctrl-C and kill -9: nothing is left running, nothing that was finished is lost.
 
-use crate::support::{TWO_SUBJECTS, Workspace, stdout, told, wait_until};
+use crate::support::{TWO_SUBJECTS, Workspace, flat, stdout, told, wait_until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs;
@@ -86,7 +86,7 @@ fn a_record_that_was_cut_off_is_left_out_and_said_so() {
     fs::write(&path, &text[..text.len() - 40]).expect("a file");
     let report = workspace.run(&["report", "out"]);
     assert_eq!(report.status.code(), Some(0), "{}", told(&report));
-    assert!(stdout(&report).contains("The last record was cut off"), "{}", told(&report));
+    assert!(flat(&stdout(&report)).contains("The last record was cut off"), "{}", told(&report));
     // In the middle of the file, a broken line is not an accident of the end.
     fs::write(&path, format!("{}\n{}", &text[..40], text)).expect("a file");
     let report = workspace.run(&["report", "out"]);

@@ -120,6 +120,11 @@ pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
+/// A text with its line breaks taken back, to look for a sentence in.
+pub(crate) fn flat(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 /// Both streams and the code, for the message of a failed assertion.
 pub(crate) fn told(output: &Output) -> String {
     format!("{}\n{}\n{}", output.status, stdout(output), stderr(output))

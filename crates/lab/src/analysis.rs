@@ -11,6 +11,7 @@ pub use sentence::answer;
 use crate::manifest::{CaseManifest, SubjectManifest, SubjectState};
 use crate::record::{Measurement, Outcome, TrialRecord};
 use crate::run_dir::RunRecords;
+use crate::system::installed::Missing;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -92,7 +93,7 @@ pub enum Standing {
     /// It could not be brought to the point of being measured.
     Failed(String),
     /// Its system is not on this machine.
-    Skipped(String),
+    Skipped(Missing),
     /// The run ended before a trial of it.
     Missing,
 }
@@ -210,7 +211,7 @@ impl<'a> Trials<'a> {
 
     fn standing(&self, subject: &SubjectManifest, is_baseline: bool) -> Standing {
         match &subject.state {
-            SubjectState::Skipped { missing } => Standing::Skipped(missing.to_string()),
+            SubjectState::Skipped { missing } => Standing::Skipped(missing.clone()),
             SubjectState::Broken { reason } => Standing::Failed(reason.clone()),
             SubjectState::Present { .. } if self.measured > 0 && is_baseline => Standing::Baseline,
             SubjectState::Present { .. } if self.measured > 0 => Standing::Measured,
@@ -230,7 +231,7 @@ fn notes(run: &RunRecords, cases: &[CaseAnalysis]) -> Vec<String> {
             match &subject.standing {
                 Standing::Refused(reason) => notes.push(format!("{name} was refused: {reason}.")),
                 Standing::Failed(reason) => notes.push(format!("{name} failed: {reason}.")),
-                Standing::Skipped(reason) => notes.push(format!("{name} was skipped: {reason}.")),
+                Standing::Skipped(missing) => notes.push(format!("{name} was skipped: {missing}")),
                 Standing::Missing => {
                     notes.push(format!("{name}: the run ended before its first trial."));
                 }

@@ -88,8 +88,6 @@ impl Failure {
         match error.kind() {
             ErrorKind::ConnectionRefused => Self::Refused,
             ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => Self::Reset,
-            // The kernel gave up before the plan did.
-            ErrorKind::TimedOut => Self::ConnectTimeout,
             _ => Self::Other(format!("{doing}: {error}")),
         }
     }

@@ -229,8 +229,12 @@ impl Worker {
             return;
         };
         // A server that answers before it has the whole request will not take another after it.
-        if self.plan.keep_alive && answer.keep_alive && connection.has_sent(&request.bytes) {
+        let carries_on =
+            self.plan.keep_alive && answer.keep_alive && connection.has_sent(&request.bytes);
+        if carries_on {
             connection.reuse();
+        }
+        if carries_on || self.course.is_over() {
             self.begin(index);
         } else {
             self.part(index);

@@ -27,7 +27,7 @@ pub fn render(analysis: &Analysis) -> String {
     if !analysis.notes.is_empty() {
         text += "\n";
         for note in &analysis.notes {
-            text += &format!("- {}\n", escape(note));
+            text += &format!("- {}\n", escape(note).replace('\n', " "));
         }
     }
     text += &format!(

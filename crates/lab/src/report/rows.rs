@@ -19,7 +19,7 @@ pub struct Rows {
 pub fn load_line(analysis: &Analysis, case: &CaseAnalysis) -> String {
     let keepalive = if case.case.keepalive { "kept alive" } else { "one request each" };
     format!(
-        "{}: closed loop, {} connections, {keepalive}; {} blocks of {} s a trial; seed {}",
+        "{}: closed loop, {} connections, {keepalive}; {} blocks, {} s a trial; seed {}",
         case.case.name,
         case.case.connections,
         analysis.blocks,

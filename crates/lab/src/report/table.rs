@@ -106,11 +106,19 @@ fn bar(share: f64, columns: usize) -> String {
     bar
 }
 
-/// A paragraph broken at white space to the report's width.
-fn wrapped(paragraph: &str) -> String {
+/// A text broken at white space to the report's width; indented lines are commands, and stay whole.
+fn wrapped(text: &str) -> String {
+    let line = |line: &str| match line.starts_with(' ') {
+        true => format!("{line}\n"),
+        false => paragraph(line),
+    };
+    text.lines().map(line).collect()
+}
+
+fn paragraph(line: &str) -> String {
     let mut text = String::new();
     let mut column = 0;
-    for word in paragraph.split_whitespace() {
+    for word in line.split_whitespace() {
         let length = word.chars().count();
         if column > 0 && column + 1 + length > COLUMNS {
             text.push('\n');

@@ -150,10 +150,11 @@ fn version(
     Ok(printed.lines().next().map(|line| line.trim().to_owned()))
 }
 
+/// In words; the line to type stands on a line of its own, indented, so that it can be copied.
 impl std::fmt::Display for Missing {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.mend {
-            Some(mend) => write!(formatter, "{}; to install it: {mend}", self.what),
+            Some(mend) => write!(formatter, "{}. To install it:\n    {mend}", self.what),
             None => write!(formatter, "{}", self.what),
         }
     }

@@ -1,5 +1,7 @@
+use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
+use tollgate_eventloop::{connect, listen};
 use tollgate_load::{Failures, Generator, Plan};
 
 use crate::server::{
@@ -43,6 +45,38 @@ fn a_server_that_closes_unannounced_costs_the_request_on_its_way() {
     assert!(reset + closed_early <= 10, "{outcome:?}");
     assert_eq!(outcome.answered + reset + closed_early, 40);
     assert!(outcome.connects >= 10, "{}", outcome.connects);
+}
+
+#[test]
+fn a_close_that_is_seen_in_time_costs_no_request() {
+    // Closing with half a request unread resets the connection right behind the answer.
+    let server = Server::start(|peer| {
+        if peer.half_a_request() {
+            peer.send(OK);
+        }
+    });
+    let generator = Generator::start(Plan { requests: None, ..plan(server.address, 1) }).unwrap();
+    // Each connection carries one answer. Were the request behind each of them lost, there would be
+    // as many failures as answers.
+    wait_until(|| {
+        let progress = generator.progress();
+        progress.answered > progress.failed + 10
+    });
+    assert_balance(&generator.finish().unwrap());
+}
+
+#[test]
+fn a_connect_that_takes_too_long_is_given_up() {
+    // Where the backlog is full, the kernel ignores further connects.
+    let listener = listen((Ipv4Addr::LOCALHOST, 0).into(), false, 0).unwrap();
+    let address = listener.local_addr().unwrap();
+    let _fillers: Vec<_> = (0..4).map(|_| connect(address).unwrap()).collect();
+    let connect_timeout = Duration::from_millis(50);
+    let outcome = run(Plan { connect_timeout, ..plan(address, 3) });
+    assert_eq!(outcome.failures.connect_timeout, 3, "{outcome:?}");
+    assert_eq!(outcome.connects, 0);
+    let shortest = Duration::from_nanos(outcome.latency.min_ns().unwrap());
+    assert!((connect_timeout..connect_timeout * 2).contains(&shortest), "{shortest:?}");
 }
 
 #[test]

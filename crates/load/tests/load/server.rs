@@ -117,17 +117,25 @@ impl Peer {
         }
     }
 
+    /// Reads half of a plain GET and leaves the rest, if there is one.
+    pub(crate) fn half_a_request(&mut self) -> bool {
+        let mut half = [0; GET.len() / 2];
+        self.stream.read_exact(&mut half).is_ok()
+    }
+
     /// Sends bytes; a client that is gone is no concern of the server's.
     pub(crate) fn send(&mut self, bytes: &[u8]) {
         drop(self.stream.write_all(bytes));
     }
 
-    /// Sleeps, unless the test ends before.
-    pub(crate) fn sleep(&self, duration: Duration) {
+    /// Sleeps; `false` when the test ends before.
+    pub(crate) fn sleep(&self, duration: Duration) -> bool {
         let end = Instant::now() + duration;
         while Instant::now() < end && !self.is_stopped() {
-            thread::sleep(Duration::from_millis(5).min(end - Instant::now()));
+            let left = end.saturating_duration_since(Instant::now());
+            thread::sleep(left.min(Duration::from_millis(5)));
         }
+        !self.is_stopped()
     }
 
     /// Never answers again.

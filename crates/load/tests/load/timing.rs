@@ -1,7 +1,8 @@
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use tollgate_load::{Generator, Outcome, Plan};
+use tollgate_load::{Generator, Plan};
 
 use crate::server::{OK, Server, assert_balance, plan, run, wait_until};
 
@@ -33,7 +34,7 @@ fn latency_is_the_servers_delay() {
     assert_within(outcome.latency.min_ns(), 9, 20);
     // Little's law: four connections that are always waiting finish 4 / mean requests a second.
     let concurrency = outcome.latency.mean_ns().unwrap() * 100.0 / outcome.window.as_nanos() as f64;
-    assert!((3.6..=4.01).contains(&concurrency), "{concurrency}");
+    assert!((3.3..=4.01).contains(&concurrency), "{concurrency}");
 }
 
 #[test]
@@ -64,7 +65,7 @@ fn timeouts_are_counted_and_stay_in_the_distribution() {
     assert_eq!(outcome.failures.total(), 1);
     assert_eq!(outcome.connects, 2, "the connection is replaced");
     assert_eq!(outcome.latency.count(), 4);
-    assert_within(outcome.latency.max_ns(), 100, 150);
+    assert_within(outcome.latency.max_ns(), 100, 400);
 }
 
 #[test]
@@ -81,69 +82,96 @@ fn a_trickle_does_not_put_off_the_timeout() {
     let answer_timeout = Duration::from_millis(50);
     let outcome = run(Plan { answer_timeout, ..plan(server.address, 1) });
     assert_eq!(outcome.failures.answer_timeout, 1, "{outcome:?}");
-    assert_within(outcome.latency.max_ns(), 50, 100);
+    assert_within(outcome.latency.max_ns(), 50, 400);
 }
 
 #[test]
 fn many_timeouts_at_once() {
-    let server = Server::start(|peer| {
-        peer.request();
-        peer.hang();
-    });
+    let server = stalled();
     let answer_timeout = Duration::from_millis(50);
     let outcome = run(Plan { connections: 20, answer_timeout, ..plan(server.address, 40) });
     assert_eq!(outcome.failures.answer_timeout, 40, "{outcome:?}");
-    assert!(outcome.window < Duration::from_millis(300), "{:?}", outcome.window);
-}
-
-/// Measures for a while, from `before` after the start.
-fn window(server: &Server, connections: usize, before: Duration, length: Duration) -> Outcome {
-    let generator =
-        Generator::start(Plan { requests: None, connections, ..plan(server.address, 1) }).unwrap();
-    std::thread::sleep(before);
-    generator.open_window();
-    std::thread::sleep(length);
-    generator.close_window();
-    wait_until(|| generator.is_done());
-    let outcome = generator.finish().unwrap();
-    assert_balance(&outcome);
-    outcome
+    assert!(outcome.window < Duration::from_secs(1), "{:?}", outcome.window);
 }
 
 #[test]
 fn the_window_counts_what_finishes_in_it() {
-    // Answers come at 200 and 400 ms, the window lasts from 100 to 300.
-    let server = delaying(Duration::from_millis(200));
-    let length = Duration::from_millis(200);
-    let outcome = window(&server, 3, Duration::from_millis(100), length);
-    assert_eq!((outcome.warm_up.answered, outcome.answered, outcome.unanswered), (0, 3, 3));
-    assert_eq!(outcome.sent, 6);
-    // Begun before it, and measured whole.
-    assert_within(outcome.latency.min_ns(), 195, 260);
-    let oldest = outcome.oldest_unanswered.unwrap();
-    assert!(
-        (Duration::from_millis(60)..Duration::from_millis(140)).contains(&oldest),
-        "{oldest:?}"
-    );
-    assert!((length..length * 5 / 4).contains(&outcome.window), "{:?}", outcome.window);
-    assert_eq!(outcome.bytes_received, 3 * OK.len() as u64);
+    let released = Arc::<AtomicU64>::default();
+    let server = gated(&released);
+    let generator =
+        Generator::start(Plan { requests: None, connections: 3, ..plan(server.address, 1) })
+            .unwrap();
+    let answer = |total: u64| {
+        released.store(total, Ordering::SeqCst);
+        wait_until(|| generator.progress().answered == total);
+        wait_until(|| server.requests() == total + 3);
+    };
+    wait_until(|| server.requests() == 3);
+    answer(3);
+    generator.open_window();
+    // The three requests under way began before the window and finish in it.
+    std::thread::sleep(Duration::from_millis(100));
+    answer(6);
+    generator.open_window();
+    let begun = Instant::now();
+    std::thread::sleep(Duration::from_millis(100));
+    // Two of the three stay unanswered for longer than the third's successor.
+    answer(7);
+    let outcome = generator.finish().unwrap();
+    assert_balance(&outcome);
+    assert_eq!((outcome.warm_up.answered, outcome.answered, outcome.unanswered), (3, 4, 3));
+    assert_eq!(outcome.sent, 10);
+    assert_eq!(outcome.bytes_received, 4 * OK.len() as u64);
     assert_eq!(outcome.connects, 0, "they came before the window");
+    assert!(outcome.latency.max_ns().unwrap() >= 100 * MS, "{outcome:?}");
+    // They were sent after the second round's answers, a moment before the test saw it.
+    let oldest = outcome.oldest_unanswered.unwrap();
+    let longest = begun.elapsed() + Duration::from_millis(50);
+    assert!((Duration::from_millis(100)..longest).contains(&oldest), "{oldest:?}");
+    assert!(outcome.window >= Duration::from_millis(150), "{:?}", outcome.window);
+}
+
+/// A server that gives as many answers as are released.
+fn gated(released: &Arc<AtomicU64>) -> Server {
+    let released = Arc::clone(released);
+    let given = AtomicU64::new(0);
+    Server::start(move |peer| {
+        while peer.request().is_some() {
+            let turn = given.fetch_add(1, Ordering::SeqCst);
+            while released.load(Ordering::SeqCst) <= turn {
+                if !peer.sleep(Duration::from_millis(1)) {
+                    return;
+                }
+            }
+            peer.send(OK);
+        }
+    })
 }
 
 #[test]
 fn a_stalled_server_leaves_its_requests_unanswered() {
-    let server = Server::start(|peer| {
+    let server = stalled();
+    let begun = Instant::now();
+    let generator =
+        Generator::start(Plan { requests: None, connections: 5, ..plan(server.address, 1) })
+            .unwrap();
+    wait_until(|| server.requests() == 5);
+    generator.open_window();
+    std::thread::sleep(Duration::from_millis(50));
+    let outcome = generator.finish().unwrap();
+    assert_eq!((outcome.sent, outcome.unanswered, outcome.answered), (5, 5, 0));
+    // All began before the window, which the age therefore exceeds.
+    let oldest = outcome.oldest_unanswered.unwrap();
+    assert!((outcome.window..begun.elapsed()).contains(&oldest), "{oldest:?}");
+    assert_eq!(outcome.latency.count(), 0);
+}
+
+/// A server that reads a request and never answers.
+fn stalled() -> Server {
+    Server::start(|peer| {
         peer.request();
         peer.hang();
-    });
-    let outcome = window(&server, 5, Duration::from_millis(50), Duration::from_millis(50));
-    assert_eq!((outcome.sent, outcome.unanswered, outcome.answered), (5, 5, 0));
-    let oldest = outcome.oldest_unanswered.unwrap();
-    assert!(
-        (Duration::from_millis(95)..Duration::from_millis(150)).contains(&oldest),
-        "{oldest:?}"
-    );
-    assert!(outcome.latency.count() == 0);
+    })
 }
 
 #[test]
@@ -164,17 +192,20 @@ fn threads_tell_what_they_used_in_the_window() {
     for thread in &outcome.threads {
         let used = thread.user + thread.system;
         assert!(used > Duration::ZERO && used <= thread.window, "{thread:?}");
-        assert!((300..400).contains(&thread.window.as_millis()), "{thread:?}");
+        assert!((300..700).contains(&thread.window.as_millis()), "{thread:?}");
     }
 }
 
 #[test]
 fn an_idle_generator_uses_no_cpu() {
-    let server = Server::start(|peer| {
-        peer.request();
-        peer.hang();
-    });
-    let outcome = window(&server, 10, Duration::from_millis(50), Duration::from_millis(500));
+    let server = stalled();
+    let generator =
+        Generator::start(Plan { requests: None, connections: 10, ..plan(server.address, 1) })
+            .unwrap();
+    wait_until(|| server.requests() == 10);
+    generator.open_window();
+    std::thread::sleep(Duration::from_millis(500));
+    let outcome = generator.finish().unwrap();
     let used = outcome.threads[0].user + outcome.threads[0].system;
     assert!(used < Duration::from_millis(5), "{used:?} of CPU for waiting");
 }

@@ -106,6 +106,7 @@ fn faulty_framing_is_an_error() {
         ("Content-Length: +1\r\n", length("+1")),
         ("Content-Length: 1 2\r\n", length("1 2")),
         ("Content-Length: 0x10\r\n", length("0x10")),
+        ("Content-Length: 99999999999999999999\r\n", length("99999999999999999999")),
         // One more than 64 bits hold.
         (
             "Content-Length: 18446744073709551616\r\n",

@@ -257,6 +257,8 @@ fn the_head_has_limits_however_it_comes() {
             scan(over.as_bytes(), step, true),
             Err(ParseError::HeadTooLong)
         );
+        let endless = format!("HTTP/1.1 200 {}", "x".repeat(MAX_HEAD_BYTES));
+        assert_eq!(scan(endless.as_bytes(), step, true), Err(ParseError::HeadTooLong));
         let many = format!(
             "HTTP/1.1 200 OK\r\n{}\r\n",
             "A: b\r\n".repeat(MAX_HEADERS + 1)
