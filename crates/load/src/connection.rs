@@ -92,9 +92,9 @@ impl Connection {
         self.sent_bytes == request.len()
     }
 
-    /// Receives what there is, into a buffer that holds nothing afterwards, and says how many bytes
-    /// there were. A read that leaves room in the buffer has emptied the socket, so that no second
-    /// one is made to learn that.
+    /// Receives what there is, by way of a scratch buffer, and says how many bytes there were. A
+    /// read that leaves room in the buffer has emptied the socket, so that no second one is made to
+    /// learn that.
     pub(crate) fn receive(&mut self, buffer: &mut [u8], to_head: bool) -> (Received, usize) {
         let mut received_bytes = 0;
         for _ in 0..READS_PER_TURN_MAX {

@@ -134,7 +134,8 @@ impl Worker {
                     self.receive(index);
                 }
             }
-            // The server has closed, or keeps on sending what nobody asked for.
+            // The server has closed, keeps on sending, or makes room for the rest of a request that
+            // it has answered already.
             State::Closing(_) => self.replace(index),
             // Without a socket there is nothing to be ready.
             State::Idle | State::Pausing => {}

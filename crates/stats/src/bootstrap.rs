@@ -106,14 +106,7 @@ fn student_quantile(degrees_of_freedom: f64) -> f64 {
 ///
 /// Source: M. Abramowitz and I. A. Stegun, "Handbook of Mathematical Functions" (1964), 26.2.17.
 fn normal_tail(x: f64) -> f64 {
-    let terms = [
-        0.0,
-        0.319_381_530,
-        -0.356_563_782,
-        1.781_477_937,
-        -1.821_255_978,
-        1.330_274_429,
-    ];
+    let terms = [0.0, 0.319_381_530, -0.356_563_782, 1.781_477_937, -1.821_255_978, 1.330_274_429];
     let density = (-x * x / 2.0).exp() / (2.0 * std::f64::consts::PI).sqrt();
     density * polynomial(&terms, 1.0 / (1.0 + 0.231_641_9 * x))
 }
@@ -150,12 +143,7 @@ mod tests {
 
     #[test]
     fn normal_tails_are_those_of_the_printed_table() {
-        for (x, share) in [
-            (0.0, 0.5),
-            (1.0, 0.158_655),
-            (1.96, 0.024_998),
-            (3.0, 0.001_350),
-        ] {
+        for (x, share) in [(0.0, 0.5), (1.0, 0.158_655), (1.96, 0.024_998), (3.0, 0.001_350)] {
             let difference: f64 = normal_tail(x) - share;
             assert!(difference.abs() < 0.000_001, "{x}");
         }

@@ -68,10 +68,8 @@ mod tests {
     #[test]
     fn an_average_knows_the_two_it_is_made_of() {
         let averages = walsh_averages(&[1.0, 7.0]);
-        let made_of: Vec<(usize, usize)> = averages
-            .iter()
-            .map(|average| (average.first, average.second))
-            .collect();
+        let made_of: Vec<(usize, usize)> =
+            averages.iter().map(|average| (average.first, average.second)).collect();
         assert_eq!(made_of, [(0, 0), (0, 1), (1, 1)]);
     }
 
@@ -79,9 +77,6 @@ mod tests {
     fn a_wild_value_hardly_moves_it() {
         // Sorted: 1 1.5 2 2 2.5 2.5 3 3 3.5 4, then five that hold the wild one. The eighth of
         // fifteen is 3; the mean of the five values is 202.
-        assert_eq!(
-            hodges_lehmann(&walsh_averages(&[1.0, 2.0, 3.0, 4.0, 1000.0])),
-            3.0
-        );
+        assert_eq!(hodges_lehmann(&walsh_averages(&[1.0, 2.0, 3.0, 4.0, 1000.0])), 3.0);
     }
 }

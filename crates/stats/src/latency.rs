@@ -59,15 +59,12 @@ impl LatencyHistogram {
     #[inline]
     pub fn record(&mut self, ns: u64) {
         // The crate's own saturation is not enough: its last bucket reaches beyond an hour.
-        self.counts
-            .saturating_record(ns.clamp(LOWEST_NS, HIGHEST_NS));
+        self.counts.saturating_record(ns.clamp(LOWEST_NS, HIGHEST_NS));
     }
 
     /// Adds all latencies of `other` to these.
     pub fn merge(&mut self, other: &Self) {
-        self.counts
-            .add(&other.counts)
-            .expect("all latency histograms cover the same range");
+        self.counts.add(&other.counts).expect("all latency histograms cover the same range");
     }
 
     /// How many latencies were recorded.

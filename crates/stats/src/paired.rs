@@ -55,14 +55,10 @@ impl Interval {
     /// Applies a rising function to both ends.
     fn map(self, rising: impl Fn(f64) -> f64) -> Self {
         match self {
-            Self::Confidence { low, high } => Self::Confidence {
-                low: rising(low),
-                high: rising(high),
-            },
-            Self::TooFew { min, max } => Self::TooFew {
-                min: rising(min),
-                max: rising(max),
-            },
+            Self::Confidence { low, high } => {
+                Self::Confidence { low: rising(low), high: rising(high) }
+            }
+            Self::TooFew { min, max } => Self::TooFew { min: rising(min), max: rising(max) },
         }
     }
 }
@@ -81,11 +77,7 @@ impl Interval {
 pub fn ratio(pairs: &[Pair], seed: u64) -> Option<Estimate> {
     let logs: Vec<f64> = pairs.iter().map(log_ratio).collect::<Option<_>>()?;
     let Estimate { point, interval, n } = estimate(&logs, seed)?;
-    Some(Estimate {
-        point: point.exp(),
-        interval: interval.map(f64::exp),
-        n,
-    })
+    Some(Estimate { point: point.exp(), interval: interval.map(f64::exp), n })
 }
 
 /// How much more the subject takes than the baseline, in the unit of the pairs.
@@ -98,10 +90,7 @@ pub fn ratio(pairs: &[Pair], seed: u64) -> Option<Estimate> {
 ///
 /// With more than [`BLOCKS_MAX`] pairs.
 pub fn difference(pairs: &[Pair], seed: u64) -> Option<Estimate> {
-    let differences: Vec<f64> = pairs
-        .iter()
-        .map(|pair| pair.subject - pair.baseline)
-        .collect();
+    let differences: Vec<f64> = pairs.iter().map(|pair| pair.subject - pair.baseline).collect();
     estimate(&differences, seed)
 }
 
@@ -131,9 +120,5 @@ fn estimate(values: &[f64], seed: u64) -> Option<Estimate> {
         Some((low, high)) => Interval::Confidence { low, high },
         None => Interval::TooFew { min, max },
     };
-    Some(Estimate {
-        point: hodges_lehmann(&averages),
-        interval,
-        n,
-    })
+    Some(Estimate { point: hodges_lehmann(&averages), interval, n })
 }

@@ -46,10 +46,7 @@ fn critical_value(n: usize) -> Option<usize> {
 /// In how many ways a subset of the ranks 1 to `n` adds up to each sum: the distribution of the
 /// signed-rank statistic, times 2^n, when every sign is a coin toss.
 fn rank_sums(n: usize) -> Vec<u32> {
-    assert!(
-        n <= SAMPLES_MAX,
-        "{n} values are too many for the exact interval"
-    );
+    assert!(n <= SAMPLES_MAX, "{n} values are too many for the exact interval");
     let mut ways = vec![0; n * (n + 1) / 2 + 1];
     ways[0] = 1;
     for rank in 1..=n {

@@ -77,14 +77,8 @@ mod tests {
 
     #[test]
     fn a_single_value_has_no_spread() {
-        let expected = Summary {
-            n: 1,
-            min: 7.0,
-            max: 7.0,
-            median: 7.0,
-            mean: 7.0,
-            standard_deviation: None,
-        };
+        let expected =
+            Summary { n: 1, min: 7.0, max: 7.0, median: 7.0, mean: 7.0, standard_deviation: None };
         assert_eq!(summarize(&[7.0]), Some(expected));
     }
 

@@ -54,14 +54,8 @@ fn small_latencies_are_kept_exactly() {
 
 #[test]
 fn a_quantile_is_told_once_ten_samples_lie_beyond_it() {
-    let needed = [
-        (0.01, 1_000),
-        (0.5, 20),
-        (0.9, 100),
-        (0.95, 200),
-        (0.99, 1_000),
-        (0.999, 10_000),
-    ];
+    let needed =
+        [(0.01, 1_000), (0.5, 20), (0.9, 100), (0.95, 200), (0.99, 1_000), (0.999, 10_000)];
     for (q, samples) in needed {
         let short = histogram((1..samples).map(|_| 7));
         assert_eq!(short.quantile_ns(q), None, "q = {q}");
@@ -88,19 +82,13 @@ fn latencies_out_of_range_are_counted_at_its_ends() {
     assert_eq!(outside.count(), 3);
     assert_eq!(outside.min_ns(), Some(1));
     let max_ns = outside.max_ns().unwrap();
-    assert!(
-        (HOUR_NS..HOUR_NS + HOUR_NS / 1_000).contains(&max_ns),
-        "{max_ns}"
-    );
+    assert!((HOUR_NS..HOUR_NS + HOUR_NS / 1_000).contains(&max_ns), "{max_ns}");
 }
 
 #[test]
 fn what_an_independent_histogram_wrote_is_read() {
-    let expected = histogram(
-        (1..=200)
-            .flat_map(|k| (0..k).map(move |_| k * 1_000))
-            .chain([2, HOUR_NS]),
-    );
+    let expected =
+        histogram((1..=200).flat_map(|k| (0..k).map(move |_| k * 1_000)).chain([2, HOUR_NS]));
     assert_eq!(expected.count(), 20_102);
     let foreign = LatencyHistogram::from_v2_base64(FOREIGN.trim_end()).unwrap();
     assert_eq!(foreign, expected);
@@ -155,10 +143,7 @@ fn broken_texts_are_refused_with_their_reason() {
     let error = LatencyHistogram::from_v2_base64("not base64!").unwrap_err();
     assert!(matches!(error, DecodeError::Base64(_)), "{error}");
     let error = LatencyHistogram::from_v2_base64(&"A".repeat(1_000_000)).unwrap_err();
-    assert!(
-        matches!(error, DecodeError::TooLong { len: 1_000_000 }),
-        "{error}"
-    );
+    assert!(matches!(error, DecodeError::TooLong { len: 1_000_000 }), "{error}");
     let error = LatencyHistogram::from_v2_base64(&header(0, 9, 1, HOUR_NS)).unwrap_err();
     assert!(matches!(error, DecodeError::Format(_)), "{error}");
 }

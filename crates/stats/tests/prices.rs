@@ -10,11 +10,7 @@ const SEED: u64 = 42;
 
 fn pairs(subjects: &[f64], baselines: &[f64]) -> Vec<Pair> {
     assert_eq!(subjects.len(), baselines.len());
-    subjects
-        .iter()
-        .zip(baselines)
-        .map(|(&subject, &baseline)| Pair { subject, baseline })
-        .collect()
+    subjects.iter().zip(baselines).map(|(&subject, &baseline)| Pair { subject, baseline }).collect()
 }
 
 fn ends(estimate: &Estimate) -> (f64, f64) {
@@ -33,14 +29,8 @@ fn six_blocks_give_the_whole_range_as_the_interval() {
     // Differences 1 2 3 4 5 16. Of the 21 means, the eleventh is the estimate:
     // 1 1.5 2 2 2.5 2.5 3 3 3 3.5 [3.5] 4 4 4.5 5 8.5 9 9.5 10 10.5 16.
     let blocks = pairs(&[11.0, 12.0, 13.0, 14.0, 15.0, 26.0], &[10.0; 6]);
-    let expected = Estimate {
-        point: 3.5,
-        interval: Interval::Confidence {
-            low: 1.0,
-            high: 16.0,
-        },
-        n: 6,
-    };
+    let expected =
+        Estimate { point: 3.5, interval: Interval::Confidence { low: 1.0, high: 16.0 }, n: 6 };
     assert_eq!(difference(&blocks, SEED), Some(expected));
 }
 
@@ -48,11 +38,7 @@ fn six_blocks_give_the_whole_range_as_the_interval() {
 fn five_blocks_have_a_range_and_no_interval() {
     // Differences 1 2 3 4 6, means 1 1.5 2 2 2.5 2.5 3 [3] 3.5 3.5 4 4 4.5 5 6.
     let blocks = pairs(&[11.0, 12.0, 13.0, 14.0, 16.0], &[10.0; 5]);
-    let expected = Estimate {
-        point: 3.0,
-        interval: Interval::TooFew { min: 1.0, max: 6.0 },
-        n: 5,
-    };
+    let expected = Estimate { point: 3.0, interval: Interval::TooFew { min: 1.0, max: 6.0 }, n: 5 };
     assert_eq!(difference(&blocks, SEED), Some(expected));
 }
 
@@ -120,9 +106,7 @@ fn prices_are_those_of_scipy() {
             panic!("too few columns: {line}");
         };
         let values = |text: &str| -> Vec<f64> {
-            text.split(' ')
-                .map(|value| value.parse().unwrap())
-                .collect()
+            text.split(' ').map(|value| value.parse().unwrap()).collect()
         };
         let [tolerance, point, low, high] = values(&numbers.join(" "))[..] else {
             panic!("not four numbers: {line}");
@@ -159,13 +143,7 @@ fn blocks() -> impl Strategy<Value = Vec<Pair>> {
 
 /// The blocks with every subject changed.
 fn with_subjects(blocks: &[Pair], change: impl Fn(f64) -> f64) -> Vec<Pair> {
-    blocks
-        .iter()
-        .map(|pair| Pair {
-            subject: change(pair.subject),
-            ..*pair
-        })
-        .collect()
+    blocks.iter().map(|pair| Pair { subject: change(pair.subject), ..*pair }).collect()
 }
 
 fn assert_close(one: &Estimate, other: &Estimate) {
@@ -180,10 +158,7 @@ fn changed(price: &Estimate, change: impl Fn(f64) -> f64) -> Estimate {
     let (low, high) = ends(price);
     Estimate {
         point: change(price.point),
-        interval: Interval::Confidence {
-            low: change(low),
-            high: change(high),
-        },
+        interval: Interval::Confidence { low: change(low), high: change(high) },
         n: price.n,
     }
 }

@@ -61,11 +61,9 @@ impl BodyDecoder {
                 })
             }
             State::Chunked(decoder) => decoder.feed(bytes),
-            State::UntilClose => Ok(BodyProgress {
-                consumed: bytes.len(),
-                body_bytes: available,
-                done: false,
-            }),
+            State::UntilClose => {
+                Ok(BodyProgress { consumed: bytes.len(), body_bytes: available, done: false })
+            }
         }
     }
 

@@ -49,11 +49,8 @@ impl ChunkedDecoder {
         while consumed < bytes.len() && !matches!(self.state, State::End) {
             if let State::Data(left) = self.state {
                 let taken = left.min((bytes.len() - consumed) as u64);
-                self.state = if taken == left {
-                    State::DataReturn
-                } else {
-                    State::Data(left - taken)
-                };
+                self.state =
+                    if taken == left { State::DataReturn } else { State::Data(left - taken) };
                 body_bytes += taken;
                 // No more than `bytes` holds, so it fits.
                 consumed += taken as usize;
@@ -62,11 +59,7 @@ impl ChunkedDecoder {
                 consumed += 1;
             }
         }
-        Ok(BodyProgress {
-            consumed,
-            body_bytes,
-            done: matches!(self.state, State::End),
-        })
+        Ok(BodyProgress { consumed, body_bytes, done: matches!(self.state, State::End) })
     }
 
     /// The state after one byte of anything but a chunk's data.
@@ -126,11 +119,7 @@ impl ChunkedDecoder {
 
     fn lengthen(&mut self, limit: usize, too_long: ParseError) -> Result<(), ParseError> {
         self.line_bytes += 1;
-        if self.line_bytes > limit {
-            Err(too_long)
-        } else {
-            Ok(())
-        }
+        if self.line_bytes > limit { Err(too_long) } else { Ok(()) }
     }
 }
 

@@ -123,11 +123,7 @@ pub(crate) fn parse_response_head(
 impl Version {
     fn from_minor(minor: u8) -> Self {
         // The parser accepts 0 and 1 only.
-        if minor == 0 {
-            Self::Http10
-        } else {
-            Self::Http11
-        }
+        if minor == 0 { Self::Http10 } else { Self::Http11 }
     }
 }
 

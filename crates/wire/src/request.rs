@@ -75,22 +75,13 @@ impl RequestText<'_> {
         let mut bytes = Vec::new();
         let mut append =
             |parts: &[&[u8]]| parts.iter().for_each(|part| bytes.extend_from_slice(part));
-        append(&[
-            self.method.as_bytes(),
-            b" ",
-            self.target.as_bytes(),
-            b" HTTP/1.1\r\n",
-        ]);
+        append(&[self.method.as_bytes(), b" ", self.target.as_bytes(), b" HTTP/1.1\r\n"]);
         for (name, value) in self.headers {
             append(&[name.as_bytes(), b": ", value.as_bytes(), b"\r\n"]);
         }
         let needs_length = !self.body.is_empty() || matches!(self.method, "POST" | "PUT" | "PATCH");
         if needs_length && !has_length {
-            append(&[
-                b"Content-Length: ",
-                self.body.len().to_string().as_bytes(),
-                b"\r\n",
-            ]);
+            append(&[b"Content-Length: ", self.body.len().to_string().as_bytes(), b"\r\n"]);
         }
         append(&[b"\r\n", self.body]);
         Ok(bytes)
@@ -125,11 +116,7 @@ impl RequestText<'_> {
                 _ => {}
             }
         }
-        if hosts == 1 {
-            Ok(has_length)
-        } else {
-            Err(RenderError::Hosts(hosts))
-        }
+        if hosts == 1 { Ok(has_length) } else { Err(RenderError::Hosts(hosts)) }
     }
 }
 
@@ -152,11 +139,9 @@ fn check_part(
     part: impl FnOnce() -> Part,
 ) -> Result<(), RenderError> {
     match text.bytes().position(|byte| !is_allowed(byte)) {
-        Some(position) => Err(RenderError::Byte {
-            part: part(),
-            byte: text.as_bytes()[position],
-            position,
-        }),
+        Some(position) => {
+            Err(RenderError::Byte { part: part(), byte: text.as_bytes()[position], position })
+        }
         None => Ok(()),
     }
 }

@@ -102,15 +102,10 @@ impl ResponseScanner {
             parse_response_head(bytes, to_head)?
         } else {
             let room = MAX_HEAD_BYTES - buffered;
-            self.split_head
-                .extend_from_slice(&bytes[..bytes.len().min(room)]);
+            self.split_head.extend_from_slice(&bytes[..bytes.len().min(room)]);
             // A head ends with a line, so that bytes within a line need no new attempt.
             let may_end = bytes.contains(&b'\n') || self.split_head.len() == MAX_HEAD_BYTES;
-            if may_end {
-                parse_response_head(&self.split_head, to_head)?
-            } else {
-                None
-            }
+            if may_end { parse_response_head(&self.split_head, to_head)? } else { None }
         };
         let Some(head) = head else {
             if buffered == 0 {
@@ -126,11 +121,7 @@ impl ResponseScanner {
                 self.after_interim = false;
                 self.body = Some(Body {
                     decoder: BodyDecoder::new(head.body),
-                    answer: Answer {
-                        status,
-                        body_bytes: 0,
-                        keep_alive: head.keep_alive,
-                    },
+                    answer: Answer { status, body_bytes: 0, keep_alive: head.keep_alive },
                 });
             }
         }
@@ -148,9 +139,6 @@ impl ResponseScanner {
         }
         let answer = body.answer;
         self.body = None;
-        Ok(Scan::Complete {
-            answer,
-            consumed: head_bytes + progress.consumed,
-        })
+        Ok(Scan::Complete { answer, consumed: head_bytes + progress.consumed })
     }
 }

@@ -10,6 +10,8 @@ use serde::Deserialize;
 use std::path::Path;
 use std::time::Duration;
 use thiserror::Error;
+use tollgate_load::{MAX_CONNECTIONS, MAX_THREADS};
+use tollgate_stats::BLOCKS_MAX;
 use tollgate_traffic::Mix;
 
 /// An experiment as its TOML file writes it.
@@ -277,9 +279,6 @@ const QUICK_DIVISOR: u32 = 5;
 const SHORTEST_DURATION: Duration = Duration::from_millis(150);
 const SHORTEST_WARMUP: Duration = Duration::from_millis(50);
 const LONGEST_DURATION: Duration = Duration::from_secs(3600);
-const MAX_CONNECTIONS: u32 = 20_000;
-const MAX_THREADS: u32 = 256;
-const MAX_BLOCKS: u32 = 1_000;
 
 fn check(file: &ExperimentFile, adjustments: &Adjustments) -> Result<(), String> {
     let subjects: Vec<&str> = file.subject.iter().map(|s| s.name.as_str()).collect();
@@ -305,12 +304,13 @@ fn check(file: &ExperimentFile, adjustments: &Adjustments) -> Result<(), String>
         }
     }
     let blocks = adjustments.blocks.unwrap_or(file.design.blocks);
-    within("blocks", blocks, 1, MAX_BLOCKS)?;
+    within("blocks", blocks, BLOCKS_MAX)?;
     for case in &file.case {
         let load = &case.load;
         let named = |what: String| format!("case `{}`: {what}", case.name);
-        within("connections", load.connections, 1, MAX_CONNECTIONS).map_err(named)?;
-        within("threads", load.threads, 1, MAX_THREADS.min(load.connections)).map_err(named)?;
+        within("connections", load.connections, MAX_CONNECTIONS).map_err(named)?;
+        within("threads", load.threads, MAX_THREADS.min(load.connections as usize))
+            .map_err(named)?;
         let longest = load.duration.0.max(load.warmup.0).max(load.timeout.0);
         if load.duration.0 < SHORTEST_DURATION || longest > LONGEST_DURATION {
             return Err(named(format!(
@@ -367,11 +367,11 @@ fn unique(kind: &str, names: &[&str]) -> Result<(), String> {
     Ok(())
 }
 
-fn within(what: &str, value: u32, low: u32, high: u32) -> Result<(), String> {
-    if (low..=high).contains(&value) {
+fn within(what: &str, value: u32, high: usize) -> Result<(), String> {
+    if (1..=high).contains(&(value as usize)) {
         return Ok(());
     }
-    Err(format!("{what} = {value}: it has to be between {low} and {high}"))
+    Err(format!("{what} = {value}: it has to be between 1 and {high}"))
 }
 
 fn one_second() -> Span {

@@ -42,13 +42,14 @@ pub fn render(analysis: &Analysis, color: bool) -> String {
 /// The width that the report is made for: what every terminal has.
 const COLUMNS: usize = 80;
 const BAR_COLUMNS: usize = 50;
+const GAP_COLUMNS: u16 = 2;
 /// One rule below the heading, and nothing else that is not data.
 const RULED: TableStyle =
     TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
 fn section(text: &mut String, line: &str) {
-    // Writing to a String cannot fail.
-    writeln!(text, "\n{line}").ok();
+    text.push('\n');
+    text.push_str(&wrapped(line));
 }
 
 fn draw(rows: &Rows, color: bool) -> String {
@@ -67,7 +68,7 @@ fn draw(rows: &Rows, color: bool) -> String {
         if index > 0 {
             column.set_cell_alignment(CellAlignment::Right);
         }
-        column.set_padding((u16::from(index > 0), 1));
+        column.set_padding((if index > 0 { GAP_COLUMNS } else { 0 }, 0));
     }
     // Cells are padded to their column; at the end of a line that is nothing to keep.
     table.lines().map(|line| format!("{}\n", line.trim_end())).collect()

@@ -128,6 +128,11 @@ impl Peer {
         drop(self.stream.write_all(bytes));
     }
 
+    /// Whether the client has closed.
+    pub(crate) fn is_deserted(&mut self) -> bool {
+        matches!(self.stream.read(&mut [0]), Ok(0))
+    }
+
     /// Sleeps; `false` when the test ends before.
     pub(crate) fn sleep(&self, duration: Duration) -> bool {
         let end = Instant::now() + duration;

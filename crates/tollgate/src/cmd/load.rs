@@ -13,7 +13,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use target::Target;
 use tollgate_lab::interrupt::Interrupt;
-use tollgate_load::{Expectation, Generator, Plan, Request, Workload};
+use tollgate_load::{
+    Expectation, Generator, MAX_CONNECTIONS, MAX_THREADS, Plan, Request, Workload,
+};
 
 /// What `tollgate load` is told.
 #[derive(Debug, clap::Args)]
@@ -29,7 +31,7 @@ pub(crate) struct Args {
     #[arg(value_name = "URL")]
     url: String,
     /// Connections that are open at the same time
-    #[arg(short, long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=20_000))]
+    #[arg(short, long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=MAX_CONNECTIONS as i64))]
     connections: u32,
     /// Stop after this many requests
     #[arg(short = 'n', long, value_name = "N", conflicts_with = "duration", required_unless_present = "duration", value_parser = clap::value_parser!(u64).range(1..))]
@@ -38,7 +40,7 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "TIME", value_parser = duration)]
     duration: Option<Duration>,
     /// Threads that send
-    #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
+    #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=MAX_THREADS as i64))]
     threads: u32,
     /// A new connection for every request
     #[arg(long)]

@@ -8,7 +8,6 @@ use tollgate_lab::run::{Event, shortest_time};
 
 /// Shows the events of a run.
 pub(crate) struct Progress {
-    title: String,
     blocks: u32,
     at_least_s: u64,
     bar: ProgressBar,
@@ -18,7 +17,6 @@ pub(crate) struct Progress {
 impl Progress {
     pub(crate) fn new(experiment: &Experiment) -> Self {
         Self {
-            title: experiment.title.clone(),
             blocks: experiment.blocks,
             at_least_s: shortest_time(experiment).as_secs(),
             bar: ProgressBar::hidden(),
@@ -52,8 +50,8 @@ impl Progress {
 
     fn begin(&mut self, trials: usize) {
         self.line(&format!(
-            "{} {trials} trials in {} blocks, {} s and what it takes to start each",
-            self.title, self.blocks, self.at_least_s
+            "{trials} trials in {} blocks: {} s, and what it takes to start each server",
+            self.blocks, self.at_least_s
         ));
         if self.terminal {
             self.bar = ProgressBar::new(trials as u64);

@@ -4,11 +4,7 @@ use tollgate_wire::{
 };
 
 fn progress(consumed: usize, body_bytes: u64, done: bool) -> BodyProgress {
-    BodyProgress {
-        consumed,
-        body_bytes,
-        done,
-    }
+    BodyProgress { consumed, body_bytes, done }
 }
 
 fn chunked(bytes: &[u8]) -> Result<BodyProgress, ParseError> {
@@ -18,14 +14,8 @@ fn chunked(bytes: &[u8]) -> Result<BodyProgress, ParseError> {
 #[test]
 fn an_empty_body_takes_nothing() {
     for framing in [BodyFraming::Empty, BodyFraming::Length(0)] {
-        assert_eq!(
-            BodyDecoder::new(framing).feed(b"GET"),
-            Ok(progress(0, 0, true))
-        );
-        assert_eq!(
-            BodyDecoder::new(framing).feed(b""),
-            Ok(progress(0, 0, true))
-        );
+        assert_eq!(BodyDecoder::new(framing).feed(b"GET"), Ok(progress(0, 0, true)));
+        assert_eq!(BodyDecoder::new(framing).feed(b""), Ok(progress(0, 0, true)));
     }
 }
 
@@ -47,64 +37,33 @@ fn until_close_takes_everything() {
 #[test]
 fn chunks_count_their_data_only() {
     assert_eq!(chunked(b"0\r\n\r\n"), Ok(progress(5, 0, true)));
-    assert_eq!(
-        chunked(b"3\r\nabc\r\n0\r\n\r\nHTTP"),
-        Ok(progress(13, 3, true))
-    );
+    assert_eq!(chunked(b"3\r\nabc\r\n0\r\n\r\nHTTP"), Ok(progress(13, 3, true)));
     assert_eq!(
         chunked(b"a\r\n0123456789\r\nA\r\n0123456789\r\n0\r\n\r\n"),
         Ok(progress(35, 20, true))
     );
     // The data may look like framing.
-    assert_eq!(
-        chunked(b"5\r\n0\r\n\r\n\r\n0\r\n\r\n"),
-        Ok(progress(15, 5, true))
-    );
+    assert_eq!(chunked(b"5\r\n0\r\n\r\n\r\n0\r\n\r\n"), Ok(progress(15, 5, true)));
 }
 
 #[test]
 fn extensions_padding_and_trailers_are_passed_over() {
-    assert_eq!(
-        chunked(b"3;a=\"b;c\"\r\nabc\r\n0;x\r\n\r\n"),
-        Ok(progress(23, 3, true))
-    );
-    assert_eq!(
-        chunked(b"3  \r\nabc\r\n000 \r\n\r\n"),
-        Ok(progress(18, 3, true))
-    );
+    assert_eq!(chunked(b"3;a=\"b;c\"\r\nabc\r\n0;x\r\n\r\n"), Ok(progress(23, 3, true)));
+    assert_eq!(chunked(b"3  \r\nabc\r\n000 \r\n\r\n"), Ok(progress(18, 3, true)));
     let trailer = b"3\r\nabc\r\n0\r\nChecksum: 1\r\nB: 2\r\n\r\n!";
     assert_eq!(chunked(trailer), Ok(progress(32, 3, true)));
 }
 
 #[test]
 fn a_chunk_of_64_bits_is_not_taken_for_a_small_one() {
-    assert_eq!(
-        chunked(b"ffffffffffffffff\r\nab"),
-        Ok(progress(20, 2, false))
-    );
-    assert_eq!(
-        chunked(b"10000000000000000\r\n"),
-        Err(ParseError::ChunkSize)
-    );
+    assert_eq!(chunked(b"ffffffffffffffff\r\nab"), Ok(progress(20, 2, false)));
+    assert_eq!(chunked(b"10000000000000000\r\n"), Err(ParseError::ChunkSize));
 }
 
 #[test]
 fn faulty_chunks_are_errors() {
-    for bytes in [
-        &b"\r\n"[..],
-        b"g\r\n",
-        b" 3\r\n",
-        b"-1\r\n",
-        b"0x3\r\n",
-        b"3\n",
-        b";a\r\n",
-    ] {
-        assert_eq!(
-            chunked(bytes),
-            Err(ParseError::ChunkSize),
-            "{}",
-            bytes.escape_ascii()
-        );
+    for bytes in [&b"\r\n"[..], b"g\r\n", b" 3\r\n", b"-1\r\n", b"0x3\r\n", b"3\n", b";a\r\n"] {
+        assert_eq!(chunked(bytes), Err(ParseError::ChunkSize), "{}", bytes.escape_ascii());
     }
     for bytes in [
         &b"3\r\nabcd"[..],
@@ -117,12 +76,7 @@ fn faulty_chunks_are_errors() {
         b"0\r\nA: b\rx",
         b"0\r\n\rx",
     ] {
-        assert_eq!(
-            chunked(bytes),
-            Err(ParseError::ChunkEnd),
-            "{}",
-            bytes.escape_ascii()
-        );
+        assert_eq!(chunked(bytes), Err(ParseError::ChunkEnd), "{}", bytes.escape_ascii());
     }
 }
 
@@ -139,10 +93,7 @@ fn lines_have_limits() {
     // The limit is one of the whole trailer, and its line ends are not counted.
     let trailer = |len: usize| format!("0\r\n{}\r\n{}\r\n\r\n", "x".repeat(len - 9), "y".repeat(9));
     let longest = trailer(MAX_TRAILER_BYTES);
-    assert_eq!(
-        chunked(longest.as_bytes()),
-        Ok(progress(3 + 16_384 + 6, 0, true))
-    );
+    assert_eq!(chunked(longest.as_bytes()), Ok(progress(3 + 16_384 + 6, 0, true)));
     let over = trailer(MAX_TRAILER_BYTES + 1);
     assert_eq!(chunked(over.as_bytes()), Err(ParseError::TrailerTooLong));
 }

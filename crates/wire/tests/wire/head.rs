@@ -35,11 +35,7 @@ fn a_plain_get() {
 fn every_shorter_prefix_needs_more() {
     let text = post("Content-Length: 5\r\nExpect: 100-continue\r\n");
     for len in 0..text.len() {
-        assert_eq!(
-            parse_request_head(&text.as_bytes()[..len]),
-            Ok(None),
-            "{len} bytes"
-        );
+        assert_eq!(parse_request_head(&text.as_bytes()[..len]), Ok(None), "{len} bytes");
     }
     assert_eq!(parse(&text).len, text.len());
 }
@@ -50,11 +46,7 @@ fn keep_alive_by_version_and_connection() {
         ("1.1", "", true),
         ("1.1", "Connection: close\r\n", false),
         ("1.1", "connection: Upgrade, CLOSE\r\n", false),
-        (
-            "1.1",
-            "Connection: keep-alive\r\nConnection: close\r\n",
-            false,
-        ),
+        ("1.1", "Connection: keep-alive\r\nConnection: close\r\n", false),
         ("1.1", "Connection: closed\r\n", true),
         ("1.0", "", false),
         ("1.0", "Connection: Keep-Alive\r\n", true),
@@ -77,11 +69,7 @@ fn framing_by_length() {
         (&format!("Content-Length: {max}\r\n"), max),
     ];
     for (lines, length) in cases {
-        assert_eq!(
-            parse(&post(lines)).body,
-            BodyFraming::Length(length),
-            "{lines}"
-        );
+        assert_eq!(parse(&post(lines)).body, BodyFraming::Length(length), "{lines}");
     }
 }
 
@@ -108,30 +96,15 @@ fn faulty_framing_is_an_error() {
         ("Content-Length: 0x10\r\n", length("0x10")),
         ("Content-Length: 99999999999999999999\r\n", length("99999999999999999999")),
         // One more than 64 bits hold.
-        (
-            "Content-Length: 18446744073709551616\r\n",
-            length("18446744073709551616"),
-        ),
-        (
-            "Content-Length: 5\r\nContent-Length: 6\r\n",
-            ParseError::ContentLengths(5, 6),
-        ),
+        ("Content-Length: 18446744073709551616\r\n", length("18446744073709551616")),
+        ("Content-Length: 5\r\nContent-Length: 6\r\n", ParseError::ContentLengths(5, 6)),
         ("Content-Length: 5, 6\r\n", ParseError::ContentLengths(5, 6)),
         ("Transfer-Encoding: gzip\r\n", coding("gzip")),
-        (
-            "Transfer-Encoding: chunked, gzip\r\n",
-            coding("chunked, gzip"),
-        ),
-        (
-            "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
-            coding("chunked"),
-        ),
+        ("Transfer-Encoding: chunked, gzip\r\n", coding("chunked, gzip")),
+        ("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n", coding("chunked")),
         ("Transfer-Encoding: \r\n", coding("")),
         ("Transfer-Encoding: xchunked\r\n", coding("xchunked")),
-        (
-            "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
-            ParseError::TwoFramings,
-        ),
+        ("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", ParseError::TwoFramings),
     ];
     for (lines, expected) in cases {
         assert_eq!(error(&post(lines)), expected, "{lines}");
@@ -145,10 +118,7 @@ fn faulty_framing_is_an_error() {
 #[test]
 fn a_long_faulty_value_is_shown_in_part() {
     let lines = format!("Content-Length: {}\r\n", "x".repeat(1000));
-    assert_eq!(
-        error(&post(&lines)),
-        ParseError::ContentLength("x".repeat(64))
-    );
+    assert_eq!(error(&post(&lines)), ParseError::ContentLength("x".repeat(64)));
 }
 
 #[test]

@@ -1,9 +1,6 @@
 //! The crate from outside: literal bytes in, hand-derived values out.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "helpers of tests are as free to panic as tests"
-)]
+#![expect(clippy::unwrap_used, reason = "helpers of tests are as free to panic as tests")]
 
 // Rendering requests.
 mod request;

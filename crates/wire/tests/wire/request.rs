@@ -12,13 +12,7 @@ fn render(
     body: &[u8],
 ) -> Result<Vec<u8>, RenderError> {
     let headers = headers(pairs);
-    RequestText {
-        method,
-        target,
-        headers: &headers,
-        body,
-    }
-    .render()
+    RequestText { method, target, headers: &headers, body }.render()
 }
 
 fn text(bytes: Vec<u8>) -> String {
@@ -27,11 +21,7 @@ fn text(bytes: Vec<u8>) -> String {
 
 #[test]
 fn headers_keep_their_order_and_spelling() {
-    let pairs = [
-        ("Host", "a.test"),
-        ("X-Empty", ""),
-        ("connection", "keep-alive"),
-    ];
+    let pairs = [("Host", "a.test"), ("X-Empty", ""), ("connection", "keep-alive")];
     assert_eq!(
         text(render("GET", "/x?a=1&b=%27", &pairs, b"").unwrap()),
         "GET /x?a=1&b=%27 HTTP/1.1\r\nHost: a.test\r\nX-Empty: \r\nconnection: keep-alive\r\n\r\n"
@@ -71,25 +61,16 @@ fn a_given_length_stands_if_it_is_true() {
     );
     assert_eq!(
         render("POST", "/", &pairs, b"abcd"),
-        Err(RenderError::ContentLength {
-            given: "3".to_owned(),
-            body_bytes: 4
-        })
+        Err(RenderError::ContentLength { given: "3".to_owned(), body_bytes: 4 })
     );
     let chunked = [("Host", "a"), ("Transfer-Encoding", "chunked")];
-    assert_eq!(
-        render("POST", "/", &chunked, b"x"),
-        Err(RenderError::TransferEncoding)
-    );
+    assert_eq!(render("POST", "/", &chunked, b"x"), Err(RenderError::TransferEncoding));
 }
 
 #[test]
 fn bytes_of_a_body_are_sent_as_they_are() {
     let bytes = render("PUT", "/", &[("Host", "a")], b"\0\r\n\xff").unwrap();
-    assert_eq!(
-        bytes,
-        b"PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\n\0\r\n\xff"
-    );
+    assert_eq!(bytes, b"PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\n\0\r\n\xff");
 }
 
 #[test]
@@ -101,22 +82,8 @@ fn nothing_can_break_out_of_its_part() {
         ("GET", "/a b", ("X", "y"), Part::Target, b' ', 2),
         ("GET", "/a\r\nEvil: 1", ("X", "y"), Part::Target, b'\r', 2),
         ("GET", "/\0", ("X", "y"), Part::Target, 0, 1),
-        (
-            "GET",
-            "/",
-            ("X:", "y"),
-            Part::HeaderName("X:".to_owned()),
-            b':',
-            1,
-        ),
-        (
-            "GET",
-            "/",
-            ("X\n", "y"),
-            Part::HeaderName("X\n".to_owned()),
-            b'\n',
-            1,
-        ),
+        ("GET", "/", ("X:", "y"), Part::HeaderName("X:".to_owned()), b':', 1),
+        ("GET", "/", ("X\n", "y"), Part::HeaderName("X\n".to_owned()), b'\n', 1),
         ("GET", "/", ("X", "y\nEvil: 1"), value(), b'\n', 1),
         ("GET", "/", ("X", "y\0"), value(), 0, 1),
         ("GET", "/", ("X", "y\x7f"), value(), 0x7f, 1),
@@ -124,11 +91,7 @@ fn nothing_can_break_out_of_its_part() {
     for (method, target, header, part, byte, position) in cases {
         assert_eq!(
             render(method, target, &[("Host", "a"), header], b""),
-            Err(RenderError::Byte {
-                part,
-                byte,
-                position
-            })
+            Err(RenderError::Byte { part, byte, position })
         );
     }
 }
@@ -137,18 +100,9 @@ fn nothing_can_break_out_of_its_part() {
 fn parts_that_must_not_be_empty() {
     let host = ("Host", "a");
     let no_name = Part::HeaderName(String::new());
-    assert_eq!(
-        render("", "/", &[host], b""),
-        Err(RenderError::Empty(Part::Method))
-    );
-    assert_eq!(
-        render("GET", "", &[host], b""),
-        Err(RenderError::Empty(Part::Target))
-    );
-    assert_eq!(
-        render("GET", "/", &[host, ("", "x")], b""),
-        Err(RenderError::Empty(no_name))
-    );
+    assert_eq!(render("", "/", &[host], b""), Err(RenderError::Empty(Part::Method)));
+    assert_eq!(render("GET", "", &[host], b""), Err(RenderError::Empty(Part::Target)));
+    assert_eq!(render("GET", "/", &[host, ("", "x")], b""), Err(RenderError::Empty(no_name)));
 }
 
 #[test]

@@ -2,11 +2,7 @@ use proptest::prelude::*;
 use tollgate_wire::{Answer, MAX_HEAD_BYTES, MAX_HEADERS, ParseError, ResponseScanner, Scan};
 
 fn answer(status: u16, body_bytes: u64, keep_alive: bool) -> Answer {
-    Answer {
-        status,
-        body_bytes,
-        keep_alive,
-    }
+    Answer { status, body_bytes, keep_alive }
 }
 
 /// Feeds `bytes` in pieces of at most `step`, and gives each answer with where it ended.
@@ -32,11 +28,7 @@ fn one(text: &str, to_head: bool) -> Answer {
     let bytes = text.as_bytes();
     let whole = scan(bytes, bytes.len(), to_head).unwrap();
     for step in 1..bytes.len() {
-        assert_eq!(
-            scan(bytes, step, to_head).unwrap(),
-            whole,
-            "in pieces of {step}: {text:?}"
-        );
+        assert_eq!(scan(bytes, step, to_head).unwrap(), whole, "in pieces of {step}: {text:?}");
     }
     assert_eq!(whole.len(), 1, "{text:?}");
     assert_eq!(whole[0].1, bytes.len(), "{text:?}");
@@ -46,11 +38,7 @@ fn one(text: &str, to_head: bool) -> Answer {
 fn error(text: &str) -> ParseError {
     let bytes = text.as_bytes();
     let whole = scan(bytes, bytes.len(), false).unwrap_err();
-    assert_eq!(
-        scan(bytes, 1, false),
-        Err(whole.clone()),
-        "byte by byte: {text:?}"
-    );
+    assert_eq!(scan(bytes, 1, false), Err(whole.clone()), "byte by byte: {text:?}");
     whole
 }
 
@@ -60,26 +48,14 @@ fn by_length() {
         one("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", false),
         answer(200, 5, true)
     );
+    assert_eq!(one("HTTP/1.1 404\r\ncontent-length:0\r\n\r\n", false), answer(404, 0, true));
     assert_eq!(
-        one("HTTP/1.1 404\r\ncontent-length:0\r\n\r\n", false),
-        answer(404, 0, true)
-    );
-    assert_eq!(
-        one(
-            "HTTP/1.1 403 Forbidden\r\nConnection: close\r\nContent-Length: 2\r\n\r\nno",
-            false
-        ),
+        one("HTTP/1.1 403 Forbidden\r\nConnection: close\r\nContent-Length: 2\r\n\r\nno", false),
         answer(403, 2, false)
     );
+    assert_eq!(one("HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\nx", false), answer(200, 1, false));
     assert_eq!(
-        one("HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\nx", false),
-        answer(200, 1, false)
-    );
-    assert_eq!(
-        one(
-            "HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 1\r\n\r\nx",
-            false
-        ),
+        one("HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 1\r\n\r\nx", false),
         answer(200, 1, true)
     );
 }
@@ -87,10 +63,7 @@ fn by_length() {
 #[test]
 fn by_chunks() {
     let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
-    assert_eq!(
-        one(&format!("{head}0\r\n\r\n"), false),
-        answer(200, 0, true)
-    );
+    assert_eq!(one(&format!("{head}0\r\n\r\n"), false), answer(200, 0, true));
     let body = "4\r\nwiki\r\n5;x=y\r\npedia\r\n0\r\nT: 1\r\n\r\n";
     assert_eq!(one(&format!("{head}{body}"), false), answer(200, 9, true));
 }
@@ -98,18 +71,9 @@ fn by_chunks() {
 #[test]
 fn answers_without_a_body() {
     let length = "Content-Length: 7\r\n\r\n";
-    assert_eq!(
-        one(&format!("HTTP/1.1 200 OK\r\n{length}"), true),
-        answer(200, 0, true)
-    );
-    assert_eq!(
-        one(&format!("HTTP/1.1 304 Not Modified\r\n{length}"), false),
-        answer(304, 0, true)
-    );
-    assert_eq!(
-        one("HTTP/1.1 204 No Content\r\n\r\n", false),
-        answer(204, 0, true)
-    );
+    assert_eq!(one(&format!("HTTP/1.1 200 OK\r\n{length}"), true), answer(200, 0, true));
+    assert_eq!(one(&format!("HTTP/1.1 304 Not Modified\r\n{length}"), false), answer(304, 0, true));
+    assert_eq!(one("HTTP/1.1 204 No Content\r\n\r\n", false), answer(204, 0, true));
     assert_eq!(one("HTTP/1.1 200 OK\r\n\r\n", true), answer(200, 0, true));
     let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
     assert_eq!(one(chunked, true), answer(200, 0, true));
@@ -131,17 +95,10 @@ fn pipelined_answers_end_one_by_one() {
     let text = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nabHTTP/1.1 204 No Content\r\n\r\n\
                  HTTP/1.1 500 Oops\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n";
     // 40 bytes, then 27, then 48 of head and 11 of chunks.
-    let expected = [
-        (answer(200, 2, true), 40),
-        (answer(204, 0, true), 67),
-        (answer(500, 1, true), 127),
-    ];
+    let expected =
+        [(answer(200, 2, true), 40), (answer(204, 0, true), 67), (answer(500, 1, true), 127)];
     for step in 1..=text.len() {
-        assert_eq!(
-            scan(text, step, false).unwrap(),
-            expected,
-            "in pieces of {step}"
-        );
+        assert_eq!(scan(text, step, false).unwrap(), expected, "in pieces of {step}");
     }
 }
 
@@ -165,17 +122,10 @@ fn a_close_in_the_middle_is_an_error() {
     for len in 1..text.len() {
         let mut scanner = ResponseScanner::new();
         assert_eq!(scanner.feed(&text[..len], false), Ok(Scan::Partial));
-        assert_eq!(
-            scanner.close(),
-            Err(ParseError::ClosedMidAnswer),
-            "after {len} bytes"
-        );
+        assert_eq!(scanner.close(), Err(ParseError::ClosedMidAnswer), "after {len} bytes");
     }
     let mut scanner = ResponseScanner::new();
-    assert!(matches!(
-        scanner.feed(text, false),
-        Ok(Scan::Complete { .. })
-    ));
+    assert!(matches!(scanner.feed(text, false), Ok(Scan::Complete { .. })));
     assert_eq!(scanner.close(), Ok(None));
 }
 
@@ -193,10 +143,7 @@ fn a_reset_forgets_the_connection_before() {
         assert_eq!(scanner.close(), Ok(None));
         assert_eq!(
             scanner.feed(b"HTTP/1.1 204 No Content\r\n\r\n", false),
-            Ok(Scan::Complete {
-                answer: answer(204, 0, true),
-                consumed: 27
-            })
+            Ok(Scan::Complete { answer: answer(204, 0, true), consumed: 27 })
         );
     }
 }
@@ -205,18 +152,9 @@ fn a_reset_forgets_the_connection_before() {
 fn faulty_answers_are_errors_with_their_reason() {
     let cases = [
         ("HTTP/1.1 099 Low\r\n\r\n", ParseError::Status(99)),
-        (
-            "HTTP/1.1 101 Switching Protocols\r\n\r\n",
-            ParseError::SwitchesProtocols,
-        ),
-        (
-            "\r\nHTTP/1.1 200 OK\r\n\r\n",
-            ParseError::EmptyLineBeforeAnswer,
-        ),
-        (
-            "HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n",
-            ParseError::ContentLength("x".to_owned()),
-        ),
+        ("HTTP/1.1 101 Switching Protocols\r\n\r\n", ParseError::SwitchesProtocols),
+        ("\r\nHTTP/1.1 200 OK\r\n\r\n", ParseError::EmptyLineBeforeAnswer),
+        ("HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", ParseError::ContentLength("x".to_owned())),
         (
             "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
             ParseError::ContentLengths(1, 2),
@@ -225,10 +163,7 @@ fn faulty_answers_are_errors_with_their_reason() {
             "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n",
             ParseError::TransferEncoding("gzip".to_owned()),
         ),
-        (
-            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz",
-            ParseError::ChunkSize,
-        ),
+        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz", ParseError::ChunkSize),
     ];
     for (text, expected) in cases {
         assert_eq!(error(text), expected, "{text:?}");
@@ -253,20 +188,11 @@ fn the_head_has_limits_however_it_comes() {
         let ended = scan(longest.as_bytes(), step, true).unwrap();
         assert_eq!(ended, [(answer(200, 0, true), 65_536)]);
         let over = head(MAX_HEAD_BYTES + 1);
-        assert_eq!(
-            scan(over.as_bytes(), step, true),
-            Err(ParseError::HeadTooLong)
-        );
+        assert_eq!(scan(over.as_bytes(), step, true), Err(ParseError::HeadTooLong));
         let endless = format!("HTTP/1.1 200 {}", "x".repeat(MAX_HEAD_BYTES));
         assert_eq!(scan(endless.as_bytes(), step, true), Err(ParseError::HeadTooLong));
-        let many = format!(
-            "HTTP/1.1 200 OK\r\n{}\r\n",
-            "A: b\r\n".repeat(MAX_HEADERS + 1)
-        );
-        assert_eq!(
-            scan(many.as_bytes(), step, true),
-            Err(ParseError::TooManyHeaders)
-        );
+        let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "A: b\r\n".repeat(MAX_HEADERS + 1));
+        assert_eq!(scan(many.as_bytes(), step, true), Err(ParseError::TooManyHeaders));
     }
 }
 
