@@ -4,7 +4,7 @@ mod figures;
 mod price;
 mod sentence;
 
-pub use figures::{Figures, Spread, Summaries};
+pub use figures::{Figures, Summaries};
 pub use price::{Metric, Price, Prices, Range};
 pub use sentence::answer;
 

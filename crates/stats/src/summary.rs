@@ -1,7 +1,9 @@
 //! A handful of values in short.
 
+use serde::Serialize;
+
 /// What a column of a table says about its values; all in their unit.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Summary {
     /// How many values there are; at least 1.
     pub n: usize,

@@ -17,7 +17,13 @@ use tollgate_lab::manifest::VERSION;
 pub(crate) struct Cli {
     /// A folder with systems/, experiments/ or mixes/ of your own, which come before those in the
     /// binary and those in the working directory
-    #[arg(long, value_name = "DIR", global = true, env = "TOLLGATE_CATALOG")]
+    #[arg(
+        long,
+        value_name = "DIR",
+        global = true,
+        env = "TOLLGATE_CATALOG",
+        hide_env_values = true
+    )]
     catalog: Vec<PathBuf>,
     #[command(subcommand)]
     pub(crate) command: Command,

@@ -45,28 +45,11 @@ pub struct Figures {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Summaries {
     /// Expected answers a second.
-    pub requests_per_s: Spread,
+    pub requests_per_s: Summary,
     /// Mean latency of a trial, in milliseconds.
-    pub latency_ms: Spread,
+    pub latency_ms: Summary,
     /// User time of the system's processes in a trial, in milliseconds.
-    pub worker_user_ms: Option<Spread>,
-}
-
-/// The spread of one figure.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Spread {
-    /// How many values there are.
-    pub n: usize,
-    /// The smallest.
-    pub min: f64,
-    /// The largest.
-    pub max: f64,
-    /// The median.
-    pub median: f64,
-    /// The arithmetic mean.
-    pub mean: f64,
-    /// The sample standard deviation; none for one value.
-    pub standard_deviation: Option<f64>,
+    pub worker_user_ms: Option<Summary>,
 }
 
 impl Figures {
@@ -103,26 +86,13 @@ impl Summaries {
     pub(super) fn of(valid: &BTreeMap<u32, &Measurement>) -> Option<Self> {
         let spread = |value: &dyn Fn(&Measurement) -> Option<f64>| {
             let values: Option<Vec<f64>> = valid.values().map(|m| value(m)).collect();
-            summarize(&values?).map(Spread::from)
+            summarize(&values?)
         };
         Some(Self {
             requests_per_s: spread(&|m| Some(m.throughput_per_s))?,
             latency_ms: spread(&|m| m.latency.mean_ms)?,
             worker_user_ms: spread(&|m| m.cpu.system.map(|cpu| as_f64(cpu.user_us) / 1e3)),
         })
-    }
-}
-
-impl From<Summary> for Spread {
-    fn from(summary: Summary) -> Self {
-        Self {
-            n: summary.n,
-            min: summary.min,
-            max: summary.max,
-            median: summary.median,
-            mean: summary.mean,
-            standard_deviation: summary.standard_deviation,
-        }
     }
 }
 

@@ -24,9 +24,9 @@ pub struct RecipeFile {
     /// What has to be on the machine.
     #[serde(default)]
     pub need: Vec<Need>,
-    /// The command that prints the system's version on its first line.
+    /// Templates: the commands that print the versions of its parts, each on its first line.
     #[serde(default)]
-    pub version: Vec<String>,
+    pub version: Vec<Vec<String>>,
     /// What a subject may set.
     #[serde(default)]
     pub option: BTreeMap<String, OptionSpec>,
@@ -51,7 +51,7 @@ pub struct Need {
     pub when: Option<String>,
     /// A program, looked for on the PATH and in the system's sbin folders.
     pub program: Option<String>,
-    /// Template: a file.
+    /// Template: a file, or a pattern with `*` of which the first match counts.
     pub file: Option<String>,
     /// A text that the file has to hold.
     pub contains: Option<String>,

@@ -6,7 +6,7 @@ use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{WaitPidFlag, waitpid};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, getpid, getppid};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
@@ -69,6 +69,7 @@ impl ProcessGroup {
             .ok_or_else(|| failed(io::Error::other("the command is empty")))?;
         let log = File::create(launch.log).map_err(failed)?;
         let cpus = cpu_set(launch.cpus).map_err(failed)?;
+        let lab = getpid();
         let mut command = Command::new(program);
         command
             .args(arguments)
@@ -78,10 +79,14 @@ impl ProcessGroup {
             .stdout(log)
             .process_group(0);
         #[expect(unsafe_code, reason = "the calls below are plain system calls, safe after fork")]
-        // SAFETY: the closure allocates nothing and takes no lock; it makes two system calls.
+        // SAFETY: the closure allocates nothing and takes no lock; it makes three system calls.
         unsafe {
             command.pre_exec(move || {
                 set_pdeathsig(Signal::SIGTERM)?;
+                // A lab that was killed before this line sends no signal any more.
+                if getppid() != lab {
+                    return Err(Errno::ESRCH.into());
+                }
                 sched_setaffinity(Pid::from_raw(0), &cpus)?;
                 Ok(())
             });

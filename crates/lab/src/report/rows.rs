@@ -1,10 +1,9 @@
 //! The rows of a report's tables, in words; how they are drawn is for each format to say.
 
 use super::number::{percent, signed, significant};
-use crate::analysis::{
-    Analysis, CaseAnalysis, Figures, Metric, Range, Spread, Standing, SubjectAnalysis,
-};
+use crate::analysis::{Analysis, CaseAnalysis, Figures, Metric, Range, Standing, SubjectAnalysis};
 use crate::trial::bottleneck::Bottleneck;
+use tollgate_stats::Summary;
 
 /// A table: the first column is text, the others are figures.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -162,7 +161,7 @@ fn figures_row(name: &str, figures: &Figures) -> Vec<String> {
     ]
 }
 
-fn spread_row(name: &str, figure: &str, spread: &Spread) -> Vec<String> {
+fn spread_row(name: &str, figure: &str, spread: &Summary) -> Vec<String> {
     let mut row = vec![name.to_owned(), figure.to_owned(), spread.n.to_string()];
     row.extend([spread.min, spread.max, spread.median, spread.mean].map(significant));
     row.push(optional(spread.standard_deviation, significant));

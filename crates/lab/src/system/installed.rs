@@ -14,8 +14,8 @@ use thiserror::Error;
 pub struct Installed {
     /// The programs that its recipe needs, by name.
     pub programs: BTreeMap<String, PathBuf>,
-    /// The first line that its version command prints.
-    pub version: Option<String>,
+    /// What its version commands print, one line each.
+    pub version: Vec<String>,
     /// SHA-256 of each program and module file that it needs.
     pub hashes: BTreeMap<PathBuf, String>,
 }
@@ -78,10 +78,10 @@ pub fn check(subject: &Subject) -> Result<Result<Installed, Missing>, CheckError
             programs.insert(program.clone(), path);
         }
         if let Some(file) = &need.file {
-            let path = PathBuf::from(render::text(subject, &programs, file)?);
-            if !path.is_file() {
-                return Ok(Err(missing(subject, format!("no file {}", path.display()))));
-            }
+            let pattern = render::text(subject, &programs, file)?;
+            let Some(path) = first_match(&pattern) else {
+                return Ok(Err(missing(subject, format!("no file {pattern}"))));
+            };
             if let Some(text) = &need.contains
                 && !holds_text(&path, text)?
             {
@@ -91,7 +91,8 @@ pub fn check(subject: &Subject) -> Result<Result<Installed, Missing>, CheckError
             hashes.insert(path.clone(), hash(&path)?);
         }
     }
-    let version = version(subject, &programs)?;
+    let versions = recipe.version.iter().map(|command| version(subject, &programs, command));
+    let version = versions.collect::<Result<_, _>>()?;
     Ok(Ok(Installed { programs, version, hashes }))
 }
 
@@ -105,6 +106,16 @@ pub fn find_program(name: &str) -> Option<PathBuf> {
 }
 
 const SBIN: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
+
+/// The file of that very name, or else the first one that the pattern matches.
+fn first_match(pattern: &str) -> Option<PathBuf> {
+    let literal = PathBuf::from(pattern);
+    if literal.is_file() {
+        return Some(literal);
+    }
+    // What is no pattern matches nothing, and is then missing under its own name.
+    glob::glob(pattern).ok()?.flatten().find(|path| path.is_file())
+}
 
 fn missing(subject: &Subject, what: String) -> Missing {
     let packages = subject.recipe.file.apt.join(" ");
@@ -122,32 +133,29 @@ fn holds_text(path: &Path, text: &str) -> Result<bool, CheckError> {
     Ok(found.contains(text))
 }
 
+/// The first line that a version command prints, wherever it prints it: nginx uses standard error.
 fn version(
     subject: &Subject,
     programs: &BTreeMap<String, PathBuf>,
-) -> Result<Option<String>, CheckError> {
-    let words: Vec<String> = subject
-        .recipe
-        .file
-        .version
+    command: &[String],
+) -> Result<String, CheckError> {
+    let words: Vec<String> = command
         .iter()
         .map(|word| render::text(subject, programs, word))
         .collect::<Result<_, _>>()?;
-    let Some((program, arguments)) = words.split_first() else {
-        return Ok(None);
+    let failed = |source| CheckError::Version {
+        system: subject.recipe.name.clone(),
+        command: words.join(" "),
+        source,
     };
+    let (program, arguments) =
+        words.split_first().ok_or_else(|| failed(io::Error::other("the command is empty")))?;
     let output =
-        Command::new(program).args(arguments).stdin(Stdio::null()).output().map_err(|source| {
-            CheckError::Version {
-                system: subject.recipe.name.clone(),
-                command: words.join(" "),
-                source,
-            }
-        })?;
-    // nginx prints its version on standard error, most others on standard output.
+        Command::new(program).args(arguments).stdin(Stdio::null()).output().map_err(failed)?;
     let printed = [output.stdout, output.stderr].concat();
     let printed = String::from_utf8_lossy(&printed);
-    Ok(printed.lines().next().map(|line| line.trim().to_owned()))
+    let line = printed.lines().map(str::trim).find(|line| !line.is_empty());
+    line.map(str::to_owned).ok_or_else(|| failed(io::Error::other("it printed nothing")))
 }
 
 /// In words; the line to type stands on a line of its own, indented, so that it can be copied.

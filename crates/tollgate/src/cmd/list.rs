@@ -81,7 +81,10 @@ pub(crate) fn system(catalog: &Catalog, name: &str) -> anyhow::Result<SystemStat
     }
     Ok(match found {
         Ok(present) => {
-            let version = present.version.unwrap_or_else(|| "nothing to install".to_owned());
+            let version = match present.version.as_slice() {
+                [] => "nothing to install".to_owned(),
+                parts => parts.join(", "),
+            };
             let missing: String = missing.iter().map(|line| format!("\n{:21}{line}", "")).collect();
             SystemState {
                 in_words: format!("{title}\n{:21}installed: {version}{missing}", ""),

@@ -17,6 +17,14 @@ use tollgate_lab::run::{self, RunRequest};
 
 /// What `tollgate run` is told.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  tollgate run                           nginx, ModSecurity without rules and with all of them
+  tollgate run --only full --blocks 20   fewer subjects, more blocks
+  tollgate run modsecurity --quick       a first idea of another experiment
+  tollgate run mine.toml --out results   an experiment of your own
+
+Ctrl-C ends a run at once; what was finished is kept and shown. Exit codes: see `tollgate --help`.")]
 pub(crate) struct Args {
     /// An experiment's name (see `tollgate list`), or a file that ends in .toml
     #[arg(default_value = "first-look", value_name = "NAME | FILE.toml")]
