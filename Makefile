@@ -4,14 +4,13 @@
 
 run: ## price nginx and ModSecurity on this machine, in about 90 seconds
 	@scripts/setup
-	@cargo build --quiet --release --locked -p tollgate
-	@target/release/tollgate run
+	@cargo run --quiet --release --locked -p tollgate -- run
 
 test: lint ## everything that the project checks
 	cargo test --workspace --locked
 
 lint: ## formatting, lints and documentation, where every warning is an error
-	@scripts/setup
+	@scripts/setup rustfmt clippy
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet

@@ -9,7 +9,7 @@ fn help_names_every_subcommand_and_every_exit_code() {
     let workspace = Workspace::new();
     let help = stdout(&workspace.run(&["--help"]));
     insta::assert_snapshot!(help);
-    for subcommand in ["run", "report", "load", "origin"] {
+    for subcommand in ["run", "report", "list", "doctor", "load", "origin"] {
         let output = workspace.run(&[subcommand, "--help"]);
         assert_eq!(output.status.code(), Some(0));
         insta::assert_snapshot!(format!("help-{subcommand}"), stdout(&output));
@@ -22,7 +22,18 @@ fn bad_input_exits_with_2_and_says_what_to_do() {
     workspace.write("two.toml", TWO_SUBJECTS);
     workspace.write("typo.toml", &TWO_SUBJECTS.replace("baseline ", "basline "));
     workspace.write("load.toml", &TWO_SUBJECTS.replace("warmup", "warmpu"));
-    workspace.write("full/x", "");
+    workspace.write("zero.toml", &TWO_SUBJECTS.replace("50ms\"", "50ms\", timeout = \"0s\""));
+    workspace.write("verb.toml", &TWO_SUBJECTS.replace("\"browse\"\nload", "\"odd.toml\"\nload"));
+    workspace.write(
+        "odd.toml",
+        "title = 'odd'\nheaders = ['Host: a']\n[[template]]\nname = 'browse'\nclass = 'benign'
+        weight = 1\npath = '/'\nmethod = 'GET IT'",
+    );
+    workspace.write("list.toml", &TWO_SUBJECTS.replace("[[case]]", "[case]"));
+    workspace.write("crs.toml", &TWO_SUBJECTS.replace("rules =", "rule ="));
+    let shared = "[cpus]\ngenerator = [0]\norigin = [0]\nsystem = [0]\n";
+    workspace.write("cpus.toml", &format!("{TWO_SUBJECTS}{shared}"));
+    workspace.write("taken/precious", "data");
     for (arguments, told_line) in [
         (
             &["run", "first-lok"][..],
@@ -34,8 +45,26 @@ fn bad_input_exits_with_2_and_says_what_to_do() {
             &["run", "load.toml"],
             "load.toml:8:47: unknown key `warmpu` in [case.load]; did you mean `warmup`?",
         ),
-        (&["run", "two.toml", "--only", "ful"], "no subject is named `ful`; did you mean `full`?"),
-        (&["run", "two.toml", "--blocks", "0"], "blocks = 0: it has to be between 1 and 1000"),
+        (
+            &["run", "two.toml", "--only", "ful"],
+            "--only ful: there is no such subject; did you mean `full`?",
+        ),
+        (&["run", "two.toml", "--blocks", "0"], "--blocks 0: it has to be between 1 and 1000"),
+        (&["run", "zero.toml"], "zero.toml:8:74: 0s: it has to be between 1ms and 1h"),
+        (&["run", "verb.toml"], "template `browse` of mix odd.toml: the method has the byte 0x20"),
+        (&["run", "list.toml"], "list.toml:5:1: there may be several of `case`: write [[case]]"),
+        (&["run", "crs.toml"], "crs.toml:17:31: system `nginx-modsecurity` has no option `rule`"),
+        (&["run", "cpus.toml"], "[cpus] gives CPU 0 to the system and to what measures it"),
+        (&["run", "two.toml", "--out", "taken"], "taken is there already and is not empty"),
+        (&["run", "two.toml", "--out", "a\"b"], "holds a quote"),
+        (&["run", "--catalog", "nowhere"], "--catalog nowhere: there is no such folder"),
+        (&["report", "nowhere"], "there is no directory nowhere"),
+        (&["load", "http://127.0.0.1:99999/", "-n", "1"], "a number up to 65535"),
+        (&["load", "http://127.0.0.1/"], "<--requests <N>|--duration <TIME>>"),
+        (
+            &["load", "http://127.0.0.1/", "-n", "1", "-c", "1", "-t", "2"],
+            "2 threads need at least 2",
+        ),
         (&["report", "."], ". is not a run's directory: it has no manifest.json"),
         (&["load", "http://192.0.2.7/", "-n", "1"], "--allow-host 192.0.2.7"),
         (&["load", "ftp://127.0.0.1/", "-n", "1"], "only http is spoken here, not ftp"),
@@ -45,19 +74,6 @@ fn bad_input_exits_with_2_and_says_what_to_do() {
         assert!(stderr(&output).contains(told_line), "{arguments:?}: {}", told(&output));
         assert_eq!(stdout(&output), "", "errors go to standard error");
     }
-}
-
-#[test]
-fn a_directory_that_is_taken_is_left_alone() {
-    let workspace = Workspace::new();
-    workspace.write("taken/precious", "data");
-    let output = workspace.run(&["run", "--out", "taken"]);
-    assert_eq!(output.status.code(), Some(1), "{}", told(&output));
-    assert!(
-        stderr(&output).contains("taken is there already and is not empty"),
-        "{}",
-        told(&output)
-    );
     assert_eq!(workspace.read("taken/precious"), "data");
 }
 

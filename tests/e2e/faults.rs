@@ -134,6 +134,7 @@ fn a_port_in_use_is_told_by_the_system_that_meets_it() {
     assert_eq!(standing, "failed", "{}", told(&output));
     assert!(stderr(&output).contains("Address already in use"), "{reason}\n{}", told(&output));
     assert_eq!(self::standing(&workspace, "nginx").0, "baseline");
+    drop(taken);
     workspace.assert_nothing_runs();
 }
 
@@ -156,4 +157,24 @@ fn a_system_that_dies_under_load_does_not_count() {
         told(&output)
     );
     workspace.assert_nothing_runs();
+}
+
+#[test]
+fn prices_for_some_subjects_exit_with_3() {
+    let workspace = workspace();
+    workspace.copy_recipe("nginx-modsecurity");
+    // Only a subject with rules has the broken file.
+    let config = "systems/nginx-modsecurity/modsecurity-full.conf";
+    workspace.change(config, "# JSON and XML", "NoSuchDirective\n# JSON and XML");
+    workspace.change(
+        "two.toml",
+        "[design]",
+        "[[subject]]\nname = \"light\"\nsystem = \"nginx-modsecurity\"\n\n[design]",
+    );
+    let output = workspace.run(&["run", "two.toml", "--out", "out"]);
+    assert_eq!(output.status.code(), Some(3), "{}", told(&output));
+    let (standing, reason) = standing(&workspace, "full");
+    assert_eq!(standing, "failed");
+    assert!(reason.contains("modsecurity-full.conf. Line: "), "{reason}");
+    assert_eq!(self::standing(&workspace, "light").0, "measured");
 }

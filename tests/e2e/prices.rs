@@ -1,6 +1,6 @@
 //! `tollgate run` and `tollgate report` from end to end.
 
-use crate::support::{Workspace, stdout, told};
+use crate::support::{TWO_SUBJECTS, Workspace, flat, stdout, told};
 use serde_json::Value;
 use std::fs;
 
@@ -18,7 +18,7 @@ fn the_first_look_prices_four_subjects() {
     for word in ["What does ModSecurity cost?", "direct", "light", "full", "100 %", "out"] {
         assert!(table.contains(word), "no {word:?} in:\n{table}");
     }
-    assert!(table.lines().all(|line| line.chars().count() <= 90), "{table}");
+    assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
 
     let report = workspace.json("out/report.json");
     assert_eq!(report["seed"], 7);
@@ -34,6 +34,10 @@ fn the_first_look_prices_four_subjects() {
     assert!(subject(&report, "full")["figures"]["memory_peak_bytes"].as_f64() > Some(10e6));
 
     let manifest = workspace.json("out/manifest.json");
+    let nproc = std::process::Command::new("nproc").arg("--all").output().expect("nproc");
+    assert_eq!(manifest["environment"]["cpus"].to_string(), stdout(&nproc).trim());
+    let mix = manifest["experiment"]["cases"][0]["mix_text"].as_str().expect("the mix");
+    assert!(mix.contains("payload=100"), "{mix}");
     assert_eq!(manifest["experiment"]["name"], "first-look");
     let full = manifest["experiment"]["subjects"][3].clone();
     assert_eq!(full["state"]["state"], "present");
@@ -122,8 +126,72 @@ fn the_modsecurity_benchmark_sums_up_each_location() {
         assert!(ratio["estimate"].as_f64() > Some(least), "{name}: {ratio}");
         assert_eq!(ratio["interval"], false, "two blocks have no interval");
     }
+    let manifest = workspace.json("out/manifest.json");
+    let mix = manifest["experiment"]["cases"][0]["mix_text"].as_str().expect("the mix");
+    for header in [
+        "Host",
+        "User-Agent",
+        "Accept",
+        "Accept-Language",
+        "Accept-Encoding",
+        "Accept-Charset",
+        "Keep-Alive",
+        "Connection",
+        "Cookie",
+        "Pragma",
+        "Cache-Control",
+    ] {
+        assert!(mix.contains(&format!("\"{header}: ")), "no {header} in {mix}");
+    }
     let config = workspace.read("out/configs/full/nginx.conf");
     for location in ["/modsec-off/", "/modsec-light/", "/modsec-full/"] {
         assert!(config.contains(&format!("location {location} ")), "{config}");
     }
+}
+
+#[test]
+fn without_a_proxy_as_baseline_the_proxy_has_a_price_in_microseconds() {
+    let workspace = Workspace::new();
+    workspace
+        .write("two.toml", &TWO_SUBJECTS.replace("baseline = \"nginx\"", "baseline = \"direct\""));
+    workspace.change(
+        "two.toml",
+        "[design]",
+        "[[subject]]\nname = \"direct\"\nsystem = \"direct\"\n[design]",
+    );
+    let output = workspace.run(&["run", "two.toml", "--only", "nginx", "--out", "out"]);
+    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    let answer = flat(&stdout(&output));
+    assert!(answer.contains("direct runs nothing that costs CPU; nginx takes "), "{answer}");
+}
+
+#[test]
+fn a_directory_with_a_space_is_as_good_as_any() {
+    let workspace = Workspace::new();
+    workspace.write("two.toml", TWO_SUBJECTS);
+    let output = workspace.run(&["run", "two.toml", "--out", "my runs/one {2};"]);
+    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_does_not_stop_the_run() {
+    let workspace = Workspace::new();
+    workspace.write("two.toml", TWO_SUBJECTS);
+    let mut child = workspace.start(&["run", "two.toml", "--out", "out"]);
+    drop(child.stderr.take());
+    drop(child.stdout.take());
+    let status = child.wait().expect("an end");
+    assert_eq!(status.code(), Some(0));
+    assert_eq!(workspace.read("out/trials.ndjson").lines().count(), 8);
+    assert!(workspace.path("out/report.md").is_file());
+}
+
+#[test]
+fn an_experiment_runs_without_root() {
+    let workspace = Workspace::new();
+    workspace.write("two.toml", TWO_SUBJECTS);
+    let mut command = workspace.command_as_nobody(&["run", "two.toml", "--out", "out"]);
+    let output = command.output().expect("the binary runs");
+    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    workspace.assert_nothing_runs();
 }

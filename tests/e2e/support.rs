@@ -1,9 +1,13 @@
 //! What the tests share: a folder to run in, the binary, and a look at what is left running.
 
 use assert_cmd::cargo::cargo_bin;
+use procfs::net::TcpState;
 use procfs::process::all_processes;
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::fs;
+use std::net::SocketAddr;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -51,6 +55,21 @@ impl Workspace {
         command
     }
 
+    /// The same as a user without rights, where the test itself has them: the binary is copied to
+    /// where that user can reach it, and the folder is theirs.
+    pub(crate) fn command_as_nobody(&self, arguments: &[&str]) -> Command {
+        if !nix::unistd::geteuid().is_root() {
+            return self.command(arguments);
+        }
+        let binary = self.path("tollgate");
+        fs::copy(cargo_bin!("tollgate"), &binary).expect("a copy of the binary");
+        std::os::unix::fs::chown(self.dir.path(), Some(NOBODY), Some(NOBODY)).expect("a folder");
+        let mut command = Command::new(binary);
+        command.args(arguments).current_dir(self.dir.path()).env("NO_COLOR", "1");
+        command.stdin(Stdio::null()).uid(NOBODY).gid(NOBODY);
+        command
+    }
+
     pub(crate) fn run(&self, arguments: &[&str]) -> Output {
         self.command(arguments).output().expect("the binary runs")
     }
@@ -94,11 +113,31 @@ impl Workspace {
         found
     }
 
+    /// The addresses that the last trials of a run in `out` used, the origin's and the systems'.
+    fn ports(&self) -> BTreeSet<SocketAddr> {
+        let configs = fs::read_dir(self.path("out/configs")).into_iter().flatten().flatten();
+        let texts = configs
+            .filter_map(|subject| fs::read_to_string(subject.path().join("nginx.conf")).ok());
+        let addresses = |text: String| -> Vec<SocketAddr> {
+            text.split([' ', ';']).filter_map(|word| word.parse().ok()).collect()
+        };
+        texts.flat_map(addresses).collect()
+    }
+
     /// Fails when a process of this folder is still there after a moment.
     pub(crate) fn assert_nothing_runs(&self) {
         let gone = wait_until(Duration::from_secs(10), || self.running().is_empty());
         assert!(gone, "left running: {:#?}", self.running());
+        let still: Vec<SocketAddr> = self.ports().intersection(&listening()).copied().collect();
+        assert!(still.is_empty(), "left listening: {still:?}");
     }
+}
+
+/// The addresses on which anything listens.
+fn listening() -> BTreeSet<SocketAddr> {
+    let sockets = procfs::net::tcp().expect("/proc/net/tcp");
+    let listening = sockets.into_iter().filter(|socket| socket.state == TcpState::Listen);
+    listening.map(|socket| socket.local_address).collect()
 }
 
 pub(crate) fn wait_until(limit: Duration, holds: impl Fn() -> bool) -> bool {
@@ -130,6 +169,8 @@ pub(crate) fn told(output: &Output) -> String {
     format!("{}\n{}\n{}", output.status, stdout(output), stderr(output))
 }
 
+const NOBODY: u32 = 65_534;
+
 /// A short experiment on one nginx, for tests that look at something else than its figures.
 pub(crate) const TWO_SUBJECTS: &str = r#"
 title    = "Does the road hold?"
@@ -150,5 +191,5 @@ system = "nginx-modsecurity"
 with   = { rules = "crs" }
 
 [design]
-blocks = 2
+blocks = 4
 "#;

@@ -9,7 +9,7 @@ pub use price::{Metric, Price, Prices, Range};
 pub use sentence::answer;
 
 use crate::manifest::{CaseManifest, SubjectManifest, SubjectState};
-use crate::record::{Measurement, Outcome, TrialRecord};
+use crate::record::{Failure, Measurement, Outcome, Step, TrialRecord};
 use crate::run_dir::RunRecords;
 use crate::system::installed::Missing;
 use serde::Serialize;
@@ -96,6 +96,20 @@ pub enum Standing {
     Skipped(Missing),
     /// The run ended before a trial of it.
     Missing,
+}
+
+impl Standing {
+    /// The standing in a word.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Baseline => "baseline",
+            Self::Measured => "measured",
+            Self::Refused(_) => "refused",
+            Self::Failed(_) => "failed",
+            Self::Skipped(_) => "skipped",
+            Self::Missing => "not run",
+        }
+    }
 }
 
 /// Analyses a run.
@@ -197,8 +211,7 @@ impl<'a> Trials<'a> {
                 self.add_trouble(refusal.reason.clone(), Standing::Refused);
             }
             Outcome::Failed(failure) => {
-                let log = failure.log.last().map_or(String::new(), |line| format!(" ({line})"));
-                let reason = format!("{}: {}{log}", failure.step, failure.reason);
+                let reason = format!("{}: {}{}", failure.step, failure.reason, last_words(failure));
                 self.add_trouble(reason, Standing::Failed);
             }
         }
@@ -218,6 +231,16 @@ impl<'a> Trials<'a> {
             SubjectState::Present { .. } => self.last_trouble.clone().unwrap_or(Standing::Missing),
         }
     }
+}
+
+/// What a system that did not start printed last: it tends to say why. A system that ran and failed
+/// later has printed about other things.
+fn last_words(failure: &Failure) -> String {
+    let printed = match failure.step {
+        Step::Start => failure.log.last(),
+        Step::Configure | Step::Probe | Step::Load => None,
+    };
+    printed.map_or(String::new(), |line| format!(" ({line})"))
 }
 
 fn notes(run: &RunRecords, cases: &[CaseAnalysis]) -> Vec<String> {

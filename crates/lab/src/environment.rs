@@ -1,6 +1,7 @@
 //! The machine that a run was made on: what has to be alike before two runs may be compared.
 
 use nix::sys::resource::{Resource, getrlimit};
+use nix::unistd::{SysconfVar, sysconf};
 use procfs::{CpuInfo, Current};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -51,7 +52,7 @@ impl Environment {
         Ok(Self {
             kernel: words.map(|word| word.to_string_lossy().into_owned()).join(" "),
             cpu_model: cpu("model name"),
-            cpus: std::thread::available_parallelism().map_or(1, usize::from),
+            cpus: online_cpus()?,
             mitigations: mitigations(),
             hypervisor: hypervisor(cpu("flags").as_deref()),
             governor: line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
@@ -71,6 +72,12 @@ impl Environment {
         };
         format!("{} x {model}, {}, {host}", self.cpus, self.kernel)
     }
+}
+
+/// All CPUs of the machine, whichever of them this process may use.
+fn online_cpus() -> nix::Result<usize> {
+    let online = sysconf(SysconfVar::_NPROCESSORS_ONLN)?;
+    Ok(online.and_then(|count| usize::try_from(count).ok()).unwrap_or(1))
 }
 
 fn mitigations() -> BTreeMap<String, String> {

@@ -26,6 +26,11 @@ pub enum LayoutError {
     NotAvailable(usize, Vec<usize>),
     /// The system would compete with what measures it.
     #[error(
+        "[cpus] gives CPU {0} to the system and to what measures it; give the system CPUs of its own"
+    )]
+    Overlap(usize),
+    /// There is no CPU for the system alone.
+    #[error(
         "this process may run on CPU {0:?} only; the system under test needs one of its own, so allow it a second"
     )]
     TooFew(Vec<usize>),
@@ -54,8 +59,12 @@ impl Layout {
             origin: asked.origin.clone(),
             system: asked.system.clone(),
         };
-        match layout.all().iter().find(|cpu| !available.contains(cpu)) {
-            Some(cpu) => Err(LayoutError::NotAvailable(*cpu, available.to_vec())),
+        if let Some(cpu) = layout.all().iter().find(|cpu| !available.contains(cpu)) {
+            return Err(LayoutError::NotAvailable(*cpu, available.to_vec()));
+        }
+        let measures = |cpu: &&usize| layout.generator.contains(cpu) || layout.origin.contains(cpu);
+        match layout.system.iter().find(measures) {
+            Some(cpu) => Err(LayoutError::Overlap(*cpu)),
             None => Ok(layout),
         }
     }
@@ -105,5 +114,7 @@ mod tests {
             Layout::choose(Some(&asked), &[0, 1]),
             Err(LayoutError::NotAvailable(2, vec![0, 1]))
         );
+        let asked = CpusFile { system: vec![1], ..asked };
+        assert_eq!(Layout::choose(Some(&asked), &[0, 1]), Err(LayoutError::Overlap(1)));
     }
 }

@@ -65,6 +65,10 @@ pub struct CaseManifest {
     pub name: String,
     /// What its mix stands for.
     pub mix: String,
+    /// The file that the mix was read from.
+    pub mix_file: String,
+    /// That file's text.
+    pub mix_text: String,
     /// Connections that are open at the same time.
     pub connections: u32,
     /// Threads of the generator.
@@ -144,6 +148,8 @@ impl Manifest {
         let cases = experiment.cases.iter().map(|case| CaseManifest {
             name: case.name.clone(),
             mix: case.mix.title().to_owned(),
+            mix_file: case.mix_source.name.clone(),
+            mix_text: case.mix_source.text.clone(),
             connections: case.load.connections,
             threads: case.load.threads,
             keepalive: case.load.keepalive,

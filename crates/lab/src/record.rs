@@ -102,9 +102,12 @@ pub struct LatencyRecord {
     pub histogram_v2_base64: String,
 }
 
-/// CPU time over the window, by role.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// CPU time by role. The servers' clocks are read from outside while the generator's threads read
+/// their own, so the two windows differ by what it takes to wake a thread.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct CpuRecord {
+    /// The time between the two readings of the servers' clocks, in seconds.
+    pub servers_window_s: f64,
     /// The system's processes; none for a subject without any.
     pub system: Option<CpuTime>,
     /// The origin.
@@ -245,12 +248,28 @@ impl LatencyRecord {
 impl Measurement {
     /// CPU microseconds of the system for each answer; none for a subject without processes.
     pub fn system_cpu_us_per_request(&self) -> Option<f64> {
-        self.cpu.system.map(|cpu| self.per_request(cpu))
+        self.cpu.system.map(|cpu| self.per_request(cpu.total_us(), self.cpu.servers_window_s))
     }
 
-    /// CPU microseconds of a role for each answer.
-    pub fn per_request(&self, cpu: CpuTime) -> f64 {
-        as_f64(cpu.total_us()) / as_f64(self.answered.max(1))
+    /// The part of it that was spent in the program itself.
+    pub fn system_user_us_per_request(&self) -> Option<f64> {
+        self.cpu.system.map(|cpu| self.per_request(cpu.user_us, self.cpu.servers_window_s))
+    }
+
+    /// CPU microseconds of the origin for each answer.
+    pub fn origin_cpu_us_per_request(&self) -> f64 {
+        self.per_request(self.cpu.origin.total_us(), self.cpu.servers_window_s)
+    }
+
+    /// CPU microseconds of the generator for each answer.
+    pub fn generator_cpu_us_per_request(&self) -> f64 {
+        self.per_request(self.cpu.generator.total_us(), self.window_s)
+    }
+
+    /// CPU time over one window by answers over another: each is taken as a rate first.
+    fn per_request(&self, cpu_us: u64, cpu_window_s: f64) -> f64 {
+        let answers_per_s = as_f64(self.answered.max(1)) / self.window_s;
+        as_f64(cpu_us) / cpu_window_s / answers_per_s
     }
 
     /// Of the requests of a class: how many were blocked, and how many were answered.

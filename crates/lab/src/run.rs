@@ -11,6 +11,7 @@ use crate::record::{Outcome, TrialRecord};
 use crate::run_dir::{RunDir, RunDirError};
 use crate::system::installed::{self, Installed, Missing};
 use crate::system::render::{self, Place, hash_file};
+use crate::trial::requests::{self, RequestsError};
 use crate::trial::servers::in_full;
 use crate::trial::{self, Bench, config_dir};
 use nix::errno::Errno;
@@ -99,6 +100,9 @@ pub enum RunError {
     /// This machine cannot give the layout.
     #[error(transparent)]
     Layout(#[from] LayoutError),
+    /// A request of the experiment cannot be sent.
+    #[error(transparent)]
+    Requests(#[from] RequestsError),
     /// The run's directory cannot be used.
     #[error(transparent)]
     RunDir(#[from] RunDirError),
@@ -120,16 +124,17 @@ pub enum RunError {
 /// The machine cannot give the layout, or the run's directory cannot be written.
 pub fn run(request: &RunRequest<'_>, tell: &mut dyn FnMut(Event<'_>)) -> Result<Ending, RunError> {
     let RunRequest { catalog, experiment, circumstances, interrupt, .. } = request;
+    requests::check(experiment)?;
     let available = available_cpus().map_err(system_error("asking for the CPUs to run on"))?;
     let layout = Layout::choose(experiment.cpus.as_ref(), &available)?;
-    prepare_process(&layout)?;
     let environment = Environment::read().map_err(system_error("reading the machine's limits"))?;
+    prepare_process(&layout)?;
     let mut run_dir = RunDir::create(request.out)?;
 
     let states: Vec<SubjectState> = experiment
         .subjects
         .iter()
-        .map(|subject| state(catalog, subject, &run_dir.configs(), tell))
+        .map(|subject| state(catalog, experiment, subject, &run_dir.configs(), tell))
         .collect();
     let present: BTreeMap<usize, Installed> = (0..)
         .zip(&states)
@@ -221,6 +226,7 @@ fn run_trial(
 /// their hashes can be compared between runs and a broken template is known before the first trial.
 fn state(
     catalog: &Catalog,
+    experiment: &Experiment,
     subject: &Subject,
     configs: &Path,
     tell: &mut dyn FnMut(Event<'_>),
@@ -241,10 +247,12 @@ fn state(
     if let Err(error) = fs::create_dir_all(&dir) {
         return broken(format!("making {}: {error}", dir.display()));
     }
+    let connections = experiment.cases.iter().map(|case| case.load.connections).max();
     let place = Place {
         dir: &dir,
         listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)),
         origin: SocketAddr::from((Ipv4Addr::LOCALHOST, 2)),
+        connections: connections.unwrap_or(1),
         programs: &installed.programs,
     };
     let rendered = match render::render(catalog, subject, &place) {

@@ -39,6 +39,20 @@ pub enum RunDirError {
         /// The directory.
         path: PathBuf,
     },
+    /// Its name cannot stand in the config of a server.
+    #[error(
+        "{path:?} holds a quote, a backslash or a line break, which configs cannot hold; choose another --out"
+    )]
+    Unusable {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// It is not there.
+    #[error("there is no directory {path}")]
+    Missing {
+        /// The directory.
+        path: PathBuf,
+    },
     /// It holds no run.
     #[error("{path} is not a run's directory: it has no {MANIFEST}")]
     NotARun {
@@ -96,6 +110,9 @@ impl RunDir {
             fs::create_dir_all(&folder).map_err(io_error("making", &folder))?;
         }
         let path = path.canonicalize().map_err(io_error("finding", path))?;
+        if path.to_str().is_none_or(|name| name.contains(['"', '\\', '\n', '\r'])) {
+            return Err(RunDirError::Unusable { path });
+        }
         let trials = path.join(TRIALS);
         let trials = OpenOptions::new()
             .create_new(true)
@@ -157,6 +174,9 @@ impl RunRecords {
     /// It is not one, or a file of it cannot be read or was written by another version.
     pub fn read(dir: &Path) -> Result<Self, RunDirError> {
         let path = dir.join(MANIFEST);
+        if !dir.is_dir() {
+            return Err(RunDirError::Missing { path: dir.to_owned() });
+        }
         if !path.is_file() {
             return Err(RunDirError::NotARun { path: dir.to_owned() });
         }

@@ -1,10 +1,8 @@
 //! The command line: what can be asked of the binary.
 
-use crate::cmd::{load, origin, report, run};
+use crate::cmd::{doctor, list, load, origin, report, run};
 use crate::exit::EXIT_CODES;
 use clap::{Parser, Subcommand};
-use std::path::PathBuf;
-use tollgate_lab::inputs::catalog::Catalog;
 use tollgate_lab::manifest::VERSION;
 
 /// What a reverse proxy or WAF costs, and what it catches.
@@ -15,16 +13,6 @@ use tollgate_lab::manifest::VERSION;
 #[derive(Debug, Parser)]
 #[command(version = VERSION, after_help = EXIT_CODES, max_term_width = 100)]
 pub(crate) struct Cli {
-    /// A folder with systems/, experiments/ or mixes/ of your own, which come before those in the
-    /// binary and those in the working directory
-    #[arg(
-        long,
-        value_name = "DIR",
-        global = true,
-        env = "TOLLGATE_CATALOG",
-        hide_env_values = true
-    )]
-    catalog: Vec<PathBuf>,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -36,24 +24,15 @@ pub(crate) enum Command {
     /// Print the report of a run, made from its records
     Report(report::Args),
     /// List experiments, systems and mixes
-    List,
+    List(list::Args),
     /// Say whether this machine can run experiments, and what would make their figures better
     ///
     /// Exits with 1 when a run would not be possible.
-    Doctor,
+    Doctor(doctor::Args),
     /// Send load to a server and measure it
     Load(load::Args),
     /// Start the benchmark origin: a server that answers at once and costs little
     Origin(origin::Args),
-}
-
-impl Cli {
-    /// Folders of the command line first, then the working directory, then the binary.
-    pub(crate) fn catalog(&self) -> Catalog {
-        let mut folders = self.catalog.clone();
-        folders.push(PathBuf::from("."));
-        Catalog::new(folders)
-    }
 }
 
 #[cfg(test)]

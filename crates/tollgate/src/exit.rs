@@ -1,5 +1,6 @@
 //! Exit codes: part of the command line's promise, the same for every subcommand.
 
+use crate::output::tell;
 use std::process::ExitCode;
 
 /// How a subcommand ended.
@@ -47,7 +48,7 @@ pub(crate) fn code(ended: Result<Exit, Failure>) -> ExitCode {
     let exit = match ended {
         Ok(exit) => exit,
         Err(Failure { exit, error }) => {
-            eprintln!("tollgate: {error:#}");
+            tell(&format!("tollgate: {error:#}"));
             exit
         }
     };

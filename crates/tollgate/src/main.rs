@@ -12,12 +12,11 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let catalog = cli.catalog();
     let ended = match &cli.command {
-        Command::Run(args) => cmd::run::run(args, &catalog),
+        Command::Run(args) => cmd::run::run(args),
         Command::Report(args) => cmd::report::run(args),
-        Command::List => cmd::list::run(&catalog),
-        Command::Doctor => cmd::doctor::run(&catalog),
+        Command::List(args) => cmd::list::run(args),
+        Command::Doctor(args) => cmd::doctor::run(args),
         Command::Load(args) => cmd::load::run(args),
         Command::Origin(args) => cmd::origin::run(args),
     };

@@ -1,4 +1,4 @@
-//! Standard output: data for people and programs, and nothing else.
+//! Standard output is for data, standard error for what is told on the way.
 
 use std::io::{self, ErrorKind, IsTerminal, Write};
 
@@ -13,6 +13,12 @@ pub(crate) fn print(text: &str) -> io::Result<()> {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         written => written,
     }
+}
+
+/// Tells a person something on standard error. One that nobody reads any more is no reason to stop a
+/// measurement, so what cannot be written is let go.
+pub(crate) fn tell(text: &str) {
+    writeln!(io::stderr().lock(), "{text}").ok();
 }
 
 /// Whether standard output shows colors: it is a terminal, and `NO_COLOR` is not set.

@@ -64,11 +64,9 @@ impl Figures {
         Some(Self {
             n: valid.len(),
             cpu_us_per_request: median(&Measurement::system_cpu_us_per_request),
-            user_cpu_us_per_request: median(&|m| {
-                m.cpu.system.map(|cpu| as_f64(cpu.user_us) / as_f64(m.answered.max(1)))
-            }),
-            origin_cpu_us_per_request: median(&|m| Some(m.per_request(m.cpu.origin))),
-            generator_cpu_us_per_request: median(&|m| Some(m.per_request(m.cpu.generator))),
+            user_cpu_us_per_request: median(&Measurement::system_user_us_per_request),
+            origin_cpu_us_per_request: median(&|m| Some(m.origin_cpu_us_per_request())),
+            generator_cpu_us_per_request: median(&|m| Some(m.generator_cpu_us_per_request())),
             throughput_per_s: median(&|m| Some(m.throughput_per_s)),
             latency_mean_ms: median(&|m| m.latency.mean_ms),
             latency_p50_ms: median(&|m| m.latency.p50_ms),

@@ -18,13 +18,16 @@ pub fn answer(baseline: &str, cases: &[CaseAnalysis]) -> String {
 
 fn sentence(baseline: &str, subjects: &[SubjectAnalysis]) -> String {
     let own = subjects.iter().find(|subject| subject.name == baseline);
-    let Some(cpu) = own.and_then(|own| own.figures.as_ref()?.cpu_us_per_request) else {
+    let Some(own) = own.and_then(|own| own.figures.as_ref()) else {
         return format!("There is no price, because the baseline {baseline} has no valid trial.");
     };
     let mut priced: Vec<(f64, String)> = subjects.iter().filter_map(clause).collect();
     priced.sort_by(|a, b| a.0.total_cmp(&b.0));
     let clauses: Vec<String> = priced.into_iter().map(|(_, clause)| clause).collect();
-    let mut sentence = format!("A request costs {baseline} {} us of CPU", significant(cpu));
+    let mut sentence = match own.cpu_us_per_request {
+        Some(cpu) => format!("A request costs {baseline} {} µs of CPU", significant(cpu)),
+        None => format!("{baseline} runs nothing that costs CPU"),
+    };
     if !clauses.is_empty() {
         sentence += &format!("; {}", listed(&clauses));
     }
@@ -34,16 +37,19 @@ fn sentence(baseline: &str, subjects: &[SubjectAnalysis]) -> String {
     sentence + "."
 }
 
-/// What a subject costs; with its ratio, by which the clauses are sorted.
+/// What a subject costs; with the difference, by which the clauses are sorted.
 fn clause(subject: &SubjectAnalysis) -> Option<(f64, String)> {
     let price = subject.prices.get(&Metric::CpuUsPerRequest)?;
-    let ratio = price.ratio?;
-    let mut clause = format!(
-        "{} takes {} times that ({} us)",
-        subject.name,
-        significant(ratio.estimate),
-        signed(price.difference.estimate)
-    );
+    let difference = price.difference.estimate;
+    let name = &subject.name;
+    let mut clause = match price.ratio {
+        Some(ratio) => {
+            let times = significant(ratio.estimate);
+            format!("{name} takes {times} times that ({} µs)", signed(difference))
+        }
+        None if difference > 0.0 => format!("{name} takes {} µs", significant(difference)),
+        None => format!("{name} takes none of it"),
+    };
     let blocked = subject.figures.as_ref().and_then(|figures| figures.attacks_blocked);
     if let Some(blocked) = blocked.filter(|blocked| *blocked > 0.0) {
         clause += &match blocked >= 1.0 {
@@ -51,7 +57,7 @@ fn clause(subject: &SubjectAnalysis) -> Option<(f64, String)> {
             false => format!(" and blocks {} % of the attacks", significant(100.0 * blocked)),
         };
     }
-    Some((ratio.estimate, clause))
+    Some((difference, clause))
 }
 
 fn too_few(subject: &SubjectAnalysis) -> bool {

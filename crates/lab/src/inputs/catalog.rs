@@ -2,7 +2,7 @@
 
 use super::recipe::{Recipe, RecipeFile};
 use super::toml_file::{self, Source, TomlError, suggestion};
-use include_dir::{Dir, include_dir};
+use include_dir::{Dir, File, include_dir};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -104,18 +104,44 @@ impl Catalog {
     ///
     /// There is none, or its file cannot be read.
     pub fn experiment(&self, name: &str) -> Result<Source, CatalogError> {
-        self.named_or_path(Kind::Experiment, name)
+        match name.ends_with(".toml") {
+            true => read(Path::new(name)),
+            false => self.find(Kind::Experiment, name),
+        }
     }
 
-    /// A mix, by name, or by path when `name` ends in `.toml`.
+    /// A mix, by name, or by path when `name` ends in `.toml`; a relative path counts from `folder`.
     ///
     /// # Errors
     ///
     /// There is none, its file cannot be read, or it says what cannot be sent.
-    pub fn mix(&self, name: &str) -> Result<Mix, CatalogError> {
-        let source = self.named_or_path(Kind::Mix, name)?;
+    pub fn mix(&self, name: &str, folder: &Path) -> Result<(Mix, Source), CatalogError> {
+        let source = match name.ends_with(".toml") {
+            true => read(&folder.join(name))?,
+            false => self.find(Kind::Mix, name)?,
+        };
         let file: MixFile = toml_file::parse(&source)?;
-        Mix::try_from(file).map_err(|error| CatalogError::Mix { file: source.name, source: error })
+        match Mix::try_from(file) {
+            Ok(mix) => Ok((mix, source)),
+            Err(error) => Err(CatalogError::Mix { file: source.name, source: error }),
+        }
+    }
+
+    /// The files on disk that stand in the place of one in the binary and say something else.
+    pub fn replacements(&self) -> Vec<PathBuf> {
+        let mut found = Vec::new();
+        for kind in [Kind::Experiment, Kind::System, Kind::Mix] {
+            for file in files(kind.built_in()) {
+                let candidates =
+                    self.folders.iter().map(|f| f.join(kind.folder()).join(file.path()));
+                let replacement = candidates.into_iter().find(|path| path.is_file());
+                // One that cannot be read is told of when it is used.
+                let differs =
+                    |path: &PathBuf| fs::read(path).is_ok_and(|text| text != file.contents());
+                found.extend(replacement.filter(differs));
+            }
+        }
+        found
     }
 
     /// A system's recipe.
@@ -151,13 +177,6 @@ impl Catalog {
             name: name.to_owned(),
             hint: String::new(),
         })
-    }
-
-    fn named_or_path(&self, kind: Kind, name: &str) -> Result<Source, CatalogError> {
-        if name.ends_with(".toml") {
-            return read(Path::new(name));
-        }
-        self.find(kind, name)
     }
 
     fn find(&self, kind: Kind, name: &str) -> Result<Source, CatalogError> {
@@ -226,6 +245,11 @@ impl Kind {
     }
 }
 
+fn files(folder: &'static Dir<'static>) -> Vec<&'static File<'static>> {
+    let below = folder.dirs().flat_map(files);
+    folder.files().chain(below).collect()
+}
+
 static EXPERIMENTS: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../../experiments");
 static SYSTEMS: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../../systems");
 static MIXES: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../../mixes");
@@ -233,7 +257,8 @@ static MIXES: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../../mixes");
 const SYSTEM_FILE: &str = "system.toml";
 
 /// The names that templates know besides the options.
-const RESERVED: [&str; 7] = ["dir", "listen", "origin", "prefix", "programs", "root", "user"];
+const RESERVED: [&str; 8] =
+    ["connections", "dir", "listen", "origin", "prefix", "programs", "root", "user"];
 
 fn read(path: &Path) -> Result<Source, CatalogError> {
     let text = fs::read_to_string(path)
@@ -249,7 +274,7 @@ mod tests {
     fn everything_in_the_binary_is_valid() {
         let catalog = Catalog::new(vec![]);
         for name in catalog.names(Kind::Mix) {
-            catalog.mix(&name).unwrap();
+            catalog.mix(&name, Path::new(".")).unwrap();
         }
         for name in catalog.names(Kind::System) {
             catalog.recipe(&name).unwrap();
@@ -265,8 +290,11 @@ mod tests {
             "title = 'mine'\n[[template]]\nname = 'a'\nclass = 'benign'\nweight = 1\npath = '/'\n";
         fs::write(folder.path().join("mixes/browse.toml"), text).unwrap();
         let catalog = Catalog::new(vec![folder.path().to_owned()]);
-        assert_eq!(catalog.mix("browse").unwrap().title(), "mine");
-        assert_ne!(Catalog::new(vec![]).mix("browse").unwrap().title(), "mine");
+        let title =
+            |catalog: &Catalog| catalog.mix("browse", Path::new(".")).unwrap().0.title().to_owned();
+        assert_eq!(title(&catalog), "mine");
+        assert_ne!(title(&Catalog::new(vec![])), "mine");
+        assert_eq!(catalog.replacements(), [folder.path().join("mixes/browse.toml")]);
     }
 
     #[test]

@@ -1,114 +1,19 @@
 //! An experiment: which subjects get which load, how often, and against which baseline.
 
+mod check;
+mod file;
+
+pub use file::{CaseFile, CpusFile, DesignFile, ExperimentFile, LoadFile, SubjectFile};
+
 use super::catalog::{Catalog, CatalogError};
-use super::duration::Span;
 use super::options::{self, OptionError, Options};
 use super::recipe::Recipe;
-use super::toml_file::{self, Source, TomlError, suggestion};
-use schemars::JsonSchema;
-use serde::Deserialize;
+use super::toml_file::{self, Source, Step, TomlError, suggestion};
+use check::{Flaw, check};
 use std::path::Path;
-use std::time::Duration;
 use thiserror::Error;
-use tollgate_load::{MAX_CONNECTIONS, MAX_THREADS};
 use tollgate_stats::BLOCKS_MAX;
 use tollgate_traffic::Mix;
-
-/// An experiment as its TOML file writes it.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ExperimentFile {
-    /// The question that the experiment answers.
-    pub title: String,
-    /// The name of the subject that the others are priced against.
-    pub baseline: String,
-    /// Whether the terminal report also sums up the trials of each subject.
-    #[serde(default)]
-    pub summary: bool,
-    /// The workloads.
-    pub case: Vec<CaseFile>,
-    /// The configured systems.
-    pub subject: Vec<SubjectFile>,
-    /// How often everything is repeated.
-    #[serde(default)]
-    pub design: DesignFile,
-    /// Which CPUs each role runs on; by default generator and origin share the first CPU and the
-    /// system has the second.
-    pub cpus: Option<CpusFile>,
-}
-
-/// One workload.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct CaseFile {
-    /// A short name, unique in the experiment.
-    pub name: String,
-    /// The mix that is sent: a name, or a path that ends in `.toml`.
-    pub mix: String,
-    /// The shape of the load.
-    pub load: LoadFile,
-}
-
-/// The shape of a load. Closed loop: each connection sends when its answer is in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct LoadFile {
-    /// Connections that are open at the same time.
-    pub connections: u32,
-    /// How long each trial is measured.
-    pub duration: Span,
-    /// How long each trial is loaded before it is measured.
-    #[serde(default = "one_second")]
-    pub warmup: Span,
-    /// Whether connections are kept for the next request.
-    #[serde(default = "yes")]
-    pub keepalive: bool,
-    /// Threads of the generator.
-    #[serde(default = "one")]
-    pub threads: u32,
-    /// How long an answer may take.
-    #[serde(default = "ten_seconds")]
-    pub timeout: Span,
-}
-
-/// One configured system.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct SubjectFile {
-    /// A short name, unique in the experiment.
-    pub name: String,
-    /// The system's name.
-    pub system: String,
-    /// The options that differ from the system's defaults.
-    #[serde(default)]
-    pub with: Options,
-    /// A path that is put before every path of the mix.
-    #[serde(default)]
-    pub prefix: String,
-    /// What this subject is, in a few words, for the report.
-    #[serde(default)]
-    pub about: String,
-}
-
-/// How often everything is repeated.
-#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct DesignFile {
-    /// Blocks: each runs every subject of a case once, in shuffled order.
-    pub blocks: u32,
-}
-
-/// Which CPUs each role runs on, by number.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct CpusFile {
-    /// The load generator's.
-    pub generator: Vec<usize>,
-    /// The origin's.
-    pub origin: Vec<usize>,
-    /// The system's.
-    pub system: Vec<usize>,
-}
 
 /// An experiment whose names have been resolved and whose values have been checked.
 #[derive(Debug, Clone)]
@@ -140,6 +45,8 @@ pub struct Case {
     pub name: String,
     /// What is sent.
     pub mix: Mix,
+    /// The mix's file, as it was read.
+    pub mix_source: Source,
     /// The shape of the load.
     pub load: LoadFile,
 }
@@ -179,33 +86,29 @@ pub enum ExperimentError {
     /// Its file does not say what it should.
     #[error(transparent)]
     Toml(#[from] TomlError),
+    /// What the command line changes about it cannot be.
+    #[error("{0}")]
+    Adjustment(String),
     /// A part of it cannot be.
-    #[error("{file}: {what}")]
-    Invalid {
-        /// The experiment's file.
-        file: String,
-        /// Which part, and why not.
-        what: String,
-    },
-    /// A file that a part of it names cannot be had, or the options it chose cannot be.
-    #[error("{file}: {part}")]
+    #[error("{place}")]
     Part {
-        /// The experiment's file.
-        file: String,
-        /// The part.
-        part: String,
-        /// Why not.
+        /// File, line and column of the part.
+        place: String,
+        /// Why it cannot be.
         source: Box<PartError>,
     },
 }
 
-/// What is wrong with one subject or case.
+/// What is wrong with a part of an experiment.
 #[derive(Debug, Error)]
 pub enum PartError {
+    /// A value is not one that it may have.
+    #[error("{0}")]
+    Value(String),
     /// The file that it names cannot be had.
     #[error(transparent)]
     Catalog(#[from] CatalogError),
-    /// The options that it chose cannot be.
+    /// The option that it chose cannot be.
     #[error(transparent)]
     Option(#[from] OptionError),
 }
@@ -223,171 +126,86 @@ impl Experiment {
     ) -> Result<Self, ExperimentError> {
         let source = catalog.experiment(name)?;
         let file: ExperimentFile = toml_file::parse(&source)?;
-        let stem = Path::new(name).file_stem();
-        let name = stem.map_or(name.to_owned(), |stem| stem.to_string_lossy().into_owned());
-        let invalid = |what: String| ExperimentError::Invalid { file: source.name.clone(), what };
-        check(&file, adjustments).map_err(invalid)?;
-        let kept: Vec<&SubjectFile> = file
-            .subject
-            .iter()
-            .filter(|subject| keeps(&adjustments.only, &subject.name, &file.baseline))
-            .collect();
-        let baseline = kept.iter().position(|subject| subject.name == file.baseline);
-        let baseline =
-            baseline.ok_or_else(|| invalid("the baseline is not a subject".to_owned()))?;
-        let part = |part: String| {
-            let file = source.name.clone();
-            move |source: PartError| ExperimentError::Part { file, part, source: Box::new(source) }
+        let at = |path: &[Step], error: PartError| ExperimentError::Part {
+            place: toml_file::place(&source, path),
+            source: Box::new(error),
         };
+        check(&file).map_err(|Flaw { path, what }| at(&path, PartError::Value(what)))?;
+        adjustments.check(&file)?;
+
+        let mut cases = Vec::new();
+        for (index, case) in file.case.iter().enumerate() {
+            // A mix that a file names by path lies beside that file.
+            let folder = Path::new(&source.name).parent().unwrap_or(Path::new(""));
+            let (mix, mix_source) = catalog
+                .mix(&case.mix, folder)
+                .map_err(|error| at(&["case".into(), index.into(), "mix".into()], error.into()))?;
+            let load = if adjustments.quick { case.load.quick() } else { case.load };
+            cases.push(Case { name: case.name.clone(), mix, mix_source, load });
+        }
+        let mut subjects = Vec::new();
+        for (index, subject) in file.subject.iter().enumerate() {
+            if !adjustments.keeps(&subject.name, &file.baseline) {
+                continue;
+            }
+            let part = |key: &str| ["subject".into(), index.into(), key.into()];
+            let recipe = catalog
+                .recipe(&subject.system)
+                .map_err(|error| at(&part("system"), error.into()))?;
+            let options = options::choose(&recipe.name, &recipe.file.option, &subject.with)
+                .map_err(|error| {
+                    let path = [part("with").as_slice(), &[error.option().into()]].concat();
+                    at(&path, error.into())
+                })?;
+            subjects.push(Subject {
+                name: subject.name.clone(),
+                recipe,
+                options,
+                prefix: subject.prefix.clone(),
+                about: subject.about.clone(),
+            });
+        }
+        let is_baseline = |subject: &Subject| subject.name == file.baseline;
+        let baseline = subjects.iter().position(is_baseline).ok_or_else(|| {
+            at(&["baseline".into()], PartError::Value("it is not a subject".to_owned()))
+        })?;
+        let stem = Path::new(name).file_stem();
         Ok(Self {
+            name: stem.map_or(name.to_owned(), |stem| stem.to_string_lossy().into_owned()),
             title: file.title,
             summary: file.summary,
             baseline,
-            cases: file
-                .case
-                .iter()
-                .map(|case| {
-                    resolve_case(catalog, case, adjustments.quick)
-                        .map_err(part(format!("case `{}`", case.name)))
-                })
-                .collect::<Result<_, _>>()?,
-            subjects: kept
-                .into_iter()
-                .map(|subject| {
-                    resolve_subject(catalog, subject)
-                        .map_err(part(format!("subject `{}`", subject.name)))
-                })
-                .collect::<Result<_, _>>()?,
+            cases,
+            subjects,
             blocks: adjustments.blocks.unwrap_or(file.design.blocks),
             cpus: file.cpus,
-            name,
             source,
         })
     }
 }
 
-impl Default for DesignFile {
-    fn default() -> Self {
-        Self { blocks: 8 }
-    }
-}
-
-/// How `--quick` cuts the durations of a trial. Starting and stopping a system take as long as ever,
-/// which is little beside them.
-const QUICK_DIVISOR: u32 = 5;
-/// The shortest measured time, below which a trial of a slow system holds too few requests.
-const SHORTEST_DURATION: Duration = Duration::from_millis(150);
-const SHORTEST_WARMUP: Duration = Duration::from_millis(50);
-const LONGEST_DURATION: Duration = Duration::from_secs(3600);
-
-fn check(file: &ExperimentFile, adjustments: &Adjustments) -> Result<(), String> {
-    let subjects: Vec<&str> = file.subject.iter().map(|s| s.name.as_str()).collect();
-    let cases: Vec<&str> = file.case.iter().map(|case| case.name.as_str()).collect();
-    unique("subject", &subjects)?;
-    unique("case", &cases)?;
-    if cases.is_empty() {
-        return Err("there is no [[case]]; say what is to be sent".to_owned());
-    }
-    for wanted in adjustments.only.iter().chain([&file.baseline]) {
-        if !subjects.contains(&wanted.as_str()) {
-            let hint = suggestion(wanted, subjects.iter().copied());
-            return Err(format!("no subject is named `{wanted}`{hint}"));
+impl Adjustments {
+    fn check(&self, file: &ExperimentFile) -> Result<(), ExperimentError> {
+        let names = || file.subject.iter().map(|subject| subject.name.as_str());
+        for wanted in &self.only {
+            if !names().any(|name| name == wanted) {
+                let hint = suggestion(wanted, names());
+                let what = format!("--only {wanted}: there is no such subject{hint}");
+                return Err(ExperimentError::Adjustment(what));
+            }
+        }
+        match self.blocks {
+            Some(blocks) if !(1..=BLOCKS_MAX).contains(&(blocks as usize)) => {
+                let what = format!("--blocks {blocks}: it has to be between 1 and {BLOCKS_MAX}");
+                Err(ExperimentError::Adjustment(what))
+            }
+            Some(_) | None => Ok(()),
         }
     }
-    for subject in &file.subject {
-        let prefix = &subject.prefix;
-        if !prefix.is_empty() && (!prefix.starts_with('/') || prefix.ends_with('/')) {
-            return Err(format!(
-                "subject `{}`: the prefix `{prefix}` has to start with `/` and to end without one",
-                subject.name
-            ));
-        }
+
+    fn keeps(&self, name: &str, baseline: &str) -> bool {
+        self.only.is_empty() || name == baseline || self.only.iter().any(|only| only == name)
     }
-    let blocks = adjustments.blocks.unwrap_or(file.design.blocks);
-    within("blocks", blocks, BLOCKS_MAX)?;
-    for case in &file.case {
-        let load = &case.load;
-        let named = |what: String| format!("case `{}`: {what}", case.name);
-        within("connections", load.connections, MAX_CONNECTIONS).map_err(named)?;
-        within("threads", load.threads, MAX_THREADS.min(load.connections as usize))
-            .map_err(named)?;
-        let longest = load.duration.0.max(load.warmup.0).max(load.timeout.0);
-        if load.duration.0 < SHORTEST_DURATION || longest > LONGEST_DURATION {
-            return Err(named(format!(
-                "a duration has to be between {} and {}",
-                humantime::format_duration(SHORTEST_DURATION),
-                humantime::format_duration(LONGEST_DURATION)
-            )));
-        }
-    }
-    if let Some(cpus) = &file.cpus
-        && [&cpus.generator, &cpus.origin, &cpus.system].iter().any(|role| role.is_empty())
-    {
-        return Err("[cpus]: every role needs at least one CPU".to_owned());
-    }
-    Ok(())
-}
-
-fn resolve_case(catalog: &Catalog, file: &CaseFile, quick: bool) -> Result<Case, PartError> {
-    let mut load = file.load;
-    if quick {
-        load.duration.0 = (load.duration.0 / QUICK_DIVISOR).max(SHORTEST_DURATION);
-        load.warmup.0 = (load.warmup.0 / QUICK_DIVISOR).max(SHORTEST_WARMUP);
-    }
-    Ok(Case { name: file.name.clone(), mix: catalog.mix(&file.mix)?, load })
-}
-
-fn resolve_subject(catalog: &Catalog, file: &SubjectFile) -> Result<Subject, PartError> {
-    let recipe = catalog.recipe(&file.system)?;
-    Ok(Subject {
-        name: file.name.clone(),
-        options: options::choose(&recipe.name, &recipe.file.option, &file.with)?,
-        recipe,
-        prefix: file.prefix.clone(),
-        about: file.about.clone(),
-    })
-}
-
-fn keeps(only: &[String], name: &String, baseline: &str) -> bool {
-    only.is_empty() || name == baseline || only.contains(name)
-}
-
-fn unique(kind: &str, names: &[&str]) -> Result<(), String> {
-    for (index, name) in names.iter().enumerate() {
-        let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-        if name.is_empty() || name.starts_with('.') || !name.chars().all(plain) {
-            return Err(format!(
-                "the {kind} name `{name}` has to be letters, digits, `-`, `_` and `.`; folders are named after it"
-            ));
-        }
-        if names[..index].contains(name) {
-            return Err(format!("two {kind}s are named `{name}`; rename one"));
-        }
-    }
-    Ok(())
-}
-
-fn within(what: &str, value: u32, high: usize) -> Result<(), String> {
-    if (1..=high).contains(&(value as usize)) {
-        return Ok(());
-    }
-    Err(format!("{what} = {value}: it has to be between 1 and {high}"))
-}
-
-fn one_second() -> Span {
-    Span(Duration::from_secs(1))
-}
-
-fn ten_seconds() -> Span {
-    Span(Duration::from_secs(10))
-}
-
-fn yes() -> bool {
-    true
-}
-
-fn one() -> u32 {
-    1
 }
 
 #[cfg(test)]
@@ -395,6 +213,7 @@ mod tests {
     use super::*;
     use crate::inputs::catalog::Kind;
     use std::fs;
+    use std::time::Duration;
 
     #[test]
     fn every_experiment_in_the_binary_loads() {
@@ -438,19 +257,19 @@ mod tests {
     fn what_cannot_be_is_named() {
         assert_eq!(
             error_of(|text| text.replace("baseline = \"nginx\"", "baseline = \"ngin\"")),
-            "mine.toml: no subject is named `ngin`; did you mean `nginx`?"
+            "mine.toml:4:12: no subject is named `ngin`; did you mean `nginx`?"
         );
         assert_eq!(
             error_of(|text| text.replace("connections = 50", "connections = 0")),
-            "mine.toml: case `browse`: connections = 0: it has to be between 1 and 20000"
+            "mine.toml:9:24: 0: it has to be between 1 and 20000"
         );
         assert_eq!(
             error_of(|text| text.replace("rules = \"crs\"", "rulez = \"crs\"")),
-            "mine.toml: subject `full`: system `nginx-modsecurity` has no option `rulez`; did you mean `rules`?"
+            "mine.toml:29:28: system `nginx-modsecurity` has no option `rulez`; did you mean `rules`?"
         );
         assert_eq!(
             error_of(|text| text.replace("name   = \"light\"", "name   = \"../light\"")),
-            "mine.toml: the subject name `../light` has to be letters, digits, `-`, `_` and `.`; folders are named after it"
+            "mine.toml:21:10: the name `../light` has to be letters, digits, `-`, `_` and `.`: files are named after it"
         );
         assert!(
             error_of(|text| text.replace("2.4s", "soon"))

@@ -2,13 +2,14 @@
 
 use super::toml_file::suggestion;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::de::{self, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 use thiserror::Error;
 
 /// A value that an option may take.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub enum OptionValue {
     /// A whole number.
@@ -132,6 +133,45 @@ impl OptionSpec {
                     && self.maximum.is_none_or(|high| *number <= high)
             }
         }
+    }
+}
+
+impl OptionError {
+    /// The option's name.
+    pub fn option(&self) -> &str {
+        match self {
+            Self::Unknown { name, .. } | Self::NotAllowed { name, .. } => name,
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for OptionValue {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(OptionValueVisitor)
+    }
+}
+
+/// Says in words what a value may be, where a derived untagged enum would not.
+struct OptionValueVisitor;
+
+impl Visitor<'_> for OptionValueVisitor {
+    type Value = OptionValue;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a whole number, or a text in quotes")
+    }
+
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<OptionValue, E> {
+        Ok(OptionValue::Integer(number))
+    }
+
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<OptionValue, E> {
+        let number = i64::try_from(number).map_err(E::custom)?;
+        Ok(OptionValue::Integer(number))
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<OptionValue, E> {
+        Ok(OptionValue::Text(text.to_owned()))
     }
 }
 

@@ -3,7 +3,7 @@
 //! A recipe is a folder `systems/NAME/` with `system.toml` and the config templates that it names.
 //! Texts marked "expression" are minijinja expressions, and texts in commands and configs are
 //! minijinja templates, over the same names: the options, `prefix`, `programs`, `dir`, `listen`,
-//! `origin`, `root` and `user`.
+//! `origin`, `connections`, `root` and `user`.
 
 use super::duration::Span;
 use super::options::OptionSpec;
@@ -55,6 +55,8 @@ pub struct Need {
     pub file: Option<String>,
     /// A text that the file has to hold.
     pub contains: Option<String>,
+    /// What to do when it is missing, where the recipe's packages do not help.
+    pub mend: Option<String>,
 }
 
 /// One process of a system.

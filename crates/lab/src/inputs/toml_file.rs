@@ -9,7 +9,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value as Schema;
 use std::ops::Range;
 use thiserror::Error;
-use toml::de::{DeTable, DeValue};
+use toml::Spanned;
+use toml::de::{DeArray, DeTable, DeValue};
 
 /// A text and the name it is called by in errors.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,6 +19,15 @@ pub struct Source {
     pub name: String,
     /// The text.
     pub text: String,
+}
+
+/// One step into a document.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// To the value of a key.
+    Key(String),
+    /// To an item of a list.
+    Index(usize),
 }
 
 /// What is wrong with a TOML file, and where.
@@ -36,15 +46,41 @@ pub struct TomlError {
 ///
 /// Bad TOML, a key that `T` does not have, a missing key, or a value of the wrong kind.
 pub fn parse<T: DeserializeOwned + JsonSchema>(source: &Source) -> Result<T, TomlError> {
-    let document = DeTable::parse(&source.text)
-        .map_err(|error| locate(source, error.span(), error.message()))?;
+    let document = DeTable::parse(&source.text).map_err(|error| {
+        let hint = error.span().map_or("", |span| quotes_hint(source, span));
+        locate(source, error.span(), &format!("{}{hint}", error.message()))
+    })?;
     let schema = schemars::schema_for!(T).to_value();
     check_table(source, document.get_ref(), &schema, &schema, "")?;
     toml::from_str(&source.text).map_err(|error| locate(source, error.span(), error.message()))
 }
 
+/// File, line and column of what the path leads to, or of the last thing on the way that is there.
+pub fn place(source: &Source, path: &[Step]) -> String {
+    let mut start = 0;
+    // A text that is no TOML has been refused before anything asks for a place in it.
+    if let Ok(document) = DeTable::parse(&source.text) {
+        let mut table = Some(document.get_ref());
+        let mut array = None;
+        for step in path {
+            let next = match step {
+                Step::Key(key) => table.and_then(|table| table.get(key.as_str())),
+                Step::Index(index) => array.and_then(|array: &DeArray<'_>| array.get(*index)),
+            };
+            let Some(next) = next else {
+                break;
+            };
+            start = next.span().start;
+            table = next.get_ref().as_table();
+            array = next.get_ref().as_array();
+        }
+    }
+    let (line, column) = line_and_column(&source.text, start);
+    format!("{}:{line}:{column}", source.name)
+}
+
 /// The one of `known` that is closest to `word`, when it is close enough to be what was meant.
-pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     known
         .into_iter()
         .map(|candidate| (strsim::damerau_levenshtein(word, candidate), candidate))
@@ -89,24 +125,28 @@ fn check_table(
             None => continue,
         };
         let path = if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
-        check_value(source, value.get_ref(), inner, root, &path)?;
+        check_value(source, value, inner, root, &path)?;
     }
     Ok(())
 }
 
 fn check_value(
     source: &Source,
-    value: &DeValue<'_>,
+    value: &Spanned<DeValue<'_>>,
     schema: &Schema,
     root: &Schema,
     path: &str,
 ) -> Result<(), TomlError> {
     let schema = resolve(schema, root);
-    match value {
+    if schema["type"] == "array" && value.get_ref().is_table() {
+        let message = format!("there may be several of `{path}`: write [[{path}]]");
+        return Err(locate(source, Some(value.span()), &message));
+    }
+    match value.get_ref() {
         DeValue::Table(table) => check_table(source, table, schema, root, path),
         DeValue::Array(array) => array
             .iter()
-            .try_for_each(|item| check_value(source, item.get_ref(), &schema["items"], root, path)),
+            .try_for_each(|item| check_value(source, item, &schema["items"], root, path)),
         _ => Ok(()),
     }
 }
@@ -125,15 +165,43 @@ fn resolve<'a>(schema: &'a Schema, root: &'a Schema) -> &'a Schema {
 }
 
 fn locate(source: &Source, span: Option<Range<usize>>, message: &str) -> TomlError {
-    let start = span.map_or(0, |span| span.start.min(source.text.len()));
-    let before = &source.text.as_bytes()[..start];
-    let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
-    let column = start - before.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1) + 1;
+    let (line, column) = line_and_column(&source.text, span.map_or(0, |span| span.start));
     TomlError {
         file: source.name.clone(),
         line,
         column,
         message: message.trim_end().replace('\n', " "),
+    }
+}
+
+/// Line and column of a place in a text, both from 1, the column in bytes.
+fn line_and_column(text: &str, start: usize) -> (usize, usize) {
+    let before = &text.as_bytes()[..start.min(text.len())];
+    let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
+    let begin = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    (line, before.len() - begin + 1)
+}
+
+/// What most likely mends a value that is no TOML: quotes around it.
+fn quotes_hint(source: &Source, span: Range<usize>) -> &'static str {
+    let rest = source.text.get(span.start..).unwrap_or_default();
+    let word = rest.split([',', '\n', ' ', '}', ']']).next().unwrap_or_default();
+    let bare = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
+    match !word.is_empty() && word.chars().all(bare) {
+        true => "; a text has to stand in quotes",
+        false => "",
+    }
+}
+
+impl From<&str> for Step {
+    fn from(key: &str) -> Self {
+        Self::Key(key.to_owned())
+    }
+}
+
+impl From<usize> for Step {
+    fn from(index: usize) -> Self {
+        Self::Index(index)
     }
 }
 
@@ -185,6 +253,29 @@ mod tests {
             error("title = 'a'\n[named.one]\nconnection = 1\n"),
             "x.toml:3:1: unknown key `connection` in [named.one]; did you mean `connections`?"
         );
+    }
+
+    #[test]
+    fn the_commonest_mistakes_are_told_how_to_mend() {
+        assert_eq!(
+            error("title = 'a'\n[list]\nconnections = 1\n"),
+            "x.toml:2:1: there may be several of `list`: write [[list]]"
+        );
+        assert!(error("title = nginx\n").ends_with("; a text has to stand in quotes"));
+        assert!(error("title = 3.3.4\n").ends_with("; a text has to stand in quotes"));
+    }
+
+    #[test]
+    fn a_path_leads_to_its_place() {
+        let source = Source {
+            name: "x.toml".to_owned(),
+            text: "a = 1\n[[b]]\nc = 2\n[[b]]\nd = { e = 3 }\n".to_owned(),
+        };
+        let at = |path: &[Step]| place(&source, path);
+        assert_eq!(at(&["a".into()]), "x.toml:1:5");
+        assert_eq!(at(&["b".into(), 1.into(), "d".into(), "e".into()]), "x.toml:5:11");
+        assert_eq!(at(&["b".into(), 0.into(), "gone".into()]), "x.toml:2:1");
+        assert_eq!(at(&["gone".into()]), "x.toml:1:1");
     }
 
     #[test]

@@ -15,6 +15,7 @@ pub fn render(analysis: &Analysis) -> Result<String, ReportError> {
         "case",
         "subject",
         "baseline",
+        "standing",
         "metric",
         "n",
         "ratio",
@@ -27,14 +28,19 @@ pub fn render(analysis: &Analysis) -> Result<String, ReportError> {
     ])?;
     for case in &analysis.cases {
         for subject in &case.subjects {
+            let who = [
+                case.case.name.as_str(),
+                subject.name.as_str(),
+                analysis.baseline.as_str(),
+                subject.standing.word(),
+            ];
+            if subject.prices.is_empty() {
+                // A subject without a price is a line all the same, or it would seem not to be there.
+                writer.write_record(who.into_iter().chain([""; 9]))?;
+            }
             for (metric, price) in &subject.prices {
-                let mut row = vec![
-                    case.case.name.clone(),
-                    subject.name.clone(),
-                    analysis.baseline.clone(),
-                    metric.name().to_owned(),
-                    price.n.to_string(),
-                ];
+                let mut row: Vec<String> = who.map(str::to_owned).to_vec();
+                row.extend([metric.name().to_owned(), price.n.to_string()]);
                 row.extend(ends(price.ratio.as_ref()));
                 row.extend(ends(Some(&price.difference)));
                 let kind = if price.difference.interval { "95 % interval" } else { "range seen" };

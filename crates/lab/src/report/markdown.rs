@@ -5,12 +5,16 @@ use crate::analysis::Analysis;
 
 /// Writes an analysis as Markdown.
 pub fn render(analysis: &Analysis) -> String {
-    let mut text = format!("## {}\n\n{}\n", analysis.title, escape(&analysis.answer));
+    let mut text = format!("## {}\n\n{}\n", escape(&analysis.title), escape(&analysis.answer));
     for case in &analysis.cases {
         text += &format!("\n{}\n\n", escape(&rows::load_line(analysis, case)));
         text += &table(&rows::prices(analysis, case));
         if rows::lacks_intervals(case) {
             text += &format!("\n{}\n", rows::TOO_FEW_LEGEND);
+        }
+        let others = rows::other_prices(analysis, case);
+        if !others.rows.is_empty() {
+            text += &format!("\n{}", table(&others));
         }
         let figures = rows::figures(case);
         if !figures.rows.is_empty() {

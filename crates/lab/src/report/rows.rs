@@ -18,10 +18,10 @@ pub struct Rows {
 pub fn load_line(analysis: &Analysis, case: &CaseAnalysis) -> String {
     let keepalive = if case.case.keepalive { "kept alive" } else { "one request each" };
     format!(
-        "{}: closed loop, {} connections, {keepalive}; {} blocks, {} s a trial; seed {}",
+        "{}: closed loop, {} connections, {keepalive}; {}, {} s a trial; seed {}",
         case.case.name,
         case.case.connections,
-        analysis.blocks,
+        counted(analysis.blocks as usize, "block"),
         significant(case.case.duration_s),
         analysis.seed
     )
@@ -51,6 +51,29 @@ pub fn lacks_intervals(case: &CaseAnalysis) -> bool {
 /// What stands in place of an interval where there is none.
 pub const TOO_FEW_LEGEND: &str =
     "n too small: below 6 blocks there is no 95 % interval; {a .. b} is the range seen.";
+
+/// What each subject costs besides CPU, as ratios.
+pub fn other_prices(analysis: &Analysis, case: &CaseAnalysis) -> Rows {
+    let over = &analysis.baseline;
+    let metrics = [
+        ("requests/s", Metric::ThroughputPerS),
+        ("p50", Metric::LatencyP50Ms),
+        ("memory", Metric::MemoryPeakBytes),
+    ];
+    let columns = metrics.iter().map(|(name, _)| format!("{name} × {over}"));
+    let ratios = |subject: &SubjectAnalysis| {
+        let mut row = vec![subject.name.clone()];
+        row.extend(metrics.iter().map(|(_, metric)| {
+            let ratio = subject.prices.get(metric).and_then(|price| price.ratio);
+            ratio.map_or(NONE.to_owned(), |ratio| range(&ratio, significant))
+        }));
+        row
+    };
+    Rows {
+        header: std::iter::once("subject".to_owned()).chain(columns).collect(),
+        rows: case.subjects.iter().filter(|s| !s.prices.is_empty()).map(ratios).collect(),
+    }
+}
 
 /// What else was measured on each subject.
 pub fn figures(case: &CaseAnalysis) -> Rows {
@@ -101,17 +124,21 @@ pub fn summary(case: &CaseAnalysis) -> Rows {
 
 const NONE: &str = "-";
 
+/// A count and what is counted: "1 block", "2 blocks".
+pub fn counted(count: usize, what: &str) -> String {
+    match count {
+        1 => format!("1 {what}"),
+        _ => format!("{count} {what}s"),
+    }
+}
+
 fn price_row(subject: &SubjectAnalysis) -> Vec<String> {
     let mut row = vec![subject.name.clone()];
     let in_place_of_figures = match &subject.standing {
-        Standing::Refused(_) => Some("refused"),
-        Standing::Failed(_) => Some("failed"),
-        Standing::Skipped(_) => Some("skipped"),
-        Standing::Missing => Some("not run"),
-        Standing::Baseline | Standing::Measured if subject.figures.is_none() => {
-            Some("no valid trial")
+        Standing::Baseline | Standing::Measured => {
+            subject.figures.is_none().then_some("no valid trial")
         }
-        Standing::Baseline | Standing::Measured => None,
+        standing => Some(standing.word()),
     };
     if let Some(word) = in_place_of_figures {
         row.extend([word, "", "", "0"].map(str::to_owned));

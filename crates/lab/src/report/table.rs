@@ -17,6 +17,11 @@ pub fn render(analysis: &Analysis, color: bool) -> String {
         if rows::lacks_intervals(case) {
             text += &wrapped(rows::TOO_FEW_LEGEND);
         }
+        let others = rows::other_prices(analysis, case);
+        if !others.rows.is_empty() {
+            text += "\n";
+            text += &draw(&others, color);
+        }
         let figures = rows::figures(case);
         if !figures.rows.is_empty() {
             text += "\n";
@@ -42,7 +47,8 @@ pub fn render(analysis: &Analysis, color: bool) -> String {
 /// The width that the report is made for: what every terminal has.
 const COLUMNS: usize = 80;
 const BAR_COLUMNS: usize = 50;
-const GAP_COLUMNS: u16 = 2;
+/// Beside the one that stands between any two columns.
+const GAP_COLUMNS: u16 = 1;
 /// One rule below the heading, and nothing else that is not data.
 const RULED: TableStyle =
     TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));

@@ -2,6 +2,7 @@
 
 use super::render::{self, RenderError};
 use crate::inputs::experiment::Subject;
+use crate::inputs::recipe::Need;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,7 +26,7 @@ pub struct Installed {
 pub struct Missing {
     /// What is missing, in words.
     pub what: String,
-    /// The line to type, where packages bring it.
+    /// The line to type, or what else to do.
     pub mend: Option<String>,
 }
 
@@ -72,7 +73,7 @@ pub fn check(subject: &Subject) -> Result<Result<Installed, Missing>, CheckError
         }
         if let Some(program) = &need.program {
             let Some(path) = find_program(program) else {
-                return Ok(Err(missing(subject, format!("no program `{program}`"))));
+                return Ok(Err(missing(subject, need, format!("no program `{program}`"))));
             };
             hashes.insert(path.clone(), hash(&path)?);
             programs.insert(program.clone(), path);
@@ -80,13 +81,13 @@ pub fn check(subject: &Subject) -> Result<Result<Installed, Missing>, CheckError
         if let Some(file) = &need.file {
             let pattern = render::text(subject, &programs, file)?;
             let Some(path) = first_match(&pattern) else {
-                return Ok(Err(missing(subject, format!("no file {pattern}"))));
+                return Ok(Err(missing(subject, need, format!("no file {pattern}"))));
             };
             if let Some(text) = &need.contains
                 && !holds_text(&path, text)?
             {
-                let what = format!("{} is not of `{text}`", path.display());
-                return Ok(Err(missing(subject, what)));
+                let what = format!("{} does not hold `{text}`", path.display());
+                return Ok(Err(missing(subject, need, what)));
             }
             hashes.insert(path.clone(), hash(&path)?);
         }
@@ -117,9 +118,13 @@ fn first_match(pattern: &str) -> Option<PathBuf> {
     glob::glob(pattern).ok()?.flatten().find(|path| path.is_file())
 }
 
-fn missing(subject: &Subject, what: String) -> Missing {
-    let packages = subject.recipe.file.apt.join(" ");
-    let mend = (!packages.is_empty()).then(|| format!("apt-get install -y {packages}"));
+fn missing(subject: &Subject, need: &Need, what: String) -> Missing {
+    let packages = &subject.recipe.file.apt;
+    let mend = match &need.mend {
+        Some(mend) => Some(mend.clone()),
+        None if packages.is_empty() => None,
+        None => Some(format!("apt-get install -y {}", packages.join(" "))),
+    };
     Missing { what, mend }
 }
 
@@ -162,7 +167,7 @@ fn version(
 impl std::fmt::Display for Missing {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.mend {
-            Some(mend) => write!(formatter, "{}. To install it:\n    {mend}", self.what),
+            Some(mend) => write!(formatter, "{}. To mend this:\n    {mend}", self.what),
             None => write!(formatter, "{}", self.what),
         }
     }

@@ -24,6 +24,8 @@ pub struct Place<'a> {
     pub listen: SocketAddr,
     /// Where the origin listens.
     pub origin: SocketAddr,
+    /// How many connections the load opens at the same time.
+    pub connections: u32,
     /// The programs that the recipe needs, by name.
     pub programs: &'a BTreeMap<String, PathBuf>,
 }
@@ -85,6 +87,7 @@ pub fn render(
         dir => place.dir.display().to_string(),
         listen => address(place.listen),
         origin => address(place.origin),
+        connections => place.connections,
         programs => programs(place.programs),
         root => nix::unistd::geteuid().is_root(),
         user => user_name(),
@@ -300,6 +303,7 @@ mod tests {
             dir: dir.path(),
             listen: "127.0.0.1:18080".parse().unwrap(),
             origin: "127.0.0.1:18081".parse().unwrap(),
+            connections: 50,
             programs: &programs,
         };
         let rendered = render(&Catalog::new(vec![]), &subject("nginx"), &place).unwrap();

@@ -14,7 +14,7 @@ use crate::record::{CpuRecord, Failures, LatencyRecord, Measurement, TemplateRec
 use procfs::ProcError;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use thiserror::Error;
 use tollgate_load::{Generator, Plan, RequestTally, Workload};
 use tollgate_traffic::Template;
@@ -57,6 +57,9 @@ pub enum MeasureError {
     /// The origin ended.
     #[error("the origin was lost")]
     Origin(#[source] Died),
+    /// Every thread of the generator ended during the warm-up.
+    #[error("the generator ended before the window opened")]
+    NoWindow,
     /// The histogram cannot be encoded.
     #[error("encoding the latency histogram")]
     Histogram(#[from] tollgate_stats::EncodeError),
@@ -86,8 +89,13 @@ pub fn measure(subject: &mut Subject<'_>) -> Result<Measurement, MeasureError> {
     };
 
     let window = outcome.window;
+    if window.is_zero() {
+        return Err(MeasureError::NoWindow);
+    }
+    let servers_window = end.at - start.at;
     let system = start.system.until(&end.system);
     let cpu = CpuRecord {
+        servers_window_s: servers_window.as_secs_f64(),
         system: match &system {
             Ok(spent) => (!system_pids.is_empty()).then_some(*spent),
             Err(_) => None,
@@ -105,7 +113,7 @@ pub fn measure(subject: &mut Subject<'_>) -> Result<Measurement, MeasureError> {
         .map(|(template, tally)| template_record(template, tally, subject.requests.blocked_status))
         .collect();
     let failures = Failures::from(&outcome.failures);
-    let noise = noise(subject.layout, &start, &end, window, &cpu);
+    let noise = noise(subject.layout, &start, &end, &cpu);
     let died = subject.system.ended().or_else(|| system.err().map(|died| died.to_string()));
     let evidence = Evidence {
         steal_percent: noise.steal_percent,
@@ -114,6 +122,8 @@ pub fn measure(subject: &mut Subject<'_>) -> Result<Measurement, MeasureError> {
         answered: outcome.answered,
         unexpected: outcome.unexpected,
         failed: failures.total(),
+        window,
+        servers_window,
     };
     Ok(Measurement {
         window_s: window.as_secs_f64(),
@@ -134,6 +144,7 @@ pub fn measure(subject: &mut Subject<'_>) -> Result<Measurement, MeasureError> {
 
 /// What had been used at one end of the window.
 struct Edge {
+    at: Instant,
     counters: Counters,
     system: Reading,
     origin: Reading,
@@ -145,8 +156,10 @@ impl Edge {
         // first and the clocks last, next to the window's own edge.
         let system = subject.system.pids()?;
         let origin = subject.origin.pids()?;
+        let counters = Counters::read(&subject.layout.all())?;
         Ok(Self {
-            counters: Counters::read(&subject.layout.all())?,
+            counters,
+            at: Instant::now(),
             system: Reading::take(&system),
             origin: Reading::take(&origin),
         })
@@ -180,20 +193,21 @@ fn template_record(template: &Template, tally: &RequestTally, blocked: u16) -> T
     }
 }
 
-fn noise(layout: &Layout, start: &Edge, end: &Edge, window: Duration, cpu: &CpuRecord) -> Noise {
+fn noise(layout: &Layout, start: &Edge, end: &Edge, cpu: &CpuRecord) -> Noise {
     let system = cpu.system.unwrap_or_default();
     let ours = [system, cpu.origin, cpu.generator].map(CpuTime::total_us).iter().sum();
     let cpus = layout.all().len();
-    start.counters.until(&end.counters, window, cpus, Duration::from_micros(ours))
+    start.counters.until(&end.counters, end.at - start.at, cpus, Duration::from_micros(ours))
 }
 
 fn busy(layout: &Layout, window: Duration, cpu: &CpuRecord) -> Busy {
-    let share = |spent: CpuTime, cpus: &[usize]| {
-        as_f64(spent.total_us()) / 1e6 / window.as_secs_f64() / as_f64(cpus.len() as u64)
+    let share_over = |spent: CpuTime, window_s: f64, cpus: &[usize]| {
+        as_f64(spent.total_us()) / 1e6 / window_s / as_f64(cpus.len() as u64)
     };
+    let share = |spent, cpus: &[usize]| share_over(spent, cpu.servers_window_s, cpus);
     Busy {
         system: cpu.system.map(|spent| share(spent, &layout.system)),
-        generator: share(cpu.generator, &layout.generator),
+        generator: share_over(cpu.generator, window.as_secs_f64(), &layout.generator),
         origin: share(cpu.origin, &layout.origin),
         shared: layout.shared(),
     }

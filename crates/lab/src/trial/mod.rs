@@ -164,8 +164,13 @@ impl Trial<'_> {
     ) -> Result<(Servers, SocketAddr), Stop> {
         let address = ports::free().map_err(failed(Step::Start))?;
         let dir = config_dir(&self.bench.configs, self.subject);
-        let place =
-            Place { dir: &dir, listen: address, origin, programs: &self.installed.programs };
+        let place = Place {
+            dir: &dir,
+            listen: address,
+            origin,
+            connections: self.case.load.connections,
+            programs: &self.installed.programs,
+        };
         let Rendered { commands, .. } = render::render(self.bench.catalog, self.subject, &place)
             .map_err(failed(Step::Configure))?;
         let mut system = Servers::default();

@@ -1,6 +1,6 @@
 //! The bytes of a subject's requests, and the answers that it owes them.
 
-use crate::inputs::experiment::{Case, Subject};
+use crate::inputs::experiment::{Case, Experiment, Subject};
 use crate::system::render::{self, RenderError};
 use thiserror::Error;
 use tollgate_load::{Expectation, Request};
@@ -23,10 +23,12 @@ pub enum RequestsError {
     #[error(transparent)]
     Recipe(#[from] RenderError),
     /// A template is not a request.
-    #[error("template `{template}`")]
+    #[error("template `{template}` of mix {mix}")]
     Template {
         /// The template's name.
         template: String,
+        /// The mix's file.
+        mix: String,
         /// Why not.
         source: WireError,
     },
@@ -49,6 +51,7 @@ impl Requests {
             requests.push(Request {
                 bytes: bytes.map_err(|source| RequestsError::Template {
                     template: template.name.clone(),
+                    mix: case.mix_source.name.clone(),
                     source,
                 })?,
                 is_head: template.method == "HEAD",
@@ -58,6 +61,21 @@ impl Requests {
         let status = subject.recipe.file.blocks.as_ref().map(|blocks| blocks.status);
         Ok(Self { requests, blocked_status: status.unwrap_or(FORBIDDEN) })
     }
+}
+
+/// Renders every request of an experiment once, so that one that cannot be sent is told before
+/// anything is started.
+///
+/// # Errors
+///
+/// As [`Requests::render`].
+pub fn check(experiment: &Experiment) -> Result<(), RequestsError> {
+    for case in &experiment.cases {
+        for subject in &experiment.subjects {
+            Requests::render(case, subject)?;
+        }
+    }
+    Ok(())
 }
 
 /// What a WAF answers a blocked request with, as a rule.
@@ -94,7 +112,7 @@ fn expectation(template: &Template, blocks: Option<u16>) -> Expectation {
 mod tests {
     use super::*;
     use crate::inputs::catalog::Catalog;
-    use crate::inputs::experiment::{Adjustments, Experiment};
+    use crate::inputs::experiment::Adjustments;
 
     fn experiment(name: &str) -> Experiment {
         Experiment::load(&Catalog::new(vec![]), name, &Adjustments::default()).unwrap()

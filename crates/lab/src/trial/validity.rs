@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::time::Duration;
 
 /// Why the figures of a trial do not count.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -35,10 +36,16 @@ pub enum Invalid {
     },
     /// Nothing was answered at all.
     NoAnswer,
+    /// The generator was measured over another time than the servers: it was too busy to notice
+    /// when the window opened or closed.
+    Skewed {
+        /// The difference, in percent of the servers' window.
+        percent: f64,
+    },
 }
 
 /// What the rules look at.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Evidence {
     /// Steal, in percent of the time of the CPUs in use.
     pub steal_percent: f64,
@@ -52,6 +59,10 @@ pub struct Evidence {
     pub unexpected: u64,
     /// Requests that got no answer.
     pub failed: u64,
+    /// The window over which the generator was measured.
+    pub window: Duration,
+    /// The window over which the servers were measured.
+    pub servers_window: Duration,
 }
 
 /// Every rule that the evidence breaks.
@@ -75,6 +86,10 @@ pub fn judge(evidence: &Evidence) -> Vec<Invalid> {
     if evidence.foreign_cpu_percent > FOREIGN_LIMIT_PERCENT {
         invalid.push(Invalid::Starved { foreign_cpu_percent: evidence.foreign_cpu_percent });
     }
+    let skew_percent = 100.0 * (skew(evidence).abs());
+    if skew_percent > SKEW_LIMIT_PERCENT {
+        invalid.push(Invalid::Skewed { percent: skew_percent });
+    }
     invalid
 }
 
@@ -82,6 +97,13 @@ pub fn judge(evidence: &Evidence) -> Vec<Invalid> {
 pub const STEAL_LIMIT_PERCENT: f64 = 5.0;
 /// CPU time of other processes above this share makes a trial invalid.
 pub const FOREIGN_LIMIT_PERCENT: f64 = 10.0;
+/// A difference of the two windows above this share makes a trial invalid.
+pub const SKEW_LIMIT_PERCENT: f64 = 5.0;
+
+/// How much longer the generator's window was than the servers', as a share of theirs.
+fn skew(evidence: &Evidence) -> f64 {
+    evidence.window.as_secs_f64() / evidence.servers_window.as_secs_f64() - 1.0
+}
 
 impl Invalid {
     /// The rule that was broken, without the figures of one trial.
@@ -92,6 +114,9 @@ impl Invalid {
             }
             Self::Starved { .. } => {
                 format!("other processes took more than {FOREIGN_LIMIT_PERCENT} % of the CPUs")
+            }
+            Self::Skewed { .. } => {
+                "the generator noticed the measurement's begin or end too late".to_owned()
             }
             Self::Unexpected { .. } => "answers were not the expected ones".to_owned(),
             Self::Failed { .. } => "requests got no answer".to_owned(),
@@ -117,6 +142,10 @@ impl fmt::Display for Invalid {
             }
             Self::Failed { requests } => write!(formatter, "{requests} requests got no answer"),
             Self::NoAnswer => write!(formatter, "nothing was answered"),
+            Self::Skewed { percent } => write!(
+                formatter,
+                "the generator was measured over {percent:.1} % more or less time than the servers (limit {SKEW_LIMIT_PERCENT} %)"
+            ),
         }
     }
 }
@@ -125,15 +154,31 @@ impl fmt::Display for Invalid {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_quiet_trial_counts() {
-        let evidence = Evidence {
-            answered: 1,
+    fn at_every_limit() -> Evidence {
+        Evidence {
             steal_percent: 5.0,
             foreign_cpu_percent: 10.0,
-            ..Evidence::default()
-        };
-        assert_eq!(judge(&evidence), []);
+            died: None,
+            answered: 1,
+            unexpected: 0,
+            failed: 0,
+            window: Duration::from_millis(1_049),
+            servers_window: Duration::from_secs(1),
+        }
+    }
+
+    #[test]
+    fn a_trial_within_every_limit_counts() {
+        assert_eq!(judge(&at_every_limit()), []);
+    }
+
+    #[test]
+    fn a_generator_that_notices_the_window_late_does_not_count() {
+        for window_ms in [949, 1_051] {
+            let window = Duration::from_millis(window_ms);
+            let evidence = Evidence { window, ..at_every_limit() };
+            assert!(matches!(judge(&evidence)[..], [Invalid::Skewed { .. }]), "{window_ms}");
+        }
     }
 
     #[test]
@@ -145,6 +190,7 @@ mod tests {
             answered: 0,
             unexpected: 3,
             failed: 2,
+            ..at_every_limit()
         };
         let told: Vec<String> = judge(&evidence).iter().map(ToString::to_string).collect();
         assert_eq!(

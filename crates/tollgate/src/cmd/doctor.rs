@@ -1,13 +1,25 @@
 //! `tollgate doctor`: whether this machine can run experiments.
 
+use super::catalog::CatalogArgs;
 use super::list;
+use super::run::DEFAULT_EXPERIMENT;
 use crate::exit::{Exit, Failure};
 use crate::output;
 use std::fmt::Write as _;
 use tollgate_lab::doctor::{State, examine};
 use tollgate_lab::inputs::catalog::{Catalog, Kind};
+use tollgate_lab::inputs::experiment::{Adjustments, Experiment};
+use tollgate_lab::system::installed;
 
-pub(crate) fn run(catalog: &Catalog) -> Result<Exit, Failure> {
+/// What `tollgate doctor` is told.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    catalog: CatalogArgs,
+}
+
+pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
+    let catalog = &args.catalog.open()?;
     let checks = examine();
     let mut text = String::new();
     for check in &checks {
@@ -30,11 +42,23 @@ pub(crate) fn run(catalog: &Catalog) -> Result<Exit, Failure> {
         };
         writeln!(text, "{mark}  {name:<18} {}", about.replace('\n', "\n    "))?;
     }
-    let possible = checks.iter().all(|check| check.state != State::Impossible);
+    let without = missing_baseline(catalog)?;
+    if let Some(missing) = &without {
+        writeln!(text, "FAIL  {DEFAULT_EXPERIMENT}: its baseline is not installed: {missing}")?;
+    }
+    let sound = checks.iter().all(|check| check.state != State::Impossible);
+    let possible = sound && without.is_none();
     text += match possible {
         true => "\nA run is possible on this machine.\n",
         false => "\nA run is not possible on this machine: see the lines marked FAIL.\n",
     };
     output::print(&text)?;
     Ok(if possible { Exit::Done } else { Exit::Failed })
+}
+
+/// What the baseline of the default experiment lacks: without a baseline there is no price.
+fn missing_baseline(catalog: &Catalog) -> Result<Option<String>, Failure> {
+    let experiment = Experiment::load(catalog, DEFAULT_EXPERIMENT, &Adjustments::default())?;
+    let baseline = &experiment.subjects[experiment.baseline];
+    Ok(installed::check(baseline)?.err().map(|missing| missing.to_string()))
 }

@@ -1,15 +1,25 @@
 //! `tollgate list`: what there is to run.
 
+use super::catalog::CatalogArgs;
 use crate::exit::{Exit, Failure};
 use crate::output;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::path::Path;
 use tollgate_lab::inputs::catalog::{Catalog, Kind};
 use tollgate_lab::inputs::experiment::{Adjustments, Experiment, Subject};
 use tollgate_lab::inputs::options;
 use tollgate_lab::system::installed;
 
-pub(crate) fn run(catalog: &Catalog) -> Result<Exit, Failure> {
+/// What `tollgate list` is told.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    catalog: CatalogArgs,
+}
+
+pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
+    let catalog = &args.catalog.open()?;
     let mut text = String::from("Experiments (tollgate run NAME):\n");
     let mut all_sound = true;
     for name in catalog.names(Kind::Experiment) {
@@ -33,8 +43,8 @@ pub(crate) fn run(catalog: &Catalog) -> Result<Exit, Failure> {
     }
     text += "\nMixes (mix = \"NAME\" in an experiment):\n";
     for name in catalog.names(Kind::Mix) {
-        let about = match catalog.mix(&name) {
-            Ok(mix) => mix.title().to_owned(),
+        let about = match catalog.mix(&name, Path::new(".")) {
+            Ok((mix, _)) => mix.title().to_owned(),
             Err(error) => broken(&mut all_sound, &error.into()),
         };
         writeln!(text, "  {name:<18} {about}")?;
@@ -79,23 +89,21 @@ pub(crate) fn system(catalog: &Catalog, name: &str) -> anyhow::Result<SystemStat
             }
         }
     }
-    Ok(match found {
-        Ok(present) => {
-            let version = match present.version.as_slice() {
-                [] => "nothing to install".to_owned(),
-                parts => parts.join(", "),
-            };
-            let missing: String = missing.iter().map(|line| format!("\n{:21}{line}", "")).collect();
-            SystemState {
-                in_words: format!("{title}\n{:21}installed: {version}{missing}", ""),
-                installed: true,
-            }
-        }
-        Err(lack) => {
-            SystemState { in_words: format!("{title}\n{:21}missing: {lack}", ""), installed: false }
-        }
-    })
+    let mut lines = vec![title];
+    let installed = found.is_ok();
+    match found {
+        Ok(present) if present.version.is_empty() => lines.push("nothing to install".to_owned()),
+        Ok(present) => lines.push(format!("installed: {}", present.version.join(", "))),
+        Err(lack) => lines.push(format!("missing: {lack}")),
+    }
+    lines.extend(missing);
+    // Each line begins in one column; what is indented below its own line stays so.
+    let in_words = lines.join("\n").replace('\n', &format!("\n{:ABOUT_COLUMN$}", ""));
+    Ok(SystemState { in_words, installed })
 }
+
+/// Where the texts beside the names begin.
+const ABOUT_COLUMN: usize = 21;
 
 fn broken(all_sound: &mut bool, error: &anyhow::Error) -> String {
     *all_sound = false;

@@ -19,9 +19,10 @@ use tollgate_load::{
 
 /// What `tollgate load` is told.
 #[derive(Debug, clap::Args)]
+#[command(group(clap::ArgGroup::new("end").required(true).args(["requests", "duration"])))]
 #[command(after_help = "\
-Closed loop: each connection sends its next request when the answer to the last one is in. This finds
-what a server can hold; the latency is that of a saturated server.
+Closed loop: each connection sends when the answer to its last request is in.
+This finds what a server can hold; the latency is that of a saturated server.
 
 Examples:
   tollgate load 'http://127.0.0.1:8000/?payload=100' -c 50 -d 10s
@@ -34,7 +35,7 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=MAX_CONNECTIONS as i64))]
     connections: u32,
     /// Stop after this many requests
-    #[arg(short = 'n', long, value_name = "N", conflicts_with = "duration", required_unless_present = "duration", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     requests: Option<u64>,
     /// Stop after this time
     #[arg(short, long, value_name = "TIME", value_parser = duration)]

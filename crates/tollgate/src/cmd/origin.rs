@@ -35,7 +35,7 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     let stopper = origin.stopper();
     signals::call_on_stop(move || {
         if let Err(error) = stopper.stop() {
-            eprintln!("tollgate: stopping the origin: {error}");
+            output::tell(&format!("tollgate: stopping the origin: {error}"));
             std::process::exit(Exit::Failed as i32);
         }
     })

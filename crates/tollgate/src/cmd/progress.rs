@@ -1,5 +1,6 @@
 //! What a run shows on standard error while it is under way: a bar on a terminal, lines elsewhere.
 
+use crate::output::tell;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{IsTerminal, stderr};
 use tollgate_lab::inputs::experiment::Experiment;
@@ -94,6 +95,6 @@ impl Progress {
     }
 
     fn line(&self, text: &str) {
-        self.bar.suspend(|| eprintln!("{text}"));
+        self.bar.suspend(|| tell(text));
     }
 }

@@ -1,19 +1,23 @@
 //! `tollgate run`: an experiment from its file to its table of prices.
 
+use super::catalog::CatalogArgs;
 use super::progress::Progress;
 use crate::exit::{Exit, Failure};
-use crate::output;
+use crate::output::{self, tell};
 use crate::signals;
 use anyhow::Context;
 use jiff::Timestamp;
 use std::path::PathBuf;
-use tollgate_lab::analysis::{Analysis, Standing};
-use tollgate_lab::inputs::catalog::Catalog;
+use tollgate_lab::analysis::{Analysis, Standing, SubjectAnalysis};
 use tollgate_lab::inputs::experiment::{Adjustments, Experiment};
 use tollgate_lab::interrupt::Interrupt;
 use tollgate_lab::manifest::Circumstances;
 use tollgate_lab::report::{self, Format};
-use tollgate_lab::run::{self, RunRequest};
+use tollgate_lab::run::{self, RunError, RunRequest};
+use tollgate_lab::run_dir::RunDirError;
+
+/// What `tollgate run` runs when no experiment is named.
+pub(crate) const DEFAULT_EXPERIMENT: &str = "first-look";
 
 /// What `tollgate run` is told.
 #[derive(Debug, clap::Args)]
@@ -26,8 +30,10 @@ Examples:
 
 Ctrl-C ends a run at once; what was finished is kept and shown. Exit codes: see `tollgate --help`.")]
 pub(crate) struct Args {
+    #[command(flatten)]
+    catalog: CatalogArgs,
     /// An experiment's name (see `tollgate list`), or a file that ends in .toml
-    #[arg(default_value = "first-look", value_name = "NAME | FILE.toml")]
+    #[arg(default_value = DEFAULT_EXPERIMENT, value_name = "NAME | FILE.toml")]
     experiment: String,
     /// The same design with durations cut, so that it ends in about a fifth of the time
     #[arg(long)]
@@ -46,24 +52,29 @@ pub(crate) struct Args {
     out: Option<PathBuf>,
 }
 
-pub(crate) fn run(args: &Args, catalog: &Catalog) -> Result<Exit, Failure> {
+pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
+    let catalog = args.catalog.open()?;
     let adjustments =
         Adjustments { quick: args.quick, blocks: args.blocks, only: args.only.clone() };
     let experiment =
-        Experiment::load(catalog, &args.experiment, &adjustments).map_err(Failure::bad_input)?;
+        Experiment::load(&catalog, &args.experiment, &adjustments).map_err(Failure::bad_input)?;
     let now = Timestamp::now();
     let seed = args.seed.unwrap_or(now.as_second().unsigned_abs());
     let out = args.out.clone().unwrap_or_else(|| {
-        PathBuf::from(format!("runs/{}-{}", experiment.name, now.strftime("%Y%m%d-%H%M%S")))
+        // UTC, as every time in the records, to the millisecond, so that no two runs meet.
+        PathBuf::from(format!("runs/{}-{}", experiment.name, now.strftime("%Y%m%dT%H%M%S%.3fZ")))
     });
     let interrupt = Interrupt::default();
     signals::set_on_stop(&interrupt.flag()).context("asking for signals")?;
     let tollgate = std::env::current_exe().context("finding the tollgate binary")?;
 
+    for file in catalog.replacements() {
+        tell(&format!("{} is used in place of the one in the binary", file.display()));
+    }
     let mut progress = Progress::new(&experiment);
     let ending = run::run(
         &RunRequest {
-            catalog,
+            catalog: &catalog,
             experiment: &experiment,
             circumstances: Circumstances { seed, quick: args.quick, command: args.command(seed) },
             tollgate: &tollgate,
@@ -71,7 +82,13 @@ pub(crate) fn run(args: &Args, catalog: &Catalog) -> Result<Exit, Failure> {
             interrupt: &interrupt,
         },
         &mut |event| progress.show(&event),
-    )?;
+    )
+    .map_err(|error| match error {
+        RunError::RunDir(RunDirError::Taken { .. } | RunDirError::Unusable { .. })
+        | RunError::Layout(_)
+        | RunError::Requests(_) => Failure::bad_input(error),
+        RunError::RunDir(_) | RunError::System { .. } => Failure::from(error),
+    })?;
     progress.end();
 
     let analysis = report::of_run(&ending.dir)?;
@@ -84,17 +101,25 @@ pub(crate) fn run(args: &Args, catalog: &Catalog) -> Result<Exit, Failure> {
     })
 }
 
-/// Whether every subject that is installed got a price.
+/// Whether every subject that is installed got what it was run for: a price, or the baseline its
+/// figures.
 fn verdict(analysis: &Analysis) -> Exit {
     let subjects = || analysis.cases.iter().flat_map(|case| &case.subjects);
-    if !subjects().any(|subject| !subject.prices.is_empty()) {
+    let is_alone = subjects().all(|subject| subject.name == analysis.baseline);
+    let has_result = |subject: &SubjectAnalysis| match is_alone {
+        true => subject.figures.is_some(),
+        false => !subject.prices.is_empty(),
+    };
+    if !subjects().any(has_result) {
         return Exit::Nothing;
     }
-    let fell_short = |standing: &Standing| match standing {
+    let fell_short = |subject: &SubjectAnalysis| match &subject.standing {
+        Standing::Baseline => subject.figures.is_none(),
+        Standing::Measured => subject.prices.is_empty(),
         Standing::Refused(_) | Standing::Failed(_) | Standing::Missing => true,
-        Standing::Baseline | Standing::Measured | Standing::Skipped(_) => false,
+        Standing::Skipped(_) => false,
     };
-    match subjects().any(|subject| fell_short(&subject.standing)) {
+    match subjects().any(fell_short) {
         true => Exit::Partial,
         false => Exit::Done,
     }
@@ -103,16 +128,18 @@ fn verdict(analysis: &Analysis) -> Exit {
 impl Args {
     /// The command that repeats this run.
     fn command(&self, seed: u64) -> String {
-        let mut command = format!("tollgate run {} --seed {seed}", self.experiment);
+        let mut words = vec!["tollgate".to_owned(), "run".to_owned(), self.experiment.clone()];
+        words.extend(["--seed".to_owned(), seed.to_string()]);
         if self.quick {
-            command += " --quick";
+            words.push("--quick".to_owned());
         }
         if let Some(blocks) = self.blocks {
-            command += &format!(" --blocks {blocks}");
+            words.extend(["--blocks".to_owned(), blocks.to_string()]);
         }
         if !self.only.is_empty() {
-            command += &format!(" --only {}", self.only.join(","));
+            words.extend(["--only".to_owned(), self.only.join(",")]);
         }
-        command
+        words.extend(self.catalog.words());
+        shell_words::join(words)
     }
 }

@@ -30,8 +30,7 @@ pub(crate) fn table(url: &str, connections: u32, outcome: &Outcome) -> String {
         .map(|(kind, count)| format!("{kind}: {count}"))
         .collect();
     line("failed", if failed.is_empty() { "0".to_owned() } else { failed.join(", ") });
-    if outcome.unanswered > 0 {
-        let oldest = outcome.oldest_unanswered.unwrap_or_default();
+    if let Some(oldest) = outcome.oldest_unanswered {
         line(
             "unanswered",
             format!("{} at the end, the oldest {} ms old", outcome.unanswered, ms(oldest)),

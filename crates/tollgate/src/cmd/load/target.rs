@@ -31,7 +31,14 @@ impl Target {
         }
         let authority = uri.authority().context("the URL names no host")?;
         let host = authority.host();
-        let port = authority.port_u16().unwrap_or(80);
+        // `Authority::port` says of a number that is too large that there is none.
+        let after_host = authority.as_str().rsplit_once(host).map_or("", |(_, rest)| rest);
+        let port = match after_host.strip_prefix(':') {
+            None | Some("") => 80,
+            Some(digits) => digits
+                .parse()
+                .with_context(|| format!("`{url}`: the port has to be a number up to 65535"))?,
+        };
         let bare = host.trim_start_matches('[').trim_end_matches(']');
         let address = (bare, port)
             .to_socket_addrs()
@@ -113,6 +120,7 @@ mod tests {
     fn load_stays_on_this_machine_unless_a_host_is_allowed() {
         assert!(refused("http://192.0.2.1/").contains("--allow-host 192.0.2.1"));
         assert!(Target::parse("http://192.0.2.1/", &["192.0.2.1".to_owned()]).is_ok());
+        assert!(refused("http://127.0.0.1:99999/").contains("up to 65535"));
         assert!(refused("https://127.0.0.1/").contains("only http"));
         assert!(refused("127.0.0.1:80").contains("write http://127.0.0.1:80"));
     }

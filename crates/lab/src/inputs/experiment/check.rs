@@ -1,0 +1,124 @@
+//! What an experiment's values may be.
+
+use super::file::{ExperimentFile, LoadFile};
+use crate::inputs::duration::Span;
+use crate::inputs::toml_file::{Step, suggestion};
+use std::time::Duration;
+use tollgate_load::{MAX_CONNECTIONS, MAX_THREADS};
+use tollgate_stats::BLOCKS_MAX;
+
+/// A value that cannot be, and where it stands.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Flaw {
+    pub(super) path: Vec<Step>,
+    pub(super) what: String,
+}
+
+/// Checks every value that its type alone does not.
+pub(super) fn check(file: &ExperimentFile) -> Result<(), Flaw> {
+    one_line(&file.title).map_err(|what| flaw(["title".into()], what))?;
+    let subjects: Vec<&str> = file.subject.iter().map(|s| s.name.as_str()).collect();
+    let cases: Vec<&str> = file.case.iter().map(|case| case.name.as_str()).collect();
+    names("subject", &subjects)?;
+    names("case", &cases)?;
+    if !subjects.contains(&file.baseline.as_str()) {
+        let hint = suggestion(&file.baseline, subjects.iter().copied());
+        let what = format!("no subject is named `{}`{hint}", file.baseline);
+        return Err(flaw(["baseline".into()], what));
+    }
+    for (index, subject) in file.subject.iter().enumerate() {
+        let here = |key: &str| ["subject".into(), index.into(), key.into()];
+        one_line(&subject.about).map_err(|what| flaw(here("about"), what))?;
+        prefix(&subject.prefix).map_err(|what| flaw(here("prefix"), what))?;
+    }
+    for (index, case) in file.case.iter().enumerate() {
+        load(&case.load).map_err(|(key, what)| {
+            flaw(["case".into(), index.into(), "load".into(), key.into()], what)
+        })?;
+    }
+    between(file.design.blocks, BLOCKS_MAX)
+        .map_err(|what| flaw(["design".into(), "blocks".into()], what))?;
+    if let Some(cpus) = &file.cpus {
+        let roles =
+            [("generator", &cpus.generator), ("origin", &cpus.origin), ("system", &cpus.system)];
+        if let Some((role, _)) = roles.into_iter().find(|(_, cpus)| cpus.is_empty()) {
+            let what = "it needs at least one CPU".to_owned();
+            return Err(flaw(["cpus".into(), role.into()], what));
+        }
+    }
+    Ok(())
+}
+
+/// The shortest measured time, below which a trial of a slow system holds too few requests.
+pub(super) const SHORTEST_WINDOW: Duration = Duration::from_millis(150);
+const SHORTEST_TIMEOUT: Duration = Duration::from_millis(1);
+const LONGEST: Duration = Duration::from_secs(3600);
+
+fn flaw(path: impl Into<Vec<Step>>, what: String) -> Flaw {
+    Flaw { path: path.into(), what }
+}
+
+fn names(kind: &str, names: &[&str]) -> Result<(), Flaw> {
+    if names.is_empty() {
+        return Err(flaw([], format!("there is no [[{kind}]]")));
+    }
+    for (index, name) in names.iter().enumerate() {
+        let here = [kind.into(), index.into(), "name".into()];
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        if name.is_empty() || name.starts_with('.') || !name.chars().all(plain) {
+            let what = format!(
+                "the name `{}` has to be letters, digits, `-`, `_` and `.`: files are named after it",
+                name.escape_debug()
+            );
+            return Err(flaw(here, what));
+        }
+        if names[..index].contains(name) {
+            return Err(flaw(here, format!("two {kind}s are named `{name}`; rename one")));
+        }
+    }
+    Ok(())
+}
+
+fn one_line(text: &str) -> Result<(), String> {
+    match text.chars().any(char::is_control) {
+        true => Err("it has to be one line of plain text: it stands in every report".to_owned()),
+        false => Ok(()),
+    }
+}
+
+fn prefix(prefix: &str) -> Result<(), String> {
+    if prefix.is_empty() || (prefix.starts_with('/') && !prefix.ends_with('/')) {
+        return Ok(());
+    }
+    Err(format!("`{prefix}` has to start with `/` and to end without one"))
+}
+
+/// Checks a load; an error names the key.
+fn load(load: &LoadFile) -> Result<(), (&'static str, String)> {
+    let connections = load.connections as usize;
+    between(load.connections, MAX_CONNECTIONS).map_err(|what| ("connections", what))?;
+    between(load.threads, MAX_THREADS.min(connections)).map_err(|what| ("threads", what))?;
+    lasts(load.duration, SHORTEST_WINDOW).map_err(|what| ("duration", what))?;
+    lasts(load.warmup, Duration::ZERO).map_err(|what| ("warmup", what))?;
+    lasts(load.timeout, SHORTEST_TIMEOUT).map_err(|what| ("timeout", what))
+}
+
+fn between(value: u32, high: usize) -> Result<(), String> {
+    match (1..=high).contains(&(value as usize)) {
+        true => Ok(()),
+        false => Err(format!("{value}: it has to be between 1 and {high}")),
+    }
+}
+
+fn lasts(span: Span, shortest: Duration) -> Result<(), String> {
+    let in_words = humantime::format_duration;
+    match (shortest..=LONGEST).contains(&span.0) {
+        true => Ok(()),
+        false => Err(format!(
+            "{}: it has to be between {} and {}",
+            in_words(span.0),
+            in_words(shortest),
+            in_words(LONGEST)
+        )),
+    }
+}

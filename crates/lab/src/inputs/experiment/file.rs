@@ -1,0 +1,139 @@
+//! An experiment as its TOML file writes it.
+
+use super::check::SHORTEST_WINDOW;
+use crate::inputs::duration::Span;
+use crate::inputs::options::Options;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::time::Duration;
+
+/// An experiment as its TOML file writes it.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ExperimentFile {
+    /// The question that the experiment answers.
+    pub title: String,
+    /// The name of the subject that the others are priced against.
+    pub baseline: String,
+    /// Whether the terminal report also sums up the trials of each subject.
+    #[serde(default)]
+    pub summary: bool,
+    /// The workloads.
+    pub case: Vec<CaseFile>,
+    /// The configured systems.
+    pub subject: Vec<SubjectFile>,
+    /// How often everything is repeated.
+    #[serde(default)]
+    pub design: DesignFile,
+    /// Which CPUs each role runs on; by default generator and origin share the first CPU and the
+    /// system has the second.
+    pub cpus: Option<CpusFile>,
+}
+
+/// One workload.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CaseFile {
+    /// A short name, unique in the experiment.
+    pub name: String,
+    /// The mix that is sent: a name, or a path that ends in `.toml`.
+    pub mix: String,
+    /// The shape of the load.
+    pub load: LoadFile,
+}
+
+/// The shape of a load. Closed loop: each connection sends when its answer is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LoadFile {
+    /// Connections that are open at the same time.
+    pub connections: u32,
+    /// How long each trial is measured.
+    pub duration: Span,
+    /// How long each trial is loaded before it is measured.
+    #[serde(default = "one_second")]
+    pub warmup: Span,
+    /// Whether connections are kept for the next request.
+    #[serde(default = "yes")]
+    pub keepalive: bool,
+    /// Threads of the generator.
+    #[serde(default = "one")]
+    pub threads: u32,
+    /// How long an answer may take.
+    #[serde(default = "ten_seconds")]
+    pub timeout: Span,
+}
+
+/// One configured system.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SubjectFile {
+    /// A short name, unique in the experiment.
+    pub name: String,
+    /// The system's name.
+    pub system: String,
+    /// The options that differ from the system's defaults.
+    #[serde(default)]
+    pub with: Options,
+    /// A path that is put before every path of the mix.
+    #[serde(default)]
+    pub prefix: String,
+    /// What this subject is, in a few words, for the report.
+    #[serde(default)]
+    pub about: String,
+}
+
+/// How often everything is repeated.
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct DesignFile {
+    /// Blocks: each runs every subject of a case once, in shuffled order.
+    pub blocks: u32,
+}
+
+/// Which CPUs each role runs on, by number.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CpusFile {
+    /// The load generator's.
+    pub generator: Vec<usize>,
+    /// The origin's.
+    pub origin: Vec<usize>,
+    /// The system's.
+    pub system: Vec<usize>,
+}
+
+impl LoadFile {
+    /// The same load with its durations cut, for `--quick`.
+    pub(super) fn quick(mut self) -> Self {
+        self.duration.0 = (self.duration.0 / QUICK_DIVISOR).max(SHORTEST_WINDOW);
+        self.warmup.0 /= QUICK_DIVISOR;
+        self
+    }
+}
+
+/// How `--quick` cuts the durations of a trial. Starting and stopping a system take as long as ever,
+/// which is little beside them.
+const QUICK_DIVISOR: u32 = 5;
+
+impl Default for DesignFile {
+    fn default() -> Self {
+        Self { blocks: 8 }
+    }
+}
+
+fn one_second() -> Span {
+    Span(Duration::from_secs(1))
+}
+
+fn ten_seconds() -> Span {
+    Span(Duration::from_secs(10))
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn one() -> u32 {
+    1
+}
