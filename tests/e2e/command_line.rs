@@ -53,7 +53,7 @@ fn bad_input_exits_with_2_and_says_what_to_do() {
         (&["run", "zero.toml"], "zero.toml:8:74: 0s: it has to be between 1ms and 1h"),
         (&["run", "verb.toml"], "template `browse` of mix odd.toml: the method has the byte 0x20"),
         (&["run", "list.toml"], "list.toml:5:1: there may be several of `case`: write [[case]]"),
-        (&["run", "crs.toml"], "crs.toml:17:31: system `nginx-modsecurity` has no option `rule`"),
+        (&["run", "crs.toml"], "crs.toml:17:19: system `nginx-modsecurity` has no option `rule`"),
         (&["run", "cpus.toml"], "[cpus] gives CPU 0 to the system and to what measures it"),
         (&["run", "two.toml", "--out", "taken"], "taken is there already and is not empty"),
         (&["run", "two.toml", "--out", "a\"b"], "holds a quote"),

@@ -265,11 +265,11 @@ mod tests {
         );
         assert_eq!(
             error_of(|text| text.replace("rules = \"crs\"", "rulez = \"crs\"")),
-            "mine.toml:29:28: system `nginx-modsecurity` has no option `rulez`; did you mean `rules`?"
+            "mine.toml:30:35: system `nginx-modsecurity` has no option `rulez`; did you mean `rules`?"
         );
         assert_eq!(
             error_of(|text| text.replace("name   = \"light\"", "name   = \"../light\"")),
-            "mine.toml:21:10: the name `../light` has to be letters, digits, `-`, `_` and `.`: files are named after it"
+            "mine.toml:22:10: the name `../light` has to be letters, digits, `-`, `_` and `.`: files are named after it"
         );
         assert!(
             error_of(|text| text.replace("2.4s", "soon"))
