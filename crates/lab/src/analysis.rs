@@ -158,7 +158,7 @@ fn subjects(run: &RunRecords, case: &CaseManifest) -> Vec<SubjectAnalysis> {
                 standing: trials.standing(subject, subject.name == experiment.baseline),
                 trials: trials.count,
                 invalid: trials.invalid.clone(),
-                figures: Figures::of(&trials.valid, &trials.startup_ms),
+                figures: Figures::of(&trials.valid, &trials.measured, &trials.startup_ms),
                 summaries: Summaries::of(&trials.valid),
                 prices,
             }
@@ -172,7 +172,8 @@ struct Trials<'a> {
     valid: BTreeMap<u32, &'a Measurement>,
     startup_ms: Vec<f64>,
     count: usize,
-    measured: usize,
+    /// All measurements, valid or not.
+    measured: Vec<&'a Measurement>,
     invalid: BTreeMap<String, usize>,
     last_trouble: Option<Standing>,
 }
@@ -183,7 +184,7 @@ impl<'a> Trials<'a> {
             valid: BTreeMap::new(),
             startup_ms: Vec::new(),
             count: 0,
-            measured: 0,
+            measured: Vec::new(),
             invalid: BTreeMap::new(),
             last_trouble: None,
         };
@@ -198,7 +199,7 @@ impl<'a> Trials<'a> {
         self.count += 1;
         match &trial.outcome {
             Outcome::Measured(measurement) => {
-                self.measured += 1;
+                self.measured.push(measurement);
                 self.startup_ms.extend(trial.startup_ms);
                 if measurement.invalid.is_empty() {
                     self.valid.insert(trial.block, measurement);
@@ -226,8 +227,10 @@ impl<'a> Trials<'a> {
         match &subject.state {
             SubjectState::Skipped { missing } => Standing::Skipped(missing.clone()),
             SubjectState::Broken { reason } => Standing::Failed(reason.clone()),
-            SubjectState::Present { .. } if self.measured > 0 && is_baseline => Standing::Baseline,
-            SubjectState::Present { .. } if self.measured > 0 => Standing::Measured,
+            SubjectState::Present { .. } if !self.measured.is_empty() && is_baseline => {
+                Standing::Baseline
+            }
+            SubjectState::Present { .. } if !self.measured.is_empty() => Standing::Measured,
             SubjectState::Present { .. } => self.last_trouble.clone().unwrap_or(Standing::Missing),
         }
     }
@@ -238,7 +241,7 @@ impl<'a> Trials<'a> {
 fn last_words(failure: &Failure) -> String {
     let printed = match failure.step {
         Step::Start => failure.log.last(),
-        Step::Configure | Step::Probe | Step::Load => None,
+        Step::Configure | Step::Origin | Step::Probe | Step::Load => None,
     };
     printed.map_or(String::new(), |line| format!(" ({line})"))
 }
@@ -259,6 +262,13 @@ fn notes(run: &RunRecords, cases: &[CaseAnalysis]) -> Vec<String> {
                     notes.push(format!("{name}: the run ended before its first trial."));
                 }
                 Standing::Baseline | Standing::Measured => {
+                    if subject.trials < run.manifest.experiment.blocks as usize {
+                        let blocks = run.manifest.experiment.blocks;
+                        notes.push(format!(
+                            "{name}: {} of {blocks} trials were run.",
+                            subject.trials
+                        ));
+                    }
                     for (reason, trials) in &subject.invalid {
                         let of = subject.trials;
                         notes.push(format!(

@@ -24,6 +24,9 @@ pub enum LayoutError {
     /// A CPU that is not there, or that this process may not use.
     #[error("[cpus] names CPU {0}, and this process may run on {1:?} only")]
     NotAvailable(usize, Vec<usize>),
+    /// A role has a CPU twice.
+    #[error("[cpus] names CPU {0} twice for one role")]
+    Twice(usize),
     /// The system would compete with what measures it.
     #[error(
         "[cpus] gives CPU {0} to the system and to what measures it; give the system CPUs of its own"
@@ -59,6 +62,12 @@ impl Layout {
             origin: asked.origin.clone(),
             system: asked.system.clone(),
         };
+        for role in [&layout.generator, &layout.origin, &layout.system] {
+            if let Some(cpu) = role.iter().find(|cpu| role.iter().filter(|c| c == cpu).count() > 1)
+            {
+                return Err(LayoutError::Twice(*cpu));
+            }
+        }
         if let Some(cpu) = layout.all().iter().find(|cpu| !available.contains(cpu)) {
             return Err(LayoutError::NotAvailable(*cpu, available.to_vec()));
         }

@@ -108,7 +108,8 @@ pub enum SubjectState {
     Present {
         /// The system's version and the hashes of its programs.
         installed: Installed,
-        /// SHA-256 of each config, rendered with fixed ports instead of those of a trial.
+        /// SHA-256 of each config, rendered with fixed ports and folders instead of those of a trial,
+        /// so that two runs can be compared.
         configs: BTreeMap<String, String>,
         /// SHA-256 of each file that the configs pull in: rule sets above all.
         referenced: BTreeMap<PathBuf, String>,

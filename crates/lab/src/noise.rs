@@ -3,6 +3,8 @@
 use crate::record::as_f64;
 use procfs::{CpuPressure, CpuTime, Current, CurrentSI, KernelStats, ProcError, ProcResult};
 use serde::{Deserialize, Serialize};
+use std::fs;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 /// Noise over a window.
@@ -36,10 +38,16 @@ impl Counters {
     /// `/proc/stat` cannot be read.
     pub fn read(cpus: &[usize]) -> ProcResult<Self> {
         let stats = KernelStats::current()?;
-        let in_use = || cpus.iter().filter_map(|cpu| stats.cpu_time.get(*cpu));
+        let in_use: Vec<&CpuTime> =
+            cpus.iter().filter_map(|cpu| stats.cpu_time.get(*cpu)).collect();
+        if in_use.len() < cpus.len() {
+            let what = format!("/proc/stat does not tell of every CPU of {cpus:?}");
+            return Err(ProcError::Other(what));
+        }
+        let with_interrupts = !interrupts_are_apart();
         Ok(Self {
-            busy: in_use().map(busy).sum(),
-            steal: in_use().filter_map(CpuTime::steal_duration).sum(),
+            busy: in_use.iter().map(|cpu| busy(cpu, with_interrupts)).sum(),
+            steal: in_use.iter().filter_map(|cpu| cpu.steal_duration()).sum(),
             pressure: cpu_pressure()?.map(|pressure| Duration::from_micros(pressure.some.total)),
             context_switches: stats.ctxt,
         })
@@ -81,10 +89,25 @@ pub fn cpu_pressure() -> ProcResult<Option<CpuPressure>> {
     }
 }
 
-fn busy(cpu: &CpuTime) -> Duration {
-    let interrupts =
-        cpu.irq_duration().unwrap_or_default() + cpu.softirq_duration().unwrap_or_default();
-    cpu.user_duration() + cpu.nice_duration() + cpu.system_duration() + interrupts
+/// Whether this kernel keeps the time of interrupts apart from the CPU time of the processes that
+/// they interrupt (`CONFIG_IRQ_TIME_ACCOUNTING`). Where it does not, a process' clock includes them,
+/// and so must what it is compared with. A kernel that does not show its configuration is taken for
+/// one of those.
+fn interrupts_are_apart() -> bool {
+    static APART: LazyLock<bool> = LazyLock::new(|| {
+        let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        let config = fs::read_to_string(format!("/boot/config-{}", release.trim()));
+        config.is_ok_and(|text| text.lines().any(|line| line == "CONFIG_IRQ_TIME_ACCOUNTING=y"))
+    });
+    *APART
+}
+
+fn busy(cpu: &CpuTime, with_interrupts: bool) -> Duration {
+    let work = cpu.user_duration() + cpu.nice_duration() + cpu.system_duration();
+    if !with_interrupts {
+        return work;
+    }
+    work + cpu.irq_duration().unwrap_or_default() + cpu.softirq_duration().unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! In which order the trials run: blocks, each with every subject of a case once, shuffled.
 
-use rand::SeedableRng;
 use rand::seq::SliceRandom;
+use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 /// One trial to run.
@@ -30,7 +30,7 @@ pub fn plan(cases: usize, subjects: &[usize], blocks: u32, seed: u64) -> Vec<Tri
             let mut order = subjects.to_vec();
             order.shuffle(&mut rng);
             // Blocks differ in the order of requests; subjects of one block do not.
-            let order_seed = seed.wrapping_add(u64::from(block));
+            let order_seed = rng.random();
             trials.extend((1..).zip(order).map(|(position, subject)| TrialPlan {
                 case,
                 block,

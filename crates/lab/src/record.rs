@@ -71,6 +71,8 @@ pub struct Measurement {
     pub failures: Failures,
     /// Requests under way when the window closed.
     pub unanswered: u64,
+    /// How long the oldest of them had been under way.
+    pub oldest_unanswered_ms: Option<f64>,
     /// What the machine did besides.
     pub noise: Noise,
     /// What held the throughput down.
@@ -148,6 +150,8 @@ pub struct TemplateRecord {
     pub blocked: u64,
     /// Answers other than the expected one.
     pub unexpected: u64,
+    /// The first of those, in words.
+    pub unexpected_example: Option<String>,
 }
 
 /// A subject that does not do what it says.
@@ -172,6 +176,8 @@ pub struct ProbeAnswer {
     pub got: String,
     /// Whether that is what had to come.
     pub as_expected: bool,
+    /// Whether it is what comes when nothing blocks the request.
+    pub let_through: bool,
 }
 
 /// A trial that could not be brought to the point of being measured.
@@ -193,6 +199,8 @@ pub enum Step {
     Configure,
     /// Starting the processes until they answer.
     Start,
+    /// Answering as the origin, behind the system.
+    Origin,
     /// Sending one request of each template.
     Probe,
     /// Sending the load.
@@ -204,6 +212,21 @@ impl Failures {
     pub fn total(&self) -> u64 {
         let timeouts = self.connect_timeout + self.answer_timeout;
         self.refused + self.reset + timeouts + self.closed_early + self.malformed + self.other
+    }
+
+    /// The kinds that there are, with their counts.
+    pub fn in_words(&self) -> String {
+        let kinds = [
+            (self.refused, "refused"),
+            (self.reset, "reset"),
+            (self.connect_timeout, "too long to connect"),
+            (self.answer_timeout, "too long to answer"),
+            (self.closed_early, "closed early"),
+            (self.malformed, "malformed"),
+            (self.other, "other"),
+        ];
+        let kinds = kinds.into_iter().filter(|(count, _)| *count > 0);
+        kinds.map(|(count, kind)| format!("{count} {kind}")).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -287,6 +310,7 @@ impl std::fmt::Display for Step {
         formatter.write_str(match self {
             Self::Configure => "its config could not be made",
             Self::Start => "it did not start",
+            Self::Origin => "the origin was lost",
             Self::Probe => "the probe got no answer",
             Self::Load => "the load could not be sent",
         })

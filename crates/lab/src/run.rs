@@ -10,7 +10,7 @@ use crate::plan::{TrialPlan, plan};
 use crate::record::{Outcome, TrialRecord};
 use crate::run_dir::{RunDir, RunDirError};
 use crate::system::installed::{self, Installed, Missing};
-use crate::system::render::{self, Place, hash_file};
+use crate::system::render::{self, Place, hash_text};
 use crate::trial::requests::{self, RequestsError};
 use crate::trial::servers::in_full;
 use crate::trial::{self, Bench, config_dir};
@@ -76,8 +76,10 @@ pub enum Event<'a> {
     },
     /// One trial is on record.
     Recorded(&'a TrialRecord),
-    /// A subject is left out of the rest of the run.
+    /// A subject is left out of the rest of a case.
     GivenUp {
+        /// The case's name.
+        case: &'a str,
         /// The subject's name.
         subject: &'a str,
     },
@@ -167,7 +169,7 @@ pub fn run(request: &RunRequest<'_>, tell: &mut dyn FnMut(Event<'_>)) -> Result<
         let Some(installed) = present.get(&trial.subject) else {
             continue;
         };
-        if patience.is_over(trial.subject) {
+        if patience.is_over(trial) {
             tell(Event::PassedOver);
             continue;
         }
@@ -175,8 +177,8 @@ pub fn run(request: &RunRequest<'_>, tell: &mut dyn FnMut(Event<'_>)) -> Result<
             Some(record) => {
                 run_dir.append(&record)?;
                 tell(Event::Recorded(&record));
-                if patience.note(trial.subject, &record.outcome) {
-                    tell(Event::GivenUp { subject: &record.subject });
+                if patience.note(trial, &record.outcome) {
+                    tell(Event::GivenUp { case: &record.case, subject: &record.subject });
                 }
             }
             None => break,
@@ -188,18 +190,18 @@ pub fn run(request: &RunRequest<'_>, tell: &mut dyn FnMut(Event<'_>)) -> Result<
 /// How often in a row a subject may fail or be refused before it is left out of the run.
 const PATIENCE: u32 = 2;
 
-/// Counts, for each subject, how often in a row it could not be measured.
+/// Counts, for each case and subject, how often in a row it could not be measured.
 #[derive(Debug, Default)]
-struct Patience(BTreeMap<usize, u32>);
+struct Patience(BTreeMap<(usize, usize), u32>);
 
 impl Patience {
-    fn is_over(&self, subject: usize) -> bool {
-        self.0.get(&subject).is_some_and(|count| *count >= PATIENCE)
+    fn is_over(&self, trial: &TrialPlan) -> bool {
+        self.0.get(&(trial.case, trial.subject)).is_some_and(|count| *count >= PATIENCE)
     }
 
     /// Whether this outcome was the last straw.
-    fn note(&mut self, subject: usize, outcome: &Outcome) -> bool {
-        let count = self.0.entry(subject).or_default();
+    fn note(&mut self, trial: &TrialPlan, outcome: &Outcome) -> bool {
+        let count = self.0.entry((trial.case, trial.subject)).or_default();
         match outcome {
             Outcome::Measured(_) => *count = 0,
             Outcome::Refused(_) | Outcome::Failed(_) => *count += 1,
@@ -261,8 +263,12 @@ fn state(
     };
     let mut hashes = BTreeMap::new();
     for file in &subject.recipe.file.templates {
-        match hash_file(&dir.join(file)) {
-            Ok(hash) => hashes.insert(file.clone(), hash),
+        match fs::read_to_string(dir.join(file)) {
+            Ok(text) => {
+                // The folder is another in each run, and no part of what is configured.
+                let text = text.replace(&dir.display().to_string(), "RUN");
+                hashes.insert(file.clone(), hash_text(&text))
+            }
             Err(error) => return broken(format!("reading {file}: {error}")),
         };
     }
@@ -305,9 +311,11 @@ mod tests {
         let failed =
             Outcome::Failed(Failure { step: Step::Start, reason: String::new(), log: vec![] });
         let mut patience = Patience::default();
-        assert!(!patience.note(3, &failed));
-        assert!(!patience.is_over(3));
-        assert!(patience.note(3, &failed));
-        assert!(patience.is_over(3) && !patience.is_over(4));
+        let trial = plan(1, &[3], 1, 0)[0];
+        let other_case = TrialPlan { case: 1, ..trial };
+        assert!(!patience.note(&trial, &failed));
+        assert!(!patience.is_over(&trial));
+        assert!(patience.note(&trial, &failed));
+        assert!(patience.is_over(&trial) && !patience.is_over(&other_case));
     }
 }

@@ -180,14 +180,15 @@ impl RunRecords {
         if !path.is_file() {
             return Err(RunDirError::NotARun { path: dir.to_owned() });
         }
-        let text = fs::read_to_string(&path).map_err(io_error("reading", &path))?;
+        let text = fs::read(&path).map_err(io_error("reading", &path))?;
         let manifest = parse(&path, 1, &text, manifest::SCHEMA)?;
         let path = dir.join(TRIALS);
-        let text = fs::read_to_string(&path).map_err(io_error("reading", &path))?;
-        let cut_off = !text.is_empty() && !text.ends_with('\n');
-        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        // Bytes, because a record may have been cut off in the middle of a character.
+        let text = fs::read(&path).map_err(io_error("reading", &path))?;
+        let mut lines: Vec<&[u8]> = text.split(|byte| *byte == b'\n').collect();
+        let cut_off = lines.pop().is_some_and(|rest| !rest.is_empty());
         let trials = (1..)
-            .zip(whole.lines())
+            .zip(lines)
             .map(|(number, line)| parse(&path, number, line, record::SCHEMA))
             .collect::<Result<_, _>>()?;
         Ok(Self { manifest, trials, cut_off })
@@ -207,15 +208,15 @@ struct Versioned {
 fn parse<T: for<'de> Deserialize<'de>>(
     path: &Path,
     line: usize,
-    text: &str,
+    text: &[u8],
     known: u32,
 ) -> Result<T, RunDirError> {
     let malformed = |source| RunDirError::Malformed { path: path.to_owned(), line, source };
-    let Versioned { schema } = serde_json::from_str(text).map_err(malformed)?;
+    let Versioned { schema } = serde_json::from_slice(text).map_err(malformed)?;
     if schema != known {
         return Err(RunDirError::Schema { path: path.to_owned(), line, found: schema, known });
     }
-    serde_json::from_str(text).map_err(malformed)
+    serde_json::from_slice(text).map_err(malformed)
 }
 
 fn io_error(doing: &'static str, path: &Path) -> impl Fn(io::Error) -> RunDirError + use<> {

@@ -30,12 +30,12 @@ pub struct Figures {
     pub latency_p99_ms: Option<f64>,
     /// Peak memory of the system, in bytes.
     pub memory_peak_bytes: Option<f64>,
-    /// From its start to its first answer, in milliseconds.
+    /// From its start to its first answer, in milliseconds, over all measured trials.
     pub startup_ms: Option<f64>,
-    /// The share of attacks that were blocked, over all trials, from 0 to 1; none where none was
-    /// sent.
+    /// The share of attacks that were blocked, from 0 to 1; none where none was sent. Over all
+    /// measured trials: a trial that does not count because of what was answered counts here.
     pub attacks_blocked: Option<f64>,
-    /// The share of harmless requests that were blocked, over all trials, from 0 to 1.
+    /// The share of harmless requests that were blocked, likewise.
     pub harmless_blocked: Option<f64>,
     /// What held the throughput down in most trials.
     pub bottleneck: Option<Bottleneck>,
@@ -53,7 +53,11 @@ pub struct Summaries {
 }
 
 impl Figures {
-    pub(super) fn of(valid: &BTreeMap<u32, &Measurement>, startup_ms: &[f64]) -> Option<Self> {
+    pub(super) fn of(
+        valid: &BTreeMap<u32, &Measurement>,
+        measured: &[&Measurement],
+        startup_ms: &[f64],
+    ) -> Option<Self> {
         if valid.is_empty() {
             return None;
         }
@@ -73,8 +77,8 @@ impl Figures {
             latency_p99_ms: median(&|m| m.latency.p99_ms),
             memory_peak_bytes: median(&|m| m.memory_peak_bytes.map(as_f64)),
             startup_ms: summarize(startup_ms).map(|summary| summary.median),
-            attacks_blocked: blocked(valid, Class::Malicious),
-            harmless_blocked: blocked(valid, Class::Benign),
+            attacks_blocked: blocked(measured, Class::Malicious),
+            harmless_blocked: blocked(measured, Class::Benign),
             bottleneck: commonest(valid.values().map(|m| m.bottleneck)),
         })
     }
@@ -94,8 +98,8 @@ impl Summaries {
     }
 }
 
-fn blocked(valid: &BTreeMap<u32, &Measurement>, class: Class) -> Option<f64> {
-    let (blocked, answered) = valid.values().map(|m| m.blocked(class)).fold(
+fn blocked(measured: &[&Measurement], class: Class) -> Option<f64> {
+    let (blocked, answered) = measured.iter().map(|m| m.blocked(class)).fold(
         (0, 0),
         |(all_blocked, all_answered), (blocked, answered)| {
             (all_blocked + blocked, all_answered + answered)

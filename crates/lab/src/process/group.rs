@@ -7,12 +7,15 @@ use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::{Pid, getpid, getppid};
+use procfs::ProcResult;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 
@@ -91,11 +94,11 @@ impl ProcessGroup {
                 Ok(())
             });
         }
-        Ok(Self {
-            name: launch.name.to_owned(),
-            log: launch.log.to_owned(),
-            leader: command.spawn().map_err(failed)?,
-        })
+        // Held over the spawn, so that a process is never without a group in the eyes of others.
+        let mut known = leaders();
+        let leader = command.spawn().map_err(failed)?;
+        known.insert(pid_of(&leader).as_raw());
+        Ok(Self { name: launch.name.to_owned(), log: launch.log.to_owned(), leader })
     }
 
     /// What it is called in messages.
@@ -131,38 +134,70 @@ impl ProcessGroup {
     }
 
     /// Stops the process and all its descendants: TERM, then KILL for what is left after
-    /// [`GRACE`]. Returns when none is left, or after [`LAST_WAIT`] more.
+    /// [`GRACE`], or at once after [`hurry`]. Returns when none is left, or after [`LAST_WAIT`] more.
     pub fn stop(&mut self) {
         let mut pids = tree::of(self.pid()).unwrap_or_default();
         pids.insert(self.pid().as_raw());
         signal_group(self.pid(), Signal::SIGTERM);
-        if self.wait_for(&mut pids, GRACE) {
-            return;
+        if !self.wait_for(&mut pids, polite(GRACE)) {
+            signal_group(self.pid(), Signal::SIGKILL);
+            kill_all(&pids);
+            self.wait_for(&mut pids, at_last());
         }
-        signal_group(self.pid(), Signal::SIGKILL);
-        for pid in &pids {
-            signal_process(*pid, Signal::SIGKILL);
-        }
-        self.wait_for(&mut pids, LAST_WAIT);
+        leaders().remove(&self.pid().as_raw());
     }
 
     /// Waits until none of the processes is left; removes those that ended from the set.
-    fn wait_for(&mut self, pids: &mut BTreeSet<i32>, limit: Duration) -> bool {
-        let deadline = Instant::now() + limit;
-        loop {
-            // The leader's status is kept by `Child`; orphans that became ours are reaped here.
-            let leader_ended = !matches!(self.leader.try_wait(), Ok(None));
-            let leader = self.leader.id().cast_signed();
-            pids.retain(|pid| if *pid == leader { !leader_ended } else { is_alive(*pid) });
-            if pids.is_empty() {
-                return true;
-            }
-            if Instant::now() >= deadline {
-                return false;
-            }
-            std::thread::sleep(POLL);
+    fn wait_for(&mut self, pids: &mut BTreeSet<i32>, is_over: impl Fn() -> bool) -> bool {
+        let leader_pid = self.pid().as_raw();
+        wait_until_gone(pids, is_over, |pid| match pid == leader_pid {
+            // The leader's status is kept by `Child`.
+            true => matches!(self.leader.try_wait(), Ok(None)),
+            false => is_alive(pid),
+        })
+    }
+}
+
+/// Processes below the lab that no group holds, because they made themselves independent.
+///
+/// # Errors
+///
+/// The process list cannot be read.
+pub fn strays() -> ProcResult<BTreeSet<i32>> {
+    let known = leaders().clone();
+    tree::strays(&known)
+}
+
+/// Stops what [`strays`] finds, and what that leaves behind in turn.
+pub fn stop_strays() {
+    for _ in 0..STRAY_ROUNDS {
+        // Where the process list cannot be read, there is no knowing whom to stop.
+        let Ok(mut pids) = strays() else { return };
+        if pids.is_empty() {
+            return;
+        }
+        for pid in &pids {
+            signal_process(*pid, Signal::SIGTERM);
+        }
+        if !wait_until_gone(&mut pids, polite(STRAY_GRACE), is_alive) {
+            kill_all(&pids);
+            wait_until_gone(&mut pids, at_last(), is_alive);
         }
     }
+}
+
+/// From now on nothing is waited for between TERM and KILL: whoever asks twice for an end means it.
+pub fn hurry() {
+    HURRY.store(true, Ordering::Relaxed);
+}
+
+static HURRY: AtomicBool = AtomicBool::new(false);
+
+/// The processes that groups hold now.
+static LEADERS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
+
+fn leaders() -> MutexGuard<'static, BTreeSet<i32>> {
+    LEADERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Drop for ProcessGroup {
@@ -175,6 +210,10 @@ impl Drop for ProcessGroup {
 const GRACE: Duration = Duration::from_secs(5);
 /// How long the kernel may take to end a process after KILL.
 const LAST_WAIT: Duration = Duration::from_secs(2);
+/// How long a stray may take to stop by itself after TERM.
+const STRAY_GRACE: Duration = Duration::from_secs(1);
+/// How often strays are looked for: one may start another while it ends.
+const STRAY_ROUNDS: usize = 3;
 const POLL: Duration = Duration::from_millis(2);
 const MAX_LINE_CHARS: usize = 500;
 
@@ -188,6 +227,42 @@ fn cpu_set(cpus: &[usize]) -> io::Result<CpuSet> {
         set.set(*cpu)?;
     }
     Ok(set)
+}
+
+/// The end of a wait for processes that were asked to stop.
+fn polite(limit: Duration) -> impl Fn() -> bool {
+    let deadline = Instant::now() + limit;
+    move || HURRY.load(Ordering::Relaxed) || Instant::now() >= deadline
+}
+
+/// The end of a wait for processes that the kernel was told to end.
+fn at_last() -> impl Fn() -> bool {
+    let deadline = Instant::now() + LAST_WAIT;
+    move || Instant::now() >= deadline
+}
+
+/// Waits until none of the processes is alive; removes those that are not from the set.
+fn wait_until_gone(
+    pids: &mut BTreeSet<i32>,
+    is_over: impl Fn() -> bool,
+    mut is_alive: impl FnMut(i32) -> bool,
+) -> bool {
+    loop {
+        pids.retain(|pid| is_alive(*pid));
+        if pids.is_empty() {
+            return true;
+        }
+        if is_over() {
+            return false;
+        }
+        std::thread::sleep(POLL);
+    }
+}
+
+fn kill_all(pids: &BTreeSet<i32>) {
+    for pid in pids {
+        signal_process(*pid, Signal::SIGKILL);
+    }
 }
 
 fn is_alive(pid: i32) -> bool {

@@ -33,11 +33,12 @@ struct ProcessReading {
     total: Duration,
     user_ticks: u64,
     system_ticks: u64,
+    threads: u64,
 }
 
 /// Processes that ended while they were being measured.
 #[derive(Debug, Error, PartialEq, Eq)]
-#[error("process {} ended", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
+#[error("{} of its processes ended", .0.len())]
 pub struct Died(pub Vec<i32>);
 
 impl CpuTime {
@@ -75,13 +76,31 @@ impl Reading {
         }
         Ok(spent)
     }
+
+    /// How many threads there are in the processes that did the work from this reading to a later
+    /// one: as many CPUs they can use at most. Idle processes, such as a master beside its workers,
+    /// do not count.
+    pub fn working_threads(&self, later: &Self) -> u64 {
+        let used = |(pid, end): (&i32, &ProcessReading)| {
+            let start = self.processes.get(pid).copied().unwrap_or_default();
+            (start.until(*end).total_us(), end.threads)
+        };
+        let used: Vec<(u64, u64)> = later.processes.iter().map(used).collect();
+        let all: u64 = used.iter().map(|(us, _)| us).sum();
+        let working = used.iter().filter(|(us, _)| us * IDLE_DIVISOR > all);
+        working.map(|(_, threads)| threads).sum()
+    }
 }
+
+/// A process that used less than one part in this many is idle.
+const IDLE_DIVISOR: u64 = 50;
 
 impl ProcessReading {
     fn take(pid: i32) -> Option<Self> {
         let total = cpu_clock(pid).ok()?;
         let stat = Process::new(pid).and_then(|process| process.stat()).ok()?;
-        Some(Self { total, user_ticks: stat.utime, system_ticks: stat.stime })
+        let threads = u64::try_from(stat.num_threads).unwrap_or(1);
+        Some(Self { total, user_ticks: stat.utime, system_ticks: stat.stime, threads })
     }
 
     fn until(self, later: Self) -> CpuTime {
@@ -110,8 +129,8 @@ mod tests {
     use super::*;
 
     fn reading(pid: i32, total_us: u64, user_ticks: u64, system_ticks: u64) -> Reading {
-        let process =
-            ProcessReading { total: Duration::from_micros(total_us), user_ticks, system_ticks };
+        let total = Duration::from_micros(total_us);
+        let process = ProcessReading { total, user_ticks, system_ticks, threads: 3 };
         Reading { processes: BTreeMap::from([(pid, process)]) }
     }
 
@@ -128,6 +147,15 @@ mod tests {
         later.processes.extend(reading(1, 700, 0, 0).processes);
         let spent = reading(1, 500, 0, 0).until(&later).unwrap();
         assert_eq!(spent.total_us(), 1_200);
+    }
+
+    #[test]
+    fn only_the_threads_of_processes_that_worked_count() {
+        let mut start = reading(1, 0, 0, 0);
+        let mut end = reading(1, 100, 0, 0);
+        start.processes.extend(reading(2, 0, 0, 0).processes);
+        end.processes.extend(reading(2, 9_900, 0, 0).processes);
+        assert_eq!(start.working_threads(&end), 3);
     }
 
     #[test]

@@ -6,7 +6,8 @@ use crate::inputs::recipe::Need;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 use std::{env, fs, io};
 use thiserror::Error;
 
@@ -155,13 +156,35 @@ fn version(
     };
     let (program, arguments) =
         words.split_first().ok_or_else(|| failed(io::Error::other("the command is empty")))?;
-    let output =
-        Command::new(program).args(arguments).stdin(Stdio::null()).output().map_err(failed)?;
+    let output = output_of(Command::new(program).args(arguments)).map_err(failed)?;
     let printed = [output.stdout, output.stderr].concat();
+    if !output.status.success() {
+        let printed = String::from_utf8_lossy(&printed);
+        return Err(failed(io::Error::other(format!("{}: {}", output.status, printed.trim()))));
+    }
     let printed = String::from_utf8_lossy(&printed);
     let line = printed.lines().map(str::trim).find(|line| !line.is_empty());
     line.map(str::to_owned).ok_or_else(|| failed(io::Error::other("it printed nothing")))
 }
+
+/// What a command prints that ends within [`VERSION_LIMIT`].
+fn output_of(command: &mut Command) -> io::Result<Output> {
+    let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn()?;
+    let deadline = Instant::now() + VERSION_LIMIT;
+    while child.try_wait()?.is_none() {
+        if Instant::now() >= deadline {
+            child.kill()?;
+            child.wait()?;
+            return Err(io::Error::other(format!("no end within {} s", VERSION_LIMIT.as_secs())));
+        }
+        std::thread::sleep(VERSION_POLL);
+    }
+    child.wait_with_output()
+}
+
+const VERSION_LIMIT: Duration = Duration::from_secs(5);
+const VERSION_POLL: Duration = Duration::from_millis(2);
 
 /// In words; the line to type stands on a line of its own, indented, so that it can be copied.
 impl std::fmt::Display for Missing {

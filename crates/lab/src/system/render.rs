@@ -163,14 +163,19 @@ pub fn text(
 /// # Errors
 ///
 /// The file cannot be read.
-pub fn hash_file(path: &Path) -> io::Result<String> {
+pub(super) fn hash_file(path: &Path) -> io::Result<String> {
     let mut hasher = Sha256::new();
     io::copy(&mut fs::File::open(path)?, &mut HashWriter(&mut hasher))?;
     Ok(hex(&hasher.finalize()))
 }
 
+/// The SHA-256 of a text, in hex.
+pub fn hash_text(text: &str) -> String {
+    hex(&Sha256::digest(text))
+}
+
 /// Bytes as lower-case hex digits.
-pub fn hex(bytes: &[u8]) -> String {
+fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         // Writing to a String cannot fail.
         write!(text, "{byte:02x}").ok();

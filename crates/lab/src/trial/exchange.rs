@@ -1,5 +1,6 @@
 //! One request and its answer on a connection of its own, for readiness and the probe.
 
+use crate::interrupt::{Interrupt, Interrupted};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
@@ -34,6 +35,9 @@ pub enum ExchangeError {
         /// The peer.
         address: SocketAddr,
     },
+    /// The run was asked to stop.
+    #[error(transparent)]
+    Interrupted(#[from] Interrupted),
     /// The answer took too long.
     #[error("{address} did not answer within {} s", limit.as_secs())]
     TooSlow {
@@ -48,11 +52,12 @@ pub enum ExchangeError {
 ///
 /// # Errors
 ///
-/// There was no complete answer within the limit.
+/// There was no complete answer within the limit, or the run was asked to stop.
 pub fn exchange(
     address: SocketAddr,
     request: &Request,
     limit: Duration,
+    interrupt: &Interrupt,
 ) -> Result<Answer, ExchangeError> {
     let deadline = Instant::now() + limit;
     let failed = |doing| move |source| ExchangeError::Io { doing, address, source };
@@ -67,7 +72,8 @@ pub fn exchange(
         if left.is_zero() {
             return Err(ExchangeError::TooSlow { address, limit });
         }
-        stream.set_read_timeout(Some(left)).map_err(failed("reading from"))?;
+        interrupt.check()?;
+        stream.set_read_timeout(Some(left.min(PATIENCE))).map_err(failed("reading from"))?;
         let read = match stream.read(&mut bytes) {
             Ok(0) => {
                 let ended = scanner.close();
@@ -75,8 +81,15 @@ pub fn exchange(
                 return ended.ok_or(ExchangeError::Closed { address });
             }
             Ok(read) => read,
-            // The read timeout: the loop's own deadline decides.
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+            // Nothing yet, or a signal: the loop's own deadline and the wish to stop decide.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                ) =>
+            {
+                continue;
+            }
             Err(source) => return Err(failed("reading from")(source)),
         };
         let scan = scanner.feed(&bytes[..read], request.is_head);
@@ -88,3 +101,5 @@ pub fn exchange(
 }
 
 const READ_BYTES: usize = 16 * 1024;
+/// How long a wish to stop may go unseen.
+const PATIENCE: Duration = Duration::from_millis(25);

@@ -12,6 +12,7 @@ use crate::process::memory;
 use crate::process::usage::{CpuTime, Died, Reading};
 use crate::record::{CpuRecord, Failures, LatencyRecord, Measurement, TemplateRecord, as_f64};
 use procfs::ProcError;
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -85,7 +86,7 @@ pub fn measure(subject: &mut Subject<'_>) -> Result<Measurement, MeasureError> {
     let system_pids = subject.system.pids()?;
     let memory_peak_bytes = match system_pids.is_empty() {
         true => None,
-        false => Some(memory::peak_bytes(&system_pids)?),
+        false => memory_peak(&system_pids)?,
     };
 
     let window = outcome.window;
@@ -106,7 +107,7 @@ pub fn measure(subject: &mut Subject<'_>) -> Result<Measurement, MeasureError> {
             system_us: sum.system_us + micros(thread.system),
         }),
     };
-    let templates = subject
+    let templates: Vec<TemplateRecord> = subject
         .templates
         .iter()
         .zip(&outcome.per_request)
@@ -121,22 +122,27 @@ pub fn measure(subject: &mut Subject<'_>) -> Result<Measurement, MeasureError> {
         died,
         answered: outcome.answered,
         unexpected: outcome.unexpected,
+        unexpected_example: templates.iter().find_map(unexpected_example),
         failed: failures.total(),
+        failed_kinds: failures.in_words(),
         window,
         servers_window,
+        planned: subject.load.duration.0,
+        oldest_unanswered: outcome.oldest_unanswered,
     };
     Ok(Measurement {
         window_s: window.as_secs_f64(),
         answered: outcome.answered,
         throughput_per_s: as_f64(outcome.answered - outcome.unexpected) / window.as_secs_f64(),
         latency: LatencyRecord::of(&outcome.latency)?,
-        bottleneck: bottleneck::name(&busy(subject.layout, window, &cpu)),
+        bottleneck: bottleneck::name(&busy(subject, &start, &end, window, &cpu)),
         cpu,
         memory_peak_bytes,
         templates,
         unexpected: outcome.unexpected,
         failures,
         unanswered: outcome.unanswered,
+        oldest_unanswered_ms: outcome.oldest_unanswered.map(|age| age.as_secs_f64() * 1e3),
         noise,
         invalid: validity::judge(&evidence),
     })
@@ -190,6 +196,22 @@ fn template_record(template: &Template, tally: &RequestTally, blocked: u16) -> T
         statuses: tally.statuses.clone(),
         blocked: tally.statuses.get(&blocked).copied().unwrap_or(0),
         unexpected: tally.unexpected,
+        unexpected_example: tally.unexpected_example.clone(),
+    }
+}
+
+/// What the template was answered instead of what it is owed.
+fn unexpected_example(template: &TemplateRecord) -> Option<String> {
+    let example = template.unexpected_example.as_ref()?;
+    Some(format!("`{}`: {example}", template.name))
+}
+
+/// Peak memory; none where a process has just gone, which is judged elsewhere, or may not be read.
+fn memory_peak(pids: &BTreeSet<i32>) -> Result<Option<u64>, ProcError> {
+    match memory::peak_bytes(pids) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(ProcError::NotFound(_) | ProcError::PermissionDenied(_)) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -200,15 +222,27 @@ fn noise(layout: &Layout, start: &Edge, end: &Edge, cpu: &CpuRecord) -> Noise {
     start.counters.until(&end.counters, end.at - start.at, cpus, Duration::from_micros(ours))
 }
 
-fn busy(layout: &Layout, window: Duration, cpu: &CpuRecord) -> Busy {
-    let share_over = |spent: CpuTime, window_s: f64, cpus: &[usize]| {
-        as_f64(spent.total_us()) / 1e6 / window_s / as_f64(cpus.len() as u64)
+/// How much of the CPUs that it could use each role used.
+fn busy(
+    subject: &Subject<'_>,
+    start: &Edge,
+    end: &Edge,
+    window: Duration,
+    cpu: &CpuRecord,
+) -> Busy {
+    let layout = subject.layout;
+    let share = |spent: CpuTime, window_s: f64, cpus: &[usize], threads: u64| {
+        let usable = threads.clamp(1, cpus.len() as u64);
+        as_f64(spent.total_us()) / 1e6 / window_s / as_f64(usable)
     };
-    let share = |spent, cpus: &[usize]| share_over(spent, cpu.servers_window_s, cpus);
+    let servers = |spent, cpus: &[usize], start: &Reading, end| {
+        share(spent, cpu.servers_window_s, cpus, start.working_threads(end))
+    };
+    let threads = u64::from(subject.load.threads);
     Busy {
-        system: cpu.system.map(|spent| share(spent, &layout.system)),
-        generator: share_over(cpu.generator, window.as_secs_f64(), &layout.generator),
-        origin: share(cpu.origin, &layout.origin),
+        system: cpu.system.map(|spent| servers(spent, &layout.system, &start.system, &end.system)),
+        generator: share(cpu.generator, window.as_secs_f64(), &layout.generator, threads),
+        origin: servers(cpu.origin, &layout.origin, &start.origin, &end.origin),
         shared: layout.shared(),
     }
 }

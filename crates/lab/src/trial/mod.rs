@@ -93,16 +93,20 @@ impl Trial<'_> {
     fn outcome(&mut self) -> Result<Outcome, Stop> {
         let requests =
             Requests::render(self.case, self.subject).map_err(failed(Step::Configure))?;
-        let (origin, origin_address) = self.start_origin(&requests)?;
+        let (mut origin, origin_address) = self.start_origin(&requests)?;
         let (mut system, address) = match self.subject.recipe.file.process.is_empty() {
             true => (Servers::default(), origin_address),
             false => self.start_system(&requests, origin_address)?,
         };
         let templates = self.case.mix.templates();
-        let probed = probe::probe(address, templates, &requests.requests);
-        let probed = probed.map_err(|error| match system.ended() {
-            Some(what) => failed_with(Step::Probe, format!("{what}: {}", in_full(&error)), &system),
-            None => failed_with(Step::Probe, in_full(&error), &system),
+        let probed = probe::probe(address, templates, &requests.requests, self.bench.interrupt);
+        still_there(&mut origin)?;
+        let probed = probed.map_err(|error| match (error.interrupted(), system.ended()) {
+            (Some(interrupted), _) => Stop::Interrupted(interrupted),
+            (None, Some(what)) => {
+                failed_with(Step::Probe, format!("{what}: {}", in_full(&error)), &system)
+            }
+            (None, None) => failed_with(Step::Probe, in_full(&error), &system),
         })?;
         if let Err(refusal) = probed {
             return Ok(Outcome::Refused(refusal));
@@ -119,6 +123,7 @@ impl Trial<'_> {
             layout: self.bench.layout,
             interrupt: self.bench.interrupt,
         });
+        still_there(&mut origin)?;
         match measured {
             Ok(measurement) => Ok(Outcome::Measured(Box::new(measurement))),
             Err(measure::MeasureError::Interrupted(interrupted)) => {
@@ -173,7 +178,7 @@ impl Trial<'_> {
         };
         let Rendered { commands, .. } = render::render(self.bench.catalog, self.subject, &place)
             .map_err(failed(Step::Configure))?;
-        let mut system = Servers::default();
+        let mut system = Servers::of_system();
         let begun = Instant::now();
         for (process, command) in self.subject.recipe.file.process.iter().zip(&commands) {
             let log = self.log_file(&process.name);
@@ -210,6 +215,14 @@ pub fn config_dir(configs: &Path, subject: &Subject) -> PathBuf {
 /// How many shuffled decks of the mix are laid out before they repeat.
 const DECKS: usize = 64;
 const ORIGIN_READY: Duration = Duration::from_secs(10);
+
+/// Without its origin, a system answers what is no fault of its own.
+fn still_there(origin: &mut Servers) -> Result<(), Stop> {
+    match origin.ended() {
+        Some(what) => Err(failed_with(Step::Origin, what, origin)),
+        None => Ok(()),
+    }
+}
 
 fn failed<E: std::error::Error>(step: Step) -> impl Fn(E) -> Stop {
     move |error| Stop::Failed(Failure { step, reason: in_full(&error), log: Vec::new() })

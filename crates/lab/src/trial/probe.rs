@@ -5,6 +5,7 @@
 //! through.
 
 use super::exchange::{ExchangeError, exchange};
+use crate::interrupt::{Interrupt, Interrupted};
 use crate::record::{ProbeAnswer, Refusal};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -21,6 +22,16 @@ pub struct ProbeError {
     source: ExchangeError,
 }
 
+impl ProbeError {
+    /// The wish to stop, when that is what ended the probe.
+    pub fn interrupted(&self) -> Option<Interrupted> {
+        match self.source {
+            ExchangeError::Interrupted(interrupted) => Some(interrupted),
+            _ => None,
+        }
+    }
+}
+
 /// Sends one request of each template; `Err` inside is what a subject that does not do what it says
 /// did instead.
 ///
@@ -31,10 +42,11 @@ pub fn probe(
     address: SocketAddr,
     templates: &[Template],
     requests: &[Request],
+    interrupt: &Interrupt,
 ) -> Result<Result<(), Refusal>, ProbeError> {
     let mut answers = Vec::new();
     for (template, request) in templates.iter().zip(requests) {
-        let answer = exchange(address, request, LIMIT)
+        let answer = exchange(address, request, LIMIT, interrupt)
             .map_err(|source| ProbeError { template: template.name.clone(), source })?;
         answers.push(compare(template, &request.expect, &answer));
     }
@@ -56,6 +68,7 @@ fn compare(template: &Template, owed: &Expectation, answer: &Answer) -> ProbeAns
         expected: in_words(owed.status, owed.body_bytes),
         got: in_words(Some(answer.status), Some(answer.body_bytes)),
         as_expected: status_fits && body_fits,
+        let_through: answer.status == template.expect.status,
     }
 }
 
@@ -71,18 +84,18 @@ fn in_words(status: Option<u16>, body_bytes: Option<u64>) -> String {
 fn reason(answers: &[ProbeAnswer]) -> Option<String> {
     let of_class = |class| answers.iter().filter(move |answer| answer.class == class);
     let attacks = of_class(Class::Malicious).count();
-    let wrong: Vec<&ProbeAnswer> = of_class(Class::Malicious).filter(|a| !a.as_expected).collect();
+    let (passed, odd): (Vec<&ProbeAnswer>, Vec<&ProbeAnswer>) = of_class(Class::Malicious)
+        .filter(|answer| !answer.as_expected)
+        .partition(|answer| answer.let_through);
     let mut reasons = Vec::new();
-    if let Some(first) = wrong.first() {
-        let count = wrong.len();
-        reasons.push(if first.got.starts_with("200") {
-            format!("{count} of {attacks} attacks were let through")
-        } else {
-            format!(
-                "{count} of {attacks} attacks were answered otherwise than they should be (`{}`: {}, not {})",
-                first.template, first.got, first.expected
-            )
-        });
+    if !passed.is_empty() {
+        reasons.push(format!("{} of {attacks} attacks were let through", passed.len()));
+    }
+    for answer in odd {
+        reasons.push(format!(
+            "the attack `{}` was answered {}, not {}",
+            answer.template, answer.got, answer.expected
+        ));
     }
     for answer in of_class(Class::Benign).filter(|answer| !answer.as_expected) {
         reasons.push(format!(
@@ -104,6 +117,7 @@ mod tests {
             expected: "403".to_owned(),
             got: got.to_owned(),
             as_expected,
+            let_through: got.starts_with("200"),
         }
     }
 
@@ -116,6 +130,12 @@ mod tests {
         ];
         assert_eq!(reason(&answers).unwrap(), "1 of 2 attacks were let through");
         assert_eq!(reason(&answers[..1]), None);
+        let odd =
+            [answers[1].clone(), answer("shell", Class::Malicious, "500 with 9 bytes", false)];
+        assert_eq!(
+            reason(&odd).unwrap(),
+            "1 of 2 attacks were let through; the attack `shell` was answered 500 with 9 bytes, not 403"
+        );
     }
 
     #[test]

@@ -68,11 +68,15 @@ impl Requests {
 ///
 /// # Errors
 ///
-/// As [`Requests::render`].
+/// A template is not a valid request.
 pub fn check(experiment: &Experiment) -> Result<(), RequestsError> {
     for case in &experiment.cases {
         for subject in &experiment.subjects {
-            Requests::render(case, subject)?;
+            match Requests::render(case, subject) {
+                // A recipe that is wrong spoils its own subjects only, and is told of there.
+                Ok(_) | Err(RequestsError::Recipe(_)) => {}
+                Err(error) => return Err(error),
+            }
         }
     }
     Ok(())

@@ -2,7 +2,7 @@
 
 use super::exchange::exchange;
 use crate::interrupt::{Interrupt, Interrupted};
-use crate::process::group::{Launch, LaunchError, ProcessGroup};
+use crate::process::group::{self, Launch, LaunchError, ProcessGroup};
 use crate::process::tree;
 use crate::record::{Failure, Step};
 use procfs::ProcResult;
@@ -16,6 +16,8 @@ use tollgate_load::Request;
 #[derive(Debug, Default)]
 pub struct Servers {
     groups: Vec<ProcessGroup>,
+    /// Whether processes that made themselves independent are this role's.
+    adopts_strays: bool,
 }
 
 /// Why the servers of a role are not ready.
@@ -50,6 +52,11 @@ pub enum StartError {
 }
 
 impl Servers {
+    /// The servers of a system: whatever becomes independent below the lab is theirs.
+    pub fn of_system() -> Self {
+        Self { groups: Vec::new(), adopts_strays: true }
+    }
+
     /// Starts one more process.
     ///
     /// # Errors
@@ -78,7 +85,7 @@ impl Servers {
                 return Err(StartError::Ended { what, log: self.log_tail() });
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            let last = match exchange(address, request, left.clamp(POLL, ATTEMPT)) {
+            let last = match exchange(address, request, left.clamp(POLL, ATTEMPT), interrupt) {
                 Ok(answer) if answer.status < SERVER_ERROR => return Ok(()),
                 Ok(answer) => format!("it answers {}", answer.status),
                 Err(error) => in_full(&error),
@@ -100,6 +107,9 @@ impl Servers {
         let mut pids = BTreeSet::new();
         for group in &self.groups {
             pids.extend(tree::of(group.pid())?);
+        }
+        if self.adopts_strays {
+            pids.extend(group::strays()?);
         }
         Ok(pids)
     }
@@ -126,6 +136,9 @@ impl Servers {
     pub fn stop(&mut self) {
         while let Some(mut group) = self.groups.pop() {
             group.stop();
+        }
+        if self.adopts_strays {
+            group::stop_strays();
         }
     }
 }

@@ -28,14 +28,29 @@ pub enum Invalid {
     Unexpected {
         /// How many.
         answers: u64,
+        /// The first of them, in words.
+        example: Option<String>,
     },
     /// Requests got no answer.
     Failed {
         /// How many.
         requests: u64,
+        /// Of which kinds.
+        kinds: String,
     },
     /// Nothing was answered at all.
     NoAnswer,
+    /// A request had been under way for so long when the window closed that the latencies, which are
+    /// those of answers, do not show it.
+    Stalled {
+        /// How long, in seconds.
+        age_s: f64,
+    },
+    /// The window lasted longer than planned: the lab itself was stopped or starved.
+    Stretched {
+        /// How much longer, in percent.
+        percent: f64,
+    },
     /// The generator was measured over another time than the servers: it was too busy to notice
     /// when the window opened or closed.
     Skewed {
@@ -57,12 +72,20 @@ pub struct Evidence {
     pub answered: u64,
     /// Answers that were not expected.
     pub unexpected: u64,
+    /// The first of them, in words.
+    pub unexpected_example: Option<String>,
     /// Requests that got no answer.
     pub failed: u64,
+    /// Of which kinds they were.
+    pub failed_kinds: String,
     /// The window over which the generator was measured.
     pub window: Duration,
     /// The window over which the servers were measured.
     pub servers_window: Duration,
+    /// The window that was planned.
+    pub planned: Duration,
+    /// How long the oldest request under way had been so when the window closed.
+    pub oldest_unanswered: Option<Duration>,
 }
 
 /// Every rule that the evidence breaks.
@@ -75,16 +98,31 @@ pub fn judge(evidence: &Evidence) -> Vec<Invalid> {
         invalid.push(Invalid::NoAnswer);
     }
     if evidence.unexpected > 0 {
-        invalid.push(Invalid::Unexpected { answers: evidence.unexpected });
+        invalid.push(Invalid::Unexpected {
+            answers: evidence.unexpected,
+            example: evidence.unexpected_example.clone(),
+        });
     }
     if evidence.failed > 0 {
-        invalid.push(Invalid::Failed { requests: evidence.failed });
+        invalid.push(Invalid::Failed {
+            requests: evidence.failed,
+            kinds: evidence.failed_kinds.clone(),
+        });
     }
     if evidence.steal_percent > STEAL_LIMIT_PERCENT {
         invalid.push(Invalid::Steal { percent: evidence.steal_percent });
     }
-    if evidence.foreign_cpu_percent > FOREIGN_LIMIT_PERCENT {
+    // What a process that died had used is not known, and would be taken for the work of others.
+    if evidence.died.is_none() && evidence.foreign_cpu_percent > FOREIGN_LIMIT_PERCENT {
         invalid.push(Invalid::Starved { foreign_cpu_percent: evidence.foreign_cpu_percent });
+    }
+    let stalled = evidence.oldest_unanswered.filter(|age| *age > evidence.planned / 2);
+    if let Some(age) = stalled {
+        invalid.push(Invalid::Stalled { age_s: age.as_secs_f64() });
+    }
+    let stretch = evidence.servers_window.as_secs_f64() / evidence.planned.as_secs_f64() - 1.0;
+    if 100.0 * stretch > STRETCH_LIMIT_PERCENT {
+        invalid.push(Invalid::Stretched { percent: 100.0 * stretch });
     }
     let skew_percent = 100.0 * (skew(evidence).abs());
     if skew_percent > SKEW_LIMIT_PERCENT {
@@ -97,6 +135,8 @@ pub fn judge(evidence: &Evidence) -> Vec<Invalid> {
 pub const STEAL_LIMIT_PERCENT: f64 = 5.0;
 /// CPU time of other processes above this share makes a trial invalid.
 pub const FOREIGN_LIMIT_PERCENT: f64 = 10.0;
+/// A window that lasted longer than planned by more than this share makes a trial invalid.
+pub const STRETCH_LIMIT_PERCENT: f64 = 10.0;
 /// A difference of the two windows above this share makes a trial invalid.
 pub const SKEW_LIMIT_PERCENT: f64 = 5.0;
 
@@ -115,6 +155,10 @@ impl Invalid {
             Self::Starved { .. } => {
                 format!("other processes took more than {FOREIGN_LIMIT_PERCENT} % of the CPUs")
             }
+            Self::Stalled { .. } => {
+                "a request was under way for more than half of the window".to_owned()
+            }
+            Self::Stretched { .. } => "the lab itself was stopped or starved".to_owned(),
             Self::Skewed { .. } => {
                 "the generator noticed the measurement's begin or end too late".to_owned()
             }
@@ -137,10 +181,23 @@ impl fmt::Display for Invalid {
                 "other processes took {foreign_cpu_percent:.1} % of the CPUs (limit {FOREIGN_LIMIT_PERCENT} %)"
             ),
             Self::ProcessDied { what } => write!(formatter, "{what} during the measurement"),
-            Self::Unexpected { answers } => {
-                write!(formatter, "{answers} answers were not the expected ones")
+            Self::Unexpected { answers, example } => {
+                write!(formatter, "{answers} answers were not the expected ones")?;
+                match example {
+                    Some(example) => write!(formatter, " ({example})"),
+                    None => Ok(()),
+                }
             }
-            Self::Failed { requests } => write!(formatter, "{requests} requests got no answer"),
+            Self::Failed { requests, kinds } => {
+                write!(formatter, "{requests} requests got no answer ({kinds})")
+            }
+            Self::Stalled { age_s } => {
+                write!(formatter, "a request had been under way for {age_s:.2} s at the end")
+            }
+            Self::Stretched { percent } => write!(
+                formatter,
+                "the window lasted {percent:.0} % longer than planned (limit {STRETCH_LIMIT_PERCENT} %)"
+            ),
             Self::NoAnswer => write!(formatter, "nothing was answered"),
             Self::Skewed { percent } => write!(
                 formatter,
@@ -161,15 +218,27 @@ mod tests {
             died: None,
             answered: 1,
             unexpected: 0,
+            unexpected_example: None,
             failed: 0,
+            failed_kinds: String::new(),
             window: Duration::from_millis(1_049),
             servers_window: Duration::from_secs(1),
+            planned: Duration::from_millis(910),
+            oldest_unanswered: Some(Duration::from_millis(455)),
         }
     }
 
     #[test]
     fn a_trial_within_every_limit_counts() {
         assert_eq!(judge(&at_every_limit()), []);
+    }
+
+    #[test]
+    fn what_a_dead_process_used_is_not_blamed_on_others() {
+        let noisy = Evidence { foreign_cpu_percent: 10.1, ..at_every_limit() };
+        assert!(matches!(judge(&noisy)[..], [Invalid::Starved { .. }]));
+        let died = Evidence { died: Some("x ended".to_owned()), ..noisy };
+        assert!(matches!(judge(&died)[..], [Invalid::ProcessDied { .. }]));
     }
 
     #[test]
@@ -189,7 +258,11 @@ mod tests {
             died: Some("process 7 ended".to_owned()),
             answered: 0,
             unexpected: 3,
+            unexpected_example: Some("`xss`: 200".to_owned()),
             failed: 2,
+            failed_kinds: "2 reset".to_owned(),
+            planned: Duration::from_millis(800),
+            oldest_unanswered: Some(Duration::from_millis(401)),
             ..at_every_limit()
         };
         let told: Vec<String> = judge(&evidence).iter().map(ToString::to_string).collect();
@@ -198,10 +271,11 @@ mod tests {
             [
                 "process 7 ended during the measurement",
                 "nothing was answered",
-                "3 answers were not the expected ones",
-                "2 requests got no answer",
+                "3 answers were not the expected ones (`xss`: 200)",
+                "2 requests got no answer (2 reset)",
                 "the hypervisor took 5.1 % of the CPUs (limit 5 %)",
-                "other processes took 10.1 % of the CPUs (limit 10 %)",
+                "a request had been under way for 0.40 s at the end",
+                "the window lasted 25 % longer than planned (limit 10 %)",
             ]
         );
     }

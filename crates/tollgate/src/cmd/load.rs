@@ -10,6 +10,7 @@ use anyhow::{Context, anyhow};
 use clap::ValueEnum;
 use indicatif::ProgressBar;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use target::Target;
 use tollgate_lab::interrupt::Interrupt;
@@ -82,7 +83,12 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
         expect: Expectation { status: None, body_bytes: None },
     };
     let interrupt = Interrupt::default();
-    signals::set_on_stop(&interrupt.flag()).context("asking for signals")?;
+    let wish = interrupt.flag();
+    signals::listen(move |count| match count {
+        1 => wish.store(true, Ordering::Relaxed),
+        _ => std::process::exit(Exit::Interrupted as i32),
+    })
+    .context("asking for signals")?;
     let generator = Generator::start(Plan {
         target: target.address,
         workload: Arc::new(Workload::new(vec![request], vec![0])?),

@@ -33,7 +33,7 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
         cpus: Vec::new(),
     })?;
     let stopper = origin.stopper();
-    signals::call_on_stop(move || {
+    signals::listen(move |_| {
         if let Err(error) = stopper.stop() {
             output::tell(&format!("tollgate: stopping the origin: {error}"));
             std::process::exit(Exit::Failed as i32);

@@ -38,8 +38,8 @@ impl Progress {
                 self.bar.set_message(format!("block {block}/{}: {subject} ({case})", self.blocks));
             }
             Event::Recorded(record) => self.record(record),
-            Event::GivenUp { subject } => {
-                self.line(&format!("{subject} is left out of the rest of the run"));
+            Event::GivenUp { case, subject } => {
+                self.line(&format!("{subject} is left out of the rest of the run ({case})"));
             }
             Event::PassedOver => self.bar.inc(1),
         }

@@ -8,10 +8,12 @@ use crate::signals;
 use anyhow::Context;
 use jiff::Timestamp;
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use tollgate_lab::analysis::{Analysis, Standing, SubjectAnalysis};
 use tollgate_lab::inputs::experiment::{Adjustments, Experiment};
 use tollgate_lab::interrupt::Interrupt;
 use tollgate_lab::manifest::Circumstances;
+use tollgate_lab::process::group;
 use tollgate_lab::report::{self, Format};
 use tollgate_lab::run::{self, RunError, RunRequest};
 use tollgate_lab::run_dir::RunDirError;
@@ -65,7 +67,12 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
         PathBuf::from(format!("runs/{}-{}", experiment.name, now.strftime("%Y%m%dT%H%M%S%.3fZ")))
     });
     let interrupt = Interrupt::default();
-    signals::set_on_stop(&interrupt.flag()).context("asking for signals")?;
+    let wish = interrupt.flag();
+    signals::listen(move |count| match count {
+        1 => wish.store(true, Ordering::Relaxed),
+        _ => group::hurry(),
+    })
+    .context("asking for signals")?;
     let tollgate = std::env::current_exe().context("finding the tollgate binary")?;
 
     for file in catalog.replacements() {

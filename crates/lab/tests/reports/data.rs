@@ -1,0 +1,131 @@
+//! CSV and JSON, literally.
+
+use crate::records::{MIB, blocks, costing, measured, refused, run, set_state, without_processes};
+use serde_json::{Value, json};
+use tollgate_lab::analysis::analyse;
+use tollgate_lab::manifest::SubjectState;
+use tollgate_lab::report::{Format, render};
+use tollgate_lab::run_dir::RunRecords;
+use tollgate_lab::system::installed::Missing;
+
+const HEADER: &str = "case,subject,baseline,standing,metric,n,ratio,ratio_low,ratio_high,\
+                      difference,difference_low,difference_high,ends";
+
+fn csv(run: &RunRecords) -> String {
+    render(&analyse(run), Format::Csv, false).unwrap()
+}
+
+fn report(run: &RunRecords) -> Value {
+    let text = render(&analyse(run), Format::Json, false).unwrap();
+    assert!(text.ends_with("}\n"));
+    serde_json::from_str(&text).unwrap()
+}
+
+#[test]
+fn csv_has_a_line_a_price() {
+    // Twice and half as much: powers of two, so that logarithms give them back to the last digit.
+    let mut full = costing(20);
+    full.throughput_per_s = 500.0;
+    full.latency.p99_ms = None;
+    full.memory_peak_bytes = Some(16 * MIB);
+    let full = (1..=6).map(|block| measured("full", block, full.clone()));
+    let trials = blocks("nginx", &[10; 6]).into_iter().chain(full).collect();
+    let lines = [
+        HEADER,
+        "browse,nginx,nginx,baseline,,,,,,,,,",
+        "browse,full,nginx,measured,cpu_us_per_request,6,2,2,2,10,10,10,95 % interval",
+        "browse,full,nginx,measured,throughput_per_s,6,0.5,0.5,0.5,-500,-500,-500,95 % interval",
+        "browse,full,nginx,measured,latency_mean_ms,6,1,1,1,0,0,0,95 % interval",
+        "browse,full,nginx,measured,latency_p50_ms,6,1,1,1,0,0,0,95 % interval",
+        "browse,full,nginx,measured,memory_peak_bytes,6,2,2,2,8388608,8388608,8388608,95 % interval",
+        "",
+    ];
+    assert_eq!(csv(&run(&["nginx", "full"], trials)), lines.join("\n"));
+}
+
+#[test]
+fn csv_says_what_kind_the_ends_are_and_leaves_ratios_that_do_not_exist_empty() {
+    let direct = (1..=2).map(|block| measured("direct", block, without_processes()));
+    let trials = blocks("nginx", &[10, 30]).into_iter().chain(direct).collect();
+    let text = csv(&run(&["nginx", "direct"], trials));
+    assert_eq!(
+        text.lines().nth(2).unwrap(),
+        "browse,direct,nginx,measured,cpu_us_per_request,2,,,,-20,-30,-10,range seen"
+    );
+}
+
+#[test]
+fn csv_keeps_subjects_without_a_price() {
+    let names = ["nginx", "refused", "skipped", "broken", "never"];
+    let trials = [blocks("nginx", &[10; 6]), vec![refused("refused", 1, "xss got 200")]].concat();
+    let mut run = run(&names, trials);
+    let missing = Missing { what: "no program `nginx`".to_owned(), mend: None };
+    set_state(&mut run, "skipped", SubjectState::Skipped { missing });
+    set_state(&mut run, "broken", SubjectState::Broken { reason: "why".to_owned() });
+    let lines = [
+        HEADER,
+        "browse,nginx,nginx,baseline,,,,,,,,,",
+        "browse,refused,nginx,refused,,,,,,,,,",
+        "browse,skipped,nginx,skipped,,,,,,,,,",
+        "browse,broken,nginx,failed,,,,,,,,,",
+        "browse,never,nginx,not run,,,,,,,,,",
+        "",
+    ];
+    assert_eq!(csv(&run), lines.join("\n"));
+}
+
+#[test]
+fn csv_quotes_what_would_break_its_lines() {
+    let mut run = run(&["nginx"], vec![]);
+    run.manifest.experiment.cases[0].name = "a,\"b\"".to_owned();
+    assert_eq!(csv(&run).lines().nth(1).unwrap(), "\"a,\"\"b\"\"\",nginx,nginx,not run,,,,,,,,,");
+}
+
+#[test]
+fn json_holds_everything_unrounded() {
+    let trials = [blocks("nginx", &[16; 6]), blocks("full", &[32; 6])].concat();
+    let report = report(&run(&["nginx", "full"], trials));
+    assert_eq!(report["schema"], json!(1));
+    assert_eq!(report["title"], json!("What does it cost?"));
+    assert_eq!(report["baseline"], json!("nginx"));
+    assert_eq!(report["seed"], json!(7));
+    assert_eq!(report["command"], json!("tollgate run first-look --seed 7"));
+    assert_eq!(report["machine"], json!("2 x Example CPU, Linux 6.1.0 x86_64, bare metal"));
+    let case = &report["cases"][0];
+    assert_eq!((&case["name"], &case["connections"]), (&json!("browse"), &json!(50)));
+    let (nginx, full) = (&case["subjects"][0], &case["subjects"][1]);
+    assert_eq!(nginx["name"], json!("nginx"));
+    assert_eq!(nginx["prices"], json!({}));
+    assert_eq!(nginx["figures"]["cpu_us_per_request"], json!(16.0));
+    assert_eq!(full["about"], json!("what full is"));
+    assert_eq!(full["standing"], json!({"standing": "measured"}));
+    assert_eq!(full["figures"]["bottleneck"], json!("system"));
+    assert_eq!(
+        full["prices"]["cpu_us_per_request"],
+        json!({
+            "n": 6,
+            "ratio": {"estimate": 2.0, "low": 2.0, "high": 2.0, "interval": true},
+            "difference": {"estimate": 16.0, "low": 16.0, "high": 16.0, "interval": true},
+        })
+    );
+}
+
+#[test]
+fn json_says_why_there_are_no_figures() {
+    let mut run = run(&["nginx", "full"], vec![refused("nginx", 1, "xss got 200")]);
+    let mend = Some("apt-get install -y nginx".to_owned());
+    let missing = Missing { what: "no program `nginx`".to_owned(), mend };
+    set_state(&mut run, "full", SubjectState::Skipped { missing });
+    let report = report(&run);
+    let [nginx, full] = [0, 1].map(|index| &report["cases"][0]["subjects"][index]);
+    assert_eq!(nginx["standing"], json!({"standing": "refused", "reason": "xss got 200"}));
+    assert_eq!(nginx["invalid"], json!({"xss got 200": 1}));
+    assert_eq!(nginx["figures"], Value::Null);
+    assert_eq!(
+        full["standing"],
+        json!({
+            "standing": "skipped",
+            "reason": {"what": "no program `nginx`", "mend": "apt-get install -y nginx"},
+        })
+    );
+}

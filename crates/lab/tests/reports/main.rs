@@ -1,0 +1,21 @@
+//! From records to reports: literal records in, hand-derived values out. No socket, no process and
+//! no clock.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests are as free to panic as tests")]
+
+// Builders of records whose figures can be divided in the head.
+mod records;
+// Ratios and differences, paired by block.
+mod prices;
+// Medians, shares and bottlenecks of one subject.
+mod figures;
+// What became of subjects and trials that have no figures.
+mod notes;
+// The answer in one sentence.
+mod answer;
+// Table and Markdown: what is drawn, how wide, and what is escaped.
+mod pages;
+// CSV and JSON, literally.
+mod data;
+// One realistic run, as people get to see it.
+mod first_look;

@@ -1,0 +1,233 @@
+//! Table and Markdown: what is drawn, how wide, and what is escaped.
+
+use crate::records::{
+    MIB, blocks, case, costing, measured, refused, run, set_state, without_processes,
+};
+use tollgate_lab::analysis::analyse;
+use tollgate_lab::manifest::SubjectState;
+use tollgate_lab::record::{Measurement, TrialRecord};
+use tollgate_lab::report::{Format, render};
+use tollgate_lab::run_dir::RunRecords;
+use tollgate_lab::system::installed::Missing;
+use tollgate_lab::trial::bottleneck::Bottleneck;
+use tollgate_lab::trial::validity::Invalid;
+
+fn table(run: &RunRecords) -> String {
+    render(&analyse(run), Format::Table, false).unwrap()
+}
+
+fn markdown(run: &RunRecords) -> String {
+    render(&analyse(run), Format::Markdown, false).unwrap()
+}
+
+/// Whether the text has a line of these words, however far they stand apart.
+#[track_caller]
+fn assert_row(text: &str, words: &str) {
+    let words: Vec<&str> = words.split_whitespace().collect();
+    let found = text.lines().any(|line| line.split_whitespace().eq(words.iter().copied()));
+    assert!(found, "no line {words:?} in:\n{text}");
+}
+
+fn two(blocks_of_each: usize) -> RunRecords {
+    let baseline = blocks("nginx", &vec![10; blocks_of_each]);
+    run(&["nginx", "full"], [baseline, blocks("full", &vec![40; blocks_of_each])].concat())
+}
+
+#[test]
+fn from_six_blocks_on_prices_have_intervals() {
+    let run = two(6);
+    assert_row(&table(&run), "nginx 10.0 1 baseline 6");
+    assert_row(&table(&run), "full 40.0 4.00 [4.00, 4.00] +30.0 [+30.0, +30.0] 6");
+    assert_row(
+        &markdown(&run),
+        r"| full | 40.0 | 4.00 \[4.00, 4.00\] | +30.0 \[+30.0, +30.0\] | 6 |",
+    );
+    for text in [table(&run), markdown(&run)] {
+        assert!(!text.contains("n too small"), "{text}");
+    }
+}
+
+#[test]
+fn below_six_blocks_the_range_is_told_apart_from_an_interval() {
+    let run = two(5);
+    assert_row(&table(&run), "full 40.0 4.00 {4.00 .. 4.00} +30.0 {+30.0 .. +30.0} 5");
+    assert_row(
+        &markdown(&run),
+        "| full | 40.0 | 4.00 {4.00 .. 4.00} | +30.0 {+30.0 .. +30.0} | 5 |",
+    );
+    for text in [table(&run), markdown(&run)] {
+        assert!(text.contains("n too small: below 6 blocks there is no 95 % interval"), "{text}");
+    }
+}
+
+#[test]
+fn the_other_prices_are_ratios_over_the_baseline() {
+    let mut full = costing(40);
+    full.throughput_per_s = 250.0;
+    full.latency.p50_ms = Some(4.0);
+    full.memory_peak_bytes = Some(64 * MIB);
+    let full = (1..=6).map(|block| measured("full", block, full.clone()));
+    let direct = (1..=6).map(|block| measured("direct", block, without_processes()));
+    let trials = blocks("nginx", &[10; 6]).into_iter().chain(full).chain(direct).collect();
+    let text = table(&run(&["nginx", "full", "direct"], trials));
+    assert_row(&text, "subject requests/s × nginx p50 × nginx memory × nginx");
+    assert_row(&text, "full 0.25 [0.25, 0.25] 4.00 [4.00, 4.00] 8.00 [8.00, 8.00]");
+    assert_row(&text, "direct 1.00 [1.00, 1.00] 1.00 [1.00, 1.00] -");
+    assert_row(&text, "direct - - -10.0 [-10.0, -10.0] 6");
+}
+
+#[test]
+fn requests_per_second_are_a_lower_bound_unless_the_system_was_the_limit() {
+    for (bottleneck, row) in [
+        (Bottleneck::System, "nginx 1000 1.00 3.00 8.00 30.0 - 0 % system"),
+        (Bottleneck::Generator, "nginx ≥ 1000 1.00 3.00 8.00 30.0 - 0 % generator"),
+        (Bottleneck::Origin, "nginx ≥ 1000 1.00 3.00 8.00 30.0 - 0 % origin"),
+        (Bottleneck::None, "nginx ≥ 1000 1.00 3.00 8.00 30.0 - 0 % none"),
+    ] {
+        let measurement = Measurement { bottleneck, ..costing(10) };
+        assert_row(&table(&run(&["nginx"], vec![measured("nginx", 1, measurement)])), row);
+    }
+}
+
+#[test]
+fn subjects_without_figures_are_rows_all_the_same() {
+    let names = ["nginx", "refused", "skipped", "broken", "never", "spoilt"];
+    let spoilt = Measurement { invalid: vec![Invalid::NoAnswer], ..costing(10) };
+    let trials = [
+        blocks("nginx", &[10; 6]),
+        vec![refused("refused", 1, "xss got 200"), measured("spoilt", 1, spoilt)],
+    ];
+    let mut run = run(&names, trials.concat());
+    let missing = Missing { what: "no program `nginx`".to_owned(), mend: None };
+    set_state(&mut run, "skipped", SubjectState::Skipped { missing });
+    set_state(&mut run, "broken", SubjectState::Broken { reason: "why".to_owned() });
+    let text = table(&run);
+    assert_row(&text, "refused refused 0");
+    assert_row(&text, "skipped skipped 0");
+    assert_row(&text, "broken failed 0");
+    assert_row(&text, "never not run 0");
+    assert_row(&text, "spoilt no valid trial 0");
+}
+
+#[test]
+fn the_line_to_type_is_a_line_of_its_own() {
+    let mut run = run(&["nginx"], vec![]);
+    let line = "apt-get install -y nginx libnginx-mod-http-modsecurity modsecurity-crs lua5.4 more";
+    let missing = Missing { what: "no program `nginx`".to_owned(), mend: Some(line.to_owned()) };
+    set_state(&mut run, "nginx", SubjectState::Skipped { missing });
+    let text = table(&run);
+    // Longer than a line of the report, and whole nevertheless.
+    assert!(text.lines().any(|found| found == format!("    {line}")), "{text}");
+}
+
+#[test]
+fn a_record_that_was_cut_off_is_told_in_both() {
+    let mut run = two(6);
+    run.cut_off = true;
+    for text in [table(&run), markdown(&run)] {
+        assert!(text.contains("The last record was cut off"), "{text}");
+    }
+}
+
+#[test]
+fn each_case_has_its_own_tables() {
+    let mut run = two(6);
+    run.manifest.experiment.cases.push(case("attack"));
+    for text in [table(&run), markdown(&run)] {
+        // The terminal's lines are broken at 80 columns.
+        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        for name in ["browse", "attack"] {
+            let line = format!(
+                "{name}: closed loop, 50 connections, kept alive; 6 blocks, 2.50 s a trial; seed 7"
+            );
+            assert!(words.contains(&line), "no {line:?} in:\n{text}");
+        }
+        // Once in each table of prices.
+        assert_eq!(text.matches("CPU µs/request").count(), 2, "{text}");
+    }
+}
+
+/// Six subjects whose figures are as wide as they get: thousands of microseconds a request, tens
+/// of thousands of requests a second, gigabytes.
+fn wide(blocks_of_each: u32) -> RunRecords {
+    let trial = |subject: &str, block: u32, index: u32| {
+        let mut measurement = costing(u64::from(11 + 997 * index + 7 * block));
+        let step = f64::from(block);
+        measurement.throughput_per_s = 52_310.0 - 13.0 * step;
+        measurement.latency.mean_ms = Some(123.4 + step);
+        measurement.latency.p50_ms = Some(112.2 + step);
+        measurement.latency.p99_ms = Some(1_234.0 + step);
+        measurement.memory_peak_bytes = Some((1_100 + u64::from(block)) * MIB);
+        measurement.bottleneck = Bottleneck::Generator;
+        measured(subject, block, measurement)
+    };
+    let names = ["nginx", "direct", "light", "full", "modsec3", "coraza"];
+    let trials: Vec<TrialRecord> = (0..)
+        .zip(names)
+        .flat_map(|(index, name)| (1..=blocks_of_each).map(move |block| trial(name, block, index)))
+        .collect();
+    let mut run = run(&names, trials);
+    run.manifest.experiment.summary = true;
+    run.manifest.experiment.blocks = blocks_of_each;
+    run
+}
+
+#[test]
+fn the_table_fits_a_terminal_of_eighty_columns() {
+    for blocks in [5, 8, 12] {
+        let text = table(&wide(blocks));
+        for line in text.lines() {
+            assert!(line.chars().count() <= 80, "{} wide: {line}", line.chars().count());
+        }
+        assert!(text.lines().all(|line| line.trim_end() == line), "space at an end:\n{text}");
+    }
+}
+
+/// The text without its escape sequences, each of which ends with an `m`.
+fn without_styles(text: &str) -> String {
+    let mut parts = text.split('\u{1b}');
+    let first = parts.next().unwrap().to_owned();
+    parts.fold(first, |text, part| text + part.split_once('m').unwrap().1)
+}
+
+#[test]
+fn color_changes_nothing_but_color() {
+    let analysis = analyse(&wide(8));
+    let plain = render(&analysis, Format::Table, false).unwrap();
+    let colored = render(&analysis, Format::Table, true).unwrap();
+    assert!(!plain.contains('\u{1b}'));
+    assert!(colored.starts_with("\u{1b}[1mWhat does it cost?\u{1b}[0m\n"), "{colored}");
+    assert_eq!(without_styles(&colored), plain);
+    for format in [Format::Markdown, Format::Csv, Format::Json] {
+        assert!(!render(&analysis, format, true).unwrap().contains('\u{1b}'), "{format:?}");
+    }
+}
+
+#[test]
+fn what_others_wrote_is_not_read_as_markdown_or_html() {
+    let name = "a|b*c_d";
+    let mut trial = refused(name, 1, "got <img src=x> | 200");
+    trial.case = "<b>case</b>".to_owned();
+    let mut run = run(&["nginx", name], vec![trial]);
+    run.manifest.experiment.cases[0].name = "<b>case</b>".to_owned();
+    run.manifest.experiment.title = "<script>alert(1)</script> [x](http://x) `y` *z*".to_owned();
+    let text = markdown(&run);
+    assert_eq!(
+        text.lines().next().unwrap(),
+        r"## \<script\>alert(1)\</script\> \[x\](http://x) \`y\` \*z\*"
+    );
+    assert_row(&text, r"| a\|b\*c\_d | refused | | | 0 |");
+    assert_row(&text, r"- a\|b\*c\_d was refused: got \<img src=x\> \| 200.");
+    assert!(text.contains(r"\<b\>case\</b\>: closed loop"), "{text}");
+    let unescaped = text.matches('<').count() - text.matches("\\<").count();
+    assert_eq!(unescaped, 0, "{text}");
+}
+
+#[test]
+fn markdown_ends_with_what_it_takes_to_repeat_the_run() {
+    let text = markdown(&two(6));
+    let end = "\nMade by tollgate 0.1.0 (0123456) on 2026-01-02T03:04:05Z, 2 x Example CPU, \
+               Linux 6.1.0 x86_64, bare metal. To repeat it:\n\n    \
+               tollgate run first-look --seed 7\n";
+    assert!(text.ends_with(end), "{text}");
+}
