@@ -8,9 +8,8 @@ fn standing(workspace: &Workspace, name: &str) -> (String, String) {
     let report = workspace.json("out/report.json");
     let subjects = report["cases"][0]["subjects"].as_array().expect("subjects").clone();
     let subject = subjects.iter().find(|subject| subject["name"] == name).expect("the subject");
-    let standing = &subject["standing"];
-    let kind = standing["standing"].as_str().expect("a standing").to_owned();
-    (kind, standing["reason"].to_string().trim_matches('"').replace("\\\"", "\""))
+    let kind = subject["standing"].as_str().expect("a standing").to_owned();
+    (kind, subject["reason"].to_string().trim_matches('"').replace("\\\"", "\""))
 }
 
 fn workspace() -> Workspace {

@@ -83,7 +83,8 @@ fn a_record_that_was_cut_off_is_left_out_and_said_so() {
     assert_eq!(output.status.code(), Some(0), "{}", told(&output));
     let text = workspace.read("out/trials.ndjson");
     let path = workspace.path("out/trials.ndjson");
-    fs::write(&path, &text[..text.len() - 40]).expect("a file");
+    // In the middle of a character of two bytes.
+    fs::write(&path, [&text.as_bytes()[..text.len() - 40], &[0xc2]].concat()).expect("a file");
     let report = workspace.run(&["report", "out"]);
     assert_eq!(report.status.code(), Some(0), "{}", told(&report));
     assert!(flat(&stdout(&report)).contains("The last record was cut off"), "{}", told(&report));
@@ -92,4 +93,50 @@ fn a_record_that_was_cut_off_is_left_out_and_said_so() {
     let report = workspace.run(&["report", "out"]);
     assert_eq!(report.status.code(), Some(2), "{}", told(&report));
     assert!(told(&report).contains("trials.ndjson:1 is not a record"), "{}", told(&report));
+}
+
+#[test]
+fn a_lab_that_was_stopped_for_a_while_does_not_count_that_trial() {
+    let workspace = workspace();
+    workspace.change("two.toml", "200ms", "2s");
+    let mut arguments = RUN;
+    arguments[3] = "1";
+    let child = workspace.start(&arguments);
+    let first_load = || workspace.path("out/logs").read_dir().is_ok_and(|logs| logs.count() >= 2);
+    assert!(wait_until(Duration::from_secs(10), first_load));
+    std::thread::sleep(Duration::from_millis(900));
+    signal(&child, Signal::SIGSTOP);
+    std::thread::sleep(Duration::from_millis(700));
+    signal(&child, Signal::SIGCONT);
+    let output = child.wait_with_output().expect("an end");
+    let table = flat(&stdout(&output));
+    assert!(table.contains("does not count: the lab itself was stopped or starved"), "{table}");
+}
+
+#[test]
+fn a_server_that_ignores_term_is_gone_after_a_second_ctrl_c() {
+    let workspace = workspace();
+    workspace.copy_recipe("nginx");
+    let stubborn = r#"command = ["sh", "-c", "trap '' TERM INT; {{ programs.nginx }} -e stderr -p '{{ dir }}' -c '{{ dir }}/nginx.conf'; sleep 1000"]"#;
+    let text = workspace.read("systems/nginx/system.toml");
+    let command = text.lines().find(|line| line.starts_with("command")).expect("the command");
+    workspace.change("systems/nginx/system.toml", command, stubborn);
+    let child = workspace.start(&RUN);
+    assert!(wait_until(Duration::from_secs(60), || records(&workspace) >= 1));
+    signal(&child, Signal::SIGINT);
+    std::thread::sleep(Duration::from_millis(300));
+    signal(&child, Signal::SIGINT);
+    let output = child.wait_with_output().expect("an end");
+    assert_eq!(output.status.code(), Some(130), "{}", told(&output));
+    workspace.assert_nothing_runs();
+}
+
+#[test]
+fn a_server_that_makes_itself_a_daemon_does_not_escape() {
+    let workspace = workspace();
+    workspace.copy_recipe("nginx");
+    workspace.change("systems/nginx/nginx.conf", "daemon off;", "daemon on;");
+    let output = workspace.run(&["run", "two.toml", "--blocks", "1", "--out", "out"]);
+    assert!(flat(&stdout(&output)).contains("`nginx` ended (exit status: 0) before it answered"));
+    workspace.assert_nothing_runs();
 }

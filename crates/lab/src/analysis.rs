@@ -67,6 +67,7 @@ pub struct SubjectAnalysis {
     /// What it is, in a few words.
     pub about: String,
     /// Whether it has figures, and if not, why not.
+    #[serde(flatten)]
     pub standing: Standing,
     /// How many trials there were.
     pub trials: usize,
@@ -95,6 +96,7 @@ pub enum Standing {
     /// Its system is not on this machine.
     Skipped(Missing),
     /// The run ended before a trial of it.
+    #[serde(rename = "not run")]
     Missing,
 }
 
@@ -200,8 +202,8 @@ impl<'a> Trials<'a> {
         match &trial.outcome {
             Outcome::Measured(measurement) => {
                 self.measured.push(measurement);
-                self.startup_ms.extend(trial.startup_ms);
                 if measurement.invalid.is_empty() {
+                    self.startup_ms.extend(trial.startup_ms);
                     self.valid.insert(trial.block, measurement);
                 }
                 for reason in &measurement.invalid {
@@ -209,16 +211,18 @@ impl<'a> Trials<'a> {
                 }
             }
             Outcome::Refused(refusal) => {
-                self.add_trouble(refusal.reason.clone(), Standing::Refused);
+                self.add_trouble(&refusal.reason, Standing::Refused);
             }
             Outcome::Failed(failure) => {
                 let reason = format!("{}: {}{}", failure.step, failure.reason, last_words(failure));
-                self.add_trouble(reason, Standing::Failed);
+                self.add_trouble(&reason, Standing::Failed);
             }
         }
     }
 
-    fn add_trouble(&mut self, reason: String, standing: impl Fn(String) -> Standing) {
+    fn add_trouble(&mut self, reason: &str, standing: impl Fn(String) -> Standing) {
+        // What a server printed may hold what a terminal would obey.
+        let reason = reason.replace(char::is_control, " ");
         *self.invalid.entry(reason.clone()).or_default() += 1;
         self.last_trouble = Some(standing(reason));
     }
@@ -253,31 +257,33 @@ fn notes(run: &RunRecords, cases: &[CaseAnalysis]) -> Vec<String> {
     }
     for case in cases {
         for subject in &case.subjects {
-            let name = &subject.name;
-            match &subject.standing {
-                Standing::Refused(reason) => notes.push(format!("{name} was refused: {reason}.")),
-                Standing::Failed(reason) => notes.push(format!("{name} failed: {reason}.")),
-                Standing::Skipped(missing) => notes.push(format!("{name} was skipped: {missing}")),
-                Standing::Missing => {
-                    notes.push(format!("{name}: the run ended before its first trial."));
-                }
-                Standing::Baseline | Standing::Measured => {
-                    if subject.trials < run.manifest.experiment.blocks as usize {
-                        let blocks = run.manifest.experiment.blocks;
-                        notes.push(format!(
-                            "{name}: {} of {blocks} trials were run.",
-                            subject.trials
-                        ));
-                    }
-                    for (reason, trials) in &subject.invalid {
-                        let of = subject.trials;
-                        notes.push(format!(
-                            "{name}: {trials} of {of} trials do not count: {reason}."
-                        ));
-                    }
-                }
-            }
+            let name = match cases.len() {
+                1 => subject.name.clone(),
+                _ => format!("{} ({})", subject.name, case.case.name),
+            };
+            subject_notes(&name, subject, run.manifest.experiment.blocks, &mut notes);
         }
     }
     notes
+}
+
+fn subject_notes(name: &str, subject: &SubjectAnalysis, blocks: u32, notes: &mut Vec<String>) {
+    match &subject.standing {
+        Standing::Refused(reason) => notes.push(format!("{name} was refused: {reason}.")),
+        Standing::Failed(reason) => notes.push(format!("{name} failed: {reason}.")),
+        Standing::Skipped(missing) => notes.push(format!("{name} was skipped: {missing}")),
+        Standing::Missing => notes.push(format!("{name}: the run ended before its first trial.")),
+        Standing::Baseline | Standing::Measured => {
+            let trials = subject.trials;
+            if trials < blocks as usize {
+                notes.push(format!("{name}: {trials} of {blocks} trials were run."));
+            }
+            for (reason, count) in &subject.invalid {
+                let verb = if *count == 1 { "does" } else { "do" };
+                notes.push(format!(
+                    "{name}: {count} of {trials} trials {verb} not count: {reason}."
+                ));
+            }
+        }
+    }
 }

@@ -32,20 +32,27 @@ impl Interrupt {
         Ok(())
     }
 
-    /// Sleeps, and wakes early when asked to stop.
+    /// Sleeps, and wakes early when asked to stop. Tells the longest time that it was late: how long
+    /// this process was not let run when it should have been.
     ///
     /// # Errors
     ///
     /// The run was asked to stop.
-    pub fn sleep(&self, duration: Duration) -> Result<(), Interrupted> {
-        let deadline = Instant::now() + duration;
+    pub fn sleep(&self, duration: Duration) -> Result<Duration, Interrupted> {
+        let mut now = Instant::now();
+        let deadline = now + duration;
+        let mut latest = Duration::ZERO;
         loop {
             self.check()?;
-            let left = deadline.saturating_duration_since(Instant::now());
+            let left = deadline.saturating_duration_since(now);
             if left.is_zero() {
-                return Ok(());
+                return Ok(latest);
             }
-            std::thread::sleep(left.min(LONGEST_NAP));
+            let nap = left.min(LONGEST_NAP);
+            std::thread::sleep(nap);
+            let woken = Instant::now();
+            latest = latest.max((woken - now).saturating_sub(nap));
+            now = woken;
         }
     }
 }
@@ -60,7 +67,7 @@ mod tests {
     #[test]
     fn a_wish_to_stop_ends_a_sleep() {
         let interrupt = Interrupt::default();
-        assert_eq!(interrupt.sleep(Duration::from_millis(1)), Ok(()));
+        assert!(interrupt.sleep(Duration::from_millis(1)).is_ok());
         interrupt.flag().store(true, Ordering::Relaxed);
         let start = Instant::now();
         assert_eq!(interrupt.sleep(Duration::from_secs(60)), Err(Interrupted));

@@ -54,6 +54,8 @@ pub struct ExperimentManifest {
     pub summary: bool,
     /// The cases.
     pub cases: Vec<CaseManifest>,
+    /// The text of each mix, by its file.
+    pub mixes: BTreeMap<String, String>,
     /// The subjects.
     pub subjects: Vec<SubjectManifest>,
 }
@@ -67,8 +69,6 @@ pub struct CaseManifest {
     pub mix: String,
     /// The file that the mix was read from.
     pub mix_file: String,
-    /// That file's text.
-    pub mix_text: String,
     /// Connections that are open at the same time.
     pub connections: u32,
     /// Threads of the generator.
@@ -150,13 +150,16 @@ impl Manifest {
             name: case.name.clone(),
             mix: case.mix.title().to_owned(),
             mix_file: case.mix_source.name.clone(),
-            mix_text: case.mix_source.text.clone(),
             connections: case.load.connections,
             threads: case.load.threads,
             keepalive: case.load.keepalive,
             warmup_s: case.load.warmup.0.as_secs_f64(),
             duration_s: case.load.duration.0.as_secs_f64(),
         });
+        let mixes = experiment
+            .cases
+            .iter()
+            .map(|case| (case.mix_source.name.clone(), case.mix_source.text.clone()));
         let subjects = experiment.subjects.iter().zip(states);
         let subjects = subjects.map(|(subject, state)| SubjectManifest {
             name: subject.name.clone(),
@@ -183,6 +186,7 @@ impl Manifest {
                 baseline: experiment.subjects[experiment.baseline].name.clone(),
                 summary: experiment.summary,
                 cases: cases.collect(),
+                mixes: mixes.collect(),
                 subjects: subjects.collect(),
             },
             layout: layout.clone(),

@@ -1,7 +1,7 @@
 //! The answer to the experiment's question, in one sentence.
 
 use super::{CaseAnalysis, Metric, SubjectAnalysis};
-use crate::report::number::{signed, significant};
+use crate::report::number::{percent, signed, significant};
 
 /// One sentence a case: what a request costs on the baseline, and on each other subject.
 pub fn answer(baseline: &str, cases: &[CaseAnalysis]) -> String {
@@ -54,7 +54,7 @@ fn clause(subject: &SubjectAnalysis) -> Option<(f64, String)> {
     if let Some(blocked) = blocked.filter(|blocked| *blocked > 0.0) {
         clause += &match blocked >= 1.0 {
             true => " and blocks every attack".to_owned(),
-            false => format!(" and blocks {} % of the attacks", significant(100.0 * blocked)),
+            false => format!(" and blocks {} of the attacks", percent(blocked)),
         };
     }
     Some((difference, clause))

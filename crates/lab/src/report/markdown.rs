@@ -8,10 +8,14 @@ pub fn render(analysis: &Analysis) -> String {
     let mut text = format!("## {}\n\n{}\n", escape(&analysis.title), escape(&analysis.answer));
     for case in &analysis.cases {
         text += &format!("\n{}\n\n", escape(&rows::load_line(analysis, case)));
-        text += &table(&rows::prices(analysis, case));
-        if rows::lacks_intervals(case) {
-            text += &format!("\n{}\n", rows::TOO_FEW_LEGEND);
+        for (name, about) in rows::abouts(case) {
+            text += &format!("- {}: {}\n", escape(name), escape(about));
         }
+        text += &format!("\n{}", table(&rows::prices(analysis, case)));
+        text += &match rows::lacks_intervals(case) {
+            true => format!("\n{}\n", rows::TOO_FEW_LEGEND),
+            false => format!("\n{}\n", rows::PRICES_LEGEND),
+        };
         let others = rows::other_prices(analysis, case);
         if !others.rows.is_empty() {
             text += &format!("\n{}", table(&others));
@@ -31,12 +35,15 @@ pub fn render(analysis: &Analysis) -> String {
     if !analysis.notes.is_empty() {
         text += "\n";
         for note in &analysis.notes {
-            text += &format!("- {}\n", escape(note).replace('\n', " "));
+            text += &bullet(note);
         }
     }
     text += &format!(
         "\nMade by tollgate {} on {}, {}. To repeat it:\n\n    {}\n",
-        analysis.tollgate, analysis.started_at, analysis.machine, analysis.command
+        escape(&analysis.tollgate),
+        escape(&analysis.started_at),
+        escape(&analysis.machine),
+        analysis.command
     );
     text
 }
@@ -54,14 +61,33 @@ fn table(rows: &Rows) -> String {
     text
 }
 
+/// A note as an item of a list; its indented lines are commands, and become code.
+fn bullet(note: &str) -> String {
+    let mut text = String::from("- ");
+    for line in note.lines() {
+        text += &match line.strip_prefix("    ") {
+            Some(command) => format!("\n      {command}\n"),
+            None => format!("{}\n", escape(line)),
+        };
+    }
+    text
+}
+
 /// Keeps what a server printed from being read as Markdown or HTML.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
-        if "\\`*_|<>[]".contains(character) {
-            escaped.push('\\');
+        match character {
+            '&' => escaped.push_str("&amp;"),
+            '@' => escaped.push_str("&#64;"),
+            '\n' | '\r' => escaped.push(' '),
+            _ => {
+                if "\\`*_|<>[]~#".contains(character) {
+                    escaped.push('\\');
+                }
+                escaped.push(character);
+            }
         }
-        escaped.push(character);
     }
     escaped
 }

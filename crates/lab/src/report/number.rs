@@ -1,21 +1,25 @@
 //! Numbers as people read them: three significant digits, or whole where there are more.
 
-/// Three significant digits; whole numbers from 100 on, in groups of three from 10,000 on.
+/// Three significant digits; whole numbers from 100 on, in groups of three from 10,000 on. What is
+/// below a millionth is nothing.
 pub fn significant(value: f64) -> String {
     let size = value.abs();
-    let text = if size >= 99.95 {
+    if size >= 99.95 {
         return grouped(value);
-    } else if size >= 9.995 {
-        format!("{value:.1}")
-    } else {
-        format!("{value:.2}")
-    };
-    // A value that rounds to nothing has no sign.
-    if text.chars().all(|c| "-0.".contains(c)) {
-        return "0".to_owned();
     }
-    text.replace('-', MINUS)
+    // Rounding may carry into the next power of ten, which then has one digit less behind the point.
+    let decimals = (0..=MAX_DECIMALS).find(|decimals| {
+        let scale = 10_f64.powi(*decimals);
+        (size * scale).round() >= 100.0
+    });
+    match decimals {
+        Some(decimals) => format!("{value:.*}", usize::try_from(decimals).unwrap_or(0)),
+        None => "0".to_owned(),
+    }
 }
+
+/// Enough for three digits of a millionth.
+const MAX_DECIMALS: i32 = 8;
 
 /// The same, with a sign in front of positive values too.
 pub fn signed(value: f64) -> String {
@@ -29,7 +33,7 @@ pub fn signed(value: f64) -> String {
 /// A whole number, in groups of three digits from five digits on.
 fn grouped(value: f64) -> String {
     let digits = format!("{:.0}", value.abs());
-    let sign = if value < 0.0 { MINUS } else { "" };
+    let sign = if value < 0.0 { "-" } else { "" };
     if digits.len() < 5 {
         return format!("{sign}{digits}");
     }
@@ -59,8 +63,6 @@ pub fn percent(share: f64) -> String {
     }
 }
 
-const MINUS: &str = "-";
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,8 +70,11 @@ mod tests {
     #[test]
     fn three_digits_that_count() {
         assert_eq!(significant(0.0), "0");
-        assert_eq!(significant(-0.001), "0");
-        assert_eq!(significant(0.5), "0.50");
+        assert_eq!(significant(-0.001), "-0.00100");
+        assert_eq!(significant(0.000_000_1), "0");
+        assert_eq!(significant(0.0201), "0.0201");
+        assert_eq!(significant(0.999_6), "1.00");
+        assert_eq!(significant(0.5), "0.500");
         assert_eq!(significant(8.104), "8.10");
         assert_eq!(significant(9.996), "10.0");
         assert_eq!(significant(70.06), "70.1");

@@ -18,13 +18,18 @@ pub struct Rows {
 pub fn load_line(analysis: &Analysis, case: &CaseAnalysis) -> String {
     let keepalive = if case.case.keepalive { "kept alive" } else { "one request each" };
     format!(
-        "{}: closed loop, {} connections, {keepalive}; {}, {} s a trial; seed {}",
+        "{}: closed loop, {} connections, {keepalive}; {}, {} s a trial",
         case.case.name,
         case.case.connections,
         counted(analysis.blocks as usize, "block"),
-        significant(case.case.duration_s),
-        analysis.seed
+        significant(case.case.duration_s)
     )
+}
+
+/// What each subject is, a line each, where the experiment says.
+pub fn abouts(case: &CaseAnalysis) -> Vec<(&str, &str)> {
+    let subjects = case.subjects.iter().filter(|subject| !subject.about.is_empty());
+    subjects.map(|subject| (subject.name.as_str(), subject.about.as_str())).collect()
 }
 
 /// What each subject costs in CPU.
@@ -44,9 +49,16 @@ pub fn prices(analysis: &Analysis, case: &CaseAnalysis) -> Rows {
 
 /// Whether a price of the case has too few blocks for an interval.
 pub fn lacks_intervals(case: &CaseAnalysis) -> bool {
-    let prices = case.subjects.iter().flat_map(|subject| subject.prices.values());
-    prices.into_iter().any(|price| !price.difference.interval)
+    let shown = |subject: &SubjectAnalysis| {
+        let others = OTHER_PRICES.map(|(_, metric)| metric);
+        let metrics = others.into_iter().chain([Metric::CpuUsPerRequest]);
+        metrics.filter_map(|metric| subject.prices.get(&metric).copied()).collect::<Vec<_>>()
+    };
+    case.subjects.iter().flat_map(shown).any(|price| !price.difference.interval)
 }
+
+/// What the columns of [`prices`] mean.
+pub const PRICES_LEGEND: &str = "[a, b]: the 95 % interval of the price, over n blocks.";
 
 /// What stands in place of an interval where there is none.
 pub const TOO_FEW_LEGEND: &str =
@@ -55,15 +67,10 @@ pub const TOO_FEW_LEGEND: &str =
 /// What each subject costs besides CPU, as ratios.
 pub fn other_prices(analysis: &Analysis, case: &CaseAnalysis) -> Rows {
     let over = &analysis.baseline;
-    let metrics = [
-        ("requests/s", Metric::ThroughputPerS),
-        ("p50", Metric::LatencyP50Ms),
-        ("memory", Metric::MemoryPeakBytes),
-    ];
-    let columns = metrics.iter().map(|(name, _)| format!("{name} × {over}"));
+    let columns = OTHER_PRICES.iter().map(|(name, _)| format!("{name} × {over}"));
     let ratios = |subject: &SubjectAnalysis| {
         let mut row = vec![subject.name.clone()];
-        row.extend(metrics.iter().map(|(_, metric)| {
+        row.extend(OTHER_PRICES.iter().map(|(_, metric)| {
             let ratio = subject.prices.get(metric).and_then(|price| price.ratio);
             ratio.map_or(NONE.to_owned(), |ratio| range(&ratio, significant))
         }));
@@ -100,8 +107,9 @@ pub fn figures(case: &CaseAnalysis) -> Rows {
 
 /// What the columns of [`figures`] mean.
 pub const FIGURES_LEGEND: &str = "Medians over the valid trials. Latency is that of a saturated \
-system (closed loop). caught: attacks blocked; alarms: harmless requests blocked; limit: whose CPU \
-was spent (where it is not the system's, requests/s is a lower bound).";
+system (closed loop). MiB: peak memory; caught: attacks blocked; alarms: harmless requests \
+blocked; limit: whose CPU was spent. Where it was not the system's, requests/s is a lower bound, \
+and its ratio no more than a hint.";
 
 /// The spread of each subject's trials.
 pub fn summary(case: &CaseAnalysis) -> Rows {
@@ -121,6 +129,13 @@ pub fn summary(case: &CaseAnalysis) -> Rows {
     }
     Rows { header: header.map(str::to_owned).to_vec(), rows }
 }
+
+/// The prices besides CPU that are shown.
+const OTHER_PRICES: [(&str, Metric); 3] = [
+    ("requests/s", Metric::ThroughputPerS),
+    ("p50", Metric::LatencyP50Ms),
+    ("memory", Metric::MemoryPeakBytes),
+];
 
 const NONE: &str = "-";
 
@@ -148,7 +163,9 @@ fn price_row(subject: &SubjectAnalysis) -> Vec<String> {
     row.push(optional(figures.and_then(|figures| figures.cpu_us_per_request), significant));
     if subject.standing == Standing::Baseline {
         let n = figures.map_or(0, |figures| figures.n);
-        row.extend(["1".to_owned(), "baseline".to_owned(), n.to_string()]);
+        let has_cpu = figures.is_some_and(|figures| figures.cpu_us_per_request.is_some());
+        let one = if has_cpu { "1" } else { NONE };
+        row.extend([one.to_owned(), "baseline".to_owned(), n.to_string()]);
         return row;
     }
     match subject.prices.get(&Metric::CpuUsPerRequest) {

@@ -12,11 +12,18 @@ pub fn render(analysis: &Analysis, color: bool) -> String {
     let mut text = format!("{}\n", emphasised(&analysis.title, color));
     for case in &analysis.cases {
         section(&mut text, &rows::load_line(analysis, case));
-        text += &draw(&rows::prices(analysis, case), color);
-        text += &bars(case);
-        if rows::lacks_intervals(case) {
-            text += &wrapped(rows::TOO_FEW_LEGEND);
+        let abouts = rows::abouts(case);
+        let names = abouts.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+        for (name, about) in abouts {
+            writeln!(text, "  {name:<names$}  {about}").ok();
         }
+        text.push('\n');
+        text += &draw(&rows::prices(analysis, case), color);
+        text += &wrapped(match rows::lacks_intervals(case) {
+            true => rows::TOO_FEW_LEGEND,
+            false => rows::PRICES_LEGEND,
+        });
+        text += &bars(case);
         let others = rows::other_prices(analysis, case);
         if !others.rows.is_empty() {
             text += "\n";
@@ -28,9 +35,10 @@ pub fn render(analysis: &Analysis, color: bool) -> String {
             text += &draw(&figures, color);
             text += &wrapped(rows::FIGURES_LEGEND);
         }
-        if analysis.summary {
+        let summary = rows::summary(case);
+        if analysis.summary && !summary.rows.is_empty() {
             section(&mut text, "Over the trials of each subject:");
-            text += &draw(&rows::summary(case), color);
+            text += &draw(&summary, color);
         }
     }
     if !analysis.notes.is_empty() {
@@ -93,7 +101,7 @@ fn bars(case: &CaseAnalysis) -> String {
         return String::new();
     }
     let names = measured.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
-    let mut text = String::from("\n");
+    let mut text = String::from("\nCPU per request, µs:\n");
     for (name, cpu) in measured {
         let bar = bar(cpu / longest, BAR_COLUMNS);
         writeln!(text, "{name:<names$}  {bar} {}", super::number::significant(cpu)).ok();

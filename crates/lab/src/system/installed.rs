@@ -191,7 +191,7 @@ impl std::fmt::Display for Missing {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.mend {
             Some(mend) => write!(formatter, "{}. To mend this:\n    {mend}", self.what),
-            None => write!(formatter, "{}", self.what),
+            None => write!(formatter, "{}.", self.what),
         }
     }
 }

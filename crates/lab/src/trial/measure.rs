@@ -82,7 +82,7 @@ pub fn measure(subject: &mut Subject<'_>) -> Result<Measurement, MeasureError> {
     generator.close_window();
 
     let outcome = generator.finish()?;
-    undisturbed?;
+    let lateness = undisturbed?;
     let system_pids = subject.system.pids()?;
     let memory_peak_bytes = match system_pids.is_empty() {
         true => None,
@@ -128,6 +128,7 @@ pub fn measure(subject: &mut Subject<'_>) -> Result<Measurement, MeasureError> {
         window,
         servers_window,
         planned: subject.load.duration.0,
+        lateness,
         oldest_unanswered: outcome.oldest_unanswered,
     };
     Ok(Measurement {

@@ -46,9 +46,9 @@ pub enum Invalid {
         /// How long, in seconds.
         age_s: f64,
     },
-    /// The window lasted longer than planned: the lab itself was stopped or starved.
-    Stretched {
-        /// How much longer, in percent.
+    /// The lab itself, and with it the generator, was not let run: it was stopped or starved.
+    Halted {
+        /// For how long, in percent of the planned window.
         percent: f64,
     },
     /// The generator was measured over another time than the servers: it was too busy to notice
@@ -84,6 +84,8 @@ pub struct Evidence {
     pub servers_window: Duration,
     /// The window that was planned.
     pub planned: Duration,
+    /// The longest time that the lab was late to wake up during the window.
+    pub lateness: Duration,
     /// How long the oldest request under way had been so when the window closed.
     pub oldest_unanswered: Option<Duration>,
 }
@@ -120,9 +122,10 @@ pub fn judge(evidence: &Evidence) -> Vec<Invalid> {
     if let Some(age) = stalled {
         invalid.push(Invalid::Stalled { age_s: age.as_secs_f64() });
     }
-    let stretch = evidence.servers_window.as_secs_f64() / evidence.planned.as_secs_f64() - 1.0;
-    if 100.0 * stretch > STRETCH_LIMIT_PERCENT {
-        invalid.push(Invalid::Stretched { percent: 100.0 * stretch });
+    let overtime = evidence.servers_window.saturating_sub(evidence.planned);
+    let halted = overtime.max(evidence.lateness).as_secs_f64() / evidence.planned.as_secs_f64();
+    if 100.0 * halted > HALT_LIMIT_PERCENT {
+        invalid.push(Invalid::Halted { percent: 100.0 * halted });
     }
     let skew_percent = 100.0 * (skew(evidence).abs());
     if skew_percent > SKEW_LIMIT_PERCENT {
@@ -135,8 +138,8 @@ pub fn judge(evidence: &Evidence) -> Vec<Invalid> {
 pub const STEAL_LIMIT_PERCENT: f64 = 5.0;
 /// CPU time of other processes above this share makes a trial invalid.
 pub const FOREIGN_LIMIT_PERCENT: f64 = 10.0;
-/// A window that lasted longer than planned by more than this share makes a trial invalid.
-pub const STRETCH_LIMIT_PERCENT: f64 = 10.0;
+/// A lab that was not let run for more than this share of the window makes a trial invalid.
+pub const HALT_LIMIT_PERCENT: f64 = 10.0;
 /// A difference of the two windows above this share makes a trial invalid.
 pub const SKEW_LIMIT_PERCENT: f64 = 5.0;
 
@@ -158,7 +161,7 @@ impl Invalid {
             Self::Stalled { .. } => {
                 "a request was under way for more than half of the window".to_owned()
             }
-            Self::Stretched { .. } => "the lab itself was stopped or starved".to_owned(),
+            Self::Halted { .. } => "the lab itself was stopped or starved".to_owned(),
             Self::Skewed { .. } => {
                 "the generator noticed the measurement's begin or end too late".to_owned()
             }
@@ -194,9 +197,9 @@ impl fmt::Display for Invalid {
             Self::Stalled { age_s } => {
                 write!(formatter, "a request had been under way for {age_s:.2} s at the end")
             }
-            Self::Stretched { percent } => write!(
+            Self::Halted { percent } => write!(
                 formatter,
-                "the window lasted {percent:.0} % longer than planned (limit {STRETCH_LIMIT_PERCENT} %)"
+                "the lab was stopped or starved for {percent:.0} % of the window (limit {HALT_LIMIT_PERCENT} %)"
             ),
             Self::NoAnswer => write!(formatter, "nothing was answered"),
             Self::Skewed { percent } => write!(
@@ -224,6 +227,7 @@ mod tests {
             window: Duration::from_millis(1_049),
             servers_window: Duration::from_secs(1),
             planned: Duration::from_millis(910),
+            lateness: Duration::from_millis(91),
             oldest_unanswered: Some(Duration::from_millis(455)),
         }
     }
@@ -231,6 +235,12 @@ mod tests {
     #[test]
     fn a_trial_within_every_limit_counts() {
         assert_eq!(judge(&at_every_limit()), []);
+    }
+
+    #[test]
+    fn a_lab_that_was_halted_in_the_middle_of_the_window_does_not_count() {
+        let evidence = Evidence { lateness: Duration::from_millis(92), ..at_every_limit() };
+        assert!(matches!(judge(&evidence)[..], [Invalid::Halted { .. }]));
     }
 
     #[test]
@@ -275,7 +285,7 @@ mod tests {
                 "2 requests got no answer (2 reset)",
                 "the hypervisor took 5.1 % of the CPUs (limit 5 %)",
                 "a request had been under way for 0.40 s at the end",
-                "the window lasted 25 % longer than planned (limit 10 %)",
+                "the lab was stopped or starved for 25 % of the window (limit 10 %)",
             ]
         );
     }

@@ -38,7 +38,7 @@ fn subjects_are_named_from_the_cheapest_to_the_dearest() {
     let run = run(&["nginx", "light", "full", "direct", "cached"], trials.concat());
     assert_eq!(
         answer(&run),
-        "A request costs nginx 10.0 µs of CPU; direct takes none of it, cached takes 0.50 times \
+        "A request costs nginx 10.0 µs of CPU; direct takes none of it, cached takes 0.500 times \
          that (-5.00 µs), light takes 2.00 times that (+10.0 µs), and full takes 40.0 times that \
          (+390 µs) and blocks every attack."
     );

@@ -112,10 +112,10 @@ fn trials_that_do_not_count_are_counted_by_rule() {
     assert_eq!(
         notes(&run),
         [
-            "full: 1 of 6 trials do not count: it did not start: the port was taken.",
-            "full: 1 of 6 trials do not count: other processes took more than 10 % of the CPUs.",
+            "full: 1 of 6 trials does not count: it did not start: the port was taken.",
+            "full: 1 of 6 trials does not count: other processes took more than 10 % of the CPUs.",
             "full: 2 of 6 trials do not count: the hypervisor took more than 5 % of the CPUs.",
-            "full: 1 of 6 trials do not count: xss got 200.",
+            "full: 1 of 6 trials does not count: xss got 200.",
         ]
     );
     assert_eq!(analysed(&run, "full").figures.unwrap().n, 2);

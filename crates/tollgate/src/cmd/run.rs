@@ -101,7 +101,11 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     let analysis = report::of_run(&ending.dir)?;
     report::write_all(&analysis, &ending.dir)?;
     output::print(&report::render(&analysis, Format::Table, output::color())?)?;
-    output::print(&format!("\nRecords, configs, logs and reports: {}\n", out.display()))?;
+    output::print(&format!(
+        "\nRecords, configs, logs and reports: {}\nTo repeat it: {}\n",
+        out.display(),
+        analysis.command
+    ))?;
     Ok(match ending.interrupted {
         true => Exit::Interrupted,
         false => verdict(&analysis),
