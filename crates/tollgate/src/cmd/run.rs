@@ -139,7 +139,8 @@ fn verdict(analysis: &Analysis) -> Exit {
 impl Args {
     /// The command that repeats this run.
     fn command(&self, seed: u64) -> String {
-        let mut words = vec!["tollgate".to_owned(), "run".to_owned(), self.experiment.clone()];
+        let program = std::env::args().next().unwrap_or_else(|| "tollgate".to_owned());
+        let mut words = vec![program, "run".to_owned(), self.experiment.clone()];
         words.extend(["--seed".to_owned(), seed.to_string()]);
         if self.quick {
             words.push("--quick".to_owned());
