@@ -134,7 +134,8 @@ impl ProcessGroup {
     }
 
     /// Stops the process and all its descendants: TERM, then KILL for what is left after
-    /// [`GRACE`], or at once after [`hurry`]. Returns when none is left, or after [`LAST_WAIT`] more.
+    /// five seconds, or at once after [`hurry`]. Returns when none is left, or after two seconds
+    /// more.
     pub fn stop(&mut self) {
         let mut pids = tree::of(self.pid()).unwrap_or_default();
         pids.insert(self.pid().as_raw());
