@@ -62,7 +62,7 @@ pub const PRICES_LEGEND: &str = "[a, b]: the 95 % interval of the price, over n 
 
 /// What stands in place of an interval where there is none.
 pub const TOO_FEW_LEGEND: &str =
-    "n too small: below 6 blocks there is no 95 % interval; {a .. b} is the range seen.";
+    "n too small: below 6 blocks there is no 95 % interval; {a, b} is the range seen.";
 
 /// What each subject costs besides CPU, as ratios.
 pub fn other_prices(analysis: &Analysis, case: &CaseAnalysis) -> Rows {
@@ -183,7 +183,7 @@ fn range(range: &Range, number: fn(f64) -> String) -> String {
     let (low, high) = (number(range.low), number(range.high));
     match range.interval {
         true => format!("{} [{low}, {high}]", number(range.estimate)),
-        false => format!("{} {{{low} .. {high}}}", number(range.estimate)),
+        false => format!("{} {{{low}, {high}}}", number(range.estimate)),
     }
 }
 
