@@ -32,7 +32,7 @@ pub enum State {
     Impossible,
 }
 
-/// Looks at the machine. Takes as long as [`WATCH`], over which noise is counted.
+/// Looks at the machine. Takes a second, over which noise is counted.
 pub fn examine() -> Vec<Check> {
     let mut checks = vec![cpus()];
     match Environment::read() {
@@ -45,7 +45,7 @@ pub fn examine() -> Vec<Check> {
 }
 
 /// How long noise is counted for.
-pub const WATCH: Duration = Duration::from_secs(1);
+const WATCH: Duration = Duration::from_secs(1);
 /// The experiments that come with the tool open up to 50 connections on both sides of a proxy.
 const FEWEST_FILES: u64 = 512;
 const ENOUGH_FILES: u64 = 4096;

@@ -99,7 +99,7 @@ pub fn check(subject: &Subject) -> Result<Result<Installed, Missing>, CheckError
 }
 
 /// Where a program is: on the PATH, or in the sbin folders that a user's PATH often lacks.
-pub fn find_program(name: &str) -> Option<PathBuf> {
+fn find_program(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&path)
         .chain(SBIN.map(PathBuf::from))

@@ -51,10 +51,7 @@ fn from_six_blocks_on_prices_have_intervals() {
 fn below_six_blocks_the_range_is_told_apart_from_an_interval() {
     let run = two(5);
     assert_row(&table(&run), "full 40.0 4.00 {4.00, 4.00} +30.0 {+30.0, +30.0} 5");
-    assert_row(
-        &markdown(&run),
-        "| full | 40.0 | 4.00 {4.00, 4.00} | +30.0 {+30.0, +30.0} | 5 |",
-    );
+    assert_row(&markdown(&run), "| full | 40.0 | 4.00 {4.00, 4.00} | +30.0 {+30.0, +30.0} | 5 |");
     for text in [table(&run), markdown(&run)] {
         assert!(text.contains("n too small: below 6 blocks there is no 95 % interval"), "{text}");
     }
