@@ -85,6 +85,20 @@ fn every_request_to_nginx_is_answered_with_keep_alive_and_without() {
 }
 
 #[test]
+fn more_connections_than_the_soft_limit_of_files_are_opened() {
+    let workspace = Workspace::new();
+    let nginx = Nginx::start();
+    let url = format!("http://{}/", nginx.address);
+    let mut command = std::process::Command::new("sh");
+    let script = r#"ulimit -Sn 64; exec "$0" load --format json -c 200 -n 2000 "$1""#;
+    command.args(["-c", script]).arg(assert_cmd::cargo::cargo_bin!("tollgate")).arg(&url);
+    let output = command.output().expect("a shell");
+    let result: Value = serde_json::from_str(&stdout(&output)).expect("JSON");
+    assert_eq!(result["answered"], 2000, "{}", told(&output));
+    workspace.assert_nothing_runs();
+}
+
+#[test]
 fn where_nothing_answers_the_code_says_so() {
     let workspace = Workspace::new();
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");

@@ -7,6 +7,7 @@ use crate::interrupt::Interrupt;
 use crate::layout::{Layout, LayoutError, available_cpus};
 use crate::manifest::{Circumstances, Manifest, SubjectState};
 use crate::plan::{TrialPlan, plan};
+use crate::process::files;
 use crate::record::{Outcome, TrialRecord};
 use crate::run_dir::{RunDir, RunDirError};
 use crate::system::installed::{self, Installed, Missing};
@@ -17,7 +18,6 @@ use crate::trial::{self, Bench, config_dir};
 use nix::errno::Errno;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::prctl::set_child_subreaper;
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::Pid;
 use std::collections::BTreeMap;
 use std::fs;
@@ -283,9 +283,7 @@ fn prepare_process(layout: &Layout) -> Result<(), RunError> {
         cpus.set(*cpu).map_err(system_error("choosing CPUs"))?;
     }
     sched_setaffinity(Pid::from_raw(0), &cpus).map_err(system_error("choosing CPUs"))?;
-    let limits = system_error("raising the limit of open files");
-    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).map_err(&limits)?;
-    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).map_err(limits)?;
+    files::raise_limit().map_err(system_error("raising the limit of open files"))?;
     set_child_subreaper(true).map_err(system_error("becoming the parent of orphans"))
 }
 

@@ -1,5 +1,6 @@
 //! The processes of a trial: started in groups of their own, read from outside, stopped for good.
 
+pub mod files;
 pub mod group;
 pub mod memory;
 pub mod ports;

@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use target::Target;
 use tollgate_lab::interrupt::Interrupt;
+use tollgate_lab::process::files;
 use tollgate_load::{
     Expectation, Generator, MAX_CONNECTIONS, MAX_THREADS, Plan, Request, Workload,
 };
@@ -82,6 +83,7 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
         is_head: false,
         expect: Expectation { status: None, body_bytes: None },
     };
+    files::raise_limit().context("raising the limit of open files")?;
     let interrupt = Interrupt::default();
     let wish = interrupt.flag();
     signals::listen(move |count| match count {

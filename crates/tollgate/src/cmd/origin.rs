@@ -5,6 +5,7 @@ use crate::output;
 use crate::signals;
 use anyhow::Context;
 use std::net::SocketAddr;
+use tollgate_lab::process::files;
 use tollgate_origin::{Config, Origin};
 
 /// What `tollgate origin` is told.
@@ -27,6 +28,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
+    files::raise_limit().context("raising the limit of open files")?;
     let origin = Origin::bind(&Config {
         listen: args.listen,
         threads: usize::from(args.threads),
