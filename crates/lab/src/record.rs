@@ -9,6 +9,7 @@ use crate::trial::bottleneck::Bottleneck;
 use crate::trial::validity::Invalid;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use tollgate_load::Failures;
 use tollgate_stats::LatencyHistogram;
 use tollgate_traffic::Class;
 
@@ -118,25 +119,6 @@ pub struct CpuRecord {
     pub generator: CpuTime,
 }
 
-/// Requests that got no answer during the window, by kind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Failures {
-    /// The connection was refused.
-    pub refused: u64,
-    /// The connection was reset.
-    pub reset: u64,
-    /// The connection took too long.
-    pub connect_timeout: u64,
-    /// The answer took too long.
-    pub answer_timeout: u64,
-    /// The connection was closed before the answer was complete.
-    pub closed_early: u64,
-    /// The answer was not HTTP.
-    pub malformed: u64,
-    /// Anything else that the operating system reports.
-    pub other: u64,
-}
-
 /// What one template was answered during the window.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TemplateRecord {
@@ -205,43 +187,6 @@ pub enum Step {
     Probe,
     /// Sending the load.
     Load,
-}
-
-impl Failures {
-    /// All kinds together.
-    pub fn total(&self) -> u64 {
-        let timeouts = self.connect_timeout + self.answer_timeout;
-        self.refused + self.reset + timeouts + self.closed_early + self.malformed + self.other
-    }
-
-    /// The kinds that there are, with their counts.
-    pub fn in_words(&self) -> String {
-        let kinds = [
-            (self.refused, "refused"),
-            (self.reset, "reset"),
-            (self.connect_timeout, "too long to connect"),
-            (self.answer_timeout, "too long to answer"),
-            (self.closed_early, "closed early"),
-            (self.malformed, "malformed"),
-            (self.other, "other"),
-        ];
-        let kinds = kinds.into_iter().filter(|(count, _)| *count > 0);
-        kinds.map(|(count, kind)| format!("{count} {kind}")).collect::<Vec<_>>().join(", ")
-    }
-}
-
-impl From<&tollgate_load::Failures> for Failures {
-    fn from(failures: &tollgate_load::Failures) -> Self {
-        Self {
-            refused: failures.refused,
-            reset: failures.reset,
-            connect_timeout: failures.connect_timeout,
-            answer_timeout: failures.answer_timeout,
-            closed_early: failures.closed_early,
-            malformed: failures.malformed,
-            other: failures.other,
-        }
-    }
 }
 
 impl LatencyRecord {

@@ -3,8 +3,10 @@
 use std::error::Error as StdError;
 use std::io::{self, ErrorKind};
 
+use serde::{Deserialize, Serialize};
+
 /// How many requests got no complete answer, by what happened to them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failures {
     /// Nobody listens at the target. The request failed, and the connection paused for 10 ms.
     pub refused: u64,
@@ -42,8 +44,33 @@ impl Failures {
     /// All kinds together.
     #[must_use]
     pub fn total(&self) -> u64 {
-        let timeouts = self.connect_timeout + self.answer_timeout;
-        self.refused + self.reset + timeouts + self.closed_early + self.malformed + self.other
+        self.by_kind().iter().map(|(_, count)| count).sum()
+    }
+
+    /// Each kind by its name, with its count.
+    #[must_use]
+    pub fn by_kind(&self) -> [(&'static str, u64); 7] {
+        [
+            ("refused", self.refused),
+            ("reset", self.reset),
+            ("connect_timeout", self.connect_timeout),
+            ("answer_timeout", self.answer_timeout),
+            ("closed_early", self.closed_early),
+            ("malformed", self.malformed),
+            ("other", self.other),
+        ]
+    }
+
+    /// The kinds that there are, with their counts and the examples; empty when there is none.
+    #[must_use]
+    pub fn in_words(&self) -> String {
+        let mut words: Vec<String> = Vec::new();
+        for (kind, count) in self.by_kind().into_iter().filter(|(_, count)| *count > 0) {
+            words.push(format!("{kind}: {count}"));
+        }
+        let examples = [&self.malformed_example, &self.other_example];
+        words.extend(examples.into_iter().flatten().cloned());
+        words.join(", ")
     }
 
     pub(crate) fn count(&mut self, failure: Failure) {
@@ -101,5 +128,21 @@ impl Failure {
             cause = source.source();
         }
         Self::Malformed(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_are_told_by_kind_with_their_examples() {
+        let mut failures = Failures::default();
+        assert_eq!((failures.total(), failures.in_words().as_str()), (0, ""));
+        failures.count(Failure::Reset);
+        failures.count(Failure::Malformed("no status".to_owned()));
+        failures.count(Failure::Malformed("no length".to_owned()));
+        assert_eq!(failures.total(), 3);
+        assert_eq!(failures.in_words(), "reset: 1, malformed: 2, no status");
     }
 }

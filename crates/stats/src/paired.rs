@@ -7,8 +7,8 @@ use crate::hodges_lehmann::{hodges_lehmann, walsh_averages};
 use crate::signed_rank;
 use crate::summary::sorted;
 
-/// The most blocks that are priced. The work of the bootstrap grows with their square: 26 ms for
-/// 100 blocks, two and a half seconds for this many.
+/// The most blocks that are priced. The work of the bootstrap grows with their square, and
+/// stays within seconds up to here.
 pub const BLOCKS_MAX: usize = 1_000;
 
 /// One metric of a subject and of its baseline in one block, in the same unit.

@@ -1,6 +1,7 @@
 //! The command line: what can be asked of the binary.
 
-use crate::cmd::{doctor, list, load, origin, report, run};
+use crate::cmd::catalog::CatalogArgs;
+use crate::cmd::{load, origin, report, run};
 use crate::exit::EXIT_CODES;
 use clap::{Parser, Subcommand};
 use tollgate_lab::manifest::VERSION;
@@ -24,11 +25,11 @@ pub(crate) enum Command {
     /// Print the report of a run, made from its records
     Report(report::Args),
     /// List experiments, systems and mixes
-    List(list::Args),
+    List(CatalogArgs),
     /// Say whether this machine can run experiments, and what would make their figures better
     ///
     /// Exits with 1 when a run would not be possible.
-    Doctor(doctor::Args),
+    Doctor(CatalogArgs),
     /// Send load to a server and measure it
     Load(load::Args),
     /// Start the benchmark origin: a server that answers at once and costs little

@@ -10,7 +10,7 @@ use crate::layout::Layout;
 use crate::noise::{Counters, Noise};
 use crate::process::memory;
 use crate::process::usage::{CpuTime, Died, Reading};
-use crate::record::{CpuRecord, Failures, LatencyRecord, Measurement, TemplateRecord, as_f64};
+use crate::record::{CpuRecord, LatencyRecord, Measurement, TemplateRecord, as_f64};
 use procfs::ProcError;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -113,7 +113,6 @@ pub fn measure(subject: &mut Subject<'_>) -> Result<Measurement, MeasureError> {
         .zip(&outcome.per_request)
         .map(|(template, tally)| template_record(template, tally, subject.requests.blocked_status))
         .collect();
-    let failures = Failures::from(&outcome.failures);
     let noise = noise(subject.layout, &start, &end, &cpu);
     let died = subject.system.ended().or_else(|| system.err().map(|died| died.to_string()));
     let evidence = Evidence {
@@ -123,8 +122,8 @@ pub fn measure(subject: &mut Subject<'_>) -> Result<Measurement, MeasureError> {
         answered: outcome.answered,
         unexpected: outcome.unexpected,
         unexpected_example: templates.iter().find_map(unexpected_example),
-        failed: failures.total(),
-        failed_kinds: failures.in_words(),
+        failed: outcome.failures.total(),
+        failed_kinds: outcome.failures.in_words(),
         window,
         servers_window,
         planned: subject.load.duration.0,
@@ -141,7 +140,7 @@ pub fn measure(subject: &mut Subject<'_>) -> Result<Measurement, MeasureError> {
         memory_peak_bytes,
         templates,
         unexpected: outcome.unexpected,
-        failures,
+        failures: outcome.failures,
         unanswered: outcome.unanswered,
         oldest_unanswered_ms: outcome.oldest_unanswered.map(|age| age.as_secs_f64() * 1e3),
         noise,

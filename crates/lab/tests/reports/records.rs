@@ -10,12 +10,13 @@ use tollgate_lab::manifest::{
 use tollgate_lab::noise::Noise;
 use tollgate_lab::process::usage::CpuTime;
 use tollgate_lab::record::{
-    self, CpuRecord, Failure, Failures, LatencyRecord, Measurement, Outcome, Refusal, Step,
-    TemplateRecord, TrialRecord,
+    self, CpuRecord, Failure, LatencyRecord, Measurement, Outcome, Refusal, Step, TemplateRecord,
+    TrialRecord,
 };
 use tollgate_lab::run_dir::RunRecords;
 use tollgate_lab::system::installed::Installed;
 use tollgate_lab::trial::bottleneck::Bottleneck;
+use tollgate_load::Failures;
 use tollgate_traffic::Class;
 
 /// The case of every record that is not moved to another one.

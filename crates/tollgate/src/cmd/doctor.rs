@@ -11,15 +11,8 @@ use tollgate_lab::inputs::catalog::{Catalog, Kind};
 use tollgate_lab::inputs::experiment::{Adjustments, Experiment};
 use tollgate_lab::system::installed;
 
-/// What `tollgate doctor` is told.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Args {
-    #[command(flatten)]
-    catalog: CatalogArgs,
-}
-
-pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
-    let catalog = &args.catalog.open()?;
+pub(crate) fn run(args: &CatalogArgs) -> Result<Exit, Failure> {
+    let catalog = &args.open()?;
     let checks = examine();
     let mut text = String::new();
     for check in &checks {

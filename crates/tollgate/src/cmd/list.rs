@@ -11,15 +11,8 @@ use tollgate_lab::inputs::experiment::{Adjustments, Experiment, Subject};
 use tollgate_lab::inputs::options;
 use tollgate_lab::system::installed;
 
-/// What `tollgate list` is told.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Args {
-    #[command(flatten)]
-    catalog: CatalogArgs,
-}
-
-pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
-    let catalog = &args.catalog.open()?;
+pub(crate) fn run(args: &CatalogArgs) -> Result<Exit, Failure> {
+    let catalog = &args.open()?;
     let mut text = String::from("Experiments (tollgate run NAME):\n");
     let mut all_sound = true;
     for name in catalog.names(Kind::Experiment) {

@@ -1,6 +1,6 @@
 //! One module a subcommand: its arguments, and what it does with them.
 
-mod catalog;
+pub(crate) mod catalog;
 pub(crate) mod doctor;
 pub(crate) mod list;
 pub(crate) mod load;

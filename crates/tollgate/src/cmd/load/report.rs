@@ -5,7 +5,7 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
-use tollgate_load::{Failures, Outcome};
+use tollgate_load::Outcome;
 
 /// The version of the JSON's shape.
 const SCHEMA: u32 = 1;
@@ -24,12 +24,8 @@ pub(crate) fn table(url: &str, connections: u32, outcome: &Outcome) -> String {
     let statuses = statuses(outcome);
     let statuses: Vec<String> = statuses.iter().map(|(code, n)| format!("{code}: {n}")).collect();
     line("status codes", if statuses.is_empty() { "none".to_owned() } else { statuses.join(", ") });
-    let failed: Vec<String> = failures(&outcome.failures)
-        .into_iter()
-        .filter(|(_, count)| *count > 0)
-        .map(|(kind, count)| format!("{kind}: {count}"))
-        .collect();
-    line("failed", if failed.is_empty() { "0".to_owned() } else { failed.join(", ") });
+    let failed = outcome.failures.in_words();
+    line("failed", if failed.is_empty() { "0".to_owned() } else { failed });
     if let Some(oldest) = outcome.oldest_unanswered {
         line(
             "unanswered",
@@ -76,7 +72,7 @@ pub(crate) fn json(url: &str, connections: u32, outcome: &Outcome) -> Result<Str
         .iter()
         .map(|(name, quantile)| (format!("{name}_ms"), in_ms(latency.quantile_ns(*quantile))))
         .collect();
-    let failures: BTreeMap<&str, u64> = failures(&outcome.failures).into_iter().collect();
+    let failures: BTreeMap<&str, u64> = outcome.failures.by_kind().into_iter().collect();
     let threads: Vec<_> = outcome
         .threads
         .iter()
@@ -116,18 +112,6 @@ fn statuses(outcome: &Outcome) -> BTreeMap<u16, u64> {
         *all.entry(*status).or_default() += count;
     }
     all
-}
-
-fn failures(failures: &Failures) -> [(&'static str, u64); 7] {
-    [
-        ("refused", failures.refused),
-        ("reset", failures.reset),
-        ("connect_timeout", failures.connect_timeout),
-        ("answer_timeout", failures.answer_timeout),
-        ("closed_early", failures.closed_early),
-        ("malformed", failures.malformed),
-        ("other", failures.other),
-    ]
 }
 
 fn ns_as_ms(ns: u64) -> String {
