@@ -24,7 +24,10 @@ fn the_first_look_prices_four_subjects() {
     for word in ["What does ModSecurity cost?", "direct", "light", "full", "100 %", "out"] {
         assert!(table.contains(word), "no {word:?} in:\n{table}");
     }
-    assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
+    // The command that repeats the run is there to be copied: it names the program by its path,
+    // however long that is, and is never broken.
+    let fits = |line: &str| line.starts_with("To repeat it: ") || line.chars().count() <= 80;
+    assert!(table.lines().all(fits), "{table}");
 
     let report = workspace.json("out/report.json");
     assert_eq!(report["seed"], 7);
