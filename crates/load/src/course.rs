@@ -56,17 +56,26 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::plan::{Arrivals, Target};
     use crate::workload::Expectation;
 
     fn course(order: &[u32], thread: usize, threads: usize, requests: Option<u64>) -> Course {
-        let request =
-            Request { bytes: b"x".to_vec(), is_head: false, expect: Expectation::default() };
+        let request = Request {
+            bytes: b"x".to_vec(),
+            is_head: false,
+            expect: Expectation::default(),
+            template: 0,
+        };
         let workload = Workload::new(vec![request; 3], order.to_vec()).unwrap();
         let plan = Plan {
-            target: "127.0.0.1:1".parse().unwrap(),
+            target: Target::Tcp("127.0.0.1:1".parse().unwrap()),
             workload: Arc::new(workload),
+            arrivals: Arrivals::Closed,
             connections: threads,
+            connections_max: threads,
             threads,
+            pipeline: 1,
+            first_byte: false,
             keep_alive: true,
             connect_timeout: Duration::from_secs(1),
             answer_timeout: Duration::from_secs(1),

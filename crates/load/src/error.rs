@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::plan::{MAX_CONNECTIONS, MAX_THREADS, MAX_TIMEOUT};
+use crate::plan::{MAX_CONNECTIONS, MAX_PIPELINE, MAX_RATE, MAX_THREADS, MAX_TIMEOUT};
+use crate::workload::{MAX_NEEDLE_BYTES, MAX_TEMPLATES};
 
 /// Why a load cannot be planned or sent. What goes wrong with single requests is no error: it is
 /// counted in [`Failures`](crate::Failures).
@@ -28,6 +29,22 @@ pub enum Error {
         /// Its index.
         index: usize,
     },
+    /// A request names a template beyond what a workload can have.
+    #[error("request {index} is of template {template}: choose 0 to {}", MAX_TEMPLATES - 1)]
+    Template {
+        /// The request's index.
+        index: usize,
+        /// The template named.
+        template: usize,
+    },
+    /// A request's answer is searched for nothing, or for too much.
+    #[error("request {index} looks for {bytes} bytes in the body: choose 1 to {MAX_NEEDLE_BYTES}")]
+    Needle {
+        /// The request's index.
+        index: usize,
+        /// How many bytes are looked for.
+        bytes: usize,
+    },
     /// A plan with no thread or too many.
     #[error("{0} threads: choose 1 to {MAX_THREADS}")]
     Threads(usize),
@@ -41,6 +58,25 @@ pub enum Error {
         /// The threads planned.
         threads: usize,
     },
+    /// A plan whose connections may grow to fewer than there are, or to too many.
+    #[error(
+        "{connections} connections that may grow to {connections_max}: choose {connections} to {MAX_CONNECTIONS}"
+    )]
+    ConnectionsMax {
+        /// The connections planned.
+        connections: usize,
+        /// The connections that there may be.
+        connections_max: usize,
+    },
+    /// A plan without a pipeline, or with too deep a one.
+    #[error("a pipeline of {0} requests: choose 1 to {MAX_PIPELINE}")]
+    Pipeline(usize),
+    /// A pipeline on connections that carry one request each.
+    #[error("a pipeline of {0} requests needs keep-alive: without it, choose 1")]
+    PipelineWithoutKeepAlive(usize),
+    /// A rate that is not above 0, or too high.
+    #[error("{0} requests a second: choose more than 0 and at most {MAX_RATE}")]
+    Rate(f64),
     /// A plan that ends before its first request.
     #[error("0 requests: choose at least one")]
     NoRequests,

@@ -20,6 +20,9 @@ pub struct Failures {
     pub closed_early: u64,
     /// What came was not an HTTP/1 answer, stopped short, or went on after its end.
     pub malformed: u64,
+    /// No local port was left towards the target: closed connections keep theirs for a while.
+    #[serde(default)]
+    pub no_port: u64,
     /// Anything else.
     pub other: u64,
     /// What was wrong with the first malformed answer.
@@ -37,6 +40,7 @@ pub(crate) enum Failure {
     AnswerTimeout,
     ClosedEarly,
     Malformed(String),
+    NoPort,
     Other(String),
 }
 
@@ -49,7 +53,7 @@ impl Failures {
 
     /// Each kind by its name, with its count.
     #[must_use]
-    pub fn by_kind(&self) -> [(&'static str, u64); 7] {
+    pub fn by_kind(&self) -> [(&'static str, u64); 8] {
         [
             ("refused", self.refused),
             ("reset", self.reset),
@@ -57,6 +61,7 @@ impl Failures {
             ("answer_timeout", self.answer_timeout),
             ("closed_early", self.closed_early),
             ("malformed", self.malformed),
+            ("no_port", self.no_port),
             ("other", self.other),
         ]
     }
@@ -84,6 +89,7 @@ impl Failures {
                 self.malformed += 1;
                 self.malformed_example.get_or_insert(reason);
             }
+            Failure::NoPort => self.no_port += 1,
             Failure::Other(reason) => {
                 self.other += 1;
                 self.other_example.get_or_insert(reason);
@@ -98,6 +104,7 @@ impl Failures {
         self.answer_timeout += other.answer_timeout;
         self.closed_early += other.closed_early;
         self.malformed += other.malformed;
+        self.no_port += other.no_port;
         self.other += other.other;
         self.malformed_example = self.malformed_example.take().or(other.malformed_example);
         self.other_example = self.other_example.take().or(other.other_example);
@@ -115,6 +122,7 @@ impl Failure {
         match error.kind() {
             ErrorKind::ConnectionRefused => Self::Refused,
             ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => Self::Reset,
+            ErrorKind::AddrNotAvailable => Self::NoPort,
             _ => Self::Other(format!("{doing}: {error}")),
         }
     }

@@ -28,6 +28,9 @@ mod workload;
 pub use error::Error;
 pub use failure::Failures;
 pub use generator::Generator;
-pub use outcome::{Outcome, Progress, RequestTally, ThreadUsage};
-pub use plan::{MAX_CONNECTIONS, MAX_THREADS, MAX_TIMEOUT, Plan};
-pub use workload::{Expectation, Request, Workload};
+pub use outcome::{Outcome, Progress, TemplateTally, ThreadUsage};
+pub use plan::{
+    Arrivals, MAX_CONNECTIONS, MAX_PIPELINE, MAX_RATE, MAX_THREADS, MAX_TIMEOUT, Plan, Spacing,
+    Target,
+};
+pub use workload::{Expectation, MAX_NEEDLE_BYTES, MAX_TEMPLATES, Request, Workload};

@@ -9,7 +9,7 @@ use crate::failure::Failures;
 use crate::recorder::{Figures, Report};
 
 /// What a run came to. Figures count what finished in the window, whenever it began; only `sent`,
-/// `warm_up` and the unanswered requests are of the whole run. The books balance:
+/// `warm_up`, `first_head` and what never finished are of the whole run. The books balance:
 ///
 /// `sent = warm_up.answered + warm_up.failed + answered + failures.total() + unanswered`
 #[derive(Clone, Debug)]
@@ -29,19 +29,46 @@ pub struct Outcome {
     pub unanswered: u64,
     /// How long the oldest of those had been under way.
     pub oldest_unanswered: Option<Duration>,
+    /// Open loop: requests that were due when the window closed, and had not been sent.
+    pub overdue: u64,
+    /// How long the oldest of those had been due.
+    pub oldest_overdue: Option<Duration>,
+    /// Open loop: requests that were due while no connection was free, and waited for one.
+    pub held: u64,
+    /// Requests that were sent again, on a new connection, because one before them in a pipeline
+    /// ended the old one. Their latency counts from the first time. The server may have seen both.
+    pub resent: u64,
     /// Answers other than the expected one.
     pub unexpected: u64,
-    /// The answers to each request of the workload, in its order.
-    pub per_request: Vec<RequestTally>,
-    /// Latencies in nanoseconds of all answers, from just before the write to the read that
-    /// completed the answer, and of all timeouts, whose true latency is at least what stands here.
+    /// The answers to each template of the workload, in its order.
+    pub templates: Vec<TemplateTally>,
+    /// Latencies in nanoseconds of all answers, and of all timeouts, whose true latency is at least
+    /// what stands here. They run to the read that completed the answer: in an open loop from the
+    /// moment for which the request was scheduled, in a closed one from just before the write.
     pub latency: LatencyHistogram,
+    /// Open loop: the same, from just before the write. It leaves out how long requests waited to be
+    /// sent, and is kept beside the other to show how much that was.
+    pub latency_from_send: Option<LatencyHistogram>,
+    /// Open loop: how late the generator itself was, in nanoseconds, for every request: from the
+    /// scheduled moment to the write, or, where no connection was free, to when it saw that.
+    pub lateness: Option<LatencyHistogram>,
+    /// How long connects took, in nanoseconds.
+    pub connect_time: LatencyHistogram,
+    /// If the plan asked for it: from just before the write to the first byte of the answer, in
+    /// nanoseconds.
+    pub first_byte: Option<LatencyHistogram>,
     /// What each thread used.
     pub threads: Vec<ThreadUsage>,
     /// Bytes of answers, heads and codings included.
     pub bytes_received: u64,
+    /// Bytes of answers' bodies, without transfer codings.
+    pub body_bytes: u64,
     /// Connections established.
     pub connects: u64,
+    /// Answers that left the connection open for another request.
+    pub kept_alive: u64,
+    /// The head of one of the first answers, as it came; empty if there was none.
+    pub first_head: Vec<u8>,
 }
 
 /// Requests that have finished.
@@ -53,15 +80,17 @@ pub struct Progress {
     pub failed: u64,
 }
 
-/// The answers to one request of the workload.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RequestTally {
+/// The answers to one template of the workload.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TemplateTally {
     /// How many answers had each status code.
     pub statuses: BTreeMap<u16, u64>,
     /// How many were not the expected one.
     pub unexpected: u64,
     /// The first of those, in words.
     pub unexpected_example: Option<String>,
+    /// Latencies as in [`Outcome::latency`].
+    pub latency: LatencyHistogram,
 }
 
 /// What one thread used over its own window.
@@ -71,6 +100,8 @@ pub struct ThreadUsage {
     pub user: Duration,
     /// CPU time in the kernel.
     pub system: Duration,
+    /// Time that it could have run, and waited for a CPU.
+    pub waited: Duration,
     /// The length of the window as the thread saw it.
     pub window: Duration,
 }
@@ -87,7 +118,18 @@ impl Outcome {
             unanswered: 0,
             oldest_unanswered: None,
             unexpected: 0,
-            per_request: Vec::new(),
+            templates: Vec::new(),
+            overdue: 0,
+            oldest_overdue: None,
+            held: 0,
+            resent: 0,
+            latency_from_send: None,
+            lateness: None,
+            connect_time: LatencyHistogram::new(),
+            first_byte: None,
+            body_bytes: 0,
+            kept_alive: 0,
+            first_head: Vec::new(),
             latency: LatencyHistogram::new(),
             threads: Vec::new(),
             bytes_received: 0,
@@ -117,9 +159,10 @@ impl Outcome {
         self.latency.merge(&figures.latency);
         self.bytes_received += figures.bytes_received;
         self.connects += figures.connects;
-        self.per_request.resize_with(figures.per_request.len(), RequestTally::default);
-        for (sum, tally) in self.per_request.iter_mut().zip(figures.per_request) {
+        self.templates.resize_with(figures.per_request.len(), TemplateTally::default);
+        for (sum, tally) in self.templates.iter_mut().zip(figures.per_request) {
             self.unexpected += tally.unexpected;
+            sum.latency.merge(&tally.latency);
             sum.unexpected += tally.unexpected;
             sum.unexpected_example = sum.unexpected_example.take().or(tally.unexpected_example);
             for (status, count) in tally.statuses {

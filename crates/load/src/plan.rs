@@ -1,6 +1,8 @@
 //! What a run of the generator is to do.
 
+use std::fmt;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +16,12 @@ pub const MAX_CONNECTIONS: usize = 20_000;
 /// The most threads of one plan.
 pub const MAX_THREADS: usize = 256;
 
+/// The deepest pipeline: requests under way on one connection.
+pub const MAX_PIPELINE: usize = 1_000;
+
+/// The highest rate of one plan, in requests a second.
+pub const MAX_RATE: f64 = 10_000_000.0;
+
 /// The longest timeout: a latency histogram reaches no further.
 pub const MAX_TIMEOUT: Duration = Duration::from_secs(3600);
 
@@ -21,13 +29,21 @@ pub const MAX_TIMEOUT: Duration = Duration::from_secs(3600);
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Where the requests go.
-    pub target: SocketAddr,
+    pub target: Target,
     /// What is sent.
     pub workload: Arc<Workload>,
-    /// How many connections are kept busy, over all threads; 1 to [`MAX_CONNECTIONS`].
+    /// When it is sent.
+    pub arrivals: Arrivals,
+    /// How many connections are kept open, over all threads; 1 to [`MAX_CONNECTIONS`].
     pub connections: usize,
+    /// How far the connections may grow when requests are due and none is free, over all threads;
+    /// from `connections` to [`MAX_CONNECTIONS`]. A closed loop does not grow.
+    pub connections_max: usize,
     /// How many threads send; 1 to [`MAX_THREADS`], and no more than connections.
     pub threads: usize,
+    /// How many requests may be under way on one connection; 1 to [`MAX_PIPELINE`], and 1 without
+    /// keep-alive.
+    pub pipeline: usize,
     /// Whether a connection carries one request after another. If not, each request opens a
     /// connection of its own, its latency runs from the start of the connect, and the request's
     /// text should say `Connection: close`.
@@ -39,18 +55,65 @@ pub struct Plan {
     /// Stop after this many requests over all threads. Such a plan is measured whole, from its
     /// first request to the end of its last; its window needs no opening.
     pub requests: Option<u64>,
-    /// The CPUs that the threads may run on; empty for all.
+    /// Whether the time to an answer's first byte is recorded too. It costs a little for each
+    /// answer.
+    pub first_byte: bool,
+    /// The CPUs that the threads run on, one each, in a circle; empty for wherever the kernel likes.
     pub cpus: Vec<usize>,
+}
+
+/// Where requests go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// An address and a port.
+    Tcp(SocketAddr),
+    /// The path of a unix-domain socket.
+    Unix(PathBuf),
+}
+
+/// When requests are sent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Arrivals {
+    /// Closed loop: as soon as the answer to the one before is in. Finds what a server can hold.
+    Closed,
+    /// Open loop: on a schedule, whatever comes back. Finds the latency under a known load.
+    Open {
+        /// Requests a second over all threads; above 0, at most [`MAX_RATE`].
+        per_second: f64,
+        /// How the schedule spaces them.
+        spacing: Spacing,
+    },
+}
+
+/// How a schedule spaces requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spacing {
+    /// All the same.
+    Constant,
+    /// Exponential gaps, as of many independent clients: a Poisson process.
+    Poisson {
+        /// What the gaps are drawn from.
+        seed: u64,
+    },
 }
 
 impl Plan {
     pub(crate) fn check(&self) -> Result<(), Error> {
-        let &Self { connections, threads, .. } = self;
+        let &Self { connections, connections_max, threads, .. } = self;
         if !(1..=MAX_THREADS).contains(&threads) {
             return Err(Error::Threads(threads));
         }
         if !(threads..=MAX_CONNECTIONS).contains(&connections) {
             return Err(Error::Connections { connections, threads });
+        }
+        if !(connections..=MAX_CONNECTIONS).contains(&connections_max) {
+            return Err(Error::ConnectionsMax { connections, connections_max });
+        }
+        self.check_pipeline()?;
+        if let Arrivals::Open { per_second, .. } = self.arrivals
+            && !(per_second > 0.0 && per_second <= MAX_RATE)
+        {
+            return Err(Error::Rate(per_second));
         }
         if self.requests == Some(0) {
             return Err(Error::NoRequests);
@@ -62,5 +125,25 @@ impl Plan {
             }
         }
         Ok(())
+    }
+
+    fn check_pipeline(&self) -> Result<(), Error> {
+        let pipeline = self.pipeline;
+        if !(1..=MAX_PIPELINE).contains(&pipeline) {
+            return Err(Error::Pipeline(pipeline));
+        }
+        if pipeline > 1 && !self.keep_alive {
+            return Err(Error::PipelineWithoutKeepAlive(pipeline));
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix(path) => path.display().fmt(f),
+        }
     }
 }

@@ -63,6 +63,7 @@ impl OpenWindow {
                 // The kernel never takes back CPU time, in either part.
                 user: cpu.user.saturating_sub(self.cpu.user),
                 system: cpu.system.saturating_sub(self.cpu.system),
+                waited: Default::default(),
                 window: now - self.opened,
             },
         })

@@ -69,7 +69,7 @@ impl Worker {
             stage: Arc::clone(stage),
             plan: Arc::clone(plan),
             course: Course::new(plan, thread),
-            recorder: Recorder::new(plan.workload.requests.len(), Arc::clone(live)),
+            recorder: Recorder::new(plan.workload.templates, Arc::clone(live)),
             slots: (0..connections).map(|_| Slot::new(now)).collect(),
             busy: 0,
             buffer: vec![0; READ_BUFFER_BYTES],
@@ -162,7 +162,14 @@ impl Worker {
     }
 
     fn connect(&mut self, index: usize) {
-        match Connection::start(&self.poller, index as u64, self.plan.target) {
+        match Connection::start(
+            &self.poller,
+            index as u64,
+            match self.plan.target {
+                crate::plan::Target::Tcp(a) => a,
+                crate::plan::Target::Unix(_) => unreachable!(),
+            },
+        ) {
             Ok(connection) => {
                 self.slots[index].state = State::Connecting(connection);
                 self.set_deadline(index, self.plan.connect_timeout);
@@ -225,7 +232,7 @@ impl Worker {
         self.now = Instant::now();
         let slot = &mut self.slots[index];
         let request = self.course.request(slot.request);
-        self.recorder.answered(slot.request, request.expect, answer, self.now - slot.begun);
+        self.recorder.answered(request.template, &request.expect, answer, self.now - slot.begun);
         let State::Exchanging(connection) = &mut slot.state else {
             return;
         };

@@ -1,8 +1,7 @@
 //! What is sent, rendered before the run.
 
 use std::fmt;
-
-use tollgate_wire::Answer;
+use std::sync::Arc;
 
 use crate::error::Error;
 
@@ -12,6 +11,8 @@ pub struct Workload {
     pub(crate) requests: Vec<Request>,
     /// Indices into `requests`; never empty, all within.
     pub(crate) order: Vec<u32>,
+    /// How many templates the requests name.
+    pub(crate) templates: usize,
 }
 
 /// One request and the answer that it should get.
@@ -23,16 +24,26 @@ pub struct Request {
     pub is_head: bool,
     /// The answer that counts as the expected one.
     pub expect: Expectation,
+    /// The template that it was rendered from, numbered from 0; figures are kept for each template.
+    pub template: usize,
 }
 
 /// What an answer should be; `None` accepts anything.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Expectation {
     /// The status code.
     pub status: Option<u16>,
     /// The length of the body in bytes, without its transfer coding.
     pub body_bytes: Option<u64>,
+    /// Bytes that occur somewhere in the body; of at most [`MAX_NEEDLE_BYTES`].
+    pub body_contains: Option<Arc<[u8]>>,
 }
+
+/// The longest text that is looked for in a body.
+pub const MAX_NEEDLE_BYTES: usize = 4096;
+
+/// The most templates of one workload: each has a histogram of its own.
+pub const MAX_TEMPLATES: usize = 10_000;
 
 impl Workload {
     /// A workload that sends `requests` in `order`, which holds indices into them and is walked in a
@@ -40,10 +51,21 @@ impl Workload {
     ///
     /// # Errors
     ///
-    /// A request without bytes, an empty order, or one that names a request that is not there.
+    /// A request without bytes, with a needle that is empty or too long, or of a template that is out
+    /// of range; an empty order, or one that names a request that is not there.
     pub fn new(requests: Vec<Request>, order: Vec<u32>) -> Result<Self, Error> {
-        if let Some(index) = requests.iter().position(|request| request.bytes.is_empty()) {
-            return Err(Error::EmptyRequest { index });
+        for (index, request) in requests.iter().enumerate() {
+            if request.bytes.is_empty() {
+                return Err(Error::EmptyRequest { index });
+            }
+            if request.template >= MAX_TEMPLATES {
+                return Err(Error::Template { index, template: request.template });
+            }
+            if let Some(needle) = &request.expect.body_contains
+                && !(1..=MAX_NEEDLE_BYTES).contains(&needle.len())
+            {
+                return Err(Error::Needle { index, bytes: needle.len() });
+            }
         }
         if order.is_empty() {
             return Err(Error::EmptyOrder);
@@ -52,24 +74,23 @@ impl Workload {
         if let Some(&index) = order.iter().find(is_outside) {
             return Err(Error::Order { index, requests: requests.len() });
         }
-        Ok(Self { requests, order })
-    }
-}
-
-impl Expectation {
-    pub(crate) fn accepts(self, answer: Answer) -> bool {
-        self.status.is_none_or(|status| status == answer.status)
-            && self.body_bytes.is_none_or(|bytes| bytes == answer.body_bytes)
+        let templates = requests.iter().map(|request| request.template + 1).max().unwrap_or(0);
+        Ok(Self { requests, order, templates })
     }
 }
 
 impl fmt::Display for Expectation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.status, self.body_bytes) {
-            (None, None) => write!(f, "any answer"),
-            (Some(status), None) => write!(f, "{status}"),
-            (None, Some(bytes)) => write!(f, "any status with {bytes} bytes"),
-            (Some(status), Some(bytes)) => write!(f, "{status} with {bytes} bytes"),
+        match self.status {
+            Some(status) => write!(f, "{status}")?,
+            None => write!(f, "any status")?,
         }
+        if let Some(bytes) = self.body_bytes {
+            write!(f, " with {bytes} bytes")?;
+        }
+        if let Some(needle) = &self.body_contains {
+            write!(f, " with `{}` in the body", needle.escape_ascii())?;
+        }
+        Ok(())
     }
 }

@@ -17,7 +17,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use thiserror::Error;
-use tollgate_load::{Generator, Plan, RequestTally, Workload};
+use tollgate_load::{Arrivals, Generator, Plan, Target, TemplateTally, Workload};
 use tollgate_traffic::Template;
 
 /// A subject that answers, and what is to be sent to it.
@@ -110,7 +110,7 @@ pub fn measure(subject: &mut Subject<'_>) -> Result<Measurement, MeasureError> {
     let templates: Vec<TemplateRecord> = subject
         .templates
         .iter()
-        .zip(&outcome.per_request)
+        .zip(&outcome.templates)
         .map(|(template, tally)| template_record(template, tally, subject.requests.blocked_status))
         .collect();
     let noise = noise(subject.layout, &start, &end, &cpu);
@@ -177,7 +177,11 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 fn plan(subject: &Subject<'_>) -> Result<Plan, MeasureError> {
     let workload = Workload::new(subject.requests.requests.clone(), subject.order.clone())?;
     Ok(Plan {
-        target: subject.address,
+        target: Target::Tcp(subject.address),
+        arrivals: Arrivals::Closed,
+        connections_max: subject.load.connections as usize,
+        pipeline: 1,
+        first_byte: false,
         workload: Arc::new(workload),
         connections: subject.load.connections as usize,
         threads: subject.load.threads as usize,
@@ -189,7 +193,7 @@ fn plan(subject: &Subject<'_>) -> Result<Plan, MeasureError> {
     })
 }
 
-fn template_record(template: &Template, tally: &RequestTally, blocked: u16) -> TemplateRecord {
+fn template_record(template: &Template, tally: &TemplateTally, blocked: u16) -> TemplateRecord {
     TemplateRecord {
         name: template.name.clone(),
         class: template.class,

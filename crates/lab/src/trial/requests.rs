@@ -46,7 +46,7 @@ impl Requests {
             Some(_) | None => None,
         };
         let mut requests = Vec::new();
-        for template in case.mix.templates() {
+        for (index, template) in case.mix.templates().iter().enumerate() {
             let bytes = bytes(template, &subject.prefix, case.load.keepalive);
             requests.push(Request {
                 bytes: bytes.map_err(|source| RequestsError::Template {
@@ -56,6 +56,7 @@ impl Requests {
                 })?,
                 is_head: template.method == "HEAD",
                 expect: expectation(template, blocks),
+                template: index,
             });
         }
         let status = subject.recipe.file.blocks.as_ref().map(|blocks| blocks.status);
@@ -104,10 +105,13 @@ fn bytes(template: &Template, prefix: &str, keepalive: bool) -> Result<Vec<u8>, 
 
 fn expectation(template: &Template, blocks: Option<u16>) -> Expectation {
     match (template.class, blocks) {
-        (Class::Malicious, Some(status)) => Expectation { status: Some(status), body_bytes: None },
+        (Class::Malicious, Some(status)) => {
+            Expectation { status: Some(status), body_bytes: None, body_contains: None }
+        }
         (Class::Malicious | Class::Benign, _) => Expectation {
             status: Some(template.expect.status),
             body_bytes: template.expect.body_bytes,
+            body_contains: None,
         },
     }
 }

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use tollgate_load::{Expectation, Plan, Request, RequestTally, Workload};
+use tollgate_load::{Expectation, Plan, Request, TemplateTally, Workload};
 
 use crate::server::{Server, plan, request, run, workload};
 
@@ -22,15 +22,20 @@ fn echo() -> Server {
 
 fn get(path: &str, status: Option<u16>, body_bytes: Option<u64>) -> Request {
     let bytes = format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
-    Request { expect: Expectation { status, body_bytes }, ..request(bytes.as_bytes()) }
+    Request {
+        expect: Expectation { status, body_bytes, body_contains: None },
+        ..request(bytes.as_bytes())
+    }
 }
 
-fn tally(status: u16, count: u64, unexpected: u64, example: Option<&str>) -> RequestTally {
-    RequestTally {
-        statuses: [(status, count)].into(),
-        unexpected,
-        unexpected_example: example.map(str::to_owned),
-    }
+/// Status, how often it came, how many answers were unexpected, and the first of those.
+type Told<'a> = (u16, u64, u64, Option<&'a str>);
+
+fn told(tally: &TemplateTally) -> Told<'_> {
+    let (status, count) = tally.statuses.first_key_value().unwrap();
+    assert_eq!(tally.statuses.len(), 1, "{tally:?}");
+    assert_eq!(tally.latency.count(), *count);
+    (*status, *count, tally.unexpected, tally.unexpected_example.as_deref())
 }
 
 #[test]
@@ -50,14 +55,15 @@ fn each_request_has_its_own_tally() {
         ..plan(server.address, 50)
     });
     let expected = [
-        tally(200, 10, 0, None),
-        tally(403, 10, 0, None),
-        tally(200, 10, 10, Some("200 with 7 bytes, instead of 403")),
-        tally(200, 10, 10, Some("200 with 7 bytes, instead of 200 with 8 bytes")),
-        tally(500, 10, 0, None),
+        (200, 10, 0, None),
+        (403, 10, 0, None),
+        (200, 10, 10, Some("200 with 7 bytes, instead of 403")),
+        (200, 10, 10, Some("200 with 7 bytes, instead of 200 with 8 bytes")),
+        (500, 10, 0, None),
     ];
     // Each thread walks its 25 requests five times around.
-    assert_eq!(outcome.per_request, expected);
+    let got: Vec<Told<'_>> = outcome.templates.iter().map(told).collect();
+    assert_eq!(got, expected);
     assert_eq!((outcome.answered, outcome.unexpected), (50, 20));
 }
 
@@ -73,7 +79,7 @@ fn one_request_may_get_many_statuses() {
     });
     let requests = vec![get("/", Some(200), None)];
     let outcome = run(Plan { workload: workload(requests), ..plan(server.address, 20) });
-    let RequestTally { statuses, unexpected, unexpected_example } = &outcome.per_request[0];
+    let TemplateTally { statuses, unexpected, unexpected_example, .. } = &outcome.templates[0];
     assert_eq!(*statuses, [(200, 15), (503, 5)].into());
     assert_eq!(*unexpected, 5);
     assert_eq!(unexpected_example.as_deref(), Some("503 with 0 bytes, instead of 200"));
@@ -88,6 +94,6 @@ fn the_order_decides_how_often_a_request_is_sent() {
     let workload = Arc::new(Workload::new(requests, order).unwrap());
     let outcome = run(Plan { workload, ..plan(server.address, 40) });
     let answers: Vec<u64> =
-        outcome.per_request.iter().map(|tally| tally.statuses.values().sum()).collect();
+        outcome.templates.iter().map(|tally| tally.statuses.values().sum()).collect();
     assert_eq!(answers, [30, 10, 0]);
 }

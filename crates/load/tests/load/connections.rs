@@ -177,6 +177,6 @@ fn an_answer_before_the_request_is_sent_ends_the_connection() {
     .unwrap();
     wait_until(|| generator.is_done());
     let outcome = generator.finish().unwrap();
-    assert_eq!(outcome.per_request[0].statuses, [(413, 2)].into(), "{outcome:?}");
+    assert_eq!(outcome.templates[0].statuses, [(413, 2)].into(), "{outcome:?}");
     assert_eq!(outcome.connects, 2);
 }

@@ -8,7 +8,8 @@ const CHUNKED: &[u8] =
     b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3;x\r\nabc\r\n2\r\nde\r\n0\r\nT: 1\r\n\r\n";
 
 fn get_expecting(body_bytes: u64) -> Request {
-    let expect = Expectation { status: Some(200), body_bytes: Some(body_bytes) };
+    let expect =
+        Expectation { status: Some(200), body_bytes: Some(body_bytes), body_contains: None };
     Request { expect, ..request(GET) }
 }
 
@@ -76,7 +77,7 @@ fn interim_answers_are_not_answers() {
         1,
     );
     assert_all_expected(&outcome, 2);
-    assert_eq!(outcome.per_request[0].statuses, [(200, 2)].into());
+    assert_eq!(outcome.templates[0].statuses, [(200, 2)].into());
 }
 
 #[test]
@@ -85,7 +86,8 @@ fn the_answer_to_a_head_has_no_body() {
     let head = Request {
         bytes: b"HEAD / HTTP/1.1\r\nHost: a\r\n\r\n".to_vec(),
         is_head: true,
-        expect: Expectation { status: Some(200), body_bytes: Some(0) },
+        template: 0,
+        expect: Expectation { status: Some(200), body_bytes: Some(0), body_contains: None },
     };
     let outcome = run(Plan { workload: workload(vec![head]), ..plan(server.address, 3) });
     assert_all_expected(&outcome, 3);

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use tollgate_load::{Expectation, Generator, Outcome, Plan, Request, Workload};
+use tollgate_load::{
+    Arrivals, Expectation, Generator, MAX_CONNECTIONS, Outcome, Plan, Request, Target, Workload,
+};
 
 pub(crate) const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 pub(crate) const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -168,10 +170,14 @@ pub(crate) fn closed_port() -> SocketAddr {
 }
 
 pub(crate) fn request(bytes: &[u8]) -> Request {
-    Request { bytes: bytes.to_vec(), is_head: false, expect: Expectation::default() }
+    Request { bytes: bytes.to_vec(), is_head: false, expect: Expectation::default(), template: 0 }
 }
 
-pub(crate) fn workload(requests: Vec<Request>) -> Arc<Workload> {
+/// Each request is its own template.
+pub(crate) fn workload(mut requests: Vec<Request>) -> Arc<Workload> {
+    for (index, request) in requests.iter_mut().enumerate() {
+        request.template = index;
+    }
     let order = (0..u32::try_from(requests.len()).unwrap()).collect();
     Arc::new(Workload::new(requests, order).unwrap())
 }
@@ -179,10 +185,14 @@ pub(crate) fn workload(requests: Vec<Request>) -> Arc<Workload> {
 /// One connection on one thread that sends `requests` plain GETs.
 pub(crate) fn plan(target: SocketAddr, requests: u64) -> Plan {
     Plan {
-        target,
+        target: Target::Tcp(target),
         workload: workload(vec![request(GET)]),
+        arrivals: Arrivals::Closed,
         connections: 1,
+        connections_max: MAX_CONNECTIONS,
         threads: 1,
+        pipeline: 1,
+        first_byte: false,
         keep_alive: true,
         connect_timeout: PATIENCE,
         answer_timeout: PATIENCE,
@@ -212,7 +222,7 @@ pub(crate) fn assert_balance(outcome: &Outcome) {
     let warm_up = outcome.warm_up.answered + outcome.warm_up.failed;
     let measured = outcome.answered + outcome.failures.total();
     assert_eq!(outcome.sent, warm_up + measured + outcome.unanswered, "{outcome:?}");
-    let statuses = outcome.per_request.iter().flat_map(|tally| tally.statuses.values());
+    let statuses = outcome.templates.iter().flat_map(|tally| tally.statuses.values());
     assert_eq!(statuses.sum::<u64>(), outcome.answered);
     let timeouts = outcome.failures.connect_timeout + outcome.failures.answer_timeout;
     assert_eq!(outcome.latency.count(), outcome.answered + timeouts);

@@ -81,7 +81,8 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     let request = Request {
         bytes: target.request(&args.headers, !args.no_keepalive).map_err(Failure::bad_input)?,
         is_head: false,
-        expect: Expectation { status: None, body_bytes: None },
+        expect: Expectation { status: None, ..Expectation::default() },
+        template: 0,
     };
     files::raise_limit().context("raising the limit of open files")?;
     let interrupt = Interrupt::default();
@@ -92,7 +93,11 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     })
     .context("asking for signals")?;
     let generator = Generator::start(Plan {
-        target: target.address,
+        target: tollgate_load::Target::Tcp(target.address),
+        arrivals: tollgate_load::Arrivals::Closed,
+        connections_max: args.connections as usize,
+        pipeline: 1,
+        first_byte: false,
         workload: Arc::new(Workload::new(vec![request], vec![0])?),
         connections: args.connections as usize,
         threads: args.threads as usize,

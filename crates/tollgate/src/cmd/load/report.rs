@@ -108,7 +108,7 @@ fn per_second(outcome: &Outcome) -> f64 {
 
 fn statuses(outcome: &Outcome) -> BTreeMap<u16, u64> {
     let mut all = BTreeMap::new();
-    for (status, count) in outcome.per_request.iter().flat_map(|tally| &tally.statuses) {
+    for (status, count) in outcome.templates.iter().flat_map(|tally| &tally.statuses) {
         *all.entry(*status).or_default() += count;
     }
     all
