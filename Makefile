@@ -1,6 +1,6 @@
 # What a person types. Each target sets itself up.
 
-.PHONY: run test lint bench clean
+.PHONY: run test lint fidelity fuzz bench clean
 
 run: ## price nginx and ModSecurity on this machine, in about 90 seconds
 	@scripts/setup
@@ -10,15 +10,20 @@ test: lint ## everything that the project checks
 	cargo test --workspace --locked
 
 lint: ## formatting, lints and documentation, where every warning is an error
-	@scripts/setup rustfmt clippy
+	@scripts/setup rustfmt clippy apache2-utils
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
 
-bench: ## tollgate's figures beside those of wrk, in turns
+fuzz: ## the parser against an independent one, on inputs that a fuzzer makes up, 20 seconds each
+	@scripts/setup g++
+	@scripts/fuzz
+
+bench: ## tollgate's figures, and what they cost, beside those of its peers, in turns
 	@scripts/setup
 	@cargo build --quiet --release --locked -p tollgate
 	@benches/cpu-per-request
+	@benches/load
 
 clean:
 	cargo clean

@@ -51,7 +51,7 @@ fn bad_input_exits_with_2_and_says_what_to_do() {
         ),
         (&["run", "two.toml", "--blocks", "0"], "--blocks 0: it has to be between 1 and 1000"),
         (&["run", "zero.toml"], "zero.toml:8:74: 0s: it has to be between 1ms and 1h"),
-        (&["run", "verb.toml"], "template `browse` of mix odd.toml: the method has the byte 0x20"),
+        (&["run", "verb.toml"], "odd.toml: template `browse`: the method has the byte 0x20"),
         (&["run", "list.toml"], "list.toml:5:1: there may be several of `case`: write [[case]]"),
         (&["run", "crs.toml"], "crs.toml:17:19: system `nginx-modsecurity` has no option `rule`"),
         (&["run", "cpus.toml"], "[cpus] gives CPU 0 to the system and to what measures it"),

@@ -14,14 +14,14 @@ fn load(workspace: &Workspace, arguments: &[&str]) -> (Option<i32>, Value) {
 }
 
 /// nginx that answers by itself, stopped when dropped.
-struct Nginx {
+pub(crate) struct Nginx {
     process: std::process::Child,
-    address: String,
+    pub(crate) address: String,
     _dir: tempfile::TempDir,
 }
 
 impl Nginx {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let dir = tempfile::tempdir().expect("a folder");
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address").to_string();
@@ -70,7 +70,7 @@ fn every_request_to_nginx_is_answered_with_keep_alive_and_without() {
     assert_eq!(result["answered"], 5000);
     assert_eq!(result["statuses"]["200"], 5000);
     assert!(result["connects"].as_u64() >= Some(50), "{result}");
-    assert_eq!(result["failures"]["closed_early"], 0);
+    assert_eq!(result["errors"]["closed_early"], 0);
     assert!(result["latency"]["quantiles"]["p50_ms"].as_f64() > Some(0.0));
 
     let (code, result) = load(&workspace, &[&url, "-c", "10", "-n", "1000", "--no-keepalive"]);
@@ -108,7 +108,7 @@ fn where_nothing_answers_the_code_says_so() {
         load(&workspace, &[&format!("http://{address}/"), "-c", "2", "-d", "300ms"]);
     assert_eq!(code, Some(4));
     assert_eq!(result["answered"], 0);
-    assert!(result["failures"]["refused"].as_u64() > Some(0), "{result}");
+    assert!(result["errors"]["refused"].as_u64() > Some(0), "{result}");
 }
 
 #[test]
@@ -126,5 +126,5 @@ fn an_answer_that_is_not_http_is_counted_as_such() {
     let (code, result) = load(&workspace, &[&format!("http://{address}/"), "-c", "1", "-n", "1"]);
     assert!(server.join().expect("the server") > 0);
     assert_eq!(code, Some(4));
-    assert_eq!(result["failures"]["malformed"], 1, "{result}");
+    assert_eq!(result["errors"]["malformed"], 1, "{result}");
 }

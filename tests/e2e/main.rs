@@ -12,6 +12,8 @@ mod faults;
 mod interruption;
 /// `tollgate load` against servers that are not ours.
 mod load;
+/// What `tollgate load` prints: the formats of others beside the real ones, and its books.
+mod load_formats;
 /// `tollgate run` and `tollgate report` from end to end.
 mod prices;
 /// What the tests share: a folder to run in, the binary, and a look at what is left running.

@@ -8,8 +8,8 @@ use std::time::Duration;
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 
-/// One epoll instance. Sources are level-triggered: what is ready and left undone is reported again
-/// by the next wait.
+/// One epoll instance. Unless their interest says otherwise, sources are level-triggered: what is
+/// ready and left undone is reported again by the next wait.
 #[derive(Debug)]
 pub struct Poller {
     epoll: OwnedFd,
@@ -115,6 +115,13 @@ pub enum Interest {
     Writable,
     /// Either.
     Both,
+    /// What was there is told once: more to read, or the peer has sent its last byte
+    /// ([`Event::is_shut`]). A read that leaves room in its buffer has emptied the socket, unless the
+    /// peer had shut its side; anything that comes later is told anew. Saves the kernel a second
+    /// look at the source in the next wait.
+    ReadableOnce,
+    /// The same, and when there is room to write again.
+    BothOnce,
 }
 
 impl Interest {
@@ -123,6 +130,10 @@ impl Interest {
             Self::Readable => epoll::EventFlags::IN,
             Self::Writable => epoll::EventFlags::OUT,
             Self::Both => epoll::EventFlags::IN | epoll::EventFlags::OUT,
+            Self::ReadableOnce => {
+                epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET
+            }
+            Self::BothOnce => Self::ReadableOnce.flags() | epoll::EventFlags::OUT,
         }
     }
 }
@@ -146,6 +157,12 @@ impl Event {
     #[must_use]
     pub fn is_writable(self) -> bool {
         self.flags.contains(epoll::EventFlags::OUT)
+    }
+
+    /// The peer has sent its last byte; told to those who asked to be told once.
+    #[must_use]
+    pub fn is_shut(self) -> bool {
+        self.flags.contains(epoll::EventFlags::RDHUP)
     }
 
     /// Both directions are shut or the socket has failed. Told whatever the interest, and again by
@@ -196,6 +213,24 @@ mod tests {
         near.read_exact(&mut [0]).unwrap();
         poller.wait(&mut events, NOW).unwrap();
         assert_eq!(tokens(&events), []);
+    }
+
+    #[test]
+    fn told_once_until_there_is_more() {
+        let (near, mut far) = UnixStream::pair().unwrap();
+        let poller = Poller::new().unwrap();
+        let mut events = Events::with_capacity(4);
+        poller.add(&near, 5, Interest::ReadableOnce).unwrap();
+        for _ in 0..2 {
+            far.write_all(b"x").unwrap();
+            poller.wait(&mut events, SOON).unwrap();
+            assert_eq!(tokens(&events), [5]);
+            poller.wait(&mut events, NOW).unwrap();
+            assert_eq!(tokens(&events), []);
+        }
+        drop(far);
+        poller.wait(&mut events, SOON).unwrap();
+        assert!(events.iter().next().unwrap().is_shut());
     }
 
     #[test]

@@ -16,3 +16,4 @@ pub mod run;
 pub mod run_dir;
 pub mod system;
 pub mod trial;
+pub mod workload;

@@ -31,10 +31,15 @@ impl Course {
         if let Some(left) = &mut self.left {
             *left = left.checked_sub(1)?;
         }
+        Some(self.next())
+    }
+
+    /// Takes the next request, whatever the thread's share: a schedule counts its own.
+    pub(crate) fn next(&mut self) -> usize {
         let order = &self.workload.order;
         let index = order[self.place];
         self.place = if self.place + 1 == order.len() { 0 } else { self.place + 1 };
-        Some(index as usize)
+        index as usize
     }
 
     pub(crate) fn is_over(&self) -> bool {

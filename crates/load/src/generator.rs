@@ -4,13 +4,16 @@ use std::io;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use tollgate_eventloop::{Waker, pin_current_thread};
+use tollgate_stats::LatencyHistogram;
 
 use crate::error::Error;
+use crate::live::Live;
 use crate::outcome::{Outcome, Progress};
-use crate::plan::Plan;
-use crate::recorder::{Live, Report};
+use crate::plan::{Arrivals, Plan};
+use crate::recorder::Report;
 use crate::window::Stage;
 use crate::worker::Worker;
 
@@ -39,12 +42,19 @@ impl Generator {
         plan.check()?;
         try_pinning(&plan.cpus)?;
         let plan = Arc::new(plan);
-        let mut generator = Self { stage: Arc::default(), threads: Vec::new() };
+        let start = Instant::now() + lead(&plan);
+        let mut generator = Self { stage: Arc::new(Stage::new(start)), threads: Vec::new() };
         for index in 0..plan.threads {
             let thread = Thread::start(&plan, index, &generator.stage)?;
             generator.threads.push(thread);
         }
         Ok(generator)
+    }
+
+    /// When the first request is sent, or is to be sent: an open loop opens its connections first.
+    #[must_use]
+    pub fn begins_at(&self) -> Instant {
+        self.stage.start()
     }
 
     /// From now on, what finishes is measured; what came before was the warm-up. Each thread is
@@ -71,10 +81,21 @@ impl Generator {
     #[must_use]
     pub fn progress(&self) -> Progress {
         let mut sum = Progress::default();
-        for progress in self.threads.iter().map(|thread| thread.live.progress()) {
-            sum.answered += progress.answered;
-            sum.failed += progress.failed;
+        for thread in &self.threads {
+            sum.add(&thread.live.progress());
         }
+        sum
+    }
+
+    /// The latencies that the threads had measured when this was asked for the last time, and asks
+    /// them anew. Each time costs every thread some tens of microseconds, so ask for what a person
+    /// can read: twice a second.
+    pub fn latency_so_far(&self) -> LatencyHistogram {
+        let mut sum = LatencyHistogram::new();
+        for latency in self.threads.iter().filter_map(|thread| thread.live.ask_latency()) {
+            sum.merge(&latency);
+        }
+        self.wake();
         sum
     }
 
@@ -123,11 +144,12 @@ impl Thread {
         let live = Arc::<Live>::default();
         let worker = Worker::new(plan, index, waker.clone(), stage, &live)
             .map_err(failed("opening its poller"))?;
-        let cpus = plan.cpus.clone();
+        // One CPU each, so that threads do not push each other around.
+        let cpu = plan.cpus.get(index % plan.cpus.len().max(1)).copied();
         let handle = thread::Builder::new()
             .name(format!("load-{index}"))
             .spawn(move || {
-                pin(&cpus)?;
+                pin(cpu.as_slice())?;
                 worker.run()
             })
             .map_err(failed("starting it"))?;
@@ -135,10 +157,26 @@ impl Thread {
     }
 }
 
+/// How long after its start an open loop begins to send: time to open its connections. One that is not
+/// open by then delays the requests that it is to carry, and they say so.
+fn lead(plan: &Plan) -> Duration {
+    match plan.arrivals {
+        Arrivals::Open { .. } if plan.keep_alive => {
+            LEAD_MIN + LEAD_PER_CONNECTION * u32::try_from(plan.connections).unwrap_or(u32::MAX)
+        }
+        Arrivals::Open { .. } => LEAD_MIN,
+        Arrivals::Closed => Duration::ZERO,
+    }
+}
+
+const LEAD_MIN: Duration = Duration::from_millis(10);
+const LEAD_PER_CONNECTION: Duration = Duration::from_micros(50);
+
 /// Whether threads may run on `cpus`, tried on a thread that ends right after, so that a plan which
 /// cannot run fails before any request is sent.
 fn try_pinning(cpus: &[usize]) -> Result<(), Error> {
-    let tried = thread::scope(|scope| scope.spawn(|| pin(cpus)).join());
+    let pin_each = || cpus.iter().try_for_each(|cpu| pin(&[*cpu]));
+    let tried = thread::scope(|scope| scope.spawn(pin_each).join());
     tried
         .unwrap_or_else(|panic| resume_unwind(panic))
         .map_err(|source| Error::Cpus { cpus: cpus.to_vec(), source })

@@ -11,14 +11,18 @@
 //! [`Generator::finish`] gives the [`Outcome`]. Sending to this machine only is the caller's
 //! business.
 
-mod connection;
 mod course;
 mod error;
+mod exchange;
 mod failure;
 mod generator;
+mod link;
+mod live;
 mod outcome;
+mod pacer;
 mod plan;
 mod recorder;
+mod schedule;
 mod slot;
 mod usage;
 mod window;

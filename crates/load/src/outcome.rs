@@ -78,6 +78,8 @@ pub struct Progress {
     pub answered: u64,
     /// Without one.
     pub failed: u64,
+    /// The latencies of all answers together, in nanoseconds.
+    pub latency_ns_sum: u64,
 }
 
 /// The answers to one template of the workload.
@@ -109,32 +111,7 @@ pub struct ThreadUsage {
 impl Outcome {
     /// Puts the reports of all threads together; all are of the same workload.
     pub(crate) fn of(reports: Vec<Report>) -> Self {
-        let mut outcome = Self {
-            window: Duration::ZERO,
-            sent: 0,
-            warm_up: Progress::default(),
-            answered: 0,
-            failures: Failures::default(),
-            unanswered: 0,
-            oldest_unanswered: None,
-            unexpected: 0,
-            templates: Vec::new(),
-            overdue: 0,
-            oldest_overdue: None,
-            held: 0,
-            resent: 0,
-            latency_from_send: None,
-            lateness: None,
-            connect_time: LatencyHistogram::new(),
-            first_byte: None,
-            body_bytes: 0,
-            kept_alive: 0,
-            first_head: Vec::new(),
-            latency: LatencyHistogram::new(),
-            threads: Vec::new(),
-            bytes_received: 0,
-            connects: 0,
-        };
+        let mut outcome = Self::empty();
         let windows = reports.iter().filter_map(|report| report.window.as_ref());
         let opened: Option<Instant> = windows.clone().map(|window| window.opened).min();
         let closed: Option<Instant> = windows.map(|window| window.closed).max();
@@ -143,31 +120,96 @@ impl Outcome {
         }
         for report in reports {
             outcome.sent += report.sent;
-            outcome.warm_up.answered += report.warm_up.answered;
-            outcome.warm_up.failed += report.warm_up.failed;
+            outcome.warm_up.add(&report.warm_up);
             outcome.unanswered += report.unanswered;
             outcome.oldest_unanswered = outcome.oldest_unanswered.max(report.oldest_unanswered);
+            outcome.overdue += report.overdue;
+            outcome.oldest_overdue = outcome.oldest_overdue.max(report.oldest_overdue);
             outcome.threads.extend(report.window.map(|window| window.usage));
+            if outcome.first_head.is_empty() {
+                outcome.first_head = report.first_head;
+            }
             outcome.add(report.figures);
         }
+        if let [only] = &mut outcome.templates[..] {
+            only.latency = outcome.latency.clone();
+        }
         outcome
+    }
+
+    fn empty() -> Self {
+        Self {
+            window: Duration::ZERO,
+            sent: 0,
+            warm_up: Progress::default(),
+            answered: 0,
+            failures: Failures::default(),
+            unanswered: 0,
+            oldest_unanswered: None,
+            overdue: 0,
+            oldest_overdue: None,
+            held: 0,
+            resent: 0,
+            unexpected: 0,
+            templates: Vec::new(),
+            latency: LatencyHistogram::new(),
+            latency_from_send: None,
+            lateness: None,
+            connect_time: LatencyHistogram::new(),
+            first_byte: None,
+            threads: Vec::new(),
+            bytes_received: 0,
+            body_bytes: 0,
+            connects: 0,
+            kept_alive: 0,
+            first_head: Vec::new(),
+        }
     }
 
     fn add(&mut self, figures: Figures) {
         self.answered += figures.answered;
         self.failures.merge(figures.failures);
         self.latency.merge(&figures.latency);
+        if let Some(open_loop) = figures.open_loop {
+            merge(&mut self.latency_from_send, open_loop.latency_from_send);
+            merge(&mut self.lateness, open_loop.lateness);
+            self.held += open_loop.held;
+        }
+        self.connect_time.merge(&figures.connect_time);
+        if let Some(first_byte) = figures.first_byte {
+            merge(&mut self.first_byte, first_byte);
+        }
         self.bytes_received += figures.bytes_received;
+        self.body_bytes += figures.body_bytes;
         self.connects += figures.connects;
-        self.templates.resize_with(figures.per_request.len(), TemplateTally::default);
-        for (sum, tally) in self.templates.iter_mut().zip(figures.per_request) {
+        self.kept_alive += figures.kept_alive;
+        self.resent += figures.resent;
+        self.templates.resize_with(figures.templates.len(), TemplateTally::default);
+        for (sum, tally) in self.templates.iter_mut().zip(figures.templates) {
             self.unexpected += tally.unexpected;
-            sum.latency.merge(&tally.latency);
             sum.unexpected += tally.unexpected;
             sum.unexpected_example = sum.unexpected_example.take().or(tally.unexpected_example);
+            if let Some(latency) = &tally.latency {
+                sum.latency.merge(latency);
+            }
             for (status, count) in tally.statuses {
                 *sum.statuses.entry(status).or_default() += count;
             }
         }
+    }
+}
+
+impl Progress {
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.answered += other.answered;
+        self.failed += other.failed;
+        self.latency_ns_sum += other.latency_ns_sum;
+    }
+}
+
+fn merge(sum: &mut Option<LatencyHistogram>, part: LatencyHistogram) {
+    match sum {
+        Some(sum) => sum.merge(&part),
+        None => *sum = Some(part),
     }
 }

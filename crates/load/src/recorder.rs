@@ -2,16 +2,18 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tollgate_stats::LatencyHistogram;
 use tollgate_wire::Answer;
 
+use crate::exchange::Exchange;
 use crate::failure::{Failure, Failures};
+use crate::live::Live;
 use crate::outcome::Progress;
+use crate::plan::{Arrivals, Plan};
 use crate::window::{ClosedWindow, OpenWindow};
-use crate::workload::Expectation;
+use crate::workload::{Expectation, Request};
 
 /// Counts what one thread does: everything over the whole run, and in detail while its window is
 /// open.
@@ -22,16 +24,8 @@ pub(crate) struct Recorder {
     sent: u64,
     finished: Progress,
     warm_up: Option<Progress>,
+    first_head: Vec<u8>,
     live: Arc<Live>,
-}
-
-/// How far one thread has come, for others to look at while it runs. On cache lines of its own, so
-/// that threads do not slow each other down by counting.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-pub(crate) struct Live {
-    answered: AtomicU64,
-    failed: AtomicU64,
 }
 
 /// What finished in one thread's window.
@@ -40,19 +34,34 @@ pub(crate) struct Figures {
     pub(crate) answered: u64,
     pub(crate) failures: Failures,
     pub(crate) latency: LatencyHistogram,
-    pub(crate) per_request: Vec<Tally>,
+    pub(crate) open_loop: Option<OpenLoop>,
+    pub(crate) connect_time: LatencyHistogram,
+    pub(crate) first_byte: Option<LatencyHistogram>,
+    pub(crate) templates: Vec<Tally>,
     pub(crate) bytes_received: u64,
+    pub(crate) body_bytes: u64,
     pub(crate) connects: u64,
+    pub(crate) kept_alive: u64,
+    pub(crate) resent: u64,
 }
 
-/// The answers to one request of the workload.
+/// What there is to say of a schedule.
+#[derive(Debug, Default)]
+pub(crate) struct OpenLoop {
+    pub(crate) latency_from_send: LatencyHistogram,
+    pub(crate) lateness: LatencyHistogram,
+    pub(crate) held: u64,
+}
+
+/// The answers to one template of the workload.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tally {
     /// Few servers give one request more than one or two codes, so a short list beats a map.
     pub(crate) statuses: Vec<(u16, u64)>,
     pub(crate) unexpected: u64,
     pub(crate) unexpected_example: Option<String>,
-    pub(crate) latency: LatencyHistogram,
+    /// `None` where there is one template, whose latencies are those of the whole.
+    pub(crate) latency: Option<LatencyHistogram>,
 }
 
 /// One thread's part of the outcome.
@@ -62,35 +71,40 @@ pub(crate) struct Report {
     pub(crate) figures: Figures,
     pub(crate) sent: u64,
     pub(crate) warm_up: Progress,
+    pub(crate) first_head: Vec<u8>,
     pub(crate) unanswered: u64,
     pub(crate) oldest_unanswered: Option<Duration>,
-}
-
-impl Live {
-    pub(crate) fn progress(&self) -> Progress {
-        Progress {
-            answered: self.answered.load(Ordering::Relaxed),
-            failed: self.failed.load(Ordering::Relaxed),
-        }
-    }
+    pub(crate) overdue: u64,
+    pub(crate) oldest_overdue: Option<Duration>,
 }
 
 impl Recorder {
-    /// Empty books for a workload of this many requests.
-    pub(crate) fn new(requests: usize, live: Arc<Live>) -> Self {
+    /// Empty books for a plan.
+    pub(crate) fn new(plan: &Plan, live: Arc<Live>) -> Self {
+        let has_schedule = matches!(plan.arrivals, Arrivals::Open { .. });
+        let templates = plan.workload.templates;
+        let tally =
+            Tally { latency: (templates > 1).then(LatencyHistogram::new), ..Tally::default() };
         Self {
             window: None,
             figures: Figures {
                 answered: 0,
                 failures: Failures::default(),
                 latency: LatencyHistogram::new(),
-                per_request: vec![Tally::default(); requests],
+                open_loop: has_schedule.then(OpenLoop::default),
+                connect_time: LatencyHistogram::new(),
+                first_byte: plan.first_byte.then(LatencyHistogram::new),
+                templates: vec![tally; templates],
                 bytes_received: 0,
+                body_bytes: 0,
                 connects: 0,
+                kept_alive: 0,
+                resent: 0,
             },
             sent: 0,
             finished: Progress::default(),
             warm_up: None,
+            first_head: Vec::new(),
             live,
         }
     }
@@ -108,9 +122,10 @@ impl Recorder {
         self.sent += 1;
     }
 
-    pub(crate) fn connected(&mut self) {
+    pub(crate) fn connected(&mut self, after: Duration) {
         if self.window.is_some() {
             self.figures.connects += 1;
+            self.figures.connect_time.record(nanos(after));
         }
     }
 
@@ -120,65 +135,134 @@ impl Recorder {
         }
     }
 
-    /// The request at `index` of the workload was answered after `latency`.
+    pub(crate) fn resent(&mut self, requests: usize) {
+        if self.window.is_some() {
+            self.figures.resent += requests as u64;
+        }
+    }
+
+    /// A request of the schedule was seen to be due this late; `is_held`: no connection was free.
+    pub(crate) fn due(&mut self, lateness: Duration, is_held: bool) {
+        if self.window.is_some()
+            && let Some(open_loop) = &mut self.figures.open_loop
+        {
+            open_loop.lateness.record(nanos(lateness));
+            open_loop.held += u64::from(is_held);
+        }
+    }
+
+    /// A request has its answer, which contains what it should or does not; `head` is the last
+    /// answer's head where it is known.
     pub(crate) fn answered(
         &mut self,
-        index: usize,
-        expect: &Expectation,
+        exchange: &Exchange,
+        request: &Request,
         answer: Answer,
-        latency: Duration,
+        contains: bool,
+        now: Instant,
     ) {
+        let latency = nanos(now - exchange.scheduled);
         self.finished.answered += 1;
-        self.live.answered.store(self.finished.answered, Ordering::Relaxed);
-        if self.window.is_some() {
-            self.figures.answered += 1;
-            self.figures.latency.record(nanos(latency));
-            self.figures.per_request[index].count(expect, answer);
-            self.figures.per_request[index].latency.record(nanos(latency));
+        self.finished.latency_ns_sum += latency;
+        self.live.publish(&self.finished);
+        if self.window.is_none() {
+            return;
         }
+        let figures = &mut self.figures;
+        figures.answered += 1;
+        figures.body_bytes += answer.body_bytes;
+        figures.kept_alive += u64::from(answer.keep_alive);
+        figures.latency.record(latency);
+        if let Some(open_loop) = &mut figures.open_loop {
+            open_loop.latency_from_send.record(nanos(now - exchange.sent));
+        }
+        if let Some(first_byte) = &mut figures.first_byte {
+            first_byte.record(nanos(exchange.first_byte.unwrap_or(now) - exchange.sent));
+        }
+        figures.templates[request.template].count(&request.expect, answer, contains, latency);
     }
 
-    /// A request has failed at this age.
-    pub(crate) fn failed(&mut self, failure: Failure, age: Duration) {
+    /// A request has failed.
+    pub(crate) fn failed(
+        &mut self,
+        exchange: &Exchange,
+        template: usize,
+        failure: Failure,
+        now: Instant,
+    ) {
         self.finished.failed += 1;
-        self.live.failed.store(self.finished.failed, Ordering::Relaxed);
-        if self.window.is_some() {
-            if failure.is_timeout() {
-                self.figures.latency.record(nanos(age));
+        self.live.publish(&self.finished);
+        if self.window.is_none() {
+            return;
+        }
+        // A timeout is a latency of at least its age. Any other failure took no time to speak of.
+        if failure.is_timeout() {
+            let latency = nanos(now - exchange.scheduled);
+            self.figures.latency.record(latency);
+            if let Some(of_template) = &mut self.figures.templates[template].latency {
+                of_template.record(latency);
             }
-            self.figures.failures.count(failure);
+            if let Some(open_loop) = &mut self.figures.open_loop {
+                open_loop.latency_from_send.record(nanos(now - exchange.sent));
+            }
+        }
+        self.figures.failures.count(failure);
+    }
+
+    /// The head of an answer, of which the first one is kept.
+    pub(crate) fn saw_head(&mut self, head: &[u8]) {
+        if self.first_head.is_empty() {
+            self.first_head = head.to_vec();
         }
     }
 
-    /// Closes the window and the books; `ages` are those of the requests still under way.
+    /// Leaves a copy of the latencies so far where others can see it, if it was asked for.
+    pub(crate) fn show(&self) {
+        self.live.show(&self.figures.latency);
+    }
+
+    /// Closes the window and the books; `ages` are those of the requests still under way, `overdue`
+    /// those that were due and not sent.
     pub(crate) fn close(
         self,
         now: Instant,
-        ages: impl Iterator<Item = Duration> + Clone,
+        ages: impl Iterator<Item = Duration>,
+        (overdue, oldest_overdue): (u64, Option<Duration>),
     ) -> io::Result<Report> {
+        let (mut unanswered, mut oldest_unanswered) = (0, None);
+        for age in ages {
+            unanswered += 1;
+            oldest_unanswered = oldest_unanswered.max(Some(age));
+        }
         Ok(Report {
             window: self.window.map(|window| window.close(now)).transpose()?,
             figures: self.figures,
             sent: self.sent,
             warm_up: self.warm_up.unwrap_or(self.finished),
-            unanswered: ages.clone().count() as u64,
-            oldest_unanswered: ages.max(),
+            first_head: self.first_head,
+            unanswered,
+            oldest_unanswered,
+            overdue,
+            oldest_overdue,
         })
     }
 }
 
 impl Tally {
-    fn count(&mut self, expect: &Expectation, answer: Answer) {
+    fn count(&mut self, expect: &Expectation, answer: Answer, contains: bool, latency: u64) {
         match self.statuses.iter_mut().find(|(status, _)| *status == answer.status) {
             Some((_, count)) => *count += 1,
             None => self.statuses.push((answer.status, 1)),
         }
-        if !(expect.status.is_none_or(|s| s == answer.status)
-            && expect.body_bytes.is_none_or(|b| b == answer.body_bytes))
-        {
+        if let Some(of_template) = &mut self.latency {
+            of_template.record(latency);
+        }
+        if !(contains && expect.accepts(answer)) {
             self.unexpected += 1;
             self.unexpected_example.get_or_insert_with(|| {
-                format!("{} with {} bytes, instead of {expect}", answer.status, answer.body_bytes)
+                let without = if contains { "" } else { " without the text" };
+                let Answer { status, body_bytes, .. } = answer;
+                format!("{status} with {body_bytes} bytes{without}, instead of {expect}")
             });
         }
     }

@@ -1,5 +1,6 @@
 //! The CPU time of the calling thread.
 
+use std::fs;
 use std::io;
 use std::time::Duration;
 
@@ -11,17 +12,46 @@ use nix::sys::time::TimeVal;
 pub(crate) struct CpuTime {
     pub(crate) user: Duration,
     pub(crate) system: Duration,
+    /// Time that it could have run, and waited for a CPU.
+    pub(crate) waited: Duration,
 }
 
-/// Reads the calling thread's CPU time. The sum is exact; the kernel splits it into user and system
-/// by what it finds at its clock ticks.
+/// Reads the calling thread's CPU time. The sum of user and system is exact; the kernel splits it by
+/// what it finds at its clock ticks.
 pub(crate) fn of_current_thread() -> io::Result<CpuTime> {
     let usage = getrusage(UsageWho::RUSAGE_THREAD)?;
-    Ok(CpuTime { user: duration(usage.user_time()), system: duration(usage.system_time()) })
+    Ok(CpuTime {
+        user: duration(usage.user_time()),
+        system: duration(usage.system_time()),
+        waited: waited(&fs::read_to_string(SCHEDSTAT)?)?,
+    })
+}
+
+/// Nanoseconds on a CPU, nanoseconds waiting for one, and turns (Documentation/scheduler/sched-stats
+/// in the kernel's tree).
+const SCHEDSTAT: &str = "/proc/thread-self/schedstat";
+
+fn waited(schedstat: &str) -> io::Result<Duration> {
+    let second = schedstat.split_ascii_whitespace().nth(1).and_then(|field| field.parse().ok());
+    second.map(Duration::from_nanos).ok_or_else(|| {
+        let reason = format!("{SCHEDSTAT} holds {schedstat:?}, and no second number");
+        io::Error::new(io::ErrorKind::InvalidData, reason)
+    })
 }
 
 fn duration(time: TimeVal) -> Duration {
     // CPU time is never negative.
     let micros = time.tv_sec().unsigned_abs() * 1_000_000 + time.tv_usec().unsigned_abs();
     Duration::from_micros(micros)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_second_number_is_the_wait() {
+        assert_eq!(waited("900 1500 3\n").unwrap(), Duration::from_nanos(1500));
+        assert!(waited("900").unwrap_err().to_string().contains("no second number"));
+    }
 }

@@ -8,13 +8,23 @@ use crate::outcome::ThreadUsage;
 use crate::usage::{self, CpuTime};
 
 /// What the caller wants of the threads, who look at it when they are woken.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Stage {
+    /// When the schedule begins, for all threads alike; in a closed loop, at once.
+    start: Instant,
     measuring: AtomicBool,
     over: AtomicBool,
 }
 
 impl Stage {
+    pub(crate) fn new(start: Instant) -> Self {
+        Self { start, measuring: AtomicBool::new(false), over: AtomicBool::new(false) }
+    }
+
+    pub(crate) fn start(&self) -> Instant {
+        self.start
+    }
+
     pub(crate) fn measure(&self) {
         self.measuring.store(true, Ordering::Release);
     }
@@ -60,10 +70,10 @@ impl OpenWindow {
             opened: self.opened,
             closed: now,
             usage: ThreadUsage {
-                // The kernel never takes back CPU time, in either part.
+                // The kernel never takes back time, in any part.
                 user: cpu.user.saturating_sub(self.cpu.user),
                 system: cpu.system.saturating_sub(self.cpu.system),
-                waited: Default::default(),
+                waited: cpu.waited.saturating_sub(self.cpu.waited),
                 window: now - self.opened,
             },
         })

@@ -1,7 +1,10 @@
 //! What is sent, rendered before the run.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
+
+use tollgate_wire::{Answer, Needle};
 
 use crate::error::Error;
 
@@ -11,6 +14,8 @@ pub struct Workload {
     pub(crate) requests: Vec<Request>,
     /// Indices into `requests`; never empty, all within.
     pub(crate) order: Vec<u32>,
+    /// What is looked for in the body of the answer to each request.
+    pub(crate) needles: Vec<Option<Arc<Needle>>>,
     /// How many templates the requests name.
     pub(crate) templates: usize,
 }
@@ -75,8 +80,31 @@ impl Workload {
             return Err(Error::Order { index, requests: requests.len() });
         }
         let templates = requests.iter().map(|request| request.template + 1).max().unwrap_or(0);
-        Ok(Self { requests, order, templates })
+        let needles = needles(&requests);
+        Ok(Self { requests, order, needles, templates })
     }
+}
+
+impl Expectation {
+    /// Whether an answer's status and length are as they should be.
+    pub(crate) fn accepts(&self, answer: Answer) -> bool {
+        self.status.is_none_or(|status| status == answer.status)
+            && self.body_bytes.is_none_or(|bytes| bytes == answer.body_bytes)
+    }
+}
+
+/// Prepares what is looked for, once for all requests that look for the same.
+fn needles(requests: &[Request]) -> Vec<Option<Arc<Needle>>> {
+    let mut known: HashMap<&[u8], Arc<Needle>> = HashMap::new();
+    let mut prepare = |bytes| {
+        if let Some(needle) = known.get(bytes) {
+            return Some(Arc::clone(needle));
+        }
+        let needle = Arc::new(Needle::new(bytes)?);
+        known.insert(bytes, Arc::clone(&needle));
+        Some(needle)
+    };
+    requests.iter().map(|request| prepare(request.expect.body_contains.as_deref()?)).collect()
 }
 
 impl fmt::Display for Expectation {

@@ -34,7 +34,7 @@ impl RequestBody {
     ///
     /// [`Refusal::BodyTooLarge`], and [`Refusal::Malformed`] for faulty chunks.
     pub(crate) fn read(&mut self, input: &[u8]) -> Result<(usize, bool), Refusal<'static>> {
-        let progress = self.decoder.feed(input).map_err(Refusal::Malformed)?;
+        let progress = self.decoder.feed(input, |_| {}).map_err(Refusal::Malformed)?;
         self.left_bytes = self.left_bytes.checked_sub(progress.body_bytes).ok_or(TOO_LARGE)?;
         Ok((progress.consumed, progress.done))
     }

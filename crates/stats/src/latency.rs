@@ -1,5 +1,7 @@
 //! Latencies of one trial, in constant memory however long it runs.
 
+use std::fmt;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
@@ -42,9 +44,9 @@ const ENCODED_LEN_MAX: usize = (V2_HEADER_LEN + COUNTERS * 9).div_ceil(3) * 4;
 ///
 /// The memory is fixed (about 270 KB), recording never fails and never allocates. Latencies
 /// outside the range are counted at its nearest end, so that no request goes missing.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct LatencyHistogram {
-    counts: Histogram<u64>,
+    pub(crate) counts: Histogram<u64>,
 }
 
 impl LatencyHistogram {
@@ -60,6 +62,11 @@ impl LatencyHistogram {
     pub fn record(&mut self, ns: u64) {
         // The crate's own saturation is not enough: its last bucket reaches beyond an hour.
         self.counts.saturating_record(ns.clamp(LOWEST_NS, HIGHEST_NS));
+    }
+
+    /// Counts a latency of `ns` nanoseconds `count` times.
+    pub fn record_n(&mut self, ns: u64, count: u64) {
+        self.counts.saturating_record_n(ns.clamp(LOWEST_NS, HIGHEST_NS), count);
     }
 
     /// Adds all latencies of `other` to these.
@@ -87,6 +94,17 @@ impl LatencyHistogram {
         (!self.counts.is_empty()).then(|| self.counts.mean())
     }
 
+    /// The standard deviation in nanoseconds of the latencies as the whole population, within the
+    /// precision; `None` when empty.
+    pub fn stdev_ns(&self) -> Option<f64> {
+        (!self.counts.is_empty()).then(|| self.counts.stdev())
+    }
+
+    /// How many latencies were at most `ns` nanoseconds, or cannot be told apart from it.
+    pub fn count_up_to(&self, ns: u64) -> u64 {
+        self.counts.count_between(0, ns.min(HIGHEST_NS))
+    }
+
     /// The latency in nanoseconds that a share `q` of all requests did not exceed, rounded up to
     /// the precision; 0.99 for p99.
     ///
@@ -97,10 +115,20 @@ impl LatencyHistogram {
     ///
     /// When `q` is not within 0 and 1.
     pub fn quantile_ns(&self, q: f64) -> Option<u64> {
-        assert!((0.0..=1.0).contains(&q), "{q} is not a quantile");
+        let value_ns = self.value_at(q)?;
         let samples_beyond = q.min(1.0 - q) * self.count() as f64;
-        (samples_beyond + SAMPLE_ROUNDING >= SAMPLES_BEYOND_QUANTILE)
-            .then(|| self.counts.value_at_quantile(q))
+        (samples_beyond + SAMPLE_ROUNDING >= SAMPLES_BEYOND_QUANTILE).then_some(value_ns)
+    }
+
+    /// The same however few samples lie beyond the quantile; `None` when empty. It is for formats
+    /// that always print a figure, and for judgements that err on the side of caution.
+    ///
+    /// # Panics
+    ///
+    /// When `q` is not within 0 and 1.
+    pub fn value_at(&self, q: f64) -> Option<u64> {
+        assert!((0.0..=1.0).contains(&q), "{q} is not a quantile");
+        (!self.counts.is_empty()).then(|| self.counts.value_at_quantile(q))
     }
 
     /// Writes the histogram in the V2 format of HdrHistogram, uncompressed, in standard base64.
@@ -138,6 +166,17 @@ impl LatencyHistogram {
             });
         }
         Ok(Self { counts })
+    }
+}
+
+impl fmt::Debug for LatencyHistogram {
+    /// A line, and not its tens of thousands of counters.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LatencyHistogram")
+            .field("count", &self.count())
+            .field("min_ns", &self.min_ns())
+            .field("max_ns", &self.max_ns())
+            .finish_non_exhaustive()
     }
 }
 

@@ -7,9 +7,13 @@ mod bootstrap;
 mod hodges_lehmann;
 mod latency;
 mod paired;
+mod percentiles;
 mod signed_rank;
+mod steady;
 mod summary;
 
 pub use latency::{DecodeError, EncodeError, LatencyHistogram};
 pub use paired::{BLOCKS_MAX, Estimate, Interval, Pair, difference, ratio};
+pub use percentiles::{BUCKETS, PercentileStep, SUB_BUCKETS};
+pub use steady::is_steady;
 pub use summary::{Summary, summarize};

@@ -10,6 +10,9 @@ const HOUR_NS: u64 = 3_600_000_000_000;
 /// Written by an independent HdrHistogram; see `fixtures/latencies.py`.
 const FOREIGN: &str = include_str!("fixtures/latencies.v2.b64");
 
+/// Printed by another independent HdrHistogram; see `fixtures/percentiles.js`.
+const FOREIGN_PERCENTILES: &str = include_str!("fixtures/percentiles.hgrm");
+
 fn histogram(latencies_ns: impl IntoIterator<Item = u64>) -> LatencyHistogram {
     let mut histogram = LatencyHistogram::new();
     for ns in latencies_ns {
@@ -73,6 +76,64 @@ fn nothing_lies_beyond_the_last_quantile() {
 #[should_panic(expected = "99 is not a quantile")]
 fn a_percentile_is_not_a_quantile() {
     LatencyHistogram::new().quantile_ns(99.0);
+}
+
+#[test]
+fn a_value_is_told_however_few_lie_beyond_it() {
+    assert_eq!(LatencyHistogram::new().value_at(0.5), None);
+    let few = histogram([10, 20, 30]);
+    assert_eq!(few.value_at(0.5), Some(20));
+    assert_eq!(few.value_at(0.99), Some(30));
+    assert_eq!(few.value_at(1.0), Some(30));
+}
+
+#[test]
+fn the_deviation_is_that_of_the_whole_population() {
+    assert_eq!(LatencyHistogram::new().stdev_ns(), None);
+    // Mean 5; the squares of the distances are 9, 1, 1, 1, 0, 0, 4 and 16, their mean is 4.
+    let known = histogram([2, 4, 4, 4, 5, 5, 7, 9]);
+    assert!((known.stdev_ns().unwrap() - 2.0).abs() < 1e-9);
+}
+
+#[test]
+fn a_latency_counts_as_often_as_it_is_said_to() {
+    let mut counted = histogram([5]);
+    counted.record_n(7, 3);
+    counted.record_n(0, 2);
+    assert_eq!(counted, histogram([1, 1, 5, 7, 7, 7]));
+}
+
+#[test]
+fn latencies_are_counted_up_to_a_value() {
+    let some = histogram([10, 20, 20, 30, HOUR_NS]);
+    assert_eq!(some.count_up_to(9), 0);
+    assert_eq!(some.count_up_to(10), 1);
+    assert_eq!(some.count_up_to(29), 3);
+    assert_eq!(some.count_up_to(HOUR_NS), 5);
+    assert_eq!(some.count_up_to(u64::MAX), 5);
+}
+
+#[test]
+fn percentiles_are_those_of_an_independent_histogram() {
+    let squares = (1..=200).flat_map(|k| (0..k).map(move |_| k * k * 1_000));
+    let recorded = histogram(squares.chain([2, 2_147_483_647]));
+    let ours: Vec<String> = recorded
+        .percentiles(5)
+        .map(|step| {
+            let value_ms = step.value_ns as f64 / 1e6;
+            format!("{value_ms:.3} {:.12} {}", step.quantile, step.count)
+        })
+        .collect();
+    let lines = FOREIGN_PERCENTILES.lines().skip(2).filter(|line| !line.starts_with('#'));
+    let theirs: Vec<String> =
+        lines.map(|line| line.split_whitespace().take(3).collect::<Vec<_>>().join(" ")).collect();
+    assert_eq!(theirs.len(), 74);
+    assert_eq!(ours, theirs);
+}
+
+#[test]
+fn the_percentiles_of_nothing_are_none() {
+    assert_eq!(LatencyHistogram::new().percentiles(5).count(), 0);
 }
 
 #[test]

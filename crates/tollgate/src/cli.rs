@@ -31,7 +31,7 @@ pub(crate) enum Command {
     /// Exits with 1 when a run would not be possible.
     Doctor(CatalogArgs),
     /// Send load to a server and measure it
-    Load(load::Args),
+    Load(Box<load::Args>),
     /// Start the benchmark origin: a server that answers at once and costs little
     Origin(origin::Args),
 }

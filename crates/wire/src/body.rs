@@ -44,27 +44,34 @@ impl BodyDecoder {
     /// Takes what of `bytes` belongs to the body. The rest is the next message's. A body that has
     /// ended, or never had bytes, is done after a feed of none.
     ///
+    /// `payload` is called with each piece of payload, in order and never empty; also with what
+    /// comes before a fault in the same bytes.
+    ///
     /// # Errors
     ///
     /// The chunked coding is faulty or exceeds a limit.
-    pub fn feed(&mut self, bytes: &[u8]) -> Result<BodyProgress, ParseError> {
-        let available = bytes.len() as u64;
-        match &mut self.state {
+    #[inline]
+    pub fn feed(
+        &mut self,
+        bytes: &[u8],
+        mut payload: impl FnMut(&[u8]),
+    ) -> Result<BodyProgress, ParseError> {
+        let taken = match &mut self.state {
             State::Length { left } => {
-                let taken = available.min(*left);
+                let taken = (bytes.len() as u64).min(*left);
                 *left -= taken;
-                Ok(BodyProgress {
-                    // No more than `bytes` holds, so it fits.
-                    consumed: taken as usize,
-                    body_bytes: taken,
-                    done: *left == 0,
-                })
+                taken
             }
-            State::Chunked(decoder) => decoder.feed(bytes),
-            State::UntilClose => {
-                Ok(BodyProgress { consumed: bytes.len(), body_bytes: available, done: false })
-            }
+            State::Chunked(decoder) => return decoder.feed(bytes, payload),
+            State::UntilClose => bytes.len() as u64,
+        };
+        // No more than `bytes` holds, so it fits.
+        let consumed = taken as usize;
+        if consumed > 0 {
+            payload(&bytes[..consumed]);
         }
+        let done = matches!(self.state, State::Length { left: 0 });
+        Ok(BodyProgress { consumed, body_bytes: taken, done })
     }
 
     /// Whether the peer's closing the connection ends the body as it should.

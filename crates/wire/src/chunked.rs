@@ -24,7 +24,9 @@ enum State {
     FirstDigit,
     /// Within the digits.
     Size(u64),
-    /// After the digits, up to the CR.
+    /// After the digits, within spaces.
+    Padding(u64),
+    /// After the first semicolon, up to the CR.
     Extension(u64),
     /// After the CR of a size line.
     SizeLineFeed(u64),
@@ -43,7 +45,11 @@ enum State {
 }
 
 impl ChunkedDecoder {
-    pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<BodyProgress, ParseError> {
+    pub(crate) fn feed(
+        &mut self,
+        bytes: &[u8],
+        mut payload: impl FnMut(&[u8]),
+    ) -> Result<BodyProgress, ParseError> {
         let mut consumed = 0;
         let mut body_bytes = 0;
         while consumed < bytes.len() && !matches!(self.state, State::End) {
@@ -53,7 +59,9 @@ impl ChunkedDecoder {
                     if taken == left { State::DataReturn } else { State::Data(left - taken) };
                 body_bytes += taken;
                 // No more than `bytes` holds, so it fits.
-                consumed += taken as usize;
+                let end = consumed + taken as usize;
+                payload(&bytes[consumed..end]);
+                consumed = end;
             } else {
                 self.state = self.step(bytes[consumed])?;
                 consumed += 1;
@@ -69,12 +77,19 @@ impl ChunkedDecoder {
                 self.line_bytes = 1;
                 Ok(State::Size(hex(byte).ok_or(ParseError::ChunkSize)?))
             }
-            (State::Size(size) | State::Extension(size), b'\r') => Ok(State::SizeLineFeed(size)),
-            // Some servers pad the size with spaces.
-            (State::Size(size), b';' | b' ' | b'\t') => {
+            (State::Size(size) | State::Padding(size) | State::Extension(size), b'\r') => {
+                Ok(State::SizeLineFeed(size))
+            }
+            (State::Size(size) | State::Padding(size), b';') => {
                 self.lengthen(MAX_CHUNK_LINE_BYTES, ParseError::ChunkLineTooLong)?;
                 Ok(State::Extension(size))
             }
+            // Some servers pad the size with spaces.
+            (State::Size(size) | State::Padding(size), b' ' | b'\t') => {
+                self.lengthen(MAX_CHUNK_LINE_BYTES, ParseError::ChunkLineTooLong)?;
+                Ok(State::Padding(size))
+            }
+            (State::Padding(_), _) => Err(ParseError::ChunkSize),
             (State::Size(size), _) => {
                 self.lengthen(MAX_CHUNK_LINE_BYTES, ParseError::ChunkLineTooLong)?;
                 let digit = hex(byte).ok_or(ParseError::ChunkSize)?;

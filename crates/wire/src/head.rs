@@ -73,6 +73,7 @@ pub fn parse_request_head(bytes: &[u8]) -> Result<Option<RequestHead<'_>>, Parse
 }
 
 /// What a response's head says that the scanner needs.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct ResponseHead {
     pub(crate) status: u16,
     pub(crate) keep_alive: bool,

@@ -1,8 +1,8 @@
 //! HTTP/1.1 bytes to types and back (RFC 9112), without any I/O.
 //!
 //! Rendering ([`RequestText`]) happens once, before a run. Reading is incremental: [`BodyDecoder`]
-//! and [`ResponseScanner`] take bytes as they come, split anywhere, and keep no body. Both ends of a
-//! benchmark must agree on where a message ends, so what RFC 9112 calls faulty framing is an error
+//! and [`ResponseScanner`] take bytes as they come, split anywhere, and keep no body; [`BodySearch`]
+//! looks into one as it passes. Both ends of a benchmark must agree on where a message ends, so what RFC 9112 calls faulty framing is an error
 //! with its reason, never a guess.
 
 mod body;
@@ -10,13 +10,17 @@ mod chunked;
 mod error;
 mod framing;
 mod head;
+mod memo;
 mod request;
 mod response;
+mod search;
 
 pub use body::{BodyDecoder, BodyProgress};
 pub use chunked::{MAX_CHUNK_LINE_BYTES, MAX_TRAILER_BYTES};
 pub use error::ParseError;
 pub use framing::BodyFraming;
 pub use head::{MAX_HEAD_BYTES, MAX_HEADERS, RequestHead, Version, parse_request_head};
+pub use memo::{HeadMemo, MAX_MEMO_BYTES};
 pub use request::{Part, RenderError, RequestText};
 pub use response::{Answer, ResponseScanner, Scan};
+pub use search::{BodySearch, Needle};

@@ -3,11 +3,12 @@
 use crate::body::BodyDecoder;
 use crate::error::ParseError;
 use crate::head::{MAX_HEAD_BYTES, parse_response_head};
+use crate::memo::HeadMemo;
 
 /// Finds the end of each answer on one connection, whose bytes come split anywhere.
 ///
-/// An answer that comes whole is neither copied nor allocated for. Interim answers (1xx) are passed
-/// over. After an error, [`reset`](Self::reset) before the next connection.
+/// An answer that comes whole is not copied, save for a head that the memo has not seen. Interim
+/// answers (1xx) are passed over. After an error, [`reset`](Self::reset) before the next connection.
 #[derive(Debug, Default)]
 pub struct ResponseScanner {
     /// The start of a head whose end has not come yet; never longer than [`MAX_HEAD_BYTES`].
@@ -66,19 +67,30 @@ impl ResponseScanner {
     /// Takes the next bytes of the answer to one request; `to_head`: that request was a HEAD, whose
     /// answer has no body.
     ///
+    /// `heads` spares the parsing of a head that it has seen, and may serve many scanners. `payload`
+    /// is called with each piece of the final answer's payload, in order, never empty, without
+    /// its transfer coding; also with what comes before a fault in the same bytes.
+    ///
     /// # Errors
     ///
     /// The bytes are not an HTTP/1 answer, its framing is faulty, or it exceeds a limit.
-    pub fn feed(&mut self, bytes: &[u8], to_head: bool) -> Result<Scan, ParseError> {
+    #[inline]
+    pub fn feed(
+        &mut self,
+        bytes: &[u8],
+        to_head: bool,
+        heads: &mut HeadMemo,
+        payload: impl FnMut(&[u8]),
+    ) -> Result<Scan, ParseError> {
         let mut consumed = 0;
         // Each turn but the last takes the head of an interim answer out of the bytes.
         while self.body.is_none() {
-            match self.feed_head(&bytes[consumed..], to_head)? {
+            match self.feed_head(&bytes[consumed..], to_head, heads)? {
                 Some(head_bytes) => consumed += head_bytes,
                 None => return Ok(Scan::Partial),
             }
         }
-        self.feed_body(bytes, consumed)
+        self.feed_body(bytes, consumed, payload)
     }
 
     /// The peer has closed the connection: the answer that this ends, if its body lasts until the
@@ -96,10 +108,15 @@ impl ResponseScanner {
     }
 
     /// Takes one head, and says how many of `bytes` belong to it; `None` when it has not ended.
-    fn feed_head(&mut self, bytes: &[u8], to_head: bool) -> Result<Option<usize>, ParseError> {
+    fn feed_head(
+        &mut self,
+        bytes: &[u8],
+        to_head: bool,
+        heads: &mut HeadMemo,
+    ) -> Result<Option<usize>, ParseError> {
         let buffered = self.split_head.len();
         let head = if buffered == 0 {
-            parse_response_head(bytes, to_head)?
+            heads.parse(bytes, to_head)?
         } else {
             let room = MAX_HEAD_BYTES - buffered;
             self.split_head.extend_from_slice(&bytes[..bytes.len().min(room)]);
@@ -128,11 +145,16 @@ impl ResponseScanner {
         Ok(Some(head.len - buffered))
     }
 
-    fn feed_body(&mut self, bytes: &[u8], head_bytes: usize) -> Result<Scan, ParseError> {
+    fn feed_body(
+        &mut self,
+        bytes: &[u8],
+        head_bytes: usize,
+        payload: impl FnMut(&[u8]),
+    ) -> Result<Scan, ParseError> {
         let Some(body) = &mut self.body else {
             return Ok(Scan::Partial);
         };
-        let progress = body.decoder.feed(&bytes[head_bytes..])?;
+        let progress = body.decoder.feed(&bytes[head_bytes..], payload)?;
         body.answer.body_bytes += progress.body_bytes;
         if !progress.done {
             return Ok(Scan::Partial);

@@ -4,6 +4,7 @@ use super::recipe::{Recipe, RecipeFile};
 use super::toml_file::{self, Source, TomlError, suggestion};
 use include_dir::{Dir, File, include_dir};
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 use thiserror::Error;
@@ -131,7 +132,9 @@ impl Catalog {
     pub fn replacements(&self) -> Vec<PathBuf> {
         let mut found = Vec::new();
         for kind in [Kind::Experiment, Kind::System, Kind::Mix] {
-            for file in files(kind.built_in()) {
+            // A README is for people: no input is made from it.
+            let is_input = |file: &&File<'_>| file.path().extension() != Some(OsStr::new("md"));
+            for file in files(kind.built_in()).into_iter().filter(is_input) {
                 let candidates =
                     self.folders.iter().map(|f| f.join(kind.folder()).join(file.path()));
                 let replacement = candidates.into_iter().find(|path| path.is_file());
@@ -283,17 +286,27 @@ mod tests {
     }
 
     #[test]
+    fn the_example_of_the_readme_is_a_mix() {
+        let readme = Kind::Mix.built_in().get_file("README.md").unwrap().contents_utf8().unwrap();
+        let text: Vec<&str> = readme.lines().filter_map(|line| line.strip_prefix("    ")).collect();
+        let source = Source { name: "README.md".to_owned(), text: text.join("\n") };
+        let mix = Mix::try_from(toml_file::parse::<MixFile>(&source).unwrap()).unwrap();
+        let paths: Vec<String> = mix.samples().map(|message| message.path).collect();
+        assert_eq!(paths, ["/products/1000", "/orders"]);
+    }
+
+    #[test]
     fn a_folder_on_disk_comes_before_the_binary() {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("mixes")).unwrap();
-        let text =
-            "title = 'mine'\n[[template]]\nname = 'a'\nclass = 'benign'\nweight = 1\npath = '/'\n";
+        let text = "title = 'mine'\nheaders = ['Host: a']\n[[template]]\nname = 'a'\nclass = 'benign'\nweight = 1\npath = '/'\n";
         fs::write(folder.path().join("mixes/browse.toml"), text).unwrap();
         let catalog = Catalog::new(vec![folder.path().to_owned()]);
         let title =
             |catalog: &Catalog| catalog.mix("browse", Path::new(".")).unwrap().0.title().to_owned();
         assert_eq!(title(&catalog), "mine");
         assert_ne!(title(&Catalog::new(vec![])), "mine");
+        fs::write(folder.path().join("mixes/README.md"), "mine").unwrap();
         assert_eq!(catalog.replacements(), [folder.path().join("mixes/browse.toml")]);
     }
 

@@ -6,7 +6,16 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 use tollgate_load::Request;
-use tollgate_wire::{Answer, ParseError, ResponseScanner, Scan};
+use tollgate_wire::{Answer, BodySearch, HeadMemo, Needle, ParseError, ResponseScanner, Scan};
+
+/// A whole answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reply {
+    /// Its status and the length of its body.
+    pub answer: Answer,
+    /// Whether the text that the request expects in the body is there; so it is where none is.
+    pub has_text: bool,
+}
 
 /// Why there was no answer.
 #[derive(Debug, Error)]
@@ -58,7 +67,7 @@ pub fn exchange(
     request: &Request,
     limit: Duration,
     interrupt: &Interrupt,
-) -> Result<Answer, ExchangeError> {
+) -> Result<Reply, ExchangeError> {
     let deadline = Instant::now() + limit;
     let failed = |doing| move |source| ExchangeError::Io { doing, address, source };
     let mut stream =
@@ -66,8 +75,11 @@ pub fn exchange(
     stream.set_write_timeout(Some(limit)).map_err(failed("sending to"))?;
     stream.write_all(&request.bytes).map_err(failed("sending to"))?;
     let mut scanner = ResponseScanner::new();
+    let mut heads = HeadMemo::new();
+    let needle = request.expect.body_contains.as_deref().and_then(Needle::new);
+    let mut search = BodySearch::new();
     let mut bytes = vec![0; READ_BYTES];
-    loop {
+    let answer = loop {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(ExchangeError::TooSlow { address, limit });
@@ -78,7 +90,7 @@ pub fn exchange(
             Ok(0) => {
                 let ended = scanner.close();
                 let ended = ended.map_err(|source| ExchangeError::Malformed { address, source })?;
-                return ended.ok_or(ExchangeError::Closed { address });
+                break ended.ok_or(ExchangeError::Closed { address })?;
             }
             Ok(read) => read,
             // Nothing yet, or a signal: the loop's own deadline and the wish to stop decide.
@@ -92,14 +104,61 @@ pub fn exchange(
             }
             Err(source) => return Err(failed("reading from")(source)),
         };
-        let scan = scanner.feed(&bytes[..read], request.is_head);
+        let scan = scanner.feed(&bytes[..read], request.is_head, &mut heads, |piece| {
+            if let Some(needle) = &needle {
+                search.feed(needle, piece);
+            }
+        });
         match scan.map_err(|source| ExchangeError::Malformed { address, source })? {
-            Scan::Complete { answer, .. } => return Ok(answer),
+            Scan::Complete { answer, .. } => break answer,
             Scan::Partial => {}
         }
-    }
+    };
+    Ok(Reply { answer, has_text: needle.is_none() || search.found() })
 }
 
 const READ_BYTES: usize = 16 * 1024;
 /// How long a wish to stop may go unseen.
 const PATIENCE: Duration = Duration::from_millis(25);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+    use std::sync::Arc;
+    use tollgate_load::Expectation;
+
+    /// What comes of asking a server, which answers with these bytes, for a text.
+    fn reply(answer: &'static [u8], text: Option<&[u8]>) -> Reply {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = [0; 18];
+            stream.read_exact(&mut request).unwrap();
+            stream.write_all(answer).unwrap();
+        });
+        let request = Request {
+            bytes: b"GET / HTTP/1.1\r\n\r\n".to_vec(),
+            is_head: false,
+            expect: Expectation { body_contains: text.map(Arc::from), ..Expectation::default() },
+            template: 0,
+        };
+        let reply = exchange(address, &request, Duration::from_secs(10), &Interrupt::default());
+        server.join().unwrap();
+        reply.unwrap()
+    }
+
+    #[test]
+    fn a_text_is_looked_for_in_the_body_without_its_coding() {
+        let chunked =
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nwel\r\n4\r\ncome\r\n0\r\n\r\n";
+        let to_the_end = b"HTTP/1.1 404 Not Found\r\n\r\nwelcome";
+        assert!(reply(chunked, Some(b"welcome")).has_text);
+        assert!(!reply(chunked, Some(b"chunked")).has_text);
+        assert!(reply(chunked, None).has_text);
+        assert!(reply(to_the_end, Some(b"come")).has_text);
+        let Reply { answer, has_text } = reply(to_the_end, Some(b"Found"));
+        assert_eq!((answer.status, answer.body_bytes, has_text), (404, 7, false));
+    }
+}

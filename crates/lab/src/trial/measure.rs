@@ -1,7 +1,6 @@
 //! The measured window: load, and what every role used over it.
 
 use super::bottleneck::{self, Busy};
-use super::requests::Requests;
 use super::servers::Servers;
 use super::validity::{self, Evidence};
 use crate::inputs::experiment::LoadFile;
@@ -29,10 +28,10 @@ pub struct Subject<'a> {
     pub load: &'a LoadFile,
     /// The mix's templates.
     pub templates: &'a [Template],
-    /// Their bytes, and the answers that they are owed.
-    pub requests: Requests,
-    /// The order in which they are sent.
-    pub order: Vec<u32>,
+    /// Everything that is sent.
+    pub workload: Arc<Workload>,
+    /// The status code that tells a blocked request.
+    pub blocked_status: u16,
     /// The origin's processes.
     pub origin: &'a Servers,
     /// The system's processes.
@@ -72,7 +71,7 @@ pub enum MeasureError {
 ///
 /// The load cannot be sent, or what it costs cannot be read.
 pub fn measure(subject: &mut Subject<'_>) -> Result<Measurement, MeasureError> {
-    let generator = Generator::start(plan(subject)?)?;
+    let generator = Generator::start(plan(subject))?;
     subject.interrupt.sleep(subject.load.warmup.0)?;
 
     let start = Edge::read(subject)?;
@@ -111,7 +110,7 @@ pub fn measure(subject: &mut Subject<'_>) -> Result<Measurement, MeasureError> {
         .templates
         .iter()
         .zip(&outcome.templates)
-        .map(|(template, tally)| template_record(template, tally, subject.requests.blocked_status))
+        .map(|(template, tally)| template_record(template, tally, subject.blocked_status))
         .collect();
     let noise = noise(subject.layout, &start, &end, &cpu);
     let died = subject.system.ended().or_else(|| system.err().map(|died| died.to_string()));
@@ -174,15 +173,14 @@ impl Edge {
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-fn plan(subject: &Subject<'_>) -> Result<Plan, MeasureError> {
-    let workload = Workload::new(subject.requests.requests.clone(), subject.order.clone())?;
-    Ok(Plan {
+fn plan(subject: &Subject<'_>) -> Plan {
+    Plan {
         target: Target::Tcp(subject.address),
         arrivals: Arrivals::Closed,
         connections_max: subject.load.connections as usize,
         pipeline: 1,
         first_byte: false,
-        workload: Arc::new(workload),
+        workload: Arc::clone(&subject.workload),
         connections: subject.load.connections as usize,
         threads: subject.load.threads as usize,
         keep_alive: subject.load.keepalive,
@@ -190,7 +188,7 @@ fn plan(subject: &Subject<'_>) -> Result<Plan, MeasureError> {
         answer_timeout: subject.load.timeout.0,
         requests: None,
         cpus: subject.layout.generator.clone(),
-    })
+    }
 }
 
 fn template_record(template: &Template, tally: &TemplateTally, blocked: u16) -> TemplateRecord {

@@ -23,6 +23,7 @@ use requests::Requests;
 use servers::{Servers, StartError, in_full};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// What all trials of a run have in common.
@@ -93,13 +94,14 @@ impl Trial<'_> {
     fn outcome(&mut self) -> Result<Outcome, Stop> {
         let requests =
             Requests::render(self.case, self.subject).map_err(failed(Step::Configure))?;
+        let workload = requests.workload(self.plan.order_seed).map_err(failed(Step::Configure))?;
         let (mut origin, origin_address) = self.start_origin(&requests)?;
         let (mut system, address) = match self.subject.recipe.file.process.is_empty() {
             true => (Servers::default(), origin_address),
             false => self.start_system(&requests, origin_address)?,
         };
         let templates = self.case.mix.templates();
-        let probed = probe::probe(address, templates, &requests.requests, self.bench.interrupt);
+        let probed = probe::probe(address, templates, &requests.samples, self.bench.interrupt);
         still_there(&mut origin)?;
         let probed = probed.map_err(|error| match (error.interrupted(), system.ended()) {
             (Some(interrupted), _) => Stop::Interrupted(interrupted),
@@ -111,13 +113,12 @@ impl Trial<'_> {
         if let Err(refusal) = probed {
             return Ok(Outcome::Refused(refusal));
         }
-        let order = self.case.mix.order(self.plan.order_seed, DECKS);
         let measured = measure::measure(&mut measure::Subject {
             address,
             load: &self.case.load,
             templates,
-            requests,
-            order,
+            workload: Arc::new(workload),
+            blocked_status: requests.blocked_status,
             origin: &origin,
             system: &mut system,
             layout: self.bench.layout,
@@ -133,7 +134,7 @@ impl Trial<'_> {
         }
     }
 
-    fn start_origin(&self, requests: &Requests) -> Result<(Servers, SocketAddr), Stop> {
+    fn start_origin(&self, requests: &Requests<'_>) -> Result<(Servers, SocketAddr), Stop> {
         let address = ports::free().map_err(failed(Step::Start))?;
         let command = [
             self.bench.tollgate.display().to_string(),
@@ -153,7 +154,7 @@ impl Trial<'_> {
         let ready = origin.start(&launch).map_err(StartError::from).and_then(|()| {
             origin.wait_until_ready(
                 address,
-                &requests.requests[0],
+                &requests.samples[0],
                 ORIGIN_READY,
                 self.bench.interrupt,
             )
@@ -164,7 +165,7 @@ impl Trial<'_> {
 
     fn start_system(
         &mut self,
-        requests: &Requests,
+        requests: &Requests<'_>,
         origin: SocketAddr,
     ) -> Result<(Servers, SocketAddr), Stop> {
         let address = ports::free().map_err(failed(Step::Start))?;
@@ -192,7 +193,7 @@ impl Trial<'_> {
             system.start(&launch).map_err(|error| not_started(error.into()))?;
         }
         let within = self.subject.recipe.file.ready.within.0;
-        let request = &requests.requests[0];
+        let request = &requests.samples[0];
         system
             .wait_until_ready(address, request, within, self.bench.interrupt)
             .map_err(not_started)?;
@@ -212,8 +213,6 @@ pub fn config_dir(configs: &Path, subject: &Subject) -> PathBuf {
     configs.join(&subject.name)
 }
 
-/// How many shuffled decks of the mix are laid out before they repeat.
-const DECKS: usize = 64;
 const ORIGIN_READY: Duration = Duration::from_secs(10);
 
 /// Without its origin, a system answers what is no fault of its own.

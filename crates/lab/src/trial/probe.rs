@@ -4,7 +4,7 @@
 //! subject is measured only after it has blocked what it says that it blocks and let the rest
 //! through.
 
-use super::exchange::{ExchangeError, exchange};
+use super::exchange::{ExchangeError, Reply, exchange};
 use crate::interrupt::{Interrupt, Interrupted};
 use crate::record::{ProbeAnswer, Refusal};
 use std::net::SocketAddr;
@@ -46,9 +46,9 @@ pub fn probe(
 ) -> Result<Result<(), Refusal>, ProbeError> {
     let mut answers = Vec::new();
     for (template, request) in templates.iter().zip(requests) {
-        let answer = exchange(address, request, LIMIT, interrupt)
+        let reply = exchange(address, request, LIMIT, interrupt)
             .map_err(|source| ProbeError { template: template.name.clone(), source })?;
-        answers.push(compare(template, &request.expect, &answer));
+        answers.push(compare(template, &request.expect, &reply));
     }
     Ok(match reason(&answers) {
         Some(reason) => Err(Refusal { reason, answers }),
@@ -59,24 +59,18 @@ pub fn probe(
 /// How long a system may take for one request of the probe.
 const LIMIT: Duration = Duration::from_secs(10);
 
-fn compare(template: &Template, owed: &Expectation, answer: &Answer) -> ProbeAnswer {
-    let status_fits = owed.status.is_none_or(|status| status == answer.status);
-    let body_fits = owed.body_bytes.is_none_or(|bytes| bytes == answer.body_bytes);
+fn compare(template: &Template, owed: &Expectation, reply: &Reply) -> ProbeAnswer {
+    let Answer { status, body_bytes, .. } = reply.answer;
+    let status_fits = owed.status.is_none_or(|owed| owed == status);
+    let body_fits = owed.body_bytes.is_none_or(|owed| owed == body_bytes);
+    let lack = if reply.has_text { "" } else { " without that text" };
     ProbeAnswer {
         template: template.name.clone(),
         class: template.class,
-        expected: in_words(owed.status, owed.body_bytes),
-        got: in_words(Some(answer.status), Some(answer.body_bytes)),
-        as_expected: status_fits && body_fits,
-        let_through: answer.status == template.expect.status,
-    }
-}
-
-fn in_words(status: Option<u16>, body_bytes: Option<u64>) -> String {
-    let status = status.map_or("any status".to_owned(), |status| status.to_string());
-    match body_bytes {
-        Some(bytes) => format!("{status} with {bytes} bytes"),
-        None => status,
+        expected: owed.to_string(),
+        got: format!("{status} with {body_bytes} bytes{lack}"),
+        as_expected: status_fits && body_fits && reply.has_text,
+        let_through: status == template.status,
     }
 }
 
@@ -109,6 +103,8 @@ fn reason(answers: &[ProbeAnswer]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
+    use tollgate_traffic::{Mix, MixFile};
 
     fn answer(template: &str, class: Class, got: &str, as_expected: bool) -> ProbeAnswer {
         ProbeAnswer {
@@ -135,6 +131,28 @@ mod tests {
         assert_eq!(
             reason(&odd).unwrap(),
             "1 of 2 attacks were let through; the attack `shell` was answered 500 with 9 bytes, not 403"
+        );
+    }
+
+    #[test]
+    fn an_answer_without_the_text_is_not_the_one_owed() {
+        let file: MixFile = toml::from_str(
+            "title = 'a'\nheaders = ['Host: a']\n
+            [[template]]\nname = 'page'\nclass = 'benign'\nweight = 1\npath = '/'",
+        )
+        .unwrap();
+        let mix = Mix::try_from(file).unwrap();
+        let owed = Expectation {
+            status: Some(200),
+            body_bytes: None,
+            body_contains: Some(Arc::from(*b"welcome")),
+        };
+        let answer = Answer { status: 200, body_bytes: 5, keep_alive: true };
+        let compare = |has_text| compare(&mix.templates()[0], &owed, &Reply { answer, has_text });
+        assert!(compare(true).as_expected);
+        assert_eq!(
+            reason(&[compare(false)]).unwrap(),
+            "the harmless request `page` was answered 200 with 5 bytes without that text, not 200 with `welcome` in the body"
         );
     }
 

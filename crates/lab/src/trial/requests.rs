@@ -1,19 +1,20 @@
-//! The bytes of a subject's requests, and the answers that it owes them.
+//! What a subject is sent, and the answers that it owes.
 
 use crate::inputs::experiment::{Case, Experiment, Subject};
 use crate::system::render::{self, RenderError};
+use crate::workload::{self, Delivery, WorkloadError};
 use thiserror::Error;
-use tollgate_load::{Expectation, Request};
-use tollgate_traffic::{Class, Template};
-use tollgate_wire::{RenderError as WireError, RequestText};
+use tollgate_load::{Request, Workload};
 
-/// A mix as one subject gets it: one request a template, in the mix's order.
-#[derive(Debug, Clone)]
-pub struct Requests {
-    /// The requests, with the answers that they are owed.
-    pub requests: Vec<Request>,
+/// A case's mix as one subject gets it.
+#[derive(Debug)]
+pub struct Requests<'a> {
+    /// One request of each template, in the mix's order, for readiness and the probe.
+    pub samples: Vec<Request>,
     /// The status code that tells a blocked request.
     pub blocked_status: u16,
+    case: &'a Case,
+    delivery: Delivery<'a>,
 }
 
 /// A mix that cannot be rendered for a subject.
@@ -22,49 +23,49 @@ pub enum RequestsError {
     /// The recipe's `blocks.when` is wrong.
     #[error(transparent)]
     Recipe(#[from] RenderError),
-    /// A template is not a request.
-    #[error("template `{template}` of mix {mix}")]
-    Template {
-        /// The template's name.
-        template: String,
+    /// The mix cannot be sent.
+    #[error("mix {mix}")]
+    Mix {
         /// The mix's file.
         mix: String,
         /// Why not.
-        source: WireError,
+        source: WorkloadError,
     },
 }
 
-impl Requests {
-    /// Renders a case's mix for a subject.
+impl<'a> Requests<'a> {
+    /// Renders the samples of a case's mix for a subject.
     ///
     /// # Errors
     ///
     /// A template that is not a valid request, or an expression of the recipe that is wrong.
-    pub fn render(case: &Case, subject: &Subject) -> Result<Self, RequestsError> {
+    pub fn render(case: &'a Case, subject: &'a Subject) -> Result<Self, RequestsError> {
         let blocks = match &subject.recipe.file.blocks {
             Some(blocks) if render::holds(subject, &blocks.when)? => Some(blocks.status),
             Some(_) | None => None,
         };
-        let mut requests = Vec::new();
-        for (index, template) in case.mix.templates().iter().enumerate() {
-            let bytes = bytes(template, &subject.prefix, case.load.keepalive);
-            requests.push(Request {
-                bytes: bytes.map_err(|source| RequestsError::Template {
-                    template: template.name.clone(),
-                    mix: case.mix_source.name.clone(),
-                    source,
-                })?,
-                is_head: template.method == "HEAD",
-                expect: expectation(template, blocks),
-                template: index,
-            });
-        }
+        let delivery = Delivery {
+            prefix: &subject.prefix,
+            host: None,
+            keep_alive: case.load.keepalive,
+            blocks,
+        };
+        let samples = workload::samples(&case.mix, &delivery).map_err(in_mix(case))?;
         let status = subject.recipe.file.blocks.as_ref().map(|blocks| blocks.status);
-        Ok(Self { requests, blocked_status: status.unwrap_or(FORBIDDEN) })
+        Ok(Self { samples, blocked_status: status.unwrap_or(FORBIDDEN), case, delivery })
+    }
+
+    /// Renders everything that the load sends, drawn from a seed.
+    ///
+    /// # Errors
+    ///
+    /// A request that is not valid.
+    pub fn workload(&self, seed: u64) -> Result<Workload, RequestsError> {
+        workload::workload(&self.case.mix, &self.delivery, seed).map_err(in_mix(self.case))
     }
 }
 
-/// Renders every request of an experiment once, so that one that cannot be sent is told before
+/// Renders every template of an experiment once, so that one that cannot be sent is told before
 /// anything is started.
 ///
 /// # Errors
@@ -86,34 +87,8 @@ pub fn check(experiment: &Experiment) -> Result<(), RequestsError> {
 /// What a WAF answers a blocked request with, as a rule.
 const FORBIDDEN: u16 = 403;
 
-fn bytes(template: &Template, prefix: &str, keepalive: bool) -> Result<Vec<u8>, WireError> {
-    let mut headers = template.headers.clone();
-    if !keepalive {
-        headers.retain(|(name, _)| {
-            !name.eq_ignore_ascii_case("connection") && !name.eq_ignore_ascii_case("keep-alive")
-        });
-        headers.push(("Connection".to_owned(), "close".to_owned()));
-    }
-    RequestText {
-        method: &template.method,
-        target: &format!("{prefix}{}", template.path),
-        headers: &headers,
-        body: template.body.as_bytes(),
-    }
-    .render()
-}
-
-fn expectation(template: &Template, blocks: Option<u16>) -> Expectation {
-    match (template.class, blocks) {
-        (Class::Malicious, Some(status)) => {
-            Expectation { status: Some(status), body_bytes: None, body_contains: None }
-        }
-        (Class::Malicious | Class::Benign, _) => Expectation {
-            status: Some(template.expect.status),
-            body_bytes: template.expect.body_bytes,
-            body_contains: None,
-        },
-    }
+fn in_mix(case: &Case) -> impl Fn(WorkloadError) -> RequestsError {
+    |source| RequestsError::Mix { mix: case.mix_source.name.clone(), source }
 }
 
 #[cfg(test)]
@@ -129,7 +104,7 @@ mod tests {
     fn owed(experiment: &Experiment, subject: &str) -> Vec<Option<u16>> {
         let subject = experiment.subjects.iter().find(|s| s.name == subject).unwrap();
         let requests = Requests::render(&experiment.cases[0], subject).unwrap();
-        requests.requests.iter().map(|request| request.expect.status).collect()
+        requests.samples.iter().map(|request| request.expect.status).collect()
     }
 
     #[test]
@@ -159,7 +134,7 @@ mod tests {
         let mut case = experiment.cases[0].clone();
         let text = |case: &Case| {
             let requests = Requests::render(case, &experiment.subjects[2]).unwrap();
-            String::from_utf8(requests.requests[0].bytes.clone()).unwrap()
+            String::from_utf8(requests.samples[0].bytes.clone()).unwrap()
         };
         let kept = text(&case);
         assert!(

@@ -86,8 +86,8 @@ impl Servers {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             let last = match exchange(address, request, left.clamp(POLL, ATTEMPT), interrupt) {
-                Ok(answer) if answer.status < SERVER_ERROR => return Ok(()),
-                Ok(answer) => format!("it answers {}", answer.status),
+                Ok(reply) if reply.answer.status < SERVER_ERROR => return Ok(()),
+                Ok(reply) => format!("it answers {}", reply.answer.status),
                 Err(error) => in_full(&error),
             };
             if left.is_zero() {

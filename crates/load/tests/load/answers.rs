@@ -88,12 +88,49 @@ fn one_request_may_get_many_statuses() {
 #[test]
 fn the_order_decides_how_often_a_request_is_sent() {
     let server = echo();
-    let requests =
+    let mut requests =
         vec![get("/200/1", None, None), get("/201/1", None, None), get("/202/1", None, None)];
+    for (template, request) in requests.iter_mut().enumerate() {
+        request.template = template;
+    }
     let order = vec![0, 0, 0, 1];
     let workload = Arc::new(Workload::new(requests, order).unwrap());
     let outcome = run(Plan { workload, ..plan(server.address, 40) });
     let answers: Vec<u64> =
         outcome.templates.iter().map(|tally| tally.statuses.values().sum()).collect();
     assert_eq!(answers, [30, 10, 0]);
+}
+
+#[test]
+fn a_text_is_found_across_reads_and_chunks() {
+    let server = Server::start(|peer| {
+        while let Some(request) = peer.request() {
+            peer.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nwel\r\n");
+            peer.sleep(std::time::Duration::from_millis(20));
+            let path = String::from_utf8(request).unwrap();
+            let rest = if path.starts_with("GET /in") { "come" } else { "comb" };
+            peer.send(format!("4\r\n{rest}\r\n0\r\n\r\n").as_bytes());
+        }
+    });
+    let looking = |path| {
+        let mut request = get(path, Some(200), None);
+        request.expect.body_contains = Some(Arc::from(*b"welcome"));
+        request
+    };
+    let requests = vec![looking("/in"), looking("/out"), get("/out", Some(200), Some(7))];
+    let outcome = run(Plan { workload: workload(requests), ..plan(server.address, 6) });
+    let unexpected: Vec<u64> = outcome.templates.iter().map(|tally| tally.unexpected).collect();
+    assert_eq!(unexpected, [0, 2, 0], "{outcome:?}");
+    assert_eq!(
+        outcome.templates[1].unexpected_example.as_deref(),
+        Some("200 with 7 bytes without the text, instead of 200 with `welcome` in the body")
+    );
+}
+
+#[test]
+fn the_first_head_is_kept() {
+    let server = Server::answering("HTTP/1.1 200 OK\r\nServer: x\r\nContent-Length: 0\r\n\r\n");
+    let outcome = run(plan(server.address, 3));
+    assert_eq!(outcome.first_head, b"HTTP/1.1 200 OK\r\nServer: x\r\nContent-Length: 0\r\n\r\n");
+    assert_eq!((outcome.body_bytes, outcome.kept_alive), (0, 3));
 }

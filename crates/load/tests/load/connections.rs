@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use tollgate_eventloop::{connect, listen};
+use tollgate_eventloop::{Socket, listen};
 use tollgate_load::{Failures, Generator, Plan};
 
 use crate::server::{
@@ -72,7 +72,7 @@ fn a_connect_that_takes_too_long_is_given_up() {
     // Where the backlog is full, the kernel ignores further connects.
     let listener = listen((Ipv4Addr::LOCALHOST, 0).into(), false, 0).unwrap();
     let address = listener.local_addr().unwrap();
-    let _fillers: Vec<_> = (0..4).map(|_| connect(address).unwrap()).collect();
+    let _fillers: Vec<_> = (0..4).map(|_| Socket::connect(address).unwrap()).collect();
     let connect_timeout = Duration::from_millis(50);
     let outcome = run(Plan { connect_timeout, ..plan(address, 3) });
     assert_eq!(outcome.failures.connect_timeout, 3, "{outcome:?}");

@@ -13,7 +13,13 @@ mod connections;
 mod framing;
 // Timeouts, latency and the window.
 mod timing;
-// Expected and unexpected answers, by request.
+// Expected and unexpected answers, by template.
 mod answers;
+// Schedules: what is sent when, and what is said of the rest.
+mod schedules;
+// Several requests under way on one connection.
+mod pipelines;
+// Unix-domain sockets.
+mod unix;
 // Plans that are refused.
 mod plans;

@@ -8,7 +8,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use tollgate_load::{
-    Arrivals, Expectation, Generator, MAX_CONNECTIONS, Outcome, Plan, Request, Target, Workload,
+    Arrivals, Expectation, Generator, MAX_CONNECTIONS, Outcome, Plan, Request, Spacing, Target,
+    Workload,
 };
 
 pub(crate) const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
@@ -199,6 +200,12 @@ pub(crate) fn plan(target: SocketAddr, requests: u64) -> Plan {
         requests: Some(requests),
         cpus: vec![],
     }
+}
+
+/// The same on a schedule of so many requests a second.
+pub(crate) fn scheduled(target: SocketAddr, requests: u64, per_second: f64) -> Plan {
+    let arrivals = Arrivals::Open { per_second, spacing: Spacing::Constant };
+    Plan { arrivals, connections_max: 1, ..plan(target, requests) }
 }
 
 /// Runs a plan that ends by itself, and checks that its books balance.

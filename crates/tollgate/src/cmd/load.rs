@@ -1,90 +1,58 @@
 //! `tollgate load`: load on one server, and what came of it.
 
+mod args;
+mod content;
+#[cfg(test)]
+mod examples;
+mod live;
 mod report;
+mod result;
+mod settings;
 mod target;
+mod verdict;
+mod warm_up;
+
+pub(crate) use args::Args;
 
 use crate::exit::{Exit, Failure};
 use crate::output;
 use crate::signals;
-use anyhow::{Context, anyhow};
-use clap::ValueEnum;
-use indicatif::ProgressBar;
-use std::sync::Arc;
+use anyhow::Context;
+use live::Live;
+use result::LoadResult;
+use settings::{End, Settings};
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
-use target::Target;
-use tollgate_lab::interrupt::Interrupt;
+use std::time::Instant;
+use tollgate_lab::interrupt::{Interrupt, Interrupted};
 use tollgate_lab::process::files;
-use tollgate_load::{
-    Expectation, Generator, MAX_CONNECTIONS, MAX_THREADS, Plan, Request, Workload,
-};
-
-/// What `tollgate load` is told.
-#[derive(Debug, clap::Args)]
-#[command(group(clap::ArgGroup::new("end").required(true).args(["requests", "duration"])))]
-#[command(after_help = "\
-Closed loop: each connection sends when the answer to its last request is in.
-This finds what a server can hold; the latency is that of a saturated server.
-
-Examples:
-  tollgate load 'http://127.0.0.1:8000/?payload=100' -c 50 -d 10s
-  tollgate load http://127.0.0.1:8000/ -c 100 -n 10000 --no-keepalive")]
-pub(crate) struct Args {
-    /// What to ask for, sent byte for byte: `http://HOST[:PORT]/PATH?QUERY`
-    #[arg(value_name = "URL")]
-    url: String,
-    /// Connections that are open at the same time
-    #[arg(short, long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=MAX_CONNECTIONS as i64))]
-    connections: u32,
-    /// Stop after this many requests
-    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    requests: Option<u64>,
-    /// Stop after this time
-    #[arg(short, long, value_name = "TIME", value_parser = duration)]
-    duration: Option<Duration>,
-    /// Threads that send
-    #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=MAX_THREADS as i64))]
-    threads: u32,
-    /// A new connection for every request
-    #[arg(long)]
-    no_keepalive: bool,
-    /// A header to send; may be given several times, and may replace Host and User-Agent
-    #[arg(short = 'H', long = "header", value_name = "NAME: VALUE", value_parser = header)]
-    headers: Vec<(String, String)>,
-    /// How long an answer may take
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
-    timeout: Duration,
-    /// A host that may be sent load besides this machine itself: only one that you may load
-    #[arg(long, value_name = "HOST")]
-    allow_host: Vec<String>,
-    /// How to print the result
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
-}
-
-/// How the result is printed.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Format {
-    /// For people
-    Table,
-    /// For programs
-    Json,
-}
+use tollgate_load::{Arrivals, Error, Generator, Outcome};
+use verdict::{TOO_MANY, share_of_due};
+use warm_up::WarmedUp;
 
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
-    let target = Target::parse(&args.url, &args.allow_host).map_err(Failure::bad_input)?;
-    if args.threads > args.connections {
-        let threads = args.threads;
-        let error = anyhow!("{threads} threads need at least {threads} connections (-c)");
-        return Err(Failure::bad_input(error));
-    }
-    let request = Request {
-        bytes: target.request(&args.headers, !args.no_keepalive).map_err(Failure::bad_input)?,
-        is_head: false,
-        expect: Expectation { status: None, ..Expectation::default() },
-        template: 0,
-    };
+    let catalog = args.catalog.open()?;
+    let settings = Settings::of(args, &catalog).map_err(Failure::bad_input)?;
     files::raise_limit().context("raising the limit of open files")?;
+    let interrupt = interrupt_on_signals()?;
+    let generator = Generator::start(settings.plan()).map_err(|error| match error {
+        Error::Cpus { .. } => Failure::bad_input(error),
+        _ => Failure::from(error),
+    })?;
+    let mut live = Live::new(settings.end);
+    let warmed_up = measure(&settings, &generator, &mut live, &interrupt);
+    generator.close_window();
+    live.end();
+    let outcome = generator.finish()?;
+    let result = LoadResult::of(&settings, warmed_up, &outcome)?;
+    output::print(&report::render(&settings, &outcome, &result)?)?;
+    Ok(match interrupt.check() {
+        Err(Interrupted) => Exit::Interrupted,
+        Ok(()) => exit(&outcome),
+    })
+}
+
+/// A flag that the first signal sets; the second one ends the program at once.
+fn interrupt_on_signals() -> anyhow::Result<Interrupt> {
     let interrupt = Interrupt::default();
     let wish = interrupt.flag();
     signals::listen(move |count| match count {
@@ -92,65 +60,55 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
         _ => std::process::exit(Exit::Interrupted as i32),
     })
     .context("asking for signals")?;
-    let generator = Generator::start(Plan {
-        target: tollgate_load::Target::Tcp(target.address),
-        arrivals: tollgate_load::Arrivals::Closed,
-        connections_max: args.connections as usize,
-        pipeline: 1,
-        first_byte: false,
-        workload: Arc::new(Workload::new(vec![request], vec![0])?),
-        connections: args.connections as usize,
-        threads: args.threads as usize,
-        keep_alive: !args.no_keepalive,
-        connect_timeout: args.timeout,
-        answer_timeout: args.timeout,
-        requests: args.requests,
-        cpus: Vec::new(),
-    })?;
-    generator.open_window();
-    wait(&generator, args.duration, &interrupt);
-    generator.close_window();
-    let outcome = generator.finish()?;
-    output::print(&match args.format {
-        Format::Table => report::table(&target.url, args.connections, &outcome),
-        Format::Json => report::json(&target.url, args.connections, &outcome)?,
-    })?;
-    Ok(match (interrupt.check(), outcome.answered) {
-        (Err(_), _) => Exit::Interrupted,
-        (Ok(()), 0) => Exit::Nothing,
-        (Ok(()), _) => Exit::Done,
-    })
+    Ok(interrupt)
 }
 
-const POLL: Duration = Duration::from_millis(20);
-const LONGEST: Duration = Duration::from_secs(24 * 3600);
+/// Warms up and measures, until the load is delivered, the time is up, or a signal asks for an end.
+fn measure(
+    settings: &Settings,
+    generator: &Generator,
+    live: &mut Live,
+    interrupt: &Interrupt,
+) -> WarmedUp {
+    let mut warmed_up = WarmedUp::default();
+    let mut deliver = || {
+        live.watch(generator, Some(generator.begins_at()), interrupt)?;
+        let is_open_loop = matches!(settings.arrivals, Arrivals::Open { .. });
+        warmed_up = warm_up::run(settings.warm_up, is_open_loop, generator, live, interrupt)?;
+        generator.open_window();
+        let until = match settings.end {
+            End::Requests(_) => None,
+            End::After(duration) => Some(Instant::now() + duration),
+        };
+        live.watch(generator, until, interrupt)
+    };
+    // An interrupted load has a result too; the exit code tells what happened to it.
+    deliver().err();
+    warmed_up
+}
 
-/// Waits until the load is delivered, the time is up, or a signal asks for an end. A terminal is
-/// shown what has been answered so far.
-fn wait(generator: &Generator, duration: Option<Duration>, interrupt: &Interrupt) {
-    let deadline = Instant::now() + duration.unwrap_or(LONGEST);
-    let spinner = ProgressBar::new_spinner();
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() || generator.is_done() || interrupt.sleep(left.min(POLL)).is_err() {
-            break;
-        }
-        let progress = generator.progress();
-        spinner.set_message(format!("{} answered, {} failed", progress.answered, progress.failed));
-        spinner.tick();
+/// Whether the load was delivered.
+fn exit(outcome: &Outcome) -> Exit {
+    if outcome.answered == 0 {
+        return Exit::Nothing;
     }
-    spinner.finish_and_clear();
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    let duration = humantime::parse_duration(text).map_err(|error| error.to_string())?;
-    if duration.is_zero() || duration > LONGEST {
-        return Err("it has to be above 0 and at most 24h".to_owned());
+    match share_of_due(outcome.overdue, outcome) > TOO_MANY {
+        true => Exit::Partial,
+        false => Exit::Done,
     }
-    Ok(duration)
 }
 
-fn header(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once(':').ok_or("it has to be of the form `Name: value`")?;
-    Ok((name.trim().to_owned(), value.trim().to_owned()))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_load_of_which_too_much_was_never_sent_is_delivered_in_part() {
+        let overdue = |overdue| Outcome { sent: 9_900, overdue, ..examples::outcome() };
+        assert_eq!(exit(&overdue(0)), Exit::Done);
+        // 100 of 10,000 are one in a hundred, 101 of 10,001 more.
+        assert_eq!(exit(&overdue(100)), Exit::Done);
+        assert_eq!(exit(&overdue(101)), Exit::Partial);
+        assert_eq!(exit(&Outcome { answered: 0, ..examples::outcome() }), Exit::Nothing);
+    }
 }

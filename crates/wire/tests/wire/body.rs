@@ -8,30 +8,30 @@ fn progress(consumed: usize, body_bytes: u64, done: bool) -> BodyProgress {
 }
 
 fn chunked(bytes: &[u8]) -> Result<BodyProgress, ParseError> {
-    BodyDecoder::new(BodyFraming::Chunked).feed(bytes)
+    BodyDecoder::new(BodyFraming::Chunked).feed(bytes, |_| {})
 }
 
 #[test]
 fn an_empty_body_takes_nothing() {
     for framing in [BodyFraming::Empty, BodyFraming::Length(0)] {
-        assert_eq!(BodyDecoder::new(framing).feed(b"GET"), Ok(progress(0, 0, true)));
-        assert_eq!(BodyDecoder::new(framing).feed(b""), Ok(progress(0, 0, true)));
+        assert_eq!(BodyDecoder::new(framing).feed(b"GET", |_| {}), Ok(progress(0, 0, true)));
+        assert_eq!(BodyDecoder::new(framing).feed(b"", |_| {}), Ok(progress(0, 0, true)));
     }
 }
 
 #[test]
 fn a_length_leaves_the_next_message_alone() {
     let mut decoder = BodyDecoder::new(BodyFraming::Length(5));
-    assert_eq!(decoder.feed(b"ab"), Ok(progress(2, 2, false)));
-    assert_eq!(decoder.feed(b"cdeGET"), Ok(progress(3, 3, true)));
-    assert_eq!(decoder.feed(b"GET"), Ok(progress(0, 0, true)));
+    assert_eq!(decoder.feed(b"ab", |_| {}), Ok(progress(2, 2, false)));
+    assert_eq!(decoder.feed(b"cdeGET", |_| {}), Ok(progress(3, 3, true)));
+    assert_eq!(decoder.feed(b"GET", |_| {}), Ok(progress(0, 0, true)));
 }
 
 #[test]
 fn until_close_takes_everything() {
     let mut decoder = BodyDecoder::new(BodyFraming::UntilClose);
-    assert_eq!(decoder.feed(b"abc"), Ok(progress(3, 3, false)));
-    assert_eq!(decoder.feed(b""), Ok(progress(0, 0, false)));
+    assert_eq!(decoder.feed(b"abc", |_| {}), Ok(progress(3, 3, false)));
+    assert_eq!(decoder.feed(b"", |_| {}), Ok(progress(0, 0, false)));
 }
 
 #[test]
@@ -50,6 +50,7 @@ fn chunks_count_their_data_only() {
 fn extensions_padding_and_trailers_are_passed_over() {
     assert_eq!(chunked(b"3;a=\"b;c\"\r\nabc\r\n0;x\r\n\r\n"), Ok(progress(23, 3, true)));
     assert_eq!(chunked(b"3  \r\nabc\r\n000 \r\n\r\n"), Ok(progress(18, 3, true)));
+    assert_eq!(chunked(b"3\t ;a b\r\nabc\r\n0\r\n\r\n"), Ok(progress(19, 3, true)));
     let trailer = b"3\r\nabc\r\n0\r\nChecksum: 1\r\nB: 2\r\n\r\n!";
     assert_eq!(chunked(trailer), Ok(progress(32, 3, true)));
 }
@@ -62,7 +63,17 @@ fn a_chunk_of_64_bits_is_not_taken_for_a_small_one() {
 
 #[test]
 fn faulty_chunks_are_errors() {
-    for bytes in [&b"\r\n"[..], b"g\r\n", b" 3\r\n", b"-1\r\n", b"0x3\r\n", b"3\n", b";a\r\n"] {
+    for bytes in [
+        &b"\r\n"[..],
+        b"g\r\n",
+        b" 3\r\n",
+        b"3 3\r\n",
+        b"3 a=b\r\n",
+        b"-1\r\n",
+        b"0x3\r\n",
+        b"3\n",
+        b";a\r\n",
+    ] {
         assert_eq!(chunked(bytes), Err(ParseError::ChunkSize), "{}", bytes.escape_ascii());
     }
     for bytes in [
@@ -125,7 +136,7 @@ proptest! {
         let mut decoder = BodyDecoder::new(BodyFraming::Chunked);
         let (mut consumed, mut payload, mut done) = (0, 0, false);
         for piece in bytes.chunks(step) {
-            let progress = decoder.feed(piece).unwrap();
+            let progress = decoder.feed(piece, |_| {}).unwrap();
             consumed += progress.consumed;
             payload += progress.body_bytes;
             done = progress.done;
@@ -143,7 +154,7 @@ proptest! {
     fn chunk_sizes_agree_with_httparse(line in "[0-9a-fA-F]{1,18}(;[a-z=\"]{0,5})?\r\n") {
         let theirs = httparse::parse_chunk_size(line.as_bytes());
         let mut decoder = BodyDecoder::new(BodyFraming::Chunked);
-        let ours = decoder.feed(line.as_bytes());
+        let ours = decoder.feed(line.as_bytes(), |_| {});
         match theirs {
             // httparse stops at 16 digits, leading zeros included; we go by the value.
             Err(_) => {
@@ -154,7 +165,7 @@ proptest! {
                 let (len, size) = status.unwrap();
                 prop_assert_eq!(ours.unwrap().consumed, len);
                 let end = if size == 0 { &b"\r\n"[..] } else { b"x" };
-                let after = decoder.feed(end).unwrap();
+                let after = decoder.feed(end, |_| {}).unwrap();
                 prop_assert_eq!(after.body_bytes, u64::from(size > 0));
                 prop_assert_eq!(after.done, size == 0);
             }

@@ -10,3 +10,7 @@ mod head;
 mod body;
 // Scanning answers, split everywhere.
 mod response;
+// Recalling heads, which must change no result.
+mod memo;
+// Finding a substring of a body, split everywhere.
+mod search;

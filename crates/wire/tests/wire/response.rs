@@ -1,8 +1,15 @@
 use proptest::prelude::*;
-use tollgate_wire::{Answer, MAX_HEAD_BYTES, MAX_HEADERS, ParseError, ResponseScanner, Scan};
+use tollgate_wire::{
+    Answer, HeadMemo, MAX_HEAD_BYTES, MAX_HEADERS, ParseError, ResponseScanner, Scan,
+};
 
 fn answer(status: u16, body_bytes: u64, keep_alive: bool) -> Answer {
     Answer { status, body_bytes, keep_alive }
+}
+
+/// One feed whose payload does not matter, by a memo that has seen nothing.
+fn feed(scanner: &mut ResponseScanner, bytes: &[u8], to_head: bool) -> Result<Scan, ParseError> {
+    scanner.feed(bytes, to_head, &mut HeadMemo::new(), |_| {})
 }
 
 /// Feeds `bytes` in pieces of at most `step`, and gives each answer with where it ended.
@@ -12,7 +19,7 @@ fn scan(bytes: &[u8], step: usize, to_head: bool) -> Result<Vec<(Answer, usize)>
     let mut from = 0;
     while from < bytes.len() {
         let piece = &bytes[from..bytes.len().min(from + step)];
-        match scanner.feed(piece, to_head)? {
+        match feed(&mut scanner, piece, to_head)? {
             Scan::Partial => from += piece.len(),
             Scan::Complete { answer, consumed } => {
                 from += consumed;
@@ -103,12 +110,46 @@ fn pipelined_answers_end_one_by_one() {
 }
 
 #[test]
+fn the_payload_is_handed_on_without_its_framing() {
+    let cases = [
+        ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", "hello"),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", ""),
+        ("HTTP/1.1 200 OK\r\n\r\nhello", "hello"),
+        (
+            "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\
+             2;x=y\r\nhe\r\n3\r\nllo\r\n0\r\nT: 1\r\n\r\n",
+            "hello",
+        ),
+    ];
+    for (text, expected) in cases {
+        for step in 1..=text.len() {
+            let mut scanner = ResponseScanner::new();
+            let mut payload = Vec::new();
+            for piece in text.as_bytes().chunks(step) {
+                let keep = |bytes: &[u8]| {
+                    assert!(!bytes.is_empty());
+                    payload.extend_from_slice(bytes);
+                };
+                scanner.feed(piece, false, &mut HeadMemo::new(), keep).unwrap();
+            }
+            assert_eq!(payload, expected.as_bytes(), "in pieces of {step}: {text:?}");
+        }
+    }
+}
+
+/// There is one for each of thousands of connections: a Vec, where the body is, and the answer.
+#[test]
+fn a_scanner_is_small() {
+    assert!(size_of::<ResponseScanner>() <= 80, "{} bytes", size_of::<ResponseScanner>());
+}
+
+#[test]
 fn until_close() {
     let bytes = b"HTTP/1.1 200 OK\r\nContent-Type: a/b\r\n\r\nhello";
     for step in 1..=bytes.len() {
         let mut scanner = ResponseScanner::new();
         for piece in bytes.chunks(step) {
-            assert_eq!(scanner.feed(piece, false), Ok(Scan::Partial));
+            assert_eq!(feed(&mut scanner, piece, false), Ok(Scan::Partial));
         }
         assert_eq!(scanner.close(), Ok(Some(answer(200, 5, false))));
         assert_eq!(scanner.close(), Ok(None));
@@ -121,11 +162,11 @@ fn a_close_in_the_middle_is_an_error() {
     assert_eq!(ResponseScanner::new().close(), Ok(None));
     for len in 1..text.len() {
         let mut scanner = ResponseScanner::new();
-        assert_eq!(scanner.feed(&text[..len], false), Ok(Scan::Partial));
+        assert_eq!(feed(&mut scanner, &text[..len], false), Ok(Scan::Partial));
         assert_eq!(scanner.close(), Err(ParseError::ClosedMidAnswer), "after {len} bytes");
     }
     let mut scanner = ResponseScanner::new();
-    assert!(matches!(scanner.feed(text, false), Ok(Scan::Complete { .. })));
+    assert!(matches!(feed(&mut scanner, text, false), Ok(Scan::Complete { .. })));
     assert_eq!(scanner.close(), Ok(None));
 }
 
@@ -138,11 +179,11 @@ fn a_reset_forgets_the_connection_before() {
     ];
     for bytes in begun {
         let mut scanner = ResponseScanner::new();
-        assert_eq!(scanner.feed(bytes, false), Ok(Scan::Partial));
+        assert_eq!(feed(&mut scanner, bytes, false), Ok(Scan::Partial));
         scanner.reset();
         assert_eq!(scanner.close(), Ok(None));
         assert_eq!(
-            scanner.feed(b"HTTP/1.1 204 No Content\r\n\r\n", false),
+            feed(&mut scanner, b"HTTP/1.1 204 No Content\r\n\r\n", false),
             Ok(Scan::Complete { answer: answer(204, 0, true), consumed: 27 })
         );
     }
@@ -212,7 +253,7 @@ proptest! {
         let bytes = [head.as_bytes(), &tail].concat();
         let mut scanner = ResponseScanner::new();
         for piece in bytes.chunks(step) {
-            match scanner.feed(piece, false) {
+            match feed(&mut scanner, piece, false) {
                 Ok(Scan::Complete { consumed, .. }) => prop_assert!(consumed <= piece.len()),
                 Ok(Scan::Partial) => {}
                 Err(_) => break,

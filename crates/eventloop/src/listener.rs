@@ -1,13 +1,12 @@
-//! Nonblocking TCP sockets, closed on exec and without Nagle's delay.
+//! Taking TCP connections: nonblocking, closed on exec and without Nagle's delay.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
+use rustix::net::sockopt;
 
-const SOCKET_FLAGS: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
+use crate::socket::{SOCKET_FLAGS, tcp_socket};
 
 /// Listens on `addr`, where a port of 0 asks for any free one, with room for `backlog` connections
 /// that wait to be accepted (the kernel caps it at `net.core.somaxconn`).
@@ -19,7 +18,7 @@ const SOCKET_FLAGS: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEX
 ///
 /// The address is taken, not of this machine, or needs rights that the process has not.
 pub fn listen(addr: SocketAddr, reuse_port: bool, backlog: i32) -> io::Result<TcpListener> {
-    let socket = socket(addr)?;
+    let socket = tcp_socket(addr)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
     if reuse_port {
         sockopt::set_socket_reuseport(&socket, true)?;
@@ -50,39 +49,6 @@ pub fn accept(listener: &TcpListener) -> io::Result<Option<TcpStream>> {
     }
 }
 
-/// Starts to connect to `addr`. The stream becomes writable when the attempt has ended, and
-/// [`connect_error`] says how.
-///
-/// # Errors
-///
-/// The attempt has failed at once: no descriptor, no free local port, no route, or refused.
-pub fn connect(addr: SocketAddr) -> io::Result<TcpStream> {
-    let socket = socket(addr)?;
-    sockopt::set_tcp_nodelay(&socket, true)?;
-    match rustix::net::connect(&socket, &addr) {
-        // A signal does not stop the attempt, which goes on as after EINPROGRESS.
-        Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(TcpStream::from(socket)),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// How a connect has ended, once its stream is writable: `None` if it is connected.
-///
-/// # Errors
-///
-/// The kernel did not say.
-pub fn connect_error(stream: &TcpStream) -> io::Result<Option<io::Error>> {
-    stream.take_error()
-}
-
-fn socket(addr: SocketAddr) -> io::Result<OwnedFd> {
-    let family = match addr {
-        SocketAddr::V4(_) => AddressFamily::INET,
-        SocketAddr::V6(_) => AddressFamily::INET6,
-    };
-    Ok(rustix::net::socket_with(family, SocketType::STREAM, SOCKET_FLAGS, Some(ipproto::TCP))?)
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::{ErrorKind, Read, Write};
@@ -90,33 +56,27 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{Event, Events, Interest, Poller};
+    use crate::{Events, Interest, Poller};
 
     const BACKLOG: i32 = 16;
     const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
-
-    fn wait_for(source: &TcpStream, interest: Interest) -> Event {
-        let poller = Poller::new().unwrap();
-        let mut events = Events::with_capacity(1);
-        poller.add(source, 0, interest).unwrap();
-        poller.wait(&mut events, Some(Duration::from_secs(5))).unwrap();
-        events.iter().next().unwrap()
-    }
 
     fn connect_accept_exchange(addr: SocketAddr) {
         let listener = listen(addr, false, BACKLOG).unwrap();
         assert!(accept(&listener).unwrap().is_none());
 
-        let mut client = connect(listener.local_addr().unwrap()).unwrap();
-        assert!(wait_for(&client, Interest::Writable).is_writable());
-        assert!(connect_error(&client).unwrap().is_none());
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let mut server = accept(&listener).unwrap().unwrap();
-        assert!(client.nodelay().unwrap() && server.nodelay().unwrap());
+        assert!(server.nodelay().unwrap());
 
         let blocked = server.read(&mut [0; 8]).unwrap_err();
         assert_eq!(blocked.kind(), ErrorKind::WouldBlock);
         client.write_all(b"ping").unwrap();
-        assert!(wait_for(&server, Interest::Readable).is_readable());
+        let poller = Poller::new().unwrap();
+        let mut events = Events::with_capacity(1);
+        poller.add(&server, 0, Interest::Readable).unwrap();
+        poller.wait(&mut events, Some(Duration::from_secs(5))).unwrap();
+        assert!(events.iter().next().unwrap().is_readable());
         let mut received = [0; 8];
         assert_eq!(server.read(&mut received).unwrap(), 4);
         assert_eq!(&received[..4], b"ping");
@@ -136,19 +96,6 @@ mod tests {
             }
             _ => connect_accept_exchange(addr),
         }
-    }
-
-    #[test]
-    fn a_refused_connect_says_so() {
-        let addr = listen(ANY_PORT, false, BACKLOG).unwrap().local_addr().unwrap();
-        let error = match connect(addr) {
-            Err(error) => error,
-            Ok(client) => {
-                assert!(wait_for(&client, Interest::Writable).is_closed());
-                connect_error(&client).unwrap().unwrap()
-            }
-        };
-        assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
     }
 
     #[test]

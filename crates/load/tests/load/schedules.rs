@@ -1,0 +1,150 @@
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tollgate_load::{Arrivals, Generator, Plan, Spacing};
+
+use crate::server::{OK, Server, assert_balance, closed_port, run, scheduled, wait_until};
+
+const MS: u64 = 1_000_000;
+
+#[test]
+fn a_schedule_is_sent_whole_and_takes_its_time() {
+    let server = Server::answering(OK);
+    for spacing in [Spacing::Constant, Spacing::Poisson { seed: 7 }] {
+        let arrivals = Arrivals::Open { per_second: 1000.0, spacing };
+        let plan =
+            Plan { connections: 4, threads: 2, arrivals, ..scheduled(server.address, 200, 1.0) };
+        let outcome = run(Plan { connections_max: 4, ..plan });
+        assert_eq!((outcome.sent, outcome.answered, outcome.overdue), (200, 200, 0));
+        let lateness = outcome.lateness.as_ref().unwrap();
+        assert_eq!(lateness.count(), 200, "every request is seen to be due once");
+        assert_eq!(outcome.latency_from_send.as_ref().unwrap().count(), 200);
+        // The 200th is due after 199 gaps of a millisecond; of 100 exponential gaps a thread, the
+        // sum's standard deviation is a tenth of its mean.
+        let window = outcome.window.as_secs_f64();
+        assert!((0.13..1.0).contains(&window), "{spacing:?}: {window}");
+    }
+    assert_eq!(server.requests(), 400);
+}
+
+/// A server that answers its first request after a while, and the others at once.
+fn stalling_once(stall: Duration) -> Server {
+    let calls = AtomicU64::new(0);
+    Server::start(move |peer| {
+        while peer.request().is_some() {
+            if calls.fetch_add(1, Ordering::SeqCst) == 0 {
+                peer.sleep(stall);
+            }
+            peer.send(OK);
+        }
+    })
+}
+
+#[test]
+fn a_stall_delays_what_was_due_in_it() {
+    let server = stalling_once(Duration::from_millis(200));
+    let outcome = run(scheduled(server.address, 300, 1000.0));
+    assert_eq!(outcome.answered, 300);
+    // 200 requests were due in the stall: the one that it held up, and those that found no
+    // connection. Their latencies go down from 200 ms, a millisecond from one to the next.
+    assert!((150..=230).contains(&outcome.held), "{}", outcome.held);
+    let over = |quantile| outcome.latency.quantile_ns(quantile).unwrap();
+    assert!((60 * MS..160 * MS).contains(&over(0.67)), "a third below 100 ms: {}", over(0.67));
+    assert!(over(0.95) > 170 * MS, "{}", over(0.95));
+    // From the send, one request took long.
+    let from_send = outcome.latency_from_send.unwrap();
+    assert!(from_send.quantile_ns(0.95).unwrap() < 50 * MS);
+    assert!(from_send.max_ns().unwrap() >= 200 * MS);
+    // And the generator was not to blame.
+    assert!(outcome.lateness.unwrap().quantile_ns(0.5).unwrap() < 5 * MS);
+}
+
+#[test]
+fn connections_grow_to_the_cap_and_no_further() {
+    let server = stalling_once(Duration::from_millis(300));
+    let outcome = run(Plan { connections_max: 3, ..scheduled(server.address, 100, 1000.0) });
+    assert_eq!(outcome.answered, 100);
+    // Two connections serve what the stalled one cannot.
+    assert!(outcome.latency_from_send.unwrap().quantile_ns(0.9).unwrap() < 100 * MS);
+    assert!((2..=3).contains(&server.connections()), "{}", server.connections());
+
+    let stalled = Server::start(|peer| {
+        peer.request();
+        peer.hang();
+    });
+    let plan = Plan { requests: None, connections_max: 5, ..scheduled(stalled.address, 1, 1000.0) };
+    let generator = Generator::start(plan).unwrap();
+    generator.open_window();
+    wait_until(|| stalled.requests() == 5);
+    thread::sleep(Duration::from_millis(100));
+    let outcome = generator.finish().unwrap();
+    assert_balance(&outcome);
+    assert_eq!((stalled.connections(), outcome.sent, outcome.unanswered), (5, 5, 5));
+    // The rest of the schedule was due, and was not sent.
+    let due = outcome.window.as_secs_f64() * 1000.0;
+    assert!((outcome.overdue as f64 - (due - 5.0)).abs() < 50.0, "{} of {due}", outcome.overdue);
+    assert!(outcome.oldest_overdue.unwrap() >= Duration::from_millis(90));
+    assert!(outcome.oldest_overdue < outcome.oldest_unanswered);
+    assert_eq!(outcome.held, outcome.overdue);
+}
+
+#[test]
+fn without_keep_alive_every_request_has_a_connection_of_its_own() {
+    let server = Server::start(|peer| {
+        peer.request();
+        peer.send(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
+    });
+    let plan = scheduled(server.address, 50, 500.0);
+    let outcome = run(Plan { keep_alive: false, connections: 10, connections_max: 10, ..plan });
+    assert_eq!((outcome.answered, outcome.connects, server.connections()), (50, 50, 50));
+    assert_eq!(outcome.kept_alive, 0);
+    assert_eq!(outcome.connect_time.count(), 50);
+}
+
+#[test]
+fn a_server_that_comes_late_is_found() {
+    let address = closed_port();
+    let plan = Plan { requests: None, ..scheduled(address, 1, 200.0) };
+    let generator = Generator::start(plan).unwrap();
+    generator.open_window();
+    wait_until(|| generator.progress().failed >= 5);
+    let listener = std::net::TcpListener::bind(address).unwrap();
+    let server = thread::spawn(move || {
+        use std::io::{Read, Write};
+        let (mut stream, _) = listener.accept().unwrap();
+        while matches!(stream.read(&mut [0; 1024]), Ok(bytes) if bytes > 0) {
+            stream.write_all(OK).unwrap();
+        }
+    });
+    wait_until(|| generator.progress().answered >= 20);
+    let outcome = generator.finish().unwrap();
+    server.join().unwrap();
+    assert_balance(&outcome);
+    assert!(outcome.failures.refused >= 5, "{:?}", outcome.failures);
+    assert_eq!(outcome.failures.refused, outcome.failures.total());
+}
+
+#[test]
+fn an_idle_connection_that_the_server_closes_is_replaced_quietly() {
+    let server = Server::start(|peer| {
+        peer.request();
+        peer.send(OK);
+    });
+    // Time enough for the close to be there before the next request is due.
+    let outcome = run(scheduled(server.address, 6, 8.0));
+    assert_eq!((outcome.answered, outcome.failures.total()), (6, 0), "{outcome:?}");
+    assert_eq!(server.connections(), 6);
+}
+
+#[test]
+fn those_who_look_see_the_latencies_so_far() {
+    let server = Server::answering(OK);
+    let plan = Plan { requests: None, ..scheduled(server.address, 1, 1000.0) };
+    let generator = Generator::start(plan).unwrap();
+    assert!(generator.begins_at() > Instant::now() - Duration::from_millis(1));
+    generator.open_window();
+    wait_until(|| generator.latency_so_far().count() > 20);
+    let progress = generator.progress();
+    assert!(progress.latency_ns_sum > 0 && progress.answered > 20, "{progress:?}");
+}

@@ -1,0 +1,187 @@
+//! What one load is to be: the arguments, checked once.
+
+use super::args::{Args, Format, WarmUp};
+use super::content::Content;
+use super::target::Target;
+use anyhow::{Result, bail};
+use std::sync::Arc;
+use std::time::Duration;
+use tollgate_lab::inputs::catalog::Catalog;
+use tollgate_load::{Arrivals, Plan, Spacing};
+
+/// What one load is to be. It holds together: the generator takes every plan that is made of it.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    /// Where it goes.
+    pub(crate) target: Target,
+    /// What is sent.
+    pub(crate) content: Content,
+    /// When it is sent.
+    pub(crate) arrivals: Arrivals,
+    /// What Poisson gaps and the order of a mix are drawn from.
+    pub(crate) seed: u64,
+    /// Connections that are open from the start.
+    pub(crate) connections: usize,
+    /// How far they may grow; the same in a closed loop.
+    pub(crate) connections_max: usize,
+    /// Threads that send.
+    pub(crate) threads: usize,
+    /// Requests under way on one connection.
+    pub(crate) pipeline: usize,
+    /// Whether a connection carries one request after another.
+    pub(crate) keep_alive: bool,
+    /// When it ends.
+    pub(crate) end: End,
+    /// What comes before the measurement.
+    pub(crate) warm_up: WarmUp,
+    /// How the result is printed.
+    pub(crate) format: Format,
+    cpus: Vec<usize>,
+    connect_timeout: Duration,
+    answer_timeout: Duration,
+}
+
+/// When a load ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// After this many requests.
+    Requests(u64),
+    /// After this time.
+    After(Duration),
+}
+
+impl Settings {
+    /// Checks the arguments against each other and renders what is to be sent.
+    ///
+    /// # Errors
+    ///
+    /// What is asked for contradicts itself, or cannot be sent where it should go.
+    pub(crate) fn of(args: &Args, catalog: &Catalog) -> Result<Self> {
+        let target = Target::parse(&args.url, args.unix_socket.as_deref(), &args.allow_host)?;
+        let &Args { connections, threads, pipeline, .. } = args;
+        if threads > connections {
+            bail!("{threads} threads need at least {threads} connections (-c)");
+        }
+        let connections_max = args.max_connections.unwrap_or(connections);
+        if connections_max < connections {
+            bail!(
+                "--max-connections {connections_max} is less than the {connections} connections (-c) from the start"
+            );
+        }
+        if pipeline > 1 && args.no_keepalive {
+            bail!(
+                "--pipeline {pipeline} needs connections that are kept: leave out --no-keepalive"
+            );
+        }
+        Ok(Self {
+            content: Content::of(args, &target, catalog)?,
+            target,
+            arrivals: arrivals(args),
+            seed: args.seed,
+            connections: usize::try_from(connections)?,
+            connections_max: usize::try_from(connections_max)?,
+            threads: usize::try_from(threads)?,
+            pipeline: usize::try_from(pipeline)?,
+            keep_alive: !args.no_keepalive,
+            end: match (args.requests, args.duration) {
+                (Some(requests), _) => End::Requests(requests),
+                (None, Some(duration)) => End::After(duration),
+                (None, None) => bail!("say how long: requests (-n) or a time (-d)"),
+            },
+            warm_up: args.warmup.unwrap_or(WarmUp::None),
+            format: args.format,
+            cpus: args.cpus.as_ref().map_or(Vec::new(), |list| list.0.clone()),
+            connect_timeout: args.connect_timeout,
+            answer_timeout: args.timeout,
+        })
+    }
+
+    /// The generator's plan.
+    pub(crate) fn plan(&self) -> Plan {
+        Plan {
+            target: self.target.address.clone(),
+            workload: Arc::clone(&self.content.workload),
+            arrivals: self.arrivals,
+            connections: self.connections,
+            connections_max: self.connections_max,
+            threads: self.threads,
+            pipeline: self.pipeline,
+            keep_alive: self.keep_alive,
+            connect_timeout: self.connect_timeout,
+            answer_timeout: self.answer_timeout,
+            requests: match self.end {
+                End::Requests(requests) => Some(requests),
+                End::After(_) => None,
+            },
+            // Only this format cannot do without it, and it costs a little for each answer.
+            first_byte: self.format == Format::Ab,
+            cpus: self.cpus.clone(),
+        }
+    }
+
+    /// The rate of an open loop, in requests a second; none for a closed one.
+    pub(crate) fn rate_per_s(&self) -> Option<f64> {
+        match self.arrivals {
+            Arrivals::Closed => None,
+            Arrivals::Open { per_second, .. } => Some(per_second),
+        }
+    }
+}
+
+fn arrivals(args: &Args) -> Arrivals {
+    let spacing = match args.poisson {
+        true => Spacing::Poisson { seed: args.seed },
+        false => Spacing::Constant,
+    };
+    args.rate.map_or(Arrivals::Closed, |per_second| Arrivals::Open { per_second, spacing })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cmd::load::args::tests::args;
+
+    fn settings(line: &str) -> Result<Settings> {
+        Settings::of(&args(line), &Catalog::new(vec![]))
+    }
+
+    #[test]
+    fn a_plain_line_is_a_closed_loop_of_fifty_connections() {
+        let settings = settings("http://127.0.0.1:8000/ -d 2s").unwrap();
+        let plan = settings.plan();
+        assert_eq!(plan.arrivals, Arrivals::Closed);
+        assert_eq!((plan.connections, plan.connections_max, plan.threads), (50, 50, 1));
+        assert_eq!((plan.pipeline, plan.keep_alive, plan.requests), (1, true, None));
+        assert_eq!(plan.connect_timeout, Duration::from_secs(5));
+        assert_eq!(plan.answer_timeout, Duration::from_secs(10));
+        assert_eq!(settings.end, End::After(Duration::from_secs(2)));
+        assert_eq!(settings.warm_up, WarmUp::None);
+        assert!(!plan.first_byte);
+    }
+
+    #[test]
+    fn every_option_reaches_the_plan() {
+        let line = "http://127.0.0.1/ -n 7 -c 4 --max-connections 9 -t 2 --cpus 0,2-3 --rate 2.5 \
+            --poisson --seed 3 --pipeline 5 --timeout 1s --connect-timeout 2s --format ab";
+        let plan = settings(line).unwrap().plan();
+        let spacing = Spacing::Poisson { seed: 3 };
+        assert_eq!(plan.arrivals, Arrivals::Open { per_second: 2.5, spacing });
+        assert_eq!((plan.connections, plan.connections_max, plan.threads), (4, 9, 2));
+        assert_eq!((plan.pipeline, plan.requests, plan.cpus), (5, Some(7), vec![0, 2, 3]));
+        assert_eq!(plan.answer_timeout, Duration::from_secs(1));
+        assert_eq!(plan.connect_timeout, Duration::from_secs(2));
+        assert!(plan.first_byte);
+    }
+
+    #[test]
+    fn options_that_contradict_each_other_are_refused() {
+        for (line, why) in [
+            ("http://127.0.0.1/ -n 1 -c 1 -t 2", "2 threads need at least 2 connections (-c)"),
+            ("http://127.0.0.1/ -n 1 --rate 1 --max-connections 49", "less than the 50"),
+            ("http://127.0.0.1/ -n 1 --pipeline 2 --no-keepalive", "leave out --no-keepalive"),
+        ] {
+            let error = format!("{:#}", settings(line).unwrap_err());
+            assert!(error.contains(why), "{line}: {error}");
+        }
+    }
+}

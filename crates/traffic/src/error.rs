@@ -1,0 +1,98 @@
+//! What is wrong with a mix.
+
+use crate::mix::MAX_DECK;
+use crate::script::MAX_RENDERED_BYTES;
+use crate::template::MAX_CONTAINS_BYTES;
+use crate::variable::VariableError;
+use thiserror::Error;
+use tollgate_wire::RenderError;
+
+/// What is wrong with a mix.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum MixError {
+    /// Nothing would be sent.
+    #[error("every template has weight 0, so nothing would be sent; give one a weight above 0")]
+    NothingSent,
+    /// The weights are too large to shuffle as one deck.
+    #[error("the weights add up to {0}, the limit is {MAX_DECK}; divide them by a common factor")]
+    DeckTooLarge(u64),
+    /// Two templates share a name.
+    #[error("two templates are named `{0}`; figures are reported by name, so rename one")]
+    DuplicateName(String),
+    /// A target is not a path.
+    #[error("template `{template}`: the path `{path}` does not start with `/`")]
+    NotAPath {
+        /// The template's name.
+        template: String,
+        /// The path as written.
+        path: String,
+    },
+    /// A header line has no colon or no name.
+    #[error("the header line `{0}` is not of the form `Name: value`")]
+    BadHeader(String),
+    /// A body is expected where there is none.
+    #[error("template `{0}`: the answer to a HEAD has no body, so none can be expected")]
+    BodyOfHead(String),
+    /// A variable cannot be.
+    #[error("variable `{variable}`")]
+    Variable {
+        /// The variable's name.
+        variable: String,
+        /// Why not.
+        source: VariableError,
+    },
+    /// A template uses a variable that is not there.
+    #[error("template `{template}`: there is no variable `{variable}`; {}", hint(.nearest.as_deref()))]
+    Undeclared {
+        /// The template's name.
+        template: String,
+        /// The name that it uses.
+        variable: String,
+        /// The name most like it of those that are there.
+        nearest: Option<String>,
+    },
+    /// A variable is not used.
+    #[error("no template uses the variable `{0}`; write {{{{{0}}}}} in one, or remove it")]
+    Unused(String),
+    /// A template is not a request, at least with some values of its variables.
+    #[error("template `{template}`{values}")]
+    NoRequest {
+        /// The template's name.
+        template: String,
+        /// The values, in words; empty where there are no variables.
+        values: String,
+        /// Why not.
+        source: RenderError,
+    },
+    /// The text expected in a body is empty, or too long to be looked for.
+    #[error(
+        "template `{template}`: `body_contains` can have {bytes} bytes; it has to have 1 to {MAX_CONTAINS_BYTES}"
+    )]
+    Contains {
+        /// The template's name.
+        template: String,
+        /// How many bytes it has with the values that are shortest or longest.
+        bytes: usize,
+    },
+    /// What is rendered before a run would not fit.
+    #[error(
+        "to send every template with variables as often as its weight says takes {0} bytes, the limit is {MAX_RENDERED_BYTES}; make weights or requests smaller"
+    )]
+    RenderedTooLarge(usize),
+}
+
+impl MixError {
+    /// The error of a template that uses a variable which is none of `names`.
+    pub(crate) fn undeclared(template: &str, variable: String, names: &[String]) -> Self {
+        let distance = |name: &&String| strsim::damerau_levenshtein(&variable, name);
+        let nearest = names.iter().min_by_key(distance).cloned();
+        Self::Undeclared { template: template.to_owned(), variable, nearest }
+    }
+}
+
+fn hint(nearest: Option<&str>) -> String {
+    match nearest {
+        Some(name) => format!("the nearest that there is is `{name}`"),
+        None => "the mix declares none".to_owned(),
+    }
+}

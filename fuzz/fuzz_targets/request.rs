@@ -1,0 +1,96 @@
+//! Parsing the heads of requests, in agreement with httparse.
+//!
+//! The input is one byte, then what the client sends; the byte says how much of that comes first.
+
+#![no_main]
+
+use httparse::Status;
+use libfuzzer_sys::fuzz_target;
+use tollgate_wire::{
+    BodyFraming, MAX_HEADERS, ParseError, RequestHead, Version, parse_request_head,
+};
+
+/// More headers than any input has.
+const HEADERS_MAX: usize = 4096;
+
+fuzz_target!(|input: &[u8]| {
+    let Some((cut, bytes)) = input.split_first() else { return };
+    let ours = parse_request_head(bytes);
+    check(bytes, &ours);
+
+    let first = &bytes[..usize::from(*cut) * bytes.len() / 256];
+    match (parse_request_head(first), &ours) {
+        // A head does not depend on what follows it.
+        (Ok(Some(head)), ours) => assert_eq!(Ok(Some(head)), *ours),
+        // Nor is a fault undone.
+        (Err(error), ours) => assert_eq!(Err(error), *ours),
+        (Ok(None), Ok(Some(head))) => assert!(first.len() < head.len),
+        (Ok(None), _) => {}
+    }
+});
+
+fn check(bytes: &[u8], ours: &Result<Option<RequestHead<'_>>, ParseError>) {
+    let mut headers = vec![httparse::EMPTY_HEADER; HEADERS_MAX];
+    let mut request = httparse::Request::new(&mut headers);
+    let theirs = request.parse(bytes);
+    match (ours, theirs) {
+        (Ok(Some(head)), Ok(Status::Complete(len))) => {
+            assert_eq!(head.len, len);
+            assert_eq!(Some(head.method), request.method);
+            assert_eq!(Some(head.target), request.path);
+            let minor = if head.version == Version::Http10 { 0 } else { 1 };
+            assert_eq!(Some(minor), request.version);
+            check_body(head, request.headers);
+        }
+        (Ok(None), Ok(Status::Partial)) | (Err(ParseError::Head(_)), Err(_)) => {}
+        (Err(ParseError::TooManyHeaders), theirs) => {
+            let lines = bytes.iter().filter(|byte| **byte == b'\n').count();
+            assert!(lines > MAX_HEADERS, "{theirs:?}");
+        }
+        // Framing that is faulty or that peers may read in two ways, in a head that is not.
+        (
+            Err(
+                ParseError::ContentLength(_)
+                | ParseError::ContentLengths(..)
+                | ParseError::TwoFramings
+                | ParseError::TransferEncoding(_)
+                | ParseError::TransferEncodingInHttp10,
+            ),
+            Ok(Status::Complete(_)),
+        ) => {
+            assert!(
+                request.headers.iter().any(|header| is_framing(header.name)),
+                "nothing frames a body: {ours:?}"
+            );
+        }
+        (ours, theirs) => panic!("ours is {ours:?}, theirs is {theirs:?}"),
+    }
+}
+
+/// RFC 9112, section 6.3, for requests, where heads in doubt are refused.
+fn check_body(head: &RequestHead<'_>, headers: &[httparse::Header<'_>]) {
+    let mut framing = headers.iter().filter(|header| is_framing(header.name)).peekable();
+    match head.body {
+        BodyFraming::Empty => assert!(framing.peek().is_none(), "a body is missed"),
+        BodyFraming::Length(length) => {
+            for header in framing {
+                assert!(header.name.eq_ignore_ascii_case("content-length"));
+                let value = std::str::from_utf8(header.value).expect("digits and commas");
+                for element in value.split(',') {
+                    assert_eq!(element.trim().parse(), Ok(length));
+                }
+            }
+        }
+        BodyFraming::Chunked => {
+            assert_eq!(head.version, Version::Http11);
+            let last = framing.next_back().expect("a header that says so");
+            assert!(last.name.eq_ignore_ascii_case("transfer-encoding"));
+            assert!(last.value.to_ascii_lowercase().ends_with(b"chunked"));
+        }
+        BodyFraming::UntilClose => panic!("a request does not last until the close"),
+    }
+}
+
+fn is_framing(name: &str) -> bool {
+    name.eq_ignore_ascii_case("content-length") || name.eq_ignore_ascii_case("transfer-encoding")
+}

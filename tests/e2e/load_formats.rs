@@ -1,0 +1,227 @@
+//! What `tollgate load` prints, beside what others print on the same server.
+
+use crate::load::Nginx;
+use crate::support::{Workspace, stdout, told};
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixListener;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// The report of the real `ab`, and ours, from the line on with which both begin.
+fn reports(workspace: &Workspace, url: &str, theirs: &[&str], ours: &[&str]) -> [String; 2] {
+    let mut ab = Command::new("ab");
+    ab.args(["-q", "-n", "1000", "-c", "10"]).args(theirs).arg(url);
+    let ab = ab.output().expect("ab; to install it: apt-get install apache2-utils");
+    assert!(ab.status.success(), "{}", told(&ab));
+    let mut all = vec!["load", "--format", "ab", "-n", "1000", "-c", "10", url];
+    all.extend(ours);
+    let load = workspace.run(&all);
+    assert_eq!(load.status.code(), Some(0), "{}", told(&load));
+    let theirs = stdout(&ab);
+    let start = theirs.find("Server Software:").expect("the report of ab");
+    [theirs[start..].to_owned(), stdout(&load)]
+}
+
+/// The lines of a report with a `#` in the place of each number. Two remarks of `ab` depend on the
+/// figures alone, and take two lines each.
+fn skeleton(report: &str) -> Vec<String> {
+    let remarks = ["WARNING: The median", "ERROR: The median", "These results", "deviation apart"];
+    let is_label = |line: &&str| !remarks.iter().any(|remark| line.contains(remark));
+    report.lines().filter(is_label).map(masked).collect()
+}
+
+fn masked(line: &str) -> String {
+    let is_number = |word: &str| word.parse::<f64>().is_ok();
+    let word = |word: &str| if is_number(word) { "#".to_owned() } else { word.to_owned() };
+    line.split_whitespace().map(word).collect::<Vec<_>>().join(" ")
+}
+
+/// What an awk program, as people write them for the reports of `ab`, finds in one.
+fn awk(program: &str, report: &str) -> String {
+    let mut awk = Command::new("awk");
+    awk.arg(program).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut awk = awk.spawn().expect("awk");
+    awk.stdin.take().expect("its input").write_all(report.as_bytes()).expect("a reader");
+    stdout(&awk.wait_with_output().expect("its output")).trim_end().to_owned()
+}
+
+#[test]
+fn the_report_for_ab_has_the_lines_of_the_real_one() {
+    let workspace = Workspace::new();
+    let nginx = Nginx::start();
+    workspace.write("body", "a=1");
+    let body = workspace.path("body");
+    let body = body.to_str().expect("a name");
+    let post = ["-k", "-p", body, "-T", "text/plain"];
+    for (path, theirs, ours) in [
+        ("", &[][..], &["--no-keepalive"][..]),
+        ("", &["-k"], &[]),
+        ("missing", &["-k"], &[]),
+        ("a?page=2", &post, &["--body", "a=1", "-H", "Content-Type: text/plain"]),
+    ] {
+        let url = format!("http://{}/{path}", nginx.address);
+        let [ab, load] = reports(&workspace, &url, theirs, ours);
+        assert_eq!(skeleton(&load), skeleton(&ab), "{theirs:?}\n{load}\n{ab}");
+    }
+}
+
+#[test]
+fn programs_that_read_the_report_of_ab_read_ours() {
+    let workspace = Workspace::new();
+    let nginx = Nginx::start();
+    let url = format!("http://{}/missing", nginx.address);
+    let [ab, load] = reports(&workspace, &url, &["-k"], &[]);
+    for same in [
+        "/^Server Software:/ {print $3}",
+        "/^Server Hostname:/ {print $3}",
+        "/^Server Port:/ {print $3}",
+        "/^Document Path:/ {print $3}",
+        "/^Document Length:/ {print $3}",
+        "/^Concurrency Level:/ {print $3}",
+        "/^Complete requests:/ {print $3}",
+        "/^Failed requests:/ {print $3}",
+        "/^Non-2xx responses:/ {print $3}",
+        "/^HTML transferred:/ {print $3}",
+    ] {
+        let theirs = awk(same, &ab);
+        assert_ne!(theirs, "", "{same}");
+        assert_eq!(awk(same, &load), theirs, "{same}");
+    }
+    for figure in [
+        "/^Time taken for tests:/ {print $5}",
+        "/^Total transferred:/ {print $3}",
+        "/^Keep-Alive requests:/ {print $3}",
+        "/^Requests per second:/ {print $4}",
+        "/^Time per request:/ && /\\(mean\\)/ {print $4}",
+        "/across all concurrent requests/ {print $4}",
+        "/^Transfer rate:/ {print $3}",
+        "/^Connect:/ {print $2}",
+        "/^Processing:/ {print $3}",
+        "/^Waiting:/ {print $4}",
+        "/^Total:/ {print $5}",
+        "/^ +50%/ {print $2}",
+        "/^ +99%/ {print $2}",
+        "/^ +100%/ {print $2}",
+    ] {
+        for report in [&ab, &load] {
+            let value = awk(figure, report);
+            assert!(value.parse::<f64>().is_ok(), "{figure} finds {value:?} in\n{report}");
+        }
+    }
+}
+
+#[test]
+fn every_format_tells_the_same_load() {
+    let workspace = Workspace::new();
+    let nginx = Nginx::start();
+    let url = format!("http://{}/", nginx.address);
+    let run = |format| {
+        let arguments = ["load", "-n", "3000", "-c", "10", "--format", format, &url];
+        let output = workspace.run(&arguments);
+        assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+        stdout(&output)
+    };
+    let csv = run("csv");
+    let total = csv.lines().nth(1).expect("a row");
+    assert!(total.starts_with(&format!("total,{url},,")), "{csv}");
+    assert_eq!(total.split(',').nth(5), Some("3000"), "{csv}");
+    let hgrm = run("hgrm");
+    let last = hgrm.lines().rfind(|line| !line.starts_with('#')).expect("the last step");
+    assert_eq!(last.split_whitespace().skip(1).collect::<Vec<_>>(), ["1.000000000000", "3000"]);
+    let table = run("table");
+    assert!(table.contains("answers         3000 ("), "{table}");
+    assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
+}
+
+fn json(workspace: &Workspace, arguments: &[&str]) -> (Option<i32>, Value) {
+    let mut all = vec!["load", "--format", "json"];
+    all.extend(arguments);
+    let output = workspace.run(&all);
+    let result = serde_json::from_str(&stdout(&output));
+    (output.status.code(), result.unwrap_or_else(|error| panic!("{error}: {}", told(&output))))
+}
+
+/// Fails unless every request that was sent is accounted for.
+fn assert_books_balance(result: &Value) {
+    let count = |value: &Value| value.as_u64().expect("a count");
+    let errors = result["errors"].as_object().expect("errors");
+    let failed: u64 =
+        errors.iter().filter(|(kind, _)| *kind != "unexpected").map(|(_, n)| count(n)).sum();
+    let warm_up = &result["warm_up"];
+    let finished = count(&result["answered"]) + failed;
+    let before = count(&warm_up["answered"]) + count(&warm_up["failed"]);
+    let sent = before + finished + count(&result["unanswered"]);
+    assert_eq!(count(&result["sent"]), sent, "{result}");
+}
+
+#[test]
+fn the_books_balance_in_closed_and_open_loops() {
+    let workspace = Workspace::new();
+    let nginx = Nginx::start();
+    let url = format!("http://{}/", nginx.address);
+    let (code, closed) = json(&workspace, &["-c", "4", "-d", "500ms", "--warmup", "steady", &url]);
+    assert_eq!(code, Some(0));
+    assert_books_balance(&closed);
+    assert!(closed["warm_up"]["steady"].is_boolean(), "{closed}");
+    assert_eq!(closed["latency_from_send"], Value::Null);
+
+    let open = ["-c", "4", "-d", "1s", "--rate", "500", "--poisson", "--expect", "404", &url];
+    let (code, open) = json(&workspace, &open);
+    assert_eq!(code, Some(0));
+    assert_books_balance(&open);
+    assert_eq!(open["load"]["arrivals"], "poisson");
+    assert_eq!(open["unexpected"], open["answered"]);
+    assert!(open["latency_from_send"]["count"].as_u64() > Some(0), "{open}");
+    assert!(open["lateness"]["count"].as_u64() > Some(0), "{open}");
+}
+
+#[test]
+fn a_rate_that_cannot_be_held_exits_with_3() {
+    let workspace = Workspace::new();
+    let nginx = Nginx::start();
+    let url = format!("http://{}/", nginx.address);
+    let arguments = ["-c", "1", "-d", "300ms", "--rate", "5000000", &url];
+    let (code, result) = json(&workspace, &arguments);
+    assert_eq!(code, Some(3), "{result}");
+    assert!(result["overdue"].as_u64() > Some(100_000), "{result}");
+    assert_ne!(result["verdict"]["figure_of"], "server", "{result}");
+}
+
+#[test]
+fn load_goes_to_a_unix_socket() {
+    let workspace = Workspace::new();
+    let path = workspace.path("shop.sock");
+    let listener = UnixListener::bind(&path).expect("a socket");
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a connection");
+        let mut request = [0; 1024];
+        let length = stream.read(&mut request).expect("a request");
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").expect("an answer");
+        String::from_utf8_lossy(&request[..length]).into_owned()
+    });
+    let path = path.to_str().expect("a name").to_owned();
+    let arguments = ["--unix-socket", &path, "-n", "1", "-c", "1", "http://shop.example/a"];
+    let (code, result) = json(&workspace, &arguments);
+    let request = server.join().expect("the server");
+    assert!(request.starts_with("GET /a HTTP/1.1\r\nHost: shop.example\r\n"), "{request}");
+    assert_eq!((code, &result["answered"]), (Some(0), &Value::from(1)));
+    assert_eq!(result["target"], path.as_str());
+}
+
+#[test]
+fn a_load_that_is_stopped_prints_what_it_has() {
+    let workspace = Workspace::new();
+    let nginx = Nginx::start();
+    let url = format!("http://{}/", nginx.address);
+    let child = workspace.start(&["load", "--format", "json", "-c", "2", "-d", "60s", &url]);
+    std::thread::sleep(Duration::from_millis(500));
+    let pid = nix::unistd::Pid::from_raw(child.id().cast_signed());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).expect("it runs");
+    let output = child.wait_with_output().expect("its output");
+    assert_eq!(output.status.code(), Some(130), "{}", told(&output));
+    let result: Value = serde_json::from_str(&stdout(&output)).expect("JSON");
+    assert!(result["answered"].as_u64() > Some(0), "{result}");
+    assert!(result["window_s"].as_f64() < Some(30.0), "{result}");
+    assert_books_balance(&result);
+}
