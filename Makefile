@@ -7,13 +7,20 @@ run: ## price nginx and ModSecurity on this machine, in about 90 seconds
 	@cargo run --quiet --release --locked -p tollgate -- run
 
 test: lint ## everything that the project checks
+	@scripts/setup apache2-utils
 	cargo test --workspace --locked
 
 lint: ## formatting, lints and documentation, where every warning is an error
-	@scripts/setup rustfmt clippy apache2-utils
+	@scripts/setup rustfmt clippy
 	cargo fmt --all --check
+	cargo fmt --manifest-path fuzz/Cargo.toml --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo clippy -p tollgate --test fidelity --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
+
+fidelity: ## the load generator's figures against known truths, in two minutes
+	@scripts/setup wrk
+	cargo test --release --locked -p tollgate --test fidelity -- --nocapture --test-threads=1
 
 fuzz: ## the parser against an independent one, on inputs that a fuzzer makes up, 20 seconds each
 	@scripts/setup g++

@@ -5,7 +5,7 @@ use crate::support::{Workspace, stdout, told};
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 /// The report of the real `ab`, and ours, from the line on with which both begin.
@@ -134,14 +134,6 @@ fn every_format_tells_the_same_load() {
     assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
 }
 
-fn json(workspace: &Workspace, arguments: &[&str]) -> (Option<i32>, Value) {
-    let mut all = vec!["load", "--format", "json"];
-    all.extend(arguments);
-    let output = workspace.run(&all);
-    let result = serde_json::from_str(&stdout(&output));
-    (output.status.code(), result.unwrap_or_else(|error| panic!("{error}: {}", told(&output))))
-}
-
 /// Fails unless every request that was sent is accounted for.
 fn assert_books_balance(result: &Value) {
     let count = |value: &Value| value.as_u64().expect("a count");
@@ -160,14 +152,14 @@ fn the_books_balance_in_closed_and_open_loops() {
     let workspace = Workspace::new();
     let nginx = Nginx::start();
     let url = format!("http://{}/", nginx.address);
-    let (code, closed) = json(&workspace, &["-c", "4", "-d", "500ms", "--warmup", "steady", &url]);
+    let (code, closed) = workspace.load(&["-c", "4", "-d", "500ms", "--warmup", "steady", &url]);
     assert_eq!(code, Some(0));
     assert_books_balance(&closed);
     assert!(closed["warm_up"]["steady"].is_boolean(), "{closed}");
     assert_eq!(closed["latency_from_send"], Value::Null);
 
     let open = ["-c", "4", "-d", "1s", "--rate", "500", "--poisson", "--expect", "404", &url];
-    let (code, open) = json(&workspace, &open);
+    let (code, open) = workspace.load(&open);
     assert_eq!(code, Some(0));
     assert_books_balance(&open);
     assert_eq!(open["load"]["arrivals"], "poisson");
@@ -182,7 +174,7 @@ fn a_rate_that_cannot_be_held_exits_with_3() {
     let nginx = Nginx::start();
     let url = format!("http://{}/", nginx.address);
     let arguments = ["-c", "1", "-d", "300ms", "--rate", "5000000", &url];
-    let (code, result) = json(&workspace, &arguments);
+    let (code, result) = workspace.load(&arguments);
     assert_eq!(code, Some(3), "{result}");
     assert!(result["overdue"].as_u64() > Some(100_000), "{result}");
     assert_ne!(result["verdict"]["figure_of"], "server", "{result}");
@@ -202,11 +194,24 @@ fn load_goes_to_a_unix_socket() {
     });
     let path = path.to_str().expect("a name").to_owned();
     let arguments = ["--unix-socket", &path, "-n", "1", "-c", "1", "http://shop.example/a"];
-    let (code, result) = json(&workspace, &arguments);
+    let (code, result) = workspace.load(&arguments);
     let request = server.join().expect("the server");
     assert!(request.starts_with("GET /a HTTP/1.1\r\nHost: shop.example\r\n"), "{request}");
     assert_eq!((code, &result["answered"]), (Some(0), &Value::from(1)));
     assert_eq!(result["target"], path.as_str());
+}
+
+/// What a load prints that is stopped half a second after its start.
+fn stopped(workspace: &Workspace, arguments: &[&str]) -> Output {
+    let mut all = vec!["load", "-c", "2", "-d", "60s"];
+    all.extend(arguments);
+    let child = workspace.start(&all);
+    std::thread::sleep(Duration::from_millis(500));
+    let pid = nix::unistd::Pid::from_raw(child.id().cast_signed());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).expect("it runs");
+    let output = child.wait_with_output().expect("its output");
+    assert_eq!(output.status.code(), Some(130), "{}", told(&output));
+    output
 }
 
 #[test]
@@ -214,14 +219,31 @@ fn a_load_that_is_stopped_prints_what_it_has() {
     let workspace = Workspace::new();
     let nginx = Nginx::start();
     let url = format!("http://{}/", nginx.address);
-    let child = workspace.start(&["load", "--format", "json", "-c", "2", "-d", "60s", &url]);
-    std::thread::sleep(Duration::from_millis(500));
-    let pid = nix::unistd::Pid::from_raw(child.id().cast_signed());
-    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).expect("it runs");
-    let output = child.wait_with_output().expect("its output");
-    assert_eq!(output.status.code(), Some(130), "{}", told(&output));
+    let output = stopped(&workspace, &["--format", "json", &url]);
     let result: Value = serde_json::from_str(&stdout(&output)).expect("JSON");
     assert!(result["answered"].as_u64() > Some(0), "{result}");
     assert!(result["window_s"].as_f64() < Some(30.0), "{result}");
+    assert_eq!(result["interrupted"], true);
+    assert_eq!(result["load"]["duration_s"], 60.0);
     assert_books_balance(&result);
+}
+
+#[test]
+fn a_load_that_is_stopped_in_its_warm_up_says_what_came_before() {
+    let workspace = Workspace::new();
+    let nginx = Nginx::start();
+    let url = format!("http://{}/", nginx.address);
+    let output = stopped(&workspace, &["--format", "json", "--warmup", "60s", &url]);
+    let result: Value = serde_json::from_str(&stdout(&output)).expect("JSON");
+    let warm_up = &result["warm_up"];
+    assert!((0.2..30.0).contains(&warm_up["seconds"].as_f64().expect("seconds")), "{result}");
+    assert!(warm_up["answered"].as_u64() > Some(0), "{result}");
+    assert_eq!((&result["answered"], &result["window_s"]), (&Value::from(0), &Value::from(0.0)));
+    let reason = result["verdict"]["reason"].as_str().expect("a reason");
+    assert!(reason.starts_with("stopped during the warm-up: "), "{reason}");
+    assert_books_balance(&result);
+
+    let table = stdout(&stopped(&workspace, &["--warmup", "steady", "--rate", "3", &url]));
+    assert!(table.contains("\nwarm-up         0."), "{table}");
+    assert!(table.contains("\ninterrupted     stopped before its end"), "{table}");
 }

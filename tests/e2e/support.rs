@@ -74,6 +74,15 @@ impl Workspace {
         self.command(arguments).output().expect("the binary runs")
     }
 
+    /// Runs `tollgate load` for its result in JSON, and tells the exit code with it.
+    pub(crate) fn load(&self, arguments: &[&str]) -> (Option<i32>, Value) {
+        let mut all = vec!["load", "--format", "json"];
+        all.extend(arguments);
+        let output = self.run(&all);
+        let result = serde_json::from_str(&stdout(&output));
+        (output.status.code(), result.unwrap_or_else(|error| panic!("{error}: {}", told(&output))))
+    }
+
     pub(crate) fn start(&self, arguments: &[&str]) -> Child {
         let mut command = self.command(arguments);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -165,8 +165,8 @@ impl Event {
         self.flags.contains(epoll::EventFlags::RDHUP)
     }
 
-    /// Both directions are shut or the socket has failed. Told whatever the interest, and again by
-    /// every wait until the source is closed or removed.
+    /// Both directions are shut or the socket has failed. Told whatever the interest and, to those who
+    /// did not ask to be told once, again by every wait until the source is closed or removed.
     #[must_use]
     pub fn is_closed(self) -> bool {
         self.flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR)

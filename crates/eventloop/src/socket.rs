@@ -37,7 +37,8 @@ impl Socket {
         }
     }
 
-    /// Connects to a unix-domain socket, which never takes time.
+    /// Connects to a unix-domain socket. This never takes time: it has happened when the call returns,
+    /// or it will not.
     ///
     /// # Errors
     ///

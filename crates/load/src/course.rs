@@ -85,6 +85,7 @@ mod tests {
             connect_timeout: Duration::from_secs(1),
             answer_timeout: Duration::from_secs(1),
             requests,
+            warm_up: false,
             cpus: vec![],
         };
         Course::new(&plan, thread)

@@ -144,6 +144,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_the_kernel_says_is_told_apart() {
+        let kind = |errno| {
+            let mut failures = Failures::default();
+            failures.count(Failure::io("connecting", &io::Error::from_raw_os_error(errno)));
+            let found = failures.by_kind().into_iter().find(|(_, count)| *count == 1);
+            found.map(|(kind, _)| kind)
+        };
+        // EADDRNOTAVAIL, ECONNREFUSED, ECONNRESET, EPIPE, EHOSTUNREACH on Linux.
+        let kinds = [99, 111, 104, 32, 113].map(kind);
+        let expected = ["no_port", "refused", "reset", "reset", "other"];
+        assert_eq!(kinds, expected.map(Some));
+    }
+
+    #[test]
     fn failures_are_told_by_kind_with_their_examples() {
         let mut failures = Failures::default();
         assert_eq!((failures.total(), failures.in_words().as_str()), (0, ""));

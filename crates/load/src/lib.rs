@@ -1,5 +1,5 @@
 //! The load generator: closed loop, where each connection sends its next request when the answer to
-//! the one before is complete.
+//! the one before is complete, and open loop, where requests leave on a schedule.
 //!
 //! No async runtime: each thread has its own epoll instance, connections and histogram, and shares
 //! nothing on the way. An exchange costs one write, one read, its share of a wait and one look at

@@ -19,6 +19,9 @@ pub(crate) struct Link {
     pub(crate) search: BodySearch,
     /// The server has sent its last byte, so that nothing will announce the end of the stream.
     pub(crate) is_shut: bool,
+    /// What went wrong with sending. The server may have answered before, and that is still to be
+    /// read.
+    pub(crate) send_error: Option<io::Error>,
     /// It has carried a whole exchange.
     pub(crate) is_reused: bool,
     /// Whether the poller tells of room to write; `None` while it does not know the socket.
@@ -37,6 +40,7 @@ impl Link {
             scanner: ResponseScanner::new(),
             search: BodySearch::new(),
             is_shut: false,
+            send_error: None,
             is_reused: false,
             watches_room: None,
         })

@@ -13,6 +13,7 @@ use crate::outcome::Progress;
 pub(crate) struct Live {
     answered: AtomicU64,
     failed: AtomicU64,
+    unexpected: AtomicU64,
     latency_ns_sum: AtomicU64,
     wants_latency: AtomicBool,
     latency: Mutex<Option<LatencyHistogram>>,
@@ -22,6 +23,7 @@ impl Live {
     pub(crate) fn publish(&self, progress: &Progress) {
         self.answered.store(progress.answered, Ordering::Relaxed);
         self.failed.store(progress.failed, Ordering::Relaxed);
+        self.unexpected.store(progress.unexpected, Ordering::Relaxed);
         self.latency_ns_sum.store(progress.latency_ns_sum, Ordering::Relaxed);
     }
 
@@ -29,6 +31,7 @@ impl Live {
         Progress {
             answered: self.answered.load(Ordering::Relaxed),
             failed: self.failed.load(Ordering::Relaxed),
+            unexpected: self.unexpected.load(Ordering::Relaxed),
             latency_ns_sum: self.latency_ns_sum.load(Ordering::Relaxed),
         }
     }

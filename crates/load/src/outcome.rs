@@ -44,9 +44,10 @@ pub struct Outcome {
     pub templates: Vec<TemplateTally>,
     /// Latencies in nanoseconds of all answers, and of all timeouts, whose true latency is at least
     /// what stands here. They run to the read that completed the answer: in an open loop from the
-    /// moment for which the request was scheduled, in a closed one from just before the write.
+    /// moment for which the request was scheduled, in a closed one from just before the write or,
+    /// without keep-alive, from the start of the connect.
     pub latency: LatencyHistogram,
-    /// Open loop: the same, from just before the write. It leaves out how long requests waited to be
+    /// Open loop: the same, from the send as in a closed one. It leaves out how long requests waited to be
     /// sent, and is kept beside the other to show how much that was.
     pub latency_from_send: Option<LatencyHistogram>,
     /// Open loop: how late the generator itself was, in nanoseconds, for every request: from the
@@ -54,8 +55,7 @@ pub struct Outcome {
     pub lateness: Option<LatencyHistogram>,
     /// How long connects took, in nanoseconds.
     pub connect_time: LatencyHistogram,
-    /// If the plan asked for it: from just before the write to the first byte of the answer, in
-    /// nanoseconds.
+    /// If the plan asked for it: from the send to the first byte of the answer, in nanoseconds.
     pub first_byte: Option<LatencyHistogram>,
     /// What each thread used.
     pub threads: Vec<ThreadUsage>,
@@ -67,7 +67,12 @@ pub struct Outcome {
     pub connects: u64,
     /// Answers that left the connection open for another request.
     pub kept_alive: u64,
-    /// The head of one of the first answers, as it came; empty if there was none.
+    /// Connections that carried their last answer, and that the server left open for another 200 ms.
+    /// Then they were cut off. Without keep-alive, this is what limits the throughput of such a
+    /// server: we close second, to keep no ports.
+    pub cut_off: u64,
+    /// The head of one of the first answers, as it came; empty if none came in one piece, of at most
+    /// [`MAX_MEMO_BYTES`](tollgate_wire::MAX_MEMO_BYTES).
     pub first_head: Vec<u8>,
 }
 
@@ -78,6 +83,8 @@ pub struct Progress {
     pub answered: u64,
     /// Without one.
     pub failed: u64,
+    /// Of those with an answer: how many got another one than the expected.
+    pub unexpected: u64,
     /// The latencies of all answers together, in nanoseconds.
     pub latency_ns_sum: u64,
 }
@@ -162,6 +169,7 @@ impl Outcome {
             body_bytes: 0,
             connects: 0,
             kept_alive: 0,
+            cut_off: 0,
             first_head: Vec::new(),
         }
     }
@@ -183,14 +191,15 @@ impl Outcome {
         self.body_bytes += figures.body_bytes;
         self.connects += figures.connects;
         self.kept_alive += figures.kept_alive;
+        self.cut_off += figures.cut_off;
         self.resent += figures.resent;
         self.templates.resize_with(figures.templates.len(), TemplateTally::default);
         for (sum, tally) in self.templates.iter_mut().zip(figures.templates) {
             self.unexpected += tally.unexpected;
             sum.unexpected += tally.unexpected;
             sum.unexpected_example = sum.unexpected_example.take().or(tally.unexpected_example);
-            if let Some(latency) = &tally.latency {
-                sum.latency.merge(latency);
+            if let Some(latency) = tally.latency.filter(|latency| latency.count() > 0) {
+                sum.latency.merge(&latency);
             }
             for (status, count) in tally.statuses {
                 *sum.statuses.entry(status).or_default() += count;
@@ -203,6 +212,7 @@ impl Progress {
     pub(crate) fn add(&mut self, other: &Self) {
         self.answered += other.answered;
         self.failed += other.failed;
+        self.unexpected += other.unexpected;
         self.latency_ns_sum += other.latency_ns_sum;
     }
 }

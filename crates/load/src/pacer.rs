@@ -54,6 +54,10 @@ impl Pacer {
         self.to_see.next
     }
 
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
+        self.to_send.next.is_some_and(|next| next <= now)
+    }
+
     /// Takes the next request if it is due.
     pub(crate) fn take(&mut self, now: Instant) -> Option<Due> {
         let scheduled = self.to_send.next.filter(|next| *next <= now)?;
@@ -76,11 +80,9 @@ impl Pacer {
     /// Ends the schedule: how many requests were due and never taken, and since when the oldest.
     pub(crate) fn overdue(mut self, now: Instant) -> (u64, Option<Duration>) {
         let oldest = self.to_send.next.filter(|next| *next <= now).map(|next| now - next);
-        let before = self.to_send.passed;
-        while self.to_send.next.is_some_and(|next| next <= now) {
-            self.to_send.step();
-        }
-        (self.to_send.passed - before, oldest)
+        // What is held has been counted already, however much it is.
+        self.hold(now, |_| {});
+        (self.to_see.passed - self.to_send.passed, oldest)
     }
 }
 

@@ -52,9 +52,11 @@ pub struct Plan {
     pub connect_timeout: Duration,
     /// How long an answer may take from the start of sending; as `connect_timeout`.
     pub answer_timeout: Duration,
-    /// Stop after this many requests over all threads. Such a plan is measured whole, from its
-    /// first request to the end of its last; its window needs no opening.
+    /// Stop after this many requests over all threads.
     pub requests: Option<u64>,
+    /// Whether what is sent first is a warm-up. Then the window opens when the caller says so, else
+    /// with the first request.
+    pub warm_up: bool,
     /// Whether the time to an answer's first byte is recorded too. It costs a little for each
     /// answer.
     pub first_byte: bool,

@@ -12,6 +12,7 @@ use crate::failure::{Failure, Failures};
 use crate::live::Live;
 use crate::outcome::Progress;
 use crate::plan::{Arrivals, Plan};
+use crate::usage::ThreadClock;
 use crate::window::{ClosedWindow, OpenWindow};
 use crate::workload::{Expectation, Request};
 
@@ -42,6 +43,7 @@ pub(crate) struct Figures {
     pub(crate) body_bytes: u64,
     pub(crate) connects: u64,
     pub(crate) kept_alive: u64,
+    pub(crate) cut_off: u64,
     pub(crate) resent: u64,
 }
 
@@ -83,8 +85,10 @@ impl Recorder {
     pub(crate) fn new(plan: &Plan, live: Arc<Live>) -> Self {
         let has_schedule = matches!(plan.arrivals, Arrivals::Open { .. });
         let templates = plan.workload.templates;
+        // Made one by one and not copied, since the memory of an empty histogram is not used before
+        // it is written to.
         let tally =
-            Tally { latency: (templates > 1).then(LatencyHistogram::new), ..Tally::default() };
+            |_| Tally { latency: (templates > 1).then(LatencyHistogram::new), ..Tally::default() };
         Self {
             window: None,
             figures: Figures {
@@ -94,11 +98,12 @@ impl Recorder {
                 open_loop: has_schedule.then(OpenLoop::default),
                 connect_time: LatencyHistogram::new(),
                 first_byte: plan.first_byte.then(LatencyHistogram::new),
-                templates: vec![tally; templates],
+                templates: (0..templates).map(tally).collect(),
                 bytes_received: 0,
                 body_bytes: 0,
                 connects: 0,
                 kept_alive: 0,
+                cut_off: 0,
                 resent: 0,
             },
             sent: 0,
@@ -110,9 +115,9 @@ impl Recorder {
     }
 
     /// Opens the window, once; what finishes from now on is measured.
-    pub(crate) fn open_window(&mut self, now: Instant) -> io::Result<()> {
+    pub(crate) fn open_window(&mut self, now: Instant, clock: &ThreadClock) -> io::Result<()> {
         if self.warm_up.is_none() {
-            self.window = Some(OpenWindow::open(now)?);
+            self.window = Some(OpenWindow::open(now, clock)?);
             self.warm_up = Some(self.finished);
         }
         Ok(())
@@ -141,6 +146,12 @@ impl Recorder {
         }
     }
 
+    pub(crate) fn cut_off(&mut self) {
+        if self.window.is_some() {
+            self.figures.cut_off += 1;
+        }
+    }
+
     /// A request of the schedule was seen to be due this late; `is_held`: no connection was free.
     pub(crate) fn due(&mut self, lateness: Duration, is_held: bool) {
         if self.window.is_some()
@@ -162,7 +173,9 @@ impl Recorder {
         now: Instant,
     ) {
         let latency = nanos(now - exchange.scheduled);
+        let is_expected = contains && request.expect.accepts(answer);
         self.finished.answered += 1;
+        self.finished.unexpected += u64::from(!is_expected);
         self.finished.latency_ns_sum += latency;
         self.live.publish(&self.finished);
         if self.window.is_none() {
@@ -176,10 +189,15 @@ impl Recorder {
         if let Some(open_loop) = &mut figures.open_loop {
             open_loop.latency_from_send.record(nanos(now - exchange.sent));
         }
-        if let Some(first_byte) = &mut figures.first_byte {
-            first_byte.record(nanos(exchange.first_byte.unwrap_or(now) - exchange.sent));
+        if let (Some(histogram), Some(first_byte)) = (&mut figures.first_byte, exchange.first_byte)
+        {
+            histogram.record(nanos(first_byte - exchange.sent));
         }
-        figures.templates[request.template].count(&request.expect, answer, contains, latency);
+        let tally = &mut figures.templates[request.template];
+        tally.count(answer, latency);
+        if !is_expected {
+            tally.count_unexpected(&request.expect, answer, contains);
+        }
     }
 
     /// A request has failed.
@@ -195,7 +213,8 @@ impl Recorder {
         if self.window.is_none() {
             return;
         }
-        // A timeout is a latency of at least its age. Any other failure took no time to speak of.
+        // A timeout is a latency of at least its age. How long other failures took says nothing of
+        // how long an answer takes.
         if failure.is_timeout() {
             let latency = nanos(now - exchange.scheduled);
             self.figures.latency.record(latency);
@@ -226,6 +245,7 @@ impl Recorder {
     pub(crate) fn close(
         self,
         now: Instant,
+        clock: &ThreadClock,
         ages: impl Iterator<Item = Duration>,
         (overdue, oldest_overdue): (u64, Option<Duration>),
     ) -> io::Result<Report> {
@@ -235,7 +255,7 @@ impl Recorder {
             oldest_unanswered = oldest_unanswered.max(Some(age));
         }
         Ok(Report {
-            window: self.window.map(|window| window.close(now)).transpose()?,
+            window: self.window.map(|window| window.close(now, clock)).transpose()?,
             figures: self.figures,
             sent: self.sent,
             warm_up: self.warm_up.unwrap_or(self.finished),
@@ -249,7 +269,7 @@ impl Recorder {
 }
 
 impl Tally {
-    fn count(&mut self, expect: &Expectation, answer: Answer, contains: bool, latency: u64) {
+    fn count(&mut self, answer: Answer, latency: u64) {
         match self.statuses.iter_mut().find(|(status, _)| *status == answer.status) {
             Some((_, count)) => *count += 1,
             None => self.statuses.push((answer.status, 1)),
@@ -257,18 +277,19 @@ impl Tally {
         if let Some(of_template) = &mut self.latency {
             of_template.record(latency);
         }
-        if !(contains && expect.accepts(answer)) {
-            self.unexpected += 1;
-            self.unexpected_example.get_or_insert_with(|| {
-                let without = if contains { "" } else { " without the text" };
-                let Answer { status, body_bytes, .. } = answer;
-                format!("{status} with {body_bytes} bytes{without}, instead of {expect}")
-            });
-        }
+    }
+
+    fn count_unexpected(&mut self, expect: &Expectation, answer: Answer, contains: bool) {
+        self.unexpected += 1;
+        self.unexpected_example.get_or_insert_with(|| {
+            let without = if contains { "" } else { " without the text" };
+            let Answer { status, body_bytes, .. } = answer;
+            format!("{status} with {body_bytes} bytes{without}, instead of {expect}")
+        });
     }
 }
 
-/// A latency as histograms take it. Timeouts are at most an hour, so it always fits.
+/// A latency as histograms take it, which count all beyond an hour as that.
 fn nanos(latency: Duration) -> u64 {
     latency.as_secs() * 1_000_000_000 + u64::from(latency.subsec_nanos())
 }

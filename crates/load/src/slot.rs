@@ -24,6 +24,11 @@ pub(crate) struct Slot {
     pub(crate) since: Instant,
     /// Whether it waits among those that can take a request.
     pub(crate) is_offered: bool,
+    /// Whether it waits among those whose socket is not empty.
+    pub(crate) is_unread: bool,
+    /// How many connections it has had, so that what the poller tells of an old one is not taken for
+    /// the new one's.
+    pub(crate) generation: u32,
 }
 
 /// What a slot does.
@@ -59,6 +64,8 @@ impl Slot {
             sent_bytes: 0,
             since: now,
             is_offered: false,
+            is_unread: false,
+            generation: 0,
         }
     }
 
@@ -67,8 +74,8 @@ impl Slot {
         self.since = now;
     }
 
-    /// Leaves the connection, and says how many requests had been sent on it, wholly or in part, and
-    /// will have to be sent again.
+    /// Leaves the connection, and says how many requests had been sent on it, the last one perhaps in
+    /// part, and will have to be sent again.
     pub(crate) fn leave(&mut self, now: Instant) -> usize {
         let to_resend = self.sent + usize::from(self.sent_bytes > 0);
         for exchange in self.under_way.range_mut(..to_resend) {
@@ -167,13 +174,17 @@ impl Slot {
     /// Whether a failed send means that the server had closed the connection between two requests,
     /// and saw nothing of the next one.
     pub(crate) fn was_closed_between(&self, error: &io::Error) -> bool {
-        let is_gone = matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset);
         let is_reused = matches!(&self.state, State::Open(link) if link.is_reused);
-        is_reused && !self.has_begun_front() && is_gone
+        is_reused && !self.has_begun_front() && is_gone(error)
     }
 
     /// The ages of the requests under way.
     pub(crate) fn ages(&self, now: Instant) -> impl Iterator<Item = Duration> {
         self.under_way.iter().map(move |exchange| now.saturating_duration_since(exchange.scheduled))
     }
+}
+
+/// Whether a failed send means that the server has closed the connection.
+pub(crate) fn is_gone(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset)
 }

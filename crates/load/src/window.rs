@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use crate::outcome::ThreadUsage;
-use crate::usage::{self, CpuTime};
+use crate::usage::{CpuTime, ThreadClock};
 
 /// What the caller wants of the threads, who look at it when they are woken.
 #[derive(Debug)]
@@ -59,13 +59,13 @@ pub(crate) struct ClosedWindow {
 
 impl OpenWindow {
     /// Opens the calling thread's window.
-    pub(crate) fn open(now: Instant) -> io::Result<Self> {
-        Ok(Self { opened: now, cpu: usage::of_current_thread()? })
+    pub(crate) fn open(now: Instant, clock: &ThreadClock) -> io::Result<Self> {
+        Ok(Self { opened: now, cpu: clock.read()? })
     }
 
     /// Closes it, on the same thread.
-    pub(crate) fn close(self, now: Instant) -> io::Result<ClosedWindow> {
-        let cpu = usage::of_current_thread()?;
+    pub(crate) fn close(self, now: Instant, clock: &ThreadClock) -> io::Result<ClosedWindow> {
+        let cpu = clock.read()?;
         Ok(ClosedWindow {
             opened: self.opened,
             closed: now,

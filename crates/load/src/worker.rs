@@ -19,7 +19,9 @@ use crate::plan::{Arrivals, Plan};
 use crate::recorder::{Recorder, Report};
 use crate::schedule::Schedule;
 use crate::slot::{Slot, State};
+use crate::usage::ThreadClock;
 use crate::window::Stage;
+use sending::Budget;
 
 /// One thread's part of a plan under way.
 #[derive(Debug)]
@@ -41,6 +43,10 @@ pub(crate) struct Worker {
     /// Slots whose last look at the socket did not empty it.
     unread: Vec<usize>,
     heads: HeadMemo,
+    /// How many slots have begun; the first ones.
+    begun: usize,
+    /// What may still be done before the poller is asked again.
+    budget: Budget,
     /// Requests under way on all slots.
     under_way: usize,
     /// The last look at the clock.
@@ -60,6 +66,10 @@ const SWEEP_INTERVAL_MAX: Duration = Duration::from_secs(1);
 const READ_BUFFER_BYTES: usize = 64 * 1024;
 const EVENTS_PER_WAIT: usize = 256;
 const WAKER_TOKEN: u64 = u64::MAX;
+/// A token holds a slot's index, and above it the number of its connection. There are far fewer slots
+/// than indices, so none is the waker's.
+const INDEX_BITS: u32 = 32;
+const INDEX_MASK: u64 = (1 << INDEX_BITS) - 1;
 
 impl Worker {
     /// A thread's part of a plan that has been checked.
@@ -96,38 +106,47 @@ impl Worker {
             offered: VecDeque::new(),
             unread: Vec::new(),
             heads: HeadMemo::new(),
+            begun: 0,
+            budget: Budget::TURN,
             under_way: 0,
             now,
             next_sweep: now,
-            wants_window: plan.requests.is_some(),
+            wants_window: !plan.warm_up,
         })
     }
 
     /// Sends until the stage is over or the plan's requests are delivered.
     pub(crate) fn run(mut self) -> io::Result<Report> {
         wake_exactly()?;
+        let clock = ThreadClock::open()?;
         let mut buffer = vec![0; READ_BUFFER_BYTES];
         let mut events = Events::with_capacity(EVENTS_PER_WAIT);
-        self.now = Instant::now();
-        self.open_window()?;
-        self.begin();
-        while !self.is_finished() && !self.stage.is_over() {
+        self.open_window(&clock)?;
+        'turns: while !self.is_finished() && !self.stage.is_over() {
+            self.begin();
             self.poller.wait(&mut events, Some(self.patience()))?;
+            self.budget = Budget::TURN;
             let before = self.now;
-            self.open_window()?;
+            self.open_window(&clock)?;
             for event in events.iter() {
-                if self.stage.is_over() {
-                    break;
-                }
                 if event.token == WAKER_TOKEN {
                     self.on_wake()?;
                 } else {
                     self.on_ready(event, &mut buffer);
                 }
+                if self.stage.is_over() {
+                    break 'turns;
+                }
+                self.open_window(&clock)?;
                 self.send_due();
             }
             for index in std::mem::take(&mut self.unread) {
+                if self.stage.is_over() {
+                    break 'turns;
+                }
+                self.slots[index].is_unread = false;
                 self.receive(index, &mut buffer);
+                self.send_due();
             }
             if self.now == before {
                 self.now = Instant::now();
@@ -137,7 +156,7 @@ impl Worker {
                 self.sweep();
             }
         }
-        self.close()
+        self.close(&clock)
     }
 
     /// Whether all requests of the plan have ended. Without a number of them, it never is.
@@ -151,7 +170,8 @@ impl Worker {
 
     /// How long to wait for events: until the next request is due, or the next timeout.
     fn patience(&self) -> Duration {
-        if !self.unread.is_empty() {
+        let is_beginning = self.begun < self.slots.len();
+        if is_beginning || self.budget.is_spent() || !self.unread.is_empty() {
             return Duration::ZERO;
         }
         match &self.pacer {
@@ -169,17 +189,16 @@ impl Worker {
         self.waker.drain()?;
         self.now = Instant::now();
         self.wants_window |= self.stage.is_measuring() && !self.stage.is_over();
-        self.open_window()?;
         self.recorder.show();
         Ok(())
     }
 
     /// Opens the window if that is wanted, but not before the schedule begins.
-    fn open_window(&mut self) -> io::Result<()> {
+    fn open_window(&mut self, clock: &ThreadClock) -> io::Result<()> {
         if self.wants_window {
             self.now = Instant::now();
             if self.now >= self.stage.start() {
-                self.recorder.open_window(self.now)?;
+                self.recorder.open_window(self.now, clock)?;
                 self.wants_window = false;
             }
         }
@@ -187,16 +206,26 @@ impl Worker {
     }
 
     fn on_ready(&mut self, event: Event, buffer: &mut [u8]) {
-        // Tokens of connections are indices into the slots.
-        let index = event.token as usize;
+        let index = (event.token & INDEX_MASK) as usize;
+        if event.token != self.token(index) {
+            // It tells of a connection that has been replaced in this turn.
+            return;
+        }
+        let is_readable = event.is_readable() || event.is_closed();
         match &mut self.slots[index].state {
-            State::Connecting(_) => self.establish(index),
+            State::Connecting(link) => {
+                link.is_shut |= event.is_shut();
+                self.establish(index);
+                if is_readable {
+                    self.receive(index, buffer);
+                }
+            }
             State::Open(link) => {
                 link.is_shut |= event.is_shut();
                 if event.is_writable() {
                     self.send(index);
                 }
-                if event.is_readable() || event.is_closed() {
+                if is_readable {
                     self.receive(index, buffer);
                 }
             }
@@ -208,13 +237,18 @@ impl Worker {
         }
     }
 
-    fn close(self) -> io::Result<Report> {
+    /// What the poller calls the connection of a slot.
+    fn token(&self, index: usize) -> u64 {
+        u64::from(self.slots[index].generation) << INDEX_BITS | index as u64
+    }
+
+    fn close(self, clock: &ThreadClock) -> io::Result<Report> {
         let now = Instant::now();
         let overdue = match self.pacer {
             Some(pacer) => pacer.overdue(now),
             None => (0, None),
         };
         let ages = self.slots.iter().flat_map(|slot| slot.ages(now));
-        self.recorder.close(now, ages, overdue)
+        self.recorder.close(now, clock, ages, overdue)
     }
 }

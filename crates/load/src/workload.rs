@@ -48,7 +48,7 @@ pub struct Expectation {
 pub const MAX_NEEDLE_BYTES: usize = 4096;
 
 /// The most templates of one workload: each has a histogram of its own.
-pub const MAX_TEMPLATES: usize = 10_000;
+pub const MAX_TEMPLATES: usize = 1_000;
 
 impl Workload {
     /// A workload that sends `requests` in `order`, which holds indices into them and is walked in a

@@ -30,7 +30,8 @@ pub(crate) struct Failure {
 /// What `--help` says about exit codes.
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
-  0    done; a subject whose system is not installed is skipped and does not change this
+  0    done; a subject whose system is not installed is skipped and does not change this, and
+       neither do answers to a load that are not the expected ones
   1    the machine did not let it be done (doctor: a run would not be possible)
   2    bad input: an option, a file, or a name that does not exist
   3    prices were found, but a subject failed or was refused; or more than 1 % of an open

@@ -2,13 +2,14 @@
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// Raises the soft limit to the hard one, which any process may. Processes that are started later
-/// inherit it.
+/// Raises the soft limit to the hard one, which any process may, and tells it. Processes that are
+/// started later inherit it.
 ///
 /// # Errors
 ///
 /// The operating system refuses.
-pub fn raise_limit() -> nix::Result<()> {
+pub fn raise_limit() -> nix::Result<u64> {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
-    setrlimit(Resource::RLIMIT_NOFILE, hard, hard)
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?;
+    Ok(hard)
 }

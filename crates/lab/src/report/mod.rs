@@ -2,6 +2,7 @@
 
 pub mod csv;
 pub mod json;
+pub mod layout;
 pub mod markdown;
 pub mod number;
 pub mod rows;

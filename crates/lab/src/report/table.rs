@@ -1,5 +1,6 @@
 //! The report for a terminal.
 
+use super::layout::{bar, paragraph};
 use super::rows::{self, Rows};
 use crate::analysis::{Analysis, CaseAnalysis, SubjectAnalysis};
 use comfy_table::{
@@ -52,8 +53,6 @@ pub fn render(analysis: &Analysis, color: bool) -> String {
     text
 }
 
-/// The width that the report is made for: what every terminal has.
-const COLUMNS: usize = 80;
 const BAR_COLUMNS: usize = 50;
 /// Beside the one that stands between any two columns.
 const GAP_COLUMNS: u16 = 1;
@@ -109,69 +108,18 @@ fn bars(case: &CaseAnalysis) -> String {
     text
 }
 
-/// A bar of up to `columns` characters, drawn to an eighth of one; never quite nothing.
-fn bar(share: f64, columns: usize) -> String {
-    let eighths = (1..=columns * 8).take_while(|step| {
-        let step = crate::record::as_f64(*step as u64);
-        step <= share * crate::record::as_f64(columns as u64 * 8)
-    });
-    let eighths = eighths.count().max(1);
-    let mut bar = "█".repeat(eighths / 8);
-    bar.extend(["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"].get(eighths % 8).copied());
-    bar
-}
-
 /// A text broken at white space to the report's width; indented lines are commands, and stay whole.
 fn wrapped(text: &str) -> String {
     let line = |line: &str| match line.starts_with(' ') {
         true => format!("{line}\n"),
-        false => paragraph(line),
+        false => paragraph("", line),
     };
     text.lines().map(line).collect()
-}
-
-fn paragraph(line: &str) -> String {
-    let mut text = String::new();
-    let mut column = 0;
-    for word in line.split_whitespace() {
-        let length = word.chars().count();
-        if column > 0 && column + 1 + length > COLUMNS {
-            text.push('\n');
-            column = 0;
-        }
-        if column > 0 {
-            text.push(' ');
-            column += 1;
-        }
-        text += word;
-        column += length;
-    }
-    text + "\n"
 }
 
 fn emphasised(title: &str, color: bool) -> String {
     match color {
         true => format!("\u{1b}[1m{title}\u{1b}[0m"),
         false => title.to_owned(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_bar_is_as_long_as_its_share() {
-        assert_eq!(bar(1.0, 4), "████");
-        assert_eq!(bar(0.5, 4), "██");
-        assert_eq!(bar(0.28125, 4), "█▏");
-        assert_eq!(bar(0.0, 4), "▏");
-    }
-
-    #[test]
-    fn paragraphs_are_broken_at_the_width() {
-        let text = wrapped(&"word ".repeat(40));
-        assert!(text.lines().all(|line| line.chars().count() <= COLUMNS));
-        assert_eq!(text.split_whitespace().count(), 40);
     }
 }

@@ -187,6 +187,7 @@ fn plan(subject: &Subject<'_>) -> Plan {
         connect_timeout: CONNECT_TIMEOUT,
         answer_timeout: subject.load.timeout.0,
         requests: None,
+        warm_up: true,
         cpus: subject.layout.generator.clone(),
     }
 }

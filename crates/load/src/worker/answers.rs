@@ -28,7 +28,11 @@ impl Worker {
     /// Receives what there is. A read that leaves room in the buffer has emptied the socket, so that
     /// no second one is made to learn that.
     pub(super) fn receive(&mut self, index: usize, buffer: &mut [u8]) {
-        for _ in 0..READS_PER_TURN_MAX {
+        for read in 0..READS_PER_TURN_MAX {
+            if read > 0 {
+                // Long answers take time, and what is due meanwhile is looked for by this clock.
+                self.now = Instant::now();
+            }
             let State::Open(link) = &mut self.slots[index].state else {
                 return;
             };
@@ -48,7 +52,16 @@ impl Worker {
                 Progress::Failed(failure) => return self.fail(index, failure),
             }
         }
-        self.unread.push(index);
+        self.leave_unread(index);
+    }
+
+    /// Has the socket read again at the end of this turn.
+    pub(super) fn leave_unread(&mut self, index: usize) {
+        let slot = &mut self.slots[index];
+        if !slot.is_unread {
+            slot.is_unread = true;
+            self.unread.push(index);
+        }
     }
 
     /// Finds the answers in a piece of a connection's stream, and sends what their ends make room
@@ -97,7 +110,10 @@ impl Worker {
                 Err(error) => return Progress::Failed(Failure::malformed(&error)),
             }
         }
-        self.refill(index);
+        // A server that has shut its side takes nothing more; the end of the stream is read next.
+        if matches!(&self.slots[index].state, State::Open(link) if !link.is_shut) {
+            self.refill(index);
+        }
         Progress::Open
     }
 
@@ -136,7 +152,10 @@ impl Worker {
                 self.finish(index, answer);
                 self.go_on(index);
             }
-            Ok(None) => self.fail(index, Failure::ClosedEarly),
+            Ok(None) => match link.send_error.take() {
+                Some(error) => self.fail(index, Failure::io("sending", &error)),
+                None => self.fail(index, Failure::ClosedEarly),
+            },
             Err(error) => self.fail(index, Failure::malformed(&error)),
         }
     }

@@ -1,5 +1,6 @@
 //! Opening connections, ending them, and what has lasted too long.
 
+use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};
 
 use super::{SWEEP_INTERVAL_MAX, SWEEP_INTERVAL_MIN, Worker};
@@ -19,6 +20,7 @@ impl Worker {
     /// calls.
     pub(super) fn connect(&mut self, index: usize) {
         self.now = Instant::now();
+        self.slots[index].generation = self.slots[index].generation.wrapping_add(1);
         let link = match Link::connect(&self.plan.target) {
             Ok(link) => link,
             Err(error) => return self.fail_to_connect(index, &error),
@@ -31,19 +33,25 @@ impl Worker {
             self.now = Instant::now();
             self.slots[index].restamp(self.now, self.pacer.is_none());
         }
+        let token = self.token(index);
         let slot = &mut self.slots[index];
-        match slot.send(&self.plan.workload.requests, &self.poller, index as u64) {
+        match slot.send(&self.plan.workload.requests, &self.poller, token) {
             Ok(sent) if sent == Sent::All || slot.has_begun_front() => self.open(index),
             Ok(_) => {}
+            Err(error) if slot.has_begun_front() => {
+                self.open(index);
+                self.fail_to_send(index, error);
+            }
             Err(error) => self.fail_to_connect(index, &error),
         }
     }
 
     fn await_connect(&mut self, index: usize) {
+        let token = self.token(index);
         let State::Connecting(link) = &mut self.slots[index].state else {
             return;
         };
-        if let Err(error) = link.watch(&self.poller, index as u64, true) {
+        if let Err(error) = link.watch(&self.poller, token, true) {
             self.fail_to_connect(index, &error);
         }
     }
@@ -73,13 +81,21 @@ impl Worker {
         let slot = &mut self.slots[index];
         self.recorder.connected(self.now - slot.since);
         if let State::Connecting(link) = std::mem::replace(&mut slot.state, State::Down) {
-            slot.enter(State::Open(link), self.now);
+            self.enter(index, State::Open(link));
         }
     }
 
-    fn fail_to_connect(&mut self, index: usize, error: &std::io::Error) {
+    fn fail_to_connect(&mut self, index: usize, error: &io::Error) {
         self.now = Instant::now();
-        self.end_front(index, Failure::io("connecting", error));
+        let front = self.slots[index].under_way.front();
+        let is_waiting =
+            front.is_some_and(|front| self.now - front.sent < self.plan.connect_timeout);
+        match error.kind() {
+            // The backlog of a unix-domain socket is full. Over TCP the kernel would wait for room.
+            ErrorKind::WouldBlock if is_waiting => {}
+            ErrorKind::WouldBlock => self.end_front(index, Failure::ConnectTimeout),
+            _ => self.end_front(index, Failure::io("connecting", error)),
+        }
         self.pause(index);
     }
 
@@ -99,8 +115,12 @@ impl Worker {
     ///
     /// The side that closes first keeps the pair of ports for a minute (`TIME_WAIT`). On our side
     /// that would leave about 28,000 connects a minute towards one target before connecting fails, so
-    /// the server goes first, as it has announced, and only one that does not is cut off.
+    /// the server goes first, as it has announced, and only one that does not is cut off. Where other
+    /// requests wait for a new connection, they do not wait for that.
     pub(super) fn part(&mut self, index: usize) {
+        if !self.slots[index].under_way.is_empty() {
+            return self.cut(index);
+        }
         match std::mem::replace(&mut self.slots[index].state, State::Down) {
             State::Open(link) if !link.is_shut => self.enter(index, State::Closing(link)),
             state => {
@@ -112,7 +132,8 @@ impl Worker {
 
     /// Closes a connection that the server should have closed, without keeping the pair of ports.
     fn cut(&mut self, index: usize) {
-        if let State::Closing(link) = std::mem::replace(&mut self.slots[index].state, State::Down) {
+        let state = std::mem::replace(&mut self.slots[index].state, State::Down);
+        if let State::Closing(link) | State::Open(link) = state {
             // Where this fails, the ports are kept for a while, and nothing else is lost.
             link.socket.reset().ok();
         }
@@ -130,6 +151,9 @@ impl Worker {
             self.refill(index);
         } else {
             self.connect(index);
+            if self.pacer.is_some() {
+                self.offer(index);
+            }
         }
     }
 
@@ -137,6 +161,14 @@ impl Worker {
     pub(super) fn fail(&mut self, index: usize, failure: Failure) {
         self.now = Instant::now();
         self.end_front(index, failure);
+        self.go_on(index);
+    }
+
+    /// The first request under way has had its time, and perhaps others behind it.
+    fn time_out(&mut self, index: usize) {
+        while self.deadline(&self.slots[index]).is_some_and(|deadline| deadline <= self.now) {
+            self.end_front(index, Failure::AnswerTimeout);
+        }
         self.go_on(index);
     }
 
@@ -180,8 +212,11 @@ impl Worker {
                     self.end_front(index, Failure::ConnectTimeout);
                     self.pause(index);
                 }
-                State::Open(_) => self.fail(index, Failure::AnswerTimeout),
-                State::Closing(_) => self.cut(index),
+                State::Open(_) => self.time_out(index),
+                State::Closing(_) => {
+                    self.recorder.cut_off();
+                    self.cut(index);
+                }
                 State::Pausing => self.go_on(index),
                 State::Down => {}
             }

@@ -1,23 +1,43 @@
 //! Taking requests and sending them.
 
+use std::io;
 use std::time::Instant;
 
 use super::Worker;
 use crate::exchange::Exchange;
 use crate::failure::Failure;
-use crate::slot::{Slot, State};
+use crate::slot::{Slot, State, is_gone};
+
+/// What may still be done before the poller is asked again.
+#[derive(Debug)]
+pub(super) struct Budget {
+    sends: usize,
+    growths: usize,
+}
+
+impl Budget {
+    /// What may be done in one turn of the loop.
+    pub(super) const TURN: Self = Self { sends: 64, growths: 4 };
+
+    pub(super) fn is_spent(&self) -> bool {
+        self.sends == 0 || self.growths == 0
+    }
+}
 
 impl Worker {
-    /// Opens the connections: with a first request each in a closed loop, ahead of the schedule in an
-    /// open one that keeps them.
+    /// Opens the next few connections: with a first request each in a closed loop, ahead of the
+    /// schedule in an open one that keeps them. Not all at once, or the first answers would wait until
+    /// the last connection is there.
     pub(super) fn begin(&mut self) {
-        for index in 0..self.slots.len() {
+        let end = self.slots.len().min(self.begun + BEGINS_PER_TURN_MAX);
+        for index in self.begun..end {
             if self.pacer.is_some() && self.plan.keep_alive {
                 self.connect(index);
             } else {
                 self.go_on(index);
             }
         }
+        self.begun = end;
     }
 
     /// Makes use of the room on a slot's connection: sends the next requests of a closed loop, or puts
@@ -40,39 +60,51 @@ impl Worker {
         }
     }
 
-    /// Open loop: sends what is due, as long as there are connections for it.
+    /// Open loop: sends what is due, as long as there are connections for it. After so many sends the
+    /// poller is asked first, so that answers are not left lying while requests go out.
     pub(super) fn send_due(&mut self) {
-        let Some(pacer) = &self.pacer else {
-            return;
-        };
-        // Looking at the clock costs more than this look at the last one, which is never too late.
-        if pacer.next().is_none_or(|next| next > self.now) {
+        // A look at the last reading of the clock is cheaper than another reading. Handlers renew it,
+        // and after the last of them the loop does.
+        if !self.pacer.as_ref().is_some_and(|pacer| pacer.is_due(self.now)) {
             return;
         }
         loop {
             self.now = Instant::now();
-            let index = self.next_offered().or_else(|| self.grow());
-            let Some(pacer) = &mut self.pacer else {
+            if !self.pacer.as_ref().is_some_and(|pacer| pacer.is_due(self.now)) {
                 return;
-            };
-            let Some(index) = index else {
-                pacer.hold(self.now, |late| self.recorder.due(late, true));
-                return;
-            };
-            let Some(due) = pacer.take(self.now) else {
-                self.offer_first(index);
-                return;
-            };
-            if !due.was_held {
-                self.recorder.due(self.now - due.scheduled, false);
             }
-            let request = self.course.next();
-            self.put(index, request, due.scheduled);
-            match self.slots[index].state {
-                State::Down => self.connect(index),
-                _ => self.send(index),
+            if self.budget.sends == 0 {
+                return;
             }
-            self.offer(index);
+            let Some(index) = self.next_offered().or_else(|| self.grow()) else {
+                return self.hold();
+            };
+            self.budget.sends -= 1;
+            self.send_on_schedule(index);
+        }
+    }
+
+    /// Sends the request that is due on a slot that can take it.
+    fn send_on_schedule(&mut self, index: usize) {
+        let Some(due) = self.pacer.as_mut().and_then(|pacer| pacer.take(self.now)) else {
+            return;
+        };
+        if !due.was_held {
+            self.recorder.due(self.now - due.scheduled, false);
+        }
+        let request = self.course.next();
+        self.put(index, request, due.scheduled);
+        match self.slots[index].state {
+            State::Down => self.connect(index),
+            _ => self.send(index),
+        }
+        self.offer(index);
+    }
+
+    /// Has what is due wait for a connection.
+    fn hold(&mut self) {
+        if let Some(pacer) = &mut self.pacer {
+            pacer.hold(self.now, |late| self.recorder.due(late, true));
         }
     }
 
@@ -98,7 +130,12 @@ impl Worker {
     fn can_take(&self, index: usize) -> bool {
         let slot = &self.slots[index];
         let has_room = slot.under_way.len() < self.plan.pipeline;
-        has_room && matches!(slot.state, State::Down | State::Open(_))
+        let is_up = match &slot.state {
+            State::Down => true,
+            State::Open(link) => !link.is_shut,
+            State::Pausing | State::Connecting(_) | State::Closing(_) => false,
+        };
+        has_room && is_up
     }
 
     /// Takes the first slot of the line that can still take a request.
@@ -112,30 +149,48 @@ impl Worker {
         None
     }
 
-    /// Puts a slot back at the head of the line.
-    fn offer_first(&mut self, index: usize) {
-        self.slots[index].is_offered = true;
-        self.offered.push_front(index);
-    }
-
+    /// Adds a connection, if there may be another one. After a few the poller is asked first: it may
+    /// know of one that has become free.
     fn grow(&mut self) -> Option<usize> {
-        if self.slots.len() == self.slots_max {
+        let has_begun_all = self.begun == self.slots.len();
+        if !has_begun_all || self.slots.len() == self.slots_max || self.budget.growths == 0 {
             return None;
         }
+        self.budget.growths -= 1;
+        self.begun += 1;
         self.slots.push(Slot::new(self.now));
         Some(self.slots.len() - 1)
     }
 
     /// Sends what is not sent yet.
     pub(super) fn send(&mut self, index: usize) {
+        let token = self.token(index);
         let slot = &mut self.slots[index];
-        match slot.send(&self.plan.workload.requests, &self.poller, index as u64) {
+        match slot.send(&self.plan.workload.requests, &self.poller, token) {
             Ok(_) => {}
             Err(error) if slot.was_closed_between(&error) => {
                 self.leave(index);
                 self.connect(index);
             }
-            Err(error) => self.fail(index, Failure::io("sending", &error)),
+            Err(error) => self.fail_to_send(index, error),
+        }
+    }
+
+    /// Sending has failed. A server that does not want the rest of a request may have answered before
+    /// it closed, so what there is to read is read first.
+    pub(super) fn fail_to_send(&mut self, index: usize, error: io::Error) {
+        let slot = &mut self.slots[index];
+        let may_be_answered = slot.has_begun_front() && is_gone(&error);
+        match &mut slot.state {
+            State::Open(link) if may_be_answered => {
+                link.is_shut = true;
+                link.send_error = Some(error);
+                self.leave_unread(index);
+            }
+            _ => self.fail(index, Failure::io("sending", &error)),
         }
     }
 }
+
+/// How many connections are begun between two questions to the poller.
+const BEGINS_PER_TURN_MAX: usize = 16;

@@ -34,6 +34,7 @@ fn every_request_the_server_counts_is_in_the_books() {
         connections: 5,
         threads: 2,
         requests: None,
+        warm_up: true,
         ..plan(server.address, 1)
     })
     .unwrap();
@@ -55,7 +56,9 @@ fn every_request_the_server_counts_is_in_the_books() {
 #[test]
 fn a_run_without_a_window_measures_nothing() {
     let server = Server::answering(OK);
-    let generator = Generator::start(Plan { requests: None, ..plan(server.address, 1) }).unwrap();
+    let generator =
+        Generator::start(Plan { requests: None, warm_up: true, ..plan(server.address, 1) })
+            .unwrap();
     wait_until(|| generator.progress().answered >= 10);
     let outcome = generator.finish().unwrap();
     assert_balance(&outcome);
@@ -81,7 +84,9 @@ fn opening_the_window_of_a_counted_plan_changes_nothing() {
 #[test]
 fn dropping_a_run_ends_it() {
     let server = Server::answering(OK);
-    let generator = Generator::start(Plan { requests: None, ..plan(server.address, 1) }).unwrap();
+    let generator =
+        Generator::start(Plan { requests: None, warm_up: true, ..plan(server.address, 1) })
+            .unwrap();
     wait_until(|| generator.progress().answered >= 1);
     drop(generator);
     let requests = server.requests();

@@ -50,6 +50,52 @@ fn a_server_that_closes_unannounced_costs_the_request_on_its_way() {
 }
 
 #[test]
+fn a_close_that_comes_with_the_answer_costs_no_request() {
+    let server = Server::start(|peer| {
+        peer.request();
+        peer.send(OK);
+    });
+    // While the generator's only thread is kept busy by the other connection, answer and end of the
+    // stream are both there when it looks.
+    let outcome = run(Plan { connections: 2, ..plan(server.address, 200) });
+    let lost = outcome.failures.total();
+    assert!(lost < 100, "{outcome:?}");
+
+    let together = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = together.local_addr().unwrap();
+    let server = std::thread::spawn(move || {
+        use std::io::{Read, Write};
+        for _ in 0..20 {
+            let (mut stream, _) = together.accept().unwrap();
+            let _bytes = stream.read(&mut [0; 1024]).unwrap();
+            // Corked, the answer leaves with the end of the stream.
+            rustix::net::sockopt::set_tcp_cork(&stream, true).unwrap();
+            stream.write_all(OK).unwrap();
+        }
+    });
+    let outcome = run(plan(address, 20));
+    server.join().unwrap();
+    assert_eq!((outcome.answered, outcome.failures.total()), (20, 0), "{outcome:?}");
+    assert_eq!(outcome.connects, 20);
+}
+
+#[test]
+fn an_answer_is_read_though_the_rest_of_the_request_is_refused() {
+    const BODY_BYTES: usize = 8_000_000;
+    let head = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {BODY_BYTES}\r\n\r\n");
+    let post = [head.as_bytes(), &vec![b'x'; BODY_BYTES]].concat();
+    // It answers at once, and closes with most of the request unread: that is a reset.
+    let server = Server::start(|peer| {
+        peer.half_a_request();
+        peer.send(b"HTTP/1.1 413 Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
+        peer.sleep(Duration::from_millis(5));
+    });
+    let workload = workload(vec![request(&post)]);
+    let outcome = run(Plan { workload, connections: 2, ..plan(server.address, 20) });
+    assert_eq!(outcome.templates[0].statuses, [(413, 20)].into(), "{outcome:?}");
+}
+
+#[test]
 fn a_close_that_is_seen_in_time_costs_no_request() {
     // Closing with half a request unread resets the connection right behind the answer.
     let server = Server::start(|peer| {
@@ -57,7 +103,9 @@ fn a_close_that_is_seen_in_time_costs_no_request() {
             peer.send(OK);
         }
     });
-    let generator = Generator::start(Plan { requests: None, ..plan(server.address, 1) }).unwrap();
+    let generator =
+        Generator::start(Plan { requests: None, warm_up: true, ..plan(server.address, 1) })
+            .unwrap();
     // Each connection carries one answer. Were the request behind each of them lost, there would be
     // as many failures as answers.
     wait_until(|| {
@@ -105,9 +153,13 @@ fn a_closed_port_ends_and_does_not_spin() {
     // There is a pause of 10 ms after each but the last.
     assert!(begun.elapsed() >= Duration::from_millis(40));
 
-    let generator =
-        Generator::start(Plan { requests: None, connections: 3, ..plan(closed_port(), 1) })
-            .unwrap();
+    let generator = Generator::start(Plan {
+        requests: None,
+        warm_up: true,
+        connections: 3,
+        ..plan(closed_port(), 1)
+    })
+    .unwrap();
     generator.open_window();
     std::thread::sleep(Duration::from_millis(200));
     let outcome = generator.finish().unwrap();
@@ -158,6 +210,8 @@ fn a_server_that_does_not_close_is_cut_off() {
     let begun = Instant::now();
     let outcome = run(Plan { keep_alive: false, ..plan(server.address, 3) });
     assert_eq!((outcome.answered, outcome.connects), (3, 3));
+    // The run is over with the third answer.
+    assert_eq!(outcome.cut_off, 2);
     assert!(begun.elapsed() < Duration::from_secs(2));
 }
 

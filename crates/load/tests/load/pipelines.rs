@@ -53,6 +53,49 @@ fn what_a_close_leaves_behind_is_sent_again() {
 }
 
 #[test]
+fn requests_behind_a_close_do_not_wait_for_it() {
+    // It says that it closes, and takes its time with that.
+    let server = Server::start(|peer| {
+        peer.request();
+        peer.send(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
+        peer.sleep(Duration::from_secs(1));
+    });
+    let outcome = run(Plan { pipeline: 2, ..plan(server.address, 6) });
+    assert_eq!((outcome.answered, outcome.connects), (6, 6), "{outcome:?}");
+    assert!(outcome.latency.max_ns().unwrap() < 150 * MS, "{outcome:?}");
+}
+
+#[test]
+fn what_is_sent_again_keeps_its_first_moment() {
+    // The first connection takes 60 ms for the first answer, and then closes.
+    let connections = std::sync::atomic::AtomicU64::new(0);
+    let server = Server::start(move |peer| {
+        let is_first = connections.fetch_add(1, std::sync::atomic::Ordering::SeqCst) == 0;
+        if is_first {
+            peer.request();
+            peer.sleep(Duration::from_millis(60));
+            peer.send(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
+            return;
+        }
+        while peer.request().is_some() {
+            peer.send(OK);
+        }
+    });
+    let outcome = run(Plan { pipeline: 2, ..plan(server.address, 2) });
+    assert_eq!((outcome.answered, outcome.resent), (2, 1), "{outcome:?}");
+    assert!(outcome.latency.min_ns().unwrap() >= 60 * MS, "{outcome:?}");
+}
+
+#[test]
+fn a_timeout_ends_all_that_have_had_their_time() {
+    let server = Server::start(|peer| while peer.request().is_some() {});
+    let answer_timeout = Duration::from_millis(100);
+    let outcome = run(Plan { pipeline: 50, answer_timeout, ..plan(server.address, 50) });
+    assert_eq!(outcome.failures.answer_timeout, 50);
+    assert_eq!((outcome.resent, server.connections()), (0, 1), "{outcome:?}");
+}
+
+#[test]
 fn a_fault_costs_the_request_that_it_answers() {
     let server = Server::start(|peer| {
         peer.request();

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use tollgate_load::{Error, Generator, Plan, Workload};
 
-use crate::server::{GET, OK, Server, closed_port, plan, request, run};
+use crate::server::{GET, OK, Server, closed_port, plan, request, wait_until};
 
 fn refused(plan: Plan) -> String {
     Generator::start(plan).map(drop).unwrap_err().to_string()
@@ -49,8 +49,26 @@ fn a_cpu_that_is_not_there_is_told_before_anything_is_sent() {
 #[test]
 fn a_pinned_plan_runs() {
     let server = Server::answering(OK);
-    let outcome = run(Plan { cpus: vec![0], ..plan(server.address, 10) });
-    assert_eq!(outcome.answered, 10);
+    let endless = Plan {
+        requests: None,
+        cpus: vec![0],
+        threads: 2,
+        connections: 2,
+        ..plan(server.address, 1)
+    };
+    let generator = Generator::start(endless).unwrap();
+    wait_until(|| generator.progress().answered > 10);
+    // The threads' names and CPUs, as the kernel has them.
+    let mut pinned = 0;
+    for task in std::fs::read_dir("/proc/self/task").unwrap().flatten() {
+        let read = |file| std::fs::read_to_string(task.path().join(file)).unwrap_or_default();
+        let status = read("status");
+        let cpus = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:\t"));
+        pinned += u32::from(read("comm").starts_with("load-") && cpus == Some("0"));
+    }
+    drop(generator);
+    // Other tests have threads of that name, which are not pinned.
+    assert_eq!(pinned, 2);
 }
 
 #[test]

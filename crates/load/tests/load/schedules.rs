@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use tollgate_load::{Arrivals, Generator, Plan, Spacing};
 
-use crate::server::{OK, Server, assert_balance, closed_port, run, scheduled, wait_until};
+use crate::server::{
+    GET, OK, Server, assert_balance, closed_port, request, run, scheduled, wait_until, workload,
+};
 
 const MS: u64 = 1_000_000;
 
@@ -73,7 +75,12 @@ fn connections_grow_to_the_cap_and_no_further() {
         peer.request();
         peer.hang();
     });
-    let plan = Plan { requests: None, connections_max: 5, ..scheduled(stalled.address, 1, 1000.0) };
+    let plan = Plan {
+        requests: None,
+        warm_up: true,
+        connections_max: 5,
+        ..scheduled(stalled.address, 1, 1000.0)
+    };
     let generator = Generator::start(plan).unwrap();
     generator.open_window();
     wait_until(|| stalled.requests() == 5);
@@ -105,7 +112,7 @@ fn without_keep_alive_every_request_has_a_connection_of_its_own() {
 #[test]
 fn a_server_that_comes_late_is_found() {
     let address = closed_port();
-    let plan = Plan { requests: None, ..scheduled(address, 1, 200.0) };
+    let plan = Plan { requests: None, warm_up: true, ..scheduled(address, 1, 200.0) };
     let generator = Generator::start(plan).unwrap();
     generator.open_window();
     wait_until(|| generator.progress().failed >= 5);
@@ -140,11 +147,72 @@ fn an_idle_connection_that_the_server_closes_is_replaced_quietly() {
 #[test]
 fn those_who_look_see_the_latencies_so_far() {
     let server = Server::answering(OK);
-    let plan = Plan { requests: None, ..scheduled(server.address, 1, 1000.0) };
+    let plan = Plan { requests: None, warm_up: true, ..scheduled(server.address, 1, 1000.0) };
     let generator = Generator::start(plan).unwrap();
     assert!(generator.begins_at() > Instant::now() - Duration::from_millis(1));
     generator.open_window();
     wait_until(|| generator.latency_so_far().count() > 20);
     let progress = generator.progress();
     assert!(progress.latency_ns_sum > 0 && progress.answered > 20, "{progress:?}");
+}
+
+#[test]
+fn nothing_grows_while_a_connection_is_free() {
+    let server = Server::answering(OK);
+    let outcome = run(Plan { connections_max: 20, ..scheduled(server.address, 8, 20.0) });
+    assert_eq!((outcome.answered, outcome.held), (8, 0), "{outcome:?}");
+    assert_eq!(server.connections(), 1);
+}
+
+#[test]
+fn a_rate_beyond_all_means_is_still_measured() {
+    let server = Server::answering(OK);
+    let plan = scheduled(server.address, 1, 5_000_000.0);
+    let plan = Plan { requests: None, connections: 4, connections_max: 4, pipeline: 100, ..plan };
+    let generator = Generator::start(plan).unwrap();
+    thread::sleep(Duration::from_millis(400));
+    let outcome = generator.finish().unwrap();
+    assert_balance(&outcome);
+    assert!(outcome.window > Duration::from_millis(300), "{outcome:?}");
+    assert!(outcome.answered > 1000 && outcome.overdue > 1000, "{outcome:?}");
+}
+
+#[test]
+fn timeouts_are_in_every_distribution() {
+    let server = Server::start(|peer| {
+        while let Some(request) = peer.request() {
+            if request.starts_with(b"GET") {
+                peer.send(OK);
+            } else {
+                return peer.hang();
+            }
+        }
+    });
+    let requests = vec![request(GET), request(b"PUT / HTTP/1.1\r\nHost: a\r\n\r\n")];
+    let plan = Plan {
+        workload: workload(requests),
+        answer_timeout: Duration::from_millis(50),
+        first_byte: true,
+        ..scheduled(server.address, 4, 1000.0)
+    };
+    let outcome = run(plan);
+    assert_eq!((outcome.answered, outcome.failures.answer_timeout), (2, 2), "{outcome:?}");
+    assert_eq!(outcome.latency_from_send.unwrap().count(), 4);
+    assert_eq!([0, 1].map(|i: usize| outcome.templates[i].latency.count()), [2, 2]);
+    assert!(outcome.templates[1].latency.min_ns().unwrap() >= 50 * MS);
+    assert_eq!(outcome.first_byte.unwrap().count(), 2, "a timeout has no first byte");
+}
+
+#[test]
+fn the_first_byte_comes_before_the_last() {
+    let server = Server::start(|peer| {
+        while peer.request().is_some() {
+            peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n");
+            peer.sleep(Duration::from_millis(40));
+            peer.send(b"ok");
+        }
+    });
+    let outcome = run(Plan { first_byte: true, ..scheduled(server.address, 2, 10.0) });
+    assert!(outcome.first_byte.unwrap().max_ns().unwrap() < 30 * MS);
+    assert!(outcome.latency.min_ns().unwrap() >= 40 * MS);
 }

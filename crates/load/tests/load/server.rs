@@ -198,6 +198,7 @@ pub(crate) fn plan(target: SocketAddr, requests: u64) -> Plan {
         connect_timeout: PATIENCE,
         answer_timeout: PATIENCE,
         requests: Some(requests),
+        warm_up: false,
         cpus: vec![],
     }
 }

@@ -2,9 +2,11 @@
 
 mod args;
 mod content;
+mod course;
 #[cfg(test)]
 mod examples;
 mod live;
+mod millis;
 mod report;
 mod result;
 mod settings;
@@ -20,34 +22,33 @@ use crate::signals;
 use anyhow::Context;
 use live::Live;
 use result::LoadResult;
-use settings::{End, Settings};
+use settings::Settings;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
-use tollgate_lab::interrupt::{Interrupt, Interrupted};
+use tollgate_lab::interrupt::Interrupt;
+use tollgate_lab::layout::available_cpus;
 use tollgate_lab::process::files;
-use tollgate_load::{Arrivals, Error, Generator, Outcome};
-use verdict::{TOO_MANY, share_of_due};
-use warm_up::WarmedUp;
+use tollgate_load::{Generator, Outcome};
+use verdict::{TOO_MANY, share_overdue};
 
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     let catalog = args.catalog.open()?;
     let settings = Settings::of(args, &catalog).map_err(Failure::bad_input)?;
-    files::raise_limit().context("raising the limit of open files")?;
+    let files_max = files::raise_limit().context("raising the limit of open files")?;
+    let cpus = available_cpus().context("asking for the CPUs")?;
+    settings.check_machine(files_max, &cpus).map_err(Failure::bad_input)?;
     let interrupt = interrupt_on_signals()?;
-    let generator = Generator::start(settings.plan()).map_err(|error| match error {
-        Error::Cpus { .. } => Failure::bad_input(error),
-        _ => Failure::from(error),
-    })?;
-    let mut live = Live::new(settings.end);
-    let warmed_up = measure(&settings, &generator, &mut live, &interrupt);
+    let generator = Generator::start(settings.plan())?;
+    let mut live = Live::new();
+    let course = course::run(&settings, &generator, &mut live, &interrupt);
     generator.close_window();
     live.end();
     let outcome = generator.finish()?;
-    let result = LoadResult::of(&settings, warmed_up, &outcome)?;
-    output::print(&report::render(&settings, &outcome, &result)?)?;
-    Ok(match interrupt.check() {
-        Err(Interrupted) => Exit::Interrupted,
-        Ok(()) => exit(&outcome),
+    let result = LoadResult::of(&settings, course, &outcome)?;
+    let report = report::render(&settings, &outcome, &result)?;
+    output::print(&report).context("writing the result to standard output")?;
+    Ok(match course.is_interrupted {
+        true => Exit::Interrupted,
+        false => exit(&outcome),
     })
 }
 
@@ -63,36 +64,12 @@ fn interrupt_on_signals() -> anyhow::Result<Interrupt> {
     Ok(interrupt)
 }
 
-/// Warms up and measures, until the load is delivered, the time is up, or a signal asks for an end.
-fn measure(
-    settings: &Settings,
-    generator: &Generator,
-    live: &mut Live,
-    interrupt: &Interrupt,
-) -> WarmedUp {
-    let mut warmed_up = WarmedUp::default();
-    let mut deliver = || {
-        live.watch(generator, Some(generator.begins_at()), interrupt)?;
-        let is_open_loop = matches!(settings.arrivals, Arrivals::Open { .. });
-        warmed_up = warm_up::run(settings.warm_up, is_open_loop, generator, live, interrupt)?;
-        generator.open_window();
-        let until = match settings.end {
-            End::Requests(_) => None,
-            End::After(duration) => Some(Instant::now() + duration),
-        };
-        live.watch(generator, until, interrupt)
-    };
-    // An interrupted load has a result too; the exit code tells what happened to it.
-    deliver().err();
-    warmed_up
-}
-
 /// Whether the load was delivered.
 fn exit(outcome: &Outcome) -> Exit {
     if outcome.answered == 0 {
         return Exit::Nothing;
     }
-    match share_of_due(outcome.overdue, outcome) > TOO_MANY {
+    match share_overdue(outcome) > TOO_MANY {
         true => Exit::Partial,
         false => Exit::Done,
     }

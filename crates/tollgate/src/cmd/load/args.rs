@@ -7,14 +7,15 @@ use clap::ValueEnum;
 use std::path::PathBuf;
 use std::time::Duration;
 use tollgate_load::{MAX_CONNECTIONS, MAX_PIPELINE, MAX_THREADS};
-use values::{count, cpu_list, duration, header, rate, timeout, warm_up};
+use values::{count, cpu_list, duration, header, host, rate, requests, seed, timeout, warm_up};
 
 /// What `tollgate load` is told.
 #[derive(Debug, clap::Args)]
 #[command(group(clap::ArgGroup::new("end").required(true).args(["requests", "duration"])))]
 #[command(after_help = "\
 Closed loop (without --rate): each connection sends when the answer to its last request is in.
-This finds what a server can hold; the latency is that of a saturated server.
+This finds what a server can hold; the latency is that with no more requests under way than the
+connections carry.
 
 Open loop (with --rate): requests leave on schedule, whatever comes back. This finds the latency
 under a known load; it counts from the scheduled moment, so that waiting is not left out.
@@ -26,23 +27,29 @@ Examples:
   tollgate load http://127.0.0.1:8000/ --mix browse -d 10s --format json
   tollgate load http://shop.example/ --unix-socket /run/shop.sock -n 1000
 
-FORMAT.md describes what each format holds. Exit codes: 0 the load was delivered; 2 bad input;
-3 more than 1 % of an open loop's requests were due and never sent; 4 no answer came; 130 stopped
-by a signal, with the result so far; 1 the machine did not let it be done.")]
+FORMAT.md describes what each format holds.
+
+Exit codes:
+  0    the load was delivered; that says nothing of the answers, which may all be errors
+  1    the machine did not let it be done
+  2    bad input
+  3    more than 1 % of an open loop's requests were due and never sent
+  4    no answer came
+  130  stopped by a signal; the result so far is printed")]
 pub(crate) struct Args {
     /// What to ask for, sent byte for byte: `http://HOST[:PORT]/PATH?QUERY`
     #[arg(value_name = "URL")]
     pub(super) url: String,
 
     /// Stop after this many requests, which are all measured
-    #[arg(short = 'n', long, value_name = "N", help_heading = "How long", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(short = 'n', long, value_name = "N", help_heading = "How long", allow_negative_numbers = true, value_parser = requests)]
     pub(super) requests: Option<u64>,
     /// Stop after this time, such as 10s or 1m 30s
-    #[arg(short, long, value_name = "TIME", help_heading = "How long", value_parser = duration)]
+    #[arg(short, long, value_name = "TIME", help_heading = "How long", allow_hyphen_values = true, value_parser = duration)]
     pub(super) duration: Option<Duration>,
     /// What is sent before the measurement: for a time, or until throughput and mean latency stand
-    /// still, at most 30 s
-    #[arg(long, value_name = "TIME|steady", help_heading = "How long", conflicts_with = "requests", value_parser = warm_up)]
+    /// still, at most 30 s, and no longer where nothing is answered for 5 s
+    #[arg(long, value_name = "TIME|steady", help_heading = "How long", allow_hyphen_values = true, conflicts_with = "requests", value_parser = warm_up)]
     pub(super) warmup: Option<WarmUp>,
 
     /// Connections that are open at the same time
@@ -53,13 +60,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", help_heading = "Load", requires = "rate", value_parser = count(MAX_CONNECTIONS))]
     pub(super) max_connections: Option<u64>,
     /// Open loop: this many requests a second, at constant gaps
-    #[arg(long, value_name = "N", help_heading = "Load", value_parser = rate)]
+    #[arg(long, value_name = "N", help_heading = "Load", allow_negative_numbers = true, value_parser = rate)]
     pub(super) rate: Option<f64>,
     /// With --rate: exponential gaps, as of many independent clients
     #[arg(long, help_heading = "Load", requires = "rate")]
     pub(super) poisson: bool,
     /// What Poisson gaps, the order of a mix and its variables are drawn from
-    #[arg(long, value_name = "N", help_heading = "Load", default_value_t = 1)]
+    #[arg(long, value_name = "N", help_heading = "Load", default_value_t = 1, allow_negative_numbers = true, value_parser = seed)]
     pub(super) seed: u64,
     /// A new connection for every request
     #[arg(long, help_heading = "Load")]
@@ -87,13 +94,14 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", help_heading = "Request")]
     pub(super) body_file: Option<PathBuf>,
     /// The Host header, where it is not that of the URL
-    #[arg(long, value_name = "NAME", help_heading = "Request")]
+    #[arg(long, value_name = "NAME", help_heading = "Request", value_parser = host)]
     pub(super) host: Option<String>,
     /// The status that counts as expected; by default any answer does
     #[arg(long, value_name = "STATUS", help_heading = "Request", value_parser = clap::value_parser!(u16).range(200..=599))]
     pub(super) expect: Option<u16>,
     /// Send a mix: its name (see `tollgate list`), or a file that ends in .toml; the URL gives only
-    /// the address
+    /// the address. What the file expects is expected of attacks too, so those that a WAF blocks
+    /// are counted as unexpected
     #[arg(long, value_name = "NAME | FILE.toml", help_heading = "Request", conflicts_with_all = ["method", "headers", "body", "body_file", "expect"])]
     pub(super) mix: Option<String>,
     #[command(flatten, next_help_heading = "Request")]
@@ -181,6 +189,11 @@ pub(super) mod tests {
             ("http://127.0.0.1/ -d 1s --mix browse -H a:b", "--header"),
             ("http://127.0.0.1/ -d 1s --expect 99", "--expect"),
             ("http://127.0.0.1/ -d 1s --pipeline 1001", "--pipeline"),
+            ("http://127.0.0.1/ -d -5s", "'-5s' for '--duration <TIME>': it has to be a time"),
+            ("http://127.0.0.1/ -n -5", "'-5' for '--requests <N>': it has to be a whole number"),
+            ("http://127.0.0.1/ -d 1s --rate -5", "'-5' for '--rate <N>': it has to be a number"),
+            ("http://127.0.0.1/ -d 1s --seed -5", "'-5' for '--seed <N>': it has to be a whole"),
+            ("http://127.0.0.1/ -d 1s --warmup -5s", "'-5s' for '--warmup <TIME|steady>': it has"),
         ] {
             let error = parsed(line).unwrap_err().to_string();
             assert!(error.contains(why), "{line}: {error}");

@@ -55,7 +55,7 @@ impl Content {
         if target.path != "/" {
             bail!("with --mix the paths come from the mix: leave out `{}`", target.path);
         }
-        let (mix, _) = catalog.mix(name, Path::new("."))?;
+        let (mix, _) = catalog.mix(name, Path::new(""))?;
         let delivery = Delivery {
             prefix: "",
             host: args.host.as_deref(),

@@ -1,6 +1,7 @@
 //! Results made by hand, for the tests of what is printed.
 
 use super::args::tests::args;
+use super::course::Course;
 use super::settings::Settings;
 use super::warm_up::WarmedUp;
 use std::collections::BTreeMap;
@@ -25,8 +26,9 @@ pub(super) fn settings(line: &str) -> Settings {
     Settings::of(&args(line), &Catalog::new(vec![])).unwrap()
 }
 
-/// No warm-up at all.
-pub(super) const COLD: WarmedUp = WarmedUp { lasted: Duration::ZERO, steady: None };
+/// A load that was delivered, without a warm-up.
+pub(super) const COLD: Course =
+    Course { warm_up: WarmedUp { lasted: Duration::ZERO, steady: None }, is_interrupted: false };
 
 /// 1,000 to 10,000 us, each whole 10 us once: 901 latencies whose median is 5,500 us.
 pub(super) fn latencies() -> LatencyHistogram {
@@ -81,6 +83,7 @@ pub(super) fn outcome() -> Outcome {
         bytes_received: 135_150,
         body_bytes: 4_505,
         connects: 10,
+        cut_off: 0,
         kept_alive: 900,
         first_head: b"HTTP/1.1 200 OK\r\nServer: nginx/1.22.1\r\nContent-Length: 5\r\n\r\n"
             .to_vec(),

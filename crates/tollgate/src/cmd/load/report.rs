@@ -7,6 +7,10 @@ mod hgrm;
 mod layout;
 mod plot;
 mod table;
+mod templates;
+mod threads;
+
+pub(super) use layout::grouped;
 
 use super::args::Format;
 use super::result::LoadResult;

@@ -13,9 +13,9 @@ pub(crate) use load::{ArrivalsResult, Load, Loop, WarmUpResult};
 pub(crate) use tallies::{ClassResult, TemplateResult};
 pub(crate) use thread::ThreadResult;
 
+use super::course::Course;
 use super::settings::Settings;
 use super::verdict::{self, Verdict};
-use super::warm_up::WarmedUp;
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -42,6 +42,8 @@ pub(crate) struct LoadResult {
     pub(crate) load: Load,
     /// What came before the measurement.
     pub(crate) warm_up: WarmUpResult,
+    /// Whether it was stopped before it was delivered; then the figures are those so far.
+    pub(crate) interrupted: bool,
     /// How long the measurement was, in seconds.
     pub(crate) window_s: f64,
     /// Requests begun, warm-up included.
@@ -50,6 +52,8 @@ pub(crate) struct LoadResult {
     pub(crate) answered: u64,
     /// Those of them that were not the expected ones.
     pub(crate) unexpected: u64,
+    /// Requests that got no complete answer: all `errors` but `unexpected`.
+    pub(crate) failed: u64,
     /// Complete answers a second; null for a measurement without length.
     pub(crate) throughput_per_s: Option<f64>,
     /// Answers by their status code.
@@ -78,6 +82,9 @@ pub(crate) struct LoadResult {
     pub(crate) connects: u64,
     /// Answers that left the connection open for another request.
     pub(crate) kept_alive: u64,
+    /// Connections that the server left open after its last answer on them, and that were cut off
+    /// 200 ms later.
+    pub(crate) cut_off: u64,
     /// Latency: open loop from the scheduled moment, closed loop from the send.
     pub(crate) latency: Latency,
     /// Open loop: latency from the send.
@@ -106,7 +113,7 @@ impl LoadResult {
     /// A histogram cannot be encoded.
     pub(crate) fn of(
         settings: &Settings,
-        warm_up: WarmedUp,
+        course: Course,
         outcome: &Outcome,
     ) -> Result<Self, EncodeError> {
         let templates = tallies::templates(&settings.content.templates, &outcome.templates)?;
@@ -120,15 +127,17 @@ impl LoadResult {
             target: settings.target.address.to_string(),
             load: Load::of(settings),
             warm_up: WarmUpResult {
-                seconds: warm_up.lasted.as_secs_f64(),
-                steady: warm_up.steady,
+                seconds: course.warm_up.lasted.as_secs_f64(),
+                steady: course.warm_up.steady,
                 answered: outcome.warm_up.answered,
                 failed: outcome.warm_up.failed,
             },
+            interrupted: course.is_interrupted,
             window_s: seconds,
             sent: outcome.sent,
             answered: outcome.answered,
             unexpected: outcome.unexpected,
+            failed: outcome.failures.total(),
             throughput_per_s: (seconds > 0.0).then(|| outcome.answered as f64 / seconds),
             statuses: tallies::statuses(&templates),
             errors: Errors::of(&outcome.failures, outcome.unexpected),
@@ -143,6 +152,7 @@ impl LoadResult {
             body_bytes: outcome.body_bytes,
             connects: outcome.connects,
             kept_alive: outcome.kept_alive,
+            cut_off: outcome.cut_off,
             latency: Latency::of(&outcome.latency)?,
             latency_from_send: optional(&outcome.latency_from_send)?,
             lateness: optional(&outcome.lateness)?,
@@ -164,12 +174,16 @@ fn ms(duration: Duration) -> f64 {
 mod tests {
     use super::*;
     use crate::cmd::load::examples;
+    use schemars::generate::SchemaSettings;
+    use serde_json::Value;
     use std::path::Path;
     use tollgate_traffic::Class;
 
     #[test]
     fn the_committed_schema_is_that_of_the_types() {
-        let schema = schemars::schema_for!(LoadResult);
+        // What is written has all its fields, those that may be null among them.
+        let settings = SchemaSettings::draft2020_12().for_serialize();
+        let schema = settings.into_generator().into_root_schema_for::<LoadResult>();
         let text = serde_json::to_string_pretty(&schema).unwrap() + "\n";
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../schemas/load-result.json");
         if std::env::var_os("UPDATE_SCHEMAS").is_some() {
@@ -186,13 +200,36 @@ mod tests {
         assert_eq!(result.throughput_per_s, Some(450.5));
         assert_eq!(result.statuses, BTreeMap::from([(200, 898), (502, 3)]));
         assert_eq!(result.oldest_unanswered_ms, Some(12.5));
-        assert_eq!((result.errors.failed(), result.errors.unexpected), (9, 3));
+        assert_eq!((result.failed, result.errors.unexpected), (9, 3));
         assert_eq!(result.examples.unexpected.as_deref(), Some("502 instead of 200"));
         assert_eq!(result.threads[0].busy, 0.41);
-        assert_eq!(result.sent, result.answered + result.errors.failed() + result.unanswered);
+        assert_eq!(result.sent, result.answered + result.failed + result.unanswered);
         assert_eq!(result.templates[0].name, "GET /shop?page=2");
         assert!(result.classes.is_empty());
         assert_eq!((result.load.kind, result.load.arrivals), (Loop::Closed, None));
+        assert_eq!((result.load.requests, result.load.duration_s), (None, Some(2.0)));
+        assert_eq!((result.load.timeout_ms, result.load.connect_timeout_ms), (10_000.0, 5_000.0));
+        assert!(!result.interrupted);
+    }
+
+    #[test]
+    fn fields_that_may_be_null_are_always_there() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../schemas/load-result.json");
+        let schema: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+        let required = schema["required"].as_array().unwrap();
+        let result = LoadResult::of(&examples::closed_loop(), examples::COLD, &examples::outcome());
+        let written = serde_json::to_value(result.unwrap()).unwrap();
+        assert_eq!(written["first_byte"], Value::Null);
+        for field in written.as_object().unwrap().keys() {
+            assert!(required.contains(&Value::from(field.as_str())), "{field}");
+        }
+    }
+
+    #[test]
+    fn a_load_that_was_stopped_says_so() {
+        let course = Course { is_interrupted: true, ..examples::COLD };
+        let result = LoadResult::of(&examples::closed_loop(), course, &examples::outcome());
+        assert!(result.unwrap().interrupted);
     }
 
     #[test]

@@ -36,9 +36,11 @@ pub(crate) struct Settings {
     pub(crate) warm_up: WarmUp,
     /// How the result is printed.
     pub(crate) format: Format,
+    /// How long connecting may take.
+    pub(crate) connect_timeout: Duration,
+    /// How long an answer may take.
+    pub(crate) answer_timeout: Duration,
     cpus: Vec<usize>,
-    connect_timeout: Duration,
-    answer_timeout: Duration,
 }
 
 /// When a load ends.
@@ -83,17 +85,39 @@ impl Settings {
             threads: usize::try_from(threads)?,
             pipeline: usize::try_from(pipeline)?,
             keep_alive: !args.no_keepalive,
-            end: match (args.requests, args.duration) {
-                (Some(requests), _) => End::Requests(requests),
-                (None, Some(duration)) => End::After(duration),
-                (None, None) => bail!("say how long: requests (-n) or a time (-d)"),
-            },
+            end: (args.requests.map(End::Requests))
+                .or(args.duration.map(End::After))
+                .expect("one of the two options has to be given"),
             warm_up: args.warmup.unwrap_or(WarmUp::None),
             format: args.format,
             cpus: args.cpus.as_ref().map_or(Vec::new(), |list| list.0.clone()),
             connect_timeout: args.connect_timeout,
             answer_timeout: args.timeout,
         })
+    }
+
+    /// Checks what is asked for against what this machine gives: how many files the process may open,
+    /// and the CPUs that it may run on.
+    ///
+    /// # Errors
+    ///
+    /// It does not give that much.
+    pub(crate) fn check_machine(&self, files_max: u64, cpus: &[usize]) -> Result<()> {
+        if let Some(cpu) = self.cpus.iter().find(|cpu| !cpus.contains(cpu)) {
+            bail!("--cpus names CPU {cpu}; this process may run on {}", listed(cpus));
+        }
+        let files = (self.connections_max + FILES + FILES_PER_THREAD * self.threads) as u64;
+        if files > files_max {
+            let option = match self.connections_max > self.connections {
+                true => "--max-connections",
+                false => "-c",
+            };
+            bail!(
+                "{option} {} needs {files} open files, and the limit is {files_max}: raise it with `ulimit -n`, or use fewer connections",
+                self.connections_max
+            );
+        }
+        Ok(())
     }
 
     /// The generator's plan.
@@ -113,8 +137,9 @@ impl Settings {
                 End::Requests(requests) => Some(requests),
                 End::After(_) => None,
             },
-            // Only this format cannot do without it, and it costs a little for each answer.
-            first_byte: self.format == Format::Ab,
+            warm_up: self.warm_up != WarmUp::None,
+            // It costs a little for each answer, so only the formats that tell it ask for it.
+            first_byte: matches!(self.format, Format::Ab | Format::Json),
             cpus: self.cpus.clone(),
         }
     }
@@ -126,6 +151,17 @@ impl Settings {
             Arrivals::Open { per_second, .. } => Some(per_second),
         }
     }
+}
+
+/// Files that the program has open besides its connections: the standard streams, the signals' pipe,
+/// and room for what libraries open.
+const FILES: usize = 16;
+
+/// Files of each thread: its poller, its timer, its waker, and the kernel's account of its CPU time.
+const FILES_PER_THREAD: usize = 4;
+
+fn listed(cpus: &[usize]) -> String {
+    cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")
 }
 
 fn arrivals(args: &Args) -> Arrivals {
@@ -171,6 +207,43 @@ mod tests {
         assert_eq!(plan.answer_timeout, Duration::from_secs(1));
         assert_eq!(plan.connect_timeout, Duration::from_secs(2));
         assert!(plan.first_byte);
+    }
+
+    #[test]
+    fn first_bytes_are_timed_for_the_formats_that_tell_them() {
+        let first_byte = |format| {
+            let line = format!("http://127.0.0.1/ -n 1 --format {format}");
+            settings(&line).unwrap().plan().first_byte
+        };
+        assert_eq!(["json", "ab"].map(first_byte), [true; 2]);
+        assert_eq!(["table", "csv", "hgrm"].map(first_byte), [false; 3]);
+    }
+
+    #[test]
+    fn only_a_warm_up_leaves_the_window_to_be_opened() {
+        let plan = |line| settings(line).unwrap().plan();
+        assert!(!plan("http://127.0.0.1/ -d 1s").warm_up);
+        assert!(plan("http://127.0.0.1/ -d 1s --warmup 1s").warm_up);
+        assert!(plan("http://127.0.0.1/ -d 1s --warmup steady").warm_up);
+    }
+
+    #[test]
+    fn what_the_machine_does_not_give_is_told_before_the_start() {
+        let check = |options: &str, files_max| {
+            let settings = settings(&format!("http://127.0.0.1/ -n 1 {options}")).unwrap();
+            settings.check_machine(files_max, &[0, 2]).map_err(|error| error.to_string())
+        };
+        // 50 connections, 16 of the program's own and 4 of its thread are 70.
+        assert_eq!(check("-c 50 --cpus 0,2", 70), Ok(()));
+        let why = check("-c 50", 69).unwrap_err();
+        assert!(
+            why.starts_with("-c 50 needs 70 open files, and the limit is 69: raise it"),
+            "{why}"
+        );
+        let why = check("-c 1 --rate 1 --max-connections 100", 20).unwrap_err();
+        assert!(why.starts_with("--max-connections 100 needs 120 open files"), "{why}");
+        let why = check("--cpus 0,99", 1_024).unwrap_err();
+        assert_eq!(why, "--cpus names CPU 99; this process may run on 0, 2");
     }
 
     #[test]

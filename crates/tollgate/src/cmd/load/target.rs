@@ -3,6 +3,7 @@
 use anyhow::{Context, Result, bail};
 use http::Uri;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use tollgate_load::Target as Address;
 
@@ -29,7 +30,8 @@ impl Target {
     ///
     /// # Errors
     ///
-    /// It is not an http URL, its host is not known, or load may not be sent there.
+    /// It is not an http URL, has a part that is not sent, its host is not known, load may not be
+    /// sent there, or there is no such socket.
     pub(crate) fn parse(url: &str, unix_socket: Option<&Path>, allowed: &[String]) -> Result<Self> {
         let uri: Uri = url.parse().with_context(|| format!("`{url}` is not a URL"))?;
         match uri.scheme_str() {
@@ -37,7 +39,15 @@ impl Target {
             Some(other) => bail!("`{url}`: only http is spoken here, not {other}"),
             None => bail!("`{url}` does not say how: write http://{url}"),
         }
+        if let Some((_, fragment)) = url.split_once('#') {
+            bail!("`{url}`: leave out `#{fragment}`, which is for browsers and never sent");
+        }
         let authority = uri.authority().context("the URL names no host")?;
+        if authority.as_str().contains('@') {
+            bail!(
+                "`{url}`: a user and password are not sent from the URL; give them as -H 'Authorization: Basic ...'"
+            );
+        }
         let host = authority.host();
         // `Authority::port` says of a number that is too large that there is none.
         let after_host = authority.as_str().rsplit_once(host).map_or("", |(_, rest)| rest);
@@ -49,7 +59,7 @@ impl Target {
         };
         let hostname = host.trim_start_matches('[').trim_end_matches(']');
         let address = match unix_socket {
-            Some(path) => Address::Unix(path.to_owned()),
+            Some(path) => Address::Unix(socket(path)?.to_owned()),
             None => Address::Tcp(permitted(url, hostname, port, allowed)?),
         };
         Ok(Self {
@@ -57,10 +67,19 @@ impl Target {
             address,
             hostname: hostname.to_owned(),
             port,
-            host: authority.as_str().rsplit('@').next().unwrap_or(host).to_owned(),
+            host: authority.as_str().to_owned(),
             path: uri.path_and_query().map_or("/", |path| path.as_str()).to_owned(),
         })
     }
+}
+
+/// The path of a unix-domain socket, which has to be there.
+fn socket(path: &Path) -> Result<&Path> {
+    let metadata = path.metadata().with_context(|| format!("--unix-socket {}", path.display()))?;
+    if !metadata.file_type().is_socket() {
+        bail!("--unix-socket {}: this is not a socket", path.display());
+    }
+    Ok(path)
 }
 
 /// The address of a host that may be sent load.
@@ -82,6 +101,7 @@ fn permitted(url: &str, hostname: &str, port: u16, allowed: &[String]) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::net::UnixListener;
 
     fn refused(url: &str) -> String {
         format!("{:#}", Target::parse(url, None, &[]).unwrap_err())
@@ -100,10 +120,26 @@ mod tests {
 
     #[test]
     fn behind_a_unix_socket_the_host_is_only_a_name() {
-        let socket = Path::new("/run/shop.sock");
-        let target = Target::parse("http://shop.invalid/a", Some(socket), &[]).unwrap();
-        assert_eq!(target.address, Address::Unix(socket.to_owned()));
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("shop.sock");
+        let parse = || Target::parse("http://shop.invalid/a", Some(&path), &[]);
+        assert!(
+            format!("{:#}", parse().unwrap_err())
+                .ends_with("shop.sock: No such file or directory (os error 2)")
+        );
+        std::fs::write(&path, "").unwrap();
+        assert!(format!("{:#}", parse().unwrap_err()).ends_with("this is not a socket"));
+        std::fs::remove_file(&path).unwrap();
+        let _listener = UnixListener::bind(&path).unwrap();
+        let target = parse().unwrap();
+        assert_eq!(target.address, Address::Unix(path.clone()));
         assert_eq!(target.host, "shop.invalid");
+    }
+
+    #[test]
+    fn what_would_not_be_sent_is_refused() {
+        assert!(refused("http://u:p@127.0.0.1/").contains("-H 'Authorization: Basic ...'"));
+        assert!(refused("http://127.0.0.1/a#top").contains("leave out `#top`"));
     }
 
     #[test]

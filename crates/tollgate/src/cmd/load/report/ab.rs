@@ -2,6 +2,7 @@
 //! figures mean something else.
 
 use crate::cmd::load::content::Content;
+use crate::cmd::load::millis::{ms, ms_of};
 use crate::cmd::load::settings::Settings;
 use std::fmt::Write as _;
 use tollgate_load::Outcome;
@@ -66,8 +67,8 @@ fn write_counts(text: &mut String, settings: &Settings, outcome: &Outcome) -> st
         writeln!(text, "Keep-Alive requests:    {}", outcome.kept_alive)?;
     }
     writeln!(text, "Total transferred:      {} bytes", outcome.bytes_received)?;
-    if let Some(bytes) = settings.content.posted_bytes {
-        writeln!(text, "Total body sent:        {}", bytes * outcome.sent)?;
+    if let Some(bytes) = bytes_sent(settings, outcome) {
+        writeln!(text, "Total body sent:        {bytes}")?;
     }
     writeln!(text, "HTML transferred:       {} bytes", outcome.body_bytes)
 }
@@ -89,13 +90,19 @@ fn write_rates(text: &mut String, settings: &Settings, outcome: &Outcome) -> std
         "Transfer rate:          {:.2} [Kbytes/sec] received",
         kib(outcome.bytes_received)
     )?;
-    if let Some(bytes) = settings.content.posted_bytes {
-        let sent = bytes * outcome.sent;
+    if let Some(sent) = bytes_sent(settings, outcome) {
         writeln!(text, "                        {:.2} kb/s sent", kib(sent))?;
         let both = kib(sent + outcome.bytes_received);
         writeln!(text, "                        {both:.2} kb/s total")?;
     }
     Ok(())
+}
+
+/// The bytes of the requests that finished in the measurement, if they have a body: `sent` would
+/// count those of the warm-up too.
+fn bytes_sent(settings: &Settings, outcome: &Outcome) -> Option<u64> {
+    let finished = outcome.answered + outcome.failures.total();
+    settings.content.posted_bytes.map(|bytes| bytes * finished)
 }
 
 fn write_times(text: &mut String, settings: &Settings, outcome: &Outcome) -> std::fmt::Result {
@@ -138,8 +145,8 @@ impl Times {
         let or_zero = |ns: Option<u64>| ns.map_or(0.0, ms);
         Self {
             min_ms: or_zero(histogram.min_ns()),
-            mean_ms: histogram.mean_ns().unwrap_or(0.0) / NS_PER_MS,
-            deviation_ms: histogram.stdev_ns().unwrap_or(0.0) / NS_PER_MS,
+            mean_ms: histogram.mean_ns().map_or(0.0, ms_of),
+            deviation_ms: histogram.stdev_ns().map_or(0.0, ms_of),
             median_ms: or_zero(histogram.value_at(0.5)),
             max_ms: or_zero(histogram.max_ns()),
         }
@@ -164,12 +171,6 @@ impl Times {
             "{label:<12}{min_ms:5.0} {mean_ms:4.0} {deviation_ms:5.1} {median_ms:6.0} {max_ms:7.0}"
         )
     }
-}
-
-const NS_PER_MS: f64 = 1e6;
-
-fn ms(ns: u64) -> f64 {
-    ns as f64 / NS_PER_MS
 }
 
 /// The length of a document as the first answer gave it.
@@ -204,11 +205,18 @@ mod tests {
 
     #[test]
     fn a_body_without_keep_alive_has_its_own_lines() {
-        let line = "http://127.0.0.1/ -c 10 -n 910 --format ab --no-keepalive --body a=1";
-        let text = render(&examples::settings(line), &examples::outcome());
+        let line = "http://127.0.0.1/ -c 10 -d 2s --format ab --no-keepalive --body a=1";
+        // A warm-up of 10,000 requests, whose bytes are not those of the measurement.
+        let outcome = Outcome { sent: 10_917, ..examples::outcome() };
+        let settings = examples::settings(line);
+        let length = settings.content.posted_bytes.unwrap();
+        let text = render(&settings, &outcome);
         assert!(!text.contains("Keep-Alive requests:"), "{text}");
-        assert!(text.contains("\nTotal body sent:        "), "{text}");
-        assert!(text.contains(" kb/s sent\n") && text.contains(" kb/s total\n"), "{text}");
+        let total = format!("\nTotal body sent:        {}\n", 910 * length);
+        assert!(text.contains(&total), "{total}\n{text}");
+        let kib_per_s = (910 * length) as f64 / 1024.0 / 2.0;
+        assert!(text.contains(&format!(" {kib_per_s:.2} kb/s sent\n")), "{text}");
+        assert!(text.contains(" kb/s total\n"), "{text}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! unrounded, and what there is not is empty.
 
 use super::layout::class_name;
-use crate::cmd::load::result::{ClassResult, Latency, LoadResult, TemplateResult};
+use crate::cmd::load::result::{ClassResult, Errors, Latency, LoadResult, TemplateResult};
 use anyhow::Result;
 
 /// Writes a result as CSV.
@@ -22,8 +22,32 @@ pub(crate) fn render(result: &LoadResult) -> Result<String> {
         unexpected: result.unexpected,
         latency: &result.latency,
     };
-    let whole =
-        [result.sent, result.errors.failed(), result.unanswered, result.overdue, result.held];
+    let Errors {
+        refused,
+        reset,
+        connect_timeout,
+        answer_timeout,
+        closed_early,
+        malformed,
+        no_port,
+        other,
+        ..
+    } = result.errors;
+    let whole = [
+        result.sent,
+        result.failed,
+        result.unanswered,
+        result.overdue,
+        result.held,
+        refused,
+        reset,
+        connect_timeout,
+        answer_timeout,
+        closed_early,
+        malformed,
+        no_port,
+        other,
+    ];
     writer.write_record(total.fields(result, Some(whole)))?;
     for class in &result.classes {
         let name = class_name(class.class);
@@ -40,7 +64,7 @@ pub(crate) fn render(result: &LoadResult) -> Result<String> {
     Ok(String::from_utf8(writer.into_inner()?)?)
 }
 
-const COLUMNS: [&str; 12] = [
+const COLUMNS: [&str; 7 + OF_THE_WHOLE] = [
     "row",
     "name",
     "class",
@@ -53,7 +77,18 @@ const COLUMNS: [&str; 12] = [
     "unanswered",
     "overdue",
     "held",
+    "refused",
+    "reset",
+    "connect_timeout",
+    "answer_timeout",
+    "closed_early",
+    "malformed",
+    "no_port",
+    "other",
 ];
+
+/// How many of them only the load as a whole has.
+const OF_THE_WHOLE: usize = 13;
 
 /// What every row has.
 struct Row<'a> {
@@ -68,13 +103,13 @@ struct Row<'a> {
 impl Row<'_> {
     /// The fields in the order of [`COLUMNS`], then those of the latency. `whole` is known of the
     /// load as a whole alone: what never came has no template.
-    fn fields(&self, result: &LoadResult, whole: Option<[u64; 5]>) -> Vec<String> {
+    fn fields(&self, result: &LoadResult, whole: Option<[u64; OF_THE_WHOLE]>) -> Vec<String> {
         let throughput = result.throughput_per_s.map(|_| self.answered as f64 / result.window_s);
         let mut fields = [self.row, self.name, self.class].map(str::to_owned).to_vec();
         fields.push(result.window_s.to_string());
         fields.push(or_empty(throughput));
         fields.extend([self.answered, self.unexpected].map(|count| count.to_string()));
-        let whole = whole.map_or([None; 5], |counts| counts.map(Some));
+        let whole = whole.map_or([None; OF_THE_WHOLE], |counts| counts.map(Some));
         fields.extend(whole.map(or_empty));
         fields.extend(self.latency.figures_ms().map(|(_, value)| or_empty(value)));
         fields
@@ -110,6 +145,9 @@ mod tests {
         );
         let counts: Vec<&str> = rows[0].iter().skip(3).take(9).collect();
         assert_eq!(counts, ["2", "450.5", "901", "3", "917", "9", "7", "20", "30"]);
+        // Refused, reset, timed out, and malformed, in the order of the columns.
+        let errors: Vec<&str> = rows[0].iter().skip(12).take(8).collect();
+        assert_eq!(errors, ["2", "1", "0", "4", "0", "2", "0", "0"]);
         let counts: Vec<&str> = rows[2].iter().skip(3).take(9).collect();
         assert_eq!(counts, ["2", "25", "50", "0", "", "", "", "", ""]);
         // 50 answers have a median and no p99.

@@ -1,6 +1,7 @@
 //! The percentiles of the latency, byte for byte as `outputPercentileDistribution` of the reference
 //! implementation of HdrHistogram writes them, in milliseconds.
 
+use crate::cmd::load::millis::{ms, ms_of};
 use std::fmt::Write as _;
 use tollgate_stats::{BUCKETS, LatencyHistogram, SUB_BUCKETS};
 
@@ -27,18 +28,12 @@ fn write(text: &mut String, latency: &LatencyHistogram) -> std::fmt::Result {
         }
         text.push('\n');
     }
-    let mean = latency.mean_ns().unwrap_or(0.0) / NS_PER_MS;
-    let deviation = latency.stdev_ns().unwrap_or(0.0) / NS_PER_MS;
+    let mean = latency.mean_ns().map_or(0.0, ms_of);
+    let deviation = latency.stdev_ns().map_or(0.0, ms_of);
     let max = latency.max_ns().map_or(0.0, ms);
     writeln!(text, "#[Mean    = {mean:12.3}, StdDeviation   = {deviation:12.3}]")?;
     writeln!(text, "#[Max     = {max:12.3}, Total count    = {:12}]", latency.count())?;
     writeln!(text, "#[Buckets = {BUCKETS:12}, SubBuckets     = {SUB_BUCKETS:12}]")
-}
-
-const NS_PER_MS: f64 = 1e6;
-
-fn ms(ns: u64) -> f64 {
-    ns as f64 / NS_PER_MS
 }
 
 #[cfg(test)]

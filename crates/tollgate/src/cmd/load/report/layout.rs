@@ -1,10 +1,8 @@
-//! Lines of at most [`COLUMNS`] characters: paragraphs, columns and bars.
+//! Labels, columns, counts and sizes, as the report for people writes them.
 
+use tollgate_lab::report::layout::paragraph;
 use tollgate_lab::report::number::significant;
 use tollgate_traffic::Class;
-
-/// The width that the report is made for: what every terminal has.
-pub(super) const COLUMNS: usize = 80;
 
 /// A class as it is printed.
 pub(super) fn class_name(class: Class) -> &'static str {
@@ -14,7 +12,10 @@ pub(super) fn class_name(class: Class) -> &'static str {
     }
 }
 
-/// Rows of cells in columns two blanks apart; the first is aligned to the left, the others to the
+/// The blanks between two columns.
+pub(super) const COLUMN_GAP: usize = 2;
+
+/// Rows of cells in columns [`COLUMN_GAP`] blanks apart; the first is aligned to the left, the others to the
 /// right.
 pub(super) fn columns(rows: &[Vec<String>]) -> String {
     let cell_width = |column: usize| {
@@ -28,7 +29,7 @@ pub(super) fn columns(rows: &[Vec<String>]) -> String {
             let width = cell_width(column);
             match column {
                 0 => line += &format!("{cell:<width$}"),
-                _ => line += &format!("  {cell:>width$}"),
+                _ => line += &format!("{:COLUMN_GAP$}{cell:>width$}", ""),
             }
         }
         text += line.trim_end();
@@ -37,35 +38,39 @@ pub(super) fn columns(rows: &[Vec<String>]) -> String {
     text
 }
 
-/// A label of [`LABEL`] characters, and a text beside it that is broken at white space.
+/// A label and a text beside it, which goes on below itself.
 pub(super) fn labelled(label: &str, value: &str) -> String {
-    let mut text = String::new();
-    let mut line = format!("{label:<LABEL$}");
-    let mut is_empty = true;
-    for word in value.split_whitespace() {
-        if !is_empty && line.chars().count() + 1 + word.chars().count() > COLUMNS {
-            text += &line;
-            text.push('\n');
-            line = " ".repeat(LABEL);
-            is_empty = true;
-        }
-        if !is_empty {
-            line.push(' ');
-        }
-        line += word;
-        is_empty = false;
-    }
-    text + &line + "\n"
+    paragraph(&format!("{label:<LABEL$}"), value)
 }
 
 /// The width of a label with the blanks behind it.
 const LABEL: usize = 16;
 
 /// A count in full, in groups of three digits from five on.
-pub(super) fn grouped(count: u64) -> String {
+pub(in crate::cmd::load) fn grouped(count: u64) -> String {
     match count {
         0..100 => count.to_string(),
         _ => significant(count as f64),
+    }
+}
+
+/// A number of bytes, in the largest unit of which there is a whole one.
+pub(super) fn bytes(bytes: u64) -> String {
+    let in_units = |bits: u32| significant(bytes as f64 / f64::from(1 << bits));
+    match bytes {
+        0..0x400 => format!("{bytes} bytes"),
+        0x400..0x10_0000 => format!("{} KiB", in_units(10)),
+        0x10_0000..0x4000_0000 => format!("{} MiB", in_units(20)),
+        _ => format!("{} GiB", in_units(30)),
+    }
+}
+
+/// Milliseconds with three digits that count, down to a microsecond.
+pub(super) fn ms(value: Option<f64>) -> String {
+    match value {
+        None => "-".to_owned(),
+        Some(value) if value > 0.0 && value < 0.001 => "<0.001".to_owned(),
+        Some(value) => significant(value),
     }
 }
 
@@ -77,39 +82,13 @@ pub(super) fn cut(text: &str, width: usize) -> String {
     }
 }
 
-/// A bar of up to `columns` characters, drawn to an eighth of one; what is there is never invisible.
-pub(super) fn bar(share: f64, columns: usize) -> String {
-    if share <= 0.0 {
-        return String::new();
-    }
-    let eighths = ((share.min(1.0) * (columns * 8) as f64).round() as usize).max(1);
-    let mut bar = "█".repeat(eighths / 8);
-    bar.extend(["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"].get(eighths % 8).copied());
-    bar
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_bar_is_as_long_as_its_share() {
-        assert_eq!(bar(1.0, 4), "████");
-        assert_eq!(bar(0.28125, 4), "█▏");
-        assert_eq!(bar(0.0001, 4), "▏");
-        assert_eq!(bar(0.0, 4), "");
-    }
-
-    #[test]
-    fn a_long_value_goes_on_below_itself() {
-        let text = labelled("verdict", &"word ".repeat(40));
-        assert!(text.lines().all(|line| line.chars().count() <= COLUMNS));
-        assert!(text.starts_with("verdict         word word"), "{text}");
-        assert!(
-            text.lines().skip(1).all(|line| line.starts_with("                word")),
-            "{text}"
-        );
-        assert_eq!(text.matches("word").count(), 40);
+    fn a_value_stands_beside_its_label() {
+        assert_eq!(labelled("failed", "0"), "failed          0\n");
     }
 
     #[test]
@@ -125,6 +104,23 @@ mod tests {
         assert_eq!(grouped(99), "99");
         assert_eq!(grouped(101), "101");
         assert_eq!(grouped(1_234_567), "1,234,567");
+    }
+
+    #[test]
+    fn bytes_have_the_unit_that_fits() {
+        assert_eq!(bytes(0), "0 bytes");
+        assert_eq!(bytes(1_023), "1023 bytes");
+        assert_eq!(bytes(1_024), "1.00 KiB");
+        assert_eq!(bytes(3 << 19), "1.50 MiB");
+        assert_eq!(bytes(5 << 30), "5.00 GiB");
+    }
+
+    #[test]
+    fn milliseconds_are_told_down_to_a_microsecond() {
+        assert_eq!(ms(None), "-");
+        assert_eq!(ms(Some(0.0)), "0");
+        assert_eq!(ms(Some(0.000_9)), "<0.001");
+        assert_eq!(ms(Some(0.001_234)), "0.00123");
     }
 
     #[test]

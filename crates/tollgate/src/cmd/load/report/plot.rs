@@ -1,6 +1,8 @@
 //! A distribution as bars: how many latencies lie in each stretch of time.
 
-use super::layout::{bar, columns};
+use super::layout::columns;
+use crate::cmd::load::millis::ms;
+use tollgate_lab::report::layout::bar;
 use tollgate_lab::report::number::{percent, significant};
 use tollgate_stats::LatencyHistogram;
 
@@ -17,39 +19,63 @@ pub(super) fn render(latency: &LatencyHistogram) -> String {
     if latency.count() < LATENCIES_MIN {
         return String::new();
     }
-    let step = (p99 - min).div_ceil(STRETCHES).max(1);
-    let mut ends: Vec<u64> = (1..=STRETCHES).map(|stretch| min + stretch * step).collect();
+    let mut ends: Vec<u64> = {
+        let step = (p99 - min).div_ceil(STRETCHES).max(1);
+        (1..=STRETCHES).map(|stretch| min + stretch * step).collect()
+    };
     ends.retain(|end| *end < max);
     ends.push(max);
-    let mut rows = Vec::new();
-    let (mut start, mut below) = (min, 0);
     let mut shares = Vec::new();
-    for end in ends {
-        let up_to = latency.count_up_to(end);
-        shares.push((start, end, (up_to - below) as f64 / latency.count() as f64));
-        (start, below) = (end, up_to);
+    let mut below = 0;
+    for end in &ends {
+        let up_to = latency.count_up_to(*end);
+        shares.push((up_to - below) as f64 / latency.count() as f64);
+        below = up_to;
     }
-    let largest = shares.iter().map(|(_, _, share)| *share).fold(0.0, f64::max);
-    for (start, end, share) in shares {
-        let stretch = vec![format!("  {}", ms(start)), format!("to {}", ms(end)), percent(share)];
-        rows.push((stretch, bar(share / largest, BAR_COLUMNS)));
+    let bounds: Vec<u64> = std::iter::once(min).chain(ends).collect();
+    let labels = labels(&bounds);
+    let width = labels.iter().map(String::len).max().unwrap_or(0);
+    let cells = labels.windows(2).zip(&shares).map(|(bounds, share)| {
+        let (from, to) = (&bounds[0], &bounds[1]);
+        vec![format!("  {from:>width$} to {to:>width$}"), percent(*share)]
+    });
+    let stretches = columns(&cells.collect::<Vec<_>>());
+    let largest = shares.iter().copied().fold(0.0, f64::max);
+    let mut text = "\nHow many took how many ms\n".to_owned();
+    for (line, share) in stretches.lines().zip(shares) {
+        text += line;
+        if share > 0.0 {
+            text += "  ";
+            text += &bar(share / largest, BAR_COLUMNS);
+        }
+        text.push('\n');
     }
-    let stretches = columns(&rows.iter().map(|(cells, _)| cells.clone()).collect::<Vec<_>>());
-    let lines = stretches.lines().zip(&rows);
-    let lines: String = lines
-        .map(|(line, (_, bar))| format!("{}\n", format!("{line}  {bar}").trim_end()))
-        .collect();
-    format!("\nHow many took how many ms\n{lines}")
+    text
 }
+
+/// Bounds in milliseconds, in so many digits that a stretch is ten steps of the last one: with three
+/// digits alone, neighbours far from zero would look alike.
+fn labels(bounds_ns: &[u64]) -> Vec<String> {
+    let stretch_ns = bounds_ns[1] - bounds_ns[0];
+    let is_enough = |decimals: &usize| {
+        let last_digit_ns: u64 = (*decimals..NS_DECIMALS).map(|_| 10).product();
+        stretch_ns >= 10 * last_digit_ns
+    };
+    let decimals = (0..NS_DECIMALS).find(is_enough).unwrap_or(NS_DECIMALS);
+    let label = |ns: &u64| match decimals {
+        0 => significant(ms(*ns).round()),
+        _ => format!("{:.decimals$}", ms(*ns)),
+    };
+    bounds_ns.iter().map(label).collect()
+}
+
+/// The digits behind the point of a millisecond that has them all.
+const NS_DECIMALS: usize = 6;
 
 /// Below this there are more bars than latencies to tell them apart.
 const LATENCIES_MIN: u64 = 100;
 const STRETCHES: u64 = 10;
 const BAR_COLUMNS: usize = 40;
-
-fn ms(ns: u64) -> String {
-    significant(ns as f64 / 1e6)
-}
 
 #[cfg(test)]
 mod tests {
@@ -71,7 +97,18 @@ mod tests {
         assert_eq!(lines[0], ["0.00100", "to", "0.00110", "80.0", "%", full.as_str()]);
         assert_eq!(lines[1][3..], ["0", "%"]);
         assert_eq!(lines[9][..5], ["0.00190", "to", "0.00200", "19.5", "%"]);
-        assert_eq!(lines[10], ["0.00200", "to", "1.00", "0.5", "%", "▎"]);
+        assert_eq!(lines[10], ["0.00200", "to", "1.00045", "0.5", "%", "▏"]);
+    }
+
+    #[test]
+    fn bounds_have_as_many_digits_as_tell_them_apart() {
+        let labels = |bounds_ns: &[u64]| labels(bounds_ns).join(" ");
+        assert_eq!(labels(&[1_000_000, 1_890_000, 2_780_000]), "1.00 1.89 2.78");
+        // 100.00 to 100.02 ms: three digits would say 100 twice.
+        assert_eq!(labels(&[100_000_000, 100_010_000, 100_020_000]), "100.000 100.010 100.020");
+        assert_eq!(labels(&[0, 20_000_000_000, 40_000_000_000]), "0 20,000 40,000");
+        // Nothing is finer than a nanosecond.
+        assert_eq!(labels(&[1_000_000, 1_000_001]), "1.000000 1.000001");
     }
 
     #[test]

@@ -1,26 +1,33 @@
 //! The result for people, in lines of at most 80 characters.
 
-use super::layout::{class_name, columns, cut, grouped, labelled};
-use super::{books, plot};
-use crate::cmd::load::result::{ArrivalsResult, Latency, Load, LoadResult, Loop, TemplateResult};
+use super::layout::{columns, grouped, labelled, ms};
+use super::{books, plot, templates, threads};
+use crate::cmd::load::result::{ArrivalsResult, Load, LoadResult, Loop};
 use crate::cmd::load::verdict::FigureOf;
+use tollgate_lab::report::layout::paragraph;
 use tollgate_lab::report::number::significant;
 use tollgate_stats::LatencyHistogram;
 
 /// Writes a result for people. `latency` is its distribution.
 pub(crate) fn render(result: &LoadResult, latency: &LatencyHistogram) -> String {
-    let mut text = format!("{}\n{}\n\n", result.url, load_line(result));
+    let mut text = format!("{}\n", result.url);
+    if result.load.unix_socket {
+        text += &paragraph("", &format!("through the socket {}", result.target));
+    }
+    text += &paragraph("", &load_line(result));
+    if let Some(mix) = &result.load.mix {
+        text += &paragraph("", &format!("mix {mix}, seed {}", result.load.seed));
+    }
+    text.push('\n');
     text += &books::render(result);
     text += &latencies(result);
     text += &plot::render(latency);
-    text += &templates(result);
+    text += &templates::render(result);
     text.push('\n');
+    text += &threads::render(&result.threads);
     text += &labelled("verdict", &verdict(result));
     text
 }
-
-/// The longest name of a template that is printed whole.
-const NAME: usize = 28;
 
 fn load_line(result: &LoadResult) -> String {
     let Load { connections, connections_max, threads, pipeline, .. } = result.load;
@@ -43,11 +50,7 @@ fn load_line(result: &LoadResult) -> String {
     }
     parts.push(plural(threads, "thread"));
     parts.push(format!("{:.2} s", result.window_s));
-    let line = parts.join(", ");
-    match &result.load.mix {
-        Some(mix) => format!("{line}\nmix {mix}, seed {}", result.load.seed),
-        None => line,
-    }
+    parts.join(", ")
 }
 
 /// The distributions, side by side in an open loop.
@@ -55,19 +58,13 @@ fn latencies(result: &LoadResult) -> String {
     if result.latency.count == 0 {
         return String::new();
     }
-    let (title, mut sides) = match result.load.kind {
-        Loop::Closed => (
-            "Latency in ms: that of a saturated server (closed loop)",
-            vec![("", Some(&result.latency))],
-        ),
-        Loop::Open => (
-            "Latency in ms, from the moment at which a request was due and from its send",
-            vec![
-                ("when due", Some(&result.latency)),
-                ("from send", result.latency_from_send.as_ref()),
-                ("sent late", result.lateness.as_ref()),
-            ],
-        ),
+    let mut sides = match result.load.kind {
+        Loop::Closed => vec![("", Some(&result.latency))],
+        Loop::Open => vec![
+            ("when due", Some(&result.latency)),
+            ("from send", result.latency_from_send.as_ref()),
+            ("lateness", result.lateness.as_ref()),
+        ],
     };
     sides.retain(|(_, latency)| latency.is_some());
     let mut rows = Vec::new();
@@ -80,81 +77,80 @@ fn latencies(result: &LoadResult) -> String {
         let cells = values.map(|latency| ms(latency.figures_ms()[index].1));
         rows.push(std::iter::once(format!("  {name}")).chain(cells).collect());
     }
-    format!("\n{title}\n{}", columns(&rows))
+    format!("\n{}{}", paragraph("", &latency_title(result)), columns(&rows))
 }
 
-/// The templates and classes of a mix.
-fn templates(result: &LoadResult) -> String {
-    if result.load.mix.is_none() {
-        return String::new();
-    }
-    let head = ["", "class", "answers", "unexpected", "p50 ms", "p99 ms", "max ms"];
-    let mut rows = vec![head.map(str::to_owned).to_vec()];
-    let row = |name: String, class: &str, answered, unexpected, latency: &Latency| {
-        let quantiles = &latency.quantiles;
-        let mut row = vec![name, class.to_owned(), grouped(answered), grouped(unexpected)];
-        row.extend([quantiles.p50_ms, quantiles.p99_ms, latency.max_ms].map(ms));
-        row
+fn latency_title(result: &LoadResult) -> String {
+    let title = match result.load.kind {
+        Loop::Closed => {
+            let most = result.load.connections * result.load.pipeline;
+            format!("Latency in ms, with no more than {} under way", plural(most, "request"))
+        }
+        Loop::Open => {
+            "Latency in ms, from the moment at which a request was due and from its send; lateness is the generator's own delay".to_owned()
+        }
     };
-    for template in &result.templates {
-        let class = template.class.map_or("", class_name);
-        let TemplateResult { name, answered, unexpected, latency, .. } = template;
-        rows.push(row(cut(name, NAME), class, *answered, *unexpected, latency));
+    match result.errors.timeouts() {
+        0 => title,
+        1 => format!("{title} (1 timeout among them, which took at least that)"),
+        timeouts => {
+            format!("{title} ({} timeouts among them, which took at least that)", grouped(timeouts))
+        }
     }
-    for class in &result.classes {
-        let name = format!("all {}", class_name(class.class));
-        rows.push(row(name, "", class.answered, class.unexpected, &class.latency));
-    }
-    format!("\n{}", columns(&rows))
 }
 
 fn verdict(result: &LoadResult) -> String {
-    let whose = match (result.verdict.figure_of, result.load.kind) {
-        (FigureOf::Server, _) => "these are the server's figures",
-        (FigureOf::Generator, Loop::Closed) => {
-            "the load generator was the bottleneck, and the throughput is a lower bound"
+    let verdict = &result.verdict;
+    let reason = &verdict.reason;
+    let whose = match (verdict.figure_of, result.load.kind) {
+        (FigureOf::Server, _) => format!("these are the server's figures: {reason}"),
+        (FigureOf::Generator, Loop::Closed) => format!(
+            "the load generator was the bottleneck, and the throughput is a lower bound: {reason}"
+        ),
+        (FigureOf::Generator, Loop::Open) => {
+            format!("the load generator was behind its schedule: {reason}")
         }
-        (FigureOf::Generator, Loop::Open) => "the load generator was behind its schedule",
-        (FigureOf::Connections, _) => "the connections were too few for this rate",
-        (FigureOf::Nothing, _) => "nothing was measured",
+        (FigureOf::Connections, _) => {
+            format!("the connections were too few for this rate: {reason}")
+        }
+        (FigureOf::Nothing, _) => reason.clone(),
     };
-    format!("{whose}: {}", result.verdict.reason)
+    match &verdict.warning {
+        Some(warning) => format!("{warning}. Apart from that, {whose}"),
+        None => whose,
+    }
 }
 
 fn plural(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
-/// Milliseconds with three digits that count, down to a microsecond.
-fn ms(value: Option<f64>) -> String {
-    match value {
-        None => "-".to_owned(),
-        Some(value) if value > 0.0 && value < 0.001 => "<0.001".to_owned(),
-        Some(value) => significant(value),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cmd::load::course::Course;
     use crate::cmd::load::examples;
+    use crate::cmd::load::settings::Settings;
     use crate::cmd::load::warm_up::WarmedUp;
     use std::time::Duration;
-    use tollgate_load::Outcome;
+    use tollgate_lab::report::layout::COLUMNS;
+    use tollgate_load::{Failures, Outcome, Progress, TemplateTally};
+
+    fn table(settings: &Settings, course: Course, outcome: &Outcome) -> String {
+        render(&LoadResult::of(settings, course, outcome).unwrap(), &outcome.latency)
+    }
 
     fn closed(outcome: &Outcome) -> String {
-        let settings = examples::closed_loop();
-        render(&LoadResult::of(&settings, examples::COLD, outcome).unwrap(), &outcome.latency)
+        table(&examples::closed_loop(), examples::COLD, outcome)
     }
 
     fn open(outcome: &Outcome) -> String {
         let warm_up = WarmedUp { lasted: Duration::from_millis(1_400), steady: Some(true) };
-        let result = LoadResult::of(&examples::open_loop(), warm_up, outcome).unwrap();
-        render(&result, &outcome.latency)
+        table(&examples::open_loop(), Course { warm_up, ..examples::COLD }, outcome)
     }
 
     #[test]
-    fn a_closed_loop_says_that_its_server_is_saturated() {
+    fn a_closed_loop_says_how_much_was_under_way_at_most() {
         insta::assert_snapshot!(closed(&examples::outcome()));
     }
 
@@ -174,10 +170,102 @@ mod tests {
     }
 
     #[test]
+    fn what_limits_or_ends_a_load_has_a_line() {
+        let text = closed(&Outcome { cut_off: 1_800, ..examples::outcome() });
+        assert!(text.contains("\ncut off         1800 connections that the server left"), "{text}");
+        let stopped = Course { is_interrupted: true, ..examples::COLD };
+        let text = table(&examples::closed_loop(), stopped, &examples::outcome());
+        assert!(text.contains("\ninterrupted     stopped before its end"), "{text}");
+    }
+
+    #[test]
+    fn a_load_that_was_stopped_in_its_warm_up_says_so_without_a_rate() {
+        let warm_up = Progress { answered: 700, ..Progress::default() };
+        let nothing = Outcome {
+            window: Duration::ZERO,
+            sent: 707,
+            warm_up,
+            answered: 0,
+            unexpected: 0,
+            failures: Failures::default(),
+            latency: LatencyHistogram::new(),
+            templates: vec![],
+            ..examples::outcome()
+        };
+        let text = closed(&nothing);
+        assert!(text.contains("\nanswers         0\n"), "{text}");
+        let books = "0 answered + 0 failed + 7 unanswered + 700 finished in the";
+        assert!(text.contains(&format!("\nsent            707 = {books}\n")), "{text}");
+        assert!(text.contains("verdict         stopped during the warm-up: 700 answers"), "{text}");
+    }
+
+    #[test]
+    fn behind_a_unix_socket_the_table_names_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("shop.sock");
+        let _listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let line = format!("http://shop.example/ -d 2s --unix-socket {}", path.display());
+        let text = table(&examples::settings(&line), examples::COLD, &examples::outcome());
+        let head = format!("http://shop.example/\nthrough the socket {}\n", path.display());
+        assert!(text.starts_with(&head), "{text}");
+        assert!(text.contains("2 refused: nobody listens on that socket"), "{text}");
+    }
+
+    /// The largest figures that a day on a large machine may have.
+    fn wide() -> Outcome {
+        let many = 1_234_567_890;
+        let mut latency = LatencyHistogram::new();
+        latency.record_n(3_500_000_000_001, 100_000);
+        latency.record_n(3_599_000_000_000, many);
+        let outcome = examples::open_outcome();
+        let templates = outcome.templates.iter().map(|template| TemplateTally {
+            statuses: (200..=211).map(|status| (status, many)).collect(),
+            unexpected: many,
+            latency: latency.clone(),
+            ..template.clone()
+        });
+        Outcome {
+            sent: many,
+            answered: many,
+            unexpected: many / 2,
+            held: many,
+            overdue: many,
+            cut_off: many,
+            templates: templates.collect(),
+            lateness: Some(latency.clone()),
+            latency_from_send: Some(latency.clone()),
+            latency,
+            failures: Failures {
+                connect_timeout: many,
+                no_port: many,
+                other: many,
+                other_example: Some("a word that ends here ".repeat(10)),
+                ..outcome.failures
+            },
+            ..outcome
+        }
+    }
+
+    #[test]
     fn no_line_is_wider_than_a_terminal() {
-        for text in [closed(&examples::outcome()), open(&examples::open_outcome())] {
-            let widest = text.lines().map(|line| line.chars().count()).max();
-            assert!(widest <= Some(80), "{text}");
+        let widest = "http://127.0.0.1:8080/ --rate 9999999.5 --poisson -d 24h -c 256 -t 256 \
+            --max-connections 20000 --no-keepalive --mix browser-headers --seed 18446744073709551615";
+        let closed_widest =
+            "http://127.0.0.1:8080/ -d 24h -c 20000 -t 256 --pipeline 1000 --mix browser-headers";
+        let mut long_names = examples::settings(widest);
+        for template in &mut long_names.content.templates {
+            template.name = "a product's page".repeat(10);
+        }
+        for text in [
+            table(&long_names, examples::COLD, &wide()),
+            table(&long_names, examples::COLD, &examples::open_outcome()),
+            closed(&examples::outcome()),
+            open(&examples::open_outcome()),
+            table(&examples::settings(widest), examples::COLD, &wide()),
+            table(&examples::settings(closed_widest), examples::COLD, &wide()),
+        ] {
+            let widest = text.lines().max_by_key(|line| line.chars().count()).unwrap();
+            assert!(widest.chars().count() <= COLUMNS, "{widest:?} in\n{text}");
         }
     }
 }

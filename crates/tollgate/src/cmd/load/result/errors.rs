@@ -53,16 +53,9 @@ impl Errors {
         }
     }
 
-    /// Requests without a complete answer.
-    pub(crate) fn failed(&self) -> u64 {
-        self.refused
-            + self.reset
-            + self.connect_timeout
-            + self.answer_timeout
-            + self.closed_early
-            + self.malformed
-            + self.no_port
-            + self.other
+    /// Requests that were given up when their time was over.
+    pub(crate) fn timeouts(&self) -> u64 {
+        self.connect_timeout + self.answer_timeout
     }
 }
 

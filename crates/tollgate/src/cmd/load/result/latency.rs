@@ -1,5 +1,6 @@
 //! A distribution of times as it is told.
 
+use crate::cmd::load::millis::{ms, ms_of};
 use schemars::JsonSchema;
 use serde::Serialize;
 use tollgate_stats::{EncodeError, LatencyHistogram};
@@ -54,8 +55,8 @@ impl Latency {
         let quantile_ms = |q| histogram.quantile_ns(q).map(ms);
         Ok(Self {
             count: histogram.count(),
-            mean_ms: histogram.mean_ns().map(|ns| ns / NS_PER_MS),
-            stddev_ms: histogram.stdev_ns().map(|ns| ns / NS_PER_MS),
+            mean_ms: histogram.mean_ns().map(ms_of),
+            stddev_ms: histogram.stdev_ns().map(ms_of),
             min_ms: histogram.min_ns().map(ms),
             max_ms: histogram.max_ns().map(ms),
             quantiles: Quantiles {
@@ -88,13 +89,6 @@ impl Latency {
             ("max", self.max_ms),
         ]
     }
-}
-
-/// Histograms count nanoseconds.
-const NS_PER_MS: f64 = 1e6;
-
-fn ms(ns: u64) -> f64 {
-    ns as f64 / NS_PER_MS
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! What load was asked for, and what came before the measurement.
 
-use crate::cmd::load::settings::Settings;
+use crate::cmd::load::settings::{End, Settings};
 use schemars::JsonSchema;
 use serde::Serialize;
-use tollgate_load::{Arrivals, Spacing};
+use tollgate_load::{Arrivals, Spacing, Target as Address};
 
 /// What load was asked for.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -27,6 +27,16 @@ pub(crate) struct Load {
     pub(crate) pipeline: usize,
     /// Whether a connection carried one request after another.
     pub(crate) keep_alive: bool,
+    /// How many requests it was to end after; null where a time ends it.
+    pub(crate) requests: Option<u64>,
+    /// How long the measurement was to be, in seconds; null where a number of requests ends it.
+    pub(crate) duration_s: Option<f64>,
+    /// How long an answer might take, in milliseconds.
+    pub(crate) timeout_ms: f64,
+    /// How long connecting might take, in milliseconds.
+    pub(crate) connect_timeout_ms: f64,
+    /// Whether `target` is the path of a unix-domain socket.
+    pub(crate) unix_socket: bool,
     /// The mix as it was named; null for a single request.
     pub(crate) mix: Option<String>,
 }
@@ -75,6 +85,10 @@ impl Load {
                 (Loop::Open, Some(ArrivalsResult::Poisson))
             }
         };
+        let (requests, duration_s) = match settings.end {
+            End::Requests(requests) => (Some(requests), None),
+            End::After(duration) => (None, Some(duration.as_secs_f64())),
+        };
         Self {
             kind,
             rate_per_s: settings.rate_per_s(),
@@ -85,6 +99,11 @@ impl Load {
             threads: settings.threads,
             pipeline: settings.pipeline,
             keep_alive: settings.keep_alive,
+            requests,
+            duration_s,
+            timeout_ms: settings.answer_timeout.as_secs_f64() * 1e3,
+            connect_timeout_ms: settings.connect_timeout.as_secs_f64() * 1e3,
+            unix_socket: matches!(settings.target.address, Address::Unix(_)),
             mix: settings.content.mix.clone(),
         }
     }

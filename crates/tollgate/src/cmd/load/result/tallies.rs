@@ -52,7 +52,7 @@ pub(super) fn templates(
         Ok(TemplateResult {
             name: name.name.clone(),
             class: name.class,
-            answered: tally.statuses.values().sum(),
+            answered: answered(tally),
             unexpected: tally.unexpected,
             statuses: tally.statuses.clone(),
             latency: Latency::of(&tally.latency)?,
@@ -73,8 +73,8 @@ pub(super) fn classes(
     let mut sums: BTreeMap<Class, (u64, u64, LatencyHistogram)> = BTreeMap::new();
     for (name, tally) in names.iter().zip(tallies) {
         if let Some(class) = name.class {
-            let (answered, unexpected, latency) = sums.entry(class).or_default();
-            *answered += tally.statuses.values().sum::<u64>();
+            let (answers, unexpected, latency) = sums.entry(class).or_default();
+            *answers += answered(tally);
             *unexpected += tally.unexpected;
             latency.merge(&tally.latency);
         }
@@ -83,6 +83,11 @@ pub(super) fn classes(
         Ok(ClassResult { class, answered, unexpected, latency: Latency::of(&latency)? })
     };
     sums.into_iter().map(of).collect()
+}
+
+/// The answers that a tally counts: each has one status code.
+fn answered(tally: &TemplateTally) -> u64 {
+    tally.statuses.values().sum()
 }
 
 /// How often each status code was answered.

@@ -1,0 +1,188 @@
+#define _GNU_SOURCE
+#include "connection.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "due.h"
+
+#define FILLERS_AT_ONCE 255
+
+static struct connection connections[MAX_CONNECTIONS] = {[0 ... MAX_CONNECTIONS - 1] = {.fd = -1}};
+static uint64_t accepted;
+static int epoll_fd;
+
+static void fail(const char *what) {
+    fprintf(stderr, "delay_server: %s\n", what);
+    exit(1);
+}
+
+static void watch(struct connection *connection, int operation, uint32_t events) {
+    struct epoll_event event = {.events = events, .data.ptr = connection};
+    if (epoll_ctl(epoll_fd, operation, connection->fd, &event) != 0) fail("epoll_ctl failed");
+}
+
+void connection_open(int epoll, int fd) {
+    epoll_fd = epoll;
+    struct connection *connection = connections;
+    struct connection *end = connections + MAX_CONNECTIONS;
+    while (connection < end && connection->fd != -1) connection++;
+    if (connection == end) fail("more connections than there is room for");
+    int on = 1;
+    if (setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) != 0) fail("TCP_NODELAY failed");
+    memset(connection, 0, offsetof(struct connection, input));
+    connection->fd = fd;
+    connection->serial = ++accepted;
+    watch(connection, EPOLL_CTL_ADD, EPOLLIN);
+}
+
+static void release(struct connection *connection) {
+    due_remove(connection);
+    close(connection->fd);
+    connection->fd = -1;
+}
+
+static struct pending *first(struct connection *connection) {
+    return &connection->pending[connection->first];
+}
+
+/* When the first pending answer is due. One that is never sent holds back those behind it. */
+static void schedule(struct connection *connection) {
+    if (connection->count == 0 || first(connection)->answer.fate == FATE_SILENT) return;
+    const struct answer *answer = &first(connection)->answer;
+    int64_t from_ns = first(connection)->record->read_ns;
+    if (answer->in_turn && connection->written_ns > from_ns) from_ns = connection->written_ns;
+    due_add(connection, from_ns + answer->delay_ns);
+}
+
+static void request(struct connection *connection, const char *path, int64_t read_ns) {
+    struct record *record = log_request(connection->serial, read_ns);
+    if (connection->closing) {
+        record->fate = FATE_IGNORED;
+        return;
+    }
+    if (connection->count == MAX_PENDING) fail("more requests are pipelined than there is room for");
+    struct answer answer = answer_of(path, log_length() - 1, ++connection->requests);
+    record->fate = answer.fate;
+    size_t place = (connection->first + connection->count++) % MAX_PENDING;
+    connection->pending[place] = (struct pending){.answer = answer, .record = record};
+    if (connection->count == 1) schedule(connection);
+}
+
+/* Takes whole requests out of the input; none has a body. */
+static void take_requests(struct connection *connection, int64_t read_ns) {
+    char *rest = connection->input;
+    char *end_of_input = connection->input + connection->received;
+    char *end;
+    while ((end = memmem(rest, (size_t)(end_of_input - rest), "\r\n\r\n", 4)) != NULL) {
+        *end = '\0';
+        char path[256];
+        if (sscanf(rest, "%*15s %255s", path) != 1) fail("a request has no path");
+        request(connection, path, read_ns);
+        rest = end + 4;
+    }
+    connection->received = (size_t)(end_of_input - rest);
+    memmove(connection->input, rest, connection->received);
+}
+
+void connection_read(struct connection *connection) {
+    size_t room = MAX_REQUEST_BYTES - connection->received;
+    if (room == 0) fail("a request is longer than there is room for");
+    ssize_t got = read(connection->fd, connection->input + connection->received, room);
+    int64_t read_ns = now_ns();
+    if (got < 0 && errno == EAGAIN) return;
+    if (got <= 0) {
+        release(connection);
+        return;
+    }
+    connection->received += (size_t)got;
+    take_requests(connection, read_ns);
+}
+
+static void finish(struct connection *connection) {
+    struct pending *done = first(connection);
+    connection->written_ns = done->record->written_ns;
+    connection->sent = 0;
+    connection->first = (connection->first + 1) % MAX_PENDING;
+    connection->count--;
+    if (done->answer.end == END_RESET) {
+        struct linger reset = {.l_onoff = 1, .l_linger = 0};
+        int set = setsockopt(connection->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+        if (set != 0) fail("SO_LINGER failed");
+        release(connection);
+    } else if (done->answer.end == END_CLOSE) {
+        /* Only this side is shut: closing with unread input would reset what has been sent. */
+        connection->closing = true;
+        while (connection->count > 0) {
+            first(connection)->record->fate = FATE_IGNORED;
+            connection->first = (connection->first + 1) % MAX_PENDING;
+            connection->count--;
+        }
+        if (shutdown(connection->fd, SHUT_WR) != 0) release(connection);
+    } else {
+        schedule(connection);
+    }
+}
+
+static struct iovec part(const char *bytes, size_t length) {
+    return (struct iovec){.iov_base = (char *)bytes, .iov_len = length};
+}
+
+/* Writes once, from where the answer stands: a single byte if it pauses between them. */
+static ssize_t write_some(struct connection *connection, const struct answer *answer) {
+    struct iovec parts[FILLERS_AT_ONCE + 1];
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = 1};
+    if (connection->sent < answer->length) {
+        parts[0] = part(answer->bytes + connection->sent, answer->length - connection->sent);
+    } else {
+        size_t filler = strlen(answer->filler);
+        size_t skip = (connection->sent - answer->length) % filler;
+        parts[0] = part(answer->filler + skip, filler - skip);
+        while (message.msg_iovlen <= FILLERS_AT_ONCE) {
+            parts[message.msg_iovlen++] = part(answer->filler, filler);
+        }
+    }
+    if (answer->pause_ns != 0) {
+        message.msg_iovlen = 1;
+        parts[0].iov_len = 1;
+    }
+    return sendmsg(connection->fd, &message, MSG_NOSIGNAL);
+}
+
+void connection_write(struct connection *connection) {
+    due_remove(connection);
+    if (connection->waits_for_room) watch(connection, EPOLL_CTL_MOD, EPOLLIN);
+    connection->waits_for_room = false;
+    const struct answer *answer = &first(connection)->answer;
+    bool endless = answer->filler != NULL;
+    while (endless || connection->sent < answer->length) {
+        int64_t before_ns = now_ns();
+        ssize_t wrote = write_some(connection, answer);
+        if (wrote < 0 && errno == EAGAIN) {
+            watch(connection, EPOLL_CTL_MOD, EPOLLIN | EPOLLOUT);
+            connection->waits_for_room = true;
+            return;
+        }
+        if (wrote < 0) {
+            release(connection);
+            return;
+        }
+        first(connection)->record->written_ns = before_ns;
+        connection->sent += (size_t)wrote;
+        /* An answer without an end gives way to the other connections after every write. */
+        if (endless || (answer->pause_ns != 0 && connection->sent < answer->length)) {
+            due_add(connection, before_ns + answer->pause_ns);
+            return;
+        }
+    }
+    finish(connection);
+}
