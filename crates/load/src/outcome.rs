@@ -53,7 +53,7 @@ pub struct Outcome {
     /// Open loop: how late the generator itself was, in nanoseconds, for every request: from the
     /// scheduled moment to the write, or, where no connection was free, to when it saw that.
     pub lateness: Option<LatencyHistogram>,
-    /// How long connects took, in nanoseconds.
+    /// How long connects took, in nanoseconds, over the whole run.
     pub connect_time: LatencyHistogram,
     /// If the plan asked for it: from the send to the first byte of the answer, in nanoseconds.
     pub first_byte: Option<LatencyHistogram>,
@@ -63,7 +63,7 @@ pub struct Outcome {
     pub bytes_received: u64,
     /// Bytes of answers' bodies, without transfer codings.
     pub body_bytes: u64,
-    /// Connections established.
+    /// Connections established, over the whole run: those that are kept are there before the window.
     pub connects: u64,
     /// Answers that left the connection open for another request.
     pub kept_alive: u64,

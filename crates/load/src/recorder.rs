@@ -128,10 +128,8 @@ impl Recorder {
     }
 
     pub(crate) fn connected(&mut self, after: Duration) {
-        if self.window.is_some() {
-            self.figures.connects += 1;
-            self.figures.connect_time.record(nanos(after));
-        }
+        self.figures.connects += 1;
+        self.figures.connect_time.record(nanos(after));
     }
 
     pub(crate) fn received(&mut self, bytes: usize) {

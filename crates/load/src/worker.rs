@@ -45,6 +45,10 @@ pub(crate) struct Worker {
     heads: HeadMemo,
     /// How many slots have begun; the first ones.
     begun: usize,
+    /// Since when connections are opened.
+    began: Instant,
+    /// Whether requests are sent.
+    has_begun: bool,
     /// What may still be done before the poller is asked again.
     budget: Budget,
     /// Requests under way on all slots.
@@ -85,8 +89,13 @@ impl Worker {
         let now = Instant::now();
         let of_thread = |total: usize| share(total as u64, thread as u64, plan.threads as u64);
         let requests = plan.requests.map(|all| share(all, thread as u64, plan.threads as u64));
+        let mut connections = of_thread(plan.connections);
         let (pacer, slots_max) = match plan.arrivals {
-            Arrivals::Closed => (None, of_thread(plan.connections)),
+            Arrivals::Closed => {
+                // More would have nothing to send.
+                connections = connections.min(requests.unwrap_or(u64::MAX));
+                (None, connections)
+            }
             Arrivals::Open { per_second, spacing } => {
                 let schedule = Schedule::new(per_second, spacing, thread, plan.threads);
                 let pacer = Pacer::new(schedule, stage.start(), requests);
@@ -101,12 +110,14 @@ impl Worker {
             course: Course::new(plan, thread),
             pacer,
             recorder: Recorder::new(plan, Arc::clone(live)),
-            slots: (0..of_thread(plan.connections)).map(|_| Slot::new(now)).collect(),
+            slots: (0..connections).map(|_| Slot::new(now)).collect(),
             slots_max: slots_max as usize,
             offered: VecDeque::new(),
             unread: Vec::new(),
             heads: HeadMemo::new(),
             begun: 0,
+            began: now,
+            has_begun: false,
             budget: Budget::TURN,
             under_way: 0,
             now,
@@ -121,9 +132,15 @@ impl Worker {
         let clock = ThreadClock::open()?;
         let mut buffer = vec![0; READ_BUFFER_BYTES];
         let mut events = Events::with_capacity(EVENTS_PER_WAIT);
-        self.open_window(&clock)?;
+        self.now = Instant::now();
+        self.began = self.now;
+        if !self.plan.keep_alive {
+            self.has_begun = true;
+            self.open_window(&clock)?;
+        }
+        self.begin();
+        self.begin_sending(&clock)?;
         'turns: while !self.is_finished() && !self.stage.is_over() {
-            self.begin();
             self.poller.wait(&mut events, Some(self.patience()))?;
             self.budget = Budget::TURN;
             let before = self.now;
@@ -155,6 +172,8 @@ impl Worker {
             if self.now >= self.next_sweep {
                 self.sweep();
             }
+            self.begin();
+            self.begin_sending(&clock)?;
         }
         self.close(&clock)
     }
@@ -170,8 +189,8 @@ impl Worker {
 
     /// How long to wait for events: until the next request is due, or the next timeout.
     fn patience(&self) -> Duration {
-        let is_beginning = self.begun < self.slots.len();
-        if is_beginning || self.budget.is_spent() || !self.unread.is_empty() {
+        let is_opening = self.begun < self.slots.len();
+        if is_opening || self.budget.is_spent() || !self.unread.is_empty() {
             return Duration::ZERO;
         }
         match &self.pacer {
@@ -193,11 +212,11 @@ impl Worker {
         Ok(())
     }
 
-    /// Opens the window if that is wanted, but not before the schedule begins.
+    /// Opens the window if that is wanted, but not before the first request.
     fn open_window(&mut self, clock: &ThreadClock) -> io::Result<()> {
         if self.wants_window {
             self.now = Instant::now();
-            if self.now >= self.stage.start() {
+            if self.now >= self.stage.start() && self.has_begun {
                 self.recorder.open_window(self.now, clock)?;
                 self.wants_window = false;
             }

@@ -19,7 +19,8 @@ impl Worker {
     /// there when the call returns, and waiting for the poller to say so would cost three system
     /// calls.
     pub(super) fn connect(&mut self, index: usize) {
-        self.now = Instant::now();
+        let began = Instant::now();
+        self.now = began;
         self.slots[index].generation = self.slots[index].generation.wrapping_add(1);
         let link = match Link::connect(&self.plan.target) {
             Ok(link) => link,
@@ -37,7 +38,8 @@ impl Worker {
         let slot = &mut self.slots[index];
         match slot.send(&self.plan.workload.requests, &self.poller, token) {
             Ok(sent) if sent == Sent::All || slot.has_begun_front() => self.open(index),
-            Ok(_) => {}
+            // Until the connection is there, the requests have been under way since the connect.
+            Ok(_) => slot.restamp(began, self.pacer.is_none()),
             Err(error) if slot.has_begun_front() => {
                 self.open(index);
                 self.fail_to_send(index, error);

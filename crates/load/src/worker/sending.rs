@@ -1,12 +1,13 @@
 //! Taking requests and sending them.
 
 use std::io;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::Worker;
 use crate::exchange::Exchange;
 use crate::failure::Failure;
 use crate::slot::{Slot, State, is_gone};
+use crate::usage::ThreadClock;
 
 /// What may still be done before the poller is asked again.
 #[derive(Debug)]
@@ -25,24 +26,57 @@ impl Budget {
 }
 
 impl Worker {
-    /// Opens the next few connections: with a first request each in a closed loop, ahead of the
-    /// schedule in an open one that keeps them. Not all at once, or the first answers would wait until
-    /// the last connection is there.
+    /// Opens the connections that are kept, all of them before the first request: a server that is
+    /// busy with requests from the first ones takes long to accept the others, and their requests
+    /// would wait for that. Connections that carry one request each begin with it.
+    ///
+    /// A few in each turn, so that the poller can tell of those that are there.
     pub(super) fn begin(&mut self) {
         let end = self.slots.len().min(self.begun + BEGINS_PER_TURN_MAX);
         for index in self.begun..end {
-            if self.pacer.is_some() && self.plan.keep_alive {
+            if self.plan.keep_alive {
                 self.connect(index);
             } else {
                 self.go_on(index);
             }
         }
-        self.begun = end;
+        self.begun = self.begun.max(end);
+    }
+
+    /// Sends the first requests when the connections are there, have failed, or take too long.
+    pub(super) fn begin_sending(&mut self, clock: &ThreadClock) -> io::Result<()> {
+        if self.has_begun {
+            return Ok(());
+        }
+        let is_connecting = |slot: &Slot| matches!(slot.state, State::Connecting(_));
+        let is_opening = self.begun < self.slots.len() || self.slots.iter().any(is_connecting);
+        let is_too_long = self.now - self.began >= OPENING_MAX;
+        if is_opening && !is_too_long {
+            return Ok(());
+        }
+        self.begun = self.slots.len();
+        self.has_begun = true;
+        self.open_window(clock)?;
+        for index in 0..self.slots.len() {
+            self.now = Instant::now();
+            match self.slots[index].state {
+                State::Open(_) => self.refill(index),
+                State::Down => self.go_on(index),
+                // In a closed loop its requests wait from now on, and are told as unanswered.
+                State::Connecting(_) if self.pacer.is_none() => self.fill(index),
+                // They come in by themselves.
+                State::Connecting(_) | State::Pausing | State::Closing(_) => {}
+            }
+        }
+        Ok(())
     }
 
     /// Makes use of the room on a slot's connection: sends the next requests of a closed loop, or puts
     /// it in line for those of a schedule.
     pub(super) fn refill(&mut self, index: usize) {
+        if !self.has_begun {
+            return;
+        }
         if self.pacer.is_some() {
             self.offer(index);
         } else {
@@ -53,7 +87,8 @@ impl Worker {
 
     /// Closed loop: takes as many requests as may be under way on a slot.
     pub(super) fn fill(&mut self, index: usize) {
-        while self.slots[index].under_way.len() < self.plan.pipeline
+        while self.has_begun
+            && self.slots[index].under_way.len() < self.plan.pipeline
             && let Some(request) = self.course.take()
         {
             self.put(index, request, self.now);
@@ -152,8 +187,8 @@ impl Worker {
     /// Adds a connection, if there may be another one. After a few the poller is asked first: it may
     /// know of one that has become free.
     fn grow(&mut self) -> Option<usize> {
-        let has_begun_all = self.begun == self.slots.len();
-        if !has_begun_all || self.slots.len() == self.slots_max || self.budget.growths == 0 {
+        let is_opening = self.begun < self.slots.len();
+        if is_opening || self.slots.len() == self.slots_max || self.budget.growths == 0 {
             return None;
         }
         self.budget.growths -= 1;
@@ -194,3 +229,6 @@ impl Worker {
 
 /// How many connections are begun between two questions to the poller.
 const BEGINS_PER_TURN_MAX: usize = 16;
+
+/// How long the first requests wait for the connections. One that takes longer comes in later.
+const OPENING_MAX: Duration = Duration::from_secs(1);

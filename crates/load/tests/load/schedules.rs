@@ -93,7 +93,8 @@ fn connections_grow_to_the_cap_and_no_further() {
     assert!((outcome.overdue as f64 - (due - 5.0)).abs() < 50.0, "{} of {due}", outcome.overdue);
     assert!(outcome.oldest_overdue.unwrap() >= Duration::from_millis(90));
     assert!(outcome.oldest_overdue < outcome.oldest_unanswered);
-    assert_eq!(outcome.held, outcome.overdue);
+    // One may have become due since the generator looked last.
+    assert!(outcome.overdue - outcome.held <= 1, "{} {}", outcome.overdue, outcome.held);
 }
 
 #[test]
