@@ -137,6 +137,7 @@ fn a_server_that_makes_itself_a_daemon_does_not_escape() {
     workspace.copy_recipe("nginx");
     workspace.change("systems/nginx/nginx.conf", "daemon off;", "daemon on;");
     let output = workspace.run(&["run", "two.toml", "--blocks", "1", "--out", "out"]);
-    assert!(flat(&stdout(&output)).contains("`nginx` ended (exit status: 0) before it answered"));
+    // As a rule before it has answered, but the daemon may be quicker than its parent's end is seen.
+    assert!(told(&output).contains("`nginx` ended (exit status: 0)"), "{}", told(&output));
     workspace.assert_nothing_runs();
 }

@@ -57,18 +57,19 @@ fn a_pinned_plan_runs() {
         ..plan(server.address, 1)
     };
     let generator = Generator::start(endless).unwrap();
-    wait_until(|| generator.progress().answered > 10);
-    // The threads' names and CPUs, as the kernel has them.
-    let mut pinned = 0;
-    for task in std::fs::read_dir("/proc/self/task").unwrap().flatten() {
+    // The threads' names and CPUs, as the kernel has them. Other tests have threads of that name, which
+    // are not pinned.
+    let is_pinned = |task: &std::fs::DirEntry| {
         let read = |file| std::fs::read_to_string(task.path().join(file)).unwrap_or_default();
         let status = read("status");
         let cpus = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:\t"));
-        pinned += u32::from(read("comm").starts_with("load-") && cpus == Some("0"));
-    }
+        read("comm").starts_with("load-") && cpus == Some("0")
+    };
+    wait_until(|| {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+        tasks.filter(is_pinned).count() == 2
+    });
     drop(generator);
-    // Other tests have threads of that name, which are not pinned.
-    assert_eq!(pinned, 2);
 }
 
 #[test]
