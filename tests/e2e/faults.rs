@@ -146,7 +146,7 @@ fn a_system_that_dies_under_load_does_not_count() {
     let from = r#"command = ["{{ programs.nginx }}", "#;
     let to = r#"command = ["timeout", "--signal=KILL", "1.5", "{{ programs.nginx }}", "#;
     workspace.change(recipe, from, to);
-    workspace.change("two.toml", "200ms", "3s");
+    workspace.change("two.toml", "500ms", "3s");
     let output =
         workspace.run(&["run", "two.toml", "--blocks", "1", "--only", "full", "--out", "out"]);
     let table = flat(&stdout(&output));

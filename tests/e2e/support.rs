@@ -212,7 +212,7 @@ baseline = "nginx"
 [[case]]
 name = "browse"
 mix  = "browse"
-load = { connections = 4, duration = "200ms", warmup = "50ms" }
+load = { connections = 4, duration = "500ms", warmup = "50ms" }
 
 [[subject]]
 name   = "nginx"
