@@ -147,9 +147,10 @@ fn t09_connects_run_out_of_time() {
         let log = server.stop();
         check_sum(findings, &report);
         let timeouts = report.count("/errors/connect_timeout");
-        // Linux completes one connection more than the backlog of one; the other six run out of
-        // time after 200, 400, 600 and 800 ms, and perhaps at the end.
-        findings.within("connect timeouts", timeouts as f64, 24.0..=30.0);
+        // Linux completes one connection more than the backlog of one. The other six run out of time
+        // after 200 ms, ahead of the requests, so that this costs none; and then each with a request
+        // after 400, 600 and 800 ms, and perhaps at the end.
+        findings.within("connect timeouts", timeouts as f64, 18.0..=24.0);
         findings.equal("under way at the end", report.count("/unanswered"), 8);
         findings.equal("read by the server", log.records.len(), 2);
         findings.within("took, in ms", report.elapsed.as_secs_f64() * 1e3, 1000.0..=2000.0);

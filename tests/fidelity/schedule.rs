@@ -4,7 +4,7 @@ use std::time::Duration;
 use crate::findings::Findings;
 use crate::load::run;
 use crate::machine::alone;
-use crate::nap::{Watch, disturbance};
+use crate::nap::Watch;
 use crate::sample::Sample;
 use crate::server::DelayServer;
 use crate::witness::observe;
@@ -45,8 +45,6 @@ struct Run {
     /// What may make a request late, in microseconds: the wake-ups of both CPUs at that time, and
     /// the way to the server and back.
     causes: Vec<Sample>,
-    /// The share of moments at which the machine was disturbed.
-    disturbance: f64,
 }
 
 fn observe_arrivals(findings: &mut Findings, options: &str) -> Run {
@@ -54,12 +52,11 @@ fn observe_arrivals(findings: &mut Findings, options: &str) -> Run {
     let watch = Watch::start();
     let report = run(options, &server.url("/delay/0"));
     let mut causes = Vec::from(watch.end());
-    let disturbance = disturbance(&causes);
     let witness = observe(&server, "/delay/0", 300, Duration::from_millis(1));
     let (log, witness_log) = server.stop().without_last_connection();
     findings.equal("answered", report.count("/answered"), log.records.len() as u64);
     causes.push(witness.overheads_us(&witness_log));
-    Run { at: log.reads_us(), causes, disturbance }
+    Run { at: log.reads_us(), causes }
 }
 
 /// At a constant rate requests leave evenly, and as much on time as the machine lets anybody be.
@@ -67,8 +64,9 @@ fn observe_arrivals(findings: &mut Findings, options: &str) -> Run {
 fn t06_constant_gaps() {
     // Of the rate.
     const RATE_ERROR: f64 = 0.001;
-    // In percent, and besides disturbances: where one lasts n gaps, the generator catches up and
-    // makes n short ones, so their share is that of the disturbed moments, of both CPUs.
+    // In percent, and besides disturbances: a request that is later than four fifths of a gap makes
+    // a short one, and a disturbance of n gaps makes n as the generator catches up. Their share is
+    // that of the moments that were so late, on either CPU; twice that, as naps are a sample.
     const SHORT_GAPS: f64 = 1.0;
     alone("t06 constant gaps, in us", |findings| {
         for (rate, options) in [
@@ -78,7 +76,7 @@ fn t06_constant_gaps() {
             (1000.0, "-c 50 --rate 1000 -n 2000 -t 2"),
         ] {
             findings.note(options);
-            let Run { at, causes, disturbance } = observe_arrivals(findings, options);
+            let Run { at, causes } = observe_arrivals(findings, options);
             let gap = 1e6 / rate;
             let arrivals = Arrivals { at, gap };
             let bounds = gap * (1.0 - RATE_ERROR)..=gap * (1.0 + RATE_ERROR);
@@ -91,10 +89,15 @@ fn t06_constant_gaps() {
                 let most = causes.iter().map(|cause| cause.quantile(part)).sum();
                 findings.within(&format!("lateness p{}", 100.0 * q), late.quantile(q), 0.0..=most);
             }
-            let most = SHORT_GAPS + 2.0 * 100.0 * disturbance;
+            let disturbed: f64 = causes.iter().map(|cause| share_above(cause, 0.8 * gap)).sum();
+            let most = SHORT_GAPS + 2.0 * 100.0 * disturbed;
             findings.within("short gaps, in %", arrivals.short_gaps(), 0.0..=most);
         }
     });
+}
+
+fn share_above(figures: &Sample, limit: f64) -> f64 {
+    figures.count_above(limit) as f64 / figures.len() as f64
 }
 
 /// Poisson arrivals: the gaps are exponential.
@@ -108,7 +111,7 @@ fn t06_poisson_gaps() {
     // the root of n.
     const CRITICAL: f64 = 1.628;
     alone("t06 Poisson gaps, in us", |findings| {
-        let Run { at, causes, .. } = observe_arrivals(findings, OPTIONS);
+        let Run { at, causes } = observe_arrivals(findings, OPTIONS);
         let gaps = Sample::new(at.windows(2).map(|pair| pair[1] - pair[0]));
         let n = gaps.len() as f64;
         // Of exponential gaps the mean has a standard error of 1 / sqrt(n), relative to itself, and
