@@ -1,13 +1,12 @@
 //! One process in a group of its own, with a log file, that is gone when its value is dropped.
 
-use super::tree;
+use super::tree::ProcessTable;
 use nix::errno::Errno;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::{Pid, getpid, getppid};
-use procfs::ProcResult;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
@@ -137,7 +136,8 @@ impl ProcessGroup {
     /// five seconds, or at once after [`hurry`]. Returns when none is left, or after two seconds
     /// more.
     pub fn stop(&mut self) {
-        let mut pids = tree::of(self.pid()).unwrap_or_default();
+        let mut pids =
+            ProcessTable::read().map(|table| table.below(self.pid())).unwrap_or_default();
         pids.insert(self.pid().as_raw());
         signal_group(self.pid(), Signal::SIGTERM);
         if !self.wait_for(&mut pids, polite(GRACE)) {
@@ -160,20 +160,17 @@ impl ProcessGroup {
 }
 
 /// Processes below the lab that no group holds, because they made themselves independent.
-///
-/// # Errors
-///
-/// The process list cannot be read.
-pub fn strays() -> ProcResult<BTreeSet<i32>> {
+pub fn strays(table: &ProcessTable) -> BTreeSet<i32> {
     let known = leaders().clone();
-    tree::strays(&known)
+    table.strays(&known)
 }
 
 /// Stops what [`strays`] finds, and what that leaves behind in turn.
 pub fn stop_strays() {
     for _ in 0..STRAY_ROUNDS {
         // Where the process list cannot be read, there is no knowing whom to stop.
-        let Ok(mut pids) = strays() else { return };
+        let Ok(table) = ProcessTable::read() else { return };
+        let mut pids = strays(&table);
         if pids.is_empty() {
             return;
         }
@@ -320,7 +317,7 @@ mod tests {
         let mut group = start(script, dir.path());
         let child: i32 = wait_for_log(&group).trim().parse().unwrap();
         assert!(is_alive(child));
-        assert!(tree::of(group.pid()).unwrap().contains(&child));
+        assert!(ProcessTable::read().unwrap().below(group.pid()).contains(&child));
         group.stop();
         assert!(!is_alive(child));
         assert!(group.ended().unwrap().is_some());

@@ -56,6 +56,12 @@ impl Reading {
         Self { processes: pids.iter().filter_map(read).collect() }
     }
 
+    /// Reads the CPU clocks of those processes that this reading does not have yet.
+    pub fn add(&mut self, pids: &BTreeSet<i32>) {
+        let new = pids.iter().filter(|pid| !self.processes.contains_key(pid)).copied().collect();
+        self.processes.extend(Self::take(&new).processes);
+    }
+
     /// What was used from this reading to a later one. Processes that began in between count whole.
     ///
     /// # Errors
@@ -147,6 +153,17 @@ mod tests {
         later.processes.extend(reading(1, 700, 0, 0).processes);
         let spent = reading(1, 500, 0, 0).until(&later).unwrap();
         assert_eq!(spent.total_us(), 1_200);
+    }
+
+    #[test]
+    fn adding_reads_the_clocks_of_new_processes_only() {
+        let me = std::process::id().cast_signed();
+        let mut known = reading(me, 7, 1, 1);
+        known.add(&BTreeSet::from([me]));
+        assert_eq!(known, reading(me, 7, 1, 1));
+        let mut other = reading(0, 7, 1, 1);
+        other.add(&BTreeSet::from([me]));
+        assert_eq!(other.processes.keys().collect::<Vec<_>>(), [&0, &me]);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use crate::interrupt::{Interrupt, Interrupted};
 use crate::layout::Layout;
 use crate::noise::{Counters, Noise};
 use crate::process::memory;
+use crate::process::tree::ProcessTable;
 use crate::process::usage::{CpuTime, Died, Reading};
 use crate::record::{CpuRecord, LatencyRecord, Measurement, TemplateRecord, as_f64};
 use procfs::ProcError;
@@ -74,18 +75,20 @@ pub fn measure(subject: &mut Subject<'_>) -> Result<Measurement, MeasureError> {
     let generator = Generator::start(plan(subject))?;
     subject.interrupt.sleep(subject.load.warmup.0)?;
 
-    let start = Edge::read(subject)?;
+    let at_start = Pids::list(subject)?;
+    let start = Edge::read(subject, &at_start)?;
     generator.open_window();
     let undisturbed = subject.interrupt.sleep(subject.load.duration.0);
-    let end = Edge::read(subject)?;
+    let mut end = Edge::read(subject, &at_start)?;
     generator.close_window();
+    let at_end = Pids::list(subject)?;
+    end.add(&at_end);
 
     let outcome = generator.finish()?;
     let lateness = undisturbed?;
-    let system_pids = subject.system.pids()?;
-    let memory_peak_bytes = match system_pids.is_empty() {
+    let memory_peak_bytes = match at_end.system.is_empty() {
         true => None,
-        false => memory_peak(&system_pids)?,
+        false => memory_peak(&at_end.system)?,
     };
 
     let window = outcome.window;
@@ -97,7 +100,7 @@ pub fn measure(subject: &mut Subject<'_>) -> Result<Measurement, MeasureError> {
     let cpu = CpuRecord {
         servers_window_s: servers_window.as_secs_f64(),
         system: match &system {
-            Ok(spent) => (!system_pids.is_empty()).then_some(*spent),
+            Ok(spent) => (!at_end.system.is_empty()).then_some(*spent),
             Err(_) => None,
         },
         origin: start.origin.until(&end.origin).map_err(MeasureError::Origin)?,
@@ -147,6 +150,21 @@ pub fn measure(subject: &mut Subject<'_>) -> Result<Measurement, MeasureError> {
     })
 }
 
+/// The processes of each role.
+struct Pids {
+    system: BTreeSet<i32>,
+    origin: BTreeSet<i32>,
+}
+
+impl Pids {
+    /// Those that are alive now. On CPUs that are spent this takes tens of milliseconds, so it is
+    /// done before the window opens and after it has closed.
+    fn list(subject: &Subject<'_>) -> Result<Self, MeasureError> {
+        let table = ProcessTable::read()?;
+        Ok(Self { system: subject.system.pids(&table), origin: subject.origin.pids(&table) })
+    }
+}
+
 /// What had been used at one end of the window.
 struct Edge {
     at: Instant,
@@ -156,18 +174,21 @@ struct Edge {
 }
 
 impl Edge {
-    fn read(subject: &Subject<'_>) -> Result<Self, MeasureError> {
-        // Listing the processes takes a moment, reading their clocks does not: so the lists come
-        // first and the clocks last, next to the window's own edge.
-        let system = subject.system.pids()?;
-        let origin = subject.origin.pids()?;
+    fn read(subject: &Subject<'_>, pids: &Pids) -> Result<Self, MeasureError> {
         let counters = Counters::read(&subject.layout.all())?;
         Ok(Self {
             counters,
             at: Instant::now(),
-            system: Reading::take(&system),
-            origin: Reading::take(&origin),
+            system: Reading::take(&pids.system),
+            origin: Reading::take(&pids.origin),
         })
+    }
+
+    /// Adds the processes that began within the window. What they used between its end and now
+    /// counts as well, for the sake of an end that is on time.
+    fn add(&mut self, pids: &Pids) {
+        self.system.add(&pids.system);
+        self.origin.add(&pids.origin);
     }
 }
 

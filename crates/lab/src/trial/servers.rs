@@ -3,9 +3,8 @@
 use super::exchange::exchange;
 use crate::interrupt::{Interrupt, Interrupted};
 use crate::process::group::{self, Launch, LaunchError, ProcessGroup};
-use crate::process::tree;
+use crate::process::tree::ProcessTable;
 use crate::record::{Failure, Step};
-use procfs::ProcResult;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -98,20 +97,11 @@ impl Servers {
         }
     }
 
-    /// Every process of the role that is alive now.
-    ///
-    /// # Errors
-    ///
-    /// The process list cannot be read.
-    pub fn pids(&self) -> ProcResult<BTreeSet<i32>> {
-        let mut pids = BTreeSet::new();
-        for group in &self.groups {
-            pids.extend(tree::of(group.pid())?);
-        }
-        if self.adopts_strays {
-            pids.extend(group::strays()?);
-        }
-        Ok(pids)
+    /// Every process of the role.
+    pub fn pids(&self, table: &ProcessTable) -> BTreeSet<i32> {
+        let groups = self.groups.iter().flat_map(|group| table.below(group.pid()));
+        let strays = self.adopts_strays.then(|| group::strays(table));
+        groups.chain(strays.into_iter().flatten()).collect()
     }
 
     /// The first process that has ended, in words.
