@@ -163,11 +163,13 @@ impl Worker {
                 }
                 self.slots[index].is_unread = false;
                 self.receive(index, &mut buffer);
+                self.open_window(&clock)?;
                 self.send_due();
             }
             if self.now == before {
                 self.now = Instant::now();
             }
+            self.open_window(&clock)?;
             self.send_due();
             if self.now >= self.next_sweep {
                 self.sweep();
@@ -212,11 +214,13 @@ impl Worker {
         Ok(())
     }
 
-    /// Opens the window if that is wanted, but not before the first request.
+    /// Opens the window if that is wanted, but not before the first request is sent or, on a schedule,
+    /// due: those that have to wait for the first connections are held, and count.
     fn open_window(&mut self, clock: &ThreadClock) -> io::Result<()> {
         if self.wants_window {
             self.now = Instant::now();
-            if self.now >= self.stage.start() && self.has_begun {
+            let may_begin = self.has_begun || self.pacer.is_some();
+            if self.now >= self.stage.start() && may_begin {
                 self.recorder.open_window(self.now, clock)?;
                 self.wants_window = false;
             }

@@ -187,8 +187,8 @@ impl Worker {
     /// Adds a connection, if there may be another one. After a few the poller is asked first: it may
     /// know of one that has become free.
     fn grow(&mut self) -> Option<usize> {
-        let is_opening = self.begun < self.slots.len();
-        if is_opening || self.slots.len() == self.slots_max || self.budget.growths == 0 {
+        let is_full = self.slots.len() == self.slots_max;
+        if !self.has_begun || is_full || self.budget.growths == 0 {
             return None;
         }
         self.budget.growths -= 1;

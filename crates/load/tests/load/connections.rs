@@ -233,5 +233,7 @@ fn an_answer_before_the_request_is_sent_ends_the_connection() {
     wait_until(|| generator.is_done());
     let outcome = generator.finish().unwrap();
     assert_eq!(outcome.templates[0].statuses, [(413, 2)].into(), "{outcome:?}");
-    assert_eq!(outcome.connects, 2);
+    // An answer that comes before the first request has even begun is none, and that connection is
+    // replaced.
+    assert!((2..=3).contains(&outcome.connects), "{outcome:?}");
 }
