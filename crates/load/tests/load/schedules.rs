@@ -131,9 +131,9 @@ fn connections_grow_to_the_cap_and_no_further() {
     assert!((outcome.overdue as f64 - (due - 5.0)).abs() < 50.0, "{} of {due}", outcome.overdue);
     assert!(outcome.oldest_overdue.unwrap() >= Duration::from_millis(90));
     assert!(outcome.oldest_overdue < outcome.oldest_unanswered);
-    // A few may have become due since the generator looked last: one a millisecond, and a busy
-    // machine may not let it look at once.
-    assert!(outcome.overdue - outcome.held <= 20, "{} {}", outcome.overdue, outcome.held);
+    // A few may have become due since the generator looked last, or found no connection at first and
+    // one soon after: on a busy machine it looks late.
+    assert!(outcome.overdue.abs_diff(outcome.held) <= 20, "{} {}", outcome.overdue, outcome.held);
 }
 
 #[test]
