@@ -197,7 +197,7 @@ impl RunRecords {
 
 const MANIFEST: &str = "manifest.json";
 const TRIALS: &str = "trials.ndjson";
-const CONFIGS: &str = "configs";
+pub(crate) const CONFIGS: &str = "configs";
 const LOGS: &str = "logs";
 
 #[derive(Deserialize)]

@@ -4,6 +4,7 @@
 //! report.
 
 mod bootstrap;
+mod hgrm;
 mod hodges_lehmann;
 mod latency;
 mod paired;
@@ -14,6 +15,6 @@ mod summary;
 
 pub use latency::{DecodeError, EncodeError, LatencyHistogram};
 pub use paired::{BLOCKS_MAX, Estimate, Interval, Pair, difference, ratio};
-pub use percentiles::{BUCKETS, PercentileStep, SUB_BUCKETS};
+pub use percentiles::PercentileStep;
 pub use steady::is_steady;
 pub use summary::{Summary, summarize};

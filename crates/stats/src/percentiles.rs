@@ -4,10 +4,10 @@ use crate::latency::LatencyHistogram;
 
 /// How many buckets the reference implementation gives to the range of a latency histogram: each
 /// doubles the reach of the one before, and 32 of them reach an hour of nanoseconds.
-pub const BUCKETS: u32 = 32;
+pub(crate) const BUCKETS: u32 = 32;
 
 /// How many parts each of those buckets has: the power of two that keeps three digits.
-pub const SUB_BUCKETS: u32 = 2048;
+pub(crate) const SUB_BUCKETS: u32 = 2048;
 
 /// One line of a percentile distribution.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,19 +1,28 @@
 //! An analysis as people and programs read it.
 
+pub mod bencher;
 pub mod csv;
+pub mod github;
+pub mod gobench;
+pub mod hgrm;
+pub mod html;
+pub mod hyperfine;
 pub mod json;
 pub mod layout;
 pub mod markdown;
 pub mod number;
 pub mod rows;
+pub mod source;
 pub mod table;
 
 use crate::analysis::{Analysis, analyse};
 use crate::run_dir::{RunDirError, RunRecords};
+use source::Source;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
+use tollgate_stats::DecodeError;
 
 /// How a report is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +49,41 @@ pub enum ReportError {
     /// It cannot be written as JSON.
     #[error("writing the report as JSON")]
     Json(#[from] serde_json::Error),
+    /// A record's time cannot be read.
+    #[error("the time {text:?} of a record is not RFC 3339, so the record was changed or damaged")]
+    Time {
+        /// The time as it stands there.
+        text: String,
+        /// Why.
+        source: jiff::Error,
+    },
+    /// A record's histogram cannot be read.
+    #[error("reading the latencies of the trial {trial}: the record was changed or damaged")]
+    Histogram {
+        /// Case, subject and block.
+        trial: String,
+        /// Why.
+        source: DecodeError,
+    },
+    /// There are more configs than a page holds.
+    #[error("{folder} holds {count} files; a report takes the configs of a run and nothing else")]
+    ManyConfigs {
+        /// The folder.
+        folder: PathBuf,
+        /// How many files it holds.
+        count: usize,
+    },
+    /// The page's template fails.
+    #[error("writing the report as HTML")]
+    Page(#[source] minijinja::Error),
+    /// A config cannot be read.
+    #[error("reading {path}")]
+    Read {
+        /// The file or folder.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// The file cannot be written.
     #[error("writing {path}")]
     Write {
@@ -77,16 +121,18 @@ pub fn render(analysis: &Analysis, format: Format, color: bool) -> Result<String
 ///
 /// # Errors
 ///
-/// A file cannot be written.
+/// A file cannot be written, or the records cannot be read anew for the page.
 pub fn write_all(analysis: &Analysis, dir: &Path) -> Result<(), ReportError> {
     for (format, name) in [
         (Format::Markdown, "report.md"),
         (Format::Csv, "report.csv"),
         (Format::Json, "report.json"),
     ] {
-        let path = dir.join(name);
-        let text = render(analysis, format, false)?;
-        fs::write(&path, text).map_err(|source| ReportError::Write { path, source })?;
+        write(&dir.join(name), &render(analysis, format, false)?)?;
     }
-    Ok(())
+    write(&dir.join("report.html"), &html::render(&Source::read(dir)?)?)
+}
+
+fn write(path: &Path, text: &str) -> Result<(), ReportError> {
+    fs::write(path, text).map_err(|source| ReportError::Write { path: path.to_owned(), source })
 }

@@ -32,19 +32,26 @@ pub fn signed(value: f64) -> String {
 
 /// A whole number, in groups of three digits from five digits on.
 fn grouped(value: f64) -> String {
-    let digits = format!("{:.0}", value.abs());
+    grouped_decimals(value, 0)
+}
+
+/// A number with so many digits behind the point, and those before it in groups of three from five
+/// on.
+pub fn grouped_decimals(value: f64, decimals: usize) -> String {
+    let text = format!("{:.decimals$}", value.abs());
+    let (digits, rest) = text.split_at(text.find('.').unwrap_or(text.len()));
     let sign = if value < 0.0 { "-" } else { "" };
     if digits.len() < 5 {
-        return format!("{sign}{digits}");
+        return format!("{sign}{text}");
     }
-    let mut text = String::new();
+    let mut grouped = String::new();
     for (index, digit) in digits.chars().enumerate() {
         if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
+            grouped.push(',');
         }
-        text.push(digit);
+        grouped.push(digit);
     }
-    format!("{sign}{text}")
+    format!("{sign}{grouped}{rest}")
 }
 
 /// A share from 0 to 1 in percent. 100 % and 0 % are exact: what is almost all or almost none is
@@ -83,6 +90,8 @@ mod tests {
         assert_eq!(significant(9999.4), "9999");
         assert_eq!(significant(52_310.0), "52,310");
         assert_eq!(significant(-1_234_567.0), "-1,234,567");
+        assert_eq!(grouped_decimals(-12_345.678, 1), "-12,345.7");
+        assert_eq!(grouped_decimals(0.5, 2), "0.50");
         assert_eq!(signed(13.7), "+13.7");
         assert_eq!(signed(-13.7), "-13.7");
         assert_eq!(signed(0.0), "0");

@@ -137,7 +137,7 @@ pub fn judge(evidence: &Evidence) -> Vec<Invalid> {
 /// Steal above this share makes a trial invalid.
 pub const STEAL_LIMIT_PERCENT: f64 = 5.0;
 /// CPU time of other processes above this share makes a trial invalid.
-const FOREIGN_LIMIT_PERCENT: f64 = 10.0;
+pub const FOREIGN_LIMIT_PERCENT: f64 = 10.0;
 /// A lab that was not let run for more than this share of the window makes a trial invalid.
 const HALT_LIMIT_PERCENT: f64 = 10.0;
 /// A difference of the two windows above this share makes a trial invalid.

@@ -3,7 +3,6 @@
 mod ab;
 mod books;
 mod csv;
-mod hgrm;
 mod layout;
 mod plot;
 mod table;
@@ -36,6 +35,6 @@ pub(crate) fn render(
         }
         Format::Csv => csv::render(result).context("writing the result as CSV")?,
         Format::Ab => ab::render(settings, outcome),
-        Format::Hgrm => hgrm::render(&outcome.latency),
+        Format::Hgrm => outcome.latency.to_hgrm(),
     })
 }

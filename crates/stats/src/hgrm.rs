@@ -1,16 +1,20 @@
 //! The percentiles of the latency, byte for byte as `outputPercentileDistribution` of the reference
 //! implementation of HdrHistogram writes them, in milliseconds.
 
-use crate::cmd::load::millis::{ms, ms_of};
+use crate::latency::LatencyHistogram;
+use crate::percentiles::{BUCKETS, SUB_BUCKETS};
 use std::fmt::Write as _;
-use tollgate_stats::{BUCKETS, LatencyHistogram, SUB_BUCKETS};
 
-/// Writes the percentiles of a latency.
-pub(crate) fn render(latency: &LatencyHistogram) -> String {
-    let mut text = String::new();
-    // Writing to a String cannot fail.
-    write(&mut text, latency).ok();
-    text
+impl LatencyHistogram {
+    /// The percentiles in milliseconds, with five steps to each half of what is left, byte for byte
+    /// as `outputPercentileDistribution` of the reference implementation of HdrHistogram writes
+    /// them. An empty histogram has a heading, and zeros at the foot.
+    pub fn to_hgrm(&self) -> String {
+        let mut text = String::new();
+        // Writing to a String cannot fail.
+        write(&mut text, self).ok();
+        text
+    }
 }
 
 /// What the reference implementation's examples ask for.
@@ -36,12 +40,20 @@ fn write(text: &mut String, latency: &LatencyHistogram) -> std::fmt::Result {
     writeln!(text, "#[Buckets = {BUCKETS:12}, SubBuckets     = {SUB_BUCKETS:12}]")
 }
 
+fn ms(ns: u64) -> f64 {
+    ms_of(ns as f64)
+}
+
+fn ms_of(ns: f64) -> f64 {
+    ns / 1e6
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     /// Printed by an independent HdrHistogram; the script beside it says which, and of what.
-    const FOREIGN: &str = include_str!("../../../../../stats/tests/fixtures/percentiles.hgrm");
+    const FOREIGN: &str = include_str!("../tests/fixtures/percentiles.hgrm");
 
     #[test]
     fn the_bytes_are_those_of_an_independent_implementation() {
@@ -51,12 +63,12 @@ mod tests {
         }
         latency.record(2);
         latency.record(2_147_483_647);
-        assert_eq!(render(&latency), FOREIGN);
+        assert_eq!(latency.to_hgrm(), FOREIGN);
     }
 
     #[test]
     fn nothing_has_a_heading_and_zeros() {
-        let text = render(&LatencyHistogram::new());
+        let text = LatencyHistogram::new().to_hgrm();
         assert_eq!(text.lines().count(), 5);
         assert!(
             text.contains("#[Max     =        0.000, Total count    =            0]"),

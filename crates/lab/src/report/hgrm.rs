@@ -1,0 +1,32 @@
+//! The latencies of each subject as HdrHistogram's percentile distributions, a file each.
+
+use super::source::Source;
+use super::{ReportError, write};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The folder in a run's directory that the files are written to.
+const FOLDER: &str = "hgrm";
+
+/// Writes a file for each case and subject that has a valid trial, and says where they are.
+///
+/// # Errors
+///
+/// A record holds what is not a histogram, or a file cannot be written.
+pub fn write_all(source: &Source, dir: &Path) -> Result<Vec<PathBuf>, ReportError> {
+    let folder = dir.join(FOLDER);
+    fs::create_dir_all(&folder)
+        .map_err(|source| ReportError::Write { path: folder.clone(), source })?;
+    let mut paths = Vec::new();
+    for case in &source.analysis.cases {
+        for subject in &case.subjects {
+            let latencies = source.latencies(&case.case.name, &subject.name)?;
+            if latencies.count() > 0 {
+                let path = folder.join(format!("{}-{}.hgrm", case.case.name, subject.name));
+                write(&path, &latencies.to_hgrm())?;
+                paths.push(path);
+            }
+        }
+    }
+    Ok(paths)
+}

@@ -1,0 +1,253 @@
+//! The report as one HTML file: no script, no network, every plot as SVG in the text.
+
+mod plots;
+mod svg;
+mod tables;
+
+use super::source::{Config, Source};
+use super::{ReportError, rows};
+use crate::analysis::CaseAnalysis;
+use minijinja::value::Serde;
+use minijinja::{Environment, UndefinedBehavior};
+use serde::Serialize;
+use svg::Size;
+use tables::Table;
+
+/// Writes a run as a page.
+///
+/// # Errors
+///
+/// A record holds a time or a histogram that cannot be read.
+pub fn render(source: &Source) -> Result<String, ReportError> {
+    let page = Page::of(source)?;
+    let mut environment = Environment::new();
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    environment.set_trim_blocks(true);
+    environment.set_lstrip_blocks(true);
+    // Named as HTML, so that all text is escaped; the plots alone, which escape it themselves, are
+    // marked as safe.
+    environment.add_template(TEMPLATE, include_str!("page.html.j2")).map_err(ReportError::Page)?;
+    let template = environment.get_template(TEMPLATE).map_err(ReportError::Page)?;
+    template.render(Serde(&page)).map_err(ReportError::Page)
+}
+
+const TEMPLATE: &str = "page.html.j2";
+
+/// All that the page holds.
+#[derive(Serialize)]
+struct Page<'a> {
+    style: &'static str,
+    title: &'a str,
+    answer: &'a str,
+    cases: Vec<CasePart>,
+    sweeps: Vec<Plot>,
+    notes: &'a [String],
+    environment: Table,
+    subjects: Table,
+    configs: Vec<ConfigPart<'a>>,
+    inputs: Vec<ConfigPart<'a>>,
+    command: &'a str,
+    made_by: String,
+}
+
+/// One case.
+#[derive(Serialize)]
+struct CasePart {
+    name: String,
+    heading: bool,
+    line: String,
+    abouts: Vec<(String, String)>,
+    legend: Vec<Key>,
+    prices: Table,
+    prices_legend: &'static str,
+    figures: Option<Table>,
+    figures_legend: &'static str,
+    other_prices: Option<Table>,
+    bars: Option<Plot>,
+    dots: Option<Plot>,
+    spectrum: Option<Plot>,
+    distribution: Option<Plot>,
+    timeline: Option<Plot>,
+    flaws: Vec<String>,
+    answers: Option<Table>,
+}
+
+/// The color and the mark of a subject.
+#[derive(Serialize)]
+struct Key {
+    name: String,
+    svg: String,
+}
+
+/// A plot, drawn twice, with the words and the figures that belong to it.
+#[derive(Serialize)]
+struct Plot {
+    /// A name for programs.
+    name: &'static str,
+    title: &'static str,
+    /// Which case it is of, where there are several.
+    of: String,
+    caption: String,
+    legend: Vec<Key>,
+    wide: String,
+    narrow: String,
+    table: Option<Table>,
+}
+
+/// A file, folded.
+#[derive(Serialize)]
+struct ConfigPart<'a> {
+    name: String,
+    text: &'a str,
+    left_out: u64,
+}
+
+impl<'a> Page<'a> {
+    fn of(source: &'a Source) -> Result<Self, ReportError> {
+        let analysis = &source.analysis;
+        let manifest = &source.records.manifest;
+        let several = analysis.cases.len() > 1;
+        let cases = analysis.cases.iter().map(|case| case_part(source, case, several));
+        let experiment = &manifest.experiment;
+        let inputs = std::iter::once((&experiment.file, &experiment.text)).chain(&experiment.mixes);
+        Ok(Self {
+            style: include_str!("style.css"),
+            title: &analysis.title,
+            answer: &analysis.answer,
+            cases: cases.collect::<Result<_, _>>()?,
+            sweeps: plots::sweeps(&analysis.cases).iter().map(|sweep| sweep_part(sweep)).collect(),
+            notes: &analysis.notes,
+            environment: tables::environment(manifest),
+            subjects: tables::subjects(manifest),
+            configs: source.configs.iter().map(config_part).collect(),
+            inputs: inputs
+                .map(|(file, text)| ConfigPart { name: file.clone(), text, left_out: 0 })
+                .collect(),
+            command: &analysis.command,
+            made_by: format!(
+                "Made by tollgate {} on {}, {}.",
+                analysis.tollgate, analysis.started_at, analysis.machine
+            ),
+        })
+    }
+}
+
+fn case_part(source: &Source, case: &CaseAnalysis, several: bool) -> Result<CasePart, ReportError> {
+    let analysis = &source.analysis;
+    let baseline = &analysis.baseline;
+    let of = if several { case.case.name.clone() } else { String::new() };
+    let legend = || {
+        let measured = (0..).zip(&case.subjects).filter(|(_, subject)| subject.figures.is_some());
+        let key = |(series, subject): (usize, &crate::analysis::SubjectAnalysis)| Key {
+            name: subject.name.clone(),
+            svg: svg::key(series),
+        };
+        measured.map(key).collect::<Vec<_>>()
+    };
+    let plot = |name, title, caption: &str, table, draw: &dyn Fn(Size) -> String| Plot {
+        name,
+        title,
+        of: of.clone(),
+        caption: caption.to_owned(),
+        legend: legend(),
+        wide: draw(Size::Wide),
+        narrow: draw(Size::Narrow),
+        table,
+    };
+
+    let bars = plots::bars(analysis, case).map(|bars| {
+        let caption = "Each bar begins at the baseline; twice as much and half as much are equally \
+                       long. The line across its end is the 95 % interval, in dashes where there \
+                       are too few blocks for one and it is the range seen.";
+        let draw = |size| svg::bars::draw(&bars, size);
+        Plot { legend: vec![], ..plot("bars", "What a request costs", caption, None, &draw) }
+    });
+    let panels = plots::dots(source, case);
+    let dots = (!panels.is_empty()).then(|| {
+        let caption = "CPU per request over the baseline of the same block. Line and band: the \
+                       price and its 95 % interval. A slope is drift that the pairing did not take \
+                       out; dots far from the others are kept and count.";
+        let table = tables::blocks(baseline, &panels);
+        let draw = |size| svg::dots::draw(baseline, &panels, size);
+        Plot { legend: vec![], ..plot("dots", "Block by block", caption, table, &draw) }
+    });
+    let latencies = plots::latencies(source, case)?;
+    let spectra = plots::spectra(&latencies);
+    let spectrum = (!spectra.is_empty()).then(|| {
+        let caption = "Over all valid trials. Each step to the right is ten times rarer; a line ends \
+                       where fewer than ten answers lie beyond. Of a closed loop it is the latency of \
+                       a saturated system.";
+        let table = tables::percentiles(&latencies);
+        let draw = |size| svg::spectrum::draw(&spectra, size);
+        plot("spectrum", "Latency by percentile", caption, table, &draw)
+    });
+    let (edges, distributions) = plots::distributions(&latencies);
+    let distribution = (!distributions.is_empty()).then(|| {
+        let caption = "Over all valid trials, in classes that are equally wide on the logarithmic \
+                       axis.";
+        let draw = |size| svg::distribution::draw(&edges, &distributions, size);
+        plot("distribution", "How latencies are distributed", caption, None, &draw)
+    });
+    let over_time = plots::timeline(source, case)?;
+    let timeline = (!over_time.panels.is_empty()).then(|| {
+        let caption = "A mark a trial, at its begin. Hollow marks and stripes: trials that do not \
+                       count. A trial with fewer than 1,000 answers has no p99. Dashed lines: above \
+                       them a trial does not count.";
+        let draw = |size| {
+            svg::timeline::draw(&over_time.panels, &over_time.flaws, over_time.length_s, size)
+        };
+        plot("timeline", "Over the time of the run", caption, None, &draw)
+    });
+    Ok(CasePart {
+        name: case.case.name.clone(),
+        heading: several,
+        line: rows::load_line(analysis, case),
+        abouts: rows::abouts(case)
+            .into_iter()
+            .map(|(name, about)| (name.to_owned(), about.to_owned()))
+            .collect(),
+        legend: legend(),
+        prices: tables::prices(analysis, case),
+        prices_legend: match rows::lacks_intervals(case) {
+            true => rows::TOO_FEW_LEGEND,
+            false => rows::PRICES_LEGEND,
+        },
+        figures: tables::of_rows("Throughput and latency", rows::figures(case)),
+        figures_legend: rows::FIGURES_LEGEND,
+        other_prices: tables::of_rows("Other prices", rows::other_prices(analysis, case)),
+        bars,
+        dots,
+        spectrum,
+        distribution,
+        timeline,
+        flaws: over_time.flaws.into_iter().map(|flaw| flaw.hint).collect(),
+        answers: tables::answers(source, case),
+    })
+}
+
+fn sweep_part(cases: &[&CaseAnalysis]) -> Plot {
+    let panels = plots::sweep(cases);
+    let lines = panels.first().map_or(&[][..], |panel| &panel.lines[..]);
+    let names: Vec<&str> = cases.iter().map(|case| case.case.name.as_str()).collect();
+    Plot {
+        name: "sweep",
+        title: "Latency against load",
+        of: String::new(),
+        caption: format!("Medians over the valid trials of the cases {}.", names.join(", ")),
+        legend: lines
+            .iter()
+            .map(|line| Key { name: line.name.clone(), svg: svg::key(line.series) })
+            .collect(),
+        wide: svg::sweep::draw("connections", &panels, Size::Wide),
+        narrow: svg::sweep::draw("connections", &panels, Size::Narrow),
+        table: None,
+    }
+}
+
+fn config_part(config: &Config) -> ConfigPart<'_> {
+    ConfigPart {
+        name: format!("{}: {}", config.subject, config.file),
+        text: &config.text,
+        left_out: config.left_out,
+    }
+}

@@ -1,0 +1,343 @@
+//! From a run to the data of its plots.
+
+use super::svg::bars::{Bar, Bars};
+use super::svg::distribution::Distribution;
+use super::svg::spectrum::Spectrum;
+use super::svg::{Whisker, dots, sweep, timeline};
+use crate::analysis::{Analysis, CaseAnalysis, Metric, Range, SubjectAnalysis};
+use crate::record::{Measurement, Outcome, TrialRecord};
+use crate::report::ReportError;
+use crate::report::number::{signed, significant};
+use crate::report::rows;
+use crate::report::source::Source;
+use crate::trial::validity::{FOREIGN_LIMIT_PERCENT, STEAL_LIMIT_PERCENT};
+use tollgate_stats::LatencyHistogram;
+
+/// A subject's prices in CPU as bars; none when no subject has a ratio.
+pub(super) fn bars(analysis: &Analysis, case: &CaseAnalysis) -> Option<Bars> {
+    let has_cpu = |subject: &SubjectAnalysis| subject.figures.as_ref()?.cpu_us_per_request;
+    let bars: Vec<Bar> = (0..)
+        .zip(&case.subjects)
+        .filter_map(|(series, subject)| {
+            let is_baseline = subject.name == analysis.baseline;
+            let price = subject.prices.get(&Metric::CpuUsPerRequest);
+            let ratio = price.and_then(|price| price.ratio);
+            let one = Whisker { estimate: 1.0, low: 1.0, high: 1.0, interval: true };
+            let (price, text) = match (ratio, price) {
+                (Some(ratio), _) => (Some(whisker(&ratio)), rows::range(&ratio, significant)),
+                (None, Some(price)) => {
+                    (None, format!("no ratio: {} µs", signed(price.difference.estimate)))
+                }
+                (None, None) if is_baseline && has_cpu(subject).is_some() => {
+                    (Some(one), "1 (baseline)".to_owned())
+                }
+                (None, None) => return None,
+            };
+            Some(Bar { name: subject.name.clone(), series, price, text })
+        })
+        .collect();
+    let priced = bars.iter().any(|bar| bar.price.is_some() && bar.name != analysis.baseline);
+    priced.then(|| Bars { baseline: analysis.baseline.clone(), bars, band: None })
+}
+
+/// The ratio of CPU per request in each block, a panel a subject.
+pub(super) fn dots(source: &Source, case: &CaseAnalysis) -> Vec<dots::Panel> {
+    let baseline = source.valid(&case.case.name, &source.analysis.baseline);
+    let mut panels = Vec::new();
+    for (series, subject) in (0..).zip(&case.subjects) {
+        if subject.name == source.analysis.baseline {
+            continue;
+        }
+        let valid = source.valid(&case.case.name, &subject.name);
+        let dots: Vec<dots::Dot> = valid
+            .iter()
+            .filter_map(|(block, measurement)| {
+                let ratio = cpu_ratio(measurement, baseline.get(block)?)?;
+                let hint = format!("{}, block {block}: × {}", subject.name, significant(ratio));
+                Some(dots::Dot { block: f64::from(*block), ratio, outlier: false, hint })
+            })
+            .collect();
+        if !dots.is_empty() {
+            let price = subject.prices.get(&Metric::CpuUsPerRequest);
+            let price = price.and_then(|price| price.ratio).map(|ratio| whisker(&ratio));
+            panels.push(dots::Panel { name: subject.name.clone(), series, dots, price });
+        }
+    }
+    panels
+}
+
+fn cpu_ratio(subject: &Measurement, baseline: &Measurement) -> Option<f64> {
+    let ratio = subject.system_cpu_us_per_request()? / baseline.system_cpu_us_per_request()?;
+    (ratio.is_finite() && ratio > 0.0).then_some(ratio)
+}
+
+/// The latencies of each subject that has any, over all its valid trials.
+pub(super) struct Latencies {
+    pub(super) name: String,
+    pub(super) series: usize,
+    pub(super) histogram: LatencyHistogram,
+}
+
+/// The latencies of every subject of a case that has any.
+pub(super) fn latencies(
+    source: &Source,
+    case: &CaseAnalysis,
+) -> Result<Vec<Latencies>, ReportError> {
+    let mut all = Vec::new();
+    for (series, subject) in (0..).zip(&case.subjects) {
+        let histogram = source.latencies(&case.case.name, &subject.name)?;
+        if histogram.count() > 0 {
+            all.push(Latencies { name: subject.name.clone(), series, histogram });
+        }
+    }
+    Ok(all)
+}
+
+/// The latency of each subject by percentile, as far as ten answers lie beyond it.
+pub(super) fn spectra(latencies: &[Latencies]) -> Vec<Spectrum> {
+    let steps = |histogram: &LatencyHistogram| {
+        let shortest = histogram.min_ns().map(|ns| (0.0, ms(ns)));
+        let told = histogram
+            .percentiles(TICKS_PER_HALF)
+            .filter(|step| step.quantile > 0.0 && step.quantile < 1.0)
+            .filter(|step| histogram.quantile_ns(step.quantile).is_some() || step.quantile < 0.5)
+            .map(|step| (step.quantile, ms(step.value_ns)));
+        // The quantiles that are read off have a point of their own.
+        let named = NAMED.iter().filter_map(|quantile| {
+            histogram.quantile_ns(*quantile).map(|ns| (*quantile, ms(ns)))
+        });
+        let mut steps: Vec<(f64, f64)> = shortest.into_iter().chain(told).chain(named).collect();
+        steps.sort_by(|a, b| a.0.total_cmp(&b.0));
+        steps.dedup_by(|a, b| a.0 == b.0);
+        steps
+    };
+    latencies
+        .iter()
+        .map(|one| Spectrum {
+            name: one.name.clone(),
+            series: one.series,
+            steps: steps(&one.histogram),
+        })
+        .collect()
+}
+
+const TICKS_PER_HALF: u32 = 5;
+
+/// The quantiles that a report tells, besides the shortest and the longest latency.
+pub(super) const NAMED: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 0.9999];
+
+/// The classes of latency that all subjects of a case share, and how many percent of each one's
+/// answers are in each class.
+pub(super) fn distributions(latencies: &[Latencies]) -> (Vec<f64>, Vec<Distribution>) {
+    let shortest = latencies.iter().filter_map(|one| one.histogram.min_ns()).min();
+    let longest = latencies.iter().filter_map(|one| one.histogram.max_ns()).max();
+    let (Some(shortest), Some(longest)) = (shortest, longest) else {
+        return (Vec::new(), Vec::new());
+    };
+    // At least twice as long, so that the classes are wider than what a histogram tells apart.
+    let longest = longest.max(shortest.saturating_mul(2));
+    let (low, high) = (ms(shortest).ln(), ms(longest).ln());
+    let edge = |index: u32| (low + (high - low) * f64::from(index) / f64::from(CLASSES)).exp();
+    let edges: Vec<f64> = (0..=CLASSES).map(edge).collect();
+    let of_one = |one: &Latencies| {
+        let up_to = |edge: &f64| one.histogram.count_up_to(ns(*edge));
+        // The lowest edge belongs to the lowest class, and rounding keeps nothing from the highest.
+        let mut counts: Vec<u64> = edges.iter().map(up_to).collect();
+        counts[0] = 0;
+        if let Some(last) = counts.last_mut() {
+            *last = one.histogram.count();
+        }
+        let all = count_f64(one.histogram.count());
+        let percent = |pair: &[u64]| 100.0 * count_f64(pair[1].saturating_sub(pair[0])) / all;
+        let percent = counts.windows(2).map(percent).collect();
+        Distribution { name: one.name.clone(), series: one.series, percent }
+    };
+    let distributions = latencies.iter().map(of_one).collect();
+    (edges, distributions)
+}
+
+const CLASSES: u32 = 72;
+
+/// Throughput, latency and noise of every trial of a case over the time of the run, and the trials
+/// that do not count.
+pub(super) struct Timeline {
+    pub(super) panels: Vec<timeline::Panel>,
+    pub(super) flaws: Vec<timeline::Flaw>,
+    pub(super) length_s: f64,
+}
+
+/// The timeline of a case.
+pub(super) fn timeline(source: &Source, case: &CaseAnalysis) -> Result<Timeline, ReportError> {
+    let mut measured = Vec::new();
+    let mut flaws = Vec::new();
+    let mut length_s: f64 = 1.0;
+    for trial in &source.records.trials {
+        let at_s = seconds_from_begin(source, trial)?;
+        let window_s = match &trial.outcome {
+            Outcome::Measured(measurement) => measurement.window_s,
+            Outcome::Refused(_) | Outcome::Failed(_) => 0.0,
+        };
+        length_s = length_s.max(at_s + window_s);
+        let place = case.subjects.iter().position(|subject| subject.name == trial.subject);
+        let (true, Some(series)) = (trial.case == case.case.name, place) else {
+            continue;
+        };
+        let reasons = match &trial.outcome {
+            Outcome::Measured(measurement) => {
+                measured.push((trial, measurement.as_ref(), at_s, series));
+                measurement.invalid.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+            }
+            Outcome::Refused(refusal) => refusal.reason.clone(),
+            Outcome::Failed(failure) => format!("{}: {}", failure.step, failure.reason),
+        };
+        if !reasons.is_empty() {
+            let hint = format!("{}, block {}, does not count: {reasons}", trial.subject, trial.block);
+            flaws.push(timeline::Flaw { span_s: (at_s, at_s + window_s), hint });
+        }
+    }
+    let panel = |figure: &Figure| {
+        let moments = measured.iter().filter_map(|(trial, measurement, at_s, series)| {
+            let value = (figure.of)(measurement)?;
+            let number = significant(value);
+            Some(timeline::Moment {
+                at_s: *at_s,
+                value,
+                series: *series,
+                valid: measurement.invalid.is_empty(),
+                hint: format!("{}, block {}: {number} {}", trial.subject, trial.block, figure.unit),
+            })
+        });
+        let moments: Vec<_> = moments.collect();
+        timeline::Panel { unit: figure.name, ratios: figure.ratios, limit: figure.limit, moments }
+    };
+    let panels = FIGURES.iter().map(panel).filter(|panel| !panel.moments.is_empty()).collect();
+    Ok(Timeline { panels, flaws, length_s })
+}
+
+/// A figure of a trial that is drawn over time.
+struct Figure {
+    name: &'static str,
+    unit: &'static str,
+    ratios: bool,
+    limit: Option<f64>,
+    of: fn(&Measurement) -> Option<f64>,
+}
+
+const FIGURES: [Figure; 5] = [
+    Figure {
+        name: "expected answers a second",
+        unit: "a second",
+        ratios: true,
+        limit: None,
+        of: |measurement| Some(measurement.throughput_per_s).filter(|value| *value > 0.0),
+    },
+    Figure {
+        name: "p99 latency, ms",
+        unit: "ms",
+        ratios: true,
+        limit: None,
+        of: |measurement| measurement.latency.p99_ms,
+    },
+    Figure {
+        name: "steal, % of the CPUs",
+        unit: "% steal",
+        ratios: false,
+        limit: Some(STEAL_LIMIT_PERCENT),
+        of: |measurement| Some(measurement.noise.steal_percent),
+    },
+    Figure {
+        name: "other processes, % of the CPUs",
+        unit: "% taken by other processes",
+        ratios: false,
+        limit: Some(FOREIGN_LIMIT_PERCENT),
+        of: |measurement| Some(measurement.noise.foreign_cpu_percent),
+    },
+    Figure {
+        name: "CPU pressure, % of the time",
+        unit: "% of the time with a task that waited for a CPU",
+        ratios: false,
+        limit: None,
+        of: |measurement| measurement.noise.cpu_pressure_percent,
+    },
+];
+
+fn seconds_from_begin(source: &Source, trial: &TrialRecord) -> Result<f64, ReportError> {
+    let time = |text: &str| {
+        text.parse::<jiff::Timestamp>()
+            .map_err(|source| ReportError::Time { text: text.to_owned(), source })
+    };
+    let begin = time(&source.records.manifest.started_at)?;
+    Ok(time(&trial.started_at)?.duration_since(begin).as_secs_f64().max(0.0))
+}
+
+/// Cases that differ in their connections alone.
+pub(super) fn sweeps(cases: &[CaseAnalysis]) -> Vec<Vec<&CaseAnalysis>> {
+    let mut sweeps: Vec<Vec<&CaseAnalysis>> = Vec::new();
+    for case in cases {
+        let alike = |other: &CaseAnalysis| {
+            let (a, b) = (&case.case, &other.case);
+            (&a.mix_file, a.threads, a.keepalive) == (&b.mix_file, b.threads, b.keepalive)
+                && a.connections != b.connections
+        };
+        match sweeps.iter_mut().find(|sweep| sweep.iter().all(|other| alike(other))) {
+            Some(sweep) => sweep.push(case),
+            None => sweeps.push(vec![case]),
+        }
+    }
+    sweeps.retain(|sweep| sweep.len() > 1);
+    for sweep in &mut sweeps {
+        sweep.sort_by_key(|case| case.case.connections);
+    }
+    sweeps
+}
+
+/// Latency against load, over the cases of a sweep.
+pub(super) fn sweep(cases: &[&CaseAnalysis]) -> Vec<sweep::Panel> {
+    let subjects = cases.first().map_or(&[][..], |case| &case.subjects[..]);
+    let panel = |(unit, of): (&'static str, fn(&SubjectAnalysis) -> Option<f64>)| {
+        let line = |(series, subject): (usize, &SubjectAnalysis)| {
+            let points: Vec<(f64, f64)> = cases
+                .iter()
+                .filter_map(|case| {
+                    let found = case.subjects.iter().find(|other| other.name == subject.name)?;
+                    Some((f64::from(case.case.connections), of(found)?))
+                })
+                .collect();
+            sweep::Line { name: subject.name.clone(), series, points }
+        };
+        let lines = (0..).zip(subjects).map(line).filter(|line| !line.points.is_empty());
+        sweep::Panel { unit, lines: lines.collect() }
+    };
+    let figures: [(&str, fn(&SubjectAnalysis) -> Option<f64>); 2] = [
+        ("p50 latency, ms", |subject| subject.figures.as_ref()?.latency_p50_ms),
+        ("p99 latency, ms", |subject| subject.figures.as_ref()?.latency_p99_ms),
+    ];
+    figures.into_iter().map(panel).filter(|panel| !panel.lines.is_empty()).collect()
+}
+
+fn whisker(range: &Range) -> Whisker {
+    Whisker {
+        estimate: range.estimate,
+        low: range.low,
+        high: range.high,
+        interval: range.interval,
+    }
+}
+
+/// Nanoseconds in milliseconds.
+pub(super) fn ms(ns: u64) -> f64 {
+    count_f64(ns) / 1e6
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a latency in nanoseconds is positive and far below 2^63"
+)]
+fn ns(ms: f64) -> u64 {
+    (ms * 1e6).round() as u64
+}
+
+fn count_f64(count: u64) -> f64 {
+    crate::record::as_f64(count)
+}

@@ -1,0 +1,156 @@
+//! What each subject costs as bars that begin at the baseline, with intervals.
+
+use super::Whisker;
+use super::axis::{self, Frame};
+use super::canvas::{Anchor, Canvas, LETTER, Size};
+use super::scale::Scale;
+
+/// One subject.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Bar {
+    /// Its name.
+    pub(crate) name: String,
+    /// Which color and mark it has.
+    pub(crate) series: usize,
+    /// Its price, over 1; none where there is no ratio.
+    pub(crate) price: Option<Whisker>,
+    /// The figures in words.
+    pub(crate) text: String,
+}
+
+/// The prices of a case.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Bars {
+    /// The baseline's name.
+    pub(crate) baseline: String,
+    /// The subjects, the baseline among them.
+    pub(crate) bars: Vec<Bar>,
+    /// How far a subject that is the baseline again came from it.
+    pub(crate) band: Option<(f64, f64)>,
+}
+
+/// Draws the bars on a logarithmic axis, so that twice as much and half as much are equally long.
+pub(crate) fn draw(data: &Bars, size: Size) -> String {
+    let width = size.width();
+    let names = longest(data.bars.iter().map(|bar| bar.name.as_str()));
+    let texts = longest(data.bars.iter().map(|bar| bar.text.as_str()));
+    // On a phone, name and figures stand above their bar.
+    let (left, right, row) = match size {
+        Size::Wide => (names + 12.0, width - texts - 12.0, WIDE_ROW),
+        Size::Narrow => (8.0, width - 8.0, NARROW_ROW),
+    };
+    let rows = data.bars.iter().fold(0.0, |height, _| height + row);
+    let frame = Frame { left, right, top: 8.0, bottom: 8.0 + rows };
+    let prices = data.bars.iter().filter_map(|bar| bar.price);
+    let ends = prices.flat_map(|price| [price.estimate, price.low, price.high]);
+    let band = data.band.map_or([1.0, 1.0], |(low, high)| [low, high]);
+    let scale = Scale::log(ends.chain([1.0]).chain(band)).over(frame.left + 6.0, frame.right - 6.0);
+
+    let mut canvas = Canvas::new(width, frame.bottom + axis::BELOW);
+    if let Some((low, high)) = data.band {
+        let hint = "A/A: the baseline a second time";
+        let corners = ((scale.at(low), frame.top), (scale.at(high), frame.bottom));
+        canvas.rect("band", corners.0, corners.1, Some(hint));
+    }
+    let unit = format!("CPU per request, × {}", data.baseline);
+    axis::level(&mut canvas, &frame, &scale, &scale.ticks(size.ticks()), &unit);
+    canvas.line("one", (scale.at(1.0), frame.top), (scale.at(1.0), frame.bottom));
+    let mut top = frame.top;
+    for bar in &data.bars {
+        let middle = match size {
+            Size::Wide => {
+                let y = top + row / 2.0 + 4.0;
+                canvas.text("name", (0.0, y), Anchor::Start, &bar.name);
+                canvas.text("value", (width, y), Anchor::End, &bar.text);
+                top + row / 2.0
+            }
+            Size::Narrow => {
+                canvas.text("name", (0.0, top + 14.0), Anchor::Start, &bar.name);
+                canvas.text("value", (width, top + 14.0), Anchor::End, &bar.text);
+                top + 28.0
+            }
+        };
+        if let Some(price) = bar.price {
+            whisker(&mut canvas, &scale, bar, &price, middle);
+        }
+        top += row;
+    }
+    canvas.finish(&label(data))
+}
+
+const WIDE_ROW: f64 = 32.0;
+const NARROW_ROW: f64 = 44.0;
+const HALF_BAR: f64 = 7.0;
+const HALF_CAP: f64 = 5.0;
+
+fn whisker(canvas: &mut Canvas, scale: &Scale, bar: &Bar, price: &Whisker, y: f64) {
+    let hint = format!("{}: {}", bar.name, bar.text);
+    let [one, end, low, high] = [1.0, price.estimate, price.low, price.high].map(|v| scale.at(v));
+    let class = format!("bar s{}", bar.series % super::canvas::SERIES);
+    canvas.rect(&class, (one, y - HALF_BAR), (end, y + HALF_BAR), Some(&hint));
+    let line = if price.interval { "whisker" } else { "whisker seen" };
+    canvas.line(line, (low, y), (high, y));
+    for x in [low, high] {
+        canvas.line("whisker", (x, y - HALF_CAP), (x, y + HALF_CAP));
+    }
+    canvas.mark("", bar.series, (end, y), &hint);
+}
+
+fn longest<'a>(texts: impl Iterator<Item = &'a str>) -> f64 {
+    let letters = texts.map(|text| text.chars().count()).max().unwrap_or(0);
+    (0..letters).fold(0.0, |width, _| width + LETTER)
+}
+
+fn label(data: &Bars) -> String {
+    let bars: Vec<String> =
+        data.bars.iter().map(|bar| format!("{}: {}", bar.name, bar.text)).collect();
+    format!("CPU per request over {}. {}.", data.baseline, bars.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bars() -> Bars {
+        let bar = |name: &str, series, price: Option<(f64, f64, f64)>, text: &str| Bar {
+            name: name.to_owned(),
+            series,
+            price: price.map(|(estimate, low, high)| Whisker { estimate, low, high, interval: true }),
+            text: text.to_owned(),
+        };
+        Bars {
+            baseline: "nginx".to_owned(),
+            bars: vec![
+                bar("nginx", 0, Some((1.0, 1.0, 1.0)), "1"),
+                bar("full", 1, Some((100.0, 50.0, 200.0)), "100 [50.0, 200]"),
+                bar("direct", 2, None, "no ratio"),
+            ],
+            band: Some((0.99, 1.01)),
+        }
+    }
+
+    #[test]
+    fn wide() {
+        insta::assert_snapshot!(draw(&bars(), Size::Wide));
+    }
+
+    #[test]
+    fn narrow() {
+        insta::assert_snapshot!(draw(&bars(), Size::Narrow));
+    }
+
+    #[test]
+    fn a_bar_begins_at_one_and_ends_at_its_price() {
+        let svg = draw(&bars(), Size::Narrow);
+        // The axis goes from 14 to 326 px, from 0.99 / r to 200 * r where r = (200 / 0.99) ^ 0.06.
+        let room = (200.0_f64 / 0.99).powf(0.06);
+        let length = ((200.0 * room) / (0.99 / room)).ln();
+        let x = |value: f64| 14.0 + 312.0 * (value / (0.99 / room)).ln() / length;
+        let bar = format!(
+            r#"<rect class="bar s1" x="{:.1}" y="73" width="{:.1}" height="14">"#,
+            x(1.0),
+            x(100.0) - x(1.0)
+        );
+        assert!(svg.contains(&bar), "no {bar} in:\n{svg}");
+    }
+}

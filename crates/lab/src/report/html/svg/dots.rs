@@ -1,0 +1,133 @@
+//! The ratio of subject and baseline in each block, a panel a subject: where drift shows.
+
+use super::Whisker;
+use super::axis::{self, Frame};
+use super::canvas::{Anchor, Canvas, Size};
+use super::scale::Scale;
+
+/// One block of one subject.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Dot {
+    /// The block, from 1.
+    pub(crate) block: f64,
+    /// Subject over baseline.
+    pub(crate) ratio: f64,
+    /// Whether it is far from the others.
+    pub(crate) outlier: bool,
+    /// The figures in words.
+    pub(crate) hint: String,
+}
+
+/// The blocks of one subject.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Panel {
+    /// The subject.
+    pub(crate) name: String,
+    /// Which color and mark it has.
+    pub(crate) series: usize,
+    /// Its blocks.
+    pub(crate) dots: Vec<Dot>,
+    /// Its price over all of them.
+    pub(crate) price: Option<Whisker>,
+}
+
+/// Draws a panel a subject, each with an axis of its own: a subject that costs a hundred times as
+/// much would make the drift of the others too small to be seen.
+pub(crate) fn draw(baseline: &str, panels: &[Panel], size: Size) -> String {
+    let width = size.width();
+    let last = panels.iter().flat_map(|panel| &panel.dots).map(|dot| dot.block).fold(1.0, f64::max);
+    let scales: Vec<Scale> = panels.iter().map(ratios).collect();
+    let margins = scales.iter().map(|scale| axis::margin(&scale.ticks(RATIO_TICKS)));
+    let left = margins.fold(0.0, f64::max);
+    let right = width - 8.0;
+    let blocks = Scale::exact(0.5, last + 0.5).over(left, right);
+    let about = (1..=size.ticks()).take_while(|count| whole(*count) <= last).count();
+    let blocks_ticks = blocks.ticks(about.max(1));
+    let height = panels.iter().fold(0.0, |height, _| height + axis::ABOVE + PANEL);
+    let mut canvas = Canvas::new(width, height + axis::BELOW);
+    let mut top = axis::ABOVE;
+    for (index, (panel, scale)) in panels.iter().zip(scales).enumerate() {
+        let frame = Frame { left, right, top, bottom: top + PANEL };
+        let scale = scale.over(frame.bottom, frame.top);
+        if let Some(price) = panel.price.filter(|price| price.interval) {
+            let corners = ((left, scale.at(price.low)), (right, scale.at(price.high)));
+            canvas.rect("band", corners.0, corners.1, Some("95 % interval of the price"));
+        }
+        let unit = format!("{} × {baseline}", panel.name);
+        axis::upright(&mut canvas, &frame, &scale, &scale.ticks(RATIO_TICKS), &unit);
+        match index + 1 == panels.len() {
+            true => axis::level(&mut canvas, &frame, &blocks, &blocks_ticks, "block"),
+            false => axis::grid(&mut canvas, &frame, &blocks, &blocks_ticks),
+        }
+        if let Some(price) = panel.price {
+            let y = scale.at(price.estimate);
+            canvas.line("estimate", (left, y), (right, y));
+        }
+        for dot in &panel.dots {
+            let at = (blocks.at(dot.block), scale.at(dot.ratio));
+            canvas.mark("", panel.series, at, &dot.hint);
+            if dot.outlier {
+                canvas.text("flag", (at.0, at.1 - 8.0), Anchor::Middle, "outlier");
+            }
+        }
+        top = frame.bottom + axis::ABOVE;
+    }
+    canvas.finish(&label(baseline, panels))
+}
+
+const PANEL: f64 = 84.0;
+const RATIO_TICKS: usize = 3;
+
+fn ratios(panel: &Panel) -> Scale {
+    let ends = panel.price.map(|price| [price.low, price.high]).into_iter().flatten();
+    Scale::log(panel.dots.iter().map(|dot| dot.ratio).chain(ends))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts of ticks are small")]
+fn whole(count: usize) -> f64 {
+    count as f64
+}
+
+fn label(baseline: &str, panels: &[Panel]) -> String {
+    let blocks = panels.iter().map(|panel| format!("{}, {} blocks", panel.name, panel.dots.len()));
+    let blocks: Vec<String> = blocks.collect();
+    format!("CPU per request over {baseline}, block by block: {}.", blocks.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn panels() -> Vec<Panel> {
+        let dot = |block, ratio, outlier| Dot {
+            block,
+            ratio,
+            outlier,
+            hint: format!("block {block}: {ratio}"),
+        };
+        let price = Whisker { estimate: 2.0, low: 1.0, high: 4.0, interval: true };
+        let full = vec![dot(1.0, 1.0, false), dot(2.0, 2.0, false), dot(3.0, 4.0, true)];
+        vec![Panel { name: "full".to_owned(), series: 1, dots: full, price: Some(price) }]
+    }
+
+    #[test]
+    fn wide() {
+        insta::assert_snapshot!(draw("nginx", &panels(), Size::Wide));
+    }
+
+    #[test]
+    fn the_middle_of_three_blocks_is_in_the_middle() {
+        let svg = draw("nginx", &panels(), Size::Narrow);
+        // Ticks are "1", "2", "3" and "4", or with one decimal: the plot begins at 10 px and a letter
+        // or three, and ends at 332 px. 2 is in the geometric middle of 1 and 4: 24 + 42 px down.
+        let ticks = ratios(&panels()[0]).ticks(RATIO_TICKS);
+        let left = axis::margin(&ticks);
+        let x = f64::midpoint(left, 332.0);
+        let line = format!(r#"<line class="estimate" x1="{left}" y1="66" x2="332" y2="66"/>"#);
+        assert!(svg.contains(&line), "no {line} in:\n{svg}");
+        // A diamond would begin at its top; series 1 is a square, whose corner is 3.5 px off.
+        let square = format!(r#"d="M{:.1} 62.5"#, x - 3.5);
+        assert!(svg.contains(&square), "no {square} in:\n{svg}");
+        assert_eq!(svg.matches(">outlier<").count(), 1);
+    }
+}

@@ -1,0 +1,110 @@
+//! Latency against load, where cases differ in their load alone.
+
+use super::axis::{self, Frame};
+use super::canvas::{Canvas, Size};
+use super::scale::{Scale, Tick};
+use crate::report::number::significant;
+
+/// One subject.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Line {
+    /// Its name.
+    pub(crate) name: String,
+    /// Which color and mark it has.
+    pub(crate) series: usize,
+    /// Each load, and the latency in milliseconds under it.
+    pub(crate) points: Vec<(f64, f64)>,
+}
+
+/// A quantile of the latency, of all subjects.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Panel {
+    /// What it is, with its unit.
+    pub(crate) unit: &'static str,
+    /// The subjects.
+    pub(crate) lines: Vec<Line>,
+}
+
+/// Draws the panels below each other; both axes are logarithmic, with a tick at each load.
+pub(crate) fn draw(load_unit: &str, panels: &[Panel], size: Size) -> String {
+    let width = size.width();
+    let points = || panels.iter().flat_map(|panel| &panel.lines).flat_map(|line| &line.points);
+    let mut loads: Vec<f64> = points().map(|point| point.0).collect();
+    loads.sort_by(f64::total_cmp);
+    loads.dedup();
+    let scales: Vec<Scale> = panels.iter().map(latencies).collect();
+    let margins = scales.iter().map(|scale| axis::margin(&scale.ticks(LATENCY_TICKS)));
+    let left = margins.fold(0.0, f64::max);
+    let right = width - 16.0;
+    let load = Scale::log(loads.iter().copied()).over(left, right);
+    let ticks: Vec<Tick> =
+        loads.iter().map(|load| Tick { value: *load, label: significant_load(*load) }).collect();
+    let height = panels.iter().fold(0.0, |height, _| height + axis::ABOVE + PANEL);
+    let mut canvas = Canvas::new(width, height + axis::BELOW);
+    let mut top = axis::ABOVE;
+    for (index, (panel, scale)) in panels.iter().zip(scales).enumerate() {
+        let frame = Frame { left, right, top, bottom: top + PANEL };
+        let scale = scale.over(frame.bottom, frame.top);
+        axis::upright(&mut canvas, &frame, &scale, &scale.ticks(LATENCY_TICKS), panel.unit);
+        match index + 1 == panels.len() {
+            true => axis::level(&mut canvas, &frame, &load, &ticks, load_unit),
+            false => axis::grid(&mut canvas, &frame, &load, &ticks),
+        }
+        for line in &panel.lines {
+            let place = |(at, ms): &(f64, f64)| (load.at(*at), scale.at(*ms));
+            let places: Vec<_> = line.points.iter().map(place).collect();
+            canvas.curve("curve", line.series, &places);
+            for (point, place) in line.points.iter().zip(places) {
+                let hint = format!(
+                    "{}: {} ms at {} {load_unit}",
+                    line.name,
+                    significant(point.1),
+                    significant_load(point.0)
+                );
+                canvas.mark("", line.series, place, &hint);
+            }
+        }
+        top = frame.bottom + axis::ABOVE;
+    }
+    canvas.finish(&format!("Latency against load, in {load_unit}."))
+}
+
+const PANEL: f64 = 150.0;
+const LATENCY_TICKS: usize = 5;
+
+fn latencies(panel: &Panel) -> Scale {
+    Scale::log(panel.lines.iter().flat_map(|line| &line.points).map(|point| point.1))
+}
+
+/// A load is a round number that somebody chose.
+fn significant_load(load: f64) -> String {
+    if load.fract() == 0.0 { format!("{load:.0}") } else { significant(load) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn panels() -> Vec<Panel> {
+        let points = vec![(10.0, 1.0), (100.0, 10.0), (1_000.0, 100.0)];
+        let lines = vec![Line { name: "full".to_owned(), series: 0, points }];
+        vec![Panel { unit: "p50, ms", lines }]
+    }
+
+    #[test]
+    fn wide() {
+        insta::assert_snapshot!(draw("connections", &panels(), Size::Wide));
+    }
+
+    #[test]
+    fn the_geometric_middle_is_in_the_middle() {
+        let svg = draw("connections", &panels(), Size::Narrow);
+        // "100" takes 30.4 px; 324 px on the right; 24 + 75 px down.
+        let middle = f64::midpoint(30.4, 324.0);
+        assert!(svg.contains(&format!("L{middle:.1} 99L")), "{svg}");
+        assert!(svg.contains("<title>full: 10.0 ms at 100 connections</title>"), "{svg}");
+        for load in [">10<", ">100<", ">1000<"] {
+            assert!(svg.contains(load), "no {load} in:\n{svg}");
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Figures of each trial over the time of the run, in panels on one axis of time.
+
+use super::axis::{self, Frame};
+use super::canvas::{Canvas, Size};
+use super::scale::Scale;
+
+/// A figure of one trial.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Moment {
+    /// From the begin of the run to that of the trial, in seconds.
+    pub(crate) at_s: f64,
+    /// The figure, in the unit of its panel.
+    pub(crate) value: f64,
+    /// The subject's color and mark.
+    pub(crate) series: usize,
+    /// Whether the trial counts.
+    pub(crate) valid: bool,
+    /// The figure in words.
+    pub(crate) hint: String,
+}
+
+/// One figure of all trials.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Panel {
+    /// What it is, with its unit.
+    pub(crate) unit: &'static str,
+    /// Whether ratios matter, and not differences from zero.
+    pub(crate) ratios: bool,
+    /// Above which value a trial does not count.
+    pub(crate) limit: Option<f64>,
+    /// The trials.
+    pub(crate) moments: Vec<Moment>,
+}
+
+/// A trial that does not count.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Flaw {
+    /// When it began and ended, in seconds from the begin of the run.
+    pub(crate) span_s: (f64, f64),
+    /// Which one, and why.
+    pub(crate) hint: String,
+}
+
+/// Draws the panels below each other, with a stripe through all of them for each trial that does
+/// not count.
+pub(crate) fn draw(panels: &[Panel], flaws: &[Flaw], length_s: f64, size: Size) -> String {
+    let width = size.width();
+    let (divisor, unit) = match length_s > 300.0 {
+        true => (60.0, "minutes from the begin of the run"),
+        false => (1.0, "seconds from the begin of the run"),
+    };
+    let scales: Vec<Scale> = panels.iter().map(values).collect();
+    let margins = scales.iter().map(|scale| axis::margin(&scale.ticks(VALUE_TICKS)));
+    let left = margins.fold(0.0, f64::max);
+    let right = width - 12.0;
+    let time = Scale::exact(0.0, length_s / divisor).over(left, right);
+    let x = |at_s: f64| time.at(at_s / divisor);
+    let ticks = time.ticks(size.ticks());
+    let height = panels.iter().fold(0.0, |height, panel| height + axis::ABOVE + tall(panel));
+    let mut canvas = Canvas::new(width, height + axis::BELOW);
+    for flaw in flaws {
+        // A trial of a long run is shorter than a pixel, and its stripe is not.
+        let (from, to) = (x(flaw.span_s.0), x(flaw.span_s.1));
+        let corners = ((from - 1.0, axis::ABOVE), (to.max(from + 1.0), height));
+        canvas.rect("flaw", corners.0, corners.1, Some(&flaw.hint));
+    }
+    let mut top = axis::ABOVE;
+    for (index, (panel, scale)) in panels.iter().zip(scales).enumerate() {
+        let frame = Frame { left, right, top, bottom: top + tall(panel) };
+        let scale = scale.over(frame.bottom, frame.top);
+        axis::upright(&mut canvas, &frame, &scale, &scale.ticks(VALUE_TICKS), panel.unit);
+        match index + 1 == panels.len() {
+            true => axis::level(&mut canvas, &frame, &time, &ticks, unit),
+            false => axis::grid(&mut canvas, &frame, &time, &ticks),
+        }
+        if let Some(limit) = panel.limit.filter(|limit| scale.holds(*limit)) {
+            canvas.line("limit", (left, scale.at(limit)), (right, scale.at(limit)));
+        }
+        for moment in &panel.moments {
+            let class = if moment.valid { "" } else { "hollow" };
+            let at = (x(moment.at_s), scale.at(moment.value));
+            canvas.mark(class, moment.series, at, &moment.hint);
+        }
+        top = frame.bottom + axis::ABOVE;
+    }
+    let units: Vec<&str> = panels.iter().map(|panel| panel.unit).collect();
+    canvas.finish(&format!(
+        "Over the time of the run: {}. {} that do not count are marked.",
+        units.join("; "),
+        crate::report::rows::counted(flaws.len(), "trial")
+    ))
+}
+
+const VALUE_TICKS: usize = 4;
+
+fn tall(panel: &Panel) -> f64 {
+    if panel.ratios { 110.0 } else { 56.0 }
+}
+
+fn values(panel: &Panel) -> Scale {
+    let values = panel.moments.iter().map(|moment| moment.value);
+    match panel.ratios {
+        true => Scale::log(values),
+        false => Scale::linear(values.chain([0.0]), VALUE_TICKS),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn panels() -> Vec<Panel> {
+        let moment = |at_s, value, valid| Moment {
+            at_s,
+            value,
+            series: 1,
+            valid,
+            hint: format!("{value} at {at_s} s"),
+        };
+        vec![
+            Panel {
+                unit: "answers/s",
+                ratios: true,
+                limit: None,
+                moments: vec![moment(0.0, 10.0, true), moment(50.0, 1_000.0, false)],
+            },
+            Panel {
+                unit: "steal, %",
+                ratios: false,
+                limit: Some(5.0),
+                moments: vec![moment(0.0, 0.0, true), moment(50.0, 8.0, false)],
+            },
+        ]
+    }
+
+    fn flaws() -> Vec<Flaw> {
+        vec![Flaw { span_s: (50.0, 60.0), hint: "block 2: steal".to_owned() }]
+    }
+
+    #[test]
+    fn wide() {
+        insta::assert_snapshot!(draw(&panels(), &flaws(), 100.0, Size::Wide));
+    }
+
+    #[test]
+    fn half_the_time_is_half_the_width() {
+        let svg = draw(&panels(), &flaws(), 100.0, Size::Narrow);
+        // "1,000" takes no comma below five digits: 10 + 4 * 6.8 = 37.2 px, and 328 px on the right.
+        let middle = f64::midpoint(37.2, 328.0);
+        let stripe = format!(r#"<rect class="flaw" x="{:.1}" y="24""#, middle - 1.0);
+        assert!(svg.contains(&stripe), "no {stripe} in:\n{svg}");
+        // 5 of 8 % on 56 px that end at 24 + 110 + 24 + 56 = 214.
+        assert!(svg.contains(r#"<line class="limit" x1="37.2" y1="179""#), "{svg}");
+        assert_eq!(svg.matches("hollow").count(), 2, "{svg}");
+    }
+
+    #[test]
+    fn long_runs_are_told_in_minutes() {
+        assert!(draw(&panels(), &[], 301.0, Size::Wide).contains("minutes from the begin"));
+        assert!(draw(&panels(), &[], 300.0, Size::Wide).contains("seconds from the begin"));
+    }
+}

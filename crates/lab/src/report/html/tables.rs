@@ -1,0 +1,318 @@
+//! The tables of the page: figures in words, and unrounded beside them for programs.
+
+use super::plots::{Latencies, NAMED, ms};
+use super::svg::dots::Panel;
+use crate::analysis::{Analysis, CaseAnalysis, Metric, Standing, SubjectAnalysis};
+use crate::manifest::{Manifest, SubjectManifest, SubjectState};
+use crate::record::as_f64;
+use crate::report::number::{percent, signed, significant};
+use crate::report::rows::{self, Rows};
+use crate::report::source::Source;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use tollgate_traffic::Class;
+
+/// A table with a head of columns and a head of rows.
+#[derive(Debug, Serialize)]
+pub(super) struct Table {
+    /// What it holds.
+    pub(super) caption: String,
+    /// Whether its cells are words, which may be broken, and not figures.
+    pub(super) prose: bool,
+    /// The names of the columns, with their units; the first is that of the heads of the rows.
+    pub(super) header: Vec<String>,
+    /// The rows.
+    pub(super) rows: Vec<Row>,
+}
+
+/// A row of a table.
+#[derive(Debug, Serialize)]
+pub(super) struct Row {
+    /// Its head.
+    pub(super) name: String,
+    /// The color and mark of the subject that it is about.
+    pub(super) series: Option<usize>,
+    /// Its cells, one less than the header has columns.
+    pub(super) cells: Vec<Cell>,
+}
+
+/// A cell of a table.
+#[derive(Debug, Serialize)]
+pub(super) struct Cell {
+    /// What is read.
+    pub(super) text: String,
+    /// The figure's name in report.json, where it has one.
+    pub(super) figure: Option<&'static str>,
+    /// The figure itself, unrounded.
+    pub(super) value: Option<String>,
+}
+
+/// What each subject costs and what it catches.
+pub(super) fn prices(analysis: &Analysis, case: &CaseAnalysis) -> Table {
+    let over = &analysis.baseline;
+    let header = [
+        "subject".to_owned(),
+        format!("price: × {over} [95 %]"),
+        format!("difference: µs over {over} [95 %]"),
+        "CPU, µs a request".to_owned(),
+        "peak memory, MiB".to_owned(),
+        "start-up, ms".to_owned(),
+        "attacks caught".to_owned(),
+        "false alarms".to_owned(),
+        "n, blocks".to_owned(),
+    ];
+    let rows = (0..).zip(&case.subjects).map(|(series, subject)| Row {
+        name: subject.name.clone(),
+        series: Some(series),
+        cells: price_cells(analysis, subject),
+    });
+    Table {
+        caption: "What a request costs, and what is caught".to_owned(),
+        prose: false,
+        header: header.to_vec(),
+        rows: rows.collect(),
+    }
+}
+
+fn price_cells(analysis: &Analysis, subject: &SubjectAnalysis) -> Vec<Cell> {
+    let price = subject.prices.get(&Metric::CpuUsPerRequest);
+    let ratio = price.and_then(|price| price.ratio);
+    let figures = subject.figures.as_ref();
+    let is_baseline = subject.name == analysis.baseline;
+    let in_place = match &subject.standing {
+        Standing::Baseline | Standing::Measured if figures.is_some() => None,
+        Standing::Baseline | Standing::Measured => Some("no valid trial"),
+        other => Some(other.word()),
+    };
+    let price_text = match (in_place, ratio) {
+        (Some(word), _) => word.to_owned(),
+        (None, Some(ratio)) => rows::range(&ratio, significant),
+        (None, None) if is_baseline => "baseline".to_owned(),
+        (None, None) => NONE.to_owned(),
+    };
+    let difference = price.map(|price| price.difference);
+    let difference_text = difference.map_or(NONE.to_owned(), |range| rows::range(&range, signed));
+    let mebibytes = |bytes: f64| significant(bytes / f64::from(1 << 20));
+    let of = |value: fn(&crate::analysis::Figures) -> Option<f64>| figures.and_then(value);
+    let n = price.map_or_else(|| figures.map_or(0, |figures| figures.n), |price| price.n);
+    vec![
+        cell("ratio", ratio.map(|ratio| ratio.estimate), price_text),
+        cell("difference", difference.map(|range| range.estimate), difference_text),
+        figure("cpu_us_per_request", of(|f| f.cpu_us_per_request), significant),
+        figure("memory_peak_bytes", of(|f| f.memory_peak_bytes), mebibytes),
+        figure("startup_ms", of(|f| f.startup_ms), significant),
+        figure("attacks_blocked", of(|f| f.attacks_blocked), percent),
+        figure("harmless_blocked", of(|f| f.harmless_blocked), percent),
+        cell("n", Some(as_f64(n as u64)), n.to_string()),
+    ]
+}
+
+/// The ratio of each block: what the dots show.
+pub(super) fn blocks(baseline: &str, panels: &[Panel]) -> Option<Table> {
+    let mut rows: BTreeMap<u64, Vec<Cell>> = BTreeMap::new();
+    for (column, panel) in panels.iter().enumerate() {
+        for dot in &panel.dots {
+            let cells = rows.entry(dot.block.to_bits()).or_default();
+            // A subject whose trial does not count has no ratio in that block.
+            cells.resize_with(column, || plain(NONE));
+            cells.push(cell("block_ratio", Some(dot.ratio), significant(dot.ratio)));
+        }
+    }
+    let names = panels.iter().map(|panel| format!("{} × {baseline}", panel.name));
+    let table = Table {
+        caption: "CPU per request over the baseline of the same block".to_owned(),
+        prose: false,
+        header: std::iter::once("block".to_owned()).chain(names).collect(),
+        rows: rows
+            .into_iter()
+            .map(|(block, mut cells)| {
+                cells.resize_with(panels.len(), || plain(NONE));
+                Row { name: f64::from_bits(block).to_string(), series: None, cells }
+            })
+            .collect(),
+    };
+    (!panels.is_empty()).then_some(table)
+}
+
+/// The latency of each subject at each quantile that has a name.
+pub(super) fn percentiles(latencies: &[Latencies]) -> Option<Table> {
+    let header = ["subject", "answers", "shortest", "50 %", "90 %", "99 %", "99.9 %", "99.99 %", "longest"];
+    let rows = latencies.iter().map(|one| {
+        let histogram = &one.histogram;
+        let mut cells = vec![plain(&significant(as_f64(histogram.count())))];
+        let named = NAMED.iter().map(|quantile| histogram.quantile_ns(*quantile));
+        let all = std::iter::once(histogram.min_ns()).chain(named).chain([histogram.max_ns()]);
+        cells.extend(all.map(|ns| figure("latency_ms", ns.map(ms), significant)));
+        Row { name: one.name.clone(), series: Some(one.series), cells }
+    });
+    let table = Table {
+        caption: "Latency in ms, over all valid trials".to_owned(),
+        prose: false,
+        header: header.map(str::to_owned).to_vec(),
+        rows: rows.collect(),
+    };
+    (!latencies.is_empty()).then_some(table)
+}
+
+/// What each template of the mix was answered by each subject, over all measured trials.
+pub(super) fn answers(source: &Source, case: &CaseAnalysis) -> Option<Table> {
+    #[derive(Default, Clone, Copy)]
+    struct Tally {
+        blocked: u64,
+        answered: u64,
+        unexpected: u64,
+    }
+    let mut templates: Vec<(String, Class)> = Vec::new();
+    let mut tallies: BTreeMap<(String, usize), Tally> = BTreeMap::new();
+    let subjects = &case.subjects;
+    for (column, subject) in subjects.iter().enumerate() {
+        for (_, measurement) in source.measured(&case.case.name, &subject.name) {
+            for template in &measurement.templates {
+                if !templates.iter().any(|(name, _)| *name == template.name) {
+                    templates.push((template.name.clone(), template.class));
+                }
+                let tally = tallies.entry((template.name.clone(), column)).or_default();
+                tally.blocked += template.blocked;
+                tally.answered += template.statuses.values().sum::<u64>();
+                tally.unexpected += template.unexpected;
+            }
+        }
+    }
+    let is_measured = |column: &usize| tallies.keys().any(|(_, of)| of == column);
+    let columns: Vec<usize> = (0..subjects.len()).filter(is_measured).collect();
+    let words = |tally: &Tally| match tally {
+        Tally { answered: 0, .. } => "no answer".to_owned(),
+        Tally { blocked, answered, unexpected } => {
+            let share = percent(as_f64(*blocked) / as_f64(*answered));
+            let mut text = format!("{share} ({blocked} of {answered})");
+            if *unexpected > 0 {
+                text += &format!(", {unexpected} unexpected");
+            }
+            text
+        }
+    };
+    let rows = templates.iter().map(|(name, class)| {
+        let mut cells = vec![plain(match class {
+            Class::Benign => "harmless",
+            Class::Malicious => "attack",
+        })];
+        cells.extend(columns.iter().map(|column| {
+            let tally = tallies.get(&(name.clone(), *column)).copied().unwrap_or_default();
+            cell("blocked", Some(as_f64(tally.blocked)), words(&tally))
+        }));
+        Row { name: name.clone(), series: None, cells }
+    });
+    let names = columns.iter().map(|column| subjects[*column].name.clone());
+    let table = Table {
+        caption: "Requests blocked, of those answered, over all measured trials".to_owned(),
+        prose: false,
+        header: ["template".to_owned(), "class".to_owned()].into_iter().chain(names).collect(),
+        rows: rows.collect(),
+    };
+    (!table.rows.is_empty()).then_some(table)
+}
+
+/// A table of the other reports.
+pub(super) fn of_rows(caption: &str, rows: Rows) -> Option<Table> {
+    let row = |mut words: Vec<String>| {
+        let name = if words.is_empty() { String::new() } else { words.remove(0) };
+        Row { name, series: None, cells: words.iter().map(|word| plain(word)).collect() }
+    };
+    let table = Table {
+        caption: caption.to_owned(),
+        prose: false,
+        header: rows.header,
+        rows: rows.rows.into_iter().map(row).collect(),
+    };
+    (!table.rows.is_empty()).then_some(table)
+}
+
+/// The machine, the layout and the tool.
+pub(super) fn environment(manifest: &Manifest) -> Table {
+    let environment = &manifest.environment;
+    let layout = &manifest.layout;
+    let told = |value: &Option<String>| value.clone().unwrap_or_else(|| NOT_TOLD.to_owned());
+    let cpus = |cpus: &[usize]| cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+    let (soft, hard) = environment.open_files;
+    let mut pairs = vec![
+        ("tollgate", manifest.tollgate.clone()),
+        ("begin of the run", manifest.started_at.clone()),
+        ("seed", manifest.seed.to_string()),
+        ("kernel", environment.kernel.clone()),
+        ("CPU", told(&environment.cpu_model)),
+        ("CPUs online", environment.cpus.to_string()),
+        ("hypervisor", told(&environment.hypervisor)),
+        ("frequency governor", told(&environment.governor)),
+        ("clock source", told(&environment.clock_source)),
+        ("open files, soft and hard limit", format!("{soft}, {hard}")),
+        ("somaxconn", told(&environment.somaxconn)),
+        ("ports of outgoing connections", told(&environment.port_range)),
+        ("CPU of the generator", cpus(&layout.generator)),
+        ("CPU of the origin", cpus(&layout.origin)),
+        ("CPU of the system", cpus(&layout.system)),
+    ];
+    let mitigations = environment.mitigations.iter();
+    pairs.extend(mitigations.map(|(flaw, state)| (flaw.as_str(), state.clone())));
+    let rows = pairs.into_iter().map(|(name, text)| Row {
+        name: name.to_owned(),
+        series: None,
+        cells: vec![plain(&text)],
+    });
+    Table {
+        caption: "The machine and the run".to_owned(),
+        prose: true,
+        header: ["what", "value"].map(str::to_owned).to_vec(),
+        rows: rows.collect(),
+    }
+}
+
+/// What each subject is, and the version of its system.
+pub(super) fn subjects(manifest: &Manifest) -> Table {
+    let row = |subject: &SubjectManifest| {
+        let options = subject.options.iter().map(|(name, value)| format!("{name} = {value}"));
+        let options: Vec<String> = options.collect();
+        let (version, hashes) = match &subject.state {
+            SubjectState::Present { installed, referenced, .. } => {
+                let programs = installed.hashes.iter().map(|(path, hash)| {
+                    format!("{} {}", path.display(), short(hash))
+                });
+                let mut words: Vec<String> = programs.collect();
+                if !referenced.is_empty() {
+                    words.push(rows::counted(referenced.len(), "file") + " of rules");
+                }
+                (installed.version.join("; "), words.join("; "))
+            }
+            SubjectState::Skipped { missing } => (format!("skipped: {missing}"), String::new()),
+            SubjectState::Broken { reason } => (format!("failed: {reason}"), String::new()),
+        };
+        let cells = [&subject.about, &subject.system, &options.join(", "), &version, &hashes];
+        Row { name: subject.name.clone(), series: None, cells: cells.map(|text| plain(text)).into() }
+    };
+    let header = ["subject", "what it is", "system", "options", "version", "programs, SHA-256"];
+    Table {
+        caption: "The subjects".to_owned(),
+        prose: true,
+        header: header.map(str::to_owned).to_vec(),
+        rows: manifest.experiment.subjects.iter().map(row).collect(),
+    }
+}
+
+const NONE: &str = "-";
+const NOT_TOLD: &str = "not told";
+
+/// The begin of a hash: enough to see that two differ; all of it is in the manifest.
+fn short(hash: &str) -> String {
+    hash.chars().take(12).collect()
+}
+
+fn plain(text: &str) -> Cell {
+    Cell { text: text.to_owned(), figure: None, value: None }
+}
+
+fn figure(name: &'static str, value: Option<f64>, text: impl Fn(f64) -> String) -> Cell {
+    cell(name, value, value.map_or(NONE.to_owned(), text))
+}
+
+fn cell(name: &'static str, value: Option<f64>, text: String) -> Cell {
+    Cell { text, figure: Some(name), value: value.map(|value| value.to_string()) }
+}

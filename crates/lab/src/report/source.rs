@@ -1,0 +1,183 @@
+//! All that a report can be made from: the records, what they say, and the configs beside them.
+
+use super::ReportError;
+use crate::analysis::{Analysis, analyse};
+use crate::record::{Measurement, Outcome, TrialRecord};
+use crate::run_dir::{CONFIGS, RunRecords};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use tollgate_stats::LatencyHistogram;
+
+/// A run, and what it says.
+#[derive(Debug)]
+pub struct Source {
+    /// The records.
+    pub records: RunRecords,
+    /// What they say.
+    pub analysis: Analysis,
+    /// What each subject really got.
+    pub configs: Vec<Config>,
+}
+
+/// A file of a subject's configs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// The subject.
+    pub subject: String,
+    /// The file's path in the subject's folder.
+    pub file: String,
+    /// Its text.
+    pub text: String,
+    /// How many bytes of it are left out, because it is longer than a report should be.
+    pub left_out: u64,
+}
+
+impl Source {
+    /// Reads a run's directory.
+    ///
+    /// # Errors
+    ///
+    /// It is not one, or a file of it cannot be read.
+    pub fn read(dir: &Path) -> Result<Self, ReportError> {
+        let records = RunRecords::read(dir)?;
+        let analysis = analyse(&records);
+        let configs = configs(&dir.join(CONFIGS))?;
+        Ok(Self { records, analysis, configs })
+    }
+
+    /// The valid measurements of a subject under a case, by block.
+    pub(super) fn valid(&self, case: &str, subject: &str) -> BTreeMap<u32, &Measurement> {
+        let measured = self.measured(case, subject);
+        let valid = measured.filter(|(_, measurement)| measurement.invalid.is_empty());
+        valid.map(|(trial, measurement)| (trial.block, measurement)).collect()
+    }
+
+    /// All measurements of a subject under a case, valid or not, in the order of the run.
+    pub(super) fn measured(
+        &self,
+        case: &str,
+        subject: &str,
+    ) -> impl Iterator<Item = (&TrialRecord, &Measurement)> {
+        let trials = self.records.trials.iter();
+        trials.filter(move |trial| trial.case == case && trial.subject == subject).filter_map(
+            |trial| match &trial.outcome {
+                Outcome::Measured(measurement) => Some((trial, measurement.as_ref())),
+                Outcome::Refused(_) | Outcome::Failed(_) => None,
+            },
+        )
+    }
+
+    /// The latencies of all valid trials of a subject under a case.
+    ///
+    /// # Errors
+    ///
+    /// A record holds what is not a histogram.
+    pub(super) fn latencies(
+        &self,
+        case: &str,
+        subject: &str,
+    ) -> Result<LatencyHistogram, ReportError> {
+        let mut merged = LatencyHistogram::new();
+        for (block, measurement) in self.valid(case, subject) {
+            let text = &measurement.latency.histogram_v2_base64;
+            let histogram = LatencyHistogram::from_v2_base64(text).map_err(|source| {
+                let trial = format!("{case}, {subject}, block {block}");
+                ReportError::Histogram { trial, source }
+            })?;
+            merged.merge(&histogram);
+        }
+        Ok(merged)
+    }
+}
+
+/// The longest part of a file that a report holds, in bytes.
+const LONGEST_TEXT: u64 = 64 * 1024;
+/// How many folders deep configs are looked for.
+const DEEPEST: usize = 4;
+/// How many files a report holds.
+const MOST_FILES: usize = 200;
+
+/// The configs of all subjects, by name. A run that ended before its first trial has none.
+fn configs(folder: &Path) -> Result<Vec<Config>, ReportError> {
+    let mut files = Vec::new();
+    if folder.is_dir() {
+        collect(folder, DEEPEST, &mut files)?;
+    }
+    files.sort();
+    if files.len() > MOST_FILES {
+        let count = files.len();
+        return Err(ReportError::ManyConfigs { folder: folder.to_owned(), count });
+    }
+    files.iter().map(|path| config(folder, path)).collect()
+}
+
+fn collect(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Result<(), ReportError> {
+    let failed = |source| ReportError::Read { path: folder.to_owned(), source };
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        // A link is no config: it would lead out of the run's directory. A pipe would never end.
+        let kind = entry.file_type().map_err(failed)?;
+        if kind.is_file() {
+            files.push(entry.path());
+        } else if kind.is_dir() && depth > 0 {
+            collect(&entry.path(), depth - 1, files)?;
+        }
+    }
+    Ok(())
+}
+
+fn config(folder: &Path, path: &Path) -> Result<Config, ReportError> {
+    let failed = |source| ReportError::Read { path: path.to_owned(), source };
+    let file = fs::File::open(path).map_err(failed)?;
+    let length = file.metadata().map_err(failed)?.len();
+    let mut bytes = Vec::new();
+    file.take(LONGEST_TEXT).read_to_end(&mut bytes).map_err(failed)?;
+    let inside = path.strip_prefix(folder).unwrap_or(path);
+    let mut parts = inside.components();
+    let subject = parts.next().map_or(String::new(), |part| lossy(part.as_ref()));
+    Ok(Config {
+        subject,
+        file: lossy(parts.as_path()),
+        text: String::from_utf8_lossy(&bytes).into_owned(),
+        left_out: length.saturating_sub(bytes.len() as u64),
+    })
+}
+
+fn lossy(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn configs_are_found_in_order_and_links_are_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        fs::create_dir_all(path("full/rules")).unwrap();
+        fs::create_dir_all(path("alone/tmp-body")).unwrap();
+        fs::write(path("full/rules/a.conf"), "SecRuleEngine On\n").unwrap();
+        fs::write(path("full/nginx.conf"), vec![b'x'; 64 * 1024 + 7]).unwrap();
+        fs::write(path("alone/nginx.conf"), [b'a', 0xff, b'b']).unwrap();
+        std::os::unix::fs::symlink("/etc/hostname", path("full/outside")).unwrap();
+        let found = configs(dir.path()).unwrap();
+        let names: Vec<(&str, &str, u64)> =
+            found.iter().map(|c| (c.subject.as_str(), c.file.as_str(), c.left_out)).collect();
+        assert_eq!(
+            names,
+            [("alone", "nginx.conf", 0), ("full", "nginx.conf", 7), ("full", "rules/a.conf", 0)]
+        );
+        assert_eq!(found[0].text, "a\u{fffd}b");
+        assert_eq!(found[1].text.len(), 64 * 1024);
+        assert_eq!(found[2].text, "SecRuleEngine On\n");
+    }
+
+    #[test]
+    fn a_run_without_configs_has_none() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(configs(&dir.path().join("configs")).unwrap(), []);
+    }
+}
