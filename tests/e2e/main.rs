@@ -16,5 +16,7 @@ mod load;
 mod load_formats;
 /// `tollgate run` and `tollgate report` from end to end.
 mod prices;
+/// `report.html` in a real browser, and the formats of other tools.
+mod report;
 /// What the tests share: a folder to run in, the binary, and a look at what is left running.
 mod support;

@@ -19,3 +19,7 @@ mod pages;
 mod data;
 // One realistic run, as people get to see it.
 mod first_look;
+// The page: what it holds, and what is escaped.
+mod html;
+// The formats of other tools.
+mod foreign;
