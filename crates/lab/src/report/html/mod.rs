@@ -57,7 +57,6 @@ struct CasePart {
     heading: bool,
     line: String,
     abouts: Vec<(String, String)>,
-    legend: Vec<Key>,
     prices: Table,
     prices_legend: &'static str,
     figures: Option<Table>,
@@ -206,7 +205,6 @@ fn case_part(source: &Source, case: &CaseAnalysis, several: bool) -> Result<Case
             .into_iter()
             .map(|(name, about)| (name.to_owned(), about.to_owned()))
             .collect(),
-        legend: legend(),
         prices: tables::prices(analysis, case),
         prices_legend: match rows::lacks_intervals(case) {
             true => rows::TOO_FEW_LEGEND,

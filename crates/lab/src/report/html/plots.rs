@@ -54,7 +54,7 @@ pub(super) fn dots(source: &Source, case: &CaseAnalysis) -> Vec<dots::Panel> {
             .filter_map(|(block, measurement)| {
                 let ratio = cpu_ratio(measurement, baseline.get(block)?)?;
                 let hint = format!("{}, block {block}: × {}", subject.name, significant(ratio));
-                Some(dots::Dot { block: f64::from(*block), ratio, outlier: false, hint })
+                Some(dots::Dot { block: *block, ratio, outlier: false, hint })
             })
             .collect();
         if !dots.is_empty() {

@@ -109,10 +109,10 @@ fn price_cells(analysis: &Analysis, subject: &SubjectAnalysis) -> Vec<Cell> {
 
 /// The ratio of each block: what the dots show.
 pub(super) fn blocks(baseline: &str, panels: &[Panel]) -> Option<Table> {
-    let mut rows: BTreeMap<u64, Vec<Cell>> = BTreeMap::new();
+    let mut rows: BTreeMap<u32, Vec<Cell>> = BTreeMap::new();
     for (column, panel) in panels.iter().enumerate() {
         for dot in &panel.dots {
-            let cells = rows.entry(dot.block.to_bits()).or_default();
+            let cells = rows.entry(dot.block).or_default();
             // A subject whose trial does not count has no ratio in that block.
             cells.resize_with(column, || plain(NONE));
             cells.push(cell("block_ratio", Some(dot.ratio), significant(dot.ratio)));
@@ -127,7 +127,7 @@ pub(super) fn blocks(baseline: &str, panels: &[Panel]) -> Option<Table> {
             .into_iter()
             .map(|(block, mut cells)| {
                 cells.resize_with(panels.len(), || plain(NONE));
-                Row { name: f64::from_bits(block).to_string(), series: None, cells }
+                Row { name: block.to_string(), series: None, cells }
             })
             .collect(),
     };
@@ -270,7 +270,7 @@ pub(super) fn environment(manifest: &Manifest) -> Table {
 pub(super) fn subjects(manifest: &Manifest) -> Table {
     let row = |subject: &SubjectManifest| {
         let options = subject.options.iter().map(|(name, value)| format!("{name} = {value}"));
-        let options: Vec<String> = options.collect();
+        let options = options.collect::<Vec<_>>().join(", ");
         let (version, hashes) = match &subject.state {
             SubjectState::Present { installed, referenced, .. } => {
                 let programs = installed.hashes.iter().map(|(path, hash)| {
@@ -285,7 +285,7 @@ pub(super) fn subjects(manifest: &Manifest) -> Table {
             SubjectState::Skipped { missing } => (format!("skipped: {missing}"), String::new()),
             SubjectState::Broken { reason } => (format!("failed: {reason}"), String::new()),
         };
-        let cells = [&subject.about, &subject.system, &options.join(", "), &version, &hashes];
+        let cells = [&subject.about, &subject.system, &options, &version, &hashes];
         Row { name: subject.name.clone(), series: None, cells: cells.map(|text| plain(text)).into() }
     };
     let header = ["subject", "what it is", "system", "options", "version", "programs, SHA-256"];

@@ -15,7 +15,7 @@ pub(super) struct Frame {
 /// What the labels of an upright axis take on its left.
 pub(super) fn margin(ticks: &[Tick]) -> f64 {
     let longest = ticks.iter().map(|tick| tick.label.chars().count()).max().unwrap_or(0);
-    (0..longest).fold(10.0, |width, _| width + LETTER)
+    10.0 + longest as f64 * LETTER
 }
 
 /// What the labels and the unit of a level axis take below it.

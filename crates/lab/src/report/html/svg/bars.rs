@@ -39,8 +39,7 @@ pub(crate) fn draw(data: &Bars, size: Size) -> String {
         Size::Wide => (names + 12.0, width - texts - 12.0, WIDE_ROW),
         Size::Narrow => (8.0, width - 8.0, NARROW_ROW),
     };
-    let rows = data.bars.iter().fold(0.0, |height, _| height + row);
-    let frame = Frame { left, right, top: 8.0, bottom: 8.0 + rows };
+    let frame = Frame { left, right, top: 8.0, bottom: 8.0 + data.bars.len() as f64 * row };
     let prices = data.bars.iter().filter_map(|bar| bar.price);
     let ends = prices.flat_map(|price| [price.estimate, price.low, price.high]);
     let band = data.band.map_or([1.0, 1.0], |(low, high)| [low, high]);
@@ -98,7 +97,7 @@ fn whisker(canvas: &mut Canvas, scale: &Scale, bar: &Bar, price: &Whisker, y: f6
 
 fn longest<'a>(texts: impl Iterator<Item = &'a str>) -> f64 {
     let letters = texts.map(|text| text.chars().count()).max().unwrap_or(0);
-    (0..letters).fold(0.0, |width, _| width + LETTER)
+    letters as f64 * LETTER
 }
 
 fn label(data: &Bars) -> String {

@@ -9,7 +9,7 @@ use super::scale::Scale;
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Dot {
     /// The block, from 1.
-    pub(crate) block: f64,
+    pub(crate) block: u32,
     /// Subject over baseline.
     pub(crate) ratio: f64,
     /// Whether it is far from the others.
@@ -35,15 +35,15 @@ pub(crate) struct Panel {
 /// much would make the drift of the others too small to be seen.
 pub(crate) fn draw(baseline: &str, panels: &[Panel], size: Size) -> String {
     let width = size.width();
-    let last = panels.iter().flat_map(|panel| &panel.dots).map(|dot| dot.block).fold(1.0, f64::max);
+    let last = panels.iter().flat_map(|panel| &panel.dots).map(|dot| dot.block).fold(1, u32::max);
     let scales: Vec<Scale> = panels.iter().map(ratios).collect();
     let margins = scales.iter().map(|scale| axis::margin(&scale.ticks(RATIO_TICKS)));
     let left = margins.fold(0.0, f64::max);
     let right = width - 8.0;
-    let blocks = Scale::exact(0.5, last + 0.5).over(left, right);
-    let about = (1..=size.ticks()).take_while(|count| whole(*count) <= last).count();
-    let blocks_ticks = blocks.ticks(about.max(1));
-    let height = panels.iter().fold(0.0, |height, _| height + axis::ABOVE + PANEL);
+    let blocks = Scale::exact(0.5, f64::from(last) + 0.5).over(left, right);
+    // No more ticks than blocks, so that all of them are whole.
+    let blocks_ticks = blocks.ticks(size.ticks().min(last as usize));
+    let height = panels.len() as f64 * (axis::ABOVE + PANEL);
     let mut canvas = Canvas::new(width, height + axis::BELOW);
     let mut top = axis::ABOVE;
     for (index, (panel, scale)) in panels.iter().zip(scales).enumerate() {
@@ -64,7 +64,7 @@ pub(crate) fn draw(baseline: &str, panels: &[Panel], size: Size) -> String {
             canvas.line("estimate", (left, y), (right, y));
         }
         for dot in &panel.dots {
-            let at = (blocks.at(dot.block), scale.at(dot.ratio));
+            let at = (blocks.at(f64::from(dot.block)), scale.at(dot.ratio));
             canvas.mark("", panel.series, at, &dot.hint);
             if dot.outlier {
                 canvas.text("flag", (at.0, at.1 - 8.0), Anchor::Middle, "outlier");
@@ -81,11 +81,6 @@ const RATIO_TICKS: usize = 3;
 fn ratios(panel: &Panel) -> Scale {
     let ends = panel.price.map(|price| [price.low, price.high]).into_iter().flatten();
     Scale::log(panel.dots.iter().map(|dot| dot.ratio).chain(ends))
-}
-
-#[expect(clippy::cast_precision_loss, reason = "counts of ticks are small")]
-fn whole(count: usize) -> f64 {
-    count as f64
 }
 
 fn label(baseline: &str, panels: &[Panel]) -> String {
@@ -106,7 +101,7 @@ mod tests {
             hint: format!("block {block}: {ratio}"),
         };
         let price = Whisker { estimate: 2.0, low: 1.0, high: 4.0, interval: true };
-        let full = vec![dot(1.0, 1.0, false), dot(2.0, 2.0, false), dot(3.0, 4.0, true)];
+        let full = vec![dot(1, 1.0, false), dot(2, 2.0, false), dot(3, 4.0, true)];
         vec![Panel { name: "full".to_owned(), series: 1, dots: full, price: Some(price) }]
     }
 

@@ -142,11 +142,12 @@ fn steps(low: f64, high: f64, about: usize) -> Vec<Tick> {
 /// there is little.
 fn powers(low: f64, high: f64, decades: f64, about: usize) -> Vec<Tick> {
     let about = as_f64(about);
-    let (parts, stride): (&[f64], usize) = match () {
-        () if decades * 3.0 <= about => (&[1.0, 2.0, 5.0], 1),
-        () if decades * 2.0 <= about => (&[1.0, 3.0], 1),
-        () if decades <= about => (&[1.0], 1),
-        () => (&[1.0], strides(decades / about)),
+    let (parts, stride): (&[f64], usize) = if decades * 3.0 <= about {
+        (&[1.0, 2.0, 5.0], 1)
+    } else if decades * 2.0 <= about {
+        (&[1.0, 3.0], 1)
+    } else {
+        (&[1.0], strides(decades / about))
     };
     let first = low.log10().floor();
     let exponents = (0..MOST_TICKS).map(|index| first + as_f64(index * stride));
@@ -174,7 +175,6 @@ fn decimals_of(step: f64) -> usize {
     })
 }
 
-#[expect(clippy::cast_precision_loss, reason = "counts of ticks are small")]
 fn as_f64(count: usize) -> f64 {
     count as f64
 }

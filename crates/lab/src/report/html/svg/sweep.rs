@@ -39,7 +39,7 @@ pub(crate) fn draw(load_unit: &str, panels: &[Panel], size: Size) -> String {
     let load = Scale::log(loads.iter().copied()).over(left, right);
     let ticks: Vec<Tick> =
         loads.iter().map(|load| Tick { value: *load, label: significant_load(*load) }).collect();
-    let height = panels.iter().fold(0.0, |height, _| height + axis::ABOVE + PANEL);
+    let height = panels.len() as f64 * (axis::ABOVE + PANEL);
     let mut canvas = Canvas::new(width, height + axis::BELOW);
     let mut top = axis::ABOVE;
     for (index, (panel, scale)) in panels.iter().zip(scales).enumerate() {

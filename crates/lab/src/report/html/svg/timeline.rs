@@ -56,7 +56,7 @@ pub(crate) fn draw(panels: &[Panel], flaws: &[Flaw], length_s: f64, size: Size) 
     let time = Scale::exact(0.0, length_s / divisor).over(left, right);
     let x = |at_s: f64| time.at(at_s / divisor);
     let ticks = time.ticks(size.ticks());
-    let height = panels.iter().fold(0.0, |height, panel| height + axis::ABOVE + tall(panel));
+    let height: f64 = panels.iter().map(|panel| axis::ABOVE + tall(panel)).sum();
     let mut canvas = Canvas::new(width, height + axis::BELOW);
     for flaw in flaws {
         // A trial of a long run is shorter than a pixel, and its stripe is not.
