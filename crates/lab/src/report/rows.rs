@@ -188,11 +188,16 @@ pub(super) fn range(range: &Range, number: fn(f64) -> String) -> String {
     }
 }
 
-fn figures_row(name: &str, figures: &Figures) -> Vec<String> {
-    let at_least = match figures.bottleneck {
+/// What stands before a throughput that was not held down by the system: it could be more.
+pub(super) fn at_least(figures: &Figures) -> &'static str {
+    match figures.bottleneck {
         Some(Bottleneck::System) => "",
         Some(Bottleneck::Generator | Bottleneck::Origin | Bottleneck::None) | None => "≥ ",
-    };
+    }
+}
+
+fn figures_row(name: &str, figures: &Figures) -> Vec<String> {
+    let at_least = at_least(figures);
     vec![
         name.to_owned(),
         optional(figures.throughput_per_s, |value| format!("{at_least}{}", significant(value))),

@@ -7,6 +7,7 @@ mod tables;
 use super::source::{Config, Source};
 use super::{ReportError, rows};
 use crate::analysis::CaseAnalysis;
+use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
 use minijinja::{Environment, UndefinedBehavior};
 use serde::Serialize;
@@ -22,8 +23,8 @@ pub fn render(source: &Source) -> Result<String, ReportError> {
     let page = Page::of(source)?;
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
-    environment.set_trim_blocks(true);
-    environment.set_lstrip_blocks(true);
+    let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
+    environment.set_syntax(syntax.map_err(ReportError::Page)?);
     // Named as HTML, so that all text is escaped; the plots alone, which escape it themselves, are
     // marked as safe.
     environment.add_template(TEMPLATE, include_str!("page.html.j2")).map_err(ReportError::Page)?;
@@ -32,6 +33,11 @@ pub fn render(source: &Source) -> Result<String, ReportError> {
 }
 
 const TEMPLATE: &str = "page.html.j2";
+
+/// What the columns of [`tables::loads`] mean.
+const LOADS_LEGEND: &str = "Medians over the valid trials. Latency is that of a saturated system \
+(closed loop); a p99 takes 1,000 answers. Limit: whose CPU was spent. Where it was not the system's, \
+requests/s is a lower bound, and its ratio no more than a hint.";
 
 /// All that the page holds.
 #[derive(Serialize)]
@@ -59,9 +65,8 @@ struct CasePart {
     abouts: Vec<(String, String)>,
     prices: Table,
     prices_legend: &'static str,
-    figures: Option<Table>,
-    figures_legend: &'static str,
-    other_prices: Option<Table>,
+    loads: Option<Table>,
+    loads_legend: &'static str,
     bars: Option<Plot>,
     dots: Option<Plot>,
     spectrum: Option<Plot>,
@@ -210,9 +215,8 @@ fn case_part(source: &Source, case: &CaseAnalysis, several: bool) -> Result<Case
             true => rows::TOO_FEW_LEGEND,
             false => rows::PRICES_LEGEND,
         },
-        figures: tables::of_rows("Throughput and latency", rows::figures(case)),
-        figures_legend: rows::FIGURES_LEGEND,
-        other_prices: tables::of_rows("Other prices", rows::other_prices(analysis, case)),
+        loads: tables::loads(analysis, case),
+        loads_legend: LOADS_LEGEND,
         bars,
         dots,
         spectrum,

@@ -6,7 +6,7 @@ use crate::analysis::{Analysis, CaseAnalysis, Metric, Standing, SubjectAnalysis}
 use crate::manifest::{Manifest, SubjectManifest, SubjectState};
 use crate::record::as_f64;
 use crate::report::number::{percent, signed, significant};
-use crate::report::rows::{self, Rows};
+use crate::report::rows;
 use crate::report::source::Source;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -212,17 +212,47 @@ pub(super) fn answers(source: &Source, case: &CaseAnalysis) -> Option<Table> {
     (!table.rows.is_empty()).then_some(table)
 }
 
-/// A table of the other reports.
-pub(super) fn of_rows(caption: &str, rows: Rows) -> Option<Table> {
-    let row = |mut words: Vec<String>| {
-        let name = if words.is_empty() { String::new() } else { words.remove(0) };
-        Row { name, series: None, cells: words.iter().map(|word| plain(word)).collect() }
+/// Throughput and latency of each subject, as medians and over the baseline.
+pub(super) fn loads(analysis: &Analysis, case: &CaseAnalysis) -> Option<Table> {
+    let over = &analysis.baseline;
+    let header = [
+        "subject".to_owned(),
+        "requests/s".to_owned(),
+        format!("requests/s × {over}"),
+        "p50, ms".to_owned(),
+        format!("p50 × {over}"),
+        "p99, ms".to_owned(),
+        format!("p99 × {over}"),
+        format!("memory × {over}"),
+        "limit".to_owned(),
+    ];
+    let row = |(series, subject): (usize, &SubjectAnalysis)| {
+        let figures = subject.figures.as_ref()?;
+        let ratio = |metric, name| {
+            let ratio = subject.prices.get(&metric).and_then(|price| price.ratio);
+            let text = ratio.map_or(NONE.to_owned(), |ratio| rows::range(&ratio, significant));
+            cell(name, ratio.map(|ratio| ratio.estimate), text)
+        };
+        let at_least = rows::at_least(figures);
+        let per_s = |value| format!("{at_least}{}", significant(value));
+        let limit = figures.bottleneck.map_or(NONE.to_owned(), |limit| limit.to_string());
+        let cells = vec![
+            figure("throughput_per_s", figures.throughput_per_s, per_s),
+            ratio(Metric::ThroughputPerS, "throughput_ratio"),
+            figure("latency_p50_ms", figures.latency_p50_ms, significant),
+            ratio(Metric::LatencyP50Ms, "latency_p50_ratio"),
+            figure("latency_p99_ms", figures.latency_p99_ms, significant),
+            ratio(Metric::LatencyP99Ms, "latency_p99_ratio"),
+            ratio(Metric::MemoryPeakBytes, "memory_ratio"),
+            plain(&limit),
+        ];
+        Some(Row { name: subject.name.clone(), series: Some(series), cells })
     };
     let table = Table {
-        caption: caption.to_owned(),
+        caption: "Throughput and latency".to_owned(),
         prose: false,
-        header: rows.header,
-        rows: rows.rows.into_iter().map(row).collect(),
+        header: header.to_vec(),
+        rows: (0..).zip(&case.subjects).filter_map(row).collect(),
     };
     (!table.rows.is_empty()).then_some(table)
 }

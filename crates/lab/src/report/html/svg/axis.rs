@@ -22,7 +22,7 @@ pub(super) fn margin(ticks: &[Tick]) -> f64 {
 pub(super) const BELOW: f64 = 40.0;
 
 /// What the unit of an upright axis takes above it.
-pub(super) const ABOVE: f64 = 24.0;
+pub(super) const ABOVE: f64 = 30.0;
 
 /// An axis along the bottom, with a line upwards at each tick.
 pub(super) fn level(canvas: &mut Canvas, frame: &Frame, scale: &Scale, ticks: &[Tick], unit: &str) {

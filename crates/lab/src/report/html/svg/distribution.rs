@@ -89,11 +89,11 @@ mod tests {
     #[test]
     fn steps_are_as_high_as_their_shares() {
         let svg = draw(&EDGES, &distributions(), Size::Narrow);
-        // Shares to 80 % on 180 px from 204 down to 24, latencies on 23.6 to 320 px in four classes.
+        // Shares to 80 % on 180 px from 210 up to 30, latencies on 23.6 to 320 px in four classes.
         let x = |class: f64| 23.6 + 296.4 * class / 4.0;
         let (a, b, c) = (x(1.0), x(2.0), x(3.0));
         let outline = format!(
-            r#"d="M{a:.1} 204L{a:.1} 147.8L{b:.1} 147.8L{b:.1} 35.2L{c:.1} 35.2L{c:.1} 204""#
+            r#"d="M{a:.1} 210L{a:.1} 153.8L{b:.1} 153.8L{b:.1} 41.2L{c:.1} 41.2L{c:.1} 210""#
         );
         assert!(svg.contains(&outline), "no {outline} in:\n{svg}");
     }

@@ -114,14 +114,14 @@ mod tests {
     fn the_middle_of_three_blocks_is_in_the_middle() {
         let svg = draw("nginx", &panels(), Size::Narrow);
         // Ticks are "1", "2", "3" and "4", or with one decimal: the plot begins at 10 px and a letter
-        // or three, and ends at 332 px. 2 is in the geometric middle of 1 and 4: 24 + 42 px down.
+        // or three, and ends at 332 px. 2 is in the geometric middle of 1 and 4: 30 + 42 px down.
         let ticks = ratios(&panels()[0]).ticks(RATIO_TICKS);
         let left = axis::margin(&ticks);
         let x = f64::midpoint(left, 332.0);
-        let line = format!(r#"<line class="estimate" x1="{left}" y1="66" x2="332" y2="66"/>"#);
+        let line = format!(r#"<line class="estimate" x1="{left}" y1="72" x2="332" y2="72"/>"#);
         assert!(svg.contains(&line), "no {line} in:\n{svg}");
         // A diamond would begin at its top; series 1 is a square, whose corner is 3.5 px off.
-        let square = format!(r#"d="M{:.1} 62.5"#, x - 3.5);
+        let square = format!(r#"d="M{:.1} 68.5"#, x - 3.5);
         assert!(svg.contains(&square), "no {square} in:\n{svg}");
         assert_eq!(svg.matches(">outlier<").count(), 1);
     }

@@ -80,11 +80,6 @@ impl Scale {
         (self.low..=self.high).contains(&value)
     }
 
-    /// The lowest and the highest value.
-    pub(super) fn domain(&self) -> (f64, f64) {
-        (self.low, self.high)
-    }
-
     /// About so many round values between the ends.
     pub(super) fn ticks(&self, about: usize) -> Vec<Tick> {
         let decades = (self.high / self.low).log10();
@@ -184,6 +179,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn domain(scale: &Scale) -> (f64, f64) {
+        (scale.low, scale.high)
+    }
+
     fn labels(scale: &Scale, about: usize) -> Vec<String> {
         scale.ticks(about).into_iter().map(|tick| tick.label).collect()
     }
@@ -192,7 +191,7 @@ mod tests {
     fn a_linear_scale_ends_at_round_values() {
         let scale = Scale::linear([3.2, 17.5], 4).over(100.0, 300.0);
         // A quarter of 14.3 is 3.6, and the next round step is 5: from 0 to 20.
-        assert_eq!(scale.domain(), (0.0, 20.0));
+        assert_eq!(domain(&scale), (0.0, 20.0));
         assert_eq!(labels(&scale, 4), ["0", "5", "10", "15", "20"]);
         assert_eq!([0.0, 5.0, 20.0].map(|value| scale.at(value)), [100.0, 150.0, 300.0]);
     }
@@ -223,9 +222,9 @@ mod tests {
 
     #[test]
     fn nothing_and_a_single_value_have_a_scale_too() {
-        assert_eq!(Scale::linear([], 4).domain(), (0.0, 1.0));
-        assert_eq!(Scale::linear([0.0], 4).domain(), (0.0, 1.0));
-        assert_eq!(Scale::linear([10.0, 10.0], 4).domain(), (4.0, 16.0));
+        assert_eq!(domain(&Scale::linear([], 4)), (0.0, 1.0));
+        assert_eq!(domain(&Scale::linear([0.0], 4)), (0.0, 1.0));
+        assert_eq!(domain(&Scale::linear([10.0, 10.0], 4)), (4.0, 16.0));
         assert!(Scale::log([5.0]).holds(5.0));
         assert!(Scale::log([f64::NAN, 0.0]).holds(2.0));
     }

@@ -99,10 +99,10 @@ mod tests {
         let svg = draw(&spectra(), Size::Narrow);
         // From 1 to 100 along 44 to 320 px ("100" takes 10 + 3 * 6.8 = 30.4 px): 10 is in the middle.
         let middle = f64::midpoint(30.4, 320.0);
-        let tick = format!(r#"<text class="tick" x="{middle:.1}" y="279" text-anchor="middle">90</text>"#);
+        let tick = format!(r#"<text class="tick" x="{middle:.1}" y="285" text-anchor="middle">90</text>"#);
         assert!(svg.contains(&tick), "no {tick} in:\n{svg}");
-        // And 10 ms are half the way from 1 to 100 ms: 24 + 120 px down.
-        assert!(svg.contains(&format!("L{middle:.1} 144")), "{svg}");
+        // And 10 ms are half the way from 1 to 100 ms: 30 + 120 px down.
+        assert!(svg.contains(&format!("L{middle:.1} 150")), "{svg}");
         assert!(svg.contains("<title>full: 99 % within 100 ms</title>"), "{svg}");
         assert!(!svg.contains("99.9"), "{svg}");
     }

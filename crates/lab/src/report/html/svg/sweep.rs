@@ -99,9 +99,9 @@ mod tests {
     #[test]
     fn the_geometric_middle_is_in_the_middle() {
         let svg = draw("connections", &panels(), Size::Narrow);
-        // "100" takes 30.4 px; 324 px on the right; 24 + 75 px down.
+        // "100" takes 30.4 px; 324 px on the right; 30 + 75 px down.
         let middle = f64::midpoint(30.4, 324.0);
-        assert!(svg.contains(&format!("L{middle:.1} 99L")), "{svg}");
+        assert!(svg.contains(&format!("L{middle:.1} 105L")), "{svg}");
         assert!(svg.contains("<title>full: 10.0 ms at 100 connections</title>"), "{svg}");
         for load in [">10<", ">100<", ">1000<"] {
             assert!(svg.contains(load), "no {load} in:\n{svg}");

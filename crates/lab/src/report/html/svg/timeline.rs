@@ -2,7 +2,7 @@
 
 use super::axis::{self, Frame};
 use super::canvas::{Canvas, Size};
-use super::scale::Scale;
+use super::scale::{Scale, Tick};
 
 /// A figure of one trial.
 #[derive(Debug, Clone, PartialEq)]
@@ -49,8 +49,8 @@ pub(crate) fn draw(panels: &[Panel], flaws: &[Flaw], length_s: f64, size: Size) 
         true => (60.0, "minutes from the begin of the run"),
         false => (1.0, "seconds from the begin of the run"),
     };
-    let scales: Vec<Scale> = panels.iter().map(values).collect();
-    let margins = scales.iter().map(|scale| axis::margin(&scale.ticks(VALUE_TICKS)));
+    let scales: Vec<(Scale, Vec<Tick>)> = panels.iter().map(values).collect();
+    let margins = scales.iter().map(|(_, ticks)| axis::margin(ticks));
     let left = margins.fold(0.0, f64::max);
     let right = width - 12.0;
     let time = Scale::exact(0.0, length_s / divisor).over(left, right);
@@ -65,10 +65,10 @@ pub(crate) fn draw(panels: &[Panel], flaws: &[Flaw], length_s: f64, size: Size) 
         canvas.rect("flaw", corners.0, corners.1, Some(&flaw.hint));
     }
     let mut top = axis::ABOVE;
-    for (index, (panel, scale)) in panels.iter().zip(scales).enumerate() {
+    for (index, (panel, (scale, value_ticks))) in panels.iter().zip(scales).enumerate() {
         let frame = Frame { left, right, top, bottom: top + tall(panel) };
         let scale = scale.over(frame.bottom, frame.top);
-        axis::upright(&mut canvas, &frame, &scale, &scale.ticks(VALUE_TICKS), panel.unit);
+        axis::upright(&mut canvas, &frame, &scale, &value_ticks, panel.unit);
         match index + 1 == panels.len() {
             true => axis::level(&mut canvas, &frame, &time, &ticks, unit),
             false => axis::grid(&mut canvas, &frame, &time, &ticks),
@@ -91,18 +91,19 @@ pub(crate) fn draw(panels: &[Panel], flaws: &[Flaw], length_s: f64, size: Size) 
     ))
 }
 
-const VALUE_TICKS: usize = 4;
 
 fn tall(panel: &Panel) -> f64 {
     if panel.ratios { 110.0 } else { 56.0 }
 }
 
-fn values(panel: &Panel) -> Scale {
+/// The scale of a panel, and as many ticks as it has room for.
+fn values(panel: &Panel) -> (Scale, Vec<Tick>) {
     let values = panel.moments.iter().map(|moment| moment.value);
-    match panel.ratios {
-        true => Scale::log(values),
-        false => Scale::linear(values.chain([0.0]), VALUE_TICKS),
-    }
+    let (scale, about) = match panel.ratios {
+        true => (Scale::log(values), 4),
+        false => (Scale::linear(values.chain([0.0]), 2), 2),
+    };
+    (scale, scale.ticks(about))
 }
 
 #[cfg(test)]
@@ -147,10 +148,10 @@ mod tests {
         let svg = draw(&panels(), &flaws(), 100.0, Size::Narrow);
         // "1,000" takes no comma below five digits: 10 + 4 * 6.8 = 37.2 px, and 328 px on the right.
         let middle = f64::midpoint(37.2, 328.0);
-        let stripe = format!(r#"<rect class="flaw" x="{:.1}" y="24""#, middle - 1.0);
+        let stripe = format!(r#"<rect class="flaw" x="{:.1}" y="30""#, middle - 1.0);
         assert!(svg.contains(&stripe), "no {stripe} in:\n{svg}");
-        // 5 of 8 % on 56 px that end at 24 + 110 + 24 + 56 = 214.
-        assert!(svg.contains(r#"<line class="limit" x1="37.2" y1="179""#), "{svg}");
+        // 8 % on two steps of 5 go up to 10; 5 of those on 56 px that end at 30 + 110 + 30 + 56 = 226.
+        assert!(svg.contains(r#"<line class="limit" x1="37.2" y1="198""#), "{svg}");
         assert_eq!(svg.matches("hollow").count(), 2, "{svg}");
     }
 
