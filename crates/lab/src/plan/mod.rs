@@ -90,7 +90,7 @@ impl Schedule {
         let mut cases: Vec<usize> = (0..self.orders.len()).collect();
         cases.shuffle(&mut self.random);
         for case in cases {
-            let order = self.orders[case].next(&mut self.random);
+            let order = self.orders[case].draw(&mut self.random);
             // Blocks differ in the order of requests; subjects of one block do not.
             let order_seed = self.random.random();
             let block = self.block;
@@ -108,14 +108,11 @@ impl Schedule {
 
     /// The next trial of the block; none when the block is over. Subjects that were given up are
     /// passed over.
-    pub fn next(&mut self) -> Option<TrialPlan> {
+    pub fn next_trial(&mut self) -> Option<TrialPlan> {
         loop {
-            let trial = match self.left.front_mut()?.pop_front() {
-                Some(trial) => trial,
-                None => {
-                    self.left.pop_front();
-                    continue;
-                }
+            let Some(trial) = self.left.front_mut()?.pop_front() else {
+                self.left.pop_front();
+                continue;
             };
             if !self.is_given_up(trial.case, trial.subject) {
                 self.planned += u32::from(trial.attempt == 1);
@@ -124,7 +121,7 @@ impl Schedule {
         }
     }
 
-    /// Takes note of what became of the trial that [`Schedule::next`] told last. One whose figures do
+    /// Takes note of what became of the trial that [`Schedule::next_trial`] told last. One whose figures do
     /// not count is tried again, after the others of its case and block. Tells whether the subject is
     /// given up now.
     pub fn note(&mut self, trial: &TrialPlan, fate: Fate) -> bool {
@@ -171,7 +168,7 @@ mod tests {
         let mut trials = Vec::new();
         for _ in 0..blocks {
             schedule.begin_block();
-            while let Some(trial) = schedule.next() {
+            while let Some(trial) = schedule.next_trial() {
                 schedule.note(&trial, fate(&trial));
                 trials.push(trial);
             }

@@ -29,7 +29,7 @@ impl Orders {
     }
 
     /// The next order.
-    pub(super) fn next(&mut self, random: &mut impl Rng) -> Vec<usize> {
+    pub(super) fn draw(&mut self, random: &mut impl Rng) -> Vec<usize> {
         if self.left.is_empty() {
             // Whose place in the square is whose, and which row comes when, is left to chance.
             self.subjects.shuffle(random);
@@ -76,11 +76,11 @@ mod tests {
         assert!(square(0).is_empty());
     }
 
+    type Counts = BTreeMap<(usize, usize), usize>;
+
     /// How often each pair of neighbours occurs, and each subject in each place.
-    fn counts(
-        rows: &[Vec<usize>],
-    ) -> (BTreeMap<(usize, usize), usize>, BTreeMap<(usize, usize), usize>) {
-        let (mut follows, mut places) = (BTreeMap::new(), BTreeMap::new());
+    fn counts(rows: &[Vec<usize>]) -> (Counts, Counts) {
+        let (mut follows, mut places) = (Counts::new(), Counts::new());
         for row in rows {
             for pair in row.windows(2) {
                 *follows.entry((pair[0], pair[1])).or_default() += 1;
@@ -99,7 +99,7 @@ mod tests {
             let mut orders = Orders::new(&subjects);
             let mut random = ChaCha8Rng::seed_from_u64(seed);
             let of_a_set = size * (1 + size % 2);
-            let rows: Vec<_> = (0..sets * of_a_set).map(|_| orders.next(&mut random)).collect();
+            let rows: Vec<_> = (0..sets * of_a_set).map(|_| orders.draw(&mut random)).collect();
             let (follows, places) = counts(&rows);
             prop_assert_eq!(follows.len(), size * (size - 1), "no pair is left out");
             prop_assert!(follows.values().all(|count| *count == sets * of_a_set / size));
@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn nobody_has_an_empty_order_and_one_is_always_first() {
         let mut random = ChaCha8Rng::seed_from_u64(1);
-        assert!(Orders::new(&[]).next(&mut random).is_empty());
-        assert_eq!(Orders::new(&[7]).next(&mut random), [7]);
+        assert!(Orders::new(&[]).draw(&mut random).is_empty());
+        assert_eq!(Orders::new(&[7]).draw(&mut random), [7]);
     }
 }

@@ -193,7 +193,7 @@ pub fn run(request: &RunRequest<'_>, tell: &mut dyn FnMut(Event<'_>)) -> Result<
     let Replay { mut schedule, mut pending, .. } = replay(&run);
     tell(Event::Begun { trials: trials(&run), done: &run.trials });
     let ended_by = loop {
-        let Some(trial) = pending.take().or_else(|| schedule.next()) else {
+        let Some(trial) = pending.take().or_else(|| schedule.next_trial()) else {
             if let Some(ended_by) = ending(&run, &schedule) {
                 break ended_by;
             }
@@ -239,7 +239,7 @@ fn resume(
 ) -> Result<RunRecords, RunError> {
     let differences = records.manifest.differences(now);
     let (machine, rest): (Vec<_>, Vec<_>) =
-        differences.into_iter().partition(|difference| difference.is_of_the_machine());
+        differences.into_iter().partition(Difference::is_of_the_machine);
     if !rest.is_empty() {
         return Err(RunError::Different(rest));
     }

@@ -30,7 +30,7 @@ pub(super) fn replay(run: &RunRecords) -> Replay {
     while !records.is_empty() {
         schedule.begin_block();
         let before = records.len();
-        while let Some(trial) = schedule.next() {
+        while let Some(trial) = schedule.next_trial() {
             let Some(fate) = records.remove(&key(manifest, &trial)) else {
                 return Replay { schedule, pending: Some(trial), strangers: records.len() };
             };
