@@ -6,7 +6,7 @@ mod tables;
 
 use super::source::{Config, Source};
 use super::{ReportError, rows};
-use crate::analysis::CaseAnalysis;
+use crate::analysis::{Badge, CaseAnalysis, SubjectAnalysis};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
 use minijinja::{Environment, UndefinedBehavior};
@@ -45,6 +45,8 @@ struct Page<'a> {
     style: &'static str,
     title: &'a str,
     answer: &'a str,
+    badge: BadgePart,
+    settling: &'a str,
     cases: Vec<CasePart>,
     sweeps: Vec<Plot>,
     notes: &'a [String],
@@ -56,6 +58,13 @@ struct Page<'a> {
     made_by: String,
 }
 
+/// Whether prices are settled: a word, and the color for it.
+#[derive(Serialize)]
+struct BadgePart {
+    words: &'static str,
+    color: &'static str,
+}
+
 /// One case.
 #[derive(Serialize)]
 struct CasePart {
@@ -64,7 +73,8 @@ struct CasePart {
     line: String,
     abouts: Vec<(String, String)>,
     prices: Table,
-    prices_legend: &'static str,
+    badge: BadgePart,
+    prices_legend: String,
     loads: Option<Table>,
     loads_legend: &'static str,
     bars: Option<Plot>,
@@ -106,6 +116,17 @@ struct ConfigPart<'a> {
     left_out: u64,
 }
 
+impl From<Badge> for BadgePart {
+    fn from(badge: Badge) -> Self {
+        let color = match badge {
+            Badge::Settled => "good",
+            Badge::NotSettled => "warn",
+            Badge::AaFailed | Badge::NoPrice => "bad",
+        };
+        Self { words: badge.words(), color }
+    }
+}
+
 impl<'a> Page<'a> {
     fn of(source: &'a Source) -> Result<Self, ReportError> {
         let analysis = &source.analysis;
@@ -118,6 +139,8 @@ impl<'a> Page<'a> {
             style: include_str!("style.css"),
             title: &analysis.title,
             answer: &analysis.answer,
+            badge: analysis.badge.into(),
+            settling: &analysis.settling,
             cases: cases.collect::<Result<_, _>>()?,
             sweeps: plots::sweeps(&analysis.cases).iter().map(|sweep| sweep_part(sweep)).collect(),
             notes: &analysis.notes,
@@ -142,7 +165,7 @@ fn case_part(source: &Source, case: &CaseAnalysis, several: bool) -> Result<Case
     let of = if several { case.case.name.clone() } else { String::new() };
     let legend = || {
         let measured = (0..).zip(&case.subjects).filter(|(_, subject)| subject.figures.is_some());
-        let key = |(series, subject): (usize, &crate::analysis::SubjectAnalysis)| Key {
+        let key = |(series, subject): (usize, &SubjectAnalysis)| Key {
             name: subject.name.clone(),
             svg: svg::key(series),
         };
@@ -162,15 +185,16 @@ fn case_part(source: &Source, case: &CaseAnalysis, several: bool) -> Result<Case
     let bars = plots::bars(analysis, case).map(|bars| {
         let caption = "Each bar begins at the baseline; twice as much and half as much are equally \
                        long. The line across its end is the 95 % interval, in dashes where there \
-                       are too few blocks for one and it is the range seen.";
+                       are too few blocks for one and it is the range seen. A band about 1 is what \
+                       the baseline found of itself (A/A): what lies in it may be noise.";
         let draw = |size| svg::bars::draw(&bars, size);
         Plot { legend: vec![], ..plot("bars", "What a request costs", caption, None, &draw) }
     });
-    let panels = plots::dots(source, case);
+    let panels = plots::dots(analysis, case);
     let dots = (!panels.is_empty()).then(|| {
         let caption = "CPU per request over the baseline of the same block. Line and band: the \
                        price and its 95 % interval. A slope is drift that the pairing did not take \
-                       out; dots far from the others are kept and count.";
+                       out; outliers are marked, and count like the others.";
         let table = tables::blocks(baseline, &panels);
         let draw = |size| svg::dots::draw(baseline, &panels, size);
         Plot { legend: vec![], ..plot("dots", "Block by block", caption, table, &draw) }
@@ -211,10 +235,8 @@ fn case_part(source: &Source, case: &CaseAnalysis, several: bool) -> Result<Case
             .map(|(name, about)| (name.to_owned(), about.to_owned()))
             .collect(),
         prices: tables::prices(analysis, case),
-        prices_legend: match rows::lacks_intervals(case) {
-            true => rows::TOO_FEW_LEGEND,
-            false => rows::PRICES_LEGEND,
-        },
+        badge: case.badge.into(),
+        prices_legend: rows::prices_legend(analysis, case),
         loads: tables::loads(analysis, case),
         loads_legend: LOADS_LEGEND,
         bars,

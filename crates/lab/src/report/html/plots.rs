@@ -37,24 +37,28 @@ pub(super) fn bars(analysis: &Analysis, case: &CaseAnalysis) -> Option<Bars> {
         })
         .collect();
     let priced = bars.iter().any(|bar| bar.price.is_some() && bar.name != analysis.baseline);
-    priced.then(|| Bars { baseline: analysis.baseline.clone(), bars, band: None })
+    priced.then(|| Bars {
+        baseline: analysis.baseline.clone(),
+        bars,
+        band: case.noise_floor.map(|floor| (floor.low, floor.high)),
+    })
 }
 
 /// The ratio of CPU per request in each block, a panel a subject.
-pub(super) fn dots(source: &Source, case: &CaseAnalysis) -> Vec<dots::Panel> {
-    let baseline = source.valid(&case.case.name, &source.analysis.baseline);
+pub(super) fn dots(analysis: &Analysis, case: &CaseAnalysis) -> Vec<dots::Panel> {
     let mut panels = Vec::new();
     for (series, subject) in (0..).zip(&case.subjects) {
-        if subject.name == source.analysis.baseline {
+        if subject.name == analysis.baseline {
             continue;
         }
-        let valid = source.valid(&case.case.name, &subject.name);
-        let dots: Vec<dots::Dot> = valid
+        let dots: Vec<dots::Dot> = subject
+            .blocks
             .iter()
-            .filter_map(|(block, measurement)| {
-                let ratio = cpu_ratio(measurement, baseline.get(block)?)?;
-                let hint = format!("{}, block {block}: × {}", subject.name, significant(ratio));
-                Some(dots::Dot { block: *block, ratio, outlier: false, hint })
+            .filter_map(|figure| {
+                let (block, ratio) = (figure.block, figure.ratio?);
+                let far = if figure.outlier { ", an outlier" } else { "" };
+                let hint = format!("{}, block {block}: × {}{far}", subject.name, significant(ratio));
+                Some(dots::Dot { block, ratio, outlier: figure.outlier, hint })
             })
             .collect();
         if !dots.is_empty() {
@@ -64,11 +68,6 @@ pub(super) fn dots(source: &Source, case: &CaseAnalysis) -> Vec<dots::Panel> {
         }
     }
     panels
-}
-
-fn cpu_ratio(subject: &Measurement, baseline: &Measurement) -> Option<f64> {
-    let ratio = subject.system_cpu_us_per_request()? / baseline.system_cpu_us_per_request()?;
-    (ratio.is_finite() && ratio > 0.0).then_some(ratio)
 }
 
 /// The latencies of each subject that has any, over all its valid trials.
@@ -173,11 +172,7 @@ pub(super) fn timeline(source: &Source, case: &CaseAnalysis) -> Result<Timeline,
     let mut length_s: f64 = 1.0;
     for trial in &source.records.trials {
         let at_s = seconds_from_begin(source, trial)?;
-        let window_s = match &trial.outcome {
-            Outcome::Measured(measurement) => measurement.window_s,
-            Outcome::Refused(_) | Outcome::Failed(_) => 0.0,
-        };
-        length_s = length_s.max(at_s + window_s);
+        length_s = length_s.max(at_s + trial.took_s);
         let place = case.subjects.iter().position(|subject| subject.name == trial.subject);
         let (true, Some(series)) = (trial.case == case.case.name, place) else {
             continue;
@@ -192,7 +187,7 @@ pub(super) fn timeline(source: &Source, case: &CaseAnalysis) -> Result<Timeline,
         };
         if !reasons.is_empty() {
             let hint = format!("{}, block {}, does not count: {reasons}", trial.subject, trial.block);
-            flaws.push(timeline::Flaw { span_s: (at_s, at_s + window_s), hint });
+            flaws.push(timeline::Flaw { span_s: (at_s, at_s + trial.took_s), hint });
         }
     }
     let panel = |figure: &Figure| {

@@ -2,7 +2,9 @@
 
 use super::plots::{Latencies, NAMED, ms};
 use super::svg::dots::Panel;
-use crate::analysis::{Analysis, CaseAnalysis, Metric, Standing, SubjectAnalysis};
+use crate::analysis::{
+    Analysis, CaseAnalysis, Figures, Metric, Standing, SubjectAnalysis, verdict_word,
+};
 use crate::manifest::{Manifest, SubjectManifest, SubjectState};
 use crate::record::as_f64;
 use crate::report::number::{percent, signed, significant};
@@ -60,6 +62,7 @@ pub(super) fn prices(analysis: &Analysis, case: &CaseAnalysis) -> Table {
         "attacks caught".to_owned(),
         "false alarms".to_owned(),
         "n, blocks".to_owned(),
+        "verdict".to_owned(),
     ];
     let rows = (0..).zip(&case.subjects).map(|(series, subject)| Row {
         name: subject.name.clone(),
@@ -93,7 +96,7 @@ fn price_cells(analysis: &Analysis, subject: &SubjectAnalysis) -> Vec<Cell> {
     let difference = price.map(|price| price.difference);
     let difference_text = difference.map_or(NONE.to_owned(), |range| rows::range(&range, signed));
     let mebibytes = |bytes: f64| significant(bytes / f64::from(1 << 20));
-    let of = |value: fn(&crate::analysis::Figures) -> Option<f64>| figures.and_then(value);
+    let of = |value: fn(&Figures) -> Option<f64>| figures.and_then(value);
     let n = price.map_or_else(|| figures.map_or(0, |figures| figures.n), |price| price.n);
     vec![
         cell("ratio", ratio.map(|ratio| ratio.estimate), price_text),
@@ -104,6 +107,7 @@ fn price_cells(analysis: &Analysis, subject: &SubjectAnalysis) -> Vec<Cell> {
         figure("attacks_blocked", of(|f| f.attacks_blocked), percent),
         figure("harmless_blocked", of(|f| f.harmless_blocked), percent),
         cell("n", Some(as_f64(n as u64)), n.to_string()),
+        plain(price.and_then(|price| price.verdict).map_or(NONE, verdict_word)),
     ]
 }
 
