@@ -20,6 +20,7 @@ use crate::run::ended_by;
 use crate::run_dir::RunRecords;
 use crate::system::installed::Missing;
 use price::RawPrices;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use verdicts::Family;
@@ -28,7 +29,7 @@ use verdicts::Family;
 pub const SCHEMA: u32 = 2;
 
 /// What a run says.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Analysis {
     /// The version of this shape.
     pub schema: u32,
@@ -67,7 +68,7 @@ pub struct Analysis {
 }
 
 /// What a run says about one case.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct CaseAnalysis {
     /// The case.
     #[serde(flatten)]
@@ -81,7 +82,7 @@ pub struct CaseAnalysis {
 }
 
 /// What a run says about one subject under one case.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct SubjectAnalysis {
     /// Its name.
     pub name: String,
@@ -105,7 +106,7 @@ pub struct SubjectAnalysis {
 }
 
 /// Whether a subject has figures, and if not, why not.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(tag = "standing", content = "reason", rename_all = "lowercase")]
 pub enum Standing {
     /// It is what the others are priced against.

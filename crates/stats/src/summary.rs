@@ -1,9 +1,10 @@
 //! A handful of values in short.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// What a column of a table says about its values; all in their unit.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Summary {
     /// How many values there are; at least 1.
     pub n: usize,

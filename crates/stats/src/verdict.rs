@@ -9,13 +9,14 @@
 //! and Biopharmaceutics 15 (1987), 657-680. His interval would be that of 90 %; the one of 95 %
 //! takes the place of a correction where there are two verdicts, and asks for more where there is one.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::paired::{Estimate, Interval};
 use crate::signed_rank::SIGNIFICANCE;
 
 /// What a price says of a subject, beside the baseline.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// It takes more.

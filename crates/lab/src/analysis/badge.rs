@@ -4,11 +4,12 @@ use super::{CaseAnalysis, Metric, Range, SubjectAnalysis};
 use crate::plan::stop::EndedBy;
 use crate::report::number::{relative, share};
 use crate::report::rows::counted;
+use schemars::JsonSchema;
 use serde::Serialize;
 use tollgate_stats::Verdict;
 
 /// Whether the prices of a run are settled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Badge {
     /// Every price in CPU per request has a verdict.

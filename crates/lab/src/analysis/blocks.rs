@@ -1,11 +1,12 @@
 //! What each block found: where drift and outliers show.
 
 use super::price::{ByBlock, Metric};
+use schemars::JsonSchema;
 use serde::Serialize;
 use tollgate_stats::{OUTLIER_Z, modified_z_scores};
 
 /// What one block found of a subject. Nothing is left out of the prices because of how it looks here.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct BlockFigure {
     /// The block, from 1.
     pub block: u32,

@@ -2,13 +2,14 @@
 
 use crate::record::{Measurement, as_f64};
 use crate::trial::bottleneck::Bottleneck;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use tollgate_stats::{Summary, summarize};
 use tollgate_traffic::Class;
 
 /// Medians over the valid trials of a subject.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Figures {
     /// Valid trials.
     pub n: usize,
@@ -42,7 +43,7 @@ pub struct Figures {
 }
 
 /// The spread of the valid trials of a subject.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct Summaries {
     /// Expected answers a second.
     pub requests_per_s: Summary,

@@ -1,6 +1,7 @@
 //! What a subject costs over the baseline, paired block by block.
 
 use crate::record::{Measurement, as_f64};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use tollgate_stats::{
@@ -8,7 +9,7 @@ use tollgate_stats::{
 };
 
 /// A figure that is priced.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
     /// CPU microseconds of the system for each answer.
@@ -29,7 +30,7 @@ pub enum Metric {
 pub type Prices = BTreeMap<Metric, Price>;
 
 /// What a subject costs over the baseline of the same block, in one figure.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct Price {
     /// Blocks in which both subject and baseline are valid.
     pub n: usize,
@@ -54,7 +55,7 @@ pub(super) struct Raw {
 pub(super) type RawPrices = BTreeMap<Metric, Raw>;
 
 /// An estimate and how far it may be off.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct Range {
     /// The Hodges-Lehmann estimate.
     pub estimate: f64,

@@ -8,6 +8,7 @@ use crate::inputs::options::Options;
 use crate::layout::Layout;
 use crate::plan::stop::Stop;
 use crate::system::installed::{Installed, Missing};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -70,7 +71,7 @@ pub struct ExperimentManifest {
 }
 
 /// One case.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct CaseManifest {
     /// Its name.
     pub name: String,

@@ -3,6 +3,7 @@
 //! A run that stopped as soon as its figures differ "enough" would find differences that are not
 //! there; one that stops when its intervals are narrow enough does not look at where they lie.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
@@ -20,7 +21,7 @@ pub struct Stop {
 }
 
 /// What ended a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum EndedBy {
     /// It had as many blocks as were asked for.

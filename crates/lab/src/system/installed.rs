@@ -3,6 +3,7 @@
 use super::render::{self, RenderError};
 use crate::inputs::experiment::Subject;
 use crate::inputs::recipe::Need;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -23,7 +24,7 @@ pub struct Installed {
 }
 
 /// A system that is not on this machine, or not as the subject needs it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Missing {
     /// What is missing, in words.
     pub what: String,
