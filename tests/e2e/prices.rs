@@ -58,9 +58,12 @@ fn the_first_look_prices_four_subjects() {
     workspace.assert_nothing_runs();
 
     // A report is made from the records: the same bytes whenever it is asked for.
-    for (format, file) in
-        [("markdown", "report.md"), ("csv", "report.csv"), ("json", "report.json"), ("html", "report.html")]
-    {
+    for (format, file) in [
+        ("markdown", "report.md"),
+        ("csv", "report.csv"),
+        ("json", "report.json"),
+        ("html", "report.html"),
+    ] {
         let again = workspace.run(&["report", "out", "--format", format]);
         assert_eq!(again.status.code(), Some(0), "{}", told(&again));
         assert_eq!(stdout(&again), workspace.read(&format!("out/{file}")), "{format}");

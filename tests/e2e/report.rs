@@ -77,8 +77,8 @@ const plots = [...document.querySelectorAll("figure[data-plot]")].map(figure => 
         shown: shown.length,
         label: shown.map(svg => svg.getAttribute("aria-label")).join(),
         marks: shown.map(svg => svg.querySelectorAll(".mark").length)[0],
-        colors: shown.flatMap(svg => [...svg.querySelectorAll(".mark")])
-            .map(mark => getComputedStyle(mark).fill),
+        colors: new Set(shown.flatMap(svg => [...svg.querySelectorAll(".mark")])
+            .map(mark => getComputedStyle(mark).fill)).size,
         smallestText: Math.min(...letters),
         outside,
     };
@@ -173,6 +173,9 @@ fn page_draws_every_plot(workspace: &Workspace) {
             assert_eq!(plot["shown"], 1, "one of the two drawings: {plot:#}");
             assert!(plot["marks"].as_u64() >= Some(marks), "at {width}: {plot:#}");
             assert_ne!(plot["label"], "", "{plot:#}");
+            // Two subjects, and one whose blocks are dots.
+            let colors = if plot["name"] == "dots" { 1 } else { 2 };
+            assert_eq!(plot["colors"], colors, "{plot:#}");
             assert_eq!(plot["outside"], Value::Array(vec![]), "at {width}: {plot:#}");
             assert!(plot["smallestText"].as_f64() >= Some(10.0), "at {width}: {plot:#}");
         }
@@ -212,9 +215,8 @@ fn figures_are_those_of(report: &Value, prices: &Value) {
 }
 
 fn formats_hold_every_block(workspace: &Workspace) {
-    let json = |name: &str| -> Value {
-        serde_json::from_str(&report(workspace, name)).expect("JSON")
-    };
+    let json =
+        |name: &str| -> Value { serde_json::from_str(&report(workspace, name)).expect("JSON") };
     let lines = report(workspace, "gobench");
     for subject in ["nginx", "full"] {
         assert_eq!(lines.matches(&format!("/subject={subject}-")).count(), 6, "{lines}");

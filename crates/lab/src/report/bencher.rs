@@ -41,7 +41,8 @@ pub fn render(source: &Source) -> Result<String, ReportError> {
                 let values: Option<Vec<f64>> = valid.values().map(|m| of(m)).collect();
                 if let Some(summary) = values.and_then(|values| summarize(&values)) {
                     let (lower_value, upper_value) = (summary.min, summary.max);
-                    measures.insert(name, Value { value: summary.median, lower_value, upper_value });
+                    measures
+                        .insert(name, Value { value: summary.median, lower_value, upper_value });
                 }
             }
             if !measures.is_empty() {

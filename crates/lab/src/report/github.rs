@@ -34,7 +34,11 @@ pub fn render(analysis: &Analysis) -> Result<String, ReportError> {
                     name: format!("{name}: CPU per request"),
                     unit: format!("× {}", analysis.baseline),
                     value: ratio.estimate,
-                    range: Some(format!("{} to {}", significant(ratio.low), significant(ratio.high))),
+                    range: Some(format!(
+                        "{} to {}",
+                        significant(ratio.low),
+                        significant(ratio.high)
+                    )),
                     extra: format!("{}, {}", counted(price.n, "block"), range(&ratio, significant)),
                 });
             }

@@ -24,7 +24,8 @@ pub fn render(source: &Source) -> String {
                 let (case, subject) = (&case.case.name, &subject.name);
                 let cpus = manifest.layout.system.len();
                 let answered = measurement.answered;
-                write!(text, "BenchmarkTollgate/case={case}/subject={subject}-{cpus} {answered}").ok();
+                write!(text, "BenchmarkTollgate/case={case}/subject={subject}-{cpus} {answered}")
+                    .ok();
                 for (value, unit) in figures(measurement) {
                     write!(text, " {value} {unit}").ok();
                 }

@@ -71,6 +71,37 @@ fn figures_stand_in_the_table_rounded_and_whole() {
 }
 
 #[test]
+fn the_badge_and_the_verdicts_say_whether_prices_are_settled() {
+    let settled = page(run(&["nginx", "full"], two()));
+    assert!(settled.contains("<span class=\"badge good\">settled</span> Settled after 6 blocks"));
+    assert!(row(&settled, "full").ends_with("<td>more</td>"), "{}", row(&settled, "full"));
+    let unsteady = [blocks("nginx", &[10; 6]), blocks("full", &[5, 20, 5, 20, 5, 20])].concat();
+    let open = page(run(&["nginx", "full"], unsteady));
+    assert!(open.contains("<span class=\"badge warn\">not settled</span>"), "{open}");
+    assert!(row(&open, "full").ends_with("<td>open</td>"), "{}", row(&open, "full"));
+}
+
+#[test]
+fn the_band_is_what_the_baseline_found_of_itself() {
+    assert!(!page(run(&["nginx", "full"], two())).contains("A/A: the baseline a second time"));
+    let again = blocks("nginx-again", &[11, 12, 13, 14, 15, 16]);
+    let mut run = run(&["nginx", "full", "nginx-again"], [two(), again].concat());
+    run.manifest.experiment.again = Some("nginx-again".to_owned());
+    let page = page(run);
+    assert_eq!(page.matches("<title>A/A: the baseline a second time</title>").count(), 2);
+    assert!(page.contains("<span class=\"badge bad\">A/A failed</span>"), "{page}");
+}
+
+#[test]
+fn outliers_are_marked_and_stay() {
+    let full = blocks("full", &[40, 41, 42, 40, 41, 400]);
+    let page = page(run(&["nginx", "full"], [blocks("nginx", &[10; 6]), full].concat()));
+    assert_eq!(page.matches(">outlier</text>").count(), 2, "once in each drawing");
+    assert!(page.contains("<title>full, block 6: × 40.0, an outlier</title>"), "{page}");
+    assert!(page.contains("<title>full, block 1: × 4.00</title>"), "{page}");
+}
+
+#[test]
 fn percentiles_are_of_all_valid_trials_and_end_where_ten_answers_lie_beyond() {
     let page = page(run(&["nginx", "full"], two()));
     let begin = page.find("Latency in ms, over all valid trials").unwrap();

@@ -57,7 +57,8 @@ pub(super) fn dots(analysis: &Analysis, case: &CaseAnalysis) -> Vec<dots::Panel>
             .filter_map(|figure| {
                 let (block, ratio) = (figure.block, figure.ratio?);
                 let far = if figure.outlier { ", an outlier" } else { "" };
-                let hint = format!("{}, block {block}: × {}{far}", subject.name, significant(ratio));
+                let hint =
+                    format!("{}, block {block}: × {}{far}", subject.name, significant(ratio));
                 Some(dots::Dot { block, ratio, outlier: figure.outlier, hint })
             })
             .collect();
@@ -102,9 +103,9 @@ pub(super) fn spectra(latencies: &[Latencies]) -> Vec<Spectrum> {
             .filter(|step| histogram.quantile_ns(step.quantile).is_some() || step.quantile < 0.5)
             .map(|step| (step.quantile, ms(step.value_ns)));
         // The quantiles that are read off have a point of their own.
-        let named = NAMED.iter().filter_map(|quantile| {
-            histogram.quantile_ns(*quantile).map(|ns| (*quantile, ms(ns)))
-        });
+        let named = NAMED
+            .iter()
+            .filter_map(|quantile| histogram.quantile_ns(*quantile).map(|ns| (*quantile, ms(ns))));
         let mut steps: Vec<(f64, f64)> = shortest.into_iter().chain(told).chain(named).collect();
         steps.sort_by(|a, b| a.0.total_cmp(&b.0));
         steps.dedup_by(|a, b| a.0 == b.0);
@@ -186,7 +187,8 @@ pub(super) fn timeline(source: &Source, case: &CaseAnalysis) -> Result<Timeline,
             Outcome::Failed(failure) => format!("{}: {}", failure.step, failure.reason),
         };
         if !reasons.is_empty() {
-            let hint = format!("{}, block {}, does not count: {reasons}", trial.subject, trial.block);
+            let hint =
+                format!("{}, block {}, does not count: {reasons}", trial.subject, trial.block);
             flaws.push(timeline::Flaw { span_s: (at_s, at_s + trial.took_s), hint });
         }
     }
@@ -311,12 +313,7 @@ pub(super) fn sweep(cases: &[&CaseAnalysis]) -> Vec<sweep::Panel> {
 }
 
 fn whisker(range: &Range) -> Whisker {
-    Whisker {
-        estimate: range.estimate,
-        low: range.low,
-        high: range.high,
-        interval: range.interval,
-    }
+    Whisker { estimate: range.estimate, low: range.low, high: range.high, interval: range.interval }
 }
 
 /// Nanoseconds in milliseconds.

@@ -140,7 +140,8 @@ pub(super) fn blocks(baseline: &str, panels: &[Panel]) -> Option<Table> {
 
 /// The latency of each subject at each quantile that has a name.
 pub(super) fn percentiles(latencies: &[Latencies]) -> Option<Table> {
-    let header = ["subject", "answers", "shortest", "50 %", "90 %", "99 %", "99.9 %", "99.99 %", "longest"];
+    let header =
+        ["subject", "answers", "shortest", "50 %", "90 %", "99 %", "99.9 %", "99.99 %", "longest"];
     let rows = latencies.iter().map(|one| {
         let histogram = &one.histogram;
         let mut cells = vec![plain(&significant(as_f64(histogram.count())))];
@@ -307,9 +308,10 @@ pub(super) fn subjects(manifest: &Manifest) -> Table {
         let options = options.collect::<Vec<_>>().join(", ");
         let (version, hashes) = match &subject.state {
             SubjectState::Present { installed, referenced, .. } => {
-                let programs = installed.hashes.iter().map(|(path, hash)| {
-                    format!("{} {}", path.display(), short(hash))
-                });
+                let programs = installed
+                    .hashes
+                    .iter()
+                    .map(|(path, hash)| format!("{} {}", path.display(), short(hash)));
                 let mut words: Vec<String> = programs.collect();
                 if !referenced.is_empty() {
                     words.push(rows::counted(referenced.len(), "file") + " of rules");
@@ -320,7 +322,11 @@ pub(super) fn subjects(manifest: &Manifest) -> Table {
             SubjectState::Broken { reason } => (format!("failed: {reason}"), String::new()),
         };
         let cells = [&subject.about, &subject.system, &options, &version, &hashes];
-        Row { name: subject.name.clone(), series: None, cells: cells.map(|text| plain(text)).into() }
+        Row {
+            name: subject.name.clone(),
+            series: None,
+            cells: cells.map(|text| plain(text)).into(),
+        }
     };
     let header = ["subject", "what it is", "system", "options", "version", "programs, SHA-256"];
     Table {

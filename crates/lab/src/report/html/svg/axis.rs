@@ -45,7 +45,13 @@ pub(super) fn grid(canvas: &mut Canvas, frame: &Frame, scale: &Scale, ticks: &[T
 }
 
 /// An axis along the left, with a line across at each tick and its unit above it.
-pub(super) fn upright(canvas: &mut Canvas, frame: &Frame, scale: &Scale, ticks: &[Tick], unit: &str) {
+pub(super) fn upright(
+    canvas: &mut Canvas,
+    frame: &Frame,
+    scale: &Scale,
+    ticks: &[Tick],
+    unit: &str,
+) {
     for tick in ticks {
         let y = scale.at(tick.value);
         canvas.line("grid", (frame.left, y), (frame.right, y));

@@ -114,7 +114,12 @@ mod tests {
         let bar = |name: &str, series, price: Option<(f64, f64, f64)>, text: &str| Bar {
             name: name.to_owned(),
             series,
-            price: price.map(|(estimate, low, high)| Whisker { estimate, low, high, interval: true }),
+            price: price.map(|(estimate, low, high)| Whisker {
+                estimate,
+                low,
+                high,
+                interval: true,
+            }),
             text: text.to_owned(),
         };
         Bars {

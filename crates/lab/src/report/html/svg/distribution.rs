@@ -26,16 +26,18 @@ pub(crate) fn draw(edges: &[f64], distributions: &[Distribution], size: Size) ->
     let share = Scale::linear(highest.chain([0.0]), SHARE_TICKS);
     let share_ticks = share.ticks(SHARE_TICKS);
     let bottom = axis::ABOVE + HEIGHT;
-    let frame = Frame {
-        left: axis::margin(&share_ticks),
-        right: width - 20.0,
-        top: axis::ABOVE,
-        bottom,
-    };
+    let frame =
+        Frame { left: axis::margin(&share_ticks), right: width - 20.0, top: axis::ABOVE, bottom };
     let share = share.over(frame.bottom, frame.top);
     let latency = Scale::exact_log(*first, *last).over(frame.left, frame.right);
     let mut canvas = Canvas::new(width, bottom + axis::BELOW);
-    axis::upright(&mut canvas, &frame, &share, &share_ticks, "share of the answers in each class, %");
+    axis::upright(
+        &mut canvas,
+        &frame,
+        &share,
+        &share_ticks,
+        "share of the answers in each class, %",
+    );
     axis::level(&mut canvas, &frame, &latency, &latency.ticks(size.ticks()), "latency, ms");
     for one in distributions {
         let mut points = Vec::new();
@@ -76,7 +78,11 @@ mod tests {
     use super::*;
 
     fn distributions() -> Vec<Distribution> {
-        vec![Distribution { name: "full".to_owned(), series: 0, percent: vec![0.0, 25.0, 75.0, 0.0] }]
+        vec![Distribution {
+            name: "full".to_owned(),
+            series: 0,
+            percent: vec![0.0, 25.0, 75.0, 0.0],
+        }]
     }
 
     const EDGES: [f64; 5] = [1.0, 10.0, 100.0, 1_000.0, 10_000.0];

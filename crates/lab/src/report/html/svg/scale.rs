@@ -50,7 +50,8 @@ impl Scale {
     /// A scale on which equal ratios are equally far, with some room at both ends. Values that are
     /// not positive have no place on it and are left out.
     pub(super) fn log(values: impl IntoIterator<Item = f64>) -> Self {
-        let (low, high) = ends(values.into_iter().filter(|value| *value > 0.0)).unwrap_or((1.0, 10.0));
+        let (low, high) =
+            ends(values.into_iter().filter(|value| *value > 0.0)).unwrap_or((1.0, 10.0));
         // Values that are all the same get a few percent about them.
         let room = ((high / low).powf(LOG_ROOM)).max(LEAST_LOG_ROOM);
         Self { kind: Kind::Log, low: low / room, high: high * room, from: 0.0, to: 1.0 }
@@ -150,8 +151,9 @@ fn powers(low: f64, high: f64, decades: f64, about: usize) -> Vec<Tick> {
     exponents
         .flat_map(|exponent| parts.iter().map(move |part| (exponent, part * 10_f64.powf(exponent))))
         .filter(|(_, value)| (low * 0.999_999..=high * 1.000_001).contains(value))
-        .map(|(exponent, value)| {
-            Tick { value, label: grouped_decimals(value, decimals_of(10_f64.powf(exponent))) }
+        .map(|(exponent, value)| Tick {
+            value,
+            label: grouped_decimals(value, decimals_of(10_f64.powf(exponent))),
         })
         .collect()
 }
@@ -165,9 +167,9 @@ fn strides(ratio: f64) -> usize {
 
 /// How many digits behind the point multiples of a step have.
 fn decimals_of(step: f64) -> usize {
-    (0..12).find(|decimals| step * 10_f64.powi(*decimals) >= 0.999_999).map_or(12, |decimals| {
-        usize::try_from(decimals).unwrap_or(0)
-    })
+    (0..12)
+        .find(|decimals| step * 10_f64.powi(*decimals) >= 0.999_999)
+        .map_or(12, |decimals| usize::try_from(decimals).unwrap_or(0))
 }
 
 fn as_f64(count: usize) -> f64 {

@@ -23,12 +23,8 @@ pub(crate) fn draw(spectra: &[Spectrum], size: Size) -> String {
     let latency = Scale::log(steps().map(|(_, ms)| *ms));
     let latency_ticks = latency.ticks(LATENCY_TICKS);
     let bottom = axis::ABOVE + HEIGHT;
-    let frame = Frame {
-        left: axis::margin(&latency_ticks),
-        right: width - 20.0,
-        top: axis::ABOVE,
-        bottom,
-    };
+    let frame =
+        Frame { left: axis::margin(&latency_ticks), right: width - 20.0, top: axis::ABOVE, bottom };
     let latency = latency.over(frame.bottom, frame.top);
     let share = Scale::exact_log(1.0, rarest).over(frame.left, frame.right);
     let mut canvas = Canvas::new(width, bottom + axis::BELOW);
@@ -99,7 +95,8 @@ mod tests {
         let svg = draw(&spectra(), Size::Narrow);
         // From 1 to 100 along 44 to 320 px ("100" takes 10 + 3 * 6.8 = 30.4 px): 10 is in the middle.
         let middle = f64::midpoint(30.4, 320.0);
-        let tick = format!(r#"<text class="tick" x="{middle:.1}" y="285" text-anchor="middle">90</text>"#);
+        let tick =
+            format!(r#"<text class="tick" x="{middle:.1}" y="285" text-anchor="middle">90</text>"#);
         assert!(svg.contains(&tick), "no {tick} in:\n{svg}");
         // And 10 ms are half the way from 1 to 100 ms: 30 + 120 px down.
         assert!(svg.contains(&format!("L{middle:.1} 150")), "{svg}");

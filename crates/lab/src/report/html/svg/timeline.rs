@@ -91,7 +91,6 @@ pub(crate) fn draw(panels: &[Panel], flaws: &[Flaw], length_s: f64, size: Size) 
     ))
 }
 
-
 fn tall(panel: &Panel) -> f64 {
     if panel.ratios { 110.0 } else { 56.0 }
 }
