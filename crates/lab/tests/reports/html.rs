@@ -55,7 +55,7 @@ fn figures_stand_in_the_table_rounded_and_whole() {
     let full = row(&page, "full");
     // The ratio of 4 comes out of logarithms: its last digits are not checked.
     for cell in [
-        "<th scope=\"row\">full</th>",
+        "</svg>\nfull</th>",
         ">4.00 [4.00, 4.00]</td>",
         "<td data-figure=\"difference\" data-value=\"30\">+30.0 [+30.0, +30.0]</td>",
         "<td data-figure=\"cpu_us_per_request\" data-value=\"40\">40.0</td>",
@@ -154,6 +154,7 @@ fn cases_that_differ_in_their_connections_alone_are_a_sweep() {
     let text = page(clone(&run));
     assert_eq!(plots(&text).iter().filter(|name| **name == "sweep").count(), 1);
     assert!(text.contains("<title>full: 1.00 ms at 200 connections</title>"), "{text}");
+    assert!(text.contains("<th scope=\"col\">200 connections</th>"), "{text}");
     // A case that differs in something else is none.
     run.manifest.experiment.cases[1].keepalive = false;
     assert!(!plots(&page(run)).contains(&"sweep"));

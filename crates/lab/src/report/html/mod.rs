@@ -264,7 +264,7 @@ fn sweep_part(cases: &[&CaseAnalysis]) -> Plot {
             .collect(),
         wide: svg::sweep::draw("connections", &panels, Size::Wide),
         narrow: svg::sweep::draw("connections", &panels, Size::Narrow),
-        table: None,
+        table: tables::sweep(&panels),
     }
 }
 

@@ -288,10 +288,13 @@ pub(super) fn sweeps(cases: &[CaseAnalysis]) -> Vec<Vec<&CaseAnalysis>> {
     sweeps
 }
 
+/// A latency of a subject in milliseconds, where it has one.
+type Latency = fn(&SubjectAnalysis) -> Option<f64>;
+
 /// Latency against load, over the cases of a sweep.
 pub(super) fn sweep(cases: &[&CaseAnalysis]) -> Vec<sweep::Panel> {
     let subjects = cases.first().map_or(&[][..], |case| &case.subjects[..]);
-    let panel = |(unit, of): (&'static str, fn(&SubjectAnalysis) -> Option<f64>)| {
+    let panel = |(unit, of): (&'static str, Latency)| {
         let line = |(series, subject): (usize, &SubjectAnalysis)| {
             let points: Vec<(f64, f64)> = cases
                 .iter()
@@ -305,7 +308,7 @@ pub(super) fn sweep(cases: &[&CaseAnalysis]) -> Vec<sweep::Panel> {
         let lines = (0..).zip(subjects).map(line).filter(|line| !line.points.is_empty());
         sweep::Panel { unit, lines: lines.collect() }
     };
-    let figures: [(&str, fn(&SubjectAnalysis) -> Option<f64>); 2] = [
+    let figures: [(&str, Latency); 2] = [
         ("p50 latency, ms", |subject| subject.figures.as_ref()?.latency_p50_ms),
         ("p99 latency, ms", |subject| subject.figures.as_ref()?.latency_p99_ms),
     ];

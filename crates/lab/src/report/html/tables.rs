@@ -2,6 +2,7 @@
 
 use super::plots::{Latencies, NAMED, ms};
 use super::svg::dots::Panel;
+use super::svg::{self, sweep};
 use crate::analysis::{
     Analysis, CaseAnalysis, Figures, Metric, Standing, SubjectAnalysis, verdict_word,
 };
@@ -32,8 +33,8 @@ pub(super) struct Table {
 pub(super) struct Row {
     /// Its head.
     pub(super) name: String,
-    /// The color and mark of the subject that it is about.
-    pub(super) series: Option<usize>,
+    /// The color and mark of the subject that it is about, drawn.
+    pub(super) key: Option<String>,
     /// Its cells, one less than the header has columns.
     pub(super) cells: Vec<Cell>,
 }
@@ -66,7 +67,7 @@ pub(super) fn prices(analysis: &Analysis, case: &CaseAnalysis) -> Table {
     ];
     let rows = (0..).zip(&case.subjects).map(|(series, subject)| Row {
         name: subject.name.clone(),
-        series: Some(series),
+        key: Some(svg::key(series)),
         cells: price_cells(analysis, subject),
     });
     Table {
@@ -131,7 +132,7 @@ pub(super) fn blocks(baseline: &str, panels: &[Panel]) -> Option<Table> {
             .into_iter()
             .map(|(block, mut cells)| {
                 cells.resize_with(panels.len(), || plain(NONE));
-                Row { name: block.to_string(), series: None, cells }
+                Row { name: block.to_string(), key: None, cells }
             })
             .collect(),
     };
@@ -148,7 +149,7 @@ pub(super) fn percentiles(latencies: &[Latencies]) -> Option<Table> {
         let named = NAMED.iter().map(|quantile| histogram.quantile_ns(*quantile));
         let all = std::iter::once(histogram.min_ns()).chain(named).chain([histogram.max_ns()]);
         cells.extend(all.map(|ns| figure("latency_ms", ns.map(ms), significant)));
-        Row { name: one.name.clone(), series: Some(one.series), cells }
+        Row { name: one.name.clone(), key: Some(svg::key(one.series)), cells }
     });
     let table = Table {
         caption: "Latency in ms, over all valid trials".to_owned(),
@@ -157,6 +158,35 @@ pub(super) fn percentiles(latencies: &[Latencies]) -> Option<Table> {
         rows: rows.collect(),
     };
     (!latencies.is_empty()).then_some(table)
+}
+
+/// The latency of each subject at each load of a sweep.
+pub(super) fn sweep(panels: &[sweep::Panel]) -> Option<Table> {
+    let lines =
+        || panels.iter().flat_map(|panel| panel.lines.iter().map(move |line| (panel, line)));
+    let mut loads: Vec<f64> =
+        lines().flat_map(|(_, line)| &line.points).map(|point| point.0).collect();
+    loads.sort_by(f64::total_cmp);
+    loads.dedup();
+    let rows = lines().map(|(panel, line)| {
+        let at = |load: &f64| line.points.iter().find(|point| point.0 == *load);
+        let cells = loads
+            .iter()
+            .map(|load| figure("latency_ms", at(load).map(|point| point.1), significant));
+        Row {
+            name: format!("{}: {}", line.name, panel.unit),
+            key: Some(svg::key(line.series)),
+            cells: cells.collect(),
+        }
+    });
+    let header = loads.iter().map(|load| format!("{load} connections"));
+    let table = Table {
+        caption: "Latency at each load".to_owned(),
+        prose: false,
+        header: std::iter::once("subject".to_owned()).chain(header).collect(),
+        rows: rows.collect(),
+    };
+    (!table.rows.is_empty()).then_some(table)
 }
 
 /// What each template of the mix was answered by each subject, over all measured trials.
@@ -205,7 +235,7 @@ pub(super) fn answers(source: &Source, case: &CaseAnalysis) -> Option<Table> {
             let tally = tallies.get(&(name.clone(), *column)).copied().unwrap_or_default();
             cell("blocked", Some(as_f64(tally.blocked)), words(&tally))
         }));
-        Row { name: name.clone(), series: None, cells }
+        Row { name: name.clone(), key: None, cells }
     });
     let names = columns.iter().map(|column| subjects[*column].name.clone());
     let table = Table {
@@ -251,7 +281,7 @@ pub(super) fn loads(analysis: &Analysis, case: &CaseAnalysis) -> Option<Table> {
             ratio(Metric::MemoryPeakBytes, "memory_ratio"),
             plain(&limit),
         ];
-        Some(Row { name: subject.name.clone(), series: Some(series), cells })
+        Some(Row { name: subject.name.clone(), key: Some(svg::key(series)), cells })
     };
     let table = Table {
         caption: "Throughput and latency".to_owned(),
@@ -290,7 +320,7 @@ pub(super) fn environment(manifest: &Manifest) -> Table {
     pairs.extend(mitigations.map(|(flaw, state)| (flaw.as_str(), state.clone())));
     let rows = pairs.into_iter().map(|(name, text)| Row {
         name: name.to_owned(),
-        series: None,
+        key: None,
         cells: vec![plain(&text)],
     });
     Table {
@@ -322,11 +352,7 @@ pub(super) fn subjects(manifest: &Manifest) -> Table {
             SubjectState::Broken { reason } => (format!("failed: {reason}"), String::new()),
         };
         let cells = [&subject.about, &subject.system, &options, &version, &hashes];
-        Row {
-            name: subject.name.clone(),
-            series: None,
-            cells: cells.map(|text| plain(text)).into(),
-        }
+        Row { name: subject.name.clone(), key: None, cells: cells.map(|text| plain(text)).into() }
     };
     let header = ["subject", "what it is", "system", "options", "version", "programs, SHA-256"];
     Table {
