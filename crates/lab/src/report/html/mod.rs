@@ -127,6 +127,15 @@ impl From<Badge> for BadgePart {
     }
 }
 
+/// What the sentence that begins with the words of a badge says besides them.
+fn after_badge(settling: &str, badge: Badge) -> &str {
+    let words = badge.words();
+    match settling.split_at_checked(words.len()) {
+        Some((begin, rest)) if begin.eq_ignore_ascii_case(words) => rest,
+        _ => settling,
+    }
+}
+
 impl<'a> Page<'a> {
     fn of(source: &'a Source) -> Result<Self, ReportError> {
         let analysis = &source.analysis;
@@ -140,7 +149,7 @@ impl<'a> Page<'a> {
             title: &analysis.title,
             answer: &analysis.answer,
             badge: analysis.badge.into(),
-            settling: &analysis.settling,
+            settling: after_badge(&analysis.settling, analysis.badge),
             cases: cases.collect::<Result<_, _>>()?,
             sweeps: plots::sweeps(&analysis.cases).iter().map(|sweep| sweep_part(sweep)).collect(),
             notes: &analysis.notes,
