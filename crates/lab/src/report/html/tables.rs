@@ -55,8 +55,8 @@ pub(super) fn prices(analysis: &Analysis, case: &CaseAnalysis) -> Table {
     let over = &analysis.baseline;
     let header = [
         "subject".to_owned(),
-        format!("price: × {over} [95 %]"),
-        format!("difference: µs over {over} [95 %]"),
+        format!("price: × {over} [95\u{a0}%]"),
+        format!("difference: µs over {over} [95\u{a0}%]"),
         "CPU, µs a request".to_owned(),
         "peak memory, MiB".to_owned(),
         "start-up, ms".to_owned(),

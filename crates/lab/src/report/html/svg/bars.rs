@@ -34,11 +34,12 @@ pub(crate) fn draw(data: &Bars, size: Size) -> String {
     let width = size.width();
     let names = longest(data.bars.iter().map(|bar| bar.name.as_str()));
     let texts = longest(data.bars.iter().map(|bar| bar.text.as_str()));
-    // On a phone, name and figures stand above their bar.
-    let (left, right, row) = match size {
-        Size::Wide => (names + 12.0, width - texts - 12.0, WIDE_ROW),
-        Size::Narrow => (8.0, width - 8.0, NARROW_ROW),
+    let place = Place::of(width, names, texts, size);
+    let (left, right) = match place {
+        Place::Beside => (names + 12.0, width - texts - 12.0),
+        Place::Above | Place::Stacked => (8.0, width - 8.0),
     };
+    let row = place.row();
     let frame = Frame { left, right, top: 8.0, bottom: 8.0 + data.bars.len() as f64 * row };
     let prices = data.bars.iter().filter_map(|bar| bar.price);
     let ends = prices.flat_map(|price| [price.estimate, price.low, price.high]);
@@ -56,29 +57,55 @@ pub(crate) fn draw(data: &Bars, size: Size) -> String {
     canvas.line("one", (scale.at(1.0), frame.top), (scale.at(1.0), frame.bottom));
     let mut top = frame.top;
     for bar in &data.bars {
-        let middle = match size {
-            Size::Wide => {
-                let y = top + row / 2.0 + 4.0;
-                canvas.text("name", (0.0, y), Anchor::Start, &bar.name);
-                canvas.text("value", (width, y), Anchor::End, &bar.text);
-                top + row / 2.0
-            }
-            Size::Narrow => {
-                canvas.text("name", (0.0, top + 14.0), Anchor::Start, &bar.name);
-                canvas.text("value", (width, top + 14.0), Anchor::End, &bar.text);
-                top + 28.0
-            }
+        let (name_y, text_at, text_anchor, middle) = match place {
+            Place::Beside => (row / 2.0 + 4.0, (width, row / 2.0 + 4.0), Anchor::End, row / 2.0),
+            Place::Above => (14.0, (width, 14.0), Anchor::End, 28.0),
+            Place::Stacked => (14.0, (0.0, 29.0), Anchor::Start, 43.0),
         };
+        canvas.text("name", (0.0, top + name_y), Anchor::Start, &bar.name);
+        canvas.text("value", (text_at.0, top + text_at.1), text_anchor, &bar.text);
         if let Some(price) = bar.price {
-            whisker(&mut canvas, &scale, bar, &price, middle);
+            whisker(&mut canvas, &scale, bar, &price, top + middle);
         }
         top += row;
     }
     canvas.finish(&label(data))
 }
 
-const WIDE_ROW: f64 = 32.0;
-const NARROW_ROW: f64 = 44.0;
+/// Where the name and the figures of a bar stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// On either side of it.
+    Beside,
+    /// Above it, on one line.
+    Above,
+    /// Above it, on a line each.
+    Stacked,
+}
+
+impl Place {
+    fn of(width: f64, names: f64, texts: f64, size: Size) -> Self {
+        if size == Size::Wide && width - names - texts >= SHORTEST_AXIS {
+            Self::Beside
+        } else if names + texts + 2.0 * LETTER <= width {
+            Self::Above
+        } else {
+            Self::Stacked
+        }
+    }
+
+    /// The height of a row, in pixels.
+    fn row(self) -> f64 {
+        match self {
+            Self::Beside => 32.0,
+            Self::Above => 44.0,
+            Self::Stacked => 59.0,
+        }
+    }
+}
+
+/// Below this length, in pixels, bars stand below their words and not beside them.
+const SHORTEST_AXIS: f64 = 260.0;
 const HALF_BAR: f64 = 7.0;
 const HALF_CAP: f64 = 5.0;
 
@@ -141,6 +168,22 @@ mod tests {
     #[test]
     fn narrow() {
         insta::assert_snapshot!(draw(&bars(), Size::Narrow));
+    }
+
+    #[test]
+    fn words_move_out_of_each_others_way() {
+        // 720 px less 260 are 460; 340 less two letters are 326.4.
+        assert_eq!(Place::of(720.0, 300.0, 160.0, Size::Wide), Place::Beside);
+        assert_eq!(Place::of(720.0, 301.0, 160.0, Size::Wide), Place::Above);
+        assert_eq!(Place::of(340.0, 200.0, 126.0, Size::Narrow), Place::Above);
+        assert_eq!(Place::of(340.0, 200.0, 127.0, Size::Narrow), Place::Stacked);
+        let mut data = bars();
+        data.bars[1].name = "a-name-that-leaves-no-room-for-the-figures".to_owned();
+        let svg = draw(&data, Size::Narrow);
+        assert!(
+            svg.contains(r#"<text class="value" x="0" y="96" text-anchor="start">100 "#),
+            "{svg}"
+        );
     }
 
     #[test]
