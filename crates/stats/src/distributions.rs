@@ -53,4 +53,22 @@ mod tests {
             assert!(difference.abs() < 0.000_001, "{x}");
         }
     }
+
+    #[test]
+    fn both_are_those_of_scipy() {
+        let by_scipy = include_str!("../tests/fixtures/formulas.tsv");
+        let mut compared = 0;
+        for line in by_scipy.lines() {
+            let columns: Vec<&str> = line.split('\t').collect();
+            let [expected, given] = [1, 2].map(|column| columns[column].parse::<f64>());
+            let (ours, slack) = match (columns[0], given) {
+                ("student", Ok(degrees_of_freedom)) => (student_quantile(degrees_of_freedom), 1e-4),
+                ("normal-tail", Ok(x)) => (normal_tail(x), 1e-7),
+                _ => continue,
+            };
+            assert!((ours - expected.unwrap()).abs() < slack, "{line}: {ours}");
+            compared += 1;
+        }
+        assert_eq!(compared, 17);
+    }
 }
