@@ -25,7 +25,7 @@ fn ratios(values: &[f64]) -> Vec<Pair> {
 /// The expected and the given numbers of each line of a kind.
 fn lines_of(kind: &str) -> Vec<(Vec<f64>, Vec<f64>)> {
     let numbers = |text: &str| -> Vec<f64> {
-        text.split(' ').map(|number| number.parse().unwrap()).collect()
+        text.split(' ').map(|number| number.parse().expect("a number")).collect()
     };
     BY_OTHERS
         .lines()
@@ -125,7 +125,8 @@ fn swapped(blocks: &[Pair]) -> Vec<Pair> {
 
 /// The ratio of the blocks and what it says, alone in its table.
 fn verdict_of(blocks: &[Pair]) -> Verdict {
-    verdict(&ratio(blocks, SEED).unwrap(), ratio_p(blocks).unwrap(), MARGIN)
+    let price = ratio(blocks, SEED).expect("figures are positive");
+    verdict(&price, ratio_p(blocks).expect("figures are positive"), MARGIN)
 }
 
 proptest! {
