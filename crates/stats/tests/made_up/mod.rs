@@ -47,7 +47,8 @@ pub(crate) struct Machine {
     noise_of_subjects: Noise,
     drifts: bool,
     has_bursts: bool,
-    /// Whether every second block takes the order of the one before it from behind.
+    /// Whether every second block takes the order of the one before it from behind, which for two
+    /// subjects is what Williams squares come to.
     balances: bool,
 }
 
@@ -73,10 +74,13 @@ impl Machine {
         Self { drifts: true, has_bursts: true, ..Self::with_noise("all", Noise::Student3) },
     ];
 
-    /// Where the order of the blocks is not drawn but balanced, which takes the drift out: the
-    /// interval takes it for noise still, and is wider than it had to be.
-    pub(crate) const BALANCED: Self =
-        Self { drifts: true, balances: true, ..Self::with_noise("balanced", Noise::Normal) };
+    /// Where the orders of the blocks are balanced, as those of a run are, and not each drawn by
+    /// itself. That takes a drift out of the price, but the interval takes it for noise still, and
+    /// is wider than it had to be.
+    pub(crate) const EVEN: [Self; 2] = [
+        Self { name: "drift-even", balances: true, ..Self::FAIR[1] },
+        Self { name: "all-even", balances: true, ..Self::FAIR[5] },
+    ];
 
     /// Where only the subjects are now and then hit, so that ratios are lopsided, and the centre
     /// of a symmetric distribution, which the method assumes, does not exist.
