@@ -64,7 +64,7 @@ pub(super) fn settling(
         Badge::Settled => format!("Settled {after}."),
         Badge::NoPrice => format!("No price {after}."),
         Badge::NotSettled => {
-            let prices = cases.iter().map(|case| judged(case)).max().unwrap_or(0);
+            let prices = cases.iter().map(judged).max().unwrap_or(0);
             let needed = blocks_to_settle(prices);
             let what_helps = match (blocks as usize) < needed {
                 true => {
