@@ -20,7 +20,7 @@ use crate::hodges_lehmann::{WalshAverage, middle_ranks};
 const RESAMPLES: usize = 9_999;
 
 /// The quantile of the standard normal distribution that 97.5 % lie below.
-const NORMAL_QUANTILE: f64 = 1.959_963_984_540_054;
+pub(crate) const NORMAL_QUANTILE: f64 = 1.959_963_984_540_054;
 
 /// The 95 % interval of the centre of `n` values, from their sorted Walsh averages.
 ///
@@ -105,7 +105,7 @@ fn student_quantile(degrees_of_freedom: f64) -> f64 {
 /// 0.000 000 1.
 ///
 /// Source: M. Abramowitz and I. A. Stegun, "Handbook of Mathematical Functions" (1964), 26.2.17.
-fn normal_tail(x: f64) -> f64 {
+pub(crate) fn normal_tail(x: f64) -> f64 {
     let terms = [0.0, 0.319_381_530, -0.356_563_782, 1.781_477_937, -1.821_255_978, 1.330_274_429];
     let density = (-x * x / 2.0).exp() / (2.0 * std::f64::consts::PI).sqrt();
     density * polynomial(&terms, 1.0 / (1.0 + 0.231_641_9 * x))

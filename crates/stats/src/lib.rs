@@ -11,9 +11,11 @@ mod percentiles;
 mod signed_rank;
 mod steady;
 mod summary;
+mod two_samples;
 
 pub use latency::{DecodeError, EncodeError, LatencyHistogram};
 pub use paired::{BLOCKS_MAX, Estimate, Interval, Pair, difference, ratio};
 pub use percentiles::{BUCKETS, PercentileStep, SUB_BUCKETS};
 pub use steady::is_steady;
 pub use summary::{Summary, summarize};
+pub use two_samples::{Shift, ratio_of_samples};
