@@ -1,6 +1,7 @@
 //! `tollgate run`: an experiment from its file to its table of prices.
 
 use super::catalog::CatalogArgs;
+use super::gates::{self, GateArgs};
 use super::progress::Progress;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, tell};
@@ -29,6 +30,7 @@ Examples:
   tollgate run --only full --blocks 20   fewer subjects, more blocks
   tollgate run modsecurity --quick       a first idea of another experiment
   tollgate run mine.toml --out results   an experiment of your own
+  tollgate run --threshold 'cpu(full/nginx)<130'   pass or fail, by the 95 % interval
 
 Ctrl-C ends a run at once; what was finished is kept and shown. Exit codes: see `tollgate --help`.")]
 pub(crate) struct Args {
@@ -52,6 +54,8 @@ pub(crate) struct Args {
     /// The directory for records and reports; by default a new one below runs/
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    #[command(flatten)]
+    gates: GateArgs,
 }
 
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
@@ -60,6 +64,9 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
         Adjustments { quick: args.quick, blocks: args.blocks, only: args.only.clone() };
     let experiment =
         Experiment::load(&catalog, &args.experiment, &adjustments).map_err(Failure::bad_input)?;
+    let subjects: Vec<&str> = experiment.subjects.iter().map(|s| s.name.as_str()).collect();
+    let cases: Vec<&str> = experiment.cases.iter().map(|case| case.name.as_str()).collect();
+    let gates = args.gates.gates(&subjects, &cases)?;
     let now = Timestamp::now();
     let seed = args.seed.unwrap_or(now.as_second().unsigned_abs());
     let out = args.out.clone().unwrap_or_else(|| {
@@ -106,10 +113,11 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
         out.display(),
         analysis.command
     ))?;
-    Ok(match ending.interrupted {
+    let exit = match ending.interrupted {
         true => Exit::Interrupted,
         false => verdict(&analysis),
-    })
+    };
+    gates::judge(&gates, &ending.dir, &analysis, Format::Table, exit)
 }
 
 /// Whether every subject that is installed got what it was run for: a price, or the baseline its
