@@ -8,7 +8,7 @@
 //! Chicken, "Nonparametric Statistical Methods", 3rd edition (2014), sections 4.1 to 4.3 (the
 //! interval, after L. E. Moses).
 
-use crate::bootstrap::{NORMAL_QUANTILE, normal_tail};
+use crate::distributions::{NORMAL_QUANTILE, normal_tail};
 use crate::paired::{BLOCKS_MAX, Estimate, Interval};
 use crate::summary::{median_of_sorted, sorted};
 
