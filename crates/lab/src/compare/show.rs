@@ -116,7 +116,10 @@ subject's:";
 
 fn heads(comparison: &Comparison) -> [(&'static str, String); 2] {
     let head = |run: &RunInShort| {
-        format!("{} {}, tollgate {}, {}", run.title, run.started_at, run.tollgate, run.machine)
+        format!(
+            "{} Begun {} by tollgate {} on {}",
+            run.title, run.started_at, run.tollgate, run.machine
+        )
     };
     [("old  ", head(&comparison.old)), ("new  ", head(&comparison.new))]
 }

@@ -180,7 +180,7 @@ fn a_comparison_fits_a_terminal_and_a_pull_request_and_a_program() {
     let table = render(&comparison, Format::Table { color: false }).unwrap();
     assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
     assert!(
-        table.contains("\nfull           1.73 [1.50, 2.00]      6      6  costs more\n"),
+        table.contains("\nfull          1.73 [1.50, 2.00]      6      6  costs more\n"),
         "{table}"
     );
     let markdown = render(&comparison, Format::Markdown).unwrap();
