@@ -8,6 +8,7 @@
 mod command_line;
 /// Two runs side by side.
 mod compare;
+mod design;
 /// What a subject may do wrong: missing, refused, rejected, dead.
 mod faults;
 /// `--threshold`: runs that a build passes or fails by.

@@ -20,9 +20,6 @@ use tollgate_stats::{Shift, Verdict, holm, ratio_of_samples, verdict};
 /// The version of the shape of a comparison in JSON.
 pub const SCHEMA: u32 = 1;
 
-/// What is too small to matter, as a share: within it, a price is the same as before.
-pub const MARGIN: f64 = 0.02;
-
 /// Two runs side by side.
 #[derive(Debug, Clone, Serialize)]
 pub struct Comparison {
@@ -32,7 +29,7 @@ pub struct Comparison {
     pub old: RunInShort,
     /// The run that is held against it.
     pub new: RunInShort,
-    /// What is too small to matter, as a share.
+    /// What is too small to matter, as a share: that of the new run.
     pub margin: f64,
     /// The lines in which the fingerprints of the runs differ.
     pub fingerprint: Vec<Line>,
@@ -150,7 +147,7 @@ pub fn compare(old: &RunRecords, new: &RunRecords) -> Result<Comparison, Compare
         fingerprint: fingerprint::differing(&old.manifest, &new.manifest)?,
         old: before.into(),
         new: after.into(),
-        margin: MARGIN,
+        margin: new.manifest.experiment.margin,
         cases,
         missing: missing.concat(),
     })
@@ -203,10 +200,10 @@ fn subjects(
         // The more subjects a table has, the likelier one of them changes by chance.
         let adjusted = holm(&found.iter().map(|(_, shift, _)| shift.p).collect::<Vec<_>>());
         for ((subject, shift, [n_old, n_new]), p) in found.iter_mut().zip(adjusted) {
-            let verdict = verdict(&shift.ratio, p, MARGIN);
-            let verdict = match metric {
-                Metric::ThroughputPerS => verdict.reversed(),
-                _ => verdict,
+            let verdict = verdict(&shift.ratio, p, new.manifest.experiment.margin);
+            let verdict = match metric.more_is_worse() {
+                true => verdict,
+                false => verdict.reversed(),
             };
             let change =
                 Change { n_old: *n_old, n_new: *n_new, ratio: shift.ratio.into(), verdict };

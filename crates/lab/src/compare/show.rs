@@ -4,7 +4,7 @@ use super::fingerprint::Line;
 use super::{CaseComparison, Comparison, RunInShort, Side, SubjectComparison};
 use crate::analysis::Metric;
 use crate::report::layout::paragraph;
-use crate::report::number::significant;
+use crate::report::number::{share, significant};
 use crate::report::rows::{Rows, range};
 use crate::report::{markdown, table};
 use tollgate_stats::Verdict;
@@ -220,13 +220,8 @@ fn legend(comparison: &Comparison) -> String {
         "New / old compares prices, each over {old} in its own run, not figures, which move with the \
          machine. [a, b]: the 95 % interval. Verdict on the CPU: costs more or less than before, the \
          same within {} %, or not settled.{few}",
-        significant_percent(comparison.margin)
+        share(comparison.margin)
     )
-}
-
-fn significant_percent(share: f64) -> String {
-    let percent = (share * 1e4).round() / 1e2;
-    percent.to_string()
 }
 
 fn notes(comparison: &Comparison) -> Vec<String> {

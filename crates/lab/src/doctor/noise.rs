@@ -3,13 +3,14 @@
 use crate::analysis::{Metric, Range, analyse};
 use crate::blocks;
 use crate::inputs::experiment::Experiment;
+use crate::plan::stop::Stop;
 use crate::report::number::{relative, share, significant};
 use crate::report::rows::{Rows, counted, range};
 use crate::report::{layout, table};
 use crate::run_dir::RunRecords;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use tollgate_stats::{Pair, ratio, smallest_visible_difference};
+use tollgate_stats::{BLOCKS_MAX, Pair, ratio, smallest_visible_difference};
 
 /// The experiment that is run, and the one where nginx is not installed.
 pub const EXPERIMENTS: [&str; 2] = ["noise", "noise-direct"];
@@ -23,6 +24,8 @@ pub struct Noise {
     pub figures: Vec<Figure>,
     /// How many trials there were.
     pub trials: usize,
+    /// How many of them count.
+    pub valid: usize,
     /// Why trials do not count, and how many of them.
     pub disturbed: BTreeMap<String, usize>,
 }
@@ -51,8 +54,10 @@ const TOLD: [(Metric, &str); 3] = [
     (Metric::LatencyP50Ms, "median latency"),
 ];
 
-/// Cuts the trials of the experiment so that a dozen blocks fit into a time.
+/// Makes the experiment last so long, whatever it finds, with trials so short that a dozen blocks fit.
 pub fn fit(experiment: &mut Experiment, time: Duration) {
+    let most = u32::try_from(BLOCKS_MAX).unwrap_or(u32::MAX);
+    experiment.stop = Stop { blocks: most, width: None, budget_s: Some(time.as_secs_f64()) };
     let of_block = time / BLOCKS_TO_FIT;
     for case in &mut experiment.cases {
         let subjects = u32::try_from(experiment.subjects.len()).unwrap_or(u32::MAX);
@@ -84,6 +89,7 @@ pub fn findings(run: &RunRecords) -> Noise {
         subject: analysis.baseline.clone(),
         figures: TOLD.into_iter().filter_map(|(metric, _)| figure(run, metric)).collect(),
         trials: subjects().map(|subject| subject.trials).sum(),
+        valid: subjects().filter_map(|subject| subject.figures.as_ref()).map(|f| f.n).sum(),
         disturbed,
     }
 }
@@ -115,24 +121,30 @@ pub fn render(noise: &Noise, color: bool) -> String {
     let name = |metric: Metric| {
         TOLD.iter().find(|(told, _)| *told == metric).map_or("", |(_, name)| *name)
     };
-    let rows = noise.figures.iter().map(|figure| {
-        let percent = |share: f64| format!("{} %", significant(100.0 * share));
-        let visible = figure.visible.map_or("-".to_owned(), percent);
-        let itself = range(&figure.ratio, relative);
-        vec![name(figure.metric).to_owned(), itself, figure.n.to_string(), visible]
-    });
+    let mut text = format!("{} against itself:\n\n", noise.subject);
+    if !noise.figures.is_empty() {
+        text += &table::draw(&rows(noise, name), color);
+    }
+    for line in conclusions(noise, name) {
+        text += &layout::paragraph("", &line);
+    }
+    text
+}
+
+fn rows(noise: &Noise, name: impl Fn(Metric) -> &'static str) -> Rows {
     let header = [
         "figure".to_owned(),
         "from itself [95 %]".to_owned(),
         "n".to_owned(),
         format!("visible in {BLOCKS} blocks"),
     ];
-    let rows = Rows { header: header.to_vec(), rows: rows.collect() };
-    let mut text = format!("{} against itself:\n\n{}", noise.subject, table::draw(&rows, color));
-    for line in conclusions(noise, name) {
-        text += &layout::paragraph("", &line);
-    }
-    text
+    let percent = |share: f64| format!("{} %", significant(100.0 * share));
+    let row = |figure: &Figure| {
+        let name = name(figure.metric).to_owned();
+        let visible = figure.visible.map_or("-".to_owned(), percent);
+        vec![name, range(&figure.ratio, relative), figure.n.to_string(), visible]
+    };
+    Rows { header: header.to_vec(), rows: noise.figures.iter().map(row).collect() }
 }
 
 fn conclusions(noise: &Noise, name: impl Fn(Metric) -> &'static str) -> Vec<String> {
@@ -141,7 +153,7 @@ fn conclusions(noise: &Noise, name: impl Fn(Metric) -> &'static str) -> Vec<Stri
         lines.push("There is no block in which both count, so nothing can be said.".to_owned());
         return lines;
     };
-    for figure in noise.figures.iter().filter(|figure| figure.leaves_itself_out()) {
+    for figure in noise.figures.iter().filter(|figure| figure.ratio.excludes_one()) {
         lines.push(format!(
             "In {} the machine finds a difference where there is none. Of runs on a quiet machine, one \
              in twenty does; where it happens again, do not believe differences of this size.",
@@ -167,12 +179,6 @@ fn disturbances(noise: &Noise) -> String {
     }
     let reasons: Vec<String> =
         noise.disturbed.iter().map(|(reason, count)| format!("{reason} ({count})")).collect();
-    format!("Of {trials} some were disturbed, and do not count: {}.", reasons.join("; "))
-}
-
-impl Figure {
-    /// Whether the interval says that the subject is not itself.
-    fn leaves_itself_out(&self) -> bool {
-        self.ratio.interval && (self.ratio.low > 1.0 || self.ratio.high < 1.0)
-    }
+    let disturbed = noise.trials - noise.valid;
+    format!("{disturbed} of {trials} were disturbed and do not count: {}.", reasons.join("; "))
 }

@@ -49,7 +49,7 @@ fn trials_that_were_disturbed_are_counted_with_the_reason() {
     let noise = found(trials);
     assert_eq!((noise.trials, noise.figures[0].n), (14, 6));
     let text = told(&noise);
-    assert!(text.contains("other processes took more than 10 % of the CPUs (1)"), "{text}");
+    assert!(text.contains("1 of 14 trials were disturbed and do not count: other processes took more than 10 % of the CPUs (1)."), "{text}");
 }
 
 #[test]
@@ -93,6 +93,8 @@ fn a_dozen_blocks_fit_into_the_time() {
         fit(&mut half_a_minute, Duration::from_secs(30));
         let of = half_a_minute.cases[0].load;
         assert_eq!((of.warmup.0.as_millis(), of.duration.0.as_millis()), (200, 900), "{name}");
+        let stop = half_a_minute.stop;
+        assert_eq!((stop.blocks, stop.width, stop.budget_s), (1_000, None, Some(30.0)));
         let mut short = load();
         fit(&mut short, Duration::from_secs(3));
         assert_eq!(short.cases[0].load.duration.0.as_millis(), 150);

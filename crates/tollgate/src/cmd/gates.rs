@@ -39,6 +39,11 @@ impl GateArgs {
         gates.context("--threshold").map_err(Failure::bad_input)
     }
 
+    /// The words of a command line that asks the same.
+    pub(crate) fn words(&self) -> impl Iterator<Item = String> {
+        self.threshold.iter().flat_map(|gate| ["--threshold".to_owned(), gate.clone()])
+    }
+
     /// The gates, for a run that has been analysed.
     ///
     /// # Errors
@@ -81,10 +86,9 @@ pub(crate) fn judge(
         }
         _ => tell(as_table(false).trim_end()),
     }
-    Ok(match (exit, gate::overall(&judged)) {
-        (Exit::Interrupted, _) => Exit::Interrupted,
-        (_, Outcome::Broken) => Exit::Broken,
-        (_, Outcome::NotSettled) => Exit::NotSettled,
-        (exit, Outcome::Held) => exit,
+    Ok(match gate::overall(&judged) {
+        Outcome::Broken => Exit::Broken,
+        Outcome::NotSettled => Exit::NotSettled,
+        Outcome::Held => exit,
     })
 }

@@ -6,21 +6,20 @@ use crate::signals;
 use anyhow::Context;
 use jiff::Timestamp;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tollgate_lab::doctor::noise::{self, EXPERIMENTS};
 use tollgate_lab::inputs::catalog::Catalog;
 use tollgate_lab::inputs::experiment::{Adjustments, Experiment};
 use tollgate_lab::interrupt::Interrupt;
 use tollgate_lab::manifest::Circumstances;
+use tollgate_lab::plan::stop::EndedBy;
 use tollgate_lab::process::group;
 use tollgate_lab::record::{Outcome, TrialRecord};
 use tollgate_lab::report;
 use tollgate_lab::run::{self, Event, RunError, RunRequest};
 use tollgate_lab::run_dir::{RunDirError, RunRecords};
 use tollgate_lab::system::installed;
-use tollgate_stats::BLOCKS_MAX;
 
 /// Runs a subject against itself for a time, and prints what that says of the machine. The run's
 /// directory is kept where one is named.
@@ -36,46 +35,38 @@ pub(super) fn run(catalog: &Catalog, time: Duration, out: Option<&Path>) -> Resu
     let dir = out.unwrap_or(folder.path());
 
     let interrupt = Interrupt::default();
-    let (wish, time_is_up) = (interrupt.flag(), interrupt.flag());
-    let stopped = Arc::new(AtomicBool::new(false));
-    let by_a_person = Arc::clone(&stopped);
+    let wish = interrupt.flag();
     signals::listen(move |count| match count {
-        1 => {
-            by_a_person.store(true, Ordering::Relaxed);
-            wish.store(true, Ordering::Relaxed);
-        }
+        1 => wish.store(true, Ordering::Relaxed),
         _ => group::hurry(),
     })
     .context("asking for signals")?;
-    let mut clock = Clock::start(time);
+    let begun = Instant::now();
     tell(&format!(
         "{} against itself for {} s",
         experiment.subjects[experiment.baseline].name,
         time.as_secs()
     ));
     let seed = Timestamp::now().as_second().unsigned_abs();
-    run::run(
+    let ending = run::run(
         &RunRequest {
             catalog,
             experiment: &experiment,
             circumstances: Circumstances {
                 seed,
                 quick: false,
-                command: command(&experiment, seed),
+                command: format!("tollgate run {} --seed {seed}", experiment.name),
+                directory: std::env::current_dir().context("asking for the current folder")?,
             },
             tollgate: &std::env::current_exe().context("finding the tollgate binary")?,
             out: dir,
             interrupt: &interrupt,
+            resumed: None,
         },
-        &mut |event| match event {
-            Event::Trial { .. } => clock.begin_trial(),
-            Event::Recorded(record) => {
-                tell(&line(record, clock.begun.elapsed()));
-                if !clock.has_room() {
-                    time_is_up.store(true, Ordering::Relaxed);
-                }
+        &mut |event| {
+            if let Event::Recorded(record) = event {
+                tell(&line(record, begun.elapsed()));
             }
-            _ => {}
         },
     )
     .map_err(failure)?;
@@ -87,43 +78,17 @@ pub(super) fn run(catalog: &Catalog, time: Duration, out: Option<&Path>) -> Resu
     let noise = noise::findings(&records);
     output::print(&format!("\n{}", noise::render(&noise, output::color())))?;
     folder.close().context("removing the folder of the run")?;
-    Ok(match (stopped.load(Ordering::Relaxed), noise.figures.is_empty()) {
-        (true, _) => Exit::Interrupted,
-        (false, true) => Exit::Nothing,
-        (false, false) => Exit::Done,
+    Ok(match ending.ended_by {
+        EndedBy::Interrupted => Exit::Interrupted,
+        _ if noise.figures.is_empty() => Exit::Nothing,
+        _ => Exit::Done,
     })
-}
-
-/// Whether there is time for another trial.
-struct Clock {
-    begun: Instant,
-    time: Duration,
-    trial_begun: Instant,
-    longest_trial: Duration,
-}
-
-impl Clock {
-    fn start(time: Duration) -> Self {
-        let now = Instant::now();
-        Self { begun: now, time, trial_begun: now, longest_trial: Duration::ZERO }
-    }
-
-    fn begin_trial(&mut self) {
-        self.trial_begun = Instant::now();
-    }
-
-    /// Ends a trial, and tells whether one more that takes as long as the longest would still fit.
-    fn has_room(&mut self) -> bool {
-        self.longest_trial = self.longest_trial.max(self.trial_begun.elapsed());
-        self.begun.elapsed() + self.longest_trial <= self.time
-    }
 }
 
 /// The first experiment whose system is installed.
 fn experiment(catalog: &Catalog) -> Result<Experiment, Failure> {
     let [with_proxy, without] = EXPERIMENTS;
-    let blocks = u32::try_from(BLOCKS_MAX).ok();
-    let adjustments = Adjustments { blocks, ..Adjustments::default() };
+    let adjustments = Adjustments::default();
     let load = |name| Experiment::load(catalog, name, &adjustments).map_err(Failure::bad_input);
     let experiment = load(with_proxy)?;
     match installed::check(&experiment.subjects[experiment.baseline])? {
@@ -133,11 +98,6 @@ fn experiment(catalog: &Catalog) -> Result<Experiment, Failure> {
             load(without)
         }
     }
-}
-
-/// The command that makes a run like this one.
-fn command(experiment: &Experiment, seed: u64) -> String {
-    format!("tollgate run {} --seed {seed}", experiment.name)
 }
 
 /// A trial as progress tells it.
