@@ -79,10 +79,13 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     };
     output::print(&text)?;
     if args.noise && sound {
-        // What is sound for no proxy may still lack nginx.
-        let exit =
-            noise::run(catalog, Duration::from_secs(args.seconds.into()), args.out.as_deref())?;
-        return Ok(if possible || exit != Exit::Done { exit } else { Exit::Failed });
+        let time = Duration::from_secs(args.seconds.into());
+        let exit = noise::run(catalog, time, args.out.as_deref())?;
+        // Without nginx there is noise to be told, and still no run of the default experiment.
+        return Ok(match exit {
+            Exit::Done | Exit::Nothing if !possible => Exit::Failed,
+            exit => exit,
+        });
     }
     Ok(if possible { Exit::Done } else { Exit::Failed })
 }
