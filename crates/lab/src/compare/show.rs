@@ -45,7 +45,8 @@ const LINES_SHOWN: usize = 20;
 const HASH_SHOWN: usize = 12;
 
 fn as_table(comparison: &Comparison, color: bool) -> String {
-    let mut text = heads(comparison).map(|(name, run)| paragraph(name, &run)).concat();
+    let mut text = format!("{}\n\n", comparison.new.title);
+    text += &heads(comparison).map(|(name, run)| paragraph(name, &run)).concat();
     for case in &comparison.cases {
         text += &format!("\n{}:\n\n", case.name);
         text += &table::draw(&prices(case, &comparison.old.baseline), color);
@@ -116,10 +117,12 @@ subject's:";
 
 fn heads(comparison: &Comparison) -> [(&'static str, String); 2] {
     let head = |run: &RunInShort| {
-        format!(
-            "{} Begun {} by tollgate {} on {}",
-            run.title, run.started_at, run.tollgate, run.machine
-        )
+        let begun =
+            format!("begun {} by tollgate {} on {}", run.started_at, run.tollgate, run.machine);
+        match comparison.old.title == comparison.new.title {
+            true => begun,
+            false => format!("{}, {begun}", run.title),
+        }
     };
     [("old  ", head(&comparison.old)), ("new  ", head(&comparison.new))]
 }
@@ -219,7 +222,7 @@ fn legend(comparison: &Comparison) -> String {
     format!(
         "New / old compares prices, each over {old} in its own run, not figures, which move with the \
          machine. [a, b]: the 95 % interval. Verdict on the CPU: costs more or less than before, the \
-         same within {} %, or not settled.{few}",
+         same within {}, or not settled.{few}",
         share(comparison.margin)
     )
 }

@@ -4,7 +4,7 @@ use crate::analysis::{Metric, Range, analyse};
 use crate::blocks;
 use crate::inputs::experiment::Experiment;
 use crate::plan::stop::Stop;
-use crate::report::number::{relative, share, significant};
+use crate::report::number::{relative, significant};
 use crate::report::rows::{Rows, counted, range};
 use crate::report::{layout, table};
 use crate::run_dir::RunRecords;
@@ -138,7 +138,6 @@ fn rows(noise: &Noise, name: impl Fn(Metric) -> &'static str) -> Rows {
         "n".to_owned(),
         format!("visible in {BLOCKS} blocks"),
     ];
-    let percent = |share: f64| format!("{} %", significant(100.0 * share));
     let row = |figure: &Figure| {
         let name = name(figure.metric).to_owned();
         let visible = figure.visible.map_or("-".to_owned(), percent);
@@ -165,7 +164,7 @@ fn conclusions(noise: &Noise, name: impl Fn(Metric) -> &'static str) -> Vec<Stri
             "A run of {BLOCKS} blocks like these would see a difference in {} of {} or more, in four runs \
              of five.",
             name(first.metric),
-            share((visible * 1e4).ceil().abs() / 1e4)
+            percent(visible)
         ),
         None => "Too few blocks count for an interval; give it more time with --seconds.".to_owned(),
     });
@@ -181,4 +180,8 @@ fn disturbances(noise: &Noise) -> String {
         noise.disturbed.iter().map(|(reason, count)| format!("{reason} ({count})")).collect();
     let disturbed = noise.trials - noise.valid;
     format!("{disturbed} of {trials} were disturbed and do not count: {}.", reasons.join("; "))
+}
+
+fn percent(share: f64) -> String {
+    format!("{} %", significant(100.0 * share))
 }

@@ -183,6 +183,17 @@ fn a_comparison_fits_a_terminal_and_a_pull_request_and_a_program() {
         table.contains("\nfull          1.73 [1.50, 2.00]      6      6  costs more\n"),
         "{table}"
     );
+    let flat = table.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        flat.contains("costs more or less than before, the same within 2 %, or not settled."),
+        "{table}"
+    );
+    assert!(
+        flat.starts_with(
+            "What does it cost? old begun 2026-01-02T03:04:05Z by tollgate 0.1.0 (0123456) on 2 x"
+        ),
+        "{table}"
+    );
     let markdown = render(&comparison, Format::Markdown).unwrap();
     assert!(
         markdown.contains("| full | 1.73 \\[1.50, 2.00\\] | 6 | 6 | costs more |"),
