@@ -3,7 +3,8 @@
 use crate::analysis::Metric;
 use crate::blocks::Valid;
 
-/// A figure that a gate looks at.
+/// A figure that a gate looks at, in the units of the records: microseconds of CPU a request, answers
+/// a second, milliseconds, bytes; shares from 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Measure {
     /// One that has a price in every report.
@@ -45,8 +46,7 @@ impl Measure {
         known.map_or("", |(word, _)| word)
     }
 
-    /// Its value in one trial that counts: microseconds of CPU a request, answers a second,
-    /// milliseconds, bytes. Shares are not of one trial: they have no value here.
+    /// Its value in one trial that counts. Shares are not of one trial: they have no value here.
     pub(super) fn of(self, trial: &Valid<'_>) -> Option<f64> {
         match self {
             Self::Priced(metric) => metric.of(trial.measurement),

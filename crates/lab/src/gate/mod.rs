@@ -30,7 +30,7 @@ pub struct Gate {
     pub case: Option<Name>,
     /// On which side of the bound the figure has to be.
     pub side: Side,
-    /// The bound: a ratio, or a figure in the unit of [`Measure::of`].
+    /// The bound: a ratio, a share, or a figure in the unit that [`Measure`] is kept in.
     pub bound: f64,
 }
 
