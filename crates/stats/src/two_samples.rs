@@ -26,7 +26,7 @@ pub struct Shift {
 /// The estimate is the median of all new / old; it and its interval are taken on logarithms, so that
 /// twice as much and half as much weigh the same. The interval is exact where the values are
 /// continuous and the two distributions differ by a factor alone; ties only make it cover more. Up to
-/// [`EXACT_MAX`] values together it comes from the counted distribution of the rank-sum statistic,
+/// a hundred values together it comes from the counted distribution of the rank-sum statistic,
 /// beyond from its normal approximation.
 ///
 /// A 95 % interval needs 4 values beside 4, or 3 beside 5; with fewer the range of all new / old is
