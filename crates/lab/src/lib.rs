@@ -1,8 +1,11 @@
 //! The lab: experiment -> plan -> trials -> record -> analysis -> report.
 
 pub mod analysis;
+mod blocks;
+pub mod compare;
 pub mod doctor;
 pub mod environment;
+pub mod gate;
 pub mod inputs;
 pub mod interrupt;
 pub mod layout;

@@ -3,7 +3,7 @@
 //! Source: M. Abramowitz and I. A. Stegun, "Handbook of Mathematical Functions" (1964), chapter 26.
 
 /// The quantile of the standard normal distribution that 97.5 % lie below.
-const NORMAL_QUANTILE: f64 = 1.959_963_984_540_054;
+pub(crate) const NORMAL_QUANTILE: f64 = 1.959_963_984_540_054;
 
 /// The 97.5 % quantile of Student's t, within 0.0002 from 11 degrees of freedom up.
 ///

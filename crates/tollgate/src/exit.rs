@@ -16,6 +16,10 @@ pub(crate) enum Exit {
     Partial = 3,
     /// Nothing could be measured.
     Nothing = 4,
+    /// A gate is not settled, and none is broken.
+    NotSettled = 75,
+    /// A gate is broken.
+    Broken = 99,
     /// It was asked to stop.
     Interrupted = 130,
 }
@@ -37,6 +41,8 @@ Exit codes:
   3    prices were found, but a subject failed or was refused; or more than 1 % of an open
        loop's requests were due and never sent
   4    nothing could be measured: no answer came, or there is no price
+  75   a --threshold is not settled: the 95 % interval holds its bound, or there is none
+  99   a --threshold is broken: all of the 95 % interval is on the wrong side
   130  stopped by Ctrl-C, TERM or HUP; what was finished is kept and shown
 
 Examples:

@@ -196,7 +196,8 @@ fn price_row(subject: &SubjectAnalysis) -> Vec<String> {
     row
 }
 
-fn range(range: &Range, number: fn(f64) -> String) -> String {
+/// An estimate and its interval; in braces, the range that was seen.
+pub(crate) fn range(range: &Range, number: fn(f64) -> String) -> String {
     let (low, high) = (number(range.low), number(range.high));
     match range.interval {
         true => format!("{} [{low}, {high}]", number(range.estimate)),

@@ -63,7 +63,8 @@ fn section(text: &mut String, line: &str) {
     text.push_str(&wrapped(line));
 }
 
-fn draw(rows: &Rows, color: bool) -> String {
+/// Draws a table: one rule below the heading, figures to the right.
+pub(crate) fn draw(rows: &Rows, color: bool) -> String {
     let mut table = Table::new();
     table.load_style(RULED).set_content_arrangement(ContentArrangement::Disabled);
     if color {

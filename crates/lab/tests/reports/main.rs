@@ -20,3 +20,9 @@ mod pages;
 mod data;
 // One realistic run, as people get to see it.
 mod first_look;
+// Gates: held, broken or not settled.
+mod gates;
+// Two runs side by side.
+mod compare;
+// What an A/A run says of the machine.
+mod noise;

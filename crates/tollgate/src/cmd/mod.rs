@@ -1,7 +1,9 @@
 //! One module a subcommand: its arguments, and what it does with them.
 
 pub(crate) mod catalog;
+pub(crate) mod compare;
 pub(crate) mod doctor;
+mod gates;
 pub(crate) mod list;
 pub(crate) mod load;
 pub(crate) mod origin;

@@ -1,5 +1,6 @@
 //! `tollgate report`: a finished run's report, made anew from its records.
 
+use super::gates::{self, GateArgs};
 use crate::exit::{Exit, Failure};
 use crate::output;
 use clap::ValueEnum;
@@ -8,6 +9,13 @@ use tollgate_lab::report;
 
 /// What `tollgate report` is told.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  tollgate report runs/first-look-...                     the table that the run printed
+  tollgate report runs/first-look-... --format markdown   for a pull request
+  tollgate report runs/first-look-... --threshold 'cpu(full/nginx)<130'
+
+Exit codes: see `tollgate --help`.")]
 pub(crate) struct Args {
     /// The run's directory
     #[arg(value_name = "DIR")]
@@ -15,6 +23,8 @@ pub(crate) struct Args {
     /// How to write it
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
+    #[command(flatten)]
+    gates: GateArgs,
 }
 
 /// How a report is written.
@@ -32,6 +42,7 @@ enum Format {
 
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     let analysis = report::of_run(&args.dir).map_err(Failure::bad_input)?;
+    let gates = args.gates.of(&analysis)?;
     let format = match args.format {
         Format::Table => report::Format::Table,
         Format::Markdown => report::Format::Markdown,
@@ -39,5 +50,5 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
         Format::Json => report::Format::Json,
     };
     output::print(&report::render(&analysis, format, output::color())?)?;
-    Ok(Exit::Done)
+    gates::judge(&gates, &args.dir, &analysis, format, Exit::Done)
 }
