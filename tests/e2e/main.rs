@@ -14,7 +14,11 @@ mod interruption;
 mod load;
 /// What `tollgate load` prints: the formats of others beside the real ones, and its books.
 mod load_formats;
+/// Experiments in an open loop.
+mod open_loop;
 /// `tollgate run` and `tollgate report` from end to end.
 mod prices;
+/// `tollgate search` on real nginx.
+mod search;
 /// What the tests share: a folder to run in, the binary, and a look at what is left running.
 mod support;

@@ -1,6 +1,7 @@
 //! From records to prices: pure, so that the same records give the same report.
 
 mod figures;
+mod open_loop;
 mod price;
 mod sentence;
 
@@ -262,6 +263,7 @@ fn notes(run: &RunRecords, cases: &[CaseAnalysis]) -> Vec<String> {
                 _ => format!("{} ({})", subject.name, case.case.name),
             };
             subject_notes(&name, subject, run.manifest.experiment.blocks, &mut notes);
+            notes.extend(open_loop::notes(&name, &case.case.name, &subject.name, &run.trials));
         }
     }
     notes

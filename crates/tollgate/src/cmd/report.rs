@@ -2,14 +2,17 @@
 
 use crate::exit::{Exit, Failure};
 use crate::output;
+use anyhow::anyhow;
 use clap::ValueEnum;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tollgate_lab::report;
+use tollgate_lab::run_dir;
+use tollgate_lab::search;
 
 /// What `tollgate report` is told.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The run's directory
+    /// The directory of a run, or of a search
     #[arg(value_name = "DIR")]
     dir: PathBuf,
     /// How to write it
@@ -31,6 +34,9 @@ enum Format {
 }
 
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
+    if run_dir::is_search(&args.dir) {
+        return search(&args.dir, args.format);
+    }
     let analysis = report::of_run(&args.dir).map_err(Failure::bad_input)?;
     let format = match args.format {
         Format::Table => report::Format::Table,
@@ -39,5 +45,20 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
         Format::Json => report::Format::Json,
     };
     output::print(&report::render(&analysis, format, output::color())?)?;
+    Ok(Exit::Done)
+}
+
+/// The report of a search, of which there are two formats.
+fn search(dir: &Path, format: Format) -> Result<Exit, Failure> {
+    let findings = search::findings::of_search(dir).map_err(Failure::bad_input)?;
+    let text = match format {
+        Format::Table => search::report::table(&findings, output::color()),
+        Format::Json => search::report::json(&findings)?,
+        Format::Markdown | Format::Csv => {
+            let error = anyhow!("{} holds a search: --format is table or json", dir.display());
+            return Err(Failure::bad_input(error));
+        }
+    };
+    output::print(&text)?;
     Ok(Exit::Done)
 }

@@ -1,0 +1,50 @@
+//! Experiments in an open loop: the same rate for every subject, whether it can hold it or not.
+
+use crate::support::{TWO_SUBJECTS, Workspace, flat, stdout, told};
+use serde_json::Value;
+
+#[test]
+fn every_subject_gets_the_same_rate_and_one_that_cannot_hold_it_says_so() {
+    let workspace = Workspace::new();
+    let open = "connections = 4, connections_max = 6, rate = 3000, spacing = \"poisson\"";
+    workspace.write("two.toml", &TWO_SUBJECTS.replace("connections = 4", open));
+    let output =
+        workspace.run(&["run", "two.toml", "--blocks", "2", "--seed", "3", "--out", "out"]);
+    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+
+    let table = flat(&stdout(&output));
+    let line = "open loop, 3,000/s, Poisson, 4 to 6 connections, kept alive; 2 blocks";
+    assert!(table.contains(line), "{table}");
+    assert!(table.contains("full did not hold the rate in 2 of 2 trials"), "{table}");
+    assert!(!table.contains("saturated"), "{table}");
+
+    let text = workspace.read("out/trials.ndjson");
+    let records: Vec<Value> =
+        text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(records.len(), 4);
+    for record in records {
+        let measured = &record["outcome"]["measured"];
+        let open_loop = &measured["open_loop"];
+        assert_eq!(
+            (&open_loop["rate_per_s"], &open_loop["spacing"]),
+            (&3000.0.into(), &"poisson".into())
+        );
+        // Half a second of a Poisson process: 1,500, with a deviation of 39.
+        let due = open_loop["due"].as_u64().expect("a count");
+        assert!((1_200..=1_800).contains(&due), "{open_loop:#}");
+        let latency = |record: &Value| record["p50_ms"].as_f64().expect("a latency");
+        let (scheduled, sent) =
+            (latency(&measured["latency"]), latency(&open_loop["latency_from_send"]));
+        let overdue = open_loop["overdue"].as_u64().expect("a count");
+        if record["subject"] == "full" {
+            // It holds less than half of that, so most requests wait for a connection.
+            assert!(overdue > due / 10, "{open_loop:#}");
+            assert!(scheduled > 3.0 * sent, "{scheduled} ms, {sent} ms from the send");
+            assert_eq!(measured["invalid"], Value::Array(vec![]), "it is what the system does");
+        } else {
+            assert!(overdue <= due / 100, "{open_loop:#}");
+            assert!(scheduled >= sent, "{scheduled} ms, {sent} ms from the send");
+        }
+    }
+    workspace.assert_nothing_runs();
+}
