@@ -449,7 +449,7 @@ mod tests {
         // 1 of 1,000 is 0.1 %, which is not below it.
         assert_eq!(broken("errors<0.1%", &with(1, 0)), ["0.1 % got no expected answer"]);
         assert_eq!(broken("errors<0.2%", &with(1, 0)), [""; 0]);
-        assert_eq!(broken("errors<0.2%", &with(1, 1)), ["0.2 % got no expected answer"]);
+        assert_eq!(broken("errors<0.2%", &with(1, 2)), ["0.3 % got no expected answer"]);
         assert_eq!(broken("unexpected<0.2%", &with(1, 500)), [""; 0]);
         assert_eq!(
             broken("unexpected<0.2%", &with(2, 0)),
