@@ -33,8 +33,10 @@ pub enum Answer {
         /// have kept them.
         by_system: bool,
     },
-    /// Nothing: the trial does not count, or there was no measurement.
+    /// Nothing: the machine disturbed the trial, so that it does not count.
     Lost,
+    /// Nothing: the subject did not start, or was refused.
+    Failed,
 }
 
 /// The search on one subject.
@@ -49,6 +51,7 @@ pub struct Bracket {
     steps_down: u32,
     steps_up: u32,
     lost_in_a_row: u32,
+    failed_in_a_row: u32,
 }
 
 /// How far a search has come.
@@ -77,11 +80,20 @@ pub struct End {
     pub by_system: bool,
 }
 
-/// How many trials in a row may say nothing.
-const LOST_MAX: u32 = 4;
+/// How many trials in a row may be disturbed.
+const LOST_MAX: u32 = 10;
+
+/// How often in a row a subject may fail or be refused, as in a run.
+const FAILED_MAX: u32 = 2;
 
 /// How many trials a search may take; bracketing ten million takes 24, bisecting to 1 % another 7.
 const TRIALS_MAX: usize = 100;
+
+impl Answer {
+    fn says_something(self) -> bool {
+        matches!(self, Self::Kept | Self::Broken { .. })
+    }
+}
 
 impl Bracket {
     /// A search that has not begun.
@@ -96,6 +108,7 @@ impl Bracket {
             steps_down: 0,
             steps_up: 0,
             lost_in_a_row: 0,
+            failed_in_a_row: 0,
         }
     }
 
@@ -122,8 +135,9 @@ impl Bracket {
     pub fn note(&mut self, rate: f64, answer: Answer) {
         self.tried.push((rate, answer));
         self.lost_in_a_row = if answer == Answer::Lost { self.lost_in_a_row + 1 } else { 0 };
+        self.failed_in_a_row = if answer == Answer::Failed { self.failed_in_a_row + 1 } else { 0 };
         match answer {
-            Answer::Lost => {}
+            Answer::Lost | Answer::Failed => {}
             Answer::Kept if self.broken == Some(rate) => self.step_up(rate),
             Answer::Broken { .. } if self.kept == Some(rate) => self.step_down(rate),
             Answer::Kept => self.kept = Some(rate),
@@ -138,7 +152,8 @@ impl Bracket {
 
     /// How far the search has come.
     pub fn progress(&self) -> Progress {
-        if self.lost_in_a_row >= LOST_MAX || self.tried.len() >= TRIALS_MAX {
+        let is_hopeless = self.failed_in_a_row >= FAILED_MAX || self.lost_in_a_row >= LOST_MAX;
+        if is_hopeless || self.tried.len() >= TRIALS_MAX {
             return Progress::GivenUp;
         }
         let is_confirmed = |end: Option<f64>| end.is_none_or(|rate| self.lacking(rate) == 0);
@@ -180,7 +195,7 @@ impl Bracket {
 
     fn answers(&self, rate: f64) -> impl Iterator<Item = Answer> {
         let at_rate = self.tried.iter().filter(move |(tried, _)| *tried == rate);
-        at_rate.map(|(_, answer)| *answer).filter(|answer| *answer != Answer::Lost)
+        at_rate.map(|(_, answer)| *answer).filter(|answer| answer.says_something())
     }
 
     fn end(&self, rate_per_s: f64) -> End {

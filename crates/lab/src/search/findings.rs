@@ -235,7 +235,7 @@ impl Said {
             Answer::Kept => Self::Kept,
             Answer::Broken { by_system: true } => Self::Broken,
             Answer::Broken { by_system: false } => Self::Unclear,
-            Answer::Lost => Self::Nothing,
+            Answer::Lost | Answer::Failed => Self::Nothing,
         }
     }
 }

@@ -24,11 +24,12 @@ pub struct Judgement {
 /// steal, other processes, a lab that was halted.
 pub fn judge(slo: &Slo, outcome: &Outcome) -> Judgement {
     let lost = |because| Judgement { answer: Answer::Lost, because };
+    let failed = |what| Judgement { answer: Answer::Failed, because: vec![what] };
     let measurement = match outcome {
         Outcome::Measured(measurement) => measurement,
-        Outcome::Refused(refusal) => return lost(vec![format!("refused: {}", refusal.reason)]),
+        Outcome::Refused(refusal) => return failed(format!("refused: {}", refusal.reason)),
         Outcome::Failed(failure) => {
-            return lost(vec![format!("{}: {}", failure.step, failure.reason)]);
+            return failed(format!("{}: {}", failure.step, failure.reason));
         }
     };
     let Some(open_loop) = &measurement.open_loop else {

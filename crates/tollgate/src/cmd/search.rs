@@ -185,6 +185,7 @@ fn in_words(event: &Event<'_>) -> String {
                 Answer::Broken { by_system: true } => "broken",
                 Answer::Broken { by_system: false } => "broken, and not by the system alone",
                 Answer::Lost => "does not count",
+                Answer::Failed => "no measurement",
             };
             let because = match judgement.because.is_empty() {
                 true => String::new(),

@@ -98,20 +98,22 @@ fn an_end_that_is_contradicted_moves_out_by_steps_that_double() {
 }
 
 #[test]
-fn trials_that_say_nothing_are_repeated_four_times_at_most() {
-    let mut bracket = Bracket::new(AIM);
-    for _ in 0..3 {
-        bracket.note(1_000.0, Answer::Lost);
+fn trials_that_say_nothing_are_repeated_so_many_times_at_most() {
+    for (nothing, times) in [(Answer::Lost, 10), (Answer::Failed, 2)] {
+        let mut bracket = Bracket::new(AIM);
+        for _ in 1..times {
+            bracket.note(1_000.0, nothing);
+        }
+        assert_eq!(bracket.candidates(), [1_000.0]);
+        bracket.note(1_000.0, Answer::Kept);
+        for _ in 1..times {
+            bracket.note(2_000.0, nothing);
+        }
+        assert_eq!(bracket.candidates(), [2_000.0]);
+        bracket.note(2_000.0, nothing);
+        assert_eq!((bracket.progress(), bracket.candidates()), (Progress::GivenUp, vec![]));
+        assert_eq!(ends(&bracket), (Some((1_000.0, 1)), None));
     }
-    assert_eq!(bracket.candidates(), [1_000.0]);
-    bracket.note(1_000.0, Answer::Kept);
-    for _ in 0..3 {
-        bracket.note(2_000.0, Answer::Lost);
-    }
-    assert_eq!(bracket.candidates(), [2_000.0]);
-    bracket.note(2_000.0, Answer::Lost);
-    assert_eq!((bracket.progress(), bracket.candidates()), (Progress::GivenUp, vec![]));
-    assert_eq!(ends(&bracket), (Some((1_000.0, 1)), None));
 }
 
 #[test]
