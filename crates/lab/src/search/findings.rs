@@ -81,7 +81,8 @@ pub struct Rate {
 pub enum Standing {
     /// Both ends are confirmed: the highest rate lies between them.
     Settled,
-    /// What it kept is confirmed, and it may hold more: the generator or the origin was spent.
+    /// What it kept is confirmed, and it may hold more: above it, in half of the trials or more, the
+    /// generator or the origin was spent.
     AtLeast,
     /// The goals are broken even at the lowest rate that was tried.
     NeverKept,

@@ -117,17 +117,22 @@ fn trials_that_say_nothing_are_repeated_so_many_times_at_most() {
 }
 
 #[test]
-fn an_upper_end_that_the_generator_made_says_so() {
-    let mut bracket = Bracket::new(AIM);
-    let mut count = 0;
-    search(&mut bracket, |rate| {
-        count += usize::from(rate > 5_000.0);
-        // One of the trials at the upper end is the generator's.
-        if rate > 5_000.0 { Answer::Broken { by_system: count != 5 } } else { Answer::Kept }
-    });
-    assert_eq!(bracket.progress(), Progress::Settled);
-    assert!(!bracket.broken().unwrap().by_system);
-    assert!(bracket.kept().unwrap().by_system);
+fn an_upper_end_is_the_systems_when_it_broke_the_goals_in_most_of_its_trials() {
+    for (unclear, by_system) in [(0, true), (1, true), (2, false), (4, false)] {
+        let mut bracket = Bracket::new(Aim { from: 100.0, width: 1.0, ..AIM });
+        let mut left = unclear;
+        search(&mut bracket, |rate| {
+            if rate < 400.0 {
+                return Answer::Kept;
+            }
+            left -= 1;
+            Answer::Broken { by_system: left < 0 }
+        });
+        assert_eq!(bracket.progress(), Progress::Settled);
+        assert_eq!(ends(&bracket), (Some((200.0, 4)), Some((400.0, 4))));
+        assert_eq!(bracket.broken().unwrap().by_system, by_system, "{unclear} of 4");
+        assert!(bracket.kept().unwrap().by_system);
+    }
 }
 
 /// A made-up system: the rate that it holds is another in each trial, by some percent around its
