@@ -17,7 +17,10 @@ fn search(bracket: &mut Bracket, mut answer: impl FnMut(f64) -> Answer) -> Vec<f
     rates
 }
 
-fn ends(bracket: &Bracket) -> (Option<(f64, u32)>, Option<(f64, u32)>) {
+/// A rate, and how many trials there are at it.
+type Short = Option<(f64, u32)>;
+
+fn ends(bracket: &Bracket) -> (Short, Short) {
     let short = |end: End| (end.rate_per_s, end.trials);
     (bracket.kept().map(short), bracket.broken().map(short))
 }
