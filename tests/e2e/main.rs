@@ -6,6 +6,7 @@
 
 /// The command line itself: help, bad input, exit codes.
 mod command_line;
+mod design;
 /// What a subject may do wrong: missing, refused, rejected, dead.
 mod faults;
 /// Ctrl-C and kill -9: nothing is left running, nothing that was finished is lost.

@@ -1,23 +1,32 @@
 //! From records to prices: pure, so that the same records give the same report.
 
+mod badge;
+mod blocks;
 mod figures;
 mod open_loop;
 mod price;
 mod sentence;
+mod verdicts;
 
+pub use badge::{Badge, verdict_legend, verdict_word};
+pub use blocks::BlockFigure;
 pub use figures::{Figures, Summaries};
 pub use price::{Metric, Price, Prices, Range};
 pub use sentence::answer;
 
 use crate::manifest::{CaseManifest, SubjectManifest, SubjectState};
+use crate::plan::stop::{EndedBy, Stop};
 use crate::record::{Failure, Measurement, Outcome, Step, TrialRecord};
+use crate::run::ended_by;
 use crate::run_dir::RunRecords;
 use crate::system::installed::Missing;
+use price::RawPrices;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use verdicts::Family;
 
 /// The version of the shape of report.json.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// What a run says.
 #[derive(Debug, Clone, Serialize)]
@@ -36,8 +45,16 @@ pub struct Analysis {
     pub command: String,
     /// The seed of every random choice.
     pub seed: u64,
-    /// How many blocks were planned.
+    /// Whether the prices are settled: the worst of the cases.
+    pub badge: Badge,
+    /// The same in one line, with what speaks for it.
+    pub settling: String,
+    /// How many blocks were begun.
     pub blocks: u32,
+    /// What ended the run.
+    pub ended_by: EndedBy,
+    /// What is too small to matter, as a share.
+    pub margin: f64,
     /// The baseline's name.
     pub baseline: String,
     /// Whether the terminal report also sums up the trials of each subject.
@@ -56,6 +73,10 @@ pub struct CaseAnalysis {
     /// The case.
     #[serde(flatten)]
     pub case: CaseManifest,
+    /// Whether its prices are settled.
+    pub badge: Badge,
+    /// CPU per request of the baseline over itself, where it ran twice: what noise alone looks like.
+    pub noise_floor: Option<Range>,
     /// The subjects, the baseline first.
     pub subjects: Vec<SubjectAnalysis>,
 }
@@ -80,6 +101,8 @@ pub struct SubjectAnalysis {
     pub summaries: Option<Summaries>,
     /// What it costs over the baseline of the same block.
     pub prices: Prices,
+    /// What each block found.
+    pub blocks: Vec<BlockFigure>,
 }
 
 /// Whether a subject has figures, and if not, why not.
@@ -119,11 +142,11 @@ impl Standing {
 pub fn analyse(run: &RunRecords) -> Analysis {
     let manifest = &run.manifest;
     let experiment = &manifest.experiment;
-    let cases: Vec<CaseAnalysis> = experiment
-        .cases
-        .iter()
-        .map(|case| CaseAnalysis { case: case.clone(), subjects: subjects(run, case) })
-        .collect();
+    let cases: Vec<CaseAnalysis> =
+        experiment.cases.iter().map(|case| case_analysis(run, case)).collect();
+    let badge = cases.iter().map(|case| case.badge).max().unwrap_or(Badge::NoPrice);
+    let blocks = run.trials.iter().map(|trial| trial.block).max().unwrap_or(0);
+    let ended_by = ended_by(run);
     Analysis {
         schema: SCHEMA,
         title: experiment.title.clone(),
@@ -132,13 +155,48 @@ pub fn analyse(run: &RunRecords) -> Analysis {
         started_at: manifest.started_at.clone(),
         command: manifest.command.clone(),
         seed: manifest.seed,
-        blocks: experiment.blocks,
+        badge,
+        settling: badge::settling(badge, &cases, ended_by, blocks),
+        blocks,
+        ended_by,
+        margin: experiment.margin,
         baseline: experiment.baseline.clone(),
         summary: experiment.summary,
         machine: manifest.environment.in_short(),
-        notes: notes(run, &cases),
+        notes: notes(run, &cases, blocks.max(planned(&experiment.stop))),
         cases,
     }
+}
+
+/// The widest half-width of a price in CPU per request, as a share; none while one has no interval, or
+/// where none has a ratio.
+pub fn widest_half_width(run: &RunRecords) -> Option<f64> {
+    let experiment = &run.manifest.experiment;
+    let mut widest = None;
+    for case in &experiment.cases {
+        let baseline = Trials::of(run, case, &experiment.baseline);
+        for subject in experiment.subjects.iter().filter(|s| s.name != experiment.baseline) {
+            let trials = Trials::of(run, case, &subject.name);
+            // What is not there, or has no CPU of its own, has no ratio that could get narrower.
+            let has_ratio = trials.valid.values().any(|m| m.system_cpu_us_per_request().is_some());
+            if has_ratio {
+                let half =
+                    price::cpu_half_width(&trials.valid, &baseline.valid, run.manifest.seed)?;
+                widest = Some(widest.map_or(half, |widest: f64| widest.max(half)));
+            }
+        }
+    }
+    widest
+}
+
+fn case_analysis(run: &RunRecords, case: &CaseManifest) -> CaseAnalysis {
+    let subjects = subjects(run, case);
+    let again = run.manifest.experiment.again.as_ref();
+    let again = subjects.iter().find(|subject| Some(&subject.name) == again);
+    let price = again.and_then(|again| again.prices.get(&Metric::CpuUsPerRequest));
+    let noise_floor = price.and_then(|price| price.ratio);
+    let badge = Badge::of(&subjects, noise_floor.as_ref());
+    CaseAnalysis { case: case.clone(), badge, noise_floor, subjects }
 }
 
 fn subjects(run: &RunRecords, case: &CaseManifest) -> Vec<SubjectAnalysis> {
@@ -147,23 +205,35 @@ fn subjects(run: &RunRecords, case: &CaseManifest) -> Vec<SubjectAnalysis> {
     let first = experiment.subjects.iter().filter(is_baseline);
     let rest = experiment.subjects.iter().filter(|subject| !is_baseline(subject));
     let baseline = Trials::of(run, case, &experiment.baseline);
-    first
-        .chain(rest)
-        .map(|subject| {
-            let trials = Trials::of(run, case, &subject.name);
-            let prices = match subject.name == experiment.baseline {
-                true => Prices::new(),
-                false => price::prices(&trials.valid, &baseline.valid, run.manifest.seed),
-            };
+    let subjects: Vec<(&SubjectManifest, Trials<'_>)> =
+        first.chain(rest).map(|subject| (subject, Trials::of(run, case, &subject.name))).collect();
+    let price = |(subject, trials): &(&SubjectManifest, Trials<'_>)| {
+        let prices = || price::prices(&trials.valid, &baseline.valid, run.manifest.seed);
+        if subject.name == experiment.baseline {
+            (Family::Baseline, RawPrices::new())
+        } else if Some(&subject.name) == experiment.again.as_ref() {
+            (Family::Again, prices())
+        } else {
+            (Family::Priced, prices())
+        }
+    };
+    let mut prices: Vec<(Family, RawPrices)> = subjects.iter().map(price).collect();
+    verdicts::settle(&mut prices, experiment.margin);
+    subjects
+        .into_iter()
+        .zip(prices)
+        .map(|((subject, trials), (family, prices))| {
+            let is_baseline = family == Family::Baseline;
             SubjectAnalysis {
                 name: subject.name.clone(),
                 about: subject.about.clone(),
-                standing: trials.standing(subject, subject.name == experiment.baseline),
+                standing: trials.standing(subject, is_baseline),
+                blocks: blocks::figures(&trials.valid, &baseline.valid, is_baseline),
                 trials: trials.count,
                 invalid: trials.invalid.clone(),
                 figures: Figures::of(&trials.valid, &trials.measured, &trials.startup_ms),
                 summaries: Summaries::of(&trials.valid),
-                prices,
+                prices: prices.into_iter().map(|(metric, raw)| (metric, raw.price)).collect(),
             }
         })
         .collect()
@@ -251,7 +321,15 @@ fn last_words(failure: &Failure) -> String {
     printed.map_or(String::new(), |line| format!(" ({line})"))
 }
 
-fn notes(run: &RunRecords, cases: &[CaseAnalysis]) -> Vec<String> {
+/// How many blocks a run has at the least; none where it is not blocks that end it.
+fn planned(stop: &Stop) -> u32 {
+    match stop.budget_s {
+        None => stop.blocks,
+        Some(_) => 0,
+    }
+}
+
+fn notes(run: &RunRecords, cases: &[CaseAnalysis], blocks: u32) -> Vec<String> {
     let mut notes = Vec::new();
     if run.cut_off {
         notes.push("The last record was cut off while it was written; it is left out.".to_owned());
@@ -262,7 +340,7 @@ fn notes(run: &RunRecords, cases: &[CaseAnalysis]) -> Vec<String> {
                 1 => subject.name.clone(),
                 _ => format!("{} ({})", subject.name, case.case.name),
             };
-            subject_notes(&name, subject, run.manifest.experiment.blocks, &mut notes);
+            subject_notes(&name, subject, blocks, &mut notes);
             notes.extend(open_loop::notes(&name, &case.case.name, &subject.name, &run.trials));
         }
     }

@@ -30,8 +30,14 @@ pub struct TrialRecord {
     pub block: u32,
     /// The place in the block, from 1.
     pub position: u32,
+    /// 1, and more where the same was tried in this block before and does not count.
+    #[serde(default = "first")]
+    pub attempt: u32,
     /// When the trial began, RFC 3339, UTC.
     pub started_at: String,
+    /// How long it took, starting and stopping included, in seconds.
+    #[serde(default)]
+    pub took_s: f64,
     /// From starting the system's first process to its first answer, in milliseconds.
     pub startup_ms: Option<f64>,
     /// What became of it.
@@ -213,6 +219,10 @@ pub enum Step {
     Probe,
     /// Sending the load.
     Load,
+}
+
+fn first() -> u32 {
+    1
 }
 
 impl LatencyRecord {

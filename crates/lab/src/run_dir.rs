@@ -7,7 +7,7 @@ use crate::manifest::{self, Manifest};
 use crate::record::{self, TrialRecord};
 use crate::search::terms::{self, TermsRecord};
 use serde::{Deserialize, Serialize};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
@@ -20,7 +20,7 @@ pub struct RunDir {
 }
 
 /// A run as its directory has it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct RunRecords {
     /// What was to be run, and on what.
     pub manifest: Manifest,
@@ -37,6 +37,12 @@ pub enum RunDirError {
     /// It is there already.
     #[error("{path} is there already and is not empty; choose another --out, or remove it")]
     Taken {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// Another process writes to it.
+    #[error("{path} is in use by another run; wait for its end")]
+    InUse {
         /// The directory.
         path: PathBuf,
     },
@@ -126,6 +132,26 @@ impl RunDir {
             .append(true)
             .open(&trials)
             .map_err(io_error("making", &trials))?;
+        lock(&path, &trials)?;
+        Ok(Self { path, trials })
+    }
+
+    /// Opens the directory of a run that is to go on. A record that was cut off is removed: its trial
+    /// will be run again.
+    ///
+    /// # Errors
+    ///
+    /// Another process writes to it, or it cannot be written.
+    pub fn open(path: &Path) -> Result<Self, RunDirError> {
+        let path = path.canonicalize().map_err(io_error("finding", path))?;
+        let file = path.join(TRIALS);
+        let failed = io_error("opening", &file);
+        let trials = OpenOptions::new().read(true).append(true).open(&file).map_err(&failed)?;
+        lock(&path, &trials)?;
+        let text = fs::read(&file).map_err(&failed)?;
+        let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
+        trials.set_len(whole as u64).map_err(&failed)?;
+        trials.sync_all().map_err(failed)?;
         Ok(Self { path, trials })
     }
 
@@ -241,6 +267,15 @@ pub fn read_records(dir: &Path) -> Result<RunRecords, RunDirError> {
         .map(|(number, line)| parse(&path, number, line, record::SCHEMA))
         .collect::<Result<_, _>>()?;
     Ok(RunRecords { manifest, trials, cut_off })
+}
+
+/// Takes the records for this process alone, until it ends.
+fn lock(path: &Path, trials: &File) -> Result<(), RunDirError> {
+    match trials.try_lock() {
+        Ok(()) => Ok(()),
+        Err(TryLockError::WouldBlock) => Err(RunDirError::InUse { path: path.to_owned() }),
+        Err(TryLockError::Error(error)) => Err(io_error("locking", path)(error)),
+    }
 }
 
 const MANIFEST: &str = "manifest.json";

@@ -3,8 +3,8 @@
 //!
 //! The kind is the *expanded percentile* interval. The plain percentile interval is too narrow for
 //! small samples: with 12 blocks it holds the centre in 91 to 93 % of cases, not in 95 %, and
-//! Efron's `BCa` is no better (`tests/fixtures/coverage.txt`). The expanded one cuts its tails by as much less as
-//! Student's distribution is wider than the normal, and holds it in 95 to 96 %.
+//! Efron's `BCa` is no better (`tests/fixtures/coverage.txt`). The expanded one cuts its tails by
+//! as much less as Student's distribution is wider than the normal, and holds it in 95 to 96 %.
 //!
 //! Source: B. Efron and R. J. Tibshirani, "An Introduction to the Bootstrap" (1993), chapter 13
 //! (percentile interval); T. C. Hesterberg, "What Teachers Should Know About the Bootstrap", The
@@ -13,14 +13,12 @@
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 
+use crate::distributions::{normal_tail, student_quantile};
 use crate::hodges_lehmann::{WalshAverage, middle_ranks};
 
 /// How many times the blocks are drawn again. One short of a round number, so that shares of the
 /// redrawn estimates fall on ranks.
 const RESAMPLES: usize = 9_999;
-
-/// The quantile of the standard normal distribution that 97.5 % lie below.
-const NORMAL_QUANTILE: f64 = 1.959_963_984_540_054;
 
 /// The 95 % interval of the centre of `n` values, from their sorted Walsh averages.
 ///
@@ -87,35 +85,6 @@ fn tail_share(n: usize) -> f64 {
     normal_tail((n / (n - 1.0)).sqrt() * student_quantile(n - 1.0))
 }
 
-/// The 97.5 % quantile of Student's t, within 0.0001 from 11 degrees of freedom up.
-///
-/// Source: M. Abramowitz and I. A. Stegun, "Handbook of Mathematical Functions" (1964), 26.7.5.
-fn student_quantile(degrees_of_freedom: f64) -> f64 {
-    let x = NORMAL_QUANTILE;
-    let terms = [
-        x,
-        (x.powi(3) + x) / 4.0,
-        (5.0 * x.powi(5) + 16.0 * x.powi(3) + 3.0 * x) / 96.0,
-        (3.0 * x.powi(7) + 19.0 * x.powi(5) + 17.0 * x.powi(3) - 15.0 * x) / 384.0,
-    ];
-    polynomial(&terms, 1.0 / degrees_of_freedom)
-}
-
-/// The share of the standard normal distribution above `x`, which must not be negative, within
-/// 0.000 000 1.
-///
-/// Source: M. Abramowitz and I. A. Stegun, "Handbook of Mathematical Functions" (1964), 26.2.17.
-fn normal_tail(x: f64) -> f64 {
-    let terms = [0.0, 0.319_381_530, -0.356_563_782, 1.781_477_937, -1.821_255_978, 1.330_274_429];
-    let density = (-x * x / 2.0).exp() / (2.0 * std::f64::consts::PI).sqrt();
-    density * polynomial(&terms, 1.0 / (1.0 + 0.231_641_9 * x))
-}
-
-/// The sum of `terms[k] * x^k`.
-fn polynomial(terms: &[f64], x: f64) -> f64 {
-    terms.iter().rev().fold(0.0, |sum, term| sum * x + term)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -131,22 +100,6 @@ mod tests {
         assert_eq!(redrawn_estimate(&averages, &[2, 0, 0, 2]), 10.5);
         // Each once: 1 2.5 4 5 6.5 9 10.5 12 14.5 20, and 7.75 between the fifth and the sixth.
         assert_eq!(redrawn_estimate(&averages, &[1, 1, 1, 1]), 7.75);
-    }
-
-    #[test]
-    fn quantiles_of_student_are_those_of_the_printed_table() {
-        for (degrees_of_freedom, quantile) in [(11.0, 2.201), (19.0, 2.093), (99.0, 1.984)] {
-            let difference: f64 = student_quantile(degrees_of_freedom) - quantile;
-            assert!(difference.abs() < 0.0006, "{degrees_of_freedom}");
-        }
-    }
-
-    #[test]
-    fn normal_tails_are_those_of_the_printed_table() {
-        for (x, share) in [(0.0, 0.5), (1.0, 0.158_655), (1.96, 0.024_998), (3.0, 0.001_350)] {
-            let difference: f64 = normal_tail(x) - share;
-            assert!(difference.abs() < 0.000_001, "{x}");
-        }
     }
 
     #[test]

@@ -1,19 +1,32 @@
-//! What the figures of a run mean: latency histograms, summaries, and prices with their intervals.
+//! What the figures of a run mean: latency histograms, summaries, prices with their intervals, and
+//! verdicts.
 //!
 //! Pure: numbers in, values out. Randomness is seeded, so that the same records give the same
 //! report.
 
 mod bootstrap;
+mod distributions;
 mod hodges_lehmann;
+mod holm;
+mod inversion;
 mod latency;
+mod outliers;
 mod paired;
 mod percentiles;
+mod precision;
 mod signed_rank;
 mod steady;
 mod summary;
+mod verdict;
+mod visible;
 
+pub use holm::{blocks_to_settle, holm};
 pub use latency::{DecodeError, EncodeError, LatencyHistogram};
-pub use paired::{BLOCKS_MAX, Estimate, Interval, Pair, difference, ratio};
+pub use outliers::{OUTLIER_Z, modified_z_scores};
+pub use paired::{BLOCKS_MAX, Estimate, Interval, Pair, difference, difference_p, ratio, ratio_p};
 pub use percentiles::{BUCKETS, PercentileStep, SUB_BUCKETS};
+pub use precision::half_width;
 pub use steady::is_steady;
 pub use summary::{Summary, summarize};
+pub use verdict::{Verdict, verdict, verdict_of_difference};
+pub use visible::smallest_visible_difference;

@@ -4,7 +4,8 @@
 
 use crate::bootstrap;
 use crate::hodges_lehmann::{hodges_lehmann, walsh_averages};
-use crate::signed_rank;
+use crate::inversion;
+use crate::signed_rank::p_value;
 use crate::summary::sorted;
 
 /// The most blocks that are priced. The work of the bootstrap grows with their square, and
@@ -94,8 +95,33 @@ pub fn difference(pairs: &[Pair], seed: u64) -> Option<Estimate> {
     estimate(&differences, seed)
 }
 
+/// The chance that blocks whose true ratio is 1 speak against it at least as clearly as these, by
+/// Wilcoxon's two-sided signed-rank test on the logarithms of subject / baseline.
+///
+/// For [`holm`](crate::holm) and a [`verdict`](crate::verdict), not for a report. `None` wherever
+/// [`ratio`] is.
+pub fn ratio_p(pairs: &[Pair]) -> Option<f64> {
+    let logs: Vec<f64> = pairs.iter().map(log_ratio).collect::<Option<_>>()?;
+    p_of_no_price(&logs)
+}
+
+/// The chance that blocks whose true difference is 0 speak against it at least as clearly as
+/// these, by Wilcoxon's two-sided signed-rank test.
+///
+/// `None` wherever [`difference`] is.
+pub fn difference_p(pairs: &[Pair]) -> Option<f64> {
+    let differences: Vec<f64> = pairs.iter().map(|pair| pair.subject - pair.baseline).collect();
+    p_of_no_price(&differences)
+}
+
+/// `None` without values or when one is not finite.
+fn p_of_no_price(values: &[f64]) -> Option<f64> {
+    let measurable = !values.is_empty() && values.iter().all(|value| value.is_finite());
+    measurable.then(|| p_value(values))
+}
+
 /// The natural logarithm of subject / baseline; `None` unless both are positive.
-fn log_ratio(pair: &Pair) -> Option<f64> {
+pub(crate) fn log_ratio(pair: &Pair) -> Option<f64> {
     (pair.subject > 0.0 && pair.baseline > 0.0).then(|| (pair.subject / pair.baseline).ln())
 }
 
@@ -111,8 +137,8 @@ fn estimate(values: &[f64], seed: u64) -> Option<Estimate> {
     let values = sorted(values);
     let (&min, &max) = values.first().zip(values.last())?;
     let averages = walsh_averages(&values);
-    let confidence = if n <= signed_rank::SAMPLES_MAX {
-        signed_rank::interval(n, &averages)
+    let confidence = if n <= inversion::SAMPLES_MAX {
+        inversion::interval(n, &averages)
     } else {
         Some(bootstrap::interval(n, &averages, seed))
     };

@@ -3,7 +3,9 @@
 use crate::record::{Measurement, as_f64};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use tollgate_stats::{Estimate, Interval, Pair, difference, ratio};
+use tollgate_stats::{
+    Estimate, Interval, Pair, Verdict, difference, difference_p, half_width, ratio, ratio_p,
+};
 
 /// A figure that is priced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -35,7 +37,21 @@ pub struct Price {
     pub ratio: Option<Range>,
     /// Subject minus baseline, in the figure's own unit.
     pub difference: Range,
+    /// What that means, beside the other prices of this figure.
+    pub verdict: Option<Verdict>,
 }
+
+/// A price before it is known how many others stand beside it.
+#[derive(Debug, Clone)]
+pub(super) struct Raw {
+    pub(super) price: Price,
+    pub(super) ratio: Option<Estimate>,
+    pub(super) difference: Estimate,
+    /// How likely blocks like these are where there is no difference; none where it cannot be told.
+    pub(super) p: Option<f64>,
+}
+
+pub(super) type RawPrices = BTreeMap<Metric, Raw>;
 
 /// An estimate and how far it may be off.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -49,6 +65,13 @@ pub struct Range {
     /// Whether the ends are those of a 95 % interval. Where there are too few blocks for one, they
     /// are the smallest and the largest value that was seen, and say nothing about the next.
     pub interval: bool,
+}
+
+impl Range {
+    /// Whether the interval says that the ratio is not 1.
+    pub fn excludes_one(&self) -> bool {
+        self.interval && (self.low > 1.0 || self.high < 1.0)
+    }
 }
 
 impl Metric {
@@ -74,8 +97,13 @@ impl Metric {
         }
     }
 
+    /// Whether a subject that has more of it costs more.
+    pub fn more_is_worse(self) -> bool {
+        self != Self::ThroughputPerS
+    }
+
     /// The figure of one trial. A subject without processes uses no CPU and no memory.
-    fn of(self, measurement: &Measurement) -> Option<f64> {
+    pub(super) fn of(self, measurement: &Measurement) -> Option<f64> {
         match self {
             Self::CpuUsPerRequest => Some(measurement.system_cpu_us_per_request().unwrap_or(0.0)),
             Self::ThroughputPerS => Some(measurement.throughput_per_s),
@@ -88,31 +116,44 @@ impl Metric {
 }
 
 /// Prices a subject: only blocks in which both sides are valid and have the figure count.
-pub(super) fn prices(
-    subject: &BTreeMap<u32, &Measurement>,
-    baseline: &BTreeMap<u32, &Measurement>,
+pub(super) fn prices(subject: &ByBlock<'_>, baseline: &ByBlock<'_>, seed: u64) -> RawPrices {
+    let raw = |metric: Metric| {
+        let pairs = pairs(metric, subject, baseline);
+        let ratio = ratio(&pairs, seed);
+        let difference = difference(&pairs, seed)?;
+        let price = Price {
+            n: pairs.len(),
+            ratio: ratio.map(Range::from),
+            difference: difference.into(),
+            verdict: None,
+        };
+        let p = match ratio {
+            Some(_) => ratio_p(&pairs),
+            None => difference_p(&pairs),
+        };
+        Some((metric, Raw { price, ratio, difference, p }))
+    };
+    Metric::ALL.into_iter().filter_map(raw).collect()
+}
+
+/// How narrow the interval of a price in CPU per request is, as a share; none without one.
+pub(super) fn cpu_half_width(
+    subject: &ByBlock<'_>,
+    baseline: &ByBlock<'_>,
     seed: u64,
-) -> Prices {
-    Metric::ALL
-        .into_iter()
-        .filter_map(|metric| {
-            let pairs: Vec<Pair> = subject
-                .iter()
-                .filter_map(|(block, measurement)| {
-                    Some(Pair {
-                        subject: metric.of(measurement)?,
-                        baseline: metric.of(baseline.get(block)?)?,
-                    })
-                })
-                .collect();
-            let price = Price {
-                n: pairs.len(),
-                ratio: ratio(&pairs, seed).map(Range::from),
-                difference: difference(&pairs, seed)?.into(),
-            };
-            Some((metric, price))
-        })
-        .collect()
+) -> Option<f64> {
+    let pairs = pairs(Metric::CpuUsPerRequest, subject, baseline);
+    half_width(&ratio(&pairs, seed)?)
+}
+
+/// The valid measurements of a subject, by block.
+pub(super) type ByBlock<'a> = BTreeMap<u32, &'a Measurement>;
+
+fn pairs(metric: Metric, subject: &ByBlock<'_>, baseline: &ByBlock<'_>) -> Vec<Pair> {
+    let pair = |(block, measurement): (&u32, &&Measurement)| {
+        Some(Pair { subject: metric.of(measurement)?, baseline: metric.of(baseline.get(block)?)? })
+    };
+    subject.iter().filter_map(pair).collect()
 }
 
 impl From<Estimate> for Range {

@@ -1,6 +1,7 @@
 //! An experiment: which subjects get which load, how often, and against which baseline.
 
 mod check;
+mod design;
 mod file;
 
 pub use file::{
@@ -8,13 +9,15 @@ pub use file::{
 };
 
 use super::catalog::{Catalog, CatalogError};
+use super::duration::Span;
 use super::options::{self, OptionError, Options};
+use super::percent::Percent;
 use super::recipe::Recipe;
 use super::toml_file::{self, Source, Step, TomlError, suggestion};
+use crate::plan::stop::Stop;
 use check::{Flaw, check};
 use std::path::Path;
 use thiserror::Error;
-use tollgate_stats::BLOCKS_MAX;
 use tollgate_traffic::Mix;
 
 /// An experiment whose names have been resolved and whose values have been checked.
@@ -34,8 +37,12 @@ pub struct Experiment {
     pub cases: Vec<Case>,
     /// The configured systems.
     pub subjects: Vec<Subject>,
-    /// How often everything is repeated.
-    pub blocks: u32,
+    /// The baseline a second time, where the experiment asks for it: an index into `subjects`.
+    pub again: Option<usize>,
+    /// What ends a run of it.
+    pub stop: Stop,
+    /// What is too small to matter, as a share.
+    pub margin: f64,
     /// Which CPUs each role runs on, where the experiment says.
     pub cpus: Option<CpusFile>,
 }
@@ -75,6 +82,14 @@ pub struct Adjustments {
     pub quick: bool,
     /// Another number of blocks.
     pub blocks: Option<u32>,
+    /// Another precision.
+    pub width: Option<Percent>,
+    /// Another time for all trials together.
+    pub budget: Option<Span>,
+    /// Another share that is too small to matter.
+    pub margin: Option<Percent>,
+    /// The baseline runs a second time in each block.
+    pub aa: bool,
     /// Only these subjects, and the baseline, which every price needs.
     pub only: Vec<String>,
 }
@@ -171,6 +186,8 @@ impl Experiment {
         let baseline = subjects.iter().position(is_baseline).ok_or_else(|| {
             at(&["baseline".into()], PartError::Value("it is not a subject".to_owned()))
         })?;
+        let design = design::adjusted(&file.design, adjustments);
+        let again = design.aa.then(|| design::again(&mut subjects, baseline));
         let stem = Path::new(name).file_stem();
         Ok(Self {
             name: stem.map_or(name.to_owned(), |stem| stem.to_string_lossy().into_owned()),
@@ -179,7 +196,9 @@ impl Experiment {
             baseline,
             cases,
             subjects,
-            blocks: adjustments.blocks.unwrap_or(file.design.blocks),
+            again,
+            stop: design::stop(&design),
+            margin: design.margin.map_or(design::MARGIN, |margin| margin.0),
             cpus: file.cpus,
             source,
         })
@@ -196,13 +215,7 @@ impl Adjustments {
                 return Err(ExperimentError::Adjustment(what));
             }
         }
-        match self.blocks {
-            Some(blocks) if !(1..=BLOCKS_MAX).contains(&(blocks as usize)) => {
-                let what = format!("--blocks {blocks}: it has to be between 1 and {BLOCKS_MAX}");
-                Err(ExperimentError::Adjustment(what))
-            }
-            Some(_) | None => Ok(()),
-        }
+        design::check(self).map_err(ExperimentError::Adjustment)
     }
 
     fn keeps(&self, name: &str, baseline: &str) -> bool {
@@ -227,14 +240,18 @@ mod tests {
 
     #[test]
     fn quick_cuts_durations_and_only_keeps_the_baseline() {
-        let adjustments =
-            Adjustments { quick: true, blocks: Some(3), only: vec!["full".to_owned()] };
+        let adjustments = Adjustments {
+            quick: true,
+            blocks: Some(3),
+            only: vec!["full".to_owned()],
+            ..Adjustments::default()
+        };
         let experiment =
             Experiment::load(&Catalog::new(vec![]), "modsecurity", &adjustments).unwrap();
         let names: Vec<&str> = experiment.subjects.iter().map(|s| s.name.as_str()).collect();
         assert_eq!(names, ["off", "full"]);
         assert_eq!(experiment.baseline, 0);
-        assert_eq!(experiment.blocks, 3);
+        assert_eq!(experiment.stop, Stop::after(3));
         assert_eq!(experiment.cases[0].load.duration.0, Duration::from_secs(2));
     }
 

@@ -4,5 +4,6 @@ pub mod catalog;
 pub mod duration;
 pub mod experiment;
 pub mod options;
+pub mod percent;
 pub mod recipe;
 pub mod toml_file;

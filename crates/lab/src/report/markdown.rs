@@ -5,17 +5,19 @@ use crate::analysis::Analysis;
 
 /// Writes an analysis as Markdown.
 pub fn render(analysis: &Analysis) -> String {
-    let mut text = format!("## {}\n\n{}\n", escape(&analysis.title), escape(&analysis.answer));
+    let mut text = format!(
+        "## {}\n\n{}\n\n{}\n",
+        escape(&analysis.title),
+        escape(&analysis.answer),
+        escape(&analysis.settling)
+    );
     for case in &analysis.cases {
         text += &format!("\n{}\n\n", escape(&rows::load_line(analysis, case)));
         for (name, about) in rows::abouts(case) {
             text += &format!("- {}: {}\n", escape(name), escape(about));
         }
         text += &format!("\n{}", table(&rows::prices(analysis, case)));
-        text += &match rows::lacks_intervals(case) {
-            true => format!("\n{}\n", rows::TOO_FEW_LEGEND),
-            false => format!("\n{}\n", rows::PRICES_LEGEND),
-        };
+        text += &format!("\n{}\n", rows::prices_legend(analysis, case));
         let others = rows::other_prices(analysis, case);
         if !others.rows.is_empty() {
             text += &format!("\n{}", table(&others));

@@ -30,6 +30,17 @@ pub fn signed(value: f64) -> String {
     }
 }
 
+/// A ratio as a change in percent: 1.05 is +5.00 %. Small changes are what it is for.
+pub fn relative(ratio: f64) -> String {
+    format!("{} %", signed(100.0 * (ratio - 1.0)))
+}
+
+/// A share from 0 to 1 in percent, without digits that say nothing: 0.02 is 2 %.
+pub fn share(share: f64) -> String {
+    // 0.07 * 100 is not 7.
+    format!("{} %", (share * 1e8).round() / 1e6)
+}
+
 /// A whole number, in groups of three digits from five digits on.
 fn grouped(value: f64) -> String {
     let digits = format!("{:.0}", value.abs());
@@ -86,6 +97,16 @@ mod tests {
         assert_eq!(signed(13.7), "+13.7");
         assert_eq!(signed(-13.7), "-13.7");
         assert_eq!(signed(0.0), "0");
+    }
+
+    #[test]
+    fn changes_and_shares_are_told_in_percent() {
+        assert_eq!(relative(1.05), "+5.00 %");
+        assert_eq!(relative(0.988), "-1.20 %");
+        assert_eq!(relative(1.0), "0 %");
+        assert_eq!(share(0.02), "2 %");
+        assert_eq!(share(0.07), "7 %");
+        assert_eq!(share(0.0055), "0.55 %");
     }
 
     #[test]

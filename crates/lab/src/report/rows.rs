@@ -1,7 +1,10 @@
 //! The rows of a report's tables, in words; how they are drawn is for each format to say.
 
 use super::number::{percent, signed, significant};
-use crate::analysis::{Analysis, CaseAnalysis, Figures, Metric, Range, Standing, SubjectAnalysis};
+use crate::analysis::{
+    Analysis, CaseAnalysis, Figures, Metric, Range, Standing, SubjectAnalysis, verdict_legend,
+    verdict_word,
+};
 use crate::inputs::experiment::SpacingFile;
 use crate::manifest::{CaseManifest, OpenLoopManifest};
 use crate::trial::bottleneck::Bottleneck;
@@ -81,13 +84,14 @@ pub fn prices(analysis: &Analysis, case: &CaseAnalysis) -> Rows {
             format!("× {over} [95 %]"),
             format!("µs over {over} [95 %]"),
             "n".to_owned(),
+            "verdict".to_owned(),
         ],
         rows: case.subjects.iter().map(price_row).collect(),
     }
 }
 
 /// Whether a price of the case has too few blocks for an interval.
-pub fn lacks_intervals(case: &CaseAnalysis) -> bool {
+fn lacks_intervals(case: &CaseAnalysis) -> bool {
     let shown = |subject: &SubjectAnalysis| {
         let others = OTHER_PRICES.map(|(_, metric)| metric);
         let metrics = others.into_iter().chain([Metric::CpuUsPerRequest]);
@@ -97,10 +101,22 @@ pub fn lacks_intervals(case: &CaseAnalysis) -> bool {
 }
 
 /// What the columns of [`prices`] mean.
-pub const PRICES_LEGEND: &str = "[a, b]: the 95 % interval of the price, over n blocks.";
+pub fn prices_legend(analysis: &Analysis, case: &CaseAnalysis) -> String {
+    let intervals = match lacks_intervals(case) {
+        true => TOO_FEW_LEGEND,
+        false => PRICES_LEGEND,
+    };
+    let has_prices = case.subjects.iter().any(|subject| !subject.prices.is_empty());
+    match has_prices {
+        true => format!("{intervals} {}", verdict_legend(analysis.margin)),
+        false => intervals.to_owned(),
+    }
+}
+
+const PRICES_LEGEND: &str = "[a, b]: the 95 % interval of the price, over n blocks.";
 
 /// What stands in place of an interval where there is none.
-pub const TOO_FEW_LEGEND: &str =
+const TOO_FEW_LEGEND: &str =
     "n too small: below 6 blocks there is no 95 % interval; {a, b} is the range seen.";
 
 /// What each subject costs besides CPU, as ratios.
@@ -212,7 +228,7 @@ fn price_row(subject: &SubjectAnalysis) -> Vec<String> {
         standing => Some(standing.word()),
     };
     if let Some(word) = in_place_of_figures {
-        row.extend([word, "", "", "0"].map(str::to_owned));
+        row.extend([word, "", "", "0", ""].map(str::to_owned));
         return row;
     }
     let figures = subject.figures.as_ref();
@@ -221,7 +237,7 @@ fn price_row(subject: &SubjectAnalysis) -> Vec<String> {
         let n = figures.map_or(0, |figures| figures.n);
         let has_cpu = figures.is_some_and(|figures| figures.cpu_us_per_request.is_some());
         let one = if has_cpu { "1" } else { NONE };
-        row.extend([one.to_owned(), "baseline".to_owned(), n.to_string()]);
+        row.extend([one.to_owned(), "baseline".to_owned(), n.to_string(), String::new()]);
         return row;
     }
     match subject.prices.get(&Metric::CpuUsPerRequest) {
@@ -229,8 +245,9 @@ fn price_row(subject: &SubjectAnalysis) -> Vec<String> {
             price.ratio.as_ref().map_or(NONE.to_owned(), |ratio| range(ratio, significant)),
             range(&price.difference, signed),
             price.n.to_string(),
+            price.verdict.map_or(NONE, verdict_word).to_owned(),
         ]),
-        None => row.extend([NONE, NONE, "0"].map(str::to_owned)),
+        None => row.extend([NONE, NONE, "0", NONE].map(str::to_owned)),
     }
     row
 }

@@ -11,6 +11,7 @@ use std::fmt::Write as _;
 /// Writes an analysis for a terminal, with bold headings where there is color.
 pub fn render(analysis: &Analysis, color: bool) -> String {
     let mut text = format!("{}\n", emphasised(&analysis.title, color));
+    text += &wrapped(&analysis.settling);
     for case in &analysis.cases {
         section(&mut text, &rows::load_line(analysis, case));
         let abouts = rows::abouts(case);
@@ -20,10 +21,7 @@ pub fn render(analysis: &Analysis, color: bool) -> String {
         }
         text.push('\n');
         text += &draw(&rows::prices(analysis, case), color);
-        text += &wrapped(match rows::lacks_intervals(case) {
-            true => rows::TOO_FEW_LEGEND,
-            false => rows::PRICES_LEGEND,
-        });
+        text += &wrapped(&rows::prices_legend(analysis, case));
         text += &bars(case);
         let others = rows::other_prices(analysis, case);
         if !others.rows.is_empty() {

@@ -93,9 +93,7 @@ pub fn search(
     let environment = Environment::read().map_err(system_error("reading the machine's limits"))?;
     prepare_process(&layout)?;
     let mut run_dir = RunDir::create(request.out)?;
-    let names = experiment.subjects.iter().map(|subject| &subject.name);
-    let searched = names.filter(|name| request.only.is_empty() || request.only.contains(name));
-    let mut record = terms.record(searched.cloned().collect());
+    let mut record = terms.record(searched(experiment, request.only));
     run_dir.write_search(&record)?;
 
     let mut tell_of_subject = |event: run::Event<'_>| match event {
@@ -157,6 +155,14 @@ fn opened(experiment: &Experiment, terms: &Terms) -> Experiment {
     experiment
 }
 
+/// The names of the subjects that are searched: those asked for, and the baseline once.
+fn searched(experiment: &Experiment, only: &[String]) -> Vec<String> {
+    let subjects = experiment.subjects.iter().enumerate();
+    let once = subjects.filter(|(index, _)| experiment.again != Some(*index));
+    let names = once.map(|(_, subject)| subject.name.clone());
+    names.filter(|name| only.is_empty() || only.contains(name)).collect()
+}
+
 fn seekers(
     experiment: &Experiment,
     states: &[SubjectState],
@@ -203,8 +209,14 @@ fn go(
             if begun.elapsed() >= place.terms.budget {
                 return Ok(EndedBy::Budget);
             }
-            let plan =
-                TrialPlan { case: *case, block: step, position, subject: *subject, order_seed };
+            let plan = TrialPlan {
+                case: *case,
+                block: step,
+                position,
+                subject: *subject,
+                attempt: 1,
+                order_seed,
+            };
             let subject = &place.experiment.subjects[*subject];
             let case = at_rate(place, *case, rate);
             let Ok(record) = trial::run(place.bench, &plan, &case, subject, installed) else {

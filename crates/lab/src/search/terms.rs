@@ -4,6 +4,7 @@ use super::bracket::Aim;
 use super::slo::{Slo, SloError};
 use crate::inputs::duration::Span;
 use crate::inputs::experiment::{LoadFile, SpacingFile};
+use crate::inputs::percent::Percent;
 use crate::record::as_f64;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -84,8 +85,8 @@ pub enum TermsError {
 /// The longest window of a trial that is stretched to hold enough requests.
 const WINDOW_MAX: Duration = Duration::from_secs(60);
 
-/// The narrowest interval, a little below 1 % for what percent lose as binary numbers.
-const WIDTH_MIN: f64 = 0.009_999;
+/// The narrowest interval.
+const WIDTH_MIN: f64 = 0.01;
 
 /// The most often that an end may be tried again.
 const CONFIRMATIONS_MAX: u32 = 20;
@@ -108,7 +109,7 @@ impl Terms {
         let holds = *from >= 1.0 && *from <= MAX_RATE;
         bounds("--from", from.to_string(), "1", "10000000 requests a second", holds)?;
         let holds = (WIDTH_MIN..=1.0).contains(width);
-        bounds("--width", in_percent(*width), "1%", "100%", holds)?;
+        bounds("--width", Percent(*width).to_string(), "1%", "100%", holds)?;
         let holds = (1..=CONFIRMATIONS_MAX).contains(confirmations);
         bounds("--confirm", confirmations.to_string(), "1", "20", holds)?;
         let holds = (Duration::from_secs(1)..=BUDGET_MAX).contains(budget);
@@ -172,11 +173,6 @@ impl TermsRecord {
         };
         terms.check().map(|()| terms)
     }
-}
-
-/// A share in percent, as the command line writes it: to a hundredth, so that 7 % stay 7.
-pub fn in_percent(share: f64) -> String {
-    format!("{}%", (share * 1e4).round() / 1e2)
 }
 
 #[cfg(test)]

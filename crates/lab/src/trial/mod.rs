@@ -56,7 +56,9 @@ pub fn run(
     installed: &Installed,
 ) -> Result<TrialRecord, Interrupted> {
     let started_at = Timestamp::now().to_string();
+    let begun = Instant::now();
     let mut trial = Trial { bench, plan, case, subject, installed, startup: None };
+    // When this returns, its servers are stopped.
     let outcome = match trial.outcome() {
         Ok(outcome) => outcome,
         Err(Stop::Failed(failure)) => Outcome::Failed(failure),
@@ -68,7 +70,9 @@ pub fn run(
         subject: subject.name.clone(),
         block: plan.block,
         position: plan.position,
+        attempt: plan.attempt,
         started_at,
+        took_s: begun.elapsed().as_secs_f64(),
         startup_ms: trial.startup.map(|startup| startup.as_secs_f64() * 1e3),
         outcome,
     })
@@ -204,7 +208,13 @@ impl Trial<'_> {
 
     fn log_file(&self, process: &str) -> PathBuf {
         let Self { plan, case, subject, .. } = self;
-        let name = format!("{:03}-{}-{}-{process}.log", plan.block, case.name, subject.name);
+        // Each attempt has logs of its own.
+        let attempt = match plan.attempt {
+            1 => String::new(),
+            attempt => format!("-{attempt}"),
+        };
+        let name =
+            format!("{:03}{attempt}-{}-{}-{process}.log", plan.block, case.name, subject.name);
         self.bench.logs.join(name)
     }
 }

@@ -85,7 +85,8 @@ fn csv_quotes_what_would_break_its_lines() {
 fn json_holds_everything_unrounded() {
     let trials = [blocks("nginx", &[16; 6]), blocks("full", &[32; 6])].concat();
     let report = report(&run(&["nginx", "full"], trials));
-    assert_eq!(report["schema"], json!(1));
+    assert_eq!(report["schema"], json!(2));
+    assert_eq!((&report["badge"], &report["ended_by"]), (&json!("settled"), &json!("blocks")));
     assert_eq!(report["title"], json!("What does it cost?"));
     assert_eq!(report["baseline"], json!("nginx"));
     assert_eq!(report["seed"], json!(7));
@@ -106,6 +107,7 @@ fn json_holds_everything_unrounded() {
             "n": 6,
             "ratio": {"estimate": 2.0, "low": 2.0, "high": 2.0, "interval": true},
             "difference": {"estimate": 16.0, "low": 16.0, "high": 16.0, "interval": true},
+            "verdict": "costs-more",
         })
     );
 }

@@ -4,6 +4,7 @@
 use crate::records::{MIB, costing, measured, run, set_state, template, without_processes};
 use tollgate_lab::analysis::{Analysis, analyse};
 use tollgate_lab::manifest::SubjectState;
+use tollgate_lab::plan::stop::Stop;
 use tollgate_lab::process::usage::CpuTime;
 use tollgate_lab::record::{Measurement, TrialRecord};
 use tollgate_lab::report::{Format, render};
@@ -79,10 +80,12 @@ fn first_look() -> Analysis {
         ]);
     }
     let stolen = Measurement { invalid: vec![Invalid::Steal { percent: 8.1 }], ..light(150) };
-    trials[18] = measured("light", 5, stolen);
+    trials[18] = measured("light", 5, stolen.clone());
+    // It was tried once more, in vain.
+    trials.push(TrialRecord { attempt: 2, ..measured("light", 5, stolen) });
     let mut run = run(&["nginx", "direct", "light", "full", "coraza"], trials);
     run.manifest.experiment.title = "What does ModSecurity cost?".to_owned();
-    run.manifest.experiment.blocks = 8;
+    run.manifest.experiment.stop = Stop::after(8);
     run.manifest.experiment.summary = true;
     let mend = Some("apt-get install -y caddy".to_owned());
     let missing = Missing { what: "no program `caddy`".to_owned(), mend };

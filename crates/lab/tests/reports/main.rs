@@ -5,6 +5,7 @@
 
 // Builders of records whose figures can be divided in the head.
 mod records;
+mod settling;
 // Ratios and differences, paired by block.
 mod prices;
 // Medians, shares and bottlenecks of one subject.

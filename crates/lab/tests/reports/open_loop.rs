@@ -4,6 +4,7 @@ use crate::records::{CASE, case, costing, measured, run};
 use tollgate_lab::analysis::analyse;
 use tollgate_lab::inputs::experiment::SpacingFile;
 use tollgate_lab::manifest::OpenLoopManifest;
+use tollgate_lab::plan::stop::Stop;
 use tollgate_lab::record::{LatencyRecord, Measurement, OpenLoopRecord, TrialRecord};
 use tollgate_lab::report::{Format, render};
 use tollgate_lab::run_dir::RunRecords;
@@ -47,7 +48,7 @@ fn table(run: &RunRecords) -> String {
 
 fn notes(trials: Vec<TrialRecord>) -> Vec<String> {
     let mut run = at_a_rate(trials);
-    run.manifest.experiment.blocks = u32::try_from(run.trials.len()).unwrap();
+    run.manifest.experiment.stop = Stop::after(u32::try_from(run.trials.len()).unwrap());
     analyse(&run).notes
 }
 

@@ -5,6 +5,7 @@ use crate::records::{
 };
 use tollgate_lab::analysis::analyse;
 use tollgate_lab::manifest::SubjectState;
+use tollgate_lab::plan::stop::Stop;
 use tollgate_lab::record::{Measurement, TrialRecord};
 use tollgate_lab::report::{Format, render};
 use tollgate_lab::run_dir::RunRecords;
@@ -37,10 +38,10 @@ fn two(blocks_of_each: usize) -> RunRecords {
 fn from_six_blocks_on_prices_have_intervals() {
     let run = two(6);
     assert_row(&table(&run), "nginx 10.0 1 baseline 6");
-    assert_row(&table(&run), "full 40.0 4.00 [4.00, 4.00] +30.0 [+30.0, +30.0] 6");
+    assert_row(&table(&run), "full 40.0 4.00 [4.00, 4.00] +30.0 [+30.0, +30.0] 6 more");
     assert_row(
         &markdown(&run),
-        r"| full | 40.0 | 4.00 \[4.00, 4.00\] | +30.0 \[+30.0, +30.0\] | 6 |",
+        r"| full | 40.0 | 4.00 \[4.00, 4.00\] | +30.0 \[+30.0, +30.0\] | 6 | more |",
     );
     for text in [table(&run), markdown(&run)] {
         assert!(!text.contains("n too small"), "{text}");
@@ -50,8 +51,11 @@ fn from_six_blocks_on_prices_have_intervals() {
 #[test]
 fn below_six_blocks_the_range_is_told_apart_from_an_interval() {
     let run = two(5);
-    assert_row(&table(&run), "full 40.0 4.00 {4.00, 4.00} +30.0 {+30.0, +30.0} 5");
-    assert_row(&markdown(&run), "| full | 40.0 | 4.00 {4.00, 4.00} | +30.0 {+30.0, +30.0} | 5 |");
+    assert_row(&table(&run), "full 40.0 4.00 {4.00, 4.00} +30.0 {+30.0, +30.0} 5 open");
+    assert_row(
+        &markdown(&run),
+        "| full | 40.0 | 4.00 {4.00, 4.00} | +30.0 {+30.0, +30.0} | 5 | open |",
+    );
     for text in [table(&run), markdown(&run)] {
         assert!(text.contains("n too small: below 6 blocks there is no 95 % interval"), "{text}");
     }
@@ -70,7 +74,7 @@ fn the_other_prices_are_ratios_over_the_baseline() {
     assert_row(&text, "subject requests/s × nginx p50 × nginx memory × nginx");
     assert_row(&text, "full 0.250 [0.250, 0.250] 4.00 [4.00, 4.00] 8.00 [8.00, 8.00]");
     assert_row(&text, "direct 1.00 [1.00, 1.00] 1.00 [1.00, 1.00] -");
-    assert_row(&text, "direct - - -10.0 [-10.0, -10.0] 6");
+    assert_row(&text, "direct - - -10.0 [-10.0, -10.0] 6 open");
 }
 
 #[test]
@@ -165,7 +169,7 @@ fn wide(blocks_of_each: u32) -> RunRecords {
         .collect();
     let mut run = run(&names, trials);
     run.manifest.experiment.summary = true;
-    run.manifest.experiment.blocks = blocks_of_each;
+    run.manifest.experiment.stop = Stop::after(blocks_of_each);
     run
 }
 
@@ -213,7 +217,7 @@ fn what_others_wrote_is_not_read_as_markdown_or_html() {
         text.lines().next().unwrap(),
         r"## \<script\>alert(1)\</script\> \[x\](http://x) \`y\` \*z\*"
     );
-    assert_row(&text, r"| a\|b\*c\_d | refused | | | 0 |");
+    assert_row(&text, r"| a\|b\*c\_d | refused | | | 0 | |");
     assert_row(&text, r"- a\|b\*c\_d was refused: got \<img src=x\> \| 200.");
     assert!(text.contains(r"\<b\>case\</b\>: closed loop"), "{text}");
     let unescaped = text.matches('<').count() - text.matches("\\<").count();

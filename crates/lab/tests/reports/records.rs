@@ -8,6 +8,7 @@ use tollgate_lab::manifest::{
     self, CaseManifest, ExperimentManifest, Manifest, SubjectManifest, SubjectState,
 };
 use tollgate_lab::noise::Noise;
+use tollgate_lab::plan::stop::Stop;
 use tollgate_lab::process::usage::CpuTime;
 use tollgate_lab::record::{
     self, CpuRecord, Failure, LatencyRecord, Measurement, Outcome, Refusal, Step, TemplateRecord,
@@ -30,6 +31,7 @@ pub(crate) fn run(subjects: &[&str], trials: Vec<TrialRecord>) -> RunRecords {
             tollgate: "0.1.0 (0123456)".to_owned(),
             started_at: "2026-01-02T03:04:05Z".to_owned(),
             command: "tollgate run first-look --seed 7".to_owned(),
+            directory: "/home/user".to_owned(),
             seed: 7,
             experiment: ExperimentManifest {
                 name: "first-look".to_owned(),
@@ -37,7 +39,9 @@ pub(crate) fn run(subjects: &[&str], trials: Vec<TrialRecord>) -> RunRecords {
                 file: "first-look.toml".to_owned(),
                 text: String::new(),
                 quick: false,
-                blocks: 6,
+                stop: Stop::after(6),
+                margin: 0.02,
+                again: None,
                 baseline: subjects[0].to_owned(),
                 summary: false,
                 cases: vec![case(CASE)],
@@ -110,7 +114,9 @@ pub(crate) fn trial(subject: &str, block: u32, outcome: Outcome) -> TrialRecord 
         subject: subject.to_owned(),
         block,
         position: 1,
+        attempt: 1,
         started_at: "2026-01-02T03:04:05Z".to_owned(),
+        took_s: 3.5,
         startup_ms: Some(30.0),
         outcome,
     }

@@ -4,13 +4,17 @@ use crate::output::tell;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{IsTerminal, stderr};
 use tollgate_lab::inputs::experiment::Experiment;
+use tollgate_lab::plan::stop::Stop;
 use tollgate_lab::record::{Outcome, TrialRecord};
+use tollgate_lab::report::number::share;
 use tollgate_lab::run::{Event, shortest_time};
 
 /// Shows the events of a run.
 pub(crate) struct Progress {
-    blocks: u32,
+    stop: Stop,
     at_least_s: u64,
+    /// What the trials have taken so far, where that is what the bar shows.
+    took_s: f64,
     bar: ProgressBar,
     terminal: bool,
 }
@@ -18,7 +22,8 @@ pub(crate) struct Progress {
 impl Progress {
     pub(crate) fn new(experiment: &Experiment) -> Self {
         Self {
-            blocks: experiment.blocks,
+            stop: experiment.stop,
+            took_s: 0.0,
             at_least_s: shortest_time(experiment).as_secs(),
             bar: ProgressBar::hidden(),
             terminal: stderr().is_terminal(),
@@ -33,15 +38,24 @@ impl Progress {
             Event::Broken { subject, reason } => {
                 self.line(&format!("{subject} cannot run: {reason}"));
             }
-            Event::Begun { trials } => self.begin(*trials),
-            Event::Trial { block, case, subject } => {
-                self.bar.set_message(format!("block {block}/{}: {subject} ({case})", self.blocks));
+            Event::Changed(difference) => {
+                self.line(&format!("the machine has changed since the run began: {difference}"));
             }
-            Event::Recorded(record) => self.record(record),
+            Event::Begun { trials, done } => self.begin(*trials, done),
+            Event::Block { half_width: Some(half), .. } => {
+                self.line(&format!("the widest interval is {} to either side", share(*half)));
+            }
+            Event::Block { half_width: None, .. } => {}
+            Event::Trial { block, case, subject } => {
+                self.bar.set_message(format!("{}: {subject} ({case})", self.place(*block)));
+            }
+            Event::Recorded(record) => {
+                self.advance(record);
+                self.record(record);
+            }
             Event::GivenUp { case, subject } => {
                 self.line(&format!("{subject} is left out of the rest of the run ({case})"));
             }
-            Event::PassedOver => self.bar.inc(1),
         }
     }
 
@@ -49,14 +63,31 @@ impl Progress {
         self.bar.finish_and_clear();
     }
 
-    fn begin(&mut self, trials: usize) {
-        self.line(&format!(
-            "{trials} trials in {} blocks: {} s, and what it takes to start each server",
-            self.blocks, self.at_least_s
-        ));
+    fn begin(&mut self, trials: Option<usize>, done: &[TrialRecord]) {
+        if !done.is_empty() {
+            self.line(&format!("{} trials are on record already", done.len()));
+        }
+        let what = match (trials, self.stop.width) {
+            (Some(trials), _) => format!(
+                "{trials} trials in {} blocks: {} s, and what it takes to start each server",
+                self.stop.blocks, self.at_least_s
+            ),
+            (None, width) => format!(
+                "blocks until every interval is {} to either side, {} s at the most",
+                share(width.unwrap_or_default()),
+                self.at_least_s
+            ),
+        };
+        self.line(&what);
         if self.terminal {
-            self.bar = ProgressBar::new(trials as u64);
-            let template = "{wide_bar} {pos}/{len} trials, {eta} left, {msg}";
+            let (length, template) = match trials {
+                Some(trials) => (trials as u64, "{wide_bar} {pos}/{len} trials, {eta} left, {msg}"),
+                None => (self.at_least_s, "{wide_bar} {pos}/{len} s at the most, {msg}"),
+            };
+            self.bar = ProgressBar::new(length);
+            for record in done {
+                self.advance(record);
+            }
             // The template is a constant; the default style says less, and is no reason to stop.
             if let Ok(style) = ProgressStyle::with_template(template) {
                 self.bar.set_style(style);
@@ -64,8 +95,32 @@ impl Progress {
         }
     }
 
-    fn record(&self, record: &TrialRecord) {
+    fn advance(&mut self, record: &TrialRecord) {
+        if self.stop.budget_s.is_some() {
+            self.took_s += record.took_s;
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "seconds of a run, for a bar"
+            )]
+            self.bar.set_position(self.took_s as u64);
+            return;
+        }
+        if record.attempt > 1 {
+            self.bar.inc_length(1);
+        }
         self.bar.inc(1);
+    }
+
+    /// The block, and of how many where that is known.
+    fn place(&self, block: u32) -> String {
+        match self.stop.budget_s {
+            None => format!("block {block}/{}", self.stop.blocks),
+            Some(_) => format!("block {block}"),
+        }
+    }
+
+    fn record(&self, record: &TrialRecord) {
         let TrialRecord { block, subject, .. } = record;
         let what = match &record.outcome {
             Outcome::Measured(measurement) => {
@@ -91,7 +146,7 @@ impl Progress {
                 text
             }
         };
-        self.line(&format!("block {block}/{}: {subject}: {what}", self.blocks));
+        self.line(&format!("{}: {subject}: {what}", self.place(*block)));
     }
 
     fn line(&self, text: &str) {

@@ -2,21 +2,26 @@
 
 use super::catalog::CatalogArgs;
 use super::progress::Progress;
+use crate::cli::{Cli, Command};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, tell};
 use crate::signals;
-use anyhow::Context;
+use anyhow::{Context, anyhow};
+use clap::Parser;
 use jiff::Timestamp;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use tollgate_lab::analysis::{Analysis, Standing, SubjectAnalysis};
+use tollgate_lab::inputs::duration::Span;
 use tollgate_lab::inputs::experiment::{Adjustments, Experiment};
+use tollgate_lab::inputs::percent::Percent;
 use tollgate_lab::interrupt::Interrupt;
 use tollgate_lab::manifest::Circumstances;
+use tollgate_lab::plan::stop::EndedBy;
 use tollgate_lab::process::group;
 use tollgate_lab::report::{self, Format};
 use tollgate_lab::run::{self, RunError, RunRequest};
-use tollgate_lab::run_dir::RunDirError;
+use tollgate_lab::run_dir::{RunDirError, RunRecords};
 
 /// What `tollgate run` runs when no experiment is named.
 pub(crate) const DEFAULT_EXPERIMENT: &str = "first-look";
@@ -29,8 +34,11 @@ Examples:
   tollgate run --only full --blocks 20   fewer subjects, more blocks
   tollgate run modsecurity --quick       a first idea of another experiment
   tollgate run mine.toml --out results   an experiment of your own
+  tollgate run --width 1% --budget 15m   as many blocks as it takes, within 15 minutes
+  tollgate run --aa                      with the baseline twice, to see what is noise
+  tollgate run --resume runs/first-...   go on with a run that was cut off
 
-Ctrl-C ends a run at once; what was finished is kept and shown. Exit codes: see `tollgate --help`.")]
+Ctrl-C ends a run at once; what was finished is kept and shown, and --resume goes on. Exit codes: see `tollgate --help`.")]
 pub(crate) struct Args {
     #[command(flatten)]
     catalog: CatalogArgs,
@@ -43,6 +51,19 @@ pub(crate) struct Args {
     /// Blocks: each runs every subject once; below 6 there is no interval
     #[arg(long, value_name = "N")]
     blocks: Option<u32>,
+    /// Run blocks until the interval of every price in CPU per request is this narrow: its half-width,
+    /// such as 2%
+    #[arg(long, value_name = "PERCENT")]
+    width: Option<Percent>,
+    /// Run blocks until all trials together have taken so long, such as 10m; the default with --width
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    budget: Option<Span>,
+    /// What is too small to matter: prices within it are called the same (default: 2%)
+    #[arg(long, value_name = "PERCENT")]
+    margin: Option<Percent>,
+    /// Run the baseline a second time in each block: what this machine's noise alone looks like
+    #[arg(long)]
+    aa: bool,
     /// The seed of every random choice; by default a new one for each run
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -52,12 +73,46 @@ pub(crate) struct Args {
     /// The directory for records and reports; by default a new one below runs/
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Go on with the run in this directory, as it was begun, from its first trial without a record
+    #[arg(long, value_name = "DIR", exclusive = true)]
+    resume: Option<PathBuf>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
+    match &args.resume {
+        None => begin(args, None),
+        Some(dir) => resume(dir),
+    }
+}
+
+/// Goes on with a run: with the words that it was begun with, in the folder that it was begun in.
+fn resume(dir: &Path) -> Result<Exit, Failure> {
+    let records = RunRecords::read(dir).map_err(Failure::bad_input)?;
+    let dir = dir.canonicalize().with_context(|| format!("finding {}", dir.display()))?;
+    let manifest = &records.manifest;
+    let doing = || format!("taking up the command of {}: {}", dir.display(), manifest.command);
+    let words = shell_words::split(&manifest.command).with_context(doing)?;
+    let Command::Run(mut args) = Cli::try_parse_from(words).with_context(doing)?.command else {
+        return Err(Failure::bad_input(anyhow!("{}: it is no run", doing())));
+    };
+    args.seed = Some(manifest.seed);
+    std::env::set_current_dir(&manifest.directory)
+        .with_context(|| format!("going to the folder of the run, {}", manifest.directory))?;
+    args.out = Some(dir);
+    begin(&args, Some(records))
+}
+
+fn begin(args: &Args, resumed: Option<RunRecords>) -> Result<Exit, Failure> {
     let catalog = args.catalog.open()?;
-    let adjustments =
-        Adjustments { quick: args.quick, blocks: args.blocks, only: args.only.clone() };
+    let adjustments = Adjustments {
+        quick: args.quick,
+        blocks: args.blocks,
+        only: args.only.clone(),
+        width: args.width,
+        budget: args.budget,
+        margin: args.margin,
+        aa: args.aa,
+    };
     let experiment =
         Experiment::load(&catalog, &args.experiment, &adjustments).map_err(Failure::bad_input)?;
     let now = Timestamp::now();
@@ -83,15 +138,25 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
         &RunRequest {
             catalog: &catalog,
             experiment: &experiment,
-            circumstances: Circumstances { seed, quick: args.quick, command: args.command(seed) },
+            circumstances: Circumstances {
+                seed,
+                quick: args.quick,
+                command: args.command(seed),
+                directory: std::env::current_dir().context("asking for the current folder")?,
+            },
             tollgate: &tollgate,
             out: &out,
             interrupt: &interrupt,
+            resumed,
         },
         &mut |event| progress.show(&event),
     )
     .map_err(|error| match error {
-        RunError::RunDir(RunDirError::Taken { .. } | RunDirError::Unusable { .. })
+        RunError::RunDir(
+            RunDirError::Taken { .. } | RunDirError::Unusable { .. } | RunDirError::InUse { .. },
+        )
+        | RunError::Different(_)
+        | RunError::Strangers(_)
         | RunError::Layout(_)
         | RunError::Requests(_) => Failure::bad_input(error),
         RunError::RunDir(_) | RunError::System { .. } => Failure::from(error),
@@ -106,10 +171,13 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
         out.display(),
         analysis.command
     ))?;
-    Ok(match ending.interrupted {
-        true => Exit::Interrupted,
-        false => verdict(&analysis),
-    })
+    if ending.ended_by == EndedBy::Interrupted {
+        let out = shell_words::quote(&out.display().to_string()).into_owned();
+        let program = program();
+        output::print(&format!("To go on with it: {program} run --resume {out}\n"))?;
+        return Ok(Exit::Interrupted);
+    }
+    Ok(verdict(&analysis))
 }
 
 /// Whether every subject that is installed got what it was run for: a price, or the baseline its
@@ -136,17 +204,39 @@ fn verdict(analysis: &Analysis) -> Exit {
     }
 }
 
+/// How this program was called.
+pub(crate) fn program() -> String {
+    std::env::args().next().unwrap_or_else(|| "tollgate".to_owned())
+}
+
+fn duration(text: &str) -> Result<Span, humantime::DurationError> {
+    humantime::parse_duration(text).map(Span)
+}
+
 impl Args {
     /// The command that repeats this run.
     fn command(&self, seed: u64) -> String {
-        let program = std::env::args().next().unwrap_or_else(|| "tollgate".to_owned());
-        let mut words = vec![program, "run".to_owned(), self.experiment.clone()];
+        let mut words = vec![program(), "run".to_owned(), self.experiment.clone()];
         words.extend(["--seed".to_owned(), seed.to_string()]);
         if self.quick {
             words.push("--quick".to_owned());
         }
         if let Some(blocks) = self.blocks {
             words.extend(["--blocks".to_owned(), blocks.to_string()]);
+        }
+        if let Some(width) = self.width {
+            words.extend(["--width".to_owned(), width.to_string()]);
+        }
+        if let Some(budget) = self.budget {
+            // Without the spaces that stand between its parts.
+            let budget = humantime::format_duration(budget.0).to_string().replace(' ', "");
+            words.extend(["--budget".to_owned(), budget]);
+        }
+        if let Some(margin) = self.margin {
+            words.extend(["--margin".to_owned(), margin.to_string()]);
+        }
+        if self.aa {
+            words.push("--aa".to_owned());
         }
         if !self.only.is_empty() {
             words.extend(["--only".to_owned(), self.only.join(",")]);

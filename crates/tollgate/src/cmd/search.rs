@@ -1,7 +1,7 @@
 //! `tollgate search`: the highest rate at which each subject keeps a goal.
 
 use super::catalog::CatalogArgs;
-use super::run::DEFAULT_EXPERIMENT;
+use super::run::{DEFAULT_EXPERIMENT, program};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, tell};
 use crate::signals;
@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tollgate_lab::inputs::experiment::{Adjustments, Experiment};
+use tollgate_lab::inputs::percent::Percent;
 use tollgate_lab::interrupt::Interrupt;
 use tollgate_lab::manifest::Circumstances;
 use tollgate_lab::process::group;
@@ -24,7 +25,7 @@ use tollgate_lab::search::findings::{Findings, Standing, of_search};
 use tollgate_lab::search::report;
 use tollgate_lab::search::run::{Event, SearchRequest, search};
 use tollgate_lab::search::slo::Slo;
-use tollgate_lab::search::terms::{Terms, in_percent};
+use tollgate_lab::search::terms::Terms;
 
 /// What `tollgate search` is told.
 #[derive(Debug, clap::Args)]
@@ -68,8 +69,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "RATE", default_value_t = 1_000.0)]
     from: f64,
     /// How narrow each interval has to be
-    #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = percent)]
-    width: f64,
+    #[arg(long, value_name = "PERCENT", default_value = "5%")]
+    width: Percent,
     /// How often each end of an interval is tried again
     #[arg(long, value_name = "N", default_value_t = 3)]
     confirm: u32,
@@ -95,7 +96,8 @@ enum Format {
 
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     let catalog = args.catalog.open()?;
-    let adjustments = Adjustments { quick: args.quick, blocks: None, only: args.only.clone() };
+    let adjustments =
+        Adjustments { quick: args.quick, only: args.only.clone(), ..Adjustments::default() };
     let experiment =
         Experiment::load(&catalog, &args.experiment, &adjustments).map_err(Failure::bad_input)?;
     let terms = args.terms();
@@ -124,7 +126,12 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
             experiment: &experiment,
             only: &args.only,
             terms: &terms,
-            circumstances: Circumstances { seed, quick: args.quick, command: args.command(seed) },
+            circumstances: Circumstances {
+                seed,
+                quick: args.quick,
+                command: args.command(seed),
+                directory: std::env::current_dir().context("asking for the current folder")?,
+            },
             tollgate: &tollgate,
             out: &out,
             interrupt: &interrupt,
@@ -168,7 +175,11 @@ fn verdict(findings: &Findings) -> Exit {
 
 fn failure(error: RunError) -> Failure {
     match error {
-        RunError::RunDir(RunDirError::Taken { .. } | RunDirError::Unusable { .. })
+        RunError::RunDir(
+            RunDirError::Taken { .. } | RunDirError::Unusable { .. } | RunDirError::InUse { .. },
+        )
+        | RunError::Different(_)
+        | RunError::Strangers(_)
         | RunError::Layout(_)
         | RunError::Requests(_) => Failure::bad_input(error),
         RunError::RunDir(_) | RunError::System { .. } => Failure::from(error),
@@ -198,21 +209,12 @@ fn in_words(event: &Event<'_>) -> String {
     }
 }
 
-/// A share in percent, such as 5% or 2.5.
-fn percent(text: &str) -> Result<f64, String> {
-    let number = text.strip_suffix('%').unwrap_or(text).trim();
-    match number.parse::<f64>() {
-        Ok(percent) if percent.is_finite() => Ok(percent / 100.0),
-        _ => Err("it has to be a number in percent, such as 5%".to_owned()),
-    }
-}
-
 impl Args {
     fn terms(&self) -> Terms {
         Terms {
             slo: self.slo.clone(),
             from: self.from,
-            width: self.width,
+            width: self.width.0,
             confirmations: self.confirm,
             budget: self.budget,
         }
@@ -220,13 +222,12 @@ impl Args {
 
     /// The command that repeats this search.
     fn command(&self, seed: u64) -> String {
-        let program = std::env::args().next().unwrap_or_else(|| "tollgate".to_owned());
-        let mut words = vec![program, "search".to_owned(), self.experiment.clone()];
+        let mut words = vec![program(), "search".to_owned(), self.experiment.clone()];
         let mut add = |name: &str, value: String| words.extend([name.to_owned(), value]);
         add("--slo", self.slo.to_string());
         add("--seed", seed.to_string());
         add("--from", self.from.to_string());
-        add("--width", in_percent(self.width));
+        add("--width", self.width.to_string());
         add("--confirm", self.confirm.to_string());
         add("--budget", humantime::format_duration(self.budget).to_string());
         if !self.only.is_empty() {
@@ -237,18 +238,5 @@ impl Args {
         }
         words.extend(self.catalog.words());
         shell_words::join(words)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_width_is_a_number_in_percent() {
-        assert_eq!((percent("5%"), percent("2.5")), (Ok(0.05), Ok(0.025)));
-        for text in ["", "%", "five", "inf%", "NaN"] {
-            assert_eq!(percent(text).unwrap_err(), "it has to be a number in percent, such as 5%");
-        }
     }
 }

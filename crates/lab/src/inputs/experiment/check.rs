@@ -36,8 +36,14 @@ pub(super) fn check(file: &ExperimentFile) -> Result<(), Flaw> {
             flaw(["case".into(), index.into(), "load".into(), key.into()], what)
         })?;
     }
-    between(file.design.blocks, BLOCKS_MAX)
-        .map_err(|what| flaw(["design".into(), "blocks".into()], what))?;
+    if let Some(blocks) = file.design.blocks {
+        between(blocks, BLOCKS_MAX)
+            .map_err(|what| flaw(["design".into(), "blocks".into()], what))?;
+    }
+    if let Some(budget) = file.design.budget {
+        within(budget, SHORTEST_BUDGET, LONGEST_BUDGET)
+            .map_err(|what| flaw(["design".into(), "budget".into()], what))?;
+    }
     if let Some(cpus) = &file.cpus {
         let roles =
             [("generator", &cpus.generator), ("origin", &cpus.origin), ("system", &cpus.system)];
@@ -52,7 +58,10 @@ pub(super) fn check(file: &ExperimentFile) -> Result<(), Flaw> {
 /// The shortest measured time, below which a trial of a slow system holds too few requests.
 pub(super) const SHORTEST_WINDOW: Duration = Duration::from_millis(150);
 const SHORTEST_TIMEOUT: Duration = Duration::from_millis(1);
+/// The shortest time for all trials together.
+pub(super) const SHORTEST_BUDGET: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(3600);
+pub(super) const LONGEST_BUDGET: Duration = Duration::from_secs(7 * 24 * 3600);
 
 fn flaw(path: impl Into<Vec<Step>>, what: String) -> Flaw {
     Flaw { path: path.into(), what }
@@ -137,14 +146,19 @@ fn between(value: u32, high: usize) -> Result<(), String> {
 }
 
 fn lasts(span: Span, shortest: Duration) -> Result<(), String> {
+    within(span, shortest, LONGEST)
+}
+
+/// Checks that a span is in its range.
+pub(super) fn within(span: Span, shortest: Duration, longest: Duration) -> Result<(), String> {
     let in_words = humantime::format_duration;
-    match (shortest..=LONGEST).contains(&span.0) {
+    match (shortest..=longest).contains(&span.0) {
         true => Ok(()),
         false => Err(format!(
             "{}: it has to be between {} and {}",
             in_words(span.0),
             in_words(shortest),
-            in_words(LONGEST)
+            in_words(longest)
         )),
     }
 }

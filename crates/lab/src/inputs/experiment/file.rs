@@ -3,6 +3,7 @@
 use super::check::SHORTEST_WINDOW;
 use crate::inputs::duration::Span;
 use crate::inputs::options::Options;
+use crate::inputs::percent::Percent;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -101,12 +102,23 @@ pub struct SubjectFile {
     pub about: String,
 }
 
-/// How often everything is repeated.
-#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+/// How often everything is repeated. By default 8 blocks; with a width or a budget, until the first of
+/// these ends the run.
+#[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct DesignFile {
-    /// Blocks: each runs every subject of a case once, in shuffled order.
-    pub blocks: u32,
+    /// Blocks: each runs every subject of a case once, in balanced order.
+    pub blocks: Option<u32>,
+    /// How narrow the intervals of CPU per request have to be: their half-width, such as `"2%"`, which
+    /// is also the default where there is a budget.
+    pub width: Option<Percent>,
+    /// How long all trials may take together; 10 minutes by default where there is a width.
+    pub budget: Option<Span>,
+    /// What is too small to matter: a price within it is called the same. 2% by default.
+    pub margin: Option<Percent>,
+    /// Whether the baseline runs a second time in each block, which tells what this machine's noise
+    /// alone looks like.
+    pub aa: bool,
 }
 
 /// Which CPUs each role runs on, by number.
@@ -142,13 +154,7 @@ impl LoadFile {
 
 /// How `--quick` cuts the durations of a trial. Starting and stopping a system take as long as ever,
 /// which is little beside them.
-const QUICK_DIVISOR: u32 = 5;
-
-impl Default for DesignFile {
-    fn default() -> Self {
-        Self { blocks: 8 }
-    }
-}
+pub(super) const QUICK_DIVISOR: u32 = 5;
 
 fn one_second() -> Span {
     Span(Duration::from_secs(1))

@@ -1,20 +1,28 @@
 //! A run: every trial of an experiment's plan, each on record before the next.
 
+mod replay;
+
+use crate::analysis::widest_half_width;
 use crate::environment::Environment;
 use crate::inputs::catalog::Catalog;
 use crate::inputs::experiment::{Experiment, Subject};
 use crate::interrupt::Interrupt;
 use crate::layout::{Layout, LayoutError, available_cpus};
-use crate::manifest::{Circumstances, Manifest, SubjectState};
-use crate::plan::{TrialPlan, plan};
+use crate::manifest::difference::Difference;
+use crate::manifest::{Circumstances, Manifest, SubjectManifest, SubjectState};
+use crate::plan::stop::EndedBy;
+use crate::plan::{Fate, TrialPlan};
 use crate::process::files;
-use crate::record::{Outcome, TrialRecord};
-use crate::run_dir::{RunDir, RunDirError};
+use crate::record::TrialRecord;
+use crate::run_dir::{RunDir, RunDirError, RunRecords};
 use crate::system::installed::{self, Installed, Missing};
 use crate::system::render::{self, Place, hash_text};
 use crate::trial::requests::{self, RequestsError};
 use crate::trial::servers::in_full;
 use crate::trial::{self, Bench, config_dir};
+pub use replay::ended_by;
+use replay::{Replay, ending, replay};
+
 use nix::errno::Errno;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::prctl::set_child_subreaper;
@@ -37,8 +45,10 @@ pub struct RunRequest<'a> {
     pub circumstances: Circumstances,
     /// The `tollgate` binary, which is started as the origin.
     pub tollgate: &'a Path,
-    /// The run's directory, which must not be there yet.
+    /// The run's directory, which must not be there yet unless a run is resumed.
     pub out: &'a Path,
+    /// What the directory holds of the run that is to go on.
+    pub resumed: Option<RunRecords>,
     /// The wish to stop.
     pub interrupt: &'a Interrupt,
 }
@@ -60,10 +70,21 @@ pub enum Event<'a> {
         /// Why not.
         reason: &'a str,
     },
+    /// Something of the machine is not as it was when the run began.
+    Changed(&'a Difference),
     /// The trials begin.
     Begun {
-        /// How many there are.
-        trials: usize,
+        /// How many there are, repeats left out; none where it is not blocks that end the run.
+        trials: Option<usize>,
+        /// Those that are on record already.
+        done: &'a [TrialRecord],
+    },
+    /// A block begins.
+    Block {
+        /// Which, from 1.
+        block: u32,
+        /// The widest half-width of a price so far, as a share, where that may end the run.
+        half_width: Option<f64>,
     },
     /// One trial begins.
     Trial {
@@ -83,8 +104,6 @@ pub enum Event<'a> {
         /// The subject's name.
         subject: &'a str,
     },
-    /// A trial of a subject that was given up is passed over.
-    PassedOver,
 }
 
 /// How a run ended.
@@ -92,8 +111,8 @@ pub enum Event<'a> {
 pub struct Ending {
     /// Its directory.
     pub dir: PathBuf,
-    /// Whether it was asked to stop before its last trial.
-    pub interrupted: bool,
+    /// What ended it.
+    pub ended_by: EndedBy,
 }
 
 /// Why a run cannot go on.
@@ -108,6 +127,12 @@ pub enum RunError {
     /// The run's directory cannot be used.
     #[error(transparent)]
     RunDir(#[from] RunDirError),
+    /// The run was of something else than what is there now.
+    #[error("the run cannot go on, because this is not what it was begun with:{}", listed(.0))]
+    Different(Vec<Difference>),
+    /// Its records are not those of its plan.
+    #[error("the run cannot go on: {0} of its records are not of its plan")]
+    Strangers(usize),
     /// The operating system refuses something.
     #[error("{doing}")]
     System {
@@ -131,7 +156,10 @@ pub fn run(request: &RunRequest<'_>, tell: &mut dyn FnMut(Event<'_>)) -> Result<
     let layout = Layout::choose(experiment.cpus.as_ref(), &available)?;
     let environment = Environment::read().map_err(system_error("reading the machine's limits"))?;
     prepare_process(&layout)?;
-    let mut run_dir = RunDir::create(request.out)?;
+    let mut run_dir = match &request.resumed {
+        None => RunDir::create(request.out)?,
+        Some(_) => RunDir::open(request.out)?,
+    };
 
     let states: Vec<SubjectState> = experiment
         .subjects
@@ -145,13 +173,14 @@ pub fn run(request: &RunRequest<'_>, tell: &mut dyn FnMut(Event<'_>)) -> Result<
             SubjectState::Skipped { .. } | SubjectState::Broken { .. } => None,
         })
         .collect();
-    run_dir.write_manifest(&Manifest::of(
-        experiment,
-        states,
-        &layout,
-        environment,
-        circumstances,
-    ))?;
+    let manifest = Manifest::of(experiment, states, &layout, environment, circumstances);
+    let mut run = match &request.resumed {
+        None => {
+            run_dir.write_manifest(&manifest)?;
+            RunRecords { manifest, trials: Vec::new(), cut_off: false }
+        }
+        Some(records) => resume(records, &manifest, tell)?,
+    };
 
     let bench = Bench {
         catalog,
@@ -161,53 +190,70 @@ pub fn run(request: &RunRequest<'_>, tell: &mut dyn FnMut(Event<'_>)) -> Result<
         layout: &layout,
         interrupt,
     };
-    let subjects: Vec<usize> = present.keys().copied().collect();
-    let trials = plan(experiment.cases.len(), &subjects, experiment.blocks, circumstances.seed);
-    tell(Event::Begun { trials: trials.len() });
-    let mut patience = Patience::default();
-    for trial in &trials {
+    let Replay { mut schedule, mut pending, .. } = replay(&run);
+    tell(Event::Begun { trials: trials(&run), done: &run.trials });
+    let ended_by = loop {
+        let Some(trial) = pending.take().or_else(|| schedule.next_trial()) else {
+            if let Some(ended_by) = ending(&run, &schedule) {
+                break ended_by;
+            }
+            schedule.begin_block();
+            tell(Event::Block { block: schedule.block(), half_width: half_width(&run) });
+            continue;
+        };
         let Some(installed) = present.get(&trial.subject) else {
             continue;
         };
-        if patience.is_over(trial) {
-            tell(Event::PassedOver);
-            continue;
+        let Some(record) = run_trial(&bench, experiment, &trial, installed, tell) else {
+            break EndedBy::Interrupted;
+        };
+        run_dir.append(&record)?;
+        tell(Event::Recorded(&record));
+        if schedule.note(&trial, Fate::of(&record.outcome)) {
+            tell(Event::GivenUp { case: &record.case, subject: &record.subject });
         }
-        match run_trial(&bench, experiment, trial, installed, tell) {
-            Some(record) => {
-                run_dir.append(&record)?;
-                tell(Event::Recorded(&record));
-                if patience.note(trial, &record.outcome) {
-                    tell(Event::GivenUp { case: &record.case, subject: &record.subject });
-                }
-            }
-            None => break,
-        }
-    }
-    Ok(Ending { dir: run_dir.path().to_owned(), interrupted: interrupt.check().is_err() })
+        run.trials.push(record);
+    };
+    Ok(Ending { dir: run_dir.path().to_owned(), ended_by })
 }
 
-/// How often in a row a subject may fail or be refused before it is left out of the run.
-const PATIENCE: u32 = 2;
+/// How many trials are planned at the least; none where it is not blocks that end the run.
+fn trials(run: &RunRecords) -> Option<usize> {
+    let experiment = &run.manifest.experiment;
+    let present =
+        |subject: &&SubjectManifest| matches!(subject.state, SubjectState::Present { .. });
+    let a_block = experiment.cases.len() * experiment.subjects.iter().filter(present).count();
+    experiment.stop.budget_s.is_none().then(|| a_block * experiment.stop.blocks as usize)
+}
 
-/// Counts, for each case and subject, how often in a row it could not be measured.
-#[derive(Debug, Default)]
-struct Patience(BTreeMap<(usize, usize), u32>);
+/// How narrow the intervals are, where that may end the run.
+fn half_width(run: &RunRecords) -> Option<f64> {
+    run.manifest.experiment.stop.width.and_then(|_| widest_half_width(run))
+}
 
-impl Patience {
-    fn is_over(&self, trial: &TrialPlan) -> bool {
-        self.0.get(&(trial.case, trial.subject)).is_some_and(|count| *count >= PATIENCE)
+/// The records of a run that is to go on, if what is there now is what it was begun with.
+fn resume(
+    records: &RunRecords,
+    now: &Manifest,
+    tell: &mut dyn FnMut(Event<'_>),
+) -> Result<RunRecords, RunError> {
+    let differences = records.manifest.differences(now);
+    let (machine, rest): (Vec<_>, Vec<_>) =
+        differences.into_iter().partition(Difference::is_of_the_machine);
+    if !rest.is_empty() {
+        return Err(RunError::Different(rest));
     }
-
-    /// Whether this outcome was the last straw.
-    fn note(&mut self, trial: &TrialPlan, outcome: &Outcome) -> bool {
-        let count = self.0.entry((trial.case, trial.subject)).or_default();
-        match outcome {
-            Outcome::Measured(_) => *count = 0,
-            Outcome::Refused(_) | Outcome::Failed(_) => *count += 1,
-        }
-        *count == PATIENCE
+    for difference in &machine {
+        tell(Event::Changed(difference));
     }
+    match replay(records).strangers {
+        0 => Ok(RunRecords { cut_off: false, ..records.clone() }),
+        strangers => Err(RunError::Strangers(strangers)),
+    }
+}
+
+fn listed(differences: &[Difference]) -> String {
+    differences.iter().map(|difference| format!("\n  {difference}")).collect()
 }
 
 fn run_trial(
@@ -291,29 +337,13 @@ pub(crate) fn system_error(doing: &'static str) -> impl Fn(Errno) -> RunError {
     move |source| RunError::System { doing, source }
 }
 
-/// How long a run takes at the least: its warm-ups and windows.
+/// How long a run takes at the least: its warm-ups and windows, or what it may take where that ends it.
 pub fn shortest_time(experiment: &Experiment) -> Duration {
+    if let Some(budget_s) = experiment.stop.budget_s {
+        return Duration::from_secs_f64(budget_s);
+    }
     let a_block: Duration =
         experiment.cases.iter().map(|case| case.load.warmup.0 + case.load.duration.0).sum();
     let subjects = u32::try_from(experiment.subjects.len()).unwrap_or(u32::MAX);
-    a_block * experiment.blocks * subjects
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::record::{Failure, Step};
-
-    #[test]
-    fn a_subject_that_fails_twice_in_a_row_is_given_up() {
-        let failed =
-            Outcome::Failed(Failure { step: Step::Start, reason: String::new(), log: vec![] });
-        let mut patience = Patience::default();
-        let trial = plan(1, &[3], 1, 0)[0];
-        let other_case = TrialPlan { case: 1, ..trial };
-        assert!(!patience.note(&trial, &failed));
-        assert!(!patience.is_over(&trial));
-        assert!(patience.note(&trial, &failed));
-        assert!(patience.is_over(&trial) && !patience.is_over(&other_case));
-    }
+    a_block * experiment.stop.blocks * subjects
 }

@@ -1,16 +1,19 @@
 //! What a run was: written before its first trial, so that its records can be understood alone.
 
+pub mod difference;
+
 use crate::environment::Environment;
 use crate::inputs::experiment::{Experiment, LoadFile, SpacingFile};
 use crate::inputs::options::Options;
 use crate::layout::Layout;
+use crate::plan::stop::Stop;
 use crate::system::installed::{Installed, Missing};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// The version of the manifest's shape; a reader refuses what it does not know.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// What a run was.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -23,6 +26,8 @@ pub struct Manifest {
     pub started_at: String,
     /// The command that repeats it.
     pub command: String,
+    /// The folder that it was started in, from which that command finds its files.
+    pub directory: String,
     /// The seed of every random choice.
     pub seed: u64,
     /// What was run.
@@ -46,10 +51,14 @@ pub struct ExperimentManifest {
     pub text: String,
     /// Whether durations were cut.
     pub quick: bool,
-    /// How many blocks were planned.
-    pub blocks: u32,
+    /// What ends the run.
+    pub stop: Stop,
+    /// What is too small to matter, as a share.
+    pub margin: f64,
     /// The baseline's name.
     pub baseline: String,
+    /// The name of the subject that is the baseline a second time, if there is one.
+    pub again: Option<String>,
     /// Whether the terminal report also sums up the trials of each subject.
     pub summary: bool,
     /// The cases.
@@ -149,6 +158,8 @@ pub struct Circumstances {
     pub quick: bool,
     /// The command that repeats the run.
     pub command: String,
+    /// The folder that it is started in.
+    pub directory: PathBuf,
 }
 
 impl OpenLoopManifest {
@@ -198,6 +209,7 @@ impl Manifest {
             tollgate: VERSION.to_owned(),
             started_at: jiff::Timestamp::now().to_string(),
             command: circumstances.command.clone(),
+            directory: circumstances.directory.display().to_string(),
             seed: circumstances.seed,
             experiment: ExperimentManifest {
                 name: experiment.name.clone(),
@@ -205,8 +217,10 @@ impl Manifest {
                 file: experiment.source.name.clone(),
                 text: experiment.source.text.clone(),
                 quick: circumstances.quick,
-                blocks: experiment.blocks,
+                stop: experiment.stop,
+                margin: experiment.margin,
                 baseline: experiment.subjects[experiment.baseline].name.clone(),
+                again: experiment.again.map(|again| experiment.subjects[again].name.clone()),
                 summary: experiment.summary,
                 cases: cases.collect(),
                 mixes: mixes.collect(),

@@ -1,0 +1,100 @@
+//! Where the records of a run leave its plan: how a run that was cut off is taken up, and how a report
+//! knows what ended it.
+
+use crate::analysis::widest_half_width;
+use crate::manifest::{Manifest, SubjectState};
+use crate::plan::stop::{EndedBy, SoFar};
+use crate::plan::{Fate, Schedule, TrialPlan};
+use crate::record::{Outcome, TrialRecord};
+use crate::run_dir::RunRecords;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Where the records of a run leave its plan.
+#[derive(Debug)]
+pub(super) struct Replay {
+    /// The schedule, up to what is pending.
+    pub(super) schedule: Schedule,
+    /// The first trial without a record, in a block that was begun.
+    pub(super) pending: Option<TrialPlan>,
+    /// Records that are not of this plan.
+    pub(super) strangers: usize,
+}
+
+/// Goes through the plan as far as there are records of it.
+pub(super) fn replay(run: &RunRecords) -> Replay {
+    let RunRecords { manifest, trials, .. } = run;
+    let mut records: BTreeMap<_, Fate> =
+        trials.iter().map(|trial| (key_of(trial), Fate::of(&trial.outcome))).collect();
+    let mut schedule = schedule(manifest);
+    while !records.is_empty() {
+        schedule.begin_block();
+        let before = records.len();
+        while let Some(trial) = schedule.next_trial() {
+            let Some(fate) = records.remove(&key(manifest, &trial)) else {
+                return Replay { schedule, pending: Some(trial), strangers: records.len() };
+            };
+            schedule.note(&trial, fate);
+        }
+        if records.len() == before {
+            break;
+        }
+    }
+    Replay { schedule, pending: None, strangers: records.len() }
+}
+
+/// What ended a run.
+pub fn ended_by(run: &RunRecords) -> EndedBy {
+    let Replay { schedule, pending, .. } = replay(run);
+    if pending.is_some() {
+        return EndedBy::Interrupted;
+    }
+    ending(run, &schedule).unwrap_or(EndedBy::Interrupted)
+}
+
+/// What ends a run whose last block is complete, if anything does.
+pub(super) fn ending(run: &RunRecords, schedule: &Schedule) -> Option<EndedBy> {
+    let stop = &run.manifest.experiment.stop;
+    if schedule.is_exhausted() {
+        return Some(EndedBy::Blocks);
+    }
+    stop.reached(&SoFar {
+        blocks: schedule.block(),
+        took: run.trials.iter().map(|trial| Duration::from_secs_f64(trial.took_s)).sum(),
+        half_width: stop.width.and_then(|_| widest_half_width(run)),
+    })
+}
+
+/// The schedule of a run before its first block.
+fn schedule(manifest: &Manifest) -> Schedule {
+    let experiment = &manifest.experiment;
+    let present = (0..)
+        .zip(&experiment.subjects)
+        .filter(|(_, subject)| matches!(subject.state, SubjectState::Present { .. }));
+    let present: Vec<usize> = present.map(|(index, _)| index).collect();
+    Schedule::new(experiment.cases.len(), &present, manifest.seed)
+}
+
+type Key = (String, String, u32, u32);
+
+fn key_of(trial: &TrialRecord) -> Key {
+    (trial.case.clone(), trial.subject.clone(), trial.block, trial.attempt)
+}
+
+fn key(manifest: &Manifest, trial: &TrialPlan) -> Key {
+    let experiment = &manifest.experiment;
+    let case = experiment.cases[trial.case].name.clone();
+    let subject = experiment.subjects[trial.subject].name.clone();
+    (case, subject, trial.block, trial.attempt)
+}
+
+impl Fate {
+    /// The fate of a trial that came to this.
+    pub fn of(outcome: &Outcome) -> Self {
+        match outcome {
+            Outcome::Measured(measurement) if measurement.invalid.is_empty() => Self::Counts,
+            Outcome::Measured(_) => Self::Invalid,
+            Outcome::Refused(_) | Outcome::Failed(_) => Self::Unmeasured,
+        }
+    }
+}

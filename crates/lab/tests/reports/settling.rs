@@ -1,0 +1,146 @@
+//! Verdicts, badges and the noise floor: whether the prices of a run are settled.
+
+use crate::records::{analysed, blocks, costing, failed, measured, run};
+use tollgate_lab::analysis::{Analysis, Badge, Metric, analyse};
+use tollgate_lab::plan::stop::{EndedBy, Stop};
+use tollgate_lab::record::{Step, TrialRecord};
+use tollgate_lab::report::{Format, render};
+use tollgate_lab::run_dir::RunRecords;
+use tollgate_lab::trial::validity::Invalid;
+use tollgate_stats::Verdict;
+
+/// A run of as many blocks as the trials have.
+fn ended(subjects: &[&str], trials: Vec<TrialRecord>) -> RunRecords {
+    let blocks = trials.iter().map(|trial| trial.block).max().unwrap();
+    let mut run = run(subjects, trials);
+    run.manifest.experiment.stop = Stop::after(blocks);
+    run
+}
+
+fn verdict_on_cpu(run: &RunRecords, subject: &str) -> Option<Verdict> {
+    analysed(run, subject).prices[&Metric::CpuUsPerRequest].verdict
+}
+
+fn first_lines(analysis: &Analysis) -> String {
+    let table = render(analysis, Format::Table, false).unwrap();
+    table.lines().skip(1).take_while(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn a_price_is_more_less_the_same_or_open() {
+    let nginx = blocks("nginx", &[1000, 1010, 990, 1000, 1005, 995]);
+    for (cpu_us, verdict) in [
+        ([1100, 1111, 1089, 1100, 1106, 1094], Verdict::CostsMore),
+        ([900, 909, 891, 900, 905, 895], Verdict::CostsLess),
+        ([1010, 1020, 1000, 1010, 1015, 1005], Verdict::Same),
+        ([900, 1111, 891, 1100, 905, 1094], Verdict::NotSettled),
+    ] {
+        let run = ended(&["nginx", "other"], [nginx.clone(), blocks("other", &cpu_us)].concat());
+        assert_eq!(verdict_on_cpu(&run, "other"), Some(verdict), "{cpu_us:?}");
+        let badge = match verdict {
+            Verdict::NotSettled => Badge::NotSettled,
+            Verdict::CostsMore | Verdict::CostsLess | Verdict::Same => Badge::Settled,
+        };
+        assert_eq!(analyse(&run).badge, badge);
+    }
+}
+
+#[test]
+fn fewer_requests_a_second_cost_more() {
+    let slow = (1..=6).map(|block| {
+        let mut slow = costing(10);
+        slow.throughput_per_s = 500.0;
+        measured("slow", block, slow)
+    });
+    let trials = blocks("nginx", &[10; 6]).into_iter().chain(slow).collect();
+    let prices = analysed(&ended(&["nginx", "slow"], trials), "slow").prices;
+    assert_eq!(prices[&Metric::ThroughputPerS].verdict, Some(Verdict::CostsMore));
+    assert_eq!(prices[&Metric::CpuUsPerRequest].verdict, Some(Verdict::Same));
+}
+
+#[test]
+fn the_more_subjects_the_more_blocks_it_takes() {
+    // Six blocks that all point the same way happen by chance once in 32: enough for one subject, and
+    // not for two.
+    let six = |name| blocks(name, &[20, 21, 22, 23, 24, 25]);
+    let nginx = blocks("nginx", &[10; 6]);
+    let one = ended(&["nginx", "a"], [nginx.clone(), six("a")].concat());
+    assert_eq!(verdict_on_cpu(&one, "a"), Some(Verdict::CostsMore));
+    let two = ended(&["nginx", "a", "b"], [nginx.clone(), six("a"), six("b")].concat());
+    assert_eq!(verdict_on_cpu(&two, "a"), Some(Verdict::NotSettled));
+    let told = first_lines(&analyse(&two));
+    assert_eq!(
+        told,
+        "Not settled after 6 blocks (all blocks were run): a, b; more blocks narrow the intervals."
+    );
+    // The baseline a second time is no further question, and takes nothing from the others.
+    let trials = [nginx.clone(), six("a"), blocks("nginx-again", &[10; 6])].concat();
+    let mut again = ended(&["nginx", "a", "nginx-again"], trials);
+    again.manifest.experiment.again = Some("nginx-again".to_owned());
+    assert_eq!(verdict_on_cpu(&again, "a"), Some(Verdict::CostsMore));
+    assert_eq!(verdict_on_cpu(&again, "nginx-again"), Some(Verdict::Same));
+    let analysis = analyse(&again);
+    assert_eq!(analysis.cases[0].noise_floor.map(|floor| floor.estimate), Some(1.0));
+    assert_eq!(analysis.badge, Badge::Settled);
+}
+
+#[test]
+fn a_baseline_that_differs_from_itself_is_the_first_thing_that_is_said() {
+    let trials =
+        [blocks("nginx", &[100; 6]), blocks("a", &[300; 6]), blocks("nginx-again", &[110; 6])];
+    let mut run = ended(&["nginx", "a", "nginx-again"], trials.concat());
+    run.manifest.experiment.again = Some("nginx-again".to_owned());
+    let analysis = analyse(&run);
+    assert_eq!(analysis.badge, Badge::AaFailed);
+    assert_eq!(
+        first_lines(&analysis),
+        "A/A failed after 6 blocks (all blocks were run): the baseline differs from itself by \
+         +10.0 % [+10.0 %, +10.0 %]; differences of that size may be noise."
+    );
+}
+
+#[test]
+fn what_ended_a_run_is_told_from_its_records() {
+    let two = || [blocks("nginx", &[10; 6]), blocks("a", &[20; 6])].concat();
+    let mut run = ended(&["nginx", "a"], two());
+    assert_eq!(analyse(&run).ended_by, EndedBy::Blocks);
+    run.manifest.experiment.stop = Stop { blocks: 100, width: Some(0.02), budget_s: Some(600.0) };
+    assert_eq!(analyse(&run).ended_by, EndedBy::Width);
+    // Each trial took 3.5 s: twelve of them 42 s, and another block would take 7 s.
+    run.manifest.experiment.stop = Stop { blocks: 100, width: None, budget_s: Some(48.0) };
+    assert_eq!(analyse(&run).ended_by, EndedBy::Budget);
+    run.manifest.experiment.stop = Stop { blocks: 100, width: None, budget_s: Some(50.0) };
+    assert_eq!(analyse(&run).ended_by, EndedBy::Interrupted);
+    run.manifest.experiment.stop = Stop::after(6);
+    run.trials.pop();
+    assert_eq!(analyse(&run).ended_by, EndedBy::Interrupted);
+    // Where all subjects were given up, nothing can follow.
+    let failures = (1..=2).map(|block| failed("nginx", block, Step::Start, "why", &[])).collect();
+    let mut run = ended(&["nginx"], failures);
+    run.manifest.experiment.stop = Stop::after(6);
+    assert_eq!(analyse(&run).ended_by, EndedBy::Blocks);
+}
+
+#[test]
+fn a_trial_that_was_repeated_counts_once() {
+    let mut spoilt = costing(90);
+    spoilt.invalid = vec![Invalid::Halted { percent: 20.0 }];
+    let mut trials = [blocks("nginx", &[10; 6]), blocks("a", &[20; 6])].concat();
+    trials[7] = measured("a", 2, spoilt);
+    trials.push(TrialRecord { attempt: 2, ..measured("a", 2, costing(20)) });
+    let run = ended(&["nginx", "a"], trials);
+    let a = analysed(&run, "a");
+    assert_eq!((a.trials, a.figures.unwrap().n), (7, 6));
+    assert_eq!(a.prices[&Metric::CpuUsPerRequest].n, 6);
+    assert_eq!(analyse(&run).ended_by, EndedBy::Blocks);
+}
+
+#[test]
+fn a_block_that_lies_far_from_the_others_is_marked_and_kept() {
+    let trials = [blocks("nginx", &[10; 7]), blocks("a", &[20, 21, 20, 22, 21, 20, 60])].concat();
+    let a = analysed(&ended(&["nginx", "a"], trials), "a");
+    let marked: Vec<u32> = a.blocks.iter().filter(|b| b.outlier).map(|b| b.block).collect();
+    assert_eq!(marked, [7]);
+    assert_eq!(a.blocks[6].ratio, Some(6.0));
+    assert_eq!(a.prices[&Metric::CpuUsPerRequest].n, 7);
+}
