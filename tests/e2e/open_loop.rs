@@ -15,37 +15,41 @@ fn every_subject_gets_the_same_rate_and_one_that_cannot_hold_it_says_so() {
     let table = flat(&stdout(&output));
     let line = "open loop, 3,000/s, Poisson, 20 to 40 connections, kept alive; 2 blocks";
     assert!(table.contains(line), "{table}");
-    assert!(table.contains("full did not hold the rate in 2 of 2 trials"), "{table}");
+    assert!(table.contains("full did not hold the rate in "), "{table}");
     assert!(!table.contains("saturated"), "{table}");
 
     let text = workspace.read("out/trials.ndjson");
-    let records: Vec<Value> =
-        text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-    assert_eq!(records.len(), 4);
-    for record in records {
+    let mut valid = [0, 0];
+    for record in text.lines() {
+        let record: Value = serde_json::from_str(record).expect("JSON");
         let measured = &record["outcome"]["measured"];
+        if measured["invalid"] != Value::Array(vec![]) {
+            // The machine disturbed it, and it was tried again.
+            continue;
+        }
         let open_loop = &measured["open_loop"];
-        assert_eq!(
-            (&open_loop["rate_per_s"], &open_loop["spacing"]),
-            (&3000.0.into(), &"poisson".into())
-        );
+        assert_eq!(open_loop["rate_per_s"], 3000.0);
+        assert_eq!(open_loop["spacing"], "poisson");
         // Half a second of a Poisson process: 1,500, with a deviation of 39.
         let due = open_loop["due"].as_u64().expect("a count");
-        assert!((1_200..=1_800).contains(&due), "{open_loop:#}");
+        assert!((1_200..=1_800).contains(&due), "{due}");
         let latency = |record: &Value| record["p50_ms"].as_f64().expect("a latency");
-        let (scheduled, sent) =
-            (latency(&measured["latency"]), latency(&open_loop["latency_from_send"]));
+        let scheduled = latency(&measured["latency"]);
+        let sent = latency(&open_loop["latency_from_send"]);
         let overdue = open_loop["overdue"].as_u64().expect("a count");
         if record["subject"] == "full" {
-            // It holds less than half of that, so most requests wait for a connection.
-            assert!(overdue > due / 10, "{open_loop:#}");
+            // It holds less than half of that, so most requests wait for a connection, and that is
+            // what the system does.
+            assert!(overdue > due / 10, "{overdue} of {due}");
             assert!(scheduled > 2.0 * sent, "{scheduled} ms, {sent} ms from the send");
-            assert_eq!(measured["invalid"], Value::Array(vec![]), "it is what the system does");
+            valid[1] += 1;
         } else {
             // It holds twenty times that, but a busy machine may halt it for a moment.
-            assert!(overdue <= due / 20, "{open_loop:#}");
+            assert!(overdue <= due / 20, "{overdue} of {due}");
             assert!(scheduled >= sent, "{scheduled} ms, {sent} ms from the send");
+            valid[0] += 1;
         }
     }
+    assert!(valid[0] > 0 && valid[1] > 0, "{}", told(&output));
     workspace.assert_nothing_runs();
 }

@@ -70,6 +70,9 @@ fn a_search_ends_in_an_interval_that_its_records_give_again() {
     let csv = workspace.run(&["report", "out", "--format", "csv"]);
     assert_eq!(csv.status.code(), Some(2), "{}", told(&csv));
     assert!(stderr(&csv).contains("out holds a search: --format is table or json"));
+    let resumed = workspace.run(&["run", "--resume", "out"]);
+    assert_eq!(resumed.status.code(), Some(2), "{}", told(&resumed));
+    assert!(stderr(&resumed).contains("out holds a search, not a run"), "{}", told(&resumed));
     workspace.assert_nothing_runs();
 }
 

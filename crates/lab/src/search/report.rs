@@ -165,12 +165,18 @@ fn answer(findings: &Findings) -> String {
 fn clause(subject: &SubjectFindings) -> Option<String> {
     let name = &subject.name;
     let kept = per_second(subject.kept?.rate_per_s);
-    match subject.standing {
-        Standing::Settled => {
-            let broken = per_second(subject.broken?.rate_per_s);
+    let broken = subject.broken.map(|end| per_second(end.rate_per_s));
+    match (&subject.standing, broken) {
+        (Standing::Settled, Some(broken)) => {
             Some(format!("by {name} up to a rate between {kept} and {broken} a second"))
         }
-        Standing::AtLeast => Some(format!("by {name} up to {kept} a second at least")),
+        (Standing::AtLeast, _) => Some(format!("by {name} up to {kept} a second at least")),
+        (Standing::NotSettled, Some(broken)) => Some(format!(
+            "by {name}, as far as was tried, up to a rate between {kept} and {broken} a second"
+        )),
+        (Standing::NotSettled, None) => {
+            Some(format!("by {name}, as far as was tried, at {kept} a second"))
+        }
         _ => None,
     }
 }

@@ -100,7 +100,17 @@ fn a_search_that_stopped_half_way_keeps_what_there_is() {
     let text = table(&found);
     assert!(text.contains("nginx 200 400 1 + 1 of 3 not settled"), "{text}");
     assert!(text.contains("The budget of 600 s was spent before every search was over"), "{text}");
-    assert!(text.ends_with("No rate was found."), "{text}");
+    let answer =
+        "is kept by nginx, as far as was tried, up to a rate between 200 and 400 a second.";
+    assert!(text.ends_with(answer), "{text}");
+    let begun = of(run(&["nginx"], settled("nginx")[..1].to_vec()), &["nginx"], EndedBy::Budget);
+    let answer = "is kept by nginx, as far as was tried, at 100 a second.";
+    assert!(table(&begun).ends_with(answer), "{}", table(&begun));
+    let none = of(run(&["nginx"], vec![]), &["nginx"], EndedBy::Interrupted);
+    assert!(table(&none).ends_with("It was asked to stop. No rate was found."), "{}", table(&none));
+    let mut killed = begun.clone();
+    killed.terms.ended_by = None;
+    assert!(table(&killed).contains("under way, or was killed"), "{}", table(&killed));
 }
 
 #[test]

@@ -161,15 +161,15 @@ fn verdict(findings: &Findings) -> Exit {
     if findings.is_interrupted() {
         return Exit::Interrupted;
     }
-    let standings = || findings.subjects().map(|subject| &subject.standing);
-    let is_found = |standing: &&Standing| matches!(standing, Standing::Settled | Standing::AtLeast);
-    let is_skipped = |standing: &&Standing| matches!(standing, Standing::Skipped(_));
-    match standings().filter(is_found).count() {
-        0 => Exit::Nothing,
-        found if found + standings().filter(is_skipped).count() == standings().count() => {
-            Exit::Done
-        }
-        _ => Exit::Partial,
+    if findings.subjects().all(|subject| subject.kept.is_none()) {
+        return Exit::Nothing;
+    }
+    let is_done = |standing: &Standing| {
+        matches!(standing, Standing::Settled | Standing::AtLeast | Standing::Skipped(_))
+    };
+    match findings.subjects().all(|subject| is_done(&subject.standing)) {
+        true => Exit::Done,
+        false => Exit::Partial,
     }
 }
 
