@@ -38,7 +38,7 @@ Without a goal for errors, fewer than 1 % are allowed. More than 1 % of what was
 breaks any goal.
 
 Examples:
-  tollgate search --slo 'p99<5ms'                            first-look's subjects, in about 4 minutes
+  tollgate search --slo 'p99<5ms'                            every subject of first-look
   tollgate search --slo 'p99<5ms,errors<0.1%' --only full    one subject alone
   tollgate search mine.toml --slo 'p99.9<20ms' --width 10%   coarser, and so sooner
   tollgate search --slo 'mean<2ms' --quick --format json     short trials, for a program
