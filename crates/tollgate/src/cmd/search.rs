@@ -34,8 +34,8 @@ Goals are separated by commas, and all have to be kept:
   p50 p90 p95 p99 p99.9 mean max   latency from the scheduled moment, in us, ms or s
   errors                           requests without the expected answer, in %
   unexpected                       answers other than the expected one, in %
-Without a goal for errors, fewer than 1 % are allowed. More than 1 % of what was due and never sent
-breaks any goal.
+Without a goal for errors, fewer than 1 % are allowed. A rate of which more than 1 % was due and
+never sent is not kept.
 
 Examples:
   tollgate search --slo 'p99<5ms'                            every subject of first-look
@@ -43,9 +43,9 @@ Examples:
   tollgate search mine.toml --slo 'p99.9<20ms' --width 10%   coarser, and so sooner
   tollgate search --slo 'mean<2ms' --quick --format json     short trials, for a program
 
-Each trial is an open loop, in the case's spacing, or Poisson where the case is a closed one. The
-rate is doubled or halved from --from until there are an end that keeps the goals and one that breaks
-them; the interval is bisected; then both ends are tried again, and one that once answers otherwise is
+Each trial is an open loop, in the case's spacing, or Poisson where the case is a closed one.
+The rate is doubled or halved from --from until one keeps the goals and one breaks them, and the
+interval between is bisected. Then both ends are tried again; one that once answers otherwise is
 moved out. Ctrl-C keeps what there is. Exit codes: see `tollgate --help`.")]
 pub(crate) struct Args {
     #[command(flatten)]
