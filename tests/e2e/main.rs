@@ -21,7 +21,11 @@ mod load;
 mod load_formats;
 /// `tollgate doctor --noise`: this machine against itself.
 mod noise;
+/// Experiments in an open loop.
+mod open_loop;
 /// `tollgate run` and `tollgate report` from end to end.
 mod prices;
+/// `tollgate search` on real nginx.
+mod search;
 /// What the tests share: a folder to run in, the binary, and a look at what is left running.
 mod support;

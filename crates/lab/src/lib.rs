@@ -17,6 +17,7 @@ pub mod record;
 pub mod report;
 pub mod run;
 pub mod run_dir;
+pub mod search;
 pub mod system;
 pub mod trial;
 pub mod workload;

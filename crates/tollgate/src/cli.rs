@@ -1,7 +1,7 @@
 //! The command line: what can be asked of the binary.
 
 use crate::cmd::catalog::CatalogArgs;
-use crate::cmd::{compare, doctor, load, origin, report, run};
+use crate::cmd::{compare, doctor, load, origin, report, run, search};
 use crate::exit::EXIT_CODES;
 use clap::{Parser, Subcommand};
 use tollgate_lab::manifest::VERSION;
@@ -22,6 +22,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run an experiment and print the prices
     Run(run::Args),
+    /// Find the highest rate at which each subject keeps a goal
+    Search(search::Args),
     /// Print the report of a run, made from its records
     Report(report::Args),
     /// Compare what the same subjects cost in two runs

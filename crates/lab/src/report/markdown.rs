@@ -24,7 +24,7 @@ pub fn render(analysis: &Analysis) -> String {
         }
         let figures = rows::figures(case);
         if !figures.rows.is_empty() {
-            text += &format!("\n{}\n{}\n", table(&figures), rows::FIGURES_LEGEND);
+            text += &format!("\n{}\n{}\n", table(&figures), rows::figures_legend(case));
         }
         let summary = rows::summary(case);
         if !summary.rows.is_empty() {

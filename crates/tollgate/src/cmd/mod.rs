@@ -10,3 +10,4 @@ pub(crate) mod origin;
 mod progress;
 pub(crate) mod report;
 pub(crate) mod run;
+pub(crate) mod search;

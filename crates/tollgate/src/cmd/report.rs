@@ -3,9 +3,12 @@
 use super::gates::{self, GateArgs};
 use crate::exit::{Exit, Failure};
 use crate::output;
+use anyhow::anyhow;
 use clap::ValueEnum;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tollgate_lab::report;
+use tollgate_lab::run_dir;
+use tollgate_lab::search;
 
 /// What `tollgate report` is told.
 #[derive(Debug, clap::Args)]
@@ -17,7 +20,7 @@ Examples:
 
 Exit codes: see `tollgate --help`.")]
 pub(crate) struct Args {
-    /// The run's directory
+    /// The directory of a run, or of a search
     #[arg(value_name = "DIR")]
     dir: PathBuf,
     /// How to write it
@@ -41,6 +44,9 @@ enum Format {
 }
 
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
+    if run_dir::is_search(&args.dir) {
+        return search(&args.dir, args.format);
+    }
     let analysis = report::of_run(&args.dir).map_err(Failure::bad_input)?;
     let gates = args.gates.of(&analysis)?;
     let format = match args.format {
@@ -51,4 +57,19 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     };
     output::print(&report::render(&analysis, format, output::color())?)?;
     gates::judge(&gates, &args.dir, &analysis, format, Exit::Done)
+}
+
+/// The report of a search, of which there are two formats.
+fn search(dir: &Path, format: Format) -> Result<Exit, Failure> {
+    let findings = search::findings::of_search(dir).map_err(Failure::bad_input)?;
+    let text = match format {
+        Format::Table => search::report::table(&findings, output::color()),
+        Format::Json => search::report::json(&findings)?,
+        Format::Markdown | Format::Csv => {
+            let error = anyhow!("{} holds a search: --format is table or json", dir.display());
+            return Err(Failure::bad_input(error));
+        }
+    };
+    output::print(&text)?;
+    Ok(Exit::Done)
 }

@@ -212,7 +212,7 @@ fn verdict(analysis: &Analysis) -> Exit {
 }
 
 /// How this program was called.
-fn program() -> String {
+pub(crate) fn program() -> String {
     std::env::args().next().unwrap_or_else(|| "tollgate".to_owned())
 }
 
