@@ -9,7 +9,7 @@ fn help_names_every_subcommand_and_every_exit_code() {
     let workspace = Workspace::new();
     let help = stdout(&workspace.run(&["--help"]));
     insta::assert_snapshot!(help);
-    for subcommand in ["run", "report", "list", "doctor", "load", "origin"] {
+    for subcommand in ["run", "search", "report", "compare", "list", "doctor", "load", "origin"] {
         let output = workspace.run(&[subcommand, "--help"]);
         assert_eq!(output.status.code(), Some(0));
         insta::assert_snapshot!(format!("help-{subcommand}"), stdout(&output));
@@ -29,6 +29,7 @@ fn bad_input_exits_with_2_and_says_what_to_do() {
         "title = 'odd'\nheaders = ['Host: a']\n[[template]]\nname = 'browse'\nclass = 'benign'
         weight = 1\npath = '/'\nmethod = 'GET IT'",
     );
+    workspace.write("rate.toml", &TWO_SUBJECTS.replace("= 4,", "= 4, rate = 0,"));
     workspace.write("list.toml", &TWO_SUBJECTS.replace("[[case]]", "[case]"));
     workspace.write("crs.toml", &TWO_SUBJECTS.replace("rules =", "rule ="));
     let shared = "[cpus]\ngenerator = [0]\norigin = [0]\nsystem = [0]\n";
@@ -50,6 +51,14 @@ fn bad_input_exits_with_2_and_says_what_to_do() {
             "--only ful: there is no such subject; did you mean `full`?",
         ),
         (&["run", "two.toml", "--blocks", "0"], "--blocks 0: it has to be between 1 and 1000"),
+        (
+            &["run", "two.toml", "--threshold", "cpu(ful/nginx)<60"],
+            "--threshold: `cpu(ful/nginx)<60`, column 5: the run has no subject `ful`; did you mean `full`?",
+        ),
+        (
+            &["run", "two.toml", "--threshold", "cpu(full/nginx)<60us"],
+            "--threshold: `cpu(full/nginx)<60us`, column 19: `us` is no unit of a ratio; there is `x`, `%`",
+        ),
         (&["run", "zero.toml"], "zero.toml:8:74: 0s: it has to be between 1ms and 1h"),
         (&["run", "verb.toml"], "odd.toml: template `browse`: the method has the byte 0x20"),
         (&["run", "list.toml"], "list.toml:5:1: there may be several of `case`: write [[case]]"),
@@ -59,6 +68,17 @@ fn bad_input_exits_with_2_and_says_what_to_do() {
         (&["run", "two.toml", "--out", "a\"b"], "holds a quote"),
         (&["run", "--catalog", "nowhere"], "--catalog nowhere: there is no such folder"),
         (&["report", "nowhere"], "there is no directory nowhere"),
+        (&["compare", "nowhere", "."], "there is no directory nowhere"),
+        (&["run", "rate.toml"], "rate.toml:8:34: 0: it has to be above 0 and at most 10000000"),
+        (
+            &["search", "--slo", "p98<5ms"],
+            "`p98<5ms`: there is no figure `p98`; did you mean `p90`?",
+        ),
+        (&["search"], "--slo <GOALS>"),
+        (
+            &["search", "two.toml", "--slo", "p99<5ms", "--width", "0.5%"],
+            "--width 0.5%: it has to be from 1% to 100%",
+        ),
         (&["load", "http://127.0.0.1:99999/", "-n", "1"], "a number up to 65535"),
         (&["load", "http://127.0.0.1/"], "<--requests <N>|--duration <TIME>>"),
         (

@@ -6,18 +6,28 @@
 
 /// The command line itself: help, bad input, exit codes.
 mod command_line;
+/// Two runs side by side.
+mod compare;
 mod design;
 /// What a subject may do wrong: missing, refused, rejected, dead.
 mod faults;
+/// `--threshold`: runs that a build passes or fails by.
+mod gates;
 /// Ctrl-C and kill -9: nothing is left running, nothing that was finished is lost.
 mod interruption;
 /// `tollgate load` against servers that are not ours.
 mod load;
 /// What `tollgate load` prints: the formats of others beside the real ones, and its books.
 mod load_formats;
+/// `tollgate doctor --noise`: this machine against itself.
+mod noise;
+/// Experiments in an open loop.
+mod open_loop;
 /// `tollgate run` and `tollgate report` from end to end.
 mod prices;
 /// `report.html` in a real browser, and the formats of other tools.
 mod report;
+/// `tollgate search` on real nginx.
+mod search;
 /// What the tests share: a folder to run in, the binary, and a look at what is left running.
 mod support;

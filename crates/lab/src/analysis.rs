@@ -3,6 +3,7 @@
 mod badge;
 mod blocks;
 mod figures;
+mod open_loop;
 mod price;
 mod sentence;
 mod verdicts;
@@ -341,6 +342,7 @@ fn notes(run: &RunRecords, cases: &[CaseAnalysis], blocks: u32) -> Vec<String> {
                 _ => format!("{} ({})", subject.name, case.case.name),
             };
             subject_notes(&name, subject, blocks, &mut notes);
+            notes.extend(open_loop::notes(&name, &case.case.name, &subject.name, &run.trials));
         }
     }
     notes

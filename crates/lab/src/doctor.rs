@@ -1,5 +1,7 @@
 //! Whether this machine can run experiments, and what would make their figures better.
 
+pub mod noise;
+
 use crate::environment::Environment;
 use crate::layout::{Layout, available_cpus};
 use crate::noise::{Counters, cpu_pressure};

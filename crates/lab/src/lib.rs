@@ -1,8 +1,11 @@
 //! The lab: experiment -> plan -> trials -> record -> analysis -> report.
 
 pub mod analysis;
+mod blocks;
+pub mod compare;
 pub mod doctor;
 pub mod environment;
+pub mod gate;
 pub mod inputs;
 pub mod interrupt;
 pub mod layout;
@@ -14,6 +17,7 @@ pub mod record;
 pub mod report;
 pub mod run;
 pub mod run_dir;
+pub mod search;
 pub mod system;
 pub mod trial;
 pub mod workload;

@@ -3,6 +3,7 @@
 //! Every report is made from these records. Times of CPUs are in microseconds over the measured
 //! window, latencies in milliseconds, memory in bytes.
 
+use crate::inputs::experiment::SpacingFile;
 use crate::noise::Noise;
 use crate::process::usage::CpuTime;
 use crate::trial::bottleneck::Bottleneck;
@@ -64,8 +65,12 @@ pub struct Measurement {
     pub answered: u64,
     /// Expected answers a second.
     pub throughput_per_s: f64,
-    /// Latency of the answers.
+    /// Latency of the answers: from the send in a closed loop, from the moment for which the request
+    /// was scheduled in an open one.
     pub latency: LatencyRecord,
+    /// What there is to say of a schedule; none in a closed loop.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub open_loop: Option<OpenLoopRecord>,
     /// CPU time over the window, by role.
     pub cpu: CpuRecord,
     /// Peak memory of the system's processes.
@@ -86,6 +91,27 @@ pub struct Measurement {
     pub bottleneck: Bottleneck,
     /// Why the figures do not count; empty when they do.
     pub invalid: Vec<Invalid>,
+}
+
+/// How the schedule of an open loop was kept.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OpenLoopRecord {
+    /// Requests a second, as asked for.
+    pub rate_per_s: f64,
+    /// How they were spaced.
+    pub spacing: SpacingFile,
+    /// Latency of the same answers from the send. It leaves out how long they waited to be sent.
+    pub latency_from_send: LatencyRecord,
+    /// How late the generator itself was for one request in a hundred, however few there were.
+    pub lateness_p99_ms: Option<f64>,
+    /// Requests that were seen to be due in the window.
+    pub due: u64,
+    /// How many of them found no connection free, and waited for one.
+    pub held: u64,
+    /// Requests that were due when the window closed, and had not been sent.
+    pub overdue: u64,
+    /// How long the oldest of those had been due.
+    pub oldest_overdue_ms: Option<f64>,
 }
 
 /// Latency of a trial, in milliseconds. A quantile with too few answers behind it is left out.
@@ -223,6 +249,26 @@ impl LatencyRecord {
     }
 }
 
+impl OpenLoopRecord {
+    /// Whether the generator was itself too late for its figures to be the system's.
+    pub fn is_late(&self) -> bool {
+        self.lateness_p99_ms.is_some_and(|lateness_ms| lateness_ms > LATE_MS)
+    }
+
+    /// Whether more than 1 % of what was due was never sent: the rate was not held.
+    pub fn fell_behind(&self) -> bool {
+        let due = self.due.max(self.overdue);
+        as_f64(self.overdue) > OVERDUE_SHARE_MAX * as_f64(due)
+    }
+}
+
+/// A generator that is later than this for one request in a hundred is not on schedule: it is well
+/// above what waking up a thread takes (some tens of microseconds).
+const LATE_MS: f64 = 1.0;
+
+/// The share of an open loop's requests that may be due and never sent.
+const OVERDUE_SHARE_MAX: f64 = 0.01;
+
 impl Measurement {
     /// CPU microseconds of the system for each answer; none for a subject without processes.
     pub fn system_cpu_us_per_request(&self) -> Option<f64> {
@@ -275,4 +321,37 @@ impl std::fmt::Display for Step {
 #[expect(clippy::cast_precision_loss, reason = "counts and microseconds stay below 2^53")]
 pub(crate) fn as_f64(count: u64) -> f64 {
     count as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open_loop(due: u64, overdue: u64, lateness_p99_ms: f64) -> OpenLoopRecord {
+        OpenLoopRecord {
+            rate_per_s: 1_000.0,
+            spacing: SpacingFile::Constant,
+            latency_from_send: LatencyRecord::of(&LatencyHistogram::new()).unwrap(),
+            lateness_p99_ms: Some(lateness_p99_ms),
+            due,
+            held: 0,
+            overdue,
+            oldest_overdue_ms: None,
+        }
+    }
+
+    #[test]
+    fn a_schedule_that_one_in_a_hundred_missed_was_not_kept() {
+        assert!(!open_loop(1_000, 10, 1.0).fell_behind());
+        assert!(open_loop(1_000, 11, 1.0).fell_behind());
+        // What was never even seen to be due was due all the same.
+        assert!(open_loop(0, 3, 1.0).fell_behind());
+        assert!(!open_loop(0, 0, 1.0).fell_behind());
+    }
+
+    #[test]
+    fn a_generator_is_late_above_a_millisecond() {
+        assert!(!open_loop(1_000, 0, 1.0).is_late());
+        assert!(open_loop(1_000, 0, 1.01).is_late());
+    }
 }

@@ -5,7 +5,8 @@
 
 use crate::manifest::{self, Manifest};
 use crate::record::{self, TrialRecord};
-use serde::Deserialize;
+use crate::search::terms::{self, TermsRecord};
+use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -56,6 +57,12 @@ pub enum RunDirError {
     /// It is not there.
     #[error("there is no directory {path}")]
     Missing {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// It holds a search, whose trials are at different rates.
+    #[error("{path} holds a search, not a run; `tollgate report {path}` shows it")]
+    ASearch {
         /// The directory.
         path: PathBuf,
     },
@@ -169,9 +176,22 @@ impl RunDir {
     ///
     /// It cannot be written.
     pub fn write_manifest(&self, manifest: &Manifest) -> Result<(), RunDirError> {
-        let path = self.path.join(MANIFEST);
+        self.write_json(MANIFEST, manifest)
+    }
+
+    /// Writes what a search is to find, which also says that this is one.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be written.
+    pub fn write_search(&self, terms: &TermsRecord) -> Result<(), RunDirError> {
+        self.write_json(SEARCH, terms)
+    }
+
+    fn write_json(&self, name: &str, value: &impl Serialize) -> Result<(), RunDirError> {
+        let path = self.path.join(name);
         let failed = io_error("writing", &path);
-        let text = serde_json::to_string_pretty(manifest).map_err(|error| failed(error.into()))?;
+        let text = serde_json::to_string_pretty(value).map_err(|error| failed(error.into()))?;
         let mut file = File::create(&path).map_err(&failed)?;
         file.write_all(text.as_bytes()).map_err(&failed)?;
         file.sync_all().map_err(failed)
@@ -199,26 +219,54 @@ impl RunRecords {
     ///
     /// It is not one, or a file of it cannot be read or was written by another version.
     pub fn read(dir: &Path) -> Result<Self, RunDirError> {
-        let path = dir.join(MANIFEST);
-        if !dir.is_dir() {
-            return Err(RunDirError::Missing { path: dir.to_owned() });
+        match is_search(dir) {
+            true => Err(RunDirError::ASearch { path: dir.to_owned() }),
+            false => read_records(dir),
         }
-        if !path.is_file() {
-            return Err(RunDirError::NotARun { path: dir.to_owned() });
-        }
-        let text = fs::read(&path).map_err(io_error("reading", &path))?;
-        let manifest = parse(&path, 1, &text, manifest::SCHEMA)?;
-        let path = dir.join(TRIALS);
-        // Bytes, because a record may have been cut off in the middle of a character.
-        let text = fs::read(&path).map_err(io_error("reading", &path))?;
-        let mut lines: Vec<&[u8]> = text.split(|byte| *byte == b'\n').collect();
-        let cut_off = lines.pop().is_some_and(|rest| !rest.is_empty());
-        let trials = (1..)
-            .zip(lines)
-            .map(|(number, line)| parse(&path, number, line, record::SCHEMA))
-            .collect::<Result<_, _>>()?;
-        Ok(Self { manifest, trials, cut_off })
     }
+}
+
+/// Whether a directory is a search's and not a run's.
+pub fn is_search(dir: &Path) -> bool {
+    dir.join(SEARCH).is_file()
+}
+
+/// Reads what the search in a directory was to find.
+///
+/// # Errors
+///
+/// It is not there, cannot be read, or was written by another version.
+pub fn read_search(dir: &Path) -> Result<TermsRecord, RunDirError> {
+    let path = dir.join(SEARCH);
+    let text = fs::read(&path).map_err(io_error("reading", &path))?;
+    parse(&path, 1, &text, terms::SCHEMA)
+}
+
+/// Reads the manifest and the records of a run or a search.
+///
+/// # Errors
+///
+/// There are none, or a file cannot be read or was written by another version.
+pub fn read_records(dir: &Path) -> Result<RunRecords, RunDirError> {
+    let path = dir.join(MANIFEST);
+    if !dir.is_dir() {
+        return Err(RunDirError::Missing { path: dir.to_owned() });
+    }
+    if !path.is_file() {
+        return Err(RunDirError::NotARun { path: dir.to_owned() });
+    }
+    let text = fs::read(&path).map_err(io_error("reading", &path))?;
+    let manifest = parse(&path, 1, &text, manifest::SCHEMA)?;
+    let path = dir.join(TRIALS);
+    // Bytes, because a record may have been cut off in the middle of a character.
+    let text = fs::read(&path).map_err(io_error("reading", &path))?;
+    let mut lines: Vec<&[u8]> = text.split(|byte| *byte == b'\n').collect();
+    let cut_off = lines.pop().is_some_and(|rest| !rest.is_empty());
+    let trials = (1..)
+        .zip(lines)
+        .map(|(number, line)| parse(&path, number, line, record::SCHEMA))
+        .collect::<Result<_, _>>()?;
+    Ok(RunRecords { manifest, trials, cut_off })
 }
 
 /// Takes the records for this process alone, until it ends.
@@ -232,6 +280,7 @@ fn lock(path: &Path, trials: &File) -> Result<(), RunDirError> {
 
 const MANIFEST: &str = "manifest.json";
 const TRIALS: &str = "trials.ndjson";
+const SEARCH: &str = "search.json";
 pub(crate) const CONFIGS: &str = "configs";
 const LOGS: &str = "logs";
 

@@ -18,6 +18,7 @@ mod precision;
 mod signed_rank;
 mod steady;
 mod summary;
+mod two_samples;
 mod verdict;
 mod visible;
 
@@ -29,5 +30,6 @@ pub use percentiles::PercentileStep;
 pub use precision::half_width;
 pub use steady::is_steady;
 pub use summary::{Summary, summarize};
+pub use two_samples::{Shift, ratio_of_samples};
 pub use verdict::{Verdict, verdict, verdict_of_difference};
 pub use visible::smallest_visible_difference;

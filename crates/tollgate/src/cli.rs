@@ -1,7 +1,7 @@
 //! The command line: what can be asked of the binary.
 
 use crate::cmd::catalog::CatalogArgs;
-use crate::cmd::{load, origin, report, run};
+use crate::cmd::{compare, doctor, load, origin, report, run, search};
 use crate::exit::EXIT_CODES;
 use clap::{Parser, Subcommand};
 use tollgate_lab::manifest::VERSION;
@@ -22,14 +22,18 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run an experiment and print the prices
     Run(run::Args),
+    /// Find the highest rate at which each subject keeps a goal
+    Search(search::Args),
     /// Print the report of a run, made from its records
     Report(report::Args),
+    /// Compare what the same subjects cost in two runs
+    Compare(compare::Args),
     /// List experiments, systems and mixes
     List(CatalogArgs),
     /// Say whether this machine can run experiments, and what would make their figures better
     ///
     /// Exits with 1 when a run would not be possible.
-    Doctor(CatalogArgs),
+    Doctor(doctor::Args),
     /// Send load to a server and measure it
     Load(Box<load::Args>),
     /// Start the benchmark origin: a server that answers at once and costs little

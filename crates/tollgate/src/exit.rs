@@ -12,10 +12,14 @@ pub(crate) enum Exit {
     Failed = 1,
     /// What was asked for cannot be.
     BadInput = 2,
-    /// Prices were found, but not for every subject; load was delivered, but not all of it.
+    /// Prices or rates were found, but not for every subject; load was delivered, but not all of it.
     Partial = 3,
     /// Nothing could be measured.
     Nothing = 4,
+    /// A gate is not settled, and none is broken.
+    NotSettled = 75,
+    /// A gate is broken.
+    Broken = 99,
     /// It was asked to stop.
     Interrupted = 130,
 }
@@ -35,8 +39,10 @@ Exit codes:
   1    the machine did not let it be done (doctor: a run would not be possible)
   2    bad input: an option, a file, or a name that does not exist
   3    prices were found, but a subject failed or was refused; or more than 1 % of an open
-       loop's requests were due and never sent
-  4    nothing could be measured: no answer came, or there is no price
+       loop's requests were due and never sent; or a search did not settle for every subject
+  4    nothing could be measured: no answer came, there is no price, or a search found no rate
+  75   a --threshold is not settled: the 95 % interval holds its bound, or there is none
+  99   a --threshold is broken: all of the 95 % interval is on the wrong side
   130  stopped by Ctrl-C, TERM or HUP; what was finished is kept and shown
 
 Examples:

@@ -14,7 +14,9 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let ended = match &cli.command {
         Command::Run(args) => cmd::run::run(args),
+        Command::Search(args) => cmd::search::run(args),
         Command::Report(args) => cmd::report::run(args),
+        Command::Compare(args) => cmd::compare::run(args),
         Command::List(args) => cmd::list::run(args),
         Command::Doctor(args) => cmd::doctor::run(args),
         Command::Load(args) => cmd::load::run(args),

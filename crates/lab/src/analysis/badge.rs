@@ -6,7 +6,7 @@ use crate::report::number::{relative, share};
 use crate::report::rows::counted;
 use schemars::JsonSchema;
 use serde::Serialize;
-use tollgate_stats::Verdict;
+use tollgate_stats::{Verdict, blocks_to_settle};
 
 /// Whether the prices of a run are settled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
@@ -65,7 +65,15 @@ pub(super) fn settling(
         Badge::Settled => format!("Settled {after}."),
         Badge::NoPrice => format!("No price {after}."),
         Badge::NotSettled => {
-            format!("Not settled {after}: {}; more blocks narrow the intervals.", open(cases))
+            let prices = cases.iter().map(judged).max().unwrap_or(0);
+            let needed = blocks_to_settle(prices);
+            let what_helps = match (blocks as usize) < needed {
+                true => {
+                    format!("{} together take at least {needed} blocks", counted(prices, "price"))
+                }
+                false => "more blocks narrow the intervals".to_owned(),
+            };
+            format!("Not settled {after}: {}; {what_helps}.", open(cases))
         }
         Badge::AaFailed => {
             let floor = cases.iter().filter_map(|case| case.noise_floor).find(Range::excludes_one);
@@ -82,6 +90,12 @@ pub(super) fn settling(
             )
         }
     }
+}
+
+/// How many verdicts of a case are judged together: the baseline a second time is judged alone.
+fn judged(case: &CaseAnalysis) -> usize {
+    let all = case.subjects.iter().filter_map(verdict_on_cpu).count();
+    all - usize::from(case.noise_floor.is_some())
 }
 
 /// The subjects whose price is not settled.

@@ -104,7 +104,7 @@ impl Metric {
     }
 
     /// The figure of one trial. A subject without processes uses no CPU and no memory.
-    pub(super) fn of(self, measurement: &Measurement) -> Option<f64> {
+    pub(crate) fn of(self, measurement: &Measurement) -> Option<f64> {
         match self {
             Self::CpuUsPerRequest => Some(measurement.system_cpu_us_per_request().unwrap_or(0.0)),
             Self::ThroughputPerS => Some(measurement.throughput_per_s),

@@ -4,7 +4,9 @@ mod check;
 mod design;
 mod file;
 
-pub use file::{CaseFile, CpusFile, DesignFile, ExperimentFile, LoadFile, SubjectFile};
+pub use file::{
+    CaseFile, CpusFile, DesignFile, ExperimentFile, LoadFile, SpacingFile, SubjectFile,
+};
 
 use super::catalog::{Catalog, CatalogError};
 use super::duration::Span;
@@ -292,5 +294,44 @@ mod tests {
             error_of(|text| text.replace("2.4s", "soon"))
                 .starts_with("mine.toml:9:39: `soon` is not a duration"),
         );
+    }
+
+    #[test]
+    fn an_open_loop_has_a_rate_and_what_belongs_to_it() {
+        let with = |keys: &str| {
+            let loads = format!("connections = 50, {keys}");
+            error_of(|text| text.replace("connections = 50", &loads))
+        };
+        let alone = "it belongs to an open loop: add a `rate`";
+        assert_eq!(with("spacing = \"poisson\""), format!("mine.toml:9:38: {alone}"));
+        assert_eq!(with("connections_max = 60"), format!("mine.toml:9:46: {alone}"));
+        assert_eq!(
+            with("rate = 0"),
+            "mine.toml:9:35: 0: it has to be above 0 and at most 10000000"
+        );
+        assert_eq!(
+            with("rate = 10, connections_max = 49"),
+            "mine.toml:9:57: 49: it is less than the 50 connections from the start"
+        );
+        let unknown = with("rate = 10, spacing = \"even\"");
+        assert!(unknown.contains("unknown variant `even`"), "{unknown}");
+        assert!(unknown.contains("`constant` or `poisson`"), "{unknown}");
+    }
+
+    #[test]
+    fn a_rate_makes_the_loop_open_with_constant_gaps_unless_it_says_otherwise() {
+        let catalog = Catalog::new(vec![]);
+        let load = |name| {
+            let experiment = Experiment::load(&catalog, name, &Adjustments::default()).unwrap();
+            experiment.cases[0].load
+        };
+        let closed = load("first-look");
+        assert_eq!((closed.rate, closed.spacing(), closed.connections_most()), (None, None, 50));
+        let open = load("latency-at-rate");
+        assert_eq!(open.rate, Some(400.0));
+        assert_eq!(open.spacing(), Some(SpacingFile::Poisson));
+        assert_eq!((open.connections, open.connections_most()), (50, 200));
+        let even = LoadFile { spacing: None, ..open };
+        assert_eq!(even.spacing(), Some(SpacingFile::Constant));
     }
 }

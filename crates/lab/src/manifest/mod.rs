@@ -3,7 +3,7 @@
 pub mod difference;
 
 use crate::environment::Environment;
-use crate::inputs::experiment::Experiment;
+use crate::inputs::experiment::{Experiment, LoadFile, SpacingFile};
 use crate::inputs::options::Options;
 use crate::layout::Layout;
 use crate::plan::stop::Stop;
@@ -81,6 +81,9 @@ pub struct CaseManifest {
     pub mix_file: String,
     /// Connections that are open at the same time.
     pub connections: u32,
+    /// What makes the loop open; none in a closed one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub open_loop: Option<OpenLoopManifest>,
     /// Threads of the generator.
     pub threads: u32,
     /// Whether connections are kept for the next request.
@@ -89,6 +92,17 @@ pub struct CaseManifest {
     pub warmup_s: f64,
     /// The measured window of each trial, in seconds.
     pub duration_s: f64,
+}
+
+/// The schedule of an open loop.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct OpenLoopManifest {
+    /// Requests a second.
+    pub rate_per_s: f64,
+    /// How they are spaced.
+    pub spacing: SpacingFile,
+    /// How far the connections may grow when a request is due and none is free.
+    pub connections_max: u32,
 }
 
 /// One subject.
@@ -149,6 +163,14 @@ pub struct Circumstances {
     pub directory: PathBuf,
 }
 
+impl OpenLoopManifest {
+    /// The schedule of a load; none for a closed loop.
+    fn of(load: &LoadFile) -> Option<Self> {
+        let (rate_per_s, spacing) = (load.rate?, load.spacing()?);
+        Some(Self { rate_per_s, spacing, connections_max: load.connections_most() })
+    }
+}
+
 impl Manifest {
     /// The manifest of a run that begins now.
     pub fn of(
@@ -163,6 +185,7 @@ impl Manifest {
             mix: case.mix.title().to_owned(),
             mix_file: case.mix_source.name.clone(),
             connections: case.load.connections,
+            open_loop: OpenLoopManifest::of(&case.load),
             threads: case.load.threads,
             keepalive: case.load.keepalive,
             warmup_s: case.load.warmup.0.as_secs_f64(),

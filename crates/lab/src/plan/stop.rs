@@ -7,14 +7,15 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
+use tollgate_stats::blocks_to_settle;
 
 /// What ends a run, whichever comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Stop {
     /// So many blocks have been run.
     pub blocks: u32,
-    /// The half-width of every price in CPU per request is at most this share, after at least
-    /// [`BLOCKS_MIN`] blocks.
+    /// The half-width of every price in CPU per request is at most this share, after as many blocks as
+    /// it takes to settle so many prices.
     pub width: Option<f64>,
     /// The trials have taken so long, in seconds, that another block would go beyond it.
     pub budget_s: Option<f64>,
@@ -39,15 +40,14 @@ pub enum EndedBy {
 pub struct SoFar {
     /// Blocks that are complete.
     pub blocks: u32,
+    /// How many subjects are priced.
+    pub prices: usize,
     /// How long their trials took, starting and stopping included.
     pub took: Duration,
     /// The widest half-width of a price in CPU per request, as a share; none while a subject has no
     /// interval.
     pub half_width: Option<f64>,
 }
-
-/// Below so many blocks there is no 95 % interval.
-pub const BLOCKS_MIN: u32 = 6;
 
 /// The precision that is asked for where only a budget is given.
 pub const WIDTH: f64 = 0.02;
@@ -64,7 +64,9 @@ impl Stop {
     /// What ends the run after a complete block, if anything does.
     pub fn reached(&self, so_far: &SoFar) -> Option<EndedBy> {
         let is_narrow = |width: f64| so_far.half_width.is_some_and(|half| half <= width);
-        if so_far.blocks >= BLOCKS_MIN && self.width.is_some_and(is_narrow) {
+        // With fewer, no price could have a verdict, however narrow its interval is.
+        let can_settle = so_far.blocks as usize >= blocks_to_settle(so_far.prices.max(1));
+        if can_settle && self.width.is_some_and(is_narrow) {
             return Some(EndedBy::Width);
         }
         if so_far.blocks >= self.blocks {
@@ -94,7 +96,7 @@ mod tests {
     const STOP: Stop = Stop { blocks: 100, width: Some(0.02), budget_s: Some(60.0) };
 
     fn so_far(blocks: u32, took_s: u64, half_width: Option<f64>) -> SoFar {
-        SoFar { blocks, took: Duration::from_secs(took_s), half_width }
+        SoFar { blocks, prices: 1, took: Duration::from_secs(took_s), half_width }
     }
 
     #[test]
@@ -104,6 +106,12 @@ mod tests {
         assert_eq!(STOP.reached(&so_far(6, 10, Some(0.021))), None);
         assert_eq!(STOP.reached(&so_far(6, 10, None)), None);
         assert_eq!(Stop { width: None, ..STOP }.reached(&so_far(6, 10, Some(0.0))), None);
+    }
+
+    #[test]
+    fn the_more_prices_the_more_blocks_it_takes_to_settle_them() {
+        let three = |blocks| STOP.reached(&SoFar { prices: 3, ..so_far(blocks, 10, Some(0.0)) });
+        assert_eq!((three(6), three(7)), (None, Some(EndedBy::Width)));
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub fn render(analysis: &Analysis) -> String {
         }
         let figures = rows::figures(case);
         if !figures.rows.is_empty() {
-            text += &format!("\n{}\n{}\n", table(&figures), rows::FIGURES_LEGEND);
+            text += &format!("\n{}\n{}\n", table(&figures), rows::figures_legend(case));
         }
         let summary = rows::summary(case);
         if !summary.rows.is_empty() {
@@ -50,7 +50,8 @@ pub fn render(analysis: &Analysis) -> String {
     text
 }
 
-fn table(rows: &Rows) -> String {
+/// A table, its figures to the right.
+pub(crate) fn table(rows: &Rows) -> String {
     let line = |cells: &[String]| {
         let cells: Vec<String> = cells.iter().map(|cell| escape(cell)).collect();
         format!("| {} |\n", cells.join(" | "))
@@ -76,7 +77,7 @@ fn bullet(note: &str) -> String {
 }
 
 /// Keeps what a server printed from being read as Markdown or HTML.
-fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
         match character {

@@ -5,6 +5,8 @@ use crate::analysis::{
     Analysis, CaseAnalysis, Figures, Metric, Range, Standing, SubjectAnalysis, verdict_legend,
     verdict_word,
 };
+use crate::inputs::experiment::SpacingFile;
+use crate::manifest::{CaseManifest, OpenLoopManifest};
 use crate::trial::bottleneck::Bottleneck;
 use tollgate_stats::Summary;
 
@@ -19,14 +21,51 @@ pub struct Rows {
 
 /// What a case was, in one line.
 pub fn load_line(analysis: &Analysis, case: &CaseAnalysis) -> String {
-    let keepalive = if case.case.keepalive { "kept alive" } else { "one request each" };
     format!(
-        "{}: closed loop, {} connections, {keepalive}; {}, {} s a trial",
+        "{}: {}; {}, {} s a trial",
         case.case.name,
-        case.case.connections,
+        load(&case.case),
         counted(analysis.blocks as usize, "block"),
         significant(case.case.duration_s)
     )
+}
+
+/// The shape of a case's load, in words.
+pub fn load(case: &CaseManifest) -> String {
+    let CaseManifest { connections, keepalive, .. } = case;
+    let keepalive = if *keepalive { "kept alive" } else { "one request each" };
+    let Some(open_loop) = &case.open_loop else {
+        return format!("closed loop, {connections} connections, {keepalive}");
+    };
+    let rate = per_second(open_loop.rate_per_s);
+    format!("open loop, {rate}/s, {}, {keepalive}", schedule(*connections, open_loop))
+}
+
+/// How an open loop spaces its requests and over how many connections, in words.
+pub fn schedule(connections: u32, open_loop: &OpenLoopManifest) -> String {
+    let spacing = match open_loop.spacing {
+        SpacingFile::Constant => "constant gaps",
+        SpacingFile::Poisson => "Poisson",
+    };
+    let most = match open_loop.connections_max {
+        most if most > connections => format!(" to {most}"),
+        _ => String::new(),
+    };
+    format!("{spacing}, {connections}{most} connections")
+}
+
+/// A rate as it was asked for: with all its digits, in groups of three from a thousand on.
+pub fn per_second(rate: f64) -> String {
+    let text = rate.to_string();
+    let (whole, rest) = text.split_at(text.find('.').unwrap_or(text.len()));
+    let mut grouped = String::new();
+    for (index, digit) in whole.char_indices() {
+        if index > 0 && (whole.len() - index).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped + rest
 }
 
 /// What each subject is, a line each, where the experiment says.
@@ -116,16 +155,33 @@ pub fn figures(case: &CaseAnalysis) -> Rows {
         rows: case
             .subjects
             .iter()
-            .filter_map(|subject| Some(figures_row(&subject.name, subject.figures.as_ref()?)))
+            .filter_map(|subject| {
+                let figures = subject.figures.as_ref()?;
+                Some(figures_row(&subject.name, figures, case.case.open_loop.is_some()))
+            })
             .collect(),
     }
 }
 
-/// What the columns of [`figures`] mean.
+/// What the columns of [`figures`] mean for a case.
+pub fn figures_legend(case: &CaseAnalysis) -> &'static str {
+    match case.case.open_loop {
+        Some(_) => OPEN_LOOP_LEGEND,
+        None => FIGURES_LEGEND,
+    }
+}
+
+/// What the columns of [`figures`] mean in a closed loop.
 pub const FIGURES_LEGEND: &str = "Medians over the valid trials. Latency is that of a saturated \
 system (closed loop). MiB: peak memory; caught: attacks blocked; alarms: harmless requests \
 blocked; limit: whose CPU was spent. Where it was not the system's, requests/s is a lower bound, \
 and its ratio no more than a hint.";
+
+/// What the columns of [`figures`] mean in an open loop.
+pub const OPEN_LOOP_LEGEND: &str = "Medians over the valid trials. Every subject gets the same rate; \
+latency counts from the moment for which a request was scheduled (open loop). MiB: peak memory; \
+caught: attacks blocked; alarms: harmless requests blocked; limit: whose CPU was spent. Where it was \
+the generator's, or it sent late, the latency is an upper bound.";
 
 /// The spread of each subject's trials.
 pub fn summary(case: &CaseAnalysis) -> Rows {
@@ -196,8 +252,8 @@ fn price_row(subject: &SubjectAnalysis) -> Vec<String> {
     row
 }
 
-/// An estimate with its ends: `[a, b]` for an interval, `{a, b}` for a range that was seen.
-pub(super) fn range(range: &Range, number: fn(f64) -> String) -> String {
+/// An estimate and its interval; in braces, the range that was seen.
+pub(crate) fn range(range: &Range, number: fn(f64) -> String) -> String {
     let (low, high) = (number(range.low), number(range.high));
     match range.interval {
         true => format!("{} [{low}, {high}]", number(range.estimate)),
@@ -205,16 +261,18 @@ pub(super) fn range(range: &Range, number: fn(f64) -> String) -> String {
     }
 }
 
-/// What stands before a throughput that was not held down by the system: it could be more.
-pub(super) fn at_least(figures: &Figures) -> &'static str {
+/// What stands before a throughput that was not held down by the system: it could be more. Of an
+/// open loop the schedule decides how many there are, and a system that does not hold it falls behind.
+pub(super) fn at_least(figures: &Figures, has_rate: bool) -> &'static str {
     match figures.bottleneck {
+        _ if has_rate => "",
         Some(Bottleneck::System) => "",
         Some(Bottleneck::Generator | Bottleneck::Origin | Bottleneck::None) | None => "≥ ",
     }
 }
 
-fn figures_row(name: &str, figures: &Figures) -> Vec<String> {
-    let at_least = at_least(figures);
+fn figures_row(name: &str, figures: &Figures, has_rate: bool) -> Vec<String> {
+    let at_least = at_least(figures, has_rate);
     vec![
         name.to_owned(),
         optional(figures.throughput_per_s, |value| format!("{at_least}{}", significant(value))),
@@ -237,4 +295,22 @@ fn spread_row(name: &str, figure: &str, spread: &Summary) -> Vec<String> {
 
 fn optional(value: Option<f64>, text: impl Fn(f64) -> String) -> String {
     value.map_or(NONE.to_owned(), text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_keeps_its_digits() {
+        for (rate, text) in [
+            (5_000.0, "5,000"),
+            (400.0, "400"),
+            (12_345.5, "12,345.5"),
+            (0.5, "0.5"),
+            (1e6, "1,000,000"),
+        ] {
+            assert_eq!(per_second(rate), text);
+        }
+    }
 }

@@ -32,7 +32,7 @@ pub fn render(analysis: &Analysis, color: bool) -> String {
         if !figures.rows.is_empty() {
             text += "\n";
             text += &draw(&figures, color);
-            text += &wrapped(rows::FIGURES_LEGEND);
+            text += &wrapped(rows::figures_legend(case));
         }
         let summary = rows::summary(case);
         if analysis.summary && !summary.rows.is_empty() {
@@ -63,7 +63,8 @@ fn section(text: &mut String, line: &str) {
     text.push_str(&wrapped(line));
 }
 
-fn draw(rows: &Rows, color: bool) -> String {
+/// Draws a table: one rule below the heading, figures to the right.
+pub(crate) fn draw(rows: &Rows, color: bool) -> String {
     let mut table = Table::new();
     table.load_style(RULED).set_content_arrangement(ContentArrangement::Disabled);
     if color {
@@ -107,7 +108,7 @@ fn bars(case: &CaseAnalysis) -> String {
 }
 
 /// A text broken at white space to the report's width; indented lines are commands, and stay whole.
-fn wrapped(text: &str) -> String {
+pub(crate) fn wrapped(text: &str) -> String {
     let line = |line: &str| match line.starts_with(' ') {
         true => format!("{line}\n"),
         false => paragraph("", line),
@@ -115,7 +116,7 @@ fn wrapped(text: &str) -> String {
     text.lines().map(line).collect()
 }
 
-fn emphasised(title: &str, color: bool) -> String {
+pub(crate) fn emphasised(title: &str, color: bool) -> String {
     match color {
         true => format!("\u{1b}[1m{title}\u{1b}[0m"),
         false => title.to_owned(),

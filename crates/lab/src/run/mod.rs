@@ -272,7 +272,7 @@ fn run_trial(
 
 /// What of a subject is on this machine; its configs are rendered once, with fixed ports, so that
 /// their hashes can be compared between runs and a broken template is known before the first trial.
-fn state(
+pub(crate) fn state(
     catalog: &Catalog,
     experiment: &Experiment,
     subject: &Subject,
@@ -295,7 +295,7 @@ fn state(
     if let Err(error) = fs::create_dir_all(&dir) {
         return broken(format!("making {}: {error}", dir.display()));
     }
-    let connections = experiment.cases.iter().map(|case| case.load.connections).max();
+    let connections = experiment.cases.iter().map(|case| case.load.connections_most()).max();
     let place = Place {
         dir: &dir,
         listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)),
@@ -323,7 +323,7 @@ fn state(
 
 /// Keeps the lab off the system's CPUs, lets it open as many files as it may, and makes it the
 /// parent of every orphan below it, so that none escapes.
-fn prepare_process(layout: &Layout) -> Result<(), RunError> {
+pub(crate) fn prepare_process(layout: &Layout) -> Result<(), RunError> {
     let mut cpus = CpuSet::new();
     for cpu in layout.generator.iter().chain(&layout.origin) {
         cpus.set(*cpu).map_err(system_error("choosing CPUs"))?;
@@ -333,7 +333,7 @@ fn prepare_process(layout: &Layout) -> Result<(), RunError> {
     set_child_subreaper(true).map_err(system_error("becoming the parent of orphans"))
 }
 
-fn system_error(doing: &'static str) -> impl Fn(Errno) -> RunError {
+pub(crate) fn system_error(doing: &'static str) -> impl Fn(Errno) -> RunError {
     move |source| RunError::System { doing, source }
 }
 

@@ -2,7 +2,7 @@
 //! knows what ended it.
 
 use crate::analysis::widest_half_width;
-use crate::manifest::{Manifest, SubjectState};
+use crate::manifest::{Manifest, SubjectManifest, SubjectState};
 use crate::plan::stop::{EndedBy, SoFar};
 use crate::plan::{Fate, Schedule, TrialPlan};
 use crate::record::{Outcome, TrialRecord};
@@ -60,9 +60,21 @@ pub(super) fn ending(run: &RunRecords, schedule: &Schedule) -> Option<EndedBy> {
     }
     stop.reached(&SoFar {
         blocks: schedule.block(),
+        prices: priced(&run.manifest),
         took: run.trials.iter().map(|trial| Duration::from_secs_f64(trial.took_s)).sum(),
         half_width: stop.width.and_then(|_| widest_half_width(run)),
     })
+}
+
+/// How many subjects are priced: all that are there, without the baseline and its second time.
+fn priced(manifest: &Manifest) -> usize {
+    let experiment = &manifest.experiment;
+    let is_priced = |subject: &&SubjectManifest| {
+        matches!(subject.state, SubjectState::Present { .. })
+            && subject.name != experiment.baseline
+            && Some(&subject.name) != experiment.again.as_ref()
+    };
+    experiment.subjects.iter().filter(is_priced).count()
 }
 
 /// The schedule of a run before its first block.

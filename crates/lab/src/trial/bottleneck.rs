@@ -10,7 +10,7 @@ use std::fmt;
 pub enum Bottleneck {
     /// The system's CPUs were spent: the throughput is the system's.
     System,
-    /// The generator's CPUs were spent: the throughput is a lower bound.
+    /// The generator's CPUs were spent, or it sent late: the throughput is a lower bound.
     Generator,
     /// The origin's CPUs were spent: the throughput is a lower bound.
     Origin,
@@ -29,15 +29,21 @@ pub struct Busy {
     pub origin: f64,
     /// Whether generator and origin run on the same CPUs.
     pub shared: bool,
+    /// Open loop: whether the generator was itself late.
+    pub late: bool,
 }
 
 /// From this share on, the CPUs of a role are spent. Below 1, because a saturated loop still waits
 /// for a moment whenever both sides happen to be idle.
 const SPENT: f64 = 0.9;
 
-/// Names the role whose CPUs were spent. The system comes first: once it is saturated, more of the
-/// others would change nothing.
+/// Names the role whose CPUs were spent. A generator that was late comes first, because then the
+/// latencies are its own; how late it was leaves out what waited for the system. Then comes the system:
+/// once it is saturated, more of the others would change nothing.
 pub fn name(busy: &Busy) -> Bottleneck {
+    if busy.late {
+        return Bottleneck::Generator;
+    }
     if busy.system.is_some_and(|share| share >= SPENT) {
         return Bottleneck::System;
     }
@@ -64,7 +70,7 @@ mod tests {
     use super::*;
 
     fn busy(system: Option<f64>, generator: f64, origin: f64, shared: bool) -> Busy {
-        Busy { system, generator, origin, shared }
+        Busy { system, generator, origin, shared, late: false }
     }
 
     #[test]
@@ -74,5 +80,11 @@ mod tests {
         assert_eq!(name(&busy(None, 0.4, 0.55, true)), Bottleneck::Origin);
         assert_eq!(name(&busy(Some(0.5), 0.6, 0.35, false)), Bottleneck::None);
         assert_eq!(name(&busy(Some(0.5), 0.95, 0.35, false)), Bottleneck::Generator);
+    }
+
+    #[test]
+    fn a_generator_that_was_late_is_named_before_a_saturated_system() {
+        let late = Busy { late: true, ..busy(Some(0.95), 0.2, 0.2, true) };
+        assert_eq!(name(&late), Bottleneck::Generator);
     }
 }

@@ -3,21 +3,24 @@
 use super::bottleneck::{self, Busy};
 use super::servers::Servers;
 use super::validity::{self, Evidence};
-use crate::inputs::experiment::LoadFile;
+use crate::inputs::experiment::{LoadFile, SpacingFile};
 use crate::interrupt::{Interrupt, Interrupted};
 use crate::layout::Layout;
 use crate::noise::{Counters, Noise};
 use crate::process::memory;
 use crate::process::tree::ProcessTable;
 use crate::process::usage::{CpuTime, Died, Reading};
-use crate::record::{CpuRecord, LatencyRecord, Measurement, TemplateRecord, as_f64};
+use crate::record::{
+    CpuRecord, LatencyRecord, Measurement, OpenLoopRecord, TemplateRecord, as_f64,
+};
 use procfs::ProcError;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use thiserror::Error;
-use tollgate_load::{Arrivals, Generator, Plan, Target, TemplateTally, Workload};
+use tollgate_load::{Arrivals, Generator, Outcome, Plan, Spacing, Target, TemplateTally, Workload};
+use tollgate_stats::EncodeError;
 use tollgate_traffic::Template;
 
 /// A subject that answers, and what is to be sent to it.
@@ -31,6 +34,8 @@ pub struct Subject<'a> {
     pub templates: &'a [Template],
     /// Everything that is sent.
     pub workload: Arc<Workload>,
+    /// What the gaps of a Poisson schedule are drawn from.
+    pub gaps_seed: u64,
     /// The status code that tells a blocked request.
     pub blocked_status: u16,
     /// The origin's processes.
@@ -63,7 +68,7 @@ pub enum MeasureError {
     NoWindow,
     /// The histogram cannot be encoded.
     #[error("encoding the latency histogram")]
-    Histogram(#[from] tollgate_stats::EncodeError),
+    Histogram(#[from] EncodeError),
 }
 
 /// Warms up, measures, and stops the load.
@@ -73,7 +78,9 @@ pub enum MeasureError {
 /// The load cannot be sent, or what it costs cannot be read.
 pub fn measure(subject: &mut Subject<'_>) -> Result<Measurement, MeasureError> {
     let generator = Generator::start(plan(subject))?;
-    subject.interrupt.sleep(subject.load.warmup.0)?;
+    // A schedule begins a little after the generator, which opens its connections first.
+    let lead = generator.begins_at().saturating_duration_since(Instant::now());
+    subject.interrupt.sleep(lead + subject.load.warmup.0)?;
 
     let at_start = Pids::list(subject)?;
     let start = Edge::read(subject, &at_start)?;
@@ -115,6 +122,8 @@ pub fn measure(subject: &mut Subject<'_>) -> Result<Measurement, MeasureError> {
         .zip(&outcome.templates)
         .map(|(template, tally)| template_record(template, tally, subject.blocked_status))
         .collect();
+    let open_loop = open_loop(subject.load, &outcome)?;
+    let late = open_loop.as_ref().is_some_and(OpenLoopRecord::is_late);
     let noise = noise(subject.layout, &start, &end, &cpu);
     let died = subject.system.ended().or_else(|| system.err().map(|died| died.to_string()));
     let evidence = Evidence {
@@ -130,14 +139,19 @@ pub fn measure(subject: &mut Subject<'_>) -> Result<Measurement, MeasureError> {
         servers_window,
         planned: subject.load.duration.0,
         lateness,
-        oldest_unanswered: outcome.oldest_unanswered,
+        // A system that fell behind its schedule has old requests by nature, and is told of.
+        oldest_unanswered: match open_loop.as_ref().is_some_and(OpenLoopRecord::fell_behind) {
+            true => None,
+            false => outcome.oldest_unanswered,
+        },
     };
     Ok(Measurement {
         window_s: window.as_secs_f64(),
         answered: outcome.answered,
         throughput_per_s: as_f64(outcome.answered - outcome.unexpected) / window.as_secs_f64(),
         latency: LatencyRecord::of(&outcome.latency)?,
-        bottleneck: bottleneck::name(&busy(subject, &start, &end, window, &cpu)),
+        bottleneck: bottleneck::name(&Busy { late, ..busy(subject, &start, &end, window, &cpu) }),
+        open_loop,
         cpu,
         memory_peak_bytes,
         templates,
@@ -197,8 +211,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 fn plan(subject: &Subject<'_>) -> Plan {
     Plan {
         target: Target::Tcp(subject.address),
-        arrivals: Arrivals::Closed,
-        connections_max: subject.load.connections as usize,
+        arrivals: arrivals(subject.load, subject.gaps_seed),
+        connections_max: subject.load.connections_most() as usize,
         pipeline: 1,
         first_byte: false,
         workload: Arc::clone(&subject.workload),
@@ -211,6 +225,34 @@ fn plan(subject: &Subject<'_>) -> Plan {
         warm_up: true,
         cpus: subject.layout.generator.clone(),
     }
+}
+
+fn arrivals(load: &LoadFile, seed: u64) -> Arrivals {
+    let spacing = match load.spacing() {
+        Some(SpacingFile::Poisson) => Spacing::Poisson { seed },
+        Some(SpacingFile::Constant) | None => Spacing::Constant,
+    };
+    load.rate.map_or(Arrivals::Closed, |per_second| Arrivals::Open { per_second, spacing })
+}
+
+/// How the schedule was kept; none in a closed loop.
+fn open_loop(load: &LoadFile, outcome: &Outcome) -> Result<Option<OpenLoopRecord>, EncodeError> {
+    let (Some(rate_per_s), Some(spacing)) = (load.rate, load.spacing()) else {
+        return Ok(None);
+    };
+    let (Some(from_send), Some(lateness)) = (&outcome.latency_from_send, &outcome.lateness) else {
+        return Ok(None);
+    };
+    Ok(Some(OpenLoopRecord {
+        rate_per_s,
+        spacing,
+        latency_from_send: LatencyRecord::of(from_send)?,
+        lateness_p99_ms: lateness.value_at(0.99).map(|ns| as_f64(ns) / 1e6),
+        due: lateness.count(),
+        held: outcome.held,
+        overdue: outcome.overdue,
+        oldest_overdue_ms: outcome.oldest_overdue.map(|age| age.as_secs_f64() * 1e3),
+    }))
 }
 
 fn template_record(template: &Template, tally: &TemplateTally, blocked: u16) -> TemplateRecord {
@@ -268,6 +310,7 @@ fn busy(
         generator: share(cpu.generator, window.as_secs_f64(), &layout.generator, threads),
         origin: servers(cpu.origin, &layout.origin, &start.origin, &end.origin),
         shared: layout.shared(),
+        late: false,
     }
 }
 

@@ -122,6 +122,7 @@ impl Trial<'_> {
             load: &self.case.load,
             templates,
             workload: Arc::new(workload),
+            gaps_seed: self.plan.order_seed,
             blocked_status: requests.blocked_status,
             origin: &origin,
             system: &mut system,
@@ -178,7 +179,7 @@ impl Trial<'_> {
             dir: &dir,
             listen: address,
             origin,
-            connections: self.case.load.connections,
+            connections: self.case.load.connections_most(),
             programs: &self.installed.programs,
         };
         let Rendered { commands, .. } = render::render(self.bench.catalog, self.subject, &place)

@@ -2,6 +2,8 @@
 
 use crate::records::{CASE, blocks, case, costing, measured, refused, run, without_processes};
 use tollgate_lab::analysis::analyse;
+use tollgate_lab::inputs::experiment::SpacingFile;
+use tollgate_lab::manifest::OpenLoopManifest;
 use tollgate_lab::record::{Measurement, TrialRecord};
 use tollgate_lab::report::html::render;
 use tollgate_lab::report::source::{Config, Source};
@@ -157,6 +159,29 @@ fn cases_that_differ_in_their_connections_alone_are_a_sweep() {
     assert!(text.contains("<th scope=\"col\">200 connections</th>"), "{text}");
     // A case that differs in something else is none.
     run.manifest.experiment.cases[1].keepalive = false;
+    assert!(!plots(&page(run)).contains(&"sweep"));
+}
+
+#[test]
+fn open_loops_that_differ_in_their_rate_alone_are_a_sweep() {
+    let mut run = run(&["nginx", "full"], two());
+    let mut cases = vec![case("slow"), case("fast")];
+    for (case, rate_per_s) in cases.iter_mut().zip([400.0, 900.0]) {
+        let spacing = SpacingFile::Constant;
+        case.open_loop = Some(OpenLoopManifest { rate_per_s, spacing, connections_max: 50 });
+    }
+    run.manifest.experiment.cases = cases;
+    let of_case = |name: &str| {
+        let mut trials = two();
+        trials.iter_mut().for_each(|trial| trial.case = name.to_owned());
+        trials
+    };
+    run.trials = [of_case("fast"), of_case("slow")].concat();
+    let text = page(clone(&run));
+    assert!(text.contains("<title>full: 1.00 ms at 900 requests/s</title>"), "{text}");
+    assert!(text.contains("latency counts from the moment for which"), "{text}");
+    // A rate is no number of connections.
+    run.manifest.experiment.cases[1].open_loop = None;
     assert!(!plots(&page(run)).contains(&"sweep"));
 }
 

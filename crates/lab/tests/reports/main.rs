@@ -12,10 +12,14 @@ mod prices;
 mod figures;
 // What became of subjects and trials that have no figures.
 mod notes;
+// What an open loop has to say besides.
+mod open_loop;
 // The answer in one sentence.
 mod answer;
 // Table and Markdown: what is drawn, how wide, and what is escaped.
 mod pages;
+// The intervals of a search, and how they are told.
+mod search;
 // CSV and JSON, literally.
 mod data;
 // One realistic run, as people get to see it.
@@ -24,3 +28,9 @@ mod first_look;
 mod html;
 // The formats of other tools.
 mod foreign;
+// Gates: held, broken or not settled.
+mod gates;
+// Two runs side by side.
+mod compare;
+// What an A/A run says of the machine.
+mod noise;

@@ -74,6 +74,7 @@ pub(crate) fn case(name: &str) -> CaseManifest {
         mix: "pages".to_owned(),
         mix_file: "pages.toml".to_owned(),
         connections: 50,
+        open_loop: None,
         threads: 1,
         keepalive: true,
         warmup_s: 0.5,
@@ -166,6 +167,7 @@ pub(crate) fn costing(cpu_us_per_request: u64) -> Measurement {
             p999_ms: None,
             histogram_v2_base64: histogram(),
         },
+        open_loop: None,
         cpu: CpuRecord {
             servers_window_s: 1.0,
             system: Some(CpuTime {

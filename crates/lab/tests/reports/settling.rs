@@ -71,7 +71,8 @@ fn the_more_subjects_the_more_blocks_it_takes() {
     let told = first_lines(&analyse(&two));
     assert_eq!(
         told,
-        "Not settled after 6 blocks (all blocks were run): a, b; more blocks narrow the intervals."
+        "Not settled after 6 blocks (all blocks were run): a, b; 2 prices together take at least 7 \
+         blocks."
     );
     // The baseline a second time is no further question, and takes nothing from the others.
     let trials = [nginx.clone(), six("a"), blocks("nginx-again", &[10; 6])].concat();

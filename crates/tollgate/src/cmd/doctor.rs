@@ -1,18 +1,50 @@
 //! `tollgate doctor`: whether this machine can run experiments.
 
+mod noise;
+
 use super::catalog::CatalogArgs;
 use super::list;
 use super::run::DEFAULT_EXPERIMENT;
 use crate::exit::{Exit, Failure};
 use crate::output;
 use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
 use tollgate_lab::doctor::{State, examine};
 use tollgate_lab::inputs::catalog::{Catalog, Kind};
 use tollgate_lab::inputs::experiment::{Adjustments, Experiment};
 use tollgate_lab::system::installed;
 
-pub(crate) fn run(args: &CatalogArgs) -> Result<Exit, Failure> {
-    let catalog = &args.open()?;
+/// What `tollgate doctor` is told.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  tollgate doctor                        what this machine has, and what would help
+  tollgate doctor --noise                and how small a difference a run on it could see
+  tollgate doctor --noise --seconds 120 --out noise")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    catalog: CatalogArgs,
+    /// Run nginx against itself, or where it is missing no proxy at all, and say how much the two
+    /// differ, which trials were disturbed, and the smallest difference that ten blocks could see
+    #[arg(long)]
+    noise: bool,
+    /// How long that may take
+    #[arg(
+        long,
+        value_name = "N",
+        requires = "noise",
+        default_value_t = 30,
+        value_parser = clap::value_parser!(u32).range(2..=3600)
+    )]
+    seconds: u32,
+    /// Keep that run in this directory; by default nothing is kept
+    #[arg(long, value_name = "DIR", requires = "noise")]
+    out: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
+    let catalog = &args.catalog.open()?;
     let checks = examine();
     let mut text = String::new();
     for check in &checks {
@@ -46,6 +78,15 @@ pub(crate) fn run(args: &CatalogArgs) -> Result<Exit, Failure> {
         false => "\nA run is not possible on this machine: see the lines marked FAIL.\n",
     };
     output::print(&text)?;
+    if args.noise && sound {
+        let time = Duration::from_secs(args.seconds.into());
+        let exit = noise::run(catalog, time, args.out.as_deref())?;
+        // Without nginx there is noise to be told, and still no run of the default experiment.
+        return Ok(match exit {
+            Exit::Done | Exit::Nothing if !possible => Exit::Failed,
+            exit => exit,
+        });
+    }
     Ok(if possible { Exit::Done } else { Exit::Failed })
 }
 

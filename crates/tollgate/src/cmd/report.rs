@@ -1,34 +1,41 @@
 //! `tollgate report`: a finished run's report, made anew from its records.
 
+use super::gates::{self, GateArgs};
 use crate::exit::{Exit, Failure};
 use crate::output;
+use anyhow::anyhow;
 use clap::ValueEnum;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tollgate_lab::report::source::Source;
 use tollgate_lab::report::{
     self, ReportError, bencher, github, gobench, hgrm, html, hyperfine, render,
 };
+use tollgate_lab::run_dir;
+use tollgate_lab::search;
 
 /// What `tollgate report` is told.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The run's directory
+    /// The directory of a run, or of a search
     #[arg(value_name = "DIR")]
     dir: PathBuf,
     /// How to write it
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
+    #[command(flatten)]
+    gates: GateArgs,
 }
 
 const EXAMPLES: &str = "\
 Examples:
-  tollgate report runs/first-look-20260102T030405.000Z
-  tollgate report DIR --format markdown | gh pr comment --body-file -
-  tollgate report DIR --format html > page.html
+  tollgate report runs/first-look-...                     the table that the run printed
+  tollgate report runs/first-look-... --format markdown   for a pull request
+  tollgate report runs/first-look-... --format html > page.html
+  tollgate report runs/first-look-... --threshold 'cpu(full/nginx)<130'
   tollgate report DIR --format gobench > run.txt && benchstat -col /subject run.txt
 
-FORMAT.md says what the formats for programs hold.";
+FORMAT.md says what the formats for programs hold. Exit codes: see `tollgate --help`.";
 
 /// How a report is written.
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -56,8 +63,33 @@ enum Format {
 }
 
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
+    if run_dir::is_search(&args.dir) {
+        return search(&args.dir, args.format);
+    }
     let source = Source::read(&args.dir).map_err(Failure::bad_input)?;
+    let gates = args.gates.of(&source.analysis)?;
     output::print(&text(args, &source)?)?;
+    let beside = match args.format {
+        Format::Table => report::Format::Table,
+        Format::Markdown => report::Format::Markdown,
+        // Whatever a program reads has nothing in it but the report.
+        _ => report::Format::Json,
+    };
+    gates::judge(&gates, &args.dir, &source.analysis, beside, Exit::Done)
+}
+
+/// The report of a search, of which there are two formats.
+fn search(dir: &Path, format: Format) -> Result<Exit, Failure> {
+    let findings = search::findings::of_search(dir).map_err(Failure::bad_input)?;
+    let text = match format {
+        Format::Table => search::report::table(&findings, output::color()),
+        Format::Json => search::report::json(&findings)?,
+        _ => {
+            let error = anyhow!("{} holds a search: --format is table or json", dir.display());
+            return Err(Failure::bad_input(error));
+        }
+    };
+    output::print(&text)?;
     Ok(Exit::Done)
 }
 

@@ -1,6 +1,7 @@
 //! `tollgate run`: an experiment from its file to its table of prices.
 
 use super::catalog::CatalogArgs;
+use super::gates::{self, GateArgs};
 use super::progress::Progress;
 use crate::cli::{Cli, Command};
 use crate::exit::{Exit, Failure};
@@ -34,6 +35,7 @@ Examples:
   tollgate run --only full --blocks 20   fewer subjects, more blocks
   tollgate run modsecurity --quick       a first idea of another experiment
   tollgate run mine.toml --out results   an experiment of your own
+  tollgate run --threshold 'cpu(full/nginx)<130'   pass or fail, by the 95 % interval
   tollgate run --width 1% --budget 15m   as many blocks as it takes, within 15 minutes
   tollgate run --aa                      with the baseline twice, to see what is noise
   tollgate run --resume runs/first-...   go on with a run that was cut off
@@ -73,6 +75,8 @@ pub(crate) struct Args {
     /// The directory for records and reports; by default a new one below runs/
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    #[command(flatten)]
+    gates: GateArgs,
     /// Go on with the run in this directory, as it was begun, from its first trial without a record
     #[arg(long, value_name = "DIR", exclusive = true)]
     resume: Option<PathBuf>,
@@ -115,6 +119,9 @@ fn begin(args: &Args, resumed: Option<RunRecords>) -> Result<Exit, Failure> {
     };
     let experiment =
         Experiment::load(&catalog, &args.experiment, &adjustments).map_err(Failure::bad_input)?;
+    let subjects: Vec<&str> = experiment.subjects.iter().map(|s| s.name.as_str()).collect();
+    let cases: Vec<&str> = experiment.cases.iter().map(|case| case.name.as_str()).collect();
+    let gates = args.gates.gates(&subjects, &cases)?;
     let now = Timestamp::now();
     let seed = args.seed.unwrap_or(now.as_second().unsigned_abs());
     let out = args.out.clone().unwrap_or_else(|| {
@@ -177,7 +184,7 @@ fn begin(args: &Args, resumed: Option<RunRecords>) -> Result<Exit, Failure> {
         output::print(&format!("To go on with it: {program} run --resume {out}\n"))?;
         return Ok(Exit::Interrupted);
     }
-    Ok(verdict(&analysis))
+    gates::judge(&gates, &ending.dir, &analysis, Format::Table, verdict(&analysis))
 }
 
 /// Whether every subject that is installed got what it was run for: a price, or the baseline its
@@ -205,7 +212,7 @@ fn verdict(analysis: &Analysis) -> Exit {
 }
 
 /// How this program was called.
-fn program() -> String {
+pub(crate) fn program() -> String {
     std::env::args().next().unwrap_or_else(|| "tollgate".to_owned())
 }
 
@@ -241,6 +248,7 @@ impl Args {
         if !self.only.is_empty() {
             words.extend(["--only".to_owned(), self.only.join(",")]);
         }
+        words.extend(self.gates.words());
         words.extend(self.catalog.words());
         shell_words::join(words)
     }

@@ -4,7 +4,7 @@ use super::file::{ExperimentFile, LoadFile};
 use crate::inputs::duration::Span;
 use crate::inputs::toml_file::{Step, suggestion};
 use std::time::Duration;
-use tollgate_load::{MAX_CONNECTIONS, MAX_THREADS};
+use tollgate_load::{MAX_CONNECTIONS, MAX_RATE, MAX_THREADS};
 use tollgate_stats::BLOCKS_MAX;
 
 /// A value that cannot be, and where it stands.
@@ -109,7 +109,33 @@ fn load(load: &LoadFile) -> Result<(), (&'static str, String)> {
     between(load.threads, MAX_THREADS.min(connections)).map_err(|what| ("threads", what))?;
     lasts(load.duration, SHORTEST_WINDOW).map_err(|what| ("duration", what))?;
     lasts(load.warmup, Duration::ZERO).map_err(|what| ("warmup", what))?;
-    lasts(load.timeout, SHORTEST_TIMEOUT).map_err(|what| ("timeout", what))
+    lasts(load.timeout, SHORTEST_TIMEOUT).map_err(|what| ("timeout", what))?;
+    schedule(load)
+}
+
+/// Checks what belongs to an open loop.
+fn schedule(load: &LoadFile) -> Result<(), (&'static str, String)> {
+    let Some(rate) = load.rate else {
+        let alone = [
+            ("spacing", load.spacing.is_some()),
+            ("connections_max", load.connections_max.is_some()),
+        ];
+        return match alone.into_iter().find(|(_, is_there)| *is_there) {
+            Some((key, _)) => Err((key, "it belongs to an open loop: add a `rate`".to_owned())),
+            None => Ok(()),
+        };
+    };
+    if !(rate > 0.0 && rate <= MAX_RATE) {
+        return Err(("rate", format!("{rate}: it has to be above 0 and at most {MAX_RATE}")));
+    }
+    match load.connections_max {
+        Some(most) if most < load.connections => Err((
+            "connections_max",
+            format!("{most}: it is less than the {} connections from the start", load.connections),
+        )),
+        Some(most) => between(most, MAX_CONNECTIONS).map_err(|what| ("connections_max", what)),
+        None => Ok(()),
+    }
 }
 
 fn between(value: u32, high: usize) -> Result<(), String> {

@@ -5,7 +5,7 @@ use crate::inputs::duration::Span;
 use crate::inputs::options::Options;
 use crate::inputs::percent::Percent;
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// An experiment as its TOML file writes it.
@@ -43,12 +43,20 @@ pub struct CaseFile {
     pub load: LoadFile,
 }
 
-/// The shape of a load. Closed loop: each connection sends when its answer is in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+/// The shape of a load. Closed loop: each connection sends when its answer is in. With a `rate`, open
+/// loop: requests leave on a schedule, whatever comes back.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LoadFile {
     /// Connections that are open at the same time.
     pub connections: u32,
+    /// Open loop: how far the connections may grow when a request is due and none is free; by default
+    /// they do not.
+    pub connections_max: Option<u32>,
+    /// Open loop: requests a second, the same for every subject. Without it the loop is closed.
+    pub rate: Option<f64>,
+    /// Open loop: how the schedule spaces requests, `constant` by default.
+    pub spacing: Option<SpacingFile>,
     /// How long each trial is measured.
     pub duration: Span,
     /// How long each trial is loaded before it is measured.
@@ -63,6 +71,16 @@ pub struct LoadFile {
     /// How long an answer may take.
     #[serde(default = "ten_seconds")]
     pub timeout: Span,
+}
+
+/// How a schedule spaces requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SpacingFile {
+    /// All the same.
+    Constant,
+    /// Exponential gaps, as of many independent clients.
+    Poisson,
 }
 
 /// One configured system.
@@ -121,6 +139,16 @@ impl LoadFile {
         self.duration.0 = (self.duration.0 / QUICK_DIVISOR).max(SHORTEST_WINDOW);
         self.warmup.0 /= QUICK_DIVISOR;
         self
+    }
+
+    /// How far the connections may grow; the same in a closed loop.
+    pub fn connections_most(&self) -> u32 {
+        self.connections_max.unwrap_or(self.connections)
+    }
+
+    /// How the requests of an open loop are spaced; none for a closed one.
+    pub fn spacing(&self) -> Option<SpacingFile> {
+        self.rate.map(|_| self.spacing.unwrap_or(SpacingFile::Constant))
     }
 }
 

@@ -39,6 +39,12 @@ const LOADS_LEGEND: &str = "Medians over the valid trials. Latency is that of a 
 (closed loop); a p99 takes 1,000 answers. Limit: whose CPU was spent. Where it was not the system's, \
 requests/s is a lower bound, and its ratio no more than a hint.";
 
+/// The same of an open loop.
+const OPEN_LOOP_LEGEND: &str = "Medians over the valid trials. Every subject gets the same rate; \
+latency counts from the moment for which a request was scheduled (open loop); a p99 takes 1,000 \
+answers. Limit: whose CPU was spent. Where it was the generator's, or it sent late, the latency is an \
+upper bound.";
+
 /// All that the page holds.
 #[derive(Serialize)]
 struct Page<'a> {
@@ -213,7 +219,7 @@ fn case_part(source: &Source, case: &CaseAnalysis, several: bool) -> Result<Case
     let spectrum = (!spectra.is_empty()).then(|| {
         let caption = "Over all valid trials. Each step to the right is ten times rarer; a line ends \
                        where fewer than ten answers lie beyond. Of a closed loop it is the latency of \
-                       a saturated system.";
+                       a saturated system, of an open one that from the scheduled moment.";
         let table = tables::percentiles(&latencies);
         let draw = |size| svg::spectrum::draw(&spectra, size);
         plot("spectrum", "Latency by percentile", caption, table, &draw)
@@ -247,7 +253,10 @@ fn case_part(source: &Source, case: &CaseAnalysis, several: bool) -> Result<Case
         badge: case.badge.into(),
         prices_legend: rows::prices_legend(analysis, case),
         loads: tables::loads(analysis, case),
-        loads_legend: LOADS_LEGEND,
+        loads_legend: match case.case.open_loop {
+            Some(_) => OPEN_LOOP_LEGEND,
+            None => LOADS_LEGEND,
+        },
         bars,
         dots,
         spectrum,
@@ -260,6 +269,7 @@ fn case_part(source: &Source, case: &CaseAnalysis, several: bool) -> Result<Case
 
 fn sweep_part(cases: &[&CaseAnalysis]) -> Plot {
     let panels = plots::sweep(cases);
+    let unit = cases.first().map_or("", |case| plots::load(case).unit);
     let lines = panels.first().map_or(&[][..], |panel| &panel.lines[..]);
     let names: Vec<&str> = cases.iter().map(|case| case.case.name.as_str()).collect();
     Plot {
@@ -271,9 +281,9 @@ fn sweep_part(cases: &[&CaseAnalysis]) -> Plot {
             .iter()
             .map(|line| Key { name: line.name.clone(), svg: svg::key(line.series) })
             .collect(),
-        wide: svg::sweep::draw("connections", &panels, Size::Wide),
-        narrow: svg::sweep::draw("connections", &panels, Size::Narrow),
-        table: tables::sweep(&panels),
+        wide: svg::sweep::draw(unit, &panels, Size::Wide),
+        narrow: svg::sweep::draw(unit, &panels, Size::Narrow),
+        table: tables::sweep(unit, &panels),
     }
 }
 

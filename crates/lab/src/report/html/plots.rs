@@ -5,6 +5,7 @@ use super::svg::distribution::Distribution;
 use super::svg::spectrum::Spectrum;
 use super::svg::{Whisker, dots, sweep, timeline};
 use crate::analysis::{Analysis, CaseAnalysis, Metric, Range, SubjectAnalysis};
+use crate::manifest::CaseManifest;
 use crate::record::{Measurement, Outcome, TrialRecord};
 use crate::report::ReportError;
 use crate::report::number::{signed, significant};
@@ -267,23 +268,46 @@ fn seconds_from_begin(source: &Source, trial: &TrialRecord) -> Result<f64, Repor
     Ok(time(&trial.started_at)?.duration_since(begin).as_secs_f64().max(0.0))
 }
 
-/// Cases that differ in their connections alone.
+/// How much load a case is.
+pub(super) struct Load {
+    pub(super) unit: &'static str,
+    amount: f64,
+}
+
+/// How much load a case is: its rate, or in a closed loop its connections.
+pub(super) fn load(case: &CaseAnalysis) -> Load {
+    match case.case.open_loop {
+        Some(open_loop) => Load { unit: "requests/s", amount: open_loop.rate_per_s },
+        None => Load { unit: "connections", amount: f64::from(case.case.connections) },
+    }
+}
+
+/// Whether two cases differ in how much load they are, and in nothing else.
+fn differ_in_load(a: &CaseAnalysis, b: &CaseAnalysis) -> bool {
+    let base = |case: &CaseManifest| (case.mix_file.clone(), case.threads, case.keepalive);
+    let of_open = |case: &CaseManifest| {
+        let open_loop = case.open_loop?;
+        Some((case.connections, open_loop.spacing, open_loop.connections_max))
+    };
+    base(&a.case) == base(&b.case)
+        && of_open(&a.case) == of_open(&b.case)
+        && load(a).amount != load(b).amount
+}
+
+/// Cases that differ in their load alone, from the least to the most.
 pub(super) fn sweeps(cases: &[CaseAnalysis]) -> Vec<Vec<&CaseAnalysis>> {
     let mut sweeps: Vec<Vec<&CaseAnalysis>> = Vec::new();
     for case in cases {
-        let alike = |other: &CaseAnalysis| {
-            let (a, b) = (&case.case, &other.case);
-            (&a.mix_file, a.threads, a.keepalive) == (&b.mix_file, b.threads, b.keepalive)
-                && a.connections != b.connections
-        };
-        match sweeps.iter_mut().find(|sweep| sweep.iter().all(|other| alike(other))) {
+        let fits =
+            |sweep: &&mut Vec<&CaseAnalysis>| sweep.iter().all(|other| differ_in_load(case, other));
+        match sweeps.iter_mut().find(fits) {
             Some(sweep) => sweep.push(case),
             None => sweeps.push(vec![case]),
         }
     }
     sweeps.retain(|sweep| sweep.len() > 1);
     for sweep in &mut sweeps {
-        sweep.sort_by_key(|case| case.case.connections);
+        sweep.sort_by(|a, b| load(a).amount.total_cmp(&load(b).amount));
     }
     sweeps
 }
@@ -300,7 +324,7 @@ pub(super) fn sweep(cases: &[&CaseAnalysis]) -> Vec<sweep::Panel> {
                 .iter()
                 .filter_map(|case| {
                     let found = case.subjects.iter().find(|other| other.name == subject.name)?;
-                    Some((f64::from(case.case.connections), of(found)?))
+                    Some((load(case).amount, of(found)?))
                 })
                 .collect();
             sweep::Line { name: subject.name.clone(), series, points }

@@ -161,7 +161,7 @@ pub(super) fn percentiles(latencies: &[Latencies]) -> Option<Table> {
 }
 
 /// The latency of each subject at each load of a sweep.
-pub(super) fn sweep(panels: &[sweep::Panel]) -> Option<Table> {
+pub(super) fn sweep(unit: &str, panels: &[sweep::Panel]) -> Option<Table> {
     let lines =
         || panels.iter().flat_map(|panel| panel.lines.iter().map(move |line| (panel, line)));
     let mut loads: Vec<f64> =
@@ -179,7 +179,7 @@ pub(super) fn sweep(panels: &[sweep::Panel]) -> Option<Table> {
             cells: cells.collect(),
         }
     });
-    let header = loads.iter().map(|load| format!("{load} connections"));
+    let header = loads.iter().map(|load| format!("{load} {unit}"));
     let table = Table {
         caption: "Latency at each load".to_owned(),
         prose: false,
@@ -268,7 +268,7 @@ pub(super) fn loads(analysis: &Analysis, case: &CaseAnalysis) -> Option<Table> {
             let text = ratio.map_or(NONE.to_owned(), |ratio| rows::range(&ratio, significant));
             cell(name, ratio.map(|ratio| ratio.estimate), text)
         };
-        let at_least = rows::at_least(figures);
+        let at_least = rows::at_least(figures, case.case.open_loop.is_some());
         let per_s = |value| format!("{at_least}{}", significant(value));
         let limit = figures.bottleneck.map_or(NONE.to_owned(), |limit| limit.to_string());
         let cells = vec![

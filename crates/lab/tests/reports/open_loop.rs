@@ -1,0 +1,118 @@
+//! What an open loop has to say besides: its rate, its legend, and what it could not hold.
+
+use crate::records::{CASE, case, costing, measured, run};
+use tollgate_lab::analysis::analyse;
+use tollgate_lab::inputs::experiment::SpacingFile;
+use tollgate_lab::manifest::OpenLoopManifest;
+use tollgate_lab::plan::stop::Stop;
+use tollgate_lab::record::{LatencyRecord, Measurement, OpenLoopRecord, TrialRecord};
+use tollgate_lab::report::{Format, render};
+use tollgate_lab::run_dir::RunRecords;
+use tollgate_lab::trial::bottleneck::Bottleneck;
+use tollgate_lab::trial::validity::Invalid;
+
+/// Of 5,000 requests that were due, so many were never sent.
+fn trial(block: u32, overdue: u64, lateness_p99_ms: f64) -> TrialRecord {
+    let latency: LatencyRecord = costing(10).latency;
+    let open_loop = OpenLoopRecord {
+        rate_per_s: 5_000.0,
+        spacing: SpacingFile::Poisson,
+        latency_from_send: latency,
+        lateness_p99_ms: Some(lateness_p99_ms),
+        due: 5_000,
+        held: 0,
+        overdue,
+        oldest_overdue_ms: None,
+    };
+    let measurement =
+        Measurement { open_loop: Some(open_loop), bottleneck: Bottleneck::None, ..costing(10) };
+    measured("nginx", block, measurement)
+}
+
+fn at_a_rate(trials: Vec<TrialRecord>) -> RunRecords {
+    let mut run = run(&["nginx"], trials);
+    let open_loop = OpenLoopManifest {
+        rate_per_s: 5_000.0,
+        spacing: SpacingFile::Poisson,
+        connections_max: 200,
+    };
+    run.manifest.experiment.cases[0].open_loop = Some(open_loop);
+    run
+}
+
+/// A report for a terminal, with its lines put together again.
+fn table(run: &RunRecords) -> String {
+    let text = render(&analyse(run), Format::Table, false).unwrap();
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn notes(trials: Vec<TrialRecord>) -> Vec<String> {
+    let mut run = at_a_rate(trials);
+    run.manifest.experiment.stop = Stop::after(u32::try_from(run.trials.len()).unwrap());
+    analyse(&run).notes
+}
+
+#[test]
+fn the_load_line_tells_rate_spacing_and_connections() {
+    let mut run = at_a_rate(vec![]);
+    let line = "browse: open loop, 5,000/s, Poisson, 50 to 200 connections, kept alive; ";
+    assert!(table(&run).contains(line), "{}", table(&run));
+    let fixed =
+        OpenLoopManifest { rate_per_s: 0.5, spacing: SpacingFile::Constant, connections_max: 50 };
+    run.manifest.experiment.cases[0].open_loop = Some(fixed);
+    let line = "browse: open loop, 0.5/s, constant gaps, 50 connections, kept alive; ";
+    assert!(table(&run).contains(line), "{}", table(&run));
+}
+
+#[test]
+fn an_open_loop_is_not_told_as_a_saturated_system() {
+    let text = table(&at_a_rate(vec![trial(1, 0, 0.1)]));
+    assert!(text.contains("the moment for which a request was scheduled (open loop)"), "{text}");
+    assert!(!text.contains("saturated"), "{text}");
+    // Nobody's CPU was spent, and yet the throughput is what was asked for.
+    assert!(text.contains("nginx 1000 1.00 3.00") && !text.contains('≥'), "{text}");
+    let mut both = at_a_rate(vec![trial(1, 0, 0.1)]);
+    both.manifest.experiment.cases.insert(0, case("closed"));
+    for trial in &mut both.trials.clone() {
+        assert_eq!(trial.case, CASE);
+        trial.case = "closed".to_owned();
+        both.trials.push(trial.clone());
+    }
+    let text = table(&both);
+    assert!(text.contains("saturated") && text.contains("was scheduled"), "{text}");
+}
+
+#[test]
+fn a_rate_that_was_held_needs_no_note() {
+    // 50 of 5,000 are one in a hundred, and no more.
+    assert_eq!(notes(vec![trial(1, 0, 0.1), trial(2, 50, 1.0)]), [""; 0]);
+}
+
+#[test]
+fn a_rate_that_was_not_held_is_told_with_the_worst_trial() {
+    let found = notes(vec![trial(1, 0, 0.1), trial(2, 500, 0.1), trial(3, 1_250, 0.1)]);
+    let [note] = &found[..] else { panic!("{found:?}") };
+    let told =
+        "nginx did not hold the rate in 2 of 3 trials: up to 25.0 % of what was due was never sent";
+    assert!(note.starts_with(told), "{note}");
+}
+
+#[test]
+fn a_generator_that_was_late_is_told() {
+    let found = notes(vec![trial(1, 0, 2.5), trial(2, 0, 1.5), trial(3, 0, 0.5)]);
+    let told = "nginx: the generator was itself late in 2 of 3 trials (p99 up to 2.50 ms), so that the latency is an upper bound.";
+    assert_eq!(found, [told]);
+}
+
+#[test]
+fn trials_that_do_not_count_are_told_of_by_their_rule_alone() {
+    let mut spoilt = trial(1, 2_000, 9.0);
+    let tollgate_lab::record::Outcome::Measured(measurement) = &mut spoilt.outcome else {
+        panic!("it was measured")
+    };
+    measurement.invalid = vec![Invalid::NoAnswer];
+    assert_eq!(
+        notes(vec![spoilt, trial(2, 0, 0.1)]),
+        ["nginx: 1 of 2 trials does not count: nothing was answered."]
+    );
+}
