@@ -1,6 +1,6 @@
 //! The report for a terminal.
 
-use super::layout::{bar, paragraph};
+use super::layout::{COLUMNS, bar, paragraph};
 use super::rows::{self, Rows};
 use crate::analysis::{Analysis, CaseAnalysis, SubjectAnalysis};
 use comfy_table::{
@@ -63,8 +63,15 @@ fn section(text: &mut String, line: &str) {
     text.push_str(&wrapped(line));
 }
 
-/// Draws a table: one rule below the heading, figures to the right.
+/// Draws a table: one rule below the heading, figures to the right. Columns move closer together
+/// where that makes it fit.
 pub(crate) fn draw(rows: &Rows, color: bool) -> String {
+    let roomy = draw_apart(rows, false, GAP_COLUMNS);
+    let fits = roomy.lines().all(|line| line.chars().count() <= COLUMNS);
+    draw_apart(rows, color, if fits { GAP_COLUMNS } else { 0 })
+}
+
+fn draw_apart(rows: &Rows, color: bool, gap: u16) -> String {
     let mut table = Table::new();
     table.load_style(RULED).set_content_arrangement(ContentArrangement::Disabled);
     if color {
@@ -80,7 +87,7 @@ pub(crate) fn draw(rows: &Rows, color: bool) -> String {
         if index > 0 {
             column.set_cell_alignment(CellAlignment::Right);
         }
-        column.set_padding((if index > 0 { GAP_COLUMNS } else { 0 }, 0));
+        column.set_padding((if index > 0 { gap } else { 0 }, 0));
     }
     // Cells are padded to their column; at the end of a line that is nothing to keep.
     table.lines().map(|line| format!("{}\n", line.trim_end())).collect()

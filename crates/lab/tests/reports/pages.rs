@@ -184,6 +184,20 @@ fn the_table_fits_a_terminal_of_eighty_columns() {
     }
 }
 
+#[test]
+fn columns_move_closer_together_where_that_makes_a_table_fit() {
+    // A name of 14 letters makes the prices too wide for two blanks between columns, not for one.
+    let mut run = wide(8);
+    for trial in run.trials.iter_mut().filter(|trial| trial.subject == "coraza") {
+        trial.subject = "a-longish-name".to_owned();
+    }
+    run.manifest.experiment.subjects[5].name = "a-longish-name".to_owned();
+    let text = table(&run);
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    let wide_gaps = text.lines().any(|line| line.starts_with("subject         CPU"));
+    assert!(!wide_gaps && text.contains("subject        CPU µs/request"), "{text}");
+}
+
 /// The text without its escape sequences, each of which ends with an `m`.
 fn without_styles(text: &str) -> String {
     let mut parts = text.split('\u{1b}');
