@@ -143,6 +143,19 @@ fn trials_that_do_not_count_are_marked_and_listed() {
 }
 
 #[test]
+fn a_run_that_was_taken_up_later_shows_where() {
+    assert!(!page(run(&["nginx", "full"], two())).contains("class=\"pause\""));
+    let mut trials = two();
+    for trial in &mut trials[6..] {
+        trial.started_at = "2026-01-02T05:04:08.5Z".to_owned();
+    }
+    let page = page(run(&["nginx", "full"], trials));
+    // The first six took 3.5 s from the begin of the run; the rest began two hours later.
+    assert_eq!(page.matches("<title>a pause of 120 minutes</title>").count(), 2);
+    assert!(page.contains("the time between is left out"), "{page}");
+}
+
+#[test]
 fn cases_that_differ_in_their_connections_alone_are_a_sweep() {
     let mut run = run(&["nginx", "full"], two());
     assert!(!plots(&page(RunRecords { trials: two(), ..clone(&run) })).contains(&"sweep"));

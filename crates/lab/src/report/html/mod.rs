@@ -233,13 +233,18 @@ fn case_part(source: &Source, case: &CaseAnalysis, several: bool) -> Result<Case
     });
     let over_time = plots::timeline(source, case)?;
     let timeline = (!over_time.panels.is_empty()).then(|| {
-        let caption = "A mark a trial, at its begin. Hollow marks and stripes: trials that do not \
-                       count. A trial with fewer than 1,000 answers has no p99. Dashed lines: above \
-                       them a trial does not count.";
-        let draw = |size| {
-            svg::timeline::draw(&over_time.panels, &over_time.flaws, over_time.length_s, size)
-        };
-        plot("timeline", "Over the time of the run", caption, None, &draw)
+        let mut caption = String::from(
+            "A mark a trial, at its begin. Hollow marks and stripes: trials that do not count. A \
+             trial with fewer than 1,000 answers has no p99. Dashed lines: above them a trial does \
+             not count.",
+        );
+        if !over_time.pauses.is_empty() {
+            caption += " Upright lines: the run was stopped there and taken up later, and the time \
+                        between is left out.";
+        }
+        let plots::Timeline { panels, flaws, pauses, length_s } = &over_time;
+        let draw = |size| svg::timeline::draw(panels, flaws, pauses, *length_s, size);
+        plot("timeline", "Over the time of the run", &caption, None, &draw)
     });
     Ok(CasePart {
         name: case.case.name.clone(),

@@ -164,17 +164,46 @@ const CLASSES: u32 = 72;
 pub(super) struct Timeline {
     pub(super) panels: Vec<timeline::Panel>,
     pub(super) flaws: Vec<timeline::Flaw>,
+    pub(super) pauses: Vec<timeline::Pause>,
     pub(super) length_s: f64,
 }
+
+/// The time of a run without the pauses in it: one that was stopped in the evening and taken up in the
+/// morning would else be all night.
+#[derive(Debug, Default)]
+struct Clock {
+    /// When the last trial ended, without the pauses before it.
+    end_s: f64,
+    /// How long the pauses were.
+    cut_s: f64,
+    pauses: Vec<timeline::Pause>,
+}
+
+impl Clock {
+    /// Where a trial that began so long after the run is to stand. Trials come in their order.
+    fn place(&mut self, from_begin_s: f64, took_s: f64) -> f64 {
+        let gap_s = from_begin_s - self.cut_s - self.end_s;
+        if gap_s > PAUSE_S {
+            let hint = format!("a pause of {} minutes", significant(gap_s / 60.0));
+            self.pauses.push(timeline::Pause { at_s: self.end_s, hint });
+            self.cut_s += gap_s;
+        }
+        let at_s = (from_begin_s - self.cut_s).max(0.0);
+        self.end_s = self.end_s.max(at_s + took_s);
+        at_s
+    }
+}
+
+/// A longer time than this between two trials is a pause.
+const PAUSE_S: f64 = 60.0;
 
 /// The timeline of a case.
 pub(super) fn timeline(source: &Source, case: &CaseAnalysis) -> Result<Timeline, ReportError> {
     let mut measured = Vec::new();
     let mut flaws = Vec::new();
-    let mut length_s: f64 = 1.0;
+    let mut clock = Clock::default();
     for trial in &source.records.trials {
-        let at_s = seconds_from_begin(source, trial)?;
-        length_s = length_s.max(at_s + trial.took_s);
+        let at_s = clock.place(seconds_from_begin(source, trial)?, trial.took_s);
         let place = case.subjects.iter().position(|subject| subject.name == trial.subject);
         let (true, Some(series)) = (trial.case == case.case.name, place) else {
             continue;
@@ -209,7 +238,7 @@ pub(super) fn timeline(source: &Source, case: &CaseAnalysis) -> Result<Timeline,
         timeline::Panel { unit: figure.name, ratios: figure.ratios, limit: figure.limit, moments }
     };
     let panels = FIGURES.iter().map(panel).filter(|panel| !panel.moments.is_empty()).collect();
-    Ok(Timeline { panels, flaws, length_s })
+    Ok(Timeline { panels, flaws, pauses: clock.pauses, length_s: clock.end_s.max(1.0) })
 }
 
 /// A figure of a trial that is drawn over time.
@@ -359,4 +388,23 @@ fn ns(ms: f64) -> u64 {
 
 fn count_f64(count: u64) -> f64 {
     crate::record::as_f64(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_a_run_goes_on_after_a_pause() {
+        let mut clock = Clock::default();
+        assert_eq!(clock.place(2.0, 10.0), 2.0);
+        // 60 s after the end of the one before is none yet.
+        assert_eq!(clock.place(72.0, 8.0), 72.0);
+        // From 80 s to 3,680 s is an hour.
+        assert_eq!(clock.place(3_680.0, 5.0), 80.0);
+        assert_eq!(clock.place(3_690.0, 5.0), 90.0);
+        assert_eq!(clock.end_s, 95.0);
+        let pause = timeline::Pause { at_s: 80.0, hint: "a pause of 60.0 minutes".to_owned() };
+        assert_eq!(clock.pauses, [pause]);
+    }
 }

@@ -41,9 +41,24 @@ pub(crate) struct Flaw {
     pub(crate) hint: String,
 }
 
+/// A time without trials that is cut out: the run was stopped, and taken up later.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Pause {
+    /// Where it would be.
+    pub(crate) at_s: f64,
+    /// How long it was, in words.
+    pub(crate) hint: String,
+}
+
 /// Draws the panels below each other, with a stripe through all of them for each trial that does
-/// not count.
-pub(crate) fn draw(panels: &[Panel], flaws: &[Flaw], length_s: f64, size: Size) -> String {
+/// not count, and a line for each pause.
+pub(crate) fn draw(
+    panels: &[Panel],
+    flaws: &[Flaw],
+    pauses: &[Pause],
+    length_s: f64,
+    size: Size,
+) -> String {
     let width = size.width();
     let (divisor, unit) = match length_s > 300.0 {
         true => (60.0, "minutes from the begin of the run"),
@@ -63,6 +78,10 @@ pub(crate) fn draw(panels: &[Panel], flaws: &[Flaw], length_s: f64, size: Size) 
         let (from, to) = (x(flaw.span_s.0), x(flaw.span_s.1));
         let corners = ((from - 1.0, axis::ABOVE), (to.max(from + 1.0), height));
         canvas.rect("flaw", corners.0, corners.1, Some(&flaw.hint));
+    }
+    for pause in pauses {
+        let x = x(pause.at_s);
+        canvas.rect("pause", (x - 1.0, axis::ABOVE), (x + 1.0, height), Some(&pause.hint));
     }
     let mut top = axis::ABOVE;
     for (index, (panel, (scale, value_ticks))) in panels.iter().zip(scales).enumerate() {
@@ -139,12 +158,12 @@ mod tests {
 
     #[test]
     fn wide() {
-        insta::assert_snapshot!(draw(&panels(), &flaws(), 100.0, Size::Wide));
+        insta::assert_snapshot!(draw(&panels(), &flaws(), &[], 100.0, Size::Wide));
     }
 
     #[test]
     fn half_the_time_is_half_the_width() {
-        let svg = draw(&panels(), &flaws(), 100.0, Size::Narrow);
+        let svg = draw(&panels(), &flaws(), &[], 100.0, Size::Narrow);
         // "1,000" takes no comma below five digits: 10 + 4 * 6.8 = 37.2 px, and 328 px on the right.
         let middle = f64::midpoint(37.2, 328.0);
         let stripe = format!(r#"<rect class="flaw" x="{:.1}" y="30""#, middle - 1.0);
@@ -156,7 +175,17 @@ mod tests {
 
     #[test]
     fn long_runs_are_told_in_minutes() {
-        assert!(draw(&panels(), &[], 301.0, Size::Wide).contains("minutes from the begin"));
-        assert!(draw(&panels(), &[], 300.0, Size::Wide).contains("seconds from the begin"));
+        assert!(draw(&panels(), &[], &[], 301.0, Size::Wide).contains("minutes from the begin"));
+        assert!(draw(&panels(), &[], &[], 300.0, Size::Wide).contains("seconds from the begin"));
+    }
+
+    #[test]
+    fn a_pause_is_a_line_through_all_panels() {
+        let pause = Pause { at_s: 50.0, hint: "a pause of 3 hours".to_owned() };
+        let svg = draw(&panels(), &[], &[pause], 100.0, Size::Narrow);
+        let middle = f64::midpoint(37.2, 328.0);
+        let line = format!(r#"<rect class="pause" x="{:.1}" y="30" width="2""#, middle - 1.0);
+        assert!(svg.contains(&line), "no {line} in:\n{svg}");
+        assert!(svg.contains("<title>a pause of 3 hours</title>"), "{svg}");
     }
 }
