@@ -99,6 +99,7 @@ fn a_record_that_was_cut_off_is_left_out_and_said_so() {
 fn a_lab_that_was_stopped_for_a_while_does_not_count_that_trial() {
     let workspace = workspace();
     workspace.change("two.toml", "500ms", "2s");
+    workspace.change("two.toml", "halt        = \"100%\"", "halt = \"10%\"");
     let mut arguments = RUN;
     arguments[3] = "1";
     let child = workspace.start(&arguments);

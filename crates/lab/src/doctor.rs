@@ -7,7 +7,7 @@ use crate::layout::{Layout, available_cpus};
 use crate::noise::{Counters, cpu_pressure};
 use crate::process::ports;
 use crate::trial::servers::in_full;
-use crate::trial::validity::STEAL_LIMIT_PERCENT;
+use crate::trial::validity::Limits;
 use std::time::Duration;
 
 /// One thing that was looked at.
@@ -126,7 +126,7 @@ fn noise_checks() -> Vec<Check> {
         Err(reason) => return vec![bad("noise", reason, "mount /proc")],
     };
     let steal = format!("{:.1} % of the last second", noise.steal_percent);
-    let steal = match noise.steal_percent > STEAL_LIMIT_PERCENT {
+    let steal = match noise.steal_percent > Limits::default().steal.in_percent() {
         true => poor(
             "steal",
             steal,

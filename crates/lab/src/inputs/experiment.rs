@@ -15,6 +15,7 @@ use super::percent::Percent;
 use super::recipe::Recipe;
 use super::toml_file::{self, Source, Step, TomlError, suggestion};
 use crate::plan::stop::Stop;
+use crate::trial::validity::Limits;
 use check::{Flaw, check};
 use std::path::Path;
 use thiserror::Error;
@@ -43,6 +44,8 @@ pub struct Experiment {
     pub stop: Stop,
     /// What is too small to matter, as a share.
     pub margin: f64,
+    /// How much the machine may disturb a trial that counts.
+    pub limits: Limits,
     /// Which CPUs each role runs on, where the experiment says.
     pub cpus: Option<CpusFile>,
 }
@@ -198,6 +201,7 @@ impl Experiment {
             subjects,
             again,
             stop: design::stop(&design),
+            limits: file.limits,
             margin: design.margin.map_or(design::MARGIN, |margin| margin.0),
             cpus: file.cpus,
             source,

@@ -16,6 +16,14 @@ pub struct Percent(#[schemars(with = "String")] pub f64);
 #[error("`{0}` is not a share such as \"2%\", above 0 and up to 100")]
 pub struct NotPercent(String);
 
+impl Percent {
+    /// The share in percent.
+    pub fn in_percent(self) -> f64 {
+        // 0.07 * 100 is not 7.
+        (self.0 * 1e8).round() / 1e6
+    }
+}
+
 impl FromStr for Percent {
     type Err = NotPercent;
 
@@ -31,9 +39,7 @@ impl FromStr for Percent {
 
 impl fmt::Display for Percent {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // 0.07 * 100 is not 7.
-        let percent = (self.0 * 1e8).round() / 1e6;
-        write!(formatter, "{percent}%")
+        write!(formatter, "{}%", self.in_percent())
     }
 }
 

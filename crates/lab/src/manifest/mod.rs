@@ -8,6 +8,7 @@ use crate::inputs::options::Options;
 use crate::layout::Layout;
 use crate::plan::stop::Stop;
 use crate::system::installed::{Installed, Missing};
+use crate::trial::validity::Limits;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -56,6 +57,8 @@ pub struct ExperimentManifest {
     pub stop: Stop,
     /// What is too small to matter, as a share.
     pub margin: f64,
+    /// How much the machine might disturb a trial that counts.
+    pub limits: Limits,
     /// The baseline's name.
     pub baseline: String,
     /// The name of the subject that is the baseline a second time, if there is one.
@@ -220,6 +223,7 @@ impl Manifest {
                 quick: circumstances.quick,
                 stop: experiment.stop,
                 margin: experiment.margin,
+                limits: experiment.limits,
                 baseline: experiment.subjects[experiment.baseline].name.clone(),
                 again: experiment.again.map(|again| experiment.subjects[again].name.clone()),
                 summary: experiment.summary,

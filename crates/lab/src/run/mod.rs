@@ -188,6 +188,7 @@ pub fn run(request: &RunRequest<'_>, tell: &mut dyn FnMut(Event<'_>)) -> Result<
         configs: run_dir.configs(),
         logs: run_dir.logs(),
         layout: &layout,
+        limits: &experiment.limits,
         interrupt,
     };
     let Replay { mut schedule, mut pending, .. } = replay(&run);

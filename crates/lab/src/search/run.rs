@@ -121,6 +121,7 @@ pub fn search(
         configs: run_dir.configs(),
         logs: run_dir.logs(),
         layout: &layout,
+        limits: &experiment.limits,
         interrupt,
     };
     let place = Place { bench: &bench, experiment, terms };

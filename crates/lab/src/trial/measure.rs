@@ -2,7 +2,7 @@
 
 use super::bottleneck::{self, Busy};
 use super::servers::Servers;
-use super::validity::{self, Evidence};
+use super::validity::{self, Evidence, Limits};
 use crate::inputs::experiment::{LoadFile, SpacingFile};
 use crate::interrupt::{Interrupt, Interrupted};
 use crate::layout::Layout;
@@ -44,6 +44,8 @@ pub struct Subject<'a> {
     pub system: &'a mut Servers,
     /// Which CPUs each role runs on.
     pub layout: &'a Layout,
+    /// How much the machine may disturb it.
+    pub limits: &'a Limits,
     /// The wish to stop.
     pub interrupt: &'a Interrupt,
 }
@@ -160,7 +162,7 @@ pub fn measure(subject: &mut Subject<'_>) -> Result<Measurement, MeasureError> {
         unanswered: outcome.unanswered,
         oldest_unanswered_ms: outcome.oldest_unanswered.map(|age| age.as_secs_f64() * 1e3),
         noise,
-        invalid: validity::judge(&evidence),
+        invalid: validity::judge(&evidence, subject.limits),
     })
 }
 

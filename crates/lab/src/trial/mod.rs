@@ -25,6 +25,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use validity::Limits;
 
 /// What all trials of a run have in common.
 #[derive(Debug)]
@@ -39,6 +40,8 @@ pub struct Bench<'a> {
     pub logs: PathBuf,
     /// Which CPUs each role runs on.
     pub layout: &'a Layout,
+    /// How much the machine may disturb a trial.
+    pub limits: &'a Limits,
     /// The wish to stop.
     pub interrupt: &'a Interrupt,
 }
@@ -127,6 +130,7 @@ impl Trial<'_> {
             origin: &origin,
             system: &mut system,
             layout: self.bench.layout,
+            limits: self.bench.limits,
             interrupt: self.bench.interrupt,
         });
         still_there(&mut origin)?;

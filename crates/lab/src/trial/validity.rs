@@ -1,6 +1,8 @@
 //! Whether the figures of a trial count. The rules are fixed before the run and blind to the
 //! figures themselves.
 
+use crate::inputs::percent::Percent;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
@@ -13,11 +15,15 @@ pub enum Invalid {
     Steal {
         /// In percent of the time of the CPUs in use.
         percent: f64,
+        /// What it may be at the most.
+        limit_percent: f64,
     },
     /// Other processes took the CPUs away, so the generator starved.
     Starved {
         /// In percent of the time of the CPUs in use.
         foreign_cpu_percent: f64,
+        /// What it may be at the most.
+        limit_percent: f64,
     },
     /// A process of the system ended or was restarted during the window.
     ProcessDied {
@@ -50,12 +56,16 @@ pub enum Invalid {
     Halted {
         /// For how long, in percent of the planned window.
         percent: f64,
+        /// What it may be at the most.
+        limit_percent: f64,
     },
     /// The generator was measured over another time than the servers: it was too busy to notice
     /// when the window opened or closed.
     Skewed {
         /// The difference, in percent of the servers' window.
         percent: f64,
+        /// What it may be at the most.
+        limit_percent: f64,
     },
 }
 
@@ -91,7 +101,7 @@ pub struct Evidence {
 }
 
 /// Every rule that the evidence breaks.
-pub fn judge(evidence: &Evidence) -> Vec<Invalid> {
+pub fn judge(evidence: &Evidence, limits: &Limits) -> Vec<Invalid> {
     let mut invalid = Vec::new();
     if let Some(what) = &evidence.died {
         invalid.push(Invalid::ProcessDied { what: what.clone() });
@@ -111,12 +121,19 @@ pub fn judge(evidence: &Evidence) -> Vec<Invalid> {
             kinds: evidence.failed_kinds.clone(),
         });
     }
-    if evidence.steal_percent > STEAL_LIMIT_PERCENT {
-        invalid.push(Invalid::Steal { percent: evidence.steal_percent });
+    let beyond = |percent: f64, limit: Percent| {
+        let limit_percent = limit.in_percent();
+        (percent > limit_percent).then_some(limit_percent)
+    };
+    if let Some(limit_percent) = beyond(evidence.steal_percent, limits.steal) {
+        invalid.push(Invalid::Steal { percent: evidence.steal_percent, limit_percent });
     }
     // What a process that died had used is not known, and would be taken for the work of others.
-    if evidence.died.is_none() && evidence.foreign_cpu_percent > FOREIGN_LIMIT_PERCENT {
-        invalid.push(Invalid::Starved { foreign_cpu_percent: evidence.foreign_cpu_percent });
+    let foreign_cpu_percent = evidence.foreign_cpu_percent;
+    if evidence.died.is_none()
+        && let Some(limit_percent) = beyond(foreign_cpu_percent, limits.foreign_cpu)
+    {
+        invalid.push(Invalid::Starved { foreign_cpu_percent, limit_percent });
     }
     let stalled = evidence.oldest_unanswered.filter(|age| *age > evidence.planned / 2);
     if let Some(age) = stalled {
@@ -124,24 +141,42 @@ pub fn judge(evidence: &Evidence) -> Vec<Invalid> {
     }
     let overtime = evidence.servers_window.saturating_sub(evidence.planned);
     let halted = overtime.max(evidence.lateness).as_secs_f64() / evidence.planned.as_secs_f64();
-    if 100.0 * halted > HALT_LIMIT_PERCENT {
-        invalid.push(Invalid::Halted { percent: 100.0 * halted });
+    let percent = 100.0 * halted;
+    if let Some(limit_percent) = beyond(percent, limits.halt) {
+        invalid.push(Invalid::Halted { percent, limit_percent });
     }
-    let skew_percent = 100.0 * (skew(evidence).abs());
-    if skew_percent > SKEW_LIMIT_PERCENT {
-        invalid.push(Invalid::Skewed { percent: skew_percent });
+    let percent = 100.0 * skew(evidence).abs();
+    if let Some(limit_percent) = beyond(percent, limits.skew) {
+        invalid.push(Invalid::Skewed { percent, limit_percent });
     }
     invalid
 }
 
-/// Steal above this share makes a trial invalid.
-pub const STEAL_LIMIT_PERCENT: f64 = 5.0;
-/// CPU time of other processes above this share makes a trial invalid.
-pub const FOREIGN_LIMIT_PERCENT: f64 = 10.0;
-/// A lab that was not let run for more than this share of the window makes a trial invalid.
-const HALT_LIMIT_PERCENT: f64 = 10.0;
-/// A difference of the two windows above this share makes a trial invalid.
-const SKEW_LIMIT_PERCENT: f64 = 5.0;
+/// How much the machine may disturb a trial that counts; fixed before the run, as everything is that
+/// decides whether a figure counts.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// Time that the hypervisor gave to others, of the CPUs in use. 5% by default.
+    pub steal: Percent,
+    /// CPU time of processes that are not part of the trial, of the CPUs in use. 10% by default.
+    pub foreign_cpu: Percent,
+    /// How long the lab was not let run, of the window. 10% by default.
+    pub halt: Percent,
+    /// How far the generator's window may differ from that of the servers. 5% by default.
+    pub skew: Percent,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            steal: Percent(0.05),
+            foreign_cpu: Percent(0.1),
+            halt: Percent(0.1),
+            skew: Percent(0.05),
+        }
+    }
+}
 
 /// How much longer the generator's window was than the servers', as a share of theirs.
 fn skew(evidence: &Evidence) -> f64 {
@@ -152,11 +187,11 @@ impl Invalid {
     /// The rule that was broken, without the figures of one trial.
     pub fn rule(&self) -> String {
         match self {
-            Self::Steal { .. } => {
-                format!("the hypervisor took more than {STEAL_LIMIT_PERCENT} % of the CPUs")
+            Self::Steal { limit_percent, .. } => {
+                format!("the hypervisor took more than {limit_percent} % of the CPUs")
             }
-            Self::Starved { .. } => {
-                format!("other processes took more than {FOREIGN_LIMIT_PERCENT} % of the CPUs")
+            Self::Starved { limit_percent, .. } => {
+                format!("other processes took more than {limit_percent} % of the CPUs")
             }
             Self::Stalled { .. } => {
                 "a request was under way for more than half of the window".to_owned()
@@ -175,13 +210,13 @@ impl Invalid {
 impl fmt::Display for Invalid {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Steal { percent } => write!(
+            Self::Steal { percent, limit_percent } => write!(
                 formatter,
-                "the hypervisor took {percent:.1} % of the CPUs (limit {STEAL_LIMIT_PERCENT} %)"
+                "the hypervisor took {percent:.1} % of the CPUs (limit {limit_percent} %)"
             ),
-            Self::Starved { foreign_cpu_percent } => write!(
+            Self::Starved { foreign_cpu_percent, limit_percent } => write!(
                 formatter,
-                "other processes took {foreign_cpu_percent:.1} % of the CPUs (limit {FOREIGN_LIMIT_PERCENT} %)"
+                "other processes took {foreign_cpu_percent:.1} % of the CPUs (limit {limit_percent} %)"
             ),
             Self::ProcessDied { what } => write!(formatter, "{what} during the measurement"),
             Self::Unexpected { answers, example } => {
@@ -197,14 +232,14 @@ impl fmt::Display for Invalid {
             Self::Stalled { age_s } => {
                 write!(formatter, "a request had been under way for {age_s:.2} s at the end")
             }
-            Self::Halted { percent } => write!(
+            Self::Halted { percent, limit_percent } => write!(
                 formatter,
-                "the lab was stopped or starved for {percent:.0} % of the window (limit {HALT_LIMIT_PERCENT} %)"
+                "the lab was stopped or starved for {percent:.0} % of the window (limit {limit_percent} %)"
             ),
             Self::NoAnswer => write!(formatter, "nothing was answered"),
-            Self::Skewed { percent } => write!(
+            Self::Skewed { percent, limit_percent } => write!(
                 formatter,
-                "the generator was measured over {percent:.1} % more or less time than the servers (limit {SKEW_LIMIT_PERCENT} %)"
+                "the generator was measured over {percent:.1} % more or less time than the servers (limit {limit_percent} %)"
             ),
         }
     }
@@ -234,21 +269,30 @@ mod tests {
 
     #[test]
     fn a_trial_within_every_limit_counts() {
-        assert_eq!(judge(&at_every_limit()), []);
+        assert_eq!(judge(&at_every_limit(), &Limits::default()), []);
+    }
+
+    #[test]
+    fn an_experiment_may_set_other_limits() {
+        let limits = Limits { steal: Percent(0.04), ..Limits::default() };
+        assert_eq!(
+            judge(&at_every_limit(), &limits),
+            [Invalid::Steal { percent: 5.0, limit_percent: 4.0 }]
+        );
     }
 
     #[test]
     fn a_lab_that_was_halted_in_the_middle_of_the_window_does_not_count() {
         let evidence = Evidence { lateness: Duration::from_millis(92), ..at_every_limit() };
-        assert!(matches!(judge(&evidence)[..], [Invalid::Halted { .. }]));
+        assert!(matches!(judge(&evidence, &Limits::default())[..], [Invalid::Halted { .. }]));
     }
 
     #[test]
     fn what_a_dead_process_used_is_not_blamed_on_others() {
         let noisy = Evidence { foreign_cpu_percent: 10.1, ..at_every_limit() };
-        assert!(matches!(judge(&noisy)[..], [Invalid::Starved { .. }]));
+        assert!(matches!(judge(&noisy, &Limits::default())[..], [Invalid::Starved { .. }]));
         let died = Evidence { died: Some("x ended".to_owned()), ..noisy };
-        assert!(matches!(judge(&died)[..], [Invalid::ProcessDied { .. }]));
+        assert!(matches!(judge(&died, &Limits::default())[..], [Invalid::ProcessDied { .. }]));
     }
 
     #[test]
@@ -256,7 +300,10 @@ mod tests {
         for window_ms in [949, 1_051] {
             let window = Duration::from_millis(window_ms);
             let evidence = Evidence { window, ..at_every_limit() };
-            assert!(matches!(judge(&evidence)[..], [Invalid::Skewed { .. }]), "{window_ms}");
+            assert!(
+                matches!(judge(&evidence, &Limits::default())[..], [Invalid::Skewed { .. }]),
+                "{window_ms}"
+            );
         }
     }
 
@@ -275,7 +322,8 @@ mod tests {
             oldest_unanswered: Some(Duration::from_millis(401)),
             ..at_every_limit()
         };
-        let told: Vec<String> = judge(&evidence).iter().map(ToString::to_string).collect();
+        let told: Vec<String> =
+            judge(&evidence, &Limits::default()).iter().map(ToString::to_string).collect();
         assert_eq!(
             told,
             [

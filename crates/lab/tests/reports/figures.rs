@@ -42,7 +42,7 @@ fn cpu_time_and_answers_are_rates_over_their_own_windows() {
 fn figures_are_medians_of_the_valid_trials() {
     let mut trials = blocks("nginx", &[12, 10, 90, 14]);
     let mut stolen = costing(5_000);
-    stolen.invalid = vec![Invalid::Steal { percent: 7.0 }];
+    stolen.invalid = vec![Invalid::Steal { percent: 7.0, limit_percent: 5.0 }];
     trials.push(measured("nginx", 5, stolen));
     let figures = figures(&run(&["nginx"], trials), "nginx");
     // Of 10, 12, 14, 90; the mean would be 31.5.

@@ -79,7 +79,10 @@ fn first_look() -> Analysis {
             measured("full", block, full(drift_percent - block)),
         ]);
     }
-    let stolen = Measurement { invalid: vec![Invalid::Steal { percent: 8.1 }], ..light(150) };
+    let stolen = Measurement {
+        invalid: vec![Invalid::Steal { percent: 8.1, limit_percent: 5.0 }],
+        ..light(150)
+    };
     trials[18] = measured("light", 5, stolen.clone());
     // It was tried once more, in vain.
     trials.push(TrialRecord { attempt: 2, ..measured("light", 5, stolen) });

@@ -129,7 +129,10 @@ fn a_subject_without_processes_has_a_row_and_no_bar() {
 
 #[test]
 fn trials_that_do_not_count_are_marked_and_listed() {
-    let stolen = Measurement { invalid: vec![Invalid::Steal { percent: 8.0 }], ..costing(40) };
+    let stolen = Measurement {
+        invalid: vec![Invalid::Steal { percent: 8.0, limit_percent: 5.0 }],
+        ..costing(40)
+    };
     let mut trials = two();
     trials[11] = measured("full", 6, stolen);
     trials.push(refused("full", 7, "xss got 200"));

@@ -43,7 +43,7 @@ fn noise_is_told_with_what_ten_blocks_could_see() {
 fn trials_that_were_disturbed_are_counted_with_the_reason() {
     let mut trials = noisy();
     let mut disturbed = costing(100);
-    disturbed.invalid = vec![Invalid::Starved { foreign_cpu_percent: 14.0 }];
+    disturbed.invalid = vec![Invalid::Starved { foreign_cpu_percent: 14.0, limit_percent: 10.0 }];
     trials.push(measured("nginx", 7, disturbed));
     trials.push(measured("nginx-again", 7, costing(100)));
     let noise = found(trials);

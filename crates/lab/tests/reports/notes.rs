@@ -102,9 +102,9 @@ fn trials_that_do_not_count_are_counted_by_rule() {
     };
     let mut trials = blocks("full", &[30; 2]);
     // The figures of one trial do not make a rule of their own.
-    trials.push(invalid(3, vec![Invalid::Steal { percent: 7.0 }]));
-    let starved = Invalid::Starved { foreign_cpu_percent: 12.0 };
-    trials.push(invalid(4, vec![Invalid::Steal { percent: 9.5 }, starved]));
+    trials.push(invalid(3, vec![Invalid::Steal { percent: 7.0, limit_percent: 5.0 }]));
+    let starved = Invalid::Starved { foreign_cpu_percent: 12.0, limit_percent: 10.0 };
+    trials.push(invalid(4, vec![Invalid::Steal { percent: 9.5, limit_percent: 5.0 }, starved]));
     trials.push(failed("full", 5, Step::Start, "the port was taken", &[]));
     trials.push(refused("full", 6, "xss got 200"));
     let run = with_full(trials);

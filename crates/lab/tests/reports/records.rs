@@ -17,6 +17,7 @@ use tollgate_lab::record::{
 use tollgate_lab::run_dir::RunRecords;
 use tollgate_lab::system::installed::Installed;
 use tollgate_lab::trial::bottleneck::Bottleneck;
+use tollgate_lab::trial::validity::Limits;
 use tollgate_load::Failures;
 use tollgate_stats::LatencyHistogram;
 use tollgate_traffic::Class;
@@ -42,6 +43,7 @@ pub(crate) fn run(subjects: &[&str], trials: Vec<TrialRecord>) -> RunRecords {
                 quick: false,
                 stop: Stop::after(6),
                 margin: 0.02,
+                limits: Limits::default(),
                 again: None,
                 baseline: subjects[0].to_owned(),
                 summary: false,

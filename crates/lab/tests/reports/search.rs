@@ -200,10 +200,10 @@ fn what_was_done_to_a_trial_is_no_answer_and_what_the_system_did_is_one() {
     let with = |rule: Invalid| Measurement { invalid: vec![rule], ..at(100.0, 1) };
     assert_eq!(answer("p99<5ms", at(100.0, 1)), Answer::Kept);
     for rule in [
-        Invalid::Steal { percent: 9.0 },
-        Invalid::Starved { foreign_cpu_percent: 20.0 },
-        Invalid::Halted { percent: 30.0 },
-        Invalid::Skewed { percent: 6.0 },
+        Invalid::Steal { percent: 9.0, limit_percent: 5.0 },
+        Invalid::Starved { foreign_cpu_percent: 20.0, limit_percent: 10.0 },
+        Invalid::Halted { percent: 30.0, limit_percent: 10.0 },
+        Invalid::Skewed { percent: 6.0, limit_percent: 5.0 },
     ] {
         assert_eq!(answer("p99<5ms", with(rule.clone())), Answer::Lost, "{rule}");
     }
@@ -220,7 +220,7 @@ fn what_was_done_to_a_trial_is_no_answer_and_what_the_system_did_is_one() {
     assert_eq!(answer("p99<5ms,errors<10%", few(50)), Answer::Kept);
     // A window that was noticed late is the load's, where the goals are broken anyway.
     let skewed = Measurement {
-        invalid: vec![Invalid::Skewed { percent: 6.0 }],
+        invalid: vec![Invalid::Skewed { percent: 6.0, limit_percent: 5.0 }],
         bottleneck: Bottleneck::Generator,
         ..at(100.0, 9)
     };

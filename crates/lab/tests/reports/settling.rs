@@ -125,7 +125,7 @@ fn what_ended_a_run_is_told_from_its_records() {
 #[test]
 fn a_trial_that_was_repeated_counts_once() {
     let mut spoilt = costing(90);
-    spoilt.invalid = vec![Invalid::Halted { percent: 20.0 }];
+    spoilt.invalid = vec![Invalid::Halted { percent: 20.0, limit_percent: 10.0 }];
     let mut trials = [blocks("nginx", &[10; 6]), blocks("a", &[20; 6])].concat();
     trials[7] = measured("a", 2, spoilt);
     trials.push(TrialRecord { attempt: 2, ..measured("a", 2, costing(20)) });

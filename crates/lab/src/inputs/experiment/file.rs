@@ -4,6 +4,7 @@ use super::check::SHORTEST_WINDOW;
 use crate::inputs::duration::Span;
 use crate::inputs::options::Options;
 use crate::inputs::percent::Percent;
+use crate::trial::validity::Limits;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -26,6 +27,9 @@ pub struct ExperimentFile {
     /// How often everything is repeated.
     #[serde(default)]
     pub design: DesignFile,
+    /// How much the machine may disturb a trial that counts.
+    #[serde(default)]
+    pub limits: Limits,
     /// Which CPUs each role runs on; by default generator and origin share the first CPU and the
     /// system has the second.
     pub cpus: Option<CpusFile>,

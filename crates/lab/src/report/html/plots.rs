@@ -5,13 +5,14 @@ use super::svg::distribution::Distribution;
 use super::svg::spectrum::Spectrum;
 use super::svg::{Whisker, dots, sweep, timeline};
 use crate::analysis::{Analysis, CaseAnalysis, Metric, Range, SubjectAnalysis};
+use crate::inputs::percent::Percent;
 use crate::manifest::CaseManifest;
 use crate::record::{Measurement, Outcome, TrialRecord};
 use crate::report::ReportError;
 use crate::report::number::{signed, significant};
 use crate::report::rows;
 use crate::report::source::Source;
-use crate::trial::validity::{FOREIGN_LIMIT_PERCENT, STEAL_LIMIT_PERCENT};
+use crate::trial::validity::Limits;
 use tollgate_stats::LatencyHistogram;
 
 /// A subject's prices in CPU as bars; none when no subject has a ratio.
@@ -222,6 +223,7 @@ pub(super) fn timeline(source: &Source, case: &CaseAnalysis) -> Result<Timeline,
             flaws.push(timeline::Flaw { span_s: (at_s, at_s + trial.took_s), hint });
         }
     }
+    let limits = &source.records.manifest.experiment.limits;
     let panel = |figure: &Figure| {
         let moments = measured.iter().filter_map(|(trial, measurement, at_s, series)| {
             let value = (figure.of)(measurement)?;
@@ -235,7 +237,8 @@ pub(super) fn timeline(source: &Source, case: &CaseAnalysis) -> Result<Timeline,
             })
         });
         let moments: Vec<_> = moments.collect();
-        timeline::Panel { unit: figure.name, ratios: figure.ratios, limit: figure.limit, moments }
+        let limit = figure.limit.map(|limit| limit(limits).in_percent());
+        timeline::Panel { unit: figure.name, ratios: figure.ratios, limit, moments }
     };
     let panels = FIGURES.iter().map(panel).filter(|panel| !panel.moments.is_empty()).collect();
     Ok(Timeline { panels, flaws, pauses: clock.pauses, length_s: clock.end_s.max(1.0) })
@@ -246,7 +249,7 @@ struct Figure {
     name: &'static str,
     unit: &'static str,
     ratios: bool,
-    limit: Option<f64>,
+    limit: Option<fn(&Limits) -> Percent>,
     of: fn(&Measurement) -> Option<f64>,
 }
 
@@ -269,14 +272,14 @@ const FIGURES: [Figure; 5] = [
         name: "steal, % of the CPUs",
         unit: "% steal",
         ratios: false,
-        limit: Some(STEAL_LIMIT_PERCENT),
+        limit: Some(|limits| limits.steal),
         of: |measurement| Some(measurement.noise.steal_percent),
     },
     Figure {
         name: "other processes, % of the CPUs",
         unit: "% taken by other processes",
         ratios: false,
-        limit: Some(FOREIGN_LIMIT_PERCENT),
+        limit: Some(|limits| limits.foreign_cpu),
         of: |measurement| Some(measurement.noise.foreign_cpu_percent),
     },
     Figure {
