@@ -233,7 +233,7 @@ fn formats_hold_every_block(workspace: &Workspace) {
     let entry = entries.find(|entry| entry["name"] == "browse/full: CPU per request");
     assert_eq!(entry.map(|entry| &entry["value"]), Some(ratio));
     let files = report(workspace, "hgrm");
-    assert_eq!(files, "out/hgrm/browse-nginx.hgrm\nout/hgrm/browse-full.hgrm\n");
+    assert_eq!(files, "out/hgrm/browse/nginx.hgrm\nout/hgrm/browse/full.hgrm\n");
     for file in files.lines() {
         let text = workspace.read(file);
         assert!(text.contains("1/(1-Percentile)") && text.contains("#[Max"), "{text}");

@@ -11,7 +11,7 @@ mod verdicts;
 pub use badge::{Badge, verdict_legend, verdict_word};
 pub use blocks::BlockFigure;
 pub use figures::{Figures, Summaries};
-pub use price::{Metric, Price, Prices, Range};
+pub use price::{Metric, Precision, Price, Prices, Range};
 pub use sentence::answer;
 
 use crate::manifest::{CaseManifest, SubjectManifest, SubjectState};
@@ -145,7 +145,7 @@ pub fn analyse(run: &RunRecords) -> Analysis {
     let experiment = &manifest.experiment;
     let cases: Vec<CaseAnalysis> =
         experiment.cases.iter().map(|case| case_analysis(run, case)).collect();
-    let badge = cases.iter().map(|case| case.badge).max().unwrap_or(Badge::NoPrice);
+    let badge = Badge::of_all(&cases);
     let blocks = run.trials.iter().map(|trial| trial.block).max().unwrap_or(0);
     let ended_by = ended_by(run);
     Analysis {
@@ -157,7 +157,7 @@ pub fn analyse(run: &RunRecords) -> Analysis {
         command: manifest.command.clone(),
         seed: manifest.seed,
         badge,
-        settling: badge::settling(badge, &cases, ended_by, blocks),
+        settling: badge::settling(badge, &cases, ended_by, blocks, experiment.again.as_deref()),
         blocks,
         ended_by,
         margin: experiment.margin,
@@ -169,34 +169,57 @@ pub fn analyse(run: &RunRecords) -> Analysis {
     }
 }
 
-/// The widest half-width of a price in CPU per request, as a share; none while one has no interval, or
-/// where none has a ratio.
-pub fn widest_half_width(run: &RunRecords) -> Option<f64> {
+/// How precise the prices in CPU per request are; none while one has no interval, or where none has a
+/// ratio. `is_in` tells of a case and a subject, by their places, whether it is still in the run: what
+/// was given up gets no more precise.
+pub fn precision(run: &RunRecords, is_in: impl Fn(usize, usize) -> bool) -> Option<Precision> {
     let experiment = &run.manifest.experiment;
-    let mut widest = None;
-    for case in &experiment.cases {
+    let is_baseline = |subject: &SubjectManifest| subject.name == experiment.baseline;
+    let baseline_at = experiment.subjects.iter().position(is_baseline)?;
+    let has_cpu = |trials: &Trials<'_>| {
+        trials.valid.values().any(|m| m.system_cpu_us_per_request().is_some_and(|cpu| cpu > 0.0))
+    };
+    let mut least: Option<Precision> = None;
+    for (case_at, case) in experiment.cases.iter().enumerate() {
         let baseline = Trials::of(run, case, &experiment.baseline);
-        for subject in experiment.subjects.iter().filter(|s| s.name != experiment.baseline) {
+        if !is_in(case_at, baseline_at) {
+            continue;
+        }
+        for (subject_at, subject) in experiment.subjects.iter().enumerate() {
             let trials = Trials::of(run, case, &subject.name);
-            // What is not there, or has no CPU of its own, has no ratio that could get narrower.
-            let has_ratio = trials.valid.values().any(|m| m.system_cpu_us_per_request().is_some());
-            if has_ratio {
-                let half =
-                    price::cpu_half_width(&trials.valid, &baseline.valid, run.manifest.seed)?;
-                widest = Some(widest.map_or(half, |widest: f64| widest.max(half)));
+            let is_present = matches!(subject.state, SubjectState::Present { .. });
+            // What has no CPU of its own has no ratio that could get narrower.
+            let is_without_ratio = !trials.valid.is_empty() && !has_cpu(&trials);
+            if subject_at == baseline_at
+                || !is_present
+                || !is_in(case_at, subject_at)
+                || is_without_ratio
+            {
+                continue;
             }
+            let of_price = price::precision(&trials.valid, &baseline.valid, run.manifest.seed)?;
+            least = Some(least.map_or(of_price, |least| Precision {
+                half_width: least.half_width.max(of_price.half_width),
+                n: least.n.min(of_price.n),
+            }));
         }
     }
-    widest
+    least
+}
+
+/// The name of the baseline's second time.
+fn experiment_again(run: &RunRecords) -> Option<&String> {
+    run.manifest.experiment.again.as_ref()
 }
 
 fn case_analysis(run: &RunRecords, case: &CaseManifest) -> CaseAnalysis {
     let subjects = subjects(run, case);
-    let again = run.manifest.experiment.again.as_ref();
+    let again = experiment_again(run);
     let again = subjects.iter().find(|subject| Some(&subject.name) == again);
     let price = again.and_then(|again| again.prices.get(&Metric::CpuUsPerRequest));
     let noise_floor = price.and_then(|price| price.ratio);
-    let badge = Badge::of(&subjects, noise_floor.as_ref());
+    let judged = subjects.iter().filter(|subject| Some(&subject.name) != experiment_again(run));
+    let badge = Badge::of(judged, noise_floor.as_ref());
     CaseAnalysis { case: case.clone(), badge, noise_floor, subjects }
 }
 

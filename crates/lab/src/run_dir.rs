@@ -192,9 +192,12 @@ impl RunDir {
         let path = self.path.join(name);
         let failed = io_error("writing", &path);
         let text = serde_json::to_string_pretty(value).map_err(|error| failed(error.into()))?;
-        let mut file = File::create(&path).map_err(&failed)?;
+        // Beside it and renamed, so that it is there whole whatever happens meanwhile.
+        let draft = self.path.join(format!("{name}.new"));
+        let mut file = File::create(&draft).map_err(&failed)?;
         file.write_all(text.as_bytes()).map_err(&failed)?;
-        file.sync_all().map_err(failed)
+        file.sync_all().map_err(&failed)?;
+        fs::rename(&draft, &path).map_err(failed)
     }
 
     /// Adds a record; when this returns, it is on disk.

@@ -24,8 +24,11 @@ pub enum Badge {
 
 impl Badge {
     /// The badge of a case.
-    pub(super) fn of(subjects: &[SubjectAnalysis], noise_floor: Option<&Range>) -> Self {
-        let mut verdicts = subjects.iter().filter_map(verdict_on_cpu).peekable();
+    pub(super) fn of<'a>(
+        subjects: impl Iterator<Item = &'a SubjectAnalysis>,
+        noise_floor: Option<&Range>,
+    ) -> Self {
+        let mut verdicts = subjects.filter_map(verdict_on_cpu).peekable();
         if noise_floor.is_some_and(Range::excludes_one) {
             Self::AaFailed
         } else if verdicts.peek().is_none() {
@@ -34,6 +37,21 @@ impl Badge {
             Self::NotSettled
         } else {
             Self::Settled
+        }
+    }
+
+    /// The badge of a run: one case whose baseline differs from itself speaks against all, and a case
+    /// without a price leaves the run open.
+    pub(super) fn of_all(cases: &[CaseAnalysis]) -> Self {
+        let is = |badge: Self| move |case: &CaseAnalysis| case.badge == badge;
+        if cases.iter().any(is(Self::AaFailed)) {
+            Self::AaFailed
+        } else if cases.iter().all(is(Self::NoPrice)) {
+            Self::NoPrice
+        } else if cases.iter().all(is(Self::Settled)) {
+            Self::Settled
+        } else {
+            Self::NotSettled
         }
     }
 
@@ -53,27 +71,23 @@ pub(super) fn verdict_on_cpu(subject: &SubjectAnalysis) -> Option<Verdict> {
     subject.prices.get(&Metric::CpuUsPerRequest)?.verdict
 }
 
-/// The badge of a run, and why, in one line: what a reader has to know first.
+/// The badge of a run, and why, in one line: what a reader has to know first. `again` names the
+/// baseline's second time.
 pub(super) fn settling(
     badge: Badge,
     cases: &[CaseAnalysis],
     ended_by: EndedBy,
     blocks: u32,
+    again: Option<&str>,
 ) -> String {
     let after = format!("after {} ({ended_by})", counted(blocks as usize, "block"));
     match badge {
         Badge::Settled => format!("Settled {after}."),
         Badge::NoPrice => format!("No price {after}."),
         Badge::NotSettled => {
-            let prices = cases.iter().map(judged).max().unwrap_or(0);
-            let needed = blocks_to_settle(prices);
-            let what_helps = match (blocks as usize) < needed {
-                true => {
-                    format!("{} together take at least {needed} blocks", counted(prices, "price"))
-                }
-                false => "more blocks narrow the intervals".to_owned(),
-            };
-            format!("Not settled {after}: {}; {what_helps}.", open(cases))
+            let open: Vec<String> =
+                cases.iter().flat_map(|case| open(case, cases, again)).collect();
+            format!("Not settled {after}: {}; {}.", open.join(", "), what_helps(cases, again))
         }
         Badge::AaFailed => {
             let floor = cases.iter().filter_map(|case| case.noise_floor).find(Range::excludes_one);
@@ -92,24 +106,48 @@ pub(super) fn settling(
     }
 }
 
-/// How many verdicts of a case are judged together: the baseline a second time is judged alone.
-fn judged(case: &CaseAnalysis) -> usize {
-    let all = case.subjects.iter().filter_map(verdict_on_cpu).count();
-    all - usize::from(case.noise_floor.is_some())
+/// The subjects that are judged together: the baseline a second time is judged alone.
+fn judged<'a>(
+    case: &'a CaseAnalysis,
+    again: Option<&str>,
+) -> impl Iterator<Item = (&'a SubjectAnalysis, Verdict)> {
+    let subjects = case.subjects.iter().filter(move |subject| Some(&*subject.name) != again);
+    subjects.filter_map(|subject| Some((subject, verdict_on_cpu(subject)?)))
 }
 
-/// The subjects whose price is not settled.
-fn open(cases: &[CaseAnalysis]) -> String {
-    let is_open = |subject: &&SubjectAnalysis| verdict_on_cpu(subject) == Some(Verdict::NotSettled);
-    let name = |case: &CaseAnalysis, subject: &SubjectAnalysis| match cases.len() {
+/// The subjects of a case whose price is not settled, or the case, where it has no price.
+fn open(case: &CaseAnalysis, all: &[CaseAnalysis], again: Option<&str>) -> Vec<String> {
+    if case.badge == Badge::NoPrice {
+        return vec![format!("{} has no price", case.case.name)];
+    }
+    let name = |(subject, _): (&SubjectAnalysis, _)| match all.len() {
         1 => subject.name.clone(),
         _ => format!("{} ({})", subject.name, case.case.name),
     };
-    let open = cases.iter().flat_map(|case| {
-        case.subjects.iter().filter(is_open).map(move |subject| name(case, subject))
+    judged(case, again).filter(|(_, verdict)| *verdict == Verdict::NotSettled).map(name).collect()
+}
+
+/// What would settle the prices that are not.
+fn what_helps(cases: &[CaseAnalysis], again: Option<&str>) -> String {
+    // Of the case that takes the most: how many blocks count, and how many have to.
+    let short = cases.iter().filter_map(|case| {
+        let prices = judged(case, again).count();
+        let needed = blocks_to_settle(prices.max(1));
+        let n = |(subject, _): (&SubjectAnalysis, _)| {
+            subject.prices.get(&Metric::CpuUsPerRequest).map(|price| price.n)
+        };
+        let fewest = judged(case, again).filter_map(n).min()?;
+        (fewest < needed).then_some((needed, prices, fewest))
     });
-    let names: Vec<String> = open.collect();
-    names.join(", ")
+    match short.max() {
+        Some((needed, 1, fewest)) => {
+            format!("a price takes at least {needed} blocks that count, and one has {fewest}")
+        }
+        Some((needed, prices, fewest)) => format!(
+            "{prices} prices together take at least {needed} blocks that count, and one has {fewest}"
+        ),
+        None => "more blocks narrow the intervals".to_owned(),
+    }
 }
 
 /// What a verdict says, in a word for a table.

@@ -42,6 +42,15 @@ pub struct Price {
     pub verdict: Option<Verdict>,
 }
 
+/// How precise prices are.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Precision {
+    /// The widest half-width of an interval, as a share.
+    pub half_width: f64,
+    /// The smallest number of blocks behind one.
+    pub n: usize,
+}
+
 /// A price before it is known how many others stand beside it.
 #[derive(Debug, Clone)]
 pub(super) struct Raw {
@@ -137,14 +146,15 @@ pub(super) fn prices(subject: &ByBlock<'_>, baseline: &ByBlock<'_>, seed: u64) -
     Metric::ALL.into_iter().filter_map(raw).collect()
 }
 
-/// How narrow the interval of a price in CPU per request is, as a share; none without one.
-pub(super) fn cpu_half_width(
+/// How precise a price in CPU per request is; none without an interval.
+pub(super) fn precision(
     subject: &ByBlock<'_>,
     baseline: &ByBlock<'_>,
     seed: u64,
-) -> Option<f64> {
+) -> Option<Precision> {
     let pairs = pairs(Metric::CpuUsPerRequest, subject, baseline);
-    half_width(&ratio(&pairs, seed)?)
+    let half_width = half_width(&ratio(&pairs, seed)?)?;
+    Some(Precision { half_width, n: pairs.len() })
 }
 
 /// The valid measurements of a subject, by block.

@@ -41,16 +41,25 @@ impl Difference {
 
 impl fmt::Display for Difference {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shown = |text: &str| match text.chars().count() {
-            0 => "nothing".to_owned(),
-            1..=SHOWN_CHARS => text.to_owned(),
-            _ => format!("{}...", text.chars().take(SHOWN_CHARS).collect::<String>()),
+        // Of long texts, from a little before the first character that differs.
+        let alike = self.before.chars().zip(self.after.chars()).take_while(|(a, b)| a == b).count();
+        let longest = self.before.chars().count().max(self.after.chars().count());
+        let start = if longest > SHOWN_CHARS { alike.saturating_sub(LEAD_CHARS) } else { 0 };
+        let shown = |text: &str| {
+            if text.is_empty() {
+                return "nothing".to_owned();
+            }
+            let excerpt: String = text.chars().skip(start).take(SHOWN_CHARS).collect();
+            let before = if start > 0 { "..." } else { "" };
+            let after = if text.chars().count() > start + SHOWN_CHARS { "..." } else { "" };
+            format!("{before}{excerpt}{after}")
         };
         write!(formatter, "{}: {}, now {}", self.path, shown(&self.before), shown(&self.after))
     }
 }
 
 const SHOWN_CHARS: usize = 60;
+const LEAD_CHARS: usize = 20;
 
 fn compare(path: &str, before: &Value, after: &Value, differences: &mut Vec<Difference>) {
     let below = |name: &str| match path {
@@ -123,5 +132,13 @@ mod tests {
     fn long_values_are_cut() {
         let line = &told(&json!({"a": "x".repeat(99)}), &json!({}))[0];
         assert_eq!(line, &format!("a: {}..., now nothing", "x".repeat(60)));
+        let before = format!("{}12{}", "x".repeat(30), "y".repeat(60));
+        let after = before.replace("12", "13");
+        let lead = format!("...{}1", "x".repeat(19));
+        let rest = "y".repeat(39);
+        assert_eq!(
+            told(&json!({"a": before}), &json!({"a": after}))[0],
+            format!("a: {lead}2{rest}..., now {lead}3{rest}...")
+        );
     }
 }

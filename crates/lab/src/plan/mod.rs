@@ -148,7 +148,8 @@ impl Schedule {
         given_up == all
     }
 
-    fn is_given_up(&self, case: usize, subject: usize) -> bool {
+    /// Whether a subject was left out of the rest of a case: both by their places.
+    pub fn is_given_up(&self, case: usize, subject: usize) -> bool {
         self.in_vain.get(&(case, subject)).is_some_and(|count| *count >= PATIENCE)
     }
 }

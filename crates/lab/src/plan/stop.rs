@@ -31,6 +31,8 @@ pub enum EndedBy {
     Width,
     /// Its time was spent.
     Budget,
+    /// Every subject was given up.
+    Exhausted,
     /// It was cut off before any of these.
     Interrupted,
 }
@@ -44,9 +46,9 @@ pub struct SoFar {
     pub prices: usize,
     /// How long their trials took, starting and stopping included.
     pub took: Duration,
-    /// The widest half-width of a price in CPU per request, as a share; none while a subject has no
-    /// interval.
-    pub half_width: Option<f64>,
+    /// How precise the prices in CPU per request are: the widest half-width as a share, and the fewest
+    /// blocks that count behind one; none while one has no interval.
+    pub precision: Option<(f64, usize)>,
 }
 
 /// The precision that is asked for where only a budget is given.
@@ -63,10 +65,12 @@ impl Stop {
 
     /// What ends the run after a complete block, if anything does.
     pub fn reached(&self, so_far: &SoFar) -> Option<EndedBy> {
-        let is_narrow = |width: f64| so_far.half_width.is_some_and(|half| half <= width);
-        // With fewer, no price could have a verdict, however narrow its interval is.
-        let can_settle = so_far.blocks as usize >= blocks_to_settle(so_far.prices.max(1));
-        if can_settle && self.width.is_some_and(is_narrow) {
+        // With fewer blocks, no price could have a verdict, however narrow its interval is.
+        let needed = blocks_to_settle(so_far.prices.max(1));
+        let is_narrow = |width: f64| {
+            so_far.precision.is_some_and(|(half_width, n)| half_width <= width && n >= needed)
+        };
+        if self.width.is_some_and(is_narrow) {
             return Some(EndedBy::Width);
         }
         if so_far.blocks >= self.blocks {
@@ -84,6 +88,7 @@ impl fmt::Display for EndedBy {
             Self::Blocks => "all blocks were run",
             Self::Width => "the intervals are as narrow as was asked for",
             Self::Budget => "the time was spent",
+            Self::Exhausted => "every subject was given up",
             Self::Interrupted => "it was cut off",
         })
     }
@@ -96,7 +101,8 @@ mod tests {
     const STOP: Stop = Stop { blocks: 100, width: Some(0.02), budget_s: Some(60.0) };
 
     fn so_far(blocks: u32, took_s: u64, half_width: Option<f64>) -> SoFar {
-        SoFar { blocks, prices: 1, took: Duration::from_secs(took_s), half_width }
+        let precision = half_width.map(|half| (half, blocks as usize));
+        SoFar { blocks, prices: 1, took: Duration::from_secs(took_s), precision }
     }
 
     #[test]

@@ -14,15 +14,16 @@ const FOLDER: &str = "hgrm";
 ///
 /// A record holds what is not a histogram, or a file cannot be written.
 pub fn write_all(source: &Source, dir: &Path) -> Result<Vec<PathBuf>, ReportError> {
-    let folder = dir.join(FOLDER);
-    fs::create_dir_all(&folder)
-        .map_err(|source| ReportError::Write { path: folder.clone(), source })?;
     let mut paths = Vec::new();
     for case in &source.analysis.cases {
+        // A folder a case: a name of a case and one of a subject, put together, could be those of others.
+        let folder = dir.join(FOLDER).join(&case.case.name);
+        fs::create_dir_all(&folder)
+            .map_err(|source| ReportError::Write { path: folder.clone(), source })?;
         for subject in &case.subjects {
             let latencies = source.latencies(&case.case.name, &subject.name)?;
             if latencies.count() > 0 {
-                let path = folder.join(format!("{}-{}.hgrm", case.case.name, subject.name));
+                let path = folder.join(format!("{}.hgrm", subject.name));
                 write(&path, &latencies.to_hgrm())?;
                 paths.push(path);
             }

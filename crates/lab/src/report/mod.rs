@@ -65,14 +65,6 @@ pub enum ReportError {
         /// Why.
         source: DecodeError,
     },
-    /// There are more configs than a page holds.
-    #[error("{folder} holds {count} files; a report takes the configs of a run and nothing else")]
-    ManyConfigs {
-        /// The folder.
-        folder: PathBuf,
-        /// How many files it holds.
-        count: usize,
-    },
     /// The page's template fails.
     #[error("writing the report as HTML")]
     Page(#[source] minijinja::Error),

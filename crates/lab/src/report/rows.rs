@@ -90,27 +90,20 @@ pub fn prices(analysis: &Analysis, case: &CaseAnalysis) -> Rows {
     }
 }
 
-/// Whether a price of the case has too few blocks for an interval.
-fn lacks_intervals(case: &CaseAnalysis) -> bool {
-    let shown = |subject: &SubjectAnalysis| {
-        let others = OTHER_PRICES.map(|(_, metric)| metric);
-        let metrics = others.into_iter().chain([Metric::CpuUsPerRequest]);
-        metrics.filter_map(|metric| subject.prices.get(&metric).copied()).collect::<Vec<_>>()
-    };
-    case.subjects.iter().flat_map(shown).any(|price| !price.difference.interval)
-}
-
-/// What the columns of [`prices`] mean.
+/// What the columns of [`prices`] mean, and the ends in all tables of prices.
 pub fn prices_legend(analysis: &Analysis, case: &CaseAnalysis) -> String {
-    let intervals = match lacks_intervals(case) {
-        true => TOO_FEW_LEGEND,
-        false => PRICES_LEGEND,
-    };
-    let has_prices = case.subjects.iter().any(|subject| !subject.prices.is_empty());
-    match has_prices {
-        true => format!("{intervals} {}", verdict_legend(analysis.margin)),
-        false => intervals.to_owned(),
+    let prices = || case.subjects.iter().flat_map(|subject| subject.prices.values());
+    let mut parts = Vec::new();
+    if prices().any(|price| price.difference.interval) {
+        parts.push(PRICES_LEGEND.to_owned());
     }
+    if prices().any(|price| !price.difference.interval) {
+        parts.push(TOO_FEW_LEGEND.to_owned());
+    }
+    if !parts.is_empty() {
+        parts.push(verdict_legend(analysis.margin));
+    }
+    parts.join(" ")
 }
 
 const PRICES_LEGEND: &str = "[a, b]: the 95 % interval of the price, over n blocks.";

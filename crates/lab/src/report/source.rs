@@ -19,6 +19,8 @@ pub struct Source {
     pub analysis: Analysis,
     /// What each subject really got.
     pub configs: Vec<Config>,
+    /// How many more files there are beside those.
+    pub configs_left_out: usize,
 }
 
 /// A file of a subject's configs.
@@ -43,8 +45,8 @@ impl Source {
     pub fn read(dir: &Path) -> Result<Self, ReportError> {
         let records = RunRecords::read(dir)?;
         let analysis = analyse(&records);
-        let configs = configs(&dir.join(CONFIGS))?;
-        Ok(Self { records, analysis, configs })
+        let (configs, configs_left_out) = configs(&dir.join(CONFIGS))?;
+        Ok(Self { records, analysis, configs, configs_left_out })
     }
 
     /// The valid measurements of a subject under a case, by block.
@@ -99,18 +101,18 @@ const DEEPEST: usize = 4;
 /// How many files a report holds.
 const MOST_FILES: usize = 200;
 
-/// The configs of all subjects, by name. A run that ended before its first trial has none.
-fn configs(folder: &Path) -> Result<Vec<Config>, ReportError> {
+/// The configs of all subjects, by name, and how many are left out because there are more than a
+/// report should hold. A run that ended before its first trial has none.
+fn configs(folder: &Path) -> Result<(Vec<Config>, usize), ReportError> {
     let mut files = Vec::new();
     if folder.is_dir() {
         collect(folder, DEEPEST, &mut files)?;
     }
     files.sort();
-    if files.len() > MOST_FILES {
-        let count = files.len();
-        return Err(ReportError::ManyConfigs { folder: folder.to_owned(), count });
-    }
-    files.iter().map(|path| config(folder, path)).collect()
+    let left_out = files.len().saturating_sub(MOST_FILES);
+    files.truncate(MOST_FILES);
+    let configs = files.iter().map(|path| config(folder, path)).collect::<Result<_, _>>()?;
+    Ok((configs, left_out))
 }
 
 fn collect(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Result<(), ReportError> {
@@ -163,7 +165,8 @@ mod tests {
         fs::write(path("full/nginx.conf"), vec![b'x'; 64 * 1024 + 7]).unwrap();
         fs::write(path("alone/nginx.conf"), [b'a', 0xff, b'b']).unwrap();
         std::os::unix::fs::symlink("/etc/hostname", path("full/outside")).unwrap();
-        let found = configs(dir.path()).unwrap();
+        let (found, left_out) = configs(dir.path()).unwrap();
+        assert_eq!(left_out, 0);
         let names: Vec<(&str, &str, u64)> =
             found.iter().map(|c| (c.subject.as_str(), c.file.as_str(), c.left_out)).collect();
         assert_eq!(
@@ -176,8 +179,19 @@ mod tests {
     }
 
     #[test]
+    fn of_too_many_files_the_rest_is_counted() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("full")).unwrap();
+        for number in 0..MOST_FILES + 3 {
+            fs::write(dir.path().join(format!("full/{number}.conf")), "x").unwrap();
+        }
+        let (found, left_out) = configs(dir.path()).unwrap();
+        assert_eq!((found.len(), left_out), (MOST_FILES, 3));
+    }
+
+    #[test]
     fn a_run_without_configs_has_none() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(configs(&dir.path().join("configs")).unwrap(), []);
+        assert_eq!(configs(&dir.path().join("configs")).unwrap(), (vec![], 0));
     }
 }

@@ -2,7 +2,6 @@
 
 mod replay;
 
-use crate::analysis::widest_half_width;
 use crate::environment::Environment;
 use crate::inputs::catalog::Catalog;
 use crate::inputs::experiment::{Experiment, Subject};
@@ -21,7 +20,7 @@ use crate::trial::requests::{self, RequestsError};
 use crate::trial::servers::in_full;
 use crate::trial::{self, Bench, config_dir};
 pub use replay::ended_by;
-use replay::{Replay, ending, replay};
+use replay::{Replay, ending, replay, so_far};
 
 use nix::errno::Errno;
 use nix::sched::{CpuSet, sched_setaffinity};
@@ -47,8 +46,8 @@ pub struct RunRequest<'a> {
     pub tollgate: &'a Path,
     /// The run's directory, which must not be there yet unless a run is resumed.
     pub out: &'a Path,
-    /// What the directory holds of the run that is to go on.
-    pub resumed: Option<RunRecords>,
+    /// Whether the run in that directory is to go on.
+    pub resumes: bool,
     /// The wish to stop.
     pub interrupt: &'a Interrupt,
 }
@@ -156,9 +155,9 @@ pub fn run(request: &RunRequest<'_>, tell: &mut dyn FnMut(Event<'_>)) -> Result<
     let layout = Layout::choose(experiment.cpus.as_ref(), &available)?;
     let environment = Environment::read().map_err(system_error("reading the machine's limits"))?;
     prepare_process(&layout)?;
-    let mut run_dir = match &request.resumed {
-        None => RunDir::create(request.out)?,
-        Some(_) => RunDir::open(request.out)?,
+    let mut run_dir = match request.resumes {
+        false => RunDir::create(request.out)?,
+        true => RunDir::open(request.out)?,
     };
 
     let states: Vec<SubjectState> = experiment
@@ -174,12 +173,13 @@ pub fn run(request: &RunRequest<'_>, tell: &mut dyn FnMut(Event<'_>)) -> Result<
         })
         .collect();
     let manifest = Manifest::of(experiment, states, &layout, environment, circumstances);
-    let mut run = match &request.resumed {
-        None => {
+    let mut run = match request.resumes {
+        false => {
             run_dir.write_manifest(&manifest)?;
             RunRecords { manifest, trials: Vec::new(), cut_off: false }
         }
-        Some(records) => resume(records, &manifest, tell)?,
+        // Only now that no other process writes to it.
+        true => resume(RunRecords::read(run_dir.path())?, &manifest, tell)?,
     };
 
     let bench = Bench {
@@ -195,11 +195,13 @@ pub fn run(request: &RunRequest<'_>, tell: &mut dyn FnMut(Event<'_>)) -> Result<
     tell(Event::Begun { trials: trials(&run), done: &run.trials });
     let ended_by = loop {
         let Some(trial) = pending.take().or_else(|| schedule.next_trial()) else {
-            if let Some(ended_by) = ending(&run, &schedule) {
+            let so_far = so_far(&run, &schedule);
+            if let Some(ended_by) = ending(&run, &schedule, &so_far) {
                 break ended_by;
             }
             schedule.begin_block();
-            tell(Event::Block { block: schedule.block(), half_width: half_width(&run) });
+            let half_width = so_far.precision.map(|(half_width, _)| half_width);
+            tell(Event::Block { block: schedule.block(), half_width });
             continue;
         };
         let Some(installed) = present.get(&trial.subject) else {
@@ -227,14 +229,9 @@ fn trials(run: &RunRecords) -> Option<usize> {
     experiment.stop.budget_s.is_none().then(|| a_block * experiment.stop.blocks as usize)
 }
 
-/// How narrow the intervals are, where that may end the run.
-fn half_width(run: &RunRecords) -> Option<f64> {
-    run.manifest.experiment.stop.width.and_then(|_| widest_half_width(run))
-}
-
 /// The records of a run that is to go on, if what is there now is what it was begun with.
 fn resume(
-    records: &RunRecords,
+    records: RunRecords,
     now: &Manifest,
     tell: &mut dyn FnMut(Event<'_>),
 ) -> Result<RunRecords, RunError> {
@@ -247,8 +244,8 @@ fn resume(
     for difference in &machine {
         tell(Event::Changed(difference));
     }
-    match replay(records).strangers {
-        0 => Ok(RunRecords { cut_off: false, ..records.clone() }),
+    match replay(&records).strangers {
+        0 => Ok(records),
         strangers => Err(RunError::Strangers(strangers)),
     }
 }

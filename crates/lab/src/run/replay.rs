@@ -1,7 +1,7 @@
 //! Where the records of a run leave its plan: how a run that was cut off is taken up, and how a report
 //! knows what ended it.
 
-use crate::analysis::widest_half_width;
+use crate::analysis::precision;
 use crate::manifest::{Manifest, SubjectManifest, SubjectState};
 use crate::plan::stop::{EndedBy, SoFar};
 use crate::plan::{Fate, Schedule, TrialPlan};
@@ -26,13 +26,15 @@ pub(super) fn replay(run: &RunRecords) -> Replay {
     let RunRecords { manifest, trials, .. } = run;
     let mut records: BTreeMap<_, Fate> =
         trials.iter().map(|trial| (key_of(trial), Fate::of(&trial.outcome))).collect();
+    // Two records of one trial are none of the plan's doing.
+    let twice = trials.len() - records.len();
     let mut schedule = schedule(manifest);
     while !records.is_empty() {
         schedule.begin_block();
         let before = records.len();
         while let Some(trial) = schedule.next_trial() {
             let Some(fate) = records.remove(&key(manifest, &trial)) else {
-                return Replay { schedule, pending: Some(trial), strangers: records.len() };
+                return Replay { schedule, pending: Some(trial), strangers: records.len() + twice };
             };
             schedule.note(&trial, fate);
         }
@@ -40,7 +42,7 @@ pub(super) fn replay(run: &RunRecords) -> Replay {
             break;
         }
     }
-    Replay { schedule, pending: None, strangers: records.len() }
+    Replay { schedule, pending: None, strangers: records.len() + twice }
 }
 
 /// What ended a run.
@@ -49,21 +51,28 @@ pub fn ended_by(run: &RunRecords) -> EndedBy {
     if pending.is_some() {
         return EndedBy::Interrupted;
     }
-    ending(run, &schedule).unwrap_or(EndedBy::Interrupted)
+    ending(run, &schedule, &so_far(run, &schedule)).unwrap_or(EndedBy::Interrupted)
 }
 
-/// What ends a run whose last block is complete, if anything does.
-pub(super) fn ending(run: &RunRecords, schedule: &Schedule) -> Option<EndedBy> {
-    let stop = &run.manifest.experiment.stop;
-    if schedule.is_exhausted() {
-        return Some(EndedBy::Blocks);
-    }
-    stop.reached(&SoFar {
+/// What a run has come to whose last block is complete.
+pub(super) fn so_far(run: &RunRecords, schedule: &Schedule) -> SoFar {
+    let is_in = |case, subject| !schedule.is_given_up(case, subject);
+    // Only a width asks for it, and it takes a while.
+    let precision = run.manifest.experiment.stop.width.and_then(|_| precision(run, is_in));
+    SoFar {
         blocks: schedule.block(),
         prices: priced(&run.manifest),
         took: run.trials.iter().map(|trial| Duration::from_secs_f64(trial.took_s)).sum(),
-        half_width: stop.width.and_then(|_| widest_half_width(run)),
-    })
+        precision: precision.map(|precision| (precision.half_width, precision.n)),
+    }
+}
+
+/// What ends a run whose last block is complete, if anything does.
+pub(super) fn ending(run: &RunRecords, schedule: &Schedule, so_far: &SoFar) -> Option<EndedBy> {
+    match schedule.is_exhausted() {
+        true => Some(EndedBy::Exhausted),
+        false => run.manifest.experiment.stop.reached(so_far),
+    }
 }
 
 /// How many subjects are priced: all that are there, without the baseline and its second time.

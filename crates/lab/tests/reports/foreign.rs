@@ -101,7 +101,7 @@ fn hgrm_is_a_file_a_subject() {
     silent.invalid.push(tollgate_lab::trial::validity::Invalid::NoAnswer);
     trials.push(measured("full", 1, silent));
     let paths = hgrm::write_all(&source(run(&["nginx", "full"], trials)), dir.path()).unwrap();
-    assert_eq!(paths, [dir.path().join("hgrm/browse-nginx.hgrm")]);
+    assert_eq!(paths, [dir.path().join("hgrm/browse/nginx.hgrm")]);
     let text = std::fs::read_to_string(&paths[0]).unwrap();
     assert!(text.contains("Total count    =         2000]"), "{text}");
 }

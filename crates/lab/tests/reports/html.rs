@@ -11,7 +11,7 @@ use tollgate_lab::run_dir::RunRecords;
 use tollgate_lab::trial::validity::Invalid;
 
 pub(crate) fn source(run: RunRecords) -> Source {
-    Source { analysis: analyse(&run), records: run, configs: Vec::new() }
+    Source { analysis: analyse(&run), records: run, configs: Vec::new(), configs_left_out: 0 }
 }
 
 fn page(run: RunRecords) -> String {

@@ -1,6 +1,6 @@
 //! Verdicts, badges and the noise floor: whether the prices of a run are settled.
 
-use crate::records::{analysed, blocks, costing, failed, measured, run};
+use crate::records::{analysed, blocks, case, costing, failed, measured, run};
 use tollgate_lab::analysis::{Analysis, Badge, Metric, analyse};
 use tollgate_lab::plan::stop::{EndedBy, Stop};
 use tollgate_lab::record::{Step, TrialRecord};
@@ -72,7 +72,7 @@ fn the_more_subjects_the_more_blocks_it_takes() {
     assert_eq!(
         told,
         "Not settled after 6 blocks (all blocks were run): a, b; 2 prices together take at least 7 \
-         blocks."
+         blocks that count, and one has 6."
     );
     // The baseline a second time is no further question, and takes nothing from the others.
     let trials = [nginx.clone(), six("a"), blocks("nginx-again", &[10; 6])].concat();
@@ -119,7 +119,50 @@ fn what_ended_a_run_is_told_from_its_records() {
     let failures = (1..=2).map(|block| failed("nginx", block, Step::Start, "why", &[])).collect();
     let mut run = ended(&["nginx"], failures);
     run.manifest.experiment.stop = Stop::after(6);
-    assert_eq!(analyse(&run).ended_by, EndedBy::Blocks);
+    assert_eq!(analyse(&run).ended_by, EndedBy::Exhausted);
+}
+
+#[test]
+fn one_case_without_a_price_does_not_hide_the_others() {
+    let trials =
+        [blocks("nginx", &[100; 6]), blocks("a", &[300; 6]), blocks("nginx-again", &[100; 6])];
+    let mut run = ended(&["nginx", "a", "nginx-again"], trials.concat());
+    run.manifest.experiment.again = Some("nginx-again".to_owned());
+    run.manifest.experiment.cases.push(case("other"));
+    let analysis = analyse(&run);
+    let badges: Vec<Badge> = analysis.cases.iter().map(|case| case.badge).collect();
+    assert_eq!(badges, [Badge::Settled, Badge::NoPrice]);
+    assert_eq!(analysis.badge, Badge::NotSettled);
+    assert!(first_lines(&analysis).contains("other has no price"), "{}", first_lines(&analysis));
+    for trial in run.trials.iter_mut().filter(|trial| trial.subject == "nginx-again") {
+        *trial = measured("nginx-again", trial.block, costing(110));
+    }
+    assert_eq!(analyse(&run).badge, Badge::AaFailed);
+}
+
+#[test]
+fn a_twin_with_a_wide_interval_leaves_no_subject_open() {
+    let twin = blocks("nginx-again", &[900, 1111, 891, 1100, 905, 1094]);
+    let trials = [blocks("nginx", &[1000; 6]), blocks("a", &[3000; 6]), twin];
+    let mut run = ended(&["nginx", "a", "nginx-again"], trials.concat());
+    run.manifest.experiment.again = Some("nginx-again".to_owned());
+    assert_eq!(verdict_on_cpu(&run, "nginx-again"), Some(Verdict::NotSettled));
+    assert_eq!(analyse(&run).badge, Badge::Settled);
+}
+
+#[test]
+fn a_width_waits_for_blocks_that_count() {
+    let mut spoilt = costing(20);
+    spoilt.invalid = vec![Invalid::NoAnswer];
+    let mut trials = [blocks("nginx", &[10; 6]), blocks("a", &[20; 6])].concat();
+    trials[8] = measured("a", 3, spoilt.clone());
+    trials.push(TrialRecord { attempt: 2, ..measured("a", 3, spoilt) });
+    let mut run = run(&["nginx", "a"], trials);
+    run.manifest.experiment.stop = Stop { blocks: 100, width: Some(0.5), budget_s: Some(600.0) };
+    // Six blocks were run, and five count.
+    assert_eq!(analyse(&run).ended_by, EndedBy::Interrupted);
+    run.trials.extend([measured("nginx", 7, costing(10)), measured("a", 7, costing(20))]);
+    assert_eq!(analyse(&run).ended_by, EndedBy::Width);
 }
 
 #[test]

@@ -39,6 +39,11 @@ impl GateArgs {
         gates.context("--threshold").map_err(Failure::bad_input)
     }
 
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.threshold.is_empty()
+    }
+
     /// The words of a command line that asks the same.
     pub(crate) fn words(&self) -> impl Iterator<Item = String> {
         self.threshold.iter().flat_map(|gate| ["--threshold".to_owned(), gate.clone()])

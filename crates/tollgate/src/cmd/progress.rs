@@ -73,7 +73,7 @@ impl Progress {
                 self.stop.blocks, self.at_least_s
             ),
             (None, width) => format!(
-                "blocks until every interval is {} to either side, {} s at the most",
+                "blocks until every interval is {} to either side, or for about {} s",
                 share(width.unwrap_or_default()),
                 self.at_least_s
             ),

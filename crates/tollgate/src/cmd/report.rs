@@ -64,6 +64,11 @@ enum Format {
 
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     if run_dir::is_search(&args.dir) {
+        if !args.gates.is_empty() {
+            let error =
+                anyhow!("--threshold is for runs, and {} holds a search", args.dir.display());
+            return Err(Failure::bad_input(error));
+        }
         return search(&args.dir, args.format);
     }
     let source = Source::read(&args.dir).map_err(Failure::bad_input)?;

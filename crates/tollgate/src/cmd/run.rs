@@ -57,7 +57,8 @@ pub(crate) struct Args {
     /// such as 2%
     #[arg(long, value_name = "PERCENT")]
     width: Option<Percent>,
-    /// Run blocks until all trials together have taken so long, such as 10m; the default with --width
+    /// Run blocks until the intervals are within --width (2% by default), but no longer than all trials
+    /// together take so long, such as 10m, the default with --width; the first block always runs
     #[arg(long, value_name = "TIME", value_parser = duration)]
     budget: Option<Span>,
     /// What is too small to matter: prices within it are called the same (default: 2%)
@@ -84,16 +85,15 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     match &args.resume {
-        None => begin(args, None),
+        None => begin(args, false),
         Some(dir) => resume(dir),
     }
 }
 
 /// Goes on with a run: with the words that it was begun with, in the folder that it was begun in.
 fn resume(dir: &Path) -> Result<Exit, Failure> {
-    let records = RunRecords::read(dir).map_err(Failure::bad_input)?;
+    let RunRecords { manifest, .. } = RunRecords::read(dir).map_err(Failure::bad_input)?;
     let dir = dir.canonicalize().with_context(|| format!("finding {}", dir.display()))?;
-    let manifest = &records.manifest;
     let doing = || format!("taking up the command of {}: {}", dir.display(), manifest.command);
     let words = shell_words::split(&manifest.command).with_context(doing)?;
     let Command::Run(mut args) = Cli::try_parse_from(words).with_context(doing)?.command else {
@@ -103,10 +103,10 @@ fn resume(dir: &Path) -> Result<Exit, Failure> {
     std::env::set_current_dir(&manifest.directory)
         .with_context(|| format!("going to the folder of the run, {}", manifest.directory))?;
     args.out = Some(dir);
-    begin(&args, Some(records))
+    begin(&args, true)
 }
 
-fn begin(args: &Args, resumed: Option<RunRecords>) -> Result<Exit, Failure> {
+fn begin(args: &Args, resumes: bool) -> Result<Exit, Failure> {
     let catalog = args.catalog.open()?;
     let adjustments = Adjustments {
         quick: args.quick,
@@ -154,7 +154,7 @@ fn begin(args: &Args, resumed: Option<RunRecords>) -> Result<Exit, Failure> {
             tollgate: &tollgate,
             out: &out,
             interrupt: &interrupt,
-            resumed,
+            resumes,
         },
         &mut |event| progress.show(&event),
     )
@@ -171,8 +171,9 @@ fn begin(args: &Args, resumed: Option<RunRecords>) -> Result<Exit, Failure> {
     progress.end();
 
     let analysis = report::of_run(&ending.dir)?;
-    report::write_all(&analysis, &ending.dir)?;
     output::print(&report::render(&analysis, Format::Table, output::color())?)?;
+    // After the table: whatever keeps a file from being written does not keep the answer from view.
+    report::write_all(&analysis, &ending.dir)?;
     output::print(&format!(
         "\nRecords, configs, logs and reports: {}\nTo repeat it: {}\n",
         out.display(),

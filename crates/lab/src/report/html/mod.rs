@@ -59,6 +59,7 @@ struct Page<'a> {
     environment: Table,
     subjects: Table,
     configs: Vec<ConfigPart<'a>>,
+    configs_left_out: usize,
     inputs: Vec<ConfigPart<'a>>,
     command: &'a str,
     made_by: String,
@@ -162,6 +163,7 @@ impl<'a> Page<'a> {
             environment: tables::environment(manifest),
             subjects: tables::subjects(manifest),
             configs: source.configs.iter().map(config_part).collect(),
+            configs_left_out: source.configs_left_out,
             inputs: inputs
                 .map(|(file, text)| ConfigPart { name: file.clone(), text, left_out: 0 })
                 .collect(),

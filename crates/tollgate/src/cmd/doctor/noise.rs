@@ -55,13 +55,13 @@ pub(super) fn run(catalog: &Catalog, time: Duration, out: Option<&Path>) -> Resu
             circumstances: Circumstances {
                 seed,
                 quick: false,
-                command: format!("tollgate run {} --seed {seed}", experiment.name),
+                command: format!("tollgate doctor --noise --seconds {}", time.as_secs()),
                 directory: std::env::current_dir().context("asking for the current folder")?,
             },
             tollgate: &std::env::current_exe().context("finding the tollgate binary")?,
             out: dir,
             interrupt: &interrupt,
-            resumed: None,
+            resumes: false,
         },
         &mut |event| {
             if let Event::Recorded(record) = event {
