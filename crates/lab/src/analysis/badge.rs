@@ -32,7 +32,11 @@ impl Badge {
         if noise_floor.is_some_and(Range::excludes_one) {
             Self::AaFailed
         } else if verdicts.peek().is_none() {
-            Self::NoPrice
+            // Where nothing but the baseline against itself was asked for, that is the answer.
+            match noise_floor.is_some_and(|floor| floor.interval) {
+                true => Self::Settled,
+                false => Self::NoPrice,
+            }
         } else if verdicts.any(|verdict| verdict == Verdict::NotSettled) {
             Self::NotSettled
         } else {
@@ -82,7 +86,7 @@ pub(super) fn settling(
 ) -> String {
     let after = format!("after {} ({ended_by})", counted(blocks as usize, "block"));
     match badge {
-        Badge::Settled => format!("Settled {after}."),
+        Badge::Settled => format!("Settled {after}.{}", floors(cases)),
         Badge::NoPrice => format!("No price {after}."),
         Badge::NotSettled => {
             let open: Vec<String> =
@@ -91,19 +95,25 @@ pub(super) fn settling(
         }
         Badge::AaFailed => {
             let floor = cases.iter().filter_map(|case| case.noise_floor).find(Range::excludes_one);
-            let by = floor.map_or(String::new(), |floor| {
-                format!(
-                    " by {} [{}, {}]",
-                    relative(floor.estimate),
-                    relative(floor.low),
-                    relative(floor.high)
-                )
-            });
+            let by = floor.map_or(String::new(), |floor| format!(" by {}", change(&floor)));
             format!(
                 "A/A failed {after}: the baseline differs from itself{by}; differences of that size may be noise."
             )
         }
     }
+}
+
+/// How far the baseline was from itself, where it ran twice.
+fn floors(cases: &[CaseAnalysis]) -> String {
+    let floor = |case: &CaseAnalysis| {
+        let floor = case.noise_floor.filter(|floor| floor.interval)?;
+        Some(format!(" The baseline differs from itself by {}: noise.", change(&floor)))
+    };
+    cases.iter().filter_map(floor).collect()
+}
+
+fn change(ratio: &Range) -> String {
+    format!("{} [{}, {}]", relative(ratio.estimate), relative(ratio.low), relative(ratio.high))
 }
 
 /// The subjects that are judged together: the baseline a second time is judged alone.

@@ -83,6 +83,18 @@ fn the_more_subjects_the_more_blocks_it_takes() {
     let analysis = analyse(&again);
     assert_eq!(analysis.cases[0].noise_floor.map(|floor| floor.estimate), Some(1.0));
     assert_eq!(analysis.badge, Badge::Settled);
+    assert!(
+        first_lines(&analysis).ends_with("differs from itself by 0 % [0 %, 0 %]: noise."),
+        "{}",
+        first_lines(&analysis)
+    );
+    // The baseline against itself alone is a question too.
+    let trials = [nginx, blocks("nginx-again", &[10; 6])].concat();
+    let mut alone = ended(&["nginx", "nginx-again"], trials);
+    alone.manifest.experiment.again = Some("nginx-again".to_owned());
+    assert_eq!(analyse(&alone).badge, Badge::Settled);
+    alone.trials.retain(|trial| trial.block < 6);
+    assert_eq!(analyse(&alone).badge, Badge::NoPrice);
 }
 
 #[test]
