@@ -3,9 +3,26 @@
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::io;
+use std::sync::atomic::Ordering;
+use tollgate_lab::interrupt::Interrupt;
 
 /// The signals that ask for an end.
 const STOP: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
+
+/// A wish to stop that the first of these signals makes; whoever asks again is in a hurry.
+///
+/// # Errors
+///
+/// The operating system refuses the handlers or the thread.
+pub(crate) fn interrupt(hurry: impl Fn() + Send + 'static) -> io::Result<Interrupt> {
+    let interrupt = Interrupt::default();
+    let wish = interrupt.flag();
+    listen(move |count| match count {
+        1 => wish.store(true, Ordering::Relaxed),
+        _ => hurry(),
+    })?;
+    Ok(interrupt)
+}
 
 /// Calls `on_signal` for each of these signals, on a thread of its own, with how many there have
 /// been.

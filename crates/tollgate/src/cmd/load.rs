@@ -23,8 +23,6 @@ use anyhow::Context;
 use live::Live;
 use result::LoadResult;
 use settings::Settings;
-use std::sync::atomic::Ordering;
-use tollgate_lab::interrupt::Interrupt;
 use tollgate_lab::layout::available_cpus;
 use tollgate_lab::process::files;
 use tollgate_load::{Generator, Outcome};
@@ -36,7 +34,9 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     let files_max = files::raise_limit().context("raising the limit of open files")?;
     let cpus = available_cpus().context("asking for the CPUs")?;
     settings.check_machine(files_max, &cpus).map_err(Failure::bad_input)?;
-    let interrupt = interrupt_on_signals()?;
+    // Nothing that the load sends outlives the program.
+    let at_once = || std::process::exit(Exit::Interrupted as i32);
+    let interrupt = signals::interrupt(at_once).context("asking for signals")?;
     let generator = Generator::start(settings.plan())?;
     let mut live = Live::new();
     let course = course::run(&settings, &generator, &mut live, &interrupt);
@@ -50,18 +50,6 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
         true => Exit::Interrupted,
         false => exit(&outcome),
     })
-}
-
-/// A flag that the first signal sets; the second one ends the program at once.
-fn interrupt_on_signals() -> anyhow::Result<Interrupt> {
-    let interrupt = Interrupt::default();
-    let wish = interrupt.flag();
-    signals::listen(move |count| match count {
-        1 => wish.store(true, Ordering::Relaxed),
-        _ => std::process::exit(Exit::Interrupted as i32),
-    })
-    .context("asking for signals")?;
-    Ok(interrupt)
 }
 
 /// Whether the load was delivered.

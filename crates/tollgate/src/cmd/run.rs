@@ -11,12 +11,10 @@ use anyhow::{Context, anyhow};
 use clap::Parser;
 use jiff::Timestamp;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
 use tollgate_lab::analysis::{Analysis, Standing, SubjectAnalysis};
 use tollgate_lab::inputs::duration::Span;
 use tollgate_lab::inputs::experiment::{Adjustments, Experiment};
 use tollgate_lab::inputs::percent::Percent;
-use tollgate_lab::interrupt::Interrupt;
 use tollgate_lab::manifest::Circumstances;
 use tollgate_lab::plan::stop::EndedBy;
 use tollgate_lab::process::group;
@@ -128,13 +126,7 @@ fn begin(args: &Args, resumes: bool) -> Result<Exit, Failure> {
         // UTC, as every time in the records, to the millisecond, so that no two runs meet.
         PathBuf::from(format!("runs/{}-{}", experiment.name, now.strftime("%Y%m%dT%H%M%S%.3fZ")))
     });
-    let interrupt = Interrupt::default();
-    let wish = interrupt.flag();
-    signals::listen(move |count| match count {
-        1 => wish.store(true, Ordering::Relaxed),
-        _ => group::hurry(),
-    })
-    .context("asking for signals")?;
+    let interrupt = signals::interrupt(group::hurry).context("asking for signals")?;
     let tollgate = std::env::current_exe().context("finding the tollgate binary")?;
 
     for file in catalog.replacements() {

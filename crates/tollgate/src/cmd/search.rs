@@ -10,11 +10,9 @@ use clap::ValueEnum;
 use jiff::Timestamp;
 use std::fs;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tollgate_lab::inputs::experiment::{Adjustments, Experiment};
 use tollgate_lab::inputs::percent::Percent;
-use tollgate_lab::interrupt::Interrupt;
 use tollgate_lab::manifest::Circumstances;
 use tollgate_lab::process::group;
 use tollgate_lab::report::rows::per_second;
@@ -108,13 +106,7 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
         let when = now.strftime("%Y%m%dT%H%M%S%.3fZ");
         PathBuf::from(format!("runs/search-{}-{when}", experiment.name))
     });
-    let interrupt = Interrupt::default();
-    let wish = interrupt.flag();
-    signals::listen(move |count| match count {
-        1 => wish.store(true, Ordering::Relaxed),
-        _ => group::hurry(),
-    })
-    .context("asking for signals")?;
+    let interrupt = signals::interrupt(group::hurry).context("asking for signals")?;
     let tollgate = std::env::current_exe().context("finding the tollgate binary")?;
 
     for file in catalog.replacements() {

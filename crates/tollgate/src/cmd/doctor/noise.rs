@@ -6,12 +6,10 @@ use crate::signals;
 use anyhow::Context;
 use jiff::Timestamp;
 use std::path::Path;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tollgate_lab::doctor::noise::{self, EXPERIMENTS};
 use tollgate_lab::inputs::catalog::Catalog;
 use tollgate_lab::inputs::experiment::{Adjustments, Experiment};
-use tollgate_lab::interrupt::Interrupt;
 use tollgate_lab::manifest::Circumstances;
 use tollgate_lab::plan::stop::EndedBy;
 use tollgate_lab::process::group;
@@ -34,13 +32,7 @@ pub(super) fn run(catalog: &Catalog, time: Duration, out: Option<&Path>) -> Resu
     let folder = folder.context("making a folder for the run")?;
     let dir = out.unwrap_or(folder.path());
 
-    let interrupt = Interrupt::default();
-    let wish = interrupt.flag();
-    signals::listen(move |count| match count {
-        1 => wish.store(true, Ordering::Relaxed),
-        _ => group::hurry(),
-    })
-    .context("asking for signals")?;
+    let interrupt = signals::interrupt(group::hurry).context("asking for signals")?;
     let begun = Instant::now();
     tell(&format!(
         "{} against itself for {} s",
