@@ -122,6 +122,11 @@ pub enum Interest {
     ReadableOnce,
     /// The same, and when there is room to write again.
     BothOnce,
+    /// As `Readable`, for a source that several pollers watch: one of them is told, rather than all.
+    /// Such a source cannot be modified, only removed.
+    ReadableByOne,
+    /// Nothing: errors and hang-ups are told all the same.
+    Nothing,
 }
 
 impl Interest {
@@ -134,6 +139,8 @@ impl Interest {
                 epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET
             }
             Self::BothOnce => Self::ReadableOnce.flags() | epoll::EventFlags::OUT,
+            Self::ReadableByOne => epoll::EventFlags::IN | epoll::EventFlags::EXCLUSIVE,
+            Self::Nothing => epoll::EventFlags::empty(),
         }
     }
 }

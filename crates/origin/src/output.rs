@@ -1,15 +1,26 @@
 //! Answers on their way out: bytes to send, then filler.
 
-use std::io::{self, ErrorKind, IoSlice, Write};
+use std::io::{self, ErrorKind};
 
-/// Up to this size a payload is copied behind its head, so that both leave in one plain write.
+/// Up to this size filler is copied behind what comes before it, so that both leave in one plain send.
 const COPIED_FILLER_MAX_BYTES: u64 = 16 << 10;
 
 /// From this size on, what is collected is sent before more requests are answered.
 const BATCH_BYTES: usize = 64 << 10;
 
-/// What payloads are made of, however large: the same bytes again and again.
-static FILLER: [u8; 64 << 10] = [b'x'; 64 << 10];
+/// An output that has grown beyond this gives its memory back once it is sent.
+const KEPT_CAPACITY_MAX_BYTES: usize = 4 * BATCH_BYTES;
+
+/// What short filler is copied from.
+static FILLER: [u8; COPIED_FILLER_MAX_BYTES as usize] = [b'x'; COPIED_FILLER_MAX_BYTES as usize];
+
+/// Where an output goes. All send what there is room for, and say `WouldBlock` when there is none.
+pub(crate) trait Sink {
+    /// Sends bytes; `more` tells that others follow at once.
+    fn send(&mut self, bytes: &[u8], more: bool) -> io::Result<usize>;
+    /// Sends `count` bytes of filler, or fewer.
+    fn send_filler(&mut self, count: u64) -> io::Result<usize>;
+}
 
 /// Answers on their way out. Large payloads are only counted, so memory does not grow with them.
 #[derive(Default)]
@@ -40,15 +51,12 @@ impl Output {
         }
     }
 
-    /// Adds what `other` holds, of which nothing has been sent.
-    pub(crate) fn append(&mut self, other: &Self) {
-        self.push(&other.bytes);
-        self.filler_left_bytes = other.filler_left_bytes;
-    }
-
     /// Forgets what is left to send.
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
+        if self.bytes.capacity() > KEPT_CAPACITY_MAX_BYTES {
+            self.bytes = Vec::new();
+        }
         self.sent_bytes = 0;
         self.filler_left_bytes = 0;
     }
@@ -58,42 +66,40 @@ impl Output {
         self.filler_left_bytes > 0 || self.bytes.len() >= BATCH_BYTES
     }
 
-    /// Sends what `stream` takes at once, and no more than `budget_bytes`, from which it is taken
-    /// away. Says whether everything was sent.
+    /// Sends what `sink` takes at once, and no more than `budget_bytes`, from which it is taken away.
+    /// Says whether everything was sent.
     ///
     /// # Errors
     ///
-    /// The stream's own, other than that it would block.
+    /// The sink's own, other than that it would block.
     pub(crate) fn send(
         &mut self,
-        stream: &mut impl Write,
+        sink: &mut impl Sink,
         budget_bytes: &mut usize,
     ) -> io::Result<bool> {
         loop {
             let unsent = &self.bytes[self.sent_bytes..];
-            let filler = match usize::try_from(self.filler_left_bytes) {
-                Ok(short) if short < FILLER.len() => &FILLER[..short],
-                _ => &FILLER,
-            };
-            let offered = unsent.len() + filler.len();
-            if offered == 0 {
+            if unsent.is_empty() && self.filler_left_bytes == 0 {
                 self.clear();
                 return Ok(true);
             }
             if *budget_bytes == 0 {
                 return Ok(false);
             }
-            let written = if filler.is_empty() {
-                stream.write(unsent)
+            let (sent, offered) = if unsent.is_empty() {
+                let offered = self.filler_left_bytes.min(*budget_bytes as u64);
+                // No more than the budget, so it fits.
+                (sink.send_filler(offered), offered as usize)
             } else {
-                stream.write_vectored(&[IoSlice::new(unsent), IoSlice::new(filler)])
+                (sink.send(unsent, self.filler_left_bytes > 0), unsent.len())
             };
-            match written {
+            match sent {
                 Ok(count) => {
                     self.take(count);
                     *budget_bytes = budget_bytes.saturating_sub(count);
-                    // A socket that took a part is full: asking again would only be told so.
-                    if count < offered {
+                    // A socket that took a part is full: asking again would only be told so. Of
+                    // filler it may have taken what the kernel moves at once.
+                    if count < offered && (self.sent_bytes < self.bytes.len() || count == 0) {
                         return Ok(false);
                     }
                 }
@@ -104,6 +110,11 @@ impl Output {
         }
     }
 
+    /// How many bytes are left to send.
+    pub(crate) fn left_bytes(&self) -> u64 {
+        (self.bytes.len() - self.sent_bytes) as u64 + self.filler_left_bytes
+    }
+
     /// Counts `count` more bytes as sent.
     fn take(&mut self, count: usize) {
         let from_bytes = count.min(self.bytes.len() - self.sent_bytes);
@@ -112,19 +123,34 @@ impl Output {
     }
 }
 
+/// Takes everything.
+#[cfg(test)]
+impl Sink for Vec<u8> {
+    fn send(&mut self, bytes: &[u8], _more: bool) -> io::Result<usize> {
+        self.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn send_filler(&mut self, count: u64) -> io::Result<usize> {
+        let count = usize::try_from(count).expect("a test's filler fits");
+        self.extend(std::iter::repeat_n(b'x', count));
+        Ok(count)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A socket that takes so many bytes a write, and says `Interrupted` before each.
+    /// A socket that takes so many bytes a call, and says `Interrupted` before each.
     struct Narrow {
         width: usize,
         received: Vec<u8>,
         interrupted: bool,
     }
 
-    impl Write for Narrow {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+    impl Sink for Narrow {
+        fn send(&mut self, bytes: &[u8], _more: bool) -> io::Result<usize> {
             self.interrupted = !self.interrupted;
             if self.interrupted {
                 return Err(ErrorKind::Interrupted.into());
@@ -137,13 +163,8 @@ mod tests {
             Ok(count)
         }
 
-        fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-            let all: Vec<u8> = slices.iter().flat_map(|slice| slice.to_vec()).collect();
-            self.write(&all)
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
+        fn send_filler(&mut self, count: u64) -> io::Result<usize> {
+            self.send(&vec![b'x'; usize::try_from(count).unwrap()], false)
         }
     }
 
@@ -158,6 +179,7 @@ mod tests {
                 let mut output = Output::default();
                 output.push(b"head");
                 output.push_filler(filler);
+                assert_eq!(output.left_bytes(), 4 + filler);
                 let mut socket = narrow(width);
                 let mut turns = 0;
                 while !output.send(&mut socket, &mut usize::MAX.clone()).unwrap() {
@@ -167,6 +189,7 @@ mod tests {
                 assert_eq!(&socket.received[..4], b"head");
                 assert_eq!(socket.received.len() as u64, 4 + filler);
                 assert!(socket.received[4..].iter().all(|&byte| byte == b'x'));
+                assert_eq!(output.left_bytes(), 0);
             }
         }
     }
@@ -174,40 +197,32 @@ mod tests {
     #[test]
     fn a_full_socket_and_a_spent_budget_keep_the_rest() {
         let mut output = Output::default();
+        output.push(b"head");
         output.push_filler(300_000);
         let mut budget = 100_000;
         assert!(!output.send(&mut narrow(0), &mut budget).unwrap());
         assert_eq!(budget, 100_000);
 
-        // What takes a part is not asked again.
-        let mut socket = narrow(10);
+        // What takes a part of the bytes is not asked again.
+        let mut socket = narrow(3);
         assert!(!output.send(&mut socket, &mut budget).unwrap());
-        assert_eq!((budget, socket.received.len()), (99_990, 10));
+        assert_eq!((budget, socket.received.len()), (99_997, 3));
 
         let mut socket = narrow(usize::MAX);
         assert!(!output.send(&mut socket, &mut budget).unwrap());
-        assert_eq!((budget, socket.received.len()), (0, 131_072));
+        assert_eq!((budget, socket.received.len()), (0, 99_997));
         assert!(output.is_full());
+        assert_eq!(output.left_bytes(), 300_004 - 100_000);
     }
 
     #[test]
-    fn large_payloads_take_no_memory() {
+    fn large_payloads_take_no_memory_and_large_bodies_give_it_back() {
         let mut output = Output::default();
         output.push_filler(1 << 40);
         assert_eq!(output.bytes.capacity(), 0);
-    }
-
-    #[test]
-    fn an_appended_output_follows() {
-        let mut later = Output::default();
-        later.push(b"second");
-        later.push_filler(20_000);
-        let mut output = Output::default();
-        output.push(b"first ");
-        output.append(&later);
-        let mut socket = narrow(usize::MAX);
-        assert!(output.send(&mut socket, &mut 1_000_000).unwrap());
-        assert_eq!(&socket.received[..14], b"first secondxx");
-        assert_eq!(socket.received.len(), 20_012);
+        output.clear();
+        output.push(&vec![b'b'; 1 << 20]);
+        assert!(output.send(&mut Vec::new(), &mut usize::MAX.clone()).unwrap());
+        assert_eq!(output.bytes.capacity(), 0);
     }
 }
