@@ -314,9 +314,12 @@ impl Connection {
     ///
     /// The socket's own.
     pub(crate) fn give_up(&mut self, tools: &mut Tools) -> io::Result<()> {
+        // To ask nothing is not to be late with it.
+        if self.is_idle() || matches!(self.phase, Phase::Lingering { .. }) {
+            return Ok(());
+        }
         tools.site.counters.tally().timed_out.add(1);
-        let is_answerable = self.phase == Phase::Reading && !self.is_idle();
-        if is_answerable {
+        if self.phase == Phase::Reading {
             tools.output.clear();
             self.conversation.give_up(&mut tools.output, &mut tools.site, &self.peer);
             tools.send(&self.socket, &mut TURN_BUDGET_BYTES.clone())?;
