@@ -92,7 +92,7 @@ fn curl_gets_from_every_endpoint_what_it_asks_for() {
 
     let log = origin.stop();
     assert_eq!(log.lines().count(), 9, "{log}");
-    assert!(log.contains("\"GET /zero?size=-1 HTTP/1.1\" 400 85 \"-\" \"curl/"), "{log}");
+    assert!(log.contains("\"GET /zero?size=-1 HTTP/1.1\" 400 80 \"-\" \"curl/"), "{log}");
 
     // The same over a unix socket.
     let path = workspace.path("origin.sock");

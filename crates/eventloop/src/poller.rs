@@ -125,8 +125,6 @@ pub enum Interest {
     /// As `Readable`, for a source that several pollers watch: one of them is told, rather than all.
     /// Such a source cannot be modified, only removed.
     ReadableByOne,
-    /// Nothing: errors and hang-ups are told all the same.
-    Nothing,
 }
 
 impl Interest {
@@ -140,7 +138,6 @@ impl Interest {
             }
             Self::BothOnce => Self::ReadableOnce.flags() | epoll::EventFlags::OUT,
             Self::ReadableByOne => epoll::EventFlags::IN | epoll::EventFlags::EXCLUSIVE,
-            Self::Nothing => epoll::EventFlags::empty(),
         }
     }
 }

@@ -359,6 +359,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::output::Sent;
     use crate::site::tests::{made_up_clock, pass, site};
 
     const CALM: Circumstances<'_> = Circumstances { peer: "", stopping: false };
@@ -422,7 +423,7 @@ mod tests {
                 let (consumed, need) =
                     self.conversation.advance(&self.unread, &mut output, &mut self.site, CALM);
                 self.unread.drain(..consumed);
-                while !output.send(&mut self.answers, &mut 1_000_000).unwrap() {}
+                while output.send(&mut self.answers, &mut 1_000_000).unwrap() != Sent::All {}
                 match need {
                     Need::Room => {}
                     Need::Bytes(_, bytes) => self.conversation.fetched(bytes.min(1000)),
@@ -511,7 +512,7 @@ mod tests {
         talk.conversation.fetched(2);
         pass(Duration::from_micros(2));
         assert_eq!(advance(&mut talk), Need::Input);
-        assert!(output.send(&mut talk.answers, &mut 10_000).unwrap());
+        assert_eq!(output.send(&mut talk.answers, &mut 10_000).unwrap(), Sent::All);
         assert!(talk.answers().ends_with("\r\n\r\n{\"size\":7,\"time\":0.000042}"));
     }
 
@@ -566,7 +567,7 @@ mod tests {
         let (_, need) = conversation.advance(request, &mut output, &mut site(), stopping);
         assert_eq!(need, Need::Close(Ending::Clean));
         let mut answer = Vec::new();
-        assert!(output.send(&mut answer, &mut 10_000).unwrap());
+        assert_eq!(output.send(&mut answer, &mut 10_000).unwrap(), Sent::All);
         let answer = String::from_utf8(answer).unwrap();
         assert!(answer.contains("\r\nConnection: close\r\n"), "{answer}");
     }
@@ -585,7 +586,7 @@ mod tests {
             assert_eq!(talk.conversation.arriving(), arriving);
             let mut output = Output::default();
             talk.conversation.give_up(&mut output, &mut talk.site, "");
-            assert!(output.send(&mut talk.answers, &mut 10_000).unwrap());
+            assert_eq!(output.send(&mut talk.answers, &mut 10_000).unwrap(), Sent::All);
             assert_eq!(
                 talk.answers(),
                 "HTTP/1.1 408 Request Timeout\r\nServer: tollgate-origin\r\n\

@@ -22,6 +22,17 @@ pub(crate) trait Sink {
     fn send_filler(&mut self, count: u64) -> io::Result<usize>;
 }
 
+/// How much of an output was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sent {
+    /// All of it.
+    All,
+    /// What there was room for.
+    Part,
+    /// As much as the budget allows; there may be room for more.
+    Enough,
+}
+
 /// Answers on their way out. Large payloads are only counted, so memory does not grow with them.
 #[derive(Default)]
 pub(crate) struct Output {
@@ -67,7 +78,6 @@ impl Output {
     }
 
     /// Sends what `sink` takes at once, and no more than `budget_bytes`, from which it is taken away.
-    /// Says whether everything was sent.
     ///
     /// # Errors
     ///
@@ -76,15 +86,15 @@ impl Output {
         &mut self,
         sink: &mut impl Sink,
         budget_bytes: &mut usize,
-    ) -> io::Result<bool> {
+    ) -> io::Result<Sent> {
         loop {
             let unsent = &self.bytes[self.sent_bytes..];
             if unsent.is_empty() && self.filler_left_bytes == 0 {
                 self.clear();
-                return Ok(true);
+                return Ok(Sent::All);
             }
             if *budget_bytes == 0 {
-                return Ok(false);
+                return Ok(Sent::Enough);
             }
             let (sent, offered) = if unsent.is_empty() {
                 let offered = self.filler_left_bytes.min(*budget_bytes as u64);
@@ -100,10 +110,10 @@ impl Output {
                     // A socket that took a part is full: asking again would only be told so. Of
                     // filler it may have taken what the kernel moves at once.
                     if count < offered && (self.sent_bytes < self.bytes.len() || count == 0) {
-                        return Ok(false);
+                        return Ok(Sent::Part);
                     }
                 }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Sent::Part),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
@@ -182,7 +192,7 @@ mod tests {
                 assert_eq!(output.left_bytes(), 4 + filler);
                 let mut socket = narrow(width);
                 let mut turns = 0;
-                while !output.send(&mut socket, &mut usize::MAX.clone()).unwrap() {
+                while output.send(&mut socket, &mut usize::MAX.clone()).unwrap() != Sent::All {
                     turns += 1;
                     assert!(turns < 1_000);
                 }
@@ -200,16 +210,16 @@ mod tests {
         output.push(b"head");
         output.push_filler(300_000);
         let mut budget = 100_000;
-        assert!(!output.send(&mut narrow(0), &mut budget).unwrap());
+        assert_eq!(output.send(&mut narrow(0), &mut budget).unwrap(), Sent::Part);
         assert_eq!(budget, 100_000);
 
         // What takes a part of the bytes is not asked again.
         let mut socket = narrow(3);
-        assert!(!output.send(&mut socket, &mut budget).unwrap());
+        assert_eq!(output.send(&mut socket, &mut budget).unwrap(), Sent::Part);
         assert_eq!((budget, socket.received.len()), (99_997, 3));
 
         let mut socket = narrow(usize::MAX);
-        assert!(!output.send(&mut socket, &mut budget).unwrap());
+        assert_eq!(output.send(&mut socket, &mut budget).unwrap(), Sent::Enough);
         assert_eq!((budget, socket.received.len()), (0, 99_997));
         assert!(output.is_full());
         assert_eq!(output.left_bytes(), 300_004 - 100_000);
@@ -222,7 +232,7 @@ mod tests {
         assert_eq!(output.bytes.capacity(), 0);
         output.clear();
         output.push(&vec![b'b'; 1 << 20]);
-        assert!(output.send(&mut Vec::new(), &mut usize::MAX.clone()).unwrap());
+        assert_eq!(output.send(&mut Vec::new(), &mut usize::MAX.clone()).unwrap(), Sent::All);
         assert_eq!(output.bytes.capacity(), 0);
     }
 }

@@ -45,7 +45,7 @@ pub(crate) struct Worker {
     /// Those who wait for a moment.
     timers: Timers,
     /// Those who have more to do, each once.
-    working: Vec<usize>,
+    queue: Vec<usize>,
     sweep_at: Instant,
     /// Set while nothing is accepted.
     accept_again_at: Option<Instant>,
@@ -81,7 +81,7 @@ impl Worker {
             connections: Slab::new(),
             tools,
             timers: Timers::default(),
-            working: Vec::new(),
+            queue: Vec::new(),
             sweep_at: Instant::now() + timeouts.sweep_period(),
             accept_again_at: None,
             has_told_of_pause: false,
@@ -107,7 +107,7 @@ impl Worker {
                     _ => self.turn_on_event(event, now)?,
                 }
             }
-            self.go_on_working(now)?;
+            self.serve_queue(now)?;
             self.look_at_the_clock(now)?;
             if let Some(log) = &mut self.tools.site.log {
                 log.flush();
@@ -125,7 +125,7 @@ impl Worker {
 
     /// How long nothing is to be done unless an event comes.
     fn timeout(&self, now: Instant) -> Option<Duration> {
-        if !self.working.is_empty() {
+        if !self.queue.is_empty() {
             return Some(Duration::ZERO);
         }
         let sweep_at = (!self.connections.is_empty()).then_some(self.sweep_at);
@@ -185,15 +185,16 @@ impl Worker {
 
     fn turn_on_event(&mut self, event: Event, now: Instant) -> io::Result<()> {
         let key = event.token as usize;
-        match self.connections.get(key) {
-            // It would not look, and the poller would not stop telling.
-            Some(connection) if connection.is_occupied() && event.is_closed() => {
-                drop(self.remove(key));
-                Ok(())
-            }
-            Some(connection) if connection.is_working() => Ok(()),
-            _ => self.turn(key, now),
+        let Some(connection) = self.connections.get_mut(key) else {
+            return Ok(());
+        };
+        if event.is_closed() {
+            // Whatever it waits for or does, there is nobody left to answer.
+            drop(self.remove(key));
+        } else if connection.notice(event) {
+            self.turn(key, now)?;
         }
+        Ok(())
     }
 
     fn turn(&mut self, key: usize, now: Instant) -> io::Result<()> {
@@ -212,7 +213,7 @@ impl Worker {
                 }
                 match turn {
                     Turn::Waits(until) => self.timers.add(until, key),
-                    Turn::Works => self.working.push(key),
+                    Turn::Works => self.queue.push(key),
                     Turn::Goes | Turn::Over => {}
                 }
             }
@@ -226,10 +227,10 @@ impl Worker {
     }
 
     /// Gives each of those who have more to do a turn.
-    fn go_on_working(&mut self, now: Instant) -> io::Result<()> {
-        for key in std::mem::take(&mut self.working) {
+    fn serve_queue(&mut self, now: Instant) -> io::Result<()> {
+        for key in std::mem::take(&mut self.queue) {
             // Its key may be another's by now.
-            if self.connections.get(key).is_some_and(Connection::is_working) {
+            if self.connections.get_mut(key).is_some_and(Connection::is_next_in_queue) {
                 self.turn(key, now)?;
             }
         }
@@ -278,6 +279,9 @@ impl Worker {
         self.listener = None;
         self.accept_again_at = None;
         self.stop_by = Some(now + STOP_TIMEOUT);
+        for (_, connection) in &mut self.connections {
+            connection.look_again();
+        }
         let keys: Vec<usize> = self.connections.iter().map(|(key, _)| key).collect();
         keys.into_iter().try_for_each(|key| self.turn(key, now))
     }
@@ -308,14 +312,14 @@ mod tests {
         (Worker::new(listener.into(), waker, stopper, tools, timeouts).unwrap(), addr)
     }
 
-    /// Waits until the first connection has something to read, and gives it a turn.
+    /// Waits until the first connection has something to read, and gives it its turn.
     fn turn_when_ready(worker: &mut Worker, now: Instant) {
         let mut events = Events::with_capacity(4);
         loop {
             worker.poller.wait(&mut events, Some(Duration::from_secs(5))).unwrap();
             assert!(events.iter().next().is_some(), "nothing came");
-            if events.iter().any(|event| event.token == 0) {
-                return worker.turn(0, now).unwrap();
+            if let Some(event) = events.iter().find(|event| event.token == 0) {
+                return worker.turn_on_event(event, now).unwrap();
             }
         }
     }
