@@ -83,26 +83,6 @@ impl Socket {
         Ok(rustix::net::send(&self.socket, bytes, SendFlags::NOSIGNAL)?)
     }
 
-    /// Sends as many of the bytes as there is room for, and lets the kernel hold back the end of them
-    /// until what follows is sent, so that both share a packet.
-    ///
-    /// # Errors
-    ///
-    /// As [`send`](Self::send).
-    pub fn send_more(&self, bytes: &[u8]) -> io::Result<usize> {
-        Ok(rustix::net::send(&self.socket, bytes, SendFlags::NOSIGNAL | SendFlags::MORE)?)
-    }
-
-    /// Sends as many of `count` bytes of `file`, from `offset` on, as there is room for, without
-    /// copying them.
-    ///
-    /// # Errors
-    ///
-    /// As [`send`](Self::send), or `file` cannot be read.
-    pub fn send_file(&self, file: impl AsFd, mut offset: u64, count: usize) -> io::Result<usize> {
-        Ok(rustix::fs::sendfile(&self.socket, file, Some(&mut offset), count)?)
-    }
-
     /// Says that nothing more will be sent; what the peer sends can be received still.
     ///
     /// # Errors

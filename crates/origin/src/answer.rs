@@ -108,6 +108,13 @@ impl<'a> Answer<'a> {
     }
 }
 
+impl Answer<'_> {
+    /// Whether the same head is always answered with the same bytes.
+    pub(crate) fn follows_from_head(&self) -> bool {
+        self.status == 200 && matches!(self.body, Body::Filler(_) | Body::Path(_))
+    }
+}
+
 impl Body<'_> {
     /// How many bytes it has.
     pub(crate) fn bytes(&self) -> u64 {

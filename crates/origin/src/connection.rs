@@ -50,7 +50,7 @@ impl Tools {
     /// Sends what is in the output, as [`Output::send`] does.
     fn send(&mut self, socket: &Socket, budget_bytes: &mut usize) -> io::Result<Sent> {
         let before = self.output.left_bytes();
-        let sent = self.output.send(&mut self.kernel.sink(socket), budget_bytes)?;
+        let sent = self.output.send(&mut &*socket, budget_bytes)?;
         self.site.counters.tally().bytes_out.add(before - self.output.left_bytes());
         Ok(sent)
     }
@@ -207,9 +207,7 @@ impl Connection {
             Phase::Reading => {}
             Phase::Writing => {
                 let before = self.unsent.left_bytes();
-                let sent = self
-                    .unsent
-                    .send(&mut tools.kernel.sink(&self.socket), &mut send_budget_bytes)?;
+                let sent = self.unsent.send(&mut &self.socket, &mut send_budget_bytes)?;
                 let sent_bytes = before - self.unsent.left_bytes();
                 tools.site.counters.tally().bytes_out.add(sent_bytes);
                 if sent_bytes > 0 {
@@ -433,13 +431,11 @@ enum Received {
 mod tests {
     use std::io::{Read, Write};
     use std::net::{SocketAddr, TcpStream};
-    use std::sync::Arc;
 
     use rustix::net::sockopt::set_socket_linger;
     use tollgate_eventloop::{accept, listen};
 
     use super::*;
-    use crate::kernel::KernelFiles;
     use crate::site::tests::site;
 
     struct Peers {
@@ -450,7 +446,7 @@ mod tests {
     impl Peers {
         fn new() -> Self {
             let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
-            let kernel = Kernel::new(Arc::new(KernelFiles::open().unwrap()));
+            let kernel = Kernel::new(Kernel::open_zero().unwrap());
             Self {
                 listener: listen(any, false, 16).unwrap(),
                 tools: Tools::new(site(), kernel, Timeouts::default()),

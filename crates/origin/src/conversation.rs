@@ -145,10 +145,14 @@ impl Conversation {
                         fetching.exchange.finish(&answer, output, site, circumstances.peer);
                 }
                 _ if rest.is_empty() => return (consumed, Need::Input),
-                State::Head => match self.begin(rest, output, site, circumstances) {
-                    Some(count) => consumed += count,
-                    None => return (consumed, Need::Input),
-                },
+                State::Head => {
+                    let count = recall(rest, output, site, circumstances)
+                        .or_else(|| self.begin(rest, output, site, circumstances));
+                    match count {
+                        Some(count) => consumed += count,
+                        None => return (consumed, Need::Input),
+                    }
+                }
                 State::Body(pending) => {
                     let PendingBody { body, plan, exchange, .. } = &mut **pending;
                     match body.read(rest, |piece| plan.take(piece)) {
@@ -241,7 +245,14 @@ impl Conversation {
         };
         let mut plan = planned.unwrap_or_else(|refusal| Plan::Answer(Answer::from(&refusal)));
         if head.body == BodyFraming::Empty {
+            let is_the_same_again = matches!(&plan, Plan::Answer(answer) if answer.follows_from_head())
+                && exchange.persistence != Persistence::Close
+                && site.log.is_none();
+            let collected = output.collected_bytes();
             self.begin_work(plan, exchange, output, site, circumstances.peer);
+            if is_the_same_again && let Some(answer) = output.collected_after(collected) {
+                site.recall.remember(&input[..head.len], answer, index);
+            }
             return Some(head.len);
         }
 
@@ -342,6 +353,26 @@ impl Exchange {
             Persistence::Implied | Persistence::Stated => State::Head,
         }
     }
+}
+
+/// Answers the request at the start of `input` as it was answered before, if it is the same again, and
+/// counts it. Returns how long it is.
+fn recall(
+    input: &[u8],
+    output: &mut Output,
+    site: &Site,
+    circumstances: Circumstances<'_>,
+) -> Option<usize> {
+    // The last answer of a connection says so, and a line of the log says who asked.
+    if circumstances.stopping || site.log.is_some() {
+        return None;
+    }
+    let recalled = site.recall.find(input)?;
+    output.push(recalled.answer);
+    let tally = site.counters.tally();
+    tally.paths[recalled.path].add(1);
+    tally.answered(200);
+    Some(recalled.head_bytes)
 }
 
 fn is_usual(method: &str) -> bool {
@@ -595,6 +626,29 @@ mod tests {
                  {\"error\":\"the request took too long to arrive\"}"
             );
         }
+    }
+
+    #[test]
+    fn a_request_that_comes_again_is_answered_and_counted_again() {
+        let mut talk = Talk::new();
+        let first = b"GET /?payload=3 HTTP/1.1\r\nHost: a\r\n\r\n";
+        assert_eq!(talk.hear(&first.repeat(3)), Need::Input);
+        let three = talk.answers();
+        assert_eq!(three, three[..three.len() / 3].repeat(3));
+        // Neither one that only begins like it, nor one whose end is to come, nor the last of all.
+        talk.hear(b"GET /?payload=3 HTTP/1.1\r\nHost: ab\r\n\r\n");
+        assert_eq!(talk.answers(), three[..three.len() / 3]);
+        for (piece, answers) in first.chunks(20).zip([0, 1]) {
+            talk.hear(piece);
+            assert_eq!(talk.answers(), three[..three.len() / 3].repeat(answers));
+        }
+        let told = talk.site.counters.to_json(&["/"], made_up_clock(), false);
+        assert!(told.contains("\"requests\":5,") && told.contains("\"2xx\":5,"), "{told}");
+        let mut output = Output::default();
+        let stopping = Circumstances { stopping: true, ..CALM };
+        talk.conversation.advance(first, &mut output, &mut talk.site, stopping);
+        assert_eq!(output.send(&mut talk.answers, &mut 10_000).unwrap(), Sent::All);
+        assert!(talk.answers().contains("\r\nConnection: close\r\n"));
     }
 
     #[test]

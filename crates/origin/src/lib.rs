@@ -25,6 +25,7 @@ mod multipart;
 mod origin;
 mod output;
 mod plan;
+mod recall;
 mod refusal;
 mod request;
 mod request_body;

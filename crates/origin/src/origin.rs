@@ -1,6 +1,7 @@
 //! An origin as a whole: its threads on one port.
 
 use std::fmt;
+use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -18,8 +19,9 @@ use crate::connection::Tools;
 use crate::counters::{Counters, ThreadCounters};
 use crate::endpoints::page::Pages;
 use crate::error::Error;
-use crate::kernel::{Kernel, KernelFiles};
+use crate::kernel::Kernel;
 use crate::listen::{Listen, SocketFile};
+use crate::recall::Recall;
 use crate::site::Site;
 use crate::stopper::Stopper;
 use crate::worker::Worker;
@@ -53,7 +55,7 @@ struct Thread {
 /// What all threads share.
 #[derive(Clone)]
 struct Shared {
-    files: Arc<KernelFiles>,
+    zero: Arc<File>,
     delays: Arc<AtomicU64>,
     own_host: Arc<str>,
     timeouts: Timeouts,
@@ -76,7 +78,7 @@ impl Origin {
             .collect::<Result<Vec<_>, _>>()
             .map_err(Error::Start)?;
         let shared = Shared {
-            files: Arc::new(KernelFiles::open().map_err(Error::Start)?),
+            zero: Kernel::open_zero().map_err(Error::Start)?,
             delays: Arc::default(),
             own_host: match &listen {
                 Listen::Tcp(addr) => addr.to_string().into(),
@@ -205,10 +207,11 @@ impl Thread {
             clock: Instant::now,
             counters: self.counters,
             pages: Pages::new(&self.shared.own_host),
+            recall: Recall::default(),
             delays: self.shared.delays,
             log: self.log.as_ref().map(LogFile::of_thread),
         };
-        let tools = Tools::new(site, Kernel::new(self.shared.files), self.shared.timeouts);
+        let tools = Tools::new(site, Kernel::new(self.shared.zero), self.shared.timeouts);
         Worker::new(self.listener, self.waker, stopper, tools, self.shared.timeouts)?
             .run()
             .map_err(Error::Wait)

@@ -1,6 +1,8 @@
 //! Answers on their way out: bytes to send, then filler.
 
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, IoSlice};
+
+use tollgate_eventloop::Socket;
 
 /// Up to this size filler is copied behind what comes before it, so that both leave in one plain send.
 const COPIED_FILLER_MAX_BYTES: u64 = 16 << 10;
@@ -11,15 +13,29 @@ const BATCH_BYTES: usize = 64 << 10;
 /// An output that has grown beyond this gives its memory back once it is sent.
 const KEPT_CAPACITY_MAX_BYTES: usize = 4 * BATCH_BYTES;
 
-/// What short filler is copied from.
-static FILLER: [u8; COPIED_FILLER_MAX_BYTES as usize] = [b'x'; COPIED_FILLER_MAX_BYTES as usize];
+/// What filler is made of, however much: the same bytes again and again, few enough to stay in the
+/// processor's cache.
+static FILLER: [u8; 64 << 10] = [b'x'; 64 << 10];
 
-/// Where an output goes. All send what there is room for, and say `WouldBlock` when there is none.
+/// How often the filler is given to the kernel at once, at most.
+const FILLER_SLICES: usize = 16;
+
+/// Where an output goes.
 pub(crate) trait Sink {
-    /// Sends bytes; `more` tells that others follow at once.
-    fn send(&mut self, bytes: &[u8], more: bool) -> io::Result<usize>;
-    /// Sends `count` bytes of filler, or fewer.
-    fn send_filler(&mut self, count: u64) -> io::Result<usize>;
+    /// Sends bytes as far as there is room, or says `WouldBlock` where there is none.
+    fn send(&mut self, bytes: &[u8]) -> io::Result<usize>;
+    /// The same of several slices, one after the other.
+    fn send_slices(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize>;
+}
+
+impl Sink for &Socket {
+    fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Socket::send(self, bytes)
+    }
+
+    fn send_slices(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        Socket::send_slices(self, slices)
+    }
 }
 
 /// How much of an output was sent.
@@ -62,6 +78,16 @@ impl Output {
         }
     }
 
+    /// How much is collected, filler aside that is only counted.
+    pub(crate) fn collected_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// What was collected after the first so many bytes; nothing when filler follows that is not there.
+    pub(crate) fn collected_after(&self, count: usize) -> Option<&[u8]> {
+        if self.filler_left_bytes > 0 { None } else { self.bytes.get(count..) }
+    }
+
     /// Forgets what is left to send.
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
@@ -96,20 +122,19 @@ impl Output {
             if *budget_bytes == 0 {
                 return Ok(Sent::Enough);
             }
-            let (sent, offered) = if unsent.is_empty() {
-                let offered = self.filler_left_bytes.min(*budget_bytes as u64);
-                // No more than the budget, so it fits.
-                (sink.send_filler(offered), offered as usize)
+            let filler_budget_bytes = budget_bytes.saturating_sub(unsent.len()) as u64;
+            let filler_bytes = self.filler_left_bytes.min(filler_budget_bytes);
+            let (sent, offered) = if filler_bytes == 0 {
+                (sink.send(unsent), unsent.len())
             } else {
-                (sink.send(unsent, self.filler_left_bytes > 0), unsent.len())
+                send_with_filler(sink, unsent, filler_bytes)
             };
             match sent {
                 Ok(count) => {
                     self.take(count);
                     *budget_bytes = budget_bytes.saturating_sub(count);
-                    // A socket that took a part is full: asking again would only be told so. Of
-                    // filler it may have taken what the kernel moves at once.
-                    if count < offered && (self.sent_bytes < self.bytes.len() || count == 0) {
+                    // A socket that took a part is full: asking again would only be told so.
+                    if count < offered {
                         return Ok(Sent::Part);
                     }
                 }
@@ -133,18 +158,39 @@ impl Output {
     }
 }
 
+/// Sends bytes and filler after them in one call. Returns how many bytes it offered, too.
+fn send_with_filler(
+    sink: &mut impl Sink,
+    bytes: &[u8],
+    mut filler_bytes: u64,
+) -> (io::Result<usize>, usize) {
+    let mut slices = [IoSlice::new(&[]); 1 + FILLER_SLICES];
+    slices[0] = IoSlice::new(bytes);
+    let mut offered = bytes.len();
+    let mut used = 1;
+    while used < slices.len() && filler_bytes > 0 {
+        let piece = match usize::try_from(filler_bytes) {
+            Ok(short) if short < FILLER.len() => &FILLER[..short],
+            _ => &FILLER,
+        };
+        slices[used] = IoSlice::new(piece);
+        used += 1;
+        offered += piece.len();
+        filler_bytes -= piece.len() as u64;
+    }
+    (sink.send_slices(&slices[..used]), offered)
+}
+
 /// Takes everything.
 #[cfg(test)]
 impl Sink for Vec<u8> {
-    fn send(&mut self, bytes: &[u8], _more: bool) -> io::Result<usize> {
+    fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.extend_from_slice(bytes);
         Ok(bytes.len())
     }
 
-    fn send_filler(&mut self, count: u64) -> io::Result<usize> {
-        let count = usize::try_from(count).expect("a test's filler fits");
-        self.extend(std::iter::repeat_n(b'x', count));
-        Ok(count)
+    fn send_slices(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        slices.iter().map(|slice| self.send(slice)).sum()
     }
 }
 
@@ -160,7 +206,7 @@ mod tests {
     }
 
     impl Sink for Narrow {
-        fn send(&mut self, bytes: &[u8], _more: bool) -> io::Result<usize> {
+        fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.interrupted = !self.interrupted;
             if self.interrupted {
                 return Err(ErrorKind::Interrupted.into());
@@ -173,8 +219,12 @@ mod tests {
             Ok(count)
         }
 
-        fn send_filler(&mut self, count: u64) -> io::Result<usize> {
-            self.send(&vec![b'x'; usize::try_from(count).unwrap()], false)
+        fn send_slices(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+            let mut all = Vec::new();
+            for slice in slices {
+                all.extend_from_slice(&slice[..slice.len().min(self.width - all.len())]);
+            }
+            self.send(&all)
         }
     }
 
@@ -184,8 +234,8 @@ mod tests {
 
     #[test]
     fn every_byte_is_sent_once_however_narrow_the_socket() {
-        for filler in [0, 1, 16 << 10, (16 << 10) + 1, 64 << 10, 200_000] {
-            for width in [1_009, 65_536, 65_537, 1_000_000] {
+        for filler in [0, 1, 16 << 10, (16 << 10) + 1, 64 << 10, 200_000, (1 << 20) + 1] {
+            for width in [1_109, 65_536, 65_537, 1_000_000, 2_000_000] {
                 let mut output = Output::default();
                 output.push(b"head");
                 output.push_filler(filler);

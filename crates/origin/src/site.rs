@@ -7,6 +7,7 @@ use std::time::Instant;
 use crate::access_log::ThreadLog;
 use crate::counters::ThreadCounters;
 use crate::endpoints::page::Pages;
+use crate::recall::Recall;
 
 /// What a thread answers with.
 pub(crate) struct Site {
@@ -14,6 +15,7 @@ pub(crate) struct Site {
     pub(crate) clock: fn() -> Instant,
     pub(crate) counters: ThreadCounters,
     pub(crate) pages: Pages,
+    pub(crate) recall: Recall,
     /// How many delays were asked for, on all threads.
     pub(crate) delays: Arc<AtomicU64>,
     /// Where a line a request goes, if it goes anywhere.
@@ -55,6 +57,7 @@ pub(crate) mod tests {
             clock: made_up_clock,
             counters: Counters::of_threads(1, made_up_clock()).remove(0),
             pages: Pages::new("127.0.0.1:8000"),
+            recall: Recall::default(),
             delays: Arc::default(),
             log: None,
         }

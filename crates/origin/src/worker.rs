@@ -291,12 +291,11 @@ impl Worker {
 mod tests {
     use std::io::Write;
     use std::net::TcpStream;
-    use std::sync::Arc;
 
     use tollgate_eventloop::listen;
 
     use super::*;
-    use crate::kernel::{Kernel, KernelFiles};
+    use crate::kernel::Kernel;
     use crate::site::tests::site;
 
     const SWEEP_PERIOD: Duration = Duration::from_millis(250);
@@ -307,7 +306,7 @@ mod tests {
         let waker = Waker::new().unwrap();
         let stopper = Stopper::new(std::slice::from_ref(&waker));
         let timeouts = Timeouts::default();
-        let kernel = Kernel::new(Arc::new(KernelFiles::open().unwrap()));
+        let kernel = Kernel::new(Kernel::open_zero().unwrap());
         let tools = Tools::new(site(), kernel, timeouts);
         (Worker::new(listener.into(), waker, stopper, tools, timeouts).unwrap(), addr)
     }
