@@ -204,7 +204,6 @@ impl Connection {
         let mut send_budget_bytes = TURN_BUDGET_BYTES;
         match self.phase {
             Phase::Lingering { left_bytes } => return self.linger(left_bytes, tools),
-            Phase::Reading => {}
             Phase::Writing => {
                 let before = self.unsent.left_bytes();
                 let sent = self.unsent.send(&mut &self.socket, &mut send_budget_bytes)?;
@@ -225,7 +224,7 @@ impl Connection {
             // Answers that are not due yet are not waited for.
             Phase::Waiting { .. } if stopping => return Ok(Turn::Over),
             Phase::Waiting { until } if now < until => return Ok(Turn::Goes),
-            Phase::Waiting { .. } | Phase::Working => {}
+            Phase::Reading | Phase::Waiting { .. } | Phase::Working => {}
         }
         if self.phase != Phase::Reading {
             // Requests that were received already are answered before more are read. That they had to
