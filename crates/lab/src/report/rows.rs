@@ -59,9 +59,13 @@ impl Rows {
 
 /// What a case was, in one line.
 pub fn load_line(analysis: &Analysis, case: &CaseAnalysis) -> String {
+    format!("{}: {}", case.case.name, shape_line(analysis, case))
+}
+
+/// The same without its name.
+pub(super) fn shape_line(analysis: &Analysis, case: &CaseAnalysis) -> String {
     format!(
-        "{}: {}; {}, {} s a trial",
-        case.case.name,
+        "{}; {}, {} s a trial",
         load(&case.case),
         counted(analysis.blocks as usize, "block"),
         significant(case.case.duration_s)

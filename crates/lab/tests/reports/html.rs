@@ -202,7 +202,7 @@ fn every_plot_has_its_figures_as_a_table() {
     assert_eq!(timeline.matches("<caption>").count(), 6, "a table a block");
     let fourth = between(
         timeline,
-        "<summary>Closer, 4 of 6: block 4, from 0 to 3.50 s</summary>",
+        "<summary>Closer, 4 of 6: block 4, from 0.0 to 3.5 s</summary>",
         "</details>",
     );
     let full = row(fourth, "full");

@@ -5,7 +5,7 @@ use crate::analysis::CaseAnalysis;
 use crate::inputs::percent::Percent;
 use crate::record::{Measurement, Outcome, TrialRecord};
 use crate::report::ReportError;
-use crate::report::number::significant;
+use crate::report::number::{significant, with_decimals};
 use crate::report::source::Source;
 use crate::trial::validity::Limits;
 use std::collections::BTreeSet;
@@ -93,8 +93,8 @@ impl<'a> Course<'a> {
             let title = format!(
                 "{number} of {all}: {}, from {} to {} s",
                 blocks(trials),
-                significant(begin_s),
-                significant(end_s)
+                with_decimals(begin_s, 1),
+                with_decimals(end_s, 1)
             );
             parts.push(Part { title, trials, timeline: self.drawn(trials, (begin_s, end_s)) });
         }

@@ -276,7 +276,7 @@ fn case_part(source: &Source, case: &CaseAnalysis, several: bool) -> Result<Case
     });
     Ok(CasePart {
         name: case.case.name.clone(),
-        line: rows::load_line(analysis, case),
+        line: capital(&rows::shape_line(analysis, case)),
         abouts: rows::abouts(case)
             .into_iter()
             .map(|(name, about)| (name.to_owned(), about.to_owned()))
@@ -297,6 +297,13 @@ fn case_part(source: &Source, case: &CaseAnalysis, several: bool) -> Result<Case
         flaws: course.flaws(),
         answers: tables::answers(case).map(named),
     })
+}
+
+/// A line as a sentence begins.
+fn capital(line: &str) -> String {
+    let mut characters = line.chars();
+    let first = characters.next().into_iter().flat_map(char::to_uppercase);
+    first.chain(characters).collect()
 }
 
 /// Some blocks of the timeline, of which it has so many parts.

@@ -11,7 +11,7 @@ use crate::analysis::{
 };
 use crate::manifest::{Manifest, SubjectManifest, SubjectState};
 use crate::record::as_f64;
-use crate::report::number::{count, in_full, percent, signed, significant};
+use crate::report::number::{count, in_full, percent, signed, significant, with_decimals};
 use crate::report::rows;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -235,7 +235,7 @@ pub(super) fn trials(title: &str, trials: &[Timed<'_>]) -> Table {
         };
         let mut cells = vec![
             plain(&format!("{}{again}", record.block)),
-            cell("begin_s", Some(trial.at_s), significant(trial.at_s)),
+            cell("begin_s", Some(trial.at_s), with_decimals(trial.at_s, 1)),
         ];
         cells.extend(
             FIGURES
