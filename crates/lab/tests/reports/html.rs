@@ -107,6 +107,7 @@ fn outliers_are_marked_and_stay() {
     let page = page(run(&["nginx", "full"], [blocks("nginx", &[10; 6]), full].concat()));
     assert_eq!(page.matches(">outlier</text>").count(), 2, "once in each drawing");
     assert!(page.contains("<title>full, block 6: × 40.0, an outlier</title>"), "{page}");
+    assert!(page.contains(">40.0 (outlier)</td>"), "{page}");
     assert!(page.contains("<title>full, block 1: × 4.00</title>"), "{page}");
 }
 

@@ -125,7 +125,9 @@ pub(super) fn blocks(baseline: &str, panels: &[Panel]) -> Option<Table> {
             let cells = rows.entry(dot.block).or_default();
             // A subject whose trial does not count has no ratio in that block.
             cells.resize_with(column, || plain(NONE));
-            cells.push(cell("block_ratio", Some(dot.ratio), significant(dot.ratio)));
+            let outlier = if dot.outlier { " (outlier)" } else { "" };
+            let text = significant(dot.ratio) + outlier;
+            cells.push(cell("block_ratio", Some(dot.ratio), text));
         }
     }
     let names = panels.iter().map(|panel| format!("{} × {baseline}", panel.name));
