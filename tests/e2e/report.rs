@@ -202,6 +202,7 @@ fn a_run_is_a_page_that_draws_every_plot_and_every_format_holds_every_block() {
     formats_hold_every_block(&workspace);
     blocked_is_counted_by_template(&workspace);
     a_run_without_a_price_is_no_array_for_github(&workspace);
+    a_terminal_is_used_as_wide_as_it_is(&workspace);
     dense_sweep_is_legible(&workspace);
 }
 
@@ -231,6 +232,25 @@ fn blocked_is_counted_by_template(workspace: &Workspace) {
             assert_eq!(template["blocked"], blocked, "{template:#}");
             assert_eq!(template["let_through"], answered - blocked, "{template:#}");
         }
+    }
+}
+
+/// On a real terminal, which `script` makes.
+fn a_terminal_is_used_as_wide_as_it_is(workspace: &Workspace) {
+    let plain = report(workspace, "table");
+    let binary = assert_cmd::cargo::cargo_bin!("tollgate");
+    for (columns, is_wider) in [(80, false), (140, true)] {
+        let line = format!("stty cols {columns} rows 50 && {} report out", binary.display());
+        let mut command = Command::new("script");
+        command.args(["-qec", &line, "/dev/null"]).env("NO_COLOR", "1").stdin(Stdio::null());
+        command.current_dir(workspace.path(""));
+        let output = command.output().expect("script, of util-linux");
+        assert!(output.status.success(), "{}", told(&output));
+        let text = stdout(&output).replace("\r\n", "\n");
+        assert_eq!(text != plain, is_wider, "at {columns}: {text}");
+        assert_eq!(text.contains("p99 × nginx"), is_wider, "at {columns}: {text}");
+        let widest = text.lines().map(|line| line.chars().count()).max();
+        assert!(widest <= Some(columns), "{widest:?} at {columns}: {text}");
     }
 }
 

@@ -23,15 +23,14 @@ pub(crate) fn tell(text: &str) {
     writeln!(io::stderr().lock(), "{text}").ok();
 }
 
-/// What standard output is shown on: a terminal as wide as it is, or else what all can read.
+/// What standard output is shown on: a terminal as wide as it says that it is, or else what all can read.
 pub(crate) fn screen() -> Screen {
     let wide = io::stdout().is_terminal().then(|| terminal_size_of(io::stdout())).flatten();
     let columns = wide.map_or(COLUMNS, |(Width(columns), _)| usize::from(columns));
-    // A terminal that does not know its width says 0; less than this holds no table.
-    let columns = if columns == 0 { COLUMNS } else { columns.max(COLUMNS_MIN) };
-    Screen { columns, color: color() }
+    Screen { columns: columns.max(COLUMNS_MIN), color: color() }
 }
 
+/// What is narrower holds no table.
 const COLUMNS_MIN: usize = 40;
 
 /// Whether standard output shows colors: it is a terminal, and `NO_COLOR` is not set.
