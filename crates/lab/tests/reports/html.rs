@@ -340,7 +340,10 @@ fn cases_that_differ_in_their_connections_alone_are_a_sweep() {
     let text = page(clone(&run));
     assert_eq!(plots(&text).iter().filter(|name| **name == "sweep").count(), 1);
     assert!(text.contains("<title>full: 1.00 ms at 200 connections</title>"), "{text}");
-    assert!(text.contains("<th scope=\"col\">200 connections</th>"), "{text}");
+    let figures = between(&text, "<caption><span>Latency at each load</span>", "</table>");
+    assert!(figures.contains("<th scope=\"col\">full: p50 latency, ms</th>"), "{figures}");
+    let latency = "<td data-figure=\"latency_ms\" data-value=\"1\">1.00</td>";
+    assert_eq!(row(figures, "200").matches(latency).count(), 2, "{figures}");
     // A case that differs in something else is none.
     run.manifest.experiment.cases[1].keepalive = false;
     assert!(!plots(&page(run)).contains(&"sweep"));

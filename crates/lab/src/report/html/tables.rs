@@ -169,31 +169,29 @@ pub(super) fn percentiles(latencies: &[Latencies]) -> Option<Table> {
     (!latencies.is_empty()).then_some(table)
 }
 
-/// The latency of each subject at each load of a sweep.
+/// The latency of each subject at each load of a sweep, a row a load: there may be many.
 pub(super) fn sweep(unit: &str, panels: &[sweep::Panel]) -> Option<Table> {
-    let lines =
-        || panels.iter().flat_map(|panel| panel.lines.iter().map(move |line| (panel, line)));
+    let lines: Vec<(&sweep::Panel, &sweep::Line)> =
+        panels.iter().flat_map(|panel| panel.lines.iter().map(move |line| (panel, line))).collect();
     let mut loads: Vec<f64> =
-        lines().flat_map(|(_, line)| &line.points).map(|point| point.0).collect();
+        lines.iter().flat_map(|(_, line)| &line.points).map(|point| point.0).collect();
     loads.sort_by(f64::total_cmp);
     loads.dedup();
-    let rows = lines().map(|(panel, line)| {
-        let at = |load: &f64| line.points.iter().find(|point| point.0 == *load);
-        let cells = loads
-            .iter()
-            .map(|load| figure("latency_ms", at(load).map(|point| point.1), significant));
+    let rows = loads.iter().map(|load| {
+        let at = |line: &sweep::Line| line.points.iter().find(|point| point.0 == *load).copied();
+        let latency = |line| figure("latency_ms", at(line).map(|point| point.1), significant);
         Row {
-            name: format!("{}: {}", line.name, panel.unit),
-            key: Some(svg::key(line.series)),
-            cells: cells.collect(),
+            name: in_full(*load),
+            key: None,
+            cells: lines.iter().map(|(_, line)| latency(line)).collect(),
         }
     });
-    let header = loads.iter().map(|load| format!("{} {unit}", in_full(*load)));
+    let names = lines.iter().map(|(panel, line)| format!("{}: {}", line.name, panel.unit));
     let table = Table {
         caption: "Latency at each load".to_owned(),
         of: String::new(),
         prose: false,
-        header: std::iter::once("subject".to_owned()).chain(header).collect(),
+        header: std::iter::once(unit.to_owned()).chain(names).collect(),
         rows: rows.collect(),
     };
     (!table.rows.is_empty()).then_some(table)
