@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 use thiserror::Error;
 
 /// The directory of a run that is under way.
@@ -272,14 +273,27 @@ pub fn read_records(dir: &Path) -> Result<RunRecords, RunDirError> {
     Ok(RunRecords { manifest, trials, cut_off })
 }
 
-/// Takes the records for this process alone, until it ends.
+/// Takes the records for this process alone, until it ends. Another that has them gets a moment, since
+/// one that was told to stop stops its servers first.
 fn lock(path: &Path, trials: &File) -> Result<(), RunDirError> {
-    match trials.try_lock() {
-        Ok(()) => Ok(()),
-        Err(TryLockError::WouldBlock) => Err(RunDirError::InUse { path: path.to_owned() }),
-        Err(TryLockError::Error(error)) => Err(io_error("locking", path)(error)),
+    let deadline = Instant::now() + LOCK_WAIT;
+    loop {
+        match trials.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::WouldBlock) if Instant::now() < deadline => {
+                std::thread::sleep(LOCK_POLL);
+            }
+            Err(TryLockError::WouldBlock) => {
+                return Err(RunDirError::InUse { path: path.to_owned() });
+            }
+            Err(TryLockError::Error(error)) => return Err(io_error("locking", path)(error)),
+        }
     }
 }
+
+/// How long a server may take to stop after TERM, and a little more.
+const LOCK_WAIT: Duration = Duration::from_secs(6);
+const LOCK_POLL: Duration = Duration::from_millis(20);
 
 const MANIFEST: &str = "manifest.json";
 const TRIALS: &str = "trials.ndjson";
