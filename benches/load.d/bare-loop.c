@@ -22,14 +22,14 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { EVENTS_MAX = 256, WAIT_MS_MAX = 100, ANSWER_BYTES_MAX = 65536, CONNECTIONS_MAX = 4096 };
+enum { EVENTS_MAX = 256, WAIT_MS_MAX = 100, ANSWER_BYTES_MAX = 65536, CONNECTIONS_MAX = 16384 };
 
 static struct sockaddr_in server;
 static char request[256];
 static size_t request_bytes;
 static int epoll;
-static int idle[CONNECTIONS_MAX]; /* with a rate: the connections without a request */
-static int idle_count;
+static int idle[CONNECTIONS_MAX]; /* with a rate: the connections without a request, in a ring */
+static unsigned idle_first, idle_count;
 static double rate_per_s; /* 0: a closed loop */
 
 static void fail(const char *what)
@@ -51,6 +51,11 @@ static void send_request(int connection)
         fail("cannot send the request");
 }
 
+static void put_by(int connection)
+{
+    idle[(idle_first + idle_count++) % CONNECTIONS_MAX] = connection;
+}
+
 /* The sockets block: nothing is read before epoll has announced it, and a request fits any socket's
  * buffer, so no call waits, and no call is spent on making them non-blocking. */
 static void open_connection(void)
@@ -64,7 +69,7 @@ static void open_connection(void)
     if (epoll_ctl(epoll, EPOLL_CTL_ADD, connection, &readable) != 0)
         fail("cannot watch a socket");
     if (rate_per_s > 0)
-        idle[idle_count++] = connection;
+        put_by(connection);
     else
         send_request(connection);
 }
@@ -82,7 +87,7 @@ static bool take_answer(int connection, bool kept)
             exit(1);
         }
         if (rate_per_s > 0)
-            idle[idle_count++] = connection;
+            put_by(connection);
         else
             send_request(connection);
         return true;
@@ -103,7 +108,8 @@ static double send_due(double since_begin_s)
         double left_s = (double)sent / rate_per_s - since_begin_s;
         if (left_s > 0)
             return left_s;
-        send_request(idle[--idle_count]);
+        send_request(idle[idle_first++ % CONNECTIONS_MAX]);
+        idle_count--;
         sent++;
     }
     return WAIT_MS_MAX / 1e3;
@@ -120,7 +126,7 @@ static int wait_for_answers(struct epoll_event *events, double wait_s)
 int main(int arguments, char **argument)
 {
     if (arguments < 5 || arguments > 6 || atoi(argument[2]) > CONNECTIONS_MAX) {
-        fputs("bare-loop PORT CONNECTIONS SECONDS kept|close [RATE], with at most 4096 connections\n", stderr);
+        fputs("bare-loop PORT CONNECTIONS SECONDS kept|close [RATE], with at most 16384 connections\n", stderr);
         return 2;
     }
     int port = atoi(argument[1]);
