@@ -1,7 +1,7 @@
 # What the scripts of this folder share: they source it. Each works in "$work", which is gone in the
 # end, as is every process in `started`.
 #
-# A result is a line `CASE WHO ROUND CPU_US_PER_REQUEST REQUESTS_PER_S BYTES_PER_S` in "$work/results";
+# A result is a line `CASE WHO ROUND CPU_US_PER_REQUEST REQUESTS_PER_S` in "$work/results";
 # `who` lists those that are compared, and `title` has their names.
 export LC_ALL=C
 tollgate=${CARGO_TARGET_DIR:-$PWD/target}/release/tollgate
@@ -58,7 +58,7 @@ wait_for() { # PORT NAME LOG: until something listens there
 
 # ---- what was measured
 
-cpu=4 throughput=5 bytes=6 # columns of `results`
+cpu=4 throughput=5 # columns of `results`
 
 figure() { # CASE WHO COLUMN [OVER]: median, least and most over the rounds, of the column or of its ratio to OVER's
     awk -v id="$1" -v who="$2" -v column="$3" -v over="${4:-}" '
