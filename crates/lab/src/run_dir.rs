@@ -73,6 +73,14 @@ pub enum RunDirError {
         /// The directory.
         path: PathBuf,
     },
+    /// It holds a run that was ended before it had a manifest, and so before its first trial.
+    #[error(
+        "{path} holds a run that ended before its first trial; remove it, and start the run anew"
+    )]
+    NeverBegan {
+        /// The directory.
+        path: PathBuf,
+    },
     /// A file cannot be written or read.
     #[error("{doing} {path}")]
     Io {
@@ -257,7 +265,11 @@ pub fn read_records(dir: &Path) -> Result<RunRecords, RunDirError> {
         return Err(RunDirError::Missing { path: dir.to_owned() });
     }
     if !path.is_file() {
-        return Err(RunDirError::NotARun { path: dir.to_owned() });
+        let path = dir.to_owned();
+        return Err(match dir.join(TRIALS).is_file() {
+            true => RunDirError::NeverBegan { path },
+            false => RunDirError::NotARun { path },
+        });
     }
     let text = fs::read(&path).map_err(io_error("reading", &path))?;
     let manifest = parse(&path, 1, &text, manifest::SCHEMA)?;
