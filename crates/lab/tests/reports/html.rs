@@ -234,6 +234,19 @@ fn a_long_run_is_looked_at_closer_in_ten_parts_and_one_block_in_its_table() {
     assert!(timeline.contains("<summary>The figures</summary>"), "{timeline}");
 }
 
+#[test]
+fn a_block_that_is_repeated_later_is_looked_at_where_it_was_run() {
+    let mut trials = by_block([blocks("nginx", &[10; 25]), blocks("full", &[40; 25])].concat());
+    let again = trials.iter().find(|trial| trial.subject == "full" && trial.block == 2);
+    let again = TrialRecord { attempt: 2, ..again.unwrap().clone() };
+    trials.push(again);
+    let page = page(run(&["nginx", "full"], trials));
+    let last = between(&page, "<summary>Closer, 9 of 9: blocks 2, 25, from ", "</details>");
+    assert!(row(last, "full").contains("<td>25</td>"), "{last}");
+    assert!(last.contains("<td>2, attempt 2</td>"), "{last}");
+    assert_eq!(last.matches("<title>full, block 2: 1000 a second</title>").count(), 1, "{last}");
+}
+
 /// The levels of all headings, in order.
 fn headings(page: &str) -> Vec<u32> {
     let begins = page.split("<h").skip(1).filter_map(|rest| rest.chars().next()?.to_digit(10));
