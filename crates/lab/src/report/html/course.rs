@@ -88,7 +88,7 @@ impl<'a> Course<'a> {
         for (number, lengths) in (1..).zip(lengths.chunks(of_a_part)) {
             let (trials, after) = rest.split_at(lengths.iter().sum());
             rest = after;
-            let begin_s = trials.first().map_or(0.0, |trial| trial.at_s);
+            let begin_s = trials.iter().map(|trial| trial.at_s).fold(f64::INFINITY, f64::min);
             let end_s = trials.iter().map(Timed::end_s).fold(begin_s, f64::max);
             let title = format!(
                 "{number} of {all}: {}, from {} to {} s",
