@@ -137,10 +137,10 @@ impl Worker {
     }
 
     fn accept(&mut self, now: Instant) -> io::Result<()> {
-        let Some(listener) = &self.listener else {
-            return Ok(());
-        };
         for _ in 0..ACCEPTS_A_WAKE {
+            let Some(listener) = &self.listener else {
+                return Ok(());
+            };
             if self.connections.len() == MAX_CONNECTIONS {
                 return self
                     .pause_accepting(now, &format!("{MAX_CONNECTIONS} connections are open"));
@@ -161,13 +161,38 @@ impl Worker {
                 },
                 None => Box::default(),
             };
-            let entry = self.connections.vacant_entry();
-            let connection = Connection::new(socket, peer, now, &self.timeouts);
-            self.poller.add(&connection, entry.key() as u64, connection.interest())?;
-            entry.insert(connection);
             self.tools.site.counters.tally().accepted.add(1);
+            self.welcome(Connection::new(socket, peer, now, &self.timeouts), now)?;
         }
         Ok(())
+    }
+
+    /// Gives a new connection its first turn, and watches it if it goes on after that. Most clients
+    /// have sent their request by now, and one that asks for one answer is done with already.
+    fn welcome(&mut self, mut connection: Connection, now: Instant) -> io::Result<()> {
+        connection.look_again();
+        let turn = match connection.turn(&mut self.tools, now, self.stop_by.is_some()) {
+            Ok(Turn::Over) | Err(_) => {
+                self.tools.site.counters.tally().closed.add(1);
+                return Ok(());
+            }
+            Ok(turn) => turn,
+        };
+        let entry = self.connections.vacant_entry();
+        let key = entry.key();
+        self.poller.add(&connection, key as u64, connection.interest())?;
+        entry.insert(connection);
+        self.follow_up(key, &turn);
+        Ok(())
+    }
+
+    /// Sees to it that a connection has its next turn.
+    fn follow_up(&mut self, key: usize, turn: &Turn) {
+        match turn {
+            Turn::Waits(until) => self.timers.add(*until, key),
+            Turn::Works => self.queue.push(key),
+            Turn::Goes | Turn::Over => {}
+        }
     }
 
     fn pause_accepting(&mut self, now: Instant, reason: &str) -> io::Result<()> {
@@ -211,11 +236,7 @@ impl Worker {
                 if connection.interest() != interest {
                     self.poller.modify(&*connection, key as u64, connection.interest())?;
                 }
-                match turn {
-                    Turn::Waits(until) => self.timers.add(until, key),
-                    Turn::Works => self.queue.push(key),
-                    Turn::Goes | Turn::Over => {}
-                }
+                self.follow_up(key, &turn);
             }
         }
         Ok(())
