@@ -218,8 +218,8 @@ impl Worker {
         let Some(connection) = self.connections.get_mut(key) else {
             return Ok(());
         };
-        if event.is_closed() {
-            // Whatever it waits for or does, there is nobody left to answer.
+        if event.is_closed() && connection.is_occupied() {
+            // There is nobody left to answer.
             drop(self.remove(key));
         } else if connection.notice(event) {
             self.turn(key, now)?;
@@ -392,6 +392,23 @@ mod tests {
         assert_eq!(worker.connections.len(), 1);
         worker.look_at_the_clock(start + Duration::from_millis(1_001)).unwrap();
         assert_eq!(worker.connections.len(), 0);
+    }
+
+    #[test]
+    fn what_a_client_sends_with_its_end_is_read_before_its_connection_is_closed() {
+        let (mut worker, addr) = worker();
+        let mut client = TcpStream::connect(addr).unwrap();
+        let start = Instant::now();
+        worker.accept(start).unwrap();
+        client.write_all(b"\0").unwrap();
+        turn_when_ready(&mut worker, start);
+        client.write_all(&[b'r'; 5_000]).unwrap();
+        client.shutdown(std::net::Shutdown::Write).unwrap();
+        turn_when_ready(&mut worker, start);
+        assert_eq!(worker.connections.len(), 0);
+        // To close with some of it unread would be a reset, which can overtake the answer.
+        let told = worker.tools.site.counters.to_json(&[], start, false);
+        assert!(told.contains("\"bytes_in\":5001,"), "{told}");
     }
 
     #[test]
