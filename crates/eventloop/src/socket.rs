@@ -83,6 +83,18 @@ impl Socket {
         Ok(rustix::net::send(&self.socket, bytes, SendFlags::NOSIGNAL)?)
     }
 
+    /// Sends as many of the bytes as there is room for, and leaves it to the kernel to hold back the last
+    /// packet until more is sent or nothing more is to be ([`shutdown_write`](Self::shutdown_write)):
+    /// the end then travels with the bytes, instead of in a packet of its own.
+    ///
+    /// # Errors
+    ///
+    /// As [`send`](Self::send).
+    #[inline]
+    pub fn send_last(&self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(rustix::net::send(&self.socket, bytes, SendFlags::NOSIGNAL | SendFlags::MORE)?)
+    }
+
     /// Says that nothing more will be sent; what the peer sends can be received still.
     ///
     /// # Errors
@@ -197,6 +209,20 @@ mod tests {
         exchange(&client, &mut server);
         std::fs::remove_file(&dir).unwrap();
         assert_eq!(Socket::connect_unix(&dir).unwrap_err().kind(), ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn what_is_sent_last_arrives_with_the_end_though_more_was_received_than_read() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = Socket::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        server.write_all(b"unread").unwrap();
+        assert_eq!(client.send_last(b"end").unwrap(), 3);
+        client.shutdown_write().unwrap();
+        drop(client);
+        let mut received = Vec::new();
+        server.read_to_end(&mut received).unwrap();
+        assert_eq!(received, b"end");
     }
 
     #[test]

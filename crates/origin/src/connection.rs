@@ -48,9 +48,9 @@ impl Tools {
     }
 
     /// Sends what is in the output, as [`Output::send`] does.
-    fn send(&mut self, socket: &Socket, budget_bytes: &mut usize) -> io::Result<Sent> {
+    fn send(&mut self, socket: &Socket, budget_bytes: &mut usize, last: bool) -> io::Result<Sent> {
         let before = self.output.left_bytes();
-        let sent = self.output.send(&mut &*socket, budget_bytes)?;
+        let sent = self.output.send(&mut &*socket, budget_bytes, last)?;
         self.site.counters.tally().bytes_out.add(before - self.output.left_bytes());
         Ok(sent)
     }
@@ -212,7 +212,7 @@ impl Connection {
             Phase::Lingering { left_bytes } => return self.linger(left_bytes, tools),
             Phase::Writing => {
                 let before = self.unsent.left_bytes();
-                let sent = self.unsent.send(&mut &self.socket, &mut send_budget_bytes)?;
+                let sent = self.unsent.send(&mut &self.socket, &mut send_budget_bytes, false)?;
                 let sent_bytes = before - self.unsent.left_bytes();
                 tools.site.counters.tally().bytes_out.add(sent_bytes);
                 if sent_bytes > 0 {
@@ -279,7 +279,8 @@ impl Connection {
             let (count, need) =
                 self.conversation.advance(input, &mut tools.output, &mut tools.site, circumstances);
             consumed += count;
-            let sent = tools.send(&self.socket, send_budget_bytes)?;
+            let last = need == Need::Close(Ending::Clean);
+            let sent = tools.send(&self.socket, send_budget_bytes, last)?;
             let turn = match need {
                 _ if sent != Sent::All => {
                     std::mem::swap(&mut self.unsent, &mut tools.output);
@@ -311,7 +312,12 @@ impl Connection {
                     self.wait_for_input(now, consumed, input_bytes, &tools.timeouts);
                     Turn::Goes
                 }
-                Need::Close(Ending::Clean) => Turn::Over,
+                Need::Close(Ending::Clean) => {
+                    // Sends what the kernel holds back: a close alone would forget it when the client
+                    // has sent more than it should.
+                    self.socket.shutdown_write()?;
+                    Turn::Over
+                }
                 Need::Close(Ending::Linger) => {
                     self.socket.shutdown_write()?;
                     self.deadline = now + tools.timeouts.linger;
@@ -374,7 +380,8 @@ impl Connection {
         if self.phase == Phase::Reading {
             tools.output.clear();
             self.conversation.give_up(&mut tools.output, &mut tools.site, &self.peer);
-            tools.send(&self.socket, &mut TURN_BUDGET_BYTES.clone())?;
+            tools.send(&self.socket, &mut TURN_BUDGET_BYTES.clone(), true)?;
+            self.socket.shutdown_write()?;
         }
         Ok(())
     }

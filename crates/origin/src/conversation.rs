@@ -454,7 +454,7 @@ mod tests {
                 let (consumed, need) =
                     self.conversation.advance(&self.unread, &mut output, &mut self.site, CALM);
                 self.unread.drain(..consumed);
-                while output.send(&mut self.answers, &mut 1_000_000).unwrap() != Sent::All {}
+                while output.send(&mut self.answers, &mut 1_000_000, false).unwrap() != Sent::All {}
                 match need {
                     Need::Room => {}
                     Need::Bytes(_, bytes) => self.conversation.fetched(bytes.min(1000)),
@@ -543,7 +543,7 @@ mod tests {
         talk.conversation.fetched(2);
         pass(Duration::from_micros(2));
         assert_eq!(advance(&mut talk), Need::Input);
-        assert_eq!(output.send(&mut talk.answers, &mut 10_000).unwrap(), Sent::All);
+        assert_eq!(output.send(&mut talk.answers, &mut 10_000, false).unwrap(), Sent::All);
         assert!(talk.answers().ends_with("\r\n\r\n{\"size\":7,\"time\":0.000042}"));
     }
 
@@ -598,7 +598,7 @@ mod tests {
         let (_, need) = conversation.advance(request, &mut output, &mut site(), stopping);
         assert_eq!(need, Need::Close(Ending::Clean));
         let mut answer = Vec::new();
-        assert_eq!(output.send(&mut answer, &mut 10_000).unwrap(), Sent::All);
+        assert_eq!(output.send(&mut answer, &mut 10_000, false).unwrap(), Sent::All);
         let answer = String::from_utf8(answer).unwrap();
         assert!(answer.contains("\r\nConnection: close\r\n"), "{answer}");
     }
@@ -617,7 +617,7 @@ mod tests {
             assert_eq!(talk.conversation.arriving(), arriving);
             let mut output = Output::default();
             talk.conversation.give_up(&mut output, &mut talk.site, "");
-            assert_eq!(output.send(&mut talk.answers, &mut 10_000).unwrap(), Sent::All);
+            assert_eq!(output.send(&mut talk.answers, &mut 10_000, false).unwrap(), Sent::All);
             assert_eq!(
                 talk.answers(),
                 "HTTP/1.1 408 Request Timeout\r\nServer: tollgate-origin\r\n\
@@ -647,7 +647,7 @@ mod tests {
         let mut output = Output::default();
         let stopping = Circumstances { stopping: true, ..CALM };
         talk.conversation.advance(first, &mut output, &mut talk.site, stopping);
-        assert_eq!(output.send(&mut talk.answers, &mut 10_000).unwrap(), Sent::All);
+        assert_eq!(output.send(&mut talk.answers, &mut 10_000, false).unwrap(), Sent::All);
         assert!(talk.answers().contains("\r\nConnection: close\r\n"));
     }
 

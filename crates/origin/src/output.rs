@@ -22,15 +22,16 @@ const FILLER_SLICES: usize = 16;
 
 /// Where an output goes.
 pub(crate) trait Sink {
-    /// Sends bytes as far as there is room, or says `WouldBlock` where there is none.
-    fn send(&mut self, bytes: &[u8]) -> io::Result<usize>;
+    /// Sends bytes as far as there is room, or says `WouldBlock` where there is none. When they are the
+    /// last, the sink is told of the end once all are sent.
+    fn send(&mut self, bytes: &[u8], last: bool) -> io::Result<usize>;
     /// The same of several slices, one after the other.
     fn send_slices(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize>;
 }
 
 impl Sink for &Socket {
-    fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        Socket::send(self, bytes)
+    fn send(&mut self, bytes: &[u8], last: bool) -> io::Result<usize> {
+        if last { self.send_last(bytes) } else { Socket::send(self, bytes) }
     }
 
     fn send_slices(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
@@ -104,6 +105,7 @@ impl Output {
     }
 
     /// Sends what `sink` takes at once, and no more than `budget_bytes`, from which it is taken away.
+    /// When it is the `last`, the sink has to be told of the end once everything is sent.
     ///
     /// # Errors
     ///
@@ -112,6 +114,7 @@ impl Output {
         &mut self,
         sink: &mut impl Sink,
         budget_bytes: &mut usize,
+        last: bool,
     ) -> io::Result<Sent> {
         loop {
             let unsent = &self.bytes[self.sent_bytes..];
@@ -125,7 +128,7 @@ impl Output {
             let filler_budget_bytes = budget_bytes.saturating_sub(unsent.len()) as u64;
             let filler_bytes = self.filler_left_bytes.min(filler_budget_bytes);
             let (sent, offered) = if filler_bytes == 0 {
-                (sink.send(unsent), unsent.len())
+                (sink.send(unsent, last && self.filler_left_bytes == 0), unsent.len())
             } else {
                 send_with_filler(sink, unsent, filler_bytes)
             };
@@ -184,13 +187,13 @@ fn send_with_filler(
 /// Takes everything.
 #[cfg(test)]
 impl Sink for Vec<u8> {
-    fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
+    fn send(&mut self, bytes: &[u8], _last: bool) -> io::Result<usize> {
         self.extend_from_slice(bytes);
         Ok(bytes.len())
     }
 
     fn send_slices(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        slices.iter().map(|slice| self.send(slice)).sum()
+        slices.iter().map(|slice| self.send(slice, false)).sum()
     }
 }
 
@@ -206,7 +209,7 @@ mod tests {
     }
 
     impl Sink for Narrow {
-        fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        fn send(&mut self, bytes: &[u8], _last: bool) -> io::Result<usize> {
             self.interrupted = !self.interrupted;
             if self.interrupted {
                 return Err(ErrorKind::Interrupted.into());
@@ -224,7 +227,7 @@ mod tests {
             for slice in slices {
                 all.extend_from_slice(&slice[..slice.len().min(self.width - all.len())]);
             }
-            self.send(&all)
+            self.send(&all, false)
         }
     }
 
@@ -242,7 +245,8 @@ mod tests {
                 assert_eq!(output.left_bytes(), 4 + filler);
                 let mut socket = narrow(width);
                 let mut turns = 0;
-                while output.send(&mut socket, &mut usize::MAX.clone()).unwrap() != Sent::All {
+                while output.send(&mut socket, &mut usize::MAX.clone(), false).unwrap() != Sent::All
+                {
                     turns += 1;
                     assert!(turns < 1_000);
                 }
@@ -260,16 +264,16 @@ mod tests {
         output.push(b"head");
         output.push_filler(300_000);
         let mut budget = 100_000;
-        assert_eq!(output.send(&mut narrow(0), &mut budget).unwrap(), Sent::Part);
+        assert_eq!(output.send(&mut narrow(0), &mut budget, false).unwrap(), Sent::Part);
         assert_eq!(budget, 100_000);
 
         // What takes a part of the bytes is not asked again.
         let mut socket = narrow(3);
-        assert_eq!(output.send(&mut socket, &mut budget).unwrap(), Sent::Part);
+        assert_eq!(output.send(&mut socket, &mut budget, false).unwrap(), Sent::Part);
         assert_eq!((budget, socket.received.len()), (99_997, 3));
 
         let mut socket = narrow(usize::MAX);
-        assert_eq!(output.send(&mut socket, &mut budget).unwrap(), Sent::Enough);
+        assert_eq!(output.send(&mut socket, &mut budget, false).unwrap(), Sent::Enough);
         assert_eq!((budget, socket.received.len()), (0, 99_997));
         assert!(output.is_full());
         assert_eq!(output.left_bytes(), 300_004 - 100_000);
@@ -282,7 +286,10 @@ mod tests {
         assert_eq!(output.bytes.capacity(), 0);
         output.clear();
         output.push(&vec![b'b'; 1 << 20]);
-        assert_eq!(output.send(&mut Vec::new(), &mut usize::MAX.clone()).unwrap(), Sent::All);
+        assert_eq!(
+            output.send(&mut Vec::new(), &mut usize::MAX.clone(), false).unwrap(),
+            Sent::All
+        );
         assert_eq!(output.bytes.capacity(), 0);
     }
 }
