@@ -7,6 +7,7 @@ mod open_loop;
 mod price;
 mod sentence;
 mod verdicts;
+mod warm_up;
 
 pub use badge::{Badge, verdict_legend, verdict_word};
 pub use blocks::BlockFigure;
@@ -359,6 +360,8 @@ fn notes(run: &RunRecords, cases: &[CaseAnalysis], blocks: u32) -> Vec<String> {
         notes.push("The last record was cut off while it was written; it is left out.".to_owned());
     }
     for case in cases {
+        let names: Vec<&str> = case.subjects.iter().map(|subject| subject.name.as_str()).collect();
+        notes.extend(warm_up::lengths(&case.case, cases.len() == 1, &names, &run.trials));
         for subject in &case.subjects {
             let name = match cases.len() {
                 1 => subject.name.clone(),
@@ -366,6 +369,7 @@ fn notes(run: &RunRecords, cases: &[CaseAnalysis], blocks: u32) -> Vec<String> {
             };
             subject_notes(&name, subject, blocks, &mut notes);
             notes.extend(open_loop::notes(&name, &case.case.name, &subject.name, &run.trials));
+            notes.extend(warm_up::unsteady(&name, &case.case.name, &subject.name, &run.trials));
         }
     }
     notes
