@@ -3,15 +3,12 @@
 use crate::support::{Workspace, flat, stderr, stdout, told};
 use serde_json::Value;
 
-/// One trial of a server whose requests burn what `us` says, in Lua.
-fn warmed_up(workspace: &Workspace, us: &str, longest: &str) -> (Value, String, String) {
+/// One trial of a server that runs this Lua for each request, and what it left in record and log.
+fn warmed_up(workspace: &Workspace, lua: &str, longest: &str) -> (Value, String, String) {
     workspace.copy_recipe("nginx-known-cost");
     let config = "systems/nginx-known-cost/nginx.conf";
-    workspace.change(config, "burn.spin({{ burn_us }})", &format!("burn.spin({us})"));
-    workspace.write(
-        "steady.toml",
-        &EXPERIMENT.replace("LONGEST", longest),
-    );
+    workspace.change(config, "burn.spin({{ burn_us }})", lua);
+    workspace.write("steady.toml", &EXPERIMENT.replace("LONGEST", longest));
     let output = workspace.run(&["run", "steady.toml", "--out", "out"]);
     assert_eq!(output.status.code(), Some(0), "{}", told(&output));
     let line = workspace.read("out/trials.ndjson");
@@ -47,8 +44,8 @@ skew        = "100%"
 fn a_server_that_is_slow_at_first_is_measured_when_it_no_longer_is() {
     let workspace = Workspace::new();
     // Half a millisecond for each of its first thousand requests: half a second.
-    let us = "burn.seen and burn.seen >= 1000 and 0 or 500) burn.seen = (burn.seen or 0) + (1";
-    let (measured, table, _) = warmed_up(&workspace, us, "20s");
+    let lua = "burn.seen = (burn.seen or 0) + 1; burn.spin(burn.seen <= 1000 and 500 or 0)";
+    let (measured, table, _) = warmed_up(&workspace, lua, "20s");
     let lasted_s = measured["warm_up"]["lasted_s"].as_f64().expect("a length");
     // Slow in the first two slices of 200 ms and in half of the third, and then five more that agree.
     assert!(lasted_s >= 1.5, "{measured:#}");
@@ -67,8 +64,8 @@ fn a_server_that_is_slow_at_first_is_measured_when_it_no_longer_is() {
 fn a_server_that_is_never_steady_is_measured_and_told_of() {
     let workspace = Workspace::new();
     // Another pace every 0.7 seconds, so that no five slices of 200 ms agree.
-    let us = "math.floor(ngx.now() / 0.7) % 2 * 500";
-    let (measured, table, log) = warmed_up(&workspace, us, "2s");
+    let lua = "burn.spin(math.floor(ngx.now() / 0.7) % 2 * 500)";
+    let (measured, table, log) = warmed_up(&workspace, lua, "2s");
     assert_eq!(measured["warm_up"]["steady"], false, "{measured:#}");
     assert!(measured["warm_up"]["lasted_s"].as_f64() >= Some(2.0), "{measured:#}");
     assert!(log.contains("not steady after 2."), "{log}");

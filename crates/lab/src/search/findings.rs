@@ -88,6 +88,8 @@ pub enum Standing {
     NeverKept,
     /// The search ended before both ends were confirmed.
     NotSettled,
+    /// As many trials were run as a search may take, before both ends were confirmed.
+    MostTrials,
     /// Too many of its trials said nothing.
     GivenUp(String),
     /// Its system is not on this machine.
@@ -216,6 +218,7 @@ fn standing(bracket: &Bracket, state: &SubjectState, trials: &[Tried]) -> Standi
     }
     match bracket.progress() {
         Progress::Open => Standing::NotSettled,
+        Progress::MostTrials => Standing::MostTrials,
         Progress::NeverKept => Standing::NeverKept,
         Progress::AlwaysKept => Standing::AtLeast,
         Progress::Settled => match bracket.broken().is_some_and(|end| end.by_system) {
@@ -248,7 +251,7 @@ impl Standing {
             Self::Settled => "settled",
             Self::AtLeast => "at least",
             Self::NeverKept => "never kept",
-            Self::NotSettled => "not settled",
+            Self::NotSettled | Self::MostTrials => "not settled",
             Self::GivenUp(_) => "given up",
             Self::Skipped(_) => "skipped",
             Self::Failed(_) => "failed",
