@@ -32,12 +32,7 @@ impl Progress {
 
     pub(crate) fn show(&mut self, event: &Event<'_>) {
         match event {
-            Event::Skipped { subject, missing } => {
-                self.line(&format!("{subject} is skipped: {missing}"));
-            }
-            Event::Broken { subject, reason } => {
-                self.line(&format!("{subject} cannot run: {reason}"));
-            }
+            Event::Absent(absent) => self.line(&absent.to_string()),
             Event::Changed(difference) => {
                 self.line(&format!("the machine has changed since the run began: {difference}"));
             }
