@@ -351,11 +351,11 @@ mod tests {
         let with = |keys: &str| error_of(|text| text.replace("warmup = \"400ms\"", keys));
         assert_eq!(
             with("warmup = \"1s\", warmup_max = \"5s\""),
-            "mine.toml:9:70: it belongs to a `warmup` that is \"steady\""
+            "mine.toml:9:75: it belongs to a `warmup` that is \"steady\""
         );
         assert_eq!(
             with("warmup = \"steady\", warmup_max = \"1s\""),
-            "mine.toml:9:74: 1s: it has to be between 2s and 1h"
+            "mine.toml:9:79: 1s: it has to be between 2s and 1h"
         );
         let neither = with("warmup = \"stedy\"");
         assert!(
