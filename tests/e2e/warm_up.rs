@@ -11,8 +11,10 @@ fn warmed_up(workspace: &Workspace, lua: &str, longest: &str) -> (Value, String,
     workspace.write("steady.toml", &EXPERIMENT.replace("LONGEST", longest));
     let output = workspace.run(&["run", "steady.toml", "--out", "out"]);
     assert_eq!(output.status.code(), Some(0), "{}", told(&output));
-    let line = workspace.read("out/trials.ndjson");
-    let record: Value = serde_json::from_str(&line).expect("one record");
+    // On a busy machine a trial may not count, and is then repeated.
+    let records = workspace.read("out/trials.ndjson");
+    let line = records.lines().last().expect("a record");
+    let record: Value = serde_json::from_str(line).expect("JSON");
     workspace.assert_nothing_runs();
     (record["outcome"]["measured"].clone(), flat(&stdout(&output)), stderr(&output))
 }
@@ -45,18 +47,18 @@ fn a_server_that_is_slow_at_first_is_measured_when_it_no_longer_is() {
     let workspace = Workspace::new();
     // Half a millisecond for each of its first thousand requests: half a second.
     let lua = "burn.seen = (burn.seen or 0) + 1; burn.spin(burn.seen <= 1000 and 500 or 0)";
-    let (measured, table, _) = warmed_up(&workspace, lua, "20s");
+    let (measured, table, _) = warmed_up(&workspace, lua, "8s");
     let lasted_s = measured["warm_up"]["lasted_s"].as_f64().expect("a length");
     // Slow in the first two slices of 200 ms and in half of the third, and then five more that agree.
     assert!(lasted_s >= 1.5, "{measured:#}");
     // On a machine that is busy with something else nothing may ever stand still.
     let is_steady = measured["warm_up"]["steady"] == true;
-    assert!(is_steady || lasted_s >= 20.0, "{measured:#}");
+    assert!(is_steady || lasted_s >= 8.0, "{measured:#}");
     let answered = measured["answered"].as_f64().expect("answers");
     let cpu = &measured["cpu"]["system"];
     let us = |part: &str| cpu[part].as_f64().expect("microseconds");
     assert!((us("user_us") + us("system_us")) / answered < 250.0, "{measured:#}");
-    let note = "Warm-up until throughput and CPU per request stood still, at most 20.0 s: server ";
+    let note = "Warm-up until throughput and CPU per request stood still, at most 8.00 s: server ";
     assert!(table.contains(note), "{table}");
 }
 

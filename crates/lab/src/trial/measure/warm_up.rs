@@ -14,8 +14,8 @@ pub(super) fn run(
     generator: &Generator,
 ) -> Result<WarmUpRecord, MeasureError> {
     // A schedule begins a little after the generator, which opens its connections first.
-    let lead = generator.begins_at().saturating_duration_since(Instant::now());
-    let begin = Instant::now() + lead;
+    let begin = generator.begins_at();
+    let lead = begin.saturating_duration_since(Instant::now());
     let steady = match subject.load.warmup {
         WarmUp::For(time) => {
             subject.interrupt.sleep(lead + time)?;
