@@ -281,6 +281,16 @@ const LATE_MS: f64 = 1.0;
 /// The share of an open loop's requests that may be due and never sent.
 const OVERDUE_SHARE_MAX: f64 = 0.01;
 
+impl TrialRecord {
+    /// How its warm-up went, where it came to one.
+    pub fn warm_up(&self) -> Option<WarmUpRecord> {
+        match &self.outcome {
+            Outcome::Measured(measurement) => measurement.warm_up,
+            Outcome::Refused(_) | Outcome::Failed(_) => None,
+        }
+    }
+}
+
 impl Measurement {
     /// CPU microseconds of the system for each answer; none for a subject without processes.
     pub fn system_cpu_us_per_request(&self) -> Option<f64> {

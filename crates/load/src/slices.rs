@@ -111,7 +111,9 @@ mod tests {
     fn slices_are_steady_when_every_figure_stands_still() {
         assert!(slices(&[(100, 500); 5]).are_steady());
         assert!(!slices(&[(100, 500); 4]).are_steady());
-        assert!(!slices(&[(100, 500), (100, 500), (100, 500), (100, 500), (100, 700)]).are_steady());
+        assert!(
+            !slices(&[(100, 500), (100, 500), (100, 500), (100, 500), (100, 700)]).are_steady()
+        );
         assert!(!slices(&[(100, 500), (100, 500), (100, 500), (100, 500), (60, 500)]).are_steady());
         assert!(!Slices::default().are_steady());
     }

@@ -1,7 +1,8 @@
 //! What a reader has to know of warm-ups that were to last until the figures stood still.
 
 use crate::manifest::CaseManifest;
-use crate::record::{Outcome, TrialRecord, WarmUpRecord};
+use crate::plan::Fate;
+use crate::record::{TrialRecord, WarmUpRecord};
 use crate::report::number::significant;
 
 /// How long the warm-ups of a case lasted; none where their time was given.
@@ -58,9 +59,6 @@ fn warm_ups(
     trials: &[TrialRecord],
 ) -> impl Iterator<Item = WarmUpRecord> {
     let of_subject = trials.iter().filter(move |t| t.case == case && t.subject == subject);
-    let warm_up = |trial: &TrialRecord| match &trial.outcome {
-        Outcome::Measured(measurement) if measurement.invalid.is_empty() => measurement.warm_up,
-        Outcome::Measured(_) | Outcome::Refused(_) | Outcome::Failed(_) => None,
-    };
-    of_subject.filter_map(warm_up).filter(|warm_up| warm_up.steady.is_some())
+    let valid = of_subject.filter(|trial| Fate::of(&trial.outcome) == Fate::Counts);
+    valid.filter_map(TrialRecord::warm_up).filter(|warm_up| warm_up.steady.is_some())
 }

@@ -55,9 +55,11 @@ fn of_case(run: &Manifest, case: &CaseManifest) -> Result<Value, serde_json::Err
     let mut value = serde_json::to_value(case)?;
     // Not where the mix was found, and what it is called, but what it sends.
     value["mix_file"] = Value::Null;
-    value["mix"] = run.experiment.mixes.get(&case.mix_file).map_or(Value::Null, |text| {
-        Value::String(hash_text(text))
-    });
+    value["mix"] = run
+        .experiment
+        .mixes
+        .get(&case.mix_file)
+        .map_or(Value::Null, |text| Value::String(hash_text(text)));
     Ok(value)
 }
 

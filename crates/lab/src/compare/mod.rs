@@ -202,7 +202,8 @@ fn subjects(
         // second time is none of them: it tests the runs, and is judged alone.
         let is_priced = |subject: &SubjectComparison| !again.contains(&subject.name.as_str());
         let priced = found.iter().filter(|(subject, ..)| is_priced(subject));
-        let mut adjusted = holm(&priced.map(|(_, shift, _)| shift.p).collect::<Vec<_>>()).into_iter();
+        let mut adjusted =
+            holm(&priced.map(|(_, shift, _)| shift.p).collect::<Vec<_>>()).into_iter();
         for (subject, shift, [n_old, n_new]) in &mut found {
             let corrected = if is_priced(subject) { adjusted.next() } else { None };
             let p = corrected.unwrap_or(shift.p);

@@ -248,8 +248,11 @@ pub fn shortest_time(experiment: &Experiment) -> Duration {
     if let Some(budget_s) = experiment.stop.budget_s {
         return Duration::from_secs_f64(budget_s);
     }
-    let a_block: Duration =
-        experiment.cases.iter().map(|case| case.load.warmup_shortest() + case.load.duration.0).sum();
+    let a_block: Duration = experiment
+        .cases
+        .iter()
+        .map(|case| case.load.warmup_shortest() + case.load.duration.0)
+        .sum();
     let subjects = u32::try_from(experiment.subjects.len()).unwrap_or(u32::MAX);
     a_block * experiment.stop.blocks * subjects
 }

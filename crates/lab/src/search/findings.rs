@@ -109,6 +109,9 @@ pub struct Tried {
     pub answer: Said,
     /// Why the goals were broken, or why it said nothing.
     pub because: Vec<String>,
+    /// Whether the subject was steady when the warm-up was over; left out where nobody waited for that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steady: Option<bool>,
 }
 
 /// What a trial said.
@@ -187,7 +190,8 @@ fn of_subject(
         // What came to nothing has no rate, and leaves the search where it was.
         bracket.note(rate_per_s.unwrap_or(0.0), answer);
         let answer = Said::of(answer);
-        trials.push(Tried { step: trial.block, rate_per_s, answer, because });
+        let steady = trial.warm_up().and_then(|warm_up| warm_up.steady);
+        trials.push(Tried { step: trial.block, rate_per_s, answer, because, steady });
     }
     SubjectFindings {
         name: subject.name.clone(),

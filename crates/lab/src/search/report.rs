@@ -141,6 +141,13 @@ fn subject_notes(name: &str, subject: &SubjectFindings) -> Vec<String> {
         }
         Standing::Settled | Standing::NotSettled => {}
     }
+    let unsteady = subject.trials.iter().filter(|tried| tried.steady == Some(false)).count();
+    if unsteady > 0 {
+        notes.push(format!(
+            "{name} was not steady yet when the warm-up was over in {unsteady} of {} trials; they count.",
+            subject.trials.len()
+        ));
+    }
     if subject.contradictions > 0 {
         notes.push(format!(
             "{name}: an end answered otherwise than before {}, and the interval was widened.",

@@ -1,8 +1,6 @@
 //! Verdicts, badges and the noise floor: whether the prices of a run are settled.
 
-use crate::records::{
-    analysed, blocks, case, costing, failed, measured, run, without_processes,
-};
+use crate::records::{analysed, blocks, case, costing, failed, measured, run, without_processes};
 use tollgate_lab::analysis::{Analysis, Badge, Metric, analyse};
 use tollgate_lab::plan::stop::{EndedBy, Stop};
 use tollgate_lab::record::{Step, TrialRecord};

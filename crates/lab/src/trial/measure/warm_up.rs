@@ -30,10 +30,7 @@ pub(super) fn run(
 }
 
 /// Waits until the figures stand still, or the time for that is over.
-fn is_steady_in_time(
-    subject: &Subject<'_>,
-    generator: &Generator,
-) -> Result<bool, MeasureError> {
+fn is_steady_in_time(subject: &Subject<'_>, generator: &Generator) -> Result<bool, MeasureError> {
     let longest = subject.load.warmup_longest();
     let mut slices = Slices::default();
     let start = Instant::now();
