@@ -3,7 +3,7 @@
 use super::{MeasureError, Subject};
 use crate::inputs::experiment::WarmUp;
 use crate::process::tree::ProcessTable;
-use crate::process::usage::Reading;
+use crate::process::usage::{CpuTime, Reading};
 use crate::record::{WarmUpRecord, as_f64};
 use std::time::Instant;
 use tollgate_load::{Generator, Progress, SLICE, Slice, Slices};
@@ -64,7 +64,7 @@ impl Look {
     /// What the system used from this look to a later one; none where one of its processes ended.
     fn cpu_us_until(&self, later: &Self) -> Option<u64> {
         let spent = self.system.as_ref()?.until(later.system.as_ref()?);
-        spent.ok().map(|cpu| cpu.total_us())
+        spent.ok().map(CpuTime::total_us)
     }
 }
 
