@@ -9,7 +9,7 @@ baseline = "burn-0"
 [[case]]
 name = "browse"
 mix  = "browse"
-load = { connections = 20, duration = "300ms", warmup = "150ms" }
+load = { connections = 1, duration = "300ms", warmup = "150ms" }
 
 [[subject]]
 name   = "burn-0"
