@@ -24,7 +24,7 @@ use tollgate_lab::search::terms::Terms;
 /// What `tollgate search` is told.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Goals are separated by commas, and all have to be kept:
+Goals, with < or <=, are separated by commas, and all have to be kept:
   p50 p90 p95 p99 p99.9 mean max   latency from the scheduled moment, in us, ms or s
   errors                           requests without the expected answer, in %
   unexpected                       answers other than the expected one, in %

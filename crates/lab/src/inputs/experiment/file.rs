@@ -120,7 +120,8 @@ pub struct DesignFile {
     /// Blocks: each runs every subject of a case once, in balanced order.
     pub blocks: Option<u32>,
     /// How narrow the intervals of CPU per request have to be: their half-width, such as `"2%"`, which
-    /// is also the default where there is a budget.
+    /// is also the default where there is a budget. Where the baseline has no CPU of its own, those of
+    /// throughput have to be.
     pub width: Option<Percent>,
     /// How long all trials may take together; 10 minutes by default where there is a width.
     pub budget: Option<Span>,
