@@ -1,6 +1,6 @@
 # What a person types. Each target sets itself up.
 
-.PHONY: run test lint fidelity fuzz bench clean
+.PHONY: run test lint fidelity fuzz bench truth clean
 
 run: ## price nginx and ModSecurity on this machine, in about 90 seconds
 	@scripts/setup
@@ -31,6 +31,12 @@ bench: ## tollgate's figures, and what they cost, beside those of its peers, in 
 	@cargo build --quiet --release --locked -p tollgate
 	@benches/cpu-per-request
 	@benches/load
+
+truth: ## a price that is known beforehand, and the same prices with other seeds
+	@scripts/setup jq
+	@cargo build --quiet --release --locked -p tollgate
+	@benches/known-cost
+	@benches/seeds
 
 clean:
 	cargo clean

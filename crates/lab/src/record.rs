@@ -87,10 +87,22 @@ pub struct Measurement {
     pub oldest_unanswered_ms: Option<f64>,
     /// What the machine did besides.
     pub noise: Noise,
+    /// How the warm-up went; none in a record from before it was kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warm_up: Option<WarmUpRecord>,
     /// What held the throughput down.
     pub bottleneck: Bottleneck,
     /// Why the figures do not count; empty when they do.
     pub invalid: Vec<Invalid>,
+}
+
+/// The load before the window.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct WarmUpRecord {
+    /// How long it was, in seconds.
+    pub lasted_s: f64,
+    /// Whether the figures stood still at its end; none where nobody waited for that.
+    pub steady: Option<bool>,
 }
 
 /// How the schedule of an open loop was kept.
@@ -268,6 +280,16 @@ const LATE_MS: f64 = 1.0;
 
 /// The share of an open loop's requests that may be due and never sent.
 const OVERDUE_SHARE_MAX: f64 = 0.01;
+
+impl TrialRecord {
+    /// How its warm-up went, where it came to one.
+    pub fn warm_up(&self) -> Option<WarmUpRecord> {
+        match &self.outcome {
+            Outcome::Measured(measurement) => measurement.warm_up,
+            Outcome::Refused(_) | Outcome::Failed(_) => None,
+        }
+    }
+}
 
 impl Measurement {
     /// CPU microseconds of the system for each answer; none for a subject without processes.

@@ -3,10 +3,12 @@
 mod check;
 mod design;
 mod file;
+mod warm_up;
 
 pub use file::{
     CaseFile, CpusFile, DesignFile, ExperimentFile, LoadFile, SpacingFile, SubjectFile,
 };
+pub use warm_up::WarmUp;
 
 use super::catalog::{Catalog, CatalogError};
 use super::duration::Span;
@@ -320,6 +322,46 @@ mod tests {
         let unknown = with("rate = 10, spacing = \"even\"");
         assert!(unknown.contains("unknown variant `even`"), "{unknown}");
         assert!(unknown.contains("`constant` or `poisson`"), "{unknown}");
+    }
+
+    #[test]
+    fn a_warm_up_lasts_for_a_time_or_until_it_is_steady() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = Catalog::new(vec![]).experiment("first-look").unwrap().text;
+        let path = folder.path().join("mine.toml");
+        let load = |warm_up: &str, quick| {
+            fs::write(&path, text.replace("warmup = \"400ms\"", warm_up)).unwrap();
+            let adjustments = Adjustments { quick, ..Adjustments::default() };
+            let name = path.to_str().unwrap();
+            let load = Experiment::load(&Catalog::new(vec![]), name, &adjustments).unwrap();
+            let load = load.cases[0].load;
+            (load.warmup_shortest().as_millis(), load.warmup_longest().as_millis())
+        };
+        assert_eq!(load("warmup = \"400ms\"", false), (400, 400));
+        assert_eq!(load("warmup = \"400ms\"", true), (80, 80));
+        // Five slices of 200 ms.
+        assert_eq!(load("warmup = \"steady\"", false), (1_000, 10_000));
+        assert_eq!(load("warmup = \"steady\", warmup_max = \"30s\"", false), (1_000, 30_000));
+        assert_eq!(load("warmup = \"steady\", warmup_max = \"30s\"", true), (1_000, 6_000));
+        assert_eq!(load("warmup = \"steady\"", true), (1_000, 2_000));
+    }
+
+    #[test]
+    fn a_warm_up_that_cannot_be_is_named() {
+        let with = |keys: &str| error_of(|text| text.replace("warmup = \"400ms\"", keys));
+        assert_eq!(
+            with("warmup = \"1s\", warmup_max = \"5s\""),
+            "mine.toml:9:75: it belongs to a `warmup` that is \"steady\""
+        );
+        assert_eq!(
+            with("warmup = \"steady\", warmup_max = \"1s\""),
+            "mine.toml:9:79: 1s: it has to be between 2s and 1h"
+        );
+        let neither = with("warmup = \"stedy\"");
+        assert!(
+            neither.starts_with("mine.toml:9:56: `stedy` is neither \"steady\" nor a duration"),
+            "{neither}"
+        );
     }
 
     #[test]

@@ -3,7 +3,7 @@
 pub mod difference;
 
 use crate::environment::Environment;
-use crate::inputs::experiment::{Experiment, LoadFile, SpacingFile};
+use crate::inputs::experiment::{Experiment, LoadFile, SpacingFile, WarmUp};
 use crate::inputs::options::Options;
 use crate::layout::Layout;
 use crate::plan::stop::Stop;
@@ -91,8 +91,12 @@ pub struct CaseManifest {
     pub threads: u32,
     /// Whether connections are kept for the next request.
     pub keepalive: bool,
-    /// The warm-up of each trial, in seconds.
+    /// The warm-up of each trial, in seconds; where it ends as soon as the figures stand still, how
+    /// long it may last.
     pub warmup_s: f64,
+    /// Whether it ends as soon as the figures stand still.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub warmup_steady: bool,
     /// The measured window of each trial, in seconds.
     pub duration_s: f64,
 }
@@ -191,7 +195,8 @@ impl Manifest {
             open_loop: OpenLoopManifest::of(&case.load),
             threads: case.load.threads,
             keepalive: case.load.keepalive,
-            warmup_s: case.load.warmup.0.as_secs_f64(),
+            warmup_s: case.load.warmup_longest().as_secs_f64(),
+            warmup_steady: case.load.warmup == WarmUp::Steady,
             duration_s: case.load.duration.0.as_secs_f64(),
         });
         let mixes = experiment

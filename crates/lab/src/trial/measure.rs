@@ -1,5 +1,7 @@
 //! The measured window: load, and what every role used over it.
 
+mod warm_up;
+
 use super::bottleneck::{self, Busy};
 use super::servers::Servers;
 use super::validity::{self, Evidence, Limits};
@@ -80,9 +82,7 @@ pub enum MeasureError {
 /// The load cannot be sent, or what it costs cannot be read.
 pub fn measure(subject: &mut Subject<'_>) -> Result<Measurement, MeasureError> {
     let generator = Generator::start(plan(subject))?;
-    // A schedule begins a little after the generator, which opens its connections first.
-    let lead = generator.begins_at().saturating_duration_since(Instant::now());
-    subject.interrupt.sleep(lead + subject.load.warmup.0)?;
+    let warm_up = warm_up::run(subject, &generator)?;
 
     let at_start = Pids::list(subject)?;
     let start = Edge::read(subject, &at_start)?;
@@ -162,6 +162,7 @@ pub fn measure(subject: &mut Subject<'_>) -> Result<Measurement, MeasureError> {
         unanswered: outcome.unanswered,
         oldest_unanswered_ms: outcome.oldest_unanswered.map(|age| age.as_secs_f64() * 1e3),
         noise,
+        warm_up: Some(warm_up),
         invalid: validity::judge(&evidence, subject.limits),
     })
 }

@@ -34,3 +34,5 @@ mod gates;
 mod compare;
 // What an A/A run says of the machine.
 mod noise;
+// Warm-ups until the subjects are steady.
+mod warm_up;

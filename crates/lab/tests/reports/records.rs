@@ -80,6 +80,7 @@ pub(crate) fn case(name: &str) -> CaseManifest {
         threads: 1,
         keepalive: true,
         warmup_s: 0.5,
+        warmup_steady: false,
         duration_s: 2.5,
     }
 }
@@ -191,6 +192,7 @@ pub(crate) fn costing(cpu_us_per_request: u64) -> Measurement {
             cpu_pressure_percent: None,
             context_switches: 0,
         },
+        warm_up: None,
         bottleneck: Bottleneck::System,
         invalid: Vec::new(),
     }
