@@ -59,6 +59,12 @@ pub enum CatalogError {
         /// Why.
         source: MixError,
     },
+    /// Nothing would answer.
+    #[error("{file}: `origin = false` without a [[process]]: nobody would answer; give it one")]
+    Nobody {
+        /// The recipe's file.
+        file: String,
+    },
     /// The recipe offers an option under a name that templates need for something else.
     #[error(
         "{file}: an option cannot be named `{name}`; templates use that name for something else"
@@ -154,7 +160,16 @@ impl Catalog {
     /// There is none, or its `system.toml` does not say what it should.
     pub fn recipe(&self, name: &str) -> Result<Recipe, CatalogError> {
         let source = self.find(Kind::System, name)?;
-        let file: RecipeFile = toml_file::parse(&source)?;
+        let mut file: RecipeFile = toml_file::parse(&source)?;
+        if !file.origin && file.process.is_empty() {
+            return Err(CatalogError::Nobody { file: source.name });
+        }
+        if let Some(other) = &file.options {
+            let other: RecipeFile = toml_file::parse(&self.find(Kind::System, other)?)?;
+            for (name, spec) in other.option {
+                file.option.entry(name).or_insert(spec);
+            }
+        }
         if let Some(taken) = RESERVED.iter().find(|word| file.option.contains_key(**word)) {
             return Err(CatalogError::ReservedOption {
                 file: source.name,

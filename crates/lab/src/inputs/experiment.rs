@@ -19,7 +19,7 @@ use crate::trial::validity::Limits;
 use check::{Flaw, check};
 use std::path::Path;
 use thiserror::Error;
-use tollgate_traffic::Mix;
+use tollgate_traffic::{Mix, MixError};
 
 /// An experiment whose names have been resolved and whose values have been checked.
 #[derive(Debug, Clone)]
@@ -32,6 +32,8 @@ pub struct Experiment {
     pub title: String,
     /// Whether the terminal report also sums up the trials of each subject.
     pub summary: bool,
+    /// Whether it also tells how many bytes a second went to and fro.
+    pub bytes: bool,
     /// The subject that the others are priced against: an index into `subjects`.
     pub baseline: usize,
     /// The workloads.
@@ -131,6 +133,9 @@ pub enum PartError {
     /// The option that it chose cannot be.
     #[error(transparent)]
     Option(#[from] OptionError),
+    /// What it wants of the mix is not there.
+    #[error(transparent)]
+    Mix(#[from] MixError),
 }
 
 impl Experiment {
@@ -157,9 +162,13 @@ impl Experiment {
         for (index, case) in file.case.iter().enumerate() {
             // A mix that a file names by path lies beside that file.
             let folder = Path::new(&source.name).parent().unwrap_or(Path::new(""));
-            let (mix, mix_source) = catalog
+            let part = |key: &str| ["case".into(), index.into(), key.into()];
+            let (mut mix, mix_source) = catalog
                 .mix(&case.mix, folder)
-                .map_err(|error| at(&["case".into(), index.into(), "mix".into()], error.into()))?;
+                .map_err(|error| at(&part("mix"), error.into()))?;
+            if !case.only.is_empty() {
+                mix = mix.only(&case.only).map_err(|error| at(&part("only"), error.into()))?;
+            }
             let load = if adjustments.quick { case.load.quick() } else { case.load };
             cases.push(Case { name: case.name.clone(), mix, mix_source, load });
         }
@@ -196,6 +205,7 @@ impl Experiment {
             name: stem.map_or(name.to_owned(), |stem| stem.to_string_lossy().into_owned()),
             title: file.title,
             summary: file.summary,
+            bytes: file.bytes,
             baseline,
             cases,
             subjects,

@@ -22,8 +22,8 @@ pub struct Place<'a> {
     pub dir: &'a Path,
     /// Where the system is to listen.
     pub listen: SocketAddr,
-    /// Where the origin listens.
-    pub origin: SocketAddr,
+    /// Where the origin listens, if one stands behind the system.
+    pub origin: Option<SocketAddr>,
     /// How many connections the load opens at the same time.
     pub connections: u32,
     /// The programs that the recipe needs, by name.
@@ -65,7 +65,7 @@ pub enum RenderError {
     },
 }
 
-/// Renders every config of the subject into `place.dir`, and its commands.
+/// Renders every config of the subject into `place.dir`, and its commands, and copies its files there.
 ///
 /// # Errors
 ///
@@ -86,7 +86,7 @@ pub fn render(
     let known = context! {
         dir => place.dir.display().to_string(),
         listen => address(place.listen),
-        origin => address(place.origin),
+        origin => place.origin.map_or(Value::UNDEFINED, address),
         connections => place.connections,
         programs => programs(place.programs),
         root => nix::unistd::geteuid().is_root(),
@@ -103,6 +103,12 @@ pub fn render(
             .map_err(failed(format!("config template `{file}`")))?;
         let path = place.dir.join(file);
         fs::write(&path, text).map_err(|source| RenderError::Write { path, source })?;
+    }
+    for file in &subject.recipe.file.files {
+        let source = catalog.template(&format!("{}/{file}", subject.recipe.name))?;
+        let path = place.dir.join(file);
+        fs::write(&path, source.text)
+            .map_err(|source| RenderError::Write { path, source })?;
     }
     let mut commands = Vec::new();
     for process in &subject.recipe.file.process {
@@ -307,7 +313,7 @@ mod tests {
         let place = Place {
             dir: dir.path(),
             listen: "127.0.0.1:18080".parse().unwrap(),
-            origin: "127.0.0.1:18081".parse().unwrap(),
+            origin: Some("127.0.0.1:18081".parse().unwrap()),
             connections: 50,
             programs: &programs,
         };
