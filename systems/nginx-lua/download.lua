@@ -30,7 +30,7 @@ end
 -- The part that a Range asks for, from its first byte to its last; nothing where it is the whole, and
 -- `false` where there is no such part. Several ranges are answered with the whole.
 local function part(range, size)
-    local first, last = range:match "^[Bb][Yy][Tt][Ee][Ss]=%s*(%d*)%-(%d*)%s*$"
+    local first, last = range:match "^[Bb][Yy][Tt][Ee][Ss]=[%s,]*(%d*)%-(%d*)[%s,]*$"
     if not first or (first == "" and last == "") then
         return nil
     end
@@ -86,7 +86,7 @@ local function download()
         header["ETag"] = tag
         return
     elseif status then
-        return request.refuse(status, "the file is " .. tag .. ", and If-Match or If-None-Match ask for another")
+        return request.refuse(status, "the ETag is " .. tag .. ", which the condition excludes")
     end
     -- nginx would take a file without a date for one that is too new.
     if var.http_if_unmodified_since then
@@ -97,12 +97,14 @@ local function download()
     header["Accept-Ranges"] = "bytes"
     local first, last = 0, size - 1
     local range = method == "GET" and var.http_range
-    local if_range = var.http_if_range
+    local if_range = range and var.http_if_range
     if range and (not if_range or if_range == tag) then
         local from, to = part(range, size)
         if from == false then
             header["Content-Range"] = "bytes */" .. size
-            return request.refuse(416, "Range is \"" .. range .. "\"; the file has " .. size .. " bytes")
+            return request.refuse(
+                416, "the range begins behind the end; there are " .. size .. " bytes"
+            )
         elseif from then
             first, last = from, to
             ngx.status = 206

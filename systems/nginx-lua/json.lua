@@ -1,6 +1,8 @@
 -- A text as a JSON string.
 
-local byte, format, gsub, match = string.byte, string.format, string.gsub, string.match
+local byte, char, format = string.byte, string.char, string.format
+local gsub, match = string.gsub, string.match
+local floor = math.floor
 
 local SHORT = { ['"'] = '\\"', ["\\"] = "\\\\", ["\n"] = "\\n", ["\r"] = "\\r", ["\t"] = "\\t" }
 
@@ -19,23 +21,31 @@ local SEQUENCES = {
     "^\244[\128-\143][\128-\191][\128-\191]",
 }
 
--- What JSON cannot hold, bytes that are no UTF-8, becomes the replacement character.
-local function valid(text)
-    local pieces, at = {}, 1
+local function is_utf8(text)
+    local at = 1
     while at <= #text do
         local piece = match(text, "^[%z\1-\127]+", at)
         for i = 1, #SEQUENCES do
             piece = piece or match(text, SEQUENCES[i], at)
         end
-        pieces[#pieces + 1] = piece or "\239\191\189"
-        at = at + (piece and #piece or 1)
+        if not piece then
+            return false
+        end
+        at = at + #piece
     end
-    return table.concat(pieces)
+    return true
 end
 
+-- A character of Latin-1 in UTF-8.
+local function from_latin1(character)
+    local code = byte(character)
+    return char(192 + floor(code / 64), 128 + code % 64)
+end
+
+-- Bytes that are not UTF-8 are taken for Latin-1, so that each can be told from the others.
 local function quoted(text)
-    if match(text, "[\128-\255]") then
-        text = valid(text)
+    if match(text, "[\128-\255]") and not is_utf8(text) then
+        text = gsub(text, "[\128-\255]", from_latin1)
     end
     return '"' .. gsub(text, '[%c"\\]', escaped) .. '"'
 end

@@ -5,6 +5,7 @@ local json = require "json"
 local parameters = require "parameters"
 local request = require "request"
 
+local header = ngx.header
 local var = ngx.var
 
 local CODE = parameters.whole("status", "a whole number", 200, 599)
@@ -14,16 +15,16 @@ local function status()
         return
     end
     local word = var.uri:match "^/status/(.*)$"
-    local code = word:find(CODE.pattern) and tonumber(word)
+    local code = word:find "^%d%d%d$" and tonumber(word)
     if not code or code < CODE.lowest or code > CODE.highest then
-        local refused = parameters.refusal(CODE, word, code)
-        return request.refuse(400, refused.refusal)
+        return request.refuse(400, parameters.refusal(CODE, word).refusal)
     end
     ngx.status = code
     if code == 204 or code == 304 then
         return ngx.send_headers()
     end
-    return request.answer('{"status":' .. code .. "}")
+    -- RFC 9110, section 15.3.6: a 205 has a length, and it is 0.
+    return request.answer(code == 205 and "" or '{"status":' .. code .. "}")
 end
 
 local function headers()
@@ -37,6 +38,7 @@ local function headers()
         local value = ffi.string(list[i].value.data, list[i].value.len)
         lines[i + 1] = "[" .. json.quoted(name) .. "," .. json.quoted(value) .. "]"
     end
+    header["X-Content-Type-Options"] = "nosniff"
     return request.answer('{"headers":[' .. table.concat(lines, ",") .. "]}")
 end
 
@@ -46,7 +48,8 @@ local function echo()
         return
     end
     ngx.req.read_body()
-    ngx.header["Content-Type"] = var.content_type or "application/octet-stream"
+    header["Content-Type"] = var.content_type or "application/octet-stream"
+    header["X-Content-Type-Options"] = "nosniff"
     return request.answer(ngx.req.get_body_data() or "")
 end
 

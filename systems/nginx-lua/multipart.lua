@@ -1,7 +1,7 @@
 -- multipart/form-data (RFC 7578), piece by piece as it comes: what is kept of it is names and sizes.
 
 -- What one part's headers may have, and how many parts there may be.
-local HEAD_BYTES, PARTS = 8 * 1024, 1000
+local HEAD_BYTES, PARTS = 4096, 1000
 
 local find, lower, sub = string.find, string.lower, string.sub
 
@@ -68,18 +68,23 @@ end
 local function part_of(head)
     for line in head:gmatch "[^\r\n]+" do
         local name, value = line:match "^([^:]+):%s*(.*)$"
-        if name and lower(name) == "content-disposition" then
+        if name and lower(name) == "content-disposition" and find(lower(value), "^form%-data%s*;") then
             local parameters = header_parameters(value)
-            return { name = parameters.name, filename = parameters.filename, size = 0 }
+            if parameters.name then
+                return { name = parameters.name, filename = parameters.filename, size = 0 }
+            end
         end
     end
-    return { size = 0 }
 end
 
 -- A parser that has seen nothing yet. The first boundary may be the first thing in the body, so it
 -- begins as if a line had ended before it.
 local function parser(named)
     return { delimiter = "\r\n--" .. named, held = "\r\n", state = "data", parts = {}, part = nil }
+end
+
+local function fail(self, status, trouble)
+    self.status, self.trouble, self.held = status, trouble, ""
 end
 
 -- Each state takes what is held, keeps what it cannot decide on, and says whether there is more to do.
@@ -119,7 +124,7 @@ function states.boundary(self)
         return true
     end
     if #held > HEAD_BYTES or not (find(held, "^[ \t]*\r?$") or held == "-") then
-        self.trouble = "a boundary is followed by something else than the end of its line"
+        fail(self, 400, "something follows a boundary on its line")
     end
     return false
 end
@@ -128,17 +133,21 @@ function states.head(self)
     local held = self.held
     local start, stop = find(held, "\r\n\r\n", 1, true)
     if (start or #held) > HEAD_BYTES then
-        self.trouble = "the headers of a part have more than " .. HEAD_BYTES .. " bytes"
+        fail(self, 413, "the headers of a part may have " .. HEAD_BYTES .. " bytes")
         return false
     end
     if not start then
         return false
     end
     if #self.parts == PARTS then
-        self.trouble = "there are more than " .. PARTS .. " parts"
+        fail(self, 413, "it may have " .. PARTS .. " parts")
         return false
     end
     self.part = part_of(sub(held, 3, start - 1))
+    if not self.part then
+        fail(self, 400, "a part has no Content-Disposition: form-data with a name")
+        return false
+    end
     self.parts[#self.parts + 1] = self.part
     self.held = sub(held, stop + 1)
     self.state = "data"
@@ -151,8 +160,11 @@ function states.done(self)
     return false
 end
 
--- Takes the next piece of the body. What is wrong with it is `trouble`, in words.
+-- Takes the next piece of the body. What is wrong with it is `trouble`, in words, with a `status`.
 local function feed(self, piece)
+    if self.trouble then
+        return
+    end
     self.held = self.held .. piece
     while not self.trouble and states[self.state](self) do
     end
@@ -160,8 +172,8 @@ end
 
 -- Says that there is no more.
 local function finish(self)
-    if self.state ~= "done" then
-        self.trouble = self.trouble or "it ends before its last boundary"
+    if self.state ~= "done" and not self.trouble then
+        fail(self, 400, "the last boundary is missing")
     end
 end
 

@@ -6,15 +6,23 @@ local format = string.format
 -- How many queries are kept, and how long one may be to be kept.
 local KEPT, KEPT_BYTES = 512, 256
 
-local WHOLE = "^%d+$"
-local DECIMAL = "^%d+%.?%d*$"
+local function is_whole(value)
+    return value:find "^%d+$"
+end
+
+local function is_decimal(value)
+    return is_whole(value) or value:find "^%d+%.%d+$"
+end
+
+-- How much of a value is shown.
+local EXCERPT_BYTES = 64
 
 -- A number too long to be told apart from others is above every limit.
 local function refusal(spec, value, number)
     local is_above = number and number > spec.highest
     local reason = format(
         "%s is %s; it may be %s from %s to %s",
-        spec.name, '"' .. value .. '"', spec.is, spec.lowest, spec.highest
+        spec.name, '"' .. value:sub(1, EXCERPT_BYTES) .. '"', spec.is, spec.lowest, spec.highest
     )
     return { status = is_above and 413 or 400, refusal = reason }
 end
@@ -30,7 +38,7 @@ local function read(specs, query)
     for _, spec in ipairs(specs) do
         local value = given[spec.name]
         if value then
-            local number = value:find(spec.pattern) and tonumber(value)
+            local number = spec.reads(value) and tonumber(value)
             if not number or number < spec.lowest or number > spec.highest then
                 return refusal(spec, value, number)
             end
@@ -62,7 +70,7 @@ local function reader(specs)
 end
 
 local function whole(name, is, lowest, highest)
-    return { name = name, is = is, lowest = lowest, highest = highest, pattern = WHOLE }
+    return { name = name, is = is, lowest = lowest, highest = highest, reads = is_whole }
 end
 
 local function bytes(name, lowest, highest)
@@ -72,7 +80,7 @@ end
 local function seconds(name, lowest, highest)
     return {
         name = name, is = "a number of seconds", lowest = lowest, highest = highest,
-        pattern = DECIMAL,
+        reads = is_decimal,
     }
 end
 

@@ -66,6 +66,7 @@ end
 -- Says why a request is not answered as it asks.
 local function refuse(status, reason)
     ngx.status = status
+    header["X-Content-Type-Options"] = "nosniff"
     return answer('{"error":' .. json.quoted(reason) .. "}")
 end
 

@@ -66,7 +66,7 @@ end
 local function part_line(part)
     return format(
         '\n{"name":%s,"filename":%s,"size":%d}',
-        part.name and json.quoted(part.name) or "null",
+        json.quoted(part.name),
         part.filename and json.quoted(part.filename) or "null",
         part.size
     )
@@ -118,19 +118,25 @@ local function upload()
     end
     if boundary == false then
         ngx.req.discard_body()
-        return request.refuse(400, "the body is multipart/form-data, and its Content-Type names no boundary of 1 to 70 characters")
+        return request.refuse(
+            400,
+            "the body is not multipart/form-data: its Content-Type needs a boundary of 1 to 70 characters"
+        )
     end
     local size, parser = parse(boundary, length)
     if not size then
         return ngx.exit(ngx.HTTP_CLOSE)
     end
     if parser.trouble then
-        return request.refuse(400, "the body is no multipart/form-data: " .. parser.trouble)
+        return request.refuse(
+            parser.status, "the body is not multipart/form-data: " .. parser.trouble
+        )
     end
     local lines = {}
     for i, part in ipairs(parser.parts) do
         lines[i] = part_line(part)
     end
+    ngx.header["X-Content-Type-Options"] = "nosniff"
     return request.answer(format(
         '{"size":%d,"time":%.6f,"parts":[%s\n]}', size, now() - start, table.concat(lines, ",")
     ))

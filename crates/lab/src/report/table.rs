@@ -1,6 +1,7 @@
 //! The report for a terminal.
 
 use super::layout::{COLUMNS, bar, paragraph};
+use super::bytes;
 use super::rows::{self, Rows};
 use crate::analysis::{Analysis, CaseAnalysis, SubjectAnalysis};
 use comfy_table::{
@@ -33,6 +34,12 @@ pub fn render(analysis: &Analysis, color: bool) -> String {
             text += "\n";
             text += &draw(&figures, color);
             text += &wrapped(rows::figures_legend(case));
+        }
+        let bytes = bytes::rows(case);
+        if analysis.bytes && !bytes.rows.is_empty() {
+            text += "\n";
+            text += &draw(&bytes, color);
+            text += &wrapped(bytes::LEGEND);
         }
         let summary = rows::summary(case);
         if analysis.summary && !summary.rows.is_empty() {
