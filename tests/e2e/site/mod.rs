@@ -1,8 +1,12 @@
 //! The benchmark site, the same on both servers that have it: the built-in one and nginx with Lua. The
 //! table says what is sent and what has to come, byte by byte; the browser sends every form.
 
+/// Chromium, driven over its debugging pipe.
+mod browser;
 /// Requests and answers over real sockets.
 mod conformance;
+/// The page, as people use it.
+mod page;
 /// The two servers.
 mod server;
 /// What is asked and answered.
