@@ -83,8 +83,7 @@ impl Browser {
 
     /// The value of a script's expression, waited for where it is a promise.
     pub(super) fn evaluate(&mut self, script: &str) -> Value {
-        let asked =
-            json!({ "expression": script, "awaitPromise": true, "returnByValue": true });
+        let asked = json!({ "expression": script, "awaitPromise": true, "returnByValue": true });
         let answer = self.send("Runtime.evaluate", asked);
         assert!(answer.get("exceptionDetails").is_none(), "{script}: {answer:#}");
         answer["result"]["value"].clone()

@@ -28,7 +28,14 @@ fn the_built_in_site_answers_what_the_table_says() {
 fn answers_the_table(site: &Site) {
     let rows = table::rows();
     let wrong: Vec<String> = rows.iter().filter_map(|row| flaw(site.address, row)).collect();
-    assert!(wrong.is_empty(), "{}: {} of {}:\n{}", site.name, wrong.len(), rows.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{}: {} of {}:\n{}",
+        site.name,
+        wrong.len(),
+        rows.len(),
+        wrong.join("\n")
+    );
     a_form_may_come_in_two_pieces(site);
     a_body_is_invited(site);
     a_sleep_is_as_long_as_it_says(site);
@@ -112,7 +119,8 @@ fn a_form_may_come_in_two_pieces(site: &Site) {
         std::thread::sleep(Duration::from_millis(1));
         wire.send(second);
         let answer = wire.answer(false).unwrap_or_else(|error| panic!("split at {at}: {error}"));
-        compare(&answer, &table::form_answer()).unwrap_or_else(|what| panic!("split at {at}: {what}"));
+        compare(&answer, &table::form_answer())
+            .unwrap_or_else(|what| panic!("split at {at}: {what}"));
     }
 }
 
@@ -141,7 +149,10 @@ fn a_sleep_is_as_long_as_it_says(site: &Site) {
         let json: serde_json::Value = serde_json::from_slice(&answer.body).expect("JSON");
         let slept = json["time"].as_f64().expect("a time");
         // It is told in microseconds.
-        assert!(asked <= slept + 1e-6 && slept <= seen + 1e-6, "asked {asked}, told {slept}, seen {seen}");
+        assert!(
+            asked <= slept + 1e-6 && slept <= seen + 1e-6,
+            "asked {asked}, told {slept}, seen {seen}"
+        );
     }
 }
 

@@ -124,7 +124,8 @@ fn sends_every_form(browser: &mut Browser, site: &Site, url: &str) {
 /// Opens the page and waits until it knows whether this server counts, which takes it one question.
 fn open_settled(browser: &mut Browser, url: &str) {
     browser.open(url);
-    let settled = "[...document.querySelectorAll('.origin')].every(one => one.hidden) || !live.hidden";
+    let settled =
+        "[...document.querySelectorAll('.origin')].every(one => one.hidden) || !live.hidden";
     assert!(holds_soon(browser, settled), "does it count or not?");
 }
 
@@ -171,7 +172,10 @@ fn works_without_its_script(browser: &mut Browser, url: &str, downloads: &Path) 
         browser.evaluate(&press(name, button));
         browser.wait_for("Page.loadEventFired");
         let shown = browser.evaluate("document.body.innerText");
-        assert!(shown.as_str().is_some_and(|shown| shown.contains(text)), "{name} {button}: {shown}");
+        assert!(
+            shown.as_str().is_some_and(|shown| shown.contains(text)),
+            "{name} {button}: {shown}"
+        );
     }
     browser.open(url);
     browser.evaluate(&press("download", "Download"));
@@ -251,7 +255,11 @@ fn is_well_laid_out(browser: &mut Browser, site: &Site, url: &str) {
         assert_eq!(flaws, Value::Array(vec![]), "{} at {width} in the {scheme}", site.name);
         papers.push(browser.evaluate("getComputedStyle(document.body).backgroundColor"));
         let picture = browser.picture();
-        assert!(picture.starts_with(b"\x89PNG") && picture.len() > 20_000, "{} bytes", picture.len());
+        assert!(
+            picture.starts_with(b"\x89PNG") && picture.len() > 20_000,
+            "{} bytes",
+            picture.len()
+        );
         let name = format!("site-{}-{width}-{scheme}.png", site.name);
         fs::write(Path::new(env!("CARGO_TARGET_TMPDIR")).join(name), picture).expect("a file");
     }

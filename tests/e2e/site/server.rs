@@ -47,8 +47,13 @@ impl Site {
         let dir = workspace.path(name);
         fs::create_dir_all(&dir).expect("a folder");
         let programs = programs(subject);
-        let place =
-            Place { dir: &dir, listen: address, origin: None, connections: 64, programs: &programs };
+        let place = Place {
+            dir: &dir,
+            listen: address,
+            origin: None,
+            connections: 64,
+            programs: &programs,
+        };
         let rendered = render(&catalog, subject, &place).expect("its config");
         let cpus = available_cpus().expect("CPUs");
         let log = workspace.path("site.log");

@@ -47,7 +47,10 @@ pub(super) enum Then {
 
 /// The whole table.
 pub(super) fn rows() -> Vec<Row> {
-    [measures(), downloads(), uploads(), mirrors(), refusals(), connections()].into_iter().flatten().collect()
+    [measures(), downloads(), uploads(), mirrors(), refusals(), connections()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 const HOST: &str = "Host: site.example\r\n";
@@ -201,8 +204,14 @@ fn measures() -> Vec<Row> {
             get(path, json("{\"size\":2048,\"time\":0.######}")),
             get(&at("?size=0"), json("{\"size\":0,\"time\":0.######}")),
             get(&at("?x=1&size=100000"), json("{\"size\":100000,\"time\":0.######}")),
-            row(ask(&format!("HEAD {path}"), ""), head_of(json("{\"size\":2048,\"time\":0.######}"))),
-            row(send(&format!("POST {path}"), "", "hello"), json("{\"size\":2048,\"time\":0.######}")),
+            row(
+                ask(&format!("HEAD {path}"), ""),
+                head_of(json("{\"size\":2048,\"time\":0.######}")),
+            ),
+            row(
+                send(&format!("POST {path}"), "", "hello"),
+                json("{\"size\":2048,\"time\":0.######}"),
+            ),
         ]);
         for value in ["abc", "-1", "1.5", "+5", "0x10", ""] {
             let text = format!("size is \"{value}\"; {BYTES} 0 to 67108864");
@@ -219,7 +228,10 @@ fn measures() -> Vec<Row> {
 fn downloads() -> Vec<Row> {
     let with = |lines: &str, answer| row(ask("GET /download?size=1000", lines), answer);
     let no_part = || Expected {
-        headers: vec![("Content-Range", "bytes */1000".to_owned()), ("Content-Type", JSON.to_owned())],
+        headers: vec![
+            ("Content-Range", "bytes */1000".to_owned()),
+            ("Content-Type", JSON.to_owned()),
+        ],
         ..refused(416)
     };
     let same = || Expected { headers: vec![("ETag", "\"1000\"".to_owned())], ..bare(304) };
@@ -232,10 +244,22 @@ fn downloads() -> Vec<Row> {
         row(ask("HEAD /download", ""), head_of(file(20_480))),
         row(ask("HEAD /download?size=1073741824", ""), head_of(file(1 << 30))),
         row(ask("HEAD /download?size=1000", "Range: bytes=0-0\r\n"), head_of(file(1000))),
-        get("/download?size=abc", reason(400, &format!("size is \"abc\"; {BYTES} 0 to 1073741824"))),
-        get("/download?size=1073741825", reason(413, &format!("size is \"1073741825\"; {BYTES} 0 to 1073741824"))),
-        get("/download?chunk_size=0", reason(400, &format!("chunk_size is \"0\"; {BYTES} 1 to 1048576"))),
-        get("/download?chunk_size=1048577", reason(413, &format!("chunk_size is \"1048577\"; {BYTES} 1 to 1048576"))),
+        get(
+            "/download?size=abc",
+            reason(400, &format!("size is \"abc\"; {BYTES} 0 to 1073741824")),
+        ),
+        get(
+            "/download?size=1073741825",
+            reason(413, &format!("size is \"1073741825\"; {BYTES} 0 to 1073741824")),
+        ),
+        get(
+            "/download?chunk_size=0",
+            reason(400, &format!("chunk_size is \"0\"; {BYTES} 1 to 1048576")),
+        ),
+        get(
+            "/download?chunk_size=1048577",
+            reason(413, &format!("chunk_size is \"1048577\"; {BYTES} 1 to 1048576")),
+        ),
     ];
     for (range, first, last) in [
         ("bytes=0-0", 0, 0),
@@ -265,7 +289,11 @@ fn downloads() -> Vec<Row> {
         rows.push(with(lines, same()));
         rows.push(row(ask("HEAD /download?size=1000", lines), same()));
     }
-    for lines in ["If-Match: \"1\"\r\n", "If-Match: W/\"1000\"\r\n", "If-Match: \"1\"\r\nIf-None-Match: \"1000\"\r\n"] {
+    for lines in [
+        "If-Match: \"1\"\r\n",
+        "If-Match: W/\"1000\"\r\n",
+        "If-Match: \"1\"\r\nIf-None-Match: \"1000\"\r\n",
+    ] {
         rows.push(with(lines, reason(412, "the ETag is \"1000\", which the condition excludes")));
     }
     for lines in [
@@ -320,7 +348,10 @@ fn uploads() -> Vec<Row> {
         row(send("POST /upload", "", &"y".repeat(1 << 20)), measured(1 << 20)),
         row(send("POST /upload", "", &"y".repeat((1 << 20) + 1)), measured((1 << 20) + 1)),
         row(chunked("5\r\nhello\r\n1;x=y\r\n!\r\n0\r\nT: v\r\n\r\n"), measured(6)),
-        row(chunked(&format!("180000\r\n{}\r\n0\r\n\r\n", "y".repeat(0x18_0000))), measured(0x18_0000)),
+        row(
+            chunked(&format!("180000\r\n{}\r\n0\r\n\r\n", "y".repeat(0x18_0000))),
+            measured(0x18_0000),
+        ),
         row(form(FORM), form_answer()),
         row(
             format!(
@@ -331,13 +362,20 @@ fn uploads() -> Vec<Row> {
         ),
         row(form("--aXb--"), json("{\"size\":7,\"time\":0.######,\"parts\":[\n]}")),
         row(
-            send("POST /upload", "content-type: Multipart/Form-Data;charset=utf-8; BOUNDARY=\"aXb\"\r\n", "--aXb--"),
+            send(
+                "POST /upload",
+                "content-type: Multipart/Form-Data;charset=utf-8; BOUNDARY=\"aXb\"\r\n",
+                "--aXb--",
+            ),
             json("{\"size\":7,\"time\":0.######,\"parts\":[\n]}"),
         ),
         row(form(""), no_form("the last boundary is missing")),
         row(form(&format!("{head}x")), no_form("the last boundary is missing")),
         row(form("--aXbc\r\n"), no_form("something follows a boundary on its line")),
-        row(form("--aXb\r\n\r\n"), no_form("a part has no Content-Disposition: form-data with a name")),
+        row(
+            form("--aXb\r\n\r\n"),
+            no_form("a part has no Content-Disposition: form-data with a name"),
+        ),
         row(form(&format!("{head}\r\n").repeat(1001)), refused(413)),
         row(
             send("POST /upload", "Content-Type: multipart/form-data\r\n", "x"),
@@ -350,30 +388,52 @@ fn uploads() -> Vec<Row> {
                 ..reason(405, "the method is GET; it may be POST or PUT")
             },
         ),
-        row(send("PATCH /upload", "", "x"), reason(405, "the method is PATCH; it may be POST or PUT")),
-        closes(ask("POST /upload", "Content-Length: 67108865\r\n"), reason(413, "the request body is too large; it may have 67108864 bytes")),
+        row(
+            send("PATCH /upload", "", "x"),
+            reason(405, "the method is PATCH; it may be POST or PUT"),
+        ),
+        closes(
+            ask("POST /upload", "Content-Length: 67108865\r\n"),
+            reason(413, "the request body is too large; it may have 67108864 bytes"),
+        ),
     ]
 }
 
 fn mirrors() -> Vec<Row> {
     let echoed = |kind: &str, text: &str| Expected {
-        headers: vec![("Content-Type", kind.to_owned()), ("Content-Length", text.len().to_string())],
+        headers: vec![
+            ("Content-Type", kind.to_owned()),
+            ("Content-Length", text.len().to_string()),
+        ],
         ..plain(Body::Text(text.to_owned()))
     };
     let mut rows = vec![
         row(
             ask("GET /headers", "X-A: \"q\\\"\r\nx-a:  2 \r\nX-B: gr\u{fc}n\r\n"),
-            json("{\"headers\":[[\"Host\",\"site.example\"],[\"X-A\",\"\\\"q\\\\\\\"\"],[\"x-a\",\"2\"],[\"X-B\",\"gr\u{fc}n\"]]}"),
+            json(
+                "{\"headers\":[[\"Host\",\"site.example\"],[\"X-A\",\"\\\"q\\\\\\\"\"],[\"x-a\",\"2\"],[\"X-B\",\"gr\u{fc}n\"]]}",
+            ),
         ),
-        row(send("POST /echo", "Content-Type: text/x; a=b\r\n", "a\r\n\0b"), echoed("text/x; a=b", "a\r\n\0b")),
+        row(
+            send("POST /echo", "Content-Type: text/x; a=b\r\n", "a\r\n\0b"),
+            echoed("text/x; a=b", "a\r\n\0b"),
+        ),
         row(send("PUT /echo", "", "hello"), echoed(OCTETS, "hello")),
         row(ask("GET /echo", ""), echoed(OCTETS, "")),
         row(
-            format!("POST /echo HTTP/1.1\r\n{HOST}Transfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n"),
+            format!(
+                "POST /echo HTTP/1.1\r\n{HOST}Transfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n"
+            ),
             echoed(OCTETS, "hello"),
         ),
-        row(send("POST /echo", "", &"x".repeat(1 << 20)), Expected { body: Body::Filler(1 << 20), ..echoed(OCTETS, &"x".repeat(1 << 20)) }),
-        closes(ask("POST /echo", "Content-Length: 1048577\r\n"), reason(413, "the request body is too large; it may have 1048576 bytes")),
+        row(
+            send("POST /echo", "", &"x".repeat(1 << 20)),
+            Expected { body: Body::Filler(1 << 20), ..echoed(OCTETS, &"x".repeat(1 << 20)) },
+        ),
+        closes(
+            ask("POST /echo", "Content-Length: 1048577\r\n"),
+            reason(413, "the request body is too large; it may have 1048576 bytes"),
+        ),
         get("/status/200", json("{\"status\":200}")),
         get("/status/299", status(299, "{\"status\":299}")),
         get("/status/301", status(301, "{\"status\":301}")),
@@ -391,7 +451,10 @@ fn mirrors() -> Vec<Row> {
         rows.push(get(&format!("/status/{value}"), reason(400, &text)));
     }
     for method in ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"] {
-        rows.push(row(ask(&format!("{method} /method"), ""), json(&format!("{{\"method\":\"{method}\"}}"))));
+        rows.push(row(
+            ask(&format!("{method} /method"), ""),
+            json(&format!("{{\"method\":\"{method}\"}}")),
+        ));
     }
     rows.push(row(ask("HEAD /method", ""), head_of(json("{\"method\":\"HEAD\"}"))));
     rows
@@ -405,10 +468,16 @@ fn refusals() -> Vec<Row> {
     let mut rows = vec![
         get("/?payload=abc", reason(400, &format!("payload is \"abc\"; {BYTES} 0 to 67108864"))),
         get("/?payload", reason(400, &format!("payload is \"\"; {BYTES} 0 to 67108864"))),
-        get("/?payload=67108865", reason(413, &format!("payload is \"67108865\"; {BYTES} 0 to 67108864"))),
+        get(
+            "/?payload=67108865",
+            reason(413, &format!("payload is \"67108865\"; {BYTES} 0 to 67108864")),
+        ),
         row(
             ask("BREW /urandom", ""),
-            reason(501, "the method is BREW; it may be GET, HEAD, POST, PUT, PATCH, DELETE or OPTIONS"),
+            reason(
+                501,
+                "the method is BREW; it may be GET, HEAD, POST, PUT, PATCH, DELETE or OPTIONS",
+            ),
         ),
         closes("GET / HTTP/1.1\r\n\r\n".to_owned(), refused(400)),
         closes("GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n".to_owned(), refused(400)),
@@ -418,7 +487,10 @@ fn refusals() -> Vec<Row> {
             ask("POST /echo", "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n") + "0\r\n\r\n",
             refused(400),
         ),
-        closes(ask("POST /echo", "Content-Length: 1\r\nContent-Length: 2\r\n") + "xx", refused(400)),
+        closes(
+            ask("POST /echo", "Content-Length: 1\r\nContent-Length: 2\r\n") + "xx",
+            refused(400),
+        ),
         closes(ask("POST /echo", "Content-Length: x\r\n"), refused(400)),
         closes(ask("POST /echo", "Transfer-Encoding: chunked\r\n") + "zz\r\n", refused(400)),
         closes(ask("GET /", &format!("X: {}\r\n", "y".repeat(70_000))), refused(431)),
@@ -468,7 +540,10 @@ fn connections() -> Vec<Row> {
             "GET /method HTTP/1.0\r\nConnection: keep-alive\r\n\r\n".to_owned(),
             Expected { headers: vec![("Connection", "keep-alive".to_owned())], ..method() },
         ),
-        row("GET http://site.example/urandom?size=1 HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(), json("{\"size\":1,\"time\":0.######}")),
+        row(
+            "GET http://site.example/urandom?size=1 HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(),
+            json("{\"size\":1,\"time\":0.######}"),
+        ),
         // What nobody wants of a body is no next request.
         Row {
             request: send("POST /method", "", "hello") + &ask("GET /method", ""),

@@ -68,7 +68,8 @@ impl Wire {
     pub(super) fn is_closed(&mut self) -> bool {
         let mut rest = Vec::new();
         // A server that had not read everything may reset the connection.
-        let ended = self.stream.read_to_end(&mut rest).map_or_else(|error| !is_late(&error), |_| true);
+        let ended =
+            self.stream.read_to_end(&mut rest).map_or_else(|error| !is_late(&error), |_| true);
         ended && rest.is_empty() && self.unread.is_empty()
     }
 

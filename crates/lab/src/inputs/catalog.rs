@@ -326,6 +326,31 @@ mod tests {
     }
 
     #[test]
+    fn a_system_may_have_the_options_of_another() {
+        let catalog = Catalog::new(vec![]);
+        let own = catalog.recipe("nginx").unwrap().file.option;
+        let modsecurity = catalog.recipe("nginx-modsecurity").unwrap().file.option;
+        for name in ["workers", "worker_connections", "rlimit_nofile", "backlog"] {
+            assert_eq!(modsecurity[name].default, own[name].default, "{name}");
+        }
+        assert!(modsecurity.contains_key("rules") && !own.contains_key("rules"));
+    }
+
+    #[test]
+    fn somebody_has_to_answer() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir_all(folder.path().join("systems/nobody")).unwrap();
+        let file = folder.path().join("systems/nobody/system.toml");
+        fs::write(&file, "title = 'nobody'\norigin = false\n").unwrap();
+        let error = Catalog::new(vec![folder.path().to_owned()]).recipe("nobody").unwrap_err();
+        let expected = format!(
+            "{}: `origin = false` without a [[process]]: nobody would answer; give it one",
+            file.display()
+        );
+        assert_eq!(error.to_string(), expected);
+    }
+
+    #[test]
     fn a_name_that_is_not_there_gets_the_nearest() {
         let error = Catalog::new(vec![]).recipe("ngnix").unwrap_err();
         assert_eq!(error.to_string(), "there is no system `ngnix`; did you mean `nginx`?");

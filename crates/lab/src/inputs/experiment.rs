@@ -163,9 +163,8 @@ impl Experiment {
             // A mix that a file names by path lies beside that file.
             let folder = Path::new(&source.name).parent().unwrap_or(Path::new(""));
             let part = |key: &str| ["case".into(), index.into(), key.into()];
-            let (mut mix, mix_source) = catalog
-                .mix(&case.mix, folder)
-                .map_err(|error| at(&part("mix"), error.into()))?;
+            let (mut mix, mix_source) =
+                catalog.mix(&case.mix, folder).map_err(|error| at(&part("mix"), error.into()))?;
             if !case.only.is_empty() {
                 mix = mix.only(&case.only).map_err(|error| at(&part("only"), error.into()))?;
             }

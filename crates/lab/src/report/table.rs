@@ -1,7 +1,7 @@
 //! The report for a terminal.
 
-use super::layout::{COLUMNS, bar, paragraph};
 use super::bytes;
+use super::layout::{COLUMNS, bar, paragraph};
 use super::rows::{self, Rows};
 use crate::analysis::{Analysis, CaseAnalysis, SubjectAnalysis};
 use comfy_table::{

@@ -9,8 +9,8 @@ use crate::analysis::{
 use crate::manifest::{Manifest, SubjectManifest, SubjectState};
 use crate::record::as_f64;
 use crate::report::number::{percent, signed, significant};
-use crate::report::{bytes, rows};
 use crate::report::source::Source;
+use crate::report::{bytes, rows};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use tollgate_traffic::Class;
