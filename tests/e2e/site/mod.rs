@@ -1,6 +1,8 @@
 //! The benchmark site, the same on both servers that have it: the built-in one and nginx with Lua. The
 //! table says what is sent and what has to come, byte by byte; the browser sends every form.
 
+/// The report that ApacheBench is known for.
+mod ab;
 /// Chromium, driven over its debugging pipe.
 mod browser;
 /// Requests and answers over real sockets.
