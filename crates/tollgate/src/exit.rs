@@ -44,6 +44,7 @@ Exit codes:
   75   a --threshold is not settled: the 95 % interval holds its bound, or there is none
   99   a --threshold is broken: all of the 95 % interval is on the wrong side
   130  stopped by Ctrl-C, TERM or HUP; what was finished is kept and shown
+  128+N  killed by signal N (137: kill -9); a run goes on with --resume
 
 Examples:
   tollgate run                          price nginx and ModSecurity in 90 seconds
