@@ -7,6 +7,8 @@ mod ab;
 mod browser;
 /// Requests and answers over real sockets.
 mod conformance;
+/// The experiment, from its file to its report.
+mod experiment;
 /// The page, as people use it.
 mod page;
 /// The two servers.
