@@ -4,7 +4,7 @@
 use super::server::Site;
 use crate::support::{Workspace, stdout, told};
 
-/// The report of ApacheBench 2.3 on nginx with Lua, `#` for every number that depends on the machine.
+/// The report of `ab` 2.3 on nginx with Lua, `#` for every number that depends on the machine.
 const REPORT: &str = "\
 Server Software:        nginx/#
 Server Hostname:        127.0.0.1

@@ -46,23 +46,23 @@ impl Browser {
         let messages = receive(File::open(messages).expect("the messages"));
         let mut browser =
             Self { process, commands, messages, events: Vec::new(), session: None, last_id: 0 };
-        let target = browser.send("Target.createTarget", json!({ "url": "about:blank" }));
+        let target = browser.send("Target.createTarget", &json!({ "url": "about:blank" }));
         let attach = json!({ "targetId": target["targetId"], "flatten": true });
-        let session = browser.send("Target.attachToTarget", attach)["sessionId"].clone();
+        let session = browser.send("Target.attachToTarget", &attach)["sessionId"].clone();
         browser.session = session.as_str().map(str::to_owned);
         for domain in ["Page.enable", "Runtime.enable", "Log.enable"] {
-            browser.send(domain, json!({}));
+            browser.send(domain, &json!({}));
         }
         fs::create_dir_all(downloads).expect("a folder");
         let behavior = json!({ "behavior": "allow", "downloadPath": downloads });
-        browser.send("Page.setDownloadBehavior", behavior);
+        browser.send("Page.setDownloadBehavior", &behavior);
         browser
     }
 
     /// Opens an address and waits until the page is there.
     pub(super) fn open(&mut self, url: &str) {
         self.events.clear();
-        let opened = self.send("Page.navigate", json!({ "url": url }));
+        let opened = self.send("Page.navigate", &json!({ "url": url }));
         assert!(opened.get("errorText").is_none(), "{url}: {opened}");
         self.wait_for("Page.loadEventFired");
     }
@@ -84,7 +84,7 @@ impl Browser {
     /// The value of a script's expression, waited for where it is a promise.
     pub(super) fn evaluate(&mut self, script: &str) -> Value {
         let asked = json!({ "expression": script, "awaitPromise": true, "returnByValue": true });
-        let answer = self.send("Runtime.evaluate", asked);
+        let answer = self.send("Runtime.evaluate", &asked);
         assert!(answer.get("exceptionDetails").is_none(), "{script}: {answer:#}");
         answer["result"]["value"].clone()
     }
@@ -93,19 +93,19 @@ impl Browser {
     pub(super) fn resize(&mut self, width: u32, scheme: &str) {
         let metrics =
             json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false });
-        self.send("Emulation.setDeviceMetricsOverride", metrics);
+        self.send("Emulation.setDeviceMetricsOverride", &metrics);
         let features = json!([{ "name": "prefers-color-scheme", "value": scheme }]);
-        self.send("Emulation.setEmulatedMedia", json!({ "features": features }));
+        self.send("Emulation.setEmulatedMedia", &json!({ "features": features }));
     }
 
     pub(super) fn without_scripts(&mut self, without: bool) {
-        self.send("Emulation.setScriptExecutionDisabled", json!({ "value": without }));
+        self.send("Emulation.setScriptExecutionDisabled", &json!({ "value": without }));
     }
 
     /// The whole page as a PNG.
     pub(super) fn picture(&mut self) -> Vec<u8> {
         use base64::Engine as _;
-        let shot = self.send("Page.captureScreenshot", json!({ "captureBeyondViewport": true }));
+        let shot = self.send("Page.captureScreenshot", &json!({ "captureBeyondViewport": true }));
         let text = shot["data"].as_str().expect("a picture");
         base64::engine::general_purpose::STANDARD.decode(text).expect("base64")
     }
@@ -121,7 +121,7 @@ impl Browser {
         self.events.iter().filter(is_complaint).map(Value::to_string).collect()
     }
 
-    fn send(&mut self, method: &str, parameters: Value) -> Value {
+    fn send(&mut self, method: &str, parameters: &Value) -> Value {
         self.last_id += 1;
         let mut message = json!({ "id": self.last_id, "method": method, "params": parameters });
         if let Some(session) = &self.session {
