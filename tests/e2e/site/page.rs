@@ -87,7 +87,7 @@ const PRESS: &str = r#"(async () => {
                 status: Number(output.dataset.status),
                 size: Number(output.dataset.size),
                 told: output.querySelector("p")?.textContent,
-                text: output.querySelector("pre")?.textContent ?? "",
+                text: section.querySelector(".answer:not([hidden])")?.textContent ?? "",
             });
         }
     }

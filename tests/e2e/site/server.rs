@@ -5,7 +5,7 @@ use assert_cmd::cargo::cargo_bin;
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tollgate_lab::inputs::catalog::Catalog;
 use tollgate_lab::inputs::experiment::{Adjustments, Experiment, Subject};
@@ -37,7 +37,21 @@ impl Site {
         Self::start(workspace, "origin")
     }
 
+    /// Starts a server, again where something else on this machine took the port before it could.
     fn start(workspace: &Workspace, name: &'static str) -> Self {
+        let log = workspace.path("site.log");
+        for _ in 0..ATTEMPTS {
+            let site = Self::launch(workspace, name, &log);
+            let printed = fs::read_to_string(&log).expect("its log");
+            if !printed.contains("Address already in use") {
+                return site;
+            }
+            eprintln!("{} was taken:\n{printed}", site.address);
+        }
+        panic!("no port that stays free");
+    }
+
+    fn launch(workspace: &Workspace, name: &'static str, log: &Path) -> Self {
         let catalog = Catalog::new(vec![]);
         let experiment = Experiment::load(&catalog, "site", &Adjustments::default());
         let experiment = experiment.expect("the experiment");
@@ -56,10 +70,9 @@ impl Site {
         };
         let rendered = render(&catalog, subject, &place).expect("its config");
         let cpus = available_cpus().expect("CPUs");
-        let log = workspace.path("site.log");
         let mut servers = Servers::default();
         for (process, command) in subject.recipe.file.process.iter().zip(&rendered.commands) {
-            let launch = Launch { name: &process.name, command, dir: &dir, log: &log, cpus: &cpus };
+            let launch = Launch { name: &process.name, command, dir: &dir, log, cpus: &cpus };
             servers.start(&launch).expect("the server");
         }
         let request = Request {
@@ -74,6 +87,7 @@ impl Site {
     }
 }
 
+const ATTEMPTS: u32 = 3;
 const READY: Duration = Duration::from_secs(10);
 
 /// The programs that the subject needs. Of `tollgate` it is the one under test, which this is not.

@@ -310,6 +310,24 @@ mod tests {
     }
 
     #[test]
+    fn a_case_may_send_only_some_templates_of_its_mix() {
+        let experiment =
+            Experiment::load(&Catalog::new(vec![]), "site", &Adjustments::default()).unwrap();
+        for case in &experiment.cases {
+            let names: Vec<&str> = case.mix.templates().iter().map(|t| t.name.as_str()).collect();
+            assert_eq!(names, [case.name.as_str()]);
+        }
+        let only = |name: &str| {
+            let mix = format!("mix  = \"browse\"\nonly = [\"{name}\"]");
+            error_of(|text| text.replace("mix  = \"browse\"", &mix))
+        };
+        assert_eq!(
+            only("browsing"),
+            "mine.toml:9:8: there is no template `browsing`; the mix has browse, xss, sql-injection, path-traversal, shell"
+        );
+    }
+
+    #[test]
     fn an_open_loop_has_a_rate_and_what_belongs_to_it() {
         let with = |keys: &str| {
             let loads = format!("connections = 50, {keys}");
