@@ -70,6 +70,15 @@ local function refuse(status, reason)
     return answer('{"error":' .. json.quoted(reason) .. "}")
 end
 
+-- Throws a body away. One of unknown length is read, because only that tells when it is too large.
+local function discard(told, chunked)
+    if chunked then
+        ngx.req.read_body()
+    elseif told then
+        ngx.req.discard_body()
+    end
+end
+
 -- The method, if the request may be answered; otherwise it has been. nginx itself has refused what is
 -- no request at all, but takes a second Host.
 local function begin()
@@ -79,7 +88,7 @@ local function begin()
     end
     local method = get_method()
     if not METHODS[method] then
-        ngx.req.discard_body()
+        discard(told, chunked)
         refuse(501, "the method is " .. method
             .. "; it may be GET, HEAD, POST, PUT, PATCH, DELETE or OPTIONS")
         return nil
@@ -87,14 +96,11 @@ local function begin()
     return method, told, chunked
 end
 
--- The same for an endpoint that wants no body: what there is of one is thrown away. One of unknown
--- length is read, because only that tells when it is too large.
+-- The same for an endpoint that wants no body.
 local function begin_without_body()
     local method, told, chunked = begin()
-    if chunked then
-        ngx.req.read_body()
-    elseif told then
-        ngx.req.discard_body()
+    if method then
+        discard(told, chunked)
     end
     return method
 end
@@ -103,6 +109,7 @@ return {
     answer = answer,
     begin = begin,
     begin_without_body = begin_without_body,
+    discard = discard,
     headers = headers,
     refuse = refuse,
 }

@@ -99,11 +99,7 @@ local function upload()
         return
     end
     if method ~= "POST" and method ~= "PUT" then
-        if chunked then
-            read_body()
-        elseif told then
-            ngx.req.discard_body()
-        end
+        request.discard(told, chunked)
         ngx.header["Allow"] = "POST, PUT"
         return request.refuse(405, "the method is " .. method .. "; it may be POST or PUT")
     end
@@ -117,7 +113,7 @@ local function upload()
         return request.answer(format('{"size":%d,"time":%.6f}', size, now() - start))
     end
     if boundary == false then
-        ngx.req.discard_body()
+        request.discard(told, chunked)
         return request.refuse(
             400,
             "the body is not multipart/form-data: its Content-Type needs a boundary of 1 to 70 characters"
