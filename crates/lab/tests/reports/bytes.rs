@@ -3,6 +3,7 @@
 use crate::html::source;
 use crate::records::{blocks, costing, measured, run};
 use tollgate_lab::analysis::analyse;
+use tollgate_lab::report::layout::Screen;
 use tollgate_lab::report::{html, markdown, table};
 use tollgate_lab::run_dir::RunRecords;
 
@@ -19,7 +20,7 @@ fn busy() -> RunRecords {
 
 #[test]
 fn bytes_to_and_fro_stand_below_the_figures() {
-    let text = table::render(&analyse(&busy()), false);
+    let text = table::render(&analyse(&busy()), Screen::PLAIN);
     let lines: Vec<&str> = text.lines().skip_while(|line| !line.contains("answers MB/s")).collect();
     assert_eq!(lines[0], "subject  answers MB/s  requests MB/s", "{text}");
     assert_eq!(lines[2], "nginx           0.250          0.120");
@@ -42,7 +43,7 @@ fn where_nobody_asks_and_in_records_of_old_there_is_no_such_table() {
         measurement.received_bytes_per_s = None;
     }
     for run in [quiet, old] {
-        assert!(!table::render(&analyse(&run), false).contains("MB/s"));
+        assert!(!table::render(&analyse(&run), Screen::PLAIN).contains("MB/s"));
         assert!(!markdown::render(&analyse(&run)).contains("MB/s"));
         assert!(!html::render(&source(run)).unwrap().contains("MB/s"));
     }
