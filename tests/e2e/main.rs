@@ -31,6 +31,8 @@ mod prices;
 mod report;
 /// `tollgate search` on real nginx.
 mod search;
+/// The benchmark site on both servers that have it.
+mod site;
 /// What the tests share: a folder to run in, the binary, and a look at what is left running.
 mod support;
 /// Warm-ups that last until a server is steady.

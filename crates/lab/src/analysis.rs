@@ -63,6 +63,8 @@ pub struct Analysis {
     pub baseline: String,
     /// Whether the terminal report also sums up the trials of each subject.
     pub summary: bool,
+    /// Whether it also tells how many bytes a second went to and fro.
+    pub bytes: bool,
     /// The machine, in one line.
     pub machine: String,
     /// One part a case.
@@ -175,6 +177,7 @@ pub fn analyse(run: &RunRecords) -> Analysis {
         margin: experiment.margin,
         baseline: experiment.baseline.clone(),
         summary: experiment.summary,
+        bytes: experiment.bytes,
         machine: manifest.environment.in_short(),
         notes: notes(run, &cases, blocks.max(planned(&experiment.stop))),
         cases,

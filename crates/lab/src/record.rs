@@ -65,6 +65,12 @@ pub struct Measurement {
     pub answered: u64,
     /// Expected answers a second.
     pub throughput_per_s: f64,
+    /// Bytes of those answers a second, heads and codings included; none in records of old.
+    #[serde(default)]
+    pub received_bytes_per_s: Option<f64>,
+    /// Bytes of the requests that they answer a second, heads and codings included; likewise.
+    #[serde(default)]
+    pub sent_bytes_per_s: Option<f64>,
     /// Latency of the answers: from the send in a closed loop, from the moment for which the request
     /// was scheduled in an open one.
     pub latency: LatencyRecord,
@@ -157,8 +163,8 @@ pub struct CpuRecord {
     pub servers_window_s: f64,
     /// The system's processes; none for a subject without any.
     pub system: Option<CpuTime>,
-    /// The origin.
-    pub origin: CpuTime,
+    /// The origin; none behind a system that answers by itself.
+    pub origin: Option<CpuTime>,
     /// The generator's threads.
     pub generator: CpuTime,
 }
@@ -302,9 +308,9 @@ impl Measurement {
         self.cpu.system.map(|cpu| self.per_request(cpu.user_us, self.cpu.servers_window_s))
     }
 
-    /// CPU microseconds of the origin for each answer.
-    pub fn origin_cpu_us_per_request(&self) -> f64 {
-        self.per_request(self.cpu.origin.total_us(), self.cpu.servers_window_s)
+    /// CPU microseconds of the origin for each answer; none where there is no origin.
+    pub fn origin_cpu_us_per_request(&self) -> Option<f64> {
+        self.cpu.origin.map(|cpu| self.per_request(cpu.total_us(), self.cpu.servers_window_s))
     }
 
     /// CPU microseconds of the generator for each answer.

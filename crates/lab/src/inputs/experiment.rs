@@ -21,7 +21,7 @@ use crate::trial::validity::Limits;
 use check::{Flaw, check};
 use std::path::Path;
 use thiserror::Error;
-use tollgate_traffic::Mix;
+use tollgate_traffic::{Mix, MixError};
 
 /// An experiment whose names have been resolved and whose values have been checked.
 #[derive(Debug, Clone)]
@@ -34,6 +34,8 @@ pub struct Experiment {
     pub title: String,
     /// Whether the terminal report also sums up the trials of each subject.
     pub summary: bool,
+    /// Whether it also tells how many bytes a second went to and fro.
+    pub bytes: bool,
     /// The subject that the others are priced against: an index into `subjects`.
     pub baseline: usize,
     /// The workloads.
@@ -133,6 +135,9 @@ pub enum PartError {
     /// The option that it chose cannot be.
     #[error(transparent)]
     Option(#[from] OptionError),
+    /// What it wants of the mix is not there.
+    #[error(transparent)]
+    Mix(#[from] MixError),
 }
 
 impl Experiment {
@@ -159,9 +164,12 @@ impl Experiment {
         for (index, case) in file.case.iter().enumerate() {
             // A mix that a file names by path lies beside that file.
             let folder = Path::new(&source.name).parent().unwrap_or(Path::new(""));
-            let (mix, mix_source) = catalog
-                .mix(&case.mix, folder)
-                .map_err(|error| at(&["case".into(), index.into(), "mix".into()], error.into()))?;
+            let part = |key: &str| ["case".into(), index.into(), key.into()];
+            let (mut mix, mix_source) =
+                catalog.mix(&case.mix, folder).map_err(|error| at(&part("mix"), error.into()))?;
+            if !case.only.is_empty() {
+                mix = mix.only(&case.only).map_err(|error| at(&part("only"), error.into()))?;
+            }
             let load = if adjustments.quick { case.load.quick() } else { case.load };
             cases.push(Case { name: case.name.clone(), mix, mix_source, load });
         }
@@ -198,6 +206,7 @@ impl Experiment {
             name: stem.map_or(name.to_owned(), |stem| stem.to_string_lossy().into_owned()),
             title: file.title,
             summary: file.summary,
+            bytes: file.bytes,
             baseline,
             cases,
             subjects,
@@ -299,6 +308,24 @@ mod tests {
         assert!(
             error_of(|text| text.replace("2.4s", "soon"))
                 .starts_with("mine.toml:9:39: `soon` is not a duration"),
+        );
+    }
+
+    #[test]
+    fn a_case_may_send_only_some_templates_of_its_mix() {
+        let experiment =
+            Experiment::load(&Catalog::new(vec![]), "site", &Adjustments::default()).unwrap();
+        for case in &experiment.cases {
+            let names: Vec<&str> = case.mix.templates().iter().map(|t| t.name.as_str()).collect();
+            assert_eq!(names, [case.name.as_str()]);
+        }
+        let only = |name: &str| {
+            let mix = format!("mix  = \"browse\"\nonly = [\"{name}\"]");
+            error_of(|text| text.replace("mix  = \"browse\"", &mix))
+        };
+        assert_eq!(
+            only("browsing"),
+            "mine.toml:9:8: there is no template `browsing`; the mix has browse, xss, sql-injection, path-traversal, shell"
         );
     }
 

@@ -65,6 +65,9 @@ pub struct ExperimentManifest {
     pub again: Option<String>,
     /// Whether the terminal report also sums up the trials of each subject.
     pub summary: bool,
+    /// Whether it also tells how many bytes a second went to and fro.
+    #[serde(default)]
+    pub bytes: bool,
     /// The cases.
     pub cases: Vec<CaseManifest>,
     /// The text of each mix, by its file.
@@ -232,6 +235,7 @@ impl Manifest {
                 baseline: experiment.subjects[experiment.baseline].name.clone(),
                 again: experiment.again.map(|again| experiment.subjects[again].name.clone()),
                 summary: experiment.summary,
+                bytes: experiment.bytes,
                 cases: cases.collect(),
                 mixes: mixes.collect(),
                 subjects: subjects.collect(),

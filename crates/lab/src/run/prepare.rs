@@ -103,7 +103,7 @@ fn state(
     let place = Place {
         dir: &dir,
         listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)),
-        origin: SocketAddr::from((Ipv4Addr::LOCALHOST, 2)),
+        origin: subject.recipe.file.origin.then_some(SocketAddr::from((Ipv4Addr::LOCALHOST, 2))),
         connections: connections.unwrap_or(1),
         programs: &installed.programs,
     };
@@ -112,7 +112,8 @@ fn state(
         Err(error) => return broken(in_full(&error)),
     };
     let mut hashes = BTreeMap::new();
-    for file in &subject.recipe.file.templates {
+    let recipe = &subject.recipe.file;
+    for file in recipe.templates.iter().chain(&recipe.files) {
         match fs::read_to_string(dir.join(file)) {
             Ok(text) => {
                 // The folder is another in each run, and no part of what is configured.

@@ -112,7 +112,10 @@ pub fn measure(subject: &mut Subject<'_>) -> Result<Measurement, MeasureError> {
             Ok(spent) => (!at_end.system.is_empty()).then_some(*spent),
             Err(_) => None,
         },
-        origin: start.origin.until(&end.origin).map_err(MeasureError::Origin)?,
+        origin: match at_end.origin.is_empty() {
+            true => None,
+            false => Some(start.origin.until(&end.origin).map_err(MeasureError::Origin)?),
+        },
         generator: outcome.threads.iter().fold(CpuTime::default(), |sum, thread| CpuTime {
             user_us: sum.user_us + micros(thread.user),
             system_us: sum.system_us + micros(thread.system),
@@ -151,6 +154,8 @@ pub fn measure(subject: &mut Subject<'_>) -> Result<Measurement, MeasureError> {
         window_s: window.as_secs_f64(),
         answered: outcome.answered,
         throughput_per_s: as_f64(outcome.answered - outcome.unexpected) / window.as_secs_f64(),
+        received_bytes_per_s: Some(as_f64(outcome.bytes_received) / window.as_secs_f64()),
+        sent_bytes_per_s: Some(as_f64(outcome.bytes_sent) / window.as_secs_f64()),
         latency: LatencyRecord::of(&outcome.latency)?,
         bottleneck: bottleneck::name(&Busy { late, ..busy(subject, &start, &end, window, &cpu) }),
         open_loop,
@@ -285,8 +290,8 @@ fn memory_peak(pids: &BTreeSet<i32>) -> Result<Option<u64>, ProcError> {
 }
 
 fn noise(layout: &Layout, start: &Edge, end: &Edge, cpu: &CpuRecord) -> Noise {
-    let system = cpu.system.unwrap_or_default();
-    let ours = [system, cpu.origin, cpu.generator].map(CpuTime::total_us).iter().sum();
+    let roles = [cpu.system, cpu.origin, Some(cpu.generator)];
+    let ours = roles.iter().flatten().copied().map(CpuTime::total_us).sum();
     let cpus = layout.all().len();
     start.counters.until(&end.counters, end.at - start.at, cpus, Duration::from_micros(ours))
 }
@@ -311,7 +316,9 @@ fn busy(
     Busy {
         system: cpu.system.map(|spent| servers(spent, &layout.system, &start.system, &end.system)),
         generator: share(cpu.generator, window.as_secs_f64(), &layout.generator, threads),
-        origin: servers(cpu.origin, &layout.origin, &start.origin, &end.origin),
+        origin: cpu
+            .origin
+            .map_or(0.0, |spent| servers(spent, &layout.origin, &start.origin, &end.origin)),
         shared: layout.shared(),
         late: false,
     }

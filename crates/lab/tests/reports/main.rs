@@ -10,6 +10,8 @@ mod settling;
 mod prices;
 // Medians, shares and bottlenecks of one subject.
 mod figures;
+// Bytes to and fro, where an experiment asks for them.
+mod bytes;
 // What became of subjects and trials that have no figures.
 mod notes;
 // What an open loop has to say besides.

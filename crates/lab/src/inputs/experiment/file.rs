@@ -22,6 +22,9 @@ pub struct ExperimentFile {
     /// Whether the terminal report also sums up the trials of each subject.
     #[serde(default)]
     pub summary: bool,
+    /// Whether the terminal report also tells how many bytes a second went to and fro.
+    #[serde(default)]
+    pub bytes: bool,
     /// The workloads.
     pub case: Vec<CaseFile>,
     /// The configured systems.
@@ -45,6 +48,9 @@ pub struct CaseFile {
     pub name: String,
     /// The mix that is sent: a name, or a path that ends in `.toml`.
     pub mix: String,
+    /// Of the mix, only the templates of these names; all of them where this is left out.
+    #[serde(default)]
+    pub only: Vec<String>,
     /// The shape of the load.
     pub load: LoadFile,
 }
