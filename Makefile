@@ -7,7 +7,7 @@ run: ## price nginx and ModSecurity on this machine, in about 90 seconds
 	@cargo run --quiet --release --locked -p tollgate -- run
 
 test: lint ## everything that the project checks
-	@scripts/setup apache2-utils chromium
+	@scripts/setup apache2-utils chromium curl
 	cargo test --workspace --locked
 
 lint: ## formatting, lints and documentation, where every warning is an error

@@ -41,11 +41,27 @@ fn check(bytes: &[u8], ours: &Result<Option<RequestHead<'_>>, ParseError>) {
             let minor = if head.version == Version::Http10 { 0 } else { 1 };
             assert_eq!(Some(minor), request.version);
             check_body(head, request.headers);
+            check_headers(head, request.headers);
+            assert!(!has_bare_line_feed(&bytes[..len]));
+            let hosts = hosts(request.headers);
+            assert!(hosts.len() == 1 || (hosts.is_empty() && minor == 0));
+            assert_eq!(head.host.map(str::as_bytes), hosts.first().copied());
         }
         (Ok(None), Ok(Status::Partial)) | (Err(ParseError::Head(_)), Err(_)) => {}
         (Err(ParseError::TooManyHeaders), theirs) => {
             let lines = bytes.iter().filter(|byte| **byte == b'\n').count();
             assert!(lines > MAX_HEADERS, "{theirs:?}");
+        }
+        (Err(ParseError::BareLineFeed), Ok(Status::Complete(len))) => {
+            assert!(has_bare_line_feed(&bytes[..len]));
+        }
+        (Err(ParseError::Hosts(count)), Ok(Status::Complete(_))) => {
+            assert_eq!(hosts(request.headers).len(), *count);
+            assert!(*count > 1 || (*count == 0 && request.version == Some(1)));
+        }
+        (Err(ParseError::Host(_)), Ok(Status::Complete(_))) => {
+            let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b".-:".contains(byte);
+            assert!(hosts(request.headers).iter().any(|host| !host.iter().all(is_plain)));
         }
         // Framing that is faulty or that peers may read in two ways, in a head that is not.
         (
@@ -54,6 +70,7 @@ fn check(bytes: &[u8], ours: &Result<Option<RequestHead<'_>>, ParseError>) {
                 | ParseError::ContentLengths(..)
                 | ParseError::TwoFramings
                 | ParseError::TransferEncoding(_)
+                | ParseError::UnknownCoding(_)
                 | ParseError::TransferEncodingInHttp10,
             ),
             Ok(Status::Complete(_)),
@@ -73,22 +90,36 @@ fn check_body(head: &RequestHead<'_>, headers: &[httparse::Header<'_>]) {
     match head.body {
         BodyFraming::Empty => assert!(framing.peek().is_none(), "a body is missed"),
         BodyFraming::Length(length) => {
-            for header in framing {
-                assert!(header.name.eq_ignore_ascii_case("content-length"));
-                let value = std::str::from_utf8(header.value).expect("digits and commas");
-                for element in value.split(',') {
-                    assert_eq!(element.trim().parse(), Ok(length));
-                }
-            }
+            let header = framing.next().expect("a header that says so");
+            assert!(header.name.eq_ignore_ascii_case("content-length"));
+            let value = std::str::from_utf8(header.value).expect("digits");
+            assert_eq!(value.trim().parse(), Ok(length));
+            assert!(framing.next().is_none(), "a second header that frames a body");
         }
         BodyFraming::Chunked => {
             assert_eq!(head.version, Version::Http11);
-            let last = framing.next_back().expect("a header that says so");
-            assert!(last.name.eq_ignore_ascii_case("transfer-encoding"));
-            assert!(last.value.to_ascii_lowercase().ends_with(b"chunked"));
+            let header = framing.next().expect("a header that says so");
+            assert!(header.name.eq_ignore_ascii_case("transfer-encoding"));
+            assert!(header.value.eq_ignore_ascii_case(b"chunked"));
+            assert!(framing.next().is_none(), "a second header that frames a body");
         }
         BodyFraming::UntilClose => panic!("a request does not last until the close"),
     }
+}
+
+/// The headers that ours finds in the head again are those that were parsed.
+fn check_headers(head: &RequestHead<'_>, headers: &[httparse::Header<'_>]) {
+    let theirs: Vec<_> = headers.iter().map(|header| (header.name, header.value)).collect();
+    assert_eq!(head.headers.iter().collect::<Vec<_>>(), theirs);
+}
+
+fn hosts<'a>(headers: &[httparse::Header<'a>]) -> Vec<&'a [u8]> {
+    let hosts = headers.iter().filter(|header| header.name.eq_ignore_ascii_case("host"));
+    hosts.map(|header| header.value).collect()
+}
+
+fn has_bare_line_feed(head: &[u8]) -> bool {
+    head.iter().enumerate().any(|(at, byte)| *byte == b'\n' && (at == 0 || head[at - 1] != b'\r'))
 }
 
 fn is_framing(name: &str) -> bool {

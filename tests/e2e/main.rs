@@ -25,6 +25,8 @@ mod load_formats;
 mod noise;
 /// Experiments in an open loop.
 mod open_loop;
+/// `tollgate origin`: asked by curl, and held open by many.
+mod origin;
 /// `tollgate run` and `tollgate report` from end to end.
 mod prices;
 /// `report.html` in a real browser, and the formats of other tools.

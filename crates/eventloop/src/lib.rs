@@ -13,7 +13,7 @@ mod socket;
 mod waker;
 
 pub use affinity::pin_current_thread;
-pub use listener::{accept, listen};
+pub use listener::{accept, listen, listen_unix};
 pub use poller::{Event, Events, Interest, Poller};
 pub use slack::wake_exactly;
 pub use socket::Socket;

@@ -1,12 +1,14 @@
-//! Taking TCP connections: nonblocking, closed on exec and without Nagle's delay.
+//! Taking connections: nonblocking, closed on exec and, over TCP, without Nagle's delay.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 
 use rustix::io::Errno;
-use rustix::net::sockopt;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, sockopt};
 
-use crate::socket::{SOCKET_FLAGS, tcp_socket};
+use crate::socket::{SOCKET_FLAGS, Socket, tcp_socket};
 
 /// Listens on `addr`, where a port of 0 asks for any free one, with room for `backlog` connections
 /// that wait to be accepted (the kernel caps it at `net.core.somaxconn`).
@@ -30,6 +32,22 @@ pub fn listen(addr: SocketAddr, reuse_port: bool, backlog: i32) -> io::Result<Tc
     Ok(TcpListener::from(socket))
 }
 
+/// Listens on a unix-domain socket that is made at `path`, with room for `backlog` connections that
+/// wait to be accepted. Nobody removes it when the listener is closed.
+///
+/// # Errors
+///
+/// There is something at `path` already (`AddrInUse`), the path is longer than an address may be (107
+/// bytes), or its folder is missing or may not be written to.
+pub fn listen_unix(path: &Path, backlog: i32) -> io::Result<OwnedFd> {
+    let address = SocketAddrUnix::new(path)?;
+    let socket =
+        rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SOCKET_FLAGS, None)?;
+    rustix::net::bind(&socket, &address)?;
+    rustix::net::listen(&socket, backlog)?;
+    Ok(socket)
+}
+
 /// Takes the next waiting connection, or `None` when there is none.
 ///
 /// A connection that its peer gave up while it waited is passed over.
@@ -37,11 +55,11 @@ pub fn listen(addr: SocketAddr, reuse_port: bool, backlog: i32) -> io::Result<Tc
 /// # Errors
 ///
 /// Descriptors or memory have run out. The connection goes on waiting, and the listener stays ready.
-pub fn accept(listener: &TcpListener) -> io::Result<Option<TcpStream>> {
+pub fn accept(listener: impl AsFd) -> io::Result<Option<Socket>> {
     // Bounded by the backlog: each turn of the loop takes one connection out of it.
     loop {
-        match rustix::net::accept_with(listener, SOCKET_FLAGS) {
-            Ok(socket) => return Ok(Some(TcpStream::from(socket))),
+        match rustix::net::accept_with(&listener, SOCKET_FLAGS) {
+            Ok(socket) => return Ok(Some(Socket::from(socket))),
             Err(Errno::AGAIN) => return Ok(None),
             Err(Errno::INTR | Errno::CONNABORTED) => {}
             Err(error) => return Err(error.into()),
@@ -51,8 +69,8 @@ pub fn accept(listener: &TcpListener) -> io::Result<Option<TcpStream>> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{ErrorKind, Read, Write};
-    use std::net::{Ipv4Addr, Ipv6Addr};
+    use std::io::{ErrorKind, Write};
+    use std::net::{Ipv4Addr, Ipv6Addr, TcpStream};
     use std::time::Duration;
 
     use super::*;
@@ -66,10 +84,11 @@ mod tests {
         assert!(accept(&listener).unwrap().is_none());
 
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let mut server = accept(&listener).unwrap().unwrap();
-        assert!(server.nodelay().unwrap());
+        let server = accept(&listener).unwrap().unwrap();
+        assert!(sockopt::tcp_nodelay(&server).unwrap());
+        assert_eq!(server.peer().unwrap(), Some(client.local_addr().unwrap()));
 
-        let blocked = server.read(&mut [0; 8]).unwrap_err();
+        let blocked = server.receive(&mut [0; 8]).unwrap_err();
         assert_eq!(blocked.kind(), ErrorKind::WouldBlock);
         client.write_all(b"ping").unwrap();
         let poller = Poller::new().unwrap();
@@ -78,7 +97,7 @@ mod tests {
         poller.wait(&mut events, Some(Duration::from_secs(5))).unwrap();
         assert!(events.iter().next().unwrap().is_readable());
         let mut received = [0; 8];
-        assert_eq!(server.read(&mut received).unwrap(), 4);
+        assert_eq!(server.receive(&mut received).unwrap(), 4);
         assert_eq!(&received[..4], b"ping");
     }
 

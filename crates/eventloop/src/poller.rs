@@ -122,6 +122,9 @@ pub enum Interest {
     ReadableOnce,
     /// The same, and when there is room to write again.
     BothOnce,
+    /// As `Readable`, for a source that several pollers watch: one of them is told, rather than all.
+    /// Such a source cannot be modified, only removed.
+    ReadableByOne,
 }
 
 impl Interest {
@@ -134,6 +137,7 @@ impl Interest {
                 epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET
             }
             Self::BothOnce => Self::ReadableOnce.flags() | epoll::EventFlags::OUT,
+            Self::ReadableByOne => epoll::EventFlags::IN | epoll::EventFlags::EXCLUSIVE,
         }
     }
 }

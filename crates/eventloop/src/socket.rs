@@ -1,4 +1,4 @@
-//! The client's end of a connection: nonblocking, closed on exec, over TCP or a unix-domain socket.
+//! One end of a connection: nonblocking, closed on exec, over TCP or a unix-domain socket.
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, ipproto, sockopt,
+    AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType,
+    ipproto, sockopt,
 };
 
-/// A stream socket that connects.
+/// A stream socket that connects, or was accepted.
 #[derive(Debug)]
 pub struct Socket {
     socket: OwnedFd,
@@ -82,6 +83,25 @@ impl Socket {
         Ok(rustix::net::send(&self.socket, bytes, SendFlags::NOSIGNAL)?)
     }
 
+    /// Says that nothing more will be sent; what the peer sends can be received still.
+    ///
+    /// # Errors
+    ///
+    /// The connection has failed.
+    pub fn shutdown_write(&self) -> io::Result<()> {
+        Ok(rustix::net::shutdown(&self.socket, Shutdown::Write)?)
+    }
+
+    /// Who is at the other end: an address and port, or nothing for a unix-domain socket.
+    ///
+    /// # Errors
+    ///
+    /// The connection has failed.
+    pub fn peer(&self) -> io::Result<Option<SocketAddr>> {
+        let peer = rustix::net::getpeername(&self.socket)?;
+        Ok(peer.and_then(|peer| SocketAddr::try_from(peer).ok()))
+    }
+
     /// Sends several slices, one after the other, as far as there is room for.
     ///
     /// # Errors
@@ -100,6 +120,13 @@ impl Socket {
     /// None that is known of a stream socket.
     pub fn reset(self) -> io::Result<()> {
         Ok(sockopt::set_socket_linger(&self.socket, Some(Duration::ZERO))?)
+    }
+}
+
+/// A nonblocking stream socket.
+impl From<OwnedFd> for Socket {
+    fn from(socket: OwnedFd) -> Self {
+        Self { socket }
     }
 }
 

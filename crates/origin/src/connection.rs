@@ -1,59 +1,111 @@
 //! One client's connection: bytes in, answers out, closing.
 
-use std::io::{self, ErrorKind, Read};
-use std::net::{Shutdown, TcpStream};
+use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use tollgate_eventloop::Interest;
+use tollgate_eventloop::{Event, Interest, Socket};
 use tollgate_wire::MAX_HEAD_BYTES;
 
-use crate::conversation::{Conversation, Ending, Need};
-use crate::output::Output;
-
-/// A connection on which nothing moves for so long is closed.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
-
-/// A client that is sending still after the last answer is listened to for so long.
-const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
+use crate::config::Timeouts;
+use crate::conversation::{Arriving, Circumstances, Conversation, Ending, Need};
+use crate::kernel::Kernel;
+use crate::output::{Output, Sent};
+use crate::site::Site;
 
 /// A client that is sending still after the last answer is listened to for so many bytes.
 const LINGER_MAX_BYTES: usize = 1 << 20;
 
-/// A connection sends at most so much before the others of its thread have their turn.
+/// A connection sends at most so much, and reads about as much, before the others of its thread have
+/// their turn.
 const TURN_BUDGET_BYTES: usize = 1 << 20;
+
+/// A connection has at most so much read from the kernel before the others have their turn: a few
+/// hundred microseconds' worth of random bytes.
+const FETCH_BUDGET_BYTES: usize = 256 << 10;
 
 /// An incomplete head, and as much again to read behind it.
 const INPUT_BYTES: usize = 2 * MAX_HEAD_BYTES;
 
 /// What the connections of a thread use in turns, so that an idle one holds no memory.
-pub(crate) struct Scratch {
+pub(crate) struct Tools {
     input: Box<[u8]>,
     output: Output,
+    kernel: Kernel,
+    pub(crate) site: Site,
+    timeouts: Timeouts,
 }
 
-impl Scratch {
-    pub(crate) fn new() -> Self {
-        Self { input: vec![0; INPUT_BYTES].into_boxed_slice(), output: Output::default() }
+impl Tools {
+    pub(crate) fn new(site: Site, kernel: Kernel, timeouts: Timeouts) -> Self {
+        Self {
+            input: vec![0; INPUT_BYTES].into_boxed_slice(),
+            output: Output::default(),
+            kernel,
+            site,
+            timeouts,
+        }
+    }
+
+    /// Sends what is in the output, as [`Output::send`] does.
+    fn send(&mut self, socket: &Socket, budget_bytes: &mut usize) -> io::Result<Sent> {
+        let before = self.output.left_bytes();
+        let sent = self.output.send(&mut &*socket, budget_bytes)?;
+        self.site.counters.tally().bytes_out.add(before - self.output.left_bytes());
+        Ok(sent)
+    }
+
+    /// One read into the input, from `at` on.
+    fn receive(&mut self, socket: &Socket, at: usize) -> io::Result<Received> {
+        match socket.receive(&mut self.input[at..]) {
+            Ok(0) => Ok(Received::End),
+            Ok(count) => {
+                self.site.counters.tally().bytes_in.add(count as u64);
+                Ok(Received::Bytes(count))
+            }
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
+            {
+                Ok(Received::Nothing)
+            }
+            Err(error) => Err(error),
+        }
     }
 }
 
 /// One client's connection. Between turns it keeps only what could not be dealt with.
 pub(crate) struct Connection {
-    stream: TcpStream,
+    socket: Socket,
+    /// The client, if there is an access log to name it in.
+    peer: Box<str>,
     conversation: Conversation,
     phase: Phase,
+    /// There may be something to read. The poller tells once, and a read that leaves room in its
+    /// buffer has taken all that there was.
+    is_readable: bool,
+    /// The client has sent its last byte, of which a read that leaves room says nothing.
+    is_shut: bool,
+    /// It was told of room to write, or may be, for it has waited for that before.
+    has_waited_for_room: bool,
+    /// It is to have a turn without anything happening on its socket.
+    is_queued: bool,
     unread: Vec<u8>,
     unsent: Output,
+    /// Since when the request that is under way arrives; its first byte has come then.
+    arriving_since: Instant,
     deadline: Instant,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// Waits for requests.
     Reading,
     /// Waits for room to send answers, and reads nothing until they are gone.
     Writing,
+    /// Waits for a moment; what the client sends meanwhile is left where it is.
+    Waiting { until: Instant },
+    /// Has bytes to be read from the kernel.
+    Working,
     /// Everything is sent. Reads to the client's end and throws it away.
     Lingering { left_bytes: usize },
 }
@@ -61,30 +113,56 @@ enum Phase {
 /// Whether a connection goes on after its turn.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// It does.
+    /// It does, when something happens on its socket.
     Goes,
+    /// It does, at this moment.
+    Waits(Instant),
+    /// It does, as soon as the others have had their turn.
+    Works,
     /// It is over and can be dropped.
     Over,
 }
 
 impl Connection {
-    pub(crate) fn new(stream: TcpStream, now: Instant) -> Self {
+    pub(crate) fn new(socket: Socket, peer: Box<str>, now: Instant, timeouts: &Timeouts) -> Self {
         Self {
-            stream,
+            socket,
+            peer,
             conversation: Conversation::default(),
             phase: Phase::Reading,
+            is_readable: false,
+            is_shut: false,
+            has_waited_for_room: false,
+            is_queued: false,
             unread: Vec::new(),
             unsent: Output::default(),
-            deadline: now + IDLE_TIMEOUT,
+            arriving_since: now,
+            deadline: now + timeouts.idle,
         }
     }
 
-    /// What it waits for.
+    /// What it is to be told of.
     pub(crate) fn interest(&self) -> Interest {
-        match self.phase {
-            Phase::Reading | Phase::Lingering { .. } => Interest::Readable,
-            Phase::Writing => Interest::Writable,
-        }
+        // Once a client has been slow, its connection goes on being told of both, which costs nothing.
+        if self.has_waited_for_room { Interest::BothOnce } else { Interest::ReadableOnce }
+    }
+
+    /// Takes note of what the poller tells, which it will not tell again. Returns whether there is
+    /// something to be done about it now.
+    pub(crate) fn notice(&mut self, event: Event) -> bool {
+        self.is_readable |= event.is_readable() || event.is_shut() || event.is_closed();
+        self.is_shut |= event.is_shut();
+        !self.is_queued && !matches!(self.phase, Phase::Waiting { .. })
+    }
+
+    /// Reads again, though the poller has told of nothing.
+    pub(crate) fn look_again(&mut self) {
+        self.is_readable = true;
+    }
+
+    /// Its turn comes without anything happening on its socket. Returns whether it is due to one.
+    pub(crate) fn is_next_in_queue(&mut self) -> bool {
+        std::mem::take(&mut self.is_queued)
     }
 
     /// No request is under way, not even half a head.
@@ -92,6 +170,11 @@ impl Connection {
         matches!(self.phase, Phase::Reading)
             && self.unread.is_empty()
             && self.conversation.is_between_requests()
+    }
+
+    /// It waits for this very moment.
+    pub(crate) fn waits_for(&self, at: Instant) -> bool {
+        self.phase == Phase::Waiting { until: at }
     }
 
     /// When it is to be closed, unless it has a turn before.
@@ -103,88 +186,237 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// The stream's own; the connection is over then.
+    /// The socket's own; the connection is over then.
     pub(crate) fn turn(
         &mut self,
-        scratch: &mut Scratch,
+        tools: &mut Tools,
         now: Instant,
         stopping: bool,
     ) -> io::Result<Turn> {
+        let turn = self.go_on(tools, now, stopping)?;
+        self.is_queued = turn == Turn::Works;
+        Ok(turn)
+    }
+
+    fn go_on(&mut self, tools: &mut Tools, now: Instant, stopping: bool) -> io::Result<Turn> {
         // A connection that failed in its turn may have left answers here that are not ours.
-        scratch.output.clear();
-        let mut budget_bytes = TURN_BUDGET_BYTES;
-        let input_bytes = match self.phase {
-            Phase::Lingering { left_bytes } => return self.linger(left_bytes, &mut scratch.input),
-            Phase::Reading => match self.read(&mut scratch.input)? {
+        tools.output.clear();
+        let mut send_budget_bytes = TURN_BUDGET_BYTES;
+        match self.phase {
+            Phase::Lingering { left_bytes } => return self.linger(left_bytes, tools),
+            Phase::Writing => {
+                let before = self.unsent.left_bytes();
+                let sent = self.unsent.send(&mut &self.socket, &mut send_budget_bytes)?;
+                let sent_bytes = before - self.unsent.left_bytes();
+                tools.site.counters.tally().bytes_out.add(sent_bytes);
+                if sent_bytes > 0 {
+                    self.deadline = now + tools.timeouts.answer;
+                }
+                match sent {
+                    Sent::All => self.unsent = Output::default(),
+                    Sent::Part => {
+                        self.has_waited_for_room = true;
+                        return Ok(Turn::Goes);
+                    }
+                    Sent::Enough => return Ok(Turn::Works),
+                }
+            }
+            // Answers that are not due yet are not waited for.
+            Phase::Waiting { .. } if stopping => return Ok(Turn::Over),
+            Phase::Waiting { until } if now < until => return Ok(Turn::Goes),
+            Phase::Reading | Phase::Waiting { .. } | Phase::Working => {}
+        }
+        if self.phase != Phase::Reading {
+            // Requests that were received already are answered before more are read. That they had to
+            // wait was no fault of the client.
+            self.arriving_since = now;
+            let input_bytes = self.recall_unread(tools);
+            let turn = self.converse(tools, input_bytes, &mut send_budget_bytes, now, stopping)?;
+            if self.phase != Phase::Reading || turn == Turn::Over {
+                return Ok(turn);
+            }
+        }
+        let mut read_bytes = 0;
+        while self.is_readable {
+            if read_bytes >= TURN_BUDGET_BYTES {
+                return Ok(Turn::Works);
+            }
+            let input_bytes = match self.read(tools)? {
                 Received::Bytes(count) => count,
                 Received::Nothing => return Ok(Turn::Goes),
                 Received::End => return Ok(Turn::Over),
-            },
-            Phase::Writing => {
-                self.deadline = now + IDLE_TIMEOUT;
-                if !self.unsent.send(&mut self.stream, &mut budget_bytes)? {
-                    return Ok(Turn::Goes);
-                }
-                self.unsent = Output::default();
-                // Requests that were received already are answered before more are read.
-                scratch.input[..self.unread.len()].copy_from_slice(&self.unread);
-                self.unread.len()
+            };
+            read_bytes += input_bytes;
+            let turn = self.converse(tools, input_bytes, &mut send_budget_bytes, now, stopping)?;
+            if self.phase != Phase::Reading || turn == Turn::Over {
+                return Ok(turn);
             }
-        };
-        self.deadline = now + IDLE_TIMEOUT;
+        }
+        Ok(Turn::Goes)
+    }
 
+    /// Answers what is in the input, and sends the answers, until more input is needed or something
+    /// else is to be waited for. Keeps what could not be dealt with.
+    fn converse(
+        &mut self,
+        tools: &mut Tools,
+        input_bytes: usize,
+        send_budget_bytes: &mut usize,
+        now: Instant,
+        stopping: bool,
+    ) -> io::Result<Turn> {
+        let mut fetch_budget_bytes = FETCH_BUDGET_BYTES;
         let mut consumed = 0;
         loop {
-            let input = &scratch.input[consumed..input_bytes];
-            let (count, need) = self.conversation.advance(input, &mut scratch.output, stopping);
+            let circumstances = Circumstances { peer: &self.peer, stopping };
+            let input = &tools.input[consumed..input_bytes];
+            let (count, need) =
+                self.conversation.advance(input, &mut tools.output, &mut tools.site, circumstances);
             consumed += count;
-            let all_sent = scratch.output.send(&mut self.stream, &mut budget_bytes)?;
-            match need {
-                _ if !all_sent => {
-                    std::mem::swap(&mut self.unsent, &mut scratch.output);
+            let sent = tools.send(&self.socket, send_budget_bytes)?;
+            let turn = match need {
+                _ if sent != Sent::All => {
+                    std::mem::swap(&mut self.unsent, &mut tools.output);
+                    self.deadline = now + tools.timeouts.answer;
                     self.phase = Phase::Writing;
+                    self.has_waited_for_room |= sent == Sent::Part;
+                    if sent == Sent::Enough { Turn::Works } else { Turn::Goes }
                 }
                 Need::Room => continue,
-                Need::Input => self.phase = Phase::Reading,
-                Need::Close(Ending::Clean) => return Ok(Turn::Over),
+                Need::Bytes(source, bytes) if fetch_budget_bytes > 0 => {
+                    let fetched = tools.kernel.fetch(source, bytes)?;
+                    self.conversation.fetched(fetched as u64);
+                    fetch_budget_bytes = fetch_budget_bytes.saturating_sub(fetched);
+                    continue;
+                }
+                Need::Bytes(..) => {
+                    self.phase = Phase::Working;
+                    self.deadline = now + tools.timeouts.idle;
+                    Turn::Works
+                }
+                Need::Until(_) if stopping => Turn::Over,
+                Need::Until(until) => {
+                    self.phase = Phase::Waiting { until };
+                    self.deadline = until + tools.timeouts.idle;
+                    Turn::Waits(until)
+                }
+                Need::Input => {
+                    self.phase = Phase::Reading;
+                    self.wait_for_input(now, consumed, input_bytes, &tools.timeouts);
+                    Turn::Goes
+                }
+                Need::Close(Ending::Clean) => Turn::Over,
                 Need::Close(Ending::Linger) => {
-                    self.stream.shutdown(Shutdown::Write)?;
-                    self.deadline = now + LINGER_TIMEOUT;
+                    self.socket.shutdown_write()?;
+                    self.deadline = now + tools.timeouts.linger;
                     self.phase = Phase::Lingering { left_bytes: LINGER_MAX_BYTES };
                     consumed = input_bytes;
+                    if self.is_readable { Turn::Works } else { Turn::Goes }
                 }
+            };
+            self.unread.clear();
+            if consumed < input_bytes {
+                self.unread.extend_from_slice(&tools.input[consumed..input_bytes]);
+            } else if self.unread.capacity() > 0 {
+                self.unread = Vec::new();
             }
-            self.unread = scratch.input[consumed..input_bytes].to_vec();
-            return Ok(Turn::Goes);
+            return Ok(turn);
         }
     }
 
-    /// Fills `input` with what is unread and what has arrived.
-    fn read(&mut self, input: &mut [u8]) -> io::Result<Received> {
-        let kept = self.unread.len();
-        assert!(kept < input.len(), "an incomplete head leaves room to read");
-        input[..kept].copy_from_slice(&self.unread);
-        Ok(match receive(&mut self.stream, &mut input[kept..])? {
+    /// Sets the deadline for what is to be read.
+    fn wait_for_input(
+        &mut self,
+        now: Instant,
+        consumed: usize,
+        input_bytes: usize,
+        timeouts: &Timeouts,
+    ) {
+        match self.conversation.arriving() {
+            Arriving::Head if consumed == input_bytes => {
+                self.arriving_since = now;
+                self.deadline = now + timeouts.idle;
+            }
+            Arriving::Head => {
+                // The rest of what was there before, to which bytes were added, or a new beginning.
+                if consumed > 0 || self.unread.is_empty() {
+                    self.arriving_since = now;
+                }
+                self.deadline = self.arriving_since + timeouts.head;
+            }
+            Arriving::Body { since, bytes } => {
+                let least = bytes / timeouts.body_bytes_per_second.max(1);
+                let at_least_rate = since + timeouts.body + Duration::from_secs(least);
+                self.deadline = at_least_rate.min(now + timeouts.body);
+            }
+            Arriving::Nothing => {}
+        }
+    }
+
+    /// Sends word to a client that has been too long about its request, if there is room for it. The
+    /// connection is over.
+    ///
+    /// # Errors
+    ///
+    /// The socket's own.
+    pub(crate) fn give_up(&mut self, tools: &mut Tools) -> io::Result<()> {
+        // To ask nothing is not to be late with it.
+        if self.is_idle() || matches!(self.phase, Phase::Lingering { .. }) {
+            return Ok(());
+        }
+        tools.site.counters.tally().timed_out.add(1);
+        if self.phase == Phase::Reading {
+            tools.output.clear();
+            self.conversation.give_up(&mut tools.output, &mut tools.site, &self.peer);
+            tools.send(&self.socket, &mut TURN_BUDGET_BYTES.clone())?;
+        }
+        Ok(())
+    }
+
+    /// Fills the input with what is unread and what has arrived.
+    fn read(&mut self, tools: &mut Tools) -> io::Result<Received> {
+        let kept = self.recall_unread(tools);
+        assert!(kept < tools.input.len(), "an incomplete head leaves room to read");
+        let received = tools.receive(&self.socket, kept)?;
+        self.is_readable = self.is_readable_after(&received, tools.input.len() - kept);
+        Ok(match received {
             Received::Bytes(count) => Received::Bytes(kept + count),
             other => other,
         })
     }
 
-    fn linger(&mut self, left_bytes: usize, input: &mut [u8]) -> io::Result<Turn> {
-        Ok(match receive(&mut self.stream, input)? {
-            Received::Nothing => Turn::Goes,
-            Received::Bytes(count) if count < left_bytes => {
-                self.phase = Phase::Lingering { left_bytes: left_bytes - count };
-                Turn::Goes
+    fn is_readable_after(&self, received: &Received, room: usize) -> bool {
+        match received {
+            Received::Bytes(count) => *count == room || self.is_shut,
+            Received::Nothing => false,
+            Received::End => true,
+        }
+    }
+
+    /// Fills the input with what is unread.
+    fn recall_unread(&self, tools: &mut Tools) -> usize {
+        tools.input[..self.unread.len()].copy_from_slice(&self.unread);
+        self.unread.len()
+    }
+
+    fn linger(&mut self, mut left_bytes: usize, tools: &mut Tools) -> io::Result<Turn> {
+        while self.is_readable {
+            let received = tools.receive(&self.socket, 0)?;
+            self.is_readable = self.is_readable_after(&received, tools.input.len());
+            match received {
+                Received::Bytes(count) if count < left_bytes => left_bytes -= count,
+                Received::Bytes(_) | Received::End => return Ok(Turn::Over),
+                Received::Nothing => {}
             }
-            Received::Bytes(_) | Received::End => Turn::Over,
-        })
+        }
+        self.phase = Phase::Lingering { left_bytes };
+        Ok(Turn::Goes)
     }
 }
 
 impl AsFd for Connection {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.stream.as_fd()
+        self.socket.as_fd()
     }
 }
 
@@ -194,48 +426,68 @@ enum Received {
     End,
 }
 
-/// One read. What it leaves is reported again by the poller, so there is no second one to find out.
-fn receive(stream: &mut TcpStream, buffer: &mut [u8]) -> io::Result<Received> {
-    match stream.read(buffer) {
-        Ok(0) => Ok(Received::End),
-        Ok(count) => Ok(Received::Bytes(count)),
-        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
-            Ok(Received::Nothing)
-        }
-        Err(error) => Err(error),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
-    use std::net::TcpListener;
+    use std::io::{Read, Write};
+    use std::net::{SocketAddr, TcpStream};
 
     use rustix::net::sockopt::set_socket_linger;
+    use tollgate_eventloop::{accept, listen};
 
     use super::*;
+    use crate::site::tests::site;
+
+    struct Peers {
+        listener: std::net::TcpListener,
+        tools: Tools,
+    }
+
+    impl Peers {
+        fn new() -> Self {
+            let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
+            let kernel = Kernel::new(Kernel::open_zero().unwrap());
+            Self {
+                listener: listen(any, false, 16).unwrap(),
+                tools: Tools::new(site(), kernel, Timeouts::default()),
+            }
+        }
+
+        fn connect(&self, now: Instant) -> (TcpStream, Connection) {
+            let client = TcpStream::connect(self.listener.local_addr().unwrap()).unwrap();
+            let socket = accept(&self.listener).unwrap().unwrap();
+            (client, Connection::new(socket, "".into(), now, &self.tools.timeouts))
+        }
+
+        /// Gives the connection turns until one has read something.
+        fn turn(&mut self, connection: &mut Connection, now: Instant) -> Turn {
+            let before = connection.deadline;
+            connection.deadline = now;
+            loop {
+                connection.look_again();
+                let turn = connection.turn(&mut self.tools, now, false).unwrap();
+                if connection.deadline != now || turn != Turn::Goes {
+                    return turn;
+                }
+                assert!(now.elapsed() < Duration::from_secs(5), "nothing came since {before:?}");
+            }
+        }
+    }
 
     #[test]
     fn an_answer_that_could_not_be_sent_is_not_given_to_the_next_client() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let connect = || {
-            let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-            let (stream, _) = listener.accept().unwrap();
-            (client, Connection::new(stream, Instant::now()))
-        };
-        let mut scratch = Scratch::new();
-
-        let (mut gone, mut connection) = connect();
+        let mut peers = Peers::new();
+        let now = Instant::now();
+        let (mut gone, mut connection) = peers.connect(now);
         gone.write_all(b"GET /gone HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
         // The close is a reset then.
         set_socket_linger(&gone, Some(Duration::ZERO)).unwrap();
         drop(gone);
-        connection.turn(&mut scratch, Instant::now(), false).unwrap_err();
+        connection.look_again();
+        connection.turn(&mut peers.tools, now, false).unwrap_err();
 
-        let (mut client, mut connection) = connect();
+        let (mut client, mut connection) = peers.connect(now);
         client.write_all(b"GET /?payload=1 HTTP/1.0\r\n\r\n").unwrap();
-        let turn = connection.turn(&mut scratch, Instant::now(), false).unwrap();
-        assert_eq!(turn, Turn::Over);
+        assert_eq!(peers.turn(&mut connection, now), Turn::Over);
         drop(connection);
         let mut answer = String::new();
         client.read_to_string(&mut answer).unwrap();
@@ -244,5 +496,94 @@ mod tests {
             "HTTP/1.1 200 OK\r\nServer: tollgate-origin\r\nContent-Type: text/plain\r\n\
              Connection: close\r\nContent-Length: 1\r\n\r\nx"
         );
+    }
+
+    #[test]
+    fn a_head_has_its_time_from_its_first_byte_on() {
+        let mut peers = Peers::new();
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let (mut client, mut connection) = peers.connect(start);
+        assert_eq!(connection.deadline(), at(60));
+        client.write_all(b"GET /?payload=1").unwrap();
+        peers.turn(&mut connection, at(5));
+        assert_eq!(connection.deadline(), at(15));
+        client.write_all(b" HTTP/1.1\r\n").unwrap();
+        peers.turn(&mut connection, at(12));
+        assert_eq!(connection.deadline(), at(15));
+        client.write_all(b"Host: a\r\n\r\n").unwrap();
+        peers.turn(&mut connection, at(14));
+        assert_eq!(connection.deadline(), at(74));
+        // The end of one head and the beginning of the next.
+        client.write_all(b"GET /?payload=1 HTTP/1.1\r\nHost: a\r\n\r\nG").unwrap();
+        peers.turn(&mut connection, at(20));
+        assert_eq!(connection.deadline(), at(30));
+    }
+
+    #[test]
+    fn a_body_must_go_on_and_keep_its_rate() {
+        let mut peers = Peers::new();
+        let start = Instant::now();
+        // The site's clock stands still at its own start.
+        let since = peers.tools.site.now();
+        let (mut client, mut connection) = peers.connect(start);
+        client.write_all(b"PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 90000\r\n\r\n").unwrap();
+        peers.turn(&mut connection, start);
+        assert!(connection.deadline() <= start + Duration::from_secs(10));
+        assert!(connection.deadline() >= since + Duration::from_secs(10));
+        // 30 KiB have half a minute more, of which no ten seconds may pass without a byte.
+        client.write_all(&[b'b'; 30 << 10]).unwrap();
+        let mut read = 0;
+        while read < 30 << 10 {
+            peers.turn(&mut connection, since + Duration::from_secs(5));
+            match connection.conversation.arriving() {
+                Arriving::Body { bytes, .. } => read = bytes,
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(connection.deadline(), since + Duration::from_secs(15));
+        client.write_all(b"b").unwrap();
+        peers.turn(&mut connection, since + Duration::from_secs(39));
+        assert_eq!(connection.deadline(), since + Duration::from_secs(40));
+    }
+
+    #[test]
+    fn who_waits_is_not_read_from_until_then() {
+        let mut peers = Peers::new();
+        let (mut client, mut connection) = peers.connect(Instant::now());
+        client.write_all(b"GET /sleep?time=2 HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        let due = peers.tools.site.now() + Duration::from_secs(2);
+        let now = Instant::now();
+        assert_eq!(peers.turn(&mut connection, now), Turn::Waits(due));
+        assert!(connection.waits_for(due));
+        client.write_all(b"GET /?payload=3 HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        connection.look_again();
+        assert_eq!(connection.turn(&mut peers.tools, now, false).unwrap(), Turn::Goes);
+        assert!(connection.waits_for(due));
+        crate::site::tests::pass(Duration::from_secs(2));
+        // What was sent meanwhile is read now, though nothing tells of it again.
+        peers.turn(&mut connection, due);
+        assert!(connection.is_idle() && !connection.is_readable);
+        drop(connection);
+        let mut answers = String::new();
+        client.read_to_string(&mut answers).unwrap();
+        let first = "\r\n\r\n{\"time\":2.000000}HTTP/1.1 200 OK";
+        assert!(answers.contains(first) && answers.ends_with("\r\n\r\nxxx"), "{answers}");
+    }
+
+    #[test]
+    fn a_long_read_from_the_kernel_is_done_in_turns() {
+        let mut peers = Peers::new();
+        let now = Instant::now();
+        let (mut client, mut connection) = peers.connect(now);
+        client.write_all(b"GET /zero?size=1048577 HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        assert_eq!(peers.turn(&mut connection, now), Turn::Works);
+        let mut turns = 1;
+        while connection.turn(&mut peers.tools, now, false).unwrap() == Turn::Works {
+            turns += 1;
+        }
+        // Four quarters of a mebibyte, and then the last byte.
+        assert_eq!(turns, 4);
+        assert!(connection.is_idle());
     }
 }

@@ -1,7 +1,9 @@
 //! Why an origin does not start, or stops serving.
 
 use std::io;
-use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use crate::listen::Listen;
 
 /// Why an origin does not start, or stops serving. Each says what to do next; the cause is in
 /// `source()`.
@@ -15,11 +17,19 @@ pub enum Error {
         /// The most there may be.
         max: usize,
     },
-    /// The address cannot be listened on.
-    #[error("the origin cannot listen on {addr}; {}", listen_advice(.source))]
+    /// It cannot listen there.
+    #[error("the origin cannot listen on {listen}; {}", listen_advice(.listen, .source))]
     Listen {
-        /// The address that was asked for.
-        addr: SocketAddr,
+        /// The address or path that was asked for.
+        listen: Listen,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The access log cannot be written to.
+    #[error("the access log {} cannot be opened; choose a file in a folder that may be written to", .path.display())]
+    AccessLog {
+        /// The file that was asked for.
+        path: PathBuf,
         /// Why not.
         source: io::Error,
     },
@@ -47,11 +57,22 @@ pub enum Error {
     Panicked,
 }
 
-fn listen_advice(source: &io::Error) -> &'static str {
-    match source.kind() {
-        io::ErrorKind::AddrInUse => "stop what listens there or choose another port",
-        io::ErrorKind::AddrNotAvailable => "choose an address of this machine",
-        io::ErrorKind::PermissionDenied => "choose a port above 1023",
-        _ => "choose another address",
+fn listen_advice(listen: &Listen, source: &io::Error) -> &'static str {
+    match (listen, source.kind()) {
+        (Listen::Tcp(_), io::ErrorKind::AddrInUse) => {
+            "stop what listens there or choose another port"
+        }
+        (Listen::Tcp(_), io::ErrorKind::AddrNotAvailable) => "choose an address of this machine",
+        (Listen::Tcp(_), io::ErrorKind::PermissionDenied) => "choose a port above 1023",
+        (Listen::Tcp(_), _) => "choose another address",
+        (Listen::Unix(_), io::ErrorKind::AddrInUse) => {
+            "stop what listens there or choose another path"
+        }
+        (Listen::Unix(_), io::ErrorKind::AlreadyExists) => {
+            "it is not a socket; choose another path"
+        }
+        (Listen::Unix(_), _) => {
+            "choose a path of at most 107 bytes in a folder that may be written to"
+        }
     }
 }

@@ -1,12 +1,28 @@
 //! An origin as a whole: its threads on one port.
 
-use std::net::{SocketAddr, TcpListener};
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::thread;
+use std::time::Instant;
 
-use tollgate_eventloop::{Waker, listen, pin_current_thread};
+use tollgate_eventloop::{Waker, listen, pin_current_thread, wake_exactly};
 
-use crate::config::Config;
+use crate::access_log::LogFile;
+use crate::config::{Config, Timeouts};
+use crate::connection::Tools;
+use crate::counters::{Counters, ThreadCounters};
+use crate::endpoints::page::Pages;
 use crate::error::Error;
+use crate::kernel::Kernel;
+use crate::listen::{Listen, SocketFile};
+use crate::recall::Recall;
+use crate::site::Site;
 use crate::stopper::Stopper;
 use crate::worker::Worker;
 
@@ -19,11 +35,30 @@ const BACKLOG: i32 = 4096;
 /// A benchmark origin that listens, and serves once told to.
 #[derive(Debug)]
 pub struct Origin {
-    addr: SocketAddr,
-    listeners: Vec<TcpListener>,
-    wakers: Vec<Waker>,
-    cpus: Vec<usize>,
+    listen: Listen,
+    threads: Vec<Thread>,
     stopper: Stopper,
+    /// Removed when the origin is dropped.
+    _socket_file: Option<SocketFile>,
+}
+
+/// What one thread is started with.
+struct Thread {
+    listener: OwnedFd,
+    waker: Waker,
+    cpu: Option<usize>,
+    counters: ThreadCounters,
+    log: Option<LogFile>,
+    shared: Shared,
+}
+
+/// What all threads share.
+#[derive(Clone)]
+struct Shared {
+    zero: Arc<File>,
+    delays: Arc<AtomicU64>,
+    own_host: Arc<str>,
+    timeouts: Timeouts,
 }
 
 impl Origin {
@@ -31,29 +66,50 @@ impl Origin {
     ///
     /// # Errors
     ///
-    /// [`Error::Threads`], [`Error::Listen`] or [`Error::Start`].
+    /// [`Error::Threads`], [`Error::Listen`], [`Error::AccessLog`] or [`Error::Start`].
     pub fn bind(config: &Config) -> Result<Self, Error> {
         if !(1..=MAX_THREADS).contains(&config.threads) {
             return Err(Error::Threads { asked: config.threads, max: MAX_THREADS });
         }
-        let (addr, listeners) = listen_for_threads(config)?;
+        let log = config.access_log.as_ref().map(LogFile::open).transpose()?;
+        let Listening { listen, listeners, socket_file } = listen_for_threads(config)?;
         let wakers = (0..config.threads)
             .map(|_| Waker::new())
             .collect::<Result<Vec<_>, _>>()
             .map_err(Error::Start)?;
-        Ok(Self {
-            addr,
-            listeners,
-            stopper: Stopper::new(&wakers),
-            wakers,
-            cpus: config.cpus.clone(),
-        })
+        let shared = Shared {
+            zero: Kernel::open_zero().map_err(Error::Start)?,
+            delays: Arc::default(),
+            own_host: match &listen {
+                Listen::Tcp(addr) => addr.to_string().into(),
+                Listen::Unix(_) => "localhost".into(),
+            },
+            timeouts: config.timeouts,
+        };
+        let stopper = Stopper::new(&wakers);
+        let counters = Counters::of_threads(config.threads, Instant::now());
+        let threads = listeners
+            .into_iter()
+            .zip(wakers)
+            .zip(counters)
+            .enumerate()
+            .map(|(index, ((listener, waker), counters))| Thread {
+                listener,
+                waker,
+                // One CPU a thread, so that none moves away from the memory that it has warmed.
+                cpu: config.cpus.iter().cycle().nth(index).copied(),
+                counters,
+                log: log.clone(),
+                shared: shared.clone(),
+            })
+            .collect();
+        Ok(Self { listen, threads, stopper, _socket_file: socket_file })
     }
 
-    /// Where it listens; the port is the real one.
+    /// Where it listens; the port, if any, is the real one.
     #[must_use]
-    pub fn local_addr(&self) -> SocketAddr {
-        self.addr
+    pub fn listens_on(&self) -> &Listen {
+        &self.listen
     }
 
     /// What stops it, while it serves or before.
@@ -63,21 +119,19 @@ impl Origin {
     }
 
     /// Serves until stopped: closes the listeners, gives what is in flight a second to finish, and
-    /// returns when every thread has ended.
+    /// returns when every thread has ended. Answers that wait for their time are not waited for.
     ///
     /// # Errors
     ///
     /// The first of what ended a thread early; the other threads were stopped then.
     pub fn serve(self) -> Result<(), Error> {
-        let mut threads = Vec::with_capacity(self.listeners.len());
+        let mut threads = Vec::with_capacity(self.threads.len());
         let mut outcome = Ok(());
-        for (index, (listener, waker)) in self.listeners.into_iter().zip(self.wakers).enumerate() {
-            // One CPU a thread, so that none moves away from the memory that it has warmed.
-            let cpu = self.cpus.iter().cycle().nth(index).copied();
+        for (index, thread) in self.threads.into_iter().enumerate() {
             let stopper = self.stopper.clone();
             let started = thread::Builder::new()
                 .name(format!("origin-{index}"))
-                .spawn(move || serve_on_this_thread(listener, waker, stopper, cpu));
+                .spawn(move || thread.serve(stopper));
             match started {
                 Ok(thread) => threads.push(thread),
                 Err(error) => {
@@ -94,36 +148,80 @@ impl Origin {
     }
 }
 
-/// One listener a thread, all on the port of the first.
-fn listen_for_threads(config: &Config) -> Result<(SocketAddr, Vec<TcpListener>), Error> {
-    let listen_error = |source| Error::Listen { addr: config.listen, source };
-    // Listeners that share a port would also share it with another origin, which would then answer a
-    // part of the requests: so the port is taken alone first.
-    let alone = listen(config.listen, false, BACKLOG).map_err(listen_error)?;
-    let addr = alone.local_addr().map_err(listen_error)?;
-    if config.threads == 1 {
-        return Ok((addr, vec![alone]));
-    }
-    drop(alone);
-    let listeners = (0..config.threads)
-        .map(|_| listen(addr, true, BACKLOG))
-        .collect::<Result<_, _>>()
-        .map_err(listen_error)?;
-    Ok((addr, listeners))
+/// Listeners, one a thread, and where that is.
+struct Listening {
+    listen: Listen,
+    listeners: Vec<OwnedFd>,
+    socket_file: Option<SocketFile>,
 }
 
-fn serve_on_this_thread(
-    listener: TcpListener,
-    waker: Waker,
-    stopper: Stopper,
-    cpu: Option<usize>,
-) -> Result<(), Error> {
-    // An origin that lost a thread would go on at a part of its speed.
-    let _stop_all = StopOnExit(stopper.clone());
-    if let Some(cpu) = cpu {
-        pin_current_thread(&[cpu]).map_err(|source| Error::Pin { cpu, source })?;
+fn listen_for_threads(config: &Config) -> Result<Listening, Error> {
+    let listening = match &config.listen {
+        Listen::Tcp(addr) => listen_on_port(*addr, config.threads),
+        Listen::Unix(path) => listen_on_path(path, config.threads),
+    };
+    listening.map_err(|source| Error::Listen { listen: config.listen.clone(), source })
+}
+
+/// One listener a thread, all on the port of the first.
+fn listen_on_port(addr: SocketAddr, threads: usize) -> io::Result<Listening> {
+    // Listeners that share a port would also share it with another origin, which would then answer a
+    // part of the requests: so the port is taken alone first.
+    let alone = listen(addr, false, BACKLOG)?;
+    let addr = alone.local_addr()?;
+    let listeners = if threads == 1 {
+        vec![OwnedFd::from(alone)]
+    } else {
+        drop(alone);
+        (0..threads)
+            .map(|_| listen(addr, true, BACKLOG).map(OwnedFd::from))
+            .collect::<io::Result<_>>()?
+    };
+    Ok(Listening { listen: Listen::Tcp(addr), listeners, socket_file: None })
+}
+
+/// One listener, which all threads take connections from.
+fn listen_on_path(path: &Path, threads: usize) -> io::Result<Listening> {
+    let (listener, socket_file) = SocketFile::listen(path, BACKLOG)?;
+    let mut listeners =
+        (1..threads).map(|_| listener.try_clone()).collect::<io::Result<Vec<_>>>()?;
+    listeners.push(listener);
+    Ok(Listening {
+        listen: Listen::Unix(path.to_owned()),
+        listeners,
+        socket_file: Some(socket_file),
+    })
+}
+
+impl Thread {
+    /// Serves on the calling thread.
+    fn serve(self, stopper: Stopper) -> Result<(), Error> {
+        // An origin that lost a thread would go on at a part of its speed.
+        let _stop_all = StopOnExit(stopper.clone());
+        if let Some(cpu) = self.cpu {
+            pin_current_thread(&[cpu]).map_err(|source| Error::Pin { cpu, source })?;
+        }
+        // A sleep that was asked for is to end when it is over.
+        wake_exactly().map_err(Error::Start)?;
+        let site = Site {
+            clock: Instant::now,
+            counters: self.counters,
+            pages: Pages::new(&self.shared.own_host),
+            recall: Recall::default(),
+            delays: self.shared.delays,
+            log: self.log.as_ref().map(LogFile::of_thread),
+        };
+        let tools = Tools::new(site, Kernel::new(self.shared.zero), self.shared.timeouts);
+        Worker::new(self.listener, self.waker, stopper, tools, self.shared.timeouts)?
+            .run()
+            .map_err(Error::Wait)
     }
-    Worker::new(listener, waker, stopper)?.run().map_err(Error::Wait)
+}
+
+impl fmt::Debug for Thread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Thread").field("listener", &self.listener).finish_non_exhaustive()
+    }
 }
 
 /// Stops the other threads when this one ends, for whatever reason.

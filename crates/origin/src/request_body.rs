@@ -1,16 +1,14 @@
-//! Request bodies, which the origin reads and throws away.
+//! Request bodies, as they come.
 
 use tollgate_wire::{BodyDecoder, BodyFraming};
 
-use crate::answer::Refusal;
+use crate::refusal::Refusal;
 
-/// The largest request body that is read.
-const MAX_REQUEST_BODY_BYTES: u64 = 1 << 30;
-
-/// A request body on its way to nowhere.
+/// A request body, of which the endpoint sees every piece once.
 pub(crate) struct RequestBody {
     decoder: BodyDecoder,
-    left_bytes: u64,
+    bytes_max: u64,
+    read_bytes: u64,
 }
 
 impl RequestBody {
@@ -19,25 +17,43 @@ impl RequestBody {
     /// # Errors
     ///
     /// [`Refusal::BodyTooLarge`], if its length is told.
-    pub(crate) fn new(framing: BodyFraming) -> Result<Self, Refusal<'static>> {
-        if let BodyFraming::Length(bytes) = framing
-            && bytes > MAX_REQUEST_BODY_BYTES
-        {
-            return Err(TOO_LARGE);
+    pub(crate) fn new(framing: BodyFraming, bytes_max: u64) -> Result<Self, Refusal<'static>> {
+        match framing {
+            BodyFraming::Length(bytes) if bytes > bytes_max => {
+                Err(Refusal::BodyTooLarge { max: bytes_max })
+            }
+            _ => Ok(Self { decoder: BodyDecoder::new(framing), bytes_max, read_bytes: 0 }),
         }
-        Ok(Self { decoder: BodyDecoder::new(framing), left_bytes: MAX_REQUEST_BODY_BYTES })
     }
 
-    /// Reads what belongs to the body. Returns how many bytes that was, and whether it is complete.
+    /// Reads what belongs to the body, and hands on its pieces, of which no more are kept than may
+    /// be. Returns how many bytes that was, and whether it is complete.
     ///
     /// # Errors
     ///
     /// [`Refusal::BodyTooLarge`], and [`Refusal::Malformed`] for faulty chunks.
-    pub(crate) fn read(&mut self, input: &[u8]) -> Result<(usize, bool), Refusal<'static>> {
-        let progress = self.decoder.feed(input, |_| {}).map_err(Refusal::Malformed)?;
-        self.left_bytes = self.left_bytes.checked_sub(progress.body_bytes).ok_or(TOO_LARGE)?;
+    pub(crate) fn read(
+        &mut self,
+        input: &[u8],
+        mut take: impl FnMut(&[u8]),
+    ) -> Result<(usize, bool), Refusal<'static>> {
+        let Self { decoder, bytes_max, read_bytes } = self;
+        let progress = decoder
+            .feed(input, |piece| {
+                *read_bytes += piece.len() as u64;
+                if *read_bytes <= *bytes_max {
+                    take(piece);
+                }
+            })
+            .map_err(Refusal::Malformed)?;
+        if self.read_bytes > self.bytes_max {
+            return Err(Refusal::BodyTooLarge { max: self.bytes_max });
+        }
         Ok((progress.consumed, progress.done))
     }
-}
 
-const TOO_LARGE: Refusal<'static> = Refusal::BodyTooLarge { max: MAX_REQUEST_BODY_BYTES };
+    /// How many bytes of it have come.
+    pub(crate) fn read_bytes(&self) -> u64 {
+        self.read_bytes
+    }
+}

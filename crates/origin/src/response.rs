@@ -1,6 +1,8 @@
 //! Answers as HTTP/1.1 bytes.
 
-use crate::answer::Answer;
+use http::StatusCode;
+
+use crate::answer::{Answer, Body, PATH_PREFIX};
 use crate::output::Output;
 
 /// What is said about the connection after an answer.
@@ -14,6 +16,9 @@ pub(crate) enum Persistence {
     Close,
 }
 
+/// What is said before the body of a request that waits to be asked for it.
+pub(crate) const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
 /// Writes `answer` to `output`; without its body, but with the length of it, when the request was
 /// HEAD.
 pub(crate) fn render(
@@ -22,60 +27,57 @@ pub(crate) fn render(
     persistence: Persistence,
     output: &mut Output,
 ) {
-    match answer {
-        Answer::Payload(bytes) => {
-            push_head(answer.status(), "", *bytes, persistence, output);
-            if !to_head {
-                output.push_filler(*bytes);
-            }
-        }
-        Answer::Path(path) => {
-            let escaped = path.as_bytes().escape_ascii();
-            let length = PATH_PREFIX.len() + escaped.clone().count() + "\n".len();
-            push_head(answer.status(), NO_SNIFF, length as u64, persistence, output);
-            if !to_head {
-                output.push(PATH_PREFIX.as_bytes());
-                output.extend(escaped);
-                output.push(b"\n");
-            }
-        }
-        Answer::Refusal(refusal) => {
-            let text = format!("tollgate origin: {refusal}\n");
-            push_head(answer.status(), NO_SNIFF, text.len() as u64, persistence, output);
-            if !to_head {
-                output.push(text.as_bytes());
-            }
-        }
+    push_status(answer.status, output);
+    if !matches!(answer.body, Body::Never) {
+        output.push(b"Content-Type: ");
+        output.push(&answer.content_type);
+        output.push(b"\r\n");
     }
-}
-
-/// What is said before the body of a request that waits to be asked for it.
-pub(crate) const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
-
-const PATH_PREFIX: &str = "tollgate origin: ";
-
-/// For answers that repeat what the client sent.
-const NO_SNIFF: &str = "X-Content-Type-Options: nosniff\r\n";
-
-fn push_head(
-    status: &str,
-    extra_headers: &str,
-    content_length: u64,
-    persistence: Persistence,
-    output: &mut Output,
-) {
-    output.push(b"HTTP/1.1 ");
-    output.push(status.as_bytes());
-    output.push(b"\r\nServer: tollgate-origin\r\nContent-Type: text/plain\r\n");
-    output.push(extra_headers.as_bytes());
+    output.push(answer.lines.as_bytes());
     output.push(match persistence {
         Persistence::Implied => b"",
         Persistence::Stated => b"Connection: keep-alive\r\n",
         Persistence::Close => b"Connection: close\r\n",
     });
-    output.push(b"Content-Length: ");
-    push_decimal(content_length, output);
-    output.push(b"\r\n\r\n");
+    if !matches!(answer.body, Body::Never) {
+        output.push(b"Content-Length: ");
+        push_decimal(answer.body.bytes(), output);
+        output.push(b"\r\n");
+    }
+    output.push(b"\r\n");
+    if to_head {
+        return;
+    }
+    match &answer.body {
+        Body::Filler(bytes) => output.push_filler(*bytes),
+        Body::Path(path) => {
+            output.push(PATH_PREFIX.as_bytes());
+            output.extend(path.as_bytes().escape_ascii());
+            output.push(b"\n");
+        }
+        Body::Bytes(bytes) => output.push(bytes),
+        Body::Page(bytes) => output.push(bytes),
+        Body::Never => {}
+    }
+}
+
+/// Writes the status line and who says it.
+fn push_status(status: u16, output: &mut Output) {
+    if status == 200 {
+        return output.push(b"HTTP/1.1 200 OK\r\nServer: tollgate-origin\r\n");
+    }
+    output.push(b"HTTP/1.1 ");
+    push_decimal(u64::from(status), output);
+    output.push(b" ");
+    let reason = match status {
+        // As RFC 9110 names them.
+        413 => Some("Content Too Large"),
+        422 => Some("Unprocessable Content"),
+        _ => StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason()),
+    };
+    // RFC 9112, section 4: the phrase may be empty, the space before it may not be missing.
+    output.push(reason.unwrap_or("").as_bytes());
+    output.push(b"\r\nServer: tollgate-origin\r\n");
 }
 
 /// Writes `number` in decimal, without an allocation.

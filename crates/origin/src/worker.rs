@@ -1,15 +1,17 @@
 //! One thread of an origin: its listener, its connections and its timers.
 
 use std::io;
-use std::net::TcpListener;
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use slab::Slab;
-use tollgate_eventloop::{Events, Interest, Poller, Waker, accept};
+use tollgate_eventloop::{Event, Events, Interest, Poller, Waker, accept};
 
-use crate::connection::{Connection, Scratch, Turn};
+use crate::config::Timeouts;
+use crate::connection::{Connection, Tools, Turn};
 use crate::error::Error;
 use crate::stopper::Stopper;
+use crate::timers::Timers;
 
 /// The most connections of a thread; more wait to be accepted.
 const MAX_CONNECTIONS: usize = 16_384;
@@ -23,9 +25,6 @@ const EVENTS_A_WAIT: usize = 256;
 /// How long a thread that can accept no more leaves it be.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// How often connections are looked through for those whose time is over.
-const SWEEP_PERIOD: Duration = Duration::from_secs(1);
-
 /// How long what is in flight may take to finish, once told to stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -35,13 +34,18 @@ const WAKER: u64 = u64::MAX - 1;
 /// One thread of an origin.
 pub(crate) struct Worker {
     poller: Poller,
-    listener: Option<TcpListener>,
+    listener: Option<OwnedFd>,
     waker: Waker,
     stopper: Stopper,
+    timeouts: Timeouts,
     /// The key of a connection is its token. A key that is used again within one batch of events can
     /// give its new owner a turn too many, which does no harm.
     connections: Slab<Connection>,
-    scratch: Scratch,
+    tools: Tools,
+    /// Those who wait for a moment.
+    timers: Timers,
+    /// Those who have more to do, each once.
+    queue: Vec<usize>,
     sweep_at: Instant,
     /// Set while nothing is accepted.
     accept_again_at: Option<Instant>,
@@ -57,13 +61,15 @@ impl Worker {
     ///
     /// [`Error::Start`].
     pub(crate) fn new(
-        listener: TcpListener,
+        listener: OwnedFd,
         waker: Waker,
         stopper: Stopper,
+        tools: Tools,
+        timeouts: Timeouts,
     ) -> Result<Self, Error> {
         let poller = Poller::new().map_err(Error::Start)?;
         poller
-            .add(&listener, LISTENER, Interest::Readable)
+            .add(&listener, LISTENER, Interest::ReadableByOne)
             .and_then(|()| poller.add(&waker, WAKER, Interest::Readable))
             .map_err(Error::Start)?;
         Ok(Self {
@@ -71,9 +77,12 @@ impl Worker {
             listener: Some(listener),
             waker,
             stopper,
+            timeouts,
             connections: Slab::new(),
-            scratch: Scratch::new(),
-            sweep_at: Instant::now() + SWEEP_PERIOD,
+            tools,
+            timers: Timers::default(),
+            queue: Vec::new(),
+            sweep_at: Instant::now() + timeouts.sweep_period(),
             accept_again_at: None,
             has_told_of_pause: false,
             stop_by: None,
@@ -95,10 +104,14 @@ impl Worker {
                 match event.token {
                     LISTENER => self.accept(now)?,
                     WAKER => self.waker.drain()?,
-                    token => self.turn(token as usize, now)?,
+                    _ => self.turn_on_event(event, now)?,
                 }
             }
+            self.serve_queue(now)?;
             self.look_at_the_clock(now)?;
+            if let Some(log) = &mut self.tools.site.log {
+                log.flush();
+            }
             if self.stopper.is_stopping() && self.stop_by.is_none() {
                 self.stop(now)?;
             }
@@ -112,8 +125,11 @@ impl Worker {
 
     /// How long nothing is to be done unless an event comes.
     fn timeout(&self, now: Instant) -> Option<Duration> {
+        if !self.queue.is_empty() {
+            return Some(Duration::ZERO);
+        }
         let sweep_at = (!self.connections.is_empty()).then_some(self.sweep_at);
-        [sweep_at, self.accept_again_at, self.stop_by]
+        [sweep_at, self.timers.next(), self.accept_again_at, self.stop_by]
             .into_iter()
             .flatten()
             .min()
@@ -121,27 +137,62 @@ impl Worker {
     }
 
     fn accept(&mut self, now: Instant) -> io::Result<()> {
-        let Some(listener) = &self.listener else {
-            return Ok(());
-        };
         for _ in 0..ACCEPTS_A_WAKE {
+            let Some(listener) = &self.listener else {
+                return Ok(());
+            };
             if self.connections.len() == MAX_CONNECTIONS {
                 return self
                     .pause_accepting(now, &format!("{MAX_CONNECTIONS} connections are open"));
             }
-            let stream = match accept(listener) {
-                Ok(Some(stream)) => stream,
+            let socket = match accept(listener) {
+                Ok(Some(socket)) => socket,
                 Ok(None) => return Ok(()),
                 // Most likely out of file descriptors, which closing connections gives back. The
                 // listener would be reported ready all the while.
                 Err(error) => return self.pause_accepting(now, &error.to_string()),
             };
-            let entry = self.connections.vacant_entry();
-            let connection = Connection::new(stream, now);
-            self.poller.add(&connection, entry.key() as u64, connection.interest())?;
-            entry.insert(connection);
+            let peer = match &self.tools.site.log {
+                Some(_) => match socket.peer() {
+                    Ok(Some(peer)) => peer.ip().to_string().into(),
+                    Ok(None) => "unix:".into(),
+                    // Gone already.
+                    Err(_) => continue,
+                },
+                None => Box::default(),
+            };
+            self.tools.site.counters.tally().accepted.add(1);
+            self.welcome(Connection::new(socket, peer, now, &self.timeouts), now)?;
         }
         Ok(())
+    }
+
+    /// Gives a new connection its first turn, and watches it if it goes on after that. Most clients
+    /// have sent their request by now, and one that asks for one answer is done with already.
+    fn welcome(&mut self, mut connection: Connection, now: Instant) -> io::Result<()> {
+        connection.look_again();
+        let turn = match connection.turn(&mut self.tools, now, self.stop_by.is_some()) {
+            Ok(Turn::Over) | Err(_) => {
+                self.tools.site.counters.tally().closed.add(1);
+                return Ok(());
+            }
+            Ok(turn) => turn,
+        };
+        let entry = self.connections.vacant_entry();
+        let key = entry.key();
+        self.poller.add(&connection, key as u64, connection.interest())?;
+        entry.insert(connection);
+        self.follow_up(key, &turn);
+        Ok(())
+    }
+
+    /// Sees to it that a connection has its next turn.
+    fn follow_up(&mut self, key: usize, turn: &Turn) {
+        match turn {
+            Turn::Waits(until) => self.timers.add(*until, key),
+            Turn::Works => self.queue.push(key),
+            Turn::Goes | Turn::Over => {}
+        }
     }
 
     fn pause_accepting(&mut self, now: Instant, reason: &str) -> io::Result<()> {
@@ -157,36 +208,88 @@ impl Worker {
         Ok(())
     }
 
+    fn turn_on_event(&mut self, event: Event, now: Instant) -> io::Result<()> {
+        let key = event.token as usize;
+        let Some(connection) = self.connections.get_mut(key) else {
+            return Ok(());
+        };
+        if event.is_closed() {
+            // Whatever it waits for or does, there is nobody left to answer.
+            drop(self.remove(key));
+        } else if connection.notice(event) {
+            self.turn(key, now)?;
+        }
+        Ok(())
+    }
+
     fn turn(&mut self, key: usize, now: Instant) -> io::Result<()> {
         let Some(connection) = self.connections.get_mut(key) else {
             return Ok(());
         };
         let stopping = self.stop_by.is_some();
         let interest = connection.interest();
-        match connection.turn(&mut self.scratch, now, stopping) {
-            Ok(Turn::Goes) if !(stopping && connection.is_idle()) => {
+        match connection.turn(&mut self.tools, now, stopping) {
+            Ok(Turn::Goes) if stopping && connection.is_idle() => drop(self.remove(key)),
+            // An error is a client that went away, as it may.
+            Ok(Turn::Over) | Err(_) => drop(self.remove(key)),
+            Ok(turn) => {
                 if connection.interest() != interest {
                     self.poller.modify(&*connection, key as u64, connection.interest())?;
                 }
+                self.follow_up(key, &turn);
             }
-            // An error is a client that went away, as it may.
-            Ok(_) | Err(_) => drop(self.connections.remove(key)),
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, key: usize) -> Connection {
+        self.tools.site.counters.tally().closed.add(1);
+        self.connections.remove(key)
+    }
+
+    /// Gives each of those who have more to do a turn.
+    fn serve_queue(&mut self, now: Instant) -> io::Result<()> {
+        for key in std::mem::take(&mut self.queue) {
+            // Its key may be another's by now.
+            if self.connections.get_mut(key).is_some_and(Connection::is_next_in_queue) {
+                self.turn(key, now)?;
+            }
         }
         Ok(())
     }
 
     fn look_at_the_clock(&mut self, now: Instant) -> io::Result<()> {
+        while let Some((at, key)) = self.timers.pop_due(now) {
+            if self.connections.get(key).is_some_and(|connection| connection.waits_for(at)) {
+                self.turn(key, now)?;
+            }
+        }
         if now >= self.sweep_at {
-            self.connections.retain(|_, connection| connection.deadline() > now);
-            self.sweep_at = now + SWEEP_PERIOD;
+            self.sweep(now);
         }
         if self.accept_again_at.is_some_and(|at| now >= at) {
             self.accept_again_at = None;
             if let Some(listener) = &self.listener {
-                self.poller.add(listener, LISTENER, Interest::Readable)?;
+                self.poller.add(listener, LISTENER, Interest::ReadableByOne)?;
             }
         }
         Ok(())
+    }
+
+    /// Cuts off those whose time is over.
+    fn sweep(&mut self, now: Instant) {
+        let late =
+            |(key, connection): (usize, &Connection)| (connection.deadline() <= now).then_some(key);
+        for key in self.connections.iter().filter_map(late).collect::<Vec<_>>() {
+            let mut connection = self.remove(key);
+            // One that has gone by itself need not be told.
+            connection.give_up(&mut self.tools).ok();
+        }
+        let connections = &self.connections;
+        self.timers.prune(connections.len(), |at, key| {
+            connections.get(key).is_some_and(|connection| connection.waits_for(at))
+        });
+        self.sweep_at = now + self.timeouts.sweep_period();
     }
 
     /// Takes in what has arrived, closes the listener and what is idle.
@@ -197,6 +300,9 @@ impl Worker {
         self.listener = None;
         self.accept_again_at = None;
         self.stop_by = Some(now + STOP_TIMEOUT);
+        for (_, connection) in &mut self.connections {
+            connection.look_again();
+        }
         let keys: Vec<usize> = self.connections.iter().map(|(key, _)| key).collect();
         keys.into_iter().try_for_each(|key| self.turn(key, now))
     }
@@ -210,29 +316,36 @@ mod tests {
     use tollgate_eventloop::listen;
 
     use super::*;
+    use crate::kernel::Kernel;
+    use crate::site::tests::site;
+
+    const SWEEP_PERIOD: Duration = Duration::from_millis(250);
 
     fn worker() -> (Worker, std::net::SocketAddr) {
         let listener = listen("127.0.0.1:0".parse().unwrap(), false, 16).unwrap();
         let addr = listener.local_addr().unwrap();
         let waker = Waker::new().unwrap();
         let stopper = Stopper::new(std::slice::from_ref(&waker));
-        (Worker::new(listener, waker, stopper).unwrap(), addr)
+        let timeouts = Timeouts::default();
+        let kernel = Kernel::new(Kernel::open_zero().unwrap());
+        let tools = Tools::new(site(), kernel, timeouts);
+        (Worker::new(listener.into(), waker, stopper, tools, timeouts).unwrap(), addr)
     }
 
-    /// Waits until the first connection has something to read, and gives it a turn.
+    /// Waits until the first connection has something to read, and gives it its turn.
     fn turn_when_ready(worker: &mut Worker, now: Instant) {
         let mut events = Events::with_capacity(4);
         loop {
             worker.poller.wait(&mut events, Some(Duration::from_secs(5))).unwrap();
             assert!(events.iter().next().is_some(), "nothing came");
-            if events.iter().any(|event| event.token == 0) {
-                return worker.turn(0, now).unwrap();
+            if let Some(event) = events.iter().find(|event| event.token == 0) {
+                return worker.turn_on_event(event, now).unwrap();
             }
         }
     }
 
     #[test]
-    fn an_idle_connection_is_closed_after_a_minute_without_bytes() {
+    fn who_asks_nothing_for_a_minute_and_who_does_not_end_a_head_is_cut_off() {
         let (mut worker, addr) = worker();
         let mut client = TcpStream::connect(addr).unwrap();
         let start = Instant::now();
@@ -241,12 +354,20 @@ mod tests {
         worker.look_at_the_clock(seconds(59)).unwrap();
         assert_eq!(worker.connections.len(), 1);
 
-        client.write_all(b"GET").unwrap();
+        client.write_all(b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
         turn_when_ready(&mut worker, seconds(50));
         worker.look_at_the_clock(seconds(109)).unwrap();
         assert_eq!(worker.connections.len(), 1);
-        worker.look_at_the_clock(seconds(111)).unwrap();
+
+        client.write_all(b"GET").unwrap();
+        turn_when_ready(&mut worker, seconds(109));
+        worker.look_at_the_clock(seconds(118)).unwrap();
+        assert_eq!(worker.connections.len(), 1);
+        worker.look_at_the_clock(seconds(120)).unwrap();
         assert_eq!(worker.connections.len(), 0);
+        let told = worker.tools.site.counters.to_json(&[], start, false);
+        assert!(told.contains("\"timed_out\":1,"), "{told}");
+        assert!(told.contains("\"open\":0,\"accepted\":1}"), "{told}");
     }
 
     #[test]

@@ -8,23 +8,19 @@ use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
-use tollgate_origin::{Config, Origin};
+use tollgate_origin::{Config, Listen, Origin};
 
 /// What a serving thread opens apart from connections: its epoll instance.
 const DESCRIPTORS_OF_A_THREAD: usize = 1;
 
 #[test]
 fn connections_wait_while_descriptors_are_out() {
-    let origin = Origin::bind(&Config {
-        listen: "127.0.0.1:0".parse().unwrap(),
-        threads: 1,
-        cpus: Vec::new(),
-    })
-    .unwrap();
+    let origin = Origin::bind(&Config::new("127.0.0.1:0".parse().unwrap())).unwrap();
+    let Listen::Tcp(addr) = origin.listens_on().clone() else { panic!("it was given a port") };
     let stopper = origin.stopper();
     let mut clients: Vec<_> = (0..4)
         .map(|_| {
-            let mut client = TcpStream::connect(origin.local_addr()).unwrap();
+            let mut client = TcpStream::connect(addr).unwrap();
             let patience = Some(Duration::from_secs(10));
             client.set_read_timeout(patience).unwrap();
             client.write_all(b"GET /?payload=1 HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();

@@ -14,6 +14,15 @@ pub enum ParseError {
     /// There are more headers than [`MAX_HEADERS`].
     #[error("the head has more than {MAX_HEADERS} headers")]
     TooManyHeaders,
+    /// A line of a request's head ends in LF alone, which other servers may read as no end.
+    #[error("a line of the head ends in LF without CR")]
+    BareLineFeed,
+    /// There is not exactly one `Host` in an HTTP/1.1 request, or more than one in an HTTP/1.0 one.
+    #[error("there must be one Host header, not {0}")]
+    Hosts(usize),
+    /// A `Host` is not a name or an address with, if need be, a port.
+    #[error("the Host `{0}` is not a host")]
+    Host(String),
     /// The start line or a header is not HTTP/1.
     #[error("the head is not HTTP/1")]
     Head(#[source] httparse::Error),
@@ -29,9 +38,12 @@ pub enum ParseError {
     /// A `Content-Length` is not a decimal number that fits in 64 bits.
     #[error("the Content-Length `{0}` is not a length")]
     ContentLength(String),
-    /// Two values of `Content-Length` differ.
+    /// Two values of `Content-Length` differ; in a request, they are one too many even when they agree.
     #[error("there are two Content-Lengths, {0} and {1}")]
     ContentLengths(u64, u64),
+    /// A request's body has another coding than `chunked`.
+    #[error("the Transfer-Encoding `{0}` is not known; it may be `chunked`")]
+    UnknownCoding(String),
     /// Transfer codings do not end in the one that says where the body ends.
     #[error("the Transfer-Encoding `{0}` does not end in a single `chunked`")]
     TransferEncoding(String),

@@ -22,6 +22,13 @@ pub enum BodyFraming {
 #[derive(Debug, Default)]
 pub(crate) struct Fields<'a> {
     content_length: Option<u64>,
+    /// A second `Content-Length` that is the same, which is harmless (RFC 9110, section 8.6) where
+    /// nobody is to be fooled by it.
+    has_repeated_length: bool,
+    /// A coding other than `chunked`.
+    other_coding: Option<&'a [u8]>,
+    hosts: usize,
+    host: Option<&'a [u8]>,
     last_coding: Option<Coding<'a>>,
     close: bool,
     keep_alive: bool,
@@ -41,6 +48,10 @@ impl<'a> Fields<'a> {
         for header in headers {
             // The length is compared first, so that most headers cost one comparison.
             match header.name.len() {
+                4 if header.name.eq_ignore_ascii_case("host") => {
+                    fields.hosts += 1;
+                    fields.host = Some(header.value);
+                }
                 6 if header.name.eq_ignore_ascii_case("expect") => {
                     fields.expects_continue |= header.value.eq_ignore_ascii_case(b"100-continue");
                 }
@@ -75,6 +86,24 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// Checks what only requests must hold to, so that no two servers read one in two ways: one
+    /// length, one coding that is known, one host.
+    ///
+    /// RFC 9112, section 3.2, asks for the answer 400 when the host is missing from an HTTP/1.1
+    /// request, or there twice in any.
+    pub(crate) fn request_host(&self, version: Version) -> Result<Option<&'a str>, ParseError> {
+        if let (true, Some(length)) = (self.has_repeated_length, self.content_length) {
+            return Err(ParseError::ContentLengths(length, length));
+        }
+        if let Some(coding) = self.other_coding {
+            return Err(ParseError::UnknownCoding(excerpt(coding)));
+        }
+        if self.hosts > 1 || (self.hosts == 0 && version == Version::Http11) {
+            return Err(ParseError::Hosts(self.hosts));
+        }
+        self.host.map(host).transpose()
+    }
+
     /// Whether the sender keeps the connection open after this message (RFC 9112, section 9.3).
     pub(crate) fn keep_alive(&self, version: Version) -> bool {
         !self.close && (version == Version::Http11 || self.keep_alive)
@@ -88,7 +117,6 @@ impl<'a> Fields<'a> {
     }
 
     fn read_content_length(&mut self, value: &[u8]) -> Result<(), ParseError> {
-        // The same length twice, in one header or in two, is harmless (RFC 9110, section 8.6).
         for element in list(value) {
             let length =
                 decimal(element).ok_or_else(|| ParseError::ContentLength(excerpt(element)))?;
@@ -96,7 +124,8 @@ impl<'a> Fields<'a> {
                 Some(other) if other != length => {
                     return Err(ParseError::ContentLengths(other, length));
                 }
-                _ => self.content_length = Some(length),
+                Some(_) => self.has_repeated_length = true,
+                None => self.content_length = Some(length),
             }
         }
         Ok(())
@@ -110,6 +139,7 @@ impl<'a> Fields<'a> {
             self.last_coding = Some(if coding.eq_ignore_ascii_case(b"chunked") {
                 Coding::Chunked
             } else {
+                self.other_coding = Some(coding);
                 Coding::Other(coding)
             });
         }
@@ -119,6 +149,17 @@ impl<'a> Fields<'a> {
 
 /// The longest part of a faulty value that an error shows.
 const EXCERPT_BYTES: usize = 64;
+
+/// A host and, if need be, a port, as far as their characters tell (RFC 3986, section 3.2.2). A client
+/// that names none sends an empty one.
+fn host(value: &[u8]) -> Result<&str, ParseError> {
+    let is_allowed =
+        |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=%[]:".contains(byte);
+    match std::str::from_utf8(value) {
+        Ok(text) if value.iter().all(is_allowed) => Ok(text),
+        _ => Err(ParseError::Host(excerpt(value))),
+    }
+}
 
 fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii)

@@ -3,9 +3,11 @@
 use std::mem::MaybeUninit;
 
 use httparse::{Header, Status};
+use memchr::memchr_iter;
 
 use crate::error::ParseError;
 use crate::framing::{BodyFraming, Fields};
+use crate::headers::Headers;
 
 /// The longest head, in bytes, that is read, of a request or a response.
 pub const MAX_HEAD_BYTES: usize = 64 * 1024;
@@ -37,15 +39,22 @@ pub struct RequestHead<'a> {
     pub body: BodyFraming,
     /// Whether the client waits for a `100 Continue` before it sends the body.
     pub expects_continue: bool,
+    /// The host that the request is for; HTTP/1.1 has one always, though it may be empty.
+    pub host: Option<&'a str>,
+    /// The headers, for who needs others than these.
+    pub headers: Headers<'a>,
     /// The length of the head in bytes, with the empty line that ends it.
     pub len: usize,
 }
 
-/// Parses the head at the start of `bytes`; `None` when more bytes are needed.
+/// Parses the head at the start of `bytes`; `None` when more bytes are needed. Empty lines before it
+/// are passed over (RFC 9112, section 2.2).
 ///
 /// # Errors
 ///
-/// The bytes are no head of an HTTP/1 request, its framing is faulty, or it exceeds a limit.
+/// The bytes are no head of an HTTP/1 request, its framing or host is faulty, or it exceeds a limit.
+/// What two servers might read in two ways is refused, also where RFC 9112 leaves a choice: lines that
+/// end in LF alone, a length that is there twice, codings other than `chunked`.
 pub fn parse_request_head(bytes: &[u8]) -> Result<Option<RequestHead<'_>>, ParseError> {
     let mut headers = [const { MaybeUninit::uninit() }; MAX_HEADERS];
     let mut request = httparse::Request::new(&mut []);
@@ -58,14 +67,20 @@ pub fn parse_request_head(bytes: &[u8]) -> Result<Option<RequestHead<'_>>, Parse
     else {
         return Ok(None);
     };
+    if has_bare_line_feed(&bytes[..len]) {
+        return Err(ParseError::BareLineFeed);
+    }
     let version = Version::from_minor(version);
     let fields = Fields::read(request.headers)?;
+    let body = fields.framing(version)?.unwrap_or(BodyFraming::Empty);
     Ok(Some(RequestHead {
         method,
         target,
         version,
         keep_alive: fields.keep_alive(version),
-        body: fields.framing(version)?.unwrap_or(BodyFraming::Empty),
+        body,
+        host: fields.request_host(version)?,
+        headers: Headers::of_parsed_head(&bytes[..len]),
         // RFC 9110, section 10.1.1: the expectation of an HTTP/1.0 client is ignored.
         expects_continue: fields.expects_continue && version == Version::Http11,
         len,
@@ -126,6 +141,10 @@ impl Version {
         // The parser accepts 0 and 1 only.
         if minor == 0 { Self::Http10 } else { Self::Http11 }
     }
+}
+
+fn has_bare_line_feed(head: &[u8]) -> bool {
+    memchr_iter(b'\n', head).any(|at| at == 0 || head[at - 1] != b'\r')
 }
 
 fn head_len(parsed: Status<usize>, available: usize) -> Result<Option<usize>, ParseError> {

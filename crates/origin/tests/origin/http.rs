@@ -7,10 +7,11 @@ const THREE: &str = "HTTP/1.1 200 OK\r\nServer: tollgate-origin\r\nContent-Type:
 const GET_THREE: &[u8] = b"GET /?payload=3 HTTP/1.1\r\nHost: a\r\n\r\n";
 
 fn refusal(status: &str, connection: &str, text: &str) -> String {
+    let json = format!("{{\"error\":\"{text}\"}}");
     format!(
-        "HTTP/1.1 {status}\r\nServer: tollgate-origin\r\nContent-Type: text/plain\r\n\
-         X-Content-Type-Options: nosniff\r\n{connection}Content-Length: {}\r\n\r\n{text}",
-        text.len()
+        "HTTP/1.1 {status}\r\nServer: tollgate-origin\r\nContent-Type: application/json\r\n\
+         X-Content-Type-Options: nosniff\r\n{connection}Content-Length: {}\r\n\r\n{json}",
+        json.len()
     )
 }
 
@@ -54,14 +55,13 @@ fn refused_requests_leave_the_connection_open() {
     client.expect(&refusal(
         "400 Bad Request",
         "",
-        "tollgate origin: payload is \"1e3\"; it may be a whole number of bytes from 0 to 67108864\n",
+        r#"payload is \"1e3\"; it may be a whole number of bytes from 0 to 67108864"#,
     ));
     client.send(b"BREW / HTTP/1.1\r\nHost: a\r\n\r\n");
     client.expect(&refusal(
         "501 Not Implemented",
         "",
-        "tollgate origin: the method is BREW; \
-         it may be GET, HEAD, POST, PUT, PATCH, DELETE or OPTIONS\n",
+        "the method is BREW; it may be GET, HEAD, POST, PUT, PATCH, DELETE or OPTIONS",
     ));
     client.send(GET_THREE);
     client.expect(THREE);
@@ -171,10 +171,24 @@ fn malformed_requests_are_told_why_and_closed() {
     let origin = Served::start(1);
     for (request, text) in [
         ("GET / HTTP/1.1\r\nHo st: a\r\n\r\n", "the head is not HTTP/1: invalid header name"),
-        ("GET / HTTP/1.1\r\nContent-Length: x\r\n\r\n", "the Content-Length `x` is not a length"),
         (
-            "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+            "GET / HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n\r\n",
+            "the Content-Length `x` is not a length",
+        ),
+        (
+            "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
             "a chunk's size is not a hexadecimal number of at most 64 bits",
+        ),
+        ("GET / HTTP/1.1\r\n\r\n", "there must be one Host header, not 0"),
+        ("GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n", "there must be one Host header, not 2"),
+        ("GET / HTTP/1.1\nHost: a\r\n\r\n", "a line of the head ends in LF without CR"),
+        (
+            "GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\n",
+            "there are two Content-Lengths, 1 and 1",
+        ),
+        (
+            "GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+            "there are both a Transfer-Encoding and a Content-Length",
         ),
     ] {
         let mut client = origin.client();
@@ -185,7 +199,7 @@ fn malformed_requests_are_told_why_and_closed() {
         client.expect_last(&refusal(
             "400 Bad Request",
             "Connection: close\r\n",
-            &format!("tollgate origin: the request is malformed: {text}\n"),
+            &format!("the request is malformed: {text}"),
         ));
     }
 }
@@ -199,14 +213,14 @@ fn what_is_too_large_is_told_and_closed() {
     client.expect_last(&refusal(
         "431 Request Header Fields Too Large",
         "Connection: close\r\n",
-        "tollgate origin: the request is malformed: the head is longer than 65536 bytes\n",
+        "the request is malformed: the head is longer than 65536 bytes",
     ));
 
     let mut client = origin.client();
-    client.send(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1073741825\r\n\r\nmore");
+    client.send(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 67108865\r\n\r\nmore");
     client.expect_last(&refusal(
         "413 Content Too Large",
         "Connection: close\r\n",
-        "tollgate origin: the request body is too large; it may have 1073741824 bytes\n",
+        "the request body is too large; it may have 67108864 bytes",
     ));
 }

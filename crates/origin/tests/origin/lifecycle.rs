@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::support::{Served, on_any_port};
-use tollgate_origin::{Config, Error, Origin};
+use tollgate_origin::{AccessLog, Config, Error, Listen, Origin};
 
 const GET_ONE: &[u8] = b"GET /?payload=1 HTTP/1.1\r\nHost: a\r\n\r\n";
 const ONE: &str = "HTTP/1.1 200 OK\r\nServer: tollgate-origin\r\nContent-Type: text/plain\r\n\
@@ -27,7 +27,7 @@ fn idle_connections_do_not_hold_up_a_stop() {
             client.expect_last("");
         }
         // The port is free again.
-        Origin::bind(&Config { listen: addr, ..on_any_port(threads) }).unwrap();
+        Origin::bind(&Config { listen: Listen::Tcp(addr), ..on_any_port(threads) }).unwrap();
     }
 }
 
@@ -88,7 +88,8 @@ fn a_port_is_never_shared_with_another_origin() {
     for (running, asked) in [(1, 1), (1, 2), (2, 1), (2, 2)] {
         let origin = Served::start(running);
         let error =
-            Origin::bind(&Config { listen: origin.addr, ..on_any_port(asked) }).unwrap_err();
+            Origin::bind(&Config { listen: Listen::Tcp(origin.addr), ..on_any_port(asked) })
+                .unwrap_err();
         assert_eq!(
             error.to_string(),
             format!(
@@ -128,4 +129,54 @@ fn a_thread_that_cannot_start_ends_the_others() {
     let config = Config { cpus: vec![0, 1_000_000], ..on_any_port(2) };
     let error = Origin::bind(&config).unwrap().serve().unwrap_err();
     assert!(matches!(error, Error::Pin { cpu: 1_000_000, .. }), "{error:?}");
+}
+
+#[test]
+fn answers_that_wait_for_their_time_are_ended() {
+    let origin = Served::start(1);
+    let mut sleeper = origin.client();
+    sleeper.send(b"GET /sleep?time=50 HTTP/1.1\r\nHost: a\r\n\r\n");
+    let mut other = origin.client();
+    other.send(GET_ONE);
+    other.expect(ONE);
+    let asked = Instant::now();
+    origin.stopper.stop().unwrap();
+    origin.outcome().unwrap();
+    assert!(asked.elapsed() < Duration::from_millis(900));
+    sleeper.expect_last("");
+}
+
+#[test]
+fn the_access_log_has_a_line_a_request_once_it_is_answered() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("log");
+    std::fs::write(&path, "before\n").unwrap();
+    let access_log = Some(AccessLog::File(path.clone()));
+    let origin = Served::serve(Origin::bind(&Config { access_log, ..on_any_port(2) }).unwrap());
+    let mut client = origin.client();
+    client.send(
+        b"POST /echo?a HTTP/1.1\r\nHost: a\r\nUser-Agent: \"me\"\r\nContent-Length: 5\r\n\r\nhel",
+    );
+    client.send(b"loHEAD /zero HTTP/1.0\r\nReferer: /b\r\n\r\n");
+    client.read_to_end();
+    let mut client = origin.client();
+    client.send(b"GET\r\n\r\n");
+    client.read_to_end();
+    origin.stopper.stop().unwrap();
+    origin.outcome().unwrap();
+    let log = std::fs::read_to_string(&path).unwrap();
+    let lines: Vec<&str> = log.lines().collect();
+    assert_eq!((lines.len(), lines[0]), (4, "before"), "{log}");
+    for (line, end) in lines[1..].iter().zip([
+        "\"POST /echo?a HTTP/1.1\" 200 5 \"-\" \"\\x22me\\x22\"",
+        "\"HEAD /zero HTTP/1.0\" 200 0 \"/b\" \"-\"",
+        "\"\" 400 75 \"-\" \"-\"",
+    ]) {
+        // 127.0.0.1 - - [21/Nov/2026:20:38:08 +0000] and then that.
+        assert!(line.starts_with("127.0.0.1 - - ["), "{line}");
+        assert_eq!(line.split_once("] ").map(|(_, end)| end), Some(end));
+    }
+    let nowhere = Some(AccessLog::File(dir.path().join("none/log")));
+    let error = Origin::bind(&Config { access_log: nowhere, ..on_any_port(1) }).unwrap_err();
+    assert!(error.to_string().contains("none/log cannot be opened; choose a file"), "{error}");
 }

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tollgate_origin::{Config, Error, Origin, Stopper};
+use tollgate_origin::{Config, Error, Listen, Origin, Stopper, Timeouts};
 
 /// A test fails rather than hangs after so long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
@@ -23,9 +23,14 @@ impl Served {
         Self::serve(Origin::bind(&on_any_port(threads)).unwrap())
     }
 
+    /// The same, and as patient as that.
+    pub(crate) fn with_timeouts(timeouts: Timeouts) -> Self {
+        Self::serve(Origin::bind(&Config { timeouts, ..on_any_port(1) }).unwrap())
+    }
+
     pub(crate) fn serve(origin: Origin) -> Self {
         Self {
-            addr: origin.local_addr(),
+            addr: addr(&origin),
             stopper: origin.stopper(),
             thread: Some(std::thread::spawn(move || origin.serve())),
         }
@@ -82,6 +87,24 @@ impl Client {
         String::from_utf8(received).unwrap()
     }
 
+    /// So many bytes, as text.
+    pub(crate) fn read(&mut self, count: usize) -> String {
+        let mut received = vec![0; count];
+        self.stream.read_exact(&mut received).unwrap();
+        String::from_utf8(received).unwrap()
+    }
+
+    /// So many bytes, whatever they are.
+    pub(crate) fn skip(&mut self, mut count: u64) {
+        let mut piece = vec![0; 1 << 20];
+        while count > 0 {
+            let most = piece.len().min(usize::try_from(count).unwrap_or(usize::MAX));
+            let read = self.stream.read(&mut piece[..most]).unwrap();
+            assert!(read > 0, "the end came {count} bytes early");
+            count -= read as u64;
+        }
+    }
+
     /// The bytes up to the empty line that ends a head.
     pub(crate) fn head(&mut self) -> String {
         let mut head = Vec::new();
@@ -94,6 +117,14 @@ impl Client {
     }
 }
 
+/// The port that an origin listens on.
+pub(crate) fn addr(origin: &Origin) -> SocketAddr {
+    match origin.listens_on() {
+        Listen::Tcp(addr) => *addr,
+        Listen::Unix(path) => panic!("{} is no port", path.display()),
+    }
+}
+
 pub(crate) fn on_any_port(threads: usize) -> Config {
-    Config { listen: "127.0.0.1:0".parse().unwrap(), threads, cpus: Vec::new() }
+    Config { threads, ..Config::new("127.0.0.1:0".parse().unwrap()) }
 }

@@ -4,35 +4,62 @@ use crate::exit::{Exit, Failure};
 use crate::output;
 use crate::signals;
 use anyhow::Context;
-use std::net::SocketAddr;
+use std::path::PathBuf;
 use tollgate_lab::process::files;
-use tollgate_origin::{Config, Origin};
+use tollgate_origin::{AccessLog, Config, Listen, Origin};
 
 /// What `tollgate origin` is told.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Answers:
-  /?payload=N   N bytes, N up to 67108864; other arguments are ignored
-  any other     a short text that names the path
+  /                   a page that explains the others; /index.html too
+  /?payload=N         N bytes of text, N up to 67108864; other arguments are ignored
+  /urandom            reads `size` random bytes (2048), up to 67108864, and says how long it took
+  /zero               the same from /dev/zero
+  /sleep              after `time` seconds (1), up to 60
+  /download           `size` bytes (10 chunks), up to 1073741824; `chunk_size` up to 1048576 (2048);
+                      conditions (ETag) and one range are heeded
+  /upload             the size of a POST's or PUT's body, up to 67108864 bytes, how long it took, and
+                      its parts if it is multipart/form-data
+  /status/CODE        that status, 200 to 599
+  /headers, /method   what arrived of the request
+  /echo               the body of the request, up to 1048576 bytes
+  /delay              after a time: dist=fixed&ms=5, dist=bimodal&ms=1&ms2=20&p=0.1 or
+                      dist=exponential&ms=5; ms up to 60000; the sequence follows from `seed` (0)
+  /counters           what was answered since the start; reset=1 begins anew
+  any other           one line of text that names the path
 
-Example:
+A client is cut off that takes more than 10 seconds for a head, sends nothing of a body for 10 seconds
+or less than 1 KiB a second of it, takes nothing of its answer for 10 seconds, or asks nothing for 60.
+
+Examples:
   tollgate origin --listen 127.0.0.1:8000 &
-  curl 'http://127.0.0.1:8000/?payload=100'")]
+  curl 'http://127.0.0.1:8000/?payload=100'
+  curl -F file=@photo.jpg http://127.0.0.1:8000/upload
+  tollgate origin --listen unix:/tmp/origin.sock --threads 2 --access-log requests.log")]
 pub(crate) struct Args {
-    /// Where to listen; port 0 takes a free one
+    /// Where to listen: an address, where port 0 takes a free one, or unix:/path
+    ///
+    /// A socket at that path that nobody listens on is replaced; it is removed at the end.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8000")]
-    listen: SocketAddr,
-    /// Threads, each with a listener of its own on the same port
+    listen: Listen,
+    /// Threads; on a port each has a listener of its own
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: u16,
+    /// Write a line a request, in the combined format, to FILE or standard output
+    #[arg(long, value_name = "FILE", num_args = 0..=1)]
+    access_log: Option<Option<PathBuf>>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     files::raise_limit().context("raising the limit of open files")?;
     let origin = Origin::bind(&Config {
-        listen: args.listen,
         threads: usize::from(args.threads),
-        cpus: Vec::new(),
+        access_log: args.access_log.as_ref().map(|file| match file {
+            Some(path) => AccessLog::File(path.clone()),
+            None => AccessLog::Stdout,
+        }),
+        ..Config::new(args.listen.clone())
     })?;
     let stopper = origin.stopper();
     signals::listen(move |_| {
@@ -42,7 +69,10 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
         }
     })
     .context("asking for signals")?;
-    output::print(&format!("listening on http://{}\n", origin.local_addr()))?;
+    output::print(&match origin.listens_on() {
+        Listen::Tcp(addr) => format!("listening on http://{addr}\n"),
+        Listen::Unix(path) => format!("listening on unix:{}\n", path.display()),
+    })?;
     origin.serve()?;
     Ok(Exit::Done)
 }

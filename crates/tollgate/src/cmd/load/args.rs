@@ -22,8 +22,8 @@ under a known load; it counts from the scheduled moment, so that waiting is not 
 
 Examples:
   tollgate load 'http://127.0.0.1:8000/?payload=100' -c 50 -d 10s
-  tollgate load http://127.0.0.1:8000/ --rate 5000 --poisson -d 30s --warmup steady
-  tollgate load http://127.0.0.1:8000/ -c 100 -n 10000 --no-keepalive --format ab
+  tollgate load 'http://127.0.0.1:8000/?payload=100' --rate 5000 --poisson -d 30s --warmup steady
+  tollgate load 'http://127.0.0.1:8000/?payload=100' -c 100 -n 10000 --no-keepalive --format ab
   tollgate load http://127.0.0.1:8000/ --mix browse -d 10s --format json
   tollgate load http://shop.example/ --unix-socket /run/shop.sock -n 1000
 

@@ -1,0 +1,40 @@
+//! The little JSON that answers are made of.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::time::Duration;
+
+/// A text as a JSON string, quotes included. Bytes that are not UTF-8 are taken for Latin-1, so that
+/// each can be told from the others.
+pub(crate) fn string(bytes: &[u8]) -> String {
+    let text: Cow<'_, str> = match std::str::from_utf8(bytes) {
+        Ok(text) => text.into(),
+        Err(_) => bytes.iter().copied().map(char::from).collect::<String>().into(),
+    };
+    serde_json::to_string(&text).expect("a text is always JSON")
+}
+
+/// A time in seconds with exactly six decimals, so that answers are always of the same length.
+pub(crate) struct Seconds(pub(crate) Duration);
+
+impl fmt::Display for Seconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{:06}", self.0.as_secs(), self.0.subsec_micros())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strings_are_escaped_and_seconds_have_six_decimals() {
+        assert_eq!(string(b"a \"b\" \\ \n \x01"), r#""a \"b\" \\ \n \u0001""#);
+        assert_eq!(string("gr\u{fc}n".as_bytes()), "\"gr\u{fc}n\"");
+        assert_eq!(string(b"gr\xfcn"), "\"gr\u{fc}n\"");
+        for (nanos, text) in [(0, "0.000000"), (12_999, "0.000012"), (60_000_000_001, "60.000000")]
+        {
+            assert_eq!(Seconds(Duration::from_nanos(nanos)).to_string(), text);
+        }
+    }
+}
