@@ -297,7 +297,9 @@ fn user_name() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::inputs::catalog::Kind;
     use crate::inputs::experiment::{Adjustments, Experiment};
+    use crate::inputs::options::{self, Options};
 
     fn subject(name: &str) -> Subject {
         let experiment =
@@ -348,6 +350,30 @@ mod tests {
         // A proxy has nothing to pass requests on to then, and says so.
         let error = render(&catalog, &subject("nginx"), &place).unwrap_err();
         assert!(error.to_string().contains("config template `nginx.conf`"), "{error}");
+    }
+
+    #[test]
+    fn every_recipe_in_the_binary_renders_with_its_defaults() {
+        let catalog = Catalog::new(vec![]);
+        for name in catalog.names(Kind::System) {
+            let recipe = catalog.recipe(&name).unwrap();
+            let options = options::choose(&name, &recipe.file.option, &Options::new()).unwrap();
+            let needed = recipe.file.need.iter().filter_map(|need| need.program.clone());
+            let programs = needed.map(|name| (name, PathBuf::from("/bin/true"))).collect();
+            let origin = recipe.file.origin.then_some("127.0.0.1:18081".parse().unwrap());
+            let subject = Subject { name, recipe, options, ..subject("nginx") };
+            let dir = tempfile::tempdir().unwrap();
+            let place = Place {
+                dir: dir.path(),
+                listen: "127.0.0.1:18080".parse().unwrap(),
+                origin,
+                connections: 50,
+                programs: &programs,
+            };
+            if let Err(error) = render(&catalog, &subject, &place) {
+                panic!("{}: {}", subject.name, crate::trial::servers::in_full(&error));
+            }
+        }
     }
 
     #[test]
