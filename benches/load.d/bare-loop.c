@@ -4,7 +4,11 @@
  * traffic. An answer counts when something of it was read, which holds for answers that fit one
  * segment; without keep-alive, when the server has closed.
  *
- *   bare-loop PORT CONNECTIONS SECONDS kept|close        prints REQUESTS and REQUESTS_PER_SECOND
+ * With a rate it is the least that an open loop can do: requests leave at constant gaps on
+ * connections that are kept, and between two of them it sleeps. What it sleeps is not measured: a
+ * machine on which that ratio is high is one on which a sleep is dear.
+ *
+ *   bare-loop PORT CONNECTIONS SECONDS kept|close [RATE]   prints REQUESTS and REQUESTS_PER_SECOND
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -13,16 +17,20 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { EVENTS_MAX = 256, WAIT_MS_MAX = 100, ANSWER_BYTES_MAX = 65536 };
+enum { EVENTS_MAX = 256, WAIT_MS_MAX = 100, ANSWER_BYTES_MAX = 65536, CONNECTIONS_MAX = 16384 };
 
 static struct sockaddr_in server;
 static char request[256];
 static size_t request_bytes;
 static int epoll;
+static int idle[CONNECTIONS_MAX]; /* with a rate: the connections without a request, in a ring */
+static unsigned idle_first, idle_count;
+static double rate_per_s; /* 0: a closed loop */
 
 static void fail(const char *what)
 {
@@ -43,6 +51,11 @@ static void send_request(int connection)
         fail("cannot send the request");
 }
 
+static void put_by(int connection)
+{
+    idle[(idle_first + idle_count++) % CONNECTIONS_MAX] = connection;
+}
+
 /* The sockets block: nothing is read before epoll has announced it, and a request fits any socket's
  * buffer, so no call waits, and no call is spent on making them non-blocking. */
 static void open_connection(void)
@@ -55,7 +68,10 @@ static void open_connection(void)
     struct epoll_event readable = {.events = EPOLLIN, .data.fd = connection};
     if (epoll_ctl(epoll, EPOLL_CTL_ADD, connection, &readable) != 0)
         fail("cannot watch a socket");
-    send_request(connection);
+    if (rate_per_s > 0)
+        put_by(connection);
+    else
+        send_request(connection);
 }
 
 /* Takes what has arrived, and sends the next request. Returns whether an answer is complete. */
@@ -70,7 +86,10 @@ static bool take_answer(int connection, bool kept)
             fputs("the server closed a connection that was to be kept\n", stderr);
             exit(1);
         }
-        send_request(connection);
+        if (rate_per_s > 0)
+            put_by(connection);
+        else
+            send_request(connection);
         return true;
     }
     if (bytes > 0)
@@ -80,16 +99,43 @@ static bool take_answer(int connection, bool kept)
     return true;
 }
 
+/* Sends what is due, and says how long it is to the next request: not at all while one is due that
+ * has no connection, since then only an answer helps. */
+static double send_due(double since_begin_s)
+{
+    static unsigned long sent;
+    while (idle_count > 0) {
+        double left_s = (double)sent / rate_per_s - since_begin_s;
+        if (left_s > 0)
+            return left_s;
+        send_request(idle[idle_first++ % CONNECTIONS_MAX]);
+        idle_count--;
+        sent++;
+    }
+    return WAIT_MS_MAX / 1e3;
+}
+
+static int wait_for_answers(struct epoll_event *events, double wait_s)
+{
+    struct timespec wait = {.tv_sec = 0, .tv_nsec = (long)(wait_s * 1e9)};
+    if (rate_per_s > 0)
+        return epoll_pwait2(epoll, events, EVENTS_MAX, &wait, NULL);
+    return epoll_wait(epoll, events, EVENTS_MAX, WAIT_MS_MAX);
+}
+
 int main(int arguments, char **argument)
 {
-    if (arguments != 5) {
-        fputs("bare-loop PORT CONNECTIONS SECONDS kept|close\n", stderr);
+    if (arguments < 5 || arguments > 6 || atoi(argument[2]) > CONNECTIONS_MAX) {
+        fputs("bare-loop PORT CONNECTIONS SECONDS kept|close [RATE], with at most 16384 connections\n", stderr);
         return 2;
     }
     int port = atoi(argument[1]);
     int connections = atoi(argument[2]);
     double length_s = atof(argument[3]);
     bool kept = strcmp(argument[4], "kept") == 0;
+    rate_per_s = arguments == 6 ? atof(argument[5]) : 0;
+    if (prctl(PR_SET_TIMERSLACK, 1) != 0)
+        fail("cannot set the timer slack");
 
     server.sin_family = AF_INET;
     server.sin_port = htons((unsigned short)port);
@@ -107,7 +153,8 @@ int main(int arguments, char **argument)
     struct epoll_event events[EVENTS_MAX];
     unsigned long answers = 0;
     while (time_s < begin_s + length_s) {
-        int ready = epoll_wait(epoll, events, EVENTS_MAX, WAIT_MS_MAX);
+        double wait_s = rate_per_s > 0 ? send_due(time_s - begin_s) : 0;
+        int ready = wait_for_answers(events, wait_s);
         if (ready < 0)
             fail("cannot wait");
         for (int i = 0; i < ready; i++)

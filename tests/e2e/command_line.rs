@@ -35,6 +35,7 @@ fn bad_input_exits_with_2_and_says_what_to_do() {
     let shared = "[cpus]\ngenerator = [0]\norigin = [0]\nsystem = [0]\n";
     workspace.write("cpus.toml", &format!("{TWO_SUBJECTS}{shared}"));
     workspace.write("taken/precious", "data");
+    workspace.write("early/trials.ndjson", "");
     for (arguments, told_line) in [
         (
             &["run", "first-lok"][..],
@@ -86,6 +87,7 @@ fn bad_input_exits_with_2_and_says_what_to_do() {
             "2 threads need at least 2",
         ),
         (&["report", "."], ". is not a run's directory: it has no manifest.json"),
+        (&["run", "--resume", "early"], "early holds a run that ended before its first trial"),
         (&["load", "http://192.0.2.7/", "-n", "1"], "--allow-host 192.0.2.7"),
         (&["load", "ftp://127.0.0.1/", "-n", "1"], "only http is spoken here, not ftp"),
     ] {

@@ -46,7 +46,7 @@ fn a_run_that_was_killed_goes_on_where_it_was() {
             .path("out/manifest.json")
             .is_file()));
         std::thread::sleep(Duration::from_millis(after_ms));
-        kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGKILL).expect("the run is there");
+        kill(workspace.lab_of(&child), Signal::SIGKILL).expect("the lab is there");
         child.wait().expect("an end");
         workspace.assert_nothing_runs();
         let now = order(&records(&workspace));

@@ -11,6 +11,17 @@ fn signal(child: &Child, signal: Signal) {
     kill(Pid::from_raw(child.id().cast_signed()), signal).expect("the run is there");
 }
 
+/// Until a process with this in its command line runs, after the first `at_least` trials.
+fn wait_for_process(workspace: &Workspace, command: &str, at_least: usize) {
+    assert!(wait_until(Duration::from_secs(60), || records(workspace) >= at_least));
+    let runs = |process: &String| process.contains(command);
+    assert!(wait_until(Duration::from_secs(60), || workspace.running().iter().any(runs)));
+}
+
+fn kill_9(pid: Pid) {
+    kill(pid, Signal::SIGKILL).expect("the run is there");
+}
+
 fn workspace() -> Workspace {
     let workspace = Workspace::new();
     workspace.write("two.toml", TWO_SUBJECTS);
@@ -60,11 +71,11 @@ fn after_kill_9_the_finished_trials_are_there_and_nothing_runs() {
     for at_least in [1, 3] {
         let workspace = workspace();
         let mut child = workspace.start(&RUN);
-        assert!(wait_until(Duration::from_secs(60), || records(&workspace) >= at_least));
-        std::thread::sleep(Duration::from_millis(170));
-        signal(&child, Signal::SIGKILL);
-        child.wait().expect("an end");
-        workspace.assert_nothing_runs();
+        wait_for_process(&workspace, "nginx: master", at_least);
+        kill_9(workspace.lab_of(&child));
+        let ended = child.wait().expect("an end");
+        assert_eq!(ended.code(), Some(137));
+        assert!(workspace.running().is_empty(), "left running: {:#?}", workspace.running());
         let finished = records(&workspace);
         assert!(finished >= at_least);
         let report = workspace.run(&["report", "out", "--format", "json"]);
@@ -106,22 +117,29 @@ fn a_lab_that_was_stopped_for_a_while_does_not_count_that_trial() {
     let first_load = || workspace.path("out/logs").read_dir().is_ok_and(|logs| logs.count() >= 2);
     assert!(wait_until(Duration::from_secs(10), first_load));
     std::thread::sleep(Duration::from_millis(900));
-    signal(&child, Signal::SIGSTOP);
+    let lab = workspace.lab_of(&child);
+    kill(lab, Signal::SIGSTOP).expect("the lab is there");
     std::thread::sleep(Duration::from_millis(700));
-    signal(&child, Signal::SIGCONT);
+    kill(lab, Signal::SIGCONT).expect("the lab is there");
     let output = child.wait_with_output().expect("an end");
     let table = flat(&stdout(&output));
     assert!(table.contains("does not count: the lab itself was stopped or starved"), "{table}");
 }
 
-#[test]
-fn a_server_that_ignores_term_is_gone_after_a_second_ctrl_c() {
+/// A run whose server ignores every wish to stop, and sits behind a shell that does too.
+fn stubborn() -> Workspace {
     let workspace = workspace();
     workspace.copy_recipe("nginx");
     let stubborn = r#"command = ["sh", "-c", "trap '' TERM INT; {{ programs.nginx }} -e stderr -p '{{ dir }}' -c '{{ dir }}/nginx.conf'; sleep 1000"]"#;
     let text = workspace.read("systems/nginx/system.toml");
     let command = text.lines().find(|line| line.starts_with("command")).expect("the command");
     workspace.change("systems/nginx/system.toml", command, stubborn);
+    workspace
+}
+
+#[test]
+fn a_server_that_ignores_term_is_gone_after_a_second_ctrl_c() {
+    let workspace = stubborn();
     let child = workspace.start(&RUN);
     assert!(wait_until(Duration::from_secs(60), || records(&workspace) >= 1));
     signal(&child, Signal::SIGINT);
@@ -130,6 +148,31 @@ fn a_server_that_ignores_term_is_gone_after_a_second_ctrl_c() {
     let output = child.wait_with_output().expect("an end");
     assert_eq!(output.status.code(), Some(130), "{}", told(&output));
     workspace.assert_nothing_runs();
+}
+
+#[test]
+fn a_server_that_ignores_term_is_gone_after_kill_9_of_either_process() {
+    for is_lab in [true, false] {
+        let workspace = stubborn();
+        let mut child = workspace.start(&RUN);
+        wait_for_process(&workspace, "trap ''", 1);
+        kill_9(if is_lab {
+            workspace.lab_of(&child)
+        } else {
+            Pid::from_raw(child.id().cast_signed())
+        });
+        child.wait().expect("an end");
+        // Without the keeper the lab ends by itself, which it does politely.
+        workspace.assert_nothing_runs();
+        let resumed = workspace.start(&["run", "--resume", "out"]);
+        let before = records(&workspace);
+        assert!(wait_until(Duration::from_secs(60), || records(&workspace) > before));
+        signal(&resumed, Signal::SIGINT);
+        signal(&resumed, Signal::SIGTERM);
+        let output = resumed.wait_with_output().expect("an end");
+        assert_eq!(output.status.code(), Some(130), "{}", told(&output));
+        workspace.assert_nothing_runs();
+    }
 }
 
 #[test]

@@ -13,7 +13,7 @@ fn every_subject_gets_the_same_rate_and_one_that_cannot_hold_it_says_so() {
     assert_eq!(output.status.code(), Some(0), "{}", told(&output));
 
     let table = flat(&stdout(&output));
-    let line = "open loop, 3,000/s, Poisson, 20 to 40 connections, kept alive; 2 blocks";
+    let line = "open loop, 3000/s, Poisson, 20 to 40 connections, kept alive; 2 blocks";
     assert!(table.contains(line), "{table}");
     assert!(table.contains("full did not hold the rate in "), "{table}");
     assert!(!table.contains("saturated"), "{table}");

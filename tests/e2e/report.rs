@@ -1,7 +1,7 @@
 //! `report.html` in a real browser, and the formats of other tools in their real readers.
 
 use crate::support::{TWO_SUBJECTS, Workspace, stderr, stdout, told};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -59,9 +59,30 @@ fn chromium(workspace: &Workspace, arguments: &[&str], file: &Path) -> Output {
 /// What is looked at in the browser: where each plot stands, what is in it, whether anything
 /// reaches beyond its plot or beyond the window, and the figures of the first table.
 const PROBE: &str = r#"
+// The parts of the timeline are folded; they are laid out like the rest.
+const folded = [...document.querySelectorAll("details")];
+folded.forEach(details => { details.open = true; });
+const boxes = element => element.getBoundingClientRect();
+const isShown = element => boxes(element).width > 0;
+// Two texts that share more than a hair's breadth.
+const overlap = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 0.5
+    && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 0.5;
+// The box of a text is as high as its font could be; its letters are less.
+const letters = text => {
+    const { left, right, top, bottom } = boxes(text);
+    const quarter = (bottom - top) / 4;
+    return { left, right, top: top + quarter, bottom: bottom - quarter / 2 };
+};
+const overlapping = [...document.querySelectorAll("svg[role=img]")].filter(isShown).flatMap(svg => {
+    const texts = [...svg.querySelectorAll("text")];
+    return texts.flatMap((text, index) => texts.slice(index + 1)
+        .filter(other => overlap(letters(text), letters(other)))
+        .map(other => `${text.textContent} | ${other.textContent}`));
+});
 const plots = [...document.querySelectorAll("figure[data-plot]")].map(figure => {
     const shown = [...figure.querySelectorAll("svg[role=img]")]
-        .filter(svg => svg.getBoundingClientRect().width > 0);
+        .filter(svg => !svg.closest("details") && isShown(svg));
+    const closer = [...figure.querySelectorAll("details svg[role=img]")].filter(isShown).length;
     const outside = shown.flatMap(svg => {
         const frame = svg.getBoundingClientRect();
         return [...svg.querySelectorAll("text, path, rect, line")].filter(part => {
@@ -70,7 +91,7 @@ const plots = [...document.querySelectorAll("figure[data-plot]")].map(figure => 
                 || box.top < frame.top - 1 || box.bottom > frame.bottom + 1;
         }).map(part => part.outerHTML);
     });
-    const letters = shown.flatMap(svg => [...svg.querySelectorAll("text")])
+    const heights = shown.flatMap(svg => [...svg.querySelectorAll("text")])
         .map(text => text.getBoundingClientRect().height);
     return {
         name: figure.dataset.plot,
@@ -79,7 +100,9 @@ const plots = [...document.querySelectorAll("figure[data-plot]")].map(figure => 
         marks: shown.map(svg => svg.querySelectorAll(".mark").length)[0],
         colors: new Set(shown.flatMap(svg => [...svg.querySelectorAll(".mark")])
             .map(mark => getComputedStyle(mark).fill)).size,
-        smallestText: Math.min(...letters),
+        smallestText: Math.min(...heights),
+        closer,
+        tables: figure.querySelectorAll("table").length,
         outside,
     };
 });
@@ -89,15 +112,42 @@ for (const row of document.querySelector("main table").tBodies[0].rows) {
         .filter(cell => cell.dataset.value !== undefined)
         .map(cell => [cell.dataset.figure, Number(cell.dataset.value)]));
 }
+const nameOf = element => element.getAttribute("aria-label") ?? "";
+const twice = names => names.filter((name, index) => name === "" || names.indexOf(name) !== index);
+const levels = [...document.querySelectorAll("h1, h2, h3, h4, h5, h6")].map(h => Number(h.tagName[1]));
+const access = {
+    headings: levels.filter((level, index) => level > (levels[index - 1] ?? 0) + 1
+        || (level === 1) !== (index === 0)),
+    svgs: [...document.querySelectorAll("svg")].filter(svg => svg.getAttribute("aria-hidden") !== "true"
+        && (svg.getAttribute("role") !== "img" || nameOf(svg) === "")).length,
+    ids: twice([...document.querySelectorAll("[id]")].map(element => element.id)),
+    links: [...document.querySelectorAll("a")].filter(a => !document.querySelector(a.getAttribute("href")))
+        .length,
+    // A section with a name is a region too.
+    regions: twice([...document.querySelectorAll("[role=region], section")].map(nameOf)),
+    landmarks: ["header", "main", "footer"].map(name => document.querySelectorAll(`body > ${name}`).length),
+    outside: [...document.body.children].filter(child =>
+        !["HEADER", "MAIN", "FOOTER", "SCRIPT"].includes(child.tagName)).length,
+    figures: [...document.querySelectorAll("figure")].filter(figure => nameOf(figure) === "").length,
+    focusable: [...document.querySelectorAll("[tabindex]")].filter(element =>
+        element.tabIndex !== 0 || !element.getAttribute("role") || nameOf(element) === "").length,
+    tables: [...document.querySelectorAll("table")].filter(table => !table.caption?.textContent
+        || [...table.querySelectorAll("th")].some(head => !head.scope)
+        || [...table.tBodies[0].rows].some(row => row.cells[0].scope !== "row")
+        || [...table.tHead.rows[0].cells].some(cell => cell.scope !== "col")).length,
+    summaries: [...document.querySelectorAll("details")].filter(details =>
+        !details.querySelector(":scope > summary")?.textContent.trim()).length,
+    language: document.documentElement.lang,
+};
 const found = {
     plots,
     prices,
+    access,
+    overlapping,
     width: innerWidth,
     pageWidth: document.documentElement.scrollWidth,
     paper: getComputedStyle(document.body).backgroundColor,
     answer: document.querySelector(".answer").textContent,
-    unnamed: [...document.querySelectorAll("table")].filter(table =>
-        !table.caption || [...table.querySelectorAll("th")].some(head => !head.scope)).length,
 };
 const element = document.createElement("script");
 element.type = "application/json";
@@ -150,6 +200,69 @@ fn a_run_is_a_page_that_draws_every_plot_and_every_format_holds_every_block() {
     let workspace = finished_run();
     page_draws_every_plot(&workspace);
     formats_hold_every_block(&workspace);
+    blocked_is_counted_by_template(&workspace);
+    a_run_without_a_price_is_no_array_for_github(&workspace);
+    a_terminal_is_used_as_wide_as_it_is(&workspace);
+    dense_sweep_is_legible(&workspace);
+}
+
+/// The counts of report.json are those of the records.
+fn blocked_is_counted_by_template(workspace: &Workspace) {
+    let report = workspace.json("out/report.json");
+    for (place, name) in ["nginx", "full"].into_iter().enumerate() {
+        let templates = &report["cases"][0]["subjects"][place]["templates"];
+        let templates = templates.as_array().expect("templates");
+        assert!(templates.len() > 1, "{report:#}");
+        for template in templates {
+            let mut answered = 0;
+            let mut blocked = 0;
+            for line in workspace.read("out/trials.ndjson").lines() {
+                let record: Value = serde_json::from_str(line).expect("JSON");
+                let of_trial =
+                    record["outcome"]["measured"]["templates"].as_array().expect("templates");
+                for found in of_trial.iter().filter(|found| found["name"] == template["name"]) {
+                    if record["subject"] == name {
+                        let statuses = found["statuses"].as_object().expect("statuses");
+                        answered += statuses.values().filter_map(Value::as_u64).sum::<u64>();
+                        blocked += found["blocked"].as_u64().expect("a count");
+                    }
+                }
+            }
+            assert_eq!(template["answered"], answered, "{template:#}");
+            assert_eq!(template["blocked"], blocked, "{template:#}");
+            assert_eq!(template["let_through"], answered - blocked, "{template:#}");
+        }
+    }
+}
+
+/// On a real terminal, which `script` makes.
+fn a_terminal_is_used_as_wide_as_it_is(workspace: &Workspace) {
+    let plain = report(workspace, "table");
+    let binary = assert_cmd::cargo::cargo_bin!("tollgate");
+    for (columns, is_wider) in [(80, false), (140, true)] {
+        let line = format!("stty cols {columns} rows 50 && {} report out", binary.display());
+        let mut command = Command::new("script");
+        command.args(["-qec", &line, "/dev/null"]).env("NO_COLOR", "1").stdin(Stdio::null());
+        command.current_dir(workspace.path(""));
+        let output = command.output().expect("script, of util-linux");
+        assert!(output.status.success(), "{}", told(&output));
+        let text = stdout(&output).replace("\r\n", "\n");
+        assert_eq!(text != plain, is_wider, "at {columns}: {text}");
+        assert_eq!(text.contains("p99 × nginx"), is_wider, "at {columns}: {text}");
+        let widest = text.lines().map(|line| line.chars().count()).max();
+        assert!(widest <= Some(columns), "{widest:?} at {columns}: {text}");
+    }
+}
+
+/// An empty array is what its reader refuses.
+fn a_run_without_a_price_is_no_array_for_github(workspace: &Workspace) {
+    workspace.write("none/manifest.json", &workspace.read("out/manifest.json"));
+    workspace.write("none/trials.ndjson", "");
+    let output = workspace.run(&["report", "none", "--format", "github"]);
+    assert_eq!(output.status.code(), Some(4), "{}", told(&output));
+    assert_eq!(stdout(&output), "");
+    let why = "no subject of this run has a valid trial, and github-action-benchmark refuses";
+    assert!(stderr(&output).contains(why), "{}", told(&output));
 }
 
 /// At the width of a phone in the light, and at that of a screen in the dark.
@@ -161,7 +274,8 @@ fn page_draws_every_plot(workspace: &Workspace) {
         assert_eq!(found["width"], width, "{found:#}");
         assert_eq!(found["pageWidth"], width, "the page scrolls sideways");
         assert_eq!(found["answer"], report["answer"]);
-        assert_eq!(found["unnamed"], 0, "every table has a caption, every head a scope");
+        assert_eq!(found["access"], accessible(), "at {width}");
+        assert_eq!(found["overlapping"], Value::Array(vec![]), "at {width}");
         papers.push(found["paper"].clone());
 
         let plots = found["plots"].as_array().expect("plots");
@@ -178,6 +292,17 @@ fn page_draws_every_plot(workspace: &Workspace) {
             assert_eq!(plot["colors"], colors, "{plot:#}");
             assert_eq!(plot["outside"], Value::Array(vec![]), "at {width}: {plot:#}");
             assert!(plot["smallestText"].as_f64() >= Some(10.0), "at {width}: {plot:#}");
+            // The bars' figures are those of the table below them; of the timeline there is one a block.
+            let (closer, tables) = match plot["name"].as_str() {
+                Some("bars") => (0, 0),
+                Some("timeline") => (6, 6),
+                _ => (0, 1),
+            };
+            assert_eq!(
+                (&plot["closer"], &plot["tables"]),
+                (&closer.into(), &tables.into()),
+                "{plot:#}"
+            );
         }
         figures_are_those_of(&report, &found["prices"]);
     }
@@ -189,6 +314,54 @@ fn page_draws_every_plot(workspace: &Workspace) {
     chromium(workspace, &[&argument, "--window-size=1600,3000"], &page);
     let bytes = fs::read(picture).expect("a picture");
     assert!(bytes.starts_with(b"\x89PNG") && bytes.len() > 20_000, "{} bytes", bytes.len());
+}
+
+/// What is found on a page that a screen reader can tell: nothing amiss.
+fn accessible() -> Value {
+    json!({
+        "headings": [], "svgs": 0, "ids": [], "links": 0, "regions": [], "landmarks": [1, 1, 1],
+        "outside": 0, "figures": 0, "focusable": 0, "tables": 0, "summaries": 0, "language": "en",
+    })
+}
+
+/// The run again as a sweep of forty numbers of connections, with the same trials under each.
+fn dense_sweep_is_legible(workspace: &Workspace) {
+    let mut manifest = workspace.json("out/manifest.json");
+    let case = manifest["experiment"]["cases"][0].clone();
+    let records = workspace.read("out/trials.ndjson");
+    let level = |level: u32| (format!("level-{level}"), 10 * level);
+    let cases = (1..=40).map(level).map(|(name, connections)| {
+        let mut case = case.clone();
+        case["name"] = name.into();
+        case["connections"] = connections.into();
+        case
+    });
+    manifest["experiment"]["cases"] = cases.collect();
+    let trials = (1..=40).map(level).flat_map(|(name, _)| {
+        // A block of each is enough here.
+        let of_first =
+            records.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+        of_first.filter(|record| record["block"] == 1).map(move |mut record| {
+            record["case"] = name.clone().into();
+            format!("{record}\n")
+        })
+    });
+    workspace.write("sweep/trials.ndjson", &trials.collect::<String>());
+    workspace.write("sweep/manifest.json", &manifest.to_string());
+    let output = workspace.run(&["report", "sweep", "--format", "html"]);
+    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    workspace.write("out/report.html", &stdout(&output));
+    for width in [360, 1280] {
+        let found = laid_out(workspace, width, Scheme::Light);
+        assert_eq!(found["overlapping"], Value::Array(vec![]), "at {width}");
+        assert_eq!(found["access"], accessible(), "at {width}");
+        assert_eq!(found["pageWidth"], width, "the page scrolls sideways");
+        let plots = found["plots"].as_array().expect("plots");
+        assert_eq!(plots[0]["name"], "sweep", "before the cases");
+        assert_eq!(plots[0]["outside"], Value::Array(vec![]), "at {width}: {:#}", plots[0]);
+        // Two subjects, at least one quantile, forty levels.
+        assert!(plots[0]["marks"].as_u64() >= Some(80), "{:#}", plots[0]);
+    }
 }
 
 fn figures_are_those_of(report: &Value, prices: &Value) {

@@ -1,6 +1,7 @@
 //! What the tests share: a folder to run in, the binary, and a look at what is left running.
 
 use assert_cmd::cargo::cargo_bin;
+use nix::unistd::Pid;
 use procfs::net::TcpState;
 use procfs::process::all_processes;
 use serde_json::Value;
@@ -98,6 +99,17 @@ impl Workspace {
         let mut command = self.command(arguments);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         command.spawn().expect("the binary runs")
+    }
+
+    /// The process that does the work of one that was started; that one only keeps it.
+    pub(crate) fn lab_of(&self, child: &Child) -> Pid {
+        let keeper = child.id().cast_signed();
+        let children = format!("/proc/{keeper}/task/{keeper}/children");
+        let lab = || -> Option<i32> {
+            fs::read_to_string(&children).expect("it runs").split_whitespace().next()?.parse().ok()
+        };
+        wait_until(Duration::from_secs(10), || lab().is_some());
+        Pid::from_raw(lab().expect("a child that works"))
     }
 
     /// A recipe of the repository, copied here so that the binary finds it before its own.

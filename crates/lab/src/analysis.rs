@@ -6,6 +6,7 @@ mod figures;
 mod open_loop;
 mod price;
 mod sentence;
+mod templates;
 mod verdicts;
 mod warm_up;
 
@@ -13,7 +14,8 @@ pub use badge::{Badge, verdict_legend, verdict_word};
 pub use blocks::BlockFigure;
 pub use figures::{Figures, Summaries};
 pub use price::{Metric, Precision, Price, Prices, Range};
-pub use sentence::answer;
+pub use sentence::{answer, answers};
+pub use templates::TemplateFigures;
 
 use crate::manifest::{CaseManifest, SubjectManifest, SubjectState};
 use crate::plan::stop::{EndedBy, Stop};
@@ -69,6 +71,13 @@ pub struct Analysis {
     pub notes: Vec<String>,
 }
 
+impl Analysis {
+    /// The answer, a line for each case.
+    pub fn answers(&self) -> Vec<String> {
+        sentence::named(&self.baseline, &self.cases)
+    }
+}
+
 /// What a run says about one case.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct CaseAnalysis {
@@ -101,6 +110,8 @@ pub struct SubjectAnalysis {
     pub figures: Option<Figures>,
     /// The spread of its valid trials.
     pub summaries: Option<Summaries>,
+    /// What it answered to each template of the mix, over all measured trials, valid or not.
+    pub templates: Vec<TemplateFigures>,
     /// What it costs over the baseline of the same block.
     pub prices: Prices,
     /// What each block found.
@@ -265,6 +276,7 @@ fn subjects(run: &RunRecords, case: &CaseManifest) -> Vec<SubjectAnalysis> {
                 invalid: trials.invalid.clone(),
                 figures: Figures::of(&trials.valid, &trials.measured, &trials.startup_ms),
                 summaries: Summaries::of(&trials.valid),
+                templates: templates::figures(&trials.measured),
                 prices: prices.into_iter().map(|(metric, raw)| (metric, raw.price)).collect(),
             }
         })

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 use thiserror::Error;
 
 /// The directory of a run that is under way.
@@ -69,6 +70,14 @@ pub enum RunDirError {
     /// It holds no run.
     #[error("{path} is not a run's directory: it has no {MANIFEST}")]
     NotARun {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// It holds a run that was ended before it had a manifest, and so before its first trial.
+    #[error(
+        "{path} holds a run that ended before its first trial; remove it, and start the run anew"
+    )]
+    NeverBegan {
         /// The directory.
         path: PathBuf,
     },
@@ -256,7 +265,11 @@ pub fn read_records(dir: &Path) -> Result<RunRecords, RunDirError> {
         return Err(RunDirError::Missing { path: dir.to_owned() });
     }
     if !path.is_file() {
-        return Err(RunDirError::NotARun { path: dir.to_owned() });
+        let path = dir.to_owned();
+        return Err(match dir.join(TRIALS).is_file() {
+            true => RunDirError::NeverBegan { path },
+            false => RunDirError::NotARun { path },
+        });
     }
     let text = fs::read(&path).map_err(io_error("reading", &path))?;
     let manifest = parse(&path, 1, &text, manifest::SCHEMA)?;
@@ -272,14 +285,27 @@ pub fn read_records(dir: &Path) -> Result<RunRecords, RunDirError> {
     Ok(RunRecords { manifest, trials, cut_off })
 }
 
-/// Takes the records for this process alone, until it ends.
+/// Takes the records for this process alone, until it ends. Another that has them gets a moment, since
+/// one that was told to stop stops its servers first.
 fn lock(path: &Path, trials: &File) -> Result<(), RunDirError> {
-    match trials.try_lock() {
-        Ok(()) => Ok(()),
-        Err(TryLockError::WouldBlock) => Err(RunDirError::InUse { path: path.to_owned() }),
-        Err(TryLockError::Error(error)) => Err(io_error("locking", path)(error)),
+    let deadline = Instant::now() + LOCK_WAIT;
+    loop {
+        match trials.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::WouldBlock) if Instant::now() < deadline => {
+                std::thread::sleep(LOCK_POLL);
+            }
+            Err(TryLockError::WouldBlock) => {
+                return Err(RunDirError::InUse { path: path.to_owned() });
+            }
+            Err(TryLockError::Error(error)) => return Err(io_error("locking", path)(error)),
+        }
     }
 }
+
+/// How long a server may take to stop after TERM, and a little more.
+const LOCK_WAIT: Duration = Duration::from_secs(6);
+const LOCK_POLL: Duration = Duration::from_millis(20);
 
 const MANIFEST: &str = "manifest.json";
 const TRIALS: &str = "trials.ndjson";

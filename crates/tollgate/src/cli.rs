@@ -40,6 +40,21 @@ pub(crate) enum Command {
     Origin(origin::Args),
 }
 
+impl Command {
+    /// Whether it starts servers that have to be gone in the end, whatever happens to it.
+    pub(crate) fn starts_servers(&self) -> bool {
+        match self {
+            Self::Run(_) | Self::Search(_) => true,
+            Self::Doctor(args) => args.noise,
+            Self::Report(_)
+            | Self::Compare(_)
+            | Self::List(_)
+            | Self::Load(_)
+            | Self::Origin(_) => false,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

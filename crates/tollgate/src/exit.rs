@@ -40,10 +40,12 @@ Exit codes:
   2    bad input: an option, a file, or a name that does not exist
   3    prices were found, but a subject failed or was refused; or more than 1 % of an open
        loop's requests were due and never sent; or a search did not settle for every subject
-  4    nothing could be measured: no answer came, there is no price, or a search found no rate
+  4    nothing could be measured: no answer came, there is no price, or a search found no rate;
+       or a report in the format github would be empty
   75   a --threshold is not settled: the 95 % interval holds its bound, or there is none
   99   a --threshold is broken: all of the 95 % interval is on the wrong side
   130  stopped by Ctrl-C, TERM or HUP; what was finished is kept and shown
+  128+N  killed by signal N (137: kill -9); a run goes on with --resume
 
 Examples:
   tollgate run                          price nginx and ModSecurity in 90 seconds
@@ -67,6 +69,11 @@ impl Failure {
     /// What was asked for cannot be.
     pub(crate) fn bad_input(error: impl Into<anyhow::Error>) -> Self {
         Self { exit: Exit::BadInput, error: error.into() }
+    }
+
+    /// There is nothing that could be told.
+    pub(crate) fn nothing(error: impl Into<anyhow::Error>) -> Self {
+        Self { exit: Exit::Nothing, error: error.into() }
     }
 }
 

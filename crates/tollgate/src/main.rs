@@ -3,6 +3,7 @@
 mod cli;
 mod cmd;
 mod exit;
+mod keeper;
 mod output;
 mod signals;
 
@@ -12,6 +13,10 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    if cli.command.starts_servers() { keeper::keep(|| perform(&cli)) } else { perform(&cli) }
+}
+
+fn perform(cli: &Cli) -> ExitCode {
     let ended = match &cli.command {
         Command::Run(args) => cmd::run::run(args),
         Command::Search(args) => cmd::search::run(args),

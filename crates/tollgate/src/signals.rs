@@ -4,12 +4,14 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::io;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 use tollgate_lab::interrupt::Interrupt;
 
 /// The signals that ask for an end.
 const STOP: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 
-/// A wish to stop that the first of these signals makes; whoever asks again is in a hurry.
+/// A wish to stop that the first of these signals makes; whoever asks again is in a hurry. What comes
+/// at once is the same wish: `timeout` signals the process that it started and then its whole group.
 ///
 /// # Errors
 ///
@@ -17,12 +19,17 @@ const STOP: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 pub(crate) fn interrupt(hurry: impl Fn() + Send + 'static) -> io::Result<Interrupt> {
     let interrupt = Interrupt::default();
     let wish = interrupt.flag();
-    listen(move |count| match count {
-        1 => wish.store(true, Ordering::Relaxed),
-        _ => hurry(),
+    let mut first = None;
+    listen(move |_| {
+        wish.store(true, Ordering::Relaxed);
+        if first.get_or_insert_with(Instant::now).elapsed() > SAME_WISH {
+            hurry();
+        }
     })?;
     Ok(interrupt)
 }
+
+const SAME_WISH: Duration = Duration::from_millis(100);
 
 /// Calls `on_signal` for each of these signals, on a thread of its own, with how many there have
 /// been.

@@ -3,17 +3,24 @@
 use super::{CaseAnalysis, Metric, SubjectAnalysis};
 use crate::report::number::{percent, signed, significant};
 
-/// One sentence a case: what a request costs on the baseline, and on each other subject.
+/// What a request costs on the baseline, and on each other subject: a sentence for each case.
+pub fn answers(baseline: &str, cases: &[CaseAnalysis]) -> Vec<String> {
+    cases.iter().map(|case| sentence(baseline, &case.subjects)).collect()
+}
+
+/// The same in one line; of several cases, with the name of each before its sentence.
 pub fn answer(baseline: &str, cases: &[CaseAnalysis]) -> String {
-    let several = cases.len() > 1;
-    let sentences = cases.iter().map(|case| {
-        let sentence = sentence(baseline, &case.subjects);
-        match several {
-            true => format!("{}: {sentence}", case.case.name),
-            false => sentence,
-        }
-    });
-    sentences.collect::<Vec<_>>().join(" ")
+    named(baseline, cases).join(" ")
+}
+
+/// The sentences, with the names of the cases where there are several.
+pub(super) fn named(baseline: &str, cases: &[CaseAnalysis]) -> Vec<String> {
+    let sentences = answers(baseline, cases);
+    if let [only] = &sentences[..] {
+        return vec![only.clone()];
+    }
+    let named = cases.iter().zip(sentences);
+    named.map(|(case, sentence)| format!("{}: {sentence}", case.case.name)).collect()
 }
 
 fn sentence(baseline: &str, subjects: &[SubjectAnalysis]) -> String {

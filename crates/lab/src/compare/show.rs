@@ -3,7 +3,7 @@
 use super::fingerprint::Line;
 use super::{CaseComparison, Comparison, RunInShort, Side, SubjectComparison};
 use crate::analysis::Metric;
-use crate::report::layout::paragraph;
+use crate::report::layout::Screen;
 use crate::report::number::{share, significant};
 use crate::report::rows::{Rows, range};
 use crate::report::{markdown, table};
@@ -14,8 +14,8 @@ use tollgate_stats::Verdict;
 pub enum Format {
     /// For a terminal.
     Table {
-        /// Whether headings are bold.
-        color: bool,
+        /// On what.
+        screen: Screen,
     },
     /// For a pull request.
     Markdown,
@@ -30,7 +30,7 @@ pub enum Format {
 /// A value cannot be written as JSON.
 pub fn render(comparison: &Comparison, format: Format) -> Result<String, serde_json::Error> {
     Ok(match format {
-        Format::Table { color } => as_table(comparison, color),
+        Format::Table { screen } => as_table(comparison, screen),
         Format::Markdown => as_markdown(comparison),
         Format::Json => serde_json::to_string_pretty(comparison)? + "\n",
     })
@@ -44,35 +44,35 @@ const LINES_SHOWN: usize = 20;
 /// Of a hash, so much is enough to see that two are not the same.
 const HASH_SHOWN: usize = 12;
 
-fn as_table(comparison: &Comparison, color: bool) -> String {
+fn as_table(comparison: &Comparison, screen: Screen) -> String {
     let mut text = format!("{}\n\n", comparison.new.title);
-    text += &heads(comparison).map(|(name, run)| paragraph(name, &run)).concat();
+    text += &heads(comparison).map(|(name, run)| screen.paragraph(name, &run)).concat();
     for case in &comparison.cases {
         text += &format!("\n{}:\n\n", case.name);
-        text += &table::draw(&prices(case, &comparison.old.baseline), color);
+        text += &table::draw(&prices(case, &comparison.old.baseline), screen);
         let changes = changes(case);
         if !changes.rows.is_empty() {
-            text += &format!("\n{}", table::draw(&changes, color));
+            text += &format!("\n{}", table::draw(&changes, screen));
         }
         let others = other_changes(case);
         if !others.rows.is_empty() {
-            text += &format!("\n{}", table::draw(&others, color));
+            text += &format!("\n{}", table::draw(&others, screen));
         }
     }
     if comparison.has_changes() {
-        text += &paragraph("", &legend(comparison));
+        text += &screen.paragraph("", &legend(comparison));
     }
     let notes = notes(comparison);
     if !notes.is_empty() {
         text += "\n";
     }
     for note in notes {
-        text += &paragraph("", &note);
+        text += &screen.paragraph("", &note);
     }
     if !comparison.fingerprint.is_empty() {
-        text += &format!("\n{}", paragraph("", WARNING));
+        text += &format!("\n{}", screen.paragraph("", WARNING));
         for line in fingerprint(&comparison.fingerprint) {
-            text += &paragraph("  ", &line);
+            text += &screen.paragraph("  ", &line);
         }
     }
     text

@@ -4,9 +4,10 @@ use crate::analysis::{Metric, Range, analyse};
 use crate::blocks;
 use crate::inputs::experiment::{Experiment, WarmUp};
 use crate::plan::stop::Stop;
+use crate::report::layout::Screen;
 use crate::report::number::{relative, significant};
 use crate::report::rows::{Rows, counted, range};
-use crate::report::{layout, table};
+use crate::report::table;
 use crate::run_dir::RunRecords;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -117,16 +118,16 @@ fn figure(run: &RunRecords, metric: Metric) -> Option<Figure> {
 }
 
 /// Writes for a terminal what was found.
-pub fn render(noise: &Noise, color: bool) -> String {
+pub fn render(noise: &Noise, screen: Screen) -> String {
     let name = |metric: Metric| {
         TOLD.iter().find(|(told, _)| *told == metric).map_or("", |(_, name)| *name)
     };
     let mut text = format!("{} against itself:\n\n", noise.subject);
     if !noise.figures.is_empty() {
-        text += &table::draw(&rows(noise, name), color);
+        text += &table::draw(&rows(noise, name), screen);
     }
     for line in conclusions(noise, name) {
-        text += &layout::paragraph("", &line);
+        text += &screen.paragraph("", &line);
     }
     text
 }

@@ -2,7 +2,7 @@
 
 use super::{Judged, Measure};
 use crate::analysis::{Metric, Range};
-use crate::report::layout::paragraph;
+use crate::report::layout::Screen;
 use crate::report::number::{percent, significant};
 use crate::report::rows::{Rows, range};
 use crate::report::{markdown, table};
@@ -13,8 +13,8 @@ use std::collections::BTreeSet;
 pub enum Format {
     /// For a terminal.
     Table {
-        /// Whether headings are bold.
-        color: bool,
+        /// On what.
+        screen: Screen,
     },
     /// For a pull request.
     Markdown,
@@ -40,9 +40,9 @@ pub fn render(judged: &[Judged], format: Format) -> String {
         .filter_map(|judged| Some(format!("{}: {}.", name(judged), judged.note.as_ref()?)))
         .collect();
     match format {
-        Format::Table { color } => {
-            let notes: String = notes.iter().map(|note| paragraph("", note)).collect();
-            table::draw(&rows, color) + &notes
+        Format::Table { screen } => {
+            let notes: String = notes.iter().map(|note| screen.paragraph("", note)).collect();
+            table::draw(&rows, screen) + &notes
         }
         Format::Markdown => {
             let notes: String =

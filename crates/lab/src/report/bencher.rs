@@ -11,8 +11,8 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use tollgate_stats::summarize;
 
-/// A figure; the bounds of a ratio are those of its interval, those of others the smallest and the
-/// largest of the blocks.
+/// A figure; the bounds of a ratio are those of its interval or, where there are too few blocks for
+/// one, of the range seen; those of others the smallest and the largest of the blocks.
 #[derive(Serialize)]
 struct Value {
     value: f64,

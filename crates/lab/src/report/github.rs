@@ -22,7 +22,7 @@ struct Entry {
 ///
 /// # Errors
 ///
-/// A value cannot be written as JSON.
+/// There is no figure, which the reader refuses, or a value cannot be written as JSON.
 pub fn render(analysis: &Analysis) -> Result<String, ReportError> {
     let mut entries = Vec::new();
     for case in &analysis.cases {
@@ -61,6 +61,9 @@ pub fn render(analysis: &Analysis) -> Result<String, ReportError> {
                 }));
             }
         }
+    }
+    if entries.is_empty() {
+        return Err(ReportError::NoFigure);
     }
     Ok(serde_json::to_string_pretty(&entries)? + "\n")
 }

@@ -5,12 +5,15 @@ use crate::analysis::Analysis;
 
 /// Writes an analysis as Markdown.
 pub fn render(analysis: &Analysis) -> String {
-    let mut text = format!(
-        "## {}\n\n{}\n\n{}\n",
-        escape(&analysis.title),
-        escape(&analysis.answer),
-        escape(&analysis.settling)
-    );
+    let answers = analysis.answers();
+    let answer = match &answers[..] {
+        [only] => escape(only),
+        several => {
+            several.iter().map(|one| format!("- {}", escape(one))).collect::<Vec<_>>().join("\n")
+        }
+    };
+    let mut text =
+        format!("## {}\n\n{answer}\n\n{}\n", escape(&analysis.title), escape(&analysis.settling));
     for case in &analysis.cases {
         text += &format!("\n{}\n\n", escape(&rows::load_line(analysis, case)));
         for (name, about) in rows::abouts(case) {

@@ -17,6 +17,7 @@ pub mod table;
 
 use crate::analysis::{Analysis, analyse};
 use crate::run_dir::{RunDirError, RunRecords};
+use layout::Screen;
 use source::Source;
 use std::fs;
 use std::io;
@@ -49,6 +50,12 @@ pub enum ReportError {
     /// It cannot be written as JSON.
     #[error("writing the report as JSON")]
     Json(#[from] serde_json::Error),
+    /// There is nothing to write in a format whose reader refuses nothing.
+    #[error(
+        "no subject of this run has a valid trial, and github-action-benchmark refuses an empty array; \
+         `tollgate report DIR` says why no trial counts"
+    )]
+    NoFigure,
     /// A record's time cannot be read.
     #[error("the time {text:?} of a record is not RFC 3339, so the record was changed or damaged")]
     Time {
@@ -95,14 +102,14 @@ pub fn of_run(dir: &Path) -> Result<Analysis, ReportError> {
     Ok(analyse(&RunRecords::read(dir)?))
 }
 
-/// Writes an analysis as text. `color` is for the terminal's table alone.
+/// Writes an analysis as text. The screen is for the terminal's table alone.
 ///
 /// # Errors
 ///
 /// The format cannot hold it.
-pub fn render(analysis: &Analysis, format: Format, color: bool) -> Result<String, ReportError> {
+pub fn render(analysis: &Analysis, format: Format, screen: Screen) -> Result<String, ReportError> {
     Ok(match format {
-        Format::Table => table::render(analysis, color),
+        Format::Table => table::render(analysis, screen),
         Format::Markdown => markdown::render(analysis),
         Format::Csv => csv::render(analysis)?,
         Format::Json => json::render(analysis)?,
@@ -120,7 +127,7 @@ pub fn write_all(analysis: &Analysis, dir: &Path) -> Result<(), ReportError> {
         (Format::Csv, "report.csv"),
         (Format::Json, "report.json"),
     ] {
-        write(&dir.join(name), &render(analysis, format, false)?)?;
+        write(&dir.join(name), &render(analysis, format, Screen::PLAIN)?)?;
     }
     write(&dir.join("report.html"), &html::render(&Source::read(dir)?)?)
 }

@@ -5,7 +5,7 @@
 pub fn significant(value: f64) -> String {
     let size = value.abs();
     if size >= 99.95 {
-        return grouped(value);
+        return with_decimals(value, 0);
     }
     // Rounding may carry into the next power of ten, which then has one digit less behind the point.
     let decimals = (0..=MAX_DECIMALS).find(|decimals| {
@@ -41,28 +41,37 @@ pub fn share(share: f64) -> String {
     format!("{} %", (share * 1e8).round() / 1e6)
 }
 
-/// A whole number, in groups of three digits from five digits on.
-fn grouped(value: f64) -> String {
-    grouped_decimals(value, 0)
+/// A count in full.
+pub fn count(count: u64) -> String {
+    group(&count.to_string())
 }
 
-/// A number with so many digits behind the point, and those before it in groups of three from five
-/// on.
-pub fn grouped_decimals(value: f64, decimals: usize) -> String {
-    let text = format!("{:.decimals$}", value.abs());
-    let (digits, rest) = text.split_at(text.find('.').unwrap_or(text.len()));
-    let sign = if value < 0.0 { "-" } else { "" };
-    if digits.len() < 5 {
-        return format!("{sign}{text}");
+/// A number that somebody chose, such as a rate, with all its digits.
+pub fn in_full(value: f64) -> String {
+    group(&value.to_string())
+}
+
+/// A number with so many digits behind the point.
+pub fn with_decimals(value: f64, decimals: usize) -> String {
+    group(&format!("{value:.decimals$}"))
+}
+
+/// The digits before the point in groups of three, from five digits on: 9999, and 10,000. Every number
+/// that people read comes through here, so that all of them are grouped alike.
+fn group(number: &str) -> String {
+    let (sign, digits) = number.split_at(usize::from(number.starts_with('-')));
+    let (whole, rest) = digits.split_at(digits.find('.').unwrap_or(digits.len()));
+    if whole.len() < 5 {
+        return number.to_owned();
     }
-    let mut grouped = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+    let mut grouped = sign.to_owned();
+    for (index, digit) in whole.char_indices() {
+        if index > 0 && (whole.len() - index).is_multiple_of(3) {
             grouped.push(',');
         }
         grouped.push(digit);
     }
-    format!("{sign}{grouped}{rest}")
+    grouped + rest
 }
 
 /// A share from 0 to 1 in percent. 100 % and 0 % are exact: what is almost all or almost none is
@@ -101,11 +110,39 @@ mod tests {
         assert_eq!(significant(9999.4), "9999");
         assert_eq!(significant(52_310.0), "52,310");
         assert_eq!(significant(-1_234_567.0), "-1,234,567");
-        assert_eq!(grouped_decimals(-12_345.678, 1), "-12,345.7");
-        assert_eq!(grouped_decimals(0.5, 2), "0.50");
+        assert_eq!(with_decimals(-12_345.678, 1), "-12,345.7");
+        assert_eq!(with_decimals(0.5, 2), "0.50");
         assert_eq!(signed(13.7), "+13.7");
         assert_eq!(signed(-13.7), "-13.7");
         assert_eq!(signed(0.0), "0");
+    }
+
+    #[test]
+    fn all_numbers_are_grouped_by_one_rule() {
+        for (value, text) in [
+            (0_u32, "0"),
+            (999, "999"),
+            (1_000, "1000"),
+            (9_999, "9999"),
+            (10_000, "10,000"),
+            (123_456, "123,456"),
+            (1_000_000, "1,000,000"),
+        ] {
+            assert_eq!(count(u64::from(value)), text);
+            assert_eq!(in_full(f64::from(value)), text);
+            assert_eq!(with_decimals(f64::from(value), 0), text);
+            assert_eq!(with_decimals(-f64::from(value), 0).trim_start_matches('-'), text);
+            if value >= 100 {
+                assert_eq!(significant(f64::from(value)), text);
+            }
+        }
+    }
+
+    #[test]
+    fn a_number_that_somebody_chose_keeps_its_digits() {
+        assert_eq!(in_full(12_345.5), "12,345.5");
+        assert_eq!(in_full(0.5), "0.5");
+        assert_eq!(in_full(-10_000.25), "-10,000.25");
     }
 
     #[test]

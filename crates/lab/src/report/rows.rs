@@ -1,6 +1,6 @@
 //! The rows of a report's tables, in words; how they are drawn is for each format to say.
 
-use super::number::{percent, signed, significant};
+use super::number::{in_full, percent, signed, significant};
 use crate::analysis::{
     Analysis, CaseAnalysis, Figures, Metric, Range, Standing, SubjectAnalysis, verdict_legend,
     verdict_word,
@@ -19,11 +19,53 @@ pub struct Rows {
     pub rows: Vec<Vec<String>>,
 }
 
+impl Rows {
+    /// The same without the columns at these places.
+    pub(super) fn without(&self, places: &[usize]) -> Self {
+        let kept = |cells: &Vec<String>| -> Vec<String> {
+            let cells = cells.iter().enumerate().filter(|(place, _)| !places.contains(place));
+            cells.map(|(_, cell)| cell.clone()).collect()
+        };
+        Self { header: kept(&self.header), rows: self.rows.iter().map(kept).collect() }
+    }
+
+    /// The table in parts of at most so many characters a line with a blank between columns, each with
+    /// the first column and at least one other.
+    pub(super) fn in_parts(&self, columns: usize) -> Vec<Self> {
+        let width = |place: usize| {
+            let cells =
+                std::iter::once(&self.header).chain(&self.rows).filter_map(|row| row.get(place));
+            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+        };
+        let all: Vec<usize> = (1..self.header.len()).collect();
+        let mut parts: Vec<Vec<usize>> = Vec::new();
+        let mut taken = 0;
+        for place in all.iter().copied() {
+            taken += 1 + width(place);
+            match parts.last_mut() {
+                Some(part) if taken <= columns => part.push(place),
+                _ => {
+                    parts.push(vec![place]);
+                    taken = width(0) + 1 + width(place);
+                }
+            }
+        }
+        let elsewhere = |part: &Vec<usize>| -> Vec<usize> {
+            all.iter().copied().filter(|place| !part.contains(place)).collect()
+        };
+        parts.iter().map(|part| self.without(&elsewhere(part))).collect()
+    }
+}
+
 /// What a case was, in one line.
 pub fn load_line(analysis: &Analysis, case: &CaseAnalysis) -> String {
+    format!("{}: {}", case.case.name, shape_line(analysis, case))
+}
+
+/// The same without its name.
+pub(super) fn shape_line(analysis: &Analysis, case: &CaseAnalysis) -> String {
     format!(
-        "{}: {}; {}, {} s a trial",
-        case.case.name,
+        "{}; {}, {} s a trial",
         load(&case.case),
         counted(analysis.blocks as usize, "block"),
         significant(case.case.duration_s)
@@ -37,7 +79,7 @@ pub fn load(case: &CaseManifest) -> String {
     let Some(open_loop) = &case.open_loop else {
         return format!("closed loop, {connections} connections, {keepalive}");
     };
-    let rate = per_second(open_loop.rate_per_s);
+    let rate = in_full(open_loop.rate_per_s);
     format!("open loop, {rate}/s, {}, {keepalive}", schedule(*connections, open_loop))
 }
 
@@ -52,20 +94,6 @@ pub fn schedule(connections: u32, open_loop: &OpenLoopManifest) -> String {
         _ => String::new(),
     };
     format!("{spacing}, {connections}{most} connections")
-}
-
-/// A rate as it was asked for: with all its digits, in groups of three from a thousand on.
-pub fn per_second(rate: f64) -> String {
-    let text = rate.to_string();
-    let (whole, rest) = text.split_at(text.find('.').unwrap_or(text.len()));
-    let mut grouped = String::new();
-    for (index, digit) in whole.char_indices() {
-        if index > 0 && (whole.len() - index).is_multiple_of(3) {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
-    grouped + rest
 }
 
 /// What each subject is, a line each, where the experiment says.
@@ -100,6 +128,12 @@ pub fn prices_legend(analysis: &Analysis, case: &CaseAnalysis) -> String {
     if prices().any(|price| !price.difference.interval) {
         parts.push(TOO_FEW_LEGEND.to_owned());
     }
+    let own_n = |subject: &SubjectAnalysis| {
+        Metric::ALL.into_iter().any(|metric| own_n(subject, metric).is_some())
+    };
+    if case.subjects.iter().any(own_n) {
+        parts.push(OWN_N_LEGEND.to_owned());
+    }
     if !parts.is_empty() {
         parts.push(verdict_legend(analysis.margin));
     }
@@ -112,16 +146,38 @@ const PRICES_LEGEND: &str = "[a, b]: the 95 % interval of the price, over n bloc
 const TOO_FEW_LEGEND: &str =
     "n too small: below 6 blocks there is no 95 % interval; {a, b} is the range seen.";
 
+/// What stands behind a price that fewer blocks have than the price in CPU.
+const OWN_N_LEGEND: &str =
+    "(n 7): a price over so many blocks, where some have too few answers for it.";
+
+/// A price as a ratio, with its own number of blocks where that is not the number behind the price in
+/// CPU: not every block has answers enough for a percentile.
+pub(super) fn ratio(subject: &SubjectAnalysis, metric: Metric) -> Option<String> {
+    let text = range(&subject.prices.get(&metric)?.ratio?, significant);
+    Some(match own_n(subject, metric) {
+        Some(n) => format!("{text} (n {n})"),
+        None => text,
+    })
+}
+
+/// The number of blocks behind a price that has a ratio, where it is not that behind the price in CPU.
+fn own_n(subject: &SubjectAnalysis, metric: Metric) -> Option<usize> {
+    let price = subject.prices.get(&metric).filter(|price| price.ratio.is_some())?;
+    let n = subject.prices.get(&Metric::CpuUsPerRequest).map(|cpu| cpu.n);
+    (Some(price.n) != n).then_some(price.n)
+}
+
 /// What each subject costs besides CPU, as ratios.
 pub fn other_prices(analysis: &Analysis, case: &CaseAnalysis) -> Rows {
     let over = &analysis.baseline;
     let columns = OTHER_PRICES.iter().map(|(name, _)| format!("{name} × {over}"));
     let ratios = |subject: &SubjectAnalysis| {
         let mut row = vec![subject.name.clone()];
-        row.extend(OTHER_PRICES.iter().map(|(_, metric)| {
-            let ratio = subject.prices.get(metric).and_then(|price| price.ratio);
-            ratio.map_or(NONE.to_owned(), |ratio| range(&ratio, significant))
-        }));
+        row.extend(
+            OTHER_PRICES
+                .iter()
+                .map(|(_, metric)| ratio(subject, *metric).unwrap_or_else(|| NONE.to_owned())),
+        );
         row
     };
     Rows {
@@ -135,8 +191,11 @@ pub fn figures(case: &CaseAnalysis) -> Rows {
     let header = [
         "subject",
         "requests/s",
+        "mean ms",
         "p50 ms",
         "p99 ms",
+        "origin CPU µs",
+        "generator CPU µs",
         "MiB",
         "start ms",
         "caught",
@@ -196,11 +255,20 @@ pub fn summary(case: &CaseAnalysis) -> Rows {
 }
 
 /// The prices besides CPU that are shown.
-const OTHER_PRICES: [(&str, Metric); 3] = [
+const OTHER_PRICES: [(&str, Metric); 5] = [
     ("requests/s", Metric::ThroughputPerS),
+    ("mean", Metric::LatencyMeanMs),
     ("p50", Metric::LatencyP50Ms),
+    ("p99", Metric::LatencyP99Ms),
     ("memory", Metric::MemoryPeakBytes),
 ];
+
+/// The columns of [`other_prices`] that a narrow terminal does without: the mean first, then the p99.
+pub(super) const OPTIONAL_PRICES: [usize; 2] = [2, 4];
+
+/// The columns of [`figures`] that a narrow terminal does without: the CPU of the generator first, then
+/// that of the origin, then the mean latency.
+pub(super) const OPTIONAL_FIGURES: [usize; 3] = [6, 5, 2];
 
 const NONE: &str = "-";
 
@@ -269,8 +337,11 @@ fn figures_row(name: &str, figures: &Figures, has_rate: bool) -> Vec<String> {
     vec![
         name.to_owned(),
         optional(figures.throughput_per_s, |value| format!("{at_least}{}", significant(value))),
+        optional(figures.latency_mean_ms, significant),
         optional(figures.latency_p50_ms, significant),
         optional(figures.latency_p99_ms, significant),
+        optional(figures.origin_cpu_us_per_request, significant),
+        optional(figures.generator_cpu_us_per_request, significant),
         optional(figures.memory_peak_bytes, |bytes| significant(bytes / f64::from(1 << 20))),
         optional(figures.startup_ms, significant),
         optional(figures.attacks_blocked, percent),
@@ -294,16 +365,26 @@ fn optional(value: Option<f64>, text: impl Fn(f64) -> String) -> String {
 mod tests {
     use super::*;
 
+    fn rows(header: &[&str]) -> Rows {
+        let header: Vec<String> = header.iter().map(|&name| name.to_owned()).collect();
+        Rows { rows: vec![header.clone()], header }
+    }
+
     #[test]
-    fn a_rate_keeps_its_digits() {
-        for (rate, text) in [
-            (5_000.0, "5,000"),
-            (400.0, "400"),
-            (12_345.5, "12,345.5"),
-            (0.5, "0.5"),
-            (1e6, "1,000,000"),
-        ] {
-            assert_eq!(per_second(rate), text);
-        }
+    fn a_table_without_columns_keeps_the_others_in_order() {
+        assert_eq!(rows(&["a", "b", "c", "d"]).without(&[3, 1]), rows(&["a", "c"]));
+        assert_eq!(rows(&["a", "b"]).without(&[]), rows(&["a", "b"]));
+    }
+
+    #[test]
+    fn a_wide_table_goes_on_below_with_its_first_column() {
+        let table = rows(&["name", "one", "two", "three"]);
+        // "name one two three" are 18 characters, "name one two" 12.
+        assert_eq!(table.in_parts(18), std::slice::from_ref(&table));
+        let (first, second) = (rows(&["name", "one", "two"]), rows(&["name", "three"]));
+        assert_eq!(table.in_parts(17), [first.clone(), second.clone()]);
+        assert_eq!(table.in_parts(12), [first, second.clone()]);
+        // What is too wide alone is a part all the same.
+        assert_eq!(table.in_parts(3), [rows(&["name", "one"]), rows(&["name", "two"]), second]);
     }
 }

@@ -1,6 +1,6 @@
 //! The report for a terminal.
 
-use super::layout::{COLUMNS, bar, paragraph};
+use super::layout::{Screen, bar};
 use super::rows::{self, Rows};
 use crate::analysis::{Analysis, CaseAnalysis, SubjectAnalysis};
 use comfy_table::{
@@ -8,67 +8,89 @@ use comfy_table::{
 };
 use std::fmt::Write as _;
 
-/// Writes an analysis for a terminal, with bold headings where there is color.
-pub fn render(analysis: &Analysis, color: bool) -> String {
-    let mut text = format!("{}\n", emphasised(&analysis.title, color));
-    text += &wrapped(&analysis.settling);
+/// Writes an analysis for a terminal: in bold headings where there is color, and with as many figures
+/// as it has room for.
+pub fn render(analysis: &Analysis, screen: Screen) -> String {
+    let mut text = screen.heading(&analysis.title);
+    text += &screen.wrapped(&analysis.settling);
     for case in &analysis.cases {
-        section(&mut text, &rows::load_line(analysis, case));
+        section(&mut text, &rows::load_line(analysis, case), screen);
         let abouts = rows::abouts(case);
         let names = abouts.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
         for (name, about) in abouts {
-            writeln!(text, "  {name:<names$}  {about}").ok();
+            text += &screen.paragraph(&format!("  {name:<names$}  "), about);
         }
         text.push('\n');
-        text += &draw(&rows::prices(analysis, case), color);
-        text += &wrapped(&rows::prices_legend(analysis, case));
-        text += &bars(case);
+        text += &draw(&rows::prices(analysis, case), screen);
+        text += &screen.wrapped(&rows::prices_legend(analysis, case));
+        text += &bars(case, screen);
         let others = rows::other_prices(analysis, case);
         if !others.rows.is_empty() {
             text += "\n";
-            text += &draw(&others, color);
+            text += &draw_fitting(&others, &rows::OPTIONAL_PRICES, screen);
         }
         let figures = rows::figures(case);
         if !figures.rows.is_empty() {
             text += "\n";
-            text += &draw(&figures, color);
-            text += &wrapped(rows::figures_legend(case));
+            text += &draw_fitting(&figures, &rows::OPTIONAL_FIGURES, screen);
+            text += &screen.wrapped(rows::figures_legend(case));
         }
         let summary = rows::summary(case);
         if analysis.summary && !summary.rows.is_empty() {
-            section(&mut text, "Over the trials of each subject:");
-            text += &draw(&summary, color);
+            section(&mut text, "Over the trials of each subject:", screen);
+            text += &draw(&summary, screen);
         }
     }
     if !analysis.notes.is_empty() {
         text += "\n";
         for note in &analysis.notes {
-            text += &wrapped(note);
+            text += &screen.wrapped(note);
         }
     }
     text += "\n";
-    text += &wrapped(&analysis.answer);
+    for sentence in analysis.answers() {
+        text += &screen.wrapped(&sentence);
+    }
     text
 }
 
-const BAR_COLUMNS: usize = 50;
+/// What a line of the bars takes besides the bar: a name, a figure, and the gaps between them.
+const BESIDE_BAR: usize = 30;
+/// A longer bar says no more.
+const BAR_COLUMNS_MAX: usize = 100;
 /// Beside the one that stands between any two columns.
-const GAP_COLUMNS: u16 = 1;
+const GAP: u16 = 1;
 /// One rule below the heading, and nothing else that is not data.
 const RULED: TableStyle =
     TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
-fn section(text: &mut String, line: &str) {
+fn section(text: &mut String, line: &str, screen: Screen) {
     text.push('\n');
-    text.push_str(&wrapped(line));
+    text.push_str(&screen.wrapped(line));
+}
+
+/// Draws a table with those of its `optional` columns, named by their places, for which there is room.
+/// The first of them is the first to go.
+fn draw_fitting(rows: &Rows, optional: &[usize], screen: Screen) -> String {
+    let left_out = (0..optional.len())
+        .find(|count| fits(&draw_apart(&rows.without(&optional[..*count]), false, GAP), screen))
+        .unwrap_or(optional.len());
+    draw(&rows.without(&optional[..left_out]), screen)
 }
 
 /// Draws a table: one rule below the heading, figures to the right. Columns move closer together
-/// where that makes it fit.
-pub(crate) fn draw(rows: &Rows, color: bool) -> String {
-    let roomy = draw_apart(rows, false, GAP_COLUMNS);
-    let fits = roomy.lines().all(|line| line.chars().count() <= COLUMNS);
-    draw_apart(rows, color, if fits { GAP_COLUMNS } else { 0 })
+/// where that makes it fit; what does not fit all the same goes on below, in a table of its own.
+pub(crate) fn draw(rows: &Rows, screen: Screen) -> String {
+    if fits(&draw_apart(rows, false, GAP), screen) {
+        return draw_apart(rows, screen.color, GAP);
+    }
+    let parts = rows.in_parts(screen.columns);
+    let parts: Vec<String> = parts.iter().map(|part| draw_apart(part, screen.color, 0)).collect();
+    parts.join("\n")
+}
+
+fn fits(table: &str, screen: Screen) -> bool {
+    table.lines().all(|line| line.chars().count() <= screen.columns)
 }
 
 fn draw_apart(rows: &Rows, color: bool, gap: u16) -> String {
@@ -94,7 +116,7 @@ fn draw_apart(rows: &Rows, color: bool, gap: u16) -> String {
 }
 
 /// CPU per request as bars, because "seventy times" is seen faster than it is read.
-fn bars(case: &CaseAnalysis) -> String {
+fn bars(case: &CaseAnalysis, screen: Screen) -> String {
     let cpu = |subject: &SubjectAnalysis| subject.figures.as_ref()?.cpu_us_per_request;
     let measured: Vec<(&str, f64)> = case
         .subjects
@@ -106,26 +128,12 @@ fn bars(case: &CaseAnalysis) -> String {
         return String::new();
     }
     let names = measured.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+    let columns =
+        screen.columns.saturating_sub(BESIDE_BAR.max(names + 12)).clamp(1, BAR_COLUMNS_MAX);
     let mut text = String::from("\nCPU per request, µs:\n");
     for (name, cpu) in measured {
-        let bar = bar(cpu / longest, BAR_COLUMNS);
+        let bar = bar(cpu / longest, columns);
         writeln!(text, "{name:<names$}  {bar} {}", super::number::significant(cpu)).ok();
     }
     text
-}
-
-/// A text broken at white space to the report's width; indented lines are commands, and stay whole.
-pub(crate) fn wrapped(text: &str) -> String {
-    let line = |line: &str| match line.starts_with(' ') {
-        true => format!("{line}\n"),
-        false => paragraph("", line),
-    };
-    text.lines().map(line).collect()
-}
-
-pub(crate) fn emphasised(title: &str, color: bool) -> String {
-    match color {
-        true => format!("\u{1b}[1m{title}\u{1b}[0m"),
-        false => title.to_owned(),
-    }
 }

@@ -4,35 +4,35 @@ use super::bracket::TRIALS_MAX;
 use super::findings::{CaseFindings, Findings, Rate, Standing, SubjectFindings};
 use super::terms::EndedBy;
 use crate::report::ReportError;
-use crate::report::number::significant;
-use crate::report::rows::{Rows, counted, per_second, schedule};
-use crate::report::table::{draw, emphasised, wrapped};
-use std::fmt::Write as _;
+use crate::report::layout::Screen;
+use crate::report::number::{in_full, significant};
+use crate::report::rows::{Rows, counted, schedule};
+use crate::report::table::draw;
 
 /// Writes findings for a terminal.
-pub fn table(findings: &Findings, color: bool) -> String {
+pub fn table(findings: &Findings, screen: Screen) -> String {
     let slo = &findings.terms.slo;
     let title = format!("The highest rate that keeps {slo}");
-    let mut text = format!("{}\n", emphasised(&title, color));
+    let mut text = screen.heading(&title);
     for case in &findings.cases {
         text.push('\n');
-        text += &wrapped(&load_line(case));
+        text += &screen.wrapped(&load_line(case));
         let names = case.subjects.iter().map(|subject| subject.name.chars().count());
         let names = names.max().unwrap_or(0);
         for subject in case.subjects.iter().filter(|subject| !subject.about.is_empty()) {
-            writeln!(text, "  {:<names$}  {}", subject.name, subject.about).ok();
+            text += &screen.paragraph(&format!("  {:<names$}  ", subject.name), &subject.about);
         }
         text.push('\n');
-        text += &draw(&rows(case), color);
+        text += &draw(&rows(case), screen);
     }
-    text += &wrapped(LEGEND);
+    text += &screen.wrapped(LEGEND);
     let notes = notes(findings);
     if !notes.is_empty() {
         text.push('\n');
-        text.extend(notes.iter().map(|note| wrapped(note)));
+        text.extend(notes.iter().map(|note| screen.wrapped(note)));
     }
     text.push('\n');
-    text + &wrapped(&answer(findings))
+    text + &screen.wrapped(&answer(findings))
 }
 
 /// Writes findings for a program: everything, unrounded.
@@ -73,7 +73,7 @@ fn rows(case: &CaseFindings) -> Rows {
 }
 
 fn row(subject: &SubjectFindings) -> Vec<String> {
-    let rate = |end: Option<Rate>| end.map_or(NONE.to_owned(), |end| per_second(end.rate_per_s));
+    let rate = |end: Option<Rate>| end.map_or(NONE.to_owned(), |end| in_full(end.rate_per_s));
     let trials = |end: Option<Rate>| end.map_or(0, |end| end.trials);
     let (at_least, broken) = match subject.standing {
         Standing::AtLeast => ("≥ ", NONE.to_owned()),
@@ -176,8 +176,8 @@ fn answer(findings: &Findings) -> String {
 
 fn clause(subject: &SubjectFindings) -> Option<String> {
     let name = &subject.name;
-    let kept = per_second(subject.kept?.rate_per_s);
-    let broken = subject.broken.map(|end| per_second(end.rate_per_s));
+    let kept = in_full(subject.kept?.rate_per_s);
+    let broken = subject.broken.map(|end| in_full(end.rate_per_s));
     match (&subject.standing, broken) {
         (Standing::Settled, Some(broken)) => {
             Some(format!("by {name} up to a rate between {kept} and {broken} a second"))

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use tollgate_lab::analysis::Metric;
 use tollgate_lab::compare::{Change, Comparison, Format, compare, render};
 use tollgate_lab::manifest::SubjectState;
+use tollgate_lab::report::layout::Screen;
 use tollgate_lab::run_dir::RunRecords;
 use tollgate_stats::Verdict;
 
@@ -125,7 +126,7 @@ fn what_only_one_run_has_is_named() {
         ]
     );
     assert!(!comparison.has_changes());
-    let text = render(&comparison, Format::Table { color: false }).unwrap();
+    let text = render(&comparison, Format::Table { screen: Screen::PLAIN }).unwrap();
     assert!(text.contains("There is no subject with a price in both runs."), "{text}");
 }
 
@@ -179,7 +180,7 @@ fn every_line_of_the_fingerprint_that_differs_is_told() {
     let kernel = &comparison.fingerprint[4];
     assert_eq!(kernel.old.as_deref(), Some("Linux 6.1.0 x86_64"));
     assert_eq!(kernel.new.as_deref(), Some("Linux 6.2.0 x86_64"));
-    let text = render(&comparison, Format::Table { color: false }).unwrap();
+    let text = render(&comparison, Format::Table { screen: Screen::PLAIN }).unwrap();
     assert!(text.contains("Warning: the runs differ"), "{text}");
     assert!(text.contains("  machine, governor: nothing, now performance\n"), "{text}");
     assert!(text.contains("program /usr/sbin/nginx: nothing, now abababababab\n"), "{text}");
@@ -189,7 +190,7 @@ fn every_line_of_the_fingerprint_that_differs_is_told() {
 fn a_comparison_fits_a_terminal_and_a_pull_request_and_a_program() {
     let (old, new) = (priced(&[10; 6], &[20; 6]), priced(&[10; 6], &[30, 30, 30, 40, 40, 40]));
     let comparison = compared(&old, &new);
-    let table = render(&comparison, Format::Table { color: false }).unwrap();
+    let table = render(&comparison, Format::Table { screen: Screen::PLAIN }).unwrap();
     assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
     assert!(
         table.contains("\nfull          1.73 [1.50, 2.00]      6      6  costs more\n"),

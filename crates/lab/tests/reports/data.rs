@@ -1,22 +1,28 @@
 //! CSV and JSON, literally.
 
-use crate::records::{MIB, blocks, costing, measured, refused, run, set_state, without_processes};
+use crate::records::{
+    MIB, blocks, costing, measured, refused, run, set_state, template, without_processes,
+};
 use serde_json::{Value, json};
 use tollgate_lab::analysis::analyse;
 use tollgate_lab::manifest::SubjectState;
+use tollgate_lab::record::TemplateRecord;
+use tollgate_lab::report::layout::Screen;
 use tollgate_lab::report::{Format, render};
 use tollgate_lab::run_dir::RunRecords;
 use tollgate_lab::system::installed::Missing;
+use tollgate_lab::trial::validity::Invalid;
+use tollgate_traffic::Class;
 
 const HEADER: &str = "case,subject,baseline,standing,metric,n,ratio,ratio_low,ratio_high,\
                       difference,difference_low,difference_high,ends";
 
 fn csv(run: &RunRecords) -> String {
-    render(&analyse(run), Format::Csv, false).unwrap()
+    render(&analyse(run), Format::Csv, Screen::PLAIN).unwrap()
 }
 
 fn report(run: &RunRecords) -> Value {
-    let text = render(&analyse(run), Format::Json, false).unwrap();
+    let text = render(&analyse(run), Format::Json, Screen::PLAIN).unwrap();
     assert!(text.ends_with("}\n"));
     serde_json::from_str(&text).unwrap()
 }
@@ -41,6 +47,26 @@ fn csv_has_a_line_a_price() {
         "",
     ];
     assert_eq!(csv(&run(&["nginx", "full"], trials)), lines.join("\n"));
+}
+
+#[test]
+fn csv_has_the_number_of_blocks_behind_each_price() {
+    let few = (1..=8).map(|block| {
+        let mut full = costing(20);
+        if block > 5 {
+            full.latency.p50_ms = None;
+        }
+        measured("full", block, full)
+    });
+    let text =
+        csv(&run(&["nginx", "full"], blocks("nginx", &[10; 8]).into_iter().chain(few).collect()));
+    let line = |metric: &str| text.lines().find(|line| line.contains(metric)).unwrap().to_owned();
+    assert!(
+        line("cpu_us_per_request").starts_with("browse,full,nginx,measured,cpu_us_per_request,8,")
+    );
+    assert!(line("cpu_us_per_request").ends_with(",95 % interval"));
+    assert!(line("latency_p50_ms").starts_with("browse,full,nginx,measured,latency_p50_ms,5,"));
+    assert!(line("latency_p50_ms").ends_with(",range seen"));
 }
 
 #[test]
@@ -110,6 +136,38 @@ fn json_holds_everything_unrounded() {
             "verdict": "costs-more",
         })
     );
+}
+
+#[test]
+fn json_counts_what_was_blocked_and_let_through_by_template() {
+    let named = |name: &str, class, blocked, answered| TemplateRecord {
+        name: name.to_owned(),
+        ..template(class, blocked, answered)
+    };
+    let mut first = costing(10);
+    first.templates =
+        vec![named("xss", Class::Malicious, 9, 10), named("page", Class::Benign, 0, 40)];
+    first.templates[0].unexpected = 1;
+    let mut second = first.clone();
+    second.templates =
+        vec![named("xss", Class::Malicious, 1, 30), named("page", Class::Benign, 2, 60)];
+    // What does not count because of what was answered is counted here.
+    second.invalid = vec![Invalid::NoAnswer];
+    let trials =
+        vec![measured("nginx", 1, first), measured("nginx", 2, second), refused("full", 1, "no")];
+    let report = report(&run(&["nginx", "full"], trials));
+    let subjects = &report["cases"][0]["subjects"];
+    assert_eq!(
+        subjects[0]["templates"],
+        json!([
+            {"name": "xss", "class": "malicious", "answered": 40, "blocked": 10, "let_through": 30,
+             "unexpected": 1},
+            {"name": "page", "class": "benign", "answered": 100, "blocked": 2, "let_through": 98,
+             "unexpected": 0},
+        ])
+    );
+    assert_eq!(subjects[0]["figures"]["attacks_blocked"], json!(0.25));
+    assert_eq!(subjects[1]["templates"], json!([]));
 }
 
 #[test]

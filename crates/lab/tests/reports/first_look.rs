@@ -7,6 +7,7 @@ use tollgate_lab::manifest::SubjectState;
 use tollgate_lab::plan::stop::Stop;
 use tollgate_lab::process::usage::CpuTime;
 use tollgate_lab::record::{Measurement, TrialRecord};
+use tollgate_lab::report::layout::Screen;
 use tollgate_lab::report::{Format, render};
 use tollgate_lab::system::installed::Missing;
 use tollgate_lab::trial::bottleneck::Bottleneck;
@@ -98,15 +99,15 @@ fn first_look() -> Analysis {
 
 #[test]
 fn as_table() {
-    insta::assert_snapshot!(render(&first_look(), Format::Table, false).unwrap());
+    insta::assert_snapshot!(render(&first_look(), Format::Table, Screen::PLAIN).unwrap());
 }
 
 #[test]
 fn as_markdown() {
-    insta::assert_snapshot!(render(&first_look(), Format::Markdown, false).unwrap());
+    insta::assert_snapshot!(render(&first_look(), Format::Markdown, Screen::PLAIN).unwrap());
 }
 
 #[test]
 fn as_csv() {
-    insta::assert_snapshot!(render(&first_look(), Format::Csv, false).unwrap());
+    insta::assert_snapshot!(render(&first_look(), Format::Csv, Screen::PLAIN).unwrap());
 }

@@ -3,8 +3,10 @@
 use crate::html::source;
 use crate::records::{assert_close, blocks, costing, measured, run, without_processes};
 use serde_json::{Value, json};
+use tollgate_lab::record::Measurement;
 use tollgate_lab::report::source::Source;
-use tollgate_lab::report::{bencher, github, gobench, hgrm, hyperfine};
+use tollgate_lab::report::{ReportError, bencher, github, gobench, hgrm, hyperfine};
+use tollgate_lab::trial::validity::Invalid;
 
 /// Six blocks of nginx at 10 µs, of full at 10, 20, ... 60 µs, and one of no proxy at all.
 fn three() -> Source {
@@ -79,6 +81,26 @@ fn github_gets_what_is_better_smaller() {
 }
 
 #[test]
+fn github_gets_no_empty_array() {
+    let silent = Measurement { invalid: vec![Invalid::NoAnswer], ..costing(10) };
+    let source = source(run(&["nginx", "full"], vec![measured("nginx", 1, silent)]));
+    let error = github::render(&source.analysis).unwrap_err();
+    assert!(matches!(error, ReportError::NoFigure), "{error}");
+    assert!(error.to_string().contains("no subject of this run has a valid trial"), "{error}");
+}
+
+#[test]
+fn below_six_blocks_the_bounds_of_a_ratio_are_the_range_seen() {
+    let trials = [blocks("nginx", &[10; 2]), blocks("full", &[20, 80])].concat();
+    let metrics = json(&bencher::render(&source(run(&["nginx", "full"], trials))).unwrap());
+    let ratio = &metrics["browse/full"]["cpu-ratio"];
+    // The geometric mean of 2 and 8, between them.
+    for (bound, expected) in [("value", 4.0), ("lower_value", 2.0), ("upper_value", 8.0)] {
+        assert_close(ratio[bound].as_f64().unwrap(), expected);
+    }
+}
+
+#[test]
 fn bencher_has_bounds() {
     let metrics = json(&bencher::render(&three()).unwrap());
     assert_eq!(
@@ -98,7 +120,7 @@ fn hgrm_is_a_file_a_subject() {
     let dir = tempfile::tempdir().unwrap();
     let mut trials = blocks("nginx", &[10; 2]);
     let mut silent = costing(10);
-    silent.invalid.push(tollgate_lab::trial::validity::Invalid::NoAnswer);
+    silent.invalid.push(Invalid::NoAnswer);
     trials.push(measured("full", 1, silent));
     let paths = hgrm::write_all(&source(run(&["nginx", "full"], trials)), dir.path()).unwrap();
     assert_eq!(paths, [dir.path().join("hgrm/browse/nginx.hgrm")]);

@@ -5,6 +5,7 @@ use tollgate_lab::analysis::analyse;
 use tollgate_lab::gate::{Format, Gate, Judged, Outcome, judge, overall, render};
 use tollgate_lab::manifest::SubjectState;
 use tollgate_lab::record::TrialRecord;
+use tollgate_lab::report::layout::Screen;
 use tollgate_lab::run_dir::RunRecords;
 use tollgate_lab::system::installed::Missing;
 use tollgate_lab::trial::bottleneck::Bottleneck;
@@ -244,7 +245,7 @@ fn gates_are_a_table_with_what_has_to_be_known() {
     let gates = ["cpu(full/nginx)<7", "memory(full)<4MiB", "p99(full)<5ms", "cpu(full)<40us"];
     let judged: Vec<Judged> = gates.iter().map(|gate| judged(&run, gate)).collect();
     assert_eq!(
-        render(&judged, Format::Table { color: false }),
+        render(&judged, Format::Table { screen: Screen::PLAIN }),
         "\
 gate                        value [95 %]  n      outcome
 ────────────────────────────────────────────────────────

@@ -22,6 +22,12 @@ fn two() -> Vec<TrialRecord> {
     [blocks("nginx", &[10; 6]), blocks("full", &[40; 6])].concat()
 }
 
+/// The same in the order in which they are run.
+fn by_block(mut trials: Vec<TrialRecord>) -> Vec<TrialRecord> {
+    trials.sort_by_key(|trial| trial.block);
+    trials
+}
+
 /// The plots of a page, in order.
 fn plots(page: &str) -> Vec<&str> {
     let begins = page.split("data-plot=\"").skip(1);
@@ -39,7 +45,8 @@ fn row<'a>(page: &'a str, name: &str) -> &'a str {
 fn a_page_has_every_plot_in_two_widths_and_needs_nothing_else() {
     let page = page(run(&["nginx", "full"], two()));
     assert_eq!(plots(&page), ["bars", "dots", "spectrum", "distribution", "timeline"]);
-    assert_eq!(page.matches("role=\"img\" aria-label=\"").count(), 10);
+    // In two widths each, and the timeline besides by block, of which there are six, in one.
+    assert_eq!(page.matches("role=\"img\" aria-label=\"").count(), 2 * 5 + 6);
     assert!(!page.contains("aria-label=\"\""), "a drawing without words");
     assert!(page.contains("default-src 'none'"));
     for outside in ["<script", "http://", "https://", "@import", "url("] {
@@ -100,6 +107,7 @@ fn outliers_are_marked_and_stay() {
     let page = page(run(&["nginx", "full"], [blocks("nginx", &[10; 6]), full].concat()));
     assert_eq!(page.matches(">outlier</text>").count(), 2, "once in each drawing");
     assert!(page.contains("<title>full, block 6: × 40.0, an outlier</title>"), "{page}");
+    assert!(page.contains(">40.0 (outlier)</td>"), "{page}");
     assert!(page.contains("<title>full, block 1: × 4.00</title>"), "{page}");
 }
 
@@ -139,22 +147,195 @@ fn trials_that_do_not_count_are_marked_and_listed() {
     let page = page(run(&["nginx", "full"], trials));
     assert!(page.contains("Trials that do not count: 2"), "{page}");
     let reason = "full, block 6, does not count: the hypervisor took 8.0 % of the CPUs (limit 5 %)";
-    // Once in the list, and on a stripe in both drawings.
-    assert_eq!(page.matches(reason).count(), 3);
+    // Once in the list, and on a stripe in both drawings of the whole and in that of the part.
+    assert_eq!(page.matches(reason).count(), 4);
     assert!(page.contains("full, block 7, does not count: xss got 200"));
     assert!(page.contains("mark hollow"));
+}
+
+/// The part of a page from one text to another.
+#[track_caller]
+fn between<'a>(page: &'a str, from: &str, to: &str) -> &'a str {
+    let rest = page.split_once(from).unwrap_or_else(|| panic!("no {from} in:\n{page}")).1;
+    rest.split_once(to).unwrap_or_else(|| panic!("no {to} in:\n{rest}")).0
+}
+
+#[test]
+fn subjects_without_a_valid_trial_are_in_the_legend_and_in_the_timeline() {
+    let mut silent = costing(0);
+    silent.throughput_per_s = 0.0;
+    silent.answered = 0;
+    silent.invalid = vec![Invalid::NoAnswer];
+    let mut trials = two();
+    trials.push(measured("silent", 1, silent));
+    trials.push(refused("refused", 1, "xss got 200"));
+    let page = page(run(&["nginx", "full", "silent", "refused"], trials));
+    let timeline = between(&page, "data-plot=\"timeline\"", "</figure>");
+    let legend = between(timeline, "<ul class=\"legend\">", "</ul>");
+    for name in ["nginx", "full", "silent", "refused"] {
+        assert!(legend.contains(&format!(" {name}</li>")), "no {name} in {legend}");
+    }
+    for hint in ["silent, block 1: no expected answer", "refused, block 1: not measured"] {
+        // In both widths of the whole, and in the part of its own that comes last.
+        assert_eq!(timeline.matches(&format!("<title>{hint}</title>")).count(), 3, "{hint}");
+    }
+    // What has no latency is not named where latencies are.
+    let spectrum = between(&page, "data-plot=\"spectrum\"", "</ul>");
+    assert!(spectrum.contains(" full</li>") && !spectrum.contains(" silent</li>"), "{spectrum}");
+}
+
+#[test]
+fn every_plot_has_its_figures_as_a_table() {
+    let page = page(run(&["nginx", "full"], by_block(two())));
+    let distribution = between(&page, "data-plot=\"distribution\"", "</figure>");
+    assert!(distribution.contains("Share of the answers by latency, %"), "{distribution}");
+    let shares = |subject: usize| -> f64 {
+        let cells = distribution.split("data-figure=\"share_percent\" data-value=\"").skip(1);
+        let values = cells.map(|cell| cell.split('"').next().unwrap().parse::<f64>().unwrap());
+        values.skip(subject).step_by(2).sum()
+    };
+    for subject in [0, 1] {
+        assert!((shares(subject) - 100.0).abs() < 1e-9, "{}", shares(subject));
+    }
+    // 90 % of the answers took 1 ms, 1 % took 4.
+    assert!(distribution.contains(">90.0</td>") && distribution.contains(">1.00</td>"));
+    let timeline = between(&page, "data-plot=\"timeline\"", "</figure>");
+    assert_eq!(timeline.matches("<caption>").count(), 6, "a table a block");
+    let fourth = between(
+        timeline,
+        "<summary>Closer, 4 of 6: block 4, from 0.0 to 3.5 s</summary>",
+        "</details>",
+    );
+    let full = row(fourth, "full");
+    for cell in [
+        "<td>4</td>",
+        "data-figure=\"throughput_per_s\" data-value=\"1000\">1000</td>",
+        "data-figure=\"latency_p99_ms\" data-value=\"3\">3.00</td>",
+        "data-figure=\"steal_percent\" data-value=\"0\">0</td>",
+        "data-figure=\"cpu_pressure_percent\">-</td>",
+        "<td>yes</td>",
+    ] {
+        assert!(full.contains(cell), "no {cell} in:\n{full}");
+    }
+}
+
+#[test]
+fn a_long_run_is_looked_at_closer_in_ten_parts_and_one_block_in_its_table() {
+    let long = [blocks("nginx", &[10; 25]), blocks("full", &[40; 25])].concat();
+    let long = page(run(&["nginx", "full"], by_block(long)));
+    // 25 blocks in threes.
+    assert_eq!(long.matches("<summary>Closer, ").count(), 9);
+    assert!(long.contains("<summary>Closer, 1 of 9: blocks 1 to 3, from "), "{long}");
+    assert!(long.contains("<summary>Closer, 9 of 9: block 25, from "), "{long}");
+    let one =
+        page(run(&["nginx", "full"], [blocks("nginx", &[10]), blocks("full", &[40])].concat()));
+    let timeline = between(&one, "data-plot=\"timeline\"", "</figure>");
+    assert!(!timeline.contains("Closer"), "{timeline}");
+    assert!(timeline.contains("<summary>The figures</summary>"), "{timeline}");
+}
+
+#[test]
+fn a_block_that_is_repeated_later_is_looked_at_where_it_was_run() {
+    let mut trials = by_block([blocks("nginx", &[10; 25]), blocks("full", &[40; 25])].concat());
+    let again = trials.iter().find(|trial| trial.subject == "full" && trial.block == 2);
+    let again = TrialRecord { attempt: 2, ..again.unwrap().clone() };
+    trials.push(again);
+    let page = page(run(&["nginx", "full"], trials));
+    let last = between(&page, "<summary>Closer, 9 of 9: blocks 2, 25, from ", "</details>");
+    assert!(row(last, "full").contains("<td>25</td>"), "{last}");
+    assert!(last.contains("<td>2, attempt 2</td>"), "{last}");
+    assert_eq!(last.matches("<title>full, block 2: 1000 a second</title>").count(), 1, "{last}");
+}
+
+/// The levels of all headings, in order.
+fn headings(page: &str) -> Vec<u32> {
+    let begins = page.split("<h").skip(1).filter_map(|rest| rest.chars().next()?.to_digit(10));
+    begins.collect()
+}
+
+#[test]
+fn headings_have_no_gaps_and_regions_have_names_of_their_own() {
+    let mut several = run(&["nginx", "full"], two());
+    let one = page(clone(&several));
+    for (name, connections) in [("wide", 200), ("wider", 400)] {
+        let mut case = case(name);
+        case.connections = connections;
+        several.manifest.experiment.cases.push(case);
+        let moved = two().into_iter().map(|trial| TrialRecord { case: name.to_owned(), ..trial });
+        several.trials.extend(moved);
+    }
+    // Two sweeps on one page: a mix is priced without keep-alive at two numbers of connections too.
+    for name in ["closed", "closed-wide"] {
+        let mut case = case(name);
+        case.keepalive = false;
+        case.connections = if name == "closed" { 50 } else { 200 };
+        several.manifest.experiment.cases.push(case);
+        let moved = two().into_iter().map(|trial| TrialRecord { case: name.to_owned(), ..trial });
+        several.trials.extend(moved);
+    }
+    for page in [one, page(several)] {
+        let levels = headings(&page);
+        assert_eq!(levels[0], 1);
+        assert_eq!(levels.iter().filter(|level| **level == 1).count(), 1, "{levels:?}");
+        assert!(levels.windows(2).all(|two| two[1] <= two[0] + 1), "{levels:?}");
+        let regions = page.split("role=\"region\" tabindex=\"0\" aria-label=\"").skip(1);
+        let sections = page.split("<section ").skip(1);
+        let sections = sections.map(|rest| rest.split_once("aria-label=\"").unwrap().1);
+        let mut names: Vec<&str> =
+            regions.chain(sections).map(|rest| rest.split('"').next().unwrap()).collect();
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count, "{names:?}");
+        assert!(count > 10 && !names.contains(&""));
+    }
+}
+
+#[test]
+fn of_several_cases_the_answer_is_a_list() {
+    let mut run = run(&["nginx", "full"], two());
+    assert!(
+        page(clone(&run)).contains("<p class=\"answer\">A request costs nginx 10.0 µs of CPU;")
+    );
+    run.manifest.experiment.cases.push(case("wide"));
+    let page = page(run);
+    let list = between(&page, "<ul class=\"answer\">", "</ul>");
+    assert_eq!(list.matches("<li>").count(), 2, "{list}");
+    assert!(list.contains("<a href=\"#case-1\">browse</a>: A request costs nginx"), "{list}");
+    assert!(list.contains("<a href=\"#case-2\">wide</a>: There is no price"), "{list}");
+    assert!(page.contains("<section id=\"case-2\" aria-label=\"wide\">"), "{page}");
+}
+
+#[test]
+fn ratios_over_fewer_blocks_have_their_own_n() {
+    let few = |block: u32| {
+        let mut full = costing(40);
+        if block > 5 {
+            full.latency.p99_ms = None;
+        }
+        measured("full", block, full)
+    };
+    let trials = blocks("nginx", &[10; 8]).into_iter().chain((1..=8).map(few)).collect();
+    let page = page(run(&["nginx", "full"], trials));
+    let loads = between(&page, "<caption><span>Throughput and latency</span>", "</table>");
+    let full = row(loads, "full");
+    assert!(full.contains(">1.00 {1.00, 1.00} (n 5)</td>"), "{full}");
+    assert_eq!(full.matches("(n ").count(), 1, "{full}");
+    assert!(page.contains("(n 7): a price over so many blocks"), "{page}");
+    assert!(page.contains("n too small: below 6 blocks there is no 95 % interval"), "{page}");
 }
 
 #[test]
 fn a_run_that_was_taken_up_later_shows_where() {
     assert!(!page(run(&["nginx", "full"], two())).contains("class=\"pause\""));
     let mut trials = two();
-    for trial in &mut trials[6..] {
-        trial.started_at = "2026-01-02T05:04:08.5Z".to_owned();
+    for (seconds, trial) in (8..).step_by(4).zip(&mut trials[6..]) {
+        trial.started_at = format!("2026-01-02T05:04:{seconds:02}.5Z");
     }
     let page = page(run(&["nginx", "full"], trials));
     // The first six took 3.5 s from the begin of the run; the rest began two hours later.
-    assert_eq!(page.matches("<title>a pause of 120 minutes</title>").count(), 2);
+    // In both widths of the whole, and in the part before which it was.
+    assert_eq!(page.matches("<title>a pause of 120 minutes</title>").count(), 3);
     assert!(page.contains("the time between is left out"), "{page}");
 }
 
@@ -172,7 +353,10 @@ fn cases_that_differ_in_their_connections_alone_are_a_sweep() {
     let text = page(clone(&run));
     assert_eq!(plots(&text).iter().filter(|name| **name == "sweep").count(), 1);
     assert!(text.contains("<title>full: 1.00 ms at 200 connections</title>"), "{text}");
-    assert!(text.contains("<th scope=\"col\">200 connections</th>"), "{text}");
+    let figures = between(&text, "<caption><span>Latency at each load</span>", "</table>");
+    assert!(figures.contains("<th scope=\"col\">full: p50 latency, ms</th>"), "{figures}");
+    let latency = "<td data-figure=\"latency_ms\" data-value=\"1\">1.00</td>";
+    assert_eq!(row(figures, "200").matches(latency).count(), 2, "{figures}");
     // A case that differs in something else is none.
     run.manifest.experiment.cases[1].keepalive = false;
     assert!(!plots(&page(run)).contains(&"sweep"));

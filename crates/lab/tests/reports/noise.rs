@@ -7,6 +7,7 @@ use tollgate_lab::doctor::noise::{EXPERIMENTS, Noise, findings, fit, render};
 use tollgate_lab::inputs::catalog::Catalog;
 use tollgate_lab::inputs::experiment::{Adjustments, Experiment};
 use tollgate_lab::record::TrialRecord;
+use tollgate_lab::report::layout::Screen;
 use tollgate_lab::trial::validity::Invalid;
 
 fn found(trials: Vec<TrialRecord>) -> Noise {
@@ -14,7 +15,7 @@ fn found(trials: Vec<TrialRecord>) -> Noise {
 }
 
 fn told(noise: &Noise) -> String {
-    render(noise, false).split_whitespace().collect::<Vec<_>>().join(" ")
+    render(noise, Screen::PLAIN).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Twice the same, two percent apart in either direction.

@@ -6,6 +6,7 @@ use tollgate_lab::inputs::experiment::SpacingFile;
 use tollgate_lab::manifest::OpenLoopManifest;
 use tollgate_lab::plan::stop::Stop;
 use tollgate_lab::record::{LatencyRecord, Measurement, OpenLoopRecord, TrialRecord};
+use tollgate_lab::report::layout::Screen;
 use tollgate_lab::report::{Format, render};
 use tollgate_lab::run_dir::RunRecords;
 use tollgate_lab::trial::bottleneck::Bottleneck;
@@ -42,7 +43,7 @@ fn at_a_rate(trials: Vec<TrialRecord>) -> RunRecords {
 
 /// A report for a terminal, with its lines put together again.
 fn table(run: &RunRecords) -> String {
-    let text = render(&analyse(run), Format::Table, false).unwrap();
+    let text = render(&analyse(run), Format::Table, Screen::PLAIN).unwrap();
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
@@ -55,7 +56,7 @@ fn notes(trials: Vec<TrialRecord>) -> Vec<String> {
 #[test]
 fn the_load_line_tells_rate_spacing_and_connections() {
     let mut run = at_a_rate(vec![]);
-    let line = "browse: open loop, 5,000/s, Poisson, 50 to 200 connections, kept alive; ";
+    let line = "browse: open loop, 5000/s, Poisson, 50 to 200 connections, kept alive; ";
     assert!(table(&run).contains(line), "{}", table(&run));
     let fixed =
         OpenLoopManifest { rate_per_s: 0.5, spacing: SpacingFile::Constant, connections_max: 50 };

@@ -4,9 +4,11 @@ use crate::records::{
     MIB, blocks, case, costing, measured, refused, run, set_state, without_processes,
 };
 use tollgate_lab::analysis::analyse;
-use tollgate_lab::manifest::SubjectState;
+use tollgate_lab::inputs::experiment::SpacingFile;
+use tollgate_lab::manifest::{OpenLoopManifest, SubjectState};
 use tollgate_lab::plan::stop::Stop;
 use tollgate_lab::record::{Measurement, TrialRecord};
+use tollgate_lab::report::layout::Screen;
 use tollgate_lab::report::{Format, render};
 use tollgate_lab::run_dir::RunRecords;
 use tollgate_lab::system::installed::Missing;
@@ -14,11 +16,11 @@ use tollgate_lab::trial::bottleneck::Bottleneck;
 use tollgate_lab::trial::validity::Invalid;
 
 fn table(run: &RunRecords) -> String {
-    render(&analyse(run), Format::Table, false).unwrap()
+    render(&analyse(run), Format::Table, Screen::PLAIN).unwrap()
 }
 
 fn markdown(run: &RunRecords) -> String {
-    render(&analyse(run), Format::Markdown, false).unwrap()
+    render(&analyse(run), Format::Markdown, Screen::PLAIN).unwrap()
 }
 
 /// Whether the text has a line of these words, however far they stand apart.
@@ -75,6 +77,46 @@ fn the_other_prices_are_ratios_over_the_baseline() {
     assert_row(&text, "full 0.250 [0.250, 0.250] 4.00 [4.00, 4.00] 8.00 [8.00, 8.00]");
     assert_row(&text, "direct 1.00 [1.00, 1.00] 1.00 [1.00, 1.00] -");
     assert_row(&text, "direct - - -10.0 [-10.0, -10.0] 6 open");
+}
+
+/// Eight blocks of a subject twice as slow, of which so many have answers enough for a percentile.
+fn few_answers(blocks_with_percentiles: u32) -> RunRecords {
+    let slow = |block: u32| {
+        let mut full = costing(40);
+        full.latency.p50_ms = (block <= blocks_with_percentiles).then_some(2.0);
+        full.latency.p99_ms = full.latency.p50_ms.map(|p50_ms| 3.0 * p50_ms);
+        measured("full", block, full)
+    };
+    run(
+        &["nginx", "full"],
+        blocks("nginx", &[10; 8]).into_iter().chain((1..=8).map(slow)).collect(),
+    )
+}
+
+#[test]
+fn a_price_over_fewer_blocks_says_over_how_many() {
+    let wide = Screen { columns: 200, color: false };
+    let wide = |run: &RunRecords| render(&analyse(run), Format::Table, wide).unwrap();
+    for (blocks, p50) in [(7, "2.00 [2.00, 2.00] (n 7)"), (5, "2.00 {2.00, 2.00} (n 5)")] {
+        let run = few_answers(blocks);
+        assert_row(&table(&run), "full 40.0 4.00 [4.00, 4.00] +30.0 [+30.0, +30.0] 8 more");
+        for text in [table(&run), wide(&run), markdown(&run).replace('\\', "")] {
+            assert!(text.contains(p50), "no {p50} in:\n{text}");
+            let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(words.contains("(n 7): a price over so many blocks"), "{text}");
+            let is_range = words.contains("n too small: below 6 blocks there is no 95 % interval");
+            assert_eq!(is_range, blocks < 6, "{text}");
+        }
+        // Where there is room for it, and in Markdown, the p99 too; the mean has all blocks.
+        for text in [wide(&run), markdown(&run).replace('\\', "")] {
+            assert_eq!(text.matches(p50).count(), 2, "{text}");
+            assert!(text.contains("1.00 [1.00, 1.00]") && !text.contains("1.00 [1.00, 1.00] (n"));
+        }
+    }
+    let all = few_answers(8);
+    for text in [table(&all), wide(&all), markdown(&all)] {
+        assert!(!text.contains("(n "), "{text}");
+    }
 }
 
 #[test]
@@ -185,6 +227,101 @@ fn the_table_fits_a_terminal_of_eighty_columns() {
 }
 
 #[test]
+fn a_wider_terminal_has_more_columns_and_no_line_beyond_its_width() {
+    let run = wide(8);
+    let text =
+        |columns| render(&analyse(&run), Format::Table, Screen { columns, color: false }).unwrap();
+    for columns in [40, 60, 80, 100, 120, 160, 200] {
+        for line in text(columns).lines() {
+            let taken = line.chars().count();
+            assert!(taken <= columns || line.starts_with("    "), "{taken} of {columns}: {line}");
+        }
+    }
+    let names = ["mean × nginx", "p99 × nginx", "mean ms", "origin CPU µs", "generator CPU µs"];
+    let shown = |columns| {
+        let text = text(columns);
+        names.map(|name| text.contains(name))
+    };
+    assert_eq!(shown(80), [false, false, false, false, false]);
+    assert_eq!(shown(100), [false, true, true, false, false]);
+    assert_eq!(shown(200), [true, true, true, true, true]);
+    // Of a narrow one nothing is left out that one of 80 columns shows.
+    let narrow = text(40);
+    for name in ["CPU µs/request", "verdict", "p50 × nginx", "memory × nginx", "start ms", "limit"]
+    {
+        assert!(narrow.contains(name), "no {name} in:\n{narrow}");
+    }
+}
+
+#[test]
+fn long_titles_and_descriptions_are_broken() {
+    let mut run = two(6);
+    run.manifest.experiment.title = "What does it cost ".repeat(8).trim_end().to_owned();
+    run.manifest.experiment.subjects[1].about =
+        "the full rule set ".repeat(8).trim_end().to_owned();
+    let text = table(&run);
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    assert!(text.starts_with("What does it cost What"), "{text}");
+    // What follows below a name stands below what it is.
+    assert!(text.contains("\n  full   the full rule set the full"), "{text}");
+    assert!(
+        text.contains("\n         the full rule set") || text.contains("\n         rule set"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_name_that_leaves_no_room_breaks_a_table_in_two() {
+    let long = "a-subject-whose-name-says-all-there-is-to-say";
+    let mut run = two(6);
+    run.manifest.experiment.subjects[1].name = long.to_owned();
+    for trial in run.trials.iter_mut().filter(|trial| trial.subject == "full") {
+        trial.subject = long.to_owned();
+    }
+    let text = table(&run);
+    assert_row(&text, &format!("{long} 40.0 4.00 [4.00, 4.00]"));
+    assert_row(&text, &format!("{long} +30.0 [+30.0, +30.0] 6 more"));
+    for line in text.lines().filter(|line| line.starts_with(long)) {
+        assert!(line.chars().count() <= 80, "{line}");
+    }
+}
+
+#[test]
+fn numbers_are_grouped_alike_wherever_they_stand() {
+    let trials = |name: &str, per_s: f64| {
+        let of_name = move |block| {
+            let measurement = Measurement { throughput_per_s: per_s, ..costing(10) };
+            measured(name, block, measurement)
+        };
+        (1..=6).map(of_name).collect::<Vec<_>>()
+    };
+    let mut run =
+        run(&["nginx", "full"], [trials("nginx", 9_999.0), trials("full", 10_000.0)].concat());
+    let spacing = SpacingFile::Constant;
+    let open_loop = OpenLoopManifest { rate_per_s: 9_999.0, spacing, connections_max: 50 };
+    run.manifest.experiment.cases[0].open_loop = Some(open_loop);
+    for text in [table(&run), markdown(&run)] {
+        for number in [" 9999 ", " 10,000 ", "open loop, 9999/s"] {
+            assert!(text.contains(number), "no {number:?} in:\n{text}");
+        }
+    }
+}
+
+#[test]
+fn of_several_cases_the_answer_is_a_line_each() {
+    let mut run = two(6);
+    run.manifest.experiment.cases.push(case("attack"));
+    let first =
+        "browse: A request costs nginx 10.0 µs of CPU; full takes 4.00 times that (+30.0 µs).";
+    let second = "attack: There is no price, because the baseline nginx has no valid trial.";
+    let text = table(&run);
+    let end = text.split_once(&format!("\n\n{}", &first[..40])).unwrap().1;
+    assert!(end.contains(&format!("\n{second}")), "{text}");
+    let markdown = markdown(&run);
+    assert!(markdown.contains(&format!("\n- {first}\n- {second}\n")), "{markdown}");
+}
+
+#[test]
 fn columns_move_closer_together_where_that_makes_a_table_fit() {
     // A name of 14 letters makes the prices too wide for two blanks between columns, not for one.
     let mut run = wide(8);
@@ -208,13 +345,19 @@ fn without_styles(text: &str) -> String {
 #[test]
 fn color_changes_nothing_but_color() {
     let analysis = analyse(&wide(8));
-    let plain = render(&analysis, Format::Table, false).unwrap();
-    let colored = render(&analysis, Format::Table, true).unwrap();
+    let plain = render(&analysis, Format::Table, Screen::PLAIN).unwrap();
+    let colored =
+        render(&analysis, Format::Table, Screen { color: true, ..Screen::PLAIN }).unwrap();
     assert!(!plain.contains('\u{1b}'));
     assert!(colored.starts_with("\u{1b}[1mWhat does it cost?\u{1b}[0m\n"), "{colored}");
     assert_eq!(without_styles(&colored), plain);
     for format in [Format::Markdown, Format::Csv, Format::Json] {
-        assert!(!render(&analysis, format, true).unwrap().contains('\u{1b}'), "{format:?}");
+        assert!(
+            !render(&analysis, format, Screen { color: true, ..Screen::PLAIN })
+                .unwrap()
+                .contains('\u{1b}'),
+            "{format:?}"
+        );
     }
 }
 

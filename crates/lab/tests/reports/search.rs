@@ -8,6 +8,7 @@ use tollgate_lab::manifest::{OpenLoopManifest, SubjectState};
 use tollgate_lab::record::{
     LatencyRecord, Measurement, OpenLoopRecord, Outcome, TrialRecord, WarmUpRecord,
 };
+use tollgate_lab::report::layout::Screen;
 use tollgate_lab::run_dir::RunRecords;
 use tollgate_lab::search::bracket::Answer;
 use tollgate_lab::search::findings::{Findings, Said, Standing, SubjectFindings, find};
@@ -102,7 +103,7 @@ fn trials_of_a_search_that_were_not_steady_are_told_of() {
 
 /// A table with its lines put together again.
 fn table(findings: &Findings) -> String {
-    report::table(findings, false).split_whitespace().collect::<Vec<_>>().join(" ")
+    report::table(findings, Screen::PLAIN).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[test]
@@ -186,7 +187,7 @@ fn subjects_without_a_rate_say_why() {
 
 #[test]
 fn the_table_fits_a_terminal_and_says_what_was_sent() {
-    let text = report::table(&findings(&["nginx"], settled("nginx")), false);
+    let text = report::table(&findings(&["nginx"], settled("nginx")), Screen::PLAIN);
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     assert!(text.starts_with("The highest rate that keeps p99<5ms,errors<1%\n"), "{text}");
     let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");

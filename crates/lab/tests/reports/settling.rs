@@ -4,6 +4,7 @@ use crate::records::{analysed, blocks, case, costing, failed, measured, run, wit
 use tollgate_lab::analysis::{Analysis, Badge, Metric, analyse};
 use tollgate_lab::plan::stop::{EndedBy, Stop};
 use tollgate_lab::record::{Step, TrialRecord};
+use tollgate_lab::report::layout::Screen;
 use tollgate_lab::report::{Format, render};
 use tollgate_lab::run_dir::RunRecords;
 use tollgate_lab::trial::validity::Invalid;
@@ -22,7 +23,7 @@ fn verdict_on_cpu(run: &RunRecords, subject: &str) -> Option<Verdict> {
 }
 
 fn first_lines(analysis: &Analysis) -> String {
-    let table = render(analysis, Format::Table, false).unwrap();
+    let table = render(analysis, Format::Table, Screen::PLAIN).unwrap();
     table.lines().skip(1).take_while(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
 }
 

@@ -45,7 +45,7 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     let new = RunRecords::read(&args.new).map_err(Failure::bad_input)?;
     let comparison = compare::compare(&old, &new).map_err(Failure::bad_input)?;
     let format = match args.format {
-        Format::Table => compare::Format::Table { color: output::color() },
+        Format::Table => compare::Format::Table { screen: output::screen() },
         Format::Markdown => compare::Format::Markdown,
         Format::Json => compare::Format::Json,
     };

@@ -28,7 +28,7 @@ pub(crate) struct Args {
     /// Run nginx against itself, or where it is missing no proxy at all, and say how much the two
     /// differ, which trials were disturbed, and the smallest difference that ten blocks could see
     #[arg(long)]
-    noise: bool,
+    pub(crate) noise: bool,
     /// How long that may take
     #[arg(
         long,

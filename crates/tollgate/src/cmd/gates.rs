@@ -7,6 +7,7 @@ use std::path::Path;
 use tollgate_lab::analysis::Analysis;
 use tollgate_lab::gate::{self, Gate, Judged, Outcome};
 use tollgate_lab::report;
+use tollgate_lab::report::layout::Screen;
 use tollgate_lab::run_dir::RunRecords;
 
 /// What a subcommand is told of gates.
@@ -83,13 +84,13 @@ pub(crate) fn judge(
     let run = RunRecords::read(dir)?;
     let judged: Vec<Judged> =
         gates.iter().flat_map(|gate| gate::judge(gate, &run, analysis)).collect();
-    let as_table = |color| gate::render(&judged, gate::Format::Table { color });
+    let as_table = |screen| gate::render(&judged, gate::Format::Table { screen });
     match format {
-        report::Format::Table => output::print(&format!("\n{}", as_table(output::color())))?,
+        report::Format::Table => output::print(&format!("\n{}", as_table(output::screen())))?,
         report::Format::Markdown => {
             output::print(&format!("\n{}", gate::render(&judged, gate::Format::Markdown)))?;
         }
-        _ => tell(as_table(false).trim_end()),
+        _ => tell(as_table(Screen::PLAIN).trim_end()),
     }
     Ok(match gate::overall(&judged) {
         Outcome::Broken => Exit::Broken,

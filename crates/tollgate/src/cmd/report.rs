@@ -73,7 +73,11 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     }
     let source = Source::read(&args.dir).map_err(Failure::bad_input)?;
     let gates = args.gates.of(&source.analysis)?;
-    output::print(&text(args, &source)?)?;
+    let text = match text(args, &source) {
+        Err(error @ ReportError::NoFigure) => return Err(Failure::nothing(error)),
+        text => text?,
+    };
+    output::print(&text)?;
     let beside = match args.format {
         Format::Table => report::Format::Table,
         Format::Markdown => report::Format::Markdown,
@@ -87,7 +91,7 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
 fn search(dir: &Path, format: Format) -> Result<Exit, Failure> {
     let findings = search::findings::of_search(dir).map_err(Failure::bad_input)?;
     let text = match format {
-        Format::Table => search::report::table(&findings, output::color()),
+        Format::Table => search::report::table(&findings, output::screen()),
         Format::Json => search::report::json(&findings)?,
         _ => {
             let error = anyhow!("{} holds a search: --format is table or json", dir.display());
@@ -99,7 +103,7 @@ fn search(dir: &Path, format: Format) -> Result<Exit, Failure> {
 }
 
 fn text(args: &Args, source: &Source) -> Result<String, ReportError> {
-    let of_analysis = |format| render(&source.analysis, format, output::color());
+    let of_analysis = |format| render(&source.analysis, format, output::screen());
     match args.format {
         Format::Table => of_analysis(report::Format::Table),
         Format::Markdown => of_analysis(report::Format::Markdown),

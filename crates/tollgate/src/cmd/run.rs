@@ -147,7 +147,7 @@ fn begin(args: &Args, resumes: bool) -> Result<Exit, Failure> {
     progress.end();
 
     let analysis = report::of_run(&ending.dir)?;
-    output::print(&report::render(&analysis, Format::Table, output::color())?)?;
+    output::print(&report::render(&analysis, Format::Table, output::screen())?)?;
     // After the table: whatever keeps a file from being written does not keep the answer from view.
     report::write_all(&analysis, &ending.dir)?;
     output::print(&format!(

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tollgate_lab::inputs::experiment::Adjustments;
 use tollgate_lab::inputs::percent::Percent;
 use tollgate_lab::manifest::Circumstances;
-use tollgate_lab::report::rows::per_second;
+use tollgate_lab::report::number::in_full;
 use tollgate_lab::search::bracket::{Answer, Progress};
 use tollgate_lab::search::findings::{Findings, Standing, of_search};
 use tollgate_lab::search::report;
@@ -131,7 +131,7 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
         Format::Json => output::print(&json)?,
         Format::Table => output::print(&format!(
             "{}\nRecords, configs, logs and report: {}\nTo repeat it: {}\n",
-            report::table(&findings, output::color()),
+            report::table(&findings, output::screen()),
             out.display(),
             findings.command
         ))?,
@@ -172,7 +172,7 @@ fn in_words(event: &Event<'_>) -> String {
                 false => format!(" ({})", judgement.because.join("; ")),
             };
             let over = if *progress == Progress::Open { "" } else { "; its search is over" };
-            let rate = per_second(*rate);
+            let rate = in_full(*rate);
             format!("step {step}: {subject} ({case}) at {rate}/s: {said}{because}{over}")
         }
     }

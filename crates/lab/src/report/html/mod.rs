@@ -1,12 +1,14 @@
 //! The report as one HTML file: no script, no network, every plot as SVG in the text.
 
+mod course;
 mod plots;
 mod svg;
 mod tables;
 
 use super::source::{Config, Source};
 use super::{ReportError, rows};
-use crate::analysis::{Badge, CaseAnalysis, SubjectAnalysis};
+use crate::analysis::{Badge, CaseAnalysis, answers};
+use course::{Course, Part};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
 use minijinja::{Environment, UndefinedBehavior};
@@ -36,12 +38,12 @@ const TEMPLATE: &str = "page.html.j2";
 
 /// What the columns of [`tables::loads`] mean.
 const LOADS_LEGEND: &str = "Medians over the valid trials. Latency is that of a saturated system \
-(closed loop); a p99 takes 1,000 answers. Limit: whose CPU was spent. Where it was not the system's, \
+(closed loop); a p99 takes 1000 answers. Limit: whose CPU was spent. Where it was not the system's, \
 requests/s is a lower bound, and its ratio no more than a hint.";
 
 /// The same of an open loop.
 const OPEN_LOOP_LEGEND: &str = "Medians over the valid trials. Every subject gets the same rate; \
-latency counts from the moment for which a request was scheduled (open loop); a p99 takes 1,000 \
+latency counts from the moment for which a request was scheduled (open loop); a p99 takes 1000 \
 answers. Limit: whose CPU was spent. Where it was the generator's, or it sent late, the latency is an \
 upper bound.";
 
@@ -50,7 +52,7 @@ upper bound.";
 struct Page<'a> {
     style: &'static str,
     title: &'a str,
-    answer: &'a str,
+    answers: Vec<String>,
     badge: BadgePart,
     settling: &'a str,
     cases: Vec<CasePart>,
@@ -76,11 +78,11 @@ struct BadgePart {
 #[derive(Serialize)]
 struct CasePart {
     name: String,
-    heading: bool,
     line: String,
     abouts: Vec<(String, String)>,
     prices: Table,
-    badge: BadgePart,
+    /// Whether its prices are settled, where there are several cases and the page's badge is that of all.
+    badge: Option<BadgePart>,
     prices_legend: String,
     loads: Option<Table>,
     loads_legend: &'static str,
@@ -113,6 +115,17 @@ struct Plot {
     wide: String,
     narrow: String,
     table: Option<Table>,
+    /// The same part by part, folded, where that shows more.
+    closer: Vec<Closer>,
+}
+
+/// A part of a plot, drawn as large as all of it.
+#[derive(Serialize)]
+struct Closer {
+    title: String,
+    /// With the width for which each is; none where there is one part only, which is all of it.
+    drawings: Vec<(&'static str, String)>,
+    table: Table,
 }
 
 /// A file, folded.
@@ -154,7 +167,7 @@ impl<'a> Page<'a> {
         Ok(Self {
             style: include_str!("style.css"),
             title: &analysis.title,
-            answer: &analysis.answer,
+            answers: answers(&analysis.baseline, &analysis.cases),
             badge: analysis.badge.into(),
             settling: after_badge(&analysis.settling, analysis.badge),
             cases: cases.collect::<Result<_, _>>()?,
@@ -180,23 +193,26 @@ fn case_part(source: &Source, case: &CaseAnalysis, several: bool) -> Result<Case
     let analysis = &source.analysis;
     let baseline = &analysis.baseline;
     let of = if several { case.case.name.clone() } else { String::new() };
-    let legend = || {
-        let measured = (0..).zip(&case.subjects).filter(|(_, subject)| subject.figures.is_some());
-        let key = |(series, subject): (usize, &SubjectAnalysis)| Key {
-            name: subject.name.clone(),
-            svg: svg::key(series),
+    let named = |table: Table| Table { of: of.clone(), ..table };
+    let plot =
+        |name, title, caption: &str, table: Option<Table>, draw: &dyn Fn(Size) -> String| Plot {
+            name,
+            title,
+            of: of.clone(),
+            caption: caption.to_owned(),
+            legend: vec![],
+            wide: draw(Size::Wide),
+            narrow: draw(Size::Narrow),
+            table: table.map(named),
+            closer: vec![],
         };
-        measured.map(key).collect::<Vec<_>>()
-    };
-    let plot = |name, title, caption: &str, table, draw: &dyn Fn(Size) -> String| Plot {
-        name,
-        title,
-        of: of.clone(),
-        caption: caption.to_owned(),
-        legend: legend(),
-        wide: draw(Size::Wide),
-        narrow: draw(Size::Narrow),
-        table,
+    // A drawing's legend has those that are in it.
+    let legend = |series: &mut dyn Iterator<Item = usize>| {
+        let key = |series: usize| {
+            let subject = case.subjects.get(series)?;
+            Some(Key { name: subject.name.clone(), svg: svg::key(series) })
+        };
+        series.filter_map(key).collect::<Vec<_>>()
     };
 
     let bars = plots::bars(analysis, case).map(|bars| {
@@ -205,7 +221,7 @@ fn case_part(source: &Source, case: &CaseAnalysis, several: bool) -> Result<Case
                        are too few blocks for one and it is the range seen. A band about 1 is what \
                        the baseline found of itself (A/A): what lies in it may be noise.";
         let draw = |size| svg::bars::draw(&bars, size);
-        Plot { legend: vec![], ..plot("bars", "What a request costs", caption, None, &draw) }
+        plot("bars", "What a request costs", caption, None, &draw)
     });
     let panels = plots::dots(analysis, case);
     let dots = (!panels.is_empty()).then(|| {
@@ -214,7 +230,7 @@ fn case_part(source: &Source, case: &CaseAnalysis, several: bool) -> Result<Case
                        out; outliers are marked, and count like the others.";
         let table = tables::blocks(baseline, &panels);
         let draw = |size| svg::dots::draw(baseline, &panels, size);
-        Plot { legend: vec![], ..plot("dots", "Block by block", caption, table, &draw) }
+        plot("dots", "Block by block", caption, table, &draw)
     });
     let latencies = plots::latencies(source, case)?;
     let spectra = plots::spectra(&latencies);
@@ -224,42 +240,51 @@ fn case_part(source: &Source, case: &CaseAnalysis, several: bool) -> Result<Case
                        a saturated system, of an open one that from the scheduled moment.";
         let table = tables::percentiles(&latencies);
         let draw = |size| svg::spectrum::draw(&spectra, size);
-        plot("spectrum", "Latency by percentile", caption, table, &draw)
+        let legend = legend(&mut latencies.iter().map(|one| one.series));
+        Plot { legend, ..plot("spectrum", "Latency by percentile", caption, table, &draw) }
     });
     let (edges, distributions) = plots::distributions(&latencies);
     let distribution = (!distributions.is_empty()).then(|| {
         let caption = "Over all valid trials, in classes that are equally wide on the logarithmic \
                        axis.";
         let draw = |size| svg::distribution::draw(&edges, &distributions, size);
-        plot("distribution", "How latencies are distributed", caption, None, &draw)
+        let legend = legend(&mut latencies.iter().map(|one| one.series));
+        let table = tables::shares(&edges, &distributions);
+        let title = "How latencies are distributed";
+        Plot { legend, ..plot("distribution", title, caption, table, &draw) }
     });
-    let over_time = plots::timeline(source, case)?;
-    let timeline = (!over_time.panels.is_empty()).then(|| {
+    let course = Course::of(source, case)?;
+    let timeline = course.whole().map(|whole| {
         let mut caption = String::from(
-            "A mark a trial, at its begin. Hollow marks and stripes: trials that do not count. A \
-             trial with fewer than 1,000 answers has no p99. Dashed lines: above them a trial does \
-             not count.",
+            "A mark a trial, at its begin; on the axis, a trial without an expected answer. Hollow marks \
+             and stripes: trials that do not count. A trial with fewer than 1000 answers has no p99. \
+             Dashed lines: above them a trial does not count.",
         );
-        if !over_time.pauses.is_empty() {
+        if course.has_pauses() {
             caption += " Upright lines: the run was stopped there and taken up later, and the time \
                         between is left out.";
         }
-        let plots::Timeline { panels, flaws, pauses, length_s } = &over_time;
-        let draw = |size| svg::timeline::draw(panels, flaws, pauses, *length_s, size);
-        plot("timeline", "Over the time of the run", &caption, None, &draw)
+        let draw = |size| svg::timeline::draw(&whole, size);
+        let legend = legend(&mut course.subjects().into_iter());
+        let plot = plot("timeline", "Over the time of the run", &caption, None, &draw);
+        let parts = course.parts();
+        let closer = parts.iter().map(|part| {
+            let closer = closer(part, parts.len());
+            Closer { table: named(closer.table), ..closer }
+        });
+        Plot { legend, closer: closer.collect(), ..plot }
     });
     Ok(CasePart {
         name: case.case.name.clone(),
-        heading: several,
-        line: rows::load_line(analysis, case),
+        line: capital(&rows::shape_line(analysis, case)),
         abouts: rows::abouts(case)
             .into_iter()
             .map(|(name, about)| (name.to_owned(), about.to_owned()))
             .collect(),
-        prices: tables::prices(analysis, case),
-        badge: case.badge.into(),
+        prices: named(tables::prices(analysis, case)),
+        badge: several.then(|| case.badge.into()),
         prices_legend: rows::prices_legend(analysis, case),
-        loads: tables::loads(analysis, case),
+        loads: tables::loads(analysis, case).map(named),
         loads_legend: match case.case.open_loop {
             Some(_) => OPEN_LOOP_LEGEND,
             None => LOADS_LEGEND,
@@ -269,20 +294,46 @@ fn case_part(source: &Source, case: &CaseAnalysis, several: bool) -> Result<Case
         spectrum,
         distribution,
         timeline,
-        flaws: over_time.flaws.into_iter().map(|flaw| flaw.hint).collect(),
-        answers: tables::answers(source, case),
+        flaws: course.flaws(),
+        answers: tables::answers(case).map(named),
     })
 }
+
+/// A line as a sentence begins.
+fn capital(line: &str) -> String {
+    let mut characters = line.chars();
+    let first = characters.next().into_iter().flat_map(char::to_uppercase);
+    first.chain(characters).collect()
+}
+
+/// Some blocks of the timeline, of which it has so many parts.
+fn closer(part: &Part<'_>, parts: usize) -> Closer {
+    let draw = |size| svg::timeline::draw(&part.timeline, size);
+    let drawings = match part.trials.len() {
+        _ if parts < 2 => vec![],
+        // What is clear on a phone is so on a screen, and a page with many cases stays light.
+        0..=NARROW_TRIALS_MAX => vec![("any", draw(Size::Narrow))],
+        _ => vec![("wide", draw(Size::Wide)), ("narrow", draw(Size::Narrow))],
+    };
+    Closer { title: part.title.clone(), drawings, table: tables::trials(&part.title, part.trials) }
+}
+
+/// So many trials have a dozen pixels each on the narrow drawing.
+const NARROW_TRIALS_MAX: usize = 24;
 
 fn sweep_part(cases: &[&CaseAnalysis]) -> Plot {
     let panels = plots::sweep(cases);
     let unit = cases.first().map_or("", |case| plots::load(case).unit);
     let lines = panels.first().map_or(&[][..], |panel| &panel.lines[..]);
     let names: Vec<&str> = cases.iter().map(|case| case.case.name.as_str()).collect();
+    // A page may have several sweeps, of other cases each.
+    let of = match (names.first(), names.last()) {
+        (Some(first), Some(last)) => format!("{first} to {last}"),
+        _ => String::new(),
+    };
     Plot {
         name: "sweep",
         title: "Latency against load",
-        of: String::new(),
         caption: format!("Medians over the valid trials of the cases {}.", names.join(", ")),
         legend: lines
             .iter()
@@ -290,7 +341,9 @@ fn sweep_part(cases: &[&CaseAnalysis]) -> Plot {
             .collect(),
         wide: svg::sweep::draw(unit, &panels, Size::Wide),
         narrow: svg::sweep::draw(unit, &panels, Size::Narrow),
-        table: tables::sweep(unit, &panels),
+        table: tables::sweep(unit, &panels).map(|table| Table { of: of.clone(), ..table }),
+        closer: vec![],
+        of,
     }
 }
 

@@ -3,16 +3,13 @@
 use super::svg::bars::{Bar, Bars};
 use super::svg::distribution::Distribution;
 use super::svg::spectrum::Spectrum;
-use super::svg::{Whisker, dots, sweep, timeline};
+use super::svg::{Whisker, dots, sweep};
 use crate::analysis::{Analysis, CaseAnalysis, Metric, Range, SubjectAnalysis};
-use crate::inputs::percent::Percent;
 use crate::manifest::CaseManifest;
-use crate::record::{Measurement, Outcome, TrialRecord};
 use crate::report::ReportError;
 use crate::report::number::{signed, significant};
 use crate::report::rows;
 use crate::report::source::Source;
-use crate::trial::validity::Limits;
 use tollgate_stats::LatencyHistogram;
 
 /// A subject's prices in CPU as bars; none when no subject has a ratio.
@@ -160,146 +157,6 @@ pub(super) fn distributions(latencies: &[Latencies]) -> (Vec<f64>, Vec<Distribut
 
 const CLASSES: u32 = 72;
 
-/// Throughput, latency and noise of every trial of a case over the time of the run, and the trials
-/// that do not count.
-pub(super) struct Timeline {
-    pub(super) panels: Vec<timeline::Panel>,
-    pub(super) flaws: Vec<timeline::Flaw>,
-    pub(super) pauses: Vec<timeline::Pause>,
-    pub(super) length_s: f64,
-}
-
-/// The time of a run without the pauses in it: one that was stopped in the evening and taken up in the
-/// morning would else be all night.
-#[derive(Debug, Default)]
-struct Clock {
-    /// When the last trial ended, without the pauses before it.
-    end_s: f64,
-    /// How long the pauses were.
-    cut_s: f64,
-    pauses: Vec<timeline::Pause>,
-}
-
-impl Clock {
-    /// Where a trial that began so long after the run is to stand. Trials come in their order.
-    fn place(&mut self, from_begin_s: f64, took_s: f64) -> f64 {
-        let gap_s = from_begin_s - self.cut_s - self.end_s;
-        if gap_s > PAUSE_S {
-            let hint = format!("a pause of {} minutes", significant(gap_s / 60.0));
-            self.pauses.push(timeline::Pause { at_s: self.end_s, hint });
-            self.cut_s += gap_s;
-        }
-        let at_s = (from_begin_s - self.cut_s).max(0.0);
-        self.end_s = self.end_s.max(at_s + took_s);
-        at_s
-    }
-}
-
-/// A longer time than this between two trials is a pause.
-const PAUSE_S: f64 = 60.0;
-
-/// The timeline of a case.
-pub(super) fn timeline(source: &Source, case: &CaseAnalysis) -> Result<Timeline, ReportError> {
-    let mut measured = Vec::new();
-    let mut flaws = Vec::new();
-    let mut clock = Clock::default();
-    for trial in &source.records.trials {
-        let at_s = clock.place(seconds_from_begin(source, trial)?, trial.took_s);
-        let place = case.subjects.iter().position(|subject| subject.name == trial.subject);
-        let (true, Some(series)) = (trial.case == case.case.name, place) else {
-            continue;
-        };
-        let reasons = match &trial.outcome {
-            Outcome::Measured(measurement) => {
-                measured.push((trial, measurement.as_ref(), at_s, series));
-                measurement.invalid.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
-            }
-            Outcome::Refused(refusal) => refusal.reason.clone(),
-            Outcome::Failed(failure) => format!("{}: {}", failure.step, failure.reason),
-        };
-        if !reasons.is_empty() {
-            let hint =
-                format!("{}, block {}, does not count: {reasons}", trial.subject, trial.block);
-            flaws.push(timeline::Flaw { span_s: (at_s, at_s + trial.took_s), hint });
-        }
-    }
-    let limits = &source.records.manifest.experiment.limits;
-    let panel = |figure: &Figure| {
-        let moments = measured.iter().filter_map(|(trial, measurement, at_s, series)| {
-            let value = (figure.of)(measurement)?;
-            let number = significant(value);
-            Some(timeline::Moment {
-                at_s: *at_s,
-                value,
-                series: *series,
-                valid: measurement.invalid.is_empty(),
-                hint: format!("{}, block {}: {number} {}", trial.subject, trial.block, figure.unit),
-            })
-        });
-        let moments: Vec<_> = moments.collect();
-        let limit = figure.limit.map(|limit| limit(limits).in_percent());
-        timeline::Panel { unit: figure.name, ratios: figure.ratios, limit, moments }
-    };
-    let panels = FIGURES.iter().map(panel).filter(|panel| !panel.moments.is_empty()).collect();
-    Ok(Timeline { panels, flaws, pauses: clock.pauses, length_s: clock.end_s.max(1.0) })
-}
-
-/// A figure of a trial that is drawn over time.
-struct Figure {
-    name: &'static str,
-    unit: &'static str,
-    ratios: bool,
-    limit: Option<fn(&Limits) -> Percent>,
-    of: fn(&Measurement) -> Option<f64>,
-}
-
-const FIGURES: [Figure; 5] = [
-    Figure {
-        name: "expected answers a second",
-        unit: "a second",
-        ratios: true,
-        limit: None,
-        of: |measurement| Some(measurement.throughput_per_s).filter(|value| *value > 0.0),
-    },
-    Figure {
-        name: "p99 latency, ms",
-        unit: "ms",
-        ratios: true,
-        limit: None,
-        of: |measurement| measurement.latency.p99_ms,
-    },
-    Figure {
-        name: "steal, % of the CPUs",
-        unit: "% steal",
-        ratios: false,
-        limit: Some(|limits| limits.steal),
-        of: |measurement| Some(measurement.noise.steal_percent),
-    },
-    Figure {
-        name: "other processes, % of the CPUs",
-        unit: "% taken by other processes",
-        ratios: false,
-        limit: Some(|limits| limits.foreign_cpu),
-        of: |measurement| Some(measurement.noise.foreign_cpu_percent),
-    },
-    Figure {
-        name: "CPU pressure, % of the time",
-        unit: "% of the time with a task that waited for a CPU",
-        ratios: false,
-        limit: None,
-        of: |measurement| measurement.noise.cpu_pressure_percent,
-    },
-];
-
-fn seconds_from_begin(source: &Source, trial: &TrialRecord) -> Result<f64, ReportError> {
-    let time = |text: &str| {
-        text.parse::<jiff::Timestamp>()
-            .map_err(|source| ReportError::Time { text: text.to_owned(), source })
-    };
-    let begin = time(&source.records.manifest.started_at)?;
-    Ok(time(&trial.started_at)?.duration_since(begin).as_secs_f64().max(0.0))
-}
-
 /// How much load a case is.
 pub(super) struct Load {
     pub(super) unit: &'static str,
@@ -391,23 +248,4 @@ fn ns(ms: f64) -> u64 {
 
 fn count_f64(count: u64) -> f64 {
     crate::record::as_f64(count)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_time_of_a_run_goes_on_after_a_pause() {
-        let mut clock = Clock::default();
-        assert_eq!(clock.place(2.0, 10.0), 2.0);
-        // 60 s after the end of the one before is none yet.
-        assert_eq!(clock.place(72.0, 8.0), 72.0);
-        // From 80 s to 3,680 s is an hour.
-        assert_eq!(clock.place(3_680.0, 5.0), 80.0);
-        assert_eq!(clock.place(3_690.0, 5.0), 90.0);
-        assert_eq!(clock.end_s, 95.0);
-        let pause = timeline::Pause { at_s: 80.0, hint: "a pause of 60.0 minutes".to_owned() };
-        assert_eq!(clock.pauses, [pause]);
-    }
 }

@@ -1,16 +1,18 @@
 //! The tables of the page: figures in words, and unrounded beside them for programs.
 
+use super::course::{FIGURES, Timed};
 use super::plots::{Latencies, NAMED, ms};
+use super::svg::distribution::Distribution;
 use super::svg::dots::Panel;
 use super::svg::{self, sweep};
 use crate::analysis::{
-    Analysis, CaseAnalysis, Figures, Metric, Standing, SubjectAnalysis, verdict_word,
+    Analysis, CaseAnalysis, Figures, Metric, Standing, SubjectAnalysis, TemplateFigures,
+    verdict_word,
 };
 use crate::manifest::{Manifest, SubjectManifest, SubjectState};
 use crate::record::as_f64;
-use crate::report::number::{percent, signed, significant};
+use crate::report::number::{count, in_full, percent, signed, significant, with_decimals};
 use crate::report::rows;
-use crate::report::source::Source;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use tollgate_traffic::Class;
@@ -20,6 +22,8 @@ use tollgate_traffic::Class;
 pub(super) struct Table {
     /// What it holds.
     pub(super) caption: String,
+    /// Which case it is of, where there are several.
+    pub(super) of: String,
     /// Whether its cells are words, which may be broken, and not figures.
     pub(super) prose: bool,
     /// The names of the columns, with their units; the first is that of the heads of the rows.
@@ -72,6 +76,7 @@ pub(super) fn prices(analysis: &Analysis, case: &CaseAnalysis) -> Table {
     });
     Table {
         caption: "What a request costs, and what is caught".to_owned(),
+        of: String::new(),
         prose: false,
         header: header.to_vec(),
         rows: rows.collect(),
@@ -120,12 +125,15 @@ pub(super) fn blocks(baseline: &str, panels: &[Panel]) -> Option<Table> {
             let cells = rows.entry(dot.block).or_default();
             // A subject whose trial does not count has no ratio in that block.
             cells.resize_with(column, || plain(NONE));
-            cells.push(cell("block_ratio", Some(dot.ratio), significant(dot.ratio)));
+            let outlier = if dot.outlier { " (outlier)" } else { "" };
+            let text = significant(dot.ratio) + outlier;
+            cells.push(cell("block_ratio", Some(dot.ratio), text));
         }
     }
     let names = panels.iter().map(|panel| format!("{} × {baseline}", panel.name));
     let table = Table {
         caption: "CPU per request over the baseline of the same block".to_owned(),
+        of: String::new(),
         prose: false,
         header: std::iter::once("block".to_owned()).chain(names).collect(),
         rows: rows
@@ -153,6 +161,7 @@ pub(super) fn percentiles(latencies: &[Latencies]) -> Option<Table> {
     });
     let table = Table {
         caption: "Latency in ms, over all valid trials".to_owned(),
+        of: String::new(),
         prose: false,
         header: header.map(str::to_owned).to_vec(),
         rows: rows.collect(),
@@ -160,86 +169,136 @@ pub(super) fn percentiles(latencies: &[Latencies]) -> Option<Table> {
     (!latencies.is_empty()).then_some(table)
 }
 
-/// The latency of each subject at each load of a sweep.
+/// The latency of each subject at each load of a sweep, a row a load: there may be many.
 pub(super) fn sweep(unit: &str, panels: &[sweep::Panel]) -> Option<Table> {
-    let lines =
-        || panels.iter().flat_map(|panel| panel.lines.iter().map(move |line| (panel, line)));
+    let lines: Vec<(&sweep::Panel, &sweep::Line)> =
+        panels.iter().flat_map(|panel| panel.lines.iter().map(move |line| (panel, line))).collect();
     let mut loads: Vec<f64> =
-        lines().flat_map(|(_, line)| &line.points).map(|point| point.0).collect();
+        lines.iter().flat_map(|(_, line)| &line.points).map(|point| point.0).collect();
     loads.sort_by(f64::total_cmp);
     loads.dedup();
-    let rows = lines().map(|(panel, line)| {
-        let at = |load: &f64| line.points.iter().find(|point| point.0 == *load);
-        let cells = loads
-            .iter()
-            .map(|load| figure("latency_ms", at(load).map(|point| point.1), significant));
+    let rows = loads.iter().map(|load| {
+        let at = |line: &sweep::Line| line.points.iter().find(|point| point.0 == *load).copied();
+        let latency = |line| figure("latency_ms", at(line).map(|point| point.1), significant);
         Row {
-            name: format!("{}: {}", line.name, panel.unit),
-            key: Some(svg::key(line.series)),
-            cells: cells.collect(),
+            name: in_full(*load),
+            key: None,
+            cells: lines.iter().map(|(_, line)| latency(line)).collect(),
         }
     });
-    let header = loads.iter().map(|load| format!("{load} {unit}"));
+    let names = lines.iter().map(|(panel, line)| format!("{}: {}", line.name, panel.unit));
     let table = Table {
         caption: "Latency at each load".to_owned(),
+        of: String::new(),
         prose: false,
-        header: std::iter::once("subject".to_owned()).chain(header).collect(),
+        header: std::iter::once(unit.to_owned()).chain(names).collect(),
         rows: rows.collect(),
     };
     (!table.rows.is_empty()).then_some(table)
 }
 
+/// How the latencies of each subject are distributed, in fewer classes than the drawing has.
+pub(super) fn shares(edges: &[f64], distributions: &[Distribution]) -> Option<Table> {
+    let rows = (0..edges.len().saturating_sub(1)).step_by(CLASSES_OF_A_ROW).map(|first| {
+        let next = (first + CLASSES_OF_A_ROW).min(edges.len() - 1);
+        let share = |one: &Distribution| {
+            let percent = one.percent.iter().take(next).skip(first).sum();
+            cell("share_percent", Some(percent), significant(percent))
+        };
+        let [from, to] = [first, next].map(|edge| significant(edges[edge]));
+        Row {
+            name: format!("{from} to {to}"),
+            key: None,
+            cells: distributions.iter().map(share).collect(),
+        }
+    });
+    let names = distributions.iter().map(|one| one.name.clone());
+    let table = Table {
+        caption: "Share of the answers by latency, %".to_owned(),
+        of: String::new(),
+        prose: false,
+        header: std::iter::once("latency, ms".to_owned()).chain(names).collect(),
+        rows: rows.collect(),
+    };
+    (!distributions.is_empty()).then_some(table)
+}
+
+const CLASSES_OF_A_ROW: usize = 6;
+
+/// What each trial found: what the timeline shows.
+pub(super) fn trials(title: &str, trials: &[Timed<'_>]) -> Table {
+    let row = |trial: &Timed<'_>| {
+        let record = trial.record;
+        let again = match record.attempt {
+            1 => String::new(),
+            attempt => format!(", attempt {attempt}"),
+        };
+        let mut cells = vec![
+            plain(&format!("{}{again}", record.block)),
+            cell("begin_s", Some(trial.at_s), with_decimals(trial.at_s, 1)),
+        ];
+        cells.extend(
+            FIGURES
+                .iter()
+                .map(|one| figure(one.id, trial.measurement().and_then(one.of), significant)),
+        );
+        cells.push(plain(match (trial.measurement(), trial.reasons.is_empty()) {
+            (_, true) => "yes",
+            (Some(_), false) => "no",
+            (None, false) => "not measured",
+        }));
+        Row { name: record.subject.clone(), key: None, cells }
+    };
+    let figures = FIGURES.iter().map(|figure| figure.name);
+    let header = ["subject", "block", "begin, s"].into_iter().chain(figures).chain(["counts"]);
+    Table {
+        caption: format!("Trials, {title}"),
+        of: String::new(),
+        prose: false,
+        header: header.map(str::to_owned).collect(),
+        rows: trials.iter().map(row).collect(),
+    }
+}
+
 /// What each template of the mix was answered by each subject, over all measured trials.
-pub(super) fn answers(source: &Source, case: &CaseAnalysis) -> Option<Table> {
-    #[derive(Default, Clone, Copy)]
-    struct Tally {
-        blocked: u64,
-        answered: u64,
-        unexpected: u64,
-    }
-    let mut templates: Vec<(String, Class)> = Vec::new();
-    let mut tallies: BTreeMap<(String, usize), Tally> = BTreeMap::new();
-    let subjects = &case.subjects;
-    for (column, subject) in subjects.iter().enumerate() {
-        for (_, measurement) in source.measured(&case.case.name, &subject.name) {
-            for template in &measurement.templates {
-                if !templates.iter().any(|(name, _)| *name == template.name) {
-                    templates.push((template.name.clone(), template.class));
-                }
-                let tally = tallies.entry((template.name.clone(), column)).or_default();
-                tally.blocked += template.blocked;
-                tally.answered += template.statuses.values().sum::<u64>();
-                tally.unexpected += template.unexpected;
-            }
+pub(super) fn answers(case: &CaseAnalysis) -> Option<Table> {
+    let measured: Vec<&SubjectAnalysis> =
+        case.subjects.iter().filter(|subject| !subject.templates.is_empty()).collect();
+    let mut templates: Vec<(&str, Class)> = Vec::new();
+    for template in measured.iter().flat_map(|subject| &subject.templates) {
+        if !templates.contains(&(&template.name, template.class)) {
+            templates.push((&template.name, template.class));
         }
     }
-    let is_measured = |column: &usize| tallies.keys().any(|(_, of)| of == column);
-    let columns: Vec<usize> = (0..subjects.len()).filter(is_measured).collect();
-    let words = |tally: &Tally| match tally {
-        Tally { answered: 0, .. } => "no answer".to_owned(),
-        Tally { blocked, answered, unexpected } => {
-            let share = percent(as_f64(*blocked) / as_f64(*answered));
-            let mut text = format!("{share} ({blocked} of {answered})");
-            if *unexpected > 0 {
-                text += &format!(", {unexpected} unexpected");
-            }
-            text
+    let words = |found: &TemplateFigures| {
+        if found.answered == 0 {
+            return "no answer".to_owned();
         }
+        let share = percent(as_f64(found.blocked) / as_f64(found.answered));
+        let mut text = format!("{share} ({} of {})", count(found.blocked), count(found.answered));
+        if found.unexpected > 0 {
+            text += &format!(", {} unexpected", count(found.unexpected));
+        }
+        text
     };
     let rows = templates.iter().map(|(name, class)| {
         let mut cells = vec![plain(match class {
             Class::Benign => "harmless",
             Class::Malicious => "attack",
         })];
-        cells.extend(columns.iter().map(|column| {
-            let tally = tallies.get(&(name.clone(), *column)).copied().unwrap_or_default();
-            cell("blocked", Some(as_f64(tally.blocked)), words(&tally))
+        cells.extend(measured.iter().map(|subject| {
+            let mut templates = subject.templates.iter();
+            match templates.find(|found| (found.name.as_str(), found.class) == (name, *class)) {
+                Some(found) => cell("blocked", Some(as_f64(found.blocked)), words(found)),
+                None => plain(NONE),
+            }
         }));
-        Row { name: name.clone(), key: None, cells }
+        Row { name: (*name).to_owned(), key: None, cells }
     });
-    let names = columns.iter().map(|column| subjects[*column].name.clone());
+    let names = measured.iter().map(|subject| subject.name.clone());
     let table = Table {
         caption: "Requests blocked, of those answered, over all measured trials".to_owned(),
+        of: String::new(),
         prose: false,
         header: ["template".to_owned(), "class".to_owned()].into_iter().chain(names).collect(),
         rows: rows.collect(),
@@ -265,7 +324,7 @@ pub(super) fn loads(analysis: &Analysis, case: &CaseAnalysis) -> Option<Table> {
         let figures = subject.figures.as_ref()?;
         let ratio = |metric, name| {
             let ratio = subject.prices.get(&metric).and_then(|price| price.ratio);
-            let text = ratio.map_or(NONE.to_owned(), |ratio| rows::range(&ratio, significant));
+            let text = rows::ratio(subject, metric).unwrap_or_else(|| NONE.to_owned());
             cell(name, ratio.map(|ratio| ratio.estimate), text)
         };
         let at_least = rows::at_least(figures, case.case.open_loop.is_some());
@@ -285,6 +344,7 @@ pub(super) fn loads(analysis: &Analysis, case: &CaseAnalysis) -> Option<Table> {
     };
     let table = Table {
         caption: "Throughput and latency".to_owned(),
+        of: String::new(),
         prose: false,
         header: header.to_vec(),
         rows: (0..).zip(&case.subjects).filter_map(row).collect(),
@@ -325,6 +385,7 @@ pub(super) fn environment(manifest: &Manifest) -> Table {
     });
     Table {
         caption: "The machine and the run".to_owned(),
+        of: String::new(),
         prose: true,
         header: ["what", "value"].map(str::to_owned).to_vec(),
         rows: rows.collect(),
@@ -357,6 +418,7 @@ pub(super) fn subjects(manifest: &Manifest) -> Table {
     let header = ["subject", "what it is", "system", "options", "version", "programs, SHA-256"];
     Table {
         caption: "The subjects".to_owned(),
+        of: String::new(),
         prose: true,
         header: header.map(str::to_owned).to_vec(),
         rows: manifest.experiment.subjects.iter().map(row).collect(),

@@ -68,7 +68,7 @@ pub(super) fn run(catalog: &Catalog, time: Duration, out: Option<&Path>) -> Resu
         report::write_all(&report::of_run(dir)?, dir)?;
     }
     let noise = noise::findings(&records);
-    output::print(&format!("\n{}", noise::render(&noise, output::color())))?;
+    output::print(&format!("\n{}", noise::render(&noise, output::screen())))?;
     folder.close().context("removing the folder of the run")?;
     Ok(match ending.ended_by {
         EndedBy::Interrupted => Exit::Interrupted,

@@ -60,6 +60,10 @@ impl Canvas {
         Self { width, height, body: String::new() }
     }
 
+    pub(super) fn width(&self) -> f64 {
+        self.width
+    }
+
     pub(super) fn line(&mut self, class: &str, from: Point, to: Point) {
         let [x1, y1, x2, y2] = [from.0, from.1, to.0, to.1].map(px);
         self.add(format_args!(

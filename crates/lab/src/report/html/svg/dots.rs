@@ -2,7 +2,7 @@
 
 use super::Whisker;
 use super::axis::{self, Frame};
-use super::canvas::{Anchor, Canvas, Size};
+use super::canvas::{Anchor, Canvas, Point, Size};
 use super::scale::Scale;
 
 /// One block of one subject.
@@ -63,11 +63,13 @@ pub(crate) fn draw(baseline: &str, panels: &[Panel], size: Size) -> String {
             let y = scale.at(price.estimate);
             canvas.line("estimate", (left, y), (right, y));
         }
+        let mut flags: Vec<Point> = Vec::new();
         for dot in &panel.dots {
             let at = (blocks.at(f64::from(dot.block)), scale.at(dot.ratio));
             canvas.mark("", panel.series, at, &dot.hint);
-            if dot.outlier {
-                canvas.text("flag", (at.0, at.1 - 8.0), Anchor::Middle, "outlier");
+            if let Some(place) = flag_place(&frame, at, &flags).filter(|_| dot.outlier) {
+                canvas.text("flag", place, Anchor::Middle, "outlier");
+                flags.push(place);
             }
         }
         top = frame.bottom + axis::ABOVE;
@@ -77,6 +79,24 @@ pub(crate) fn draw(baseline: &str, panels: &[Panel], size: Size) -> String {
 
 const PANEL: f64 = 84.0;
 const RATIO_TICKS: usize = 3;
+
+/// Where the word at an outlier stands: above or below its mark, in the panel, and off the words that
+/// are there already; none where there is no such place. The table says it too.
+fn flag_place(frame: &Frame, (x, y): Point, taken: &[Point]) -> Option<Point> {
+    let x = x.clamp(frame.left + HALF_FLAG, (frame.right - HALF_FLAG).max(frame.left + HALF_FLAG));
+    let is_free = |place: &Point| {
+        let is_inside = place.1 - FLAG_HEIGHT >= frame.top && place.1 <= frame.bottom - 2.0;
+        let is_clear = |other: &Point| {
+            (other.0 - place.0).abs() >= 2.0 * HALF_FLAG || (other.1 - place.1).abs() >= FLAG_HEIGHT
+        };
+        is_inside && taken.iter().all(is_clear)
+    };
+    [-8.0, 16.0, -20.0, 28.0].map(|offset| (x, y + offset)).into_iter().find(is_free)
+}
+
+/// Half of what the word takes, and its height, in pixels.
+const HALF_FLAG: f64 = 21.0;
+const FLAG_HEIGHT: f64 = 12.0;
 
 fn ratios(panel: &Panel) -> Scale {
     let ends = panel.price.map(|price| [price.low, price.high]).into_iter().flatten();
@@ -108,6 +128,20 @@ mod tests {
     #[test]
     fn wide() {
         insta::assert_snapshot!(draw("nginx", &panels(), Size::Wide));
+    }
+
+    #[test]
+    fn the_word_at_an_outlier_stays_in_the_panel_and_off_other_words() {
+        let frame = Frame { left: 40.0, right: 340.0, top: 30.0, bottom: 114.0 };
+        assert_eq!(flag_place(&frame, (100.0, 80.0), &[]), Some((100.0, 72.0)));
+        // Too near to the top, to an edge, and to another word above and below.
+        assert_eq!(flag_place(&frame, (100.0, 40.0), &[]), Some((100.0, 56.0)));
+        assert_eq!(flag_place(&frame, (42.0, 80.0), &[]), Some((61.0, 72.0)));
+        assert_eq!(flag_place(&frame, (110.0, 80.0), &[(100.0, 72.0)]), Some((110.0, 96.0)));
+        let both = [(100.0, 72.0), (100.0, 96.0)];
+        assert_eq!(flag_place(&frame, (110.0, 80.0), &both), Some((110.0, 60.0)));
+        let low = Frame { bottom: 60.0, ..frame };
+        assert_eq!(flag_place(&low, (100.0, 45.0), &[(100.0, 57.0), (100.0, 45.0)]), None);
     }
 
     #[test]

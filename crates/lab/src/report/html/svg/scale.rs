@@ -1,6 +1,6 @@
 //! From values to pixels: straight and logarithmic scales, with ticks at round values.
 
-use crate::report::number::grouped_decimals;
+use crate::report::number::with_decimals;
 
 /// Where values stand along an axis.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -129,7 +129,7 @@ fn steps(low: f64, high: f64, about: usize) -> Vec<Tick> {
         .map(|value| {
             // Adding zero makes a negative zero a zero.
             let value = if value.abs() < step * 1e-9 { 0.0 } else { value };
-            Tick { value, label: grouped_decimals(value, decimals) }
+            Tick { value, label: with_decimals(value, decimals) }
         })
         .collect()
 }
@@ -153,7 +153,7 @@ fn powers(low: f64, high: f64, decades: f64, about: usize) -> Vec<Tick> {
         .filter(|(_, value)| (low * 0.999_999..=high * 1.000_001).contains(value))
         .map(|(exponent, value)| Tick {
             value,
-            label: grouped_decimals(value, decimals_of(10_f64.powf(exponent))),
+            label: with_decimals(value, decimals_of(10_f64.powf(exponent))),
         })
         .collect()
 }

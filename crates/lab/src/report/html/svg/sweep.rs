@@ -3,7 +3,7 @@
 use super::axis::{self, Frame};
 use super::canvas::{Canvas, Size};
 use super::scale::{Scale, Tick};
-use crate::report::number::significant;
+use crate::report::number::{in_full, significant};
 
 /// One subject.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,7 +25,8 @@ pub(crate) struct Panel {
     pub(crate) lines: Vec<Line>,
 }
 
-/// Draws the panels below each other; both axes are logarithmic, with a tick at each load.
+/// Draws the panels below each other; both axes are logarithmic, with a tick at each load, and a
+/// label where there is room for one.
 pub(crate) fn draw(load_unit: &str, panels: &[Panel], size: Size) -> String {
     let width = size.width();
     let points = || panels.iter().flat_map(|panel| &panel.lines).flat_map(|line| &line.points);
@@ -38,7 +39,7 @@ pub(crate) fn draw(load_unit: &str, panels: &[Panel], size: Size) -> String {
     let right = width - 16.0;
     let load = Scale::log(loads.iter().copied()).over(left, right);
     let ticks: Vec<Tick> =
-        loads.iter().map(|load| Tick { value: *load, label: significant_load(*load) }).collect();
+        loads.iter().map(|load| Tick { value: *load, label: in_full(*load) }).collect();
     let height = panels.len() as f64 * (axis::ABOVE + PANEL);
     let mut canvas = Canvas::new(width, height + axis::BELOW);
     let mut top = axis::ABOVE;
@@ -59,7 +60,7 @@ pub(crate) fn draw(load_unit: &str, panels: &[Panel], size: Size) -> String {
                     "{}: {} ms at {} {load_unit}",
                     line.name,
                     significant(point.1),
-                    significant_load(point.0)
+                    in_full(point.0)
                 );
                 canvas.mark("", line.series, place, &hint);
             }
@@ -76,11 +77,6 @@ fn latencies(panel: &Panel) -> Scale {
     Scale::log(panel.lines.iter().flat_map(|line| &line.points).map(|point| point.1))
 }
 
-/// A load is a round number that somebody chose.
-fn significant_load(load: f64) -> String {
-    if load.fract() == 0.0 { format!("{load:.0}") } else { significant(load) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -94,6 +90,44 @@ mod tests {
     #[test]
     fn wide() {
         insta::assert_snapshot!(draw("connections", &panels(), Size::Wide));
+    }
+
+    /// Where the labels below the axis begin and end, read from the drawing: about their middle, each
+    /// letter as wide as a digit of the widest font that a browser may take.
+    fn labels(svg: &str) -> Vec<(f64, f64)> {
+        let texts = svg.split("<text class=\"tick\" ").skip(1);
+        let level = texts.filter(|text| text.contains("text-anchor=\"middle\""));
+        let of = |text: &str| {
+            let x: f64 = text.split('"').nth(1).unwrap().parse().unwrap();
+            let label = text.split_once('>').unwrap().1.split('<').next().unwrap();
+            let half = label.chars().count() as f64 * 7.63 / 2.0;
+            (x - half, x + half)
+        };
+        level.map(of).collect()
+    }
+
+    #[test]
+    fn labels_do_not_overlap_at_any_number_of_levels() {
+        let steps: [fn(u32) -> f64; 4] = [
+            |level| f64::from(level + 1),
+            |level| 10_000.0 + 250.0 * f64::from(level),
+            |level| 1.5_f64.powf(f64::from(level)).round(),
+            |level| 0.25 * f64::from(level + 1),
+        ];
+        for (levels, step) in (3..=40).flat_map(|levels| steps.map(|step| (levels, step))) {
+            let points = (0..levels).map(|level| (step(level), 1.0)).collect();
+            let lines = vec![Line { name: "full".to_owned(), series: 0, points }];
+            let panels = [Panel { unit: "p50, ms", lines }];
+            for size in [Size::Wide, Size::Narrow] {
+                let svg = draw("connections", &panels, size);
+                let mut labels = labels(&svg);
+                labels.sort_by(|a, b| a.0.total_cmp(&b.0));
+                assert!(labels.windows(2).all(|two| two[0].1 < two[1].0), "{levels}: {labels:?}");
+                assert!(labels.len() >= 2, "{levels} levels have {} labels", labels.len());
+                let (first, last) = (labels[0].0, labels[labels.len() - 1].1);
+                assert!(first >= 0.0 && last <= size.width(), "{first} to {last}");
+            }
+        }
     }
 
     #[test]

@@ -9,8 +9,9 @@ use super::scale::{Scale, Tick};
 pub(crate) struct Moment {
     /// From the begin of the run to that of the trial, in seconds.
     pub(crate) at_s: f64,
-    /// The figure, in the unit of its panel.
-    pub(crate) value: f64,
+    /// The figure, in the unit of its panel; none where the trial has nothing to show but that it was:
+    /// then its mark stands on the axis.
+    pub(crate) value: Option<f64>,
     /// The subject's color and mark.
     pub(crate) series: usize,
     /// Whether the trial counts.
@@ -50,17 +51,25 @@ pub(crate) struct Pause {
     pub(crate) hint: String,
 }
 
+/// The trials of a run, or of a part of it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Timeline {
+    /// Its figures.
+    pub(crate) panels: Vec<Panel>,
+    /// The trials that do not count.
+    pub(crate) flaws: Vec<Flaw>,
+    /// The times that are cut out.
+    pub(crate) pauses: Vec<Pause>,
+    /// From when to when it goes, in seconds from the begin of the run.
+    pub(crate) span_s: (f64, f64),
+}
+
 /// Draws the panels below each other, with a stripe through all of them for each trial that does
 /// not count, and a line for each pause.
-pub(crate) fn draw(
-    panels: &[Panel],
-    flaws: &[Flaw],
-    pauses: &[Pause],
-    length_s: f64,
-    size: Size,
-) -> String {
+pub(crate) fn draw(timeline: &Timeline, size: Size) -> String {
+    let Timeline { panels, flaws, pauses, span_s } = timeline;
     let width = size.width();
-    let (divisor, unit) = match length_s > 300.0 {
+    let (divisor, unit) = match span_s.1 > 300.0 {
         true => (60.0, "minutes from the begin of the run"),
         false => (1.0, "seconds from the begin of the run"),
     };
@@ -68,7 +77,7 @@ pub(crate) fn draw(
     let margins = scales.iter().map(|(_, ticks)| axis::margin(ticks));
     let left = margins.fold(0.0, f64::max);
     let right = width - 12.0;
-    let time = Scale::exact(0.0, length_s / divisor).over(left, right);
+    let time = Scale::exact(span_s.0 / divisor, span_s.1 / divisor).over(left, right);
     let x = |at_s: f64| time.at(at_s / divisor);
     let ticks = time.ticks(size.ticks());
     let height: f64 = panels.iter().map(|panel| axis::ABOVE + tall(panel)).sum();
@@ -97,7 +106,8 @@ pub(crate) fn draw(
         }
         for moment in &panel.moments {
             let class = if moment.valid { "" } else { "hollow" };
-            let at = (x(moment.at_s), scale.at(moment.value));
+            let y = moment.value.map_or(frame.bottom, |value| scale.at(value));
+            let at = (x(moment.at_s), y);
             canvas.mark(class, moment.series, at, &moment.hint);
         }
         top = frame.bottom + axis::ABOVE;
@@ -116,22 +126,28 @@ fn tall(panel: &Panel) -> f64 {
 
 /// The scale of a panel, and as many ticks as it has room for.
 fn values(panel: &Panel) -> (Scale, Vec<Tick>) {
-    let values = panel.moments.iter().map(|moment| moment.value);
+    let values = panel.moments.iter().filter_map(|moment| moment.value);
     let (scale, about) = match panel.ratios {
         true => (Scale::log(values), 4),
         false => (Scale::linear(values.chain([0.0]), 2), 2),
     };
-    (scale, scale.ticks(about))
+    // Where nothing has a value, an axis would tell of what is not there.
+    let has_value = panel.moments.iter().any(|moment| moment.value.is_some());
+    (scale, if has_value { scale.ticks(about) } else { Vec::new() })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn timeline(pauses: Vec<Pause>, end_s: f64) -> Timeline {
+        Timeline { panels: panels(), flaws: flaws(), pauses, span_s: (0.0, end_s) }
+    }
+
     fn panels() -> Vec<Panel> {
         let moment = |at_s, value, valid| Moment {
             at_s,
-            value,
+            value: Some(value),
             series: 1,
             valid,
             hint: format!("{value} at {at_s} s"),
@@ -158,12 +174,12 @@ mod tests {
 
     #[test]
     fn wide() {
-        insta::assert_snapshot!(draw(&panels(), &flaws(), &[], 100.0, Size::Wide));
+        insta::assert_snapshot!(draw(&timeline(vec![], 100.0), Size::Wide));
     }
 
     #[test]
     fn half_the_time_is_half_the_width() {
-        let svg = draw(&panels(), &flaws(), &[], 100.0, Size::Narrow);
+        let svg = draw(&timeline(vec![], 100.0), Size::Narrow);
         // "1,000" takes no comma below five digits: 10 + 4 * 6.8 = 37.2 px, and 328 px on the right.
         let middle = f64::midpoint(37.2, 328.0);
         let stripe = format!(r#"<rect class="flaw" x="{:.1}" y="30""#, middle - 1.0);
@@ -174,15 +190,48 @@ mod tests {
     }
 
     #[test]
+    fn a_part_of_a_run_begins_where_it_begins() {
+        let part = Timeline { span_s: (50.0, 150.0), ..timeline(vec![], 0.0) };
+        let svg = draw(&part, Size::Narrow);
+        // What happened at 50 s is on the left, and 100 s are in the middle.
+        assert!(svg.contains(r#"<rect class="flaw" x="36.2" y="30""#), "{svg}");
+        let middle = f64::midpoint(37.2, 328.0);
+        let tick =
+            format!(r#"<text class="tick" x="{middle:.1}" y="241" text-anchor="middle">100<"#);
+        assert!(svg.contains(&tick), "no {tick} in:\n{svg}");
+    }
+
+    #[test]
+    fn a_trial_without_a_value_has_its_mark_on_the_axis() {
+        let mut timeline = timeline(vec![], 100.0);
+        timeline.panels[0].moments[1].value = None;
+        let svg = draw(&timeline, Size::Narrow);
+        // A square whose corner is 3.5 px from the end of a panel that goes from 30 to 140.
+        let x = f64::midpoint(left(&svg), 328.0) - 3.5;
+        let mark = format!(r#"<path class="mark hollow s1" d="M{x:.1} 136.5"#);
+        assert!(svg.contains(&mark), "no {mark} in:\n{svg}");
+        timeline.panels[0].moments[0].value = None;
+        let unit = |svg: &str| svg.split(">answers/s<").next().unwrap().matches("\"tick\"").count();
+        assert_eq!(unit(&draw(&timeline, Size::Narrow)), 0, "an axis of nothing");
+        assert!(unit(&svg) > 0);
+    }
+
+    /// Where the panels begin.
+    fn left(svg: &str) -> f64 {
+        let line = svg.split(r#"<line class="grid" x1=""#).nth(1).unwrap();
+        line.split('"').next().unwrap().parse().unwrap()
+    }
+
+    #[test]
     fn long_runs_are_told_in_minutes() {
-        assert!(draw(&panels(), &[], &[], 301.0, Size::Wide).contains("minutes from the begin"));
-        assert!(draw(&panels(), &[], &[], 300.0, Size::Wide).contains("seconds from the begin"));
+        assert!(draw(&timeline(vec![], 301.0), Size::Wide).contains("minutes from the begin"));
+        assert!(draw(&timeline(vec![], 300.0), Size::Wide).contains("seconds from the begin"));
     }
 
     #[test]
     fn a_pause_is_a_line_through_all_panels() {
         let pause = Pause { at_s: 50.0, hint: "a pause of 3 hours".to_owned() };
-        let svg = draw(&panels(), &[], &[pause], 100.0, Size::Narrow);
+        let svg = draw(&timeline(vec![pause], 100.0), Size::Narrow);
         let middle = f64::midpoint(37.2, 328.0);
         let line = format!(r#"<rect class="pause" x="{:.1}" y="30" width="2""#, middle - 1.0);
         assert!(svg.contains(&line), "no {line} in:\n{svg}");
