@@ -26,11 +26,12 @@ fuzz: ## the parser against an independent one, on inputs that a fuzzer makes up
 	@scripts/setup g++
 	@scripts/fuzz
 
-bench: ## tollgate's figures, and what they cost, beside those of its peers, in turns
-	@scripts/setup
+bench: ## figures and costs beside those of the peers, in turns: 15 minutes
+	@scripts/setup wrk apache2-utils nghttp2-client hey
 	@cargo build --quiet --release --locked -p tollgate
 	@benches/cpu-per-request
 	@benches/load
+	@benches/origin
 
 truth: ## a price that is known beforehand, and the same prices with other seeds
 	@scripts/setup jq
