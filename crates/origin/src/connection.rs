@@ -150,9 +150,15 @@ impl Connection {
     /// Takes note of what the poller tells, which it will not tell again. Returns whether there is
     /// something to be done about it now.
     pub(crate) fn notice(&mut self, event: Event) -> bool {
-        self.is_readable |= event.is_readable() || event.is_shut() || event.is_closed();
-        self.is_shut |= event.is_shut();
+        let is_end = event.is_shut() || event.is_closed();
+        self.is_readable |= event.is_readable() || is_end;
+        self.is_shut |= is_end;
         !self.is_queued && !matches!(self.phase, Phase::Waiting { .. })
+    }
+
+    /// It works on an answer without looking at its socket, or waits to give it.
+    pub(crate) fn is_occupied(&self) -> bool {
+        matches!(self.phase, Phase::Waiting { .. } | Phase::Working)
     }
 
     /// Reads again, though the poller has told of nothing.

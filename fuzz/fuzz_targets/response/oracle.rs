@@ -256,6 +256,11 @@ fn is_stricter(bytes: &[u8], message: &Message<'_>, error: &ParseError) -> bool 
         // A bare CR or LF in an extension or in the trailer.
         ParseError::ChunkEnd => has_bare_line_end(bytes),
         ParseError::Head(_) | ParseError::ChunkSize | ParseError::ClosedMidAnswer => false,
+        // Of requests alone.
+        ParseError::BareLineFeed
+        | ParseError::Hosts(_)
+        | ParseError::Host(_)
+        | ParseError::UnknownCoding(_) => false,
     }
 }
 

@@ -152,7 +152,7 @@ fn the_access_log_has_a_line_a_request_once_it_is_answered() {
     let path = dir.path().join("log");
     std::fs::write(&path, "before\n").unwrap();
     let access_log = Some(AccessLog::File(path.clone()));
-    let origin = Served::serve(Origin::bind(&Config { access_log, ..on_any_port(2) }).unwrap());
+    let origin = Served::serve(Origin::bind(&Config { access_log, ..on_any_port(1) }).unwrap());
     let mut client = origin.client();
     client.send(
         b"POST /echo?a HTTP/1.1\r\nHost: a\r\nUser-Agent: \"me\"\r\nContent-Length: 5\r\n\r\nhel",

@@ -14,23 +14,26 @@ use tollgate_origin::{AccessLog, Config, Listen, Origin};
 Answers:
   /                   a page that explains the others; /index.html too
   /?payload=N         N bytes of text, N up to 67108864; other arguments are ignored
-  /urandom            reads `size` random bytes (2048), up to 67108864, and says how long it took
+  /urandom            reads `size` random bytes (2048), up to 67108864, and says how long
+                      that took
   /zero               the same from /dev/zero
   /sleep              after `time` seconds (1), up to 60
-  /download           `size` bytes (10 chunks), up to 1073741824; `chunk_size` up to 1048576 (2048);
-                      conditions (ETag) and one range are heeded
-  /upload             the size of a POST's or PUT's body, up to 67108864 bytes, how long it took, and
-                      its parts if it is multipart/form-data
+  /download           `size` bytes (10 chunks), up to 1073741824; `chunk_size` up to 1048576
+                      (2048); conditions (ETag) and one range are heeded
+  /upload             the size of a POST's or PUT's body, up to 67108864 bytes, how long it
+                      took, and its parts if it is multipart/form-data
   /status/CODE        that status, 200 to 599
   /headers, /method   what arrived of the request
   /echo               the body of the request, up to 1048576 bytes
   /delay              after a time: dist=fixed&ms=5, dist=bimodal&ms=1&ms2=20&p=0.1 or
-                      dist=exponential&ms=5; ms up to 60000; the sequence follows from `seed` (0)
+                      dist=exponential&ms=5; ms up to 60000; the sequence follows from
+                      `seed` (0)
   /counters           what was answered since the start; reset=1 begins anew
   any other           one line of text that names the path
 
-A client is cut off that takes more than 10 seconds for a head, sends nothing of a body for 10 seconds
-or less than 1 KiB a second of it, takes nothing of its answer for 10 seconds, or asks nothing for 60.
+A client is cut off that takes more than 10 seconds for a head, sends nothing of a body for
+10 seconds or less than 1 KiB a second of it, takes nothing of its answer for 10 seconds, or
+asks nothing for 60.
 
 Examples:
   tollgate origin --listen 127.0.0.1:8000 &
