@@ -1,6 +1,6 @@
 # What a person types. Each target sets itself up.
 
-.PHONY: run test lint fidelity fuzz bench clean
+.PHONY: run test lint fidelity fuzz bench truth clean
 
 run: ## price nginx and ModSecurity on this machine, in about 90 seconds
 	@scripts/setup
@@ -26,11 +26,18 @@ fuzz: ## the parser against an independent one, on inputs that a fuzzer makes up
 	@scripts/setup g++
 	@scripts/fuzz
 
-bench: ## tollgate's figures, and what they cost, beside those of its peers, in turns
-	@scripts/setup
+bench: ## figures and costs beside those of the peers, in turns: 15 minutes
+	@scripts/setup wrk apache2-utils nghttp2-client hey
 	@cargo build --quiet --release --locked -p tollgate
 	@benches/cpu-per-request
 	@benches/load
+	@benches/origin
+
+truth: ## a price that is known beforehand, and the same prices with other seeds
+	@scripts/setup jq
+	@cargo build --quiet --release --locked -p tollgate
+	@benches/known-cost
+	@benches/seeds
 
 clean:
 	cargo clean

@@ -15,6 +15,8 @@ mod faults;
 mod gates;
 /// Ctrl-C and kill -9: nothing is left running, nothing that was finished is lost.
 mod interruption;
+/// A price that is known beforehand.
+mod known_cost;
 /// `tollgate load` against servers that are not ours.
 mod load;
 /// What `tollgate load` prints: the formats of others beside the real ones, and its books.
@@ -31,5 +33,9 @@ mod prices;
 mod report;
 /// `tollgate search` on real nginx.
 mod search;
+/// The benchmark site on both servers that have it.
+mod site;
 /// What the tests share: a folder to run in, the binary, and a look at what is left running.
 mod support;
+/// Warm-ups that last until a server is steady.
+mod warm_up;

@@ -8,6 +8,7 @@ mod price;
 mod sentence;
 mod templates;
 mod verdicts;
+mod warm_up;
 
 pub use badge::{Badge, verdict_legend, verdict_word};
 pub use blocks::BlockFigure;
@@ -62,6 +63,8 @@ pub struct Analysis {
     pub baseline: String,
     /// Whether the terminal report also sums up the trials of each subject.
     pub summary: bool,
+    /// Whether it also tells how many bytes a second went to and fro.
+    pub bytes: bool,
     /// The machine, in one line.
     pub machine: String,
     /// One part a case.
@@ -174,33 +177,32 @@ pub fn analyse(run: &RunRecords) -> Analysis {
         margin: experiment.margin,
         baseline: experiment.baseline.clone(),
         summary: experiment.summary,
+        bytes: experiment.bytes,
         machine: manifest.environment.in_short(),
         notes: notes(run, &cases, blocks.max(planned(&experiment.stop))),
         cases,
     }
 }
 
-/// How precise the prices in CPU per request are; none while one has no interval, or where none has a
-/// ratio. `is_in` tells of a case and a subject, by their places, whether it is still in the run: what
+/// How precise the prices in CPU per request are, or in throughput where the baseline has no CPU of its
+/// own; none while one has no interval, or where none has a ratio. `is_in` tells of a case and a subject, by their places, whether it is still in the run: what
 /// was given up gets no more precise.
 pub fn precision(run: &RunRecords, is_in: impl Fn(usize, usize) -> bool) -> Option<Precision> {
     let experiment = &run.manifest.experiment;
     let is_baseline = |subject: &SubjectManifest| subject.name == experiment.baseline;
     let baseline_at = experiment.subjects.iter().position(is_baseline)?;
-    let has_cpu = |trials: &Trials<'_>| {
-        trials.valid.values().any(|m| m.system_cpu_us_per_request().is_some_and(|cpu| cpu > 0.0))
-    };
     let mut least: Option<Precision> = None;
     for (case_at, case) in experiment.cases.iter().enumerate() {
         let baseline = Trials::of(run, case, &experiment.baseline);
         if !is_in(case_at, baseline_at) {
             continue;
         }
+        let metric = judged_by(&baseline);
         for (subject_at, subject) in experiment.subjects.iter().enumerate() {
             let trials = Trials::of(run, case, &subject.name);
             let is_present = matches!(subject.state, SubjectState::Present { .. });
             // What has no CPU of its own has no ratio that could get narrower.
-            let is_without_ratio = !trials.valid.is_empty() && !has_cpu(&trials);
+            let is_without_ratio = metric == Metric::CpuUsPerRequest && trials.have_no_cpu();
             if subject_at == baseline_at
                 || !is_present
                 || !is_in(case_at, subject_at)
@@ -208,7 +210,8 @@ pub fn precision(run: &RunRecords, is_in: impl Fn(usize, usize) -> bool) -> Opti
             {
                 continue;
             }
-            let of_price = price::precision(&trials.valid, &baseline.valid, run.manifest.seed)?;
+            let seed = run.manifest.seed;
+            let of_price = price::precision(metric, &trials.valid, &baseline.valid, seed)?;
             least = Some(least.map_or(of_price, |least| Precision {
                 half_width: least.half_width.max(of_price.half_width),
                 n: least.n.min(of_price.n),
@@ -216,6 +219,14 @@ pub fn precision(run: &RunRecords, is_in: impl Fn(usize, usize) -> bool) -> Opti
         }
     }
     least
+}
+
+/// The figure whose prices have to be precise.
+fn judged_by(baseline: &Trials<'_>) -> Metric {
+    match baseline.have_no_cpu() {
+        true => Metric::ThroughputPerS,
+        false => Metric::CpuUsPerRequest,
+    }
 }
 
 /// The name of the baseline's second time.
@@ -304,6 +315,12 @@ impl<'a> Trials<'a> {
         trials
     }
 
+    /// Whether there are valid ones, and none of them used any CPU: there were no processes.
+    fn have_no_cpu(&self) -> bool {
+        let cpu = |m: &&Measurement| m.system_cpu_us_per_request().is_some_and(|cpu| cpu > 0.0);
+        !self.valid.is_empty() && !self.valid.values().any(cpu)
+    }
+
     fn add(&mut self, trial: &'a TrialRecord) {
         self.count += 1;
         match &trial.outcome {
@@ -370,7 +387,18 @@ fn notes(run: &RunRecords, cases: &[CaseAnalysis], blocks: u32) -> Vec<String> {
     if run.cut_off {
         notes.push("The last record was cut off while it was written; it is left out.".to_owned());
     }
+    let experiment = &run.manifest.experiment;
     for case in cases {
+        let baseline = Trials::of(run, &case.case, &experiment.baseline);
+        if experiment.stop.width.is_some() && judged_by(&baseline) == Metric::ThroughputPerS {
+            notes.push(format!(
+                "{} has no CPU of its own that others could be a multiple of: how narrow the \
+                 intervals are was judged on requests/s.",
+                experiment.baseline
+            ));
+        }
+        let names: Vec<&str> = case.subjects.iter().map(|subject| subject.name.as_str()).collect();
+        notes.extend(warm_up::lengths(&case.case, cases.len() == 1, &names, &run.trials));
         for subject in &case.subjects {
             let name = match cases.len() {
                 1 => subject.name.clone(),
@@ -378,6 +406,7 @@ fn notes(run: &RunRecords, cases: &[CaseAnalysis], blocks: u32) -> Vec<String> {
             };
             subject_notes(&name, subject, blocks, &mut notes);
             notes.extend(open_loop::notes(&name, &case.case.name, &subject.name, &run.trials));
+            notes.extend(warm_up::unsteady(&name, &case.case.name, &subject.name, &run.trials));
         }
     }
     notes

@@ -1,5 +1,6 @@
 //! Whether this machine can run experiments, and what would make their figures better.
 
+mod limits;
 pub mod noise;
 
 use crate::environment::Environment;
@@ -48,9 +49,6 @@ pub fn examine() -> Vec<Check> {
 
 /// How long noise is counted for.
 const WATCH: Duration = Duration::from_secs(1);
-/// The experiments that come with the tool open up to 50 connections on both sides of a proxy.
-const FEWEST_FILES: u64 = 512;
-const ENOUGH_FILES: u64 = 4096;
 const CALM_PRESSURE_PERCENT: f64 = 10.0;
 const CALM_BUSY_PERCENT: f64 = 5.0;
 
@@ -74,13 +72,6 @@ fn cpus() -> Check {
 }
 
 fn environment_checks(environment: &Environment) -> Vec<Check> {
-    let (soft, hard) = environment.open_files;
-    let files = format!("{soft}, may be raised to {hard}");
-    let files = match hard {
-        0..FEWEST_FILES => bad("open files", files, "ulimit -Hn 65536, as root"),
-        FEWEST_FILES..ENOUGH_FILES => poor("open files", files, "ulimit -Hn 65536, as root"),
-        _ => good("open files", files),
-    };
     let clock = environment.clock_source.clone().unwrap_or_else(|| "unknown".to_owned());
     let clock = match clock.as_str() {
         "tsc" | "kvm-clock" | "arch_sys_counter" => good("clock", clock),
@@ -104,7 +95,9 @@ fn environment_checks(environment: &Environment) -> Vec<Check> {
             poor("governor", other.to_owned(), "cpupower frequency-set -g performance, as root")
         }
     };
-    vec![files, clock, host, governor]
+    let mut checks = limits::checks(environment);
+    checks.extend([clock, host, governor]);
+    checks
 }
 
 fn loopback() -> Check {

@@ -65,6 +65,12 @@ pub struct Measurement {
     pub answered: u64,
     /// Expected answers a second.
     pub throughput_per_s: f64,
+    /// Bytes of those answers a second, heads and codings included; none in records of old.
+    #[serde(default)]
+    pub received_bytes_per_s: Option<f64>,
+    /// Bytes of the requests that they answer a second, heads and codings included; likewise.
+    #[serde(default)]
+    pub sent_bytes_per_s: Option<f64>,
     /// Latency of the answers: from the send in a closed loop, from the moment for which the request
     /// was scheduled in an open one.
     pub latency: LatencyRecord,
@@ -87,10 +93,22 @@ pub struct Measurement {
     pub oldest_unanswered_ms: Option<f64>,
     /// What the machine did besides.
     pub noise: Noise,
+    /// How the warm-up went; none in a record from before it was kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warm_up: Option<WarmUpRecord>,
     /// What held the throughput down.
     pub bottleneck: Bottleneck,
     /// Why the figures do not count; empty when they do.
     pub invalid: Vec<Invalid>,
+}
+
+/// The load before the window.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct WarmUpRecord {
+    /// How long it was, in seconds.
+    pub lasted_s: f64,
+    /// Whether the figures stood still at its end; none where nobody waited for that.
+    pub steady: Option<bool>,
 }
 
 /// How the schedule of an open loop was kept.
@@ -145,8 +163,8 @@ pub struct CpuRecord {
     pub servers_window_s: f64,
     /// The system's processes; none for a subject without any.
     pub system: Option<CpuTime>,
-    /// The origin.
-    pub origin: CpuTime,
+    /// The origin; none behind a system that answers by itself.
+    pub origin: Option<CpuTime>,
     /// The generator's threads.
     pub generator: CpuTime,
 }
@@ -269,6 +287,16 @@ const LATE_MS: f64 = 1.0;
 /// The share of an open loop's requests that may be due and never sent.
 const OVERDUE_SHARE_MAX: f64 = 0.01;
 
+impl TrialRecord {
+    /// How its warm-up went, where it came to one.
+    pub fn warm_up(&self) -> Option<WarmUpRecord> {
+        match &self.outcome {
+            Outcome::Measured(measurement) => measurement.warm_up,
+            Outcome::Refused(_) | Outcome::Failed(_) => None,
+        }
+    }
+}
+
 impl Measurement {
     /// CPU microseconds of the system for each answer; none for a subject without processes.
     pub fn system_cpu_us_per_request(&self) -> Option<f64> {
@@ -280,9 +308,9 @@ impl Measurement {
         self.cpu.system.map(|cpu| self.per_request(cpu.user_us, self.cpu.servers_window_s))
     }
 
-    /// CPU microseconds of the origin for each answer.
-    pub fn origin_cpu_us_per_request(&self) -> f64 {
-        self.per_request(self.cpu.origin.total_us(), self.cpu.servers_window_s)
+    /// CPU microseconds of the origin for each answer; none where there is no origin.
+    pub fn origin_cpu_us_per_request(&self) -> Option<f64> {
+        self.cpu.origin.map(|cpu| self.per_request(cpu.total_us(), self.cpu.servers_window_s))
     }
 
     /// CPU microseconds of the generator for each answer.

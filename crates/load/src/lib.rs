@@ -23,6 +23,7 @@ mod pacer;
 mod plan;
 mod recorder;
 mod schedule;
+mod slices;
 mod slot;
 mod usage;
 mod window;
@@ -37,4 +38,5 @@ pub use plan::{
     Arrivals, MAX_CONNECTIONS, MAX_PIPELINE, MAX_RATE, MAX_THREADS, MAX_TIMEOUT, Plan, Spacing,
     Target,
 };
+pub use slices::{SLICE, STEADY_AFTER, Slice, Slices};
 pub use workload::{Expectation, MAX_NEEDLE_BYTES, MAX_TEMPLATES, Request, Workload};

@@ -61,6 +61,8 @@ pub struct Outcome {
     pub threads: Vec<ThreadUsage>,
     /// Bytes of answers, heads and codings included.
     pub bytes_received: u64,
+    /// Bytes of the requests that were answered, heads and codings included.
+    pub bytes_sent: u64,
     /// Bytes of answers' bodies, without transfer codings.
     pub body_bytes: u64,
     /// Connections established, over the whole run: those that are kept are there before the window.
@@ -166,6 +168,7 @@ impl Outcome {
             first_byte: None,
             threads: Vec::new(),
             bytes_received: 0,
+            bytes_sent: 0,
             body_bytes: 0,
             connects: 0,
             kept_alive: 0,
@@ -188,6 +191,7 @@ impl Outcome {
             merge(&mut self.first_byte, first_byte);
         }
         self.bytes_received += figures.bytes_received;
+        self.bytes_sent += figures.bytes_sent;
         self.body_bytes += figures.body_bytes;
         self.connects += figures.connects;
         self.kept_alive += figures.kept_alive;

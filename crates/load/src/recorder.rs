@@ -40,6 +40,7 @@ pub(crate) struct Figures {
     pub(crate) first_byte: Option<LatencyHistogram>,
     pub(crate) templates: Vec<Tally>,
     pub(crate) bytes_received: u64,
+    pub(crate) bytes_sent: u64,
     pub(crate) body_bytes: u64,
     pub(crate) connects: u64,
     pub(crate) kept_alive: u64,
@@ -100,6 +101,7 @@ impl Recorder {
                 first_byte: plan.first_byte.then(LatencyHistogram::new),
                 templates: (0..templates).map(tally).collect(),
                 bytes_received: 0,
+                bytes_sent: 0,
                 body_bytes: 0,
                 connects: 0,
                 kept_alive: 0,
@@ -182,6 +184,7 @@ impl Recorder {
         let figures = &mut self.figures;
         figures.answered += 1;
         figures.body_bytes += answer.body_bytes;
+        figures.bytes_sent += request.bytes.len() as u64;
         figures.kept_alive += u64::from(answer.keep_alive);
         figures.latency.record(latency);
         if let Some(open_loop) = &mut figures.open_loop {

@@ -28,7 +28,7 @@ pub use outliers::{OUTLIER_Z, modified_z_scores};
 pub use paired::{BLOCKS_MAX, Estimate, Interval, Pair, difference, difference_p, ratio, ratio_p};
 pub use percentiles::PercentileStep;
 pub use precision::half_width;
-pub use steady::is_steady;
+pub use steady::{STEADY_SLICES, is_steady};
 pub use summary::{Summary, summarize};
 pub use two_samples::{Shift, ratio_of_samples};
 pub use verdict::{Verdict, verdict, verdict_of_difference};

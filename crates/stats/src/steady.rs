@@ -3,7 +3,7 @@
 use crate::summary::summarize;
 
 /// How many slices in a row have to agree.
-const STEADY_SLICES: usize = 5;
+pub const STEADY_SLICES: usize = 5;
 
 /// How far they may stray: the standard deviation as a share of the mean.
 const VARIATION_MAX: f64 = 0.05;

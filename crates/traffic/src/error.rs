@@ -2,7 +2,7 @@
 
 use crate::mix::MAX_DECK;
 use crate::script::MAX_RENDERED_BYTES;
-use crate::template::MAX_CONTAINS_BYTES;
+use crate::template::{MAX_BODY_BYTES, MAX_CONTAINS_BYTES};
 use crate::variable::VariableError;
 use thiserror::Error;
 use tollgate_wire::RenderError;
@@ -33,6 +33,25 @@ pub enum MixError {
     /// A body is expected where there is none.
     #[error("template `{0}`: the answer to a HEAD has no body, so none can be expected")]
     BodyOfHead(String),
+    /// A template has a body of its own and one of filler.
+    #[error("template `{0}` has a `body` and `body_bytes`; leave one of them out")]
+    TwoBodies(String),
+    /// A body of filler is longer than a mix may have.
+    #[error("template `{template}`: `body_bytes` is {bytes}; it may be at most {MAX_BODY_BYTES}")]
+    BodyTooLarge {
+        /// The template's name.
+        template: String,
+        /// How long it would be.
+        bytes: u64,
+    },
+    /// Of a mix, a template is wanted that it does not have.
+    #[error("there is no template `{template}`; the mix has {}", .known.join(", "))]
+    NoTemplate {
+        /// The name that is wanted.
+        template: String,
+        /// The names that there are.
+        known: Vec<String>,
+    },
     /// A variable cannot be.
     #[error("variable `{variable}`")]
     Variable {

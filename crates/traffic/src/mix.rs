@@ -70,6 +70,24 @@ impl Mix {
         Script::new(self, deck.collect(), seed)
     }
 
+    /// The mix with none but the templates of these names, in the order of the file. Its script has as
+    /// many decks as before, and is shorter for that.
+    ///
+    /// # Errors
+    ///
+    /// It has no template of such a name, or none of them is sent.
+    pub fn only(mut self, names: &[String]) -> Result<Self, MixError> {
+        let known: Vec<String> = self.templates.iter().map(|t| t.name.clone()).collect();
+        if let Some(wanted) = names.iter().find(|name| !known.contains(name)) {
+            return Err(MixError::NoTemplate { template: wanted.clone(), known });
+        }
+        self.templates.retain(|template| names.contains(&template.name));
+        match self.templates.iter().any(|template| template.weight > 0) {
+            true => Ok(self),
+            false => Err(MixError::NothingSent),
+        }
+    }
+
     pub(crate) fn variables(&self) -> &[Variable] {
         &self.variables
     }

@@ -5,6 +5,7 @@ use crate::message::Message;
 use crate::text::Text;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 /// Whether a request is one that a WAF should let through.
@@ -35,6 +36,9 @@ pub struct Expect {
 /// The longest text that can be expected in a body.
 pub const MAX_CONTAINS_BYTES: usize = 4096;
 
+/// The longest body of filler: what the benchmark site takes.
+pub(crate) const MAX_BODY_BYTES: u64 = 64 << 20;
+
 /// A template as a mix file writes it. Path, values of headers, body and the text expected in the
 /// answer may use variables, as `{{NAME}}`.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -57,6 +61,8 @@ pub struct TemplateFile {
     /// The request body.
     #[serde(default)]
     pub body: String,
+    /// In the place of `body`: so many bytes of filler, the letter `x`; up to 64 MiB.
+    pub body_bytes: Option<u64>,
     /// The answer that this request gets when nothing blocks it.
     #[serde(default)]
     pub expect: Expect,
@@ -93,7 +99,7 @@ impl Template {
         if !file.path.starts_with('/') {
             return Err(MixError::NotAPath { template: file.name, path: file.path });
         }
-        let Expect { status, body_bytes, body_contains } = file.expect;
+        let Expect { status, body_bytes, body_contains } = file.expect.clone();
         let bodiless = body_bytes.is_none_or(|bytes| bytes == 0) && body_contains.is_none();
         if file.method == "HEAD" && !bodiless {
             return Err(MixError::BodyOfHead(file.name));
@@ -112,7 +118,7 @@ impl Template {
             }
         }
         let path = parse(&file.path)?;
-        let body = parse(&file.body)?;
+        let body = parse(&body(&file)?)?;
         let body_contains = body_contains.as_deref().map(parse).transpose()?;
         let texts = headers.iter().map(|(_, value)| value).chain([&path, &body]);
         let variables = texts.chain(&body_contains).flat_map(Text::variables).collect();
@@ -151,6 +157,18 @@ impl Template {
 impl Default for Expect {
     fn default() -> Self {
         Self { status: ok_status(), body_bytes: None, body_contains: None }
+    }
+}
+
+/// The body as it is written, or as long as it says.
+fn body(file: &TemplateFile) -> Result<Cow<'_, str>, MixError> {
+    match file.body_bytes {
+        None => Ok(Cow::Borrowed(&file.body)),
+        Some(_) if !file.body.is_empty() => Err(MixError::TwoBodies(file.name.clone())),
+        Some(bytes) if bytes > MAX_BODY_BYTES => {
+            Err(MixError::BodyTooLarge { template: file.name.clone(), bytes })
+        }
+        Some(bytes) => Ok(Cow::Owned("x".repeat(bytes as usize))),
     }
 }
 

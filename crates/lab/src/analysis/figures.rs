@@ -17,12 +17,16 @@ pub struct Figures {
     pub cpu_us_per_request: Option<f64>,
     /// The part of it that is spent in the program itself.
     pub user_cpu_us_per_request: Option<f64>,
-    /// CPU of the origin for each answer, in microseconds.
+    /// CPU of the origin for each answer, in microseconds; none where there is no origin.
     pub origin_cpu_us_per_request: Option<f64>,
     /// CPU of the generator for each answer, in microseconds.
     pub generator_cpu_us_per_request: Option<f64>,
     /// Expected answers a second.
     pub throughput_per_s: Option<f64>,
+    /// Bytes of answers a second, heads and codings included.
+    pub received_bytes_per_s: Option<f64>,
+    /// Bytes of answered requests a second, heads and codings included.
+    pub sent_bytes_per_s: Option<f64>,
     /// Mean latency, in milliseconds.
     pub latency_mean_ms: Option<f64>,
     /// Median latency, in milliseconds.
@@ -70,9 +74,11 @@ impl Figures {
             n: valid.len(),
             cpu_us_per_request: median(&Measurement::system_cpu_us_per_request),
             user_cpu_us_per_request: median(&Measurement::system_user_us_per_request),
-            origin_cpu_us_per_request: median(&|m| Some(m.origin_cpu_us_per_request())),
+            origin_cpu_us_per_request: median(&Measurement::origin_cpu_us_per_request),
             generator_cpu_us_per_request: median(&|m| Some(m.generator_cpu_us_per_request())),
             throughput_per_s: median(&|m| Some(m.throughput_per_s)),
+            received_bytes_per_s: median(&|m| m.received_bytes_per_s),
+            sent_bytes_per_s: median(&|m| m.sent_bytes_per_s),
             latency_mean_ms: median(&|m| m.latency.mean_ms),
             latency_p50_ms: median(&|m| m.latency.p50_ms),
             latency_p99_ms: median(&|m| m.latency.p99_ms),

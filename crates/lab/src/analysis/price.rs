@@ -146,13 +146,14 @@ pub(super) fn prices(subject: &ByBlock<'_>, baseline: &ByBlock<'_>, seed: u64) -
     Metric::ALL.into_iter().filter_map(raw).collect()
 }
 
-/// How precise a price in CPU per request is; none without an interval.
+/// How precise the price of a subject in one figure is; none without an interval.
 pub(super) fn precision(
+    metric: Metric,
     subject: &ByBlock<'_>,
     baseline: &ByBlock<'_>,
     seed: u64,
 ) -> Option<Precision> {
-    let pairs = pairs(Metric::CpuUsPerRequest, subject, baseline);
+    let pairs = pairs(metric, subject, baseline);
     let half_width = half_width(&ratio(&pairs, seed)?)?;
     Some(Precision { half_width, n: pairs.len() })
 }

@@ -1,11 +1,11 @@
 //! What may make two runs differ besides their subjects: the machine, the versions, the configs, the
 //! layout, the tool. Seeds and times are another in every run, and no part of it.
 
+use crate::manifest::difference::{Difference, differences};
 use crate::manifest::{CaseManifest, Manifest, SubjectManifest, SubjectState};
 use crate::system::render::hash_text;
 use serde::Serialize;
-use serde_json::Value;
-use std::collections::BTreeMap;
+use serde_json::{Map, Value, json};
 
 /// A line of the fingerprint in which two runs differ.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -25,101 +25,78 @@ pub struct Line {
 ///
 /// A part of a manifest cannot be laid out in lines.
 pub fn differing(old: &Manifest, new: &Manifest) -> Result<Vec<Line>, serde_json::Error> {
-    let (before, after) = (lines(old, new)?, lines(new, old)?);
-    let names = before.keys().chain(after.keys().filter(|name| !before.contains_key(*name)));
-    let mut differing: Vec<Line> = names
-        .map(|name| Line {
-            what: name.clone(),
-            old: before.get(name).cloned(),
-            new: after.get(name).cloned(),
-        })
-        .filter(|line| line.old != line.new)
-        .collect();
-    differing.sort_by(|a, b| a.what.cmp(&b.what));
-    Ok(differing)
+    let differences = differences(&fingerprint(old, new)?, &fingerprint(new, old)?);
+    let mut lines: Vec<Line> = differences.into_iter().map(Line::from).collect();
+    lines.sort_by(|a, b| a.what.cmp(&b.what));
+    Ok(lines)
 }
 
-type Lines = BTreeMap<String, String>;
-
-/// The fingerprint of a run, by what each line tells, of what the other run has too.
-fn lines(run: &Manifest, other: &Manifest) -> Result<Lines, serde_json::Error> {
-    let mut lines = Lines::new();
-    lines.insert("tollgate".to_owned(), run.tollgate.clone());
-    flatten("machine", &serde_json::to_value(&run.environment)?, &mut lines);
-    flatten("layout", &serde_json::to_value(&run.layout)?, &mut lines);
+/// The fingerprint of a run, of what the other run has too.
+fn fingerprint(run: &Manifest, other: &Manifest) -> Result<Value, serde_json::Error> {
+    let mut parts = Map::new();
+    parts.insert("tollgate".to_owned(), json!(run.tollgate));
+    parts.insert("machine".to_owned(), serde_json::to_value(&run.environment)?);
+    parts.insert("layout".to_owned(), serde_json::to_value(&run.layout)?);
     let others = &other.experiment;
     for case in &run.experiment.cases {
         if others.cases.iter().any(|other| other.name == case.name) {
-            case_lines(run, case, &mut lines)?;
+            parts.insert(format!("case {}", case.name), of_case(run, case)?);
         }
     }
     for subject in &run.experiment.subjects {
         if others.subjects.iter().any(|other| other.name == subject.name) {
-            subject_lines(subject, &mut lines)?;
+            parts.insert(format!("subject {}", subject.name), of_subject(subject)?);
         }
     }
-    Ok(lines)
+    Ok(Value::Object(parts))
 }
 
-fn case_lines(
-    run: &Manifest,
-    case: &CaseManifest,
-    lines: &mut Lines,
-) -> Result<(), serde_json::Error> {
-    let path = format!("case {}", case.name);
-    flatten(&path, &serde_json::to_value(case)?, lines);
+fn of_case(run: &Manifest, case: &CaseManifest) -> Result<Value, serde_json::Error> {
+    let mut value = serde_json::to_value(case)?;
     // Not where the mix was found, and what it is called, but what it sends.
-    for told_by_its_text in ["mix", "mix_file"] {
-        lines.remove(&format!("{path}, {told_by_its_text}"));
-    }
-    let text = run.experiment.mixes.get(&case.mix_file);
-    lines.extend(text.map(|text| (format!("{path}, mix"), hash_text(text))));
-    Ok(())
+    value["mix_file"] = Value::Null;
+    value["mix"] = run
+        .experiment
+        .mixes
+        .get(&case.mix_file)
+        .map_or(Value::Null, |text| Value::String(hash_text(text)));
+    Ok(value)
 }
 
-fn subject_lines(subject: &SubjectManifest, lines: &mut Lines) -> Result<(), serde_json::Error> {
-    let path = format!("subject {}", subject.name);
-    let mut tell = |what: String, value: String| lines.insert(format!("{path}, {what}"), value);
-    tell("system".to_owned(), subject.system.clone());
-    tell("prefix".to_owned(), subject.prefix.clone());
+fn of_subject(subject: &SubjectManifest) -> Result<Value, serde_json::Error> {
+    let options = subject.options.iter();
+    let mut parts: Map<String, Value> = options
+        .map(|(name, value)| Ok((name.clone(), serde_json::to_value(value)?)))
+        .collect::<Result<_, serde_json::Error>>()?;
+    let mut tell = |what: String, value: &str| parts.insert(what, json!(value));
+    tell("system".to_owned(), &subject.system);
+    tell("prefix".to_owned(), &subject.prefix);
     match &subject.state {
         SubjectState::Present { installed, configs, referenced } => {
-            tell("version".to_owned(), installed.version.join(", "));
+            tell("version".to_owned(), &installed.version.join(", "));
             for (file, hash) in &installed.hashes {
-                tell(format!("program {}", file.display()), hash.clone());
+                tell(format!("program {}", file.display()), hash);
             }
             for (file, hash) in configs {
-                tell(format!("config {file}"), hash.clone());
+                tell(format!("config {file}"), hash);
             }
             for (file, hash) in referenced {
-                tell(format!("rules {}", file.display()), hash.clone());
+                tell(format!("rules {}", file.display()), hash);
             }
         }
         SubjectState::Skipped { missing } => {
-            tell("skipped".to_owned(), missing.what.clone());
+            tell("skipped".to_owned(), &missing.what);
         }
         SubjectState::Broken { reason } => {
-            tell("broken".to_owned(), reason.clone());
+            tell("broken".to_owned(), reason);
         }
     }
-    flatten(&path, &serde_json::to_value(&subject.options)?, lines);
-    Ok(())
+    Ok(Value::Object(parts))
 }
 
-/// Adds the values below a path, a line each; what is null is not told.
-fn flatten(path: &str, value: &Value, lines: &mut Lines) {
-    match value {
-        Value::Null => {}
-        Value::Object(fields) => {
-            for (name, value) in fields {
-                flatten(&format!("{path}, {name}"), value, lines);
-            }
-        }
-        Value::String(text) => {
-            lines.insert(path.to_owned(), text.clone());
-        }
-        Value::Bool(_) | Value::Number(_) | Value::Array(_) => {
-            lines.insert(path.to_owned(), value.to_string());
-        }
+impl From<Difference> for Line {
+    fn from(difference: Difference) -> Self {
+        let Difference { path, before, after } = difference;
+        Self { what: path.join(", "), old: before, new: after }
     }
 }

@@ -185,6 +185,7 @@ fn subjects(
             changes: BTreeMap::new(),
         }));
     }
+    let again = [old, new].map(|run| run.manifest.experiment.again.as_deref().unwrap_or_default());
     for metric in Metric::ALL {
         let case = &before.case.name;
         let mut found: Vec<(&mut SubjectComparison, Shift, [usize; 2])> = subjects
@@ -197,9 +198,15 @@ fn subjects(
                 Some((subject, shift, [old.len(), new.len()]))
             })
             .collect();
-        // The more subjects a table has, the likelier one of them changes by chance.
-        let adjusted = holm(&found.iter().map(|(_, shift, _)| shift.p).collect::<Vec<_>>());
-        for ((subject, shift, [n_old, n_new]), p) in found.iter_mut().zip(adjusted) {
+        // The more subjects a table has, the likelier one of them changes by chance. The baseline's
+        // second time is none of them: it tests the runs, and is judged alone.
+        let is_priced = |subject: &SubjectComparison| !again.contains(&subject.name.as_str());
+        let priced = found.iter().filter(|(subject, ..)| is_priced(subject));
+        let mut adjusted =
+            holm(&priced.map(|(_, shift, _)| shift.p).collect::<Vec<_>>()).into_iter();
+        for (subject, shift, [n_old, n_new]) in &mut found {
+            let corrected = if is_priced(subject) { adjusted.next() } else { None };
+            let p = corrected.unwrap_or(shift.p);
             let verdict = verdict(&shift.ratio, p, new.manifest.experiment.margin);
             let verdict = match metric.more_is_worse() {
                 true => verdict,

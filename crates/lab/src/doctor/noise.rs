@@ -2,7 +2,7 @@
 
 use crate::analysis::{Metric, Range, analyse};
 use crate::blocks;
-use crate::inputs::experiment::Experiment;
+use crate::inputs::experiment::{Experiment, WarmUp};
 use crate::plan::stop::Stop;
 use crate::report::layout::Screen;
 use crate::report::number::{relative, significant};
@@ -63,9 +63,9 @@ pub fn fit(experiment: &mut Experiment, time: Duration) {
     for case in &mut experiment.cases {
         let subjects = u32::try_from(experiment.subjects.len()).unwrap_or(u32::MAX);
         let of_trial = of_block / subjects;
-        let warmup = (of_trial / WARMUP_PART).min(case.load.warmup.0);
+        let warmup = (of_trial / WARMUP_PART).min(case.load.warmup_longest());
         let window = of_trial.saturating_sub(warmup).saturating_sub(START_AND_STOP);
-        case.load.warmup.0 = warmup;
+        case.load.warmup = WarmUp::For(warmup);
         case.load.duration.0 = window.max(WINDOW_MIN).min(case.load.duration.0);
     }
 }

@@ -59,6 +59,12 @@ pub enum CatalogError {
         /// Why.
         source: MixError,
     },
+    /// Nothing would answer.
+    #[error("{file}: `origin = false` without a [[process]]: nobody would answer; give it one")]
+    Nobody {
+        /// The recipe's file.
+        file: String,
+    },
     /// The recipe offers an option under a name that templates need for something else.
     #[error(
         "{file}: an option cannot be named `{name}`; templates use that name for something else"
@@ -154,7 +160,16 @@ impl Catalog {
     /// There is none, or its `system.toml` does not say what it should.
     pub fn recipe(&self, name: &str) -> Result<Recipe, CatalogError> {
         let source = self.find(Kind::System, name)?;
-        let file: RecipeFile = toml_file::parse(&source)?;
+        let mut file: RecipeFile = toml_file::parse(&source)?;
+        if !file.origin && file.process.is_empty() {
+            return Err(CatalogError::Nobody { file: source.name });
+        }
+        if let Some(other) = &file.options {
+            let other: RecipeFile = toml_file::parse(&self.find(Kind::System, other)?)?;
+            for (name, spec) in other.option {
+                file.option.entry(name).or_insert(spec);
+            }
+        }
         if let Some(taken) = RESERVED.iter().find(|word| file.option.contains_key(**word)) {
             return Err(CatalogError::ReservedOption {
                 file: source.name,
@@ -308,6 +323,31 @@ mod tests {
         assert_ne!(title(&Catalog::new(vec![])), "mine");
         fs::write(folder.path().join("mixes/README.md"), "mine").unwrap();
         assert_eq!(catalog.replacements(), [folder.path().join("mixes/browse.toml")]);
+    }
+
+    #[test]
+    fn a_system_may_have_the_options_of_another() {
+        let catalog = Catalog::new(vec![]);
+        let own = catalog.recipe("nginx").unwrap().file.option;
+        let modsecurity = catalog.recipe("nginx-modsecurity").unwrap().file.option;
+        for name in ["workers", "worker_connections", "rlimit_nofile", "backlog"] {
+            assert_eq!(modsecurity[name].default, own[name].default, "{name}");
+        }
+        assert!(modsecurity.contains_key("rules") && !own.contains_key("rules"));
+    }
+
+    #[test]
+    fn somebody_has_to_answer() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir_all(folder.path().join("systems/nobody")).unwrap();
+        let file = folder.path().join("systems/nobody/system.toml");
+        fs::write(&file, "title = 'nobody'\norigin = false\n").unwrap();
+        let error = Catalog::new(vec![folder.path().to_owned()]).recipe("nobody").unwrap_err();
+        let expected = format!(
+            "{}: `origin = false` without a [[process]]: nobody would answer; give it one",
+            file.display()
+        );
+        assert_eq!(error.to_string(), expected);
     }
 
     #[test]

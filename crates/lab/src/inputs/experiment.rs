@@ -3,10 +3,12 @@
 mod check;
 mod design;
 mod file;
+mod warm_up;
 
 pub use file::{
     CaseFile, CpusFile, DesignFile, ExperimentFile, LoadFile, SpacingFile, SubjectFile,
 };
+pub use warm_up::WarmUp;
 
 use super::catalog::{Catalog, CatalogError};
 use super::duration::Span;
@@ -19,7 +21,7 @@ use crate::trial::validity::Limits;
 use check::{Flaw, check};
 use std::path::Path;
 use thiserror::Error;
-use tollgate_traffic::Mix;
+use tollgate_traffic::{Mix, MixError};
 
 /// An experiment whose names have been resolved and whose values have been checked.
 #[derive(Debug, Clone)]
@@ -32,6 +34,8 @@ pub struct Experiment {
     pub title: String,
     /// Whether the terminal report also sums up the trials of each subject.
     pub summary: bool,
+    /// Whether it also tells how many bytes a second went to and fro.
+    pub bytes: bool,
     /// The subject that the others are priced against: an index into `subjects`.
     pub baseline: usize,
     /// The workloads.
@@ -131,6 +135,9 @@ pub enum PartError {
     /// The option that it chose cannot be.
     #[error(transparent)]
     Option(#[from] OptionError),
+    /// What it wants of the mix is not there.
+    #[error(transparent)]
+    Mix(#[from] MixError),
 }
 
 impl Experiment {
@@ -157,9 +164,12 @@ impl Experiment {
         for (index, case) in file.case.iter().enumerate() {
             // A mix that a file names by path lies beside that file.
             let folder = Path::new(&source.name).parent().unwrap_or(Path::new(""));
-            let (mix, mix_source) = catalog
-                .mix(&case.mix, folder)
-                .map_err(|error| at(&["case".into(), index.into(), "mix".into()], error.into()))?;
+            let part = |key: &str| ["case".into(), index.into(), key.into()];
+            let (mut mix, mix_source) =
+                catalog.mix(&case.mix, folder).map_err(|error| at(&part("mix"), error.into()))?;
+            if !case.only.is_empty() {
+                mix = mix.only(&case.only).map_err(|error| at(&part("only"), error.into()))?;
+            }
             let load = if adjustments.quick { case.load.quick() } else { case.load };
             cases.push(Case { name: case.name.clone(), mix, mix_source, load });
         }
@@ -196,6 +206,7 @@ impl Experiment {
             name: stem.map_or(name.to_owned(), |stem| stem.to_string_lossy().into_owned()),
             title: file.title,
             summary: file.summary,
+            bytes: file.bytes,
             baseline,
             cases,
             subjects,
@@ -301,6 +312,24 @@ mod tests {
     }
 
     #[test]
+    fn a_case_may_send_only_some_templates_of_its_mix() {
+        let experiment =
+            Experiment::load(&Catalog::new(vec![]), "site", &Adjustments::default()).unwrap();
+        for case in &experiment.cases {
+            let names: Vec<&str> = case.mix.templates().iter().map(|t| t.name.as_str()).collect();
+            assert_eq!(names, [case.name.as_str()]);
+        }
+        let only = |name: &str| {
+            let mix = format!("mix  = \"browse\"\nonly = [\"{name}\"]");
+            error_of(|text| text.replace("mix  = \"browse\"", &mix))
+        };
+        assert_eq!(
+            only("browsing"),
+            "mine.toml:9:8: there is no template `browsing`; the mix has browse, xss, sql-injection, path-traversal, shell"
+        );
+    }
+
+    #[test]
     fn an_open_loop_has_a_rate_and_what_belongs_to_it() {
         let with = |keys: &str| {
             let loads = format!("connections = 50, {keys}");
@@ -320,6 +349,46 @@ mod tests {
         let unknown = with("rate = 10, spacing = \"even\"");
         assert!(unknown.contains("unknown variant `even`"), "{unknown}");
         assert!(unknown.contains("`constant` or `poisson`"), "{unknown}");
+    }
+
+    #[test]
+    fn a_warm_up_lasts_for_a_time_or_until_it_is_steady() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = Catalog::new(vec![]).experiment("first-look").unwrap().text;
+        let path = folder.path().join("mine.toml");
+        let load = |warm_up: &str, quick| {
+            fs::write(&path, text.replace("warmup = \"400ms\"", warm_up)).unwrap();
+            let adjustments = Adjustments { quick, ..Adjustments::default() };
+            let name = path.to_str().unwrap();
+            let load = Experiment::load(&Catalog::new(vec![]), name, &adjustments).unwrap();
+            let load = load.cases[0].load;
+            (load.warmup_shortest().as_millis(), load.warmup_longest().as_millis())
+        };
+        assert_eq!(load("warmup = \"400ms\"", false), (400, 400));
+        assert_eq!(load("warmup = \"400ms\"", true), (80, 80));
+        // Five slices of 200 ms.
+        assert_eq!(load("warmup = \"steady\"", false), (1_000, 10_000));
+        assert_eq!(load("warmup = \"steady\", warmup_max = \"30s\"", false), (1_000, 30_000));
+        assert_eq!(load("warmup = \"steady\", warmup_max = \"30s\"", true), (1_000, 6_000));
+        assert_eq!(load("warmup = \"steady\"", true), (1_000, 2_000));
+    }
+
+    #[test]
+    fn a_warm_up_that_cannot_be_is_named() {
+        let with = |keys: &str| error_of(|text| text.replace("warmup = \"400ms\"", keys));
+        assert_eq!(
+            with("warmup = \"1s\", warmup_max = \"5s\""),
+            "mine.toml:9:75: it belongs to a `warmup` that is \"steady\""
+        );
+        assert_eq!(
+            with("warmup = \"steady\", warmup_max = \"1s\""),
+            "mine.toml:9:79: 1s: it has to be between 2s and 1h"
+        );
+        let neither = with("warmup = \"stedy\"");
+        assert!(
+            neither.starts_with("mine.toml:9:56: `stedy` is neither \"steady\" nor a duration"),
+            "{neither}"
+        );
     }
 
     #[test]

@@ -30,9 +30,18 @@ pub struct RecipeFile {
     /// What a subject may set.
     #[serde(default)]
     pub option: BTreeMap<String, OptionSpec>,
+    /// Another system whose options a subject may set too, because its templates are extended; an option
+    /// of the same name here comes before.
+    pub options: Option<String>,
+    /// Whether an origin stands behind it. A system that answers by itself has none.
+    #[serde(default = "yes")]
+    pub origin: bool,
     /// The config templates, files of the recipe's folder, each rendered into `dir`.
     #[serde(default)]
     pub templates: Vec<String>,
+    /// Files of the recipe's folder that are copied into `dir` as they are.
+    #[serde(default)]
+    pub files: Vec<String>,
     /// The processes, started in this order; none for a system that is only the origin itself.
     #[serde(default)]
     pub process: Vec<ProcessSpec>,
@@ -49,7 +58,8 @@ pub struct RecipeFile {
 pub struct Need {
     /// Expression: needed only when this holds.
     pub when: Option<String>,
-    /// A program, looked for on the PATH and in the system's sbin folders.
+    /// A program, looked for on the PATH and in the system's sbin folders; `tollgate` is the one that
+    /// is running.
     pub program: Option<String>,
     /// Template: a file, or a pattern with `*` of which the first match counts.
     pub file: Option<String>,
@@ -96,6 +106,10 @@ pub struct Recipe {
     pub found_in: String,
     /// What `system.toml` says.
     pub file: RecipeFile,
+}
+
+fn yes() -> bool {
+    true
 }
 
 impl Default for Ready {

@@ -1,4 +1,5 @@
-//! What differs between two manifests: a run goes on only with what it was begun with.
+//! What differs between two manifests, or parts of them: a run goes on only with what it was begun with,
+//! and two runs are compared with a warning where they were not of the same.
 
 use super::Manifest;
 use serde_json::Value;
@@ -7,12 +8,12 @@ use std::fmt;
 /// One value that differs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
-    /// Where it stands: the names of the parts, with dots between them.
-    pub path: String,
-    /// What it was; empty where it was not there.
-    pub before: String,
-    /// What it is; empty where it is not there.
-    pub after: String,
+    /// Where it stands: the names of the parts, from the outside in.
+    pub path: Vec<String>,
+    /// What it was, on one line; none where it was not there.
+    pub before: Option<String>,
+    /// What it is; none where it is not there.
+    pub after: Option<String>,
 }
 
 /// Parts that are of a run, and not of what it runs.
@@ -25,25 +26,36 @@ impl Manifest {
     /// What differs from another manifest, besides when and with which words the runs were begun.
     pub fn differences(&self, other: &Self) -> Vec<Difference> {
         let as_value = |manifest: &Self| serde_json::to_value(manifest).unwrap_or(Value::Null);
-        let mut differences = Vec::new();
-        compare("", &as_value(self), &as_value(other), &mut differences);
-        differences.retain(|difference| !OF_THE_RUN.contains(&difference.path.as_str()));
+        let mut differences = differences(&as_value(self), &as_value(other));
+        differences.retain(|difference| match &difference.path[..] {
+            [part] => !OF_THE_RUN.contains(&part.as_str()),
+            _ => true,
+        });
         differences
     }
+}
+
+/// What differs between two values.
+pub(crate) fn differences(before: &Value, after: &Value) -> Vec<Difference> {
+    let mut differences = Vec::new();
+    compare(&[], before, after, &mut differences);
+    differences
 }
 
 impl Difference {
     /// Whether it is the machine that differs.
     pub fn is_of_the_machine(&self) -> bool {
-        self.path.split('.').next() == Some(MACHINE)
+        self.path.first().is_some_and(|part| part == MACHINE)
     }
 }
 
 impl fmt::Display for Difference {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Of long texts, from a little before the first character that differs.
-        let alike = self.before.chars().zip(self.after.chars()).take_while(|(a, b)| a == b).count();
-        let longest = self.before.chars().count().max(self.after.chars().count());
+        let [before, after] =
+            [&self.before, &self.after].map(|value| value.as_deref().unwrap_or_default());
+        let alike = before.chars().zip(after.chars()).take_while(|(a, b)| a == b).count();
+        let longest = before.chars().count().max(after.chars().count());
         let start = if longest > SHOWN_CHARS { alike.saturating_sub(LEAD_CHARS) } else { 0 };
         let shown = |text: &str| {
             if text.is_empty() {
@@ -54,19 +66,17 @@ impl fmt::Display for Difference {
             let after = if text.chars().count() > start + SHOWN_CHARS { "..." } else { "" };
             format!("{before}{excerpt}{after}")
         };
-        write!(formatter, "{}: {}, now {}", self.path, shown(&self.before), shown(&self.after))
+        write!(formatter, "{}: {}, now {}", self.path.join("."), shown(before), shown(after))
     }
 }
 
 const SHOWN_CHARS: usize = 60;
 const LEAD_CHARS: usize = 20;
 
-fn compare(path: &str, before: &Value, after: &Value, differences: &mut Vec<Difference>) {
-    let below = |name: &str| match path {
-        "" => name.to_owned(),
-        path => format!("{path}.{name}"),
-    };
+fn compare(path: &[String], before: &Value, after: &Value, differences: &mut Vec<Difference>) {
+    let below = |name: &str| [path, &[name.to_owned()]].concat();
     match (before, after) {
+        (before, after) if before == after => {}
         (Value::Object(a), Value::Object(b)) => {
             let names = a.keys().chain(b.keys().filter(|name| !a.contains_key(*name)));
             for name in names {
@@ -74,7 +84,7 @@ fn compare(path: &str, before: &Value, after: &Value, differences: &mut Vec<Diff
                 compare(&below(name), &part(a), &part(b), differences);
             }
         }
-        (Value::Array(a), Value::Array(b)) => {
+        (Value::Array(a), Value::Array(b)) if a.iter().chain(b).any(Value::is_object) => {
             for index in 0..a.len().max(b.len()) {
                 let part = |of: &[Value]| of.get(index).cloned().unwrap_or_default();
                 // What has a name is told by it.
@@ -87,9 +97,8 @@ fn compare(path: &str, before: &Value, after: &Value, differences: &mut Vec<Diff
                 compare(&below(&name), &part(a), &part(b), differences);
             }
         }
-        (before, after) if before == after => {}
         (before, after) => differences.push(Difference {
-            path: path.to_owned(),
+            path: path.to_vec(),
             before: in_words(before),
             after: in_words(after),
         }),
@@ -97,13 +106,13 @@ fn compare(path: &str, before: &Value, after: &Value, differences: &mut Vec<Diff
 }
 
 /// A value on one line.
-fn in_words(value: &Value) -> String {
+fn in_words(value: &Value) -> Option<String> {
     let text = match value {
-        Value::Null => String::new(),
+        Value::Null => return None,
         Value::String(text) => text.clone(),
         value => value.to_string(),
     };
-    text.replace(char::is_control, " ")
+    Some(text.replace(char::is_control, " "))
 }
 
 #[cfg(test)]
@@ -112,9 +121,7 @@ mod tests {
     use serde_json::json;
 
     fn told(before: &Value, after: &Value) -> Vec<String> {
-        let mut differences = Vec::new();
-        compare("", before, after, &mut differences);
-        differences.iter().map(ToString::to_string).collect()
+        differences(before, after).iter().map(ToString::to_string).collect()
     }
 
     #[test]
@@ -125,6 +132,7 @@ mod tests {
             told(&before, &after),
             ["gone: true, now nothing", "list.x.v: 1, now 2 3", "list.2: nothing, now 4"]
         );
+        assert_eq!(told(&json!({"cpus": [1]}), &json!({"cpus": [1, 2]})), ["cpus: [1], now [1,2]"]);
         assert!(told(&before, &before).is_empty());
     }
 

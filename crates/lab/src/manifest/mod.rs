@@ -3,7 +3,7 @@
 pub mod difference;
 
 use crate::environment::Environment;
-use crate::inputs::experiment::{Experiment, LoadFile, SpacingFile};
+use crate::inputs::experiment::{Experiment, LoadFile, SpacingFile, WarmUp};
 use crate::inputs::options::Options;
 use crate::layout::Layout;
 use crate::plan::stop::Stop;
@@ -65,6 +65,9 @@ pub struct ExperimentManifest {
     pub again: Option<String>,
     /// Whether the terminal report also sums up the trials of each subject.
     pub summary: bool,
+    /// Whether it also tells how many bytes a second went to and fro.
+    #[serde(default)]
+    pub bytes: bool,
     /// The cases.
     pub cases: Vec<CaseManifest>,
     /// The text of each mix, by its file.
@@ -91,8 +94,12 @@ pub struct CaseManifest {
     pub threads: u32,
     /// Whether connections are kept for the next request.
     pub keepalive: bool,
-    /// The warm-up of each trial, in seconds.
+    /// The warm-up of each trial, in seconds; where it ends as soon as the figures stand still, how
+    /// long it may last.
     pub warmup_s: f64,
+    /// Whether it ends as soon as the figures stand still.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub warmup_steady: bool,
     /// The measured window of each trial, in seconds.
     pub duration_s: f64,
 }
@@ -191,7 +198,8 @@ impl Manifest {
             open_loop: OpenLoopManifest::of(&case.load),
             threads: case.load.threads,
             keepalive: case.load.keepalive,
-            warmup_s: case.load.warmup.0.as_secs_f64(),
+            warmup_s: case.load.warmup_longest().as_secs_f64(),
+            warmup_steady: case.load.warmup == WarmUp::Steady,
             duration_s: case.load.duration.0.as_secs_f64(),
         });
         let mixes = experiment
@@ -227,6 +235,7 @@ impl Manifest {
                 baseline: experiment.subjects[experiment.baseline].name.clone(),
                 again: experiment.again.map(|again| experiment.subjects[again].name.clone()),
                 summary: experiment.summary,
+                bytes: experiment.bytes,
                 cases: cases.collect(),
                 mixes: mixes.collect(),
                 subjects: subjects.collect(),

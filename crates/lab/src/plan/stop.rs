@@ -14,8 +14,8 @@ use tollgate_stats::blocks_to_settle;
 pub struct Stop {
     /// So many blocks have been run.
     pub blocks: u32,
-    /// The half-width of every price in CPU per request is at most this share, after as many blocks as
-    /// it takes to settle so many prices.
+    /// The half-width of every price in CPU per request (in throughput, where the baseline has no CPU of
+    /// its own) is at most this share, after as many blocks as it takes to settle so many prices.
     pub width: Option<f64>,
     /// The trials have taken so long, in seconds, that another block would go beyond it.
     pub budget_s: Option<f64>,

@@ -36,12 +36,13 @@ mod tests {
     fn memory_that_was_touched_counts() {
         let me = BTreeSet::from([std::process::id().cast_signed()]);
         let before = peak_bytes(&me).unwrap();
-        let block = vec![1_u8; 64 << 20];
+        // Much more than other tests of this process take and give back meanwhile.
+        let block = vec![1_u8; 192 << 20];
         let with_block = peak_bytes(&me).unwrap();
         assert_eq!(block[block.len() / 2], 1);
         drop(block);
         let after = peak_bytes(&me).unwrap();
-        assert!(with_block > before + (60 << 20), "{before} {with_block}");
-        assert!(after > before + (50 << 20), "a peak stays: {before} {after}");
+        assert!(with_block > before + (150 << 20), "{before} {with_block}");
+        assert!(after > before + (150 << 20), "a peak stays: {before} {after}");
     }
 }

@@ -1,5 +1,6 @@
 //! The report as Markdown, to paste into a pull request.
 
+use super::bytes;
 use super::rows::{self, Rows};
 use crate::analysis::Analysis;
 
@@ -28,6 +29,10 @@ pub fn render(analysis: &Analysis) -> String {
         let figures = rows::figures(case);
         if !figures.rows.is_empty() {
             text += &format!("\n{}\n{}\n", table(&figures), rows::figures_legend(case));
+        }
+        let bytes = bytes::rows(case);
+        if analysis.bytes && !bytes.rows.is_empty() {
+            text += &format!("\n{}\n{}\n", table(&bytes), bytes::LEGEND);
         }
         let summary = rows::summary(case);
         if !summary.rows.is_empty() {

@@ -1,6 +1,7 @@
 //! An analysis as people and programs read it.
 
 pub mod bencher;
+pub mod bytes;
 pub mod csv;
 pub mod github;
 pub mod gobench;

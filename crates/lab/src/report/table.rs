@@ -1,5 +1,6 @@
 //! The report for a terminal.
 
+use super::bytes;
 use super::layout::{Screen, bar};
 use super::rows::{self, Rows};
 use crate::analysis::{Analysis, CaseAnalysis, SubjectAnalysis};
@@ -34,6 +35,12 @@ pub fn render(analysis: &Analysis, screen: Screen) -> String {
             text += "\n";
             text += &draw_fitting(&figures, &rows::OPTIONAL_FIGURES, screen);
             text += &screen.wrapped(rows::figures_legend(case));
+        }
+        let bytes = bytes::rows(case);
+        if analysis.bytes && !bytes.rows.is_empty() {
+            text += "\n";
+            text += &draw(&bytes, screen);
+            text += &screen.wrapped(bytes::LEGEND);
         }
         let summary = rows::summary(case);
         if analysis.summary && !summary.rows.is_empty() {

@@ -1,34 +1,28 @@
 //! A run: every trial of an experiment's plan, each on record before the next.
 
+pub(crate) mod prepare;
 mod replay;
 
-use crate::environment::Environment;
 use crate::inputs::catalog::Catalog;
-use crate::inputs::experiment::{Experiment, Subject};
+use crate::inputs::experiment::Experiment;
 use crate::interrupt::Interrupt;
-use crate::layout::{Layout, LayoutError, available_cpus};
+use crate::layout::LayoutError;
 use crate::manifest::difference::Difference;
 use crate::manifest::{Circumstances, Manifest, SubjectManifest, SubjectState};
 use crate::plan::stop::EndedBy;
 use crate::plan::{Fate, TrialPlan};
-use crate::process::files;
 use crate::record::TrialRecord;
 use crate::run_dir::{RunDir, RunDirError, RunRecords};
-use crate::system::installed::{self, Installed, Missing};
-use crate::system::render::{self, Place, hash_text};
-use crate::trial::requests::{self, RequestsError};
-use crate::trial::servers::in_full;
-use crate::trial::{self, Bench, config_dir};
+use crate::system::installed::Installed;
+use crate::trial::requests::RequestsError;
+use crate::trial::{self, Bench};
+pub use prepare::Absent;
+use prepare::Machine;
 pub use replay::ended_by;
 use replay::{Replay, ending, replay, so_far};
 
 use nix::errno::Errno;
-use nix::sched::{CpuSet, sched_setaffinity};
-use nix::sys::prctl::set_child_subreaper;
-use nix::unistd::Pid;
 use std::collections::BTreeMap;
-use std::fs;
-use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use thiserror::Error;
@@ -55,20 +49,8 @@ pub struct RunRequest<'a> {
 /// What a run tells while it is under way.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// A subject's system is not on this machine.
-    Skipped {
-        /// The subject's name.
-        subject: &'a str,
-        /// What is missing.
-        missing: &'a Missing,
-    },
-    /// A subject's config cannot be made.
-    Broken {
-        /// The subject's name.
-        subject: &'a str,
-        /// Why not.
-        reason: &'a str,
-    },
+    /// A subject cannot be run.
+    Absent(Absent<'a>),
     /// Something of the machine is not as it was when the run began.
     Changed(&'a Difference),
     /// The trials begin.
@@ -150,21 +132,14 @@ pub enum RunError {
 /// The machine cannot give the layout, or the run's directory cannot be written.
 pub fn run(request: &RunRequest<'_>, tell: &mut dyn FnMut(Event<'_>)) -> Result<Ending, RunError> {
     let RunRequest { catalog, experiment, circumstances, interrupt, .. } = request;
-    requests::check(experiment)?;
-    let available = available_cpus().map_err(system_error("asking for the CPUs to run on"))?;
-    let layout = Layout::choose(experiment.cpus.as_ref(), &available)?;
-    let environment = Environment::read().map_err(system_error("reading the machine's limits"))?;
-    prepare_process(&layout)?;
+    let Machine { layout, environment } = prepare::machine(experiment)?;
     let mut run_dir = match request.resumes {
         false => RunDir::create(request.out)?,
         true => RunDir::open(request.out)?,
     };
 
-    let states: Vec<SubjectState> = experiment
-        .subjects
-        .iter()
-        .map(|subject| state(catalog, experiment, subject, &run_dir.configs(), tell))
-        .collect();
+    let mut tell_absent = |absent: Absent<'_>| tell(Event::Absent(absent));
+    let states = prepare::states(catalog, experiment, &run_dir.configs(), &mut tell_absent);
     let present: BTreeMap<usize, Installed> = (0..)
         .zip(&states)
         .filter_map(|(index, state)| match state {
@@ -268,80 +243,16 @@ fn run_trial(
     trial::run(bench, trial, case, subject, installed).ok()
 }
 
-/// What of a subject is on this machine; its configs are rendered once, with fixed ports, so that
-/// their hashes can be compared between runs and a broken template is known before the first trial.
-pub(crate) fn state(
-    catalog: &Catalog,
-    experiment: &Experiment,
-    subject: &Subject,
-    configs: &Path,
-    tell: &mut dyn FnMut(Event<'_>),
-) -> SubjectState {
-    let mut broken = |reason: String| {
-        tell(Event::Broken { subject: &subject.name, reason: &reason });
-        SubjectState::Broken { reason }
-    };
-    let installed = match installed::check(subject) {
-        Ok(Ok(installed)) => installed,
-        Ok(Err(missing)) => {
-            tell(Event::Skipped { subject: &subject.name, missing: &missing });
-            return SubjectState::Skipped { missing };
-        }
-        Err(error) => return broken(in_full(&error)),
-    };
-    let dir = config_dir(configs, subject);
-    if let Err(error) = fs::create_dir_all(&dir) {
-        return broken(format!("making {}: {error}", dir.display()));
-    }
-    let connections = experiment.cases.iter().map(|case| case.load.connections_most()).max();
-    let place = Place {
-        dir: &dir,
-        listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)),
-        origin: SocketAddr::from((Ipv4Addr::LOCALHOST, 2)),
-        connections: connections.unwrap_or(1),
-        programs: &installed.programs,
-    };
-    let rendered = match render::render(catalog, subject, &place) {
-        Ok(rendered) => rendered,
-        Err(error) => return broken(in_full(&error)),
-    };
-    let mut hashes = BTreeMap::new();
-    for file in &subject.recipe.file.templates {
-        match fs::read_to_string(dir.join(file)) {
-            Ok(text) => {
-                // The folder is another in each run, and no part of what is configured.
-                let text = text.replace(&dir.display().to_string(), "RUN");
-                hashes.insert(file.clone(), hash_text(&text))
-            }
-            Err(error) => return broken(format!("reading {file}: {error}")),
-        };
-    }
-    SubjectState::Present { installed, configs: hashes, referenced: rendered.referenced }
-}
-
-/// Keeps the lab off the system's CPUs, lets it open as many files as it may, and makes it the
-/// parent of every orphan below it, so that none escapes.
-pub(crate) fn prepare_process(layout: &Layout) -> Result<(), RunError> {
-    let mut cpus = CpuSet::new();
-    for cpu in layout.generator.iter().chain(&layout.origin) {
-        cpus.set(*cpu).map_err(system_error("choosing CPUs"))?;
-    }
-    sched_setaffinity(Pid::from_raw(0), &cpus).map_err(system_error("choosing CPUs"))?;
-    files::raise_limit().map_err(system_error("raising the limit of open files"))?;
-    set_child_subreaper(true).map_err(system_error("becoming the parent of orphans"))
-}
-
-pub(crate) fn system_error(doing: &'static str) -> impl Fn(Errno) -> RunError {
-    move |source| RunError::System { doing, source }
-}
-
 /// How long a run takes at the least: its warm-ups and windows, or what it may take where that ends it.
 pub fn shortest_time(experiment: &Experiment) -> Duration {
     if let Some(budget_s) = experiment.stop.budget_s {
         return Duration::from_secs_f64(budget_s);
     }
-    let a_block: Duration =
-        experiment.cases.iter().map(|case| case.load.warmup.0 + case.load.duration.0).sum();
+    let a_block: Duration = experiment
+        .cases
+        .iter()
+        .map(|case| case.load.warmup_shortest() + case.load.duration.0)
+        .sum();
     let subjects = u32::try_from(experiment.subjects.len()).unwrap_or(u32::MAX);
     a_block * experiment.stop.blocks * subjects
 }

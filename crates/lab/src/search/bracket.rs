@@ -67,6 +67,8 @@ pub enum Progress {
     AlwaysKept,
     /// Too many trials in a row said nothing.
     GivenUp,
+    /// So many trials were run that no more are, and the ends are not confirmed.
+    MostTrials,
 }
 
 /// One end of the interval.
@@ -87,7 +89,7 @@ const LOST_MAX: u32 = 10;
 const FAILED_MAX: u32 = 2;
 
 /// How many trials a search may take; bracketing ten million takes 24, bisecting to 1 % another 7.
-const TRIALS_MAX: usize = 100;
+pub const TRIALS_MAX: usize = 100;
 
 impl Answer {
     fn says_something(self) -> bool {
@@ -153,12 +155,15 @@ impl Bracket {
     /// How far the search has come.
     pub fn progress(&self) -> Progress {
         let is_hopeless = self.failed_in_a_row >= FAILED_MAX || self.lost_in_a_row >= LOST_MAX;
-        if is_hopeless || self.tried.len() >= TRIALS_MAX {
+        if is_hopeless {
             return Progress::GivenUp;
         }
         let is_confirmed = |end: Option<f64>| end.is_none_or(|rate| self.lacking(rate) == 0);
         if !self.confirms || !is_confirmed(self.kept) || !is_confirmed(self.broken) {
-            return Progress::Open;
+            return match self.tried.len() >= TRIALS_MAX {
+                true => Progress::MostTrials,
+                false => Progress::Open,
+            };
         }
         match (self.kept, self.broken) {
             (None, _) => Progress::NeverKept,

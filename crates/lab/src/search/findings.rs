@@ -88,6 +88,8 @@ pub enum Standing {
     NeverKept,
     /// The search ended before both ends were confirmed.
     NotSettled,
+    /// As many trials were run as a search may take, before both ends were confirmed.
+    MostTrials,
     /// Too many of its trials said nothing.
     GivenUp(String),
     /// Its system is not on this machine.
@@ -107,6 +109,9 @@ pub struct Tried {
     pub answer: Said,
     /// Why the goals were broken, or why it said nothing.
     pub because: Vec<String>,
+    /// Whether the subject was steady when the warm-up was over; left out where nobody waited for that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steady: Option<bool>,
 }
 
 /// What a trial said.
@@ -185,7 +190,8 @@ fn of_subject(
         // What came to nothing has no rate, and leaves the search where it was.
         bracket.note(rate_per_s.unwrap_or(0.0), answer);
         let answer = Said::of(answer);
-        trials.push(Tried { step: trial.block, rate_per_s, answer, because });
+        let steady = trial.warm_up().and_then(|warm_up| warm_up.steady);
+        trials.push(Tried { step: trial.block, rate_per_s, answer, because, steady });
     }
     SubjectFindings {
         name: subject.name.clone(),
@@ -216,6 +222,7 @@ fn standing(bracket: &Bracket, state: &SubjectState, trials: &[Tried]) -> Standi
     }
     match bracket.progress() {
         Progress::Open => Standing::NotSettled,
+        Progress::MostTrials => Standing::MostTrials,
         Progress::NeverKept => Standing::NeverKept,
         Progress::AlwaysKept => Standing::AtLeast,
         Progress::Settled => match bracket.broken().is_some_and(|end| end.by_system) {
@@ -248,7 +255,7 @@ impl Standing {
             Self::Settled => "settled",
             Self::AtLeast => "at least",
             Self::NeverKept => "never kept",
-            Self::NotSettled => "not settled",
+            Self::NotSettled | Self::MostTrials => "not settled",
             Self::GivenUp(_) => "given up",
             Self::Skipped(_) => "skipped",
             Self::Failed(_) => "failed",

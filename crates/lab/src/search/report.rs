@@ -1,5 +1,6 @@
 //! The findings of a search as people and programs read them.
 
+use super::bracket::TRIALS_MAX;
 use super::findings::{CaseFindings, Findings, Rate, Standing, SubjectFindings};
 use super::terms::EndedBy;
 use crate::report::ReportError;
@@ -124,6 +125,10 @@ fn subject_notes(name: &str, subject: &SubjectFindings) -> Vec<String> {
         Standing::GivenUp(reason) => {
             notes.push(format!("{name} was given up: {reason}."));
         }
+        Standing::MostTrials => notes.push(format!(
+            "{name}: {TRIALS_MAX} trials, the most that a search may take, did not confirm both ends: \
+             they were disturbed, or their answers contradict each other. Try a wider --width."
+        )),
         Standing::Skipped(reason) => notes.push(format!("{name} was skipped: {reason}")),
         Standing::Failed(reason) => notes.push(format!("{name} failed: {reason}.")),
         Standing::AtLeast => notes.push(format!(
@@ -135,6 +140,13 @@ fn subject_notes(name: &str, subject: &SubjectFindings) -> Vec<String> {
             notes.push(format!("{name} did not keep the goals at any rate: {because}."));
         }
         Standing::Settled | Standing::NotSettled => {}
+    }
+    let unsteady = subject.trials.iter().filter(|tried| tried.steady == Some(false)).count();
+    if unsteady > 0 {
+        notes.push(format!(
+            "{name} was not steady yet when the warm-up was over in {unsteady} of {} trials; they count.",
+            subject.trials.len()
+        ));
     }
     if subject.contradictions > 0 {
         notes.push(format!(
@@ -171,10 +183,10 @@ fn clause(subject: &SubjectFindings) -> Option<String> {
             Some(format!("by {name} up to a rate between {kept} and {broken} a second"))
         }
         (Standing::AtLeast, _) => Some(format!("by {name} up to {kept} a second at least")),
-        (Standing::NotSettled, Some(broken)) => Some(format!(
+        (Standing::NotSettled | Standing::MostTrials, Some(broken)) => Some(format!(
             "by {name}, as far as was tried, up to a rate between {kept} and {broken} a second"
         )),
-        (Standing::NotSettled, None) => {
+        (Standing::NotSettled | Standing::MostTrials, None) => {
             Some(format!("by {name}, as far as was tried, at {kept} a second"))
         }
         _ => None,

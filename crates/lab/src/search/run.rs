@@ -3,17 +3,16 @@
 use super::bracket::{Bracket, Progress};
 use super::judge::{Judgement, judge};
 use super::terms::{EndedBy, Terms};
-use crate::environment::Environment;
 use crate::inputs::catalog::Catalog;
 use crate::inputs::experiment::{Case, Experiment};
 use crate::interrupt::Interrupt;
-use crate::layout::{Layout, available_cpus};
 use crate::manifest::{Circumstances, Manifest, SubjectState};
 use crate::plan::TrialPlan;
-use crate::run::{self, RunError, prepare_process, system_error};
+use crate::run::RunError;
+use crate::run::prepare::{self, Absent, Machine};
 use crate::run_dir::RunDir;
-use crate::system::installed::{Installed, Missing};
-use crate::trial::{self, Bench, requests};
+use crate::system::installed::Installed;
+use crate::trial::{self, Bench};
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -44,20 +43,8 @@ pub struct SearchRequest<'a> {
 /// What a search tells while it is under way.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// A subject's system is not on this machine.
-    Skipped {
-        /// The subject's name.
-        subject: &'a str,
-        /// What is missing.
-        missing: &'a Missing,
-    },
-    /// A subject's config cannot be made.
-    Broken {
-        /// The subject's name.
-        subject: &'a str,
-        /// Why not.
-        reason: &'a str,
-    },
+    /// A subject cannot be run.
+    Absent(Absent<'a>),
     /// One trial is on record.
     Tried {
         /// Its step.
@@ -87,29 +74,13 @@ pub fn search(
 ) -> Result<PathBuf, RunError> {
     let SearchRequest { catalog, terms, circumstances, interrupt, .. } = request;
     let experiment = request.experiment;
-    requests::check(experiment)?;
-    let available = available_cpus().map_err(system_error("asking for the CPUs to run on"))?;
-    let layout = Layout::choose(experiment.cpus.as_ref(), &available)?;
-    let environment = Environment::read().map_err(system_error("reading the machine's limits"))?;
-    prepare_process(&layout)?;
+    let Machine { layout, environment } = prepare::machine(experiment)?;
     let mut run_dir = RunDir::create(request.out)?;
     let mut record = terms.record(searched(experiment, request.only));
     run_dir.write_search(&record)?;
 
-    let mut tell_of_subject = |event: run::Event<'_>| match event {
-        run::Event::Skipped { subject, missing } => tell(Event::Skipped { subject, missing }),
-        run::Event::Broken { subject, reason } => tell(Event::Broken { subject, reason }),
-        // A run tells more only when its trials begin.
-        _ => {}
-    };
-    let states: Vec<SubjectState> = experiment
-        .subjects
-        .iter()
-        .map(|subject| {
-            let configs = run_dir.configs();
-            run::state(catalog, experiment, subject, &configs, &mut tell_of_subject)
-        })
-        .collect();
+    let mut tell_absent = |absent: Absent<'_>| tell(Event::Absent(absent));
+    let states = prepare::states(catalog, experiment, &run_dir.configs(), &mut tell_absent);
     let mut seekers = seekers(experiment, &states, &record.subjects, terms);
     let opened = opened(experiment, terms);
     let manifest = Manifest::of(&opened, states, &layout, environment, circumstances);

@@ -14,11 +14,20 @@ pub struct Slo {
     goals: Vec<Goal>,
 }
 
-/// One figure and what it has to stay below.
+/// One figure and what it has to stay within.
 #[derive(Debug, Clone, PartialEq)]
 struct Goal {
     figure: Figure,
+    relation: Relation,
     limit: Limit,
+}
+
+/// How a figure has to stand to its limit. For a quantile and for the longest latency it is the same:
+/// latencies are kept to a thousandth of themselves, and one at the limit is not beyond it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Relation {
+    Below,
+    AtMost,
 }
 
 /// What a goal looks at.
@@ -36,7 +45,7 @@ enum Figure {
     Unexpected,
 }
 
-/// What a figure has to stay below, as it was written and as a number.
+/// What a figure has to stay within, as it was written and as a number.
 #[derive(Debug, Clone, PartialEq)]
 struct Limit {
     text: String,
@@ -156,25 +165,46 @@ impl Goal {
                 })
             }
             Figure::Mean => match sample.mean_ns() {
-                Some(mean_ns) if mean_ns < limit.value => None,
+                Some(mean_ns) if self.relation.holds(mean_ns, limit.value) => None,
                 Some(mean_ns) => Some(format!("the mean was {} ms", significant(mean_ns / 1e6))),
                 None => Some("nothing was answered".to_owned()),
             },
             Figure::Errors => {
                 let wrong = sample.failed + sample.unexpected;
-                share_broken(wrong, sample.failed + sample.answered, limit.value)
+                self.share_broken(wrong, sample.failed + sample.answered)
                     .map(|share| format!("{} got no expected answer", percent(share)))
             }
-            Figure::Unexpected => share_broken(sample.unexpected, sample.answered, limit.value)
+            Figure::Unexpected => self
+                .share_broken(sample.unexpected, sample.answered)
                 .map(|share| format!("{} of the answers were unexpected", percent(share))),
         }
     }
+
+    /// The share, when it is not within its limit; all of nothing is broken too, even where all is
+    /// allowed.
+    fn share_broken(&self, part: u64, whole: u64) -> Option<f64> {
+        if whole == 0 {
+            return Some(1.0);
+        }
+        let share = as_f64(part) / as_f64(whole);
+        (!self.relation.holds(share, self.limit.value)).then_some(share)
+    }
 }
 
-/// The share, when it is not below its limit; all of nothing is broken too.
-fn share_broken(part: u64, whole: u64, limit: f64) -> Option<f64> {
-    let share = if whole == 0 { 1.0 } else { as_f64(part) / as_f64(whole) };
-    (share >= limit).then_some(share)
+impl Relation {
+    fn holds(self, value: f64, limit: f64) -> bool {
+        match self {
+            Self::Below => value < limit,
+            Self::AtMost => value <= limit,
+        }
+    }
+
+    fn sign(self) -> &'static str {
+        match self {
+            Self::Below => "<",
+            Self::AtMost => "<=",
+        }
+    }
 }
 
 impl Sample<'_> {
@@ -247,7 +277,7 @@ impl FromStr for Slo {
         if !goals.iter().any(|goal| goal.figure == Figure::Errors) {
             let (text, value) = DEFAULT_ERRORS;
             let limit = Limit { text: text.to_owned(), value };
-            goals.push(Goal { figure: Figure::Errors, limit });
+            goals.push(Goal { figure: Figure::Errors, relation: Relation::Below, limit });
         }
         Ok(Self { goals })
     }
@@ -260,8 +290,10 @@ impl FromStr for Goal {
         let goal = || text.to_owned();
         let (name, rest) = text.split_once('<').ok_or_else(|| SloError::Form { goal: goal() })?;
         let name = name.trim();
-        // Latencies are kept to a thousandth of themselves, so `<` and `<=` are one.
-        let limit = rest.strip_prefix('=').unwrap_or(rest).trim();
+        let (relation, limit) = match rest.strip_prefix('=') {
+            Some(rest) => (Relation::AtMost, rest.trim()),
+            None => (Relation::Below, rest.trim()),
+        };
         if name.is_empty() || limit.is_empty() {
             return Err(SloError::Form { goal: goal() });
         }
@@ -274,7 +306,7 @@ impl FromStr for Goal {
         let value = if figure.is_share() { share(limit) } else { latency_ns(limit) };
         let value = value.map_err(|needs| SloError::Limit { goal: goal(), needs })?;
         let text = limit.split_whitespace().collect();
-        Ok(Self { figure, limit: Limit { text, value } })
+        Ok(Self { figure, relation, limit: Limit { text, value } })
     }
 }
 
@@ -314,7 +346,8 @@ impl fmt::Display for Slo {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, goal) in self.goals.iter().enumerate() {
             let comma = if index > 0 { "," } else { "" };
-            write!(formatter, "{comma}{}<{}", goal.figure.name(), goal.limit.text)?;
+            let Goal { figure, relation, limit } = goal;
+            write!(formatter, "{comma}{}{}{}", figure.name(), relation.sign(), limit.text)?;
         }
         Ok(())
     }
@@ -339,11 +372,12 @@ mod tests {
             ("p99<5ms,errors<0.1%", "p99<5ms,errors<0.1%"),
             (
                 " p50 < 200 us , max<=1.5s,unexpected < 2 %",
-                "p50<200us,max<1.5s,unexpected<2%,errors<1%",
+                "p50<200us,max<=1.5s,unexpected<2%,errors<1%",
             ),
             ("mean<1ms", "mean<1ms,errors<1%"),
             ("p99.9<700µs", "p99.9<700µs,errors<1%"),
             ("errors<0.01%", "errors<0.01%"),
+            ("errors <= 1 %", "errors<=1%"),
         ] {
             assert_eq!(slo(text).to_string(), written);
             assert_eq!(slo(written), slo(text));
@@ -427,6 +461,11 @@ mod tests {
         let latency = latencies(9, 1);
         assert_eq!(broken("mean<2ms", &sample(&latency)), [""; 0]);
         assert_eq!(broken("mean<1.8ms", &sample(&latency)), ["the mean was 1.90 ms"]);
+        // One value is its own mean, to a thousandth.
+        let mean_ms = latencies(1, 0).mean_ns().unwrap() / 1e6;
+        let at = |relation: &str| format!("mean{relation}{mean_ms}ms");
+        assert_eq!(broken(&at("<="), &sample(&latencies(1, 0))), [""; 0]);
+        assert_eq!(broken(&at("<"), &sample(&latencies(1, 0))), ["the mean was 1.00 ms"]);
         assert_eq!(broken("max<11ms", &sample(&latency)), [""; 0]);
         assert_eq!(broken("max<5ms", &sample(&latency)), ["1 request took longer than 5ms"]);
     }
@@ -451,6 +490,8 @@ mod tests {
         let with = |unexpected, failed| Sample { unexpected, failed, ..sample(&latency) };
         // 1 of 1,000 is 0.1 %, which is not below it.
         assert_eq!(broken("errors<0.1%", &with(1, 0)), ["0.1 % got no expected answer"]);
+        assert_eq!(broken("errors<=0.1%", &with(1, 0)), [""; 0]);
+        assert_eq!(broken("errors<=0.1%", &with(2, 0)), ["0.2 % got no expected answer"]);
         assert_eq!(broken("errors<0.2%", &with(1, 0)), [""; 0]);
         assert_eq!(broken("errors<0.2%", &with(1, 2)), ["0.3 % got no expected answer"]);
         assert_eq!(broken("unexpected<0.2%,errors<50%", &with(1, 500)), [""; 0]);
@@ -465,7 +506,7 @@ mod tests {
     #[test]
     fn nothing_answered_keeps_nothing() {
         let none = LatencyHistogram::new();
-        for goal in ["p99<5ms", "mean<5ms", "max<5ms", "errors<1%", "unexpected<1%"] {
+        for goal in ["p99<5ms", "mean<5ms", "max<5ms", "errors<1%", "unexpected<=100%"] {
             assert!(!broken(goal, &sample(&none)).is_empty(), "{goal}");
         }
     }

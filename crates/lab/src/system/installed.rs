@@ -99,8 +99,12 @@ pub fn check(subject: &Subject) -> Result<Result<Installed, Missing>, CheckError
     Ok(Ok(Installed { programs, version, hashes }))
 }
 
-/// Where a program is: on the PATH, or in the sbin folders that a user's PATH often lacks.
+/// Where a program is: on the PATH, or in the sbin folders that a user's PATH often lacks. Of this one
+/// there may be others, or none, so it is the one that is running.
 fn find_program(name: &str) -> Option<PathBuf> {
+    if name == "tollgate" {
+        return env::current_exe().ok();
+    }
     let path = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&path)
         .chain(SBIN.map(PathBuf::from))

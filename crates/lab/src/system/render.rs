@@ -22,8 +22,8 @@ pub struct Place<'a> {
     pub dir: &'a Path,
     /// Where the system is to listen.
     pub listen: SocketAddr,
-    /// Where the origin listens.
-    pub origin: SocketAddr,
+    /// Where the origin listens, if one stands behind the system.
+    pub origin: Option<SocketAddr>,
     /// How many connections the load opens at the same time.
     pub connections: u32,
     /// The programs that the recipe needs, by name.
@@ -65,7 +65,7 @@ pub enum RenderError {
     },
 }
 
-/// Renders every config of the subject into `place.dir`, and its commands.
+/// Renders every config of the subject into `place.dir`, and its commands, and copies its files there.
 ///
 /// # Errors
 ///
@@ -86,7 +86,7 @@ pub fn render(
     let known = context! {
         dir => place.dir.display().to_string(),
         listen => address(place.listen),
-        origin => address(place.origin),
+        origin => place.origin.map_or(Value::UNDEFINED, address),
         connections => place.connections,
         programs => programs(place.programs),
         root => nix::unistd::geteuid().is_root(),
@@ -103,6 +103,11 @@ pub fn render(
             .map_err(failed(format!("config template `{file}`")))?;
         let path = place.dir.join(file);
         fs::write(&path, text).map_err(|source| RenderError::Write { path, source })?;
+    }
+    for file in &subject.recipe.file.files {
+        let source = catalog.template(&format!("{}/{file}", subject.recipe.name))?;
+        let path = place.dir.join(file);
+        fs::write(&path, source.text).map_err(|source| RenderError::Write { path, source })?;
     }
     let mut commands = Vec::new();
     for process in &subject.recipe.file.process {
@@ -292,7 +297,9 @@ fn user_name() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::inputs::catalog::Kind;
     use crate::inputs::experiment::{Adjustments, Experiment};
+    use crate::inputs::options::{self, Options};
 
     fn subject(name: &str) -> Subject {
         let experiment =
@@ -307,7 +314,7 @@ mod tests {
         let place = Place {
             dir: dir.path(),
             listen: "127.0.0.1:18080".parse().unwrap(),
-            origin: "127.0.0.1:18081".parse().unwrap(),
+            origin: Some("127.0.0.1:18081".parse().unwrap()),
             connections: 50,
             programs: &programs,
         };
@@ -318,6 +325,90 @@ mod tests {
         assert!(config.contains("server 127.0.0.1:18081;"), "{config}");
         assert!(config.contains("worker_processes 1;"), "{config}");
         assert!(!config.contains("{%"), "{config}");
+    }
+
+    #[test]
+    fn a_system_that_answers_by_itself_gets_its_files_as_they_are_and_no_origin() {
+        let catalog = Catalog::new(vec![]);
+        let experiment = Experiment::load(&catalog, "site", &Adjustments::default()).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let programs = BTreeMap::from([("nginx".to_owned(), PathBuf::from("/usr/sbin/nginx"))]);
+        let place = Place {
+            dir: dir.path(),
+            listen: "127.0.0.1:18080".parse().unwrap(),
+            origin: None,
+            connections: 128,
+            programs: &programs,
+        };
+        render(&catalog, &experiment.subjects[0], &place).unwrap();
+        let config = fs::read_to_string(dir.path().join("nginx.conf")).unwrap();
+        assert!(config.contains("worker_connections 768;"), "{config}");
+        assert!(config.contains(" backlog=4096;") && !config.contains("upstream"), "{config}");
+        let page = fs::read_to_string(dir.path().join("page.html")).unwrap();
+        assert_eq!(page, include_str!("../../../../site/page.html"));
+        assert!(page.contains("{{host}}"));
+        // A proxy has nothing to pass requests on to then, and says so.
+        let error = render(&catalog, &subject("nginx"), &place).unwrap_err();
+        assert!(error.to_string().contains("config template `nginx.conf`"), "{error}");
+    }
+
+    #[test]
+    fn every_recipe_in_the_binary_renders_with_its_defaults() {
+        let catalog = Catalog::new(vec![]);
+        for name in catalog.names(Kind::System) {
+            let recipe = catalog.recipe(&name).unwrap();
+            let options = options::choose(&name, &recipe.file.option, &Options::new()).unwrap();
+            let needed = recipe.file.need.iter().filter_map(|need| need.program.clone());
+            let programs = needed.map(|name| (name, PathBuf::from("/bin/true"))).collect();
+            let origin = recipe.file.origin.then_some("127.0.0.1:18081".parse().unwrap());
+            let subject = Subject { name, recipe, options, ..subject("nginx") };
+            let dir = tempfile::tempdir().unwrap();
+            let place = Place {
+                dir: dir.path(),
+                listen: "127.0.0.1:18080".parse().unwrap(),
+                origin,
+                connections: 50,
+                programs: &programs,
+            };
+            if let Err(error) = render(&catalog, &subject, &place) {
+                panic!("{}: {}", subject.name, crate::trial::servers::in_full(&error));
+            }
+        }
+    }
+
+    #[test]
+    fn tuning_of_nginx_is_what_a_subject_says() {
+        let mut tuned = subject("full");
+        for (name, value) in [
+            ("worker_connections", 1000),
+            ("rlimit_nofile", 5000),
+            ("backlog", 511),
+            ("workers", 3),
+        ] {
+            tuned.options.insert(name.to_owned(), OptionValue::Integer(value));
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let programs = BTreeMap::from([("nginx".to_owned(), PathBuf::from("/usr/sbin/nginx"))]);
+        let place = Place {
+            dir: dir.path(),
+            listen: "127.0.0.1:18080".parse().unwrap(),
+            origin: Some("127.0.0.1:18081".parse().unwrap()),
+            connections: 50,
+            programs: &programs,
+        };
+        // Its rules may not be installed here, and come after this file.
+        if let Err(error) = render(&Catalog::new(vec![]), &tuned, &place) {
+            assert!(error.to_string().contains("modsecurity-full.conf"), "{error}");
+        }
+        let config = fs::read_to_string(dir.path().join("nginx.conf")).unwrap();
+        for line in [
+            "worker_connections 1000;",
+            "worker_rlimit_nofile 5000;",
+            "backlog=511;",
+            "worker_processes 3;",
+        ] {
+            assert!(config.contains(line), "{line} in {config}");
+        }
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub struct Busy {
     pub system: Option<f64>,
     /// The generator's share.
     pub generator: f64,
-    /// The origin's share.
+    /// The origin's share; 0 where there is none.
     pub origin: f64,
     /// Whether generator and origin run on the same CPUs.
     pub shared: bool,

@@ -1,5 +1,7 @@
 //! The measured window: load, and what every role used over it.
 
+mod warm_up;
+
 use super::bottleneck::{self, Busy};
 use super::servers::Servers;
 use super::validity::{self, Evidence, Limits};
@@ -80,9 +82,7 @@ pub enum MeasureError {
 /// The load cannot be sent, or what it costs cannot be read.
 pub fn measure(subject: &mut Subject<'_>) -> Result<Measurement, MeasureError> {
     let generator = Generator::start(plan(subject))?;
-    // A schedule begins a little after the generator, which opens its connections first.
-    let lead = generator.begins_at().saturating_duration_since(Instant::now());
-    subject.interrupt.sleep(lead + subject.load.warmup.0)?;
+    let warm_up = warm_up::run(subject, &generator)?;
 
     let at_start = Pids::list(subject)?;
     let start = Edge::read(subject, &at_start)?;
@@ -112,7 +112,10 @@ pub fn measure(subject: &mut Subject<'_>) -> Result<Measurement, MeasureError> {
             Ok(spent) => (!at_end.system.is_empty()).then_some(*spent),
             Err(_) => None,
         },
-        origin: start.origin.until(&end.origin).map_err(MeasureError::Origin)?,
+        origin: match at_end.origin.is_empty() {
+            true => None,
+            false => Some(start.origin.until(&end.origin).map_err(MeasureError::Origin)?),
+        },
         generator: outcome.threads.iter().fold(CpuTime::default(), |sum, thread| CpuTime {
             user_us: sum.user_us + micros(thread.user),
             system_us: sum.system_us + micros(thread.system),
@@ -151,6 +154,8 @@ pub fn measure(subject: &mut Subject<'_>) -> Result<Measurement, MeasureError> {
         window_s: window.as_secs_f64(),
         answered: outcome.answered,
         throughput_per_s: as_f64(outcome.answered - outcome.unexpected) / window.as_secs_f64(),
+        received_bytes_per_s: Some(as_f64(outcome.bytes_received) / window.as_secs_f64()),
+        sent_bytes_per_s: Some(as_f64(outcome.bytes_sent) / window.as_secs_f64()),
         latency: LatencyRecord::of(&outcome.latency)?,
         bottleneck: bottleneck::name(&Busy { late, ..busy(subject, &start, &end, window, &cpu) }),
         open_loop,
@@ -162,6 +167,7 @@ pub fn measure(subject: &mut Subject<'_>) -> Result<Measurement, MeasureError> {
         unanswered: outcome.unanswered,
         oldest_unanswered_ms: outcome.oldest_unanswered.map(|age| age.as_secs_f64() * 1e3),
         noise,
+        warm_up: Some(warm_up),
         invalid: validity::judge(&evidence, subject.limits),
     })
 }
@@ -284,8 +290,8 @@ fn memory_peak(pids: &BTreeSet<i32>) -> Result<Option<u64>, ProcError> {
 }
 
 fn noise(layout: &Layout, start: &Edge, end: &Edge, cpu: &CpuRecord) -> Noise {
-    let system = cpu.system.unwrap_or_default();
-    let ours = [system, cpu.origin, cpu.generator].map(CpuTime::total_us).iter().sum();
+    let roles = [cpu.system, cpu.origin, Some(cpu.generator)];
+    let ours = roles.iter().flatten().copied().map(CpuTime::total_us).sum();
     let cpus = layout.all().len();
     start.counters.until(&end.counters, end.at - start.at, cpus, Duration::from_micros(ours))
 }
@@ -310,7 +316,9 @@ fn busy(
     Busy {
         system: cpu.system.map(|spent| servers(spent, &layout.system, &start.system, &end.system)),
         generator: share(cpu.generator, window.as_secs_f64(), &layout.generator, threads),
-        origin: servers(cpu.origin, &layout.origin, &start.origin, &end.origin),
+        origin: cpu
+            .origin
+            .map_or(0.0, |spent| servers(spent, &layout.origin, &start.origin, &end.origin)),
         shared: layout.shared(),
         late: false,
     }

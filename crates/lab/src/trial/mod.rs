@@ -102,10 +102,16 @@ impl Trial<'_> {
         let requests =
             Requests::render(self.case, self.subject).map_err(failed(Step::Configure))?;
         let workload = requests.workload(self.plan.order_seed).map_err(failed(Step::Configure))?;
-        let (mut origin, origin_address) = self.start_origin(&requests)?;
-        let (mut system, address) = match self.subject.recipe.file.process.is_empty() {
-            true => (Servers::default(), origin_address),
-            false => self.start_system(&requests, origin_address)?,
+        let recipe = &self.subject.recipe.file;
+        let (mut origin, origin_address) = match recipe.origin {
+            true => self.start_origin(&requests).map(|(origin, at)| (origin, Some(at)))?,
+            false => (Servers::default(), None),
+        };
+        let (mut system, address) = match origin_address {
+            Some(origin_address) if recipe.process.is_empty() => {
+                (Servers::default(), origin_address)
+            }
+            _ => self.start_system(&requests, origin_address)?,
         };
         let templates = self.case.mix.templates();
         let probed = probe::probe(address, templates, &requests.samples, self.bench.interrupt);
@@ -175,7 +181,7 @@ impl Trial<'_> {
     fn start_system(
         &mut self,
         requests: &Requests<'_>,
-        origin: SocketAddr,
+        origin: Option<SocketAddr>,
     ) -> Result<(Servers, SocketAddr), Stop> {
         let address = ports::free().map_err(failed(Step::Start))?;
         let dir = config_dir(&self.bench.configs, self.subject);

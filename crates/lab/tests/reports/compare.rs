@@ -87,6 +87,18 @@ fn the_more_subjects_there_are_the_clearer_a_change_has_to_be() {
         run(&["nginx", "full", "a", "b"], [of(times), others].concat())
     };
     assert_eq!(change(&with_three(1), &with_three(2)).verdict, Verdict::NotSettled);
+    // The baseline a second time is no further question, and takes nothing from the others.
+    let with_twin = |times: u64| {
+        let twin = blocks("nginx-again", &[10; 4]);
+        let mut run = run(&["nginx", "full", "nginx-again"], [of(times), twin].concat());
+        run.manifest.experiment.again = Some("nginx-again".to_owned());
+        run
+    };
+    let (old, new) = (with_twin(1), with_twin(2));
+    assert_eq!(change(&old, &new).verdict, Verdict::CostsMore);
+    let comparison = compared(&old, &new);
+    let twin = &comparison.cases[0].subjects[2];
+    assert_eq!(twin.changes[&Metric::CpuUsPerRequest].verdict, Verdict::Same);
 }
 
 #[test]

@@ -29,13 +29,41 @@ fn cpu_time_and_answers_are_rates_over_their_own_windows() {
     measurement.cpu.servers_window_s = 2.5;
     // 40,000 us a second of the system, 5,000 of the origin, 6,000 of the generator.
     measurement.cpu.system = Some(CpuTime { user_us: 75_000, system_us: 25_000 });
-    measurement.cpu.origin = CpuTime { user_us: 5_000, system_us: 7_500 };
+    measurement.cpu.origin = Some(CpuTime { user_us: 5_000, system_us: 7_500 });
     measurement.cpu.generator = CpuTime { user_us: 8_000, system_us: 4_000 };
     let figures = figures(&run(&["nginx"], vec![measured("nginx", 1, measurement)]), "nginx");
     assert_close(figures.cpu_us_per_request.unwrap(), 20.0);
     assert_close(figures.user_cpu_us_per_request.unwrap(), 15.0);
     assert_close(figures.origin_cpu_us_per_request.unwrap(), 2.5);
     assert_close(figures.generator_cpu_us_per_request.unwrap(), 3.0);
+}
+
+#[test]
+fn a_system_that_answers_by_itself_has_no_origin_to_pay_for() {
+    let mut measurement = costing(20);
+    measurement.cpu.origin = None;
+    let figures = figures(&run(&["nginx"], vec![measured("nginx", 1, measurement)]), "nginx");
+    assert_eq!(figures.origin_cpu_us_per_request, None);
+    assert_close(figures.cpu_us_per_request.unwrap(), 20.0);
+}
+
+#[test]
+fn bytes_a_second_are_medians_and_records_without_them_have_none() {
+    let trials = [(1, 3e6, 1e6), (2, 9e6, 5e6), (3, 4e6, 2e6)].map(|(block, received, sent)| {
+        let mut measurement = costing(10);
+        measurement.received_bytes_per_s = Some(received);
+        measurement.sent_bytes_per_s = Some(sent);
+        measured("nginx", block, measurement)
+    });
+    let of = figures(&run(&["nginx"], trials.to_vec()), "nginx");
+    assert_eq!((of.received_bytes_per_s, of.sent_bytes_per_s), (Some(4e6), Some(2e6)));
+    let mut old = serde_json::to_value(costing(10)).unwrap();
+    for key in ["received_bytes_per_s", "sent_bytes_per_s"] {
+        old.as_object_mut().unwrap().remove(key).unwrap();
+    }
+    let old = serde_json::from_value(old).unwrap();
+    let of = figures(&run(&["nginx"], vec![measured("nginx", 1, old)]), "nginx");
+    assert_eq!((of.received_bytes_per_s, of.sent_bytes_per_s), (None, None));
 }
 
 #[test]

@@ -10,6 +10,8 @@ mod settling;
 mod prices;
 // Medians, shares and bottlenecks of one subject.
 mod figures;
+// Bytes to and fro, where an experiment asks for them.
+mod bytes;
 // What became of subjects and trials that have no figures.
 mod notes;
 // What an open loop has to say besides.
@@ -34,3 +36,5 @@ mod gates;
 mod compare;
 // What an A/A run says of the machine.
 mod noise;
+// Warm-ups until the subjects are steady.
+mod warm_up;

@@ -47,6 +47,7 @@ pub(crate) fn run(subjects: &[&str], trials: Vec<TrialRecord>) -> RunRecords {
                 again: None,
                 baseline: subjects[0].to_owned(),
                 summary: false,
+                bytes: false,
                 cases: vec![case(CASE)],
                 mixes: BTreeMap::new(),
                 subjects: subjects.iter().map(|name| subject(name)).collect(),
@@ -80,6 +81,7 @@ pub(crate) fn case(name: &str) -> CaseManifest {
         threads: 1,
         keepalive: true,
         warmup_s: 0.5,
+        warmup_steady: false,
         duration_s: 2.5,
     }
 }
@@ -158,6 +160,8 @@ pub(crate) fn costing(cpu_us_per_request: u64) -> Measurement {
         window_s: 1.0,
         answered: 1_000,
         throughput_per_s: 1_000.0,
+        received_bytes_per_s: Some(250_000.0),
+        sent_bytes_per_s: Some(120_000.0),
         latency: LatencyRecord {
             mean_ms: Some(1.5),
             min_ms: Some(0.5),
@@ -176,7 +180,7 @@ pub(crate) fn costing(cpu_us_per_request: u64) -> Measurement {
                 user_us: 600 * cpu_us_per_request,
                 system_us: 400 * cpu_us_per_request,
             }),
-            origin: CpuTime { user_us: 1_000, system_us: 1_000 },
+            origin: Some(CpuTime { user_us: 1_000, system_us: 1_000 }),
             generator: CpuTime { user_us: 2_000, system_us: 1_000 },
         },
         memory_peak_bytes: Some(8 * MIB),
@@ -191,6 +195,7 @@ pub(crate) fn costing(cpu_us_per_request: u64) -> Measurement {
             cpu_pressure_percent: None,
             context_switches: 0,
         },
+        warm_up: None,
         bottleneck: Bottleneck::System,
         invalid: Vec::new(),
     }

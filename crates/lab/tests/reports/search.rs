@@ -5,7 +5,9 @@ use serde_json::json;
 use std::time::Duration;
 use tollgate_lab::inputs::experiment::SpacingFile;
 use tollgate_lab::manifest::{OpenLoopManifest, SubjectState};
-use tollgate_lab::record::{LatencyRecord, Measurement, OpenLoopRecord, Outcome, TrialRecord};
+use tollgate_lab::record::{
+    LatencyRecord, Measurement, OpenLoopRecord, Outcome, TrialRecord, WarmUpRecord,
+};
 use tollgate_lab::report::layout::Screen;
 use tollgate_lab::run_dir::RunRecords;
 use tollgate_lab::search::bracket::Answer;
@@ -71,6 +73,32 @@ fn settled(subject: &str) -> Vec<TrialRecord> {
 
 fn only(findings: &Findings) -> &SubjectFindings {
     &findings.cases[0].subjects[0]
+}
+
+#[test]
+fn a_search_that_took_its_most_trials_says_so() {
+    // However that came about: here by one rate again and again.
+    let trials = (1..=100).map(|step| measured("nginx", step, at(100.0, 1)));
+    let run = run(&["nginx"], trials.collect());
+    let searched = Terms { confirmations: 20, ..terms() };
+    let record = searched.record(vec!["nginx".to_owned()]);
+    let findings = find(&run, &searched, record);
+    assert_eq!(only(&findings).standing, Standing::MostTrials);
+    assert!(table(&findings).contains("nginx: 100 trials, the most that a search may take"));
+    assert!(table(&findings).contains("not settled"), "{}", table(&findings));
+}
+
+#[test]
+fn trials_of_a_search_that_were_not_steady_are_told_of() {
+    let mut trials = settled("nginx");
+    for (trial, steady) in trials.iter_mut().zip([true, false]) {
+        if let Outcome::Measured(measurement) = &mut trial.outcome {
+            measurement.warm_up = Some(WarmUpRecord { lasted_s: 1.0, steady: Some(steady) });
+        }
+    }
+    let text = table(&findings(&["nginx"], trials));
+    let told = "nginx was not steady yet when the warm-up was over in 1 of 5 trials; they count.";
+    assert!(text.contains(told), "{text}");
 }
 
 /// A table with its lines put together again.

@@ -1,6 +1,6 @@
 //! Verdicts, badges and the noise floor: whether the prices of a run are settled.
 
-use crate::records::{analysed, blocks, case, costing, failed, measured, run};
+use crate::records::{analysed, blocks, case, costing, failed, measured, run, without_processes};
 use tollgate_lab::analysis::{Analysis, Badge, Metric, analyse};
 use tollgate_lab::plan::stop::{EndedBy, Stop};
 use tollgate_lab::record::{Step, TrialRecord};
@@ -176,6 +176,34 @@ fn a_width_waits_for_blocks_that_count() {
     assert_eq!(analyse(&run).ended_by, EndedBy::Interrupted);
     run.trials.extend([measured("nginx", 7, costing(10)), measured("a", 7, costing(20))]);
     assert_eq!(analyse(&run).ended_by, EndedBy::Width);
+}
+
+#[test]
+fn where_the_baseline_has_no_cpu_the_width_is_that_of_the_throughput() {
+    let direct = |blocks: u32| (1..=blocks).map(|it| measured("direct", it, without_processes()));
+    let trials = |throughputs: &[f64]| {
+        let nginx = (1..).zip(throughputs).map(|(block, throughput_per_s)| {
+            let mut nginx = costing(10);
+            nginx.throughput_per_s = *throughput_per_s;
+            measured("nginx", block, nginx)
+        });
+        direct(6).chain(nginx).collect::<Vec<_>>()
+    };
+    let of = |throughputs: &[f64]| {
+        let mut run = run(&["direct", "nginx"], trials(throughputs));
+        run.manifest.experiment.stop =
+            Stop { blocks: 100, width: Some(0.02), budget_s: Some(600.0) };
+        analyse(&run)
+    };
+    let narrow = of(&[500.0, 501.0, 502.0, 500.0, 501.0, 502.0]);
+    assert_eq!(narrow.ended_by, EndedBy::Width);
+    let note = "direct has no CPU of its own that others could be a multiple of: how narrow the \
+                intervals are was judged on requests/s.";
+    assert!(narrow.notes.contains(&note.to_owned()), "{:?}", narrow.notes);
+    // CPU per request is as narrow as can be, and is not looked at.
+    assert_eq!(of(&[400.0, 501.0, 602.0, 400.0, 501.0, 602.0]).ended_by, EndedBy::Interrupted);
+    let cpu = ended(&["nginx", "a"], [blocks("nginx", &[10; 6]), blocks("a", &[20; 6])].concat());
+    assert_eq!(analyse(&cpu).notes, [""; 0]);
 }
 
 #[test]

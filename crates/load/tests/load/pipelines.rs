@@ -127,15 +127,13 @@ fn long_requests_fill_a_pipeline_bit_by_bit() {
 
 #[test]
 fn a_schedule_uses_the_room_in_pipelines() {
+    // It answers only when it has all twenty: none may wait for the answer to another.
     let server = Server::start(|peer| {
-        while peer.request().is_some() {
-            peer.sleep(Duration::from_millis(10));
-            peer.send(OK);
+        while (0..20).all(|_| peer.request().is_some()) {
+            peer.send(&OK.repeat(20));
         }
     });
     let open = scheduled(server.address, 20, 10_000.0);
     let outcome = run(Plan { pipeline: 20, ..open });
     assert_eq!((outcome.answered, server.connections()), (20, 1));
-    // Without the room, nineteen would be; on a busy machine some are due before the connection is.
-    assert!(outcome.held <= 10, "{}", outcome.held);
 }

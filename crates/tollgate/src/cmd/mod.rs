@@ -1,5 +1,6 @@
 //! One module a subcommand: its arguments, and what it does with them.
 
+mod beginning;
 pub(crate) mod catalog;
 pub(crate) mod compare;
 pub(crate) mod doctor;

@@ -41,7 +41,7 @@ Examples:
   curl -F file=@photo.jpg http://127.0.0.1:8000/upload
   tollgate origin --listen unix:/tmp/origin.sock --threads 2 --access-log requests.log")]
 pub(crate) struct Args {
-    /// Where to listen: an address, where port 0 takes a free one, or unix: and a path
+    /// Where to listen: an address, where port 0 takes a free one, or unix:PATH
     ///
     /// A socket at that path that nobody listens on is replaced; it is removed at the end.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8000")]

@@ -32,12 +32,7 @@ impl Progress {
 
     pub(crate) fn show(&mut self, event: &Event<'_>) {
         match event {
-            Event::Skipped { subject, missing } => {
-                self.line(&format!("{subject} is skipped: {missing}"));
-            }
-            Event::Broken { subject, reason } => {
-                self.line(&format!("{subject} cannot run: {reason}"));
-            }
+            Event::Absent(absent) => self.line(&absent.to_string()),
             Event::Changed(difference) => {
                 self.line(&format!("the machine has changed since the run began: {difference}"));
             }
@@ -129,11 +124,15 @@ impl Progress {
                 let cpu = cpu.map_or(String::new(), |us| format!(", {us:.1} us of CPU each"));
                 let reasons: Vec<String> =
                     measurement.invalid.iter().map(ToString::to_string).collect();
-                if reasons.is_empty() && self.terminal {
+                let unsteady = measurement.warm_up.filter(|it| it.steady == Some(false));
+                if reasons.is_empty() && unsteady.is_none() && self.terminal {
                     return;
                 }
+                let unsteady = unsteady.map_or(String::new(), |warm_up| {
+                    format!("; not steady after {:.1} s of warm-up", warm_up.lasted_s)
+                });
                 match reasons.is_empty() {
-                    true => format!("{answers}{cpu}"),
+                    true => format!("{answers}{cpu}{unsteady}"),
                     false => format!("does not count: {}", reasons.join("; ")),
                 }
             }

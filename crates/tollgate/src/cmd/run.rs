@@ -1,26 +1,24 @@
 //! `tollgate run`: an experiment from its file to its table of prices.
 
+use super::beginning::{self, Beginning, Outside, Wish};
 use super::catalog::CatalogArgs;
 use super::gates::{self, GateArgs};
 use super::progress::Progress;
 use crate::cli::{Cli, Command};
 use crate::exit::{Exit, Failure};
-use crate::output::{self, tell};
-use crate::signals;
+use crate::output;
 use anyhow::{Context, anyhow};
 use clap::Parser;
-use jiff::Timestamp;
 use std::path::{Path, PathBuf};
 use tollgate_lab::analysis::{Analysis, Standing, SubjectAnalysis};
 use tollgate_lab::inputs::duration::Span;
-use tollgate_lab::inputs::experiment::{Adjustments, Experiment};
+use tollgate_lab::inputs::experiment::Adjustments;
 use tollgate_lab::inputs::percent::Percent;
 use tollgate_lab::manifest::Circumstances;
 use tollgate_lab::plan::stop::EndedBy;
-use tollgate_lab::process::group;
 use tollgate_lab::report::{self, Format};
-use tollgate_lab::run::{self, RunError, RunRequest};
-use tollgate_lab::run_dir::{RunDirError, RunRecords};
+use tollgate_lab::run::{self, RunRequest};
+use tollgate_lab::run_dir::RunRecords;
 
 /// What `tollgate run` runs when no experiment is named.
 pub(crate) const DEFAULT_EXPERIMENT: &str = "first-look";
@@ -51,8 +49,8 @@ pub(crate) struct Args {
     /// Blocks: each runs every subject once; below 6 there is no interval
     #[arg(long, value_name = "N")]
     blocks: Option<u32>,
-    /// Run blocks until the interval of every price in CPU per request is this narrow: its half-width,
-    /// such as 2%
+    /// Run blocks until the interval of every price in CPU per request (in requests/s, where the
+    /// baseline has no CPU of its own) is this narrow: its half-width, such as 2%
     #[arg(long, value_name = "PERCENT")]
     width: Option<Percent>,
     /// Run blocks until the intervals are within --width (2% by default), but no longer than all trials
@@ -105,7 +103,6 @@ fn resume(dir: &Path) -> Result<Exit, Failure> {
 }
 
 fn begin(args: &Args, resumes: bool) -> Result<Exit, Failure> {
-    let catalog = args.catalog.open()?;
     let adjustments = Adjustments {
         quick: args.quick,
         blocks: args.blocks,
@@ -115,23 +112,19 @@ fn begin(args: &Args, resumes: bool) -> Result<Exit, Failure> {
         margin: args.margin,
         aa: args.aa,
     };
-    let experiment =
-        Experiment::load(&catalog, &args.experiment, &adjustments).map_err(Failure::bad_input)?;
+    let wish = Wish {
+        catalog: &args.catalog,
+        experiment: &args.experiment,
+        adjustments: &adjustments,
+        seed: args.seed,
+        out: args.out.as_deref(),
+        prefix: "",
+    };
+    let Beginning { catalog, experiment, seed, out } = wish.begin()?;
     let subjects: Vec<&str> = experiment.subjects.iter().map(|s| s.name.as_str()).collect();
     let cases: Vec<&str> = experiment.cases.iter().map(|case| case.name.as_str()).collect();
     let gates = args.gates.gates(&subjects, &cases)?;
-    let now = Timestamp::now();
-    let seed = args.seed.unwrap_or(now.as_second().unsigned_abs());
-    let out = args.out.clone().unwrap_or_else(|| {
-        // UTC, as every time in the records, to the millisecond, so that no two runs meet.
-        PathBuf::from(format!("runs/{}-{}", experiment.name, now.strftime("%Y%m%dT%H%M%S%.3fZ")))
-    });
-    let interrupt = signals::interrupt(group::hurry).context("asking for signals")?;
-    let tollgate = std::env::current_exe().context("finding the tollgate binary")?;
-
-    for file in catalog.replacements() {
-        tell(&format!("{} is used in place of the one in the binary", file.display()));
-    }
+    let outside = Outside::take(&catalog)?;
     let mut progress = Progress::new(&experiment);
     let ending = run::run(
         &RunRequest {
@@ -141,25 +134,16 @@ fn begin(args: &Args, resumes: bool) -> Result<Exit, Failure> {
                 seed,
                 quick: args.quick,
                 command: args.command(seed),
-                directory: std::env::current_dir().context("asking for the current folder")?,
+                directory: outside.directory,
             },
-            tollgate: &tollgate,
+            tollgate: &outside.tollgate,
             out: &out,
-            interrupt: &interrupt,
+            interrupt: &outside.interrupt,
             resumes,
         },
         &mut |event| progress.show(&event),
     )
-    .map_err(|error| match error {
-        RunError::RunDir(
-            RunDirError::Taken { .. } | RunDirError::Unusable { .. } | RunDirError::InUse { .. },
-        )
-        | RunError::Different(_)
-        | RunError::Strangers(_)
-        | RunError::Layout(_)
-        | RunError::Requests(_) => Failure::bad_input(error),
-        RunError::RunDir(_) | RunError::System { .. } => Failure::from(error),
-    })?;
+    .map_err(beginning::failure)?;
     progress.end();
 
     let analysis = report::of_run(&ending.dir)?;

@@ -1,23 +1,19 @@
 //! `tollgate search`: the highest rate at which each subject keeps a goal.
 
+use super::beginning::{self, Beginning, Outside, Wish};
 use super::catalog::CatalogArgs;
 use super::run::{DEFAULT_EXPERIMENT, program};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, tell};
-use crate::signals;
 use anyhow::Context;
 use clap::ValueEnum;
-use jiff::Timestamp;
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
-use tollgate_lab::inputs::experiment::{Adjustments, Experiment};
+use tollgate_lab::inputs::experiment::Adjustments;
 use tollgate_lab::inputs::percent::Percent;
 use tollgate_lab::manifest::Circumstances;
-use tollgate_lab::process::group;
 use tollgate_lab::report::number::in_full;
-use tollgate_lab::run::RunError;
-use tollgate_lab::run_dir::RunDirError;
 use tollgate_lab::search::bracket::{Answer, Progress};
 use tollgate_lab::search::findings::{Findings, Standing, of_search};
 use tollgate_lab::search::report;
@@ -28,7 +24,7 @@ use tollgate_lab::search::terms::Terms;
 /// What `tollgate search` is told.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Goals are separated by commas, and all have to be kept:
+Goals, with < or <=, are separated by commas, and all have to be kept:
   p50 p90 p95 p99 p99.9 mean max   latency from the scheduled moment, in us, ms or s
   errors                           requests without the expected answer, in %
   unexpected                       answers other than the expected one, in %
@@ -93,25 +89,20 @@ enum Format {
 }
 
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
-    let catalog = args.catalog.open()?;
-    let adjustments =
-        Adjustments { quick: args.quick, only: args.only.clone(), ..Adjustments::default() };
-    let experiment =
-        Experiment::load(&catalog, &args.experiment, &adjustments).map_err(Failure::bad_input)?;
     let terms = args.terms();
     terms.check().map_err(Failure::bad_input)?;
-    let now = Timestamp::now();
-    let seed = args.seed.unwrap_or(now.as_second().unsigned_abs());
-    let out = args.out.clone().unwrap_or_else(|| {
-        let when = now.strftime("%Y%m%dT%H%M%S%.3fZ");
-        PathBuf::from(format!("runs/search-{}-{when}", experiment.name))
-    });
-    let interrupt = signals::interrupt(group::hurry).context("asking for signals")?;
-    let tollgate = std::env::current_exe().context("finding the tollgate binary")?;
-
-    for file in catalog.replacements() {
-        tell(&format!("{} is used in place of the one in the binary", file.display()));
-    }
+    let adjustments =
+        Adjustments { quick: args.quick, only: args.only.clone(), ..Adjustments::default() };
+    let wish = Wish {
+        catalog: &args.catalog,
+        experiment: &args.experiment,
+        adjustments: &adjustments,
+        seed: args.seed,
+        out: args.out.as_deref(),
+        prefix: "search-",
+    };
+    let Beginning { catalog, experiment, seed, out } = wish.begin()?;
+    let outside = Outside::take(&catalog)?;
     let dir = search(
         &SearchRequest {
             catalog: &catalog,
@@ -122,15 +113,15 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
                 seed,
                 quick: args.quick,
                 command: args.command(seed),
-                directory: std::env::current_dir().context("asking for the current folder")?,
+                directory: outside.directory,
             },
-            tollgate: &tollgate,
+            tollgate: &outside.tollgate,
             out: &out,
-            interrupt: &interrupt,
+            interrupt: &outside.interrupt,
         },
         &mut |event| tell(&in_words(&event)),
     )
-    .map_err(failure)?;
+    .map_err(beginning::failure)?;
 
     let findings = of_search(&dir)?;
     let json = report::json(&findings)?;
@@ -165,23 +156,9 @@ fn verdict(findings: &Findings) -> Exit {
     }
 }
 
-fn failure(error: RunError) -> Failure {
-    match error {
-        RunError::RunDir(
-            RunDirError::Taken { .. } | RunDirError::Unusable { .. } | RunDirError::InUse { .. },
-        )
-        | RunError::Different(_)
-        | RunError::Strangers(_)
-        | RunError::Layout(_)
-        | RunError::Requests(_) => Failure::bad_input(error),
-        RunError::RunDir(_) | RunError::System { .. } => Failure::from(error),
-    }
-}
-
 fn in_words(event: &Event<'_>) -> String {
     match event {
-        Event::Skipped { subject, missing } => format!("{subject} is skipped: {missing}"),
-        Event::Broken { subject, reason } => format!("{subject} cannot run: {reason}"),
+        Event::Absent(absent) => absent.to_string(),
         Event::Tried { step, case, subject, rate, judgement, progress } => {
             let said = match judgement.answer {
                 Answer::Kept => "kept",

@@ -17,6 +17,39 @@ fn paths(messages: &[Message]) -> Vec<&str> {
 }
 
 #[test]
+fn a_body_of_filler_is_so_many_letters_and_goes_with_its_length() {
+    let mix = parse(
+        "[[template]]
+         name = 'a'
+         class = 'benign'
+         weight = 1
+         method = 'POST'
+         path = '/upload'
+         body_bytes = 5",
+    );
+    let message = mix.unwrap().samples().next().unwrap();
+    assert_eq!(message.body, "xxxxx");
+    let expected = "POST /upload HTTP/1.1\r\nHost: shop.example\r\nContent-Length: 5\r\n\r\nxxxxx";
+    assert_eq!(String::from_utf8(message.text().render().unwrap()).unwrap(), expected);
+}
+
+#[test]
+fn a_mix_of_only_some_templates_sends_those_with_the_values_of_their_variables() {
+    let other = "
+        [[template]]
+        name = 'other'
+        class = 'benign'
+        weight = 3
+        path = '/other'
+    ";
+    let mix = parse(&format!("{other}{COUNTER}")).unwrap().only(&["page".to_owned()]).unwrap();
+    let names: Vec<&str> = mix.templates().iter().map(|t| t.name.as_str()).collect();
+    assert_eq!(names, ["page"]);
+    assert_eq!(paths(&sent(&mix, 1, 2)), ["/page/998?again=998", "/page/999?again=999"]);
+    assert!(mix.script(1).all(|step| step.template == 0));
+}
+
+#[test]
 fn headers_of_the_mix_come_before_those_of_the_template() {
     let mix = parse(
         "[[template]]

@@ -39,6 +39,29 @@ fn weights_and_names() {
 }
 
 #[test]
+fn a_body_of_filler_is_the_only_one_and_within_its_limit() {
+    assert_eq!(
+        error(&template("a", 1, "path = '/'\nbody = 'x'\nbody_bytes = 1")),
+        "template `a` has a `body` and `body_bytes`; leave one of them out"
+    );
+    assert_eq!(
+        error(&template("a", 1, "path = '/'\nbody_bytes = 67108865")),
+        "template `a`: `body_bytes` is 67108865; it may be at most 67108864"
+    );
+}
+
+#[test]
+fn only_templates_that_are_there_and_sent() {
+    let mix = template("a", 1, "path = '/'") + &template("b", 0, "path = '/'");
+    let only = |name: &str| parse(&mix).unwrap().only(&[name.to_owned()]).unwrap_err().to_string();
+    assert_eq!(only("c"), "there is no template `c`; the mix has a, b");
+    assert_eq!(
+        only("b"),
+        "every template has weight 0, so nothing would be sent; give one a weight above 0"
+    );
+}
+
+#[test]
 fn what_is_no_request() {
     assert_eq!(
         error(&template("a", 1, "path = 'index.html'")),

@@ -1,6 +1,7 @@
 //! What an experiment's values may be.
 
 use super::file::{ExperimentFile, LoadFile};
+use super::warm_up::{STEADY_SHORTEST, WarmUp};
 use crate::inputs::duration::Span;
 use crate::inputs::toml_file::{Step, suggestion};
 use std::time::Duration;
@@ -108,9 +109,25 @@ fn load(load: &LoadFile) -> Result<(), (&'static str, String)> {
     between(load.connections, MAX_CONNECTIONS).map_err(|what| ("connections", what))?;
     between(load.threads, MAX_THREADS.min(connections)).map_err(|what| ("threads", what))?;
     lasts(load.duration, SHORTEST_WINDOW).map_err(|what| ("duration", what))?;
-    lasts(load.warmup, Duration::ZERO).map_err(|what| ("warmup", what))?;
+    warm_up(load)?;
     lasts(load.timeout, SHORTEST_TIMEOUT).map_err(|what| ("timeout", what))?;
     schedule(load)
+}
+
+/// Checks how long the warm-up may last.
+fn warm_up(load: &LoadFile) -> Result<(), (&'static str, String)> {
+    match (load.warmup, load.warmup_max) {
+        (WarmUp::For(time), None) => {
+            lasts(Span(time), Duration::ZERO).map_err(|what| ("warmup", what))
+        }
+        (WarmUp::For(_), Some(_)) => {
+            Err(("warmup_max", "it belongs to a `warmup` that is \"steady\"".to_owned()))
+        }
+        (WarmUp::Steady, None) => Ok(()),
+        (WarmUp::Steady, Some(most)) => {
+            lasts(most, STEADY_SHORTEST).map_err(|what| ("warmup_max", what))
+        }
+    }
 }
 
 /// Checks what belongs to an open loop.

@@ -1,6 +1,7 @@
 //! An experiment as its TOML file writes it.
 
 use super::check::SHORTEST_WINDOW;
+use super::warm_up::{STEADY_LONGEST, STEADY_SHORTEST, WarmUp};
 use crate::inputs::duration::Span;
 use crate::inputs::options::Options;
 use crate::inputs::percent::Percent;
@@ -8,6 +9,7 @@ use crate::trial::validity::Limits;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
+use tollgate_load::STEADY_AFTER;
 
 /// An experiment as its TOML file writes it.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -20,6 +22,9 @@ pub struct ExperimentFile {
     /// Whether the terminal report also sums up the trials of each subject.
     #[serde(default)]
     pub summary: bool,
+    /// Whether the terminal report also tells how many bytes a second went to and fro.
+    #[serde(default)]
+    pub bytes: bool,
     /// The workloads.
     pub case: Vec<CaseFile>,
     /// The configured systems.
@@ -43,6 +48,9 @@ pub struct CaseFile {
     pub name: String,
     /// The mix that is sent: a name, or a path that ends in `.toml`.
     pub mix: String,
+    /// Of the mix, only the templates of these names; all of them where this is left out.
+    #[serde(default)]
+    pub only: Vec<String>,
     /// The shape of the load.
     pub load: LoadFile,
 }
@@ -63,9 +71,13 @@ pub struct LoadFile {
     pub spacing: Option<SpacingFile>,
     /// How long each trial is measured.
     pub duration: Span,
-    /// How long each trial is loaded before it is measured.
+    /// How long each trial is loaded before it is measured: a time, or `"steady"`, which is until
+    /// throughput and CPU per request stand still.
     #[serde(default = "one_second")]
-    pub warmup: Span,
+    #[schemars(with = "String")]
+    pub warmup: WarmUp,
+    /// With `warmup = "steady"`: how long to wait for that, 10 seconds by default.
+    pub warmup_max: Option<Span>,
     /// Whether connections are kept for the next request.
     #[serde(default = "yes")]
     pub keepalive: bool,
@@ -114,7 +126,8 @@ pub struct DesignFile {
     /// Blocks: each runs every subject of a case once, in balanced order.
     pub blocks: Option<u32>,
     /// How narrow the intervals of CPU per request have to be: their half-width, such as `"2%"`, which
-    /// is also the default where there is a budget.
+    /// is also the default where there is a budget. Where the baseline has no CPU of its own, those of
+    /// throughput have to be.
     pub width: Option<Percent>,
     /// How long all trials may take together; 10 minutes by default where there is a width.
     pub budget: Option<Span>,
@@ -141,8 +154,30 @@ impl LoadFile {
     /// The same load with its durations cut, for `--quick`.
     pub(super) fn quick(mut self) -> Self {
         self.duration.0 = (self.duration.0 / QUICK_DIVISOR).max(SHORTEST_WINDOW);
-        self.warmup.0 /= QUICK_DIVISOR;
+        match self.warmup {
+            WarmUp::For(time) => self.warmup = WarmUp::For(time / QUICK_DIVISOR),
+            WarmUp::Steady => {
+                let most = (self.warmup_longest() / QUICK_DIVISOR).max(STEADY_SHORTEST);
+                self.warmup_max = Some(Span(most));
+            }
+        }
         self
+    }
+
+    /// How long the warm-up lasts at the most.
+    pub fn warmup_longest(&self) -> Duration {
+        match self.warmup {
+            WarmUp::For(time) => time,
+            WarmUp::Steady => self.warmup_max.unwrap_or(STEADY_LONGEST).0,
+        }
+    }
+
+    /// How long it lasts at the least.
+    pub fn warmup_shortest(&self) -> Duration {
+        match self.warmup {
+            WarmUp::For(time) => time,
+            WarmUp::Steady => STEADY_AFTER,
+        }
     }
 
     /// How far the connections may grow; the same in a closed loop.
@@ -160,8 +195,8 @@ impl LoadFile {
 /// which is little beside them.
 pub(super) const QUICK_DIVISOR: u32 = 5;
 
-fn one_second() -> Span {
-    Span(Duration::from_secs(1))
+fn one_second() -> WarmUp {
+    WarmUp::For(Duration::from_secs(1))
 }
 
 fn ten_seconds() -> Span {

@@ -86,6 +86,8 @@ struct CasePart {
     prices_legend: String,
     loads: Option<Table>,
     loads_legend: &'static str,
+    bytes: Option<Table>,
+    bytes_legend: &'static str,
     bars: Option<Plot>,
     dots: Option<Plot>,
     spectrum: Option<Plot>,
@@ -285,6 +287,8 @@ fn case_part(source: &Source, case: &CaseAnalysis, several: bool) -> Result<Case
         badge: several.then(|| case.badge.into()),
         prices_legend: rows::prices_legend(analysis, case),
         loads: tables::loads(analysis, case).map(named),
+        bytes: analysis.bytes.then(|| tables::bytes(case)).flatten().map(named),
+        bytes_legend: super::bytes::LEGEND,
         loads_legend: match case.case.open_loop {
             Some(_) => OPEN_LOOP_LEGEND,
             None => LOADS_LEGEND,

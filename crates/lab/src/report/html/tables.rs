@@ -12,7 +12,7 @@ use crate::analysis::{
 use crate::manifest::{Manifest, SubjectManifest, SubjectState};
 use crate::record::as_f64;
 use crate::report::number::{count, in_full, percent, signed, significant, with_decimals};
-use crate::report::rows;
+use crate::report::{bytes, rows};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use tollgate_traffic::Class;
@@ -348,6 +348,25 @@ pub(super) fn loads(analysis: &Analysis, case: &CaseAnalysis) -> Option<Table> {
         prose: false,
         header: header.to_vec(),
         rows: (0..).zip(&case.subjects).filter_map(row).collect(),
+    };
+    (!table.rows.is_empty()).then_some(table)
+}
+
+/// How many bytes a second went to and fro.
+pub(super) fn bytes(case: &CaseAnalysis) -> Option<Table> {
+    let rows::Rows { header, rows } = bytes::rows(case);
+    let key = |name: &str| case.subjects.iter().position(|subject| subject.name == name);
+    let row = |cells: Vec<String>| {
+        let (name, cells) = cells.split_first()?;
+        let cells = cells.iter().map(|text| plain(text)).collect();
+        Some(Row { name: name.clone(), key: key(name).map(svg::key), cells })
+    };
+    let table = Table {
+        caption: "Bytes to and fro".to_owned(),
+        of: String::new(),
+        prose: false,
+        header,
+        rows: rows.into_iter().filter_map(row).collect(),
     };
     (!table.rows.is_empty()).then_some(table)
 }

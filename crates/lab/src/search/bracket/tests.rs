@@ -120,6 +120,25 @@ fn trials_that_say_nothing_are_repeated_so_many_times_at_most() {
 }
 
 #[test]
+fn a_search_that_takes_too_many_trials_says_so_unless_the_last_one_settled_it() {
+    // 8 rates, and then each end so many times more.
+    let search = |confirmations, disturbed: usize| {
+        let mut bracket = Bracket::new(Aim { confirmations, ..AIM });
+        let mut answer = holds(5_000.0);
+        let mut trials = 0;
+        while let Some(rate) = bracket.candidates().first().copied() {
+            trials += 1;
+            let is_lost = trials <= 2 * disturbed && trials % 2 == 0;
+            bracket.note(rate, if is_lost { Answer::Lost } else { answer(rate) });
+        }
+        (trials, bracket.progress())
+    };
+    assert_eq!(search(46, 0), (100, Progress::Settled));
+    assert_eq!(search(46, 1), (100, Progress::MostTrials));
+    assert_eq!(search(20, 40), (88, Progress::Settled));
+}
+
+#[test]
 fn an_upper_end_is_the_systems_when_it_broke_the_goals_in_most_of_its_trials() {
     for (unclear, by_system) in [(0, true), (1, true), (2, false), (4, false)] {
         let mut bracket = Bracket::new(Aim { from: 100.0, width: 1.0, ..AIM });

@@ -81,6 +81,7 @@ pub(super) fn outcome() -> Outcome {
             window: Duration::from_secs(2),
         }],
         bytes_received: 135_150,
+        bytes_sent: 90_100,
         body_bytes: 4_505,
         connects: 10,
         cut_off: 0,

@@ -1,0 +1,70 @@
+-- /urandom and /zero: so many bytes read from the kernel.
+
+local clock = require "clock"
+local ffi = require "ffi"
+local parameters = require "parameters"
+local request = require "request"
+
+ffi.cdef [[
+int open(const char *path, int flags, ...);
+long read(int file, void *buffer, unsigned long bytes);
+]]
+
+local C = ffi.C
+local EINTR = 4
+local O_RDONLY, O_CLOEXEC = 0, 0x80000
+local format = string.format
+local now = clock.now
+local sleep = ngx.sleep
+
+local BUFFER_BYTES = 64 * 1024
+local buffer = ffi.new("uint8_t[?]", BUFFER_BYTES)
+
+-- After so many bytes other requests have their turn.
+local TURN_BYTES = 1024 * 1024
+
+local SIZE = 2048
+local read_query = parameters.reader { parameters.bytes("size", 0, 64 * 1024 * 1024) }
+
+-- What a read takes in after a signal is no error.
+local function read(file, bytes)
+    local count
+    repeat
+        count = tonumber(C.read(file, buffer, bytes))
+    until count >= 0 or ffi.errno() ~= EINTR
+    if count <= 0 then
+        error("reading a device: error " .. ffi.errno())
+    end
+    return count
+end
+
+local function endpoint(path)
+    local file = C.open(path, bit.bor(O_RDONLY, O_CLOEXEC))
+    if file < 0 then
+        error("opening " .. path .. ": error " .. ffi.errno())
+    end
+    return function()
+        if not request.begin_without_body() then
+            return
+        end
+        local query = read_query(ngx.var.args)
+        if query.refusal then
+            return request.refuse(query.status, query.refusal)
+        end
+        local size = query.size or SIZE
+        local start = now()
+        local left, turn = size, TURN_BYTES
+        while left > 0 do
+            local count = read(file, left < BUFFER_BYTES and left or BUFFER_BYTES)
+            left = left - count
+            turn = turn - count
+            if turn <= 0 and left > 0 then
+                sleep(0)
+                turn = TURN_BYTES
+            end
+        end
+        return request.answer(format('{"size":%d,"time":%.6f}', size, now() - start))
+    end
+end
+
+return { urandom = endpoint "/dev/urandom", zero = endpoint "/dev/zero" }

@@ -1,0 +1,36 @@
+-- /sleep: answers after a time.
+
+local clock = require "clock"
+local parameters = require "parameters"
+local request = require "request"
+
+local ceil, max = math.ceil, math.max
+local format = string.format
+local now = clock.now
+local sleep = ngx.sleep
+
+local SECONDS = 1
+local read_query = parameters.reader { parameters.seconds("time", 0, 60) }
+
+-- nginx counts in whole milliseconds, from one that has begun already, so that its timers may end too
+-- early by a part of one; what is left is slept then.
+local function nap()
+    if not request.begin_without_body() then
+        return
+    end
+    local query = read_query(ngx.var.args)
+    if query.refusal then
+        return request.refuse(query.status, query.refusal)
+    end
+    local start = now()
+    local left = query.time or SECONDS
+    ngx.update_time()
+    local due = start + left
+    while left > 0 do
+        sleep(max(ceil(left * 1000), 1) / 1000)
+        left = due - now()
+    end
+    return request.answer(format('{"time":%.6f}', now() - start))
+end
+
+return { nap = nap }

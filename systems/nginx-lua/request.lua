@@ -1,0 +1,115 @@
+-- What all endpoints have in common: whether a request may be answered, its body when nobody wants
+-- it, and answers whose length is known.
+
+require "resty.core"
+
+local base = require "resty.core.base"
+local ffi = require "ffi"
+local json = require "json"
+
+local C = ffi.C
+local ngx = ngx
+local get_method = ngx.req.get_method
+local header = ngx.header
+local print = ngx.print
+
+local METHODS = {
+    GET = true, HEAD = true, POST = true, PUT = true, PATCH = true, DELETE = true, OPTIONS = true,
+}
+
+-- Headers as nginx keeps them, in the order in which they came. As many as nearly all requests have
+-- fit in an array that is made once.
+local USUAL = 64
+local usual = ffi.new("ngx_http_lua_ffi_table_elt_t[?]", USUAL)
+local truncated = ffi.new "int[1]"
+
+-- The headers of this request and how many there are; their names in lower case, unless `raw`.
+local function headers(raw)
+    local r = base.get_request()
+    local count = C.ngx_http_lua_ffi_req_get_headers_count(r, 0, truncated)
+    local list = usual
+    if count > USUAL then
+        list = ffi.new("ngx_http_lua_ffi_table_elt_t[?]", count)
+    end
+    if count > 0 then
+        C.ngx_http_lua_ffi_req_get_headers(r, list, count, raw and 1 or 0)
+    end
+    return list, count
+end
+
+-- How many Hosts there are, and whether there is a body of a told length or a chunked one. Names are
+-- told apart by their length first.
+local function look()
+    local list, count = headers(false)
+    local hosts, told, chunked = 0, false, false
+    for i = 0, count - 1 do
+        local key = list[i].key
+        local length = key.len
+        if length == 4 then
+            if ffi.string(key.data, 4) == "host" then
+                hosts = hosts + 1
+            end
+        elseif length == 14 then
+            told = told or ffi.string(key.data, 14) == "content-length"
+        elseif length == 17 then
+            chunked = chunked or ffi.string(key.data, 17) == "transfer-encoding"
+        end
+    end
+    return hosts, told, chunked
+end
+
+local function answer(body)
+    header["Content-Length"] = #body
+    return print(body)
+end
+
+-- Says why a request is not answered as it asks.
+local function refuse(status, reason)
+    ngx.status = status
+    header["X-Content-Type-Options"] = "nosniff"
+    return answer('{"error":' .. json.quoted(reason) .. "}")
+end
+
+-- Throws a body away. One of unknown length is read, because only that tells when it is too large.
+local function discard(told, chunked)
+    if chunked then
+        ngx.req.read_body()
+    elseif told then
+        ngx.req.discard_body()
+    end
+end
+
+-- The method, if the request may be answered; otherwise it has been. nginx itself has refused what is
+-- no request at all, but takes a second Host.
+local function begin()
+    local hosts, told, chunked = look()
+    if hosts > 1 then
+        return ngx.exit(ngx.HTTP_BAD_REQUEST)
+    end
+    local method = get_method()
+    if not METHODS[method] then
+        discard(told, chunked)
+        refuse(501, "the method is " .. method
+            .. "; it may be GET, HEAD, POST, PUT, PATCH, DELETE or OPTIONS")
+        return nil
+    end
+    return method, told, chunked
+end
+
+-- The same for an endpoint that wants no body.
+local function begin_without_body()
+    local method, told, chunked = begin()
+    if method then
+        discard(told, chunked)
+    end
+    return method
+end
+
+return {
+    answer = answer,
+    begin = begin,
+    begin_without_body = begin_without_body,
+    discard = discard,
+    headers = headers,
+    refuse = refuse,
+}

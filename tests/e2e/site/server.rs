@@ -1,0 +1,102 @@
+//! The servers that have the site, started as an experiment starts them.
+
+use crate::support::Workspace;
+use assert_cmd::cargo::cargo_bin;
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tollgate_lab::inputs::catalog::Catalog;
+use tollgate_lab::inputs::experiment::{Adjustments, Experiment, Subject};
+use tollgate_lab::interrupt::Interrupt;
+use tollgate_lab::layout::available_cpus;
+use tollgate_lab::process::group::Launch;
+use tollgate_lab::process::ports;
+use tollgate_lab::system::installed;
+use tollgate_lab::system::render::{Place, render};
+use tollgate_lab::trial::servers::Servers;
+use tollgate_load::{Expectation, Request};
+
+/// A server of the experiment `site`, stopped when dropped.
+pub(super) struct Site {
+    pub(super) address: SocketAddr,
+    /// The subject's name.
+    pub(super) name: &'static str,
+    _servers: Servers,
+}
+
+impl Site {
+    /// nginx with its Lua module.
+    pub(super) fn nginx_lua(workspace: &Workspace) -> Self {
+        Self::start(workspace, "nginx-lua")
+    }
+
+    /// `tollgate origin`.
+    pub(super) fn origin(workspace: &Workspace) -> Self {
+        Self::start(workspace, "origin")
+    }
+
+    /// Starts a server, again where something else on this machine took the port before it could.
+    fn start(workspace: &Workspace, name: &'static str) -> Self {
+        let log = workspace.path("site.log");
+        for _ in 0..ATTEMPTS {
+            let site = Self::launch(workspace, name, &log);
+            let printed = fs::read_to_string(&log).expect("its log");
+            if !printed.contains("Address already in use") {
+                return site;
+            }
+            eprintln!("{} was taken:\n{printed}", site.address);
+        }
+        panic!("no port that stays free");
+    }
+
+    fn launch(workspace: &Workspace, name: &'static str, log: &Path) -> Self {
+        let catalog = Catalog::new(vec![]);
+        let experiment = Experiment::load(&catalog, "site", &Adjustments::default());
+        let experiment = experiment.expect("the experiment");
+        let subject = experiment.subjects.iter().find(|subject| subject.name == name);
+        let subject = subject.expect("the subject");
+        let address = ports::free().expect("a port");
+        let dir = workspace.path(name);
+        fs::create_dir_all(&dir).expect("a folder");
+        let programs = programs(subject);
+        let place = Place {
+            dir: &dir,
+            listen: address,
+            origin: None,
+            connections: 64,
+            programs: &programs,
+        };
+        let rendered = render(&catalog, subject, &place).expect("its config");
+        let cpus = available_cpus().expect("CPUs");
+        let mut servers = Servers::default();
+        for (process, command) in subject.recipe.file.process.iter().zip(&rendered.commands) {
+            let launch = Launch { name: &process.name, command, dir: &dir, log, cpus: &cpus };
+            servers.start(&launch).expect("the server");
+        }
+        let request = Request {
+            bytes: b"GET /method HTTP/1.1\r\nHost: a\r\n\r\n".to_vec(),
+            is_head: false,
+            expect: Expectation::default(),
+            template: 0,
+        };
+        let ready = servers.wait_until_ready(address, &request, READY, &Interrupt::default());
+        ready.expect("the server answers");
+        Self { address, name, _servers: servers }
+    }
+}
+
+const ATTEMPTS: u32 = 3;
+const READY: Duration = Duration::from_secs(10);
+
+/// The programs that the subject needs. Of `tollgate` it is the one under test, which this is not.
+fn programs(subject: &Subject) -> BTreeMap<String, PathBuf> {
+    if subject.recipe.name == "tollgate-origin" {
+        return BTreeMap::from([("tollgate".to_owned(), cargo_bin!("tollgate").to_path_buf())]);
+    }
+    match installed::check(subject).expect("its recipe") {
+        Ok(installed) => installed.programs,
+        Err(missing) => panic!("{missing}"),
+    }
+}
