@@ -1,10 +1,11 @@
 //! Ctrl-C and kill -9: nothing is left running, nothing that was finished is lost.
 
 use crate::support::{TWO_SUBJECTS, Workspace, flat, stdout, told, wait_until};
+use assert_cmd::cargo::cargo_bin;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs;
-use std::process::Child;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 fn signal(child: &Child, signal: Signal) {
@@ -173,6 +174,51 @@ fn a_server_that_ignores_term_is_gone_after_kill_9_of_either_process() {
         assert_eq!(output.status.code(), Some(130), "{}", told(&output));
         workspace.assert_nothing_runs();
     }
+}
+
+#[test]
+fn a_terminal_that_is_closed_ends_the_run_it_leads() {
+    let workspace = workspace();
+    let line = format!("exec {} {}", cargo_bin!("tollgate").display(), RUN.join(" "));
+    let mut terminal = Command::new("script")
+        .args(["-qec", &line, "/dev/null"])
+        .current_dir(workspace.path("."))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("script, of Debian's bsdutils");
+    assert!(wait_until(Duration::from_secs(60), || records(&workspace) >= 1));
+    kill_9(Pid::from_raw(terminal.id().cast_signed()));
+    terminal.wait().expect("an end");
+    workspace.assert_nothing_runs();
+    assert_ne!(workspace.json("out/report.json")["ended_by"], "blocks");
+}
+
+/// `nohup`, a parent that does not wait for children, and a shell that had some of its own before it
+/// became the run.
+#[test]
+fn what_is_ignored_stays_ignored_and_what_was_there_before_stays() {
+    let workspace = workspace();
+    let script = "trap '' HUP CHLD; sleep 300 & echo $! >before; exec \"$0\" \"$@\"";
+    let child = Command::new("sh")
+        .args(["-c", script])
+        .arg(cargo_bin!("tollgate"))
+        .args(["run", "two.toml", "--blocks", "2", "--out", "out"])
+        .current_dir(workspace.path("."))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("a shell");
+    assert!(wait_until(Duration::from_secs(60), || records(&workspace) >= 1));
+    signal(&child, Signal::SIGHUP);
+    kill(workspace.lab_of(&child), Signal::SIGHUP).expect("the lab is there");
+    let output = child.wait_with_output().expect("an end");
+    assert!(matches!(output.status.code(), Some(0 | 3)), "{}", told(&output));
+    assert_eq!(workspace.json("out/report.json")["ended_by"], "blocks");
+    let before: i32 = workspace.read("before").trim().parse().expect("a pid");
+    kill_9(Pid::from_raw(before));
+    assert!(wait_until(Duration::from_secs(10), || workspace.running().is_empty()));
 }
 
 #[test]

@@ -6,15 +6,18 @@
 //! gets a TERM, ends as after Ctrl-C, and stops its servers itself.
 
 use crate::output::tell;
+use crate::signals::heeded;
 use nix::errno::Errno;
 use nix::libc::SI_KERNEL;
 use nix::sys::prctl::{set_child_subreaper, set_pdeathsig};
-use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal, kill, signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork, getpid, getppid};
+use std::collections::BTreeSet;
 use std::process::ExitCode;
-use tollgate_lab::process::group::stop_strays;
+use tollgate_lab::process::group::stop_strays_but;
+use tollgate_lab::process::tree::ProcessTable;
 
 /// Does `work` in a child process, and stops what that leaves behind. Has to be called while there is
 /// one thread only. Where there can be no child, the work is done here.
@@ -41,20 +44,32 @@ pub(crate) fn keep(work: impl FnOnce() -> ExitCode) -> ExitCode {
 /// The signals that the keeper waits for; they are blocked meanwhile.
 struct Watch {
     signals: SignalFd,
-    mask_before: SigSet,
+    /// Those that are meant for the lab.
+    passed_on: Vec<Signal>,
+    mask_after: SigSet,
+    /// Children that were there before, as a shell's are that becomes this program. They stay.
+    children_before: BTreeSet<i32>,
 }
 
 impl Watch {
     fn begin() -> Result<Self, Errno> {
         set_child_subreaper(true)?;
-        let watched = SigSet::from_iter(PASSED_ON.into_iter().chain([Signal::SIGCHLD]));
+        reset_sigchld()?;
+        let passed_on = heeded();
+        let watched = SigSet::from_iter(passed_on.iter().copied().chain([Signal::SIGCHLD]));
         let signals = SignalFd::with_flags(&watched, SfdFlags::SFD_CLOEXEC)?;
-        let mask_before = watched.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
-        Ok(Self { signals, mask_before })
+        let mut mask_after = watched.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
+        // A mask is inherited by every server: one that blocks these would make them unstoppable.
+        for signal in &watched {
+            mask_after.remove(signal);
+        }
+        let table = ProcessTable::read();
+        let children_before = table.map(|table| table.below_this()).unwrap_or_default();
+        Ok(Self { signals, passed_on, mask_after, children_before })
     }
 
     fn end(self) {
-        self.mask_before.thread_set_mask().ok();
+        self.mask_after.thread_set_mask().ok();
     }
 
     fn until_end_of(self, lab: Pid) -> ExitCode {
@@ -62,22 +77,32 @@ impl Watch {
             if let Some(code) = reap(lab) {
                 break code;
             }
-            let Ok(Some(signal)) = self.signals.read_signal() else { continue };
-            // What the terminal sends, it sends to the lab too.
-            if signal.ssi_code != SI_KERNEL
-                && let Ok(number) = i32::try_from(signal.ssi_signo)
-                && let Some(signal) = PASSED_ON.into_iter().find(|known| *known as i32 == number)
-            {
+            let Ok(Some(info)) = self.signals.read_signal() else { continue };
+            if let Some(signal) = self.to_pass_on(&info) {
                 kill(lab, signal).ok();
             }
         };
-        stop_strays();
+        stop_strays_but(&self.children_before);
         code
+    }
+
+    fn to_pass_on(&self, info: &siginfo) -> Option<Signal> {
+        let number = i32::try_from(info.ssi_signo).ok()?;
+        let signal = self.passed_on.iter().find(|known| **known as i32 == number)?;
+        // What a key of the terminal sends, it sends to the lab too. That the terminal is closed, the
+        // kernel tells the leader of its session alone.
+        let reached_the_lab = info.ssi_code == SI_KERNEL && *signal != Signal::SIGHUP;
+        (!reached_the_lab).then_some(*signal)
     }
 }
 
-/// The signals that are meant for the lab.
-const PASSED_ON: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
+/// Whoever started this may ignore the ends of children, and then the kernel does not tell of them.
+fn reset_sigchld() -> Result<(), Errno> {
+    #[expect(unsafe_code, reason = "a handler could do anything; the default does nothing")]
+    // SAFETY: no handler is installed.
+    unsafe { signal(Signal::SIGCHLD, SigHandler::SigDfl) }?;
+    Ok(())
+}
 
 /// Takes the ends of children; the exit code, once the lab's is among them.
 fn reap(lab: Pid) -> Option<ExitCode> {

@@ -1,6 +1,6 @@
 //! Ctrl-C, TERM and HUP: the wish to stop.
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use nix::sys::signal::Signal;
 use signal_hook::iterator::Signals;
 use std::io;
 use std::sync::atomic::Ordering;
@@ -8,7 +8,20 @@ use std::time::{Duration, Instant};
 use tollgate_lab::interrupt::Interrupt;
 
 /// The signals that ask for an end.
-const STOP: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
+const STOP: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
+
+/// Those of them that are heeded: one that is ignored from the start is meant to be, as HUP is by
+/// `nohup`.
+pub(crate) fn heeded() -> Vec<Signal> {
+    let ignored = ignored().unwrap_or_default();
+    STOP.into_iter().filter(|signal| ignored & (1 << (*signal as i32 - 1)) == 0).collect()
+}
+
+/// The signals that this process ignores, a bit each (proc(5), `SigIgn`).
+fn ignored() -> Option<u64> {
+    let status = procfs::process::Process::myself().ok()?.status().ok()?;
+    Some(status.sigign)
+}
 
 /// A wish to stop that the first of these signals makes; whoever asks again is in a hurry. What comes
 /// at once is the same wish: `timeout` signals the process that it started and then its whole group.
@@ -38,7 +51,7 @@ const SAME_WISH: Duration = Duration::from_millis(100);
 ///
 /// The operating system refuses the handlers or the thread.
 pub(crate) fn listen(mut on_signal: impl FnMut(u32) + Send + 'static) -> io::Result<()> {
-    let mut signals = Signals::new(STOP)?;
+    let mut signals = Signals::new(heeded().into_iter().map(|signal| signal as i32))?;
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         for (count, _) in (1..).zip(signals.forever()) {
             on_signal(count);

@@ -167,10 +167,15 @@ pub fn strays(table: &ProcessTable) -> BTreeSet<i32> {
 
 /// Stops what [`strays`] finds, and what that leaves behind in turn.
 pub fn stop_strays() {
+    stop_strays_but(&BTreeSet::new());
+}
+
+/// Stops what [`strays`] finds but these, and what that leaves behind in turn.
+pub fn stop_strays_but(spared: &BTreeSet<i32>) {
     for _ in 0..STRAY_ROUNDS {
         // Where the process list cannot be read, there is no knowing whom to stop.
         let Ok(table) = ProcessTable::read() else { return };
-        let mut pids = strays(&table);
+        let mut pids = &strays(&table) - spared;
         if pids.is_empty() {
             return;
         }

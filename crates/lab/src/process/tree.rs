@@ -36,6 +36,11 @@ impl ProcessTable {
         self.with_descendants(self.0.iter().filter(belongs).map(|stat| stat.pid).collect())
     }
 
+    /// All descendants of this process.
+    pub fn below_this(&self) -> BTreeSet<i32> {
+        self.strays(&BTreeSet::new())
+    }
+
     /// Processes that made themselves independent of the one that started them, with their
     /// descendants: the lab is the parent of orphans, so they are its children, and none of `known`.
     pub fn strays(&self, known: &BTreeSet<i32>) -> BTreeSet<i32> {

@@ -147,9 +147,10 @@ fn begin(args: &Args, resumes: bool) -> Result<Exit, Failure> {
     progress.end();
 
     let analysis = report::of_run(&ending.dir)?;
-    output::print(&report::render(&analysis, Format::Table, output::screen())?)?;
-    // After the table: whatever keeps a file from being written does not keep the answer from view.
+    // Neither a terminal that is gone nor a disk that is full keeps the other from its answer.
+    let printed = output::print(&report::render(&analysis, Format::Table, output::screen())?);
     report::write_all(&analysis, &ending.dir)?;
+    printed?;
     output::print(&format!(
         "\nRecords, configs, logs and reports: {}\nTo repeat it: {}\n",
         out.display(),
