@@ -125,6 +125,12 @@ impl ThreadLog {
     }
 }
 
+impl Drop for ThreadLog {
+    fn drop(&mut self) {
+        self.flush();
+    }
+}
+
 impl Entry {
     pub(crate) fn new(head: &RequestHead<'_>) -> Self {
         let minor = if head.version == tollgate_wire::Version::Http10 { 0 } else { 1 };

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::{Served, on_any_port};
+use crate::support::{Client, Served, addr, on_any_port};
 use tollgate_origin::{AccessLog, Config, Error, Listen, Origin};
 
 const GET_ONE: &[u8] = b"GET /?payload=1 HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -144,6 +144,43 @@ fn answers_that_wait_for_their_time_are_ended() {
     origin.outcome().unwrap();
     assert!(asked.elapsed() < Duration::from_millis(900));
     sleeper.expect_last("");
+}
+
+#[test]
+fn an_answer_that_is_due_before_the_end_is_waited_for() {
+    let origin = Served::start(1);
+    let mut sleeper = origin.client();
+    sleeper.send(b"GET /sleep?time=0.4 HTTP/1.1\r\nHost: a\r\n\r\n");
+    let mut other = origin.client();
+    other.send(GET_ONE);
+    other.expect(ONE);
+    origin.stopper.stop().unwrap();
+    let answer = sleeper.read_to_end();
+    assert!(answer.contains("\r\n\r\n{\"time\":0.4"), "{answer}");
+    origin.outcome().unwrap();
+}
+
+#[test]
+fn requests_that_came_before_a_stop_are_answered_and_logged() {
+    const CLIENTS: usize = 300;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("log");
+    let access_log = Some(AccessLog::File(path.clone()));
+    let origin = Origin::bind(&Config { access_log, ..on_any_port(1) }).unwrap();
+    let addr = addr(&origin);
+    // Nothing is accepted yet, as on a busy machine.
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| Client::connect(addr)).collect();
+    for client in &mut clients {
+        client.send(GET_ONE);
+    }
+    origin.stopper().stop().unwrap();
+    origin.serve().unwrap();
+    for client in &mut clients {
+        let answer = client.read_to_end();
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    }
+    let log = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(log.lines().count(), CLIENTS);
 }
 
 #[test]
