@@ -237,7 +237,7 @@ impl Worker {
         let interest = connection.interest();
         match connection.turn(&mut self.tools, now, self.stop_by) {
             Ok(Turn::Goes) if self.stop_by.is_some() && connection.is_idle() => {
-                drop(self.remove(key))
+                drop(self.remove(key));
             }
             // An error is a client that went away, as it may.
             Ok(Turn::Over) | Err(_) => drop(self.remove(key)),
