@@ -60,6 +60,9 @@ struct Fetching {
 struct Exchange {
     to_head: bool,
     persistence: Persistence,
+    /// How the connection ends if this is its last request. A client that sends a body may have made
+    /// it longer than it said.
+    ending: Ending,
     /// For the access log, if there is one.
     entry: Option<Box<Entry>>,
 }
@@ -267,6 +270,13 @@ impl Conversation {
             }
             Ok((body, count, false)) => {
                 if count == 0 && head.expects_continue {
+                    if let Plan::Answer(answer) = &plan
+                        && answer.is_refusal
+                    {
+                        exchange.persistence = Persistence::Close;
+                        self.state = exchange.finish(answer, output, site, circumstances.peer);
+                        return Some(head.len);
+                    }
                     output.push(CONTINUE);
                     site.counters.tally().answered(100);
                 }
@@ -316,6 +326,10 @@ impl Exchange {
     fn of(head: &RequestHead<'_>, stopping: bool, is_logged: bool) -> Self {
         Self {
             to_head: head.method == "HEAD",
+            ending: match head.body {
+                BodyFraming::Empty => Ending::Clean,
+                _ => Ending::Linger,
+            },
             persistence: match (head.keep_alive && !stopping, head.version) {
                 (false, _) => Persistence::Close,
                 (true, Version::Http10) => Persistence::Stated,
@@ -327,7 +341,7 @@ impl Exchange {
 
     /// That of a request that could not be read.
     fn unknown() -> Self {
-        Self { to_head: false, persistence: Persistence::Close, entry: None }
+        Self { to_head: false, persistence: Persistence::Close, ending: Ending::Clean, entry: None }
     }
 
     /// Writes, counts and logs the answer, and says how the conversation goes on.
@@ -349,7 +363,7 @@ impl Exchange {
             log.add(peer, self.entry.take().as_deref(), answer.status, body_bytes);
         }
         match self.persistence {
-            Persistence::Close => State::Ended(Ending::Clean),
+            Persistence::Close => State::Ended(self.ending),
             Persistence::Implied | Persistence::Stated => State::Head,
         }
     }
@@ -556,6 +570,18 @@ mod tests {
     }
 
     #[test]
+    fn a_body_before_the_end_makes_the_ending_linger() {
+        for body in ["Content-Length: 2\r\n\r\nok", "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n"] {
+            let request = format!("POST /a HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{body}");
+            for at in [request.len(), request.len() - 1] {
+                let (first, second) = request.as_bytes().split_at(at);
+                let (_, need) = converse(&[first, second]);
+                assert_eq!(need, Need::Close(Ending::Linger), "{request}");
+            }
+        }
+    }
+
+    #[test]
     fn only_a_body_of_which_nothing_came_is_invited() {
         const HEAD: &[u8] =
             b"POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n";
@@ -567,7 +593,13 @@ mod tests {
         let half = [HEAD, b"o"].concat();
         assert_eq!(converse(&[&half]).0, "");
         assert!(converse(&[&half, b"k"]).0.starts_with("HTTP/1.1 200 OK\r\n"));
-        // A body that is refused anyhow is not.
+        // A request that is refused anyhow is not.
+        let (refused, need) = converse(&[b"GET /upload HTTP/1.1\r\nHost: a\r\n\
+            Expect: 100-continue\r\nContent-Length: 5\r\n\r\n"]);
+        assert!(refused.starts_with("HTTP/1.1 405 Method Not Allowed\r\n"), "{refused}");
+        assert!(refused.contains("\r\nConnection: close\r\n"), "{refused}");
+        assert_eq!(need, Need::Close(Ending::Linger));
+        // Nor is a body.
         let (refused, _) = converse(&[b"POST /echo HTTP/1.1\r\nHost: a\r\n\
             Expect: 100-continue\r\nContent-Length: 1048577\r\n\r\n"]);
         assert!(refused.starts_with("HTTP/1.1 413 Content Too Large\r\n"), "{refused}");
