@@ -47,14 +47,6 @@ impl Tools {
         }
     }
 
-    /// Sends what is in the output, as [`Output::send`] does.
-    fn send(&mut self, socket: &Socket, budget_bytes: &mut usize, last: bool) -> io::Result<Sent> {
-        let before = self.output.left_bytes();
-        let sent = self.output.send(&mut &*socket, budget_bytes, last)?;
-        self.site.counters.tally().bytes_out.add(before - self.output.left_bytes());
-        Ok(sent)
-    }
-
     /// One read into the input, from `at` on.
     fn receive(&mut self, socket: &Socket, at: usize) -> io::Result<Received> {
         match socket.receive(&mut self.input[at..]) {
@@ -218,13 +210,13 @@ impl Connection {
             Phase::Lingering { left_bytes } => return self.linger(left_bytes, tools),
             Phase::Writing => {
                 let before = self.unsent.left_bytes();
-                let sent = self.unsent.send(&mut &self.socket, &mut send_budget_bytes, false)?;
+                let sent = self.unsent.send(&mut &self.socket, &mut send_budget_bytes, false);
                 let sent_bytes = before - self.unsent.left_bytes();
-                tools.site.counters.tally().bytes_out.add(sent_bytes);
+                self.count_sent(sent_bytes, tools);
                 if sent_bytes > 0 {
                     self.deadline = now + tools.timeouts.answer;
                 }
-                match sent {
+                match sent? {
                     Sent::All => self.unsent = Output::default(),
                     Sent::Part => {
                         self.has_waited_for_room = true;
@@ -280,13 +272,13 @@ impl Connection {
         let mut fetch_budget_bytes = FETCH_BUDGET_BYTES;
         let mut consumed = 0;
         loop {
-            let circumstances = Circumstances { peer: &self.peer, stopping: stop_by.is_some() };
+            let circumstances = Circumstances { stopping: stop_by.is_some() };
             let input = &tools.input[consumed..input_bytes];
             let (count, need) =
                 self.conversation.advance(input, &mut tools.output, &mut tools.site, circumstances);
             consumed += count;
             let last = need == Need::Close(Ending::Clean);
-            let sent = tools.send(&self.socket, send_budget_bytes, last)?;
+            let sent = self.send(tools, send_budget_bytes, last)?;
             let turn = match need {
                 _ if sent != Sent::All => {
                     std::mem::swap(&mut self.unsent, &mut tools.output);
@@ -385,11 +377,35 @@ impl Connection {
         tools.site.counters.tally().timed_out.add(1);
         if self.phase == Phase::Reading {
             tools.output.clear();
-            self.conversation.give_up(&mut tools.output, &mut tools.site, &self.peer);
-            tools.send(&self.socket, &mut TURN_BUDGET_BYTES.clone(), true)?;
+            self.conversation.give_up(&mut tools.output, &mut tools.site);
+            self.send(tools, &mut TURN_BUDGET_BYTES.clone(), true)?;
             self.socket.shutdown_write()?;
         }
         Ok(())
+    }
+
+    /// It is over. The access log has a line of what was cut off, too.
+    pub(crate) fn leave(&mut self, tools: &mut Tools) {
+        self.conversation.cut_off(&mut tools.site, &self.peer);
+    }
+
+    /// Sends what is in the output, as [`Output::send`] does.
+    fn send(
+        &mut self,
+        tools: &mut Tools,
+        budget_bytes: &mut usize,
+        last: bool,
+    ) -> io::Result<Sent> {
+        let before = tools.output.left_bytes();
+        let sent = tools.output.send(&mut &self.socket, budget_bytes, last);
+        let sent_bytes = before - tools.output.left_bytes();
+        self.count_sent(sent_bytes, tools);
+        sent
+    }
+
+    fn count_sent(&mut self, bytes: u64, tools: &mut Tools) {
+        tools.site.counters.tally().bytes_out.add(bytes);
+        self.conversation.sent(bytes, &mut tools.site, &self.peer);
     }
 
     /// Fills the input with what is unread and what has arrived.

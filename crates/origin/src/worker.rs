@@ -126,6 +126,7 @@ impl Worker {
             if let Some(stop_by) = self.stop_by
                 && (self.connections.is_empty() || now >= stop_by)
             {
+                self.keys().into_iter().for_each(|key| self.remove(key));
                 return Ok(());
             }
         }
@@ -181,6 +182,7 @@ impl Worker {
         connection.look_again();
         let turn = match connection.turn(&mut self.tools, now, self.stop_by) {
             Ok(Turn::Over) | Err(_) => {
+                connection.leave(&mut self.tools);
                 self.tools.site.counters.tally().closed.add(1);
                 return Ok(());
             }
@@ -223,7 +225,7 @@ impl Worker {
         };
         if event.is_closed() && connection.is_occupied() {
             // There is nobody left to answer.
-            drop(self.remove(key));
+            self.remove(key);
         } else if connection.notice(event) {
             self.turn(key, now)?;
         }
@@ -237,10 +239,10 @@ impl Worker {
         let interest = connection.interest();
         match connection.turn(&mut self.tools, now, self.stop_by) {
             Ok(Turn::Goes) if self.stop_by.is_some() && connection.is_idle() => {
-                drop(self.remove(key));
+                self.remove(key);
             }
             // An error is a client that went away, as it may.
-            Ok(Turn::Over) | Err(_) => drop(self.remove(key)),
+            Ok(Turn::Over) | Err(_) => self.remove(key),
             Ok(turn) => {
                 if connection.interest() != interest {
                     self.poller.modify(&*connection, key as u64, connection.interest())?;
@@ -251,9 +253,13 @@ impl Worker {
         Ok(())
     }
 
-    fn remove(&mut self, key: usize) -> Connection {
+    fn remove(&mut self, key: usize) {
+        self.connections.remove(key).leave(&mut self.tools);
         self.tools.site.counters.tally().closed.add(1);
-        self.connections.remove(key)
+    }
+
+    fn keys(&self) -> Vec<usize> {
+        self.connections.iter().map(|(key, _)| key).collect()
     }
 
     /// Gives those who have more to do a turn each, as long as that does not take too long.
@@ -294,9 +300,9 @@ impl Worker {
         let late =
             |(key, connection): (usize, &Connection)| (connection.deadline() <= now).then_some(key);
         for key in self.connections.iter().filter_map(late).collect::<Vec<_>>() {
-            let mut connection = self.remove(key);
             // One that has gone by itself need not be told.
-            connection.give_up(&mut self.tools).ok();
+            self.connections[key].give_up(&mut self.tools).ok();
+            self.remove(key);
         }
         let connections = &self.connections;
         self.timers.prune(connections.len(), |at, key| {
@@ -317,8 +323,7 @@ impl Worker {
         for (_, connection) in &mut self.connections {
             connection.look_again();
         }
-        let keys: Vec<usize> = self.connections.iter().map(|(key, _)| key).collect();
-        keys.into_iter().try_for_each(|key| self.turn(key, now))
+        self.keys().into_iter().try_for_each(|key| self.turn(key, now))
     }
 }
 

@@ -217,3 +217,47 @@ fn the_access_log_has_a_line_a_request_once_it_is_answered() {
     let error = Origin::bind(&Config { access_log: nowhere, ..on_any_port(1) }).unwrap_err();
     assert!(error.to_string().contains("none/log cannot be opened; choose a file"), "{error}");
 }
+
+#[test]
+fn the_access_log_tells_what_was_sent_of_answers_that_were_cut_off() {
+    const LARGE: u64 = 67_108_864;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("log");
+    let access_log = Some(AccessLog::File(path.clone()));
+    let origin = Served::serve(Origin::bind(&Config { access_log, ..on_any_port(1) }).unwrap());
+    let mut leaves = origin.client();
+    leaves.send(format!("GET /?payload={LARGE} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes());
+    leaves.head();
+    leaves.skip(1_000_000);
+    drop(leaves);
+    let mut sleeper = origin.client();
+    sleeper.send(b"GET /sleep?time=50 HTTP/1.1\r\nHost: a\r\n\r\n");
+    let mut uploader = origin.client();
+    uploader.send(b"PUT /upload HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nbo");
+    // Two answers in one go, of which both are sent.
+    let mut other = origin.client();
+    other.send(&GET_ONE.repeat(2));
+    other.expect(&ONE.repeat(2));
+    drop(uploader);
+    origin.stopper.stop().unwrap();
+    origin.outcome().unwrap();
+    sleeper.expect_last("");
+
+    let log = std::fs::read_to_string(&path).unwrap();
+    let told = |request: &str| -> Vec<(u16, u64)> {
+        let lines = log.lines().filter(|line| line.contains(request));
+        lines
+            .map(|line| {
+                let mut words = line.rsplit(' ').skip(2);
+                let bytes = words.next().unwrap().parse().unwrap();
+                (words.next().unwrap().parse().unwrap(), bytes)
+            })
+            .collect()
+    };
+    assert_eq!(told("\"GET /?payload=1 HTTP/1.1\""), [(200, 1), (200, 1)], "{log}");
+    assert_eq!(told("/sleep"), [(499, 0)], "{log}");
+    assert_eq!(told("/upload"), [(499, 0)], "{log}");
+    let large = told("67108864");
+    assert_eq!(large.len(), 1, "{log}");
+    assert!(large[0].0 == 200 && (1_000_000..LARGE).contains(&large[0].1), "{log}");
+}

@@ -54,7 +54,9 @@ pub(crate) struct Args {
     threads: u16,
     /// Write a line a request, in the combined format, to FILE or standard output
     ///
-    /// A pipe that nobody reads holds up the answers once it is full.
+    /// A line is written when the answer is over or cut off, with the bytes of its body that were
+    /// sent; 499 is the status of a request that ended without an answer. A pipe that nobody reads
+    /// holds up the answers once it is full.
     #[arg(long, value_name = "FILE", num_args = 0..=1)]
     access_log: Option<Option<PathBuf>>,
 }
