@@ -38,6 +38,9 @@ A client is cut off that takes more than 10 seconds for a head, sends nothing of
 10 seconds or less than 1 KiB a second of it, takes nothing of its answer for 10 seconds, or
 asks nothing for 60.
 
+TERM or Ctrl-C ends it: requests that have arrived are answered first, and answers that are due
+within a second. If something holds it up for two seconds, it ends with the exit code 1.
+
 Examples:
   tollgate origin --listen 127.0.0.1:8000 &
   curl 'http://127.0.0.1:8000/?payload=100'
