@@ -119,7 +119,7 @@ fn a_log_that_nobody_reads_does_not_keep_it_from_its_end() {
     for _ in 0..20 {
         write!(client, "GET /a HTTP/1.1\r\nHost: a\r\nUser-Agent: {agent}\r\n\r\n").expect("asked");
     }
-    std::thread::sleep(Duration::from_millis(200));
+    std::thread::sleep(Duration::from_millis(500));
     let pid = Pid::from_raw(origin.child.id().cast_signed());
     kill(pid, Signal::SIGTERM).expect("it runs");
     let child = RefCell::new(origin.child);
