@@ -40,6 +40,7 @@ fn check(bytes: &[u8], ours: &Result<Option<RequestHead<'_>>, ParseError>) {
             assert_eq!(Some(head.target), request.path);
             let minor = if head.version == Version::Http10 { 0 } else { 1 };
             assert_eq!(Some(minor), request.version);
+            check_target(head);
             check_body(head, request.headers);
             check_headers(head, request.headers);
             assert!(!has_bare_line_feed(&bytes[..len]));
@@ -54,6 +55,9 @@ fn check(bytes: &[u8], ours: &Result<Option<RequestHead<'_>>, ParseError>) {
         }
         (Err(ParseError::BareLineFeed), Ok(Status::Complete(len))) => {
             assert!(has_bare_line_feed(&bytes[..len]));
+        }
+        (Err(ParseError::Target(_)), Ok(Status::Complete(_))) => {
+            assert!(!request.path.is_some_and(|target| target.starts_with('/')));
         }
         (Err(ParseError::Hosts(count)), Ok(Status::Complete(_))) => {
             assert_eq!(hosts(request.headers).len(), *count);
@@ -81,6 +85,24 @@ fn check(bytes: &[u8], ours: &Result<Option<RequestHead<'_>>, ParseError>) {
             );
         }
         (ours, theirs) => panic!("ours is {ours:?}, theirs is {theirs:?}"),
+    }
+}
+
+/// A path, `*` for OPTIONS alone, or a host that a URL names; put together again it is what was sent.
+fn check_target(head: &RequestHead<'_>) {
+    let parts = head.target_parts;
+    let before = head.target.strip_suffix(parts.path_and_query).expect("its own end");
+    match parts.authority {
+        Some(authority) => {
+            assert!(!authority.is_empty() && !authority.contains(['/', '?', '@']));
+            let scheme = before.strip_suffix(authority).expect("its own host").to_lowercase();
+            let is_tunnel = scheme.is_empty() && head.method == "CONNECT";
+            assert!(is_tunnel || ["http://", "https://"].contains(&scheme.as_str()));
+        }
+        None => {
+            let is_star = head.target == "*" && head.method == "OPTIONS";
+            assert!(before.is_empty() && (head.target.starts_with('/') || is_star));
+        }
     }
 }
 

@@ -109,6 +109,35 @@ fn curl_gets_from_every_endpoint_what_it_asks_for() {
 }
 
 #[test]
+fn a_log_that_nobody_reads_does_not_keep_it_from_its_end() {
+    let workspace = Workspace::new();
+    // Its standard output is a pipe, which holds 64 KiB, and is not read after the first line.
+    let origin = Started::new(&workspace, &["127.0.0.1:0", "--access-log"]);
+    let mut client =
+        TcpStream::connect(origin.listens_on.trim_start_matches("http://")).expect("a connection");
+    let agent = "a".repeat(10_000);
+    for _ in 0..20 {
+        write!(client, "GET /a HTTP/1.1\r\nHost: a\r\nUser-Agent: {agent}\r\n\r\n").expect("asked");
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    let pid = Pid::from_raw(origin.child.id().cast_signed());
+    kill(pid, Signal::SIGTERM).expect("it runs");
+    let child = RefCell::new(origin.child);
+    let ended =
+        || child.borrow_mut().try_wait().expect("its end").map(|status| status.code() == Some(1));
+    let gone = wait_until(Duration::from_secs(6), || ended().is_some());
+    if !gone {
+        child.borrow_mut().kill().expect("it runs");
+    }
+    assert!(gone, "it did not stop");
+    assert_eq!(ended(), Some(true), "it stopped with another code than 1");
+    let mut said = String::new();
+    let stderr = child.borrow_mut().stderr.take().expect("its errors");
+    BufReader::new(stderr).read_to_string(&mut said).expect("text");
+    assert!(said.contains("did not stop in time"), "{said}");
+}
+
+#[test]
 fn ten_thousand_idle_connections_take_less_than_64_mib() {
     const CONNECTIONS: usize = 10_000;
     let workspace = Workspace::new();

@@ -1,5 +1,6 @@
 //! The access log: a line a request, in the combined format of Apache and nginx.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,6 +29,27 @@ pub(crate) struct ThreadLog {
     lines: Vec<u8>,
     second: Second,
 }
+
+/// The lines of one connection whose answers are on their way: each is written once its answer is over,
+/// with what was sent of it.
+#[derive(Default)]
+pub(crate) struct Unwritten {
+    /// All that the connection has sent.
+    sent_bytes: u64,
+    lines: VecDeque<Line>,
+}
+
+struct Line {
+    entry: Option<Box<Entry>>,
+    status: u16,
+    /// How much the connection has sent when the body begins.
+    begins_at: u64,
+    /// The same when the answer is over.
+    ends_at: u64,
+}
+
+/// The status of a request that ended without an answer, which nginx writes so too.
+const UNANSWERED: u16 = 499;
 
 /// A moment as the lines tell it; made anew each second.
 #[derive(Default)]
@@ -122,6 +144,58 @@ impl ThreadLog {
             self.file.write(&self.lines);
             self.lines.clear();
         }
+    }
+}
+
+impl Unwritten {
+    /// An answer with a body of so many bytes follows what is left to send, of which it is the end.
+    pub(crate) fn add(
+        &mut self,
+        entry: Option<Box<Entry>>,
+        status: u16,
+        body_bytes: u64,
+        left_bytes: u64,
+    ) {
+        let ends_at = self.sent_bytes + left_bytes;
+        let begins_at = ends_at - body_bytes;
+        self.lines.push_back(Line { entry, status, begins_at, ends_at });
+    }
+
+    /// So many more bytes were sent. Writes the lines of the answers that are over now.
+    pub(crate) fn sent(&mut self, bytes: u64, log: &mut Option<ThreadLog>, peer: &str) {
+        self.sent_bytes += bytes;
+        while self.lines.front().is_some_and(|line| line.ends_at <= self.sent_bytes) {
+            self.write_first(log, peer);
+        }
+    }
+
+    /// No more will be sent. Writes the lines of the answers that were cut off, and that of `entry`, if
+    /// there is one, which has no answer yet.
+    pub(crate) fn cut_off(
+        &mut self,
+        entry: Option<&Entry>,
+        log: &mut Option<ThreadLog>,
+        peer: &str,
+    ) {
+        while !self.lines.is_empty() {
+            self.write_first(log, peer);
+        }
+        if let (Some(log), Some(entry)) = (log, entry) {
+            log.add(peer, Some(entry), UNANSWERED, 0);
+        }
+    }
+
+    fn write_first(&mut self, log: &mut Option<ThreadLog>, peer: &str) {
+        if let (Some(line), Some(log)) = (self.lines.pop_front(), log) {
+            let sent_bytes = line.ends_at.min(self.sent_bytes).saturating_sub(line.begins_at);
+            log.add(peer, line.entry.as_deref(), line.status, sent_bytes);
+        }
+    }
+}
+
+impl Drop for ThreadLog {
+    fn drop(&mut self) {
+        self.flush();
     }
 }
 

@@ -47,14 +47,6 @@ impl Tools {
         }
     }
 
-    /// Sends what is in the output, as [`Output::send`] does.
-    fn send(&mut self, socket: &Socket, budget_bytes: &mut usize, last: bool) -> io::Result<Sent> {
-        let before = self.output.left_bytes();
-        let sent = self.output.send(&mut &*socket, budget_bytes, last)?;
-        self.site.counters.tally().bytes_out.add(before - self.output.left_bytes());
-        Ok(sent)
-    }
-
     /// One read into the input, from `at` on.
     fn receive(&mut self, socket: &Socket, at: usize) -> io::Result<Received> {
         match socket.receive(&mut self.input[at..]) {
@@ -188,7 +180,8 @@ impl Connection {
         self.deadline
     }
 
-    /// Reads, answers and sends as far as it goes without waiting, and within bounds.
+    /// Reads, answers and sends as far as it goes without waiting, and within bounds. Once told to
+    /// stop, `stop_by` is when the origin ends.
     ///
     /// # Errors
     ///
@@ -197,14 +190,19 @@ impl Connection {
         &mut self,
         tools: &mut Tools,
         now: Instant,
-        stopping: bool,
+        stop_by: Option<Instant>,
     ) -> io::Result<Turn> {
-        let turn = self.go_on(tools, now, stopping)?;
+        let turn = self.go_on(tools, now, stop_by)?;
         self.is_queued = turn == Turn::Works;
         Ok(turn)
     }
 
-    fn go_on(&mut self, tools: &mut Tools, now: Instant, stopping: bool) -> io::Result<Turn> {
+    fn go_on(
+        &mut self,
+        tools: &mut Tools,
+        now: Instant,
+        stop_by: Option<Instant>,
+    ) -> io::Result<Turn> {
         // A connection that failed in its turn may have left answers here that are not ours.
         tools.output.clear();
         let mut send_budget_bytes = TURN_BUDGET_BYTES;
@@ -212,13 +210,13 @@ impl Connection {
             Phase::Lingering { left_bytes } => return self.linger(left_bytes, tools),
             Phase::Writing => {
                 let before = self.unsent.left_bytes();
-                let sent = self.unsent.send(&mut &self.socket, &mut send_budget_bytes, false)?;
+                let sent = self.unsent.send(&mut &self.socket, &mut send_budget_bytes, false);
                 let sent_bytes = before - self.unsent.left_bytes();
-                tools.site.counters.tally().bytes_out.add(sent_bytes);
+                self.count_sent(sent_bytes, tools);
                 if sent_bytes > 0 {
                     self.deadline = now + tools.timeouts.answer;
                 }
-                match sent {
+                match sent? {
                     Sent::All => self.unsent = Output::default(),
                     Sent::Part => {
                         self.has_waited_for_room = true;
@@ -227,8 +225,8 @@ impl Connection {
                     Sent::Enough => return Ok(Turn::Works),
                 }
             }
-            // Answers that are not due yet are not waited for.
-            Phase::Waiting { .. } if stopping => return Ok(Turn::Over),
+            // Answers that are due after the end are not waited for.
+            Phase::Waiting { until } if is_after(until, stop_by) => return Ok(Turn::Over),
             Phase::Waiting { until } if now < until => return Ok(Turn::Goes),
             Phase::Reading | Phase::Waiting { .. } | Phase::Working => {}
         }
@@ -237,7 +235,7 @@ impl Connection {
             // wait was no fault of the client.
             self.arriving_since = now;
             let input_bytes = self.recall_unread(tools);
-            let turn = self.converse(tools, input_bytes, &mut send_budget_bytes, now, stopping)?;
+            let turn = self.converse(tools, input_bytes, &mut send_budget_bytes, now, stop_by)?;
             if self.phase != Phase::Reading || turn == Turn::Over {
                 return Ok(turn);
             }
@@ -253,7 +251,7 @@ impl Connection {
                 Received::End => return Ok(Turn::Over),
             };
             read_bytes += input_bytes;
-            let turn = self.converse(tools, input_bytes, &mut send_budget_bytes, now, stopping)?;
+            let turn = self.converse(tools, input_bytes, &mut send_budget_bytes, now, stop_by)?;
             if self.phase != Phase::Reading || turn == Turn::Over {
                 return Ok(turn);
             }
@@ -269,18 +267,18 @@ impl Connection {
         input_bytes: usize,
         send_budget_bytes: &mut usize,
         now: Instant,
-        stopping: bool,
+        stop_by: Option<Instant>,
     ) -> io::Result<Turn> {
         let mut fetch_budget_bytes = FETCH_BUDGET_BYTES;
         let mut consumed = 0;
         loop {
-            let circumstances = Circumstances { peer: &self.peer, stopping };
+            let circumstances = Circumstances { stopping: stop_by.is_some() };
             let input = &tools.input[consumed..input_bytes];
             let (count, need) =
                 self.conversation.advance(input, &mut tools.output, &mut tools.site, circumstances);
             consumed += count;
             let last = need == Need::Close(Ending::Clean);
-            let sent = tools.send(&self.socket, send_budget_bytes, last)?;
+            let sent = self.send(tools, send_budget_bytes, last)?;
             let turn = match need {
                 _ if sent != Sent::All => {
                     std::mem::swap(&mut self.unsent, &mut tools.output);
@@ -301,7 +299,7 @@ impl Connection {
                     self.deadline = now + tools.timeouts.idle;
                     Turn::Works
                 }
-                Need::Until(_) if stopping => Turn::Over,
+                Need::Until(until) if is_after(until, stop_by) => Turn::Over,
                 Need::Until(until) => {
                     self.phase = Phase::Waiting { until };
                     self.deadline = until + tools.timeouts.idle;
@@ -379,11 +377,35 @@ impl Connection {
         tools.site.counters.tally().timed_out.add(1);
         if self.phase == Phase::Reading {
             tools.output.clear();
-            self.conversation.give_up(&mut tools.output, &mut tools.site, &self.peer);
-            tools.send(&self.socket, &mut TURN_BUDGET_BYTES.clone(), true)?;
+            self.conversation.give_up(&mut tools.output, &mut tools.site);
+            self.send(tools, &mut TURN_BUDGET_BYTES.clone(), true)?;
             self.socket.shutdown_write()?;
         }
         Ok(())
+    }
+
+    /// It is over. The access log has a line of what was cut off, too.
+    pub(crate) fn leave(&mut self, tools: &mut Tools) {
+        self.conversation.cut_off(&mut tools.site, &self.peer);
+    }
+
+    /// Sends what is in the output, as [`Output::send`] does.
+    fn send(
+        &mut self,
+        tools: &mut Tools,
+        budget_bytes: &mut usize,
+        last: bool,
+    ) -> io::Result<Sent> {
+        let before = tools.output.left_bytes();
+        let sent = tools.output.send(&mut &self.socket, budget_bytes, last);
+        let sent_bytes = before - tools.output.left_bytes();
+        self.count_sent(sent_bytes, tools);
+        sent
+    }
+
+    fn count_sent(&mut self, bytes: u64, tools: &mut Tools) {
+        tools.site.counters.tally().bytes_out.add(bytes);
+        self.conversation.sent(bytes, &mut tools.site, &self.peer);
     }
 
     /// Fills the input with what is unread and what has arrived.
@@ -425,6 +447,11 @@ impl Connection {
         self.phase = Phase::Lingering { left_bytes };
         Ok(Turn::Goes)
     }
+}
+
+/// Whether the origin, once told to stop, has ended by then.
+fn is_after(moment: Instant, stop_by: Option<Instant>) -> bool {
+    stop_by.is_some_and(|stop_by| moment > stop_by)
 }
 
 impl AsFd for Connection {
@@ -477,7 +504,7 @@ mod tests {
             connection.deadline = now;
             loop {
                 connection.look_again();
-                let turn = connection.turn(&mut self.tools, now, false).unwrap();
+                let turn = connection.turn(&mut self.tools, now, None).unwrap();
                 if connection.deadline != now || turn != Turn::Goes {
                     return turn;
                 }
@@ -496,7 +523,7 @@ mod tests {
         set_socket_linger(&gone, Some(Duration::ZERO)).unwrap();
         drop(gone);
         connection.look_again();
-        connection.turn(&mut peers.tools, now, false).unwrap_err();
+        connection.turn(&mut peers.tools, now, None).unwrap_err();
 
         let (mut client, mut connection) = peers.connect(now);
         client.write_all(b"GET /?payload=1 HTTP/1.0\r\n\r\n").unwrap();
@@ -571,7 +598,7 @@ mod tests {
         assert!(connection.waits_for(due));
         client.write_all(b"GET /?payload=3 HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
         connection.look_again();
-        assert_eq!(connection.turn(&mut peers.tools, now, false).unwrap(), Turn::Goes);
+        assert_eq!(connection.turn(&mut peers.tools, now, None).unwrap(), Turn::Goes);
         assert!(connection.waits_for(due));
         crate::site::tests::pass(Duration::from_secs(2));
         // What was sent meanwhile is read now, though nothing tells of it again.
@@ -592,7 +619,7 @@ mod tests {
         client.write_all(b"GET /zero?size=1048577 HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
         assert_eq!(peers.turn(&mut connection, now), Turn::Works);
         let mut turns = 1;
-        while connection.turn(&mut peers.tools, now, false).unwrap() == Turn::Works {
+        while connection.turn(&mut peers.tools, now, None).unwrap() == Turn::Works {
             turns += 1;
         }
         // Four quarters of a mebibyte, and then the last byte.

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use tollgate_wire::{BodyFraming, RequestHead, Version, parse_request_head};
 
-use crate::access_log::Entry;
+use crate::access_log::{Entry, Unwritten};
 use crate::answer::Answer;
 use crate::endpoints::route;
 use crate::output::Output;
@@ -19,6 +19,8 @@ use crate::site::Site;
 #[derive(Default)]
 pub(crate) struct Conversation {
     state: State,
+    /// For the access log, if there is one.
+    unwritten: Unwritten,
 }
 
 #[derive(Default)]
@@ -60,6 +62,9 @@ struct Fetching {
 struct Exchange {
     to_head: bool,
     persistence: Persistence,
+    /// How the connection ends if this is its last request. A client that sends a body may have made
+    /// it longer than it said.
+    ending: Ending,
     /// For the access log, if there is one.
     entry: Option<Box<Entry>>,
 }
@@ -89,11 +94,9 @@ pub(crate) enum Ending {
     Linger,
 }
 
-/// Who asks, and how it is with the origin.
+/// How it is with the origin.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Circumstances<'a> {
-    /// The client, for the access log.
-    pub(crate) peer: &'a str,
+pub(crate) struct Circumstances {
     /// Each connection's next answer is its last.
     pub(crate) stopping: bool,
 }
@@ -117,7 +120,7 @@ impl Conversation {
         input: &[u8],
         output: &mut Output,
         site: &mut Site,
-        circumstances: Circumstances<'_>,
+        circumstances: Circumstances,
     ) -> (usize, Need) {
         let mut consumed = 0;
         loop {
@@ -133,7 +136,8 @@ impl Conversation {
                         return (consumed, Need::Until(until));
                     }
                     let answer = (waiting.wait.answer)(waiting.wait.time, now - waiting.started);
-                    self.state = waiting.exchange.finish(&answer, output, site, circumstances.peer);
+                    self.state =
+                        waiting.exchange.finish(&answer, output, site, &mut self.unwritten);
                 }
                 State::Fetching(fetching) if fetching.left_bytes > 0 => {
                     return (consumed, Need::Bytes(fetching.fetch.source, fetching.left_bytes));
@@ -142,7 +146,7 @@ impl Conversation {
                     let took = site.now().saturating_duration_since(fetching.started);
                     let answer = crate::endpoints::kernel::answer(fetching.fetch.bytes, took);
                     self.state =
-                        fetching.exchange.finish(&answer, output, site, circumstances.peer);
+                        fetching.exchange.finish(&answer, output, site, &mut self.unwritten);
                 }
                 _ if rest.is_empty() => return (consumed, Need::Input),
                 State::Head => {
@@ -159,12 +163,12 @@ impl Conversation {
                         Ok((count, false)) => consumed += count,
                         Ok((count, true)) => {
                             consumed += count;
-                            self.end_of_body(output, site, circumstances.peer);
+                            self.end_of_body(output, site);
                         }
                         Err(refusal) => {
                             let answer = Answer::from(&refusal);
                             exchange.persistence = Persistence::Close;
-                            exchange.finish(&answer, output, site, circumstances.peer);
+                            exchange.finish(&answer, output, site, &mut self.unwritten);
                             count_malformed(&refusal, site);
                             self.state = State::Ended(Ending::Linger);
                         }
@@ -179,6 +183,22 @@ impl Conversation {
         if let State::Fetching(fetching) = &mut self.state {
             fetching.left_bytes = fetching.left_bytes.saturating_sub(bytes);
         }
+    }
+
+    /// So many bytes of the output were sent.
+    pub(crate) fn sent(&mut self, bytes: u64, site: &mut Site, peer: &str) {
+        self.unwritten.sent(bytes, &mut site.log, peer);
+    }
+
+    /// The connection is over, and so are the answers that were not sent.
+    pub(crate) fn cut_off(&mut self, site: &mut Site, peer: &str) {
+        let entry = match &self.state {
+            State::Body(pending) => pending.exchange.entry.as_deref(),
+            State::Waiting(waiting) => waiting.exchange.entry.as_deref(),
+            State::Fetching(fetching) => fetching.exchange.entry.as_deref(),
+            State::Head | State::Ended(_) => None,
+        };
+        self.unwritten.cut_off(entry, &mut site.log, peer);
     }
 
     /// No request is under way.
@@ -198,14 +218,14 @@ impl Conversation {
     }
 
     /// Tells the client of a request that took too long to arrive that it is not waited for.
-    pub(crate) fn give_up(&mut self, output: &mut Output, site: &mut Site, peer: &str) {
+    pub(crate) fn give_up(&mut self, output: &mut Output, site: &mut Site) {
         let answer = Answer::from(&Refusal::Late);
         let mut exchange = match std::mem::take(&mut self.state) {
             State::Body(pending) => pending.exchange,
             _ => Exchange::unknown(),
         };
         exchange.persistence = Persistence::Close;
-        exchange.finish(&answer, output, site, peer);
+        exchange.finish(&answer, output, site, &mut self.unwritten);
         self.state = State::Ended(Ending::Clean);
     }
 
@@ -216,7 +236,7 @@ impl Conversation {
         input: &[u8],
         output: &mut Output,
         site: &mut Site,
-        circumstances: Circumstances<'_>,
+        circumstances: Circumstances,
     ) -> Option<usize> {
         let head = match parse_request_head(input) {
             Ok(Some(head)) => head,
@@ -228,7 +248,7 @@ impl Conversation {
                     &Answer::from(&refusal),
                     output,
                     site,
-                    circumstances.peer,
+                    &mut self.unwritten,
                 );
                 self.state = State::Ended(Ending::Linger);
                 return Some(0);
@@ -249,7 +269,7 @@ impl Conversation {
                 && exchange.persistence != Persistence::Close
                 && site.log.is_none();
             let collected = output.collected_bytes();
-            self.begin_work(plan, exchange, output, site, circumstances.peer);
+            self.begin_work(plan, exchange, output, site);
             if is_the_same_again && let Some(answer) = output.collected_after(collected) {
                 site.recall.remember(&input[..head.len], answer, index);
             }
@@ -262,11 +282,18 @@ impl Conversation {
         });
         match read {
             Ok((_, count, true)) => {
-                self.begin_work(plan, exchange, output, site, circumstances.peer);
+                self.begin_work(plan, exchange, output, site);
                 Some(head.len + count)
             }
             Ok((body, count, false)) => {
                 if count == 0 && head.expects_continue {
+                    if let Plan::Answer(answer) = &plan
+                        && answer.is_refusal
+                    {
+                        exchange.persistence = Persistence::Close;
+                        self.state = exchange.finish(answer, output, site, &mut self.unwritten);
+                        return Some(head.len);
+                    }
                     output.push(CONTINUE);
                     site.counters.tally().answered(100);
                 }
@@ -278,16 +305,16 @@ impl Conversation {
             Err(refusal) => {
                 count_malformed(&refusal, site);
                 exchange.persistence = Persistence::Close;
-                exchange.finish(&Answer::from(&refusal), output, site, circumstances.peer);
+                exchange.finish(&Answer::from(&refusal), output, site, &mut self.unwritten);
                 self.state = State::Ended(Ending::Linger);
                 Some(head.len)
             }
         }
     }
 
-    fn end_of_body(&mut self, output: &mut Output, site: &mut Site, peer: &str) {
+    fn end_of_body(&mut self, output: &mut Output, site: &mut Site) {
         if let State::Body(pending) = std::mem::take(&mut self.state) {
-            self.begin_work(pending.plan, pending.exchange, output, site, peer);
+            self.begin_work(pending.plan, pending.exchange, output, site);
         }
     }
 
@@ -298,10 +325,9 @@ impl Conversation {
         mut exchange: Exchange,
         output: &mut Output,
         site: &mut Site,
-        peer: &str,
     ) {
         self.state = match plan.begin(site.clock) {
-            Work::Done(answer) => exchange.finish(&answer, output, site, peer),
+            Work::Done(answer) => exchange.finish(&answer, output, site, &mut self.unwritten),
             Work::Wait { wait, started } => {
                 State::Waiting(Box::new(Waiting { wait, started, exchange }))
             }
@@ -316,6 +342,10 @@ impl Exchange {
     fn of(head: &RequestHead<'_>, stopping: bool, is_logged: bool) -> Self {
         Self {
             to_head: head.method == "HEAD",
+            ending: match head.body {
+                BodyFraming::Empty => Ending::Clean,
+                _ => Ending::Linger,
+            },
             persistence: match (head.keep_alive && !stopping, head.version) {
                 (false, _) => Persistence::Close,
                 (true, Version::Http10) => Persistence::Stated,
@@ -327,16 +357,16 @@ impl Exchange {
 
     /// That of a request that could not be read.
     fn unknown() -> Self {
-        Self { to_head: false, persistence: Persistence::Close, entry: None }
+        Self { to_head: false, persistence: Persistence::Close, ending: Ending::Clean, entry: None }
     }
 
-    /// Writes, counts and logs the answer, and says how the conversation goes on.
+    /// Writes and counts the answer, sees to its line in the log, and says how the conversation goes on.
     fn finish(
         &mut self,
         answer: &Answer<'_>,
         output: &mut Output,
         site: &mut Site,
-        peer: &str,
+        unwritten: &mut Unwritten,
     ) -> State {
         render(answer, self.to_head, self.persistence, output);
         let tally = site.counters.tally();
@@ -344,12 +374,13 @@ impl Exchange {
         if answer.is_refusal {
             tally.refused.add(1);
         }
-        if let Some(log) = &mut site.log {
+        if site.log.is_some() {
             let body_bytes = if self.to_head { 0 } else { answer.body.bytes() };
-            log.add(peer, self.entry.take().as_deref(), answer.status, body_bytes);
+            let left_bytes = output.left_bytes();
+            unwritten.add(self.entry.take(), answer.status, body_bytes, left_bytes);
         }
         match self.persistence {
-            Persistence::Close => State::Ended(Ending::Clean),
+            Persistence::Close => State::Ended(self.ending),
             Persistence::Implied | Persistence::Stated => State::Head,
         }
     }
@@ -361,7 +392,7 @@ fn recall(
     input: &[u8],
     output: &mut Output,
     site: &Site,
-    circumstances: Circumstances<'_>,
+    circumstances: Circumstances,
 ) -> Option<usize> {
     // The last answer of a connection says so, and a line of the log says who asked.
     if circumstances.stopping || site.log.is_some() {
@@ -393,7 +424,7 @@ mod tests {
     use crate::output::Sent;
     use crate::site::tests::{made_up_clock, pass, site};
 
-    const CALM: Circumstances<'_> = Circumstances { peer: "", stopping: false };
+    const CALM: Circumstances = Circumstances { stopping: false };
 
     /// One of each framing, back to back.
     const REQUESTS: &[u8] = b"GET /?payload=3 HTTP/1.1\r\nHost: a\r\n\r\n\
@@ -556,6 +587,18 @@ mod tests {
     }
 
     #[test]
+    fn a_body_before_the_end_makes_the_ending_linger() {
+        for body in ["Content-Length: 2\r\n\r\nok", "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n"] {
+            let request = format!("POST /a HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{body}");
+            for at in [request.len(), request.len() - 1] {
+                let (first, second) = request.as_bytes().split_at(at);
+                let (_, need) = converse(&[first, second]);
+                assert_eq!(need, Need::Close(Ending::Linger), "{request}");
+            }
+        }
+    }
+
+    #[test]
     fn only_a_body_of_which_nothing_came_is_invited() {
         const HEAD: &[u8] =
             b"POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n";
@@ -567,7 +610,13 @@ mod tests {
         let half = [HEAD, b"o"].concat();
         assert_eq!(converse(&[&half]).0, "");
         assert!(converse(&[&half, b"k"]).0.starts_with("HTTP/1.1 200 OK\r\n"));
-        // A body that is refused anyhow is not.
+        // A request that is refused anyhow is not.
+        let (refused, need) = converse(&[b"GET /upload HTTP/1.1\r\nHost: a\r\n\
+            Expect: 100-continue\r\nContent-Length: 5\r\n\r\n"]);
+        assert!(refused.starts_with("HTTP/1.1 405 Method Not Allowed\r\n"), "{refused}");
+        assert!(refused.contains("\r\nConnection: close\r\n"), "{refused}");
+        assert_eq!(need, Need::Close(Ending::Linger));
+        // Nor is a body.
         let (refused, _) = converse(&[b"POST /echo HTTP/1.1\r\nHost: a\r\n\
             Expect: 100-continue\r\nContent-Length: 1048577\r\n\r\n"]);
         assert!(refused.starts_with("HTTP/1.1 413 Content Too Large\r\n"), "{refused}");
@@ -594,7 +643,7 @@ mod tests {
         let mut conversation = Conversation::default();
         let mut output = Output::default();
         let request = b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n";
-        let stopping = Circumstances { stopping: true, ..CALM };
+        let stopping = Circumstances { stopping: true };
         let (_, need) = conversation.advance(request, &mut output, &mut site(), stopping);
         assert_eq!(need, Need::Close(Ending::Clean));
         let mut answer = Vec::new();
@@ -616,7 +665,7 @@ mod tests {
             assert_eq!(talk.hear(arrived), Need::Input);
             assert_eq!(talk.conversation.arriving(), arriving);
             let mut output = Output::default();
-            talk.conversation.give_up(&mut output, &mut talk.site, "");
+            talk.conversation.give_up(&mut output, &mut talk.site);
             assert_eq!(output.send(&mut talk.answers, &mut 10_000, false).unwrap(), Sent::All);
             assert_eq!(
                 talk.answers(),
@@ -645,7 +694,7 @@ mod tests {
         let told = talk.site.counters.to_json(&["/"], made_up_clock(), false);
         assert!(told.contains("\"requests\":5,") && told.contains("\"2xx\":5,"), "{told}");
         let mut output = Output::default();
-        let stopping = Circumstances { stopping: true, ..CALM };
+        let stopping = Circumstances { stopping: true };
         talk.conversation.advance(first, &mut output, &mut talk.site, stopping);
         assert_eq!(output.send(&mut talk.answers, &mut 10_000, false).unwrap(), Sent::All);
         assert!(talk.answers().contains("\r\nConnection: close\r\n"));

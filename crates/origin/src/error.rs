@@ -71,8 +71,11 @@ fn listen_advice(listen: &Listen, source: &io::Error) -> &'static str {
         (Listen::Unix(_), io::ErrorKind::AlreadyExists) => {
             "it is not a socket; choose another path"
         }
+        (Listen::Unix(_), io::ErrorKind::ResourceBusy) => {
+            "end what keeps its folder locked or choose another folder"
+        }
         (Listen::Unix(_), _) => {
-            "choose a path of at most 107 bytes in a folder that may be written to"
+            "choose a path of at most 107 bytes in a folder that may be read and written to"
         }
     }
 }

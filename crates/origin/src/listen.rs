@@ -1,12 +1,15 @@
 //! Where an origin listens: an address, or the path of a unix-domain socket.
 
 use std::fmt;
+use std::fs::{File, TryLockError};
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::thread;
+use std::time::Duration;
 
 use tollgate_eventloop::{Socket, listen_unix};
 
@@ -62,6 +65,7 @@ impl SocketFile {
     /// `AddrInUse`: somebody listens there. `AlreadyExists`: there is something else than a socket.
     /// Others are those of making a socket there.
     pub(crate) fn listen(path: &Path, backlog: i32) -> io::Result<(OwnedFd, Self)> {
+        let _alone = lock_folder(path)?;
         let listener = match listen_unix(path, backlog) {
             Err(error) if error.kind() == ErrorKind::AddrInUse => {
                 remove_stale(path)?;
@@ -76,7 +80,9 @@ impl SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Somebody else may have put theirs in its place, which is not ours to remove.
+        // Somebody else may have put theirs in its place, which is not ours to remove; nor may they
+        // do so between the look and the removal.
+        let _alone = lock_folder(&self.path);
         let is_ours = std::fs::symlink_metadata(&self.path)
             .is_ok_and(|found| (found.dev(), found.ino()) == (self.device, self.inode));
         if is_ours && let Err(error) = std::fs::remove_file(&self.path) {
@@ -84,6 +90,28 @@ impl Drop for SocketFile {
         }
     }
 }
+
+/// Keeps other origins from making or removing a socket in the folder of `path`, until it is dropped:
+/// one that is made but not listened on yet looks as if nobody listened on it any more.
+fn lock_folder(path: &Path) -> io::Result<File> {
+    let folder = match path.parent() {
+        Some(folder) if folder != Path::new("") => File::open(folder)?,
+        _ => File::open(".")?,
+    };
+    // Others hold it for less than a millisecond. Whoever else may lock a folder is not waited for
+    // without end.
+    for _ in 0..LOCK_TRIES {
+        match folder.try_lock() {
+            Ok(()) => return Ok(folder),
+            Err(TryLockError::WouldBlock) => thread::sleep(LOCK_PAUSE),
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+    }
+    Err(io::Error::new(ErrorKind::ResourceBusy, "another process has locked the folder"))
+}
+
+const LOCK_TRIES: usize = 1_000;
+const LOCK_PAUSE: Duration = Duration::from_millis(2);
 
 /// Removes a socket that nobody listens on.
 fn remove_stale(path: &Path) -> io::Result<()> {

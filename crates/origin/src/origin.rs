@@ -24,13 +24,10 @@ use crate::listen::{Listen, SocketFile};
 use crate::recall::Recall;
 use crate::site::Site;
 use crate::stopper::Stopper;
-use crate::worker::Worker;
+use crate::worker::{BACKLOG, Worker};
 
 /// The most threads of an origin.
 const MAX_THREADS: usize = 256;
-
-/// How many connections of a thread may wait to be accepted.
-const BACKLOG: i32 = 4096;
 
 /// A benchmark origin that listens, and serves once told to.
 #[derive(Debug)]
@@ -119,7 +116,8 @@ impl Origin {
     }
 
     /// Serves until stopped: closes the listeners, gives what is in flight a second to finish, and
-    /// returns when every thread has ended. Answers that wait for their time are not waited for.
+    /// returns when every thread has ended. Requests that had arrived are answered; answers that are
+    /// not due within that second are not waited for.
     ///
     /// # Errors
     ///

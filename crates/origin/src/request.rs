@@ -17,13 +17,13 @@ pub(crate) struct Request<'a> {
 
 impl<'a> Request<'a> {
     pub(crate) fn new(head: &RequestHead<'a>) -> Self {
-        let (authority, path, query) = split_target(head.target);
+        let (path, query) = split(head.target_parts.path_and_query);
         Self {
             method: head.method,
             path,
             query: Query(query),
             // RFC 9112, section 3.2.2: what the target says counts.
-            host: authority.or(head.host).filter(|host| !host.is_empty()),
+            host: head.target_parts.authority.or(head.host).filter(|host| !host.is_empty()),
             headers: head.headers,
         }
     }
@@ -119,18 +119,10 @@ impl<'a> Query<'a> {
     }
 }
 
-/// Authority, path and query of a target, which a client may also send with a scheme (RFC 9112,
-/// section 3.2.2).
-fn split_target(target: &str) -> (Option<&str>, &str, &str) {
-    let (authority, from_path) = match target.strip_prefix("http://") {
-        Some(rest) => {
-            let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
-            (Some(authority), path)
-        }
-        None => (None, target),
-    };
-    let (path, query) = from_path.split_once('?').unwrap_or((from_path, ""));
-    (authority, if path.is_empty() { "/" } else { path }, query)
+/// Path and query of a target; the path of one without any is `/`.
+fn split(path_and_query: &str) -> (&str, &str) {
+    let (path, query) = path_and_query.split_once('?').unwrap_or((path_and_query, ""));
+    (if path.is_empty() { "/" } else { path }, query)
 }
 
 #[cfg(test)]
@@ -140,17 +132,16 @@ mod tests {
     #[test]
     fn targets_are_split() {
         for (target, parts) in [
-            ("/", (None, "/", "")),
-            ("/?", (None, "/", "")),
-            ("/foo/bar?payload=abc", (None, "/foo/bar", "payload=abc")),
-            ("/foo?a?b", (None, "/foo", "a?b")),
-            ("//?payload=5", (None, "//", "payload=5")),
-            ("http://localhost", (Some("localhost"), "/", "")),
-            ("http://localhost?a=b", (Some("localhost"), "/", "a=b")),
-            ("http://a:80/foo?x", (Some("a:80"), "/foo", "x")),
-            ("*", (None, "*", "")),
+            ("/", ("/", "")),
+            ("/?", ("/", "")),
+            ("/foo/bar?payload=abc", ("/foo/bar", "payload=abc")),
+            ("/foo?a?b", ("/foo", "a?b")),
+            ("//?payload=5", ("//", "payload=5")),
+            ("", ("/", "")),
+            ("?a=b", ("/", "a=b")),
+            ("*", ("*", "")),
         ] {
-            assert_eq!(split_target(target), parts, "{target}");
+            assert_eq!(split(target), parts, "{target}");
         }
     }
 

@@ -23,6 +23,9 @@ const ACCEPTS_A_WAKE: usize = 64;
 /// The most events that one wait reports.
 const EVENTS_A_WAIT: usize = 256;
 
+/// How many connections of a thread may wait to be accepted.
+pub(crate) const BACKLOG: i32 = 4096;
+
 /// How long those who have more to do are served before the others are looked at: several of their
 /// turns, for few of them.
 const QUEUE_TIME: Duration = Duration::from_millis(2);
@@ -107,22 +110,23 @@ impl Worker {
             now = Instant::now();
             for event in events.iter() {
                 match event.token {
-                    LISTENER => self.accept(now)?,
+                    LISTENER => self.accept(now, ACCEPTS_A_WAKE)?,
                     WAKER => self.waker.drain()?,
                     _ => self.turn_on_event(event, now)?,
                 }
             }
             self.serve_queue(now)?;
             self.look_at_the_clock(now)?;
-            if let Some(log) = &mut self.tools.site.log {
-                log.flush();
-            }
             if self.stopper.is_stopping() && self.stop_by.is_none() {
                 self.stop(now)?;
+            }
+            if let Some(log) = &mut self.tools.site.log {
+                log.flush();
             }
             if let Some(stop_by) = self.stop_by
                 && (self.connections.is_empty() || now >= stop_by)
             {
+                self.keys().into_iter().for_each(|key| self.remove(key));
                 return Ok(());
             }
         }
@@ -141,8 +145,8 @@ impl Worker {
             .map(|at| at.saturating_duration_since(now))
     }
 
-    fn accept(&mut self, now: Instant) -> io::Result<()> {
-        for _ in 0..ACCEPTS_A_WAKE {
+    fn accept(&mut self, now: Instant, most: usize) -> io::Result<()> {
+        for _ in 0..most {
             let Some(listener) = &self.listener else {
                 return Ok(());
             };
@@ -176,8 +180,9 @@ impl Worker {
     /// have sent their request by now, and one that asks for one answer is done with already.
     fn welcome(&mut self, mut connection: Connection, now: Instant) -> io::Result<()> {
         connection.look_again();
-        let turn = match connection.turn(&mut self.tools, now, self.stop_by.is_some()) {
+        let turn = match connection.turn(&mut self.tools, now, self.stop_by) {
             Ok(Turn::Over) | Err(_) => {
+                connection.leave(&mut self.tools);
                 self.tools.site.counters.tally().closed.add(1);
                 return Ok(());
             }
@@ -220,7 +225,7 @@ impl Worker {
         };
         if event.is_closed() && connection.is_occupied() {
             // There is nobody left to answer.
-            drop(self.remove(key));
+            self.remove(key);
         } else if connection.notice(event) {
             self.turn(key, now)?;
         }
@@ -231,12 +236,13 @@ impl Worker {
         let Some(connection) = self.connections.get_mut(key) else {
             return Ok(());
         };
-        let stopping = self.stop_by.is_some();
         let interest = connection.interest();
-        match connection.turn(&mut self.tools, now, stopping) {
-            Ok(Turn::Goes) if stopping && connection.is_idle() => drop(self.remove(key)),
+        match connection.turn(&mut self.tools, now, self.stop_by) {
+            Ok(Turn::Goes) if self.stop_by.is_some() && connection.is_idle() => {
+                self.remove(key);
+            }
             // An error is a client that went away, as it may.
-            Ok(Turn::Over) | Err(_) => drop(self.remove(key)),
+            Ok(Turn::Over) | Err(_) => self.remove(key),
             Ok(turn) => {
                 if connection.interest() != interest {
                     self.poller.modify(&*connection, key as u64, connection.interest())?;
@@ -247,9 +253,13 @@ impl Worker {
         Ok(())
     }
 
-    fn remove(&mut self, key: usize) -> Connection {
+    fn remove(&mut self, key: usize) {
+        self.connections.remove(key).leave(&mut self.tools);
         self.tools.site.counters.tally().closed.add(1);
-        self.connections.remove(key)
+    }
+
+    fn keys(&self) -> Vec<usize> {
+        self.connections.iter().map(|(key, _)| key).collect()
     }
 
     /// Gives those who have more to do a turn each, as long as that does not take too long.
@@ -290,9 +300,9 @@ impl Worker {
         let late =
             |(key, connection): (usize, &Connection)| (connection.deadline() <= now).then_some(key);
         for key in self.connections.iter().filter_map(late).collect::<Vec<_>>() {
-            let mut connection = self.remove(key);
             // One that has gone by itself need not be told.
-            connection.give_up(&mut self.tools).ok();
+            self.connections[key].give_up(&mut self.tools).ok();
+            self.remove(key);
         }
         let connections = &self.connections;
         self.timers.prune(connections.len(), |at, key| {
@@ -301,19 +311,19 @@ impl Worker {
         self.sweep_at = now + self.timeouts.sweep_period();
     }
 
-    /// Takes in what has arrived, closes the listener and what is idle.
+    /// Takes in all that has arrived, closes the listener and what is idle.
     fn stop(&mut self, now: Instant) -> io::Result<()> {
+        self.stop_by = Some(now + STOP_TIMEOUT);
         if self.accept_again_at.is_none() {
-            self.accept(now)?;
+            // Those that go on arriving do not keep it from its end.
+            self.accept(now, BACKLOG as usize)?;
         }
         self.listener = None;
         self.accept_again_at = None;
-        self.stop_by = Some(now + STOP_TIMEOUT);
         for (_, connection) in &mut self.connections {
             connection.look_again();
         }
-        let keys: Vec<usize> = self.connections.iter().map(|(key, _)| key).collect();
-        keys.into_iter().try_for_each(|key| self.turn(key, now))
+        self.keys().into_iter().try_for_each(|key| self.turn(key, now))
     }
 }
 
@@ -359,7 +369,7 @@ mod tests {
         let mut client = TcpStream::connect(addr).unwrap();
         let start = Instant::now();
         let seconds = |count| start + Duration::from_secs(count);
-        worker.accept(start).unwrap();
+        worker.accept(start, ACCEPTS_A_WAKE).unwrap();
         worker.look_at_the_clock(seconds(59)).unwrap();
         assert_eq!(worker.connections.len(), 1);
 
@@ -384,7 +394,7 @@ mod tests {
         let (mut worker, addr) = worker();
         let mut client = TcpStream::connect(addr).unwrap();
         let start = Instant::now();
-        worker.accept(start).unwrap();
+        worker.accept(start, ACCEPTS_A_WAKE).unwrap();
         client.write_all(b"\0").unwrap();
         turn_when_ready(&mut worker, start);
         client.write_all(b"more").unwrap();
@@ -399,7 +409,7 @@ mod tests {
         let (mut worker, addr) = worker();
         let mut client = TcpStream::connect(addr).unwrap();
         let start = Instant::now();
-        worker.accept(start).unwrap();
+        worker.accept(start, ACCEPTS_A_WAKE).unwrap();
         client.write_all(b"\0").unwrap();
         turn_when_ready(&mut worker, start);
         client.write_all(&[b'r'; 5_000]).unwrap();
@@ -418,7 +428,7 @@ mod tests {
         assert_eq!(worker.timeout(now), None);
 
         let _client = TcpStream::connect(addr).unwrap();
-        worker.accept(now).unwrap();
+        worker.accept(now, ACCEPTS_A_WAKE).unwrap();
         assert!(worker.timeout(now).unwrap() <= SWEEP_PERIOD);
 
         worker.pause_accepting(now, "the test says so").unwrap();
@@ -440,7 +450,7 @@ mod tests {
         for client in &mut clients {
             client.write_all(b"GET /zero?size=1000000 HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
         }
-        worker.accept(start).unwrap();
+        worker.accept(start, ACCEPTS_A_WAKE).unwrap();
         assert_eq!(worker.queue, [0, 1, 2]);
         assert_eq!(worker.timeout(start), Some(Duration::ZERO));
         // One turn takes all the time there is when the time is over already.

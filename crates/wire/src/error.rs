@@ -23,6 +23,9 @@ pub enum ParseError {
     /// A `Host` is not a name or an address with, if need be, a port.
     #[error("the Host `{0}` is not a host")]
     Host(String),
+    /// A target is in none of the forms that its request may have.
+    #[error("the target `{0}` is neither a path nor a URL with a host")]
+    Target(String),
     /// The start line or a header is not HTTP/1.
     #[error("the head is not HTTP/1")]
     Head(#[source] httparse::Error),

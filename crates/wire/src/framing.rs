@@ -152,7 +152,7 @@ const EXCERPT_BYTES: usize = 64;
 
 /// A host and, if need be, a port, as far as their characters tell (RFC 3986, section 3.2.2). A client
 /// that names none sends an empty one.
-fn host(value: &[u8]) -> Result<&str, ParseError> {
+pub(crate) fn host(value: &[u8]) -> Result<&str, ParseError> {
     let is_allowed =
         |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=%[]:".contains(byte);
     match std::str::from_utf8(value) {
@@ -175,7 +175,7 @@ fn decimal(digits: &[u8]) -> Option<u64> {
     })
 }
 
-fn excerpt(value: &[u8]) -> String {
+pub(crate) fn excerpt(value: &[u8]) -> String {
     let end = value.len().min(EXCERPT_BYTES);
     value[..end].escape_ascii().to_string()
 }

@@ -8,6 +8,7 @@ use memchr::memchr_iter;
 use crate::error::ParseError;
 use crate::framing::{BodyFraming, Fields};
 use crate::headers::Headers;
+use crate::target::Target;
 
 /// The longest head, in bytes, that is read, of a request or a response.
 pub const MAX_HEAD_BYTES: usize = 64 * 1024;
@@ -31,6 +32,8 @@ pub struct RequestHead<'a> {
     pub method: &'a str,
     /// The request target, as sent: not decoded, with its query.
     pub target: &'a str,
+    /// The same in its parts.
+    pub target_parts: Target<'a>,
     /// The version.
     pub version: Version,
     /// Whether the client wants to send more requests on the connection.
@@ -52,7 +55,7 @@ pub struct RequestHead<'a> {
 ///
 /// # Errors
 ///
-/// The bytes are no head of an HTTP/1 request, its framing or host is faulty, or it exceeds a limit.
+/// The bytes are no head of an HTTP/1 request, its target, framing or host is faulty, or it exceeds a limit.
 /// What two servers might read in two ways is refused, also where RFC 9112 leaves a choice: lines that
 /// end in LF alone, a length that is there twice, codings other than `chunked`.
 pub fn parse_request_head(bytes: &[u8]) -> Result<Option<RequestHead<'_>>, ParseError> {
@@ -70,12 +73,14 @@ pub fn parse_request_head(bytes: &[u8]) -> Result<Option<RequestHead<'_>>, Parse
     if has_bare_line_feed(&bytes[..len]) {
         return Err(ParseError::BareLineFeed);
     }
+    let target_parts = Target::read(method, target)?;
     let version = Version::from_minor(version);
     let fields = Fields::read(request.headers)?;
     let body = fields.framing(version)?.unwrap_or(BodyFraming::Empty);
     Ok(Some(RequestHead {
         method,
         target,
+        target_parts,
         version,
         keep_alive: fields.keep_alive(version),
         body,

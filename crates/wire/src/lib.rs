@@ -15,6 +15,7 @@ mod memo;
 mod request;
 mod response;
 mod search;
+mod target;
 
 pub use body::{BodyDecoder, BodyProgress};
 pub use chunked::{MAX_CHUNK_LINE_BYTES, MAX_TRAILER_BYTES};
@@ -26,3 +27,4 @@ pub use memo::{HeadMemo, MAX_MEMO_BYTES};
 pub use request::{Part, RenderError, RequestText};
 pub use response::{Answer, ResponseScanner, Scan};
 pub use search::{BodySearch, Needle};
+pub use target::Target;

@@ -260,6 +260,7 @@ fn is_stricter(bytes: &[u8], message: &Message<'_>, error: &ParseError) -> bool 
         ParseError::BareLineFeed
         | ParseError::Hosts(_)
         | ParseError::Host(_)
+        | ParseError::Target(_)
         | ParseError::UnknownCoding(_) => false,
     }
 }

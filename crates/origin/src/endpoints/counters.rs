@@ -33,8 +33,11 @@ mod tests {
         assert!(told.contains("\"/urandom\":3,\"/zero\":0,"), "{told}");
         let told = text(&ask(&mut site, "GET /counters?reset=0", "", b""));
         assert!(told.contains("\"requests\":0,"), "{told}");
-        let refused = ask(&mut site, "GET /counters?reset=yes", "", b"");
-        assert_eq!(refused.status, 400);
-        assert_eq!(text(&refused), r#"{"error":"reset is \"yes\"; it may be 0 or 1"}"#);
+        for value in ["yes", "2"] {
+            let refused = ask(&mut site, &format!("GET /counters?reset={value}"), "", b"");
+            assert_eq!(refused.status, 400);
+            let why = format!(r#"{{"error":"reset is \"{value}\"; it may be 0 or 1"}}"#);
+            assert_eq!(text(&refused), why);
+        }
     }
 }

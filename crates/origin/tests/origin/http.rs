@@ -181,6 +181,14 @@ fn malformed_requests_are_told_why_and_closed() {
         ),
         ("GET / HTTP/1.1\r\n\r\n", "there must be one Host header, not 0"),
         ("GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n", "there must be one Host header, not 2"),
+        (
+            "GET method HTTP/1.1\r\nHost: a\r\n\r\n",
+            "the target `method` is neither a path nor a URL with a host",
+        ),
+        (
+            "GET * HTTP/1.1\r\nHost: a\r\n\r\n",
+            "the target `*` is neither a path nor a URL with a host",
+        ),
         ("GET / HTTP/1.1\nHost: a\r\n\r\n", "a line of the head ends in LF without CR"),
         (
             "GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\n",
@@ -202,6 +210,19 @@ fn malformed_requests_are_told_why_and_closed() {
             &format!("the request is malformed: {text}"),
         ));
     }
+}
+
+#[test]
+fn a_target_may_be_a_url_and_its_scheme_in_capitals() {
+    let origin = Served::start(1);
+    let mut client = origin.client();
+    client.send(b"GET HTTP://b/method HTTP/1.1\r\nHost: a\r\n\r\n");
+    client.expect(
+        "HTTP/1.1 200 OK\r\nServer: tollgate-origin\r\nContent-Type: application/json\r\n\
+         X-Content-Type-Options: nosniff\r\nContent-Length: 16\r\n\r\n{\"method\":\"GET\"}",
+    );
+    client.send(b"GET hTTps://b?payload=3 HTTP/1.1\r\nHost: a\r\n\r\n");
+    client.expect(THREE);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::{Served, on_any_port};
+use crate::support::{Client, Served, addr, on_any_port};
 use tollgate_origin::{AccessLog, Config, Error, Listen, Origin};
 
 const GET_ONE: &[u8] = b"GET /?payload=1 HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -147,6 +147,43 @@ fn answers_that_wait_for_their_time_are_ended() {
 }
 
 #[test]
+fn an_answer_that_is_due_before_the_end_is_waited_for() {
+    let origin = Served::start(1);
+    let mut sleeper = origin.client();
+    sleeper.send(b"GET /sleep?time=0.4 HTTP/1.1\r\nHost: a\r\n\r\n");
+    let mut other = origin.client();
+    other.send(GET_ONE);
+    other.expect(ONE);
+    origin.stopper.stop().unwrap();
+    let answer = sleeper.read_to_end();
+    assert!(answer.contains("\r\n\r\n{\"time\":0."), "{answer}");
+    origin.outcome().unwrap();
+}
+
+#[test]
+fn requests_that_came_before_a_stop_are_answered_and_logged() {
+    const CLIENTS: usize = 300;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("log");
+    let access_log = Some(AccessLog::File(path.clone()));
+    let origin = Origin::bind(&Config { access_log, ..on_any_port(1) }).unwrap();
+    let addr = addr(&origin);
+    // Nothing is accepted yet, as on a busy machine.
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| Client::connect(addr)).collect();
+    for client in &mut clients {
+        client.send(GET_ONE);
+    }
+    origin.stopper().stop().unwrap();
+    origin.serve().unwrap();
+    for client in &mut clients {
+        let answer = client.read_to_end();
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    }
+    let log = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(log.lines().count(), CLIENTS);
+}
+
+#[test]
 fn the_access_log_has_a_line_a_request_once_it_is_answered() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("log");
@@ -179,4 +216,48 @@ fn the_access_log_has_a_line_a_request_once_it_is_answered() {
     let nowhere = Some(AccessLog::File(dir.path().join("none/log")));
     let error = Origin::bind(&Config { access_log: nowhere, ..on_any_port(1) }).unwrap_err();
     assert!(error.to_string().contains("none/log cannot be opened; choose a file"), "{error}");
+}
+
+#[test]
+fn the_access_log_tells_what_was_sent_of_answers_that_were_cut_off() {
+    const LARGE: u64 = 67_108_864;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("log");
+    let access_log = Some(AccessLog::File(path.clone()));
+    let origin = Served::serve(Origin::bind(&Config { access_log, ..on_any_port(1) }).unwrap());
+    let mut leaves = origin.client();
+    leaves.send(format!("GET /?payload={LARGE} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes());
+    leaves.head();
+    leaves.skip(1_000_000);
+    drop(leaves);
+    let mut sleeper = origin.client();
+    sleeper.send(b"GET /sleep?time=50 HTTP/1.1\r\nHost: a\r\n\r\n");
+    let mut uploader = origin.client();
+    uploader.send(b"PUT /upload HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nbo");
+    // Two answers in one go, of which both are sent.
+    let mut other = origin.client();
+    other.send(&GET_ONE.repeat(2));
+    other.expect(&ONE.repeat(2));
+    drop(uploader);
+    origin.stopper.stop().unwrap();
+    origin.outcome().unwrap();
+    sleeper.expect_last("");
+
+    let log = std::fs::read_to_string(&path).unwrap();
+    let told = |request: &str| -> Vec<(u16, u64)> {
+        let lines = log.lines().filter(|line| line.contains(request));
+        lines
+            .map(|line| {
+                let mut words = line.rsplit(' ').skip(2);
+                let bytes = words.next().unwrap().parse().unwrap();
+                (words.next().unwrap().parse().unwrap(), bytes)
+            })
+            .collect()
+    };
+    assert_eq!(told("\"GET /?payload=1 HTTP/1.1\""), [(200, 1), (200, 1)], "{log}");
+    assert_eq!(told("/sleep"), [(499, 0)], "{log}");
+    assert_eq!(told("/upload"), [(499, 0)], "{log}");
+    let large = told("67108864");
+    assert_eq!(large.len(), 1, "{log}");
+    assert!(large[0].0 == 200 && (1_000_000..LARGE).contains(&large[0].1), "{log}");
 }

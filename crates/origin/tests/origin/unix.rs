@@ -71,11 +71,42 @@ fn a_socket_that_nobody_listens_on_is_replaced_and_others_are_left_alone() {
 }
 
 #[test]
+fn of_many_who_replace_one_socket_one_listens() {
+    const AT_ONCE: usize = 8;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("origin.sock");
+    for round in 0..40 {
+        drop(UnixListener::bind(&path).unwrap());
+        let start = std::sync::Barrier::new(AT_ONCE);
+        let bound: Vec<_> = std::thread::scope(|scope| {
+            let bind = || {
+                start.wait();
+                Origin::bind(&on(&path, 1))
+            };
+            let threads: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(bind)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        let errors: Vec<String> = bound
+            .iter()
+            .filter_map(|bound| bound.as_ref().err())
+            .map(ToString::to_string)
+            .collect();
+        assert_eq!(errors.len(), AT_ONCE - 1, "round {round}: {errors:?}");
+        let advice = "; stop what listens there or choose another path";
+        assert!(errors.iter().all(|error| error.ends_with(advice)), "{errors:?}");
+        UnixStream::connect(&path).unwrap();
+        drop(bound);
+        assert!(!path.exists());
+    }
+}
+
+#[test]
 fn a_path_that_cannot_be_is_told() {
     let dir = tempfile::tempdir().unwrap();
     for path in [dir.path().join("none/origin.sock"), dir.path().join("x".repeat(108))] {
         let error = Origin::bind(&on(&path, 1)).unwrap_err();
-        let advice = "; choose a path of at most 107 bytes in a folder that may be written to";
+        let advice =
+            "; choose a path of at most 107 bytes in a folder that may be read and written to";
         assert!(error.to_string().ends_with(advice), "{error}");
     }
 }

@@ -5,6 +5,8 @@ use crate::output;
 use crate::signals;
 use anyhow::Context;
 use std::path::PathBuf;
+use std::sync::mpsc;
+use std::time::Duration;
 use tollgate_lab::process::files;
 use tollgate_origin::{AccessLog, Config, Listen, Origin};
 
@@ -19,7 +21,8 @@ Answers:
   /zero               the same from /dev/zero
   /sleep              after `time` seconds (1), up to 60
   /download           `size` bytes (10 chunks), up to 1073741824; `chunk_size` up to 1048576
-                      (2048); conditions (ETag) and one range are heeded
+                      (2048) only decides that size: chunks are gathered and leave together;
+                      conditions (ETag) and one range are heeded
   /upload             the size of a POST's or PUT's body, up to 67108864 bytes, how long it
                       took, and its parts if it is multipart/form-data
   /status/CODE        that status, 200 to 599
@@ -34,6 +37,9 @@ Answers:
 A client is cut off that takes more than 10 seconds for a head, sends nothing of a body for
 10 seconds or less than 1 KiB a second of it, takes nothing of its answer for 10 seconds, or
 asks nothing for 60.
+
+TERM or Ctrl-C ends it: requests that have arrived are answered first, and answers that are due
+within a second. If something holds it up for two seconds, it ends with the exit code 1.
 
 Examples:
   tollgate origin --listen 127.0.0.1:8000 &
@@ -50,8 +56,30 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: u16,
     /// Write a line a request, in the combined format, to FILE or standard output
+    ///
+    /// A line is written when the answer is over or cut off, with the bytes of its body that were
+    /// sent; 499 is the status of a request that ended without an answer. A pipe that nobody reads
+    /// holds up the answers once it is full.
     #[arg(long, value_name = "FILE", num_args = 0..=1)]
     access_log: Option<Option<PathBuf>>,
+}
+
+/// How long the origin may take to end: a second for what is in flight, and one more.
+const END_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long the last words are waited for, which may go to the same pipe.
+const LAST_WORDS_PATIENCE: Duration = Duration::from_millis(200);
+
+/// Says why, if that can be said, and ends the process.
+fn give_up(why: &str) -> ! {
+    let why = why.to_owned();
+    let (told, is_told) = mpsc::channel();
+    std::thread::spawn(move || {
+        output::tell(&why);
+        told.send(()).ok();
+    });
+    is_told.recv_timeout(LAST_WORDS_PATIENCE).ok();
+    std::process::exit(Exit::Failed as i32)
 }
 
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
@@ -67,9 +95,14 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     let stopper = origin.stopper();
     signals::listen(move |_| {
         if let Err(error) = stopper.stop() {
-            output::tell(&format!("tollgate: stopping the origin: {error}"));
-            std::process::exit(Exit::Failed as i32);
+            give_up(&format!("tollgate: stopping the origin: {error}"));
         }
+        // The process ends before this is over, unless something holds it up.
+        std::thread::sleep(END_PATIENCE);
+        give_up(
+            "tollgate: the origin did not stop in time; most likely its access log goes to a pipe \
+             that nobody reads",
+        );
     })
     .context("asking for signals")?;
     output::print(&match origin.listens_on() {
