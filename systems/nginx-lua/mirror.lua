@@ -1,5 +1,6 @@
 -- /status/CODE, /headers, /echo and /method: what a proxy in front of a site is checked against.
 
+local body = require "body"
 local ffi = require "ffi"
 local json = require "json"
 local parameters = require "parameters"
@@ -42,7 +43,6 @@ local function headers()
     return request.answer('{"headers":[' .. table.concat(lines, ",") .. "]}")
 end
 
--- nginx keeps a body of this endpoint's limit in memory, so that it never lies in a file.
 local function echo()
     if not request.begin() then
         return
@@ -50,7 +50,9 @@ local function echo()
     ngx.req.read_body()
     header["Content-Type"] = var.content_type or "application/octet-stream"
     header["X-Content-Type-Options"] = "nosniff"
-    return request.answer(ngx.req.get_body_data() or "")
+    local pieces = {}
+    body.replay(function(piece) pieces[#pieces + 1] = piece end)
+    return request.answer(table.concat(pieces))
 end
 
 local function method()

@@ -430,6 +430,14 @@ fn mirrors() -> Vec<Row> {
             send("POST /echo", "", &"x".repeat(1 << 20)),
             Expected { body: Body::Filler(1 << 20), ..echoed(OCTETS, &"x".repeat(1 << 20)) },
         ),
+        // With the lines of its chunks it is more than a buffer of the limit's size holds.
+        row(
+            format!(
+                "POST /echo HTTP/1.1\r\n{HOST}Transfer-Encoding: chunked\r\n\r\n{}0\r\n\r\n",
+                format!("2000\r\n{}\r\n", "x".repeat(0x2000)).repeat(128)
+            ),
+            Expected { body: Body::Filler(1 << 20), ..echoed(OCTETS, &"x".repeat(1 << 20)) },
+        ),
         closes(
             ask("POST /echo", "Content-Length: 1048577\r\n"),
             reason(413, "the request body is too large; it may have 1048576 bytes"),
