@@ -40,6 +40,7 @@ fn answers_the_table(site: &Site) {
     a_body_is_invited(site);
     a_sleep_is_as_long_as_it_says(site);
     sleepers_do_not_wait_for_each_other(site);
+    small_chunks_leave_others_their_turn(site);
 }
 
 /// What is wrong with the answers to a row; nothing where all is well.
@@ -169,4 +170,28 @@ fn sleepers_do_not_wait_for_each_other(site: &Site) {
     let took = begun.elapsed();
     let one_by_one = Duration::from_millis(500) * SLEEPERS;
     assert!(took < one_by_one / 2, "{took:?}");
+}
+
+/// A download in chunks of a byte is a lot of work for a server that writes each by itself; meanwhile it
+/// answers others.
+fn small_chunks_leave_others_their_turn(site: &Site) {
+    const SIZE: usize = 1_000_000;
+    const TURN_MAX: Duration = Duration::from_secs(1);
+    let mut download = Wire::open(site.address);
+    let request = format!("GET /download?size={SIZE}&chunk_size=1 HTTP/1.1\r\nHost: a\r\n\r\n");
+    download.send(request.as_bytes());
+    let download = std::thread::spawn(move || download.answer(false));
+    let mut other = Wire::open(site.address);
+    loop {
+        let begun = Instant::now();
+        other.send(b"GET /method HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(other.answer(false).expect("an answer").status, 200);
+        let took = begun.elapsed();
+        assert!(took < TURN_MAX, "{}: {took:?}", site.name);
+        if download.is_finished() {
+            break;
+        }
+    }
+    let answer = download.join().expect("no panic").expect("the file");
+    assert_eq!(answer.body.len(), SIZE);
 }
