@@ -29,15 +29,15 @@ local function status()
 end
 
 local function headers()
-    if not request.begin_without_body() then
-        return
-    end
     local list, count = request.headers(true)
     local lines = {}
     for i = 0, count - 1 do
         local name = ffi.string(list[i].key.data, list[i].key.len)
         local value = ffi.string(list[i].value.data, list[i].value.len)
         lines[i + 1] = "[" .. json.quoted(name) .. "," .. json.quoted(value) .. "]"
+    end
+    if not request.begin_without_body() then
+        return
     end
     header["X-Content-Type-Options"] = "nosniff"
     return request.answer('{"headers":[' .. table.concat(lines, ",") .. "]}")

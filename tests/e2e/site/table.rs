@@ -47,7 +47,7 @@ pub(super) enum Then {
 
 /// The whole table.
 pub(super) fn rows() -> Vec<Row> {
-    [measures(), downloads(), uploads(), mirrors(), refusals(), connections()]
+    [measures(), downloads(), uploads(), conditions(), mirrors(), refusals(), connections()]
         .into_iter()
         .flatten()
         .collect()
@@ -397,6 +397,27 @@ fn uploads() -> Vec<Row> {
             reason(413, "the request body is too large; it may have 67108864 bytes"),
         ),
     ]
+}
+
+/// What is no file has no conditions: whatever they say, the request is answered as without them.
+fn conditions() -> Vec<Row> {
+    let mut rows = Vec::new();
+    for line in [
+        "If-None-Match: *\r\n",
+        "If-Match: \"1\"\r\n",
+        "If-Modified-Since: Sat, 21 Nov 2026 20:54:20 GMT\r\n",
+        "If-Unmodified-Since: Sat, 21 Nov 2020 20:54:20 GMT\r\n",
+    ] {
+        let measured = |size| json(&format!("{{\"size\":{size},\"time\":0.######}}"));
+        let (name, value) = line.split_once(": ").expect("a header");
+        rows.push(row(ask("GET /urandom", line), measured(2048)));
+        rows.push(row(ask("HEAD /urandom", line), head_of(measured(2048))));
+        rows.push(row(send("PUT /upload", line, "hello"), measured(5)));
+        let value = value.trim_end().replace('"', "\\\"");
+        let list = format!("[[\"Host\",\"site.example\"],[\"{name}\",\"{value}\"]]");
+        rows.push(row(ask("GET /headers", line), json(&format!("{{\"headers\":{list}}}"))));
+    }
+    rows
 }
 
 fn mirrors() -> Vec<Row> {
