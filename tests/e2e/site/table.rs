@@ -522,6 +522,7 @@ fn refusals() -> Vec<Row> {
         ),
         closes(ask("POST /echo", "Content-Length: x\r\n"), refused(400)),
         closes(ask("POST /echo", "Transfer-Encoding: chunked\r\n") + "zz\r\n", refused(400)),
+        closes(ask("POST /echo", "Transfer-Encoding: gzip, chunked\r\n"), refused(501)),
         closes(ask("GET /", &format!("X: {}\r\n", "y".repeat(70_000))), refused(431)),
     ];
     for value in ["abc", "-1", "", ".", "1.", ".5", "1e1"] {
