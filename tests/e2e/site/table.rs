@@ -178,7 +178,29 @@ fn measures() -> Vec<Row> {
         row(ask("HEAD /", ""), head_of(page.clone())),
         row(
             "GET / HTTP/1.1\r\nHost: a.b:81\r\n\r\n".to_owned(),
-            Expected { body: Body::Holds("<title>Benchmark site on a.b:81</title>"), ..page },
+            Expected {
+                body: Body::Holds("<title>Benchmark site on a.b:81</title>"),
+                ..page.clone()
+            },
+        ),
+        // What the target says counts (RFC 9112, section 3.2.2).
+        row(
+            "GET http://b.test:99/ HTTP/1.1\r\nHost: a.test\r\n\r\n".to_owned(),
+            Expected {
+                body: Body::Holds("<title>Benchmark site on b.test:99</title>"),
+                ..page.clone()
+            },
+        ),
+        row(
+            "GET http://b.test?x=http://c.test/ HTTP/1.1\r\nHost: a.test\r\n\r\n".to_owned(),
+            Expected {
+                body: Body::Holds("<title>Benchmark site on b.test</title>"),
+                ..page.clone()
+            },
+        ),
+        row(
+            "GET /index.html?x=http://c.test/ HTTP/1.1\r\nHost: a.test\r\n\r\n".to_owned(),
+            Expected { body: Body::Holds("<title>Benchmark site on a.test</title>"), ..page },
         ),
         get("/?payload=0", plain(Body::Filler(0))),
         get("/?payload=100", plain(Body::Filler(100))),
