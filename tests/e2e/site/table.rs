@@ -353,6 +353,32 @@ pub(super) fn form_answer() -> Expected {
     json(&text)
 }
 
+/// Names that are told in unusual ways.
+const NAMES: &str = "--aXb\r\n\
+    Content-Disposition: form-data; name=a b ; filename = c d\r\n\r\n\r\n--aXb\r\n\
+    Content-Disposition: form-data; name=a; filename=b; NAME=\"c\"; filename=d\r\n\r\n\r\n--aXb\r\n\
+    Content-Disposition: form-data; name=a\r\nContent-Disposition: form-data; name=b\r\n\r\n\r\n--aXb\r\n\
+    Content-Disposition: attachment; name=a\r\nContent-Disposition: form-data; name=b\r\n\r\n\r\n--aXb\r\n\
+    Content-Disposition: form-data; name=\"a\" x; name=b\r\n\r\n\r\n--aXb\r\n\
+    Content-Disposition: form-data; name=a; name=\"b\r\n\r\n\r\n--aXb--";
+
+/// The last of a name counts, and what is no parameter ends them.
+fn names_answer() -> Expected {
+    let length = NAMES.len();
+    let part = |name: &str, filename: &str| {
+        format!("{{\"name\":\"{name}\",\"filename\":{filename},\"size\":0}}")
+    };
+    let parts = [
+        part("a b", "\"c d\""),
+        part("c", "\"d\""),
+        part("b", "null"),
+        part("b", "null"),
+        part("a", "null"),
+        part("a", "null"),
+    ];
+    json(&format!("{{\"size\":{length},\"time\":0.######,\"parts\":[\n{}\n]}}", parts.join(",\n")))
+}
+
 pub(super) const FORM_TYPE: &str = "Content-Type: multipart/form-data; boundary=aXb\r\n";
 
 fn uploads() -> Vec<Row> {
@@ -391,6 +417,12 @@ fn uploads() -> Vec<Row> {
             ),
             json("{\"size\":7,\"time\":0.######,\"parts\":[\n]}"),
         ),
+        // Another type, whatever it begins with.
+        row(
+            send("POST /upload", "Content-Type: multipart/form-datax; boundary=aXb\r\n", "--aXb--"),
+            measured(7),
+        ),
+        row(form(NAMES), names_answer()),
         row(form(""), no_form("the last boundary is missing")),
         row(form(&format!("{head}x")), no_form("the last boundary is missing")),
         row(form("--aXbc\r\n"), no_form("something follows a boundary on its line")),
@@ -401,6 +433,10 @@ fn uploads() -> Vec<Row> {
         row(form(&format!("{head}\r\n").repeat(1001)), refused(413)),
         row(
             send("POST /upload", "Content-Type: multipart/form-data\r\n", "x"),
+            no_form("its Content-Type needs a boundary of 1 to 70 characters"),
+        ),
+        row(
+            send("POST /upload", "Content-Type: multipart/form-data; boundary=\"a\tb\"\r\n", "x"),
             no_form("its Content-Type needs a boundary of 1 to 70 characters"),
         ),
         row(
