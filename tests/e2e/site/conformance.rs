@@ -12,6 +12,7 @@ fn nginx_with_lua_answers_what_the_table_says() {
     let workspace = Workspace::new();
     let site = Site::nginx_lua(&workspace);
     answers_the_table(&site);
+    sleepers_whose_clients_have_left_are_given_up(&site);
     drop(site);
     workspace.assert_nothing_runs();
 }
@@ -194,4 +195,35 @@ fn small_chunks_leave_others_their_turn(site: &Site) {
     }
     let answer = download.join().expect("no panic").expect("the file");
     assert_eq!(answer.body.len(), SIZE);
+}
+
+/// nginx takes the end of a connection for that of its client's interest; the built-in site answers a
+/// client that has only said all that it has to say. The kernel keeps a connection whose client has left
+/// for as long as the server holds it.
+fn sleepers_whose_clients_have_left_are_given_up(site: &Site) {
+    const SLEEPERS: usize = 20;
+    let mut wires: Vec<Wire> = (0..SLEEPERS).map(|_| Wire::open(site.address)).collect();
+    for wire in &mut wires {
+        wire.send(b"GET /sleep?time=60 HTTP/1.1\r\nHost: a\r\n\r\n");
+    }
+    // They sleep: what was asked after them is answered.
+    let mut last = Wire::open(site.address);
+    last.send(b"GET /sleep?time=0.1 HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(last.answer(false).expect("an answer").status, 200);
+    drop((wires, last));
+    let begun = Instant::now();
+    while left_by_clients(site.address) > 0 {
+        let waited = begun.elapsed();
+        assert!(waited < Duration::from_secs(10), "{}: held for {waited:?}", site.name);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// How many connections of a server have been closed by their clients and not by itself.
+fn left_by_clients(server: SocketAddr) -> usize {
+    const CLOSE_WAIT: &str = "08";
+    let own = format!(":{:04X}", server.port());
+    let table = std::fs::read_to_string("/proc/net/tcp").expect("the kernel's table");
+    let rows = table.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());
+    rows.filter(|fields| fields[1].ends_with(&own) && fields[3] == CLOSE_WAIT).count()
 }
