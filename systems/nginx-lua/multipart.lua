@@ -138,6 +138,10 @@ function states.boundary(self)
     end
     local _, stop = find(held, "^[ \t]*\r\n")
     if stop then
+        if #self.parts == PARTS then
+            fail(self, 413, "it may have " .. PARTS .. " parts")
+            return false
+        end
         -- The line's end stays: a head without a header is that and one more.
         self.held = sub(held, stop - 1)
         self.state = "head"
@@ -152,15 +156,13 @@ end
 function states.head(self)
     local held = self.held
     local start, stop = find(held, "\r\n\r\n", 1, true)
-    if (start or #held) > HEAD_BYTES then
+    -- The two bytes before the head, the end of the boundary's line, do not count; the four at `start`, of
+    -- which the last two are an empty line, do.
+    if (start and start + 1 or #held - 1) > HEAD_BYTES then
         fail(self, 413, "the headers of a part may have " .. HEAD_BYTES .. " bytes")
         return false
     end
     if not start then
-        return false
-    end
-    if #self.parts == PARTS then
-        fail(self, 413, "it may have " .. PARTS .. " parts")
         return false
     end
     self.part = part_of(sub(held, 3, start - 1))

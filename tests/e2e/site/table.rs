@@ -353,6 +353,13 @@ pub(super) fn form_answer() -> Expected {
     json(&text)
 }
 
+/// A form of one part, whose headers have so many bytes with the empty line that ends them.
+fn part_with_head_of(bytes: usize) -> String {
+    let line = "Content-Disposition: form-data; name=a\r\n";
+    let filler = "y".repeat(bytes - line.len() - "X:\r\n\r\n".len());
+    format!("--aXb\r\n{line}X:{filler}\r\n\r\n\r\n--aXb--")
+}
+
 /// Names that are told in unusual ways.
 const NAMES: &str = "--aXb\r\n\
     Content-Disposition: form-data; name=a b ; filename = c d\r\n\r\n\r\n--aXb\r\n\
@@ -431,6 +438,16 @@ fn uploads() -> Vec<Row> {
             no_form("a part has no Content-Disposition: form-data with a name"),
         ),
         row(form(&format!("{head}\r\n").repeat(1001)), refused(413)),
+        row(form(&(format!("{head}\r\n").repeat(1000) + "--aXb\r\nX")), refused(413)),
+        row(
+            form(&part_with_head_of(4096)),
+            json(
+                "{\"size\":4112,\"time\":0.######,\"parts\":[\n{\"name\":\"a\",\"filename\":null,\"size\":0}\n]}",
+            ),
+        ),
+        row(form(&part_with_head_of(4097)), refused(413)),
+        row(form(&part_with_head_of(4097)[..4103]), refused(413)),
+        row(form(&part_with_head_of(4097)[..4102]), no_form("the last boundary is missing")),
         row(
             send("POST /upload", "Content-Type: multipart/form-data\r\n", "x"),
             no_form("its Content-Type needs a boundary of 1 to 70 characters"),
