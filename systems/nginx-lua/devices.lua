@@ -4,6 +4,7 @@ local clock = require "clock"
 local ffi = require "ffi"
 local parameters = require "parameters"
 local request = require "request"
+local turn = require "turn"
 
 ffi.cdef [[
 int open(const char *path, int flags, ...);
@@ -15,13 +16,12 @@ local EINTR = 4
 local O_RDONLY, O_CLOEXEC = 0, 0x80000
 local format = string.format
 local now = clock.now
-local sleep = ngx.sleep
 
 local BUFFER_BYTES = 64 * 1024
 local buffer = ffi.new("uint8_t[?]", BUFFER_BYTES)
 
 -- After so many bytes other requests have their turn.
-local TURN_BYTES = 1024 * 1024
+local TURN_BYTES = 4 * 1024 * 1024
 
 local SIZE = 2048
 local read_query = parameters.reader { parameters.bytes("size", 0, 64 * 1024 * 1024) }
@@ -53,14 +53,14 @@ local function endpoint(path)
         end
         local size = query.size or SIZE
         local start = now()
-        local left, turn = size, TURN_BYTES
+        local left, until_turn = size, TURN_BYTES
         while left > 0 do
             local count = read(file, left < BUFFER_BYTES and left or BUFFER_BYTES)
             left = left - count
-            turn = turn - count
-            if turn <= 0 and left > 0 then
-                sleep(0)
-                turn = TURN_BYTES
+            until_turn = until_turn - count
+            if until_turn <= 0 and left > 0 then
+                turn.give()
+                until_turn = TURN_BYTES
             end
         end
         return request.answer(format('{"size":%d,"time":%.6f}', size, now() - start))

@@ -56,18 +56,17 @@ end
 
 -- Whether the conditions of the request (RFC 9110, section 13.2.2) leave something to send; without a
 -- date of the file, those on dates do not count. Otherwise the status instead.
-local function unmet(method, tag)
-    local match = var.http_if_match
+local function unmet(method, tag, match, none_match)
     if match and not names(match, tag, false) then
         return 412
     end
-    local none_match = var.http_if_none_match
     if none_match and names(none_match, tag, true) then
         return (method == "GET" or method == "HEAD") and 304 or 412
     end
 end
 
 local function download()
+    local match, none_match = var.http_if_match, var.http_if_none_match
     local method = request.begin_without_body()
     if not method then
         return
@@ -80,17 +79,13 @@ local function download()
     local size = query.size or CHUNKS * chunk_bytes
     local tag = '"' .. size .. '"'
 
-    local status = unmet(method, tag)
+    local status = unmet(method, tag, match, none_match)
     if status == 304 then
         ngx.status = 304
         header["ETag"] = tag
         return
     elseif status then
         return request.refuse(status, "the ETag is " .. tag .. ", which the condition excludes")
-    end
-    -- nginx would take a file without a date for one that is too new.
-    if var.http_if_unmodified_since then
-        ngx.req.clear_header "If-Unmodified-Since"
     end
 
     header["ETag"] = tag

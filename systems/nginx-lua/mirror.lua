@@ -1,5 +1,6 @@
 -- /status/CODE, /headers, /echo and /method: what a proxy in front of a site is checked against.
 
+local body = require "body"
 local ffi = require "ffi"
 local json = require "json"
 local parameters = require "parameters"
@@ -28,9 +29,6 @@ local function status()
 end
 
 local function headers()
-    if not request.begin_without_body() then
-        return
-    end
     local list, count = request.headers(true)
     local lines = {}
     for i = 0, count - 1 do
@@ -38,11 +36,13 @@ local function headers()
         local value = ffi.string(list[i].value.data, list[i].value.len)
         lines[i + 1] = "[" .. json.quoted(name) .. "," .. json.quoted(value) .. "]"
     end
+    if not request.begin_without_body() then
+        return
+    end
     header["X-Content-Type-Options"] = "nosniff"
     return request.answer('{"headers":[' .. table.concat(lines, ",") .. "]}")
 end
 
--- nginx keeps a body of this endpoint's limit in memory, so that it never lies in a file.
 local function echo()
     if not request.begin() then
         return
@@ -50,7 +50,9 @@ local function echo()
     ngx.req.read_body()
     header["Content-Type"] = var.content_type or "application/octet-stream"
     header["X-Content-Type-Options"] = "nosniff"
-    return request.answer(ngx.req.get_body_data() or "")
+    local pieces = {}
+    body.replay(function(piece) pieces[#pieces + 1] = piece end)
+    return request.answer(table.concat(pieces))
 end
 
 local function method()

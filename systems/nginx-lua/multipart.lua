@@ -3,7 +3,7 @@
 -- What one part's headers may have, and how many parts there may be.
 local HEAD_BYTES, PARTS = 4096, 1000
 
-local find, lower, sub = string.find, string.lower, string.sub
+local find, lower, match, sub = string.find, string.lower, string.match, string.sub
 
 -- The text in quotes that begins at `at`, and where it ends. A backslash makes a quote or itself plain;
 -- before anything else it stands for itself, as in the file names of old.
@@ -29,52 +29,72 @@ local function quoted(value, at)
     end
 end
 
--- The parameters of a header such as `form-data; name="a"`, by name in lower case.
-local function header_parameters(value)
-    local found = {}
-    local at = find(value, ";", 1, true)
-    while at do
-        local _, stop, name = find(value, "^;%s*([^=;%s]+)%s*=%s*", at)
-        if not stop then
-            return found
+local NO_SPACE = "[^ \t\n\f\r]"
+
+-- A text without the space around it.
+local function trimmed(text)
+    local start = find(text, NO_SPACE)
+    return start and match(text, "^.*" .. NO_SPACE, start) or ""
+end
+
+-- A header such as `form-data; name="a"`: what comes before the parameters, in lower case, and the
+-- parameters in their order, their names in lower case. What is no parameter ends them.
+local function header_parameters(header)
+    local behind = #header + 1
+    local at = find(header, ";", 1, true) or behind
+    local value, found = lower(trimmed(sub(header, 1, at - 1))), {}
+    while sub(header, at, at) == ";" do
+        local equals = find(header, "=", at, true)
+        if not equals then
+            break
         end
-        at = stop + 1
+        local name = lower(trimmed(sub(header, at + 1, equals - 1)))
+        local start = find(header, NO_SPACE, equals + 1) or behind
         local text
-        if sub(value, at, at) == '"' then
-            text, at = quoted(value, at + 1)
+        if sub(header, start, start) == '"' then
+            text, at = quoted(header, start + 1)
             if not text then
-                return found
+                break
             end
+            at = find(header, NO_SPACE, at) or behind
         else
-            _, at, text = find(value, "^([^;%s]*)", at)
-            at = at + 1
+            at = find(header, ";", start, true) or behind
+            text = trimmed(sub(header, start, at - 1))
         end
-        found[lower(name)] = found[lower(name)] or text
-        at = find(value, ";", at, true)
+        found[#found + 1] = { name = name, text = text }
     end
-    return found
+    return value, found
 end
 
 -- The boundary that a Content-Type names; nothing where it is no multipart/form-data, and `false` where
 -- it is one without a usable boundary.
 local function boundary(content_type)
-    if not content_type or not find(lower(content_type), "^multipart/form%-data%s*;?") then
+    local value, parameters = header_parameters(content_type or "")
+    if value ~= "multipart/form-data" then
         return nil
     end
-    local named = header_parameters(content_type).boundary
-    return named and #named >= 1 and #named <= 70 and named or false
+    for _, parameter in ipairs(parameters) do
+        if parameter.name == "boundary" then
+            local named = parameter.text
+            return #named >= 1 and #named <= 70 and not find(named, "[^ -~]") and named
+        end
+    end
+    return false
 end
 
+-- The last of a name counts.
 local function part_of(head)
-    for line in head:gmatch "[^\r\n]+" do
-        local name, value = line:match "^([^:]+):%s*(.*)$"
-        if name and lower(name) == "content-disposition" and find(lower(value), "^form%-data%s*;") then
-            local parameters = header_parameters(value)
-            if parameters.name then
-                return { name = parameters.name, filename = parameters.filename, size = 0 }
+    local last = {}
+    for line in head:gmatch "[^\n]+" do
+        local name, content = match(line, "^([^:]*):(.*)$")
+        if name and lower(name) == "content-disposition" then
+            local value, parameters = header_parameters(content)
+            for _, parameter in ipairs(value == "form-data" and parameters or {}) do
+                last[parameter.name] = parameter.text
             end
         end
     end
+    return last.name and { name = last.name, filename = last.filename, size = 0 }
 end
 
 -- A parser that has seen nothing yet. The first boundary may be the first thing in the body, so it
@@ -118,6 +138,10 @@ function states.boundary(self)
     end
     local _, stop = find(held, "^[ \t]*\r\n")
     if stop then
+        if #self.parts == PARTS then
+            fail(self, 413, "it may have " .. PARTS .. " parts")
+            return false
+        end
         -- The line's end stays: a head without a header is that and one more.
         self.held = sub(held, stop - 1)
         self.state = "head"
@@ -132,15 +156,13 @@ end
 function states.head(self)
     local held = self.held
     local start, stop = find(held, "\r\n\r\n", 1, true)
-    if (start or #held) > HEAD_BYTES then
+    -- The two bytes before the head, the end of the boundary's line, do not count; the four at `start`, of
+    -- which the last two are an empty line, do.
+    if (start and start + 1 or #held - 1) > HEAD_BYTES then
         fail(self, 413, "the headers of a part may have " .. HEAD_BYTES .. " bytes")
         return false
     end
     if not start then
-        return false
-    end
-    if #self.parts == PARTS then
-        fail(self, 413, "it may have " .. PARTS .. " parts")
         return false
     end
     self.part = part_of(sub(held, 3, start - 1))

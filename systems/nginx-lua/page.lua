@@ -47,10 +47,16 @@ local function page(host)
     return text
 end
 
+-- RFC 9112, section 3.2.2: what the target says counts. A client of HTTP/1.0 may name no host at all.
+local function host()
+    return var.request:match "^%S+ %a[%w+.%-]*://([^/?%s]+)"
+        or var.http_host
+        or var.server_addr .. ":" .. var.server_port
+end
+
 local function show()
     header["Content-Type"] = "text/html; charset=utf-8"
-    -- A client of HTTP/1.0 may name no host.
-    return request.answer(page(var.http_host or var.server_addr .. ":" .. var.server_port))
+    return request.answer(page(host()))
 end
 
 local function index()

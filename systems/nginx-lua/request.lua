@@ -9,6 +9,7 @@ local json = require "json"
 
 local C = ffi.C
 local ngx = ngx
+local clear_header = ngx.req.clear_header
 local get_method = ngx.req.get_method
 local header = ngx.header
 local print = ngx.print
@@ -37,11 +38,20 @@ local function headers(raw)
     return list, count
 end
 
--- How many Hosts there are, and whether there is a body of a told length or a chunked one. Names are
--- told apart by their length first.
+-- What nginx takes for conditions on whatever is answered, by the length of the name.
+local CONDITIONS = {
+    [8] = "if-match",
+    [13] = "if-none-match",
+    [17] = "if-modified-since",
+    [19] = "if-unmodified-since",
+}
+local LETTER_I = ("i"):byte()
+
+-- How many Hosts there are, whether there is a body of a told length or a chunked one, and whether there
+-- are conditions. Names are told apart by their length first.
 local function look()
     local list, count = headers(false)
-    local hosts, told, chunked = 0, false, false
+    local hosts, told, chunked, conditional = 0, false, false, false
     for i = 0, count - 1 do
         local key = list[i].key
         local length = key.len
@@ -51,11 +61,13 @@ local function look()
             end
         elseif length == 14 then
             told = told or ffi.string(key.data, 14) == "content-length"
+        elseif CONDITIONS[length] and key.data[0] == LETTER_I then
+            conditional = conditional or ffi.string(key.data, length) == CONDITIONS[length]
         elseif length == 17 then
             chunked = chunked or ffi.string(key.data, 17) == "transfer-encoding"
         end
     end
-    return hosts, told, chunked
+    return hosts, told, chunked, conditional
 end
 
 local function answer(body)
@@ -80,9 +92,15 @@ local function discard(told, chunked)
 end
 
 -- The method, if the request may be answered; otherwise it has been. nginx itself has refused what is
--- no request at all, but takes a second Host.
+-- no request at all, but takes a second Host. Conditions are gone then: an endpoint that has a use for
+-- them, or for the headers as they came, reads them before.
 local function begin()
-    local hosts, told, chunked = look()
+    local hosts, told, chunked, conditional = look()
+    if conditional then
+        for _, name in pairs(CONDITIONS) do
+            clear_header(name)
+        end
+    end
     if hosts > 1 then
         return ngx.exit(ngx.HTTP_BAD_REQUEST)
     end

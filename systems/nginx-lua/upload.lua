@@ -1,5 +1,6 @@
 -- /upload: counts what is sent to it.
 
+local body = require "body"
 local clock = require "clock"
 local json = require "json"
 local multipart = require "multipart"
@@ -33,21 +34,6 @@ local function stream(length, take)
         left = left - #piece
     end
     return true
-end
-
--- Hands a body that nginx has read to `take`. A large one is in a file: the module cannot stream
--- chunked bodies.
-local function replay(take)
-    local path = ngx.req.get_body_file()
-    if not path then
-        take(ngx.req.get_body_data() or "")
-        return
-    end
-    local file = assert(io.open(path, "rb"))
-    for piece in function() return file:read(PIECE_BYTES) end do
-        take(piece)
-    end
-    file:close()
 end
 
 local function ignore()
@@ -85,8 +71,9 @@ local function parse(boundary, length)
             return nil
         end
     else
+        -- The module cannot stream chunked bodies.
         read_body()
-        replay(take)
+        body.replay(take)
     end
     multipart.finish(parser)
     return bytes, parser

@@ -12,6 +12,7 @@ fn nginx_with_lua_answers_what_the_table_says() {
     let workspace = Workspace::new();
     let site = Site::nginx_lua(&workspace);
     answers_the_table(&site);
+    sleepers_whose_clients_have_left_are_given_up(&site);
     drop(site);
     workspace.assert_nothing_runs();
 }
@@ -40,6 +41,7 @@ fn answers_the_table(site: &Site) {
     a_body_is_invited(site);
     a_sleep_is_as_long_as_it_says(site);
     sleepers_do_not_wait_for_each_other(site);
+    small_chunks_leave_others_their_turn(site);
 }
 
 /// What is wrong with the answers to a row; nothing where all is well.
@@ -169,4 +171,59 @@ fn sleepers_do_not_wait_for_each_other(site: &Site) {
     let took = begun.elapsed();
     let one_by_one = Duration::from_millis(500) * SLEEPERS;
     assert!(took < one_by_one / 2, "{took:?}");
+}
+
+/// A download in chunks of a byte is a lot of work for a server that writes each by itself; meanwhile it
+/// answers others.
+fn small_chunks_leave_others_their_turn(site: &Site) {
+    const SIZE: usize = 1_000_000;
+    const TURN_MAX: Duration = Duration::from_secs(1);
+    let mut download = Wire::open(site.address);
+    let request = format!("GET /download?size={SIZE}&chunk_size=1 HTTP/1.1\r\nHost: a\r\n\r\n");
+    download.send(request.as_bytes());
+    let download = std::thread::spawn(move || download.answer(false));
+    let mut other = Wire::open(site.address);
+    loop {
+        let begun = Instant::now();
+        other.send(b"GET /method HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(other.answer(false).expect("an answer").status, 200);
+        let took = begun.elapsed();
+        assert!(took < TURN_MAX, "{}: {took:?}", site.name);
+        if download.is_finished() {
+            break;
+        }
+    }
+    let answer = download.join().expect("no panic").expect("the file");
+    assert_eq!(answer.body.len(), SIZE);
+}
+
+/// nginx takes the end of a connection for that of its client's interest; the built-in site answers a
+/// client that has only said all that it has to say. The kernel keeps a connection whose client has left
+/// for as long as the server holds it.
+fn sleepers_whose_clients_have_left_are_given_up(site: &Site) {
+    const SLEEPERS: usize = 20;
+    let mut wires: Vec<Wire> = (0..SLEEPERS).map(|_| Wire::open(site.address)).collect();
+    for wire in &mut wires {
+        wire.send(b"GET /sleep?time=60 HTTP/1.1\r\nHost: a\r\n\r\n");
+    }
+    // They sleep: what was asked after them is answered.
+    let mut last = Wire::open(site.address);
+    last.send(b"GET /sleep?time=0.1 HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(last.answer(false).expect("an answer").status, 200);
+    drop((wires, last));
+    let begun = Instant::now();
+    while left_by_clients(site.address) > 0 {
+        let waited = begun.elapsed();
+        assert!(waited < Duration::from_secs(10), "{}: held for {waited:?}", site.name);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// How many connections of a server have been closed by their clients and not by itself.
+fn left_by_clients(server: SocketAddr) -> usize {
+    const CLOSE_WAIT: &str = "08";
+    let own = format!(":{:04X}", server.port());
+    let table = std::fs::read_to_string("/proc/net/tcp").expect("the kernel's table");
+    let rows = table.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());
+    rows.filter(|fields| fields[1].ends_with(&own) && fields[3] == CLOSE_WAIT).count()
 }

@@ -47,7 +47,7 @@ pub(super) enum Then {
 
 /// The whole table.
 pub(super) fn rows() -> Vec<Row> {
-    [measures(), downloads(), uploads(), mirrors(), refusals(), connections()]
+    [measures(), downloads(), uploads(), conditions(), mirrors(), refusals(), connections()]
         .into_iter()
         .flatten()
         .collect()
@@ -178,7 +178,29 @@ fn measures() -> Vec<Row> {
         row(ask("HEAD /", ""), head_of(page.clone())),
         row(
             "GET / HTTP/1.1\r\nHost: a.b:81\r\n\r\n".to_owned(),
-            Expected { body: Body::Holds("<title>Benchmark site on a.b:81</title>"), ..page },
+            Expected {
+                body: Body::Holds("<title>Benchmark site on a.b:81</title>"),
+                ..page.clone()
+            },
+        ),
+        // What the target says counts (RFC 9112, section 3.2.2).
+        row(
+            "GET http://b.test:99/ HTTP/1.1\r\nHost: a.test\r\n\r\n".to_owned(),
+            Expected {
+                body: Body::Holds("<title>Benchmark site on b.test:99</title>"),
+                ..page.clone()
+            },
+        ),
+        row(
+            "GET http://b.test?x=http://c.test/ HTTP/1.1\r\nHost: a.test\r\n\r\n".to_owned(),
+            Expected {
+                body: Body::Holds("<title>Benchmark site on b.test</title>"),
+                ..page.clone()
+            },
+        ),
+        row(
+            "GET /index.html?x=http://c.test/ HTTP/1.1\r\nHost: a.test\r\n\r\n".to_owned(),
+            Expected { body: Body::Holds("<title>Benchmark site on a.test</title>"), ..page },
         ),
         get("/?payload=0", plain(Body::Filler(0))),
         get("/?payload=100", plain(Body::Filler(100))),
@@ -331,6 +353,39 @@ pub(super) fn form_answer() -> Expected {
     json(&text)
 }
 
+/// A form of one part, whose headers have so many bytes with the empty line that ends them.
+fn part_with_head_of(bytes: usize) -> String {
+    let line = "Content-Disposition: form-data; name=a\r\n";
+    let filler = "y".repeat(bytes - line.len() - "X:\r\n\r\n".len());
+    format!("--aXb\r\n{line}X:{filler}\r\n\r\n\r\n--aXb--")
+}
+
+/// Names that are told in unusual ways.
+const NAMES: &str = "--aXb\r\n\
+    Content-Disposition: form-data; name=a b ; filename = c d\r\n\r\n\r\n--aXb\r\n\
+    Content-Disposition: form-data; name=a; filename=b; NAME=\"c\"; filename=d\r\n\r\n\r\n--aXb\r\n\
+    Content-Disposition: form-data; name=a\r\nContent-Disposition: form-data; name=b\r\n\r\n\r\n--aXb\r\n\
+    Content-Disposition: attachment; name=a\r\nContent-Disposition: form-data; name=b\r\n\r\n\r\n--aXb\r\n\
+    Content-Disposition: form-data; name=\"a\" x; name=b\r\n\r\n\r\n--aXb\r\n\
+    Content-Disposition: form-data; name=a; name=\"b\r\n\r\n\r\n--aXb--";
+
+/// The last of a name counts, and what is no parameter ends them.
+fn names_answer() -> Expected {
+    let length = NAMES.len();
+    let part = |name: &str, filename: &str| {
+        format!("{{\"name\":\"{name}\",\"filename\":{filename},\"size\":0}}")
+    };
+    let parts = [
+        part("a b", "\"c d\""),
+        part("c", "\"d\""),
+        part("b", "null"),
+        part("b", "null"),
+        part("a", "null"),
+        part("a", "null"),
+    ];
+    json(&format!("{{\"size\":{length},\"time\":0.######,\"parts\":[\n{}\n]}}", parts.join(",\n")))
+}
+
 pub(super) const FORM_TYPE: &str = "Content-Type: multipart/form-data; boundary=aXb\r\n";
 
 fn uploads() -> Vec<Row> {
@@ -369,6 +424,12 @@ fn uploads() -> Vec<Row> {
             ),
             json("{\"size\":7,\"time\":0.######,\"parts\":[\n]}"),
         ),
+        // Another type, whatever it begins with.
+        row(
+            send("POST /upload", "Content-Type: multipart/form-datax; boundary=aXb\r\n", "--aXb--"),
+            measured(7),
+        ),
+        row(form(NAMES), names_answer()),
         row(form(""), no_form("the last boundary is missing")),
         row(form(&format!("{head}x")), no_form("the last boundary is missing")),
         row(form("--aXbc\r\n"), no_form("something follows a boundary on its line")),
@@ -377,8 +438,22 @@ fn uploads() -> Vec<Row> {
             no_form("a part has no Content-Disposition: form-data with a name"),
         ),
         row(form(&format!("{head}\r\n").repeat(1001)), refused(413)),
+        row(form(&(format!("{head}\r\n").repeat(1000) + "--aXb\r\nX")), refused(413)),
+        row(
+            form(&part_with_head_of(4096)),
+            json(
+                "{\"size\":4112,\"time\":0.######,\"parts\":[\n{\"name\":\"a\",\"filename\":null,\"size\":0}\n]}",
+            ),
+        ),
+        row(form(&part_with_head_of(4097)), refused(413)),
+        row(form(&part_with_head_of(4097)[..4103]), refused(413)),
+        row(form(&part_with_head_of(4097)[..4102]), no_form("the last boundary is missing")),
         row(
             send("POST /upload", "Content-Type: multipart/form-data\r\n", "x"),
+            no_form("its Content-Type needs a boundary of 1 to 70 characters"),
+        ),
+        row(
+            send("POST /upload", "Content-Type: multipart/form-data; boundary=\"a\tb\"\r\n", "x"),
             no_form("its Content-Type needs a boundary of 1 to 70 characters"),
         ),
         row(
@@ -397,6 +472,27 @@ fn uploads() -> Vec<Row> {
             reason(413, "the request body is too large; it may have 67108864 bytes"),
         ),
     ]
+}
+
+/// What is no file has no conditions: whatever they say, the request is answered as without them.
+fn conditions() -> Vec<Row> {
+    let mut rows = Vec::new();
+    for line in [
+        "If-None-Match: *\r\n",
+        "If-Match: \"1\"\r\n",
+        "If-Modified-Since: Sat, 21 Nov 2026 20:54:20 GMT\r\n",
+        "If-Unmodified-Since: Sat, 21 Nov 2020 20:54:20 GMT\r\n",
+    ] {
+        let measured = |size| json(&format!("{{\"size\":{size},\"time\":0.######}}"));
+        let (name, value) = line.split_once(": ").expect("a header");
+        rows.push(row(ask("GET /urandom", line), measured(2048)));
+        rows.push(row(ask("HEAD /urandom", line), head_of(measured(2048))));
+        rows.push(row(send("PUT /upload", line, "hello"), measured(5)));
+        let value = value.trim_end().replace('"', "\\\"");
+        let list = format!("[[\"Host\",\"site.example\"],[\"{name}\",\"{value}\"]]");
+        rows.push(row(ask("GET /headers", line), json(&format!("{{\"headers\":{list}}}"))));
+    }
+    rows
 }
 
 fn mirrors() -> Vec<Row> {
@@ -428,6 +524,14 @@ fn mirrors() -> Vec<Row> {
         ),
         row(
             send("POST /echo", "", &"x".repeat(1 << 20)),
+            Expected { body: Body::Filler(1 << 20), ..echoed(OCTETS, &"x".repeat(1 << 20)) },
+        ),
+        // With the lines of its chunks it is more than a buffer of the limit's size holds.
+        row(
+            format!(
+                "POST /echo HTTP/1.1\r\n{HOST}Transfer-Encoding: chunked\r\n\r\n{}0\r\n\r\n",
+                format!("2000\r\n{}\r\n", "x".repeat(0x2000)).repeat(128)
+            ),
             Expected { body: Body::Filler(1 << 20), ..echoed(OCTETS, &"x".repeat(1 << 20)) },
         ),
         closes(
@@ -493,6 +597,7 @@ fn refusals() -> Vec<Row> {
         ),
         closes(ask("POST /echo", "Content-Length: x\r\n"), refused(400)),
         closes(ask("POST /echo", "Transfer-Encoding: chunked\r\n") + "zz\r\n", refused(400)),
+        closes(ask("POST /echo", "Transfer-Encoding: gzip, chunked\r\n"), refused(501)),
         closes(ask("GET /", &format!("X: {}\r\n", "y".repeat(70_000))), refused(431)),
     ];
     for value in ["abc", "-1", "", ".", "1.", ".5", "1e1"] {
