@@ -14,7 +14,6 @@ pub use badge::{Badge, verdict_legend, verdict_word};
 pub use blocks::BlockFigure;
 pub use figures::{Figures, Summaries};
 pub use price::{Metric, Precision, Price, Prices, Range};
-pub use sentence::{answer, answers};
 pub use templates::TemplateFigures;
 
 use crate::manifest::{CaseManifest, SubjectManifest, SubjectState};
@@ -25,6 +24,7 @@ use crate::run_dir::RunRecords;
 use crate::system::installed::Missing;
 use price::RawPrices;
 use schemars::JsonSchema;
+use sentence::Question;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use verdicts::Family;
@@ -61,6 +61,8 @@ pub struct Analysis {
     pub margin: f64,
     /// The baseline's name.
     pub baseline: String,
+    /// What it is called where it ran a second time.
+    pub again: Option<String>,
     /// Whether the terminal report also sums up the trials of each subject.
     pub summary: bool,
     /// Whether it also tells how many bytes a second went to and fro.
@@ -74,9 +76,19 @@ pub struct Analysis {
 }
 
 impl Analysis {
-    /// The answer, a line for each case.
+    /// The answer, a sentence for each case, with its name where there are several.
     pub fn answers(&self) -> Vec<String> {
-        sentence::named(&self.baseline, &self.cases)
+        self.question().named(&self.cases)
+    }
+
+    /// The sentences alone, one for each case.
+    pub fn sentences(&self) -> Vec<String> {
+        self.question().sentences(&self.cases)
+    }
+
+    fn question(&self) -> Question<'_> {
+        let Self { baseline, again, margin, .. } = self;
+        Question { baseline, again: again.as_deref(), margin: *margin }
     }
 }
 
@@ -162,20 +174,23 @@ pub fn analyse(run: &RunRecords) -> Analysis {
     let badge = Badge::of_all(&cases);
     let blocks = run.trials.iter().map(|trial| trial.block).max().unwrap_or(0);
     let ended_by = ended_by(run);
+    let again = experiment.again.as_deref();
+    let question = Question { baseline: &experiment.baseline, again, margin: experiment.margin };
     Analysis {
         schema: SCHEMA,
         title: experiment.title.clone(),
-        answer: answer(&experiment.baseline, &cases),
+        answer: question.named(&cases).join(" "),
         tollgate: manifest.tollgate.clone(),
         started_at: manifest.started_at.clone(),
         command: manifest.command.clone(),
         seed: manifest.seed,
         badge,
-        settling: badge::settling(badge, &cases, ended_by, blocks, experiment.again.as_deref()),
+        settling: badge::settling(badge, &cases, ended_by, blocks, again),
         blocks,
         ended_by,
         margin: experiment.margin,
         baseline: experiment.baseline.clone(),
+        again: experiment.again.clone(),
         summary: experiment.summary,
         bytes: experiment.bytes,
         machine: manifest.environment.in_short(),
