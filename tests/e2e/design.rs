@@ -3,6 +3,9 @@
 use crate::support::{TWO_SUBJECTS, Workspace, flat, stderr, stdout, told, wait_until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use rand::seq::SliceRandom;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
@@ -28,15 +31,26 @@ fn order(records: &[Value]) -> Vec<String> {
     records.iter().map(key).collect()
 }
 
+/// Ten moments between 50 ms and 1.5 s: one from each tenth of that, in shuffled order.
+fn moments_ms(seed: u64) -> Vec<u64> {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let mut moments: Vec<u64> =
+        (0..10).map(|tenth| 50 + 145 * tenth + rng.random_range(0..145)).collect();
+    moments.shuffle(&mut rng);
+    moments
+}
+
 #[test]
 fn a_run_that_was_killed_goes_on_where_it_was() {
     let workspace = workspace();
-    // A share that is not what it was when it is read back carelessly.
+    // A share that is not what it was when it is read back carelessly. A trial lasts 550 ms at the
+    // least, so that the kills leave no time for six blocks, which are twelve trials.
     let run =
-        ["run", "two.toml", "--blocks", "3", "--seed", "5", "--margin", "2.2%", "--out", "out"];
-    // Killed four times: before the first record, and at moments that differ from one to the next.
+        ["run", "two.toml", "--blocks", "6", "--seed", "5", "--margin", "2.2%", "--out", "out"];
+    let moments_ms = moments_ms(11);
+    println!("killed so many milliseconds after the manifest was there: {moments_ms:?}");
     let mut before = Vec::new();
-    for (kill_number, after_ms) in [200, 900, 1_300, 700].into_iter().enumerate() {
+    for (kill_number, after_ms) in moments_ms.into_iter().enumerate() {
         let arguments: &[&str] = match kill_number {
             0 => &run,
             _ => &["run", "--resume", "out"],
@@ -53,6 +67,7 @@ fn a_run_that_was_killed_goes_on_where_it_was() {
         assert!(now.starts_with(&before), "nothing is lost or run twice: {now:?} after {before:?}");
         before = now;
     }
+    assert!(before.len() < 12, "the last kill came before the end: {before:?}");
     // What the last kill cut off, if anything, goes.
     let path = workspace.path("out/trials.ndjson");
     let text = fs::read_to_string(&path).expect("records");
@@ -67,10 +82,10 @@ fn a_run_that_was_killed_goes_on_where_it_was() {
     let distinct: BTreeSet<&String> = keys.iter().collect();
     assert_eq!(distinct.len(), keys.len(), "no trial is run twice: {keys:?}");
     let first_attempts = all.iter().filter(|record| record["attempt"] == 1).count();
-    assert_eq!(first_attempts, 6, "{keys:?}");
+    assert_eq!(first_attempts, 12, "{keys:?}");
     let told = stdout(&output);
     assert!(!told.contains("--resume"), "it is complete: {told}");
-    assert!(flat(&told).contains("after 3 blocks (all blocks were run)"), "{told}");
+    assert!(flat(&told).contains("after 6 blocks (all blocks were run)"), "{told}");
     assert_eq!(workspace.json("out/report.json")["ended_by"], "blocks");
     workspace.assert_nothing_runs();
 
@@ -78,8 +93,9 @@ fn a_run_that_was_killed_goes_on_where_it_was() {
     let again = workspace.run(&["run", "--resume", "out"]);
     assert_eq!(order(&records(&workspace)), keys);
     assert_eq!(again.status.code(), ended);
-    // The order is that of the seed, however often the run was cut off.
-    let straight = ["run", "two.toml", "--blocks", "3", "--seed", "5", "--out", "straight"];
+    // The order is that of the seed, however often the run was cut off, and however long a trial is.
+    let straight =
+        ["run", "two.toml", "--quick", "--blocks", "6", "--seed", "5", "--out", "straight"];
     let straight = workspace.command(&straight).output().expect("a run");
     assert!(straight.status.code().is_some());
     let text = workspace.read("straight/trials.ndjson");

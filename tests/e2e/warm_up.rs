@@ -58,7 +58,7 @@ fn a_server_that_is_slow_at_first_is_measured_when_it_no_longer_is() {
     let cpu = &measured["cpu"]["system"];
     let us = |part: &str| cpu[part].as_f64().expect("microseconds");
     assert!((us("user_us") + us("system_us")) / answered < 250.0, "{measured:#}");
-    let note = "Warm-up until throughput and CPU per request stood still, at most 8.00 s: server ";
+    let note = "Warm-up until the figures stand still, stopped after 8.00 s: server ";
     assert!(table.contains(note), "{table}");
 }
 

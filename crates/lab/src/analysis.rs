@@ -14,7 +14,6 @@ pub use badge::{Badge, verdict_legend, verdict_word};
 pub use blocks::BlockFigure;
 pub use figures::{Figures, Summaries};
 pub use price::{Metric, Precision, Price, Prices, Range};
-pub use sentence::{answer, answers};
 pub use templates::TemplateFigures;
 
 use crate::manifest::{CaseManifest, SubjectManifest, SubjectState};
@@ -25,6 +24,7 @@ use crate::run_dir::RunRecords;
 use crate::system::installed::Missing;
 use price::RawPrices;
 use schemars::JsonSchema;
+use sentence::Question;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use verdicts::Family;
@@ -61,6 +61,8 @@ pub struct Analysis {
     pub margin: f64,
     /// The baseline's name.
     pub baseline: String,
+    /// What it is called where it ran a second time.
+    pub again: Option<String>,
     /// Whether the terminal report also sums up the trials of each subject.
     pub summary: bool,
     /// Whether it also tells how many bytes a second went to and fro.
@@ -74,9 +76,19 @@ pub struct Analysis {
 }
 
 impl Analysis {
-    /// The answer, a line for each case.
+    /// The answer, a sentence for each case, with its name where there are several.
     pub fn answers(&self) -> Vec<String> {
-        sentence::named(&self.baseline, &self.cases)
+        self.question().named(&self.cases)
+    }
+
+    /// The sentences alone, one for each case.
+    pub fn sentences(&self) -> Vec<String> {
+        self.question().sentences(&self.cases)
+    }
+
+    fn question(&self) -> Question<'_> {
+        let Self { baseline, again, margin, .. } = self;
+        Question { baseline, again: again.as_deref(), margin: *margin }
     }
 }
 
@@ -162,20 +174,23 @@ pub fn analyse(run: &RunRecords) -> Analysis {
     let badge = Badge::of_all(&cases);
     let blocks = run.trials.iter().map(|trial| trial.block).max().unwrap_or(0);
     let ended_by = ended_by(run);
+    let again = experiment.again.as_deref();
+    let question = Question { baseline: &experiment.baseline, again, margin: experiment.margin };
     Analysis {
         schema: SCHEMA,
         title: experiment.title.clone(),
-        answer: answer(&experiment.baseline, &cases),
+        answer: question.named(&cases).join(" "),
         tollgate: manifest.tollgate.clone(),
         started_at: manifest.started_at.clone(),
         command: manifest.command.clone(),
         seed: manifest.seed,
         badge,
-        settling: badge::settling(badge, &cases, ended_by, blocks, experiment.again.as_deref()),
+        settling: badge::settling(badge, &cases, ended_by, blocks, again),
         blocks,
         ended_by,
         margin: experiment.margin,
         baseline: experiment.baseline.clone(),
+        again: experiment.again.clone(),
         summary: experiment.summary,
         bytes: experiment.bytes,
         machine: manifest.environment.in_short(),
@@ -184,8 +199,9 @@ pub fn analyse(run: &RunRecords) -> Analysis {
     }
 }
 
-/// How precise the prices in CPU per request are, or in throughput where the baseline has no CPU of its
-/// own; none while one has no interval, or where none has a ratio. `is_in` tells of a case and a subject, by their places, whether it is still in the run: what
+/// How precise the prices in CPU per request are; where the baseline has no CPU of its own, those in
+/// throughput, or in the median latency where the rate is given. None while one has no interval, or where
+/// none has a ratio. `is_in` tells of a case and a subject, by their places, whether it is still in the run: what
 /// was given up gets no more precise.
 pub fn precision(run: &RunRecords, is_in: impl Fn(usize, usize) -> bool) -> Option<Precision> {
     let experiment = &run.manifest.experiment;
@@ -197,7 +213,7 @@ pub fn precision(run: &RunRecords, is_in: impl Fn(usize, usize) -> bool) -> Opti
         if !is_in(case_at, baseline_at) {
             continue;
         }
-        let metric = judged_by(&baseline);
+        let metric = judged_by(case, &baseline);
         for (subject_at, subject) in experiment.subjects.iter().enumerate() {
             let trials = Trials::of(run, case, &subject.name);
             let is_present = matches!(subject.state, SubjectState::Present { .. });
@@ -221,12 +237,27 @@ pub fn precision(run: &RunRecords, is_in: impl Fn(usize, usize) -> bool) -> Opti
     least
 }
 
-/// The figure whose prices have to be precise.
-fn judged_by(baseline: &Trials<'_>) -> Metric {
-    match baseline.have_no_cpu() {
-        true => Metric::ThroughputPerS,
-        false => Metric::CpuUsPerRequest,
+/// The figure whose prices have to be precise. In an open loop throughput is what was asked for, and
+/// tells nothing of a subject.
+fn judged_by(case: &CaseManifest, baseline: &Trials<'_>) -> Metric {
+    match (baseline.have_no_cpu(), case.open_loop.is_some()) {
+        (false, _) => Metric::CpuUsPerRequest,
+        (true, false) => Metric::ThroughputPerS,
+        (true, true) => Metric::LatencyP50Ms,
     }
+}
+
+/// What the reader is told where it is not the CPU per request that has to be precise.
+fn width_note(case: &CaseManifest, baseline: &str, trials: &Trials<'_>) -> Option<String> {
+    let judged_on = match judged_by(case, trials) {
+        Metric::ThroughputPerS => "requests/s",
+        Metric::LatencyP50Ms => "the p50 latency, as the rate is given",
+        _ => return None,
+    };
+    Some(format!(
+        "{baseline} has no CPU of its own that others could be a multiple of: how narrow the \
+         intervals are was judged on {judged_on}."
+    ))
 }
 
 /// The name of the baseline's second time.
@@ -390,12 +421,8 @@ fn notes(run: &RunRecords, cases: &[CaseAnalysis], blocks: u32) -> Vec<String> {
     let experiment = &run.manifest.experiment;
     for case in cases {
         let baseline = Trials::of(run, &case.case, &experiment.baseline);
-        if experiment.stop.width.is_some() && judged_by(&baseline) == Metric::ThroughputPerS {
-            notes.push(format!(
-                "{} has no CPU of its own that others could be a multiple of: how narrow the \
-                 intervals are was judged on requests/s.",
-                experiment.baseline
-            ));
+        if experiment.stop.width.is_some() {
+            notes.extend(width_note(&case.case, &experiment.baseline, &baseline));
         }
         let names: Vec<&str> = case.subjects.iter().map(|subject| subject.name.as_str()).collect();
         notes.extend(warm_up::lengths(&case.case, cases.len() == 1, &names, &run.trials));

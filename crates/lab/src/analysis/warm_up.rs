@@ -27,7 +27,7 @@ pub(super) fn lengths(
     }
     let of_case = if is_only_case { String::new() } else { format!(" ({})", case.name) };
     Some(format!(
-        "Warm-up until throughput and CPU per request stood still, at most {} s{of_case}: {}.",
+        "Warm-up until the figures stand still, stopped after {} s{of_case}: {}.",
         significant(case.warmup_s),
         lengths.join(", ")
     ))

@@ -53,6 +53,12 @@ fn fingerprint(run: &Manifest, other: &Manifest) -> Result<Value, serde_json::Er
 
 fn of_case(run: &Manifest, case: &CaseManifest) -> Result<Value, serde_json::Error> {
     let mut value = serde_json::to_value(case)?;
+    // A time, or the most that there is until the figures stand still: two numbers of another kind.
+    if let Some(parts) = value.as_object_mut() {
+        parts.remove("warmup_s");
+        parts.remove("warmup_steady");
+        parts.insert("warmup".to_owned(), json!(warm_up(case)));
+    }
     // Not where the mix was found, and what it is called, but what it sends.
     value["mix_file"] = Value::Null;
     value["mix"] = run
@@ -61,6 +67,13 @@ fn of_case(run: &Manifest, case: &CaseManifest) -> Result<Value, serde_json::Err
         .get(&case.mix_file)
         .map_or(Value::Null, |text| Value::String(hash_text(text)));
     Ok(value)
+}
+
+fn warm_up(case: &CaseManifest) -> String {
+    match case.warmup_steady {
+        true => format!("until the figures stand still, stopped after {} s", case.warmup_s),
+        false => format!("{} s", case.warmup_s),
+    }
 }
 
 fn of_subject(subject: &SubjectManifest) -> Result<Value, serde_json::Error> {

@@ -172,12 +172,13 @@ impl Bracket {
         }
     }
 
-    /// The highest rate at which the goals were always kept, and below which nothing else is known.
+    /// The highest rate at which the goals were always kept, below every one at which they were ever
+    /// broken.
     pub fn kept(&self) -> Option<End> {
         self.kept.map(|rate| self.end(rate)).filter(|end| end.trials > 0)
     }
 
-    /// The lowest rate above it at which they were always broken.
+    /// The lowest rate at which they were always broken, above every one at which they were ever kept.
     pub fn broken(&self) -> Option<End> {
         self.broken.map(|rate| self.end(rate)).filter(|end| end.trials > 0)
     }

@@ -56,9 +56,11 @@ pub struct SubjectFindings {
     /// How far its search came.
     #[serde(flatten)]
     pub standing: Standing,
-    /// The highest rate at which the goals were always kept; none where there is none yet.
+    /// The highest rate at which the goals were always kept, below every one at which they were ever
+    /// broken; none where there is none yet.
     pub kept: Option<Rate>,
-    /// The lowest rate above it at which they were always broken; none where there is none yet.
+    /// The lowest rate at which they were always broken, above every one at which they were ever kept;
+    /// none where there is none yet.
     pub broken: Option<Rate>,
     /// How often an end answered otherwise than before, and was moved out.
     pub contradictions: u32,

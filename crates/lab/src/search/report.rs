@@ -5,7 +5,7 @@ use super::findings::{CaseFindings, Findings, Rate, Standing, SubjectFindings};
 use super::terms::EndedBy;
 use crate::report::ReportError;
 use crate::report::layout::Screen;
-use crate::report::number::{in_full, significant};
+use crate::report::number::{in_full, share, significant};
 use crate::report::rows::{Rows, counted, schedule};
 use crate::report::table::draw;
 
@@ -44,9 +44,10 @@ pub fn json(findings: &Findings) -> Result<String, ReportError> {
     Ok(serde_json::to_string_pretty(findings)? + "\n")
 }
 
-const LEGEND: &str = "Requests a second. kept: the highest rate at which the goals were kept in \
-every trial; broken: the lowest one above it at which they were broken in every trial; the highest \
-rate that keeps them lies between. trials: so many at either end, and so many in all.";
+const LEGEND: &str = "Requests a second. kept: the highest rate that kept the goals in every trial, \
+and below every rate that ever broke them; broken: the lowest that broke them in every trial, and above \
+every rate that ever kept them; the highest rate that keeps them lies between. trials: so many at \
+either end, and so many in all.";
 
 const NONE: &str = "-";
 
@@ -114,6 +115,7 @@ fn notes(findings: &Findings) -> Vec<String> {
                 false => subject.name.clone(),
             };
             notes.extend(subject_notes(&name, subject));
+            notes.extend(width_note(&name, subject, findings.terms.width));
         }
     }
     notes
@@ -155,6 +157,19 @@ fn subject_notes(name: &str, subject: &SubjectFindings) -> Vec<String> {
         ));
     }
     notes
+}
+
+/// The note on an interval that is confirmed, and wider than it was to be.
+fn width_note(name: &str, subject: &SubjectFindings, width: f64) -> Option<String> {
+    let (kept, broken) = subject.kept.zip(subject.broken)?;
+    let is_wider = broken.rate_per_s > kept.rate_per_s * (1.0 + width);
+    (subject.standing == Standing::Settled && is_wider).then(|| {
+        format!(
+            "{name}: confirmed, but wider than asked: its ends are {} % apart, and {} was asked for.",
+            significant(100.0 * (broken.rate_per_s / kept.rate_per_s - 1.0)),
+            share(width)
+        )
+    })
 }
 
 /// The answer in one sentence.

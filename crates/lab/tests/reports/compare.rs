@@ -3,6 +3,7 @@
 use crate::records::{assert_close, blocks, case, run};
 use std::collections::BTreeMap;
 use tollgate_lab::analysis::Metric;
+use tollgate_lab::compare::fingerprint::Line;
 use tollgate_lab::compare::{Change, Comparison, Format, compare, render};
 use tollgate_lab::manifest::SubjectState;
 use tollgate_lab::report::layout::Screen;
@@ -184,6 +185,34 @@ fn every_line_of_the_fingerprint_that_differs_is_told() {
     assert!(text.contains("Warning: the runs differ"), "{text}");
     assert!(text.contains("  machine, governor: nothing, now performance\n"), "{text}");
     assert!(text.contains("program /usr/sbin/nginx: nothing, now abababababab\n"), "{text}");
+}
+
+#[test]
+fn a_warm_up_is_told_as_what_it_is() {
+    let warmed_up = |warmup_s: f64, steady: bool| {
+        let mut run = priced(&[10; 6], &[20; 6]);
+        let case = &mut run.manifest.experiment.cases[0];
+        (case.warmup_s, case.warmup_steady) = (warmup_s, steady);
+        run
+    };
+    let told = |old: &RunRecords, new: &RunRecords| {
+        let lines = compared(old, new).fingerprint;
+        let told = |line: &Line| {
+            [Some(line.what.clone()), line.old.clone(), line.new.clone()].map(Option::unwrap)
+        };
+        lines.iter().map(told).collect::<Vec<_>>()
+    };
+    let steady = "until the figures stand still, stopped after 2 s";
+    assert_eq!(
+        told(&warmed_up(0.1, false), &warmed_up(2.0, true)),
+        [["case browse, warmup", "0.1 s", steady]]
+    );
+    // As long at most as the other at all, and not the same.
+    assert_eq!(
+        told(&warmed_up(2.0, true), &warmed_up(2.0, false)),
+        [["case browse, warmup", steady, "2 s"]]
+    );
+    assert_eq!(told(&warmed_up(2.0, true), &warmed_up(2.0, true)), [[""; 3]; 0]);
 }
 
 #[test]

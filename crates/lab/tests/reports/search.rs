@@ -143,6 +143,23 @@ fn a_search_that_stopped_half_way_keeps_what_there_is() {
 }
 
 #[test]
+fn an_interval_that_contradictions_widened_says_that_it_is_wider_than_asked() {
+    // Bisected to 200 and 400; 200 then breaks the goal once, and is given up for 100.
+    let trials = [(100.0, 1), (200.0, 1), (400.0, 9), (200.0, 9), (400.0, 9), (100.0, 1)];
+    let trials = (1..).zip(trials);
+    let trials = trials.map(|(step, (rate, ms))| measured("nginx", step, at(rate, ms)));
+    let found = findings(&["nginx"], trials.collect());
+    assert_eq!(only(&found).standing, Standing::Settled);
+    assert_eq!(only(&found).kept.map(|end| end.rate_per_s), Some(100.0));
+    let text = table(&found);
+    let told = "nginx: confirmed, but wider than asked: its ends are 300 % apart, and 100 % was asked for.";
+    assert!(text.contains(told), "{text}");
+    let narrow = table(&findings(&["nginx"], settled("nginx")));
+    assert!(!narrow.contains("wider than asked"), "{narrow}");
+    assert!(narrow.contains("the highest rate that kept the goals in every trial, and below every rate that ever broke them"), "{narrow}");
+}
+
+#[test]
 fn an_upper_end_that_the_generator_made_is_none() {
     let mut trials = settled("nginx");
     for trial in &mut trials[2..4] {

@@ -2,6 +2,8 @@
 
 use crate::records::{analysed, blocks, case, costing, failed, measured, run, without_processes};
 use tollgate_lab::analysis::{Analysis, Badge, Metric, analyse};
+use tollgate_lab::inputs::experiment::SpacingFile;
+use tollgate_lab::manifest::OpenLoopManifest;
 use tollgate_lab::plan::stop::{EndedBy, Stop};
 use tollgate_lab::record::{Step, TrialRecord};
 use tollgate_lab::report::layout::Screen;
@@ -204,6 +206,34 @@ fn where_the_baseline_has_no_cpu_the_width_is_that_of_the_throughput() {
     assert_eq!(of(&[400.0, 501.0, 602.0, 400.0, 501.0, 602.0]).ended_by, EndedBy::Interrupted);
     let cpu = ended(&["nginx", "a"], [blocks("nginx", &[10; 6]), blocks("a", &[20; 6])].concat());
     assert_eq!(analyse(&cpu).notes, [""; 0]);
+}
+
+#[test]
+fn where_the_rate_is_given_too_the_width_is_that_of_the_median_latency() {
+    let direct = || (1..=6).map(|block| measured("direct", block, without_processes()));
+    let of = |p50_ms: [f64; 6]| {
+        let nginx = (1..).zip(p50_ms).map(|(block, p50_ms)| {
+            let mut nginx = costing(10);
+            nginx.latency.p50_ms = Some(p50_ms);
+            measured("nginx", block, nginx)
+        });
+        let mut run = run(&["direct", "nginx"], direct().chain(nginx).collect());
+        run.manifest.experiment.cases[0].open_loop = Some(OpenLoopManifest {
+            rate_per_s: 1_000.0,
+            spacing: SpacingFile::Poisson,
+            connections_max: 50,
+        });
+        run.manifest.experiment.stop =
+            Stop { blocks: 100, width: Some(0.02), budget_s: Some(600.0) };
+        analyse(&run)
+    };
+    // All of them held the rate: their throughputs are as narrow as can be, and are not looked at.
+    let wide = of([2.0, 3.0, 4.0, 2.0, 3.0, 4.0]);
+    assert_eq!(wide.ended_by, EndedBy::Interrupted);
+    let note = "direct has no CPU of its own that others could be a multiple of: how narrow the \
+                intervals are was judged on the p50 latency, as the rate is given.";
+    assert!(wide.notes.contains(&note.to_owned()), "{:?}", wide.notes);
+    assert_eq!(of([2.0, 2.01, 2.02, 2.0, 2.01, 2.02]).ended_by, EndedBy::Width);
 }
 
 #[test]

@@ -29,8 +29,8 @@ fn how_long_it_took_is_told_of_each_subject() {
         trial("nginx", 2, 1.0, STEADY),
         trial("full", 2, 1.25, STEADY),
     ]);
-    let told = "Warm-up until throughput and CPU per request stood still, at most 10.0 s: nginx 1.00 s, \
-                full 1.25 to 2.50 s.";
+    let told = "Warm-up until the figures stand still, stopped after 10.0 s: nginx 1.00 s, full 1.25 to \
+                2.50 s.";
     assert_eq!(analyse(&run).notes, [told]);
     run.manifest.experiment.cases.push(case("other"));
     assert_eq!(analyse(&run).notes[0], told.replace("10.0 s:", "10.0 s (browse):"));

@@ -50,7 +50,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N")]
     blocks: Option<u32>,
     /// Run blocks until the interval of every price in CPU per request (in requests/s, where the
-    /// baseline has no CPU of its own) is this narrow: its half-width, such as 2%
+    /// baseline has no CPU of its own, or in the p50 latency where the rate is given too) is this narrow:
+    /// its half-width, such as 2%
     #[arg(long, value_name = "PERCENT")]
     width: Option<Percent>,
     /// Run blocks until the intervals are within --width (2% by default), but no longer than all trials

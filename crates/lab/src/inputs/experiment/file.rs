@@ -127,7 +127,7 @@ pub struct DesignFile {
     pub blocks: Option<u32>,
     /// How narrow the intervals of CPU per request have to be: their half-width, such as `"2%"`, which
     /// is also the default where there is a budget. Where the baseline has no CPU of its own, those of
-    /// throughput have to be.
+    /// throughput have to be, or where the rate is given too, those of the p50 latency.
     pub width: Option<Percent>,
     /// How long all trials may take together; 10 minutes by default where there is a width.
     pub budget: Option<Span>,

@@ -7,7 +7,7 @@ mod tables;
 
 use super::source::{Config, Source};
 use super::{ReportError, rows};
-use crate::analysis::{Badge, CaseAnalysis, answers};
+use crate::analysis::{Badge, CaseAnalysis};
 use course::{Course, Part};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
@@ -169,7 +169,7 @@ impl<'a> Page<'a> {
         Ok(Self {
             style: include_str!("style.css"),
             title: &analysis.title,
-            answers: answers(&analysis.baseline, &analysis.cases),
+            answers: analysis.sentences(),
             badge: analysis.badge.into(),
             settling: after_badge(&analysis.settling, analysis.badge),
             cases: cases.collect::<Result<_, _>>()?,

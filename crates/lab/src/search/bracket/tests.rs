@@ -182,6 +182,10 @@ fn simulate(percent: f64, seed: u64) -> (bool, f64, usize) {
     }
     assert_eq!(bracket.progress(), Progress::Settled, "{percent} % of noise, seed {seed}");
     let (kept, broken) = (bracket.kept().unwrap().rate_per_s, bracket.broken().unwrap().rate_per_s);
+    for (rate, answer) in bracket.tried {
+        let is_outside = if answer == Answer::Kept { rate < broken } else { rate > kept };
+        assert!(is_outside, "{rate}: {answer:?}, seed {seed}: one answer the other way is enough");
+    }
     (kept <= capacity && capacity <= broken, broken / kept, trials)
 }
 
