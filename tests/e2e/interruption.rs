@@ -199,7 +199,8 @@ fn a_terminal_that_is_closed_ends_the_run_it_leads() {
 #[test]
 fn what_is_ignored_stays_ignored_and_what_was_there_before_stays() {
     let workspace = workspace();
-    let script = "trap '' HUP CHLD; sleep 300 & echo $! >before; exec \"$0\" \"$@\"";
+    let script =
+        "trap '' HUP CHLD; sleep 300 >/dev/null 2>&1 & echo $! >before; exec \"$0\" \"$@\"";
     let child = Command::new("sh")
         .args(["-c", script])
         .arg(cargo_bin!("tollgate"))
