@@ -9,7 +9,7 @@ baseline = "burn-0"
 [[case]]
 name = "browse"
 mix  = "browse"
-load = { connections = 1, duration = "300ms", warmup = "150ms" }
+load = { connections = 1, rate = 3500, duration = "300ms", warmup = "150ms" }
 
 [[subject]]
 name   = "burn-0"
@@ -39,9 +39,9 @@ fn fifty_microseconds_a_request_are_found() {
     let report = workspace.json("out/report.json");
     let price = &report["cases"][0]["subjects"][1]["prices"]["cpu_us_per_request"];
     let us = |end: &str| price["difference"][end].as_f64().expect("a difference");
-    // The machine may be busy with other tests, which shifts short trials: the interval has to reach
-    // to within a fifth of the truth. `benches/known-cost` asks for the truth itself, in quiet.
-    assert!(us("low") <= 60.0 && 40.0 <= us("high"), "{price:#}");
+    let holds = us("low") <= 50.0 && 50.0 <= us("high");
+    // A busy machine makes a narrow interval miss: then the price has to be near the truth.
+    assert!(holds || (40.0..60.0).contains(&us("estimate")), "{price:#}");
     assert_eq!(price["verdict"], "costs-more", "{price:#}");
 
     // The server's own account of it: on the clock it never burns less.
