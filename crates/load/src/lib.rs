@@ -20,6 +20,7 @@ mod link;
 mod live;
 mod outcome;
 mod pacer;
+mod pause;
 mod plan;
 mod recorder;
 mod schedule;

@@ -15,6 +15,7 @@ use tollgate_wire::HeadMemo;
 use crate::course::{Course, share};
 use crate::live::Live;
 use crate::pacer::Pacer;
+use crate::pause::Pause;
 use crate::plan::{Arrivals, Plan};
 use crate::recorder::{Recorder, Report};
 use crate::schedule::Schedule;
@@ -33,6 +34,7 @@ pub(crate) struct Worker {
     course: Course,
     /// `None` in a closed loop.
     pacer: Option<Pacer>,
+    pause: Pause,
     recorder: Recorder,
     slots: Vec<Slot>,
     /// How many slots there may be.
@@ -109,6 +111,7 @@ impl Worker {
             plan: Arc::clone(plan),
             course: Course::new(plan, thread),
             pacer,
+            pause: Pause::default(),
             recorder: Recorder::new(plan, Arc::clone(live)),
             slots: (0..connections).map(|_| Slot::new(now)).collect(),
             slots_max: slots_max as usize,
@@ -141,7 +144,8 @@ impl Worker {
         self.begin();
         self.begin_sending(&clock)?;
         'turns: while !self.is_finished() && !self.stage.is_over() {
-            self.poller.wait(&mut events, Some(self.patience()))?;
+            let patience = self.patience();
+            self.poller.wait(&mut events, Some(patience))?;
             self.budget = Budget::TURN;
             let before = self.now;
             self.open_window(&clock)?;
@@ -189,8 +193,8 @@ impl Worker {
         is_all_sent && self.under_way == 0
     }
 
-    /// How long to wait for events: until the next request is due, or the next timeout.
-    fn patience(&self) -> Duration {
+    /// How long to wait for events: until it is time for the next request, or the next timeout.
+    fn patience(&mut self) -> Duration {
         let is_opening = self.begun < self.slots.len();
         if is_opening || self.budget.is_spent() || !self.unread.is_empty() {
             return Duration::ZERO;
@@ -198,9 +202,9 @@ impl Worker {
         match &self.pacer {
             // What is held waits for a connection, and not for the clock.
             Some(pacer) => {
-                let next =
-                    pacer.next_unseen().map_or(self.next_sweep, |due| due.min(self.next_sweep));
-                next.saturating_duration_since(Instant::now())
+                let now = Instant::now();
+                let sweep = self.next_sweep.saturating_duration_since(now);
+                pacer.next_unseen().map_or(sweep, |due| self.pause.until(due, now).min(sweep))
             }
             None => self.next_sweep.saturating_duration_since(self.now),
         }
