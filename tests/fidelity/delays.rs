@@ -100,6 +100,23 @@ fn t02_mixed_delays() {
     });
 }
 
+/// A generator with a timer slack reads answers up to that long after they came. None of it is in what
+/// they took from their send.
+#[test]
+fn t14_a_timer_slack_is_not_in_the_latency() {
+    // Two requests are due in each nap, and all answers come in the next one. The witness rests as
+    // long between its requests as the server has nothing to do.
+    const OPTIONS: &str = "-c 10 --rate 500 --timer-slack 4ms -n 600";
+    const REST: Duration = Duration::from_millis(3);
+    alone("t14 a timer slack, in us", |findings| {
+        let trial = trial("/delay/1000", OPTIONS, 300, REST);
+        for (q, seen) in trial.report.percentiles_us("/latency_from_send") {
+            findings.within(&format!("p{} from send", 100.0 * q), seen, trial.bounds(q));
+        }
+        findings.equal("answers without a time stamp", trial.report.count("/missed_stamps"), 0);
+    });
+}
+
 /// A generator that sleeps long between requests wakes late, and so do the kernel and the server.
 /// What that costs anybody on this machine is measured beside it, and no more may be in the
 /// figures: neither in what a request takes from its send, nor in how late it is sent. The latency

@@ -13,8 +13,9 @@ pub(crate) const EARLY: Duration = Duration::from_micros(80);
 /// waiting from then on: the request leaves within a few microseconds of its moment, and answers are
 /// handled as ever. That costs at most `EARLY` of CPU for each request, so a schedule with shorter gaps
 /// goes without.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Pause {
+    early: Duration,
     /// The request that was asked for last.
     due: Option<Instant>,
     /// Whether it was far enough away to wake early for it.
@@ -22,15 +23,20 @@ pub(crate) struct Pause {
 }
 
 impl Pause {
+    /// Waits that end so long before a request is due, where there is time.
+    pub(crate) fn new(early: Duration) -> Self {
+        Self { early, due: None, is_early: false }
+    }
+
     /// How long the poller may wait for the request that is due next. What was decided when this was
     /// first asked for it stands, however often answers end the wait.
     pub(crate) fn until(&mut self, due: Instant, now: Instant) -> Duration {
         let left = due.saturating_duration_since(now);
         if self.due != Some(due) {
             self.due = Some(due);
-            self.is_early = left > 2 * EARLY;
+            self.is_early = left > 2 * self.early;
         }
-        if self.is_early { left.saturating_sub(EARLY) } else { left }
+        if self.is_early { left.saturating_sub(self.early) } else { left }
     }
 }
 
@@ -43,7 +49,7 @@ mod tests {
     #[test]
     fn a_request_that_is_far_away_is_woken_for_early_and_then_polled_for() {
         let start = Instant::now();
-        let mut pause = Pause::default();
+        let mut pause = Pause::new(EARLY);
         let due = start + 1000 * US;
         assert_eq!(pause.until(due, start), 920 * US);
         // An answer ends the wait, and the rest of it is as long.
@@ -58,7 +64,7 @@ mod tests {
     #[test]
     fn a_request_that_is_near_is_slept_for_until_it_is_due() {
         let start = Instant::now();
-        let mut pause = Pause::default();
+        let mut pause = Pause::new(EARLY);
         let near = start + 160 * US;
         assert_eq!(pause.until(near, start), 160 * US);
         assert_eq!(pause.until(near, start + 100 * US), 60 * US);
@@ -66,9 +72,19 @@ mod tests {
     }
 
     #[test]
+    fn without_an_early_waking_every_request_is_slept_for() {
+        let start = Instant::now();
+        let mut pause = Pause::new(Duration::ZERO);
+        let due = start + 1000 * US;
+        assert_eq!(pause.until(due, start), 1000 * US);
+        assert_eq!(pause.until(due, start + 999 * US), US);
+        assert_eq!(pause.until(due, start + 1001 * US), Duration::ZERO);
+    }
+
+    #[test]
     fn each_request_has_a_decision_of_its_own() {
         let start = Instant::now();
-        let mut pause = Pause::default();
+        let mut pause = Pause::new(EARLY);
         assert_eq!(pause.until(start + 161 * US, start), 81 * US);
         assert_eq!(pause.until(start + 100 * US, start), 100 * US);
         assert_eq!(pause.until(start + 400 * US, start + 161 * US), 159 * US);

@@ -2,6 +2,7 @@
 
 mod answers;
 mod connections;
+mod resting;
 mod sending;
 
 use std::collections::VecDeque;
@@ -12,10 +13,12 @@ use std::time::{Duration, Instant};
 use tollgate_eventloop::{Event, Events, Interest, Poller, Waker, wake_exactly};
 use tollgate_wire::HeadMemo;
 
+use crate::clocks::Clocks;
 use crate::course::{Course, share};
 use crate::live::Live;
+use crate::nap::Naps;
 use crate::pacer::Pacer;
-use crate::pause::Pause;
+use crate::pause::{EARLY, Pause};
 use crate::plan::{Arrivals, Plan};
 use crate::recorder::{Recorder, Report};
 use crate::schedule::Schedule;
@@ -35,6 +38,10 @@ pub(crate) struct Worker {
     /// `None` in a closed loop.
     pacer: Option<Pacer>,
     pause: Pause,
+    /// `None` where the schedule has no slack.
+    naps: Option<Naps>,
+    /// With slack: read when the thread woke last.
+    clocks: Clocks,
     recorder: Recorder,
     slots: Vec<Slot>,
     /// How many slots there may be.
@@ -89,6 +96,9 @@ impl Worker {
         let poller = Poller::new()?;
         poller.add(&waker, WAKER_TOKEN, Interest::Readable)?;
         let now = Instant::now();
+        let naps = (!plan.timer_slack.is_zero()).then(|| Naps::new(plan.timer_slack, now));
+        // What may be late need not be woken for early.
+        let early = if naps.is_some() { Duration::ZERO } else { EARLY };
         let of_thread = |total: usize| share(total as u64, thread as u64, plan.threads as u64);
         let requests = plan.requests.map(|all| share(all, thread as u64, plan.threads as u64));
         let mut connections = of_thread(plan.connections);
@@ -111,7 +121,9 @@ impl Worker {
             plan: Arc::clone(plan),
             course: Course::new(plan, thread),
             pacer,
-            pause: Pause::default(),
+            pause: Pause::new(early),
+            naps,
+            clocks: Clocks::read(),
             recorder: Recorder::new(plan, Arc::clone(live)),
             slots: (0..connections).map(|_| Slot::new(now)).collect(),
             slots_max: slots_max as usize,
@@ -144,12 +156,14 @@ impl Worker {
         self.begin();
         self.begin_sending(&clock)?;
         'turns: while !self.is_finished() && !self.stage.is_over() {
-            let patience = self.patience();
+            let patience = self.rest();
             self.poller.wait(&mut events, Some(patience))?;
+            self.woke_after(patience);
             self.budget = Budget::TURN;
             let before = self.now;
             self.open_window(&clock)?;
             for event in events.iter() {
+                self.budget.events -= 1;
                 if event.token == WAKER_TOKEN {
                     self.on_wake()?;
                 } else {
@@ -191,23 +205,6 @@ impl Worker {
             None => self.course.is_over(),
         };
         is_all_sent && self.under_way == 0
-    }
-
-    /// How long to wait for events: until it is time for the next request, or the next timeout.
-    fn patience(&mut self) -> Duration {
-        let is_opening = self.begun < self.slots.len();
-        if is_opening || self.budget.is_spent() || !self.unread.is_empty() {
-            return Duration::ZERO;
-        }
-        match &self.pacer {
-            // What is held waits for a connection, and not for the clock.
-            Some(pacer) => {
-                let now = Instant::now();
-                let sweep = self.next_sweep.saturating_duration_since(now);
-                pacer.next_unseen().map_or(sweep, |due| self.pause.until(due, now).min(sweep))
-            }
-            None => self.next_sweep.saturating_duration_since(self.now),
-        }
     }
 
     fn on_wake(&mut self) -> io::Result<()> {

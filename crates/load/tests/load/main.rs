@@ -17,6 +17,8 @@ mod timing;
 mod answers;
 // Schedules: what is sent when, and what is said of the rest.
 mod schedules;
+// Schedules with slack: naps, and when answers arrived meanwhile.
+mod slack;
 // Several requests under way on one connection.
 mod pipelines;
 // Unix-domain sockets.

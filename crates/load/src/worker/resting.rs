@@ -1,0 +1,67 @@
+//! What the thread does between two turns: it waits on the poller or, with slack, naps.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::Worker;
+use super::sending::Budget;
+use crate::clocks::Clocks;
+use crate::nap::Rest;
+
+impl Worker {
+    /// Naps if that is due, and says how long the poller may wait then.
+    pub(super) fn rest(&mut self) -> Duration {
+        let has_more = self.has_more();
+        let has_acted = self.budget != Budget::TURN;
+        // Connections are opened as fast as they can be.
+        let Some(naps) = self.naps.as_mut().filter(|_| self.has_begun) else {
+            return self.patience();
+        };
+        naps.turn(has_acted);
+        match naps.next(has_more, Instant::now()) {
+            Rest::None => Duration::ZERO,
+            Rest::Wait => self.patience(),
+            Rest::Nap(left) => {
+                thread::sleep(left);
+                self.wake();
+                Duration::ZERO
+            }
+        }
+    }
+
+    /// The poller has waited for up to `patience`.
+    pub(super) fn woke_after(&mut self, patience: Duration) {
+        if !patience.is_zero() {
+            self.wake();
+        }
+    }
+
+    fn wake(&mut self) {
+        if let Some(naps) = &mut self.naps {
+            naps.wake(Instant::now());
+            self.clocks = Clocks::read();
+        }
+    }
+
+    /// Whether there is more to do at once.
+    fn has_more(&self) -> bool {
+        let is_opening = self.begun < self.slots.len();
+        is_opening || self.budget.is_spent() || !self.unread.is_empty()
+    }
+
+    /// How long to wait for events: until it is time for the next request, or the next timeout.
+    fn patience(&mut self) -> Duration {
+        if self.has_more() {
+            return Duration::ZERO;
+        }
+        match &self.pacer {
+            // What is held waits for a connection, and not for the clock.
+            Some(pacer) => {
+                let now = Instant::now();
+                let sweep = self.next_sweep.saturating_duration_since(now);
+                pacer.next_unseen().map_or(sweep, |due| self.pause.until(due, now).min(sweep))
+            }
+            None => self.next_sweep.saturating_duration_since(self.now),
+        }
+    }
+}
