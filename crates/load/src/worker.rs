@@ -173,7 +173,7 @@ impl Worker {
                     break 'turns;
                 }
                 self.open_window(&clock)?;
-                self.send_due();
+                self.send_between();
             }
             for index in std::mem::take(&mut self.unread) {
                 if self.stage.is_over() {
@@ -182,7 +182,7 @@ impl Worker {
                 self.slots[index].is_unread = false;
                 self.receive(index, &mut buffer);
                 self.open_window(&clock)?;
-                self.send_due();
+                self.send_between();
             }
             if self.now == before {
                 self.now = Instant::now();

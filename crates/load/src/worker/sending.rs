@@ -97,6 +97,14 @@ impl Worker {
         }
     }
 
+    /// Sends what is due before the next answer is read. With slack it waits for all of them: the
+    /// moment of their arrival does not get lost.
+    pub(super) fn send_between(&mut self) {
+        if self.naps.is_none() {
+            self.send_due();
+        }
+    }
+
     /// Open loop: sends what is due, as long as there are connections for it. After so many sends the
     /// poller is asked first, so that answers are not left lying while requests go out.
     pub(super) fn send_due(&mut self) {
