@@ -61,6 +61,7 @@ impl Settings {
     ///
     /// What is asked for contradicts itself, or cannot be sent where it should go.
     pub(crate) fn of(args: &Args, catalog: &Catalog) -> Result<Self> {
+        let timer_slack = timer_slack(args)?;
         let target = Target::parse(&args.url, args.unix_socket.as_deref(), &args.allow_host)?;
         let &Args { connections, threads, pipeline, .. } = args;
         if threads > connections {
@@ -77,7 +78,6 @@ impl Settings {
                 "--pipeline {pipeline} needs connections that are kept: leave out --no-keepalive"
             );
         }
-        let timer_slack = timer_slack(args, connections_max)?;
         Ok(Self {
             content: Content::of(args, &target, catalog)?,
             target,
@@ -172,7 +172,7 @@ const FILES_PER_THREAD: usize = 4;
 /// # Errors
 ///
 /// It cannot be had with what else is asked for.
-fn timer_slack(args: &Args, connections_max: u64) -> Result<Duration> {
+fn timer_slack(args: &Args) -> Result<Duration> {
     let (Some(slack), Some(rate)) = (args.timer_slack, args.rate) else {
         return Ok(Duration::ZERO);
     };
@@ -186,6 +186,7 @@ fn timer_slack(args: &Args, connections_max: u64) -> Result<Duration> {
             "--timer-slack needs a --pipeline of 1: of several answers on one connection, only the arrival of the last is known"
         );
     }
+    let connections_max = args.max_connections.unwrap_or(args.connections);
     let due = rate * slack.as_secs_f64();
     if due > connections_max as f64 {
         bail!(
