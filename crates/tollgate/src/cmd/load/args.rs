@@ -68,9 +68,9 @@ pub(crate) struct Args {
     /// With --rate: exponential gaps, as of many independent clients
     #[arg(long, help_heading = "Load", requires = "rate")]
     pub(super) poisson: bool,
-    /// With --rate: send up to this late, at most 10ms, what one waking can send together. By default
-    /// requests leave on time, and each costs a waking; with some 1ms the rate costs little more than
-    /// a closed loop. Latency from send stays exact: arrivals are told by the kernel (TCP only)
+    /// With --rate: send up to this late, at most 10ms, so that one waking serves many requests; at
+    /// high rates that saves most of the CPU that being on time costs. The latency from send does not
+    /// hold it: the kernel tells when answers came. Needs TCP
     #[arg(long, value_name = "TIME", help_heading = "Load", requires = "rate", conflicts_with_all = ["no_keepalive"], value_parser = timer_slack)]
     pub(super) timer_slack: Option<Duration>,
     /// What Poisson gaps, the order of a mix and its variables are drawn from
