@@ -9,7 +9,7 @@ baseline = "burn-0"
 [[case]]
 name = "browse"
 mix  = "browse"
-load = { connections = 1, rate = 3500, duration = "300ms", warmup = "150ms" }
+load = { connections = 1, rate = 4000, busy_poll = true, idle_poll = true, duration = "300ms", warmup = "150ms" }
 
 [[subject]]
 name   = "burn-0"

@@ -81,6 +81,7 @@ mod tests {
             threads,
             pipeline: 1,
             first_byte: false,
+            busy_poll: false,
             keep_alive: true,
             connect_timeout: Duration::from_secs(1),
             answer_timeout: Duration::from_secs(1),

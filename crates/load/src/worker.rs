@@ -59,6 +59,8 @@ pub(crate) struct Worker {
     next_sweep: Instant,
     /// The window is to be opened as soon as the schedule has begun.
     wants_window: bool,
+    /// Busy polling: since when there has been nothing to do.
+    idle_since: Option<Instant>,
 }
 
 /// The least time between two looks at all timeouts, which is how exactly they are kept.
@@ -123,6 +125,7 @@ impl Worker {
             now,
             next_sweep: now,
             wants_window: !plan.warm_up,
+            idle_since: None,
         })
     }
 
@@ -171,6 +174,9 @@ impl Worker {
             }
             self.open_window(&clock)?;
             self.send_due();
+            if self.plan.busy_poll {
+                self.account_for_polling(events.is_empty());
+            }
             if self.now >= self.next_sweep {
                 self.sweep();
             }
@@ -192,7 +198,7 @@ impl Worker {
     /// How long to wait for events: until the next request is due, or the next timeout.
     fn patience(&self) -> Duration {
         let is_opening = self.begun < self.slots.len();
-        if is_opening || self.budget.is_spent() || !self.unread.is_empty() {
+        if self.plan.busy_poll || is_opening || self.budget.is_spent() || !self.unread.is_empty() {
             return Duration::ZERO;
         }
         match &self.pacer {
@@ -203,6 +209,15 @@ impl Worker {
                 next.saturating_duration_since(Instant::now())
             }
             None => self.next_sweep.saturating_duration_since(self.now),
+        }
+    }
+
+    /// Counts the time between two turns in which there was nothing to do.
+    fn account_for_polling(&mut self, is_empty: bool) {
+        let is_idle = is_empty && self.unread.is_empty() && !self.budget.has_sent();
+        let since = std::mem::replace(&mut self.idle_since, is_idle.then_some(self.now));
+        if let (Some(since), true) = (since, is_idle) {
+            self.recorder.polled(self.now - since);
         }
     }
 
