@@ -1,6 +1,7 @@
 //! The command line itself: help, bad input, exit codes.
 
-use crate::support::{TWO_SUBJECTS, Workspace, stderr, stdout, told, wait_until};
+use crate::experiment::two_subjects;
+use crate::support::{Workspace, stderr, stdout, told, wait_until};
 use std::net::TcpListener;
 use std::time::Duration;
 
@@ -19,21 +20,21 @@ fn help_names_every_subcommand_and_every_exit_code() {
 #[test]
 fn bad_input_exits_with_2_and_says_what_to_do() {
     let workspace = Workspace::new();
-    workspace.write("two.toml", TWO_SUBJECTS);
-    workspace.write("typo.toml", &TWO_SUBJECTS.replace("baseline ", "basline "));
-    workspace.write("load.toml", &TWO_SUBJECTS.replace("warmup", "warmpu"));
-    workspace.write("zero.toml", &TWO_SUBJECTS.replace("50ms\"", "50ms\", timeout = \"0s\""));
-    workspace.write("verb.toml", &TWO_SUBJECTS.replace("\"browse\"\nload", "\"odd.toml\"\nload"));
+    workspace.write("two.toml", &two_subjects());
+    workspace.write("typo.toml", &two_subjects().replace("baseline ", "basline "));
+    workspace.write("load.toml", &two_subjects().replace("warmup", "warmpu"));
+    workspace.write("zero.toml", &two_subjects().replace("50ms\"", "50ms\", timeout = \"0s\""));
+    workspace.write("verb.toml", &two_subjects().replace("\"browse\"\nload", "\"odd.toml\"\nload"));
     workspace.write(
         "odd.toml",
         "title = 'odd'\nheaders = ['Host: a']\n[[template]]\nname = 'browse'\nclass = 'benign'
         weight = 1\npath = '/'\nmethod = 'GET IT'",
     );
-    workspace.write("rate.toml", &TWO_SUBJECTS.replace("= 4,", "= 4, rate = 0,"));
-    workspace.write("list.toml", &TWO_SUBJECTS.replace("[[case]]", "[case]"));
-    workspace.write("crs.toml", &TWO_SUBJECTS.replace("rules =", "rule ="));
+    workspace.write("rate.toml", &two_subjects().replace("= 4,", "= 4, rate = 0,"));
+    workspace.write("list.toml", &two_subjects().replace("[[case]]", "[case]"));
+    workspace.write("crs.toml", &two_subjects().replace("rules =", "rule ="));
     let shared = "[cpus]\ngenerator = [0]\norigin = [0]\nsystem = [0]\n";
-    workspace.write("cpus.toml", &format!("{TWO_SUBJECTS}{shared}"));
+    workspace.write("cpus.toml", &format!("{}{shared}", two_subjects()));
     workspace.write("taken/precious", "data");
     workspace.write("early/trials.ndjson", "");
     for (arguments, told_line) in [

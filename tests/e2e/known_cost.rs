@@ -1,39 +1,21 @@
 //! A price that is known beforehand: nginx that burns CPU in each request.
 
+use crate::experiment::Experiment;
 use crate::support::{Workspace, told};
-
-const EXPERIMENT: &str = r#"
-title    = "Are 50 µs found?"
-baseline = "burn-0"
-
-[[case]]
-name = "browse"
-mix  = "browse"
-load = { connections = 1, rate = 3500, duration = "300ms", warmup = "150ms" }
-
-[[subject]]
-name   = "burn-0"
-system = "nginx-known-cost"
-
-[[subject]]
-name   = "burn-50"
-system = "nginx-known-cost"
-with   = { burn_us = 50 }
-
-[design]
-blocks = 6
-
-[limits]
-steal       = "100%"
-foreign_cpu = "100%"
-halt        = "100%"
-skew        = "100%"
-"#;
 
 #[test]
 fn fifty_microseconds_a_request_are_found() {
     let workspace = Workspace::new();
-    workspace.write("known.toml", EXPERIMENT);
+    let experiment = Experiment {
+        title: "Are 50 µs found?",
+        load: r#"connections = 1, rate = 3500, duration = "300ms", warmup = "150ms""#,
+        subjects: &[
+            ("burn-0", "nginx-known-cost", ""),
+            ("burn-50", "nginx-known-cost", "burn_us = 50"),
+        ],
+        blocks: 6,
+    };
+    workspace.write("known.toml", &experiment.text());
     let output = workspace.run(&["run", "known.toml", "--seed", "3", "--out", "out"]);
     assert_eq!(output.status.code(), Some(0), "{}", told(&output));
     let report = workspace.json("out/report.json");

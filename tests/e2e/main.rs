@@ -9,6 +9,8 @@ mod command_line;
 /// Two runs side by side.
 mod compare;
 mod design;
+/// The texts of short experiments.
+mod experiment;
 /// What a subject may do wrong: missing, refused, rejected, dead.
 mod faults;
 /// `--threshold`: runs that a build passes or fails by.
