@@ -37,6 +37,7 @@ fn bad_input_exits_with_2_and_says_what_to_do() {
     workspace.write("cpus.toml", &format!("{}{shared}", two_subjects()));
     workspace.write("taken/precious", "data");
     workspace.write("early/trials.ndjson", "");
+    workspace.write("emptied/manifest.json", "");
     for (arguments, told_line) in [
         (
             &["run", "first-lok"][..],
@@ -68,8 +69,28 @@ fn bad_input_exits_with_2_and_says_what_to_do() {
         (&["run", "cpus.toml"], "[cpus] gives CPU 0 to the system and to what measures it"),
         (&["run", "two.toml", "--out", "taken"], "taken is there already and is not empty"),
         (&["run", "two.toml", "--out", "a\"b"], "holds a quote"),
+        (
+            &["run", "two.toml", "--out", "two.toml"],
+            "two.toml is a file, not a directory; choose another --out",
+        ),
+        (
+            &["search", "two.toml", "--slo", "p99<5ms", "--out", "two.toml/out"],
+            "two.toml is a file, not a directory; choose another --out",
+        ),
+        (
+            &["run", "two.toml", "--budget", "ten"],
+            "`ten` is not a duration such as \"10s\" or \"400ms\"",
+        ),
         (&["run", "--catalog", "nowhere"], "--catalog nowhere: there is no such folder"),
         (&["report", "nowhere"], "there is no directory nowhere"),
+        (
+            &["report", "taken/precious"],
+            "taken/precious is a file, not a directory; name the directory of a run",
+        ),
+        (
+            &["report", "emptied"],
+            "emptied/manifest.json:1 is not what tollgate wrote there; put back",
+        ),
         (&["compare", "nowhere", "."], "there is no directory nowhere"),
         (&["run", "rate.toml"], "rate.toml:8:34: 0: it has to be above 0 and at most 10000000"),
         (
@@ -98,6 +119,7 @@ fn bad_input_exits_with_2_and_says_what_to_do() {
         assert_eq!(stdout(&output), "", "errors go to standard error");
     }
     assert_eq!(workspace.read("taken/precious"), "data");
+    assert!(!workspace.path("a\"b").exists(), "a directory that cannot be used is not made");
 }
 
 #[test]

@@ -13,6 +13,8 @@ mod design;
 mod experiment;
 /// What a subject may do wrong: missing, refused, rejected, dead.
 mod faults;
+/// Files that cannot be written.
+mod full_disk;
 /// `--threshold`: runs that a build passes or fails by.
 mod gates;
 /// Ctrl-C and kill -9: nothing is left running, nothing that was finished is lost.
