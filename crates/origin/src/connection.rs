@@ -9,9 +9,9 @@ use tollgate_wire::MAX_HEAD_BYTES;
 
 use crate::config::Timeouts;
 use crate::conversation::{Arriving, Circumstances, Conversation, Ending, Need};
-use crate::kernel::Kernel;
 use crate::output::{Output, Sent};
 use crate::site::Site;
+use crate::sources::Sources;
 
 /// A client that is sending still after the last answer is listened to for so many bytes.
 const LINGER_MAX_BYTES: usize = 1 << 20;
@@ -20,8 +20,8 @@ const LINGER_MAX_BYTES: usize = 1 << 20;
 /// their turn.
 const TURN_BUDGET_BYTES: usize = 1 << 20;
 
-/// A connection has at most so much read from the kernel before the others have their turn: a few
-/// hundred microseconds' worth of random bytes.
+/// A connection has at most so many random bytes or zeros before the others have their turn: some
+/// hundred microseconds' worth of random ones.
 const FETCH_BUDGET_BYTES: usize = 256 << 10;
 
 /// An incomplete head, and as much again to read behind it.
@@ -31,17 +31,17 @@ const INPUT_BYTES: usize = 2 * MAX_HEAD_BYTES;
 pub(crate) struct Tools {
     input: Box<[u8]>,
     output: Output,
-    kernel: Kernel,
+    sources: Sources,
     pub(crate) site: Site,
     timeouts: Timeouts,
 }
 
 impl Tools {
-    pub(crate) fn new(site: Site, kernel: Kernel, timeouts: Timeouts) -> Self {
+    pub(crate) fn new(site: Site, sources: Sources, timeouts: Timeouts) -> Self {
         Self {
             input: vec![0; INPUT_BYTES].into_boxed_slice(),
             output: Output::default(),
-            kernel,
+            sources,
             site,
             timeouts,
         }
@@ -96,7 +96,7 @@ enum Phase {
     Writing,
     /// Waits for a moment; what the client sends meanwhile is left where it is.
     Waiting { until: Instant },
-    /// Has bytes to be read from the kernel.
+    /// Has random bytes or zeros to be taken.
     Working,
     /// Everything is sent. Reads to the client's end and throws it away.
     Lingering { left_bytes: usize },
@@ -289,7 +289,7 @@ impl Connection {
                 }
                 Need::Room => continue,
                 Need::Bytes(source, bytes) if fetch_budget_bytes > 0 => {
-                    let fetched = tools.kernel.fetch(source, bytes)?;
+                    let fetched = tools.sources.fetch(source, bytes)?;
                     self.conversation.fetched(fetched as u64);
                     fetch_budget_bytes = fetch_budget_bytes.saturating_sub(fetched);
                     continue;
@@ -485,10 +485,10 @@ mod tests {
     impl Peers {
         fn new() -> Self {
             let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
-            let kernel = Kernel::new(Kernel::open_zero().unwrap());
+            let sources = Sources::new(Sources::open_zero().unwrap());
             Self {
                 listener: listen(any, false, 16).unwrap(),
-                tools: Tools::new(site(), kernel, Timeouts::default()),
+                tools: Tools::new(site(), sources, Timeouts::default()),
             }
         }
 
@@ -612,7 +612,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_read_from_the_kernel_is_done_in_turns() {
+    fn many_bytes_are_taken_in_turns() {
         let mut peers = Peers::new();
         let now = Instant::now();
         let (mut client, mut connection) = peers.connect(now);

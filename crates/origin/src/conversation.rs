@@ -32,7 +32,7 @@ enum State {
     Body(Box<PendingBody>),
     /// Time passes.
     Waiting(Box<Waiting>),
-    /// Bytes are read from the kernel.
+    /// Random bytes or zeros are taken.
     Fetching(Box<Fetching>),
     /// No more requests are answered.
     Ended(Ending),
@@ -78,7 +78,7 @@ pub(crate) enum Need {
     Room,
     /// This moment to come.
     Until(Instant),
-    /// So many bytes to be read and thrown away, or fewer; [`Conversation::fetched`] is told.
+    /// So many bytes to be taken and thrown away, or fewer; [`Conversation::fetched`] is told.
     Bytes(Source, u64),
     /// Nothing: once the output is sent, the connection is to be closed.
     Close(Ending),
@@ -144,7 +144,7 @@ impl Conversation {
                 }
                 State::Fetching(fetching) => {
                     let took = site.now().saturating_duration_since(fetching.started);
-                    let answer = crate::endpoints::kernel::answer(fetching.fetch.bytes, took);
+                    let answer = crate::endpoints::bytes::answer(fetching.fetch.bytes, took);
                     self.state =
                         fetching.exchange.finish(&answer, output, site, &mut self.unwritten);
                 }
@@ -178,7 +178,7 @@ impl Conversation {
         }
     }
 
-    /// Goes on after so many bytes were read from the kernel.
+    /// Goes on after so many bytes were taken from their source.
     pub(crate) fn fetched(&mut self, bytes: u64) {
         if let State::Fetching(fetching) = &mut self.state {
             fetching.left_bytes = fetching.left_bytes.saturating_sub(bytes);
@@ -459,7 +459,7 @@ mod tests {
         X-Content-Type-Options: nosniff\r\nConnection: close\r\nContent-Length: 20\r\n\r\n\
         tollgate origin: /b\n";
 
-    /// One connection, whose kernel reads at most a thousand bytes at a time.
+    /// One connection, whose sources give at most a thousand bytes at a time.
     struct Talk {
         site: Site,
         conversation: Conversation,

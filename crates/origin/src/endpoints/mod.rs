@@ -1,10 +1,10 @@
 //! What the site answers, a file a family of endpoints, and the table that they are found in.
 
+pub(crate) mod bytes;
 pub(crate) mod counters;
 pub(crate) mod delay;
 pub(crate) mod download;
 pub(crate) mod echo;
-pub(crate) mod kernel;
 pub(crate) mod mirror;
 pub(crate) mod page;
 pub(crate) mod path;
@@ -44,8 +44,8 @@ const fn at(path: &'static str, plan: PlanOf) -> Endpoint {
 pub(crate) static ENDPOINTS: [Endpoint; 14] = [
     at("/", page::payload_or_page),
     at("/index.html", page::page),
-    at("/urandom", kernel::urandom),
-    at("/zero", kernel::zero),
+    at("/urandom", bytes::urandom),
+    at("/zero", bytes::zero),
     at("/sleep", sleep::sleep),
     at("/download", download::download),
     at("/upload", upload::upload),
