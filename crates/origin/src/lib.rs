@@ -18,6 +18,8 @@ mod conversation;
 mod counters;
 mod endpoints;
 mod error;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod json;
 mod listen;
 mod multipart;

@@ -335,7 +335,7 @@ mod tests {
     use tollgate_eventloop::listen;
 
     use super::*;
-    use crate::site::tests::site;
+    use crate::site::made_up::site;
     use crate::sources::Sources;
 
     const SWEEP_PERIOD: Duration = Duration::from_millis(250);

@@ -43,7 +43,7 @@ mod tests {
     use super::*;
     use crate::endpoints::tests::{ask, text, work};
     use crate::plan::Work;
-    use crate::site::tests::site;
+    use crate::site::made_up::site;
 
     #[test]
     fn so_many_bytes_are_to_be_taken() {

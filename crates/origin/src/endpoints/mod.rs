@@ -81,7 +81,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::answer::{Answer, Body};
     use crate::plan::Work;
-    use crate::site::tests::made_up_clock;
+    use crate::site::made_up::made_up_clock;
 
     /// What is answered at once to a request with these header lines, each with its CR LF, and this
     /// body.

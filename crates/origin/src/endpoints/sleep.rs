@@ -26,7 +26,7 @@ mod tests {
     use super::*;
     use crate::endpoints::tests::{ask, text, work};
     use crate::plan::Work;
-    use crate::site::tests::site;
+    use crate::site::made_up::site;
 
     #[test]
     fn the_time_is_the_one_that_is_asked_for() {

@@ -27,7 +27,7 @@ pub(crate) fn status<'a>(request: &Request<'a>, _site: &mut Site) -> Result<Plan
 mod tests {
     use crate::answer::Body;
     use crate::endpoints::tests::{ask, text};
-    use crate::site::tests::site;
+    use crate::site::made_up::site;
 
     #[test]
     fn the_path_says_which() {
