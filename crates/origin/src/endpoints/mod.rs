@@ -12,6 +12,10 @@ pub(crate) mod sleep;
 pub(crate) mod status;
 pub(crate) mod upload;
 
+use std::borrow::Cow;
+
+use percent_encoding::percent_decode_str;
+
 use crate::counters::PATHS_MAX;
 use crate::plan::Plan;
 use crate::refusal::Refusal;
@@ -60,18 +64,32 @@ pub(crate) static ENDPOINTS: [Endpoint; 14] = [
 
 const _: () = assert!(ENDPOINTS.len() <= PATHS_MAX, "every endpoint is counted");
 
-/// The endpoint of a path, and its place in the table.
+/// The endpoint of a path, and its place in the table. What need not be percent-encoded names the same
+/// when it is (RFC 9110, section 4.2.3); what need be is decoded too, as nginx does.
 pub(crate) fn route(path: &str) -> (usize, &'static Endpoint) {
     let last = ENDPOINTS.len() - 1;
-    let found = ENDPOINTS[..last].iter().position(|endpoint| {
+    let index = find(path).or_else(|| find(&decoded(path)?)).unwrap_or(last);
+    (index, &ENDPOINTS[index])
+}
+
+/// A path without percent-encoding; nothing where it has none, or would be no text.
+pub(crate) fn decoded(path: &str) -> Option<Cow<'_, str>> {
+    if !path.contains('%') {
+        return None;
+    }
+    percent_decode_str(path).decode_utf8().ok()
+}
+
+/// The place of the endpoint that has this path.
+fn find(path: &str) -> Option<usize> {
+    let last = ENDPOINTS.len() - 1;
+    ENDPOINTS[..last].iter().position(|endpoint| {
         if endpoint.is_below {
             path.strip_prefix(endpoint.path).is_some_and(|rest| rest.starts_with('/'))
         } else {
             path == endpoint.path
         }
-    });
-    let index = found.unwrap_or(last);
-    (index, &ENDPOINTS[index])
+    })
 }
 
 #[cfg(test)]
@@ -137,6 +155,12 @@ pub(crate) mod tests {
             ("other", "other"),
             ("*", "other"),
             ("//", "other"),
+            ("/%75random", "/urandom"),
+            ("/%55random", "other"),
+            ("/%2575random", "other"),
+            ("/urandom%", "other"),
+            ("/urandom%ff", "other"),
+            ("/stat%75s%2f200", "/status"),
         ] {
             assert_eq!(route(path).1.path, name, "{path}");
         }
