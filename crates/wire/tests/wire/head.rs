@@ -182,7 +182,7 @@ fn what_is_not_http_is_an_error() {
     for text in [
         "\x16\x03\x01",
         "GET\r\n",
-        "GET / HTTP/2.0\r\n\r\n",
+        "GET / HTTP/1.2\r\n\r\n",
         "GET / HTTP/1.1\r\nHost : a\r\n\r\n",
         "GET / HTTP/1.1\r\nHost: a\r\n folded\r\n\r\n",
     ] {
