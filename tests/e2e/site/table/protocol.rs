@@ -58,7 +58,7 @@ pub(super) fn refusals() -> Vec<Row> {
         closes("GET / HTTP/2.0\r\nHost: a\r\n\r\n".to_owned(), refused(505)),
         // What a chunk says of its size is not waited for.
         closes(
-            ask("PUT /upload", "Transfer-Encoding: chunked\r\n") + "4000001\r\n",
+            ask("PUT /upload", "Transfer-Encoding: chunked\r\n") + "4000001\r\ny",
             reason(413, "the request body is too large; it may have 67108864 bytes"),
         ),
         closes(
