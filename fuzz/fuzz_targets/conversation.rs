@@ -22,6 +22,7 @@ fuzz_target!(|input: &[u8]| {
     }
     let whole = talk(std::iter::once(sent));
     assert_eq!(talk(pieces(sent, *seed)), whole);
+    assert_eq!(talk(sent.chunks(1 + usize::from(*seed))), whole);
     if sent.len() <= SINGLY_MAX_BYTES {
         assert_eq!(talk(sent.chunks(1)), whole);
     }

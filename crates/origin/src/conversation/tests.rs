@@ -102,8 +102,8 @@ fn an_answer_that_waits_holds_up_those_behind_it() {
 
 #[test]
 fn the_time_of_reading_is_from_the_first_byte_to_the_last() {
-    let mut talk = Talk::<Vec<u8>>::default();
-    talk.unread = b"GET /urandom?size=7 HTTP/1.1\r\nHost: a\r\n\r\n".to_vec();
+    let unread = b"GET /urandom?size=7 HTTP/1.1\r\nHost: a\r\n\r\n".to_vec();
+    let mut talk = Talk::<Vec<u8>> { unread, ..Talk::default() };
     let mut output = Output::default();
     let mut advance = |talk: &mut Talk<Vec<u8>>| {
         let Talk { site, conversation, unread, .. } = talk;
