@@ -20,4 +20,5 @@ pub mod run_dir;
 pub mod search;
 pub mod system;
 pub mod trial;
+pub mod whole_file;
 pub mod workload;

@@ -82,6 +82,7 @@ mod tests {
             timer_slack: Duration::ZERO,
             pipeline: 1,
             first_byte: false,
+            busy_poll: false,
             keep_alive: true,
             connect_timeout: Duration::from_secs(1),
             answer_timeout: Duration::from_secs(1),

@@ -68,6 +68,10 @@ pub struct Plan {
     /// Whether the time to an answer's first byte is recorded too. It costs a little for each
     /// answer.
     pub first_byte: bool,
+    /// Whether the threads ask for events over and over instead of sleeping until there are some.
+    /// Nobody then has to wake them, which costs a server CPU, and they are never late for having
+    /// slept; each takes a whole CPU.
+    pub busy_poll: bool,
     /// The CPUs that the threads run on, one each, in a circle; empty for wherever the kernel likes.
     pub cpus: Vec<usize>,
 }
@@ -145,6 +149,9 @@ impl Plan {
         }
         if slack > MAX_TIMER_SLACK {
             return Err(Error::TimerSlack(slack));
+        }
+        if self.busy_poll {
+            return Err(Error::TimerSlackNeeds("sleep: leave out busy_poll"));
         }
         let Arrivals::Open { per_second, .. } = self.arrivals else {
             return Err(Error::TimerSlackNeeds("a schedule: a closed loop has none"));

@@ -126,6 +126,13 @@ impl Recorder {
         Ok(())
     }
 
+    /// The thread asked for events this long, and there were none.
+    pub(crate) fn polled(&mut self, time: Duration) {
+        if let Some(window) = &mut self.window {
+            window.polled(time);
+        }
+    }
+
     pub(crate) fn begun(&mut self) {
         self.sent += 1;
     }

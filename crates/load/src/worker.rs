@@ -68,6 +68,8 @@ pub(crate) struct Worker {
     next_sweep: Instant,
     /// The window is to be opened as soon as the schedule has begun.
     wants_window: bool,
+    /// Busy polling: since when there has been nothing to do.
+    idle_since: Option<Instant>,
 }
 
 /// The least time between two looks at all timeouts, which is how exactly they are kept.
@@ -138,6 +140,7 @@ impl Worker {
             now,
             next_sweep: now,
             wants_window: !plan.warm_up,
+            idle_since: None,
         })
     }
 
@@ -189,6 +192,9 @@ impl Worker {
             }
             self.open_window(&clock)?;
             self.send_due();
+            if self.plan.busy_poll {
+                self.account_for_polling(events.is_empty());
+            }
             if self.now >= self.next_sweep {
                 self.sweep();
             }
@@ -205,6 +211,15 @@ impl Worker {
             None => self.course.is_over(),
         };
         is_all_sent && self.under_way == 0
+    }
+
+    /// Counts the time between two turns in which there was nothing to do.
+    fn account_for_polling(&mut self, is_empty: bool) {
+        let is_idle = is_empty && self.unread.is_empty() && !self.budget.has_sent();
+        let since = std::mem::replace(&mut self.idle_since, is_idle.then_some(self.now));
+        if let (Some(since), true) = (since, is_idle) {
+            self.recorder.polled(self.now - since);
+        }
     }
 
     fn on_wake(&mut self) -> io::Result<()> {

@@ -119,6 +119,9 @@ impl TryFrom<MixFile> for Mix {
         }
         let mut templates: Vec<Template> = Vec::with_capacity(file.template.len());
         for raw in file.template {
+            if raw.name.trim().is_empty() || raw.name.contains(char::is_control) {
+                return Err(MixError::OddName(raw.name));
+            }
             if templates.iter().any(|known| known.name == raw.name) {
                 return Err(MixError::DuplicateName(raw.name));
             }

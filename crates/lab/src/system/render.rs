@@ -307,17 +307,26 @@ mod tests {
         experiment.subjects.into_iter().find(|s| s.name == name).unwrap()
     }
 
-    #[test]
-    fn a_config_says_where_to_listen_and_where_the_origin_is() {
-        let dir = tempfile::tempdir().unwrap();
-        let programs = BTreeMap::from([("nginx".to_owned(), PathBuf::from("/usr/sbin/nginx"))]);
-        let place = Place {
-            dir: dir.path(),
+    fn nginx() -> BTreeMap<String, PathBuf> {
+        BTreeMap::from([("nginx".to_owned(), PathBuf::from("/usr/sbin/nginx"))])
+    }
+
+    /// A place of a proxy, with these programs.
+    fn place<'a>(dir: &'a Path, programs: &'a BTreeMap<String, PathBuf>) -> Place<'a> {
+        Place {
+            dir,
             listen: "127.0.0.1:18080".parse().unwrap(),
             origin: Some("127.0.0.1:18081".parse().unwrap()),
             connections: 50,
-            programs: &programs,
-        };
+            programs,
+        }
+    }
+
+    #[test]
+    fn a_config_says_where_to_listen_and_where_the_origin_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let programs = nginx();
+        let place = place(dir.path(), &programs);
         let rendered = render(&Catalog::new(vec![]), &subject("nginx"), &place).unwrap();
         assert_eq!(rendered.commands[0][0], "/usr/sbin/nginx");
         let config = fs::read_to_string(dir.path().join("nginx.conf")).unwrap();
@@ -332,14 +341,8 @@ mod tests {
         let catalog = Catalog::new(vec![]);
         let experiment = Experiment::load(&catalog, "site", &Adjustments::default()).unwrap();
         let dir = tempfile::tempdir().unwrap();
-        let programs = BTreeMap::from([("nginx".to_owned(), PathBuf::from("/usr/sbin/nginx"))]);
-        let place = Place {
-            dir: dir.path(),
-            listen: "127.0.0.1:18080".parse().unwrap(),
-            origin: None,
-            connections: 128,
-            programs: &programs,
-        };
+        let programs = nginx();
+        let place = Place { origin: None, connections: 128, ..place(dir.path(), &programs) };
         render(&catalog, &experiment.subjects[0], &place).unwrap();
         let config = fs::read_to_string(dir.path().join("nginx.conf")).unwrap();
         assert!(config.contains("worker_connections 768;"), "{config}");
@@ -360,16 +363,11 @@ mod tests {
             let options = options::choose(&name, &recipe.file.option, &Options::new()).unwrap();
             let needed = recipe.file.need.iter().filter_map(|need| need.program.clone());
             let programs = needed.map(|name| (name, PathBuf::from("/bin/true"))).collect();
-            let origin = recipe.file.origin.then_some("127.0.0.1:18081".parse().unwrap());
-            let subject = Subject { name, recipe, options, ..subject("nginx") };
             let dir = tempfile::tempdir().unwrap();
-            let place = Place {
-                dir: dir.path(),
-                listen: "127.0.0.1:18080".parse().unwrap(),
-                origin,
-                connections: 50,
-                programs: &programs,
-            };
+            let place = place(dir.path(), &programs);
+            let origin = place.origin.filter(|_| recipe.file.origin);
+            let place = Place { origin, ..place };
+            let subject = Subject { name, recipe, options, ..subject("nginx") };
             if let Err(error) = render(&catalog, &subject, &place) {
                 panic!("{}: {}", subject.name, crate::trial::servers::in_full(&error));
             }
@@ -388,14 +386,8 @@ mod tests {
             tuned.options.insert(name.to_owned(), OptionValue::Integer(value));
         }
         let dir = tempfile::tempdir().unwrap();
-        let programs = BTreeMap::from([("nginx".to_owned(), PathBuf::from("/usr/sbin/nginx"))]);
-        let place = Place {
-            dir: dir.path(),
-            listen: "127.0.0.1:18080".parse().unwrap(),
-            origin: Some("127.0.0.1:18081".parse().unwrap()),
-            connections: 50,
-            programs: &programs,
-        };
+        let programs = nginx();
+        let place = place(dir.path(), &programs);
         // Its rules may not be installed here, and come after this file.
         if let Err(error) = render(&Catalog::new(vec![]), &tuned, &place) {
             assert!(error.to_string().contains("modsecurity-full.conf"), "{error}");

@@ -51,7 +51,7 @@ impl Worker {
 
     /// How long to wait for events: until it is time for the next request, or the next timeout.
     fn patience(&mut self) -> Duration {
-        if self.has_more() {
+        if self.plan.busy_poll || self.has_more() {
             return Duration::ZERO;
         }
         match &self.pacer {

@@ -195,6 +195,7 @@ pub(crate) fn plan(target: SocketAddr, requests: u64) -> Plan {
         threads: 1,
         pipeline: 1,
         first_byte: false,
+        busy_poll: false,
         keep_alive: true,
         connect_timeout: PATIENCE,
         answer_timeout: PATIENCE,

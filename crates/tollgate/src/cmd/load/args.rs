@@ -28,6 +28,7 @@ Examples:
   tollgate load http://127.0.0.1:8000/ -c 200 --rate 40000 --timer-slack 1ms -d 10s
   tollgate load 'http://127.0.0.1:8000/?payload=100' -c 100 -n 10000 --no-keepalive --format ab
   tollgate load http://127.0.0.1:8000/ --mix browse -d 10s --format json
+  tollgate load 'http://127.0.0.1:8000/?payload=100' -c 1 -d 10s --busy-poll --cpus 1
   tollgate load http://shop.example/ --unix-socket /run/shop.sock -n 1000
 
 FORMAT.md describes what each format holds.
@@ -71,7 +72,7 @@ pub(crate) struct Args {
     /// With --rate: send up to this late, at most 10ms, so that one waking serves many requests; at
     /// high rates that saves most of the CPU that being on time costs. The latency from send does not
     /// hold it: the kernel tells when answers came. Needs TCP
-    #[arg(long, value_name = "TIME", help_heading = "Load", requires = "rate", conflicts_with_all = ["no_keepalive"], value_parser = timer_slack)]
+    #[arg(long, value_name = "TIME", help_heading = "Load", requires = "rate", conflicts_with_all = ["no_keepalive", "busy_poll"], value_parser = timer_slack)]
     pub(super) timer_slack: Option<Duration>,
     /// What Poisson gaps, the order of a mix and its variables are drawn from
     #[arg(long, value_name = "N", help_heading = "Load", default_value_t = 1, allow_negative_numbers = true, value_parser = seed)]
@@ -85,6 +86,10 @@ pub(crate) struct Args {
     /// Threads that send
     #[arg(short, long, value_name = "N", help_heading = "Load", default_value_t = 1, value_parser = count(MAX_THREADS))]
     pub(super) threads: u64,
+    /// Never sleep: ask for events over and over. Each thread takes a whole CPU, and the server pays
+    /// nothing for waking it
+    #[arg(long, help_heading = "Load")]
+    pub(super) busy_poll: bool,
     /// CPUs to send from, such as 0,2-3: each thread runs on one of them, in a circle
     #[arg(long, value_name = "LIST", help_heading = "Load", value_parser = cpu_list)]
     pub(super) cpus: Option<CpuList>,

@@ -32,6 +32,8 @@ pub(crate) struct Settings {
     pub(crate) pipeline: usize,
     /// Whether a connection carries one request after another.
     pub(crate) keep_alive: bool,
+    /// Whether the threads ask for events instead of sleeping.
+    pub(crate) busy_poll: bool,
     /// When it ends.
     pub(crate) end: End,
     /// What comes before the measurement.
@@ -89,6 +91,7 @@ impl Settings {
             threads: usize::try_from(threads)?,
             pipeline: usize::try_from(pipeline)?,
             keep_alive: !args.no_keepalive,
+            busy_poll: args.busy_poll,
             end: (args.requests.map(End::Requests))
                 .or(args.duration.map(End::After))
                 .expect("one of the two options has to be given"),
@@ -136,6 +139,7 @@ impl Settings {
             threads: self.threads,
             pipeline: self.pipeline,
             keep_alive: self.keep_alive,
+            busy_poll: self.busy_poll,
             connect_timeout: self.connect_timeout,
             answer_timeout: self.answer_timeout,
             requests: match self.end {

@@ -63,11 +63,13 @@ pub(crate) fn judge(arrivals: Arrivals, slack: Duration, outcome: &Outcome) -> V
     Verdict { figure_of, warning: warning(outcome), reason }
 }
 
-/// The share of a thread's window in which it ran or waited for a CPU; 0 for a window without length.
+/// The share of a thread's window in which it had something to do, and ran or waited for a CPU; 0 for a
+/// window without length.
 pub(crate) fn busy(thread: &ThreadUsage) -> f64 {
     let window = thread.window.as_secs_f64();
-    let wanted = (thread.user + thread.system + thread.waited).as_secs_f64();
-    if window > 0.0 { wanted / window } else { 0.0 }
+    let wanted = thread.user + thread.system + thread.waited;
+    let needed = wanted.saturating_sub(thread.polled).as_secs_f64();
+    if window > 0.0 { needed / window } else { 0.0 }
 }
 
 /// How much of what was due in an open loop, warm-up included, was never sent.
@@ -223,6 +225,7 @@ mod tests {
             user: Duration::from_millis(user_ms),
             system: Duration::from_millis(system_ms),
             waited: Duration::from_millis(waited_ms),
+            polled: Duration::ZERO,
             window: Duration::from_secs(1),
         }
     }

@@ -52,6 +52,9 @@ fn load_line(result: &LoadResult) -> String {
         parts.push(format!("{pipeline} requests each"));
     }
     parts.push(plural(threads, "thread"));
+    if result.load.busy_poll {
+        parts.push("busy polling".to_owned());
+    }
     parts.push(format!("{:.2} s", result.window_s));
     parts.join(", ")
 }

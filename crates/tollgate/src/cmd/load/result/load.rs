@@ -29,6 +29,8 @@ pub(crate) struct Load {
     pub(crate) pipeline: usize,
     /// Whether a connection carried one request after another.
     pub(crate) keep_alive: bool,
+    /// Whether the threads asked for events over and over instead of sleeping.
+    pub(crate) busy_poll: bool,
     /// How many requests it was to end after; null where a time ends it.
     pub(crate) requests: Option<u64>,
     /// How long the measurement was to be, in seconds; null where a number of requests ends it.
@@ -103,6 +105,7 @@ impl Load {
             threads: settings.threads,
             pipeline: settings.pipeline,
             keep_alive: settings.keep_alive,
+            busy_poll: settings.busy_poll,
             requests,
             duration_s,
             timeout_ms: settings.answer_timeout.as_secs_f64() * 1e3,
