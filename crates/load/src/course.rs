@@ -79,6 +79,7 @@ mod tests {
             connections: threads,
             connections_max: threads,
             threads,
+            timer_slack: Duration::ZERO,
             pipeline: 1,
             first_byte: false,
             busy_poll: false,

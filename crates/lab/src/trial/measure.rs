@@ -238,6 +238,7 @@ fn plan(subject: &Subject<'_>) -> Plan {
         target: Target::Tcp(subject.address),
         arrivals: arrivals(subject.load, subject.gaps_seed),
         connections_max: subject.load.connections_most() as usize,
+        timer_slack: Duration::ZERO,
         pipeline: 1,
         first_byte: false,
         workload: Arc::clone(&subject.workload),

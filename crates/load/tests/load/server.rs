@@ -191,6 +191,7 @@ pub(crate) fn plan(target: SocketAddr, requests: u64) -> Plan {
         arrivals: Arrivals::Closed,
         connections: 1,
         connections_max: MAX_CONNECTIONS,
+        timer_slack: Duration::ZERO,
         threads: 1,
         pipeline: 1,
         first_byte: false,

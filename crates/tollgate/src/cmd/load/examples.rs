@@ -61,6 +61,7 @@ pub(super) fn outcome() -> Outcome {
         overdue: 0,
         oldest_overdue: None,
         held: 0,
+        missed_stamps: 0,
         resent: 0,
         unexpected: 3,
         templates: vec![TemplateTally {

@@ -21,6 +21,8 @@ pub(crate) struct Load {
     pub(crate) connections: usize,
     /// How far they might grow.
     pub(crate) connections_max: usize,
+    /// Open loop: how late what was due might be sent, in milliseconds; 0 for on time.
+    pub(crate) timer_slack_ms: Option<f64>,
     /// Threads that sent.
     pub(crate) threads: usize,
     /// Requests under way on one connection.
@@ -98,6 +100,8 @@ impl Load {
             seed: settings.seed,
             connections: settings.connections,
             connections_max: settings.connections_max,
+            timer_slack_ms: (settings.rate_per_s())
+                .map(|_| settings.timer_slack.as_secs_f64() * 1e3),
             threads: settings.threads,
             pipeline: settings.pipeline,
             keep_alive: settings.keep_alive,
