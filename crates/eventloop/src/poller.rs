@@ -94,12 +94,6 @@ impl Events {
         Self { ready: Vec::with_capacity(capacity) }
     }
 
-    /// Whether the last wait came back without any.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.ready.is_empty()
-    }
-
     /// The events of the last wait, in the kernel's order.
     pub fn iter(&self) -> impl Iterator<Item = Event> + '_ {
         self.ready.iter().map(|event| Event { token: event.data.u64(), flags: event.flags })

@@ -85,6 +85,9 @@ pub enum Error {
     /// A timer slack where it cannot be had.
     #[error("a timer slack needs {0}")]
     TimerSlackNeeds(&'static str),
+    /// A timer slack for a thread that never sleeps.
+    #[error("busy polling never sleeps, and a timer slack is a sleep: choose one of them")]
+    TimerSlackBusy,
     /// A timer slack in which more falls due than the connections can carry.
     #[error(
         "{due:.0} requests fall due in a timer slack of {} ms, and {connections_max} connections carry one each: choose more connections, or less slack",

@@ -117,8 +117,9 @@ pub struct ThreadUsage {
     pub system: Duration,
     /// Time that it could have run, and waited for a CPU.
     pub waited: Duration,
-    /// Busy polling: time in which it asked for events and there were none. It is part of the CPU
-    /// time, and was there to be used.
+    /// Time in which it asked for events instead of sleeping, and there were none: busy polling, and
+    /// the last moments before a request of a schedule. It is part of the CPU time, and was there to
+    /// be used.
     pub polled: Duration,
     /// The length of the window as the thread saw it.
     pub window: Duration,

@@ -150,12 +150,12 @@ impl Plan {
         if slack > MAX_TIMER_SLACK {
             return Err(Error::TimerSlack(slack));
         }
-        if self.busy_poll {
-            return Err(Error::TimerSlackNeeds("sleep: leave out busy_poll"));
-        }
         let Arrivals::Open { per_second, .. } = self.arrivals else {
             return Err(Error::TimerSlackNeeds("a schedule: a closed loop has none"));
         };
+        if self.busy_poll {
+            return Err(Error::TimerSlackBusy);
+        }
         if matches!(self.target, Target::Unix(_)) {
             let needs = "TCP: the kernel does not note when a unix-domain socket receives";
             return Err(Error::TimerSlackNeeds(needs));

@@ -68,7 +68,7 @@ pub(crate) struct Worker {
     next_sweep: Instant,
     /// The window is to be opened as soon as the schedule has begun.
     wants_window: bool,
-    /// Busy polling: since when there has been nothing to do.
+    /// Since when the poller has been asked over and over, and there was nothing to do.
     idle_since: Option<Instant>,
 }
 
@@ -192,9 +192,7 @@ impl Worker {
             }
             self.open_window(&clock)?;
             self.send_due();
-            if self.plan.busy_poll {
-                self.account_for_polling(events.is_empty());
-            }
+            self.turned_after(patience);
             if self.now >= self.next_sweep {
                 self.sweep();
             }
@@ -211,15 +209,6 @@ impl Worker {
             None => self.course.is_over(),
         };
         is_all_sent && self.under_way == 0
-    }
-
-    /// Counts the time between two turns in which there was nothing to do.
-    fn account_for_polling(&mut self, is_empty: bool) {
-        let is_idle = is_empty && self.unread.is_empty() && !self.budget.has_sent();
-        let since = std::mem::replace(&mut self.idle_since, is_idle.then_some(self.now));
-        if let (Some(since), true) = (since, is_idle) {
-            self.recorder.polled(self.now - since);
-        }
     }
 
     fn on_wake(&mut self) -> io::Result<()> {

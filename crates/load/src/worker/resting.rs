@@ -1,5 +1,6 @@
 //! What the thread does between two turns: it waits on the poller or, with slack, naps.
 
+use std::mem;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -36,7 +37,22 @@ impl Worker {
         }
     }
 
+    /// A turn is over that began with a wait of up to `patience`. If it did not wait and there was
+    /// nothing to do, whoever else wants this CPU may have it for a moment.
+    pub(super) fn turned_after(&mut self, patience: Duration) {
+        let has_polled =
+            patience.is_zero() && self.budget == Budget::TURN && self.unread.is_empty();
+        let since = mem::replace(&mut self.idle_since, has_polled.then_some(self.now));
+        if has_polled {
+            if let Some(since) = since {
+                self.recorder.polled(self.now - since);
+            }
+            thread::yield_now();
+        }
+    }
+
     fn wake(&mut self) {
+        self.idle_since = None;
         if let Some(naps) = &mut self.naps {
             naps.wake(Instant::now());
             self.clocks = Clocks::read();

@@ -25,11 +25,6 @@ impl Budget {
     pub(super) fn is_spent(&self) -> bool {
         self.events == 0 || self.sends == 0 || self.growths == 0
     }
-
-    /// Whether a request of the schedule was sent.
-    pub(super) fn has_sent(&self) -> bool {
-        self.sends < Self::TURN.sends
-    }
 }
 
 impl Worker {

@@ -21,6 +21,7 @@ mod schedules;
 mod slack;
 // Several requests under way on one connection.
 mod pipelines;
+mod polling;
 // Unix-domain sockets.
 mod unix;
 // Plans that are refused.

@@ -94,7 +94,6 @@ fn a_slack_that_cannot_be_had_is_told() {
             Plan { timer_slack: Duration::from_micros(10_500), ..plan() },
             "a timer slack of 10.5 ms: choose at most 10 ms",
         ),
-        (Plan { busy_poll: true, ..plan() }, "a timer slack needs sleep: leave out busy_poll"),
         (
             Plan { arrivals: tollgate_load::Arrivals::Closed, ..plan() },
             "a timer slack needs a schedule: a closed loop has none",

@@ -15,8 +15,8 @@ pub(crate) struct ThreadResult {
     pub(crate) system_us: u64,
     /// Time that it could have run and waited for a CPU, in microseconds.
     pub(crate) waited_us: u64,
-    /// Busy polling: time in which it asked for events and there were none, in microseconds; part of
-    /// the CPU time.
+    /// Time in which it asked for events instead of sleeping, and there were none, in microseconds: busy
+    /// polling, and the last moments before a request of a schedule. It is part of the CPU time.
     pub(crate) polled_us: u64,
     /// The length of its measurement, in microseconds.
     pub(crate) window_us: u64,
