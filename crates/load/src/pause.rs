@@ -29,14 +29,20 @@ impl Pause {
     }
 
     /// How long the poller may wait for the request that is due next. What was decided when this was
-    /// first asked for it stands, however often answers end the wait.
-    pub(crate) fn until(&mut self, due: Instant, now: Instant) -> Duration {
+    /// first asked for it stands, however often answers end the wait. Unless the thread `is_alone`, it
+    /// sleeps on: somebody else may need its CPU.
+    pub(crate) fn until(&mut self, due: Instant, now: Instant, is_alone: bool) -> Duration {
         let left = due.saturating_duration_since(now);
         if self.due != Some(due) {
             self.due = Some(due);
             self.is_early = left > 2 * self.early;
         }
-        if self.is_early { left.saturating_sub(self.early) } else { left }
+        if self.is_early {
+            let before = left.saturating_sub(self.early);
+            if is_alone || !before.is_zero() { before } else { left }
+        } else {
+            left
+        }
     }
 }
 
@@ -51,14 +57,25 @@ mod tests {
         let start = Instant::now();
         let mut pause = Pause::new(EARLY);
         let due = start + 1000 * US;
-        assert_eq!(pause.until(due, start), 920 * US);
+        assert_eq!(pause.until(due, start, true), 920 * US);
         // An answer ends the wait, and the rest of it is as long.
-        assert_eq!(pause.until(due, start + 300 * US), 620 * US);
+        assert_eq!(pause.until(due, start + 300 * US, true), 620 * US);
         // Between twice EARLY and EARLY the first decision stands.
-        assert_eq!(pause.until(due, start + 900 * US), 20 * US);
+        assert_eq!(pause.until(due, start + 900 * US, true), 20 * US);
         for now in [920, 921, 999, 1000, 1001] {
-            assert_eq!(pause.until(due, start + now * US), Duration::ZERO, "{now}");
+            assert_eq!(pause.until(due, start + now * US, true), Duration::ZERO, "{now}");
         }
+    }
+
+    #[test]
+    fn while_requests_are_under_way_nobody_is_kept_from_answering_them() {
+        let start = Instant::now();
+        let mut pause = Pause::new(EARLY);
+        let due = start + 1000 * US;
+        assert_eq!(pause.until(due, start, false), 920 * US);
+        assert_eq!(pause.until(due, start + 920 * US, false), 80 * US);
+        // The last answer is there.
+        assert_eq!(pause.until(due, start + 950 * US, true), Duration::ZERO);
     }
 
     #[test]
@@ -66,9 +83,9 @@ mod tests {
         let start = Instant::now();
         let mut pause = Pause::new(EARLY);
         let near = start + 160 * US;
-        assert_eq!(pause.until(near, start), 160 * US);
-        assert_eq!(pause.until(near, start + 100 * US), 60 * US);
-        assert_eq!(pause.until(near, start + 200 * US), Duration::ZERO);
+        assert_eq!(pause.until(near, start, true), 160 * US);
+        assert_eq!(pause.until(near, start + 100 * US, true), 60 * US);
+        assert_eq!(pause.until(near, start + 200 * US, true), Duration::ZERO);
     }
 
     #[test]
@@ -76,17 +93,17 @@ mod tests {
         let start = Instant::now();
         let mut pause = Pause::new(Duration::ZERO);
         let due = start + 1000 * US;
-        assert_eq!(pause.until(due, start), 1000 * US);
-        assert_eq!(pause.until(due, start + 999 * US), US);
-        assert_eq!(pause.until(due, start + 1001 * US), Duration::ZERO);
+        assert_eq!(pause.until(due, start, true), 1000 * US);
+        assert_eq!(pause.until(due, start + 999 * US, true), US);
+        assert_eq!(pause.until(due, start + 1001 * US, true), Duration::ZERO);
     }
 
     #[test]
     fn each_request_has_a_decision_of_its_own() {
         let start = Instant::now();
         let mut pause = Pause::new(EARLY);
-        assert_eq!(pause.until(start + 161 * US, start), 81 * US);
-        assert_eq!(pause.until(start + 100 * US, start), 100 * US);
-        assert_eq!(pause.until(start + 400 * US, start + 161 * US), 159 * US);
+        assert_eq!(pause.until(start + 161 * US, start, true), 81 * US);
+        assert_eq!(pause.until(start + 100 * US, start, true), 100 * US);
+        assert_eq!(pause.until(start + 400 * US, start + 161 * US, true), 159 * US);
     }
 }

@@ -37,17 +37,14 @@ impl Worker {
         }
     }
 
-    /// A turn is over that began with a wait of up to `patience`. If it did not wait and there was
-    /// nothing to do, whoever else wants this CPU may have it for a moment.
+    /// A turn is over that began with a wait of up to `patience`. Turns that did not wait and had nothing
+    /// to do are no work.
     pub(super) fn turned_after(&mut self, patience: Duration) {
         let has_polled =
             patience.is_zero() && self.budget == Budget::TURN && self.unread.is_empty();
         let since = mem::replace(&mut self.idle_since, has_polled.then_some(self.now));
-        if has_polled {
-            if let Some(since) = since {
-                self.recorder.polled(self.now - since);
-            }
-            thread::yield_now();
+        if let (Some(since), true) = (since, has_polled) {
+            self.recorder.polled(self.now - since);
         }
     }
 
@@ -75,7 +72,10 @@ impl Worker {
             Some(pacer) => {
                 let now = Instant::now();
                 let sweep = self.next_sweep.saturating_duration_since(now);
-                pacer.next_unseen().map_or(sweep, |due| self.pause.until(due, now).min(sweep))
+                // Whoever is to answer what is under way may need this CPU.
+                let is_alone = self.under_way == 0;
+                let mut until = |due| self.pause.until(due, now, is_alone);
+                pacer.next_unseen().map_or(sweep, |due| until(due).min(sweep))
             }
             None => self.next_sweep.saturating_duration_since(self.now),
         }
