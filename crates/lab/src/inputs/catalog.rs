@@ -141,7 +141,7 @@ impl Catalog {
     /// The files on disk that stand in the place of one in the binary and say something else.
     pub fn replacements(&self) -> Vec<PathBuf> {
         let mut found = Vec::new();
-        for kind in [Kind::Experiment, Kind::System, Kind::Mix, Kind::Build] {
+        for kind in Kind::ALL {
             // A README is for people: no input is made from it.
             let is_input = |file: &&File<'_>| file.path().extension() != Some(OsStr::new("md"));
             for file in files(kind.built_in()).into_iter().filter(is_input) {
@@ -209,13 +209,38 @@ impl Catalog {
     pub fn build(&self, name: &str) -> Result<Build, CatalogError> {
         let source = self.find(Kind::Build, name)?;
         let file: BuildFile = toml_file::parse(&source)?;
-        let on_disk =
-            self.folders.iter().map(|folder| folder.join(Kind::Build.folder()).join(name));
-        let mut sources = match on_disk.into_iter().find(|folder| folder.join(BUILD_FILE).is_file())
-        {
+        Ok(Build { name: name.to_owned(), file, sources: self.folder(Kind::Build, name)? })
+    }
+
+    /// The files of a catalog's folder that match a pattern, such as `mixes/vpatch/*.yaml`, in the order
+    /// of their names.
+    ///
+    /// # Errors
+    ///
+    /// No file matches, or one cannot be read.
+    pub fn files(&self, pattern: &str) -> Result<Vec<Source>, CatalogError> {
+        let none = || CatalogError::NotFound {
+            kind: "file of a catalog",
+            name: pattern.to_owned(),
+            hint: String::new(),
+        };
+        let (folder, names) = pattern.rsplit_once('/').ok_or_else(none)?;
+        let (kind, folder) = folder.split_once('/').unwrap_or((folder, ""));
+        let kind = Kind::ALL.into_iter().find(|one| one.folder() == kind).ok_or_else(none)?;
+        // What is no pattern is the name of no file.
+        let names = glob::Pattern::new(names).ok().ok_or_else(none)?;
+        let mut sources = self.folder(kind, folder)?;
+        sources.retain(|source| names.matches(&source.name));
+        if sources.is_empty() { Err(none()) } else { Ok(sources) }
+    }
+
+    /// Every file of a folder, without those of folders in it: of the first catalog that has the folder.
+    fn folder(&self, kind: Kind, name: &str) -> Result<Vec<Source>, CatalogError> {
+        let mut on_disk = self.folders.iter().map(|folder| folder.join(kind.folder()).join(name));
+        let mut sources = match on_disk.find(|folder| folder.is_dir()) {
             Some(folder) => read_all(&folder)?,
             None => {
-                let files = Kind::Build.built_in().get_dir(name).into_iter().flat_map(Dir::files);
+                let files = kind.built_in().get_dir(name).into_iter().flat_map(Dir::files);
                 let text = |file: &File<'_>| {
                     Some(Source {
                         name: file.path().file_name()?.to_string_lossy().into_owned(),
@@ -226,7 +251,7 @@ impl Catalog {
             }
         };
         sources.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(Build { name: name.to_owned(), file, sources })
+        Ok(sources)
     }
 
     fn find(&self, kind: Kind, name: &str) -> Result<Source, CatalogError> {
@@ -261,6 +286,8 @@ impl Catalog {
 }
 
 impl Kind {
+    const ALL: [Self; 4] = [Self::Experiment, Self::System, Self::Mix, Self::Build];
+
     fn word(self) -> &'static str {
         match self {
             Self::Experiment => "experiment",
@@ -388,6 +415,24 @@ mod tests {
         let mix = Mix::try_from(toml_file::parse::<MixFile>(&source).unwrap()).unwrap();
         let paths: Vec<String> = mix.samples().map(|message| message.path).collect();
         assert_eq!(paths, ["/products/1000", "/orders"]);
+    }
+
+    #[test]
+    fn files_are_found_by_folder_and_pattern() {
+        let names = |catalog: &Catalog, pattern: &str| -> Vec<String> {
+            let files = catalog.files(pattern).unwrap();
+            files.into_iter().map(|source| source.name).collect()
+        };
+        let built_in = Catalog::new(vec![]);
+        assert_eq!(names(&built_in, "builds/crs/go.*"), ["go.mod", "go.sum"]);
+        let error = built_in.files("builds/crs/*.yaml").unwrap_err();
+        assert_eq!(error.to_string(), "there is no file of a catalog `builds/crs/*.yaml`");
+        assert!(built_in.files("nowhere/crs/*").is_err());
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir_all(folder.path().join("builds/crs")).unwrap();
+        fs::write(folder.path().join("builds/crs/go.work"), "").unwrap();
+        let catalog = Catalog::new(vec![folder.path().to_owned()]);
+        assert_eq!(names(&catalog, "builds/crs/go.*"), ["go.work"]);
     }
 
     #[test]

@@ -47,6 +47,9 @@ pub struct RecipeFile {
     /// Files of the recipe's folder that are copied into `dir` as they are.
     #[serde(default)]
     pub files: Vec<String>,
+    /// Files from elsewhere in the catalog that are copied below `dir` as they are.
+    #[serde(default)]
+    pub copy: Vec<Copied>,
     /// What runs and ends, one after the other, before the processes are started.
     #[serde(default)]
     pub prepare: Vec<Preparation>,
@@ -82,6 +85,18 @@ pub struct Need {
     pub contains: Option<String>,
     /// What to do when it is missing, where the recipe's packages do not help.
     pub mend: Option<String>,
+}
+
+/// Files of the catalog that a system is given.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Copied {
+    /// A folder of the catalog and a pattern for the files in it: `mixes/vpatch/*.yaml`.
+    pub from: String,
+    /// The folder below `dir` that they are copied into.
+    pub to: String,
+    /// Expression: copied only when this holds.
+    pub when: Option<String>,
 }
 
 /// A command that runs in `dir` before the processes are started, and has to succeed.

@@ -140,12 +140,22 @@ pub fn render(
         let source = catalog.template(&format!("{}/{file}", subject.recipe.name))?;
         write(&place.dir.join(file), &source.text)?;
     }
-    let words = |words: &[String]| -> Result<Vec<String>, Error> {
-        words.iter().map(|word| environment.render_str(word, &known)).collect()
-    };
     let is_wanted = |when: &Option<String>| match when {
         Some(when) => holds(subject, when),
         None => Ok(true),
+    };
+    for copied in &subject.recipe.file.copy {
+        if is_wanted(&copied.when)? {
+            for source in catalog.files(&copied.from)? {
+                write(&place.dir.join(&copied.to).join(&source.name), &source.text)?;
+                let name = Path::new(&copied.from).with_file_name(&source.name);
+                let mut noted = referenced.lock().unwrap_or_else(PoisonError::into_inner);
+                noted.insert(name, hash_text(&source.text));
+            }
+        }
+    }
+    let words = |words: &[String]| -> Result<Vec<String>, Error> {
+        words.iter().map(|word| environment.render_str(word, &known)).collect()
     };
     let mut prepare = Vec::new();
     for preparation in &subject.recipe.file.prepare {
