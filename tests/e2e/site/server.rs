@@ -5,7 +5,7 @@ use assert_cmd::cargo::cargo_bin;
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 use tollgate_lab::inputs::catalog::Catalog;
 use tollgate_lab::inputs::experiment::{Adjustments, Experiment, Subject};
