@@ -57,7 +57,7 @@ weight  = 1
 method  = "POST"
 path    = "/upload"
 headers = ["Content-Type: application/json"]
-body    = '{"q": "\u003cscript\u003ealert(1)\u003c/script\u003e"}'
+body    = '{"file": "\u002f\u0065tc\u002fpasswd"}'
 "#;
 
 /// A patch of our own, and a request that it has to match beside one that it has not.
@@ -299,7 +299,7 @@ fn rules_of_crowdsec_that_were_not_loaded_are_told() {
     workspace.copy_recipe("crowdsec-appsec");
     // A pattern instead of the names: AppSec logs one error, and lets everything through.
     let rules = "systems/crowdsec-appsec/appsec-rules/crs.yaml";
-    workspace.change(rules, r#"{{ path|replace(folder ~ "/rules/", "") }}"#, "*.conf");
+    workspace.change(rules, r#"{{ path|replace(folder ~ "/rules/", "") }}"#, r#""*.conf""#);
     for bouncer in ["bouncer=caddy", "bouncer=nginx"] {
         let output = check(&workspace, "crowdsec-appsec", &["in_band=crs", bouncer], "browse");
         assert_refused(&output, "4 of 4 attacks were let through");
