@@ -34,6 +34,22 @@ fn a_body_of_filler_is_so_many_letters_and_goes_with_its_length() {
 }
 
 #[test]
+fn a_body_repeats_a_text_and_counts_it() {
+    let mix = parse(
+        "[variable.shop]
+         counter = 7
+         [[template]]
+         name = 'a'
+         class = 'benign'
+         weight = 1
+         method = 'POST'
+         path = '/cart'
+         body_repeat = { begin = 'shop={{shop}}', each = '&n{{index}}={{index}}', times = 3, between = '-', end = '.' }",
+    );
+    assert_eq!(mix.unwrap().samples().next().unwrap().body, "shop=7&n1=1-&n2=2-&n3=3.");
+}
+
+#[test]
 fn a_mix_of_only_some_templates_sends_those_with_the_values_of_their_variables() {
     let other = "
         [[template]]
