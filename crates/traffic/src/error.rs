@@ -31,6 +31,14 @@ pub enum MixError {
     /// A header line has no colon or no name.
     #[error("the header line `{0}` is not of the form `Name: value`")]
     BadHeader(String),
+    /// A header is left out that is not there.
+    #[error("template `{template}` leaves out the header `{header}`, which the mix does not share")]
+    WithoutWhat {
+        /// The template's name.
+        template: String,
+        /// The header's name.
+        header: String,
+    },
     /// A body is expected where there is none.
     #[error("template `{0}`: the answer to a HEAD has no body, so none can be expected")]
     BodyOfHead(String),

@@ -63,6 +63,9 @@ pub struct TemplateFile {
     /// Headers as `Name: value` lines, after those that the whole mix shares.
     #[serde(default)]
     pub headers: Vec<String>,
+    /// Names of shared headers that this template does not send.
+    #[serde(default)]
+    pub without: Vec<String>,
     /// The request body.
     #[serde(default)]
     pub body: String,
@@ -122,14 +125,11 @@ impl Template {
             Text::parse(text, names)
                 .map_err(|variable| MixError::undeclared(&file.name, variable, names.own))
         };
+        let shared = shared(&file, of)?;
         let mut headers = Vec::new();
-        for line in of.headers.iter().chain(&file.headers) {
-            match line.split_once(':') {
-                Some((name, value)) if !name.is_empty() => {
-                    headers.push((name.to_owned(), parse(value.trim())?));
-                }
-                _ => return Err(MixError::BadHeader(line.clone())),
-            }
+        for line in shared.into_iter().chain(&file.headers) {
+            let (name, value) = named(line)?;
+            headers.push((name.to_owned(), parse(value.trim())?));
         }
         let path = parse(&file.path)?;
         let body = parse(&body::text(&file, names.own)?)?;
@@ -173,6 +173,31 @@ impl Template {
 impl Default for Expect {
     fn default() -> Self {
         Self { status: ok_status(), body_bytes: None, body_contains: None }
+    }
+}
+
+/// The header lines of the mix that a template sends.
+fn shared<'a>(file: &TemplateFile, of: &'a MixFile) -> Result<Vec<&'a String>, MixError> {
+    let mut lines = Vec::new();
+    for line in &of.headers {
+        lines.push((named(line)?.0, line));
+    }
+    let is = |name: &str, left_out: &String| name.eq_ignore_ascii_case(left_out);
+    for left_out in &file.without {
+        if !lines.iter().any(|(name, _)| is(name, left_out)) {
+            let (template, header) = (file.name.clone(), left_out.clone());
+            return Err(MixError::WithoutWhat { template, header });
+        }
+    }
+    lines.retain(|(name, _)| !file.without.iter().any(|left_out| is(name, left_out)));
+    Ok(lines.into_iter().map(|(_, line)| line).collect())
+}
+
+/// The name and the value of a header line.
+fn named(line: &str) -> Result<(&str, &str), MixError> {
+    match line.split_once(':') {
+        Some((name, value)) if !name.is_empty() => Ok((name, value)),
+        _ => Err(MixError::BadHeader(line.to_owned())),
     }
 }
 

@@ -34,6 +34,21 @@ fn a_body_of_filler_is_so_many_letters_and_goes_with_its_length() {
 }
 
 #[test]
+fn a_template_may_leave_out_a_header_of_the_mix_and_send_its_own() {
+    let mix = parse(
+        "[[template]]
+         name = 'a'
+         class = 'benign'
+         weight = 1
+         path = '/'
+         without = ['host']
+         headers = ['Host: other.example']",
+    );
+    let headers = mix.unwrap().samples().next().unwrap().headers;
+    assert_eq!(headers, [("Host".to_owned(), "other.example".to_owned())]);
+}
+
+#[test]
 fn a_body_repeats_a_text_and_counts_it() {
     let mix = parse(
         "[variable.shop]

@@ -78,6 +78,14 @@ fn a_body_that_repeats_is_the_only_one_within_its_limit_and_counts_alone() {
 }
 
 #[test]
+fn only_a_header_of_the_mix_can_be_left_out() {
+    assert_eq!(
+        error(&template("a", 1, "path = '/'\nwithout = ['Accept']\nheaders = ['Accept: */*']")),
+        "template `a` leaves out the header `Accept`, which the mix does not share"
+    );
+}
+
+#[test]
 fn a_family_has_a_name() {
     assert_eq!(
         error(&template("a", 1, "path = '/'\nfamily = ''")),
