@@ -7,6 +7,7 @@ use crate::text::Names;
 use crate::variable::Variable;
 use schemars::JsonSchema;
 use serde::Deserialize;
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// A mix that is included, as a mix file names it.
@@ -46,7 +47,12 @@ pub(super) struct Gathered {
 pub(super) fn gather(tree: &MixTree) -> Result<Gathered, MixError> {
     let mut gathered = Gathered::default();
     gathered.add(tree)?;
-    Ok(gathered)
+    // Told apart at the end: of a mix that is included twice, each time other templates may be taken.
+    let mut names = BTreeSet::new();
+    match gathered.templates.iter().find(|template| !names.insert(&template.name)) {
+        Some(again) => Err(MixError::DuplicateName(again.name.clone())),
+        None => Ok(gathered),
+    }
 }
 
 impl Gathered {
@@ -76,9 +82,6 @@ impl Gathered {
         let names = Names { own: &own, first };
         let start = self.templates.len();
         for raw in &file.template {
-            if self.templates.iter().any(|known| known.name == raw.name) {
-                return Err(MixError::DuplicateName(raw.name.clone()));
-            }
             self.templates.push(Template::check(raw.clone(), file, &names)?);
         }
         check::all_used(&self.templates[start..], &names)

@@ -59,6 +59,14 @@ fn shares_multiply_down_the_tree_and_only_some_templates_may_be_taken() {
 }
 
 #[test]
+fn one_mix_may_be_included_twice_for_other_templates() {
+    let part = || leaf(&(template("a", 1) + &template("b", 1)));
+    let text = "[[include]]\nmix = 'part'\nonly = ['a']\n[[include]]\nmix = 'part'\nonly = ['b']\n";
+    let mix = Mix::try_from(&tree(text, vec![part(), part()])).unwrap();
+    assert_eq!(pairs(&deck(&mix, 2)), [("a", 1), ("b", 1)]);
+}
+
+#[test]
 fn a_share_of_none_leaves_an_included_mix_to_the_probe() {
     let text = "[[include]]\nmix = 'pages'\nweight = 0\n".to_owned() + &template("own", 2);
     let mix = Mix::try_from(&tree(&text, vec![leaf(&template("a", 2))])).unwrap();
