@@ -62,7 +62,7 @@ fn alarms<'a>(name: &str, harmless: impl Iterator<Item = &'a TemplateFigures>) -
     (!words.is_empty()).then(|| {
         let blocked = words.len();
         format!(
-            "{name} blocked harmless requests, of {blocked} of {templates} templates: {}.",
+            "{name} blocked harmless requests ({blocked} of {templates} templates): {}.",
             words.join(", ")
         )
     })
@@ -106,7 +106,7 @@ mod tests {
             notes("full", &templates),
             [
                 "full let attacks through: 37.5 % of sql-injection; none of the other family.",
-                "full blocked harmless requests, of 2 of 3 templates: search (25.0 %), delete.",
+                "full blocked harmless requests (2 of 3 templates): search (25.0 %), delete.",
             ]
         );
         // One that blocks nothing says so in its figures.
