@@ -21,6 +21,8 @@ mod known_cost;
 mod load;
 /// What `tollgate load` prints: the formats of others beside the real ones, and its books.
 mod load_formats;
+/// The mixes in the binary, against the origin and a WAF.
+mod mixes;
 /// `tollgate doctor --noise`: this machine against itself.
 mod noise;
 /// Experiments in an open loop.

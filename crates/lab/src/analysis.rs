@@ -2,6 +2,7 @@
 
 mod badge;
 mod blocks;
+mod catch;
 mod figures;
 mod open_loop;
 mod price;
@@ -434,6 +435,7 @@ fn notes(run: &RunRecords, cases: &[CaseAnalysis], blocks: u32) -> Vec<String> {
                 _ => format!("{} ({})", subject.name, case.case.name),
             };
             subject_notes(&name, subject, blocks, &mut notes);
+            notes.extend(catch::notes(&name, &subject.templates));
             notes.extend(open_loop::notes(&name, &case.case.name, &subject.name, &run.trials));
             notes.extend(warm_up::unsteady(&name, &case.case.name, &subject.name, &run.trials));
         }

@@ -26,8 +26,8 @@ pub struct CheckRequest<'a> {
     pub catalog: &'a Catalog,
     /// The configured system.
     pub subject: &'a Subject,
-    /// What it is sent: one request of each template.
-    pub mix: (Mix, Source),
+    /// What it is sent, one request of each template, and the files that say it: the mix's own first.
+    pub mix: (Mix, Vec<Source>),
     /// The `tollgate` binary, which is started as the origin.
     pub tollgate: &'a Path,
     /// The folder for configs and logs.
@@ -73,12 +73,14 @@ pub enum LookError {
 ///
 /// The recipe or the mix is wrong, or the machine does not let it be done.
 pub fn check(request: CheckRequest<'_>) -> Result<Found, LookError> {
-    let CheckRequest { catalog, subject, mix: (mix, mix_source), .. } = request;
+    let CheckRequest { catalog, subject, mix: (mix, mut sources), .. } = request;
     let installed = match installed::check(catalog, subject)? {
         Ok(installed) => installed,
         Err(missing) => return Ok(Found::Absent(missing)),
     };
-    let case = Case { name: "check".to_owned(), mix, mix_source, load: LOAD };
+    let mix_included = sources.split_off(1);
+    let mix_source = sources.remove(0);
+    let case = Case { name: "check".to_owned(), mix, mix_source, mix_included, load: LOAD };
     Requests::render(&case, subject)?;
     let layout = prepare::layout(None)?;
     let (configs, logs) = (request.dir.join("configs"), request.dir.join("logs"));

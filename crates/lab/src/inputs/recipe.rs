@@ -152,6 +152,10 @@ pub struct Blocks {
     pub status: u16,
     /// Expression: whether it blocks attacks under the options that were chosen.
     pub when: String,
+    /// Expression: a list of the families of attacks that it is sure to block under those options; of
+    /// the others it may block or let through each. Left out, or `none`: every attack that the mix does
+    /// not leave open.
+    pub families: Option<String>,
 }
 
 /// A rule set that other systems may use too.

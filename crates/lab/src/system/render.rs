@@ -217,6 +217,32 @@ pub fn holds(subject: &Subject, expression: &str) -> Result<bool, RenderError> {
         })
 }
 
+/// The words of an expression of the recipe that is a list, or none where it is `none`.
+///
+/// # Errors
+///
+/// The expression is wrong, or is something else.
+pub fn words(subject: &Subject, expression: &str) -> Result<Option<Vec<String>>, RenderError> {
+    let mut environment = Environment::new();
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    environment
+        .compile_expression(expression)
+        .and_then(|compiled| compiled.eval(options(subject)))
+        .and_then(|value| list(&value))
+        .map_err(|source| RenderError::Template {
+            system: subject.recipe.name.clone(),
+            what: format!("the expression `{expression}`"),
+            source,
+        })
+}
+
+fn list(value: &Value) -> Result<Option<Vec<String>>, Error> {
+    match value.is_none() {
+        true => Ok(None),
+        false => Ok(Some(value.try_iter()?.map(|item| item.to_string()).collect())),
+    }
+}
+
 /// A template of the recipe that knows the options and what has been found so far.
 ///
 /// # Errors

@@ -222,6 +222,7 @@ pub(crate) fn template(class: Class, blocked: u64, answered: u64) -> TemplateRec
     TemplateRecord {
         name: "page".to_owned(),
         class,
+        family: None,
         statuses: BTreeMap::from([(200, answered - blocked), (403, blocked)]),
         blocked,
         unexpected: 0,
