@@ -88,6 +88,37 @@ weight = 1
 path   = "/x.php?cmd=ls%3Bid"
 "#;
 
+/// The same for a value in JSON.
+const PATCH_IN_JSON: &str = r#"
+name: tollgate/shell-in-json
+rules:
+  - zones: [BODY_ARGS]
+    variables: [json.cmd]
+    match: {type: regex, value: "[;|]"}
+"#;
+const PATCHED_IN_JSON: &str = r#"
+title   = "A patch"
+headers = [
+    "Host: shop.example", "User-Agent: curl/8.0", "Content-Type: application/json", "Connection: keep-alive",
+]
+
+[[template]]
+name   = "near-miss"
+class  = "benign"
+weight = 1
+method = "POST"
+path   = "/upload"
+body   = '{"cmd": "ls"}'
+
+[[template]]
+name   = "match"
+class  = "malicious"
+weight = 1
+method = "POST"
+path   = "/upload"
+body   = '{"cmd": "ls;id"}'
+"#;
+
 const SOUND: &str = "Every answer is the one owed.";
 
 fn check(workspace: &Workspace, system: &str, with: &[&str], mix: &str) -> Output {
@@ -294,6 +325,17 @@ fn virtual_patches_of_a_folder_block_what_they_match() {
 
 #[test]
 #[ignore = "takes what `make systems` builds"]
+fn each_virtual_patch_blocks_its_attack_and_lets_its_near_miss_through() {
+    let workspace = workspace();
+    for bouncer in ["bouncer=caddy", "bouncer=nginx"] {
+        for mix in ["vpatch/attacks", "vpatch/near-misses"] {
+            assert_sound(&workspace, "crowdsec-appsec", &[bouncer, "in_band=vpatch"], mix);
+        }
+    }
+}
+
+#[test]
+#[ignore = "takes what `make systems` builds"]
 fn rules_of_crowdsec_that_were_not_loaded_are_told() {
     let workspace = workspace();
     workspace.copy_recipe("crowdsec-appsec");
@@ -311,13 +353,15 @@ fn rules_of_crowdsec_that_were_not_loaded_are_told() {
 fn a_wrong_key_of_a_bouncer_is_told() {
     let workspace = workspace();
     workspace.copy_recipe("crowdsec-appsec");
-    // Caddy's bouncer lets everything through that AppSec does not want to hear of from it.
-    workspace.change("systems/crowdsec-appsec/Caddyfile", "api_key tollgate", "api_key wrong");
+    let config = "systems/crowdsec-appsec/Caddyfile";
+    workspace.change(config, "api_key tollgate", "api_key wrong");
     let output = check(&workspace, "crowdsec-appsec", &["in_band=crs"], "browse");
-    let fails_open = output.status.code() == Some(3)
-        && stdout(&output).contains("It would be refused: 4 of 4 attacks were let through.");
-    let does_not_start = output.status.code() == Some(1) && stderr(&output).contains("403");
-    assert!(fails_open || does_not_start, "{}", told(&output));
+    assert_eq!(output.status.code(), Some(1), "{}", told(&output));
+    assert!(stderr(&output).contains("access forbidden"), "{}", told(&output));
+    // Unless it is told to fail then, Caddy's bouncer lets everything through.
+    workspace.change(config, "enable_hard_fails", "");
+    let output = check(&workspace, "crowdsec-appsec", &["in_band=crs"], "browse");
+    assert_refused(&output, "4 of 4 attacks were let through");
     // The handler of nginx lets nothing through then, and it does not become ready.
     let config = "systems/crowdsec-appsec/nginx.conf";
     workspace.change(
@@ -337,12 +381,19 @@ fn a_wrong_key_of_a_bouncer_is_told() {
 #[ignore = "takes what `make systems` builds"]
 fn an_attack_in_json_that_crowdsec_does_not_parse_is_told() {
     let workspace = workspace();
-    workspace.copy_recipe("nginx-modsecurity");
-    let rules = "systems/nginx-modsecurity/modsecurity-full.conf";
-    workspace.change(rules, "@beginsWith application/json", "@beginsWith application/nothing");
-    let output = check(&workspace, "crowdsec-appsec", &["in_band=crs"], "bodies.toml");
-    assert_refused(&output, "1 of 2 attacks were let through");
-    assert!(flat(&stdout(&output)).contains("FAIL json-attack attack 200"), "{}", told(&output));
+    workspace.write("patches/one.yaml", PATCH_IN_JSON);
+    workspace.write("patched.toml", PATCHED_IN_JSON);
+    let patches = format!("patches={}", workspace.path("patches").display());
+    let with = ["in_band=vpatch", &patches];
+    assert_sound(&workspace, "crowdsec-appsec", &with, "patched.toml");
+    // The rule that has JSON parsed is not there any more.
+    let processors = include_str!("../../mixes/vpatch/body-processors.yaml");
+    let without: Vec<&str> =
+        processors.lines().filter(|line| !line.contains("requestBodyProcessor=JSON")).collect();
+    assert!(without.len() < processors.lines().count(), "{processors}");
+    workspace.write("mixes/vpatch/body-processors.yaml", &without.join("\n"));
+    let output = check(&workspace, "crowdsec-appsec", &with, "patched.toml");
+    assert_refused(&output, "1 of 1 attacks were let through");
 }
 
 /// Two subjects with the Core Rule Set, one of two processes.
