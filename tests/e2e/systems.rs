@@ -327,11 +327,19 @@ fn virtual_patches_of_a_folder_block_what_they_match() {
 #[ignore = "takes what `make systems` builds"]
 fn each_virtual_patch_blocks_its_attack_and_lets_its_near_miss_through() {
     let workspace = workspace();
-    for bouncer in ["bouncer=caddy", "bouncer=nginx"] {
-        for mix in ["vpatch/attacks", "vpatch/near-misses"] {
-            assert_sound(&workspace, "crowdsec-appsec", &[bouncer, "in_band=vpatch"], mix);
-        }
+    for mix in ["vpatch/attacks", "vpatch/near-misses"] {
+        assert_sound(&workspace, "crowdsec-appsec", &["in_band=vpatch"], mix);
     }
+    // Some of the attacks climb out of the root, which nginx refuses by itself.
+    let with = ["in_band=vpatch", "bouncer=nginx"];
+    assert_sound(&workspace, "crowdsec-appsec", &with, "vpatch/near-misses");
+    let output = check(&workspace, "crowdsec-appsec", &with, "vpatch/attacks");
+    let said = stdout(&output);
+    let passed: Vec<&str> = said
+        .lines()
+        .filter(|line| line.starts_with("FAIL") && !line.contains("400 with"))
+        .collect();
+    assert!(said.contains("CVE-") && passed.is_empty(), "{}", told(&output));
 }
 
 #[test]

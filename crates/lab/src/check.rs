@@ -54,7 +54,7 @@ pub enum Found {
 pub enum LookError {
     /// What is installed cannot be told.
     #[error(transparent)]
-    Installed(#[from] CheckError),
+    Installed(#[from] Box<CheckError>),
     /// The mix cannot be sent.
     #[error(transparent)]
     Requests(#[from] RequestsError),
@@ -74,7 +74,7 @@ pub enum LookError {
 /// The recipe or the mix is wrong, or the machine does not let it be done.
 pub fn check(request: CheckRequest<'_>) -> Result<Found, LookError> {
     let CheckRequest { catalog, subject, mix: (mix, mut sources), .. } = request;
-    let installed = match installed::check(catalog, subject)? {
+    let installed = match installed::check(catalog, subject).map_err(Box::new)? {
         Ok(installed) => installed,
         Err(missing) => return Ok(Found::Absent(missing)),
     };

@@ -17,6 +17,8 @@ pub enum PackageError {
         program: &'static str,
         /// The packages.
         packages: String,
+        /// Why it cannot be run.
+        source: io::Error,
     },
     /// It takes rights that this user does not have.
     #[error("installing packages takes root. To do it, type:\n    sudo {0}")]
@@ -52,9 +54,10 @@ pub fn missing<'a>(packages: &[&'a str]) -> Result<Vec<&'a str>, PackageError> {
     for package in packages {
         let mut query = Command::new("dpkg-query");
         query.args(["-W", "-f=${db:Status-Status}", package]).stderr(Stdio::null());
-        let output = query.output().map_err(|_| PackageError::NoDebian {
+        let output = query.output().map_err(|source| PackageError::NoDebian {
             program: "dpkg-query",
             packages: packages.join(" "),
+            source,
         })?;
         // One that dpkg never heard of is told by its exit code; one that was removed, by its state.
         if output.stdout != b"installed" {
@@ -72,8 +75,7 @@ pub fn missing<'a>(packages: &[&'a str]) -> Result<Vec<&'a str>, PackageError> {
 /// This user may not, or the package manager fails.
 pub fn install(packages: &[&str]) -> Result<(), PackageError> {
     let install = [&["apt-get", "install", "-y", "--no-install-recommends"], packages].concat();
-    let may = nix::unistd::geteuid().is_root();
-    if !may {
+    if !nix::unistd::geteuid().is_root() {
         return Err(PackageError::NoRoot(install.join(" ")));
     }
     let _policy = Policy::forbid()?;
