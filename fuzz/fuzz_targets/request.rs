@@ -49,6 +49,12 @@ fn check(bytes: &[u8], ours: &Result<Option<RequestHead<'_>>, ParseError>) {
             assert_eq!(head.host.map(str::as_bytes), hosts.first().copied());
         }
         (Ok(None), Ok(Status::Partial)) | (Err(ParseError::Head(_)), Err(_)) => {}
+        (Err(ParseError::Version), Err(error)) => {
+            assert_eq!(error, httparse::Error::Version);
+            let later = (b'2'..=b'9').map(|digit| [b" HTTP/", &[digit][..]].concat());
+            let is_there = |text: &[u8]| bytes.windows(text.len()).any(|window| window == text);
+            assert!(later.into_iter().any(|text| is_there(&text)));
+        }
         (Err(ParseError::TooManyHeaders), theirs) => {
             let lines = bytes.iter().filter(|byte| **byte == b'\n').count();
             assert!(lines > MAX_HEADERS, "{theirs:?}");

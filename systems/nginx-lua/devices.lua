@@ -44,12 +44,9 @@ local function endpoint(path)
         error("opening " .. path .. ": error " .. ffi.errno())
     end
     return function()
-        if not request.begin_without_body() then
+        local method, query = request.begin_with_query(read_query)
+        if not method then
             return
-        end
-        local query = read_query(ngx.var.args)
-        if query.refusal then
-            return request.refuse(query.status, query.refusal)
         end
         local size = query.size or SIZE
         local start = now()

@@ -67,13 +67,9 @@ end
 
 local function download()
     local match, none_match = var.http_if_match, var.http_if_none_match
-    local method = request.begin_without_body()
+    local method, query = request.begin_with_query(read_query)
     if not method then
         return
-    end
-    local query = read_query(var.args)
-    if query.refusal then
-        return request.refuse(query.status, query.refusal)
     end
     local chunk_bytes = query.chunk_size or CHUNK_BYTES
     local size = query.size or CHUNKS * chunk_bytes

@@ -15,12 +15,9 @@ local read_query = parameters.reader { parameters.seconds("time", 0, 60) }
 -- nginx counts in whole milliseconds, from one that has begun already, so that its timers may end too
 -- early by a part of one; what is left is slept then.
 local function nap()
-    if not request.begin_without_body() then
+    local method, query = request.begin_with_query(read_query)
+    if not method then
         return
-    end
-    local query = read_query(ngx.var.args)
-    if query.refusal then
-        return request.refuse(query.status, query.refusal)
     end
     local start = now()
     local left = query.time or SECONDS

@@ -66,13 +66,9 @@ local function index()
 end
 
 local function root()
-    local method = request.begin_without_body()
+    local method, query = request.begin_with_query(read_query)
     if not method then
         return
-    end
-    local query = read_query(var.args)
-    if query.refusal then
-        return request.refuse(query.status, query.refusal)
     end
     local bytes = query.payload
     if not bytes then

@@ -13,6 +13,7 @@ local clear_header = ngx.req.clear_header
 local get_method = ngx.req.get_method
 local header = ngx.header
 local print = ngx.print
+local var = ngx.var
 
 local METHODS = {
     GET = true, HEAD = true, POST = true, PUT = true, PATCH = true, DELETE = true, OPTIONS = true,
@@ -47,7 +48,11 @@ local CONDITIONS = {
 }
 local LETTER_I = ("i"):byte()
 
--- How many Hosts there are, whether there is a body of a told length or a chunked one, and whether there
+-- How many headers a head may have, and the status that stands for one that is too long, after which
+-- nginx closes.
+local HEADERS, TOO_LONG = 100, 414
+
+-- How many headers and Hosts there are, whether there is a body of a told length or a chunked one, and whether there
 -- are conditions. Names are told apart by their length first.
 local function look()
     local list, count = headers(false)
@@ -67,7 +72,7 @@ local function look()
             chunked = chunked or ffi.string(key.data, 17) == "transfer-encoding"
         end
     end
-    return hosts, told, chunked, conditional
+    return count, hosts, told, chunked, conditional
 end
 
 local function answer(body)
@@ -92,10 +97,10 @@ local function discard(told, chunked)
 end
 
 -- The method, if the request may be answered; otherwise it has been. nginx itself has refused what is
--- no request at all, but takes a second Host. Conditions are gone then: an endpoint that has a use for
+-- no request at all, but takes a second Host, and any number of headers. Conditions are gone then: an endpoint that has a use for
 -- them, or for the headers as they came, reads them before.
 local function begin()
-    local hosts, told, chunked, conditional = look()
+    local count, hosts, told, chunked, conditional = look()
     if conditional then
         for _, name in pairs(CONDITIONS) do
             clear_header(name)
@@ -103,6 +108,9 @@ local function begin()
     end
     if hosts > 1 then
         return ngx.exit(ngx.HTTP_BAD_REQUEST)
+    end
+    if count > HEADERS then
+        return ngx.exit(TOO_LONG)
     end
     local method = get_method()
     if not METHODS[method] then
@@ -123,9 +131,24 @@ local function begin_without_body()
     return method
 end
 
+-- The same for one that has parameters, which have to be what they may be. Returns them too.
+local function begin_with_query(read_query)
+    local method = begin_without_body()
+    if not method then
+        return nil
+    end
+    local query = read_query(var.args)
+    if query.refusal then
+        refuse(query.status, query.refusal)
+        return nil
+    end
+    return method, query
+end
+
 return {
     answer = answer,
     begin = begin,
+    begin_with_query = begin_with_query,
     begin_without_body = begin_without_body,
     discard = discard,
     headers = headers,

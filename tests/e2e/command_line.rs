@@ -1,6 +1,7 @@
 //! The command line itself: help, bad input, exit codes.
 
-use crate::support::{TWO_SUBJECTS, Workspace, stderr, stdout, told, wait_until};
+use crate::experiment::two_subjects;
+use crate::support::{Workspace, stderr, stdout, told, wait_until};
 use std::net::TcpListener;
 use std::time::Duration;
 
@@ -19,23 +20,24 @@ fn help_names_every_subcommand_and_every_exit_code() {
 #[test]
 fn bad_input_exits_with_2_and_says_what_to_do() {
     let workspace = Workspace::new();
-    workspace.write("two.toml", TWO_SUBJECTS);
-    workspace.write("typo.toml", &TWO_SUBJECTS.replace("baseline ", "basline "));
-    workspace.write("load.toml", &TWO_SUBJECTS.replace("warmup", "warmpu"));
-    workspace.write("zero.toml", &TWO_SUBJECTS.replace("50ms\"", "50ms\", timeout = \"0s\""));
-    workspace.write("verb.toml", &TWO_SUBJECTS.replace("\"browse\"\nload", "\"odd.toml\"\nload"));
+    workspace.write("two.toml", &two_subjects());
+    workspace.write("typo.toml", &two_subjects().replace("baseline ", "basline "));
+    workspace.write("load.toml", &two_subjects().replace("warmup", "warmpu"));
+    workspace.write("zero.toml", &two_subjects().replace("50ms\"", "50ms\", timeout = \"0s\""));
+    workspace.write("verb.toml", &two_subjects().replace("\"browse\"\nload", "\"odd.toml\"\nload"));
     workspace.write(
         "odd.toml",
         "title = 'odd'\nheaders = ['Host: a']\n[[template]]\nname = 'browse'\nclass = 'benign'
         weight = 1\npath = '/'\nmethod = 'GET IT'",
     );
-    workspace.write("rate.toml", &TWO_SUBJECTS.replace("= 4,", "= 4, rate = 0,"));
-    workspace.write("list.toml", &TWO_SUBJECTS.replace("[[case]]", "[case]"));
-    workspace.write("crs.toml", &TWO_SUBJECTS.replace("rules =", "rule ="));
+    workspace.write("rate.toml", &two_subjects().replace("= 4,", "= 4, rate = 0,"));
+    workspace.write("list.toml", &two_subjects().replace("[[case]]", "[case]"));
+    workspace.write("crs.toml", &two_subjects().replace("rules =", "rule ="));
     let shared = "[cpus]\ngenerator = [0]\norigin = [0]\nsystem = [0]\n";
-    workspace.write("cpus.toml", &format!("{TWO_SUBJECTS}{shared}"));
+    workspace.write("cpus.toml", &format!("{}{shared}", two_subjects()));
     workspace.write("taken/precious", "data");
     workspace.write("early/trials.ndjson", "");
+    workspace.write("emptied/manifest.json", "");
     for (arguments, told_line) in [
         (
             &["run", "first-lok"][..],
@@ -67,8 +69,28 @@ fn bad_input_exits_with_2_and_says_what_to_do() {
         (&["run", "cpus.toml"], "[cpus] gives CPU 0 to the system and to what measures it"),
         (&["run", "two.toml", "--out", "taken"], "taken is there already and is not empty"),
         (&["run", "two.toml", "--out", "a\"b"], "holds a quote"),
+        (
+            &["run", "two.toml", "--out", "two.toml"],
+            "two.toml is a file, not a directory; choose another --out",
+        ),
+        (
+            &["search", "two.toml", "--slo", "p99<5ms", "--out", "two.toml/out"],
+            "two.toml is a file, not a directory; choose another --out",
+        ),
+        (
+            &["run", "two.toml", "--budget", "ten"],
+            "`ten` is not a duration such as \"10s\" or \"400ms\"",
+        ),
         (&["run", "--catalog", "nowhere"], "--catalog nowhere: there is no such folder"),
         (&["report", "nowhere"], "there is no directory nowhere"),
+        (
+            &["report", "taken/precious"],
+            "taken/precious is a file, not a directory; name the directory of a run",
+        ),
+        (
+            &["report", "emptied"],
+            "emptied/manifest.json:1 is not what tollgate wrote there; put back",
+        ),
         (&["compare", "nowhere", "."], "there is no directory nowhere"),
         (&["run", "rate.toml"], "rate.toml:8:34: 0: it has to be above 0 and at most 10000000"),
         (
@@ -97,6 +119,7 @@ fn bad_input_exits_with_2_and_says_what_to_do() {
         assert_eq!(stdout(&output), "", "errors go to standard error");
     }
     assert_eq!(workspace.read("taken/precious"), "data");
+    assert!(!workspace.path("a\"b").exists(), "a directory that cannot be used is not made");
 }
 
 #[test]

@@ -1,12 +1,13 @@
 //! Two runs side by side.
 
-use crate::support::{TWO_SUBJECTS, Workspace, stderr, stdout, told};
+use crate::experiment::two_subjects;
+use crate::support::{Workspace, stderr, stdout, told};
 use serde_json::Value;
 
 #[test]
 fn two_runs_of_the_same_are_compared_and_what_differs_is_told() {
     let workspace = Workspace::new();
-    workspace.write("two.toml", &TWO_SUBJECTS.replace("500ms", "300ms"));
+    workspace.write("two.toml", &two_subjects().replace("500ms", "300ms"));
     let output = workspace.run(&["run", "two.toml", "--out", "old"]);
     assert_eq!(output.status.code(), Some(0), "{}", told(&output));
     // The second run's nginx is configured a little differently.

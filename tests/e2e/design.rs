@@ -1,6 +1,7 @@
 //! What ends a run, what is repeated, the baseline against itself, and going on with a run.
 
-use crate::support::{TWO_SUBJECTS, Workspace, flat, stderr, stdout, told, wait_until};
+use crate::experiment::two_subjects;
+use crate::support::{Workspace, flat, stderr, stdout, told, wait_until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rand::seq::SliceRandom;
@@ -13,7 +14,7 @@ use std::time::Duration;
 
 fn workspace() -> Workspace {
     let workspace = Workspace::new();
-    workspace.write("two.toml", TWO_SUBJECTS);
+    workspace.write("two.toml", &two_subjects());
     workspace
 }
 
@@ -125,16 +126,31 @@ fn a_run_goes_on_only_with_what_it_was_begun_with() {
     let output = workspace.run(&["run", "--resume", "out", "--blocks", "9"]);
     assert_eq!(output.status.code(), Some(2), "{}", told(&output));
 
-    // Another version's directory is refused, with both versions.
     let manifest = workspace.read("out/manifest.json");
-    workspace.write("out/manifest.json", &manifest.replace("\"schema\": 2", "\"schema\": 1"));
-    let output = workspace.run(&["run", "--resume", "out"]);
-    assert_eq!(output.status.code(), Some(2), "{}", told(&output));
-    assert!(
-        stderr(&output).contains("has schema 1, and this version reads 2"),
-        "{}",
-        told(&output)
-    );
+    let original = workspace.json("out/manifest.json");
+    let quoted = |key: &str| format!("\"{key}\": {}", original[key]);
+    for (from, to, told_line) in [
+        // Another version's directory is refused, with both versions.
+        ("\"schema\": 2", "\"schema\": 1", "has schema 1, and this version reads 2"),
+        (&quoted("command"), "\"command\": \"rm -r out\"", "taking up the command of "),
+        (
+            &quoted("command"),
+            "\"command\": \"tollgate 'run\"",
+            "tollgate 'run: missing closing quote",
+        ),
+        (&quoted("command"), "\"command\": \"tollgate list\"", "tollgate list: it is no run"),
+        (
+            &quoted("directory"),
+            "\"directory\": \"/no/where\"",
+            "a run goes on where it was begun, but there is no going to /no/where",
+        ),
+    ] {
+        assert!(manifest.contains(from), "no {from} in {manifest}");
+        workspace.write("out/manifest.json", &manifest.replace(from, to));
+        let output = workspace.run(&["run", "--resume", "out"]);
+        assert_eq!(output.status.code(), Some(2), "{to}: {}", told(&output));
+        assert!(stderr(&output).contains(told_line), "{to}: {}", told(&output));
+    }
 }
 
 #[test]
@@ -193,7 +209,9 @@ fn a_wide_interval_is_narrow_enough_after_six_blocks() {
     let blocks = report["blocks"].as_u64().expect("a count");
     assert!((6..12).contains(&blocks), "{blocks}");
     let told_first = stderr(&output);
-    assert!(told_first.starts_with("blocks until every interval is 90 %"), "{told_first}");
+    let expected = "blocks until every interval is 90 % to either side, but no more than 1000, nor \
+                    longer than about 60 s\n";
+    assert!(told_first.starts_with(expected), "{told_first}");
     let full = &report["cases"][0]["subjects"][1];
     assert_eq!(full["prices"]["cpu_us_per_request"]["verdict"], "costs-more", "{full:#}");
     assert_eq!(report["badge"], "settled");

@@ -1,7 +1,8 @@
 //! What a subject may do wrong: missing, refused, rejected, dead. Each is told in one clear line,
 //! and the other subjects still run.
 
-use crate::support::{TWO_SUBJECTS, Workspace, flat, stderr, stdout, told};
+use crate::experiment::two_subjects;
+use crate::support::{Workspace, flat, stderr, stdout, told};
 use std::net::TcpListener;
 
 fn standing(workspace: &Workspace, name: &str) -> (String, String) {
@@ -14,7 +15,7 @@ fn standing(workspace: &Workspace, name: &str) -> (String, String) {
 
 fn workspace() -> Workspace {
     let workspace = Workspace::new();
-    workspace.write("two.toml", TWO_SUBJECTS);
+    workspace.write("two.toml", &two_subjects());
     workspace
 }
 

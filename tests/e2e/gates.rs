@@ -1,11 +1,12 @@
 //! `--threshold`: runs that a build passes or fails by.
 
-use crate::support::{TWO_SUBJECTS, Workspace, stderr, stdout, told};
+use crate::experiment::two_subjects;
+use crate::support::{Workspace, stderr, stdout, told};
 
 #[test]
 fn gates_are_held_broken_or_not_settled() {
     let workspace = Workspace::new();
-    workspace.write("two.toml", &TWO_SUBJECTS.replace("500ms", "300ms"));
+    workspace.write("two.toml", &two_subjects().replace("500ms", "300ms"));
     let run = ["run", "two.toml", "--blocks", "6", "--out", "out"];
     let held = ["--threshold", "cpu(full/nginx)>2", "--threshold", "caught(full @ browse)>=100%"];
     let output = workspace.run(&[&run[..], &held].concat());

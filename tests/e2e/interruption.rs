@@ -1,6 +1,7 @@
 //! Ctrl-C and kill -9: nothing is left running, nothing that was finished is lost.
 
-use crate::support::{TWO_SUBJECTS, Workspace, flat, stdout, told, wait_until};
+use crate::experiment::two_subjects;
+use crate::support::{Workspace, flat, stdout, told, wait_until};
 use assert_cmd::cargo::cargo_bin;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -25,7 +26,7 @@ fn kill_9(pid: Pid) {
 
 fn workspace() -> Workspace {
     let workspace = Workspace::new();
-    workspace.write("two.toml", TWO_SUBJECTS);
+    workspace.write("two.toml", &two_subjects());
     workspace
 }
 

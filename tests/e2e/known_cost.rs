@@ -1,39 +1,21 @@
 //! A price that is known beforehand: nginx that burns CPU in each request.
 
+use crate::experiment::Experiment;
 use crate::support::{Workspace, told};
-
-const EXPERIMENT: &str = r#"
-title    = "Are 50 µs found?"
-baseline = "burn-0"
-
-[[case]]
-name = "browse"
-mix  = "browse"
-load = { connections = 1, rate = 3500, duration = "300ms", warmup = "150ms" }
-
-[[subject]]
-name   = "burn-0"
-system = "nginx-known-cost"
-
-[[subject]]
-name   = "burn-50"
-system = "nginx-known-cost"
-with   = { burn_us = 50 }
-
-[design]
-blocks = 6
-
-[limits]
-steal       = "100%"
-foreign_cpu = "100%"
-halt        = "100%"
-skew        = "100%"
-"#;
 
 #[test]
 fn fifty_microseconds_a_request_are_found() {
     let workspace = Workspace::new();
-    workspace.write("known.toml", EXPERIMENT);
+    let experiment = Experiment {
+        title: "Are 50 µs found?",
+        load: r#"connections = 1, rate = 4000, busy_poll = true, idle_poll = true, duration = "300ms", warmup = "150ms""#,
+        subjects: &[
+            ("burn-0", "nginx-known-cost", ""),
+            ("burn-50", "nginx-known-cost", "burn_us = 50"),
+        ],
+        blocks: 6,
+    };
+    workspace.write("known.toml", &experiment.text());
     let output = workspace.run(&["run", "known.toml", "--seed", "3", "--out", "out"]);
     assert_eq!(output.status.code(), Some(0), "{}", told(&output));
     let report = workspace.json("out/report.json");
@@ -44,7 +26,7 @@ fn fifty_microseconds_a_request_are_found() {
     assert!(holds || (40.0..60.0).contains(&us("estimate")), "{price:#}");
     assert_eq!(price["verdict"], "costs-more", "{price:#}");
 
-    // The server's own account of it: on the clock it never burns less.
+    // The server's own account of it: it never burns less.
     let log = workspace.read("out/logs/001-browse-burn-50-nginx.log");
     let burned = log.lines().find_map(|line| line.strip_prefix("burned ")).expect("its account");
     let burned_us: f64 = burned.split(' ').next().and_then(|us| us.parse().ok()).expect("a number");

@@ -9,8 +9,12 @@ mod command_line;
 /// Two runs side by side.
 mod compare;
 mod design;
+/// The texts of short experiments.
+mod experiment;
 /// What a subject may do wrong: missing, refused, rejected, dead.
 mod faults;
+/// Files that cannot be written.
+mod full_disk;
 /// `--threshold`: runs that a build passes or fails by.
 mod gates;
 /// Ctrl-C and kill -9: nothing is left running, nothing that was finished is lost.

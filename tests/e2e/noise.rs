@@ -83,3 +83,20 @@ fn without_nginx_the_machine_is_looked_at_without_a_proxy() {
     assert_eq!(text.contains("requests/s"), has_block(&workspace), "{}", told(&output));
     assert!(!text.contains("CPU per request"), "{}", told(&output));
 }
+
+#[test]
+fn where_the_run_cannot_be_kept_it_is_told_where_it_can() {
+    let workspace = Workspace::new();
+    workspace.write("file", "");
+    let mut command = workspace.command(&["doctor", "--noise"]);
+    let output = command.env("TMPDIR", "/no/where").output().expect("the binary runs");
+    assert_eq!(output.status.code(), Some(1), "{}", told(&output));
+    let expected = "making a folder for the run; --out names another: ";
+    assert!(stderr(&output).contains(expected), "{}", told(&output));
+    // With --out, nothing is made elsewhere.
+    let mut command = workspace.command(&["doctor", "--noise", "--out", "file"]);
+    let output = command.env("TMPDIR", "/no/where").output().expect("the binary runs");
+    assert_eq!(output.status.code(), Some(2), "{}", told(&output));
+    let expected = "file is a file, not a directory; choose another --out";
+    assert!(stderr(&output).contains(expected), "{}", told(&output));
+}

@@ -1,13 +1,14 @@
 //! Experiments in an open loop: the same rate for every subject, whether it can hold it or not.
 
-use crate::support::{TWO_SUBJECTS, Workspace, flat, stdout, told};
+use crate::experiment::two_subjects;
+use crate::support::{Workspace, flat, stdout, told};
 use serde_json::Value;
 
 #[test]
 fn every_subject_gets_the_same_rate_and_one_that_cannot_hold_it_says_so() {
     let workspace = Workspace::new();
     let open = "connections = 20, connections_max = 40, rate = 3000, spacing = \"poisson\"";
-    workspace.write("two.toml", &TWO_SUBJECTS.replace("connections = 4", open));
+    workspace.write("two.toml", &two_subjects().replace("connections = 4", open));
     let output =
         workspace.run(&["run", "two.toml", "--blocks", "2", "--seed", "3", "--out", "out"]);
     assert_eq!(output.status.code(), Some(0), "{}", told(&output));

@@ -1,6 +1,7 @@
 //! `report.html` in a real browser, and the formats of other tools in their real readers.
 
-use crate::support::{TWO_SUBJECTS, Workspace, stderr, stdout, told};
+use crate::experiment::two_subjects;
+use crate::support::{Workspace, stderr, stdout, told};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
@@ -10,7 +11,7 @@ use std::process::{Command, Output, Stdio};
 /// shows and not about how busy the machine is, so every trial that was measured is made to count.
 fn finished_run() -> Workspace {
     let workspace = Workspace::new();
-    workspace.write("two.toml", TWO_SUBJECTS);
+    workspace.write("two.toml", &two_subjects());
     let arguments = ["run", "two.toml", "--quick", "--blocks", "6", "--seed", "3", "--out", "out"];
     let output = workspace.command(&arguments).output().expect("the binary runs");
     assert!(matches!(output.status.code(), Some(0 | 3 | 4)), "{}", told(&output));

@@ -1,6 +1,7 @@
 //! `tollgate search` on real nginx.
 
-use crate::support::{TWO_SUBJECTS, Workspace, flat, stderr, stdout, told, wait_until};
+use crate::experiment::two_subjects;
+use crate::support::{Workspace, flat, stderr, stdout, told, wait_until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 fn workspace() -> Workspace {
     let workspace = Workspace::new();
-    workspace.write("two.toml", TWO_SUBJECTS);
+    workspace.write("two.toml", &two_subjects());
     workspace
 }
 

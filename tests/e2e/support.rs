@@ -223,33 +223,3 @@ pub(crate) fn told(output: &Output) -> String {
 }
 
 const NOBODY: u32 = 65_534;
-
-/// A short experiment on one nginx, for tests that look at something else than its figures: a busy
-/// machine makes none of its trials invalid.
-pub(crate) const TWO_SUBJECTS: &str = r#"
-title    = "Does the road hold?"
-baseline = "nginx"
-
-[[case]]
-name = "browse"
-mix  = "browse"
-load = { connections = 4, duration = "500ms", warmup = "50ms" }
-
-[[subject]]
-name   = "nginx"
-system = "nginx"
-
-[[subject]]
-name   = "full"
-system = "nginx-modsecurity"
-with   = { rules = "crs", crs = "packaged" }
-
-[design]
-blocks = 4
-
-[limits]
-steal       = "100%"
-foreign_cpu = "100%"
-halt        = "100%"
-skew        = "100%"
-"#;

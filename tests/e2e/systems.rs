@@ -4,6 +4,7 @@
 //! What has to be built from Go modules first is not built by `cargo test`: those tests are ignored there,
 //! and `make systems` builds and runs them.
 
+use crate::experiment::Experiment;
 use crate::support::{Workspace, flat, stderr, stdout, told, wait_until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -178,34 +179,17 @@ fn an_attack_in_json_that_nobody_parses_is_told() {
 #[test]
 fn naxsi_that_cannot_be_had_is_skipped_and_spoils_nothing() {
     let workspace = workspace();
-    workspace.write(
-        "naxsi.toml",
-        r#"
-        title    = "What does naxsi cost?"
-        baseline = "nginx"
-        [[case]]
-        name = "browse"
-        mix  = "browse"
-        load = { connections = 4, duration = "300ms", warmup = "50ms" }
-        [[subject]]
-        name   = "nginx"
-        system = "nginx"
-        [[subject]]
-        name   = "haproxy"
-        system = "haproxy"
-        [[subject]]
-        name   = "naxsi"
-        system = "nginx-naxsi"
-        with   = { rules = "core", module = "/no/such/module.so" }
-        [design]
-        blocks = 1
-        [limits]
-        steal       = "100%"
-        foreign_cpu = "100%"
-        halt        = "100%"
-        skew        = "100%"
-        "#,
-    );
+    let experiment = Experiment {
+        title: "What does naxsi cost?",
+        load: r#"connections = 4, duration = "300ms", warmup = "50ms""#,
+        subjects: &[
+            ("nginx", "nginx", ""),
+            ("haproxy", "haproxy", ""),
+            ("naxsi", "nginx-naxsi", r#"rules = "core", module = "/no/such/module.so""#),
+        ],
+        blocks: 1,
+    };
+    workspace.write("naxsi.toml", &experiment.text());
     let output = workspace.run(&["run", "naxsi.toml", "--out", "out"]);
     let said = flat(&stderr(&output));
     for words in ["naxsi is skipped: no file /no/such/module.so", "no Debian package has naxsi"] {
@@ -406,34 +390,16 @@ fn an_attack_in_json_that_crowdsec_does_not_parse_is_told() {
 
 /// Two subjects with the Core Rule Set, one of two processes.
 fn two_processes(workspace: &Workspace, duration: &str) {
-    workspace.write(
-        "two.toml",
-        &format!(
-            r#"
-            title    = "Two processes"
-            baseline = "nginx"
-            [[case]]
-            name = "browse"
-            mix  = "browse"
-            load = {{ connections = 4, duration = "{duration}", warmup = "100ms" }}
-            [[subject]]
-            name   = "nginx"
-            system = "nginx-modsecurity"
-            with   = {{ rules = "crs" }}
-            [[subject]]
-            name   = "crowdsec"
-            system = "crowdsec-appsec"
-            with   = {{ in_band = "crs" }}
-            [design]
-            blocks = 1
-            [limits]
-            steal       = "100%"
-            foreign_cpu = "100%"
-            halt        = "100%"
-            skew        = "100%"
-            "#
-        ),
-    );
+    let experiment = Experiment {
+        title: "Two processes",
+        load: &format!(r#"connections = 4, duration = "{duration}", warmup = "100ms""#),
+        subjects: &[
+            ("nginx", "nginx-modsecurity", r#"rules = "crs""#),
+            ("crowdsec", "crowdsec-appsec", r#"in_band = "crs""#),
+        ],
+        blocks: 1,
+    };
+    workspace.write("two.toml", &experiment.text());
 }
 
 /// The process of that name that runs in the folder.

@@ -1,5 +1,6 @@
 //! Warm-ups that last until a server is steady, with servers that are not at first, or never.
 
+use crate::experiment::Experiment;
 use crate::support::{Workspace, flat, stderr, stdout, told};
 use serde_json::Value;
 
@@ -8,7 +9,16 @@ fn warmed_up(workspace: &Workspace, lua: &str, longest: &str) -> (Value, String,
     workspace.copy_recipe("nginx-known-cost");
     let config = "systems/nginx-known-cost/nginx.conf";
     workspace.change(config, "burn.spin({{ burn_us }})", lua);
-    workspace.write("steady.toml", &EXPERIMENT.replace("LONGEST", longest));
+    let load = format!(
+        r#"connections = 8, duration = "200ms", warmup = "steady", warmup_max = "{longest}""#
+    );
+    let experiment = Experiment {
+        title: "Is it steady?",
+        load: &load,
+        subjects: &[("server", "nginx-known-cost", "")],
+        blocks: 1,
+    };
+    workspace.write("steady.toml", &experiment.text());
     let output = workspace.run(&["run", "steady.toml", "--out", "out"]);
     assert_eq!(output.status.code(), Some(0), "{}", told(&output));
     // On a busy machine a trial may not count, and is then repeated.
@@ -18,29 +28,6 @@ fn warmed_up(workspace: &Workspace, lua: &str, longest: &str) -> (Value, String,
     workspace.assert_nothing_runs();
     (record["outcome"]["measured"].clone(), flat(&stdout(&output)), stderr(&output))
 }
-
-const EXPERIMENT: &str = r#"
-title    = "Is it steady?"
-baseline = "server"
-
-[[case]]
-name = "browse"
-mix  = "browse"
-load = { connections = 8, duration = "200ms", warmup = "steady", warmup_max = "LONGEST" }
-
-[[subject]]
-name   = "server"
-system = "nginx-known-cost"
-
-[design]
-blocks = 1
-
-[limits]
-steal       = "100%"
-foreign_cpu = "100%"
-halt        = "100%"
-skew        = "100%"
-"#;
 
 #[test]
 fn a_server_that_is_slow_at_first_is_measured_when_it_no_longer_is() {

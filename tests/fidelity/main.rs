@@ -10,7 +10,7 @@
 
 /// t07 to t09: what is counted, and what becomes of failures.
 mod books;
-/// t01, t02, t11: known delays come back as they are.
+/// t01, t02, t11, t14: known delays come back as they are.
 mod delays;
 /// What a test found: each figure with the bounds that it has to keep.
 mod findings;

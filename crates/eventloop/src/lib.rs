@@ -10,6 +10,7 @@ mod listener;
 mod poller;
 mod slack;
 mod socket;
+mod stamp;
 mod waker;
 
 pub use affinity::pin_current_thread;

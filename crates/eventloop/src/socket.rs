@@ -15,7 +15,7 @@ use rustix::net::{
 /// A stream socket that connects, or was accepted.
 #[derive(Debug)]
 pub struct Socket {
-    socket: OwnedFd,
+    pub(crate) socket: OwnedFd,
 }
 
 pub(crate) const SOCKET_FLAGS: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);

@@ -115,4 +115,6 @@ const LOAD: LoadFile = LoadFile {
     keepalive: true,
     threads: 1,
     timeout: Span(Duration::from_secs(10)),
+    busy_poll: false,
+    idle_poll: false,
 };

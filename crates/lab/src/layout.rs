@@ -32,6 +32,16 @@ pub enum LayoutError {
         "[cpus] gives CPU {0} to the system and to what measures it; give the system CPUs of its own"
     )]
     Overlap(usize),
+    /// The generator would take the origin's CPU.
+    #[error(
+        "case {case:?} has `busy_poll`, for which the generator needs a CPU of its own, and CPU {cpu} is the origin's too: give them different ones in [cpus], or leave `busy_poll` out"
+    )]
+    BusyPoll {
+        /// The case.
+        case: String,
+        /// A CPU that both have.
+        cpu: usize,
+    },
     /// There is no CPU for the system alone.
     #[error(
         "this process may run on CPU {0:?} only; the system under test needs one of its own, so allow it a second"
@@ -87,7 +97,12 @@ impl Layout {
 
     /// Whether generator and origin have CPUs in common.
     pub fn shared(&self) -> bool {
-        self.generator.iter().any(|cpu| self.origin.contains(cpu))
+        self.shared_cpu().is_some()
+    }
+
+    /// A CPU that generator and origin have in common.
+    pub(crate) fn shared_cpu(&self) -> Option<usize> {
+        self.generator.iter().copied().find(|cpu| self.origin.contains(cpu))
     }
 }
 

@@ -21,4 +21,5 @@ pub mod run_dir;
 pub mod search;
 pub mod system;
 pub mod trial;
+pub mod whole_file;
 pub mod workload;

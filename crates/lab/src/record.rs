@@ -167,6 +167,10 @@ pub struct CpuRecord {
     pub origin: Option<CpuTime>,
     /// The generator's threads.
     pub generator: CpuTime,
+    /// How much of that was spent asking for events when there were none, in microseconds; that is,
+    /// instead of sleeping.
+    #[serde(default)]
+    pub generator_polled_us: u64,
 }
 
 /// What one template was answered during the window.

@@ -6,6 +6,7 @@
 use crate::manifest::{self, Manifest};
 use crate::record::{self, TrialRecord};
 use crate::search::terms::{self, TermsRecord};
+use crate::whole_file;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
@@ -61,6 +62,30 @@ pub enum RunDirError {
         /// The directory.
         path: PathBuf,
     },
+    /// It is a file.
+    #[error("{path} is a file, not a directory{hint}")]
+    AFile {
+        /// The file.
+        path: PathBuf,
+        /// What to do next.
+        hint: &'static str,
+    },
+    /// It cannot be made.
+    #[error("making {path}, for which another place can be chosen with --out")]
+    NotMade {
+        /// The directory, or what is in it from the beginning.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A trial cannot be put on record.
+    #[error("adding a trial to {path}; those before it are kept")]
+    NotKept {
+        /// The file of the records.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// It holds a search, whose trials are at different rates.
     #[error("{path} holds a search, not a run; `tollgate report {path}` shows it")]
     ASearch {
@@ -92,7 +117,9 @@ pub enum RunDirError {
         source: io::Error,
     },
     /// A file does not hold what it should.
-    #[error("{path}:{line} is not a record of this kind")]
+    #[error(
+        "{path}:{line} is not what tollgate wrote there; put back a copy of the file, or start anew"
+    )]
     Malformed {
         /// The file.
         path: PathBuf,
@@ -124,23 +151,33 @@ impl RunDir {
     ///
     /// It is there already and not empty, or it cannot be written.
     pub fn create(path: &Path) -> Result<Self, RunDirError> {
+        if let Some(file) = path.ancestors().find(|part| part.is_file()) {
+            let hint = "; choose another --out";
+            return Err(RunDirError::AFile { path: file.to_owned(), hint });
+        }
         if fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some()) {
             return Err(RunDirError::Taken { path: path.to_owned() });
         }
+        let not_made = |path: &Path| {
+            let path = path.to_owned();
+            move |source| RunDirError::NotMade { path, source }
+        };
+        // Before anything is made, so that nothing of it is left when it cannot be used.
+        let place = std::path::absolute(path).map_err(not_made(path))?;
+        usable(&place)?;
         for folder in [CONFIGS, LOGS] {
             let folder = path.join(folder);
-            fs::create_dir_all(&folder).map_err(io_error("making", &folder))?;
+            fs::create_dir_all(&folder).map_err(not_made(&folder))?;
         }
         let path = path.canonicalize().map_err(io_error("finding", path))?;
-        if path.to_str().is_none_or(|name| name.contains(['"', '\\', '\n', '\r'])) {
-            return Err(RunDirError::Unusable { path });
-        }
+        usable(&path)?;
         let trials = path.join(TRIALS);
-        let trials = OpenOptions::new()
-            .create_new(true)
-            .append(true)
-            .open(&trials)
-            .map_err(io_error("making", &trials))?;
+        let made = OpenOptions::new().create_new(true).append(true).open(&trials);
+        let trials = made.map_err(|error| match error.kind() {
+            // Another run was faster.
+            io::ErrorKind::AlreadyExists => RunDirError::Taken { path: path.clone() },
+            _ => not_made(&trials)(error),
+        })?;
         lock(&path, &trials)?;
         Ok(Self { path, trials })
     }
@@ -201,12 +238,7 @@ impl RunDir {
         let path = self.path.join(name);
         let failed = io_error("writing", &path);
         let text = serde_json::to_string_pretty(value).map_err(|error| failed(error.into()))?;
-        // Beside it and renamed, so that it is there whole whatever happens meanwhile.
-        let draft = self.path.join(format!("{name}.new"));
-        let mut file = File::create(&draft).map_err(&failed)?;
-        file.write_all(text.as_bytes()).map_err(&failed)?;
-        file.sync_all().map_err(&failed)?;
-        fs::rename(&draft, &path).map_err(failed)
+        whole_file::write(&path, &text).map_err(failed)
     }
 
     /// Adds a record; when this returns, it is on disk.
@@ -215,11 +247,12 @@ impl RunDir {
     ///
     /// It cannot be written.
     pub fn append(&mut self, record: &TrialRecord) -> Result<(), RunDirError> {
-        let failed = io_error("writing", &self.path.join(TRIALS));
+        let path = self.path.join(TRIALS);
+        let failed = |source| RunDirError::NotKept { path: path.clone(), source };
         let mut line = serde_json::to_vec(record).map_err(|error| failed(error.into()))?;
         line.push(b'\n');
         // One write, so that a record is there whole or cut off at the end of the file.
-        self.trials.write_all(&line).map_err(&failed)?;
+        self.trials.write_all(&line).map_err(failed)?;
         self.trials.sync_data().map_err(failed)
     }
 }
@@ -261,6 +294,10 @@ pub fn read_search(dir: &Path) -> Result<TermsRecord, RunDirError> {
 /// There are none, or a file cannot be read or was written by another version.
 pub fn read_records(dir: &Path) -> Result<RunRecords, RunDirError> {
     let path = dir.join(MANIFEST);
+    if dir.is_file() {
+        let hint = "; name the directory of a run";
+        return Err(RunDirError::AFile { path: dir.to_owned(), hint });
+    }
     if !dir.is_dir() {
         return Err(RunDirError::Missing { path: dir.to_owned() });
     }
@@ -283,6 +320,14 @@ pub fn read_records(dir: &Path) -> Result<RunRecords, RunDirError> {
         .map(|(number, line)| parse(&path, number, line, record::SCHEMA))
         .collect::<Result<_, _>>()?;
     Ok(RunRecords { manifest, trials, cut_off })
+}
+
+/// Whether the name of a directory can stand in the config of a server.
+fn usable(path: &Path) -> Result<(), RunDirError> {
+    match path.to_str().is_none_or(|name| name.contains(['"', '\\', '\n', '\r'])) {
+        true => Err(RunDirError::Unusable { path: path.to_owned() }),
+        false => Ok(()),
+    }
 }
 
 /// Takes the records for this process alone, until it ends. Another that has them gets a moment, since
@@ -335,4 +380,38 @@ fn parse<T: for<'de> Deserialize<'de>>(
 fn io_error(doing: &'static str, path: &Path) -> impl Fn(io::Error) -> RunDirError + use<> {
     let path = path.to_owned();
     move |source| RunDirError::Io { doing, path: path.clone(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Barrier;
+
+    #[test]
+    fn of_runs_that_begin_in_one_directory_at_once_one_gets_it() {
+        const RUNS: usize = 8;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("out");
+        let start = Barrier::new(RUNS);
+        let create = || {
+            start.wait();
+            RunDir::create(&path)
+        };
+        let created: Vec<_> = std::thread::scope(|scope| {
+            let runs: Vec<_> = (0..RUNS).map(|_| scope.spawn(create)).collect();
+            runs.into_iter().map(|run| run.join().unwrap()).collect()
+        });
+        assert_eq!(created.iter().filter(|run| run.is_ok()).count(), 1, "{created:?}");
+        for refused in created.iter().filter_map(|run| run.as_ref().err()) {
+            assert!(matches!(refused, RunDirError::Taken { .. }), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_directory_whose_name_no_config_can_hold_is_not_made() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = RunDir::create(&dir.path().join("a\nb")).unwrap_err();
+        assert!(matches!(error, RunDirError::Unusable { .. }), "{error}");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
 }

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::plan::{MAX_CONNECTIONS, MAX_PIPELINE, MAX_RATE, MAX_THREADS, MAX_TIMEOUT};
+use crate::plan::{
+    MAX_CONNECTIONS, MAX_PIPELINE, MAX_RATE, MAX_THREADS, MAX_TIMEOUT, MAX_TIMER_SLACK,
+};
 use crate::workload::{MAX_NEEDLE_BYTES, MAX_TEMPLATES};
 
 /// Why a load cannot be planned or sent. What goes wrong with single requests is no error: it is
@@ -77,6 +79,28 @@ pub enum Error {
     /// A rate that is not above 0, or too high.
     #[error("{0} requests a second: choose more than 0 and at most {MAX_RATE}")]
     Rate(f64),
+    /// A timer slack that is too long.
+    #[error("a timer slack of {} ms: choose at most {} ms", ms(.0), ms(&MAX_TIMER_SLACK))]
+    TimerSlack(Duration),
+    /// A timer slack where it cannot be had.
+    #[error("a timer slack needs {0}")]
+    TimerSlackNeeds(&'static str),
+    /// A timer slack for a thread that never sleeps.
+    #[error("busy polling never sleeps, and a timer slack is a sleep: choose one of them")]
+    TimerSlackBusy,
+    /// A timer slack in which more falls due than the connections can carry.
+    #[error(
+        "{due:.0} requests fall due in a timer slack of {} ms, and {connections_max} connections carry one each: choose more connections, or less slack",
+        ms(.slack)
+    )]
+    TimerSlackConnections {
+        /// The timer slack planned.
+        slack: Duration,
+        /// How many requests fall due in it.
+        due: f64,
+        /// The connections that there may be.
+        connections_max: usize,
+    },
     /// A plan that ends before its first request.
     #[error("0 requests: choose at least one")]
     NoRequests,
@@ -106,4 +130,9 @@ pub enum Error {
         /// Why it failed.
         source: io::Error,
     },
+}
+
+/// In milliseconds.
+fn ms(time: &Duration) -> f64 {
+    time.as_secs_f64() * 1e3
 }

@@ -11,6 +11,7 @@
 //! [`Generator::finish`] gives the [`Outcome`]. Sending to this machine only is the caller's
 //! business.
 
+mod clocks;
 mod course;
 mod error;
 mod exchange;
@@ -18,8 +19,10 @@ mod failure;
 mod generator;
 mod link;
 mod live;
+mod nap;
 mod outcome;
 mod pacer;
+mod pause;
 mod plan;
 mod recorder;
 mod schedule;
@@ -35,8 +38,8 @@ pub use failure::Failures;
 pub use generator::Generator;
 pub use outcome::{Outcome, Progress, TemplateTally, ThreadUsage};
 pub use plan::{
-    Arrivals, MAX_CONNECTIONS, MAX_PIPELINE, MAX_RATE, MAX_THREADS, MAX_TIMEOUT, Plan, Spacing,
-    Target,
+    Arrivals, MAX_CONNECTIONS, MAX_PIPELINE, MAX_RATE, MAX_THREADS, MAX_TIMEOUT, MAX_TIMER_SLACK,
+    Plan, Spacing, Target,
 };
 pub use slices::{SLICE, STEADY_AFTER, Slice, Slices};
 pub use workload::{Expectation, MAX_NEEDLE_BYTES, MAX_TEMPLATES, Request, Workload};

@@ -1,6 +1,7 @@
 //! The socket of a connection, and how far its answers have been read.
 
 use std::io;
+use std::time::SystemTime;
 
 use tollgate_eventloop::{Interest, Poller, Socket};
 use tollgate_wire::{BodySearch, ResponseScanner};
@@ -14,6 +15,8 @@ use crate::plan::Target;
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) socket: Socket,
+    /// Whether the kernel notes when answers arrive.
+    is_stamped: bool,
     pub(crate) scanner: ResponseScanner,
     /// Looks for what the answer under way should contain.
     pub(crate) search: BodySearch,
@@ -29,14 +32,18 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Starts to connect.
-    pub(crate) fn connect(target: &Target) -> io::Result<Self> {
+    /// Starts to connect; where `is_stamped`, the kernel notes when answers arrive.
+    pub(crate) fn connect(target: &Target, is_stamped: bool) -> io::Result<Self> {
         let socket = match target {
             Target::Tcp(address) => Socket::connect(*address)?,
             Target::Unix(path) => Socket::connect_unix(path)?,
         };
+        if is_stamped {
+            socket.stamp_arrivals()?;
+        }
         Ok(Self {
             socket,
+            is_stamped,
             scanner: ResponseScanner::new(),
             search: BodySearch::new(),
             is_shut: false,
@@ -44,6 +51,15 @@ impl Link {
             is_reused: false,
             watches_room: None,
         })
+    }
+
+    /// Receives what there is, and when it arrived where that is noted.
+    pub(crate) fn receive(&self, buffer: &mut [u8]) -> io::Result<(usize, Option<SystemTime>)> {
+        if self.is_stamped {
+            self.socket.receive_stamped(buffer)
+        } else {
+            Ok((self.socket.receive(buffer)?, None))
+        }
     }
 
     /// Has the poller tell of what arrives and, if asked for, of room to write. Asked for again, it

@@ -35,6 +35,9 @@ pub struct Outcome {
     pub oldest_overdue: Option<Duration>,
     /// Open loop: requests that were due while no connection was free, and waited for one.
     pub held: u64,
+    /// With a timer slack: answers whose arrival the kernel has not noted. Their latency runs to the read,
+    /// up to the slack later.
+    pub missed_stamps: u64,
     /// Requests that were sent again, on a new connection, because one before them in a pipeline
     /// ended the old one. Their latency counts from the first time. The server may have seen both.
     pub resent: u64,
@@ -43,7 +46,8 @@ pub struct Outcome {
     /// The answers to each template of the workload, in its order.
     pub templates: Vec<TemplateTally>,
     /// Latencies in nanoseconds of all answers, and of all timeouts, whose true latency is at least
-    /// what stands here. They run to the read that completed the answer: in an open loop from the
+    /// what stands here. They run to the read that completed the answer or, with a timer slack, to the
+    /// arrival of its last byte: in an open loop from the
     /// moment for which the request was scheduled, in a closed one from just before the write or,
     /// without keep-alive, from the start of the connect.
     pub latency: LatencyHistogram,
@@ -113,6 +117,10 @@ pub struct ThreadUsage {
     pub system: Duration,
     /// Time that it could have run, and waited for a CPU.
     pub waited: Duration,
+    /// Time in which it asked for events instead of sleeping, and there were none: busy polling, and
+    /// the last moments before a request of a schedule. It is part of the CPU time, and was there to
+    /// be used.
+    pub polled: Duration,
     /// The length of the window as the thread saw it.
     pub window: Duration,
 }
@@ -158,6 +166,7 @@ impl Outcome {
             overdue: 0,
             oldest_overdue: None,
             held: 0,
+            missed_stamps: 0,
             resent: 0,
             unexpected: 0,
             templates: Vec::new(),
@@ -185,6 +194,7 @@ impl Outcome {
             merge(&mut self.latency_from_send, open_loop.latency_from_send);
             merge(&mut self.lateness, open_loop.lateness);
             self.held += open_loop.held;
+            self.missed_stamps += open_loop.missed_stamps;
         }
         self.connect_time.merge(&figures.connect_time);
         if let Some(first_byte) = figures.first_byte {

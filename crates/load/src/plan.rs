@@ -25,6 +25,9 @@ pub const MAX_RATE: f64 = 10_000_000.0;
 /// The longest timeout: a latency histogram reaches no further.
 pub const MAX_TIMEOUT: Duration = Duration::from_secs(3600);
 
+/// The longest timer slack.
+pub const MAX_TIMER_SLACK: Duration = Duration::from_millis(10);
+
 /// What a run of the generator is to do.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -39,6 +42,11 @@ pub struct Plan {
     /// How far the connections may grow when requests are due and none is free, over all threads;
     /// from `connections` to [`MAX_CONNECTIONS`]. A closed loop does not grow.
     pub connections_max: usize,
+    /// How late a request of a schedule may be sent, so that one waking serves many: up to
+    /// [`MAX_TIMER_SLACK`], zero for on time. Answers are read up to that late too, and their arrival
+    /// is what the kernel has noted; so it needs TCP, kept connections, no pipeline and no
+    /// `first_byte`.
+    pub timer_slack: Duration,
     /// How many threads send; 1 to [`MAX_THREADS`], and no more than connections.
     pub threads: usize,
     /// How many requests may be under way on one connection; 1 to [`MAX_PIPELINE`], and 1 without
@@ -60,6 +68,10 @@ pub struct Plan {
     /// Whether the time to an answer's first byte is recorded too. It costs a little for each
     /// answer.
     pub first_byte: bool,
+    /// Whether the threads ask for events over and over instead of sleeping until there are some.
+    /// Nobody then has to wake them, which costs a server CPU, and they are never late for having
+    /// slept; each takes a whole CPU.
+    pub busy_poll: bool,
     /// The CPUs that the threads run on, one each, in a circle; empty for wherever the kernel likes.
     pub cpus: Vec<usize>,
 }
@@ -117,6 +129,7 @@ impl Plan {
         {
             return Err(Error::Rate(per_second));
         }
+        self.check_timer_slack()?;
         if self.requests == Some(0) {
             return Err(Error::NoRequests);
         }
@@ -125,6 +138,44 @@ impl Plan {
             if timeout.is_zero() || timeout > MAX_TIMEOUT {
                 return Err(Error::Timeout { which, timeout });
             }
+        }
+        Ok(())
+    }
+
+    fn check_timer_slack(&self) -> Result<(), Error> {
+        let slack = self.timer_slack;
+        if slack.is_zero() {
+            return Ok(());
+        }
+        if slack > MAX_TIMER_SLACK {
+            return Err(Error::TimerSlack(slack));
+        }
+        let Arrivals::Open { per_second, .. } = self.arrivals else {
+            return Err(Error::TimerSlackNeeds("a schedule: a closed loop has none"));
+        };
+        if self.busy_poll {
+            return Err(Error::TimerSlackBusy);
+        }
+        if matches!(self.target, Target::Unix(_)) {
+            let needs = "TCP: the kernel does not note when a unix-domain socket receives";
+            return Err(Error::TimerSlackNeeds(needs));
+        }
+        if !self.keep_alive {
+            return Err(Error::TimerSlackNeeds("keep-alive: a connect would be seen that late"));
+        }
+        if self.pipeline > 1 {
+            let needs = "a pipeline of 1: of several answers, the arrival of the last is known";
+            return Err(Error::TimerSlackNeeds(needs));
+        }
+        if self.first_byte {
+            let needs = "no first_byte: the arrival of the last byte is known";
+            return Err(Error::TimerSlackNeeds(needs));
+        }
+        // A connection is free again when its answer is read, so it carries one request in a slack.
+        let due = per_second * slack.as_secs_f64();
+        if due > self.connections_max as f64 {
+            let connections_max = self.connections_max;
+            return Err(Error::TimerSlackConnections { slack, due, connections_max });
         }
         Ok(())
     }

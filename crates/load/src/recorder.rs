@@ -54,6 +54,7 @@ pub(crate) struct OpenLoop {
     pub(crate) latency_from_send: LatencyHistogram,
     pub(crate) lateness: LatencyHistogram,
     pub(crate) held: u64,
+    pub(crate) missed_stamps: u64,
 }
 
 /// The answers to one template of the workload.
@@ -123,6 +124,13 @@ impl Recorder {
             self.warm_up = Some(self.finished);
         }
         Ok(())
+    }
+
+    /// The thread asked for events this long, and there were none.
+    pub(crate) fn polled(&mut self, time: Duration) {
+        if let Some(window) = &mut self.window {
+            window.polled(time);
+        }
     }
 
     pub(crate) fn begun(&mut self) {
@@ -198,6 +206,15 @@ impl Recorder {
         tally.count(answer, latency);
         if !is_expected {
             tally.count_unexpected(&request.expect, answer, contains);
+        }
+    }
+
+    /// The answer that was recorded last should have a time stamp of its arrival, and has none.
+    pub(crate) fn missed_stamp(&mut self) {
+        if self.window.is_some()
+            && let Some(open_loop) = &mut self.figures.open_loop
+        {
+            open_loop.missed_stamps += 1;
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::outcome::ThreadUsage;
 use crate::usage::{CpuTime, ThreadClock};
@@ -47,6 +47,7 @@ impl Stage {
 pub(crate) struct OpenWindow {
     opened: Instant,
     cpu: CpuTime,
+    polled: Duration,
 }
 
 /// One thread's window as it was.
@@ -60,7 +61,12 @@ pub(crate) struct ClosedWindow {
 impl OpenWindow {
     /// Opens the calling thread's window.
     pub(crate) fn open(now: Instant, clock: &ThreadClock) -> io::Result<Self> {
-        Ok(Self { opened: now, cpu: clock.read()? })
+        Ok(Self { opened: now, cpu: clock.read()?, polled: Duration::ZERO })
+    }
+
+    /// The thread asked for events this long, and there were none.
+    pub(crate) fn polled(&mut self, time: Duration) {
+        self.polled += time;
     }
 
     /// Closes it, on the same thread.
@@ -74,6 +80,7 @@ impl OpenWindow {
                 user: cpu.user.saturating_sub(self.cpu.user),
                 system: cpu.system.saturating_sub(self.cpu.system),
                 waited: cpu.waited.saturating_sub(self.cpu.waited),
+                polled: self.polled,
                 window: now - self.opened,
             },
         })

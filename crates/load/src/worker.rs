@@ -2,6 +2,7 @@
 
 mod answers;
 mod connections;
+mod resting;
 mod sending;
 
 use std::collections::VecDeque;
@@ -12,9 +13,12 @@ use std::time::{Duration, Instant};
 use tollgate_eventloop::{Event, Events, Interest, Poller, Waker, wake_exactly};
 use tollgate_wire::HeadMemo;
 
+use crate::clocks::Clocks;
 use crate::course::{Course, share};
 use crate::live::Live;
+use crate::nap::Naps;
 use crate::pacer::Pacer;
+use crate::pause::{EARLY, Pause};
 use crate::plan::{Arrivals, Plan};
 use crate::recorder::{Recorder, Report};
 use crate::schedule::Schedule;
@@ -33,6 +37,11 @@ pub(crate) struct Worker {
     course: Course,
     /// `None` in a closed loop.
     pacer: Option<Pacer>,
+    pause: Pause,
+    /// `None` where the schedule has no slack.
+    naps: Option<Naps>,
+    /// With slack: read when the thread woke last.
+    clocks: Clocks,
     recorder: Recorder,
     slots: Vec<Slot>,
     /// How many slots there may be.
@@ -59,6 +68,8 @@ pub(crate) struct Worker {
     next_sweep: Instant,
     /// The window is to be opened as soon as the schedule has begun.
     wants_window: bool,
+    /// Since when the poller has been asked over and over, and there was nothing to do.
+    idle_since: Option<Instant>,
 }
 
 /// The least time between two looks at all timeouts, which is how exactly they are kept.
@@ -87,6 +98,9 @@ impl Worker {
         let poller = Poller::new()?;
         poller.add(&waker, WAKER_TOKEN, Interest::Readable)?;
         let now = Instant::now();
+        let naps = (!plan.timer_slack.is_zero()).then(|| Naps::new(plan.timer_slack, now));
+        // What may be late need not be woken for early.
+        let early = if naps.is_some() { Duration::ZERO } else { EARLY };
         let of_thread = |total: usize| share(total as u64, thread as u64, plan.threads as u64);
         let requests = plan.requests.map(|all| share(all, thread as u64, plan.threads as u64));
         let mut connections = of_thread(plan.connections);
@@ -109,6 +123,9 @@ impl Worker {
             plan: Arc::clone(plan),
             course: Course::new(plan, thread),
             pacer,
+            pause: Pause::new(early),
+            naps,
+            clocks: Clocks::read(),
             recorder: Recorder::new(plan, Arc::clone(live)),
             slots: (0..connections).map(|_| Slot::new(now)).collect(),
             slots_max: slots_max as usize,
@@ -123,6 +140,7 @@ impl Worker {
             now,
             next_sweep: now,
             wants_window: !plan.warm_up,
+            idle_since: None,
         })
     }
 
@@ -141,11 +159,14 @@ impl Worker {
         self.begin();
         self.begin_sending(&clock)?;
         'turns: while !self.is_finished() && !self.stage.is_over() {
-            self.poller.wait(&mut events, Some(self.patience()))?;
+            let patience = self.rest();
+            self.poller.wait(&mut events, Some(patience))?;
+            self.woke_after(patience);
             self.budget = Budget::TURN;
             let before = self.now;
             self.open_window(&clock)?;
             for event in events.iter() {
+                self.budget.events -= 1;
                 if event.token == WAKER_TOKEN {
                     self.on_wake()?;
                 } else {
@@ -155,7 +176,7 @@ impl Worker {
                     break 'turns;
                 }
                 self.open_window(&clock)?;
-                self.send_due();
+                self.send_between();
             }
             for index in std::mem::take(&mut self.unread) {
                 if self.stage.is_over() {
@@ -164,13 +185,14 @@ impl Worker {
                 self.slots[index].is_unread = false;
                 self.receive(index, &mut buffer);
                 self.open_window(&clock)?;
-                self.send_due();
+                self.send_between();
             }
             if self.now == before {
                 self.now = Instant::now();
             }
             self.open_window(&clock)?;
             self.send_due();
+            self.turned_after(patience);
             if self.now >= self.next_sweep {
                 self.sweep();
             }
@@ -187,23 +209,6 @@ impl Worker {
             None => self.course.is_over(),
         };
         is_all_sent && self.under_way == 0
-    }
-
-    /// How long to wait for events: until the next request is due, or the next timeout.
-    fn patience(&self) -> Duration {
-        let is_opening = self.begun < self.slots.len();
-        if is_opening || self.budget.is_spent() || !self.unread.is_empty() {
-            return Duration::ZERO;
-        }
-        match &self.pacer {
-            // What is held waits for a connection, and not for the clock.
-            Some(pacer) => {
-                let next =
-                    pacer.next_unseen().map_or(self.next_sweep, |due| due.min(self.next_sweep));
-                next.saturating_duration_since(Instant::now())
-            }
-            None => self.next_sweep.saturating_duration_since(self.now),
-        }
     }
 
     fn on_wake(&mut self) -> io::Result<()> {

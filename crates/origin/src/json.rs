@@ -14,12 +14,13 @@ pub(crate) fn string(bytes: &[u8]) -> String {
     serde_json::to_string(&text).expect("a text is always JSON")
 }
 
-/// A time in seconds with exactly six decimals, so that answers are always of the same length.
+/// A time in seconds with exactly six decimals, rounded, so that answers are always of the same length.
 pub(crate) struct Seconds(pub(crate) Duration);
 
 impl fmt::Display for Seconds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{:06}", self.0.as_secs(), self.0.subsec_micros())
+        let micros = (self.0.as_nanos() + 500) / 1000;
+        write!(f, "{}.{:06}", micros / 1_000_000, micros % 1_000_000)
     }
 }
 
@@ -32,8 +33,14 @@ mod tests {
         assert_eq!(string(b"a \"b\" \\ \n \x01"), r#""a \"b\" \\ \n \u0001""#);
         assert_eq!(string("gr\u{fc}n".as_bytes()), "\"gr\u{fc}n\"");
         assert_eq!(string(b"gr\xfcn"), "\"gr\u{fc}n\"");
-        for (nanos, text) in [(0, "0.000000"), (12_999, "0.000012"), (60_000_000_001, "60.000000")]
-        {
+        for (nanos, text) in [
+            (0, "0.000000"),
+            (499, "0.000000"),
+            (500, "0.000001"),
+            (12_499, "0.000012"),
+            (999_999_500, "1.000000"),
+            (60_000_000_001, "60.000000"),
+        ] {
             assert_eq!(Seconds(Duration::from_nanos(nanos)).to_string(), text);
         }
     }

@@ -18,8 +18,9 @@ mod conversation;
 mod counters;
 mod endpoints;
 mod error;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod json;
-mod kernel;
 mod listen;
 mod multipart;
 mod origin;
@@ -31,6 +32,7 @@ mod request;
 mod request_body;
 mod response;
 mod site;
+mod sources;
 mod stopper;
 mod timers;
 mod worker;

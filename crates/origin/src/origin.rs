@@ -19,10 +19,10 @@ use crate::connection::Tools;
 use crate::counters::{Counters, ThreadCounters};
 use crate::endpoints::page::Pages;
 use crate::error::Error;
-use crate::kernel::Kernel;
 use crate::listen::{Listen, SocketFile};
 use crate::recall::Recall;
 use crate::site::Site;
+use crate::sources::Sources;
 use crate::stopper::Stopper;
 use crate::worker::{BACKLOG, Worker};
 
@@ -75,7 +75,7 @@ impl Origin {
             .collect::<Result<Vec<_>, _>>()
             .map_err(Error::Start)?;
         let shared = Shared {
-            zero: Kernel::open_zero().map_err(Error::Start)?,
+            zero: Sources::open_zero().map_err(Error::Start)?,
             delays: Arc::default(),
             own_host: match &listen {
                 Listen::Tcp(addr) => addr.to_string().into(),
@@ -209,7 +209,7 @@ impl Thread {
             delays: self.shared.delays,
             log: self.log.as_ref().map(LogFile::of_thread),
         };
-        let tools = Tools::new(site, Kernel::new(self.shared.zero), self.shared.timeouts);
+        let tools = Tools::new(site, Sources::new(self.shared.zero), self.shared.timeouts);
         Worker::new(self.listener, self.waker, stopper, tools, self.shared.timeouts)?
             .run()
             .map_err(Error::Wait)

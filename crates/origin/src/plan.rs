@@ -13,7 +13,7 @@ pub(crate) enum Plan<'a> {
     Answer(Answer<'a>),
     /// To let time pass.
     Wait(Wait),
-    /// To read bytes from the kernel.
+    /// To take random bytes or zeros.
     Fetch(Fetch),
     /// To measure the body.
     Upload(Box<Upload>),
@@ -29,17 +29,17 @@ pub(crate) struct Wait {
     pub(crate) answer: fn(Duration, Duration) -> Answer<'static>,
 }
 
-/// Bytes that are read from the kernel and thrown away.
+/// Bytes that are taken from a source and thrown away.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fetch {
     pub(crate) source: Source,
     pub(crate) bytes: u64,
 }
 
-/// Where the kernel takes bytes from.
+/// Where bytes are taken from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// Its random number generator.
+    /// The random number generator of the thread.
     Random,
     /// `/dev/zero`.
     Zero,

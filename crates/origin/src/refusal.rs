@@ -54,6 +54,7 @@ impl Refusal<'_> {
         match self {
             Self::Malformed(ParseError::HeadTooLong | ParseError::TooManyHeaders) => 431,
             Self::Malformed(ParseError::UnknownCoding(_)) | Self::Method(_) => 501,
+            Self::Malformed(ParseError::Version) => 505,
             // Of two values none is too large.
             Self::Parameter { allowed: Allowed::OneToReset, .. } => 400,
             Self::Parameter { is_too_large: true, .. }

@@ -46,7 +46,8 @@ impl RequestBody {
                 }
             })
             .map_err(Refusal::Malformed)?;
-        if self.read_bytes > self.bytes_max {
+        // What a chunk says of its size is not waited for.
+        if self.read_bytes.saturating_add(self.decoder.owed_bytes()) > self.bytes_max {
             return Err(Refusal::BodyTooLarge { max: self.bytes_max });
         }
         Ok((progress.consumed, progress.done))

@@ -335,8 +335,8 @@ mod tests {
     use tollgate_eventloop::listen;
 
     use super::*;
-    use crate::kernel::Kernel;
-    use crate::site::tests::site;
+    use crate::site::made_up::site;
+    use crate::sources::Sources;
 
     const SWEEP_PERIOD: Duration = Duration::from_millis(250);
 
@@ -346,8 +346,8 @@ mod tests {
         let waker = Waker::new().unwrap();
         let stopper = Stopper::new(std::slice::from_ref(&waker));
         let timeouts = Timeouts::default();
-        let kernel = Kernel::new(Kernel::open_zero().unwrap());
-        let tools = Tools::new(site(), kernel, timeouts);
+        let sources = Sources::new(Sources::open_zero().unwrap());
+        let tools = Tools::new(site(), sources, timeouts);
         (Worker::new(listener.into(), waker, stopper, tools, timeouts).unwrap(), addr)
     }
 

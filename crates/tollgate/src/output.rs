@@ -1,5 +1,6 @@
 //! Standard output is for data, standard error for what is told on the way.
 
+use anyhow::Context;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use terminal_size::{Width, terminal_size_of};
 use tollgate_lab::report::layout::{COLUMNS, Screen};
@@ -9,11 +10,11 @@ use tollgate_lab::report::layout::{COLUMNS, Screen};
 /// # Errors
 ///
 /// It cannot be written.
-pub(crate) fn print(text: &str) -> io::Result<()> {
+pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        written => written,
+        written => written.context("writing to standard output"),
     }
 }
 

@@ -17,6 +17,12 @@ pub enum MixError {
     /// The weights are too large to shuffle as one deck.
     #[error("the weights add up to {0}, the limit is {MAX_DECK}; divide them by a common factor")]
     DeckTooLarge(u64),
+    /// A template has a name that cannot stand in a report.
+    #[error(
+        "the name of a template is `{}`: it has to be one line of plain text, as figures are reported by it",
+        .0.escape_debug()
+    )]
+    OddName(String),
     /// Two templates share a name.
     #[error("two templates are named `{0}`; figures are reported by name, so rename one")]
     DuplicateName(String),

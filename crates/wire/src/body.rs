@@ -74,6 +74,17 @@ impl BodyDecoder {
         Ok(BodyProgress { consumed, body_bytes: taken, done })
     }
 
+    /// How many more bytes of the body are certain to come, because its length or the size of the chunk
+    /// that has begun says so.
+    #[must_use]
+    pub fn owed_bytes(&self) -> u64 {
+        match &self.state {
+            State::Length { left } => *left,
+            State::Chunked(decoder) => decoder.owed_bytes(),
+            State::UntilClose => 0,
+        }
+    }
+
     /// Whether the peer's closing the connection ends the body as it should.
     pub(crate) fn ends_at_close(&self) -> bool {
         matches!(self.state, State::UntilClose)

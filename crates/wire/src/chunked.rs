@@ -70,6 +70,11 @@ impl ChunkedDecoder {
         Ok(BodyProgress { consumed, body_bytes, done: matches!(self.state, State::End) })
     }
 
+    /// How many bytes of the chunk that has begun are still to come.
+    pub(crate) fn owed_bytes(&self) -> u64 {
+        if let State::Data(left) = self.state { left } else { 0 }
+    }
+
     /// The state after one byte of anything but a chunk's data.
     fn step(&mut self, byte: u8) -> Result<State, ParseError> {
         match (self.state, byte) {

@@ -29,6 +29,9 @@ pub enum ParseError {
     /// The start line or a header is not HTTP/1.
     #[error("the head is not HTTP/1")]
     Head(#[source] httparse::Error),
+    /// A request is of another major version than HTTP/1, and of none before it.
+    #[error("the version is not HTTP/1.0 or HTTP/1.1")]
+    Version,
     /// An answer begins with an empty line, as when the body before it was longer than it said.
     #[error("an answer begins with an empty line")]
     EmptyLineBeforeAnswer,

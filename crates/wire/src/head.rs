@@ -61,7 +61,12 @@ pub struct RequestHead<'a> {
 pub fn parse_request_head(bytes: &[u8]) -> Result<Option<RequestHead<'_>>, ParseError> {
     let mut headers = [const { MaybeUninit::uninit() }; MAX_HEADERS];
     let mut request = httparse::Request::new(&mut []);
-    let parsed = request.parse_with_uninit_headers(bytes, &mut headers)?;
+    let parsed = match request.parse_with_uninit_headers(bytes, &mut headers) {
+        Err(httparse::Error::Version) if names_later_version(bytes) => {
+            return Err(ParseError::Version);
+        }
+        parsed => parsed?,
+    };
     let Some(len) = head_len(parsed, bytes.len())? else {
         return Ok(None);
     };
@@ -139,6 +144,14 @@ pub(crate) fn parse_response_head(
         body,
         len,
     }))
+}
+
+/// Whether the request line says HTTP/2 or later where its version belongs. What comes after the digit
+/// may be missing still, and is not looked at.
+fn names_later_version(bytes: &[u8]) -> bool {
+    let line = bytes.split(|byte| matches!(byte, b'\r' | b'\n')).find(|line| !line.is_empty());
+    let version = line.and_then(|line| line.splitn(3, |byte| *byte == b' ').nth(2));
+    matches!(version, Some([b'H', b'T', b'T', b'P', b'/', b'2'..=b'9', ..]))
 }
 
 impl Version {

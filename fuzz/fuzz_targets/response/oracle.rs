@@ -261,7 +261,8 @@ fn is_stricter(bytes: &[u8], message: &Message<'_>, error: &ParseError) -> bool 
         | ParseError::Hosts(_)
         | ParseError::Host(_)
         | ParseError::Target(_)
-        | ParseError::UnknownCoding(_) => false,
+        | ParseError::UnknownCoding(_)
+        | ParseError::Version => false,
     }
 }
 

@@ -13,6 +13,7 @@ fn nginx_with_lua_answers_what_the_table_says() {
     let site = Site::nginx_lua(&workspace);
     answers_the_table(&site);
     sleepers_whose_clients_have_left_are_given_up(&site);
+    assert!(!answers_who_has_said_all(&site, "10"));
     drop(site);
     workspace.assert_nothing_runs();
 }
@@ -22,12 +23,17 @@ fn the_built_in_site_answers_what_the_table_says() {
     let workspace = Workspace::new();
     let site = Site::origin(&workspace);
     answers_the_table(&site);
+    assert!(answers_who_has_said_all(&site, "0.25"));
     drop(site);
     workspace.assert_nothing_runs();
 }
 
 fn answers_the_table(site: &Site) {
-    let rows = table::rows();
+    let its_own = table::differences().into_iter().map(|difference| match site.name {
+        "nginx-lua" => difference.nginx_lua,
+        _ => difference.origin,
+    });
+    let rows: Vec<Row> = table::rows().into_iter().chain(its_own).collect();
     let wrong: Vec<String> = rows.iter().filter_map(|row| flaw(site.address, row)).collect();
     assert!(
         wrong.is_empty(),
@@ -197,8 +203,26 @@ fn small_chunks_leave_others_their_turn(site: &Site) {
     assert_eq!(answer.body.len(), SIZE);
 }
 
-/// nginx takes the end of a connection for that of its client's interest; the built-in site answers a
-/// client that has only said all that it has to say. The kernel keeps a connection whose client has left
+/// Whether a client of `/sleep` that says, while it waits so many seconds, that it has nothing more to say
+/// is answered all the same.
+fn answers_who_has_said_all(site: &Site, seconds: &str) -> bool {
+    let mut wire = Wire::open(site.address);
+    wire.send(format!("GET /sleep?time={seconds} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes());
+    // It sleeps: what was asked after it is answered.
+    let mut last = Wire::open(site.address);
+    last.send(b"GET /sleep?time=0.1 HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(last.answer(false).expect("an answer").status, 200);
+    wire.send_no_more();
+    match wire.answer(false) {
+        Ok(answer) => answer.status == 200,
+        Err(ended) => {
+            assert!(ended.starts_with("closed after \"\""), "{ended}");
+            false
+        }
+    }
+}
+
+/// nginx takes the end of a connection for that of its client's interest. The kernel keeps a connection whose client has left
 /// for as long as the server holds it.
 fn sleepers_whose_clients_have_left_are_given_up(site: &Site) {
     const SLEEPERS: usize = 20;

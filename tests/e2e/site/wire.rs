@@ -1,7 +1,7 @@
 //! A connection that speaks HTTP/1.1 in literal bytes, with nothing of the code under test.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
 /// A connection, and what came on it and was not read yet.
@@ -31,6 +31,11 @@ impl Wire {
         if let Err(error) = self.stream.write_all(bytes) {
             eprintln!("the server takes no more: {error}");
         }
+    }
+
+    /// Says that nothing more will be sent.
+    pub(super) fn send_no_more(&mut self) {
+        self.stream.shutdown(Shutdown::Write).expect("an open connection");
     }
 
     /// The next answer; `to_head`: it has no body, whatever length it tells.

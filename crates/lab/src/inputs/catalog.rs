@@ -125,7 +125,7 @@ impl Catalog {
     pub fn experiment(&self, name: &str) -> Result<Source, CatalogError> {
         match name.ends_with(".toml") {
             true => read(Path::new(name)),
-            false => self.find(Kind::Experiment, name),
+            false => self.find(Kind::Experiment, name).map_err(as_file),
         }
     }
 
@@ -415,6 +415,23 @@ fn read_all(folder: &Path) -> Result<Vec<Source>, CatalogError> {
     Ok(sources)
 }
 
+/// For whoever means a file where there is no such name.
+fn as_file(error: CatalogError) -> CatalogError {
+    match error {
+        CatalogError::NotFound { kind, name, .. } if Path::new(&name).is_file() => {
+            let hint = "; the name of a file has to end in .toml".to_owned();
+            CatalogError::NotFound { kind, name, hint }
+        }
+        CatalogError::NotFound { kind, name, .. }
+            if Path::new(&format!("{name}.toml")).is_file() =>
+        {
+            let hint = format!("; did you mean the file {name}.toml?");
+            CatalogError::NotFound { kind, name, hint }
+        }
+        other => other,
+    }
+}
+
 fn read(path: &Path) -> Result<Source, CatalogError> {
     let text = fs::read_to_string(path)
         .map_err(|source| CatalogError::Unreadable { path: path.to_owned(), source })?;
@@ -545,6 +562,27 @@ mod tests {
             file.display()
         );
         assert_eq!(error.to_string(), expected);
+    }
+
+    #[test]
+    fn a_file_that_is_asked_for_by_half_of_its_name_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["mine.toml", "yours"] {
+            fs::write(folder.path().join(name), "").unwrap();
+        }
+        let error = |name: &str| {
+            let path = folder.path().join(name).display().to_string();
+            let error = Catalog::new(vec![]).experiment(&path).unwrap_err().to_string();
+            error.replace(&folder.path().display().to_string(), "HERE")
+        };
+        assert_eq!(
+            error("mine"),
+            "there is no experiment `HERE/mine`; did you mean the file HERE/mine.toml?"
+        );
+        assert_eq!(
+            error("yours"),
+            "there is no experiment `HERE/yours`; the name of a file has to end in .toml"
+        );
     }
 
     #[test]

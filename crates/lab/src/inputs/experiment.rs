@@ -309,6 +309,33 @@ mod tests {
             error_of(|text| text.replace("name   = \"light\"", "name   = \"../light\"")),
             "mine.toml:22:10: the name `../light` has to be letters, digits, `-`, `_` and `.`: files are named after it"
         );
+        let longest = "x".repeat(64);
+        let named = |name: &str| {
+            let name = format!("name   = \"{name}\"");
+            error_of(|text| text.replace("name   = \"light\"", &name).replace("full", &longest))
+        };
+        assert_eq!(
+            named(&"y".repeat(65)),
+            "mine.toml:22:10: it has 65 letters, and a name 64 at the most: files are named after it"
+        );
+        // As long as a name may be, and so refused for another reason.
+        assert!(named(&longest).contains("two subjects are named"), "{}", named(&longest));
+        assert_eq!(
+            error_of(
+                |text| text.replace("title    = \"What does ModSecurity cost?\"", "title = ' '")
+            ),
+            "mine.toml:3:9: it is empty: it has to say what the experiment asks"
+        );
+        let prefixed = |prefix: &str| {
+            let lines = format!("name   = \"light\"\nprefix = \"{prefix}\"");
+            error_of(|text| text.replace("name   = \"light\"", &lines))
+        };
+        assert_eq!(
+            prefixed("a"),
+            "mine.toml:23:10: `a` has to start with `/` and to end without one"
+        );
+        assert_eq!(prefixed("/a b"), "mine.toml:23:10: ` ` cannot stand in the path of a request");
+        assert_eq!(prefixed("/a?b"), "mine.toml:23:10: `?` cannot stand in the path of a request");
         assert!(
             error_of(|text| text.replace("2.4s", "soon"))
                 .starts_with("mine.toml:9:39: `soon` is not a duration"),

@@ -142,6 +142,9 @@ fn check_value(
         let message = format!("there may be several of `{path}`: write [[{path}]]");
         return Err(locate(source, Some(value.span()), &message));
     }
+    if let Some(message) = wrong_kind(value.get_ref(), schema) {
+        return Err(locate(source, Some(value.span()), &message));
+    }
     match value.get_ref() {
         DeValue::Table(table) => check_table(source, table, schema, root, path),
         DeValue::Array(array) => array
@@ -149,6 +152,41 @@ fn check_value(
             .try_for_each(|item| check_value(source, item, &schema["items"], root, path)),
         _ => Ok(()),
     }
+}
+
+/// What to write where a value is of another kind than its key has. What is not told here, the type's own
+/// reader tells; these kinds it would tell in the words of Rust.
+fn wrong_kind(value: &DeValue<'_>, schema: &Schema) -> Option<String> {
+    let is_asked_for = |kind: &str| match &schema["type"] {
+        Schema::Array(kinds) => kinds.iter().any(|one| one == kind),
+        one => one == kind,
+    };
+    match value {
+        DeValue::Table(_) | DeValue::Array(_) => None,
+        DeValue::Integer(_) if is_asked_for("integer") && is_in_range(value, schema) => None,
+        _ if is_asked_for("integer") => Some(match (&schema["minimum"], highest(schema)) {
+            (Schema::Number(low), Some(high)) => {
+                format!("it has to be a whole number from {low} to {high}")
+            }
+            (Schema::Number(low), None) => format!("it has to be a whole number from {low} on"),
+            _ => "it has to be a whole number".to_owned(),
+        }),
+        _ if is_asked_for("object") => Some("it has to be a table: { KEY = VALUE }".to_owned()),
+        _ if is_asked_for("array") => Some("it has to be a list: [VALUE, ...]".to_owned()),
+        _ => None,
+    }
+}
+
+fn is_in_range(value: &DeValue<'_>, schema: &Schema) -> bool {
+    let number = value.as_integer();
+    let number = number.and_then(|it| i64::from_str_radix(it.as_str(), it.radix()).ok());
+    let low = schema["minimum"].as_i64().unwrap_or(i64::MIN);
+    number.is_some_and(|number| (low..=highest(schema).unwrap_or(i64::MAX)).contains(&number))
+}
+
+/// The highest number of an integer's type, where TOML has higher ones.
+fn highest(schema: &Schema) -> Option<i64> {
+    (schema["format"] == "uint32").then_some(u32::MAX.into())
 }
 
 /// Follows a `$ref`, and takes the one branch that is not null of an optional value.
@@ -282,9 +320,28 @@ mod tests {
     fn bad_syntax_a_missing_key_and_a_wrong_kind_name_their_line() {
         assert!(error("title = 'a'\nlist = [\n").starts_with("x.toml:2:"));
         assert_eq!(error("[inner]\nconnections = 1"), "x.toml:1:1: missing field `title`");
-        assert!(
-            error("title = 'a'\n[inner]\nconnections = 'b'")
-                .starts_with("x.toml:3:15: invalid type")
+        assert!(error("title = 5").starts_with("x.toml:1:9: invalid type"));
+    }
+
+    #[test]
+    fn kinds_are_told_in_the_words_of_toml() {
+        let whole = "x.toml:3:15: it has to be a whole number from 0 to 4294967295";
+        for odd in ["'b'", "-1", "1.5", "4294967296", "99999999999999999999", "true"] {
+            assert_eq!(
+                error(&format!("title = 'a'\n[inner]\nconnections = {odd}")),
+                whole,
+                "{odd}"
+            );
+        }
+        assert_eq!(
+            error("title = 'a'\ninner = 5"),
+            "x.toml:2:9: it has to be a table: { KEY = VALUE }"
         );
+        assert_eq!(error("title = 'a'\nlist = 5"), "x.toml:2:8: it has to be a list: [VALUE, ...]");
+        for fine in ["0", "4_294_967_295", "0xff"] {
+            let text = format!("title = 'a'\n[inner]\nconnections = {fine}");
+            let source = Source { name: "x.toml".to_owned(), text };
+            assert!(parse::<Outer>(&source).is_ok(), "{fine}");
+        }
     }
 }

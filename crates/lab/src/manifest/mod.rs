@@ -94,6 +94,12 @@ pub struct CaseManifest {
     pub threads: u32,
     /// Whether connections are kept for the next request.
     pub keepalive: bool,
+    /// Whether the generator asks for events over and over instead of sleeping.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub busy_poll: bool,
+    /// Whether the CPUs are kept from halting.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub idle_poll: bool,
     /// The warm-up of each trial, in seconds; where it ends as soon as the figures stand still, how
     /// long it may last.
     pub warmup_s: f64,
@@ -198,6 +204,8 @@ impl Manifest {
             open_loop: OpenLoopManifest::of(&case.load),
             threads: case.load.threads,
             keepalive: case.load.keepalive,
+            busy_poll: case.load.busy_poll,
+            idle_poll: case.load.idle_poll,
             warmup_s: case.load.warmup_longest().as_secs_f64(),
             warmup_steady: case.load.warmup == WarmUp::Steady,
             duration_s: case.load.duration.0.as_secs_f64(),

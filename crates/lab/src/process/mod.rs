@@ -2,6 +2,7 @@
 
 pub mod files;
 pub mod group;
+pub mod idle_poll;
 pub mod memory;
 pub mod ports;
 pub mod tree;

@@ -18,9 +18,9 @@ pub mod table;
 
 use crate::analysis::{Analysis, analyse};
 use crate::run_dir::{RunDirError, RunRecords};
+use crate::whole_file;
 use layout::Screen;
 use source::Source;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
@@ -134,5 +134,6 @@ pub fn write_all(analysis: &Analysis, dir: &Path) -> Result<(), ReportError> {
 }
 
 fn write(path: &Path, text: &str) -> Result<(), ReportError> {
-    fs::write(path, text).map_err(|source| ReportError::Write { path: path.to_owned(), source })
+    whole_file::write(path, text)
+        .map_err(|source| ReportError::Write { path: path.to_owned(), source })
 }

@@ -112,7 +112,10 @@ pub enum RunError {
     #[error("the run cannot go on, because this is not what it was begun with:{}", listed(.0))]
     Different(Vec<Difference>),
     /// Its records are not those of its plan.
-    #[error("the run cannot go on: {0} of its records are not of its plan")]
+    #[error(
+        "the run cannot go on: {0} of its records are not of its plan, so they were changed, or are \
+         those of another run; start anew"
+    )]
     Strangers(usize),
     /// The operating system refuses something.
     #[error("{doing}")]

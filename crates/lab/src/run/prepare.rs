@@ -4,7 +4,7 @@ use super::RunError;
 use crate::environment::Environment;
 use crate::inputs::catalog::Catalog;
 use crate::inputs::experiment::{CpusFile, Experiment, Subject};
-use crate::layout::{Layout, available_cpus};
+use crate::layout::{Layout, LayoutError, available_cpus};
 use crate::manifest::SubjectState;
 use crate::process::files;
 use crate::system::installed::{self, Missing};
@@ -57,6 +57,7 @@ pub enum Absent<'a> {
 pub(crate) fn machine(experiment: &Experiment) -> Result<Machine, RunError> {
     requests::check(experiment)?;
     let layout = layout(experiment.cpus.as_ref())?;
+    leaves_the_origin_its_cpu(experiment, &layout)?;
     let environment = Environment::read().map_err(system_error("reading the machine's limits"))?;
     Ok(Machine { layout, environment })
 }
@@ -71,6 +72,18 @@ pub(crate) fn layout(asked: Option<&CpusFile>) -> Result<Layout, RunError> {
     let layout = Layout::choose(asked, &available)?;
     process(&layout)?;
     Ok(layout)
+}
+
+/// A generator that never sleeps would take the CPU of an origin that runs on the same one.
+fn leaves_the_origin_its_cpu(experiment: &Experiment, layout: &Layout) -> Result<(), LayoutError> {
+    let busy = experiment.cases.iter().find(|case| case.load.busy_poll);
+    let has_origin = experiment.subjects.iter().any(|subject| subject.recipe.file.origin);
+    match (busy, layout.shared_cpu()) {
+        (Some(case), Some(cpu)) if has_origin => {
+            Err(LayoutError::BusyPoll { case: case.name.clone(), cpu })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// What of each subject is on this machine.

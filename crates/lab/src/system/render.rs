@@ -437,18 +437,27 @@ mod tests {
         experiment.subjects.into_iter().find(|s| s.name == name).unwrap()
     }
 
-    #[test]
-    fn a_config_says_where_to_listen_and_where_the_origin_is() {
-        let dir = tempfile::tempdir().unwrap();
-        let installed = programs();
-        let place = Place {
-            dir: dir.path(),
+    /// A place of a proxy, with what it needs.
+    fn place<'a>(
+        dir: &'a Path,
+        ports: &'a BTreeMap<String, SocketAddr>,
+        installed: &'a Installed,
+    ) -> Place<'a> {
+        Place {
+            dir,
             listen: "127.0.0.1:18080".parse().unwrap(),
             origin: Some("127.0.0.1:18081".parse().unwrap()),
             connections: 50,
-            ports: &BTreeMap::new(),
-            installed: &installed,
-        };
+            ports,
+            installed,
+        }
+    }
+
+    #[test]
+    fn a_config_says_where_to_listen_and_where_the_origin_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let (installed, ports) = (programs(), BTreeMap::new());
+        let place = place(dir.path(), &ports, &installed);
         let rendered = render(&Catalog::new(vec![]), &subject("nginx"), &place).unwrap();
         assert_eq!(rendered.processes[0].command[0], "/usr/sbin/nginx");
         let config = fs::read_to_string(dir.path().join("nginx.conf")).unwrap();
@@ -463,15 +472,9 @@ mod tests {
         let catalog = Catalog::new(vec![]);
         let experiment = Experiment::load(&catalog, "site", &Adjustments::default()).unwrap();
         let dir = tempfile::tempdir().unwrap();
-        let installed = programs();
-        let place = Place {
-            dir: dir.path(),
-            listen: "127.0.0.1:18080".parse().unwrap(),
-            origin: None,
-            connections: 128,
-            ports: &BTreeMap::new(),
-            installed: &installed,
-        };
+        let (installed, ports) = (programs(), BTreeMap::new());
+        let place =
+            Place { origin: None, connections: 128, ..place(dir.path(), &ports, &installed) };
         render(&catalog, &experiment.subjects[0], &place).unwrap();
         let config = fs::read_to_string(dir.path().join("nginx.conf")).unwrap();
         assert!(config.contains("worker_connections 768;"), "{config}");
@@ -495,16 +498,10 @@ mod tests {
             let ports = recipe.file.ports.iter();
             let ports = ports.map(|name| (name.clone(), "127.0.0.1:18082".parse().unwrap()));
             let ports = ports.collect();
-            let origin = recipe.file.origin.then_some("127.0.0.1:18081".parse().unwrap());
+            let place = place(dir.path(), &ports, &installed);
+            let origin = place.origin.filter(|_| recipe.file.origin);
+            let place = Place { origin, ..place };
             let subject = Subject { name, recipe, options, ..subject("nginx") };
-            let place = Place {
-                dir: dir.path(),
-                listen: "127.0.0.1:18080".parse().unwrap(),
-                origin,
-                connections: 50,
-                ports: &ports,
-                installed: &installed,
-            };
             if let Err(error) = render(&catalog, &subject, &place) {
                 panic!("{}: {}", subject.name, crate::trial::servers::in_full(&error));
             }
@@ -523,15 +520,8 @@ mod tests {
             tuned.options.insert(name.to_owned(), OptionValue::Integer(value));
         }
         let dir = tempfile::tempdir().unwrap();
-        let installed = programs();
-        let place = Place {
-            dir: dir.path(),
-            listen: "127.0.0.1:18080".parse().unwrap(),
-            origin: Some("127.0.0.1:18081".parse().unwrap()),
-            connections: 50,
-            ports: &BTreeMap::new(),
-            installed: &installed,
-        };
+        let (installed, ports) = (programs(), BTreeMap::new());
+        let place = place(dir.path(), &ports, &installed);
         // Its rules may not be installed here, and come after this file.
         if let Err(error) = render(&Catalog::new(vec![]), &tuned, &place) {
             assert!(error.to_string().contains("modsecurity-full.conf"), "{error}");

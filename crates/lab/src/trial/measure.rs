@@ -9,6 +9,7 @@ use crate::inputs::experiment::{LoadFile, SpacingFile};
 use crate::interrupt::{Interrupt, Interrupted};
 use crate::layout::Layout;
 use crate::noise::{Counters, Noise};
+use crate::process::idle_poll::{IdlePoll, IdlePollError};
 use crate::process::memory;
 use crate::process::tree::ProcessTable;
 use crate::process::usage::{CpuTime, Died, Reading};
@@ -17,6 +18,7 @@ use crate::record::{
 };
 use procfs::ProcError;
 use std::collections::BTreeSet;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -64,6 +66,12 @@ pub enum MeasureError {
     /// The counters of processes or machine cannot be read.
     #[error("reading the counters of the machine")]
     Counters(#[from] ProcError),
+    /// The CPUs halt.
+    #[error(transparent)]
+    IdlePoll(#[from] IdlePollError),
+    /// The time that this takes cannot be read.
+    #[error("reading the CPU time of `idle_poll`")]
+    IdlePollTime(#[source] io::Error),
     /// The origin ended.
     #[error("the origin was lost")]
     Origin(#[source] Died),
@@ -81,15 +89,20 @@ pub enum MeasureError {
 ///
 /// The load cannot be sent, or what it costs cannot be read.
 pub fn measure(subject: &mut Subject<'_>) -> Result<Measurement, MeasureError> {
+    let awake = match subject.load.idle_poll {
+        true => IdlePoll::start(&subject.layout.all())?,
+        false => IdlePoll::default(),
+    };
     let generator = Generator::start(plan(subject))?;
     let warm_up = warm_up::run(subject, &generator)?;
 
     let at_start = Pids::list(subject)?;
-    let start = Edge::read(subject, &at_start)?;
+    let start = Edge::read(subject, &at_start, &awake)?;
     generator.open_window();
     let undisturbed = subject.interrupt.sleep(subject.load.duration.0);
-    let mut end = Edge::read(subject, &at_start)?;
+    let mut end = Edge::read(subject, &at_start, &awake)?;
     generator.close_window();
+    drop(awake);
     let at_end = Pids::list(subject)?;
     end.add(&at_end);
 
@@ -120,6 +133,7 @@ pub fn measure(subject: &mut Subject<'_>) -> Result<Measurement, MeasureError> {
             user_us: sum.user_us + micros(thread.user),
             system_us: sum.system_us + micros(thread.system),
         }),
+        generator_polled_us: outcome.threads.iter().map(|thread| micros(thread.polled)).sum(),
     };
     let templates: Vec<TemplateRecord> = subject
         .templates
@@ -193,16 +207,19 @@ struct Edge {
     counters: Counters,
     system: Reading,
     origin: Reading,
+    /// What keeping the CPUs awake had taken.
+    awake: Duration,
 }
 
 impl Edge {
-    fn read(subject: &Subject<'_>, pids: &Pids) -> Result<Self, MeasureError> {
+    fn read(subject: &Subject<'_>, pids: &Pids, awake: &IdlePoll) -> Result<Self, MeasureError> {
         let counters = Counters::read(&subject.layout.all())?;
         Ok(Self {
             counters,
             at: Instant::now(),
             system: Reading::take(&pids.system),
             origin: Reading::take(&pids.origin),
+            awake: awake.cpu_time().map_err(MeasureError::IdlePollTime)?,
         })
     }
 
@@ -221,12 +238,14 @@ fn plan(subject: &Subject<'_>) -> Plan {
         target: Target::Tcp(subject.address),
         arrivals: arrivals(subject.load, subject.gaps_seed),
         connections_max: subject.load.connections_most() as usize,
+        timer_slack: Duration::ZERO,
         pipeline: 1,
         first_byte: false,
         workload: Arc::clone(&subject.workload),
         connections: subject.load.connections as usize,
         threads: subject.load.threads as usize,
         keep_alive: subject.load.keepalive,
+        busy_poll: subject.load.busy_poll,
         connect_timeout: CONNECT_TIMEOUT,
         answer_timeout: subject.load.timeout.0,
         requests: None,
@@ -292,9 +311,14 @@ fn memory_peak(pids: &BTreeSet<i32>) -> Result<Option<u64>, ProcError> {
 
 fn noise(layout: &Layout, start: &Edge, end: &Edge, cpu: &CpuRecord) -> Noise {
     let roles = [cpu.system, cpu.origin, Some(cpu.generator)];
-    let ours = roles.iter().flatten().copied().map(CpuTime::total_us).sum();
+    let of_roles = roles.iter().flatten().copied().map(CpuTime::total_us).sum();
+    let awake = end.awake - start.awake;
+    let ours = Duration::from_micros(of_roles) + awake;
     let cpus = layout.all().len();
-    start.counters.until(&end.counters, end.at - start.at, cpus, Duration::from_micros(ours))
+    let noise = start.counters.until(&end.counters, end.at - start.at, cpus, ours);
+    // A thread that gives way to all others waits all the time, which is no pressure.
+    let is_pressure_told = awake.is_zero();
+    Noise { cpu_pressure_percent: noise.cpu_pressure_percent.filter(|_| is_pressure_told), ..noise }
 }
 
 /// How much of the CPUs that it could use each role used.
@@ -306,17 +330,18 @@ fn busy(
     cpu: &CpuRecord,
 ) -> Busy {
     let layout = subject.layout;
-    let share = |spent: CpuTime, window_s: f64, cpus: &[usize], threads: u64| {
+    let share = |spent_us: u64, window_s: f64, cpus: &[usize], threads: u64| {
         let usable = threads.clamp(1, cpus.len() as u64);
-        as_f64(spent.total_us()) / 1e6 / window_s / as_f64(usable)
+        as_f64(spent_us) / 1e6 / window_s / as_f64(usable)
     };
-    let servers = |spent, cpus: &[usize], start: &Reading, end| {
-        share(spent, cpu.servers_window_s, cpus, start.working_threads(end))
+    let servers = |spent: CpuTime, cpus: &[usize], start: &Reading, end| {
+        share(spent.total_us(), cpu.servers_window_s, cpus, start.working_threads(end))
     };
     let threads = u64::from(subject.load.threads);
+    let generator_us = cpu.generator.total_us().saturating_sub(cpu.generator_polled_us);
     Busy {
         system: cpu.system.map(|spent| servers(spent, &layout.system, &start.system, &end.system)),
-        generator: share(cpu.generator, window.as_secs_f64(), &layout.generator, threads),
+        generator: share(generator_us, window.as_secs_f64(), &layout.generator, threads),
         origin: cpu
             .origin
             .map_or(0.0, |spent| servers(spent, &layout.origin, &start.origin, &end.origin)),

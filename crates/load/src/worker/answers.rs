@@ -1,7 +1,7 @@
 //! Receiving answers.
 
 use std::io::{self, ErrorKind};
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use thiserror::Error;
 use tollgate_wire::{Answer, Scan};
@@ -36,16 +36,16 @@ impl Worker {
             let State::Open(link) = &mut self.slots[index].state else {
                 return;
             };
-            let bytes = match link.socket.receive(buffer) {
-                Ok(0) => return self.end_of_stream(index),
-                Ok(bytes) => bytes,
+            let (bytes, stamp) = match link.receive(buffer) {
+                Ok((0, _)) => return self.end_of_stream(index),
+                Ok(received) => received,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) => return self.broken(index, &error),
             };
             let is_emptied = bytes < buffer.len() && !link.is_shut;
             self.recorder.received(bytes);
-            match self.read(index, &buffer[..bytes]) {
+            match self.read(index, &buffer[..bytes], stamp) {
                 Progress::Open if is_emptied => return,
                 Progress::Open => {}
                 Progress::Ended => return self.part(index),
@@ -66,7 +66,8 @@ impl Worker {
 
     /// Finds the answers in a piece of a connection's stream, and sends what their ends make room
     /// for. All that end in one piece have ended when it was there, so one look at the clock will do.
-    fn read(&mut self, index: usize, mut bytes: &[u8]) -> Progress {
+    /// `stamp` is when the piece's last byte arrived, where that is known.
+    fn read(&mut self, index: usize, mut bytes: &[u8], stamp: Option<SystemTime>) -> Progress {
         let mut arrived = None;
         while !bytes.is_empty() {
             let slot = &mut self.slots[index];
@@ -102,7 +103,7 @@ impl Worker {
                     }
                     bytes = &bytes[consumed..];
                     self.now = *arrived.get_or_insert_with(Instant::now);
-                    if !self.finish(index, answer) {
+                    if !self.finish(index, answer, stamp) {
                         return Progress::Ended;
                     }
                 }
@@ -118,7 +119,7 @@ impl Worker {
     }
 
     /// The first request under way has its answer. Whether the connection carries on.
-    fn finish(&mut self, index: usize, answer: Answer) -> bool {
+    fn finish(&mut self, index: usize, answer: Answer, stamp: Option<SystemTime>) -> bool {
         let slot = &mut self.slots[index];
         // A server that answers before it has the whole request will not take another after it.
         let is_whole = slot.has_sent_front();
@@ -131,7 +132,14 @@ impl Worker {
         link.is_reused = true;
         self.under_way -= 1;
         let request = &workload.requests[exchange.request];
-        self.recorder.answered(&exchange, request, answer, contains, self.now);
+        let arrived = match stamp {
+            Some(stamp) => self.clocks.instant_of(stamp, exchange.sent, self.now),
+            None => self.now,
+        };
+        self.recorder.answered(&exchange, request, answer, contains, arrived);
+        if self.naps.is_some() && stamp.is_none() {
+            self.recorder.missed_stamp();
+        }
         self.recorder.saw_head(self.heads.last());
         self.plan.keep_alive && answer.keep_alive && is_whole
     }
@@ -149,7 +157,8 @@ impl Worker {
         match link.scanner.close() {
             Ok(Some(answer)) => {
                 self.now = Instant::now();
-                self.finish(index, answer);
+                // The end of a stream has no stamp.
+                self.finish(index, answer, None);
                 self.go_on(index);
             }
             Ok(None) => match link.send_error.take() {

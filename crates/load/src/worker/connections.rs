@@ -22,7 +22,7 @@ impl Worker {
         let began = Instant::now();
         self.now = began;
         self.slots[index].generation = self.slots[index].generation.wrapping_add(1);
-        let link = match Link::connect(&self.plan.target) {
+        let link = match Link::connect(&self.plan.target, self.naps.is_some()) {
             Ok(link) => link,
             Err(error) => return self.fail_to_connect(index, &error),
         };

@@ -3,25 +3,27 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::Worker;
+use super::{EVENTS_PER_WAIT, Worker};
 use crate::exchange::Exchange;
 use crate::failure::Failure;
 use crate::slot::{Slot, State, is_gone};
 use crate::usage::ThreadClock;
 
 /// What may still be done before the poller is asked again.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct Budget {
+    /// What one wait tells of at most.
+    pub(super) events: usize,
     sends: usize,
     growths: usize,
 }
 
 impl Budget {
     /// What may be done in one turn of the loop.
-    pub(super) const TURN: Self = Self { sends: 64, growths: 4 };
+    pub(super) const TURN: Self = Self { events: EVENTS_PER_WAIT, sends: 64, growths: 4 };
 
     pub(super) fn is_spent(&self) -> bool {
-        self.sends == 0 || self.growths == 0
+        self.events == 0 || self.sends == 0 || self.growths == 0
     }
 }
 
@@ -92,6 +94,14 @@ impl Worker {
             && let Some(request) = self.course.take()
         {
             self.put(index, request, self.now);
+        }
+    }
+
+    /// Sends what is due before the next answer is read. With slack it waits for all of them: the
+    /// moment of their arrival does not get lost.
+    pub(super) fn send_between(&mut self) {
+        if self.naps.is_none() {
+            self.send_due();
         }
     }
 

@@ -17,8 +17,11 @@ mod timing;
 mod answers;
 // Schedules: what is sent when, and what is said of the rest.
 mod schedules;
+// Schedules with slack: naps, and when answers arrived meanwhile.
+mod slack;
 // Several requests under way on one connection.
 mod pipelines;
+mod polling;
 // Unix-domain sockets.
 mod unix;
 // Plans that are refused.

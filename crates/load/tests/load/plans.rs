@@ -5,7 +5,7 @@ use tollgate_load::{Error, Generator, Plan, Workload};
 
 use crate::server::{GET, OK, Server, closed_port, plan, request, wait_until};
 
-fn refused(plan: Plan) -> String {
+pub(crate) fn refused(plan: Plan) -> String {
     Generator::start(plan).map(drop).unwrap_err().to_string()
 }
 

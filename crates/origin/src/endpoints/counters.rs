@@ -22,7 +22,7 @@ pub(crate) fn counters<'a>(
 #[cfg(test)]
 mod tests {
     use crate::endpoints::tests::{ask, text};
-    use crate::site::tests::site;
+    use crate::site::made_up::site;
 
     #[test]
     fn what_was_counted_is_told_and_reset() {

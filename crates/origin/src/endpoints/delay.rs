@@ -104,7 +104,7 @@ mod tests {
     use super::*;
     use crate::endpoints::tests::{ask, text, work};
     use crate::plan::Work;
-    use crate::site::tests::site;
+    use crate::site::made_up::site;
 
     fn delays(target: &str, count: usize) -> Vec<Duration> {
         let mut site = site();

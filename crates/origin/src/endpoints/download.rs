@@ -158,7 +158,7 @@ fn decimal(digits: &str) -> Option<u64> {
 mod tests {
     use super::*;
     use crate::endpoints::tests::{ask, text};
-    use crate::site::tests::site;
+    use crate::site::made_up::site;
 
     fn get(target: &str, lines: &str) -> Answer<'static> {
         ask(&mut site(), &format!("GET /download{target}"), lines, b"")

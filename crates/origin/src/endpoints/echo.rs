@@ -42,7 +42,7 @@ impl Echo {
 mod tests {
     use super::*;
     use crate::endpoints::tests::ask;
-    use crate::site::tests::site;
+    use crate::site::made_up::site;
 
     #[test]
     fn the_body_comes_back_with_its_type() {

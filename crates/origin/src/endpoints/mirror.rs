@@ -32,7 +32,7 @@ fn mirrored(text: String) -> Plan<'static> {
 #[cfg(test)]
 mod tests {
     use crate::endpoints::tests::{ask, text};
-    use crate::site::tests::site;
+    use crate::site::made_up::site;
 
     #[test]
     fn the_request_is_told_as_it_came() {

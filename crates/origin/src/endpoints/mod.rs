@@ -1,16 +1,20 @@
 //! What the site answers, a file a family of endpoints, and the table that they are found in.
 
+pub(crate) mod bytes;
 pub(crate) mod counters;
 pub(crate) mod delay;
 pub(crate) mod download;
 pub(crate) mod echo;
-pub(crate) mod kernel;
 pub(crate) mod mirror;
 pub(crate) mod page;
 pub(crate) mod path;
 pub(crate) mod sleep;
 pub(crate) mod status;
 pub(crate) mod upload;
+
+use std::borrow::Cow;
+
+use percent_encoding::percent_decode_str;
 
 use crate::counters::PATHS_MAX;
 use crate::plan::Plan;
@@ -44,8 +48,8 @@ const fn at(path: &'static str, plan: PlanOf) -> Endpoint {
 pub(crate) static ENDPOINTS: [Endpoint; 14] = [
     at("/", page::payload_or_page),
     at("/index.html", page::page),
-    at("/urandom", kernel::urandom),
-    at("/zero", kernel::zero),
+    at("/urandom", bytes::urandom),
+    at("/zero", bytes::zero),
     at("/sleep", sleep::sleep),
     at("/download", download::download),
     at("/upload", upload::upload),
@@ -60,18 +64,32 @@ pub(crate) static ENDPOINTS: [Endpoint; 14] = [
 
 const _: () = assert!(ENDPOINTS.len() <= PATHS_MAX, "every endpoint is counted");
 
-/// The endpoint of a path, and its place in the table.
+/// The endpoint of a path, and its place in the table. What need not be percent-encoded names the same
+/// when it is (RFC 9110, section 4.2.3); what need be is decoded too, as nginx does.
 pub(crate) fn route(path: &str) -> (usize, &'static Endpoint) {
     let last = ENDPOINTS.len() - 1;
-    let found = ENDPOINTS[..last].iter().position(|endpoint| {
+    let index = find(path).or_else(|| find(&decoded(path)?)).unwrap_or(last);
+    (index, &ENDPOINTS[index])
+}
+
+/// A path without percent-encoding; nothing where it has none, or would be no text.
+pub(crate) fn decoded(path: &str) -> Option<Cow<'_, str>> {
+    if !path.contains('%') {
+        return None;
+    }
+    percent_decode_str(path).decode_utf8().ok()
+}
+
+/// The place of the endpoint that has this path.
+fn find(path: &str) -> Option<usize> {
+    let last = ENDPOINTS.len() - 1;
+    ENDPOINTS[..last].iter().position(|endpoint| {
         if endpoint.is_below {
             path.strip_prefix(endpoint.path).is_some_and(|rest| rest.starts_with('/'))
         } else {
             path == endpoint.path
         }
-    });
-    let index = found.unwrap_or(last);
-    (index, &ENDPOINTS[index])
+    })
 }
 
 #[cfg(test)]
@@ -81,7 +99,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::answer::{Answer, Body};
     use crate::plan::Work;
-    use crate::site::tests::made_up_clock;
+    use crate::site::made_up::made_up_clock;
 
     /// What is answered at once to a request with these header lines, each with its CR LF, and this
     /// body.
@@ -137,6 +155,12 @@ pub(crate) mod tests {
             ("other", "other"),
             ("*", "other"),
             ("//", "other"),
+            ("/%75random", "/urandom"),
+            ("/%55random", "other"),
+            ("/%2575random", "other"),
+            ("/urandom%", "other"),
+            ("/urandom%ff", "other"),
+            ("/stat%75s%2f200", "/status"),
         ] {
             assert_eq!(route(path).1.path, name, "{path}");
         }

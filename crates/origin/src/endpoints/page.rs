@@ -89,7 +89,7 @@ mod tests {
     use super::*;
     use crate::answer::Body;
     use crate::endpoints::tests::{ask, text};
-    use crate::site::tests::site;
+    use crate::site::made_up::site;
 
     #[test]
     fn payload_is_found_anywhere_in_the_query_of_the_root() {

@@ -26,7 +26,7 @@ mod tests {
     use super::*;
     use crate::endpoints::tests::{ask, text, work};
     use crate::plan::Work;
-    use crate::site::tests::site;
+    use crate::site::made_up::site;
 
     #[test]
     fn the_time_is_the_one_that_is_asked_for() {
@@ -47,6 +47,6 @@ mod tests {
             r#"{"error":"time is \"-1\"; it may be a number of seconds from 0 to 60"}"#
         );
         let told = answer(Duration::from_secs(1), Duration::from_nanos(1_000_123_999));
-        assert_eq!(text(&told), "{\"time\":1.000123}");
+        assert_eq!(text(&told), "{\"time\":1.000124}");
     }
 }

@@ -1,6 +1,7 @@
 //! `/status/CODE`: that status.
 
 use crate::answer::{Answer, Body};
+use crate::endpoints::decoded;
 use crate::plan::Plan;
 use crate::refusal::{Allowed, Refusal};
 use crate::request::Request;
@@ -8,10 +9,10 @@ use crate::site::Site;
 
 /// Answers with the status that the path names.
 pub(crate) fn status<'a>(request: &Request<'a>, _site: &mut Site) -> Result<Plan<'a>, Refusal<'a>> {
-    let value = request.path.strip_prefix("/status/").unwrap_or(request.path);
-    let is_number = value.len() == 3 && value.bytes().all(|byte| byte.is_ascii_digit());
-    let status = value.parse().ok().filter(|status| is_number && (200..=599).contains(status));
+    let decoded = decoded(request.path);
+    let status = code(decoded.as_deref().unwrap_or(request.path));
     let Some(status) = status else {
+        let value = request.path.strip_prefix("/status/").unwrap_or(request.path);
         let allowed = Allowed::Status;
         return Err(Refusal::Parameter { name: "status", value, allowed, is_too_large: false });
     };
@@ -23,11 +24,18 @@ pub(crate) fn status<'a>(request: &Request<'a>, _site: &mut Site) -> Result<Plan
     }))
 }
 
+/// The status that a path names.
+fn code(path: &str) -> Option<u16> {
+    let value = path.strip_prefix("/status/")?;
+    let is_number = value.len() == 3 && value.bytes().all(|byte| byte.is_ascii_digit());
+    value.parse().ok().filter(|status| is_number && (200..=599).contains(status))
+}
+
 #[cfg(test)]
 mod tests {
     use crate::answer::Body;
     use crate::endpoints::tests::{ask, text};
-    use crate::site::tests::site;
+    use crate::site::made_up::site;
 
     #[test]
     fn the_path_says_which() {
@@ -37,6 +45,7 @@ mod tests {
             assert_eq!(answer.status, status);
             assert_eq!(text(&answer), format!("{{\"status\":{status}}}"));
         }
+        assert_eq!(ask(&mut site, "GET /%73tatus/%34%304", "", b"").status, 404);
         for status in [204, 304] {
             let answer = ask(&mut site, &format!("GET /status/{status}"), "", b"");
             assert_eq!((answer.status, answer.body), (status, Body::Never));

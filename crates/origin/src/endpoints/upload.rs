@@ -70,7 +70,7 @@ mod tests {
 
     use super::*;
     use crate::endpoints::tests::{ask, text};
-    use crate::site::tests::{made_up_clock, pass, site};
+    use crate::site::made_up::{made_up_clock, pass, site};
 
     #[test]
     fn a_body_is_measured() {

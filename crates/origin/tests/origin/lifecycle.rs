@@ -9,6 +9,16 @@ const GET_ONE: &[u8] = b"GET /?payload=1 HTTP/1.1\r\nHost: a\r\n\r\n";
 const ONE: &str = "HTTP/1.1 200 OK\r\nServer: tollgate-origin\r\nContent-Type: text/plain\r\n\
     Content-Length: 1\r\n\r\nx";
 
+/// A client whose bytes were read: an answer on a later connection shows it.
+fn heard(origin: &Served, bytes: &[u8]) -> Client {
+    let mut client = origin.client();
+    client.send(bytes);
+    let mut other = origin.client();
+    other.send(GET_ONE);
+    other.expect(ONE);
+    client
+}
+
 #[test]
 fn idle_connections_do_not_hold_up_a_stop() {
     for threads in [1, 3] {
@@ -50,12 +60,7 @@ fn what_is_in_flight_finishes() {
 #[test]
 fn a_request_that_does_not_finish_is_given_a_second() {
     let origin = Served::start(1);
-    let mut stuck = origin.client();
-    stuck.send(b"GET /?payl");
-    // An answer on a later connection shows that the earlier bytes were read.
-    let mut other = origin.client();
-    other.send(GET_ONE);
-    other.expect(ONE);
+    let _stuck = heard(&origin, b"GET /?payl");
     let asked = Instant::now();
     origin.stopper.stop().unwrap();
     origin.outcome().unwrap();
@@ -134,11 +139,7 @@ fn a_thread_that_cannot_start_ends_the_others() {
 #[test]
 fn answers_that_wait_for_their_time_are_ended() {
     let origin = Served::start(1);
-    let mut sleeper = origin.client();
-    sleeper.send(b"GET /sleep?time=50 HTTP/1.1\r\nHost: a\r\n\r\n");
-    let mut other = origin.client();
-    other.send(GET_ONE);
-    other.expect(ONE);
+    let mut sleeper = heard(&origin, b"GET /sleep?time=50 HTTP/1.1\r\nHost: a\r\n\r\n");
     let asked = Instant::now();
     origin.stopper.stop().unwrap();
     origin.outcome().unwrap();
@@ -149,11 +150,7 @@ fn answers_that_wait_for_their_time_are_ended() {
 #[test]
 fn an_answer_that_is_due_before_the_end_is_waited_for() {
     let origin = Served::start(1);
-    let mut sleeper = origin.client();
-    sleeper.send(b"GET /sleep?time=0.4 HTTP/1.1\r\nHost: a\r\n\r\n");
-    let mut other = origin.client();
-    other.send(GET_ONE);
-    other.expect(ONE);
+    let mut sleeper = heard(&origin, b"GET /sleep?time=0.4 HTTP/1.1\r\nHost: a\r\n\r\n");
     origin.stopper.stop().unwrap();
     let answer = sleeper.read_to_end();
     assert!(answer.contains("\r\n\r\n{\"time\":0."), "{answer}");

@@ -45,7 +45,8 @@ fn random_bytes_and_zeros_are_read_and_timed() {
         assert!(head.contains("\r\nContent-Type: application/json\r\n"), "{head}");
         assert_eq!(number(&json, "size"), size, "{target}");
         let time = number(&json, "time");
-        assert!(time > 0.0 || size == 0.0, "{json}");
+        // Two kilobytes may take less than half of a microsecond, which is told as none.
+        assert!(time > 0.0 || size <= 2048.0, "{json}");
         assert!(time <= asked.elapsed().as_secs_f64(), "{json}");
     }
 }
@@ -55,7 +56,7 @@ fn what_takes_long_does_not_hold_up_others() {
     let origin = Served::start(1);
     let mut busy: Vec<Client> = (0..4).map(|_| origin.client()).collect();
     for client in &mut busy {
-        // Half a second of work and more, even for a fast kernel.
+        // A quarter of a second of work in all, or more.
         client.send(get("/urandom?size=67108864").repeat(2).as_bytes());
     }
     let mut sleeper = origin.client();

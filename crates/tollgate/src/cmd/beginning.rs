@@ -82,10 +82,13 @@ impl Outside {
 }
 
 /// Whose fault it is that a run or a search cannot go on: the input's, or the machine's.
-pub(super) fn failure(error: RunError) -> Failure {
+pub(crate) fn failure(error: RunError) -> Failure {
     match error {
         RunError::RunDir(
-            RunDirError::Taken { .. } | RunDirError::Unusable { .. } | RunDirError::InUse { .. },
+            RunDirError::Taken { .. }
+            | RunDirError::AFile { .. }
+            | RunDirError::Unusable { .. }
+            | RunDirError::InUse { .. },
         )
         | RunError::Different(_)
         | RunError::Strangers(_)

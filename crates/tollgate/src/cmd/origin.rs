@@ -16,8 +16,9 @@ use tollgate_origin::{AccessLog, Config, Listen, Origin};
 Answers:
   /                   a page that explains the others; /index.html too
   /?payload=N         N bytes of text, N up to 67108864; other arguments are ignored
-  /urandom            reads `size` random bytes (2048), up to 67108864, and says how long
-                      that took
+  /urandom            takes `size` random bytes (2048), up to 67108864, and says how long
+                      that took; they come from a cryptographic generator in the process
+                      (ChaCha12), which the kernel seeds anew after every 64 KiB
   /zero               the same from /dev/zero
   /sleep              after `time` seconds (1), up to 60
   /download           `size` bytes (10 chunks), up to 1073741824; `chunk_size` up to 1048576

@@ -7,6 +7,7 @@ use tollgate_lab::inputs::experiment::Experiment;
 use tollgate_lab::plan::stop::Stop;
 use tollgate_lab::record::{Outcome, TrialRecord};
 use tollgate_lab::report::number::share;
+use tollgate_lab::report::rows::counted;
 use tollgate_lab::run::{Event, shortest_time};
 
 /// Shows the events of a run.
@@ -60,16 +61,20 @@ impl Progress {
 
     fn begin(&mut self, trials: Option<usize>, done: &[TrialRecord]) {
         if !done.is_empty() {
-            self.line(&format!("{} trials are on record already", done.len()));
+            self.line(&format!("{} on record already", counted(done.len(), "trial")));
         }
         let what = match (trials, self.stop.width) {
             (Some(trials), _) => format!(
-                "{trials} trials in {} blocks: {} s, and what it takes to start each server",
-                self.stop.blocks, self.at_least_s
+                "{} in {}: {} s, and what it takes to start each server",
+                counted(trials, "trial"),
+                counted(self.stop.blocks as usize, "block"),
+                self.at_least_s
             ),
             (None, width) => format!(
-                "blocks until every interval is {} to either side, or for about {} s",
+                "blocks until every interval is {} to either side, but no more than {}, nor \
+                 longer than about {} s",
                 share(width.unwrap_or_default()),
+                self.stop.blocks,
                 self.at_least_s
             ),
         };

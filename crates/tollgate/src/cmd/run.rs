@@ -17,8 +17,8 @@ use tollgate_lab::inputs::percent::Percent;
 use tollgate_lab::manifest::Circumstances;
 use tollgate_lab::plan::stop::EndedBy;
 use tollgate_lab::report::{self, Format};
-use tollgate_lab::run::{self, RunRequest};
-use tollgate_lab::run_dir::RunRecords;
+use tollgate_lab::run::{self, RunError, RunRequest};
+use tollgate_lab::run_dir::{RunDirError, RunRecords};
 
 /// What `tollgate run` runs when no experiment is named.
 pub(crate) const DEFAULT_EXPERIMENT: &str = "first-look";
@@ -46,7 +46,8 @@ pub(crate) struct Args {
     /// The same design with durations cut, so that it ends in about a fifth of the time
     #[arg(long)]
     quick: bool,
-    /// Blocks: each runs every subject once; below 6 there is no interval
+    /// Blocks: each runs every subject once; below 6 there is no interval. With --width or --budget, the
+    /// most that are run
     #[arg(long, value_name = "N")]
     blocks: Option<u32>,
     /// Run blocks until the interval of every price in CPU per request (in requests/s, where the
@@ -56,7 +57,7 @@ pub(crate) struct Args {
     width: Option<Percent>,
     /// Run blocks until the intervals are within --width (2% by default), but no longer than all trials
     /// together take so long, such as 10m, the default with --width; the first block always runs
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(long, value_name = "TIME")]
     budget: Option<Span>,
     /// What is too small to matter: prices within it are called the same (default: 2%)
     #[arg(long, value_name = "PERCENT")]
@@ -92,13 +93,18 @@ fn resume(dir: &Path) -> Result<Exit, Failure> {
     let RunRecords { manifest, .. } = RunRecords::read(dir).map_err(Failure::bad_input)?;
     let dir = dir.canonicalize().with_context(|| format!("finding {}", dir.display()))?;
     let doing = || format!("taking up the command of {}: {}", dir.display(), manifest.command);
-    let words = shell_words::split(&manifest.command).with_context(doing)?;
-    let Command::Run(mut args) = Cli::try_parse_from(words).with_context(doing)?.command else {
+    let words = shell_words::split(&manifest.command).with_context(doing);
+    let cli = Cli::try_parse_from(words.map_err(Failure::bad_input)?).with_context(doing);
+    let Command::Run(mut args) = cli.map_err(Failure::bad_input)?.command else {
         return Err(Failure::bad_input(anyhow!("{}: it is no run", doing())));
     };
     args.seed = Some(manifest.seed);
     std::env::set_current_dir(&manifest.directory)
-        .with_context(|| format!("going to the folder of the run, {}", manifest.directory))?;
+        .with_context(|| {
+            let folder = &manifest.directory;
+            format!("a run goes on where it was begun, but there is no going to {folder}")
+        })
+        .map_err(Failure::bad_input)?;
     args.out = Some(dir);
     begin(&args, true)
 }
@@ -144,13 +150,16 @@ fn begin(args: &Args, resumes: bool) -> Result<Exit, Failure> {
         },
         &mut |event| progress.show(&event),
     )
-    .map_err(beginning::failure)?;
+    .map_err(|error| cut_off(error, &out))?;
     progress.end();
 
     let analysis = report::of_run(&ending.dir)?;
     // Neither a terminal that is gone nor a disk that is full keeps the other from its answer.
     let printed = output::print(&report::render(&analysis, Format::Table, output::screen())?);
-    report::write_all(&analysis, &ending.dir)?;
+    report::write_all(&analysis, &ending.dir).with_context(|| {
+        let go_on = go_on(&out);
+        format!("the records are whole, and `{go_on}` writes the reports that are missing")
+    })?;
     printed?;
     output::print(&format!(
         "\nRecords, configs, logs and reports: {}\nTo repeat it: {}\n",
@@ -158,12 +167,26 @@ fn begin(args: &Args, resumes: bool) -> Result<Exit, Failure> {
         analysis.command
     ))?;
     if ending.ended_by == EndedBy::Interrupted {
-        let out = shell_words::quote(&out.display().to_string()).into_owned();
-        let program = program();
-        output::print(&format!("To go on with it: {program} run --resume {out}\n"))?;
+        output::print(&format!("To go on with it: {}\n", go_on(&out)))?;
         return Ok(Exit::Interrupted);
     }
     gates::judge(&gates, &ending.dir, &analysis, Format::Table, verdict(&analysis))
+}
+
+/// Why a run did not come to its end, and how to go on with one of which something is kept.
+fn cut_off(error: RunError, out: &Path) -> Failure {
+    match error {
+        RunError::RunDir(RunDirError::NotKept { .. }) => {
+            let hint = format!("the run was cut off; `{}` goes on with it", go_on(out));
+            Failure::from(anyhow::Error::from(error).context(hint))
+        }
+        _ => beginning::failure(error),
+    }
+}
+
+/// The command that goes on with a run.
+fn go_on(out: &Path) -> String {
+    shell_words::join([&program(), "run", "--resume", &out.display().to_string()])
 }
 
 /// Whether every subject that is installed got what it was run for: a price, or the baseline its
@@ -193,10 +216,6 @@ fn verdict(analysis: &Analysis) -> Exit {
 /// How this program was called.
 pub(crate) fn program() -> String {
     std::env::args().next().unwrap_or_else(|| "tollgate".to_owned())
-}
-
-fn duration(text: &str) -> Result<Span, humantime::DurationError> {
-    humantime::parse_duration(text).map(Span)
 }
 
 impl Args {

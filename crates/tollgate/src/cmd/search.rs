@@ -7,9 +7,8 @@ use crate::exit::{Exit, Failure};
 use crate::output::{self, tell};
 use anyhow::Context;
 use clap::ValueEnum;
-use std::fs;
 use std::path::PathBuf;
-use std::time::Duration;
+use tollgate_lab::inputs::duration::Span;
 use tollgate_lab::inputs::experiment::Adjustments;
 use tollgate_lab::inputs::percent::Percent;
 use tollgate_lab::manifest::Circumstances;
@@ -20,6 +19,7 @@ use tollgate_lab::search::report;
 use tollgate_lab::search::run::{Event, SearchRequest, search};
 use tollgate_lab::search::slo::Slo;
 use tollgate_lab::search::terms::Terms;
+use tollgate_lab::whole_file;
 
 /// What `tollgate search` is told.
 #[derive(Debug, clap::Args)]
@@ -69,8 +69,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 3)]
     confirm: u32,
     /// The time after which no trial is begun
-    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = humantime::parse_duration)]
-    budget: Duration,
+    #[arg(long, value_name = "TIME", default_value = "10m")]
+    budget: Span,
     /// The directory for records and report; by default a new one below runs/
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -126,7 +126,7 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     let findings = of_search(&dir)?;
     let json = report::json(&findings)?;
     let path = dir.join("report.json");
-    fs::write(&path, &json).with_context(|| format!("writing {}", path.display()))?;
+    let written = whole_file::write(&path, &json);
     match args.format {
         Format::Json => output::print(&json)?,
         Format::Table => output::print(&format!(
@@ -136,6 +136,14 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
             findings.command
         ))?,
     }
+    // A disk that is full does not keep the answer from a terminal.
+    written.with_context(|| {
+        let dir = dir.display();
+        format!(
+            "the search is kept, and `tollgate report {dir}` shows it: writing {}",
+            path.display()
+        )
+    })?;
     Ok(verdict(&findings))
 }
 
@@ -185,7 +193,7 @@ impl Args {
             from: self.from,
             width: self.width.0,
             confirmations: self.confirm,
-            budget: self.budget,
+            budget: self.budget.0,
         }
     }
 
@@ -198,7 +206,7 @@ impl Args {
         add("--from", self.from.to_string());
         add("--width", self.width.to_string());
         add("--confirm", self.confirm.to_string());
-        add("--budget", humantime::format_duration(self.budget).to_string());
+        add("--budget", humantime::format_duration(self.budget.0).to_string());
         if !self.only.is_empty() {
             add("--only", self.only.join(","));
         }

@@ -82,6 +82,9 @@ impl Gathered {
         let names = Names { own: &own, first };
         let start = self.templates.len();
         for raw in &file.template {
+            if raw.name.trim().is_empty() || raw.name.contains(char::is_control) {
+                return Err(MixError::OddName(raw.name.clone()));
+            }
             self.templates.push(Template::check(raw.clone(), file, &names)?);
         }
         check::all_used(&self.templates[start..], &names)

@@ -39,6 +39,20 @@ fn weights_and_names() {
 }
 
 #[test]
+fn a_template_has_a_name_that_can_stand_in_a_report() {
+    for (name, told) in [("", ""), (" ", " "), ("a\\nb", "a\\nb")] {
+        let mix = template("a", 1, "path = '/'").replace("'a'", &format!("\"{name}\""));
+        assert_eq!(
+            error(&mix),
+            format!(
+                "the name of a template is `{told}`: it has to be one line of plain text, as figures \
+                 are reported by it"
+            )
+        );
+    }
+}
+
+#[test]
 fn a_body_of_filler_is_the_only_one_and_within_its_limit() {
     assert_eq!(
         error(&template("a", 1, "path = '/'\nbody = 'x'\nbody_bytes = 1")),

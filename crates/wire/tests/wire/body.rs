@@ -183,3 +183,27 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_is_still_to_come_is_known_where_it_was_told() {
+    let owed = |framing, bytes: &[u8]| {
+        let mut decoder = BodyDecoder::new(framing);
+        decoder.feed(bytes, |_| {}).unwrap();
+        decoder.owed_bytes()
+    };
+    assert_eq!(owed(BodyFraming::Empty, b""), 0);
+    assert_eq!(owed(BodyFraming::Length(5), b""), 5);
+    assert_eq!(owed(BodyFraming::Length(5), b"abc"), 2);
+    assert_eq!(owed(BodyFraming::UntilClose, b"abc"), 0);
+    for (bytes, owed_bytes) in [
+        ("", 0),
+        ("ffff\r", 0),
+        ("ffff\r\n", 0xffff),
+        ("5\r\nab", 3),
+        ("5\r\nabcde", 0),
+        ("2\r\nab\r\nffffffffffffffff\r\n", u64::MAX),
+        ("0\r\n\r\n", 0),
+    ] {
+        assert_eq!(owed(BodyFraming::Chunked, bytes.as_bytes()), owed_bytes, "{bytes}");
+    }
+}

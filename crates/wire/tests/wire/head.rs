@@ -66,6 +66,26 @@ fn keep_alive_by_version_and_connection() {
 }
 
 #[test]
+fn a_later_version_is_told_from_what_is_none() {
+    for version in ["HTTP/2.0", "HTTP/2", "HTTP/3.0", "HTTP/9x"] {
+        for lines in ["", "\r\n", "\r\nHost: a\r\n\r\n"] {
+            assert_eq!(error(&format!("GET / {version}{lines}")), ParseError::Version);
+            assert_eq!(error(&format!("\r\nGET / {version}{lines}")), ParseError::Version);
+        }
+    }
+    for text in [
+        "GET / HTTP/1.2\r\n",
+        "GET / HTTP/0.9\r\n",
+        "GET / http/2.0\r\n",
+        "GET / X\r\nHTTP/2.0",
+        "GET / a HTTP/2.0\r\n",
+    ] {
+        assert!(matches!(error(text), ParseError::Head(_)), "{text}");
+    }
+    assert_eq!(parse_request_head(b"GET / HTTP/"), Ok(None));
+}
+
+#[test]
 fn framing_by_length() {
     let max = u64::MAX;
     let cases = [
@@ -162,7 +182,7 @@ fn what_is_not_http_is_an_error() {
     for text in [
         "\x16\x03\x01",
         "GET\r\n",
-        "GET / HTTP/2.0\r\n\r\n",
+        "GET / HTTP/1.2\r\n\r\n",
         "GET / HTTP/1.1\r\nHost : a\r\n\r\n",
         "GET / HTTP/1.1\r\nHost: a\r\n folded\r\n\r\n",
     ] {

@@ -17,7 +17,7 @@ pub(super) struct Flaw {
 
 /// Checks every value that its type alone does not.
 pub(super) fn check(file: &ExperimentFile) -> Result<(), Flaw> {
-    one_line(&file.title).map_err(|what| flaw(["title".into()], what))?;
+    title(&file.title).map_err(|what| flaw(["title".into()], what))?;
     let subjects: Vec<&str> = file.subject.iter().map(|s| s.name.as_str()).collect();
     let cases: Vec<&str> = file.case.iter().map(|case| case.name.as_str()).collect();
     names("subject", &subjects)?;
@@ -58,6 +58,8 @@ pub(super) fn check(file: &ExperimentFile) -> Result<(), Flaw> {
 
 /// The shortest measured time, below which a trial of a slow system holds too few requests.
 pub(super) const SHORTEST_WINDOW: Duration = Duration::from_millis(150);
+/// The longest name of a case or a subject: a log is named after both, and a file system takes 255.
+const LONGEST_NAME: usize = 64;
 const SHORTEST_TIMEOUT: Duration = Duration::from_millis(1);
 /// The shortest time for all trials together.
 pub(super) const SHORTEST_BUDGET: Duration = Duration::from_secs(1);
@@ -82,11 +84,25 @@ fn names(kind: &str, names: &[&str]) -> Result<(), Flaw> {
             );
             return Err(flaw(here, what));
         }
+        if name.len() > LONGEST_NAME {
+            let what = format!(
+                "it has {} letters, and a name {LONGEST_NAME} at the most: files are named after it",
+                name.len()
+            );
+            return Err(flaw(here, what));
+        }
         if names[..index].contains(name) {
             return Err(flaw(here, format!("two {kind}s are named `{name}`; rename one")));
         }
     }
     Ok(())
+}
+
+fn title(title: &str) -> Result<(), String> {
+    match title.trim().is_empty() {
+        true => Err("it is empty: it has to say what the experiment asks".to_owned()),
+        false => one_line(title),
+    }
 }
 
 fn one_line(text: &str) -> Result<(), String> {
@@ -97,10 +113,14 @@ fn one_line(text: &str) -> Result<(), String> {
 }
 
 fn prefix(prefix: &str) -> Result<(), String> {
-    if prefix.is_empty() || (prefix.starts_with('/') && !prefix.ends_with('/')) {
-        return Ok(());
+    let goes_before_a_path = prefix.starts_with('/') && !prefix.ends_with('/');
+    if !prefix.is_empty() && !goes_before_a_path {
+        return Err(format!("`{prefix}` has to start with `/` and to end without one"));
     }
-    Err(format!("`{prefix}` has to start with `/` and to end without one"))
+    match prefix.chars().find(|c| !c.is_ascii_graphic() || "?#".contains(*c)) {
+        Some(odd) => Err(format!("`{}` cannot stand in the path of a request", odd.escape_debug())),
+        None => Ok(()),
+    }
 }
 
 /// Checks a load; an error names the key.

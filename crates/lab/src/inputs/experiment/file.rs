@@ -81,6 +81,14 @@ pub struct LoadFile {
     /// Whether connections are kept for the next request.
     #[serde(default = "yes")]
     pub keepalive: bool,
+    /// Whether the generator asks for events over and over instead of sleeping. Then the system pays
+    /// nothing for waking it, and a slow one no more than a fast one; it needs a CPU of its own.
+    #[serde(default)]
+    pub busy_poll: bool,
+    /// Whether the CPUs are kept from halting while a trial runs, as by the kernel's `idle=poll`. Then
+    /// waking somebody costs the same after a long sleep as after a short one.
+    #[serde(default)]
+    pub idle_poll: bool,
     /// Threads of the generator.
     #[serde(default = "one")]
     pub threads: u32,

@@ -1,5 +1,6 @@
 //! `tollgate doctor --noise`: how much two subjects differ on this machine that are the same.
 
+use crate::cmd::beginning;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, tell};
 use crate::signals;
@@ -15,8 +16,8 @@ use tollgate_lab::plan::stop::EndedBy;
 use tollgate_lab::process::group;
 use tollgate_lab::record::{Outcome, TrialRecord};
 use tollgate_lab::report;
-use tollgate_lab::run::{self, Event, RunError, RunRequest};
-use tollgate_lab::run_dir::{RunDirError, RunRecords};
+use tollgate_lab::run::{self, Event, RunRequest};
+use tollgate_lab::run_dir::RunRecords;
 use tollgate_lab::system::installed;
 
 /// Runs a subject against itself for a time, and prints what that says of the machine. The run's
@@ -28,9 +29,15 @@ use tollgate_lab::system::installed;
 pub(super) fn run(catalog: &Catalog, time: Duration, out: Option<&Path>) -> Result<Exit, Failure> {
     let mut experiment = experiment(catalog)?;
     noise::fit(&mut experiment, time);
-    let folder = tempfile::Builder::new().prefix("tollgate-noise-").tempdir();
-    let folder = folder.context("making a folder for the run")?;
-    let dir = out.unwrap_or(folder.path());
+    let (dir, folder) = match out {
+        Some(out) => (out.to_owned(), None),
+        None => {
+            let folder = tempfile::Builder::new().prefix("tollgate-noise-").tempdir();
+            let folder = folder.context("making a folder for the run; --out names another")?;
+            (folder.path().to_owned(), Some(folder))
+        }
+    };
+    let dir = dir.as_path();
 
     let interrupt = signals::interrupt(group::hurry).context("asking for signals")?;
     let begun = Instant::now();
@@ -61,7 +68,7 @@ pub(super) fn run(catalog: &Catalog, time: Duration, out: Option<&Path>) -> Resu
             }
         },
     )
-    .map_err(failure)?;
+    .map_err(beginning::failure)?;
 
     let records = RunRecords::read(dir)?;
     if out.is_some() {
@@ -69,7 +76,9 @@ pub(super) fn run(catalog: &Catalog, time: Duration, out: Option<&Path>) -> Resu
     }
     let noise = noise::findings(&records);
     output::print(&format!("\n{}", noise::render(&noise, output::screen())))?;
-    folder.close().context("removing the folder of the run")?;
+    if let Some(folder) = folder {
+        folder.close().context("removing the folder of the run")?;
+    }
     Ok(match ending.ended_by {
         EndedBy::Interrupted => Exit::Interrupted,
         _ if noise.figures.is_empty() => Exit::Nothing,
@@ -109,12 +118,4 @@ fn line(record: &TrialRecord, elapsed: Duration) -> String {
         Outcome::Failed(failure) => format!("{}: {}", failure.step, failure.reason),
     };
     format!("{:3.0} s: {}: {what}", elapsed.as_secs_f64(), record.subject)
-}
-
-fn failure(error: RunError) -> Failure {
-    match error {
-        RunError::RunDir(RunDirError::Taken { .. } | RunDirError::Unusable { .. })
-        | RunError::Layout(_) => Failure::bad_input(error),
-        _ => Failure::from(error),
-    }
 }

@@ -7,7 +7,9 @@ use clap::ValueEnum;
 use std::path::PathBuf;
 use std::time::Duration;
 use tollgate_load::{MAX_CONNECTIONS, MAX_PIPELINE, MAX_THREADS};
-use values::{count, cpu_list, duration, header, host, rate, requests, seed, timeout, warm_up};
+use values::{
+    count, cpu_list, duration, header, host, rate, requests, seed, timeout, timer_slack, warm_up,
+};
 
 /// What `tollgate load` is told.
 #[derive(Debug, clap::Args)]
@@ -23,8 +25,10 @@ under a known load; it counts from the scheduled moment, so that waiting is not 
 Examples:
   tollgate load 'http://127.0.0.1:8000/?payload=100' -c 50 -d 10s
   tollgate load 'http://127.0.0.1:8000/?payload=100' --rate 5000 --poisson -d 30s --warmup steady
+  tollgate load http://127.0.0.1:8000/ -c 200 --rate 40000 --timer-slack 1ms -d 10s
   tollgate load 'http://127.0.0.1:8000/?payload=100' -c 100 -n 10000 --no-keepalive --format ab
   tollgate load http://127.0.0.1:8000/ --mix browse -d 10s --format json
+  tollgate load 'http://127.0.0.1:8000/?payload=100' -c 1 -d 10s --busy-poll --cpus 1
   tollgate load http://shop.example/ --unix-socket /run/shop.sock -n 1000
 
 FORMAT.md describes what each format holds.
@@ -65,6 +69,11 @@ pub(crate) struct Args {
     /// With --rate: exponential gaps, as of many independent clients
     #[arg(long, help_heading = "Load", requires = "rate")]
     pub(super) poisson: bool,
+    /// With --rate: send up to this late, at most 10ms, so that one waking serves many requests; at
+    /// high rates that saves most of the CPU that being on time costs. The latency from send does not
+    /// hold it: the kernel tells when answers came. Needs TCP
+    #[arg(long, value_name = "TIME", help_heading = "Load", requires = "rate", conflicts_with_all = ["no_keepalive", "busy_poll"], value_parser = timer_slack)]
+    pub(super) timer_slack: Option<Duration>,
     /// What Poisson gaps, the order of a mix and its variables are drawn from
     #[arg(long, value_name = "N", help_heading = "Load", default_value_t = 1, allow_negative_numbers = true, value_parser = seed)]
     pub(super) seed: u64,
@@ -77,6 +86,10 @@ pub(crate) struct Args {
     /// Threads that send
     #[arg(short, long, value_name = "N", help_heading = "Load", default_value_t = 1, value_parser = count(MAX_THREADS))]
     pub(super) threads: u64,
+    /// Never sleep: ask for events over and over. Each thread takes a whole CPU, and the server pays
+    /// nothing for waking it
+    #[arg(long, help_heading = "Load")]
+    pub(super) busy_poll: bool,
     /// CPUs to send from, such as 0,2-3: each thread runs on one of them, in a circle
     #[arg(long, value_name = "LIST", help_heading = "Load", value_parser = cpu_list)]
     pub(super) cpus: Option<CpuList>,
@@ -184,6 +197,9 @@ pub(super) mod tests {
             ("http://127.0.0.1/ -n 1 --warmup 1s", "--warmup"),
             ("http://127.0.0.1/ -d 1s --poisson", "--rate"),
             ("http://127.0.0.1/ -d 1s --max-connections 9", "--rate"),
+            ("http://127.0.0.1/ -d 1s --timer-slack 1ms", "--rate"),
+            ("http://127.0.0.1/ -d 1s --rate 1 --timer-slack 11ms", "above 0 and at most 10ms"),
+            ("http://127.0.0.1/ -d 1s --rate 1 --timer-slack 1ms --no-keepalive", "--no-keepalive"),
             ("http://127.0.0.1/ -d 1s --body a --body-file b", "--body-file"),
             ("http://127.0.0.1/ -d 1s --mix browse --expect 200", "--expect"),
             ("http://127.0.0.1/ -d 1s --mix browse -H a:b", "--header"),

@@ -61,6 +61,7 @@ pub(super) fn outcome() -> Outcome {
         overdue: 0,
         oldest_overdue: None,
         held: 0,
+        missed_stamps: 0,
         resent: 0,
         unexpected: 3,
         templates: vec![TemplateTally {
@@ -78,6 +79,7 @@ pub(super) fn outcome() -> Outcome {
             user: Duration::from_millis(300),
             system: Duration::from_millis(500),
             waited: Duration::from_millis(20),
+            polled: Duration::ZERO,
             window: Duration::from_secs(2),
         }],
         bytes_received: 135_150,

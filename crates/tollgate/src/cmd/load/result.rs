@@ -72,6 +72,9 @@ pub(crate) struct LoadResult {
     pub(crate) oldest_overdue_ms: Option<f64>,
     /// Open loop: requests that were due while no connection was free, and waited for one.
     pub(crate) held: u64,
+    /// With a timer slack: answers whose arrival the kernel did not note, so that their latency is up
+    /// to the slack too long.
+    pub(crate) missed_stamps: u64,
     /// Requests sent again on a new connection.
     pub(crate) resent: u64,
     /// Bytes of answers, heads and codings included.
@@ -93,7 +96,8 @@ pub(crate) struct LoadResult {
     pub(crate) lateness: Option<Latency>,
     /// How long connecting took.
     pub(crate) connect_time: Latency,
-    /// From the send to the first byte of the answer; null where it was not asked for.
+    /// From the send to the first byte of the answer; null where it was not asked for, and with a
+    /// timer slack.
     pub(crate) first_byte: Option<Latency>,
     /// The answers to each template.
     pub(crate) templates: Vec<TemplateResult>,
@@ -147,6 +151,7 @@ impl LoadResult {
             overdue: outcome.overdue,
             oldest_overdue_ms: outcome.oldest_overdue.map(ms),
             held: outcome.held,
+            missed_stamps: outcome.missed_stamps,
             resent: outcome.resent,
             bytes_received: outcome.bytes_received,
             body_bytes: outcome.body_bytes,
@@ -161,7 +166,7 @@ impl LoadResult {
             classes: tallies::classes(&settings.content.templates, &outcome.templates)?,
             templates,
             threads: outcome.threads.iter().map(ThreadResult::of).collect(),
-            verdict: verdict::judge(settings.arrivals, outcome),
+            verdict: verdict::judge(settings.arrivals, settings.timer_slack, outcome),
         })
     }
 }

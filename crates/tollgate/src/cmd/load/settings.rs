@@ -24,12 +24,16 @@ pub(crate) struct Settings {
     pub(crate) connections: usize,
     /// How far they may grow; the same in a closed loop.
     pub(crate) connections_max: usize,
+    /// How late what is due may be sent, so that one waking serves many.
+    pub(crate) timer_slack: Duration,
     /// Threads that send.
     pub(crate) threads: usize,
     /// Requests under way on one connection.
     pub(crate) pipeline: usize,
     /// Whether a connection carries one request after another.
     pub(crate) keep_alive: bool,
+    /// Whether the threads ask for events instead of sleeping.
+    pub(crate) busy_poll: bool,
     /// When it ends.
     pub(crate) end: End,
     /// What comes before the measurement.
@@ -59,6 +63,7 @@ impl Settings {
     ///
     /// What is asked for contradicts itself, or cannot be sent where it should go.
     pub(crate) fn of(args: &Args, catalog: &Catalog) -> Result<Self> {
+        let timer_slack = timer_slack(args)?;
         let target = Target::parse(&args.url, args.unix_socket.as_deref(), &args.allow_host)?;
         let &Args { connections, threads, pipeline, .. } = args;
         if threads > connections {
@@ -82,9 +87,11 @@ impl Settings {
             seed: args.seed,
             connections: usize::try_from(connections)?,
             connections_max: usize::try_from(connections_max)?,
+            timer_slack,
             threads: usize::try_from(threads)?,
             pipeline: usize::try_from(pipeline)?,
             keep_alive: !args.no_keepalive,
+            busy_poll: args.busy_poll,
             end: (args.requests.map(End::Requests))
                 .or(args.duration.map(End::After))
                 .expect("one of the two options has to be given"),
@@ -128,9 +135,11 @@ impl Settings {
             arrivals: self.arrivals,
             connections: self.connections,
             connections_max: self.connections_max,
+            timer_slack: self.timer_slack,
             threads: self.threads,
             pipeline: self.pipeline,
             keep_alive: self.keep_alive,
+            busy_poll: self.busy_poll,
             connect_timeout: self.connect_timeout,
             answer_timeout: self.answer_timeout,
             requests: match self.end {
@@ -138,8 +147,10 @@ impl Settings {
                 End::After(_) => None,
             },
             warm_up: self.warm_up != WarmUp::None,
-            // It costs a little for each answer, so only the formats that tell it ask for it.
-            first_byte: matches!(self.format, Format::Ab | Format::Json),
+            // It costs a little for each answer, so only the formats that tell it ask for it; of what
+            // is read after a nap, the arrival of the last byte is known.
+            first_byte: matches!(self.format, Format::Ab | Format::Json)
+                && self.timer_slack.is_zero(),
             cpus: self.cpus.clone(),
         }
     }
@@ -159,6 +170,36 @@ const FILES: usize = 16;
 
 /// Files of each thread: its poller, its timer, its waker, and the kernel's account of its CPU time.
 const FILES_PER_THREAD: usize = 4;
+
+/// The slack of the schedule, zero where it is to be on time.
+///
+/// # Errors
+///
+/// It cannot be had with what else is asked for.
+fn timer_slack(args: &Args) -> Result<Duration> {
+    let (Some(slack), Some(rate)) = (args.timer_slack, args.rate) else {
+        return Ok(Duration::ZERO);
+    };
+    if args.unix_socket.is_some() {
+        bail!(
+            "--timer-slack needs TCP: the kernel does not note when a unix-domain socket receives, so latencies would be up to the slack too long; leave out --timer-slack or --unix-socket"
+        );
+    }
+    if args.pipeline > 1 {
+        bail!(
+            "--timer-slack needs a --pipeline of 1: of several answers on one connection, only the arrival of the last is known"
+        );
+    }
+    let connections_max = args.max_connections.unwrap_or(args.connections);
+    let due = rate * slack.as_secs_f64();
+    if due > connections_max as f64 {
+        bail!(
+            "{due:.0} requests fall due in a --timer-slack of {}, and {connections_max} connections carry one each: choose more connections (-c, --max-connections), or less slack",
+            humantime::format_duration(slack)
+        );
+    }
+    Ok(slack)
+}
 
 fn listed(cpus: &[usize]) -> String {
     cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")
@@ -210,6 +251,15 @@ mod tests {
     }
 
     #[test]
+    fn a_timer_slack_reaches_the_plan_and_takes_the_first_bytes_away() {
+        let line = "http://127.0.0.1/ -n 1 --rate 50000 --timer-slack 1ms --format json";
+        let plan = settings(line).unwrap().plan();
+        assert_eq!((plan.timer_slack, plan.first_byte), (Duration::from_millis(1), false));
+        let plan = settings("http://127.0.0.1/ -n 1 --rate 50000").unwrap().plan();
+        assert_eq!(plan.timer_slack, Duration::ZERO);
+    }
+
+    #[test]
     fn first_bytes_are_timed_for_the_formats_that_tell_them() {
         let first_byte = |format| {
             let line = format!("http://127.0.0.1/ -n 1 --format {format}");
@@ -252,6 +302,12 @@ mod tests {
             ("http://127.0.0.1/ -n 1 -c 1 -t 2", "2 threads need at least 2 connections (-c)"),
             ("http://127.0.0.1/ -n 1 --rate 1 --max-connections 49", "less than the 50"),
             ("http://127.0.0.1/ -n 1 --pipeline 2 --no-keepalive", "leave out --no-keepalive"),
+            ("http://localhost/ -n 1 --rate 1 --timer-slack 1ms --unix-socket /s", "needs TCP"),
+            ("http://127.0.0.1/ -n 1 --rate 1 --timer-slack 1ms --pipeline 2", "--pipeline of 1"),
+            (
+                "http://127.0.0.1/ -n 1 --rate 60000 --timer-slack 1ms",
+                "60 requests fall due in a --timer-slack of 1ms, and 50 connections",
+            ),
         ] {
             let error = format!("{:#}", settings(line).unwrap_err());
             assert!(error.contains(why), "{line}: {error}");

@@ -41,7 +41,7 @@ const BUSY: f64 = 0.9;
 
 /// A generator that is later than this for one request in a hundred is not on schedule: it is well
 /// above what waking up a thread takes (some tens of microseconds).
-const LATE_NS: u64 = 1_000_000;
+const LATE: Duration = Duration::from_millis(1);
 
 /// A share of an open loop's requests, or of what finished, that is too large to be passed over.
 pub(crate) const TOO_MANY: f64 = 0.01;
@@ -53,21 +53,23 @@ const WINDOW_MIN: Duration = Duration::from_millis(100);
 /// With fewer answers than these one in a hundred is not seen.
 const ANSWERS_MIN: u64 = 100;
 
-/// Judges an outcome.
-pub(crate) fn judge(arrivals: Arrivals, outcome: &Outcome) -> Verdict {
+/// Judges an outcome. What an open loop has sent within its `slack` is on schedule.
+pub(crate) fn judge(arrivals: Arrivals, slack: Duration, outcome: &Outcome) -> Verdict {
     let (figure_of, reason) = match (nothing(outcome), arrivals) {
         (Some(reason), _) => (FigureOf::Nothing, reason),
         (None, Arrivals::Closed) => closed_loop(outcome),
-        (None, Arrivals::Open { per_second, .. }) => open_loop(per_second, outcome),
+        (None, Arrivals::Open { per_second, .. }) => open_loop(per_second, slack, outcome),
     };
     Verdict { figure_of, warning: warning(outcome), reason }
 }
 
-/// The share of a thread's window in which it ran or waited for a CPU; 0 for a window without length.
+/// The share of a thread's window in which it had something to do, and ran or waited for a CPU; 0 for a
+/// window without length.
 pub(crate) fn busy(thread: &ThreadUsage) -> f64 {
     let window = thread.window.as_secs_f64();
-    let wanted = (thread.user + thread.system + thread.waited).as_secs_f64();
-    if window > 0.0 { wanted / window } else { 0.0 }
+    let wanted = thread.user + thread.system + thread.waited;
+    let needed = wanted.saturating_sub(thread.polled).as_secs_f64();
+    if window > 0.0 { needed / window } else { 0.0 }
 }
 
 /// How much of what was due in an open loop, warm-up included, was never sent.
@@ -138,10 +140,11 @@ fn closed_loop(outcome: &Outcome) -> (FigureOf, String) {
     (FigureOf::Server, reason)
 }
 
-fn open_loop(per_second: f64, outcome: &Outcome) -> (FigureOf, String) {
+fn open_loop(per_second: f64, slack: Duration, outcome: &Outcome) -> (FigureOf, String) {
     let late_ns = outcome.lateness.as_ref().and_then(|lateness| lateness.value_at(0.99));
     let lateness = lateness(outcome);
-    if late_ns > Some(LATE_NS) {
+    let late_max = LATE + slack;
+    if late_ns.map(Duration::from_nanos) > Some(late_max) {
         let reason = format!(
             "the generator was itself late ({lateness}): try a lower rate, or more threads (-t) on CPUs of their own (--cpus)"
         );
@@ -213,11 +216,16 @@ mod tests {
 
     const OPEN: Arrivals = Arrivals::Open { per_second: 1_000.0, spacing: Spacing::Constant };
 
+    fn judge(arrivals: Arrivals, outcome: &Outcome) -> Verdict {
+        super::judge(arrivals, Duration::ZERO, outcome)
+    }
+
     fn thread(user_ms: u64, system_ms: u64, waited_ms: u64) -> ThreadUsage {
         ThreadUsage {
             user: Duration::from_millis(user_ms),
             system: Duration::from_millis(system_ms),
             waited: Duration::from_millis(waited_ms),
+            polled: Duration::ZERO,
             window: Duration::from_secs(1),
         }
     }
@@ -321,6 +329,15 @@ mod tests {
         // Kept to three digits and rounded up: a millisecond is 1,000,447 ns, which is above it.
         assert_eq!(figure_of(OPEN, &on_schedule(101, 999_000)), FigureOf::Server);
         assert_eq!(figure_of(OPEN, &on_schedule(101, 1_001_000)), FigureOf::Generator);
+    }
+
+    #[test]
+    fn what_is_sent_within_the_slack_is_not_late() {
+        let slack = Duration::from_millis(2);
+        let figure_of = |late_ns| super::judge(OPEN, slack, &on_schedule(101, late_ns)).figure_of;
+        // A millisecond late after two of slack.
+        assert_eq!(figure_of(2_990_000), FigureOf::Server);
+        assert_eq!(figure_of(3_010_000), FigureOf::Generator);
     }
 
     #[test]

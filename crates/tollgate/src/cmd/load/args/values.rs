@@ -3,7 +3,7 @@
 use super::{CpuList, WarmUp};
 use http::uri::Authority;
 use std::time::Duration;
-use tollgate_load::{MAX_RATE, MAX_TIMEOUT};
+use tollgate_load::{MAX_RATE, MAX_TIMEOUT, MAX_TIMER_SLACK};
 
 /// The longest that a measurement or a warm-up may last.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
@@ -36,6 +36,10 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
 
 pub(super) fn timeout(text: &str) -> Result<Duration, String> {
     time_up_to(text, MAX_TIMEOUT)
+}
+
+pub(super) fn timer_slack(text: &str) -> Result<Duration, String> {
+    time_up_to(text, MAX_TIMER_SLACK)
 }
 
 pub(super) fn warm_up(text: &str) -> Result<WarmUp, String> {

@@ -93,6 +93,11 @@ fn rest(result: &LoadResult) -> String {
         let count = grouped(result.held);
         text += &labelled("held", &format!("{count} were due while no connection was free"));
     }
+    if result.missed_stamps > 0 {
+        let count = grouped(result.missed_stamps);
+        let what = format!("{count} answers: their latency is up to the slack too long");
+        text += &labelled("no time stamp", &what);
+    }
     if result.resent > 0 {
         let count = grouped(result.resent);
         text += &labelled("resent", &format!("{count} were sent again on a new connection"));

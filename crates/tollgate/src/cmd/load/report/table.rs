@@ -38,6 +38,9 @@ fn load_line(result: &LoadResult) -> String {
         (Some(rate), _) => format!("open loop: {}/s", significant(rate)),
         (None, _) => "closed loop".to_owned(),
     }];
+    if let Some(slack_ms) = result.load.timer_slack_ms.filter(|slack_ms| *slack_ms > 0.0) {
+        parts.push(format!("up to {} ms late", significant(slack_ms)));
+    }
     parts.push(match connections_max > connections {
         true => format!("{connections} to {connections_max} connections"),
         false => plural(connections, "connection"),
@@ -49,6 +52,9 @@ fn load_line(result: &LoadResult) -> String {
         parts.push(format!("{pipeline} requests each"));
     }
     parts.push(plural(threads, "thread"));
+    if result.load.busy_poll {
+        parts.push("busy polling".to_owned());
+    }
     parts.push(format!("{:.2} s", result.window_s));
     parts.join(", ")
 }
@@ -176,6 +182,17 @@ mod tests {
         let stopped = Course { is_interrupted: true, ..examples::COLD };
         let text = table(&examples::closed_loop(), stopped, &examples::outcome());
         assert!(text.contains("\ninterrupted     stopped before its end"), "{text}");
+    }
+
+    #[test]
+    fn a_timer_slack_is_told_and_what_it_may_have_added() {
+        let line = "http://127.0.0.1:8080/ --rate 5000 --timer-slack 2500us -d 2s";
+        let outcome = Outcome { missed_stamps: 3, ..examples::outcome() };
+        let text = table(&examples::settings(line), examples::COLD, &outcome);
+        let load = "\nopen loop: 5000/s, up to 2.50 ms late, 50 connections, 1 thread, 2.00 s\n";
+        assert!(text.contains(load), "{text}");
+        let stamps = "\nno time stamp   3 answers: their latency is up to the slack too long\n";
+        assert!(text.contains(stamps), "{text}");
     }
 
     #[test]

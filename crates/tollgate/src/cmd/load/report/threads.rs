@@ -13,8 +13,12 @@ pub(super) fn render(threads: &[ThreadResult]) -> String {
     let mut text = String::new();
     for (index, thread) in busiest {
         let of_window = |us: u64| percent(us as f64 / thread.window_us.max(1) as f64);
+        let polled = match thread.polled_us {
+            0 => String::new(),
+            us => format!(", less {} of idle polling", of_window(us)),
+        };
         let used = format!(
-            "{} of a CPU (user {}, system {}, waited {})",
+            "{} of a CPU (user {}, system {}, waited {}{polled})",
             percent(thread.busy),
             of_window(thread.user_us),
             of_window(thread.system_us),
@@ -42,6 +46,7 @@ mod tests {
             user_us: u64::from(percent_busy) * 10_000,
             system_us: 0,
             waited_us: 0,
+            polled_us: 0,
             window_us: 1_000_000,
             busy: f64::from(percent_busy) / 100.0,
         };

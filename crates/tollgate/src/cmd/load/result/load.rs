@@ -21,12 +21,16 @@ pub(crate) struct Load {
     pub(crate) connections: usize,
     /// How far they might grow.
     pub(crate) connections_max: usize,
+    /// Open loop: how late what was due might be sent, in milliseconds; 0 for on time.
+    pub(crate) timer_slack_ms: Option<f64>,
     /// Threads that sent.
     pub(crate) threads: usize,
     /// Requests under way on one connection.
     pub(crate) pipeline: usize,
     /// Whether a connection carried one request after another.
     pub(crate) keep_alive: bool,
+    /// Whether the threads asked for events over and over instead of sleeping.
+    pub(crate) busy_poll: bool,
     /// How many requests it was to end after; null where a time ends it.
     pub(crate) requests: Option<u64>,
     /// How long the measurement was to be, in seconds; null where a number of requests ends it.
@@ -96,9 +100,12 @@ impl Load {
             seed: settings.seed,
             connections: settings.connections,
             connections_max: settings.connections_max,
+            timer_slack_ms: (settings.rate_per_s())
+                .map(|_| settings.timer_slack.as_secs_f64() * 1e3),
             threads: settings.threads,
             pipeline: settings.pipeline,
             keep_alive: settings.keep_alive,
+            busy_poll: settings.busy_poll,
             requests,
             duration_s,
             timeout_ms: settings.answer_timeout.as_secs_f64() * 1e3,

@@ -15,9 +15,12 @@ pub(crate) struct ThreadResult {
     pub(crate) system_us: u64,
     /// Time that it could have run and waited for a CPU, in microseconds.
     pub(crate) waited_us: u64,
+    /// Time in which it asked for events instead of sleeping, and there were none, in microseconds: busy
+    /// polling, and the last moments before a request of a schedule. It is part of the CPU time.
+    pub(crate) polled_us: u64,
     /// The length of its measurement, in microseconds.
     pub(crate) window_us: u64,
-    /// The share of that in which it ran or waited for a CPU.
+    /// The share of that in which it had something to do, and ran or waited for a CPU.
     pub(crate) busy: f64,
 }
 
@@ -29,6 +32,7 @@ impl ThreadResult {
             user_us: us(usage.user),
             system_us: us(usage.system),
             waited_us: us(usage.waited),
+            polled_us: us(usage.polled),
             window_us: us(usage.window),
             busy: verdict::busy(usage),
         }

@@ -1,4 +1,4 @@
-//! `/urandom` and `/zero`: bytes that the kernel makes, read and thrown away.
+//! `/urandom` and `/zero`: bytes that are taken from a source and thrown away.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use crate::refusal::Refusal;
 use crate::request::Request;
 use crate::site::Site;
 
-/// How many bytes are read, unless the request says.
+/// How many bytes are taken, unless the request says.
 const DEFAULT_BYTES: u64 = 2048;
 
-/// The most bytes that are read.
+/// The most bytes that are taken.
 const MAX_BYTES: u64 = 64 << 20;
 
-/// Reads random bytes.
+/// Takes random bytes.
 pub(crate) fn urandom<'a>(
     request: &Request<'a>,
     _site: &mut Site,
@@ -23,12 +23,12 @@ pub(crate) fn urandom<'a>(
     fetch(request, Source::Random)
 }
 
-/// Reads zeros.
+/// Takes zeros.
 pub(crate) fn zero<'a>(request: &Request<'a>, _site: &mut Site) -> Result<Plan<'a>, Refusal<'a>> {
     fetch(request, Source::Zero)
 }
 
-/// How many bytes were read, and in what time.
+/// How many bytes were taken, and in what time.
 pub(crate) fn answer(bytes: u64, took: Duration) -> Answer<'static> {
     Answer::json(format!("{{\"size\":{bytes},\"time\":{}}}", Seconds(took)))
 }
@@ -43,10 +43,10 @@ mod tests {
     use super::*;
     use crate::endpoints::tests::{ask, text, work};
     use crate::plan::Work;
-    use crate::site::tests::site;
+    use crate::site::made_up::site;
 
     #[test]
-    fn so_many_bytes_are_to_be_read() {
+    fn so_many_bytes_are_to_be_taken() {
         let mut site = site();
         for (target, expected) in [
             ("GET /urandom", (Source::Random, 2048)),
