@@ -39,5 +39,7 @@ mod search;
 mod site;
 /// What the tests share: a folder to run in, the binary, and a look at what is left running.
 mod support;
+/// The systems under test, one by one: they answer, they block, and the traps are told.
+mod systems;
 /// Warm-ups that last until a server is steady.
 mod warm_up;

@@ -6,6 +6,7 @@ mod catch;
 mod figures;
 mod open_loop;
 mod price;
+mod rule_sets;
 mod sentence;
 mod templates;
 mod verdicts;
@@ -419,6 +420,7 @@ fn notes(run: &RunRecords, cases: &[CaseAnalysis], blocks: u32) -> Vec<String> {
     if run.cut_off {
         notes.push("The last record was cut off while it was written; it is left out.".to_owned());
     }
+    notes.extend(rule_sets::notes(&run.manifest.experiment.subjects));
     let experiment = &run.manifest.experiment;
     for case in cases {
         let baseline = Trials::of(run, &case.case, &experiment.baseline);

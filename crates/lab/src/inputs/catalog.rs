@@ -1,5 +1,6 @@
-//! Where experiments, systems and mixes are found: in folders on disk first, then in the binary.
+//! Where experiments, systems, mixes and builds are found: in folders on disk first, then in the binary.
 
+use super::build::{Build, BuildFile};
 use super::recipe::{Recipe, RecipeFile};
 use super::toml_file::{self, Source, TomlError, suggestion};
 use include_dir::{Dir, File, include_dir};
@@ -25,6 +26,8 @@ pub enum Kind {
     System,
     /// `mixes/NAME.toml`
     Mix,
+    /// `builds/NAME/build.toml`
+    Build,
 }
 
 /// Why an input could not be had.
@@ -86,8 +89,7 @@ pub enum CatalogError {
 }
 
 impl Catalog {
-    /// A catalog that looks into `folders` first. Folders that hold none of the three kinds are
-    /// harmless.
+    /// A catalog that looks into `folders` first. Folders that hold none of the kinds are harmless.
     pub fn new(folders: Vec<PathBuf>) -> Self {
         Self { folders }
     }
@@ -96,7 +98,9 @@ impl Catalog {
     pub fn names(&self, kind: Kind) -> Vec<String> {
         let mut names = BTreeSet::new();
         for entry in kind.built_in().entries() {
-            names.extend(kind.name_of(entry.path()));
+            if kind.file().is_none_or(|file| kind.built_in().contains(entry.path().join(file))) {
+                names.extend(kind.name_of(entry.path()));
+            }
         }
         for folder in &self.folders {
             // A folder without inputs of this kind adds no name.
@@ -105,7 +109,7 @@ impl Catalog {
             };
             for entry in entries.flatten() {
                 let path = entry.path();
-                if kind != Kind::System || path.join(SYSTEM_FILE).is_file() {
+                if kind.file().is_none_or(|file| path.join(file).is_file()) {
                     names.extend(kind.name_of(&path));
                 }
             }
@@ -172,7 +176,7 @@ impl Catalog {
     /// The files on disk that stand in the place of one in the binary and say something else.
     pub fn replacements(&self) -> Vec<PathBuf> {
         let mut found = Vec::new();
-        for kind in [Kind::Experiment, Kind::System, Kind::Mix] {
+        for kind in Kind::ALL {
             // A README is for people: no input is made from it.
             let is_input = |file: &&File<'_>| file.path().extension() != Some(OsStr::new("md"));
             for file in files(kind.built_in()).into_iter().filter(is_input) {
@@ -232,10 +236,63 @@ impl Catalog {
         })
     }
 
+    /// A build with its files: those of the first folder that has it, or those in the binary.
+    ///
+    /// # Errors
+    ///
+    /// There is none, a file of it cannot be read, or its `build.toml` does not say what it should.
+    pub fn build(&self, name: &str) -> Result<Build, CatalogError> {
+        let source = self.find(Kind::Build, name)?;
+        let file: BuildFile = toml_file::parse(&source)?;
+        Ok(Build { name: name.to_owned(), file, sources: self.folder(Kind::Build, name)? })
+    }
+
+    /// The files of a catalog's folder that match a pattern, such as `mixes/vpatch/*.yaml`, in the order
+    /// of their names.
+    ///
+    /// # Errors
+    ///
+    /// No file matches, or one cannot be read.
+    pub fn files(&self, pattern: &str) -> Result<Vec<Source>, CatalogError> {
+        let none = || CatalogError::NotFound {
+            kind: "file of a catalog",
+            name: pattern.to_owned(),
+            hint: String::new(),
+        };
+        let (folder, names) = pattern.rsplit_once('/').ok_or_else(none)?;
+        let (kind, folder) = folder.split_once('/').unwrap_or((folder, ""));
+        let kind = Kind::ALL.into_iter().find(|one| one.folder() == kind).ok_or_else(none)?;
+        // What is no pattern is the name of no file.
+        let names = glob::Pattern::new(names).ok().ok_or_else(none)?;
+        let mut sources = self.folder(kind, folder)?;
+        sources.retain(|source| names.matches(&source.name));
+        if sources.is_empty() { Err(none()) } else { Ok(sources) }
+    }
+
+    /// Every file of a folder, without those of folders in it: of the first catalog that has the folder.
+    fn folder(&self, kind: Kind, name: &str) -> Result<Vec<Source>, CatalogError> {
+        let mut on_disk = self.folders.iter().map(|folder| folder.join(kind.folder()).join(name));
+        let mut sources = match on_disk.find(|folder| folder.is_dir()) {
+            Some(folder) => read_all(&folder)?,
+            None => {
+                let files = kind.built_in().get_dir(name).into_iter().flat_map(Dir::files);
+                let text = |file: &File<'_>| {
+                    Some(Source {
+                        name: file.path().file_name()?.to_string_lossy().into_owned(),
+                        text: file.contents_utf8()?.to_owned(),
+                    })
+                };
+                files.filter_map(text).collect()
+            }
+        };
+        sources.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(sources)
+    }
+
     fn find(&self, kind: Kind, name: &str) -> Result<Source, CatalogError> {
-        let relative = match kind {
-            Kind::System => format!("{name}/{SYSTEM_FILE}"),
-            Kind::Experiment | Kind::Mix => format!("{name}.toml"),
+        let relative = match kind.file() {
+            Some(file) => format!("{name}/{file}"),
+            None => format!("{name}.toml"),
         };
         if let Some(source) = self.file(kind, &relative)? {
             return Ok(source);
@@ -264,11 +321,14 @@ impl Catalog {
 }
 
 impl Kind {
+    const ALL: [Self; 4] = [Self::Experiment, Self::System, Self::Mix, Self::Build];
+
     fn word(self) -> &'static str {
         match self {
             Self::Experiment => "experiment",
             Self::System => "system",
             Self::Mix => "mix",
+            Self::Build => "build",
         }
     }
 
@@ -277,6 +337,7 @@ impl Kind {
             Self::Experiment => "experiments",
             Self::System => "systems",
             Self::Mix => "mixes",
+            Self::Build => "builds",
         }
     }
 
@@ -285,12 +346,22 @@ impl Kind {
             Self::Experiment => &EXPERIMENTS,
             Self::System => &SYSTEMS,
             Self::Mix => &MIXES,
+            Self::Build => &BUILDS,
+        }
+    }
+
+    /// The file that makes a folder one of this kind, where it is a folder.
+    fn file(self) -> Option<&'static str> {
+        match self {
+            Self::System => Some(SYSTEM_FILE),
+            Self::Build => Some(BUILD_FILE),
+            Self::Experiment | Self::Mix => None,
         }
     }
 
     fn name_of(self, path: &Path) -> Option<String> {
         let stem = match self {
-            Self::System => path.file_name(),
+            Self::System | Self::Build => path.file_name(),
             Self::Experiment | Self::Mix if path.extension()? == "toml" => path.file_stem(),
             Self::Experiment | Self::Mix => None,
         };
@@ -307,14 +378,42 @@ static EXPERIMENTS: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../../exper
 static SYSTEMS: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../../systems");
 static MIXES: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../../mixes");
 
+static BUILDS: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../../builds");
+
 const SYSTEM_FILE: &str = "system.toml";
+const BUILD_FILE: &str = "build.toml";
 
 /// How many mixes may stand between one that includes and the last that is included.
 const MAX_INCLUDE_DEPTH: usize = 4;
 
 /// The names that templates know besides the options.
-const RESERVED: [&str; 8] =
-    ["connections", "dir", "listen", "origin", "prefix", "programs", "root", "user"];
+const RESERVED: [&str; 11] = [
+    "builds",
+    "connections",
+    "dir",
+    "found",
+    "listen",
+    "origin",
+    "ports",
+    "prefix",
+    "programs",
+    "root",
+    "user",
+];
+
+/// Every file of a folder, without those of folders in it.
+fn read_all(folder: &Path) -> Result<Vec<Source>, CatalogError> {
+    let unreadable = |source| CatalogError::Unreadable { path: folder.to_owned(), source };
+    let mut sources = Vec::new();
+    for entry in fs::read_dir(folder).map_err(unreadable)? {
+        let entry = entry.map_err(unreadable)?;
+        if entry.path().is_file() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            sources.push(Source { name, ..read(&entry.path())? });
+        }
+    }
+    Ok(sources)
+}
 
 fn read(path: &Path) -> Result<Source, CatalogError> {
     let text = fs::read_to_string(path)
@@ -333,7 +432,15 @@ mod tests {
             catalog.mix(&name, Path::new(".")).unwrap();
         }
         for name in catalog.names(Kind::System) {
-            catalog.recipe(&name).unwrap();
+            let recipe = catalog.recipe(&name).unwrap();
+            for build in recipe.file.builds() {
+                let build = catalog.build(build).unwrap();
+                assert!(
+                    build.sources.iter().any(|source| source.name == "go.sum"),
+                    "{}",
+                    build.name
+                );
+            }
         }
         assert!(catalog.names(Kind::Experiment).contains(&"first-look".to_owned()));
     }
@@ -346,6 +453,24 @@ mod tests {
         let mix = Mix::try_from(toml_file::parse::<MixFile>(&source).unwrap()).unwrap();
         let paths: Vec<String> = mix.samples().map(|message| message.path).collect();
         assert_eq!(paths, ["/products/1000", "/orders"]);
+    }
+
+    #[test]
+    fn files_are_found_by_folder_and_pattern() {
+        let names = |catalog: &Catalog, pattern: &str| -> Vec<String> {
+            let files = catalog.files(pattern).unwrap();
+            files.into_iter().map(|source| source.name).collect()
+        };
+        let built_in = Catalog::new(vec![]);
+        assert_eq!(names(&built_in, "builds/crs/go.*"), ["go.mod", "go.sum"]);
+        let error = built_in.files("builds/crs/*.yaml").unwrap_err();
+        assert_eq!(error.to_string(), "there is no file of a catalog `builds/crs/*.yaml`");
+        assert!(built_in.files("nowhere/crs/*").is_err());
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir_all(folder.path().join("builds/crs")).unwrap();
+        fs::write(folder.path().join("builds/crs/go.work"), "").unwrap();
+        let catalog = Catalog::new(vec![folder.path().to_owned()]);
+        assert_eq!(names(&catalog, "builds/crs/go.*"), ["go.work"]);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use super::exchange::{ExchangeError, Reply, exchange};
 use crate::interrupt::{Interrupt, Interrupted};
-use crate::record::{ProbeAnswer, Refusal};
+use crate::record::ProbeAnswer;
 use std::net::SocketAddr;
 use std::time::Duration;
 use thiserror::Error;
@@ -32,8 +32,7 @@ impl ProbeError {
     }
 }
 
-/// Sends one request of each template; `Err` inside is what a subject that does not do what it says
-/// did instead.
+/// Sends one request of each template, and compares each answer with the one owed.
 ///
 /// # Errors
 ///
@@ -43,17 +42,14 @@ pub fn probe(
     templates: &[Template],
     requests: &[Request],
     interrupt: &Interrupt,
-) -> Result<Result<(), Refusal>, ProbeError> {
+) -> Result<Vec<ProbeAnswer>, ProbeError> {
     let mut answers = Vec::new();
     for (template, request) in templates.iter().zip(requests) {
         let reply = exchange(address, request, LIMIT, interrupt)
             .map_err(|source| ProbeError { template: template.name.clone(), source })?;
         answers.push(compare(template, &request.expect, &reply));
     }
-    Ok(match reason(&answers) {
-        Some(reason) => Err(Refusal { reason, answers }),
-        None => Ok(()),
-    })
+    Ok(answers)
 }
 
 /// How long a system may take for one request of the probe.
@@ -73,7 +69,7 @@ fn compare(template: &Template, owed: &Expectation, reply: &Reply) -> ProbeAnswe
 }
 
 /// Why the subject is refused, in one line; none when every answer was the one owed.
-fn reason(answers: &[ProbeAnswer]) -> Option<String> {
+pub fn reason(answers: &[ProbeAnswer]) -> Option<String> {
     let of_class = |class| answers.iter().filter(move |answer| answer.class == class);
     let attacks = of_class(Class::Malicious).count();
     let (passed, odd): (Vec<&ProbeAnswer>, Vec<&ProbeAnswer>) = of_class(Class::Malicious)

@@ -95,11 +95,7 @@ fn subject(name: &str) -> SubjectManifest {
         options: BTreeMap::new(),
         prefix: String::new(),
         state: SubjectState::Present {
-            installed: Installed {
-                programs: BTreeMap::new(),
-                version: Vec::new(),
-                hashes: BTreeMap::new(),
-            },
+            installed: Installed::default(),
             configs: BTreeMap::new(),
             referenced: BTreeMap::new(),
         },
