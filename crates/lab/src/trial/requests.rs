@@ -109,6 +109,7 @@ mod tests {
     use super::*;
     use crate::inputs::catalog::Catalog;
     use crate::inputs::experiment::Adjustments;
+    use std::fs;
 
     fn experiment(name: &str) -> Experiment {
         Experiment::load(&Catalog::new(vec![]), name, &Adjustments::default()).unwrap()
@@ -131,6 +132,69 @@ mod tests {
             owed(&experiment, "full"),
             [Some(200), Some(403), Some(403), Some(403), Some(403)]
         );
+    }
+
+    const PATCHED: &str = "
+        title = 'x'
+        [option.rules]
+        about   = 'x'
+        default = 'none'
+        values  = ['none', 'vpatch', 'all']
+        [[process]]
+        name    = 'x'
+        command = ['x']
+        [blocks]
+        status   = 406
+        when     = \"rules != 'none'\"
+        families = \"['virtual-patch'] if rules == 'vpatch' else none\"
+    ";
+
+    const PATCHES: &str = "
+        title = 'x'
+        baseline = 'none'
+        [[case]]
+        name = 'a'
+        mix = 'a'
+        load = { connections = 1, duration = '1s' }
+        [[subject]]
+        name = 'none'
+        system = 'patched'
+        [[subject]]
+        name = 'vpatch'
+        system = 'patched'
+        with = { rules = 'vpatch' }
+        [[subject]]
+        name = 'all'
+        system = 'patched'
+        with = { rules = 'all' }
+    ";
+
+    #[test]
+    fn a_recipe_says_which_families_are_sure_to_be_blocked() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        let template = |name: &str, open: bool| {
+            format!(
+                "[[template]]\nname = '{name}'\nfamily = '{name}'\nopen = {open}\nclass = 'malicious'\nweight = 1\npath = '/'\n"
+            )
+        };
+        let templates = template("virtual-patch", true) + &template("xss", false);
+        write("mixes/a.toml", &format!("title = 'x'\nheaders = ['Host: a']\n{templates}"));
+        write("systems/patched/system.toml", PATCHED);
+        write("experiments/patches.toml", PATCHES);
+        let catalog = Catalog::new(vec![folder.path().to_owned()]);
+        let experiment = Experiment::load(&catalog, "patches", &Adjustments::default()).unwrap();
+        let owed = |subject: usize| -> Vec<String> {
+            let requests = Requests::render(&experiment.cases[0], &experiment.subjects[subject]);
+            requests.unwrap().samples.iter().map(|sample| sample.expect.to_string()).collect()
+        };
+        assert_eq!(owed(0), ["200", "200"]);
+        assert_eq!(owed(1), ["406", "200, or 406"]);
+        assert_eq!(owed(2), ["200, or 406", "406"]);
     }
 
     #[test]

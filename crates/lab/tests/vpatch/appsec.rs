@@ -3,7 +3,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 use tollgate_traffic::Message;
 
-/// A running AppSec process and the key of a bouncer that it knows.
+/// CrowdSec's engine as a running process, and the key of a bouncer that it knows.
 pub(crate) struct Appsec {
     address: SocketAddr,
     key: String,

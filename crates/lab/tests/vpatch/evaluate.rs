@@ -19,7 +19,9 @@ fn holds(condition: &Condition, request: &Request) -> bool {
         names.is_empty() || names.iter().any(|known| known.eq_ignore_ascii_case(name))
     };
     let values = values.filter(|(name, _)| counts(name)).map(|(_, value)| value);
-    let transformed = values.map(|value| condition.transform.iter().fold(value, transformed));
+    let transformed = values.map(|value| {
+        condition.transform.iter().fold(value, |value, one| transformed(&value, *one))
+    });
     let transformed: Vec<String> = transformed.collect();
     if transformed.is_empty() {
         return false;
@@ -41,10 +43,10 @@ fn holds(condition: &Condition, request: &Request) -> bool {
     transformed.iter().any(|value| regex.is_match(value))
 }
 
-fn transformed(value: String, transform: &Transform) -> String {
+fn transformed(value: &str, transform: Transform) -> String {
     match transform {
         Transform::Lowercase => value.to_lowercase(),
-        Transform::Urldecode => decode(&value, true),
+        Transform::Urldecode => decode(value, true),
         Transform::Trim => value.trim().to_owned(),
     }
 }

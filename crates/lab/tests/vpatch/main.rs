@@ -1,5 +1,5 @@
 //! The virtual patches of `mixes/vpatch/`, each against its attack and its near miss: by a reading of
-//! CrowdSec's rule format of our own, and on a real AppSec where there is one.
+//! CrowdSec's rule format of our own, and on CrowdSec's own engine where there is one.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests are as free to panic as tests")]
 

@@ -37,6 +37,10 @@ pub(super) fn check(file: &ExperimentFile) -> Result<(), Flaw> {
             flaw(["case".into(), index.into(), "load".into(), key.into()], what)
         })?;
     }
+    if let Some(blocks) = file.design.quick_blocks {
+        between(blocks, BLOCKS_MAX)
+            .map_err(|what| flaw(["design".into(), "quick_blocks".into()], what))?;
+    }
     if let Some(blocks) = file.design.blocks {
         between(blocks, BLOCKS_MAX)
             .map_err(|what| flaw(["design".into(), "blocks".into()], what))?;

@@ -133,6 +133,8 @@ pub struct SubjectFile {
 pub struct DesignFile {
     /// Blocks: each runs every subject of a case once, in balanced order.
     pub blocks: Option<u32>,
+    /// Blocks of a run with `--quick`, where it should have fewer.
+    pub quick_blocks: Option<u32>,
     /// How narrow the intervals of CPU per request have to be: their half-width, such as `"2%"`, which
     /// is also the default where there is a budget. Where the baseline has no CPU of its own, those of
     /// throughput have to be, or where the rate is given too, those of the p50 latency.
