@@ -44,7 +44,7 @@ system = "nginx"
 [[subject]]
 name   = "full"
 system = "nginx-modsecurity"
-with   = { rules = "crs" }
+with   = { rules = "crs", crs = "packaged" }
 
 [design]
 blocks = 1

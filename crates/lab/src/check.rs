@@ -117,4 +117,5 @@ const LOAD: LoadFile = LoadFile {
     timeout: Span(Duration::from_secs(10)),
     busy_poll: false,
     idle_poll: false,
+    quick_duration: None,
 };

@@ -274,6 +274,23 @@ mod tests {
         assert_eq!(experiment.cases[0].load.duration.0, Duration::from_secs(2));
     }
 
+    #[test]
+    fn a_load_may_say_how_long_a_quick_run_measures() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("mine.toml");
+        let text = Catalog::new(vec![]).experiment("first-look").unwrap().text;
+        let text = text.replace("duration = ", "quick_duration = \"2s\", duration = ");
+        fs::write(&path, text).unwrap();
+        let duration = |quick| {
+            let adjustments = Adjustments { quick, ..Adjustments::default() };
+            let catalog = Catalog::new(vec![]);
+            let experiment = Experiment::load(&catalog, path.to_str().unwrap(), &adjustments);
+            experiment.unwrap().cases[0].load.duration.0
+        };
+        assert_eq!(duration(true), Duration::from_secs(2));
+        assert_eq!(duration(false), Duration::from_millis(2_400));
+    }
+
     fn error_of(change: impl Fn(&str) -> String) -> String {
         let text = Catalog::new(vec![]).experiment("first-look").unwrap().text;
         let folder = tempfile::tempdir().unwrap();

@@ -71,6 +71,8 @@ pub struct LoadFile {
     pub spacing: Option<SpacingFile>,
     /// How long each trial is measured.
     pub duration: Span,
+    /// How long with `--quick`; a fifth of that, where this is left out.
+    pub quick_duration: Option<Span>,
     /// How long each trial is loaded before it is measured: a time, or `"steady"`, which is until
     /// throughput and CPU per request stand still.
     #[serde(default = "one_second")]
@@ -163,7 +165,8 @@ pub struct CpusFile {
 impl LoadFile {
     /// The same load with its durations cut, for `--quick`.
     pub(super) fn quick(mut self) -> Self {
-        self.duration.0 = (self.duration.0 / QUICK_DIVISOR).max(SHORTEST_WINDOW);
+        let fifth = (self.duration.0 / QUICK_DIVISOR).max(SHORTEST_WINDOW);
+        self.duration = self.quick_duration.unwrap_or(Span(fifth));
         match self.warmup {
             WarmUp::For(time) => self.warmup = WarmUp::For(time / QUICK_DIVISOR),
             WarmUp::Steady => {
