@@ -256,10 +256,11 @@ impl<'a> Trial<'a> {
             render::render(self.bench.catalog, self.subject, &place)
                 .map_err(failed(Step::Configure))?;
         let within = self.subject.recipe.file.ready.within.0;
-        for command in &prepare {
-            let log = self.log_file("prepare");
+        for (number, command) in (1..).zip(&prepare) {
+            let name = format!("prepare-{number}");
+            let log = self.log_file(&name);
             let launch = Launch {
-                name: "prepare",
+                name: &name,
                 command,
                 env: &BTreeMap::new(),
                 dir: &dir,

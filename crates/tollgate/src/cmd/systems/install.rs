@@ -1,10 +1,11 @@
-//! `tollgate systems install`: a system's Debian packages.
+//! `tollgate systems install`: a system's Debian packages, and those that its builds take.
 
 use super::recipe;
 use crate::cmd::catalog::CatalogArgs;
 use crate::cmd::list;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, tell};
+use tollgate_lab::inputs::build::Build;
 use tollgate_lab::system::packages;
 
 /// What `tollgate systems install` is told.
@@ -24,7 +25,10 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     let catalog = &args.catalog.open()?;
     let recipe = recipe(catalog, &args.system)?;
-    let wanted: Vec<&str> = recipe.file.apt.iter().map(String::as_str).collect();
+    let builds = recipe.file.builds().into_iter().map(|build| catalog.build(build));
+    let builds: Vec<Build> = builds.collect::<Result<_, _>>().map_err(Failure::bad_input)?;
+    let of_builds = builds.iter().flat_map(|build| &build.file.apt);
+    let wanted: Vec<&str> = recipe.file.apt.iter().chain(of_builds).map(String::as_str).collect();
     let missing = packages::missing(&wanted)?;
     match (wanted.is_empty(), missing.is_empty()) {
         (true, _) => tell(&format!("{}: it needs no package", args.system)),
