@@ -59,13 +59,10 @@ impl IdlePoll {
                 .name(format!("idle-poll-{cpu}"))
                 .spawn(move || match settle(cpu) {
                     Ok(()) => {
-                        // Who started it waits for this.
-                        let _ = tell.send(Ok(gettid()));
+                        tell.send(Ok(gettid())).expect("who started it waits for this");
                         spin(&stop);
                     }
-                    Err(reason) => {
-                        let _ = tell.send(Err(reason));
-                    }
+                    Err(reason) => tell.send(Err(reason)).expect("who started it waits for this"),
                 })
                 .map_err(|error| failed(error.to_string()))?;
             let tid = told.recv().map_err(|error| failed(error.to_string()))?.map_err(failed)?;
@@ -88,8 +85,7 @@ impl Drop for IdlePoll {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for spinner in self.spinners.drain(..) {
-            // It does nothing that could fail.
-            let _ = spinner.thread.join();
+            spinner.thread.join().expect("it does nothing that could fail");
         }
     }
 }
