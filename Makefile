@@ -1,13 +1,14 @@
 # What a person types. Each target sets itself up.
 
-.PHONY: run test lint fidelity fuzz bench truth clean
+.PHONY: run test lint systems fidelity fuzz bench truth clean
 
 run: ## price nginx and ModSecurity on this machine, in about 90 seconds
 	@scripts/setup
 	@cargo run --quiet --release --locked -p tollgate -- run
 
 test: lint ## everything that the project checks
-	@scripts/setup apache2-utils chromium curl
+	@scripts/setup apache2-utils chromium curl go
+	cargo run --quiet --locked -p tollgate -- systems build nginx-modsecurity
 	cargo test --workspace --locked
 
 lint: ## formatting, lints and documentation, where every warning is an error
@@ -17,6 +18,12 @@ lint: ## formatting, lints and documentation, where every warning is an error
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	cargo clippy -p tollgate --test fidelity --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
+
+systems: ## Caddy, Coraza and CrowdSec, built from Go modules (the first time 3 to 10 minutes), and their tests
+	@scripts/setup go
+	cargo run --quiet --locked -p tollgate -- systems build caddy-coraza
+	cargo run --quiet --locked -p tollgate -- systems build crowdsec-appsec
+	cargo test --locked -p tollgate --test e2e -- --ignored systems::
 
 fidelity: ## the load generator's figures against known truths, in two minutes
 	@scripts/setup wrk

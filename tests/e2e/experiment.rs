@@ -54,7 +54,10 @@ pub(crate) fn two_subjects() -> String {
     let experiment = Experiment {
         title: "Does the road hold?",
         load: r#"connections = 4, duration = "500ms", warmup = "50ms""#,
-        subjects: &[("nginx", "nginx", ""), ("full", "nginx-modsecurity", r#"rules = "crs""#)],
+        subjects: &[
+            ("nginx", "nginx", ""),
+            ("full", "nginx-modsecurity", r#"rules = "crs", crs = "packaged""#),
+        ],
         blocks: 4,
     };
     experiment.text()

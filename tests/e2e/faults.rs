@@ -71,7 +71,7 @@ fn another_core_rule_set_than_the_one_asked_for_is_not_taken_for_it() {
     workspace.copy_recipe("nginx-modsecurity");
     let recipe = "systems/nginx-modsecurity/system.toml";
     workspace.change(recipe, "contains = \"OWASP_CRS/3.3.4\"", "contains = \"OWASP_CRS/9.9.9\"");
-    workspace.change("two.toml", "rules = \"crs\"", "rules = \"crs\", crs = \"3.3.4\"");
+    workspace.change("two.toml", "crs = \"packaged\"", "crs = \"3.3.4\"");
     let output = workspace.run(&["run", "two.toml", "--blocks", "1", "--out", "out"]);
     let (standing, reason) = standing(&workspace, "full");
     assert_eq!(standing, "skipped", "{}", told(&output));

@@ -25,6 +25,8 @@ mod known_cost;
 mod load;
 /// What `tollgate load` prints: the formats of others beside the real ones, and its books.
 mod load_formats;
+/// The mixes in the binary, against the origin and a WAF.
+mod mixes;
 /// `tollgate doctor --noise`: this machine against itself.
 mod noise;
 /// Experiments in an open loop.
@@ -41,5 +43,7 @@ mod search;
 mod site;
 /// What the tests share: a folder to run in, the binary, and a look at what is left running.
 mod support;
+/// The systems under test, one by one: they answer, they block, and the traps are told.
+mod systems;
 /// Warm-ups that last until a server is steady.
 mod warm_up;

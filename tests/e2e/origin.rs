@@ -12,15 +12,15 @@ use std::process::{Child, Command, Output};
 use std::time::Duration;
 
 /// An origin that is stopped by TERM, and has to end well.
-struct Started {
+pub(crate) struct Started {
     child: Child,
     printed: BufReader<std::process::ChildStdout>,
     /// What it said it listens on.
-    listens_on: String,
+    pub(crate) listens_on: String,
 }
 
 impl Started {
-    fn new(workspace: &Workspace, arguments: &[&str]) -> Self {
+    pub(crate) fn new(workspace: &Workspace, arguments: &[&str]) -> Self {
         let mut child = workspace.start(&[&["origin", "--listen"], arguments].concat());
         let mut printed = BufReader::new(child.stdout.take().expect("its output"));
         let mut line = String::new();
@@ -30,7 +30,7 @@ impl Started {
     }
 
     /// Ends it, and returns what it printed since its first line.
-    fn stop(mut self) -> String {
+    pub(crate) fn stop(mut self) -> String {
         let pid = Pid::from_raw(self.child.id().cast_signed());
         kill(pid, Signal::SIGTERM).expect("it runs");
         let mut printed = String::new();

@@ -114,11 +114,19 @@ impl Workspace {
 
     /// A recipe of the repository, copied here so that the binary finds it before its own.
     pub(crate) fn copy_recipe(&self, system: &str) {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../systems").join(system);
-        for entry in fs::read_dir(folder).expect("the recipe").flatten() {
+        let systems = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../systems");
+        self.copy_folder(&systems.join(system), &format!("systems/{system}"));
+    }
+
+    fn copy_folder(&self, from: &Path, to: &str) {
+        for entry in fs::read_dir(from).expect("a folder").flatten() {
             let name = entry.file_name().into_string().expect("a name");
-            let text = fs::read_to_string(entry.path()).expect("a file");
-            self.write(&format!("systems/{system}/{name}"), &text);
+            let to = format!("{to}/{name}");
+            if entry.path().is_dir() {
+                self.copy_folder(&entry.path(), &to);
+            } else {
+                self.write(&to, &fs::read_to_string(entry.path()).expect("a file"));
+            }
         }
     }
 

@@ -2,9 +2,11 @@
 
 mod badge;
 mod blocks;
+mod catch;
 mod figures;
 mod open_loop;
 mod price;
+mod rule_sets;
 mod sentence;
 mod templates;
 mod verdicts;
@@ -418,6 +420,7 @@ fn notes(run: &RunRecords, cases: &[CaseAnalysis], blocks: u32) -> Vec<String> {
     if run.cut_off {
         notes.push("The last record was cut off while it was written; it is left out.".to_owned());
     }
+    notes.extend(rule_sets::notes(&run.manifest.experiment.subjects));
     let experiment = &run.manifest.experiment;
     for case in cases {
         let baseline = Trials::of(run, &case.case, &experiment.baseline);
@@ -432,6 +435,7 @@ fn notes(run: &RunRecords, cases: &[CaseAnalysis], blocks: u32) -> Vec<String> {
                 _ => format!("{} ({})", subject.name, case.case.name),
             };
             subject_notes(&name, subject, blocks, &mut notes);
+            notes.extend(catch::notes(&name, &subject.templates));
             notes.extend(open_loop::notes(&name, &case.case.name, &subject.name, &run.trials));
             notes.extend(warm_up::unsteady(&name, &case.case.name, &subject.name, &run.trials));
         }

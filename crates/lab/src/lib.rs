@@ -2,6 +2,7 @@
 
 pub mod analysis;
 mod blocks;
+pub mod check;
 pub mod compare;
 pub mod doctor;
 pub mod environment;

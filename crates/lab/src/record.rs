@@ -180,6 +180,9 @@ pub struct TemplateRecord {
     pub name: String,
     /// Whether it should be let through.
     pub class: Class,
+    /// Which requests of its class it is one of, where the mix says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub family: Option<String>,
     /// Answers by status code.
     pub statuses: BTreeMap<u16, u64>,
     /// Answers with the status code that the system blocks with.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use thiserror::Error;
 use tollgate_load::{Expectation, MAX_NEEDLE_BYTES, Request, Workload};
-use tollgate_traffic::{Class, Expect, MAX_CONTAINS_BYTES, Message, Mix};
+use tollgate_traffic::{Class, Expect, MAX_CONTAINS_BYTES, Message, Mix, Template};
 use tollgate_wire::RenderError;
 
 /// What a mix leaves to whoever sends it.
@@ -15,8 +15,18 @@ pub struct Delivery<'a> {
     pub host: Option<&'a str>,
     /// Whether connections are kept; otherwise every request says that its connection closes.
     pub keep_alive: bool,
-    /// The status code that attacks are owed; none where they are let through.
-    pub blocks: Option<u16>,
+    /// What is blocked; nothing, where every attack is let through.
+    pub blocks: Option<Blocking<'a>>,
+}
+
+/// What a subject that blocks attacks says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Blocking<'a> {
+    /// The status code that it answers a blocked request with.
+    pub status: u16,
+    /// The families of attacks that it is sure to block, whatever others it may; none where that is
+    /// every attack that the mix does not leave open.
+    pub families: Option<&'a [String]>,
 }
 
 /// A mix that cannot be sent.
@@ -110,21 +120,43 @@ fn request(
         bytes: bytes
             .map_err(|source| WorkloadError::Template { template: of.name.clone(), source })?,
         is_head: message.method == "HEAD",
-        expect: expectation(of.class, message.expect, delivery.blocks),
+        expect: expectation(of, message.expect, delivery.blocks),
         template,
     })
 }
 
-fn expectation(class: Class, expect: Expect, blocks: Option<u16>) -> Expectation {
-    match (class, blocks) {
-        (Class::Malicious, Some(status)) => {
-            Expectation { status: Some(status), body_bytes: None, body_contains: None }
-        }
-        (Class::Malicious | Class::Benign, _) => Expectation {
-            status: Some(expect.status),
-            body_bytes: expect.body_bytes,
-            body_contains: expect.body_contains.map(|text| Arc::from(text.into_bytes())),
+fn expectation(of: &Template, expect: Expect, blocks: Option<Blocking<'_>>) -> Expectation {
+    let let_through = Expectation {
+        status: Some(expect.status),
+        body_bytes: expect.body_bytes,
+        body_contains: expect.body_contains.map(|text| Arc::from(text.into_bytes())),
+        or_status: None,
+    };
+    match blocks {
+        None => let_through,
+        Some(Blocking { status, families }) => match owed(of, families) {
+            Owed::Passage => let_through,
+            Owed::Block => Expectation { status: Some(status), ..Expectation::default() },
+            Owed::Either => Expectation { or_status: Some(status), ..let_through },
         },
+    }
+}
+
+/// What a subject that blocks attacks owes a request.
+enum Owed {
+    Passage,
+    Block,
+    Either,
+}
+
+fn owed(template: &Template, families: Option<&[String]>) -> Owed {
+    let is_of =
+        |families: &[String]| template.family.as_ref().is_some_and(|f| families.contains(f));
+    match (template.class, families) {
+        (Class::Malicious, Some(families)) if is_of(families) => Owed::Block,
+        (Class::Malicious, None) if !template.open => Owed::Block,
+        (Class::Benign, _) if !template.open => Owed::Passage,
+        (Class::Malicious | Class::Benign, _) => Owed::Either,
     }
 }
 
@@ -199,11 +231,52 @@ mod tests {
         let needle: Arc<[u8]> = Arc::from(*b"n1");
         assert_eq!(
             expect(AS_IT_IS),
-            Expectation { status: Some(201), body_bytes: Some(3), body_contains: Some(needle) }
+            Expectation {
+                status: Some(201),
+                body_bytes: Some(3),
+                body_contains: Some(needle),
+                or_status: None
+            }
         );
         assert_eq!(
-            expect(Delivery { blocks: Some(403), ..AS_IT_IS }),
-            Expectation { status: Some(403), body_bytes: None, body_contains: None }
+            expect(Delivery { blocks: Some(EVERY_ATTACK), ..AS_IT_IS }),
+            Expectation { status: Some(403), ..Expectation::default() }
+        );
+    }
+
+    const EVERY_ATTACK: Blocking<'_> = Blocking { status: 403, families: None };
+
+    #[test]
+    fn an_open_request_may_be_blocked_and_a_sure_family_has_to_be() {
+        let template = |class: &str, open: bool, family: &str| {
+            let name = format!("{class}-{open}-{family}");
+            format!(
+                "[[template]]\nname = '{name}'\nclass = '{class}'\nopen = {open}\nfamily = '{family}'\nweight = 1\npath = '/'\n"
+            )
+        };
+        let text = "title = 'a'\nheaders = ['Host: a']\n".to_owned()
+            + &template("benign", false, "search")
+            + &template("benign", true, "search")
+            + &template("malicious", false, "xss")
+            + &template("malicious", true, "xss")
+            + &template("malicious", true, "virtual-patch");
+        let source = Source { name: "a.toml".to_owned(), text };
+        let mix = Mix::try_from(toml_file::parse::<MixFile>(&source).unwrap()).unwrap();
+        let owed = |blocks: Option<Blocking<'_>>| -> Vec<String> {
+            let delivery = Delivery { blocks, ..AS_IT_IS };
+            let samples = samples(&mix, &delivery).unwrap();
+            samples.iter().map(|sample| sample.expect.to_string()).collect()
+        };
+        assert_eq!(owed(None), ["200"; 5]);
+        assert_eq!(
+            owed(Some(EVERY_ATTACK)),
+            ["200", "200, or 403", "403", "200, or 403", "200, or 403"]
+        );
+        let families = ["virtual-patch".to_owned()];
+        let patches = Blocking { families: Some(&families), ..EVERY_ATTACK };
+        assert_eq!(
+            owed(Some(patches)),
+            ["200", "200, or 403", "200, or 403", "200, or 403", "403"]
         );
     }
 

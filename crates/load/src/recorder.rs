@@ -181,7 +181,7 @@ impl Recorder {
         now: Instant,
     ) {
         let latency = nanos(now - exchange.scheduled);
-        let is_expected = contains && request.expect.accepts(answer);
+        let is_expected = request.expect.accepts(answer, contains);
         self.finished.answered += 1;
         self.finished.unexpected += u64::from(!is_expected);
         self.finished.latency_ns_sum += latency;

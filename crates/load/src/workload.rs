@@ -42,6 +42,8 @@ pub struct Expectation {
     pub body_bytes: Option<u64>,
     /// Bytes that occur somewhere in the body; of at most [`MAX_NEEDLE_BYTES`].
     pub body_contains: Option<Arc<[u8]>>,
+    /// Another status code that is as it should be, whatever comes with it.
+    pub or_status: Option<u16>,
 }
 
 /// The longest text that is looked for in a body.
@@ -86,10 +88,13 @@ impl Workload {
 }
 
 impl Expectation {
-    /// Whether an answer's status and length are as they should be.
-    pub(crate) fn accepts(&self, answer: Answer) -> bool {
-        self.status.is_none_or(|status| status == answer.status)
-            && self.body_bytes.is_none_or(|bytes| bytes == answer.body_bytes)
+    /// Whether an answer is as it should be, of which is known whether its body contains the text that
+    /// is looked for; so it does where none is.
+    pub fn accepts(&self, answer: Answer, contains: bool) -> bool {
+        let as_it_should = contains
+            && self.status.is_none_or(|status| status == answer.status)
+            && self.body_bytes.is_none_or(|bytes| bytes == answer.body_bytes);
+        as_it_should || self.or_status == Some(answer.status)
     }
 }
 
@@ -118,6 +123,9 @@ impl fmt::Display for Expectation {
         }
         if let Some(needle) = &self.body_contains {
             write!(f, " with `{}` in the body", needle.escape_ascii())?;
+        }
+        if let Some(status) = self.or_status {
+            write!(f, ", or {status}")?;
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! The command line: what can be asked of the binary.
 
 use crate::cmd::catalog::CatalogArgs;
-use crate::cmd::{compare, doctor, load, origin, report, run, search};
+use crate::cmd::{compare, doctor, load, origin, report, run, search, systems};
 use crate::exit::EXIT_CODES;
 use clap::{Parser, Subcommand};
 use tollgate_lab::manifest::VERSION;
@@ -30,6 +30,8 @@ pub(crate) enum Command {
     Compare(compare::Args),
     /// List experiments, systems and mixes
     List(CatalogArgs),
+    /// List, install, build or check the systems under test
+    Systems(systems::Args),
     /// Say whether this machine can run experiments, and what would make their figures better
     ///
     /// Exits with 1 when a run would not be possible.
@@ -46,6 +48,7 @@ impl Command {
         match self {
             Self::Run(_) | Self::Search(_) => true,
             Self::Doctor(args) => args.noise,
+            Self::Systems(args) => matches!(args.command, systems::Command::Check(_)),
             Self::Report(_)
             | Self::Compare(_)
             | Self::List(_)

@@ -23,6 +23,7 @@ fn perform(cli: &Cli) -> ExitCode {
         Command::Report(args) => cmd::report::run(args),
         Command::Compare(args) => cmd::compare::run(args),
         Command::List(args) => cmd::list::run(args),
+        Command::Systems(args) => cmd::systems::run(args),
         Command::Doctor(args) => cmd::doctor::run(args),
         Command::Load(args) => cmd::load::run(args),
         Command::Origin(args) => cmd::origin::run(args),

@@ -1,8 +1,9 @@
 //! What is wrong with a mix.
 
+use crate::body::MAX_BODY_BYTES;
 use crate::mix::MAX_DECK;
 use crate::script::MAX_RENDERED_BYTES;
-use crate::template::{MAX_BODY_BYTES, MAX_CONTAINS_BYTES};
+use crate::template::MAX_CONTAINS_BYTES;
 use crate::variable::VariableError;
 use thiserror::Error;
 use tollgate_wire::RenderError;
@@ -36,20 +37,51 @@ pub enum MixError {
     /// A header line has no colon or no name.
     #[error("the header line `{0}` is not of the form `Name: value`")]
     BadHeader(String),
+    /// A header is left out that is not there.
+    #[error("template `{template}` leaves out the header `{header}`, which the mix does not share")]
+    WithoutWhat {
+        /// The template's name.
+        template: String,
+        /// The header's name.
+        header: String,
+    },
     /// A body is expected where there is none.
     #[error("template `{0}`: the answer to a HEAD has no body, so none can be expected")]
     BodyOfHead(String),
-    /// A template has a body of its own and one of filler.
-    #[error("template `{0}` has a `body` and `body_bytes`; leave one of them out")]
-    TwoBodies(String),
-    /// A body of filler is longer than a mix may have.
-    #[error("template `{template}`: `body_bytes` is {bytes}; it may be at most {MAX_BODY_BYTES}")]
+    /// A template says in two ways what its body is.
+    #[error("template `{template}` has a `{first}` and `{second}`; leave one of them out")]
+    TwoBodies {
+        /// The template's name.
+        template: String,
+        /// One key.
+        first: &'static str,
+        /// The other.
+        second: &'static str,
+    },
+    /// A body that is described is longer than a mix may have.
+    #[error("template `{template}`: `{key}` is {bytes}; it may be at most {MAX_BODY_BYTES}")]
     BodyTooLarge {
         /// The template's name.
         template: String,
+        /// The key that describes it.
+        key: &'static str,
         /// How long it would be.
         bytes: u64,
     },
+    /// A body repeats a text in which `{{index}}` could mean two things.
+    #[error(
+        "template `{0}`: in a `body_repeat` {{{{index}}}} counts, so no variable may be named `index`"
+    )]
+    IndexTaken(String),
+    /// A family has no name.
+    #[error("template `{0}`: its `family` is empty; name it, or leave the key out")]
+    NoFamily(String),
+    /// An included mix was not read with the one that includes it.
+    #[error("it includes the mix `{0}`, which was not read with it")]
+    NotIncluded(String),
+    /// Of an included mix, nothing would be sent.
+    #[error("the included mix `{0}` has weight {1}, and each of its templates has weight 0")]
+    IncludesNothing(String, u32),
     /// Of a mix, a template is wanted that it does not have.
     #[error("there is no template `{template}`; the mix has {}", .known.join(", "))]
     NoTemplate {

@@ -4,6 +4,7 @@
 //! socket. Everything is checked when a [`Mix`] is made, by the code of `tollgate-wire` that turns
 //! requests to bytes later: what that code would refuse in the middle of a run is refused here.
 
+mod body;
 mod error;
 mod message;
 mod mix;
@@ -12,9 +13,10 @@ mod template;
 mod text;
 mod variable;
 
+pub use body::BodyRepeat;
 pub use error::MixError;
 pub use message::Message;
-pub use mix::{Mix, MixFile};
+pub use mix::{IncludeFile, Mix, MixFile, MixTree};
 pub use script::Step;
 pub use template::{Class, Expect, MAX_CONTAINS_BYTES, Template, TemplateFile};
 pub use variable::{VariableError, VariableFile};

@@ -1,12 +1,16 @@
 //! A mix: weighted templates and the variables that they use.
 
 mod check;
+mod include;
+
+pub use include::{IncludeFile, MixTree};
 
 use crate::error::MixError;
 use crate::message::Message;
 use crate::script::{Script, Step};
 use crate::template::{Template, TemplateFile};
 use crate::variable::{Variable, VariableFile};
+use include::Gathered;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -23,7 +27,14 @@ pub struct MixFile {
     /// What stands for `{{NAME}}` in the templates, by name.
     #[serde(default)]
     pub variable: BTreeMap<String, VariableFile>,
+    /// Whether its templates are open, unless they say otherwise.
+    #[serde(default)]
+    pub open: bool,
+    /// Other mixes whose templates are sent too.
+    #[serde(default)]
+    pub include: Vec<IncludeFile>,
     /// The request templates.
+    #[serde(default)]
     pub template: Vec<TemplateFile>,
 }
 
@@ -45,7 +56,8 @@ impl Mix {
         &self.title
     }
 
-    /// The templates in the order of the file; [`Step::template`] indexes them.
+    /// The templates, those of the file itself first, then those of each that it includes;
+    /// [`Step::template`] indexes them.
     pub fn templates(&self) -> &[Template] {
         &self.templates
     }
@@ -107,28 +119,19 @@ pub(crate) const MAX_DECK: u64 = 10_000;
 impl TryFrom<MixFile> for Mix {
     type Error = MixError;
 
+    /// A mix that includes no other.
     fn try_from(file: MixFile) -> Result<Self, MixError> {
-        let mut names = Vec::new();
-        let mut variables = Vec::new();
-        for (name, raw) in file.variable {
-            let variable = Variable::check(&name, raw);
-            variables.push(
-                variable.map_err(|source| MixError::Variable { variable: name.clone(), source })?,
-            );
-            names.push(name);
-        }
-        let mut templates: Vec<Template> = Vec::with_capacity(file.template.len());
-        for raw in file.template {
-            if raw.name.trim().is_empty() || raw.name.contains(char::is_control) {
-                return Err(MixError::OddName(raw.name));
-            }
-            if templates.iter().any(|known| known.name == raw.name) {
-                return Err(MixError::DuplicateName(raw.name));
-            }
-            templates.push(Template::check(raw, &file.headers, &names)?);
-        }
-        check::all_used(&templates, &names)?;
+        Self::try_from(&MixTree { file, included: Vec::new() })
+    }
+}
+
+impl TryFrom<&MixTree> for Mix {
+    type Error = MixError;
+
+    fn try_from(tree: &MixTree) -> Result<Self, MixError> {
+        let gathered = include::gather(tree)?;
+        let Gathered { names, variables, templates } = gathered;
         let decks = check::decks(&templates, &names, &variables)?;
-        Ok(Self { title: file.title, templates, variables, decks })
+        Ok(Self { title: tree.file.title.clone(), templates, variables, decks })
     }
 }

@@ -1,11 +1,12 @@
 //! One request template: what is sent, what kind of request it is, and what answer it deserves.
 
+use crate::body::{self, BodyRepeat};
 use crate::error::MixError;
 use crate::message::Message;
-use crate::text::Text;
+use crate::mix::MixFile;
+use crate::text::{Names, Text};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 /// Whether a request is one that a WAF should let through.
@@ -36,9 +37,6 @@ pub struct Expect {
 /// The longest text that can be expected in a body.
 pub const MAX_CONTAINS_BYTES: usize = 4096;
 
-/// The longest body of filler: what the benchmark site takes.
-pub(crate) const MAX_BODY_BYTES: u64 = 64 << 20;
-
 /// A template as a mix file writes it. Path, values of headers, body and the text expected in the
 /// answer may use variables, as `{{NAME}}`.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -48,6 +46,13 @@ pub struct TemplateFile {
     pub name: String,
     /// What kind of request this is.
     pub class: Class,
+    /// Which requests of its class it is one of, in a word or two: `sql-injection`, `search`. Reports
+    /// tell what was blocked by family, and a recipe may say which families it is sure to block.
+    pub family: Option<String>,
+    /// Whether a subject that blocks attacks may block it or let it through, and both are expected:
+    /// what it did is a finding. Otherwise an attack has to be blocked and a harmless request let
+    /// through. What the mix says, unless it is given here.
+    pub open: Option<bool>,
     /// How often it is sent in proportion to the others; 0 leaves it to the probe alone.
     pub weight: u32,
     /// The request method.
@@ -58,11 +63,16 @@ pub struct TemplateFile {
     /// Headers as `Name: value` lines, after those that the whole mix shares.
     #[serde(default)]
     pub headers: Vec<String>,
+    /// Names of shared headers that this template does not send.
+    #[serde(default)]
+    pub without: Vec<String>,
     /// The request body.
     #[serde(default)]
     pub body: String,
     /// In the place of `body`: so many bytes of filler, the letter `x`; up to 64 MiB.
     pub body_bytes: Option<u64>,
+    /// In the place of `body`: one text again and again.
+    pub body_repeat: Option<BodyRepeat>,
     /// The answer that this request gets when nothing blocks it.
     #[serde(default)]
     pub expect: Expect,
@@ -75,6 +85,10 @@ pub struct Template {
     pub name: String,
     /// What kind of request this is.
     pub class: Class,
+    /// Which requests of its class it is one of, where the mix says so.
+    pub family: Option<String>,
+    /// Whether a subject that blocks attacks may block it or let it through.
+    pub open: bool,
     /// The status code that this request is answered with when nothing blocks it.
     pub status: u16,
     pub(crate) weight: u32,
@@ -89,12 +103,12 @@ pub struct Template {
 }
 
 impl Template {
-    /// Checks what can be told without the values of the variables, whose `names` are given.
-    /// `shared` are the header lines of the mix.
+    /// Checks what can be told without the values of the variables, of which the mix `of` knows those
+    /// that it declares.
     pub(crate) fn check(
         file: TemplateFile,
-        shared: &[String],
-        names: &[String],
+        of: &MixFile,
+        names: &Names<'_>,
     ) -> Result<Self, MixError> {
         if !file.path.starts_with('/') {
             return Err(MixError::NotAPath { template: file.name, path: file.path });
@@ -104,27 +118,29 @@ impl Template {
         if file.method == "HEAD" && !bodiless {
             return Err(MixError::BodyOfHead(file.name));
         }
+        if file.family.as_deref().is_some_and(str::is_empty) {
+            return Err(MixError::NoFamily(file.name));
+        }
         let parse = |text: &str| {
             Text::parse(text, names)
-                .map_err(|variable| MixError::undeclared(&file.name, variable, names))
+                .map_err(|variable| MixError::undeclared(&file.name, variable, names.own))
         };
+        let shared = shared(&file, of)?;
         let mut headers = Vec::new();
-        for line in shared.iter().chain(&file.headers) {
-            match line.split_once(':') {
-                Some((name, value)) if !name.is_empty() => {
-                    headers.push((name.to_owned(), parse(value.trim())?));
-                }
-                _ => return Err(MixError::BadHeader(line.clone())),
-            }
+        for line in shared.into_iter().chain(&file.headers) {
+            let (name, value) = named(line)?;
+            headers.push((name.to_owned(), parse(value.trim())?));
         }
         let path = parse(&file.path)?;
-        let body = parse(&body(&file)?)?;
+        let body = parse(&body::text(&file, names.own)?)?;
         let body_contains = body_contains.as_deref().map(parse).transpose()?;
         let texts = headers.iter().map(|(_, value)| value).chain([&path, &body]);
         let variables = texts.chain(&body_contains).flat_map(Text::variables).collect();
         Ok(Self {
             name: file.name,
             class: file.class,
+            family: file.family,
+            open: file.open.unwrap_or(of.open),
             status,
             weight: file.weight,
             variables,
@@ -160,15 +176,28 @@ impl Default for Expect {
     }
 }
 
-/// The body as it is written, or as long as it says.
-fn body(file: &TemplateFile) -> Result<Cow<'_, str>, MixError> {
-    match file.body_bytes {
-        None => Ok(Cow::Borrowed(&file.body)),
-        Some(_) if !file.body.is_empty() => Err(MixError::TwoBodies(file.name.clone())),
-        Some(bytes) if bytes > MAX_BODY_BYTES => {
-            Err(MixError::BodyTooLarge { template: file.name.clone(), bytes })
+/// The header lines of the mix that a template sends.
+fn shared<'a>(file: &TemplateFile, of: &'a MixFile) -> Result<Vec<&'a String>, MixError> {
+    let mut lines = Vec::new();
+    for line in &of.headers {
+        lines.push((named(line)?.0, line));
+    }
+    let is = |name: &str, left_out: &String| name.eq_ignore_ascii_case(left_out);
+    for left_out in &file.without {
+        if !lines.iter().any(|(name, _)| is(name, left_out)) {
+            let (template, header) = (file.name.clone(), left_out.clone());
+            return Err(MixError::WithoutWhat { template, header });
         }
-        Some(bytes) => Ok(Cow::Owned("x".repeat(bytes as usize))),
+    }
+    lines.retain(|(name, _)| !file.without.iter().any(|left_out| is(name, left_out)));
+    Ok(lines.into_iter().map(|(_, line)| line).collect())
+}
+
+/// The name and the value of a header line.
+fn named(line: &str) -> Result<(&str, &str), MixError> {
+    match line.split_once(':') {
+        Some((name, value)) if !name.is_empty() => Ok((name, value)),
+        _ => Err(MixError::BadHeader(line.to_owned())),
     }
 }
 

@@ -13,6 +13,22 @@ enum Piece {
     Variable(usize),
 }
 
+/// The names of the variables that a text may use. Each file of a mix declares its own, and they are
+/// numbered through.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Names<'a> {
+    /// Those that the text's own file declares.
+    pub(crate) own: &'a [String],
+    /// The number of the first of them.
+    pub(crate) first: usize,
+}
+
+impl Names<'_> {
+    fn index(&self, name: &str) -> Option<usize> {
+        self.own.iter().position(|known| known == name).map(|position| self.first + position)
+    }
+}
+
 impl Text {
     /// Reads a text that may use the variables `names`. Braces around anything but an identifier, as
     /// in the attack `{{7*7}}`, are text like any other.
@@ -20,7 +36,7 @@ impl Text {
     /// # Errors
     ///
     /// The first name used that is none of `names`.
-    pub(crate) fn parse(text: &str, names: &[String]) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str, names: &Names<'_>) -> Result<Self, String> {
         let mut pieces = Vec::new();
         let mut literal = String::new();
         let mut rest = text;
@@ -33,7 +49,7 @@ impl Text {
                 rest = &braces[1..];
                 continue;
             };
-            let index = names.iter().position(|known| known == name).ok_or(name)?;
+            let index = names.index(name).ok_or(name)?;
             if !literal.is_empty() {
                 pieces.push(Piece::Literal(std::mem::take(&mut literal)));
             }
@@ -91,9 +107,9 @@ mod tests {
     use proptest::prelude::*;
 
     fn rendered(text: &str) -> String {
-        let names = ["id".to_owned(), "_b2".to_owned()];
-        let values = ["7".to_owned(), "{{id}}".to_owned()];
-        Text::parse(text, &names).unwrap().render(&values)
+        let own = ["id".to_owned(), "_b2".to_owned()];
+        let values = ["another file's".to_owned(), "7".to_owned(), "{{id}}".to_owned()];
+        Text::parse(text, &Names { own: &own, first: 1 }).unwrap().render(&values)
     }
 
     #[test]
@@ -116,7 +132,8 @@ mod tests {
 
     #[test]
     fn a_name_that_is_not_there_is_the_error() {
-        assert_eq!(Text::parse("{{7*7}} {{idd}} {{x}}", &["id".to_owned()]), Err("idd".to_owned()));
+        let names = Names { own: &["id".to_owned()], first: 0 };
+        assert_eq!(Text::parse("{{7*7}} {{idd}} {{x}}", &names), Err("idd".to_owned()));
     }
 
     proptest! {
@@ -128,7 +145,7 @@ mod tests {
         #[test]
         fn no_text_is_too_odd_to_read(text in "[{}a-c0_é]{0,20}") {
             // What is not a variable is kept, so only a name can be refused.
-            if let Err(name) = Text::parse(&text, &[]) {
+            if let Err(name) = Text::parse(&text, &Names { own: &[], first: 0 }) {
                 let placeholder = format!("{{{{{name}}}}}");
                 prop_assert!(text.contains(&placeholder));
             }

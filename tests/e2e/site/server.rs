@@ -5,7 +5,7 @@ use assert_cmd::cargo::cargo_bin;
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 use tollgate_lab::inputs::catalog::Catalog;
 use tollgate_lab::inputs::experiment::{Adjustments, Experiment, Subject};
@@ -13,7 +13,7 @@ use tollgate_lab::interrupt::Interrupt;
 use tollgate_lab::layout::available_cpus;
 use tollgate_lab::process::group::Launch;
 use tollgate_lab::process::ports;
-use tollgate_lab::system::installed;
+use tollgate_lab::system::installed::{self, Installed};
 use tollgate_lab::system::render::{Place, render};
 use tollgate_lab::trial::servers::Servers;
 use tollgate_load::{Expectation, Request};
@@ -60,19 +60,27 @@ impl Site {
         let address = ports::free().expect("a port");
         let dir = workspace.path(name);
         fs::create_dir_all(&dir).expect("a folder");
-        let programs = programs(subject);
+        let installed = installed(&catalog, subject);
         let place = Place {
             dir: &dir,
             listen: address,
             origin: None,
             connections: 64,
-            programs: &programs,
+            ports: &BTreeMap::new(),
+            installed: &installed,
         };
         let rendered = render(&catalog, subject, &place).expect("its config");
         let cpus = available_cpus().expect("CPUs");
         let mut servers = Servers::default();
-        for (process, command) in subject.recipe.file.process.iter().zip(&rendered.commands) {
-            let launch = Launch { name: &process.name, command, dir: &dir, log, cpus: &cpus };
+        for process in &rendered.processes {
+            let launch = Launch {
+                name: &process.name,
+                command: &process.command,
+                env: &process.env,
+                dir: &dir,
+                log,
+                cpus: &cpus,
+            };
             servers.start(&launch).expect("the server");
         }
         let request = Request {
@@ -90,13 +98,14 @@ impl Site {
 const ATTEMPTS: u32 = 3;
 const READY: Duration = Duration::from_secs(10);
 
-/// The programs that the subject needs. Of `tollgate` it is the one under test, which this is not.
-fn programs(subject: &Subject) -> BTreeMap<String, PathBuf> {
+/// What the subject needs. Of `tollgate` it is the one under test, which this is not.
+fn installed(catalog: &Catalog, subject: &Subject) -> Installed {
     if subject.recipe.name == "tollgate-origin" {
-        return BTreeMap::from([("tollgate".to_owned(), cargo_bin!("tollgate").to_path_buf())]);
+        let tollgate = ("tollgate".to_owned(), cargo_bin!("tollgate").to_path_buf());
+        return Installed { programs: BTreeMap::from([tollgate]), ..Installed::default() };
     }
-    match installed::check(subject).expect("its recipe") {
-        Ok(installed) => installed.programs,
+    match installed::check(catalog, subject).expect("its recipe") {
+        Ok(installed) => installed,
         Err(missing) => panic!("{missing}"),
     }
 }

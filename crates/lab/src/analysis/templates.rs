@@ -13,6 +13,9 @@ pub struct TemplateFigures {
     pub name: String,
     /// Whether it should be let through.
     pub class: Class,
+    /// Which requests of its class it is one of, where the mix says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub family: Option<String>,
     /// Requests that were answered, whatever the answer was.
     pub answered: u64,
     /// Those of them with the status code that the subject blocks with.
@@ -40,6 +43,7 @@ pub(super) fn figures(measured: &[&Measurement]) -> Vec<TemplateFigures> {
             None => all.push(TemplateFigures {
                 name: record.name.clone(),
                 class: record.class,
+                family: record.family.clone(),
                 answered,
                 blocked,
                 let_through: answered - blocked,

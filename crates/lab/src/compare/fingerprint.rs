@@ -87,6 +87,9 @@ fn of_subject(subject: &SubjectManifest) -> Result<Value, serde_json::Error> {
     match &subject.state {
         SubjectState::Present { installed, configs, referenced } => {
             tell("version".to_owned(), &installed.version.join(", "));
+            if let Some(rule_set) = &installed.rule_set {
+                tell(format!("rule set {}", rule_set.name), &rule_set.hash);
+            }
             for (file, hash) in &installed.hashes {
                 tell(format!("program {}", file.display()), hash);
             }

@@ -63,6 +63,8 @@ pub struct Case {
     pub mix: Mix,
     /// The mix's file, as it was read.
     pub mix_source: Source,
+    /// The files of the mixes that it includes.
+    pub mix_included: Vec<Source>,
     /// The shape of the load.
     pub load: LoadFile,
 }
@@ -165,13 +167,15 @@ impl Experiment {
             // A mix that a file names by path lies beside that file.
             let folder = Path::new(&source.name).parent().unwrap_or(Path::new(""));
             let part = |key: &str| ["case".into(), index.into(), key.into()];
-            let (mut mix, mix_source) =
+            let (mut mix, mut sources) =
                 catalog.mix(&case.mix, folder).map_err(|error| at(&part("mix"), error.into()))?;
+            let mix_included = sources.split_off(1);
+            let mix_source = sources.remove(0);
             if !case.only.is_empty() {
                 mix = mix.only(&case.only).map_err(|error| at(&part("only"), error.into()))?;
             }
             let load = if adjustments.quick { case.load.quick() } else { case.load };
-            cases.push(Case { name: case.name.clone(), mix, mix_source, load });
+            cases.push(Case { name: case.name.clone(), mix, mix_source, mix_included, load });
         }
         let mut subjects = Vec::new();
         for (index, subject) in file.subject.iter().enumerate() {
@@ -268,6 +272,23 @@ mod tests {
         assert_eq!(experiment.baseline, 0);
         assert_eq!(experiment.stop, Stop::after(3));
         assert_eq!(experiment.cases[0].load.duration.0, Duration::from_secs(2));
+    }
+
+    #[test]
+    fn a_load_may_say_how_long_a_quick_run_measures() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("mine.toml");
+        let text = Catalog::new(vec![]).experiment("first-look").unwrap().text;
+        let text = text.replace("duration = ", "quick_duration = \"2s\", duration = ");
+        fs::write(&path, text).unwrap();
+        let duration = |quick| {
+            let adjustments = Adjustments { quick, ..Adjustments::default() };
+            let catalog = Catalog::new(vec![]);
+            let experiment = Experiment::load(&catalog, path.to_str().unwrap(), &adjustments);
+            experiment.unwrap().cases[0].load.duration.0
+        };
+        assert_eq!(duration(true), Duration::from_secs(2));
+        assert_eq!(duration(false), Duration::from_millis(2_400));
     }
 
     fn error_of(change: impl Fn(&str) -> String) -> String {

@@ -2,14 +2,16 @@
 //!
 //! A recipe is a folder `systems/NAME/` with `system.toml` and the config templates that it names.
 //! Texts marked "expression" are minijinja expressions, and texts in commands and configs are
-//! minijinja templates, over the same names: the options, `prefix`, `programs`, `dir`, `listen`,
-//! `origin`, `connections`, `root` and `user`.
+//! minijinja templates, over the same names: the options, `prefix`, `programs`, `builds`, `found`,
+//! `dir`, `listen`, `ports`, `origin`, `connections`, `root` and `user`. Expressions, and the templates
+//! in `need` and `version`, are asked before there is a trial: they know the options and `prefix`, and
+//! the templates also what was found so far.
 
 use super::duration::Span;
 use super::options::OptionSpec;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// What `system.toml` says.
@@ -36,12 +38,21 @@ pub struct RecipeFile {
     /// Whether an origin stands behind it. A system that answers by itself has none.
     #[serde(default = "yes")]
     pub origin: bool,
-    /// The config templates, files of the recipe's folder, each rendered into `dir`.
+    /// Names of ports that it needs besides the one that it is measured on; `ports.NAME` is where.
+    #[serde(default)]
+    pub ports: Vec<String>,
+    /// The config templates, files of the recipe's folder or below it, each rendered into `dir`.
     #[serde(default)]
     pub templates: Vec<String>,
     /// Files of the recipe's folder that are copied into `dir` as they are.
     #[serde(default)]
     pub files: Vec<String>,
+    /// Files from elsewhere in the catalog that are copied below `dir` as they are.
+    #[serde(default)]
+    pub copy: Vec<Copied>,
+    /// What runs and ends, one after the other, before the processes are started.
+    #[serde(default)]
+    pub prepare: Vec<Preparation>,
     /// The processes, started in this order; none for a system that is only the origin itself.
     #[serde(default)]
     pub process: Vec<ProcessSpec>,
@@ -50,9 +61,11 @@ pub struct RecipeFile {
     pub ready: Ready,
     /// What it blocks; nothing, where this is left out.
     pub blocks: Option<Blocks>,
+    /// The rule set that its subjects share with those of other systems; none, where this is left out.
+    pub rule_set: Option<RuleSet>,
 }
 
-/// One thing that has to be on the machine: a program or a file.
+/// One thing that has to be on the machine: a program, a build or a file.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Need {
@@ -61,12 +74,49 @@ pub struct Need {
     /// A program, looked for on the PATH and in the system's sbin folders; `tollgate` is the one that
     /// is running.
     pub program: Option<String>,
-    /// Template: a file, or a pattern with `*` of which the first match counts.
-    pub file: Option<String>,
+    /// What `tollgate systems build` makes from the folder `builds/NAME/`.
+    pub build: Option<String>,
+    /// Template: a file, or a pattern with `*` of which the first match counts; of several patterns, the
+    /// first that matches.
+    pub file: Option<Patterns>,
+    /// The name by which templates know the file: `found.NAME`.
+    pub name: Option<String>,
     /// A text that the file has to hold.
     pub contains: Option<String>,
     /// What to do when it is missing, where the recipe's packages do not help.
     pub mend: Option<String>,
+}
+
+/// Files of the catalog that a system is given.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Copied {
+    /// A folder of the catalog and a pattern for the files in it: `mixes/vpatch/*.yaml`.
+    pub from: String,
+    /// The folder below `dir` that they are copied into.
+    pub to: String,
+    /// Expression: copied only when this holds.
+    pub when: Option<String>,
+}
+
+/// A command that runs in `dir` before the processes are started, and has to succeed.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Preparation {
+    /// Templates: the program and its arguments.
+    pub command: Vec<String>,
+    /// Expression: run only when this holds.
+    pub when: Option<String>,
+}
+
+/// One pattern, or several.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Patterns {
+    /// The only one.
+    One(String),
+    /// The first that matches counts.
+    Several(Vec<String>),
 }
 
 /// One process of a system.
@@ -77,6 +127,13 @@ pub struct ProcessSpec {
     pub name: String,
     /// Templates: the program and its arguments. It has to stay in the foreground.
     pub command: Vec<String>,
+    /// Expression: started only when this holds.
+    pub when: Option<String>,
+    /// Templates: what its environment has besides.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// One of `ports`: the next process is started once this one listens there.
+    pub listens: Option<String>,
 }
 
 /// How to tell that a system is ready: a real request is answered.
@@ -95,6 +152,22 @@ pub struct Blocks {
     pub status: u16,
     /// Expression: whether it blocks attacks under the options that were chosen.
     pub when: String,
+    /// Expression: a list of the families of attacks that it is sure to block under those options; of
+    /// the others it may block or let through each. Left out, or `none`: every attack that the mix does
+    /// not leave open.
+    pub families: Option<String>,
+}
+
+/// A rule set that other systems may use too.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RuleSet {
+    /// Its name: subjects with a rule set of one name are expected to have the same.
+    pub name: String,
+    /// Expression: whether the subject uses it under the options that were chosen.
+    pub when: String,
+    /// Template: the folder with its files.
+    pub folder: String,
 }
 
 /// A recipe with its templates.
@@ -106,6 +179,23 @@ pub struct Recipe {
     pub found_in: String,
     /// What `system.toml` says.
     pub file: RecipeFile,
+}
+
+impl RecipeFile {
+    /// The builds that it may need, under whatever options.
+    pub fn builds(&self) -> BTreeSet<&str> {
+        self.need.iter().filter_map(|need| need.build.as_deref()).collect()
+    }
+}
+
+impl Patterns {
+    /// All of them, in their order.
+    pub fn as_slice(&self) -> &[String] {
+        match self {
+            Self::One(pattern) => std::slice::from_ref(pattern),
+            Self::Several(patterns) => patterns,
+        }
+    }
 }
 
 fn yes() -> bool {

@@ -213,7 +213,8 @@ impl Manifest {
         let mixes = experiment
             .cases
             .iter()
-            .map(|case| (case.mix_source.name.clone(), case.mix_source.text.clone()));
+            .flat_map(|case| std::iter::once(&case.mix_source).chain(&case.mix_included))
+            .map(|source| (source.name.clone(), source.text.clone()));
         let subjects = experiment.subjects.iter().zip(states);
         let subjects = subjects.map(|(subject, state)| SubjectManifest {
             name: subject.name.clone(),

@@ -7,7 +7,7 @@ use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::{Pid, getpid, getppid};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -25,6 +25,8 @@ pub struct Launch<'a> {
     pub name: &'a str,
     /// The program and its arguments.
     pub command: &'a [String],
+    /// What its environment has besides.
+    pub env: &'a BTreeMap<String, String>,
     /// The folder that it starts in.
     pub dir: &'a Path,
     /// The file that gets everything it prints.
@@ -75,6 +77,7 @@ impl ProcessGroup {
         let mut command = Command::new(program);
         command
             .args(arguments)
+            .envs(launch.env)
             .current_dir(launch.dir)
             .stdin(Stdio::null())
             .stderr(log.try_clone().map_err(failed)?)
@@ -297,6 +300,7 @@ mod tests {
         ProcessGroup::start(&Launch {
             name: "script",
             command: &command,
+            env: &BTreeMap::new(),
             dir,
             log: &dir.join("script.log"),
             cpus: &[0],
@@ -344,6 +348,7 @@ mod tests {
         let error = ProcessGroup::start(&Launch {
             name: "nothing",
             command: &["/no/such/program".to_owned()],
+            env: &BTreeMap::new(),
             dir: dir.path(),
             log: &dir.path().join("log"),
             cpus: &[0],

@@ -3,7 +3,7 @@
 use super::RunError;
 use crate::environment::Environment;
 use crate::inputs::catalog::Catalog;
-use crate::inputs::experiment::{Experiment, Subject};
+use crate::inputs::experiment::{CpusFile, Experiment, Subject};
 use crate::layout::{Layout, LayoutError, available_cpus};
 use crate::manifest::SubjectState;
 use crate::process::files;
@@ -56,12 +56,22 @@ pub enum Absent<'a> {
 /// A request cannot be sent, or the machine cannot give the layout.
 pub(crate) fn machine(experiment: &Experiment) -> Result<Machine, RunError> {
     requests::check(experiment)?;
-    let available = available_cpus().map_err(system_error("asking for the CPUs to run on"))?;
-    let layout = Layout::choose(experiment.cpus.as_ref(), &available)?;
+    let layout = layout(experiment.cpus.as_ref())?;
     leaves_the_origin_its_cpu(experiment, &layout)?;
     let environment = Environment::read().map_err(system_error("reading the machine's limits"))?;
-    process(&layout)?;
     Ok(Machine { layout, environment })
+}
+
+/// Chooses the CPUs of each role, and makes this process ready to start servers on them.
+///
+/// # Errors
+///
+/// The machine cannot give the layout.
+pub(crate) fn layout(asked: Option<&CpusFile>) -> Result<Layout, RunError> {
+    let available = available_cpus().map_err(system_error("asking for the CPUs to run on"))?;
+    let layout = Layout::choose(asked, &available)?;
+    process(&layout)?;
+    Ok(layout)
 }
 
 /// A generator that never sleeps would take the CPU of an origin that runs on the same one.
@@ -100,7 +110,7 @@ fn state(
         tell(Absent::Broken { subject: &subject.name, reason: &reason });
         SubjectState::Broken { reason }
     };
-    let installed = match installed::check(subject) {
+    let installed = match installed::check(catalog, subject) {
         Ok(Ok(installed)) => installed,
         Ok(Err(missing)) => {
             tell(Absent::Skipped { subject: &subject.name, missing: &missing });
@@ -112,13 +122,18 @@ fn state(
     if let Err(error) = fs::create_dir_all(&dir) {
         return broken(format!("making {}: {error}", dir.display()));
     }
+    let ports = subject.recipe.file.ports.iter().zip(3..);
+    let ports = ports
+        .map(|(name, port)| (name.clone(), SocketAddr::from((Ipv4Addr::LOCALHOST, port))))
+        .collect();
     let connections = experiment.cases.iter().map(|case| case.load.connections_most()).max();
     let place = Place {
         dir: &dir,
         listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)),
         origin: subject.recipe.file.origin.then_some(SocketAddr::from((Ipv4Addr::LOCALHOST, 2))),
         connections: connections.unwrap_or(1),
-        programs: &installed.programs,
+        ports: &ports,
+        installed: &installed,
     };
     let rendered = match render::render(catalog, subject, &place) {
         Ok(rendered) => rendered,

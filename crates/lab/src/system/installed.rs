@@ -1,6 +1,8 @@
 //! Whether a subject's system is on this machine, and which version it is.
 
+use super::builds;
 use super::render::{self, RenderError};
+use crate::inputs::catalog::{Catalog, CatalogError};
 use crate::inputs::experiment::Subject;
 use crate::inputs::recipe::Need;
 use schemars::JsonSchema;
@@ -13,14 +15,32 @@ use std::{env, fs, io};
 use thiserror::Error;
 
 /// A system that is on this machine.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Installed {
     /// The programs that its recipe needs, by name.
     pub programs: BTreeMap<String, PathBuf>,
+    /// The folders with the results of the builds that it needs, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub builds: BTreeMap<String, PathBuf>,
+    /// The files that it needs and that have a name, by that name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub found: BTreeMap<String, PathBuf>,
     /// What its version commands print, one line each.
     pub version: Vec<String>,
-    /// SHA-256 of each program and module file that it needs.
+    /// SHA-256 of each program and module file that it needs, and of each build's folder.
     pub hashes: BTreeMap<PathBuf, String>,
+    /// The rule set that it shares with others, where it uses one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule_set: Option<RuleSetHash>,
+}
+
+/// Which rule set a subject uses.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RuleSetHash {
+    /// Its name.
+    pub name: String,
+    /// The hash over all of its files.
+    pub hash: String,
 }
 
 /// A system that is not on this machine, or not as the subject needs it.
@@ -38,6 +58,9 @@ pub enum CheckError {
     /// An expression or template of the recipe is wrong.
     #[error(transparent)]
     Recipe(#[from] RenderError),
+    /// A build that the recipe names is not there, or wrong.
+    #[error(transparent)]
+    Catalog(#[from] CatalogError),
     /// A file that is there cannot be read.
     #[error("reading {path}")]
     Read {
@@ -63,10 +86,12 @@ pub enum CheckError {
 /// # Errors
 ///
 /// The recipe is wrong, or what is there cannot be read or run.
-pub fn check(subject: &Subject) -> Result<Result<Installed, Missing>, CheckError> {
+pub fn check(
+    catalog: &Catalog,
+    subject: &Subject,
+) -> Result<Result<Installed, Missing>, CheckError> {
     let recipe = &subject.recipe.file;
-    let mut programs = BTreeMap::new();
-    let mut hashes = BTreeMap::new();
+    let mut installed = Installed::default();
     for need in &recipe.need {
         if let Some(when) = &need.when
             && !render::holds(subject, when)?
@@ -77,13 +102,28 @@ pub fn check(subject: &Subject) -> Result<Result<Installed, Missing>, CheckError
             let Some(path) = find_program(program) else {
                 return Ok(Err(missing(subject, need, format!("no program `{program}`"))));
             };
-            hashes.insert(path.clone(), hash(&path)?);
-            programs.insert(program.clone(), path);
+            installed.hashes.insert(path.clone(), hash(&path)?);
+            installed.programs.insert(program.clone(), path);
         }
-        if let Some(file) = &need.file {
-            let pattern = render::text(subject, &programs, file)?;
-            let Some(path) = first_match(&pattern) else {
-                return Ok(Err(missing(subject, need, format!("no file {pattern}"))));
+        if let Some(name) = &need.build {
+            let build = catalog.build(name)?;
+            let Some(folder) = builds::find(&build) else {
+                let mend = format!("tollgate systems build {}", subject.recipe.name);
+                let what = format!("{} is not built", build.file.title);
+                return Ok(Err(Missing { what, mend: Some(mend) }));
+            };
+            installed.hashes.insert(folder.clone(), hash_folder(&folder)?);
+            installed.builds.insert(name.clone(), folder);
+        }
+        if let Some(patterns) = &need.file {
+            let patterns: Vec<String> = patterns
+                .as_slice()
+                .iter()
+                .map(|pattern| render::text(subject, &installed, pattern))
+                .collect::<Result<_, _>>()?;
+            let Some(path) = patterns.iter().find_map(|pattern| first_match(pattern)) else {
+                let what = format!("no file {}", patterns.join(" or "));
+                return Ok(Err(missing(subject, need, what)));
             };
             if let Some(text) = &need.contains
                 && !holds_text(&path, text)?
@@ -91,12 +131,26 @@ pub fn check(subject: &Subject) -> Result<Result<Installed, Missing>, CheckError
                 let what = format!("{} does not hold `{text}`", path.display());
                 return Ok(Err(missing(subject, need, what)));
             }
-            hashes.insert(path.clone(), hash(&path)?);
+            installed.hashes.insert(path.clone(), hash(&path)?);
+            if let Some(name) = &need.name {
+                installed.found.insert(name.clone(), path);
+            }
         }
     }
-    let versions = recipe.version.iter().map(|command| version(subject, &programs, command));
-    let version = versions.collect::<Result<_, _>>()?;
-    Ok(Ok(Installed { programs, version, hashes }))
+    let versions = recipe.version.iter().map(|command| version(subject, &installed, command));
+    installed.version = versions.collect::<Result<_, _>>()?;
+    installed.rule_set = rule_set(subject, &installed)?;
+    Ok(Ok(installed))
+}
+
+fn rule_set(subject: &Subject, installed: &Installed) -> Result<Option<RuleSetHash>, CheckError> {
+    let Some(rule_set) = &subject.recipe.file.rule_set else { return Ok(None) };
+    if !render::holds(subject, &rule_set.when)? {
+        return Ok(None);
+    }
+    let folder = render::text(subject, installed, &rule_set.folder)?;
+    let hash = hash_folder(Path::new(&folder))?;
+    Ok(Some(RuleSetHash { name: rule_set.name.clone(), hash }))
 }
 
 /// Where a program is: on the PATH, or in the sbin folders that a user's PATH often lacks. Of this one
@@ -138,6 +192,10 @@ fn hash(path: &Path) -> Result<String, CheckError> {
     render::hash_file(path).map_err(|source| CheckError::Read { path: path.to_owned(), source })
 }
 
+fn hash_folder(path: &Path) -> Result<String, CheckError> {
+    builds::hash_folder(path).map_err(|source| CheckError::Read { path: path.to_owned(), source })
+}
+
 fn holds_text(path: &Path, text: &str) -> Result<bool, CheckError> {
     let found = fs::read_to_string(path)
         .map_err(|source| CheckError::Read { path: path.to_owned(), source })?;
@@ -147,12 +205,12 @@ fn holds_text(path: &Path, text: &str) -> Result<bool, CheckError> {
 /// The first line that a version command prints, wherever it prints it: nginx uses standard error.
 fn version(
     subject: &Subject,
-    programs: &BTreeMap<String, PathBuf>,
+    installed: &Installed,
     command: &[String],
 ) -> Result<String, CheckError> {
     let words: Vec<String> = command
         .iter()
-        .map(|word| render::text(subject, programs, word))
+        .map(|word| render::text(subject, installed, word))
         .collect::<Result<_, _>>()?;
     let failed = |source| CheckError::Version {
         system: subject.recipe.name.clone(),

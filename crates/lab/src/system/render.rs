@@ -1,5 +1,6 @@
 //! Commands and configs of a subject, rendered from its recipe's templates.
 
+use super::installed::Installed;
 use crate::inputs::catalog::{Catalog, CatalogError};
 use crate::inputs::experiment::Subject;
 use crate::inputs::options::OptionValue;
@@ -26,17 +27,34 @@ pub struct Place<'a> {
     pub origin: Option<SocketAddr>,
     /// How many connections the load opens at the same time.
     pub connections: u32,
-    /// The programs that the recipe needs, by name.
-    pub programs: &'a BTreeMap<String, PathBuf>,
+    /// The recipe's further ports, by name.
+    pub ports: &'a BTreeMap<String, SocketAddr>,
+    /// What the recipe needs, and where it is.
+    pub installed: &'a Installed,
 }
 
 /// The files that a subject really got.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rendered {
-    /// One command a process, in the recipe's order.
-    pub commands: Vec<Vec<String>>,
+    /// The commands that run and end before the processes are started.
+    pub prepare: Vec<Vec<String>>,
+    /// The processes, in the recipe's order.
+    pub processes: Vec<RenderedProcess>,
     /// Hashes of what the configs refer to through `file()` and `files()`: rule sets above all.
     pub referenced: BTreeMap<PathBuf, String>,
+}
+
+/// A process as it is to be started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RenderedProcess {
+    /// What it is called in messages.
+    pub name: String,
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// What its environment has besides.
+    pub env: BTreeMap<String, String>,
+    /// Where it listens before the next process is started.
+    pub listens: Option<SocketAddr>,
 }
 
 /// Why a config could not be made.
@@ -55,6 +73,18 @@ pub enum RenderError {
     /// A template that the recipe names is not there.
     #[error(transparent)]
     Catalog(#[from] CatalogError),
+    /// A process is to listen on a port that the recipe does not name.
+    #[error(
+        "process `{process}` of system `{system}` listens on `{port}`, which is none of its `ports`"
+    )]
+    NoPort {
+        /// The system's name.
+        system: String,
+        /// The process.
+        process: String,
+        /// The port's name.
+        port: String,
+    },
     /// The rendered file cannot be written.
     #[error("writing {path}")]
     Write {
@@ -88,7 +118,10 @@ pub fn render(
         listen => address(place.listen),
         origin => place.origin.map_or(Value::UNDEFINED, address),
         connections => place.connections,
-        programs => programs(place.programs),
+        ports => Value::from_pairs(place.ports.iter().map(|(name, at)| (name.as_str(), address(*at)))),
+        programs => paths(&place.installed.programs),
+        builds => paths(&place.installed.builds),
+        found => paths(&place.installed.found),
         root => nix::unistd::geteuid().is_root(),
         user => user_name(),
         ..options(subject)
@@ -101,26 +134,68 @@ pub fn render(
             .get_template(&name)
             .and_then(|template| template.render(&known))
             .map_err(failed(format!("config template `{file}`")))?;
-        let path = place.dir.join(file);
-        fs::write(&path, text).map_err(|source| RenderError::Write { path, source })?;
+        write(&place.dir.join(file), &text)?;
     }
     for file in &subject.recipe.file.files {
         let source = catalog.template(&format!("{}/{file}", subject.recipe.name))?;
-        let path = place.dir.join(file);
-        fs::write(&path, source.text).map_err(|source| RenderError::Write { path, source })?;
+        write(&place.dir.join(file), &source.text)?;
     }
-    let mut commands = Vec::new();
+    let is_wanted = |when: &Option<String>| match when {
+        Some(when) => holds(subject, when),
+        None => Ok(true),
+    };
+    for copied in &subject.recipe.file.copy {
+        if is_wanted(&copied.when)? {
+            for source in catalog.files(&copied.from)? {
+                write(&place.dir.join(&copied.to).join(&source.name), &source.text)?;
+                let name = Path::new(&copied.from).with_file_name(&source.name);
+                let mut noted = referenced.lock().unwrap_or_else(PoisonError::into_inner);
+                noted.insert(name, hash_text(&source.text));
+            }
+        }
+    }
+    let words = |words: &[String]| -> Result<Vec<String>, Error> {
+        words.iter().map(|word| environment.render_str(word, &known)).collect()
+    };
+    let mut prepare = Vec::new();
+    for preparation in &subject.recipe.file.prepare {
+        if is_wanted(&preparation.when)? {
+            let failed = failed("a command of `prepare`".to_owned());
+            prepare.push(words(&preparation.command).map_err(failed)?);
+        }
+    }
+    let mut processes = Vec::new();
     for process in &subject.recipe.file.process {
-        let words = process
-            .command
-            .iter()
-            .map(|word| environment.render_str(word, &known))
-            .collect::<Result<_, _>>()
-            .map_err(failed(format!("the command of process `{}`", process.name)))?;
-        commands.push(words);
+        if !is_wanted(&process.when)? {
+            continue;
+        }
+        let of = |what: &str| failed(format!("the {what} of process `{}`", process.name));
+        let value = |(name, value): (&String, &String)| {
+            Ok((name.clone(), environment.render_str(value, &known)?))
+        };
+        let port = |port: &String| {
+            place.ports.get(port).copied().ok_or_else(|| RenderError::NoPort {
+                system: subject.recipe.name.clone(),
+                process: process.name.clone(),
+                port: port.clone(),
+            })
+        };
+        processes.push(RenderedProcess {
+            name: process.name.clone(),
+            command: words(&process.command).map_err(of("command"))?,
+            env: process.env.iter().map(value).collect::<Result<_, _>>().map_err(of("env"))?,
+            listens: process.listens.as_ref().map(port).transpose()?,
+        });
     }
     let referenced = referenced.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    Ok(Rendered { commands, referenced })
+    Ok(Rendered { prepare, processes, referenced })
+}
+
+/// Writes a file of a subject, and makes the folder that it stands in.
+fn write(path: &Path, text: &str) -> Result<(), RenderError> {
+    let made = path.parent().map_or(Ok(()), fs::create_dir_all);
+    let written = made.and_then(|()| fs::write(path, text));
+    written.map_err(|source| RenderError::Write { path: path.to_owned(), source })
 }
 
 /// Whether an expression of the recipe holds for the subject.
@@ -142,20 +217,54 @@ pub fn holds(subject: &Subject, expression: &str) -> Result<bool, RenderError> {
         })
 }
 
-/// A template of the recipe that knows the options alone, or the programs as well.
+/// The words of an expression of the recipe that is a list, or none where it is `none`.
+///
+/// # Errors
+///
+/// The expression is wrong, or is something else.
+pub fn words(subject: &Subject, expression: &str) -> Result<Option<Vec<String>>, RenderError> {
+    let mut environment = Environment::new();
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    environment
+        .compile_expression(expression)
+        .and_then(|compiled| compiled.eval(options(subject)))
+        .and_then(|value| list(&value))
+        .map_err(|source| RenderError::Template {
+            system: subject.recipe.name.clone(),
+            what: format!("the expression `{expression}`"),
+            source,
+        })
+}
+
+fn list(value: &Value) -> Result<Option<Vec<String>>, Error> {
+    match value.is_none() {
+        true => Ok(None),
+        false => Ok(Some(value.try_iter()?.map(|item| item.to_string()).collect())),
+    }
+}
+
+/// A template of the recipe that knows the options and what has been found so far.
 ///
 /// # Errors
 ///
 /// The template is wrong.
 pub fn text(
     subject: &Subject,
-    found: &BTreeMap<String, PathBuf>,
+    installed: &Installed,
     template: &str,
 ) -> Result<String, RenderError> {
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
     environment
-        .render_str(template, context! { programs => programs(found), ..options(subject) })
+        .render_str(
+            template,
+            context! {
+                programs => paths(&installed.programs),
+                builds => paths(&installed.builds),
+                found => paths(&installed.found),
+                ..options(subject)
+            },
+        )
         .map_err(|source| RenderError::Template {
             system: subject.recipe.name.clone(),
             what: format!("`{template}`"),
@@ -180,7 +289,7 @@ pub fn hash_text(text: &str) -> String {
 }
 
 /// Bytes as lower-case hex digits.
-fn hex(bytes: &[u8]) -> String {
+pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         // Writing to a String cannot fail.
         write!(text, "{byte:02x}").ok();
@@ -272,7 +381,7 @@ fn option_value(value: &OptionValue) -> Value {
     }
 }
 
-fn programs(found: &BTreeMap<String, PathBuf>) -> Value {
+fn paths(found: &BTreeMap<String, PathBuf>) -> Value {
     Value::from_pairs(found.iter().map(|(name, path)| (name.as_str(), path.display().to_string())))
 }
 
@@ -301,34 +410,56 @@ mod tests {
     use crate::inputs::experiment::{Adjustments, Experiment};
     use crate::inputs::options::{self, Options};
 
+    fn programs() -> Installed {
+        let programs = BTreeMap::from([("nginx".to_owned(), PathBuf::from("/usr/sbin/nginx"))]);
+        Installed { programs, ..Installed::default() }
+    }
+
+    /// Everything that a recipe may need, as if it were there.
+    fn made_up(recipe: &crate::inputs::recipe::Recipe, dir: &Path) -> Installed {
+        let here = |name: String| {
+            let path = dir.join("installed").join(&name);
+            fs::create_dir_all(&path).unwrap();
+            (name, path)
+        };
+        let needs = || recipe.file.need.iter();
+        Installed {
+            programs: needs().filter_map(|need| need.program.clone()).map(here).collect(),
+            builds: needs().filter_map(|need| need.build.clone()).map(here).collect(),
+            found: needs().filter_map(|need| need.name.clone()).map(here).collect(),
+            ..Installed::default()
+        }
+    }
+
     fn subject(name: &str) -> Subject {
         let experiment =
             Experiment::load(&Catalog::new(vec![]), "first-look", &Adjustments::default()).unwrap();
         experiment.subjects.into_iter().find(|s| s.name == name).unwrap()
     }
 
-    fn nginx() -> BTreeMap<String, PathBuf> {
-        BTreeMap::from([("nginx".to_owned(), PathBuf::from("/usr/sbin/nginx"))])
-    }
-
-    /// A place of a proxy, with these programs.
-    fn place<'a>(dir: &'a Path, programs: &'a BTreeMap<String, PathBuf>) -> Place<'a> {
+    /// A place of a proxy, with what it needs.
+    fn place<'a>(
+        dir: &'a Path,
+        ports: &'a BTreeMap<String, SocketAddr>,
+        installed: &'a Installed,
+    ) -> Place<'a> {
         Place {
             dir,
             listen: "127.0.0.1:18080".parse().unwrap(),
             origin: Some("127.0.0.1:18081".parse().unwrap()),
             connections: 50,
-            programs,
+            ports,
+            installed,
         }
     }
 
     #[test]
     fn a_config_says_where_to_listen_and_where_the_origin_is() {
         let dir = tempfile::tempdir().unwrap();
-        let programs = nginx();
-        let place = place(dir.path(), &programs);
+        let (installed, ports) = (programs(), BTreeMap::new());
+        let place = place(dir.path(), &ports, &installed);
         let rendered = render(&Catalog::new(vec![]), &subject("nginx"), &place).unwrap();
-        assert_eq!(rendered.commands[0][0], "/usr/sbin/nginx");
+        assert_eq!(rendered.processes[0].command[0], "/usr/sbin/nginx");
         let config = fs::read_to_string(dir.path().join("nginx.conf")).unwrap();
         assert!(config.contains("listen 127.0.0.1:18080 "), "{config}");
         assert!(config.contains("server 127.0.0.1:18081;"), "{config}");
@@ -341,8 +472,9 @@ mod tests {
         let catalog = Catalog::new(vec![]);
         let experiment = Experiment::load(&catalog, "site", &Adjustments::default()).unwrap();
         let dir = tempfile::tempdir().unwrap();
-        let programs = nginx();
-        let place = Place { origin: None, connections: 128, ..place(dir.path(), &programs) };
+        let (installed, ports) = (programs(), BTreeMap::new());
+        let place =
+            Place { origin: None, connections: 128, ..place(dir.path(), &ports, &installed) };
         render(&catalog, &experiment.subjects[0], &place).unwrap();
         let config = fs::read_to_string(dir.path().join("nginx.conf")).unwrap();
         assert!(config.contains("worker_connections 768;"), "{config}");
@@ -361,10 +493,12 @@ mod tests {
         for name in catalog.names(Kind::System) {
             let recipe = catalog.recipe(&name).unwrap();
             let options = options::choose(&name, &recipe.file.option, &Options::new()).unwrap();
-            let needed = recipe.file.need.iter().filter_map(|need| need.program.clone());
-            let programs = needed.map(|name| (name, PathBuf::from("/bin/true"))).collect();
             let dir = tempfile::tempdir().unwrap();
-            let place = place(dir.path(), &programs);
+            let installed = made_up(&recipe, dir.path());
+            let ports = recipe.file.ports.iter();
+            let ports = ports.map(|name| (name.clone(), "127.0.0.1:18082".parse().unwrap()));
+            let ports = ports.collect();
+            let place = place(dir.path(), &ports, &installed);
             let origin = place.origin.filter(|_| recipe.file.origin);
             let place = Place { origin, ..place };
             let subject = Subject { name, recipe, options, ..subject("nginx") };
@@ -386,8 +520,8 @@ mod tests {
             tuned.options.insert(name.to_owned(), OptionValue::Integer(value));
         }
         let dir = tempfile::tempdir().unwrap();
-        let programs = nginx();
-        let place = place(dir.path(), &programs);
+        let (installed, ports) = (programs(), BTreeMap::new());
+        let place = place(dir.path(), &ports, &installed);
         // Its rules may not be installed here, and come after this file.
         if let Err(error) = render(&Catalog::new(vec![]), &tuned, &place) {
             assert!(error.to_string().contains("modsecurity-full.conf"), "{error}");

@@ -286,6 +286,7 @@ fn template_record(template: &Template, tally: &TemplateTally, blocked: u16) -> 
     TemplateRecord {
         name: template.name.clone(),
         class: template.class,
+        family: template.family.clone(),
         statuses: tally.statuses.clone(),
         blocked: tally.statuses.get(&blocked).copied().unwrap_or(0),
         unexpected: tally.unexpected,

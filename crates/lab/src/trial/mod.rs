@@ -15,12 +15,14 @@ use crate::layout::Layout;
 use crate::plan::TrialPlan;
 use crate::process::group::Launch;
 use crate::process::ports;
-use crate::record::{Failure, Outcome, SCHEMA, Step, TrialRecord};
+use crate::record::{Failure, Outcome, ProbeAnswer, Refusal, SCHEMA, Step, TrialRecord};
 use crate::system::installed::Installed;
 use crate::system::render::{self, Place, Rendered};
 use jiff::Timestamp;
 use requests::Requests;
 use servers::{Servers, StartError, in_full};
+use std::collections::BTreeMap;
+use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -81,6 +83,40 @@ pub fn run(
     })
 }
 
+/// What a subject answers to the probe.
+#[derive(Debug)]
+pub struct Checked {
+    /// From starting its first process to its first answer; none for a subject without processes.
+    pub startup: Option<Duration>,
+    /// Each request of the probe and its answer.
+    pub answers: Vec<ProbeAnswer>,
+    /// Why it would be refused, in one line; none when every answer was the one owed.
+    pub refused: Option<String>,
+}
+
+/// Starts a subject and probes it, without a measurement; `Err` inside is why it could not be done.
+///
+/// # Errors
+///
+/// The check was asked to stop.
+pub fn check(
+    bench: &Bench<'_>,
+    plan: &TrialPlan,
+    case: &Case,
+    subject: &Subject,
+    installed: &Installed,
+) -> Result<Result<Checked, Failure>, Interrupted> {
+    let mut trial = Trial { bench, plan, case, subject, installed, startup: None };
+    match trial.probed() {
+        Ok((_, _, answers)) => {
+            let refused = probe::reason(&answers);
+            Ok(Ok(Checked { startup: trial.startup, answers, refused }))
+        }
+        Err(Stop::Failed(failure)) => Ok(Err(failure)),
+        Err(Stop::Interrupted(interrupted)) => Err(interrupted),
+    }
+}
+
 struct Trial<'a> {
     bench: &'a Bench<'a>,
     plan: &'a TrialPlan,
@@ -90,6 +126,14 @@ struct Trial<'a> {
     startup: Option<Duration>,
 }
 
+/// The servers of a trial.
+struct Stand {
+    origin: Servers,
+    system: Servers,
+    /// Where the subject answers.
+    address: SocketAddr,
+}
+
 /// Why a trial has no measurement.
 #[derive(Debug)]
 enum Stop {
@@ -97,56 +141,69 @@ enum Stop {
     Interrupted(Interrupted),
 }
 
-impl Trial<'_> {
+impl<'a> Trial<'a> {
     fn outcome(&mut self) -> Result<Outcome, Stop> {
-        let requests =
-            Requests::render(self.case, self.subject).map_err(failed(Step::Configure))?;
-        let workload = requests.workload(self.plan.order_seed).map_err(failed(Step::Configure))?;
-        let recipe = &self.subject.recipe.file;
-        let (mut origin, origin_address) = match recipe.origin {
-            true => self.start_origin(&requests).map(|(origin, at)| (origin, Some(at)))?,
-            false => (Servers::default(), None),
-        };
-        let (mut system, address) = match origin_address {
-            Some(origin_address) if recipe.process.is_empty() => {
-                (Servers::default(), origin_address)
-            }
-            _ => self.start_system(&requests, origin_address)?,
-        };
-        let templates = self.case.mix.templates();
-        let probed = probe::probe(address, templates, &requests.samples, self.bench.interrupt);
-        still_there(&mut origin)?;
-        let probed = probed.map_err(|error| match (error.interrupted(), system.ended()) {
-            (Some(interrupted), _) => Stop::Interrupted(interrupted),
-            (None, Some(what)) => {
-                failed_with(Step::Probe, format!("{what}: {}", in_full(&error)), &system)
-            }
-            (None, None) => failed_with(Step::Probe, in_full(&error), &system),
-        })?;
-        if let Err(refusal) = probed {
-            return Ok(Outcome::Refused(refusal));
+        let (requests, mut stand, answers) = self.probed()?;
+        if let Some(reason) = probe::reason(&answers) {
+            return Ok(Outcome::Refused(Refusal { reason, answers }));
         }
+        let workload = requests.workload(self.plan.order_seed).map_err(failed(Step::Configure))?;
+        let Stand { origin, system, address } = &mut stand;
         let measured = measure::measure(&mut measure::Subject {
-            address,
+            address: *address,
             load: &self.case.load,
-            templates,
+            templates: self.case.mix.templates(),
             workload: Arc::new(workload),
             gaps_seed: self.plan.order_seed,
             blocked_status: requests.blocked_status,
-            origin: &origin,
-            system: &mut system,
+            origin,
+            system,
             layout: self.bench.layout,
             limits: self.bench.limits,
             interrupt: self.bench.interrupt,
         });
-        still_there(&mut origin)?;
+        still_there(origin)?;
         match measured {
             Ok(measurement) => Ok(Outcome::Measured(Box::new(measurement))),
             Err(measure::MeasureError::Interrupted(interrupted)) => {
                 Err(Stop::Interrupted(interrupted))
             }
-            Err(error) => Err(failed_with(Step::Load, in_full(&error), &system)),
+            Err(error) => Err(failed_with(Step::Load, in_full(&error), system)),
         }
+    }
+
+    /// The servers, started, and what they answer to the probe.
+    fn probed(&mut self) -> Result<(Requests<'a>, Stand, Vec<ProbeAnswer>), Stop> {
+        let requests =
+            Requests::render(self.case, self.subject).map_err(failed(Step::Configure))?;
+        let mut stand = self.stand(&requests)?;
+        let Stand { origin, system, address } = &mut stand;
+        let templates = self.case.mix.templates();
+        let probed = probe::probe(*address, templates, &requests.samples, self.bench.interrupt);
+        still_there(origin)?;
+        let answers = probed.map_err(|error| match (error.interrupted(), system.ended()) {
+            (Some(interrupted), _) => Stop::Interrupted(interrupted),
+            (None, Some(what)) => {
+                failed_with(Step::Probe, format!("{what}: {}", in_full(&error)), system)
+            }
+            (None, None) => failed_with(Step::Probe, in_full(&error), system),
+        })?;
+        Ok((requests, stand, answers))
+    }
+
+    fn stand(&mut self, requests: &Requests<'_>) -> Result<Stand, Stop> {
+        let recipe = &self.subject.recipe.file;
+        let (origin, origin_address) = match recipe.origin {
+            true => self.start_origin(requests).map(|(origin, at)| (origin, Some(at)))?,
+            false => (Servers::default(), None),
+        };
+        let (system, address) = match origin_address {
+            Some(origin_address) if recipe.process.is_empty() => {
+                (Servers::default(), origin_address)
+            }
+            _ => self.start_system(requests, origin_address)?,
+        };
+        Ok(Stand { origin, system, address })
     }
 
     fn start_origin(&self, requests: &Requests<'_>) -> Result<(Servers, SocketAddr), Stop> {
@@ -162,6 +219,7 @@ impl Trial<'_> {
         let launch = Launch {
             name: "origin",
             command: &command,
+            env: &BTreeMap::new(),
             dir: &self.bench.configs,
             log: &log,
             cpus: &self.bench.layout.origin,
@@ -185,35 +243,62 @@ impl Trial<'_> {
     ) -> Result<(Servers, SocketAddr), Stop> {
         let address = ports::free().map_err(failed(Step::Start))?;
         let dir = config_dir(&self.bench.configs, self.subject);
+        let ports = self.further_ports().map_err(failed(Step::Start))?;
         let place = Place {
             dir: &dir,
             listen: address,
             origin,
             connections: self.case.load.connections_most(),
-            programs: &self.installed.programs,
+            ports: &ports,
+            installed: self.installed,
         };
-        let Rendered { commands, .. } = render::render(self.bench.catalog, self.subject, &place)
-            .map_err(failed(Step::Configure))?;
-        let mut system = Servers::of_system();
-        let begun = Instant::now();
-        for (process, command) in self.subject.recipe.file.process.iter().zip(&commands) {
-            let log = self.log_file(&process.name);
+        let Rendered { prepare, processes, .. } =
+            render::render(self.bench.catalog, self.subject, &place)
+                .map_err(failed(Step::Configure))?;
+        let within = self.subject.recipe.file.ready.within.0;
+        for (number, command) in (1..).zip(&prepare) {
+            let name = format!("prepare-{number}");
+            let log = self.log_file(&name);
             let launch = Launch {
-                name: &process.name,
+                name: &name,
                 command,
+                env: &BTreeMap::new(),
                 dir: &dir,
                 log: &log,
                 cpus: &self.bench.layout.system,
             };
-            system.start(&launch).map_err(|error| not_started(error.into()))?;
+            servers::run_to_end(&launch, within, self.bench.interrupt).map_err(not_started)?;
         }
-        let within = self.subject.recipe.file.ready.within.0;
+        let mut system = Servers::of_system();
+        let begun = Instant::now();
+        for process in &processes {
+            let log = self.log_file(&process.name);
+            let launch = Launch {
+                name: &process.name,
+                command: &process.command,
+                env: &process.env,
+                dir: &dir,
+                log: &log,
+                cpus: &self.bench.layout.system,
+            };
+            let started = system.start(&launch).map_err(StartError::from);
+            let listens = started.and_then(|()| match process.listens {
+                Some(at) => system.wait_until_listening(at, within, self.bench.interrupt),
+                None => Ok(()),
+            });
+            listens.map_err(not_started)?;
+        }
         let request = &requests.samples[0];
         system
             .wait_until_ready(address, request, within, self.bench.interrupt)
             .map_err(not_started)?;
         self.startup = Some(begun.elapsed());
         Ok((system, address))
+    }
+
+    fn further_ports(&self) -> io::Result<BTreeMap<String, SocketAddr>> {
+        let names = self.subject.recipe.file.ports.iter();
+        names.map(|name| Ok((name.clone(), ports::free()?))).collect()
     }
 
     fn log_file(&self, process: &str) -> PathBuf {

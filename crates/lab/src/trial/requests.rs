@@ -2,7 +2,7 @@
 
 use crate::inputs::experiment::{Case, Experiment, Subject};
 use crate::system::render::{self, RenderError};
-use crate::workload::{self, Delivery, WorkloadError};
+use crate::workload::{self, Blocking, Delivery, WorkloadError};
 use thiserror::Error;
 use tollgate_load::{Request, Workload};
 
@@ -14,7 +14,9 @@ pub struct Requests<'a> {
     /// The status code that tells a blocked request.
     pub blocked_status: u16,
     case: &'a Case,
-    delivery: Delivery<'a>,
+    subject: &'a Subject,
+    does_block: bool,
+    families: Option<Vec<String>>,
 }
 
 /// A mix that cannot be rendered for a subject.
@@ -40,19 +42,20 @@ impl<'a> Requests<'a> {
     ///
     /// A template that is not a valid request, or an expression of the recipe that is wrong.
     pub fn render(case: &'a Case, subject: &'a Subject) -> Result<Self, RequestsError> {
-        let blocks = match &subject.recipe.file.blocks {
-            Some(blocks) if render::holds(subject, &blocks.when)? => Some(blocks.status),
-            Some(_) | None => None,
+        let blocks = &subject.recipe.file.blocks;
+        let families = match blocks.as_ref().and_then(|blocks| blocks.families.as_deref()) {
+            Some(families) => render::words(subject, families)?,
+            None => None,
         };
-        let delivery = Delivery {
-            prefix: &subject.prefix,
-            host: None,
-            keep_alive: case.load.keepalive,
-            blocks,
+        let does_block = match blocks {
+            Some(blocks) => render::holds(subject, &blocks.when)?,
+            None => false,
         };
-        let samples = workload::samples(&case.mix, &delivery).map_err(in_mix(case))?;
-        let status = subject.recipe.file.blocks.as_ref().map(|blocks| blocks.status);
-        Ok(Self { samples, blocked_status: status.unwrap_or(FORBIDDEN), case, delivery })
+        let blocked_status = blocks.as_ref().map_or(FORBIDDEN, |blocks| blocks.status);
+        let requests =
+            Self { samples: Vec::new(), blocked_status, case, subject, does_block, families };
+        let samples = workload::samples(&case.mix, &requests.delivery()).map_err(in_mix(case))?;
+        Ok(Self { samples, ..requests })
     }
 
     /// Renders everything that the load sends, drawn from a seed.
@@ -61,7 +64,17 @@ impl<'a> Requests<'a> {
     ///
     /// A request that is not valid.
     pub fn workload(&self, seed: u64) -> Result<Workload, RequestsError> {
-        workload::workload(&self.case.mix, &self.delivery, seed).map_err(in_mix(self.case))
+        workload::workload(&self.case.mix, &self.delivery(), seed).map_err(in_mix(self.case))
+    }
+
+    fn delivery(&self) -> Delivery<'_> {
+        let blocking = Blocking { status: self.blocked_status, families: self.families.as_deref() };
+        Delivery {
+            prefix: &self.subject.prefix,
+            host: None,
+            keep_alive: self.case.load.keepalive,
+            blocks: self.does_block.then_some(blocking),
+        }
     }
 }
 
@@ -96,6 +109,7 @@ mod tests {
     use super::*;
     use crate::inputs::catalog::Catalog;
     use crate::inputs::experiment::Adjustments;
+    use std::fs;
 
     fn experiment(name: &str) -> Experiment {
         Experiment::load(&Catalog::new(vec![]), name, &Adjustments::default()).unwrap()
@@ -118,6 +132,69 @@ mod tests {
             owed(&experiment, "full"),
             [Some(200), Some(403), Some(403), Some(403), Some(403)]
         );
+    }
+
+    const PATCHED: &str = "
+        title = 'x'
+        [option.rules]
+        about   = 'x'
+        default = 'none'
+        values  = ['none', 'vpatch', 'all']
+        [[process]]
+        name    = 'x'
+        command = ['x']
+        [blocks]
+        status   = 406
+        when     = \"rules != 'none'\"
+        families = \"['virtual-patch'] if rules == 'vpatch' else none\"
+    ";
+
+    const PATCHES: &str = "
+        title = 'x'
+        baseline = 'none'
+        [[case]]
+        name = 'a'
+        mix = 'a'
+        load = { connections = 1, duration = '1s' }
+        [[subject]]
+        name = 'none'
+        system = 'patched'
+        [[subject]]
+        name = 'vpatch'
+        system = 'patched'
+        with = { rules = 'vpatch' }
+        [[subject]]
+        name = 'all'
+        system = 'patched'
+        with = { rules = 'all' }
+    ";
+
+    #[test]
+    fn a_recipe_says_which_families_are_sure_to_be_blocked() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        let template = |name: &str, open: bool| {
+            format!(
+                "[[template]]\nname = '{name}'\nfamily = '{name}'\nopen = {open}\nclass = 'malicious'\nweight = 1\npath = '/'\n"
+            )
+        };
+        let templates = template("virtual-patch", true) + &template("xss", false);
+        write("mixes/a.toml", &format!("title = 'x'\nheaders = ['Host: a']\n{templates}"));
+        write("systems/patched/system.toml", PATCHED);
+        write("experiments/patches.toml", PATCHES);
+        let catalog = Catalog::new(vec![folder.path().to_owned()]);
+        let experiment = Experiment::load(&catalog, "patches", &Adjustments::default()).unwrap();
+        let owed = |subject: usize| -> Vec<String> {
+            let requests = Requests::render(&experiment.cases[0], &experiment.subjects[subject]);
+            requests.unwrap().samples.iter().map(|sample| sample.expect.to_string()).collect()
+        };
+        assert_eq!(owed(0), ["200", "200"]);
+        assert_eq!(owed(1), ["406", "200, or 406"]);
+        assert_eq!(owed(2), ["200, or 406", "406"]);
     }
 
     #[test]

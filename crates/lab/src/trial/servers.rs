@@ -6,7 +6,7 @@ use crate::process::group::{self, Launch, LaunchError, ProcessGroup};
 use crate::process::tree::ProcessTable;
 use crate::record::{Failure, Step};
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 use tollgate_load::Request;
@@ -32,6 +32,16 @@ pub enum StartError {
     #[error("{what} before it answered")]
     Ended {
         /// Which, in words.
+        what: String,
+        /// The last lines that it printed.
+        log: Vec<String>,
+    },
+    /// A command that comes before the processes failed, or did not end.
+    #[error("`{command}` {what}")]
+    Prepare {
+        /// The command.
+        command: String,
+        /// How it ended, in words.
         what: String,
         /// The last lines that it printed.
         log: Vec<String>,
@@ -97,6 +107,34 @@ impl Servers {
         }
     }
 
+    /// Waits until something listens at an address.
+    ///
+    /// # Errors
+    ///
+    /// A process ended, or the time is up.
+    pub fn wait_until_listening(
+        &mut self,
+        address: SocketAddr,
+        within: Duration,
+        interrupt: &Interrupt,
+    ) -> Result<(), StartError> {
+        let deadline = Instant::now() + within;
+        loop {
+            if let Some(what) = self.ended() {
+                return Err(StartError::Ended { what, log: self.log_tail() });
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            let Err(error) = TcpStream::connect_timeout(&address, left.clamp(POLL, ATTEMPT)) else {
+                return Ok(());
+            };
+            if left.is_zero() {
+                let (last, log) = (error.to_string(), self.log_tail());
+                return Err(StartError::NotReady { address, within, last, log });
+            }
+            interrupt.sleep(POLL)?;
+        }
+    }
+
     /// Every process of the role.
     pub fn pids(&self, table: &ProcessTable) -> BTreeSet<i32> {
         let groups = self.groups.iter().flat_map(|group| table.below(group.pid()));
@@ -115,10 +153,6 @@ impl Servers {
 
     /// The last lines that the processes printed.
     pub fn log_tail(&self) -> Vec<String> {
-        let tail = |group: &ProcessGroup| match group.log_tail(LOG_LINES) {
-            Ok(lines) => lines,
-            Err(error) => vec![format!("(the log of `{}` cannot be read: {error})", group.name())],
-        };
         self.groups.iter().flat_map(tail).collect()
     }
 
@@ -130,6 +164,45 @@ impl Servers {
         if self.adopts_strays {
             group::stop_strays();
         }
+    }
+}
+
+/// Runs a command to its end.
+///
+/// # Errors
+///
+/// It cannot be run, fails, or does not end in time.
+pub fn run_to_end(
+    launch: &Launch<'_>,
+    within: Duration,
+    interrupt: &Interrupt,
+) -> Result<(), StartError> {
+    let mut group = ProcessGroup::start(launch)?;
+    let deadline = Instant::now() + within;
+    let failed = |what: String, group: &ProcessGroup| StartError::Prepare {
+        command: launch.command.join(" "),
+        what,
+        log: tail(group),
+    };
+    loop {
+        match group.ended() {
+            Ok(Some(status)) if status.success() => return Ok(()),
+            Ok(Some(status)) => return Err(failed(format!("failed ({status})"), &group)),
+            Ok(None) => {}
+            Err(error) => return Err(failed(format!("was lost ({error})"), &group)),
+        }
+        if Instant::now() >= deadline {
+            let what = format!("did not end within {} s", within.as_secs_f64());
+            return Err(failed(what, &group));
+        }
+        interrupt.sleep(POLL)?;
+    }
+}
+
+fn tail(group: &ProcessGroup) -> Vec<String> {
+    match group.log_tail(LOG_LINES) {
+        Ok(lines) => lines,
+        Err(error) => vec![format!("(the log of `{}` cannot be read: {error})", group.name())],
     }
 }
 
@@ -150,7 +223,7 @@ impl StartError {
         let log = match self {
             Self::Interrupted(interrupted) => return Err(interrupted),
             Self::Launch(_) => Vec::new(),
-            Self::Ended { log, .. } | Self::NotReady { log, .. } => log,
+            Self::Ended { log, .. } | Self::Prepare { log, .. } | Self::NotReady { log, .. } => log,
         };
         Ok(Failure { step: Step::Start, reason, log })
     }

@@ -97,11 +97,7 @@ fn subject(name: &str) -> SubjectManifest {
         options: BTreeMap::new(),
         prefix: String::new(),
         state: SubjectState::Present {
-            installed: Installed {
-                programs: BTreeMap::new(),
-                version: Vec::new(),
-                hashes: BTreeMap::new(),
-            },
+            installed: Installed::default(),
             configs: BTreeMap::new(),
             referenced: BTreeMap::new(),
         },
@@ -229,6 +225,7 @@ pub(crate) fn template(class: Class, blocked: u64, answered: u64) -> TemplateRec
     TemplateRecord {
         name: "page".to_owned(),
         class,
+        family: None,
         statuses: BTreeMap::from([(200, answered - blocked), (403, blocked)]),
         blocked,
         unexpected: 0,

@@ -23,9 +23,16 @@ fn echo() -> Server {
 fn get(path: &str, status: Option<u16>, body_bytes: Option<u64>) -> Request {
     let bytes = format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
     Request {
-        expect: Expectation { status, body_bytes, body_contains: None },
+        expect: Expectation { status, body_bytes, ..Expectation::default() },
         ..request(bytes.as_bytes())
     }
+}
+
+/// A request that may be answered 200 with 5 bytes, or this.
+fn or(path: &str, status: u16) -> Request {
+    let mut request = get(path, Some(200), Some(5));
+    request.expect.or_status = Some(status);
+    request
 }
 
 /// Status, how often it came, how many answers were unexpected, and the first of those.
@@ -47,12 +54,15 @@ fn each_request_has_its_own_tally() {
         get("/200/7", Some(403), None),
         get("/200/7", Some(200), Some(8)),
         get("/500/0", None, None),
+        or("/403/9", 403),
+        or("/200/5", 403),
+        or("/404/5", 403),
     ];
     let outcome = run(Plan {
         connections: 3,
         threads: 2,
         workload: workload(requests),
-        ..plan(server.address, 50)
+        ..plan(server.address, 80)
     });
     let expected = [
         (200, 10, 0, None),
@@ -60,11 +70,14 @@ fn each_request_has_its_own_tally() {
         (200, 10, 10, Some("200 with 7 bytes, instead of 403")),
         (200, 10, 10, Some("200 with 7 bytes, instead of 200 with 8 bytes")),
         (500, 10, 0, None),
+        (403, 10, 0, None),
+        (200, 10, 0, None),
+        (404, 10, 10, Some("404 with 5 bytes, instead of 200 with 5 bytes, or 403")),
     ];
-    // Each thread walks its 25 requests five times around.
+    // Each thread walks its 40 requests five times around.
     let got: Vec<Told<'_>> = outcome.templates.iter().map(told).collect();
     assert_eq!(got, expected);
-    assert_eq!((outcome.answered, outcome.unexpected), (50, 20));
+    assert_eq!((outcome.answered, outcome.unexpected), (80, 30));
 }
 
 #[test]

@@ -9,7 +9,7 @@ const CHUNKED: &[u8] =
 
 fn get_expecting(body_bytes: u64) -> Request {
     let expect =
-        Expectation { status: Some(200), body_bytes: Some(body_bytes), body_contains: None };
+        Expectation { status: Some(200), body_bytes: Some(body_bytes), ..Expectation::default() };
     Request { expect, ..request(GET) }
 }
 
@@ -87,7 +87,7 @@ fn the_answer_to_a_head_has_no_body() {
         bytes: b"HEAD / HTTP/1.1\r\nHost: a\r\n\r\n".to_vec(),
         is_head: true,
         template: 0,
-        expect: Expectation { status: Some(200), body_bytes: Some(0), body_contains: None },
+        expect: Expectation { status: Some(200), body_bytes: Some(0), ..Expectation::default() },
     };
     let outcome = run(Plan { workload: workload(vec![head]), ..plan(server.address, 3) });
     assert_all_expected(&outcome, 3);

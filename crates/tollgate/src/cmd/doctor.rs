@@ -94,5 +94,5 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
 fn missing_baseline(catalog: &Catalog) -> Result<Option<String>, Failure> {
     let experiment = Experiment::load(catalog, DEFAULT_EXPERIMENT, &Adjustments::default())?;
     let baseline = &experiment.subjects[experiment.baseline];
-    Ok(installed::check(baseline)?.err().map(|missing| missing.to_string()))
+    Ok(installed::check(catalog, baseline)?.err().map(|missing| missing.to_string()))
 }

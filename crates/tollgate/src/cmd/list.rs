@@ -70,14 +70,14 @@ pub(crate) fn system(catalog: &Catalog, name: &str) -> anyhow::Result<SystemStat
         prefix: String::new(),
         about: String::new(),
     };
-    let found = installed::check(&subject)?;
+    let found = installed::check(catalog, &subject)?;
     let mut missing = BTreeSet::new();
     for (option, spec) in &subject.recipe.file.option {
         for word in spec.values.iter().flatten() {
             let mut variant = subject.clone();
             let value = options::OptionValue::Text(word.clone());
             variant.options.insert(option.clone(), value);
-            if let (Ok(_), Err(lack)) = (&found, installed::check(&variant)?) {
+            if let (Ok(_), Err(lack)) = (&found, installed::check(catalog, &variant)?) {
                 missing.insert(format!("{option} = \"{word}\" is missing: {lack}"));
             }
         }

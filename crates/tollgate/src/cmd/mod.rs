@@ -12,3 +12,4 @@ mod progress;
 pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod search;
+pub(crate) mod systems;

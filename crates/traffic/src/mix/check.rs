@@ -4,13 +4,16 @@ use super::MAX_DECK;
 use crate::error::MixError;
 use crate::script::{MAX_RENDERED_BYTES, MAX_SENDS};
 use crate::template::{MAX_CONTAINS_BYTES, Template};
+use crate::text::Names;
 use crate::variable::Variable;
 
-/// Checks that every variable is used.
-pub(super) fn all_used(templates: &[Template], names: &[String]) -> Result<(), MixError> {
-    let is_unused = |index: &usize| !templates.iter().any(|t| t.variables.contains(index));
-    match (0..names.len()).find(is_unused) {
-        Some(index) => Err(MixError::Unused(names[index].clone())),
+/// Checks that every variable of a file is used by one of its templates.
+pub(super) fn all_used(templates: &[Template], names: &Names<'_>) -> Result<(), MixError> {
+    let is_unused = |(index, _): &(usize, &String)| {
+        !templates.iter().any(|template| template.variables.contains(&(names.first + index)))
+    };
+    match names.own.iter().enumerate().find(is_unused) {
+        Some((_, name)) => Err(MixError::Unused(name.clone())),
         None => Ok(()),
     }
 }

@@ -4,6 +4,8 @@
 
 // What the requests of a mix say: headers, variables, samples.
 mod messages;
+// Mixes that are made of others.
+mod includes;
 // The order and the bounds of a script.
 mod script;
 // What is refused, and in which words.

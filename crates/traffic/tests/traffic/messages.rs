@@ -34,6 +34,37 @@ fn a_body_of_filler_is_so_many_letters_and_goes_with_its_length() {
 }
 
 #[test]
+fn a_template_may_leave_out_a_header_of_the_mix_and_send_its_own() {
+    let mix = parse(
+        "[[template]]
+         name = 'a'
+         class = 'benign'
+         weight = 1
+         path = '/'
+         without = ['host']
+         headers = ['Host: other.example']",
+    );
+    let headers = mix.unwrap().samples().next().unwrap().headers;
+    assert_eq!(headers, [("Host".to_owned(), "other.example".to_owned())]);
+}
+
+#[test]
+fn a_body_repeats_a_text_and_counts_it() {
+    let mix = parse(
+        "[variable.shop]
+         counter = 7
+         [[template]]
+         name = 'a'
+         class = 'benign'
+         weight = 1
+         method = 'POST'
+         path = '/cart'
+         body_repeat = { begin = 'shop={{shop}}', each = '&n{{index}}={{index}}', times = 3, between = '-', end = '.' }",
+    );
+    assert_eq!(mix.unwrap().samples().next().unwrap().body, "shop=7&n1=1-&n2=2-&n3=3.");
+}
+
+#[test]
 fn a_mix_of_only_some_templates_sends_those_with_the_values_of_their_variables() {
     let other = "
         [[template]]

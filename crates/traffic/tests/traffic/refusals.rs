@@ -65,6 +65,49 @@ fn a_body_of_filler_is_the_only_one_and_within_its_limit() {
 }
 
 #[test]
+fn a_body_that_repeats_is_the_only_one_within_its_limit_and_counts_alone() {
+    let repeat =
+        |times: u32| format!("body_repeat = {{ each = 'x{{{{index}}}}', times = {times} }}");
+    let with = |rest: &str| error(&template("a", 1, &format!("path = '/'\n{rest}\n{}", repeat(1))));
+    assert_eq!(
+        with("body = 'x'"),
+        "template `a` has a `body` and `body_repeat`; leave one of them out"
+    );
+    assert_eq!(
+        with("body_bytes = 1"),
+        "template `a` has a `body_bytes` and `body_repeat`; leave one of them out"
+    );
+    // 10 characters, and one more for an index of ten digits.
+    assert_eq!(
+        error(&template("a", 1, &format!("path = '/'\n{}", repeat(6_100_806)))),
+        "template `a`: `body_repeat` is 67108866; it may be at most 67108864"
+    );
+    assert_eq!(
+        error_with(
+            "[variable.index]\ncounter = 1",
+            &format!("path = '/{{{{index}}}}'\n{}", repeat(1))
+        ),
+        "template `a`: in a `body_repeat` {{index}} counts, so no variable may be named `index`"
+    );
+}
+
+#[test]
+fn only_a_header_of_the_mix_can_be_left_out() {
+    assert_eq!(
+        error(&template("a", 1, "path = '/'\nwithout = ['Accept']\nheaders = ['Accept: */*']")),
+        "template `a` leaves out the header `Accept`, which the mix does not share"
+    );
+}
+
+#[test]
+fn a_family_has_a_name() {
+    assert_eq!(
+        error(&template("a", 1, "path = '/'\nfamily = ''")),
+        "template `a`: its `family` is empty; name it, or leave the key out"
+    );
+}
+
+#[test]
 fn only_templates_that_are_there_and_sent() {
     let mix = template("a", 1, "path = '/'") + &template("b", 0, "path = '/'");
     let only = |name: &str| parse(&mix).unwrap().only(&[name.to_owned()]).unwrap_err().to_string();

@@ -37,6 +37,10 @@ pub(super) fn check(file: &ExperimentFile) -> Result<(), Flaw> {
             flaw(["case".into(), index.into(), "load".into(), key.into()], what)
         })?;
     }
+    if let Some(blocks) = file.design.quick_blocks {
+        between(blocks, BLOCKS_MAX)
+            .map_err(|what| flaw(["design".into(), "quick_blocks".into()], what))?;
+    }
     if let Some(blocks) = file.design.blocks {
         between(blocks, BLOCKS_MAX)
             .map_err(|what| flaw(["design".into(), "blocks".into()], what))?;
@@ -129,6 +133,8 @@ fn load(load: &LoadFile) -> Result<(), (&'static str, String)> {
     between(load.connections, MAX_CONNECTIONS).map_err(|what| ("connections", what))?;
     between(load.threads, MAX_THREADS.min(connections)).map_err(|what| ("threads", what))?;
     lasts(load.duration, SHORTEST_WINDOW).map_err(|what| ("duration", what))?;
+    let quick_duration = load.quick_duration.unwrap_or(load.duration);
+    lasts(quick_duration, SHORTEST_WINDOW).map_err(|what| ("quick_duration", what))?;
     warm_up(load)?;
     lasts(load.timeout, SHORTEST_TIMEOUT).map_err(|what| ("timeout", what))?;
     schedule(load)

@@ -25,8 +25,13 @@ pub(super) fn adjusted(file: &DesignFile, adjustments: &Adjustments) -> DesignFi
         true => file.budget.map(|budget| Span(budget.0 / QUICK_DIVISOR)),
         false => file.budget,
     };
+    let blocks = match adjustments.quick {
+        true => file.quick_blocks.or(file.blocks),
+        false => file.blocks,
+    };
     DesignFile {
-        blocks: adjustments.blocks.or(if is_open { None } else { file.blocks }),
+        blocks: adjustments.blocks.or(if is_open { None } else { blocks }),
+        quick_blocks: file.quick_blocks,
         width: adjustments.width.or(if is_fixed { None } else { file.width }),
         budget: adjustments.budget.or(if is_fixed { None } else { in_file }),
         margin: adjustments.margin.or(file.margin),
@@ -78,8 +83,14 @@ mod tests {
     use crate::inputs::percent::Percent;
     use std::time::Duration;
 
-    const FILE: DesignFile =
-        DesignFile { blocks: Some(9), width: None, budget: None, margin: None, aa: false };
+    const FILE: DesignFile = DesignFile {
+        blocks: Some(9),
+        quick_blocks: None,
+        width: None,
+        budget: None,
+        margin: None,
+        aa: false,
+    };
 
     fn stop_of(file: DesignFile, adjustments: &Adjustments) -> Stop {
         stop(&adjusted(&file, adjustments))
@@ -94,6 +105,17 @@ mod tests {
         assert_eq!(stop_of(FILE, &five), Stop::after(5));
         let narrow = DesignFile { width: Some(Percent(0.01)), ..FILE };
         assert_eq!(stop_of(narrow, &five), Stop::after(5));
+    }
+
+    #[test]
+    fn a_quick_run_may_have_fewer_blocks() {
+        let quick = Adjustments { quick: true, ..Adjustments::default() };
+        let file = DesignFile { quick_blocks: Some(2), ..FILE };
+        assert_eq!(stop_of(file, &quick), Stop::after(2));
+        assert_eq!(stop_of(FILE, &quick), Stop::after(9));
+        assert_eq!(stop_of(file, &Adjustments::default()), Stop::after(9));
+        let asked_for = Adjustments { blocks: Some(5), ..quick };
+        assert_eq!(stop_of(file, &asked_for), Stop::after(5));
     }
 
     #[test]

@@ -71,6 +71,8 @@ pub struct LoadFile {
     pub spacing: Option<SpacingFile>,
     /// How long each trial is measured.
     pub duration: Span,
+    /// How long with `--quick`; a fifth of that, where this is left out.
+    pub quick_duration: Option<Span>,
     /// How long each trial is loaded before it is measured: a time, or `"steady"`, which is until
     /// throughput and CPU per request stand still.
     #[serde(default = "one_second")]
@@ -133,6 +135,8 @@ pub struct SubjectFile {
 pub struct DesignFile {
     /// Blocks: each runs every subject of a case once, in balanced order.
     pub blocks: Option<u32>,
+    /// Blocks of a run with `--quick`, where it should have fewer.
+    pub quick_blocks: Option<u32>,
     /// How narrow the intervals of CPU per request have to be: their half-width, such as `"2%"`, which
     /// is also the default where there is a budget. Where the baseline has no CPU of its own, those of
     /// throughput have to be, or where the rate is given too, those of the p50 latency.
@@ -161,7 +165,8 @@ pub struct CpusFile {
 impl LoadFile {
     /// The same load with its durations cut, for `--quick`.
     pub(super) fn quick(mut self) -> Self {
-        self.duration.0 = (self.duration.0 / QUICK_DIVISOR).max(SHORTEST_WINDOW);
+        let fifth = (self.duration.0 / QUICK_DIVISOR).max(SHORTEST_WINDOW);
+        self.duration = self.quick_duration.unwrap_or(Span(fifth));
         match self.warmup {
             WarmUp::For(time) => self.warmup = WarmUp::For(time / QUICK_DIVISOR),
             WarmUp::Steady => {

@@ -264,12 +264,18 @@ pub(super) fn trials(title: &str, trials: &[Timed<'_>]) -> Table {
 pub(super) fn answers(case: &CaseAnalysis) -> Option<Table> {
     let measured: Vec<&SubjectAnalysis> =
         case.subjects.iter().filter(|subject| !subject.templates.is_empty()).collect();
-    let mut templates: Vec<(&str, Class)> = Vec::new();
+    let mut templates: Vec<(&str, Class, Option<&str>)> = Vec::new();
     for template in measured.iter().flat_map(|subject| &subject.templates) {
-        if !templates.contains(&(&template.name, template.class)) {
-            templates.push((&template.name, template.class));
+        let of = (template.name.as_str(), template.class, template.family.as_deref());
+        if !templates.contains(&of) {
+            templates.push(of);
         }
     }
+    // A column of its own would be empty in a mix without families.
+    let kind = |class: &str, family: Option<&str>| match family {
+        Some(family) => format!("{class}: {family}"),
+        None => class.to_owned(),
+    };
     let words = |found: &TemplateFigures| {
         if found.answered == 0 {
             return "no answer".to_owned();
@@ -281,11 +287,12 @@ pub(super) fn answers(case: &CaseAnalysis) -> Option<Table> {
         }
         text
     };
-    let rows = templates.iter().map(|(name, class)| {
-        let mut cells = vec![plain(match class {
+    let rows = templates.iter().map(|(name, class, family)| {
+        let word = match class {
             Class::Benign => "harmless",
             Class::Malicious => "attack",
-        })];
+        };
+        let mut cells = vec![plain(&kind(word, *family))];
         cells.extend(measured.iter().map(|subject| {
             let mut templates = subject.templates.iter();
             match templates.find(|found| (found.name.as_str(), found.class) == (name, *class)) {

@@ -92,7 +92,7 @@ fn experiment(catalog: &Catalog) -> Result<Experiment, Failure> {
     let adjustments = Adjustments::default();
     let load = |name| Experiment::load(catalog, name, &adjustments).map_err(Failure::bad_input);
     let experiment = load(with_proxy)?;
-    match installed::check(&experiment.subjects[experiment.baseline])? {
+    match installed::check(catalog, &experiment.subjects[experiment.baseline])? {
         Ok(_) => Ok(experiment),
         Err(missing) => {
             tell(&format!("there is no nginx, so no proxy is looked at: {missing}"));

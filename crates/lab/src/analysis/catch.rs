@@ -1,0 +1,128 @@
+//! What a subject that blocks attacks missed, by family, and which harmless requests it blocked: notes,
+//! as both are findings that the figures of the whole mix hide.
+
+use super::templates::TemplateFigures;
+use crate::record::as_f64;
+use crate::report::number::percent;
+use tollgate_traffic::Class;
+
+/// The notes on one subject, which is called `name` in them; none of one that blocked no attack.
+pub(super) fn notes(name: &str, templates: &[TemplateFigures]) -> Vec<String> {
+    let of_class =
+        |class| templates.iter().filter(move |one: &&TemplateFigures| one.class == class);
+    let mut notes = Vec::new();
+    if of_class(Class::Malicious).any(|attack| attack.blocked > 0) {
+        notes.extend(missed(name, of_class(Class::Malicious)));
+        notes.extend(alarms(name, of_class(Class::Benign)));
+    }
+    notes
+}
+
+/// How many of the attacks of each family were let through; none where the mix names no family.
+fn missed<'a>(name: &str, attacks: impl Iterator<Item = &'a TemplateFigures>) -> Option<String> {
+    let mut families: Vec<(&str, u64, u64)> = Vec::new();
+    for attack in attacks.filter(|attack| attack.answered > 0) {
+        let family = attack.family.as_deref()?;
+        match families.iter_mut().find(|(known, ..)| *known == family) {
+            Some((_, let_through, answered)) => {
+                *let_through += attack.let_through;
+                *answered += attack.answered;
+            }
+            None => families.push((family, attack.let_through, attack.answered)),
+        }
+    }
+    let all = families.len();
+    families.retain(|(_, let_through, _)| *let_through > 0);
+    families.sort_by_key(|(family, ..)| *family);
+    let words = families.iter().map(|(family, let_through, answered)| {
+        format!("{} of {family}", percent(as_f64(*let_through) / as_f64(*answered)))
+    });
+    let words: Vec<String> = words.collect();
+    let rest = match all - families.len() {
+        0 => String::new(),
+        1 => "; none of the other family".to_owned(),
+        rest => format!("; none of the other {rest} families"),
+    };
+    (!words.is_empty()).then(|| format!("{name} let attacks through: {}{rest}.", words.join(", ")))
+}
+
+/// The harmless templates of which some or all requests were blocked.
+fn alarms<'a>(name: &str, harmless: impl Iterator<Item = &'a TemplateFigures>) -> Option<String> {
+    let mut templates = 0;
+    let mut words = Vec::new();
+    for one in harmless.filter(|one| one.answered > 0) {
+        templates += 1;
+        if one.blocked == one.answered {
+            words.push(one.name.clone());
+        } else if one.blocked > 0 {
+            let share = percent(as_f64(one.blocked) / as_f64(one.answered));
+            words.push(format!("{} ({share})", one.name));
+        }
+    }
+    (!words.is_empty()).then(|| {
+        let blocked = words.len();
+        format!(
+            "{name} blocked harmless requests ({blocked} of {templates} templates): {}.",
+            words.join(", ")
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn template(
+        name: &str,
+        class: Class,
+        family: &str,
+        blocked: u64,
+        answered: u64,
+    ) -> TemplateFigures {
+        TemplateFigures {
+            name: name.to_owned(),
+            class,
+            family: (!family.is_empty()).then(|| family.to_owned()),
+            answered,
+            blocked,
+            let_through: answered - blocked,
+            unexpected: 0,
+        }
+    }
+
+    #[test]
+    fn what_was_missed_is_told_by_family_and_alarms_by_template() {
+        let (attack, harmless) = (Class::Malicious, Class::Benign);
+        let templates = [
+            template("script", attack, "xss", 3, 3),
+            template("cookie", attack, "sql-injection", 1, 4),
+            template("union", attack, "sql-injection", 4, 4),
+            template("home", harmless, "page", 0, 90),
+            template("search", harmless, "search", 1, 4),
+            template("delete", harmless, "api", 7, 7),
+            template("patch", harmless, "api", 0, 0),
+        ];
+        assert_eq!(
+            notes("full", &templates),
+            [
+                "full let attacks through: 37.5 % of sql-injection; none of the other family.",
+                "full blocked harmless requests (2 of 3 templates): search (25.0 %), delete.",
+            ]
+        );
+        // One that blocks nothing says so in its figures.
+        let open: Vec<TemplateFigures> =
+            templates.iter().map(|one| TemplateFigures { blocked: 0, ..one.clone() }).collect();
+        assert_eq!(notes("nginx", &open), [""; 0]);
+    }
+
+    #[test]
+    fn a_mix_without_families_and_a_clean_sheet_need_no_note() {
+        let templates = [
+            template("script", Class::Malicious, "", 1, 3),
+            template("home", Class::Benign, "", 0, 90),
+        ];
+        assert_eq!(notes("full", &templates), [""; 0]);
+        let caught = [template("script", Class::Malicious, "xss", 3, 3)];
+        assert_eq!(notes("full", &caught), [""; 0]);
+    }
+}

@@ -1,0 +1,49 @@
+//! The experiments in the binary: each can be run, and those on WAFs ask what they are said to ask.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests are as free to panic as tests")]
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+use tollgate_lab::inputs::catalog::{Catalog, Kind};
+use tollgate_lab::inputs::experiment::{Adjustments, Experiment};
+use tollgate_lab::trial::requests;
+
+fn load(name: &str, adjustments: &Adjustments) -> Experiment {
+    Experiment::load(&Catalog::new(vec![]), name, adjustments)
+        .unwrap_or_else(|error| panic!("{name}: {error:?}"))
+}
+
+#[test]
+fn every_experiment_can_be_sent() {
+    for name in Catalog::new(vec![]).names(Kind::Experiment) {
+        requests::check(&load(&name, &Adjustments::default())).unwrap();
+    }
+}
+
+#[test]
+fn a_quick_run_of_an_experiment_on_wafs_takes_less_than_three_minutes() {
+    let quick = Adjustments { quick: true, ..Adjustments::default() };
+    // What starting, probing and stopping a system takes on top of its load: more of CrowdSec, less of
+    // the others.
+    let besides = Duration::from_millis(1_500);
+    for name in ["naxsi", "crowdsec-basic", "crowdsec-stress", "wafs"] {
+        let experiment = load(name, &quick);
+        let subjects = experiment.subjects.len() as u32;
+        let of_case = |load: &tollgate_lab::inputs::experiment::LoadFile| {
+            (load.duration.0 + load.warmup_longest() + besides) * subjects
+        };
+        let block: Duration = experiment.cases.iter().map(|case| of_case(&case.load)).sum();
+        let all = block * experiment.stop.blocks;
+        assert!(all < Duration::from_secs(180), "{name}: {all:?}");
+    }
+}
+
+#[test]
+fn the_wafs_of_one_experiment_are_sent_one_mix() {
+    let experiment = load("wafs", &Adjustments::default());
+    let mixes: BTreeSet<&str> =
+        experiment.cases.iter().map(|case| case.mix_source.name.as_str()).collect();
+    assert_eq!(mixes, ["built-in:mixes/realistic.toml"].into());
+    let open: Vec<bool> = experiment.cases.iter().map(|case| case.load.rate.is_some()).collect();
+    assert_eq!(open, [false, true]);
+}
