@@ -331,7 +331,7 @@ fn a_trial_that_loses_one_of_several_processes_does_not_count() {
     workspace.change(recipe, "exec '{{ programs.tollgate }}'", "exec timeout --signal=KILL 2 '{{ programs.tollgate }}'");
     let experiment = Experiment {
         title: "Two processes",
-        load: r#"connections = 4, duration = "4s", warmup = "50ms""#,
+        load: r#"connections = 4, duration = "3s", warmup = "50ms""#,
         subjects: &[("pair", "pair", "")],
         blocks: 1,
     };

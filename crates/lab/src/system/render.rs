@@ -518,7 +518,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let rules = dir.path().join("naxsi_core.rules");
         fs::write(&rules, "abc").unwrap();
-        let found = [("module", Path::new("/opt/naxsi.so")), ("core_rules", &rules)];
+        let found = [("module", Path::new("/opt/naxsi.so")), ("core_rules", rules.as_path())];
         let found = found.map(|(name, path)| (name.to_owned(), path.to_owned()));
         let installed = Installed { found: BTreeMap::from(found), ..programs() };
         let ports = BTreeMap::new();
