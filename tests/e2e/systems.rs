@@ -317,7 +317,8 @@ fn a_system_of_two_processes_is_prepared_started_in_turn_and_stopped() {
     }
     workspace.change("systems/pair/system.toml", "listens = \"back\"", "listens = \"nowhere\"");
     let output = check(&workspace, "pair", &[], "browse");
-    let words = "process `back` of system `pair` listens on `nowhere`, which is none of its `ports`";
+    let words =
+        "process `back` of system `pair` listens on `nowhere`, which is none of its `ports`";
     assert!(stderr(&output).contains(words), "{}", told(&output));
     workspace.assert_nothing_runs();
 }
@@ -328,7 +329,11 @@ fn a_trial_that_loses_one_of_several_processes_does_not_count() {
     pair(&workspace);
     // The one behind answers the probe, and ends in the middle of the window.
     let recipe = "systems/pair/system.toml";
-    workspace.change(recipe, "exec '{{ programs.tollgate }}'", "exec timeout --signal=KILL 2 '{{ programs.tollgate }}'");
+    workspace.change(
+        recipe,
+        "exec '{{ programs.tollgate }}'",
+        "exec timeout --signal=KILL 2 '{{ programs.tollgate }}'",
+    );
     let experiment = Experiment {
         title: "Two processes",
         load: r#"connections = 4, duration = "3s", warmup = "50ms""#,

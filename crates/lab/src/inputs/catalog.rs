@@ -487,7 +487,10 @@ mod tests {
         let error = built_in.files("builds/crs/*.yaml").unwrap_err();
         assert_eq!(error.to_string(), "there is no file of a catalog `builds/crs/*.yaml`");
         assert!(built_in.files("nowhere/crs/*").is_err());
-        assert_eq!(names(&built_in, "experiments/noise*.toml"), ["noise-direct.toml", "noise.toml"]);
+        assert_eq!(
+            names(&built_in, "experiments/noise*.toml"),
+            ["noise-direct.toml", "noise.toml"]
+        );
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir_all(folder.path().join("builds/crs")).unwrap();
         fs::write(folder.path().join("builds/crs/go.work"), "").unwrap();

@@ -305,7 +305,10 @@ mod tests {
         let found = look(&subject(&recipe, &[("kind", "one")])).unwrap();
         assert_eq!(found.found["module"], dir.path().join("one.so"));
         let missing = look(&subject(&recipe, &[("kind", "other")])).unwrap_err();
-        assert_eq!((missing.what.as_str(), missing.mend.as_deref()), ("no file /no/such/file", Some("look for it")));
+        assert_eq!(
+            (missing.what.as_str(), missing.mend.as_deref()),
+            ("no file /no/such/file", Some("look for it"))
+        );
     }
 
     #[test]

@@ -83,8 +83,14 @@ mod tests {
     use crate::inputs::percent::Percent;
     use std::time::Duration;
 
-    const FILE: DesignFile =
-        DesignFile { blocks: Some(9), quick_blocks: None, width: None, budget: None, margin: None, aa: false };
+    const FILE: DesignFile = DesignFile {
+        blocks: Some(9),
+        quick_blocks: None,
+        width: None,
+        budget: None,
+        margin: None,
+        aa: false,
+    };
 
     fn stop_of(file: DesignFile, adjustments: &Adjustments) -> Stop {
         stop(&adjusted(&file, adjustments))
