@@ -234,6 +234,119 @@ fn a_check_tells_what_is_not_there_and_what_is_not_on() {
     workspace.assert_nothing_runs();
 }
 
+/// A system of two processes that takes nothing but nginx: the site itself, and nginx in front of it.
+const PAIR: &str = r#"
+title     = "Two processes"
+ports     = ["back"]
+templates = ["conf/nginx.conf"]
+
+[[need]]
+program = "nginx"
+
+[[need]]
+program = "tollgate"
+
+[option.spare]
+about   = "whether a process is started that ends at once"
+default = "no"
+values  = ["no", "yes"]
+
+[[copy]]
+from = "experiments/noise*.toml"
+to   = "given"
+
+[[prepare]]
+command = ["sh", "-c", "cat given/noise.toml conf/nginx.conf > prepared"]
+
+[[prepare]]
+when    = "spare == 'yes'"
+command = ["sh", "-c", "echo no such luck; exit 3"]
+
+[[process]]
+name    = "spare"
+when    = "spare == 'yes'"
+command = ["false"]
+
+[[process]]
+name    = "back"
+command = ["sh", "-c", "test \"$WORD\" = 'port {{ ports.back.port }}' && test -s prepared && exec '{{ programs.tollgate }}' origin --listen {{ ports.back.address }}"]
+env     = { WORD = "port {{ ports.back.port }}" }
+listens = "back"
+
+[[process]]
+name    = "front"
+command = ["{{ programs.nginx }}", "-e", "stderr", "-p", "{{ dir }}", "-c", "{{ dir }}/conf/nginx.conf"]
+"#;
+
+fn pair(workspace: &Workspace) {
+    workspace.write("systems/pair/system.toml", PAIR);
+    workspace.write(
+        "systems/pair/conf/nginx.conf",
+        r#"
+        daemon off;
+        pid "{{ dir }}/nginx.pid";
+        error_log stderr error;
+        {% if root %}user {{ user }};{% endif %}
+        events {}
+        http {
+            access_log off;
+            proxy_temp_path "{{ dir }}/tmp";
+            client_body_temp_path "{{ dir }}/tmp-body";
+            fastcgi_temp_path "{{ dir }}/tmp-fastcgi";
+            uwsgi_temp_path "{{ dir }}/tmp-uwsgi";
+            scgi_temp_path "{{ dir }}/tmp-scgi";
+            server {
+                listen {{ listen.address }};
+                location / { proxy_pass http://{{ ports.back.address }}; }
+            }
+        }
+        "#,
+    );
+}
+
+#[test]
+fn a_system_of_two_processes_is_prepared_started_in_turn_and_stopped() {
+    let workspace = workspace();
+    pair(&workspace);
+    assert_sound(&workspace, "pair", &[], "browse");
+    let output = check(&workspace, "pair", &["spare=yes"], "browse");
+    assert_eq!(output.status.code(), Some(1), "{}", told(&output));
+    let said = stderr(&output);
+    for words in ["exit 3` failed (exit status: 3)", "no such luck"] {
+        assert!(said.contains(words), "no {words:?}: {}", told(&output));
+    }
+    workspace.change("systems/pair/system.toml", "listens = \"back\"", "listens = \"nowhere\"");
+    let output = check(&workspace, "pair", &[], "browse");
+    let words =
+        "process `back` of system `pair` listens on `nowhere`, which is none of its `ports`";
+    assert!(stderr(&output).contains(words), "{}", told(&output));
+    workspace.assert_nothing_runs();
+}
+
+#[test]
+fn a_trial_that_loses_one_of_several_processes_does_not_count() {
+    let workspace = workspace();
+    pair(&workspace);
+    // The one behind answers the probe, and ends in the middle of the window.
+    let recipe = "systems/pair/system.toml";
+    workspace.change(
+        recipe,
+        "exec '{{ programs.tollgate }}'",
+        "exec timeout --signal=KILL 2 '{{ programs.tollgate }}'",
+    );
+    let experiment = Experiment {
+        title: "Two processes",
+        load: r#"connections = 4, duration = "3s", warmup = "50ms""#,
+        subjects: &[("pair", "pair", "")],
+        blocks: 1,
+    };
+    workspace.write("pair.toml", &experiment.text());
+    let output = workspace.run(&["run", "pair.toml", "--out", "out"]);
+    let words = "`back` ended (signal: 9 (SIGKILL)) during the measurement";
+    assert!(flat(&stdout(&output)).contains(words), "{}", told(&output));
+    workspace.assert_nothing_runs();
+}
+
 #[test]
 fn what_is_installed_is_not_installed_again() {
     let workspace = workspace();

@@ -275,7 +275,11 @@ impl Catalog {
         let mut sources = match on_disk.find(|folder| folder.is_dir()) {
             Some(folder) => read_all(&folder)?,
             None => {
-                let files = kind.built_in().get_dir(name).into_iter().flat_map(Dir::files);
+                let dir = match name {
+                    "" => Some(kind.built_in()),
+                    name => kind.built_in().get_dir(name),
+                };
+                let files = dir.into_iter().flat_map(Dir::files);
                 let text = |file: &File<'_>| {
                     Some(Source {
                         name: file.path().file_name()?.to_string_lossy().into_owned(),
@@ -483,6 +487,10 @@ mod tests {
         let error = built_in.files("builds/crs/*.yaml").unwrap_err();
         assert_eq!(error.to_string(), "there is no file of a catalog `builds/crs/*.yaml`");
         assert!(built_in.files("nowhere/crs/*").is_err());
+        assert_eq!(
+            names(&built_in, "experiments/noise*.toml"),
+            ["noise-direct.toml", "noise.toml"]
+        );
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir_all(folder.path().join("builds/crs")).unwrap();
         fs::write(folder.path().join("builds/crs/go.work"), "").unwrap();

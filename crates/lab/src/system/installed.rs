@@ -258,3 +258,70 @@ impl std::fmt::Display for Missing {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inputs::options::{OptionValue, Options};
+    use crate::inputs::recipe::{Recipe, RecipeFile};
+    use std::os::unix::fs::symlink;
+
+    fn subject(recipe: &str, options: &[(&str, &str)]) -> Subject {
+        let file: RecipeFile = toml::from_str(&format!("title = 'a system'\n{recipe}")).unwrap();
+        let text = |(name, value): &(&str, &str)| {
+            ((*name).to_owned(), OptionValue::Text((*value).to_owned()))
+        };
+        Subject {
+            name: "one".to_owned(),
+            recipe: Recipe { name: "a".to_owned(), found_in: String::new(), file },
+            options: options.iter().map(text).collect::<Options>(),
+            prefix: String::new(),
+            about: String::new(),
+        }
+    }
+
+    fn look(subject: &Subject) -> Result<Installed, Missing> {
+        check(&Catalog::new(vec![]), subject).unwrap()
+    }
+
+    #[test]
+    fn of_several_patterns_the_first_that_matches_is_known_by_its_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path().display();
+        let recipe = format!(
+            "[[need]]\nname = 'module'\nfile = ['{at}/{{{{ kind }}}}.so', '{at}/*/module.so']\n
+             [[need]]\nwhen = \"kind == 'other'\"\nfile = '/no/such/file'\nmend = 'look for it'"
+        );
+        let missing = look(&subject(&recipe, &[("kind", "one")])).unwrap_err();
+        assert_eq!(missing.what, format!("no file {at}/one.so or {at}/*/module.so"));
+        assert_eq!(missing.mend, None);
+        fs::create_dir(dir.path().join("b")).unwrap();
+        fs::write(dir.path().join("b/module.so"), "abc").unwrap();
+        let module = dir.path().join("b/module.so");
+        let found = look(&subject(&recipe, &[("kind", "one")])).unwrap();
+        assert_eq!(found.found["module"], module);
+        assert!(found.hashes[&module].starts_with("ba7816bf"));
+        symlink("b/module.so", dir.path().join("one.so")).unwrap();
+        let found = look(&subject(&recipe, &[("kind", "one")])).unwrap();
+        assert_eq!(found.found["module"], dir.path().join("one.so"));
+        let missing = look(&subject(&recipe, &[("kind", "other")])).unwrap_err();
+        assert_eq!(
+            (missing.what.as_str(), missing.mend.as_deref()),
+            ("no file /no/such/file", Some("look for it"))
+        );
+    }
+
+    #[test]
+    fn a_rule_set_is_told_by_the_hash_of_its_folder_where_it_is_used() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("rules"), "abc").unwrap();
+        let recipe = format!(
+            "[rule_set]\nname = 'core'\nwhen = \"rules == 'on'\"\nfolder = '{}'",
+            dir.path().display()
+        );
+        assert_eq!(look(&subject(&recipe, &[("rules", "off")])).unwrap().rule_set, None);
+        let used = look(&subject(&recipe, &[("rules", "on")])).unwrap().rule_set.unwrap();
+        let hash = builds::hash_folder(dir.path()).unwrap();
+        assert_eq!(used, RuleSetHash { name: "core".to_owned(), hash });
+    }
+}

@@ -509,6 +509,34 @@ mod tests {
     }
 
     #[test]
+    fn naxsi_is_loaded_from_where_it_was_found() {
+        let catalog = Catalog::new(vec![]);
+        let recipe = catalog.recipe("nginx-naxsi").unwrap();
+        let chosen = Options::from([("rules".to_owned(), OptionValue::Text("core".to_owned()))]);
+        let options = options::choose("nginx-naxsi", &recipe.file.option, &chosen).unwrap();
+        let naxsi = Subject { recipe, options, ..subject("nginx") };
+        let dir = tempfile::tempdir().unwrap();
+        let rules = dir.path().join("naxsi_core.rules");
+        fs::write(&rules, "abc").unwrap();
+        let found = [("module", Path::new("/opt/naxsi.so")), ("core_rules", rules.as_path())];
+        let found = found.map(|(name, path)| (name.to_owned(), path.to_owned()));
+        let installed = Installed { found: BTreeMap::from(found), ..programs() };
+        let ports = BTreeMap::new();
+        let rendered = render(&catalog, &naxsi, &place(dir.path(), &ports, &installed)).unwrap();
+        // FIPS 180-4, appendix B.1.
+        let abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(rendered.referenced[&rules], abc);
+        let config = fs::read_to_string(dir.path().join("nginx.conf")).unwrap();
+        for line in [
+            "load_module /opt/naxsi.so;".to_owned(),
+            format!("include {};", rules.display()),
+            "CheckRule \"$SQL >= 8\" BLOCK;".to_owned(),
+        ] {
+            assert!(config.contains(&line), "{line} in {config}");
+        }
+    }
+
+    #[test]
     fn tuning_of_nginx_is_what_a_subject_says() {
         let mut tuned = subject("full");
         for (name, value) in [
