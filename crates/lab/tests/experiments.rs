@@ -1,7 +1,5 @@
 //! The experiments in the binary: each can be run, and those on WAFs ask what they are said to ask.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests are as free to panic as tests")]
-
 use std::collections::BTreeSet;
 use std::time::Duration;
 use tollgate_lab::inputs::catalog::{Catalog, Kind};
