@@ -105,7 +105,11 @@ fn a_record_that_was_cut_off_is_left_out_and_said_so() {
     fs::write(&path, format!("{}\n{}", &text[..40], text)).expect("a file");
     let report = workspace.run(&["report", "out"]);
     assert_eq!(report.status.code(), Some(2), "{}", told(&report));
-    assert!(told(&report).contains("trials.ndjson:1 is not a record"), "{}", told(&report));
+    assert!(
+        told(&report).contains("trials.ndjson:1 is not what tollgate wrote there"),
+        "{}",
+        told(&report)
+    );
 }
 
 #[test]

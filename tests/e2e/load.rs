@@ -207,7 +207,7 @@ fn a_result_that_cannot_be_written_says_so() {
     let output = output.expect("the binary runs");
     assert_eq!(output.status.code(), Some(1), "{}", told(&output));
     assert!(
-        stderr(&output).contains("writing the result to standard output: No space left"),
+        stderr(&output).contains("tollgate: writing to standard output: No space left"),
         "{}",
         told(&output)
     );

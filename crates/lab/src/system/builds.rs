@@ -204,9 +204,9 @@ mod tests {
             let path = cache_folder(Some(xdg.into()), Some(home.into()))?;
             Some(path.display().to_string())
         };
-        assert_eq!(folder("/var/cache/me", "/home/me").unwrap(), "/var/cache/me/tollgate");
-        assert_eq!(folder("", "/home/me").unwrap(), "/home/me/.cache/tollgate");
-        assert_eq!(folder("relative", "/home/me").unwrap(), "/home/me/.cache/tollgate");
+        assert_eq!(folder("/var/cache/me", "/users/me").unwrap(), "/var/cache/me/tollgate");
+        assert_eq!(folder("", "/users/me").unwrap(), "/users/me/.cache/tollgate");
+        assert_eq!(folder("relative", "/users/me").unwrap(), "/users/me/.cache/tollgate");
         assert_eq!(folder("", ""), None);
     }
 

@@ -19,7 +19,6 @@ pub(crate) use args::Args;
 use crate::exit::{Exit, Failure};
 use crate::output;
 use crate::signals;
-use anyhow::Context;
 use live::Live;
 use result::LoadResult;
 use settings::Settings;
@@ -45,7 +44,7 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     let outcome = generator.finish()?;
     let result = LoadResult::of(&settings, course, &outcome)?;
     let report = report::render(&settings, &outcome, &result)?;
-    output::print(&report).context("writing the result to standard output")?;
+    output::print(&report)?;
     Ok(match course.is_interrupted {
         true => Exit::Interrupted,
         false => exit(&outcome),
