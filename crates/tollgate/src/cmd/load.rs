@@ -19,6 +19,7 @@ pub(crate) use args::Args;
 use crate::exit::{Exit, Failure};
 use crate::output;
 use crate::signals;
+use anyhow::Context;
 use live::Live;
 use result::LoadResult;
 use settings::Settings;
