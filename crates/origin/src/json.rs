@@ -14,12 +14,13 @@ pub(crate) fn string(bytes: &[u8]) -> String {
     serde_json::to_string(&text).expect("a text is always JSON")
 }
 
-/// A time in seconds with exactly six decimals, rounded, so that answers are always of the same length.
+/// A time in seconds with exactly six decimals, so that answers are always of the same length; rounded up,
+/// so that what took time never says that it took none.
 pub(crate) struct Seconds(pub(crate) Duration);
 
 impl fmt::Display for Seconds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let micros = (self.0.as_nanos() + 500) / 1000;
+        let micros = self.0.as_nanos().div_ceil(1000);
         write!(f, "{}.{:06}", micros / 1_000_000, micros % 1_000_000)
     }
 }
@@ -35,11 +36,12 @@ mod tests {
         assert_eq!(string(b"gr\xfcn"), "\"gr\u{fc}n\"");
         for (nanos, text) in [
             (0, "0.000000"),
-            (499, "0.000000"),
-            (500, "0.000001"),
-            (12_499, "0.000012"),
+            (1, "0.000001"),
+            (1_000, "0.000001"),
+            (12_000, "0.000012"),
+            (12_001, "0.000013"),
             (999_999_500, "1.000000"),
-            (60_000_000_001, "60.000000"),
+            (60_000_000_001, "60.000001"),
         ] {
             assert_eq!(Seconds(Duration::from_nanos(nanos)).to_string(), text);
         }
