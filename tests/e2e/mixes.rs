@@ -10,7 +10,7 @@ const DECK: &str = "4500";
 
 #[test]
 fn every_request_gets_its_answer_from_the_origin() {
-    let workspace = Workspace::new();
+    let workspace = Workspace::beside_others();
     let origin = Started::new(&workspace, &["127.0.0.1:0"]);
     for mix in
         ["get", "post-10", "get-10-malicious", "post-10-malicious", "realistic", "naxsi-bench"]
@@ -52,7 +52,7 @@ blocks = 1
 
 #[test]
 fn a_proxy_lets_all_through_and_a_waf_blocks_what_it_has_to() {
-    let workspace = Workspace::new();
+    let workspace = Workspace::beside_others();
     workspace.write("realistic.toml", REALISTIC);
     // Whether the trials count is up to the machine, and does not matter here.
     let output =
