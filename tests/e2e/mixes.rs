@@ -52,7 +52,7 @@ blocks = 1
 
 #[test]
 fn a_proxy_lets_all_through_and_a_waf_blocks_what_it_has_to() {
-    let workspace = Workspace::beside_others();
+    let workspace = Workspace::new();
     workspace.write("realistic.toml", REALISTIC);
     // Whether the trials count is up to the machine, and does not matter here.
     let output =

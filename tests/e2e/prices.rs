@@ -191,7 +191,7 @@ fn a_directory_with_a_space_is_as_good_as_any() {
 
 #[test]
 fn a_reader_that_has_seen_enough_does_not_stop_the_run() {
-    let workspace = Workspace::beside_others();
+    let workspace = Workspace::new();
     workspace.write("two.toml", &two_subjects());
     let mut child = workspace.start(&["run", "two.toml", "--out", "out"]);
     drop(child.stderr.take());

@@ -193,13 +193,13 @@ fn all_processes_of_a_system_are_counted_together() {
 #[test]
 fn a_trial_that_loses_one_of_two_processes_does_not_count() {
     let workspace = Workspace::new();
-    two_processes(&workspace, "6s");
+    two_processes(&workspace, "4s");
     let child =
         workspace.start(&["run", "two.toml", "--out", "out", "--only", "crowdsec", "--seed", "1"]);
     let serving = || process(&workspace, "caddy").is_some();
     assert!(wait_until(Duration::from_secs(60), serving), "it never began");
     // By then it is measured: the probe and the warm-up take a fraction of this.
-    std::thread::sleep(Duration::from_secs(3));
+    std::thread::sleep(Duration::from_secs(2));
     let pid = process(&workspace, "crowdsec").expect("it runs");
     kill(Pid::from_raw(pid), Signal::SIGKILL).expect("a signal");
     let output = child.wait_with_output().expect("its end");
