@@ -22,7 +22,7 @@ systems: ## of that, the systems under test alone: Caddy, Coraza and CrowdSec bu
 	cargo run --quiet --locked -p tollgate -- systems build nginx-modsecurity
 	cargo run --quiet --locked -p tollgate -- systems build caddy-coraza
 	cargo run --quiet --locked -p tollgate -- systems build crowdsec-appsec
-	cargo test --locked -p tollgate --test e2e -- systems:: --test-threads=256
+	cargo test --workspace --locked --test e2e -- systems:: --test-threads=256
 
 fidelity: ## the load generator's figures against known truths, in two minutes
 	@scripts/setup wrk
