@@ -6,7 +6,7 @@ mod file;
 mod warm_up;
 
 pub use file::{
-    CaseFile, CpusFile, DesignFile, ExperimentFile, LoadFile, SpacingFile, SubjectFile,
+    CaseFile, CpusFile, DesignFile, ExperimentFile, LoadFile, RateOfFile, SpacingFile, SubjectFile,
 };
 pub use warm_up::WarmUp;
 
@@ -67,6 +67,8 @@ pub struct Case {
     pub mix_included: Vec<Source>,
     /// The shape of the load.
     pub load: LoadFile,
+    /// What the rate follows from, where the load does not give it.
+    pub rate_of: Option<RateOfFile>,
 }
 
 /// One configured system.
@@ -175,7 +177,8 @@ impl Experiment {
                 mix = mix.only(&case.only).map_err(|error| at(&part("only"), error.into()))?;
             }
             let load = if adjustments.quick { case.load.quick() } else { case.load };
-            cases.push(Case { name: case.name.clone(), mix, mix_source, mix_included, load });
+            let (name, rate_of) = (case.name.clone(), case.rate_of.clone());
+            cases.push(Case { name, mix, mix_source, mix_included, load, rate_of });
         }
         let mut subjects = Vec::new();
         for (index, subject) in file.subject.iter().enumerate() {
@@ -383,7 +386,7 @@ mod tests {
             let loads = format!("connections = 50, {keys}");
             error_of(|text| text.replace("connections = 50", &loads))
         };
-        let alone = "it belongs to an open loop: add a `rate`";
+        let alone = "it belongs to an open loop: add a `rate`, or a `rate_of` to the case";
         assert_eq!(with("spacing = \"poisson\""), format!("mine.toml:9:38: {alone}"));
         assert_eq!(with("connections_max = 60"), format!("mine.toml:9:46: {alone}"));
         assert_eq!(
@@ -397,6 +400,39 @@ mod tests {
         let unknown = with("rate = 10, spacing = \"even\"");
         assert!(unknown.contains("unknown variant `even`"), "{unknown}");
         assert!(unknown.contains("`constant` or `poisson`"), "{unknown}");
+    }
+
+    #[test]
+    fn a_rate_may_follow_from_another_case_which_is_a_closed_loop() {
+        let text = Catalog::new(vec![]).experiment("wafs").unwrap().text;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("mine.toml");
+        let load = |from: &str, to: &str| {
+            assert!(text.contains(from));
+            fs::write(&path, text.replace(from, to)).unwrap();
+            let catalog = Catalog::new(vec![]);
+            Experiment::load(&catalog, path.to_str().unwrap(), &Adjustments::default())
+        };
+        let rate_of = load("50%", "25 %").unwrap().cases[1].rate_of.clone().unwrap();
+        assert_eq!(rate_of, RateOfFile { case: "capacity".to_owned(), share: Percent(0.25) });
+
+        let error = |from: &str, to: &str| {
+            let error = load(from, to).unwrap_err();
+            std::error::Error::source(&error).map_or(error.to_string(), ToString::to_string)
+        };
+        let of = "rate_of = { case = \"capacity\"";
+        assert_eq!(
+            error(of, "rate_of = { case = \"capasity\""),
+            "no case is named `capasity`; did you mean `capacity`?"
+        );
+        assert_eq!(
+            error(of, "rate_of = { case = \"latency\""),
+            "`latency` is an open loop, which holds the rate that it is given; name a closed one"
+        );
+        assert_eq!(
+            error("spacing =", "rate = 5, spacing ="),
+            "the case has a `rate_of` too; leave one of them out"
+        );
     }
 
     #[test]

@@ -93,7 +93,9 @@ fn schedule(manifest: &Manifest) -> Schedule {
         .zip(&experiment.subjects)
         .filter(|(_, subject)| matches!(subject.state, SubjectState::Present { .. }));
     let present: Vec<usize> = present.map(|(index, _)| index).collect();
-    Schedule::new(experiment.cases.len(), &present, manifest.seed)
+    let last = (0..).zip(&experiment.cases).filter(|(_, case)| case.rate_of.is_some());
+    let last = last.map(|(index, _)| index);
+    Schedule::new(experiment.cases.len(), &present, manifest.seed).with_last(last)
 }
 
 type Key = (String, String, u32, u32);

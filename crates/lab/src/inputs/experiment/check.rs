@@ -1,6 +1,6 @@
 //! What an experiment's values may be.
 
-use super::file::{ExperimentFile, LoadFile};
+use super::file::{CaseFile, ExperimentFile, LoadFile};
 use super::warm_up::{STEADY_SHORTEST, WarmUp};
 use crate::inputs::duration::Span;
 use crate::inputs::toml_file::{Step, suggestion};
@@ -33,8 +33,11 @@ pub(super) fn check(file: &ExperimentFile) -> Result<(), Flaw> {
         prefix(&subject.prefix).map_err(|what| flaw(here("prefix"), what))?;
     }
     for (index, case) in file.case.iter().enumerate() {
-        load(&case.load).map_err(|(key, what)| {
+        load(&case.load, case.rate_of.is_some()).map_err(|(key, what)| {
             flaw(["case".into(), index.into(), "load".into(), key.into()], what)
+        })?;
+        rate_of(case, &file.case).map_err(|what| {
+            flaw(["case".into(), index.into(), "rate_of".into(), "case".into()], what)
         })?;
     }
     if let Some(blocks) = file.design.quick_blocks {
@@ -127,8 +130,26 @@ fn prefix(prefix: &str) -> Result<(), String> {
     }
 }
 
+/// Checks that a rate can follow from the case that it names.
+fn rate_of(case: &CaseFile, cases: &[CaseFile]) -> Result<(), String> {
+    let Some(rate_of) = &case.rate_of else {
+        return Ok(());
+    };
+    let Some(other) = cases.iter().find(|other| other.name == rate_of.case) else {
+        let hint = suggestion(&rate_of.case, cases.iter().map(|case| case.name.as_str()));
+        return Err(format!("no case is named `{}`{hint}", rate_of.case));
+    };
+    match other.load.rate.is_some() || other.rate_of.is_some() {
+        true => Err(format!(
+            "`{}` is an open loop, which holds the rate that it is given; name a closed one",
+            other.name
+        )),
+        false => Ok(()),
+    }
+}
+
 /// Checks a load; an error names the key.
-fn load(load: &LoadFile) -> Result<(), (&'static str, String)> {
+fn load(load: &LoadFile, has_rate_of: bool) -> Result<(), (&'static str, String)> {
     let connections = load.connections as usize;
     between(load.connections, MAX_CONNECTIONS).map_err(|what| ("connections", what))?;
     between(load.threads, MAX_THREADS.min(connections)).map_err(|what| ("threads", what))?;
@@ -137,7 +158,7 @@ fn load(load: &LoadFile) -> Result<(), (&'static str, String)> {
     lasts(quick_duration, SHORTEST_WINDOW).map_err(|what| ("quick_duration", what))?;
     warm_up(load)?;
     lasts(load.timeout, SHORTEST_TIMEOUT).map_err(|what| ("timeout", what))?;
-    schedule(load)
+    schedule(load, has_rate_of)
 }
 
 /// Checks how long the warm-up may last.
@@ -157,19 +178,29 @@ fn warm_up(load: &LoadFile) -> Result<(), (&'static str, String)> {
 }
 
 /// Checks what belongs to an open loop.
-fn schedule(load: &LoadFile) -> Result<(), (&'static str, String)> {
-    let Some(rate) = load.rate else {
+fn schedule(load: &LoadFile, has_rate_of: bool) -> Result<(), (&'static str, String)> {
+    match load.rate {
+        Some(_) if has_rate_of => {
+            let what = "the case has a `rate_of` too; leave one of them out".to_owned();
+            return Err(("rate", what));
+        }
+        Some(rate) if !(rate > 0.0 && rate <= MAX_RATE) => {
+            return Err(("rate", format!("{rate}: it has to be above 0 and at most {MAX_RATE}")));
+        }
+        _ => {}
+    }
+    if load.rate.is_none() && !has_rate_of {
         let alone = [
             ("spacing", load.spacing.is_some()),
             ("connections_max", load.connections_max.is_some()),
         ];
         return match alone.into_iter().find(|(_, is_there)| *is_there) {
-            Some((key, _)) => Err((key, "it belongs to an open loop: add a `rate`".to_owned())),
+            Some((key, _)) => Err((
+                key,
+                "it belongs to an open loop: add a `rate`, or a `rate_of` to the case".to_owned(),
+            )),
             None => Ok(()),
         };
-    };
-    if !(rate > 0.0 && rate <= MAX_RATE) {
-        return Err(("rate", format!("{rate}: it has to be above 0 and at most {MAX_RATE}")));
     }
     match load.connections_max {
         Some(most) if most < load.connections => Err((
