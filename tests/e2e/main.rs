@@ -4,6 +4,8 @@
 //! checked against wide bounds only: these tests say whether the road holds, `benches/` says how
 //! fast it is.
 
+/// Cases that are measured over a number of requests, and cases that are for some of the subjects.
+mod cases;
 /// The command line itself: help, bad input, exit codes.
 mod command_line;
 /// Two runs side by side.

@@ -408,8 +408,7 @@ mod tests {
             let experiment = Experiment::load(&catalog, path.to_str().unwrap(), &adjustments);
             experiment.unwrap().cases[0].load.window()
         };
-        let requests =
-            |requests, s| Window::Requests { requests, within: Duration::from_secs(s) };
+        let requests = |requests, s| Window::Requests { requests, within: Duration::from_secs(s) };
         assert_eq!(window("", false), requests(10_000, 60));
         assert_eq!(window(", duration_max = \"5s\"", false), requests(10_000, 5));
         assert_eq!(window("", true), requests(2_000, 60));
@@ -471,7 +470,8 @@ mod tests {
         let of_case = |names: &str, adjustments: Adjustments| -> Vec<Vec<String>> {
             // A second case, for all, so that no subject is without a case.
             let all = "[[case]]\nname = 'all'\nmix = 'browse'\nload = { connections = 1, duration = '1s' }\n";
-            let text = with_subjects(names).replacen("[[subject]]", &format!("{all}\n[[subject]]"), 1);
+            let text =
+                with_subjects(names).replacen("[[subject]]", &format!("{all}\n[[subject]]"), 1);
             fs::write(&path, text).unwrap();
             let catalog = Catalog::new(vec![]);
             let experiment =

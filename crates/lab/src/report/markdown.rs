@@ -1,7 +1,7 @@
 //! The report as Markdown, to paste into a pull request.
 
-use super::{bytes, latency};
 use super::rows::{self, Rows};
+use super::{bytes, latency};
 use crate::analysis::Analysis;
 
 /// Writes an analysis as Markdown.

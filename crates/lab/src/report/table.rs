@@ -1,8 +1,8 @@
 //! The report for a terminal.
 
-use super::{bytes, latency};
 use super::layout::{Screen, bar};
 use super::rows::{self, Rows};
+use super::{bytes, latency};
 use crate::analysis::{Analysis, CaseAnalysis, SubjectAnalysis};
 use comfy_table::{
     Attribute, Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle,

@@ -162,12 +162,7 @@ pub fn judge(evidence: &Evidence, limits: &Limits) -> Vec<Invalid> {
 /// What a window that is a time has to keep besides: the servers and the generator are measured over the
 /// same part of a load that goes on before and after. A number of requests is all of its load, so there
 /// nothing is missed when one of them is read later, and the last request is waited for.
-fn of_a_time(
-    evidence: &Evidence,
-    planned: Duration,
-    limits: &Limits,
-    invalid: &mut Vec<Invalid>,
-) {
+fn of_a_time(evidence: &Evidence, planned: Duration, limits: &Limits, invalid: &mut Vec<Invalid>) {
     let stalled = evidence.oldest_unanswered.filter(|age| *age > planned / 2);
     if let Some(age) = stalled {
         invalid.push(Invalid::Stalled { age_s: age.as_secs_f64() });

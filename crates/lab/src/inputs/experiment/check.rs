@@ -174,8 +174,10 @@ fn window(load: &LoadFile) -> Result<(), (&'static str, String)> {
         time.map_or(Ok(()), |time| lasts(time, SHORTEST_WINDOW)).map_err(|what| (key, what))?;
     }
     let Some(_) = requests else {
-        let alone =
-            [("quick_requests", quick_requests.is_some()), ("duration_max", duration_max.is_some())];
+        let alone = [
+            ("quick_requests", quick_requests.is_some()),
+            ("duration_max", duration_max.is_some()),
+        ];
         return match (alone.into_iter().find(|(_, is_there)| *is_there), duration) {
             (Some((key, _)), _) => Err((key, "it belongs to `requests`: add them".to_owned())),
             (None, None) => Err((
@@ -200,7 +202,8 @@ fn window(load: &LoadFile) -> Result<(), (&'static str, String)> {
         between(count, REQUESTS_MAX).map_err(|what| (key, what))?;
         if count < load.connections {
             let connections = load.connections;
-            let what = format!("{count}: they are less than one for each of {connections} connections");
+            let what =
+                format!("{count}: they are less than one for each of {connections} connections");
             return Err((key, what));
         }
     }

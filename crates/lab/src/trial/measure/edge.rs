@@ -34,7 +34,11 @@ pub(super) struct Edge {
 }
 
 impl Edge {
-    pub(super) fn read(subject: &Subject<'_>, pids: &Pids, awake: &IdlePoll) -> Result<Self, MeasureError> {
+    pub(super) fn read(
+        subject: &Subject<'_>,
+        pids: &Pids,
+        awake: &IdlePoll,
+    ) -> Result<Self, MeasureError> {
         let counters = Counters::read(&subject.layout.all())?;
         Ok(Self {
             counters,
