@@ -87,6 +87,7 @@ pub fn check(request: CheckRequest<'_>) -> Result<Found, LookError> {
         mix_included,
         load: LOAD,
         subjects: vec![0],
+        rate_of: None,
     };
     Requests::render(&case, subject)?;
     let layout = prepare::layout(None)?;

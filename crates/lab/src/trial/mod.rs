@@ -72,6 +72,32 @@ pub fn run(
         Err(Stop::Interrupted(interrupted)) => return Err(interrupted),
     };
     Ok(TrialRecord {
+        took_s: begun.elapsed().as_secs_f64(),
+        startup_ms: trial.startup.map(|startup| startup.as_secs_f64() * 1e3),
+        ..record(plan, case, subject, started_at, outcome)
+    })
+}
+
+/// The record of a trial that failed before anything was started.
+pub fn failed_at_once(
+    plan: &TrialPlan,
+    case: &Case,
+    subject: &Subject,
+    step: Step,
+    reason: String,
+) -> TrialRecord {
+    let outcome = Outcome::Failed(Failure { step, reason, log: Vec::new() });
+    record(plan, case, subject, Timestamp::now().to_string(), outcome)
+}
+
+fn record(
+    plan: &TrialPlan,
+    case: &Case,
+    subject: &Subject,
+    started_at: String,
+    outcome: Outcome,
+) -> TrialRecord {
+    TrialRecord {
         schema: SCHEMA,
         case: case.name.clone(),
         subject: subject.name.clone(),
@@ -79,10 +105,10 @@ pub fn run(
         position: plan.position,
         attempt: plan.attempt,
         started_at,
-        took_s: begun.elapsed().as_secs_f64(),
-        startup_ms: trial.startup.map(|startup| startup.as_secs_f64() * 1e3),
+        took_s: 0.0,
+        startup_ms: None,
         outcome,
-    })
+    }
 }
 
 /// What a subject answers to the probe.
