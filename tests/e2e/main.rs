@@ -7,6 +7,8 @@
 //! Tests that say the same however busy the machine is run beside each other (`Workspace::beside_others`), as
 //! far as there are threads for them: `make test` gives each test one.
 
+/// Cases that are measured over a number of requests, and cases that are for some of the subjects.
+mod cases;
 /// The command line itself: help, bad input, exit codes.
 mod command_line;
 /// Two runs side by side.

@@ -80,6 +80,14 @@ fn assert_sound(workspace: &Workspace, system: &str, with: &[&str], mix: &str) {
     let output = check(workspace, system, with, mix);
     assert_eq!(output.status.code(), Some(0), "{system} {with:?}: {}", told(&output));
     assert!(stdout(&output).contains(SOUND), "{}", told(&output));
+    for (begin, end) in
+        [("  answers   after ", " ms"), ("  memory    ", " MiB at its peak, with the probe alone")]
+    {
+        let out = stdout(&output);
+        let line = out.lines().find_map(|line| line.strip_prefix(begin)?.strip_suffix(end));
+        let figure = line.and_then(|figure| figure.parse::<u32>().ok());
+        assert!(figure.is_some_and(|figure| figure > 0), "{begin}: {}", told(&output));
+    }
     workspace.assert_nothing_runs();
 }
 
