@@ -4,6 +4,8 @@
 //! checked against wide bounds only: these tests say whether the road holds, `benches/` says how
 //! fast it is.
 
+/// Every revision of a component, and the commit that changed its price.
+mod batch;
 /// The command line itself: help, bad input, exit codes.
 mod command_line;
 /// Two runs side by side.
