@@ -44,7 +44,7 @@ pub(crate) fn student_two_sided(t: f64, degrees_of_freedom: usize) -> f64 {
     let mut divisor = first_divisor;
     for _ in 0..degrees_of_freedom / 2 {
         sum += term;
-        term *= cosine * cosine * (divisor - 1) as f64 / divisor as f64;
+        term *= cosine * cosine * f64::from(divisor - 1) / f64::from(divisor);
         divisor += 2;
     }
     let within =

@@ -166,8 +166,9 @@ fn on_record(
 ) -> Result<BTreeMap<usize, Side>, BatchError> {
     let points = points(&workshop.records()?);
     let mut known = BTreeMap::new();
-    for place in 1..way.len().saturating_sub(1) {
-        let point = points.iter().find(|point| point.revision == way[place].id);
+    let between = way.iter().enumerate().take(way.len().saturating_sub(1)).skip(1);
+    for (place, revision) in between {
+        let point = points.iter().find(|point| point.revision == revision.id);
         let side = match point {
             Some(point) if !point.logs.is_empty() => side_of(workshop, &point.logs, change),
             Some(point) if !point.why.is_empty() => Some(Side::Unknown),

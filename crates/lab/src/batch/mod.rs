@@ -49,19 +49,19 @@ pub enum BatchError {
     Toml(#[from] TomlError),
     /// Its experiment cannot be had.
     #[error(transparent)]
-    Catalog(#[from] CatalogError),
+    Catalog(Box<CatalogError>),
     /// Its experiment does not say what it should.
     #[error(transparent)]
-    Experiment(#[from] ExperimentError),
+    Experiment(Box<ExperimentError>),
     /// A round cannot be run.
     #[error(transparent)]
-    Run(#[from] RunError),
+    Run(Box<RunError>),
     /// The records of a round cannot be read.
     #[error(transparent)]
-    RunDir(#[from] RunDirError),
+    RunDir(Box<RunDirError>),
     /// The report of a round cannot be written.
     #[error(transparent)]
-    Report(#[from] ReportError),
+    Report(Box<ReportError>),
     /// A program that the batch needs failed, or was not there.
     #[error("`{command}` {what}")]
     Command {
@@ -106,6 +106,36 @@ pub enum BatchError {
     /// It was asked to stop.
     #[error(transparent)]
     Interrupted(#[from] Interrupted),
+}
+
+impl From<CatalogError> for BatchError {
+    fn from(error: CatalogError) -> Self {
+        Self::Catalog(Box::new(error))
+    }
+}
+
+impl From<ExperimentError> for BatchError {
+    fn from(error: ExperimentError) -> Self {
+        Self::Experiment(Box::new(error))
+    }
+}
+
+impl From<RunError> for BatchError {
+    fn from(error: RunError) -> Self {
+        Self::Run(Box::new(error))
+    }
+}
+
+impl From<RunDirError> for BatchError {
+    fn from(error: RunDirError) -> Self {
+        Self::RunDir(Box::new(error))
+    }
+}
+
+impl From<ReportError> for BatchError {
+    fn from(error: ReportError) -> Self {
+        Self::Report(Box::new(error))
+    }
 }
 
 fn io_error(doing: &'static str, path: &Path) -> impl Fn(io::Error) -> BatchError + use<> {

@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn two_names_that_look_alike_are_told_apart() {
         let versions = ["v1/0", "v1-0", "v1/0", "v1 0"].map(str::to_owned);
-        let found = of_versions(&versions, |version| version.to_owned());
+        let found = of_versions(&versions, str::to_owned);
         let names: Vec<&str> = found.iter().map(|one| one.name.as_str()).collect();
         assert_eq!(names, ["v1-0", "v1-0-2", "v1-0-3"]);
     }

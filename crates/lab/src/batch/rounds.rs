@@ -143,6 +143,6 @@ mod tests {
             .collect();
         let expected = [(ANCHOR, "/products/anchor"), ("v4.7.0", "/products/v4.7.0")];
         assert_eq!(told, expected.map(|(a, b)| (a.to_owned(), b.to_owned())));
-        assert_eq!(round.subjects[1].options["rules"].to_string(), "crs", "the rest stays");
+        assert_eq!(round.subjects[1].options["site"].to_string(), "locations", "the rest stays");
     }
 }

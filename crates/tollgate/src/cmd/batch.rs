@@ -66,7 +66,7 @@ fn cut_off(error: BatchError) -> Result<Exit, Failure> {
             tell("What was finished is kept; the same command goes on with it.");
             Ok(Exit::Interrupted)
         }
-        BatchError::Run(error) => Err(beginning::failure(error)),
+        BatchError::Run(error) => Err(beginning::failure(*error)),
         BatchError::Asked(_)
         | BatchError::Toml(_)
         | BatchError::Catalog(_)

@@ -3,6 +3,7 @@
 use super::{Stats, table};
 use crate::batch::BatchError;
 use crate::batch::dir::round_name;
+use crate::batch::findings::{Findings, Found};
 use crate::batch::series::Point;
 use crate::report::html::STYLE;
 use crate::report::html::svg::history::{Cut, Stop, draw};
@@ -70,7 +71,7 @@ impl<'a> Page<'a> {
         Self {
             style: STYLE,
             title: &stats.title,
-            findings: findings.map_or(Vec::new(), |findings| findings.paragraphs()),
+            findings: findings.map_or(Vec::new(), Findings::paragraphs),
             summary: table::summary(stats),
             wide: draw(&unit, &stops, &cuts, Size::Wide),
             narrow: draw(&unit, &stops, &cuts, Size::Narrow),
@@ -103,7 +104,7 @@ fn stop(point: &Point) -> Stop {
 
 fn cuts(stats: &Stats) -> Vec<Cut> {
     let changes = stats.findings.iter().flat_map(|findings| &findings.changes);
-    let cut = |found: &crate::batch::findings::Found| {
+    let cut = |found: &Found| {
         let is_it = |point: &Point| point.revision == found.culprit.revision;
         let before = stats.revisions.iter().position(is_it)?;
         Some(Cut { before, confirmed: found.is_confirmed() })

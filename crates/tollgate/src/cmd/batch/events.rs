@@ -24,7 +24,7 @@ impl Events {
                 tell(&format!("{tried} of {}", counted(*count, "revision")));
             }
             Event::Building { revision } => {
-                tell(&format!("building {} {}", revision.name, revision.log).trim_end().to_owned());
+                tell(format!("building {} {}", revision.name, revision.log).trim_end());
             }
             Event::Built { revision, record } => match &record.outcome {
                 BuildOutcome::Built { product } => {
