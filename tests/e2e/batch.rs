@@ -166,3 +166,56 @@ fn page(workspace: &Workspace) {
     let output = workspace.run(&["batch", "stats", "--format", "html"]);
     assert_eq!(stdout(&output), page);
 }
+
+/// Versions of a package, whose build gets the version and a copy of the files beside it; and a build that
+/// does not end.
+#[test]
+fn versions_are_built_from_a_copy_of_their_files_in_bounded_time() {
+    let workspace = workspace(&["1000"]);
+    let revisions = r#"
+experiment = "burner"
+subject    = "burner"
+product    = { option = "binary", path = "bin/server" }
+versions   = ["1.0", "1.1", "2.0"]
+files      = "repository"
+anchor     = "1.1"
+build      = """test "$VERSION" = "$REV" && test "$PWD" = "$SRC" || exit 9
+[ "$VERSION" != 2.0 ] || { sleep 600 & wait; }
+echo built by a copy >>server.c.log
+sed -i "s/r1/r$VERSION/" work.h
+mkdir "$OUT/bin"
+cc -o "$OUT/bin/server" server.c"""
+timeout    = "2s"
+blocks     = 1
+"#;
+    workspace.write("package/revisions.toml", &revisions.replace("repository", "../repository"));
+    let run = ["batch", "run", "package/revisions.toml", "--out", "out"];
+    let output = workspace.run(&run);
+    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    let table = stdout(&output);
+    assert!(table.contains("3 revisions: 2 done, 1 timed-out"), "{table}");
+    assert!(table.contains("the build did not end within 2 s"), "{table}");
+    assert!(!workspace.path("repository/server.c.log").exists(), "the files are copied");
+    workspace.assert_nothing_runs();
+
+    // The same again has nothing to do; other settings would mix up figures.
+    let again = workspace.run(&run);
+    assert_eq!(again.status.code(), Some(0), "{}", told(&again));
+    assert!(!stderr(&again).contains("round 2"), "{}", told(&again));
+    for (changed, code, expected) in [
+        (&["--blocks", "2"][..], 2, "holds a batch with other settings"),
+        (&["--anchor", "1.0"], 2, "holds a batch with another anchor"),
+        (&["--product", "binaries=x"], 2, "has no option `binaries`; did you mean `binary`?"),
+        (&["--subject", "burned"], 2, "has no subject `burned`; did you mean `burner`?"),
+        (&["--repo", "repository", "--tags", "r*"], 2, "`repo` and `versions` are both given"),
+    ] {
+        let output = workspace.run(&[&run[..], changed].concat());
+        assert_eq!(output.status.code(), Some(code), "{}", told(&output));
+        assert!(stderr(&output).contains(expected), "{}", told(&output));
+    }
+    for arguments in [&["batch", "stats", "none"][..], &["batch", "find", "none"]] {
+        let output = workspace.run(arguments);
+        assert_eq!(output.status.code(), Some(2), "{}", told(&output));
+        assert!(stderr(&output).contains("is not the directory of a batch"), "{}", told(&output));
+    }
+}
