@@ -18,7 +18,7 @@ use super::workshop::Workshop;
 use crate::analysis::Range;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
-use tollgate_stats::{BLOCKS_MAX, Pair, holm, ratio, ratio_p, verdict};
+use tollgate_stats::{BLOCKS_MAX, Pair, SERIES_MAX, holm, ratio, ratio_p, verdict};
 
 /// Searches a batch for the commits that changed its figure. Revisions that were not measured yet are
 /// measured first.
@@ -32,11 +32,18 @@ pub fn find(
 ) -> Result<Findings, BatchError> {
     let manifest = BatchManifest::read(request.out)?;
     let dir = BatchDir::open(request.out)?;
-    let mut workshop = Workshop::new(dir, manifest, request.tollgate, request.interrupt)?;
+    let mut workshop = Workshop::new(dir, manifest, request)?;
     series(&mut workshop, request.steps, tell)?;
     let points: Vec<Point> = points(&workshop.records()?);
     let listed = points.iter().enumerate().filter(|(_, point)| point.listed);
     let entries = entries(listed);
+    if entries.len() > SERIES_MAX {
+        let count = entries.len();
+        return Err(BatchError::Asked(format!(
+            "{count} revisions with a price are more than the {SERIES_MAX} that can be searched at once; \
+             begin a batch of a part of them, or with --steps"
+        )));
+    }
     let mut found = Vec::new();
     for change in changes(&entries, workshop.manifest.seed) {
         found.push(trace(&mut workshop, &points, &entries, &change, tell)?);

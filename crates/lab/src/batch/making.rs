@@ -109,8 +109,11 @@ pub(super) fn make(
         let reason = format!("the build succeeded and left {what}{} in $OUT", settings.path);
         return Ok(BuildOutcome::Failed(failure(reason)));
     }
-    let product = hash_folder(place.out).map_err(io_error("hashing", place.out))?;
-    Ok(BuildOutcome::Built { product })
+    Ok(match hash_folder(place.out) {
+        Ok(product) => BuildOutcome::Built { product },
+        // A link that leads nowhere, above all.
+        Err(error) => BuildOutcome::Failed(failure(format!("what it left cannot be read: {error}"))),
+    })
 }
 
 /// Copies the files that come with a list of versions to where each build has its sources.

@@ -32,6 +32,8 @@ pub struct Request<'a> {
     pub interrupt: &'a Interrupt,
     /// How many revisions are measured, as far apart as can be; all where this is left out.
     pub steps: Option<usize>,
+    /// Whether builds that failed are tried again.
+    pub retries: bool,
 }
 
 /// What is asked of a batch when it is begun or taken up.
@@ -104,7 +106,7 @@ pub fn run(
     let dir = BatchDir::open(request.out)?;
     let manifest = manifest(&dir, request, beginning)?;
     manifest.write(dir.path())?;
-    let mut workshop = Workshop::new(dir, manifest, request.tollgate, request.interrupt)?;
+    let mut workshop = Workshop::new(dir, manifest, request)?;
     series(&mut workshop, request.steps, tell)?;
     report::write_all(&workshop.records()?, workshop.dir.path())
 }

@@ -9,7 +9,7 @@ use super::records::{BuildOutcome, BuildRecord, Purpose, Round, RoundRecord, SCH
 use super::repository::Repository;
 use super::revision::Revision;
 use super::rounds::{ANCHOR, RoundSubject, experiment};
-use super::run::Event;
+use super::run::{Event, Request};
 use super::settings::Origin;
 use super::{BatchError, io_error, system_error};
 use crate::inputs::catalog::Catalog;
@@ -27,6 +27,7 @@ use jiff::Timestamp;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::prctl::set_child_subreaper;
 use nix::unistd::Pid;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -43,6 +44,8 @@ pub(super) struct Workshop<'a> {
     cpus: Vec<usize>,
     /// What the tools of the build say of themselves, once they were asked.
     tools: Option<String>,
+    /// The builds that are not tried again although they failed: none, where nothing is.
+    tried: Option<BTreeSet<String>>,
 }
 
 impl<'a> Workshop<'a> {
@@ -50,14 +53,15 @@ impl<'a> Workshop<'a> {
     pub(super) fn new(
         dir: BatchDir,
         manifest: BatchManifest,
-        tollgate: &'a Path,
-        interrupt: &'a Interrupt,
+        request: &Request<'a>,
     ) -> Result<Self, BatchError> {
+        let Request { tollgate, interrupt, retries, .. } = *request;
         let cpus = available_cpus().map_err(system_error("asking for the CPUs to run on"))?;
         // What a build leaves behind becomes a child of this process, which stops it.
         set_child_subreaper(true).map_err(system_error("becoming the parent of orphans"))?;
         let repository = Repository::at(dir.repository(), interrupt);
-        Ok(Self { dir, manifest, repository, interrupt, tollgate, cpus, tools: None })
+        let tried = retries.then(BTreeSet::new);
+        Ok(Self { dir, manifest, repository, interrupt, tollgate, cpus, tools: None, tried })
     }
 
     /// All that is on record.
@@ -80,8 +84,13 @@ impl<'a> Workshop<'a> {
         };
         let key = making::key(revision, settings, &tools);
         self.tools = Some(tools);
+        let is_tried_again = self.tried.as_ref().is_some_and(|tried| !tried.contains(&key));
         let of_key = |record: &&BuildRecord| {
-            record.key == key && (self.dir.product(&key).is_dir() || product_of(record).is_none())
+            let stands = match product_of(record) {
+                Some(_) => self.dir.product(&key).is_dir(),
+                None => !is_tried_again,
+            };
+            record.key == key && stands
         };
         let known = self.dir.builds.lines().iter().rev().find(of_key).cloned();
         let record = match known {
@@ -90,6 +99,9 @@ impl<'a> Workshop<'a> {
             Some(record) => self.keep(BuildRecord { revision: revision.id.clone(), ..record })?,
             None => {
                 tell(Event::Building { revision });
+                if let Some(tried) = &mut self.tried {
+                    tried.insert(key.clone());
+                }
                 let record = self.make(revision, key)?;
                 tell(Event::Built { revision, record: &record });
                 self.keep(record)?
@@ -115,8 +127,7 @@ impl<'a> Workshop<'a> {
     ) -> Result<(), BatchError> {
         let anchor = self.anchor_product()?;
         let number = self.dir.begun().map(|round| round.round).max().unwrap_or(0) + 1;
-        let mut products: std::collections::BTreeMap<_, _> =
-            share.subjects.iter().cloned().collect();
+        let mut products: BTreeMap<_, _> = share.subjects.iter().cloned().collect();
         products.insert(ANCHOR.to_owned(), anchor.clone());
         let round =
             Round { schema: SCHEMA, round: number, purpose, products, again: share.again, blocks };
@@ -299,5 +310,5 @@ fn command(experiment: &str, seed: u64, quick: bool, catalog: &[PathBuf]) -> Str
     for folder in catalog {
         words.extend(["--catalog".to_owned(), folder.display().to_string()]);
     }
-    words.join(" ")
+    shell_words::join(words)
 }

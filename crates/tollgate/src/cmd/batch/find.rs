@@ -59,6 +59,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
         tollgate: &outside.tollgate,
         interrupt: &outside.interrupt,
         steps: args.steps.map(|steps| steps as usize),
+        retries: false,
     };
     let findings = match find(&request, &mut |event| events.show(&event)) {
         Ok(findings) => findings,

@@ -82,6 +82,9 @@ pub(crate) struct Args {
     /// Measure so many revisions, as far apart as can be; `tollgate batch find` goes on from there
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
     steps: Option<u32>,
+    /// Try builds again that failed or did not end in time
+    #[arg(long)]
+    retry: bool,
     /// The seed of every random choice; by default a new one for each batch
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -106,6 +109,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
         tollgate: &outside.tollgate,
         interrupt: &outside.interrupt,
         steps: args.steps.map(|steps| steps as usize),
+        retries: args.retry,
     };
     if let Err(error) = run_batch(&request, &beginning, &mut |event| events.show(&event)) {
         return cut_off(error);
