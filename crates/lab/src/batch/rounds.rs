@@ -34,6 +34,13 @@ pub(super) fn base(
 ) -> Result<String, BatchError> {
     let mut table = parse(&source.text)?;
     let mut kept_case = named(&table, "case", case)?;
+    if kept_case.contains_key("rate_of") {
+        return Err(damaged(&format!(
+            "case `{case}` has its rate of another case, which a round has not; give it a `rate`"
+        )));
+    }
+    // It is for the subjects of a round, whatever they are called.
+    kept_case.remove("subjects");
     // Beside the round's own file, a path would lead somewhere else.
     let folder = Path::new(&source.name).parent().unwrap_or(Path::new(""));
     if let Some(Value::String(mix)) = kept_case.get_mut("mix")
@@ -118,7 +125,8 @@ mod tests {
     #[test]
     fn a_round_is_an_experiment_that_loads() {
         let catalog = Catalog::new(vec![]);
-        let source = catalog.experiment("modsecurity").unwrap();
+        let mut source = catalog.experiment("modsecurity").unwrap();
+        source.text = source.text.replace("[[case]]\n", "[[case]]\nsubjects = ['full']\n");
         let case = Experiment::load(&catalog, "modsecurity", &Adjustments::default()).unwrap();
         let base = base(&source, &case.cases[0].name, "full", Some(0.07)).unwrap();
         let subject = |name: &str| RoundSubject {
