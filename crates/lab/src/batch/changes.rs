@@ -53,11 +53,10 @@ pub(super) fn changes(entries: &[Entry], seed: u64) -> Vec<Change> {
         false => entries.iter().map(|entry| vec![median(&entry.logs)]).collect(),
     };
     let Some(segment_min) = values.iter().map(Vec::len).min() else { return Vec::new() };
-    let division = Division {
-        segment_min,
-        significance: SIGNIFICANCE,
-        test: DivisionTest::Permutations { seed },
-    };
+    // Of so few values, no order stands out from all others; Student's test takes their noise for normal.
+    let is_short = values.iter().map(Vec::len).sum::<usize>() < SHUFFLED_MIN;
+    let test = if is_short { DivisionTest::Student } else { DivisionTest::Permutations { seed } };
+    let division = Division { segment_min, significance: SIGNIFICANCE, test };
     // Where each entry begins in the series.
     let mut starts = vec![0];
     for of_entry in &values {
@@ -86,6 +85,9 @@ pub(super) fn changes(entries: &[Entry], seed: u64) -> Vec<Change> {
 
 /// The chance of finding a change in a series without one. What is found is confirmed afterwards.
 const SIGNIFICANCE: f64 = 0.05;
+
+/// From so many values on, shuffling them can tell a change from an accident wherever it is.
+const SHUFFLED_MIN: usize = 10;
 
 /// The test shuffles the series ten thousand times, and each shuffle takes time with the square of its
 /// length: so many take a second or two.

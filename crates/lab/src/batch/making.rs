@@ -112,7 +112,9 @@ pub(super) fn make(
     Ok(match hash_folder(place.out) {
         Ok(product) => BuildOutcome::Built { product },
         // A link that leads nowhere, above all.
-        Err(error) => BuildOutcome::Failed(failure(format!("what it left cannot be read: {error}"))),
+        Err(error) => {
+            BuildOutcome::Failed(failure(format!("what it left cannot be read: {error}")))
+        }
     })
 }
 

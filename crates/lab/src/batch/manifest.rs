@@ -129,3 +129,84 @@ impl BatchManifest {
 }
 
 const NAME: &str = "batch.json";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::settings::{Figure, Origin};
+
+    fn revision(id: &str, listed: bool) -> Revision {
+        Revision {
+            id: id.to_owned(),
+            name: id.to_owned(),
+            tree: String::new(),
+            date: String::new(),
+            log: String::new(),
+            listed,
+        }
+    }
+
+    fn manifest(listed: &[&str]) -> BatchManifest {
+        let settings = Settings {
+            title: "t".to_owned(),
+            experiment: "e".to_owned(),
+            base: String::new(),
+            option: "binary".to_owned(),
+            path: String::new(),
+            origin: Origin::Repository("/repository".to_owned()),
+            build: "true".to_owned(),
+            timeout_s: 1.0,
+            tools: Vec::new(),
+            figure: Figure::Cpu,
+            blocks: 6,
+            quick: false,
+            together: 4,
+            margin: 0.02,
+        };
+        BatchManifest {
+            schema: SCHEMA,
+            tollgate: String::new(),
+            started_at: String::new(),
+            command: String::new(),
+            directory: PathBuf::new(),
+            catalog: Vec::new(),
+            seed: 1,
+            settings,
+            anchor: None,
+            revisions: listed.iter().map(|id| revision(id, true)).collect(),
+        }
+    }
+
+    fn ids(manifest: &BatchManifest) -> Vec<&str> {
+        manifest.revisions.iter().map(|one| one.id.as_str()).collect()
+    }
+
+    #[test]
+    fn commits_met_on_the_way_stand_where_they_belong_and_stay_there() {
+        let mut manifest = manifest(&["a", "d", "g"]);
+        manifest.add_between("a", &["b", "c", "d"].map(|id| revision(id, false)));
+        assert_eq!(ids(&manifest), ["a", "b", "c", "d", "g"]);
+        // Met a second time, from one of those that were met.
+        manifest.add_between("c", &["d", "e", "g"].map(|id| revision(id, false)));
+        assert_eq!(ids(&manifest), ["a", "b", "c", "d", "e", "g"]);
+        let listed = |id: &str| manifest.revision(id).is_some_and(|one| one.listed);
+        assert!(listed("d") && !listed("e"));
+        // A week later there is one more, and one that was met is listed.
+        manifest.take_up(["a", "c", "d", "g", "h"].map(|id| revision(id, true)).to_vec());
+        assert_eq!(ids(&manifest), ["a", "b", "c", "d", "e", "g", "h"]);
+        assert!(manifest.revision("c").is_some_and(|one| one.listed));
+    }
+
+    #[test]
+    fn a_batch_of_another_version_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let manifest = manifest(&["a"]);
+        manifest.write(dir.path()).unwrap();
+        assert_eq!(BatchManifest::read(dir.path()).unwrap(), manifest);
+        let path = dir.path().join(NAME);
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, text.replacen("\"schema\": 1", "\"schema\": 7", 1)).unwrap();
+        let error = BatchManifest::read(dir.path()).unwrap_err().to_string();
+        assert!(error.contains("has schema 7, and this version reads 1"), "{error}");
+    }
+}
