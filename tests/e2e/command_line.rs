@@ -15,6 +15,11 @@ fn help_names_every_subcommand_and_every_exit_code() {
         assert_eq!(output.status.code(), Some(0));
         insta::assert_snapshot!(format!("help-{subcommand}"), stdout(&output));
     }
+    for subcommand in ["run", "stats", "find"] {
+        let output = workspace.run(&["batch", subcommand, "--help"]);
+        assert_eq!(output.status.code(), Some(0));
+        insta::assert_snapshot!(format!("help-batch-{subcommand}"), stdout(&output));
+    }
 }
 
 #[test]
