@@ -4,5 +4,7 @@
 //! own on the same addresses, and its own connections to the backends.
 
 pub mod config;
+pub mod pool;
+pub mod routes;
 
 pub use config::Config;
