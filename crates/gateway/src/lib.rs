@@ -1,0 +1,8 @@
+//! The gateway: a reverse proxy that costs little more than moving the bytes.
+//!
+//! A configuration names listeners, routes and pools of backends. Each thread has listeners of its
+//! own on the same addresses, and its own connections to the backends.
+
+pub mod config;
+
+pub use config::Config;
