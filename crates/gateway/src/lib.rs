@@ -4,5 +4,7 @@
 //! own on the same addresses, and its own connections to the backends.
 
 pub mod config;
+mod forward;
+mod relay;
 
 pub use config::Config;
