@@ -3,6 +3,7 @@
 //! A configuration names listeners, routes and pools of backends. Each thread has listeners of its
 //! own on the same addresses, and its own connections to the backends.
 
+pub mod checks;
 pub mod config;
 mod forward;
 pub mod pool;
