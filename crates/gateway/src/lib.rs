@@ -5,6 +5,8 @@
 
 pub mod config;
 mod forward;
+pub mod pool;
 mod relay;
+pub mod routes;
 
 pub use config::Config;
