@@ -5,7 +5,9 @@
 
 pub mod checks;
 pub mod config;
+pub mod counters;
 mod forward;
+mod metrics;
 pub mod pool;
 mod relay;
 pub mod routes;
