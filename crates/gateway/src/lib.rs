@@ -3,6 +3,8 @@
 //! A configuration names listeners, routes and pools of backends. Each thread has listeners of its
 //! own on the same addresses, and its own connections to the backends.
 
+mod admin;
+mod aside;
 pub mod checks;
 pub mod config;
 pub mod counters;
@@ -11,5 +13,6 @@ mod metrics;
 pub mod pool;
 mod relay;
 pub mod routes;
+mod view;
 
 pub use config::Config;
