@@ -4,15 +4,30 @@
 //! own on the same addresses, and its own connections to the backends.
 
 mod admin;
+mod answers;
 mod aside;
-pub mod checks;
+mod checks;
 pub mod config;
-pub mod counters;
+mod counters;
+mod downstream;
+mod error;
+mod exchange;
 mod forward;
+mod gateway;
+mod link;
+mod listening;
 mod metrics;
-pub mod pool;
+mod orders;
+mod pool;
+mod recall;
 mod relay;
-pub mod routes;
+mod routes;
+mod site;
+mod tools;
+mod upstream;
 mod view;
+mod worker;
 
-pub use config::Config;
+pub use config::{Config, ConfigError};
+pub use error::Error;
+pub use gateway::Gateway;
