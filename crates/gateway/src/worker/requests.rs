@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use tollgate_wire::{BodyFraming, RequestHead, parse_request_head};
 
+use super::clients::Asker;
 use super::{Step, Worker};
 use crate::answers::Refusal;
 use crate::config::{Balance, HashBy};
@@ -23,6 +24,11 @@ enum Arrived {
     Part,
     Head(RequestMeaning),
     Refused(Refusal),
+    /// The same, of a request that was read to its end, so that another may follow.
+    Unrouted {
+        head_bytes: usize,
+        asker: Asker,
+    },
 }
 
 impl Worker {
@@ -84,6 +90,13 @@ impl Worker {
                 self.refuse(key, refusal);
                 Ok(Step::On)
             }
+            Arrived::Unrouted { head_bytes, asker } => {
+                let client = &mut self.clients[key];
+                client.keep_unread(&self.tools.input[start + head_bytes..end]);
+                client.is_partial = false;
+                self.tell(key, Refusal::NoRoute, asker);
+                Ok(Step::On)
+            }
             Arrived::Head(meaning) => self.begin(key, &meaning, start, end),
         }
     }
@@ -131,7 +144,12 @@ impl Worker {
             _ => "/",
         };
         let Some(route) = plan.routes.find(host, path) else {
-            return Arrived::Refused(Refusal::NoRoute);
+            let asker = Asker {
+                is_head: head.method == "HEAD",
+                version: head.version,
+                stays: head.keep_alive && head.body == BodyFraming::Empty,
+            };
+            return Arrived::Unrouted { head_bytes: head.len, asker };
         };
         let listener = &self.listeners[client.listener];
         let sender =
