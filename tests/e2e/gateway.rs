@@ -38,7 +38,8 @@ impl Started {
     fn get(&self, path: &str) -> String {
         let mut client = TcpStream::connect(&self.address).expect("it listens");
         client.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-        write!(client, "GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").expect("it reads");
+        write!(client, "GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+            .expect("it reads");
         let mut answer = String::new();
         client.read_to_string(&mut answer).expect("an answer");
         answer
@@ -83,7 +84,8 @@ fn a_file_is_checked_before_anything_listens() {
     workspace.write("gateway.yaml", &config("127.0.0.1:0", "127.0.0.1:1", ""));
     let fine = workspace.run(&["gateway", "--config", "gateway.yaml", "--check"]);
     assert_eq!((fine.status.code(), stdout(&fine).as_str()), (Some(0), "gateway.yaml is fine\n"));
-    workspace.write("gateway.yaml", &config("127.0.0.1:0", "127.0.0.1:1", "timeouts: { idel: 5s }\n"));
+    workspace
+        .write("gateway.yaml", &config("127.0.0.1:0", "127.0.0.1:1", "timeouts: { idel: 5s }\n"));
     for arguments in [&["--check"][..], &[]] {
         let bad = workspace.run(&[&["gateway", "--config", "gateway.yaml"], arguments].concat());
         assert_eq!(bad.status.code(), Some(2), "{}", told(&bad));
@@ -105,10 +107,14 @@ fn a_gateway_reloads_on_hup_and_drains_on_term() {
         Origin::new(&workspace, &["unix:other.sock", "--access-log"]),
     );
     let backend = one.listens_on.strip_prefix("http://").expect("a port").to_owned();
-    workspace.write("gateway.yaml", &config("127.0.0.1:0", &backend, "access_log: { to: stdout }\n"));
+    workspace
+        .write("gateway.yaml", &config("127.0.0.1:0", &backend, "access_log: { to: stdout }\n"));
     let gateway = Started::new(&workspace);
     let answer = gateway.get("/?payload=5");
-    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\n\r\nxxxxx"), "{answer}");
+    assert!(
+        answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\n\r\nxxxxx"),
+        "{answer}"
+    );
     let line = gateway.printed.recv_timeout(PATIENCE).expect("a line");
     assert!(line.contains("] \"GET /?payload=5 HTTP/1.1\" 200 5 "), "{line}");
 

@@ -19,13 +19,19 @@ pub(crate) struct Identity(Arc<ServerConfig>);
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
     /// The file of the certificate cannot be read, or has none.
-    #[error("the certificate cannot be read; name a file of PEM with the certificate, then what it is signed by")]
+    #[error(
+        "the certificate cannot be read; name a file of PEM with the certificate, then what it is signed by"
+    )]
     Certificate(#[source] pem::Error),
     /// The file of the key cannot be read, or has none.
-    #[error("the key cannot be read; name a file of PEM with the private key, without a passphrase")]
+    #[error(
+        "the key cannot be read; name a file of PEM with the private key, without a passphrase"
+    )]
     Key(#[source] pem::Error),
     /// They cannot be used, or not together.
-    #[error("the key is not that of the certificate, or one of them is of a kind that is not known here")]
+    #[error(
+        "the key is not that of the certificate, or one of them is of a kind that is not known here"
+    )]
     Pair(#[source] rustls::Error),
 }
 
@@ -38,7 +44,9 @@ impl Identity {
     pub(crate) fn read(certificate: &Path, key: &Path) -> Result<Self, IdentityError> {
         let chain = CertificateDer::pem_file_iter(certificate)
             .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-            .and_then(|chain| if chain.is_empty() { Err(pem::Error::NoItemsFound) } else { Ok(chain) })
+            .and_then(
+                |chain| if chain.is_empty() { Err(pem::Error::NoItemsFound) } else { Ok(chain) },
+            )
             .map_err(IdentityError::Certificate)?;
         let key = PrivateKeyDer::from_pem_file(key).map_err(IdentityError::Key)?;
         let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
@@ -103,7 +111,9 @@ impl Session {
                     continue;
                 }
                 // It ended without saying so, which the end of a request shows as well.
-                Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok((filled, true)),
+                Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
+                    return Ok((filled, true));
+                }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error),
             }

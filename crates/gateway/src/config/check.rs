@@ -13,11 +13,11 @@ use super::file::{
     TimeoutsFile, TlsFile,
 };
 use super::text::{At, Span};
-use crate::tls::IdentityError;
 use super::{
     AccessLog, Address, Config, Forwarded, Limits, Listener, LogFormat, LogTarget, Timeouts, Tls,
     check_pools, check_routes,
 };
+use crate::tls::IdentityError;
 
 /// The most threads there may be.
 const THREADS_MAX: u16 = 256;

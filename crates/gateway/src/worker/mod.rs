@@ -5,6 +5,7 @@ mod backends;
 mod books;
 mod clients;
 mod orders;
+mod phases;
 mod requests;
 mod tunnels;
 
@@ -23,6 +24,7 @@ use crate::config::{Address, Timeouts};
 use crate::counters::Counters;
 use crate::downstream::{Client, Stage};
 use crate::orders::Orders;
+use crate::phase::Inspector;
 use crate::site::{Plan, Site, Waiter};
 use crate::tls::Identity;
 use crate::tools::Tools;
@@ -55,6 +57,7 @@ pub(crate) struct Worker {
     site: usize,
     timeouts: Timeouts,
     tools: Tools,
+    inspector: Option<Box<dyn Inspector>>,
     /// Those who have more to do though nothing happens on their sockets.
     ready: VecDeque<Waiter>,
     /// The number of the last connection, of either kind.
@@ -106,6 +109,7 @@ impl Worker {
         orders: Arc<Orders>,
         waker: Waker,
         index: usize,
+        inspector: Option<Box<dyn Inspector>>,
     ) -> io::Result<Self> {
         let poller = Poller::new()?;
         poller.add(&waker, WAKER, Interest::Readable)?;
@@ -125,6 +129,7 @@ impl Worker {
             site,
             timeouts,
             tools: Tools::new(),
+            inspector,
             ready: VecDeque::new(),
             serial: 0,
             counters,

@@ -68,10 +68,7 @@ fn what_is_answered_is_counted_and_logged() {
     expect_metric(&mut served, &format!("tollgate_gateway_backend_connections{of_backend} 1"));
     expect_metric(&mut served, "tollgate_gateway_client_connections 1");
     let sent_bytes = 2 * OK.len() + refusal.len();
-    expect_metric(
-        &mut served,
-        &format!("tollgate_gateway_client_sent_bytes_total {sent_bytes}"),
-    );
+    expect_metric(&mut served, &format!("tollgate_gateway_client_sent_bytes_total {sent_bytes}"));
     let text = fs::read_to_string(&log).unwrap();
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines.len(), 3, "{text}");

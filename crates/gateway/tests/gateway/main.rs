@@ -6,11 +6,15 @@
 //! - `lifecycle`: drain, reload, half-closed peers, other protocols
 //! - `books`: the access log, `/metrics`, limits per client, backends that are left alone
 //! - `tls`: clients that speak TLS
+//! - `phases`: where an inspector looks, waits, or answers instead
+
+#![expect(clippy::unwrap_used, reason = "the helpers of a test fail by panicking")]
 
 mod bodies;
 mod books;
 mod failures;
 mod lifecycle;
+mod phases;
 mod requests;
 mod support;
 mod tls;

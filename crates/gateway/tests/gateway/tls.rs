@@ -20,7 +20,14 @@ fn certify(folder: &Path, name: &str) {
     let mut openssl = Command::new("openssl");
     openssl.args(["req", "-x509", "-nodes", "-days", "2", "-subj", "/CN=localhost"]);
     openssl.args(["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]);
-    openssl.args(["-addext", "subjectAltName=DNS:localhost", "-keyout", &key, "-out", &certificate]);
+    openssl.args([
+        "-addext",
+        "subjectAltName=DNS:localhost",
+        "-keyout",
+        &key,
+        "-out",
+        &certificate,
+    ]);
     let output = openssl.output().expect("openssl; to install it: apt-get install -y openssl");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
@@ -79,7 +86,14 @@ fn curl_sends_and_gets_a_long_body_over_tls() {
         let received = thread::scope(|scope| {
             let head = scope.spawn(|| echo(&backend, body.len()));
             let mut arguments: Vec<&str> = only.iter().map(String::as_str).collect();
-            arguments.extend(["--data-binary", &data, "--header", "Expect:", "--limit-rate", "40M"]);
+            arguments.extend([
+                "--data-binary",
+                &data,
+                "--header",
+                "Expect:",
+                "--limit-rate",
+                "40M",
+            ]);
             let received = curl(&served, folder.path(), "site", &arguments);
             let head = head.join().unwrap();
             assert!(head.contains("\r\nX-Forwarded-Proto: https\r\n"), "{head}");
@@ -96,7 +110,14 @@ fn openssl_speaks_http_over_tls_and_plain_http_is_no_tls() {
     let backend = Backend::start();
     let served = Served::start(config(&backend, folder.path()));
     let mut openssl = Command::new("openssl");
-    openssl.args(["s_client", "-quiet", "-verify_return_error", "-servername", "localhost", "-alpn"]);
+    openssl.args([
+        "s_client",
+        "-quiet",
+        "-verify_return_error",
+        "-servername",
+        "localhost",
+        "-alpn",
+    ]);
     openssl.args(["http/1.1", "-connect", &served.addr.to_string(), "-CAfile"]);
     openssl.arg(folder.path().join("site.pem"));
     openssl.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
