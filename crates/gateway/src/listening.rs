@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use tollgate_eventloop::{listen, listen_unix};
 
@@ -74,12 +74,12 @@ fn on_port(address: SocketAddr, backlog: u32, threads: usize) -> io::Result<Boun
 }
 
 /// One listener, which all threads take connections from.
-fn on_path(path: &PathBuf, backlog: u32, threads: usize) -> io::Result<Bound> {
+fn on_path(path: &Path, backlog: u32, threads: usize) -> io::Result<Bound> {
     let socket = listen_unix(path, backlog.try_into().unwrap_or(i32::MAX))?;
-    let file = SocketFile(path.clone());
+    let file = SocketFile(path.to_owned());
     let mut sockets = (1..threads).map(|_| socket.try_clone()).collect::<io::Result<Vec<_>>>()?;
     sockets.push(socket);
-    Ok((Address::Unix(path.clone()), sockets, Some(file)))
+    Ok((Address::Unix(path.to_owned()), sockets, Some(file)))
 }
 
 /// A socket in the file system that is removed when this is dropped.
