@@ -93,8 +93,10 @@ fn curl_sends_and_gets_a_long_body_over_tls() {
                 "--header",
                 "Expect:",
                 "--limit-rate",
-                "40M",
+                "120M",
             ]);
+            let connection = format!("Connection: {connection}");
+            arguments.extend(["--header", &connection]);
             let received = curl(&served, folder.path(), "site", &arguments);
             let head = head.join().unwrap();
             assert!(head.contains("\r\nX-Forwarded-Proto: https\r\n"), "{head}");
