@@ -4,5 +4,9 @@
 //! own on the same addresses, and its own connections to the backends.
 
 pub mod config;
+mod forward;
+pub mod pool;
+mod relay;
+pub mod routes;
 
 pub use config::Config;

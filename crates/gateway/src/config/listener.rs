@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 /// An address to listen at or to connect to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -11,6 +12,23 @@ pub enum Address {
     Tcp(SocketAddr),
     /// A Unix domain socket of this path.
     Unix(PathBuf),
+}
+
+/// A text that is no address.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("it has to be an address and a port, such as 127.0.0.1:8080, or unix:/path/of/a/socket")]
+pub struct AddressParseError;
+
+impl FromStr for Address {
+    type Err = AddressParseError;
+
+    fn from_str(text: &str) -> Result<Self, AddressParseError> {
+        match text.strip_prefix("unix:") {
+            Some("") => Err(AddressParseError),
+            Some(path) => Ok(Self::Unix(PathBuf::from(path))),
+            None => text.parse().map(Self::Tcp).or(Err(AddressParseError)),
+        }
+    }
 }
 
 impl fmt::Display for Address {

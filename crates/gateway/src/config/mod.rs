@@ -1,15 +1,25 @@
 //! What a gateway is started with, once it has been checked: past this point nothing is checked again.
 
+mod check;
+mod check_pools;
+mod check_routes;
+mod error;
+mod file;
 mod listener;
 mod pool;
+mod read;
 mod route;
+#[cfg(test)]
+mod tests;
+mod text;
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use listener::{Address, Listener, Tls};
+pub use error::ConfigError;
+pub use listener::{Address, AddressParseError, Listener, Tls};
 pub use pool::{ActiveHealth, Backend, Balance, Ejection, HashBy, Pool, PoolId};
 pub use route::{HeaderEdits, HostPattern, Route};
 
