@@ -11,6 +11,7 @@ use tollgate_gateway::config::Address;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A connection to a proxy.
+#[derive(Debug)]
 pub(crate) enum Client {
     Tcp(TcpStream),
     Unix(UnixStream),

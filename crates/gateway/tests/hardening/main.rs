@@ -5,12 +5,15 @@
 //!   for comparison, through nginx and HAProxy
 //! - `faults`: backends that die, stay silent or answer garbage, clients that are slow or never finish
 //! - `peers`: curl, ab and a WebSocket through the gateway
-//!
-//! Running out of descriptors is a suite of its own, `descriptors`.
 
 #![expect(clippy::unwrap_used, reason = "the helpers of a test fail by panicking")]
 
 mod backend;
+mod caller;
 mod client;
+mod faults;
 mod front;
+mod own_process;
+mod peers;
+mod served;
 mod smuggling;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::{echo_of, is_echo};
 use crate::backend::{Backend, path, read_head};
 use crate::caller::{Caller, is_broken_off};
-use crate::front::Served;
+use crate::served::Served;
 
 const CLIENTS: usize = 8;
 const REQUESTS_OF_A_CLIENT: usize = 300;

@@ -1,8 +1,6 @@
 //! Ten thousand clients that begin a request and never finish it.
 
-use std::io::{BufRead, BufReader, Read};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::io::Read;
 use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -11,7 +9,8 @@ use tollgate_gateway::config::Address;
 use super::{echo, is_echo};
 use crate::caller::Caller;
 use crate::client::Client;
-use crate::front::Served;
+use crate::served::Served;
+use crate::own_process::OwnProcess;
 
 const CLIENTS: usize = 10_000;
 
@@ -27,13 +26,14 @@ fn ten_thousand_half_open_clients_hold_up_nobody() {
         config.limits.connections = CLIENTS + 100;
     });
     let Address::Unix(socket) = gateway.address() else { panic!("it listens on a Unix socket") };
-    let mut crowd = Crowd::start(socket);
+    let mut crowd = OwnProcess::of("faults::half_open::holds_half_open_clients", &[(SOCKET, socket)]);
+    crowd.wait_for(&format!("{CLIENTS} are there"));
     let mut client = Caller::connect(gateway.address()).unwrap();
     for number in 0..100 {
         let path = format!("/{number}");
         assert!(is_echo(&client.get(&path).unwrap(), &path));
     }
-    crowd.go_away();
+    crowd.end();
     // Their places are free again.
     let mut client = Caller::connect(gateway.address()).unwrap();
     assert!(is_echo(&client.get("/after").unwrap(), "/after"));
@@ -54,42 +54,6 @@ fn holds_half_open_clients() {
         .collect();
     println!("\n{} are there", clients.len());
     std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
-}
-
-/// The process that is the clients.
-struct Crowd {
-    process: Child,
-}
-
-impl Crowd {
-    fn start(socket: &Path) -> Self {
-        let name = "faults::half_open::holds_half_open_clients";
-        let mut process = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", name, "--ignored", "--nocapture"])
-            .env(SOCKET, socket)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
-        let are_there = format!("{CLIENTS} are there");
-        assert!(lines.map_while(Result::ok).any(|line| line == are_there), "they did not all come");
-        Self { process }
-    }
-
-    /// They close their connections when their input ends.
-    fn go_away(&mut self) {
-        drop(self.process.stdin.take());
-        assert!(self.process.wait().unwrap().success());
-    }
-}
-
-impl Drop for Crowd {
-    fn drop(&mut self) {
-        // It has ended already, unless the test has failed.
-        let _ended = self.process.kill();
-        let _reaped = self.process.wait();
-    }
 }
 
 /// Lets this process open a descriptor for each client, and some more.

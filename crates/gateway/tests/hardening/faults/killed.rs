@@ -12,7 +12,7 @@ use tollgate_gateway::config::Address;
 use super::{echo, echo_of, is_echo, serve_echo};
 use crate::backend::{Backend, path, read_head};
 use crate::caller::{Caller, is_broken_off};
-use crate::front::Served;
+use crate::served::Served;
 
 const CLIENTS: usize = 8;
 const REQUESTS_OF_A_CLIENT: usize = 500;

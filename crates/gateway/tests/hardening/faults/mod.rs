@@ -4,10 +4,14 @@
 //! - `silent`: backends and clients that stop in the middle
 //! - `broken`: backends that break off or answer garbage, among good answers
 //! - `slow`: those who read or write slowly
+//! - `descriptors`: no more files can be opened
+//! - `drain`: the gateway ends
 //! - `half_open`: ten thousand clients that never finish their requests
 //! - `reload`: another configuration under load
 
 mod broken;
+mod descriptors;
+mod drain;
 mod half_open;
 mod killed;
 mod reload;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{echo, is_echo};
 use crate::caller::Caller;
-use crate::front::Served;
+use crate::served::Served;
 
 const CLIENTS: usize = 8;
 
@@ -44,8 +44,8 @@ fn reload_under_load(requests: usize) {
         let reloading = scope.spawn(|| {
             let mut reloads = 0;
             while !is_over.load(Ordering::Relaxed) {
-                // The pool grows and shrinks, and threads come and go.
-                gateway.reload(&addresses[..1 + reloads % 2], 1 + reloads % 3);
+                // The pool grows and shrinks.
+                gateway.reload(&addresses[..1 + reloads % 2]);
                 reloads += 1;
                 std::thread::sleep(Duration::from_millis(10));
             }

@@ -8,7 +8,7 @@ use super::{echo, echo_of, is_echo};
 use crate::backend::{Backend, path, read_head};
 use crate::caller::{Caller, is_broken_off};
 use crate::client::{Client, PATIENCE};
-use crate::front::Served;
+use crate::served::Served;
 
 /// How long the gateway waits in these tests.
 const SHORT: Duration = Duration::from_millis(200);

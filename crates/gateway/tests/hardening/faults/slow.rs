@@ -10,7 +10,7 @@ use super::{echo, echo_of, is_echo};
 use crate::backend::{Backend, path, read_head};
 use crate::caller::Caller;
 use crate::client::Client;
-use crate::front::Served;
+use crate::served::Served;
 
 /// Far more than the kernel's buffers hold.
 const LARGE_BYTES: usize = 64 << 20;

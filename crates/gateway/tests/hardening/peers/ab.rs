@@ -3,7 +3,7 @@
 use tollgate_gateway::config::Address;
 
 use super::{mirror, output};
-use crate::front::Served;
+use crate::served::Served;
 
 #[test]
 fn ab_keeps_connections_or_opens_one_a_request() {

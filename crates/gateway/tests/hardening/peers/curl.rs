@@ -5,7 +5,7 @@ use std::fs;
 use tollgate_gateway::config::Address;
 
 use super::{mirror, output};
-use crate::front::Served;
+use crate::served::Served;
 
 /// What curl prints, which asks the gateway for `/path`.
 fn curl(gateway: &Served, arguments: &[&str]) -> String {

@@ -7,7 +7,7 @@ use tungstenite::{Message, accept, client};
 
 use crate::backend::Backend;
 use crate::client::Client;
-use crate::front::Served;
+use crate::served::Served;
 
 /// A backend that says again what it hears, up to the end.
 fn parrot() -> Backend {

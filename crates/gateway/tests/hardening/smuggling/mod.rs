@@ -2,6 +2,7 @@
 
 mod answers;
 mod case;
+mod limits;
 mod on_answers;
 mod on_requests;
 mod origin;

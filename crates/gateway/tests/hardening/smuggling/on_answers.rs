@@ -12,6 +12,7 @@ use super::outcome::read;
 use crate::backend::{Backend, path, read_head};
 use crate::client::Client;
 use crate::front::Peer;
+use crate::served::Served;
 
 /// The request that follows each row on its connection, and asks for its end.
 const NEXT: &str = "GET /next HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
@@ -21,6 +22,28 @@ const NEXT_ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nnext";
 
 /// The same as a client of the gateway gets it.
 const NEXT_RECEIVED: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\nnext";
+
+#[test]
+fn every_answer_is_passed_on_in_one_form_or_not_at_all() {
+    let backend = backend();
+    let gateway = Served::before(backend.address);
+    let mut faults = Vec::new();
+    for (at, answer) in answers::all().enumerate() {
+        let received = received(answer, at, gateway.address());
+        if !is_as_it_says(answer, &received) {
+            let shown = received.escape_ascii();
+            faults.push(format!("{} ({}): {shown}", answer.name, answer.rule));
+        }
+        // Nothing of it is left for anybody else.
+        let mut other = Client::connect(gateway.address()).unwrap();
+        other.send(NEXT.as_bytes());
+        let received = other.read_to_close();
+        if received != NEXT_RECEIVED {
+            faults.push(format!("after {}: {}", answer.name, received.escape_ascii()));
+        }
+    }
+    assert!(faults.is_empty(), "{} answers went wrong:\n{}", faults.len(), faults.join("\n"));
+}
 
 /// What nginx and HAProxy make of the same, beside what we expect: to be read, with `--nocapture`, and no
 /// judgement of theirs. Only that both took part is checked.

@@ -9,6 +9,17 @@ use super::origin::Origin;
 use super::outcome::Outcome;
 use super::requests;
 use crate::front::Peer;
+use crate::served::Served;
+
+#[test]
+fn every_request_is_refused_or_passed_on_in_one_form() {
+    let origin = Origin::start();
+    let gateway = Served::before(origin.address);
+    let faults: Vec<_> = requests::all()
+        .filter_map(|request| Outcome::of(request, gateway.address(), &origin).faults(request))
+        .collect();
+    assert!(faults.is_empty(), "{} requests went wrong:\n{}", faults.len(), faults.join("\n"));
+}
 
 /// What nginx and HAProxy make of the same, beside what we expect: to be read, with `--nocapture`, and no
 /// judgement of theirs. Only that both took part is checked.
