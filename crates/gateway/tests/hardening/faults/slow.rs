@@ -2,8 +2,9 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::{echo, echo_of, is_echo};
@@ -68,11 +69,13 @@ fn letter(piece: usize) -> u8 {
 
 #[test]
 fn a_backend_that_does_not_read_holds_up_its_own_client_alone() {
-    let backend = Backend::start(|mut stream: TcpStream| {
+    let (over, is_over) = channel();
+    let is_over = Mutex::new(is_over);
+    let backend = Backend::start(move |mut stream: TcpStream| {
         while let Some(head) = read_head(&mut stream) {
             if path(&head) == "/upload" {
-                // Nothing of the body is read until the gateway gives up.
-                std::thread::sleep(FILL_TIME * 3);
+                // Nothing of the body is read for as long as the test lasts.
+                is_over.lock().unwrap().recv().unwrap();
                 return;
             }
             stream.write_all(&echo_of(path(&head))).unwrap();
@@ -95,6 +98,7 @@ fn a_backend_that_does_not_read_holds_up_its_own_client_alone() {
     assert_eq!(error.kind(), ErrorKind::WouldBlock);
     let mut other = Caller::connect(gateway.address()).unwrap();
     assert!(is_echo(&other.get("/other").unwrap(), "/other"));
+    over.send(()).unwrap();
 }
 
 #[test]

@@ -17,6 +17,9 @@ pub(crate) enum Fate {
     /// An answer of this status, and the end of the connection; no origin sees a whole request, and nobody
     /// sees the one that follows.
     Refused(u16),
+    /// The same with 400, where an origin sees the beginning of it and then the end of the connection: a body
+    /// is not kept until it is whole.
+    Unfinished,
     /// The origin sees these requests and no others, byte for byte, and then the one that follows.
     Forwarded(&'static [&'static str]),
 }
@@ -26,6 +29,7 @@ impl Fate {
     pub(crate) fn brief(&self) -> String {
         match self {
             Self::Refused(status) => status.to_string(),
+            Self::Unfinished => "400, begun".to_owned(),
             Self::Forwarded(requests) => format!("200, {} seen", requests.len() + 1),
         }
     }
@@ -39,6 +43,15 @@ pub(crate) const fn refused(
     sent: &'static [u8],
 ) -> Request {
     Request { name, rule, sent, fate: Fate::Refused(status) }
+}
+
+/// A row whose body does not end.
+pub(crate) const fn unfinished(
+    name: &'static str,
+    rule: &'static str,
+    sent: &'static [u8],
+) -> Request {
+    Request { name, rule, sent, fate: Fate::Unfinished }
 }
 
 /// A row whose request is passed on as `seen`.

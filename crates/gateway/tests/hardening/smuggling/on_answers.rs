@@ -108,6 +108,7 @@ fn is_as_it_says(answer: &Answer, received: &[u8]) -> bool {
     match answer.fate {
         Fate::BadGateway => is_bad_gateway(),
         Fate::Passed(passed) => received == [passed.as_bytes(), NEXT_RECEIVED].concat(),
+        Fate::PassedToTheClose(passed) => received == passed.as_bytes(),
         Fate::Broken => is_bad_gateway() || is_cut(received),
     }
 }

@@ -1,6 +1,6 @@
 //! Chunks, and bodies that break off.
 
-use super::{Answer, broken, passed};
+use super::{Answer, broken, passed, to_the_close};
 
 /// The head of a chunked answer, with the body behind it.
 macro_rules! chunked {
@@ -34,20 +34,18 @@ pub(super) const CASES: &[Answer] = &[
         chunked!("4\r\nbody\r\n0\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil").as_bytes(),
         chunked!("4\r\nbody\r\n0\r\n\r\n"),
     ),
-    passed(
+    to_the_close(
         "a body up to the close",
-        "RFC 9112, 6.3: its end must be told in another way",
+        "RFC 9112, 6.3: it ends with the connection",
         b"HTTP/1.1 200 OK\r\n\r\nbody",
-        chunked!("4\r\nbody\r\n0\r\n\r\n"),
-    )
-    .then_close(),
-    passed(
+        "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nbody",
+    ),
+    to_the_close(
         "an empty body up to the close",
-        "RFC 9112, 6.3: its end must be told in another way",
+        "RFC 9112, 6.3: it ends with the connection",
         b"HTTP/1.0 200 OK\r\n\r\n",
-        chunked!("0\r\n\r\n"),
-    )
-    .then_close(),
+        "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n",
+    ),
     broken(
         "a body shorter than its length",
         "RFC 9112, 8: it is incomplete",

@@ -71,11 +71,17 @@ pub(super) const CASES: &[Answer] = &[
     bad("a space before it", "RFC 9112, 4", b" HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil"),
     bad("NUL in a reason", "RFC 9112, 4", b"HTTP/1.1 200 O\0K\r\nContent-Length: 4\r\n\r\nevil"),
     bad("a bare CR in a reason", "RFC 9112, 2.2", b"HTTP/1.1 200 O\rK\r\nContent-Length: 4\r\n\r\nevil"),
-    bad("lines that end in LF", "RFC 9112, 2.2: a lone LF may be a line's end", b"HTTP/1.1 200 OK\nContent-Length: 4\n\nevil"),
-    bad(
+    passed(
+        "lines that end in LF",
+        "RFC 9112, 2.2: a lone LF may be a line's end, and goes on as CR LF",
+        b"HTTP/1.1 200 OK\nX: y\nContent-Length: 4\n\nbody",
+        "HTTP/1.1 200 OK\r\nX: y\r\nContent-Length: 4\r\n\r\nbody",
+    ),
+    passed(
         "one line that ends in LF",
-        "RFC 9112, 2.2: a lone LF may be a line's end",
-        b"HTTP/1.1 200 OK\r\nX: y\nContent-Length: 4\r\n\r\nevil",
+        "RFC 9112, 2.2: a lone LF may be a line's end, and goes on as CR LF",
+        b"HTTP/1.1 200 OK\r\nX: y\nContent-Length: 4\r\n\r\nbody",
+        "HTTP/1.1 200 OK\r\nX: y\r\nContent-Length: 4\r\n\r\nbody",
     ),
     bad("a space before a colon", "RFC 9112, 5.1: mended or not passed on", b"HTTP/1.1 200 OK\r\nContent-Length : 4\r\n\r\nevil"),
     bad("a folded value", "RFC 9112, 5.2: mended or not passed on", b"HTTP/1.1 200 OK\r\nX: y\r\n z\r\nContent-Length: 4\r\n\r\nevil"),

@@ -26,6 +26,8 @@ pub(crate) enum Fate {
     BadGateway,
     /// This, byte for byte.
     Passed(&'static str),
+    /// The same, and the end of the client's connection, which is where the answer ends.
+    PassedToTheClose(&'static str),
     /// A 502, or the beginning of it and then the end of the connection, by which the client knows that
     /// something is missing.
     Broken,
@@ -56,6 +58,16 @@ const fn broken(name: &'static str, rule: &'static str, sent: &'static [u8]) -> 
     Answer { name, rule, method: "GET", sent, closes: false, fate: Fate::Broken }
 }
 
+/// A row whose answer ends where both connections do.
+const fn to_the_close(
+    name: &'static str,
+    rule: &'static str,
+    sent: &'static [u8],
+    passed: &'static str,
+) -> Answer {
+    Answer { name, rule, method: "GET", sent, closes: true, fate: Fate::PassedToTheClose(passed) }
+}
+
 impl Answer {
     /// The same, and the backend closes the connection.
     const fn then_close(self) -> Self {
@@ -74,6 +86,7 @@ impl Fate {
         match self {
             Self::BadGateway => "502",
             Self::Passed(_) => "passed on",
+            Self::PassedToTheClose(_) => "passed on, and closed",
             Self::Broken => "502 or broken off",
         }
     }

@@ -1,6 +1,6 @@
 //! The chunked coding: sizes, extensions, ends of lines, trailers.
 
-use super::super::case::{Request, forwarded, refused};
+use super::super::case::{Request, forwarded, refused, unfinished};
 
 /// The head of a chunked request, with the body behind it.
 macro_rules! chunked {
@@ -75,10 +75,9 @@ pub(crate) const CASES: &[Request] = &[
         400,
         chunked!("10000000000000005\r\nhello\r\n0\r\n\r\n").as_bytes(),
     ),
-    refused(
+    unfinished(
         "a size of 2^32 + 5, of which only five come",
         "RFC 9112, 8: the message is incomplete",
-        400,
         chunked!("100000005\r\nhello").as_bytes(),
     ),
     refused("a size that ends in LF", "RFC 9112, 7.1: CR LF", 400, chunked!("5\nhello\r\n0\r\n\r\n").as_bytes()),

@@ -1,6 +1,6 @@
 //! What belongs to one connection and must not be passed on, and what must be whatever somebody says.
 
-use super::super::case::{Request, forwarded, refused};
+use super::super::case::{Request, forwarded};
 
 pub(crate) const CASES: &[Request] = &[
     forwarded(
@@ -55,10 +55,10 @@ pub(crate) const CASES: &[Request] = &[
         b"GET /a HTTP/1.0\r\nHost: a\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n\r\n",
         &["GET /a HTTP/1.1\r\nHost: a\r\n\r\n"],
     ),
-    refused(
+    forwarded(
         "an expectation that nobody knows",
-        "RFC 9110, 10.1.1: may be answered by 417",
-        417,
+        "RFC 9110, 10.1.1: the origin may answer it by 417",
         b"POST /a HTTP/1.1\r\nHost: a\r\nExpect: 200-maybe\r\nContent-Length: 5\r\n\r\nhello",
+        &["POST /a HTTP/1.1\r\nHost: a\r\nExpect: 200-maybe\r\nContent-Length: 5\r\n\r\nhello"],
     ),
 ];

@@ -156,11 +156,11 @@ pub(crate) const CASES: &[Request] = &[
         400,
         b"POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: \xd9\xa5\r\n\r\nhello",
     ),
-    refused(
+    forwarded(
         "a length that servers may take for octal",
         "RFC 9110, 8.6: digits are decimal, but not to all who read them",
-        400,
-        b"POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 010\r\n\r\nhello678",
+        b"POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 010\r\n\r\nhello67890",
+        &["POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhello67890"],
     ),
     forwarded(
         "a name with an underscore",
