@@ -3,10 +3,10 @@
 use std::net::IpAddr;
 use std::time::Instant;
 
-use crate::exchange::Exchange;
+use crate::exchange::{Exchange, Outgoing};
 use crate::link::{Link, Unsent};
 
-/// A client's connection. Between two requests it holds no buffers.
+/// A client's connection. Between two requests it holds no more than the memory of a short head.
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) link: Link,
@@ -25,6 +25,8 @@ pub(crate) struct Client {
     pub(crate) unsent: Unsent,
     /// The request under way; there while the stage says so.
     pub(crate) exchange: Option<Exchange>,
+    /// The memory of its last request, for its next one.
+    pub(crate) outgoing: Outgoing,
     /// When it has waited for too long.
     pub(crate) deadline: Instant,
 }
@@ -61,6 +63,7 @@ impl Client {
             is_partial: false,
             unsent: Unsent::default(),
             exchange: None,
+            outgoing: Outgoing::default(),
             deadline,
         }
     }

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use crate::forward::Asked;
+use crate::pool::{BackendId, Key, Tried};
 use crate::relay::Body;
 
 /// The longest request that is kept to be sent once more, in bytes.
@@ -20,9 +21,13 @@ pub(crate) struct Exchange {
     pub(crate) route: usize,
     pub(crate) pool: usize,
     /// What a consistent hash is taken of.
-    pub(crate) hash: u64,
+    pub(crate) hash: Key,
     /// The connection that carries it. None: it waits for one.
     pub(crate) upstream: Option<usize>,
+    /// The backend whose queue it is in.
+    pub(crate) waits_for: Option<BackendId>,
+    /// The backend of whose room it has taken its part, after it had waited for that.
+    pub(crate) is_next: Option<BackendId>,
     pub(crate) outgoing: Outgoing,
     /// The request's body.
     pub(crate) body: Body,
@@ -42,7 +47,7 @@ pub(crate) struct Exchange {
     /// The client's connection ends with this answer.
     pub(crate) closes: bool,
     /// Backends that it has failed on.
-    pub(crate) tried: Vec<usize>,
+    pub(crate) tried: Tried,
     /// A connection that had waited turned out closed, as others may be.
     pub(crate) wants_fresh: bool,
     pub(crate) began: Instant,
@@ -58,7 +63,7 @@ pub(crate) enum Answer {
         /// The backend keeps its connection open.
         keep_alive: bool,
         /// The client learns of the end by the end of its connection.
-        closes: bool,
+        ends_at_close: bool,
     },
     /// It has come to its end.
     Done,

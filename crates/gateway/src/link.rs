@@ -36,6 +36,11 @@ impl Link {
         Self { socket, is_readable: true, is_shut: false, is_closed: false, watches_room: None }
     }
 
+    /// Of a socket that connects, on which nothing has arrived.
+    pub(crate) fn connecting(socket: Socket) -> Self {
+        Self { is_readable: false, ..Self::new(socket) }
+    }
+
     /// Has the poller tell of what arrives and, if asked for, of room to write. Asked for again, it
     /// costs nothing; one who has waited for room goes on being told of it, which costs nothing either.
     pub(crate) fn watch(&mut self, poller: &Poller, token: u64, room: bool) -> io::Result<()> {

@@ -4,8 +4,10 @@
 
 use std::net::IpAddr;
 
-use crate::forward::{Asked, Persistence};
-use tollgate_wire::BodyFraming;
+use tollgate_wire::{BodyFraming, Version};
+
+use crate::forward::Asked;
+use crate::pool::Key;
 
 /// The longest head that is remembered, in bytes, as it came.
 const HEAD_MAX_BYTES: usize = 2048;
@@ -44,7 +46,7 @@ pub(crate) struct RequestKey {
 pub(crate) struct RequestMeaning {
     pub(crate) asked: Asked,
     pub(crate) route: usize,
-    pub(crate) hash: u64,
+    pub(crate) hash: Key,
 }
 
 /// What decides about an answer's head besides its bytes.
@@ -53,8 +55,9 @@ pub(crate) struct AnswerKey {
     pub(crate) site: usize,
     pub(crate) route: usize,
     pub(crate) is_head: bool,
-    /// What the connection would be if it is up to the client.
-    pub(crate) persistence: Persistence,
+    pub(crate) version: Version,
+    /// The client's connection can outlive the answer.
+    pub(crate) stays_open: bool,
 }
 
 /// What the head of a final answer says.

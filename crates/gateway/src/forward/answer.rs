@@ -57,21 +57,28 @@ pub(crate) fn render_answer(
         push_via(out, head.version, via);
     }
     push_edits(out, edits);
-    match persistence {
-        Persistence::Implied | Persistence::Interim => {}
-        Persistence::Stated => push_header(out, "Connection", b"keep-alive"),
-        Persistence::Close => push_header(out, "Connection", b"close"),
-        Persistence::Upgrade => {
-            push_header(out, "Connection", b"upgrade");
-            for protocol in head.headers.all("upgrade") {
-                push_header(out, "Upgrade", protocol);
-            }
+    if let Some(option) = persistence.option() {
+        push_header(out, "Connection", option.as_bytes());
+    }
+    if persistence == Persistence::Upgrade {
+        for protocol in head.headers.all("upgrade") {
+            push_header(out, "Upgrade", protocol);
         }
     }
     out.extend_from_slice(b"\r\n");
 }
 
 impl Persistence {
+    /// What `Connection` says.
+    pub(crate) fn option(self) -> Option<&'static str> {
+        match self {
+            Self::Implied | Self::Interim => None,
+            Self::Stated => Some("keep-alive"),
+            Self::Close => Some("close"),
+            Self::Upgrade => Some("upgrade"),
+        }
+    }
+
     /// Of a final answer to a client of this version.
     pub(crate) fn of(version: Version, stays_open: bool) -> Self {
         match (stays_open, version) {

@@ -18,7 +18,7 @@ pub(crate) struct Body {
 }
 
 /// What became of some bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Taken {
     /// How many of the bytes belong to the body and its coding.
     pub(crate) consumed: usize,
