@@ -45,10 +45,7 @@ impl Refusal {
 
     /// Whether the request was read to its end all the same, so that another may follow.
     pub(crate) fn leaves_connection(self) -> bool {
-        matches!(
-            self,
-            Self::NoRoute | Self::BadGateway | Self::Busy { .. } | Self::GatewayLate
-        )
+        matches!(self, Self::NoRoute | Self::BadGateway | Self::Busy { .. } | Self::GatewayLate)
     }
 
     /// The bytes of the answer; without its body when the request was HEAD.
@@ -75,21 +72,17 @@ impl Refusal {
 
     fn line(self) -> (u16, &'static str, &'static str) {
         match self {
-            Self::Malformed => (
-                400,
-                "Bad Request",
-                "The request is not HTTP/1, or could be read in two ways.\n",
-            ),
+            Self::Malformed => {
+                (400, "Bad Request", "The request is not HTTP/1, or could be read in two ways.\n")
+            }
             Self::NoRoute => (404, "Not Found", "Nothing is served for this host and path.\n"),
             Self::Late => (408, "Request Timeout", "The request took too long to arrive.\n"),
             Self::BodyTooLarge => {
                 (413, "Content Too Large", "The body is longer than is passed on.\n")
             }
-            Self::HeadTooLarge => (
-                431,
-                "Request Header Fields Too Large",
-                "The head is longer than is passed on.\n",
-            ),
+            Self::HeadTooLarge => {
+                (431, "Request Header Fields Too Large", "The head is longer than is passed on.\n")
+            }
             Self::NotImplemented => (
                 501,
                 "Not Implemented",
@@ -104,9 +97,7 @@ impl Refusal {
             Self::Busy { .. } => {
                 (503, "Service Unavailable", "All backends are busy or down; ask again later.\n")
             }
-            Self::GatewayLate => {
-                (504, "Gateway Timeout", "The backend took too long to answer.\n")
-            }
+            Self::GatewayLate => (504, "Gateway Timeout", "The backend took too long to answer.\n"),
         }
     }
 }

@@ -124,14 +124,9 @@ impl Thread {
     fn start(index: usize, listenings: Vec<Listening>, plan: Arc<Plan>) -> Result<Self, Error> {
         let orders = Arc::new(Orders::default());
         let waker = Waker::new().map_err(Error::Start)?;
-        let worker = Worker::new(
-            listenings,
-            plan,
-            Arc::clone(&orders),
-            waker.clone(),
-            index as u64,
-        )
-        .map_err(Error::Start)?;
+        let worker =
+            Worker::new(listenings, plan, Arc::clone(&orders), waker.clone(), index as u64)
+                .map_err(Error::Start)?;
         let handle = thread::Builder::new()
             .name(format!("gateway-{index}"))
             .spawn(move || worker.run().map_err(Error::Wait))

@@ -3,8 +3,12 @@
 //! A configuration names listeners, routes and pools of backends. Each thread has listeners of its
 //! own on the same addresses, and its own connections to the backends.
 
+mod admin;
 mod answers;
+mod aside;
+pub mod checks;
 pub mod config;
+pub mod counters;
 mod downstream;
 mod error;
 mod exchange;
@@ -12,6 +16,7 @@ mod forward;
 mod gateway;
 mod link;
 mod listening;
+mod metrics;
 mod orders;
 pub mod pool;
 mod recall;
@@ -20,6 +25,7 @@ pub mod routes;
 mod site;
 mod tools;
 mod upstream;
+mod view;
 mod worker;
 
 pub use config::Config;

@@ -35,8 +35,8 @@ pub(crate) fn listen_for_threads(
         Address::Tcp(address) => on_port(*address, listener.backlog, threads),
         Address::Unix(path) => on_path(path, listener.backlog, threads),
     };
-    let (real, sockets, file) = bound
-        .map_err(|source| Error::Listen { address: listener.address.clone(), source })?;
+    let (real, sockets, file) =
+        bound.map_err(|source| Error::Listen { address: listener.address.clone(), source })?;
     let own_host = match &real {
         Address::Tcp(address) => address.to_string(),
         Address::Unix(_) => "localhost".to_owned(),

@@ -1,8 +1,8 @@
 //! What the threads of a gateway are told from outside.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::sync::Arc;
 
 use crate::site::Plan;
 use crate::worker::Listening;

@@ -15,8 +15,9 @@ mod text;
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
 use std::time::Duration;
+
+pub use tollgate_ledger::{LogFormat, LogTarget};
 
 pub use error::ConfigError;
 pub use listener::{Address, AddressParseError, Listener, Tls};
@@ -152,22 +153,4 @@ pub struct AccessLog {
     pub to: LogTarget,
     /// How a line is written.
     pub format: LogFormat,
-}
-
-/// Where the lines of an access log go.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LogTarget {
-    /// To standard output.
-    Stdout,
-    /// To the end of this file, which is made if it is not there.
-    File(PathBuf),
-}
-
-/// How a line of an access log is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogFormat {
-    /// The combined log format of Apache and nginx.
-    Combined,
-    /// One JSON object a line.
-    Json,
 }

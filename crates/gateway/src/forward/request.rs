@@ -48,7 +48,11 @@ pub(crate) fn render_request(
     let upgrade = upgrade(head, options);
     out.extend_from_slice(head.method.as_bytes());
     out.push(b' ');
-    push_target(out, head.target_parts.path_and_query, route);
+    match head.target_parts.path_and_query {
+        // RFC 9112, section 3.2.4: asked of the host as a whole, which nothing else says to the last one.
+        "" | "*" if head.method == "OPTIONS" => out.push(b'*'),
+        path_and_query => push_target(out, path_and_query, route),
+    }
     out.extend_from_slice(b" HTTP/1.1\r\n");
     // RFC 9112, section 3.2.2: what the target says of the host counts more than `Host`.
     let host = head.target_parts.authority.or(head.host);
@@ -97,7 +101,6 @@ fn push_target(out: &mut Vec<u8>, path_and_query: &str, route: &Route) {
             Some(rest) => {
                 let rewrite = rewrite.trim_end_matches('/');
                 out.extend_from_slice(rewrite.as_bytes());
-                // `*` is no path, and nothing below one.
                 if rewrite.is_empty() || !rest.is_empty() { rest } else { return }
             }
             None => path_and_query,

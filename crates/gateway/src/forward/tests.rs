@@ -74,6 +74,10 @@ fn the_target_has_one_form_and_its_host_counts() {
         "GET / HTTP/1.1\r\nHost: b\r\n\r\n"
     );
     assert_eq!(
+        plain("OPTIONS http://b HTTP/1.1\r\nHost: a\r\n\r\n"),
+        "OPTIONS * HTTP/1.1\r\nHost: b\r\n\r\n"
+    );
+    assert_eq!(
         plain("OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n"),
         "OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n"
     );

@@ -19,8 +19,12 @@ const INTERIMS_MAX: u32 = 64;
 enum Arrived {
     /// A part of a head.
     Part,
-    Interim { head_bytes: usize },
-    Switch { head_bytes: usize },
+    Interim {
+        head_bytes: usize,
+    },
+    Switch {
+        head_bytes: usize,
+    },
     Final(AnswerMeaning),
     /// No answer that could be passed on.
     Fault,
@@ -73,9 +77,7 @@ impl Worker {
                 exchange.answer = Answer::Done;
                 self.answer_is_over(key, false, false)
             }
-            Answer::Body { .. } | Answer::Done | Answer::Tunnel { .. } => {
-                Step::Over
-            }
+            Answer::Body { .. } | Answer::Done | Answer::Tunnel { .. } => Step::Over,
         }
     }
 
@@ -271,8 +273,7 @@ impl Worker {
         let client = &mut self.clients[key];
         let Some(exchange) = &client.exchange else { return Step::Over };
         let lingers = !exchange.is_sent() || !client.unread.is_empty();
-        client.stage =
-            if exchange.closes { Stage::Ending { lingers } } else { Stage::Reading };
+        client.stage = if exchange.closes { Stage::Ending { lingers } } else { Stage::Reading };
         client.deadline = self.now + self.timeouts.idle;
         self.leave_exchange(key);
         Step::On

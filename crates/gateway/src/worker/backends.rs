@@ -35,11 +35,7 @@ impl Worker {
                 Step::On
             }
             Choice::Nobody => {
-                let refusal = if exchange.tried.count() > 0 {
-                    Refusal::BadGateway
-                } else {
-                    busy
-                };
+                let refusal = if exchange.tried.count() > 0 { Refusal::BadGateway } else { busy };
                 self.refuse(key, refusal);
                 Step::On
             }

@@ -4,11 +4,13 @@ use std::io;
 use std::time::Duration;
 
 use tollgate_eventloop::{Interest, Socket, accept};
+use tollgate_wire::Version;
 
 use super::{Listening, Step, Worker, listener_token};
 use crate::answers::Refusal;
 use crate::downstream::{Client, Stage};
 use crate::exchange::Answer;
+use crate::forward::Persistence;
 use crate::link::{Link, Received};
 use crate::site::Waiter;
 use crate::upstream::Place;
@@ -20,6 +22,16 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// answer.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
 const LINGER_MAX_BYTES: usize = 1 << 20;
+
+/// Who gets an answer of the gateway's own.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asker {
+    /// It was a HEAD.
+    pub(super) is_head: bool,
+    pub(super) version: Version,
+    /// The request was read to its end, and another may follow.
+    pub(super) stays: bool,
+}
 
 impl Worker {
     /// One more listener is listened to.
@@ -215,34 +227,38 @@ impl Worker {
     /// Answers in the backend's place. What was begun with one is given up.
     pub(super) fn refuse(&mut self, key: usize, refusal: Refusal) {
         self.drop_upstream(key);
-        let draining = self.stop_by.is_some();
-        let client = &mut self.clients[key];
-        let (is_head, version, keeps) = match &client.exchange {
+        let asker = match &mut self.clients[key].exchange {
             Some(exchange) => {
-                let is_whole = exchange.body.is_done();
-                let keeps = exchange.asked.keep_alive && is_whole && refusal.leaves_connection();
-                (exchange.asked.is_head, Some(exchange.asked.version), keeps && !draining)
+                exchange.status = refusal.status();
+                exchange.answer_bytes = 0;
+                let asked = &exchange.asked;
+                let stays = asked.keep_alive && exchange.body.is_done();
+                let stays = stays && refusal.leaves_connection();
+                Asker { is_head: asked.is_head, version: asked.version, stays }
             }
-            None => (false, None, false),
+            // No request was understood.
+            None => Asker { is_head: false, version: Version::Http11, stays: false },
         };
-        let said = match version {
-            Some(version) => crate::forward::Persistence::of(version, keeps),
-            None => crate::forward::Persistence::Close,
-        };
+        self.tell(key, refusal, asker);
+        self.leave_exchange(key);
+    }
+
+    /// Gives an answer of the gateway's own.
+    pub(super) fn tell(&mut self, key: usize, refusal: Refusal, asker: Asker) {
+        let stays = asker.stays && self.stop_by.is_none();
+        let client = &mut self.clients[key];
         let mut answer = Vec::new();
-        refusal.render(is_head, said.option(), &mut answer);
-        if let Some(exchange) = &mut client.exchange {
-            exchange.status = refusal.status();
-            exchange.answer_bytes = 0;
-        }
+        let said = Persistence::of(asker.version, stays).option();
+        refusal.render(asker.is_head, said, &mut answer);
         client.unsent.keep(&answer);
         client.deadline = self.now + self.timeouts.body;
-        // What the client sends still, or has sent already behind it, was not read.
-        client.stage = if keeps { Stage::Reading } else { Stage::Ending { lingers: true } };
-        if !keeps {
+        if stays {
+            client.stage = Stage::Reading;
+        } else {
+            // What the client sends still, or has sent already behind it, is not read.
+            client.stage = Stage::Ending { lingers: true };
             client.keep_unread(&[]);
         }
-        self.leave_exchange(key);
     }
 
     /// The books of an exchange are closed; the connection that carried it was given back or closed

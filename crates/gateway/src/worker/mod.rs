@@ -133,28 +133,34 @@ impl Worker {
     /// The poller's own.
     pub(crate) fn run(mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(EVENTS_A_WAIT);
-        loop {
-            self.poller.wait(&mut events, self.timeout())?;
-            self.now = Instant::now();
-            // All is noted before anything is done about it: a connection to a backend that has ended,
-            // or has something to say that nobody asked for, is not given a request any more.
-            for event in events.iter() {
-                self.notice(event);
-            }
-            for event in events.iter() {
-                self.turn_on_event(event)?;
-            }
-            for _ in 0..self.ready.len() {
-                let Some(waiter) = self.ready.pop_front() else { break };
-                if self.is_there(waiter) {
-                    self.turn(waiter.client)?;
-                }
-            }
-            self.look_at_the_clock()?;
-            if self.stop_by.is_some_and(|by| self.clients.is_empty() || self.now >= by) {
-                return Ok(());
+        while !self.stop_by.is_some_and(|by| self.clients.is_empty() || self.now >= by) {
+            let timeout = self.timeout();
+            self.turn_once(&mut events, timeout)?;
+        }
+        Ok(())
+    }
+
+    /// Waits once, and does what is to be done then. Says whether there was anything.
+    fn turn_once(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<bool> {
+        self.poller.wait(events, timeout)?;
+        self.now = Instant::now();
+        let has_more = !self.ready.is_empty();
+        // All is noted before anything is done about it: a connection to a backend that has ended,
+        // or has something to say that nobody asked for, is not given a request any more.
+        for event in events.iter() {
+            self.notice(event);
+        }
+        for event in events.iter() {
+            self.turn_on_event(event)?;
+        }
+        for _ in 0..self.ready.len() {
+            let Some(waiter) = self.ready.pop_front() else { break };
+            if self.is_there(waiter) {
+                self.turn(waiter.client)?;
             }
         }
+        self.look_at_the_clock()?;
+        Ok(has_more || events.iter().next().is_some())
     }
 
     /// How long nothing is to be done unless an event comes.
@@ -195,14 +201,12 @@ impl Worker {
                 self.obey()
             }
             None => self.accept((u64::MAX - 1 - event.token) as usize, ACCEPTS_A_WAKE),
-            Some(Side { is_upstream: true, key, serial }) => {
-                match self.upstreams.get(key) {
-                    Some(upstream) if upstream.serial == serial => {
-                        upstream.client.map_or(Ok(()), |client| self.turn(client))
-                    }
-                    _ => Ok(()),
+            Some(Side { is_upstream: true, key, serial }) => match self.upstreams.get(key) {
+                Some(upstream) if upstream.serial == serial => {
+                    upstream.client.map_or(Ok(()), |client| self.turn(client))
                 }
-            }
+                _ => Ok(()),
+            },
             Some(Side { is_upstream: false, key, serial }) => match self.clients.get(key) {
                 Some(client) if client.serial == serial => {
                     if client.link.is_closed() && client.stage != Stage::Reading {

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use tollgate_wire::{BodyFraming, RequestHead, parse_request_head};
 
+use super::clients::Asker;
 use super::{Step, Worker};
 use crate::answers::Refusal;
 use crate::config::{Balance, HashBy};
@@ -23,6 +24,11 @@ enum Arrived {
     Part,
     Head(RequestMeaning),
     Refused(Refusal),
+    /// The same, of a request that was read to its end, so that another may follow.
+    Unrouted {
+        head_bytes: usize,
+        asker: Asker,
+    },
 }
 
 impl Worker {
@@ -84,6 +90,13 @@ impl Worker {
                 self.refuse(key, refusal);
                 Ok(Step::On)
             }
+            Arrived::Unrouted { head_bytes, asker } => {
+                let client = &mut self.clients[key];
+                client.keep_unread(&self.tools.input[start + head_bytes..end]);
+                client.is_partial = false;
+                self.tell(key, Refusal::NoRoute, asker);
+                Ok(Step::On)
+            }
             Arrived::Head(meaning) => self.begin(key, &meaning, start, end),
         }
     }
@@ -131,15 +144,18 @@ impl Worker {
             _ => "/",
         };
         let Some(route) = plan.routes.find(host, path) else {
-            return Arrived::Refused(Refusal::NoRoute);
+            let asker = Asker {
+                is_head: head.method == "HEAD",
+                version: head.version,
+                stays: head.keep_alive && head.body == BodyFraming::Empty,
+            };
+            return Arrived::Unrouted { head_bytes: head.len, asker };
         };
         let listener = &self.listeners[client.listener];
-        let sender = Sender {
-            ip: client.ip,
-            is_tls: listener.is_tls,
-            own_host: &listener.own_host,
-        };
-        let hash = hash(&plan.config.pools[plan.config.routes[route.0].pool.0].balance, &head, client.ip);
+        let sender =
+            Sender { ip: client.ip, is_tls: listener.is_tls, own_host: &listener.own_host };
+        let hash =
+            hash(&plan.config.pools[plan.config.routes[route.0].pool.0].balance, &head, client.ip);
         self.tools.head.clear();
         let asked = render_request(
             &head,
@@ -324,11 +340,8 @@ impl Worker {
             Ok(count) => {
                 upstream.is_connecting = false;
                 exchange.outgoing.take(count);
-                let patience = if exchange.is_sent() {
-                    self.timeouts.answer
-                } else {
-                    self.timeouts.body
-                };
+                let patience =
+                    if exchange.is_sent() { self.timeouts.answer } else { self.timeouts.body };
                 client.deadline = self.now + patience;
                 exchange.outgoing.is_sent()
             }

@@ -108,7 +108,11 @@ impl Worker {
             Ok(Received::Nothing) => Step::Waits,
             Ok(Received::End) => {
                 *client_ended = true;
-                if *backend_ended || upstream.link.finish().is_err() { Step::Over } else { Step::On }
+                if *backend_ended || upstream.link.finish().is_err() {
+                    Step::Over
+                } else {
+                    Step::On
+                }
             }
             Err(_) => Step::Over,
         }

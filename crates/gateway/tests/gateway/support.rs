@@ -135,10 +135,7 @@ impl Peer {
     pub(crate) fn expect_last(&mut self, expected: impl AsRef<[u8]>) {
         let mut received = Vec::new();
         self.stream.read_to_end(&mut received).unwrap();
-        assert_eq!(
-            String::from_utf8_lossy(&received),
-            String::from_utf8_lossy(expected.as_ref())
-        );
+        assert_eq!(String::from_utf8_lossy(&received), String::from_utf8_lossy(expected.as_ref()));
     }
 
     /// Nothing but the end must come, in whatever way.
