@@ -6,12 +6,14 @@
 //! - `slow`: those who read or write slowly
 //! - `descriptors`: no more files can be opened
 //! - `drain`: the gateway ends
+//! - `gone`: clients that go away in the middle
 //! - `half_open`: ten thousand clients that never finish their requests
 //! - `reload`: another configuration under load
 
 mod broken;
 mod descriptors;
 mod drain;
+mod gone;
 mod half_open;
 mod killed;
 mod reload;

@@ -138,29 +138,3 @@ fn bodies_that_come_byte_by_byte_arrive_whole_in_both_directions() {
     client.expect("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
     client.expect(std::str::from_utf8(BODY).unwrap());
 }
-
-#[test]
-fn clients_that_go_away_in_the_middle_of_an_answer_take_nobody_along() {
-    let backend = Backend::start(|mut stream: TcpStream| {
-        while let Some(head) = read_head(&mut stream) {
-            let mut answer = echo_of(path(&head));
-            if path(&head) == "/large" {
-                answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {LARGE_BYTES}\r\n\r\n").into_bytes();
-                answer.resize(answer.len() + LARGE_BYTES, b'x');
-            }
-            if stream.write_all(&answer).is_err() {
-                return;
-            }
-        }
-    });
-    let gateway = Served::before(backend.address);
-    let mut other = Caller::connect(gateway.address()).unwrap();
-    for number in 0..10 {
-        let mut client = Client::connect(gateway.address()).unwrap();
-        client.send(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
-        client.head();
-        drop(client);
-        let path = format!("/other/{number}");
-        assert!(is_echo(&other.get(&path).unwrap(), &path));
-    }
-}
