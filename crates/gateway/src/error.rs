@@ -1,7 +1,9 @@
 //! Why a gateway does not start, or stops serving.
 
 use std::io;
+use std::path::PathBuf;
 
+use crate::aside::AsideError;
 use crate::config::Address;
 
 /// Why a gateway does not start, or stops serving. Each says what to do next; the cause is in
@@ -13,6 +15,17 @@ pub enum Error {
     Listen {
         /// The address that was asked for.
         address: Address,
+        /// Why not.
+        source: io::Error,
+    },
+    /// It cannot listen on the admin address, or check backends.
+    #[error(transparent)]
+    Aside(#[from] AsideError),
+    /// The access log cannot be written to.
+    #[error("the access log {} cannot be opened; choose a file in a folder that may be written to", .path.display())]
+    AccessLog {
+        /// The file that was asked for.
+        path: PathBuf,
         /// Why not.
         source: io::Error,
     },

@@ -1,12 +1,15 @@
 //! A gateway as a whole: its threads, and the caller's hold on them.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use tollgate_eventloop::Waker;
 
+use crate::aside::Aside;
 use crate::config::{Address, Config};
+use crate::counters::Counters;
 use crate::error::Error;
 use crate::listening::{Place, listen_for_threads};
 use crate::orders::{Orders, Reload};
@@ -18,6 +21,10 @@ use crate::worker::{Listening, Worker};
 pub struct Gateway {
     threads: Vec<Thread>,
     places: Vec<Place>,
+    counters: Arc<Counters>,
+    aside: Aside,
+    /// What is in force.
+    plan: Arc<Plan>,
 }
 
 #[derive(Debug)]
@@ -36,12 +43,15 @@ impl Gateway {
     pub fn start(config: Config) -> Result<Self, Error> {
         let count = config.threads.get();
         let (places, mut listenings) = listen_everywhere(&config, &[], count)?;
-        let plan = Arc::new(Plan::new(config, Instant::now()));
+        let plan = Arc::new(Plan::new(config, None, Instant::now()));
+        let counters = Arc::new(Counters::new(count));
+        counters.begin(Arc::clone(&plan.tallies));
+        let aside = Aside::start(Arc::clone(&counters), &plan.config, &plan.health)?;
         // Those that were started are stopped when a later one cannot be.
-        let mut gateway = Self { threads: Vec::with_capacity(count), places };
+        let mut gateway =
+            Self { threads: Vec::with_capacity(count), places, counters, aside, plan };
         for index in 0..count {
-            let thread =
-                Thread::start(index, std::mem::take(&mut listenings[index]), Arc::clone(&plan))?;
+            let thread = Thread::start(index, std::mem::take(&mut listenings[index]), &gateway)?;
             gateway.threads.push(thread);
         }
         Ok(gateway)
@@ -61,16 +71,30 @@ impl Gateway {
     /// [`Error::Threads`], [`Error::Listen`] or [`Error::Wake`]; of the first two, everything stays as it
     /// was.
     pub fn reload(&mut self, config: Config) -> Result<(), Error> {
+        let outcome = self.change(config);
+        self.aside.reloaded(outcome.is_ok());
+        outcome
+    }
+
+    /// Another configuration was not read to its end: `/metrics` counts that as a refusal.
+    pub fn refused_reload(&self) {
+        self.aside.reloaded(false);
+    }
+
+    fn change(&mut self, config: Config) -> Result<(), Error> {
         let count = self.threads.len();
         if config.threads.get() != count {
             return Err(Error::Threads { running: count, asked: config.threads.get() });
         }
         let (added, mut listenings) = listen_everywhere(&config, &self.places, count)?;
+        let plan = Arc::new(Plan::new(config, Some(&self.plan), Instant::now()));
+        self.aside.change(&plan.config, &plan.health)?;
+        self.counters.begin(Arc::clone(&plan.tallies));
+        self.plan = Arc::clone(&plan);
         self.places.retain(|place| {
-            config.listeners.iter().any(|listener| listener.address == place.asked)
+            plan.config.listeners.iter().any(|listener| listener.address == place.asked)
         });
         self.places.extend(added);
-        let plan = Arc::new(Plan::new(config, Instant::now()));
         for (thread, added) in self.threads.iter().zip(&mut listenings) {
             let added = std::mem::take(added);
             thread.orders.reload(Reload { plan: Arc::clone(&plan), added });
@@ -85,11 +109,24 @@ impl Gateway {
     ///
     /// [`Error::Wake`], which no known kernel does.
     pub fn drain(&self) -> Result<(), Error> {
+        self.aside.drain();
         for thread in &self.threads {
             thread.orders.drain();
             thread.waker.wake().map_err(Error::Wake)?;
         }
         Ok(())
+    }
+
+    /// Whether a thread has ended: one that was told to, or one that cannot go on.
+    #[must_use]
+    pub fn has_ended_thread(&self) -> bool {
+        self.threads.iter().filter_map(|it| it.handle.as_ref()).any(JoinHandle::is_finished)
+    }
+
+    /// Where the admin listener is, if there is one; the port is the real one.
+    #[must_use]
+    pub fn admin_address(&self) -> Option<SocketAddr> {
+        self.aside.admin_address()
     }
 
     /// Waits until every thread has ended.
@@ -121,12 +158,18 @@ impl Drop for Gateway {
 }
 
 impl Thread {
-    fn start(index: usize, listenings: Vec<Listening>, plan: Arc<Plan>) -> Result<Self, Error> {
+    fn start(index: usize, listenings: Vec<Listening>, of: &Gateway) -> Result<Self, Error> {
         let orders = Arc::new(Orders::default());
         let waker = Waker::new().map_err(Error::Start)?;
-        let worker =
-            Worker::new(listenings, plan, Arc::clone(&orders), waker.clone(), index as u64)
-                .map_err(Error::Start)?;
+        let worker = Worker::new(
+            listenings,
+            Arc::clone(&of.plan),
+            Arc::clone(&of.counters),
+            Arc::clone(&orders),
+            waker.clone(),
+            index,
+        )
+        .map_err(Error::Start)?;
         let handle = thread::Builder::new()
             .name(format!("gateway-{index}"))
             .spawn(move || worker.run().map_err(Error::Wait))

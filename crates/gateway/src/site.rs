@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::config::Config;
+use crate::config::{self, Config};
+use crate::counters::PoolTallies;
 use crate::pool::{PoolHealth, PoolState};
 use crate::routes::Routes;
 
@@ -14,20 +15,39 @@ pub(crate) struct Plan {
     pub(crate) routes: Routes,
     /// One a pool.
     pub(crate) health: Vec<Arc<PoolHealth>>,
+    pub(crate) tallies: Arc<PoolTallies>,
 }
 
 impl Plan {
-    /// Of a configuration of which nothing is known yet, but that its backends are taken for well.
-    pub(crate) fn new(config: Config, now: Instant) -> Self {
+    /// Of a configuration. What an earlier one knows of the same backends of pools of the same name is
+    /// known from the beginning; others are taken for well.
+    pub(crate) fn new(config: Config, before: Option<&Self>, now: Instant) -> Self {
         let health = config
             .pools
             .iter()
             .map(|pool| {
                 let checks = pool.health.as_ref();
-                Arc::new(PoolHealth::new(pool.backends.len(), checks, pool.eject, now))
+                let health = PoolHealth::new(pool.backends.len(), checks, pool.eject, now);
+                if let Some(before) = before {
+                    before.pass_on(pool, &health, now);
+                }
+                Arc::new(health)
             })
             .collect();
-        Self { routes: Routes::new(&config.routes), config, health }
+        let tallies = Arc::new(PoolTallies::new(&config));
+        Self { routes: Routes::new(&config.routes), config, health, tallies }
+    }
+
+    fn pass_on(&self, pool: &config::Pool, health: &PoolHealth, now: Instant) {
+        let Some(its) = self.config.pools.iter().position(|other| other.name == pool.name) else {
+            return;
+        };
+        let old = &self.config.pools[its].backends;
+        for (at, backend) in pool.backends.iter().enumerate() {
+            if let Some(was) = old.iter().position(|other| other.address == backend.address) {
+                health.take_over(at, &self.health[its], was, now);
+            }
+        }
     }
 }
 

@@ -17,6 +17,7 @@ use slab::Slab;
 use tollgate_eventloop::{Event, Events, Interest, Poller, Waker};
 
 use crate::config::{Address, Timeouts};
+use crate::counters::Counters;
 use crate::downstream::{Client, Stage};
 use crate::orders::Orders;
 use crate::site::{Plan, Site, Waiter};
@@ -54,8 +55,9 @@ pub(crate) struct Worker {
     ready: VecDeque<Waiter>,
     /// The number of the last connection, of either kind.
     serial: u32,
-    /// What tells this thread's draws from those of others.
-    seed: u64,
+    counters: Arc<Counters>,
+    /// Which thread it is, of all.
+    index: usize,
     now: Instant,
     sweep_at: Instant,
     /// Set while nothing is accepted.
@@ -92,15 +94,16 @@ impl Worker {
     pub(crate) fn new(
         listeners: Vec<Listening>,
         plan: Arc<Plan>,
+        counters: Arc<Counters>,
         orders: Arc<Orders>,
         waker: Waker,
-        seed: u64,
+        index: usize,
     ) -> io::Result<Self> {
         let poller = Poller::new()?;
         poller.add(&waker, WAKER, Interest::Readable)?;
         let timeouts = plan.config.timeouts;
         let mut sites = Slab::new();
-        let site = sites.insert(Site::new(plan, seed));
+        let site = sites.insert(Site::new(plan, index as u64));
         let now = Instant::now();
         let mut worker = Self {
             poller,
@@ -115,7 +118,8 @@ impl Worker {
             tools: Tools::new(),
             ready: VecDeque::new(),
             serial: 0,
-            seed,
+            counters,
+            index,
             now,
             sweep_at: now + sweep_period(&timeouts),
             accept_again_at: None,

@@ -34,8 +34,7 @@ impl Worker {
         }
         let old = self.site;
         self.timeouts = plan.config.timeouts;
-        let seed = self.seed;
-        self.site = self.sites.insert(Site::new(Arc::clone(&plan), seed));
+        self.site = self.sites.insert(Site::new(Arc::clone(&plan), self.index as u64));
         self.tools.requests.clear();
         self.tools.answers.clear();
         self.sweep_at = self.sweep_at.min(self.now + super::sweep_period(&self.timeouts));
