@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use tollgate_eventloop::{Events, Waker};
 
 use crate::config::{Address, Config, Forwarded};
+use crate::counters::Counters;
 use crate::orders::Orders;
 use crate::site::Plan;
 use crate::worker::{Listening, Worker};
@@ -98,9 +99,11 @@ impl<ReplyTo: FnMut(&[u8]) -> Option<Reply>> Stage<ReplyTo> {
         );
         config.forwarded =
             Forwarded { via: None, x_forwarded: false, forwarded: false, trust_client: false };
-        let plan = Arc::new(Plan::new(config, Instant::now()));
-        let worker =
-            Worker::new(vec![listening], plan, Arc::new(Orders::default()), Waker::new()?, 0)?;
+        let plan = Arc::new(Plan::new(config, None, Instant::now()));
+        let counters = Arc::new(Counters::new(1));
+        counters.begin(Arc::clone(&plan.tallies));
+        let orders = Arc::new(Orders::default());
+        let worker = Worker::new(vec![listening], plan, counters, orders, Waker::new()?, 0)?;
         let client = UnixStream::connect(&places.entrance_path)?;
         client.set_nonblocking(true)?;
         Ok(Self {
