@@ -39,6 +39,11 @@ impl Refusal {
         }
     }
 
+    /// How many bytes its body has, where it has one.
+    pub(crate) fn body_bytes(self) -> u64 {
+        self.line().2.len() as u64
+    }
+
     pub(crate) fn status(self) -> u16 {
         self.line().0
     }

@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use tollgate_ledger::Entry;
+
 use crate::forward::Asked;
 use crate::pool::{BackendId, Key, Tried};
 use crate::relay::Body;
@@ -51,6 +53,12 @@ pub(crate) struct Exchange {
     /// A connection that had waited turned out closed, as others may be.
     pub(crate) wants_fresh: bool,
     pub(crate) began: Instant,
+    /// The backend that it was sent to last.
+    pub(crate) backend: Option<usize>,
+    /// How often it was sent.
+    pub(crate) tries: usize,
+    /// What its line in the access log will tell.
+    pub(crate) entry: Option<Box<Entry>>,
 }
 
 /// How far the answer has come.

@@ -39,11 +39,11 @@ impl Gateway {
     ///
     /// # Errors
     ///
-    /// [`Error::Listen`] or [`Error::Start`].
+    /// [`Error::Listen`], [`Error::AccessLog`], [`Error::Aside`] or [`Error::Start`].
     pub fn start(config: Config) -> Result<Self, Error> {
         let count = config.threads.get();
         let (places, mut listenings) = listen_everywhere(&config, &[], count)?;
-        let plan = Arc::new(Plan::new(config, None, Instant::now()));
+        let plan = Arc::new(Plan::new(config, None, Instant::now())?);
         let counters = Arc::new(Counters::new(count));
         counters.begin(Arc::clone(&plan.tallies));
         let aside = Aside::start(Arc::clone(&counters), &plan.config, &plan.health)?;
@@ -68,8 +68,8 @@ impl Gateway {
     ///
     /// # Errors
     ///
-    /// [`Error::Threads`], [`Error::Listen`] or [`Error::Wake`]; of the first two, everything stays as it
-    /// was.
+    /// Those of [`start`](Self::start) and [`Error::Threads`], after which everything stays as it was; or
+    /// [`Error::Wake`].
     pub fn reload(&mut self, config: Config) -> Result<(), Error> {
         let outcome = self.change(config);
         self.aside.reloaded(outcome.is_ok());
@@ -87,7 +87,7 @@ impl Gateway {
             return Err(Error::Threads { running: count, asked: config.threads.get() });
         }
         let (added, mut listenings) = listen_everywhere(&config, &self.places, count)?;
-        let plan = Arc::new(Plan::new(config, Some(&self.plan), Instant::now()));
+        let plan = Arc::new(Plan::new(config, Some(&self.plan), Instant::now())?);
         self.aside.change(&plan.config, &plan.health)?;
         self.counters.begin(Arc::clone(&plan.tallies));
         self.plan = Arc::clone(&plan);

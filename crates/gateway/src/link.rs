@@ -1,5 +1,6 @@
 //! One end of a connection, to a client or a backend: the only place that knows what carries the bytes.
 
+use std::cell::Cell;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -18,6 +19,9 @@ pub(crate) struct Link {
     is_closed: bool,
     /// Whether the poller tells of room to write; `None` while it does not know the socket.
     watches_room: Option<bool>,
+    /// What it has moved since that was asked last.
+    received_bytes: Cell<u64>,
+    sent_bytes: Cell<u64>,
 }
 
 /// What came of a read.
@@ -33,7 +37,15 @@ pub(crate) enum Received {
 impl Link {
     /// Of a socket on which something may have arrived already.
     pub(crate) fn new(socket: Socket) -> Self {
-        Self { socket, is_readable: true, is_shut: false, is_closed: false, watches_room: None }
+        Self {
+            socket,
+            is_readable: true,
+            is_shut: false,
+            is_closed: false,
+            watches_room: None,
+            received_bytes: Cell::new(0),
+            sent_bytes: Cell::new(0),
+        }
     }
 
     /// Of a socket that connects, on which nothing has arrived.
@@ -92,6 +104,7 @@ impl Link {
             Ok(0) => Ok(Received::End),
             Ok(count) => {
                 self.is_readable = count == buffer.len() || self.is_shut;
+                self.received_bytes.update(|bytes| bytes + count as u64);
                 Ok(Received::Bytes(count))
             }
             Err(error)
@@ -119,8 +132,17 @@ impl Link {
             {
                 Ok(0)
             }
-            sent => sent,
+            Ok(count) => {
+                self.sent_bytes.update(|bytes| bytes + count as u64);
+                Ok(count)
+            }
+            Err(error) => Err(error),
         }
+    }
+
+    /// The bytes that were received and sent since this was asked last.
+    pub(crate) fn take_moved(&self) -> (u64, u64) {
+        (self.received_bytes.take(), self.sent_bytes.take())
     }
 
     /// Says that nothing more is sent.

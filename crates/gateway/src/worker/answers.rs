@@ -87,9 +87,7 @@ impl Worker {
             && let Some(at) = exchange.upstream
         {
             let place = self.upstreams[at].at;
-            self.sites[place.site].pools[place.pool]
-                .state
-                .failed(crate::pool::BackendId(place.backend), self.now);
+            self.note_failure(place);
         }
         self.refuse(key, Refusal::BadGateway);
         Step::On
@@ -265,6 +263,8 @@ impl Worker {
             keep_alive: meaning.keep_alive,
             ends_at_close: meaning.strips_coding || meaning.framing == BodyFraming::UntilClose,
         };
+        let (site, pool) = (exchange.site, exchange.pool);
+        self.pool_tally(site, pool).answered(meaning.status);
     }
 
     /// The answer has come to its end, and the client has it or will have it.

@@ -2,19 +2,22 @@
 
 mod answers;
 mod backends;
+mod books;
 mod clients;
 mod orders;
 mod requests;
 mod tunnels;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use slab::Slab;
 use tollgate_eventloop::{Event, Events, Interest, Poller, Waker};
+use tollgate_ledger::{LogFile, ThreadLog};
 
 use crate::config::{Address, Timeouts};
 use crate::counters::Counters;
@@ -58,6 +61,9 @@ pub(crate) struct Worker {
     counters: Arc<Counters>,
     /// Which thread it is, of all.
     index: usize,
+    log: Option<ThreadLog>,
+    /// The connections of each address, while there is a limit to them.
+    per_client: HashMap<IpAddr, usize>,
     now: Instant,
     sweep_at: Instant,
     /// Set while nothing is accepted.
@@ -102,6 +108,7 @@ impl Worker {
         let poller = Poller::new()?;
         poller.add(&waker, WAKER, Interest::Readable)?;
         let timeouts = plan.config.timeouts;
+        let log = plan.log.as_ref().map(LogFile::of_thread);
         let mut sites = Slab::new();
         let site = sites.insert(Site::new(plan, index as u64));
         let now = Instant::now();
@@ -120,6 +127,8 @@ impl Worker {
             serial: 0,
             counters,
             index,
+            log,
+            per_client: HashMap::new(),
             now,
             sweep_at: now + sweep_period(&timeouts),
             accept_again_at: None,
@@ -168,6 +177,9 @@ impl Worker {
             }
         }
         self.look_at_the_clock()?;
+        if let Some(log) = &mut self.log {
+            log.flush();
+        }
         Ok(has_more || events.iter().next().is_some())
     }
 

@@ -3,6 +3,8 @@
 use std::io;
 use std::sync::Arc;
 
+use tollgate_ledger::LogFile;
+
 use super::{DRAIN_TIMEOUT, Worker};
 use crate::config::Address;
 use crate::downstream::Stage;
@@ -35,6 +37,9 @@ impl Worker {
         let old = self.site;
         self.timeouts = plan.config.timeouts;
         self.site = self.sites.insert(Site::new(Arc::clone(&plan), self.index as u64));
+        // A line that is due goes to the file of its time.
+        self.log = plan.log.as_ref().map(LogFile::of_thread);
+        self.count_clients();
         self.tools.requests.clear();
         self.tools.answers.clear();
         self.sweep_at = self.sweep_at.min(self.now + super::sweep_period(&self.timeouts));

@@ -94,6 +94,8 @@ impl Worker {
                 let client = &mut self.clients[key];
                 client.keep_unread(&self.tools.input[start + head_bytes..end]);
                 client.is_partial = false;
+                let entry = self.entry(&self.tools.input[start..start + head_bytes]);
+                self.write_refused(key, entry.as_deref(), Refusal::NoRoute.status());
                 self.tell(key, Refusal::NoRoute, asker);
                 Ok(Step::On)
             }
@@ -178,6 +180,7 @@ impl Worker {
         end: usize,
     ) -> io::Result<Step> {
         let RequestMeaning { asked, route, hash } = *meaning;
+        let entry = self.entry(&self.tools.input[start..start + asked.head_bytes]);
         let site = &mut self.sites[self.site];
         let limits = &site.plan.config.limits;
         let client = &mut self.clients[key];
@@ -222,6 +225,9 @@ impl Worker {
             tried: Tried::default(),
             wants_fresh: false,
             began: self.now,
+            backend: None,
+            tries: 0,
+            entry,
         });
         if let Some(refusal) = refusal {
             self.refuse(key, refusal);
@@ -371,15 +377,16 @@ fn has_plain_target(target: &str) -> bool {
 
 /// What requests have in common that are to have the same backend.
 fn hash(balance: &Balance, head: &RequestHead<'_>, ip: Option<IpAddr>) -> Key {
+    let of_client = || match ip {
+        Some(IpAddr::V4(ip)) => Key::new(&ip.octets()),
+        Some(IpAddr::V6(ip)) => Key::new(&ip.octets()),
+        None => Key::new(b""),
+    };
     match balance {
         Balance::ConsistentHash { by: HashBy::Header(name) } => {
-            Key::new(head.headers.first(name).unwrap_or_default())
+            head.headers.first(name).map_or_else(of_client, Key::new)
         }
-        Balance::ConsistentHash { by: HashBy::Client } => match ip {
-            Some(IpAddr::V4(ip)) => Key::new(&ip.octets()),
-            Some(IpAddr::V6(ip)) => Key::new(&ip.octets()),
-            None => Key::new(b""),
-        },
+        Balance::ConsistentHash { by: HashBy::Client } => of_client(),
         Balance::RoundRobin | Balance::LeastConnections | Balance::RandomOfTwo => Key::new(b""),
     }
 }

@@ -20,6 +20,8 @@ impl Worker {
         // What the client has sent behind its request is of the other protocol already.
         let ahead = std::mem::take(&mut client.unread);
         exchange.outgoing.add(&ahead, 0);
+        let (site, pool) = (exchange.site, exchange.pool);
+        self.pool_tally(site, pool).answered(101);
         Step::On
     }
 
