@@ -99,7 +99,8 @@ impl<ReplyTo: FnMut(&[u8]) -> Option<Reply>> Stage<ReplyTo> {
         );
         config.forwarded =
             Forwarded { via: None, x_forwarded: false, forwarded: false, trust_client: false };
-        let plan = Arc::new(Plan::new(config, None, Instant::now()));
+        let plan = Plan::new(config, None, Instant::now()).map_err(io::Error::other)?;
+        let plan = Arc::new(plan);
         let counters = Arc::new(Counters::new(1));
         counters.begin(Arc::clone(&plan.tallies));
         let orders = Arc::new(Orders::default());
