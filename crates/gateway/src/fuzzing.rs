@@ -264,14 +264,18 @@ mod tests {
     #[test]
     fn three_talk_in_turns_until_they_have_no_more_to_say() {
         let mut asked = Vec::new();
-        let talk = talk([&b"GET /a HTT"[..], b"P/1.1\r\nHost: a\r\n\r\nGET /b"].into_iter(), |bytes| {
-            asked.push(bytes.to_vec());
-            Some(Reply {
-                consumed: bytes.len(),
-                pieces: vec![b"HTTP/1.1 200 OK\r\nConte".to_vec(), b"nt-Length: 1\r\n\r\nx".to_vec()],
-                closes: false,
-            })
-        });
+        let talk =
+            talk([&b"GET /a HTT"[..], b"P/1.1\r\nHost: a\r\n\r\nGET /b"].into_iter(), |bytes| {
+                asked.push(bytes.to_vec());
+                Some(Reply {
+                    consumed: bytes.len(),
+                    pieces: vec![
+                        b"HTTP/1.1 200 OK\r\nConte".to_vec(),
+                        b"nt-Length: 1\r\n\r\nx".to_vec(),
+                    ],
+                    closes: false,
+                })
+            });
         assert_eq!(asked, [b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n"]);
         assert!(talk.received.starts_with(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx"));
         assert!(!talk.is_closed && talk.begun.is_empty(), "{talk:?}");

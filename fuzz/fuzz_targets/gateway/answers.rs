@@ -18,7 +18,8 @@ use tollgate_gateway::fuzzing::{Reply, talk};
 
 const NEXT: &[u8] = b"GET /next HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
 const NEXT_ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nnext";
-const NEXT_RECEIVED: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\nnext";
+const NEXT_RECEIVED: &[u8] =
+    b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\nnext";
 
 fuzz_target!(|input: &[u8]| {
     let [seed, manner, answered @ ..] = input else { return };
@@ -110,8 +111,7 @@ fn passing(answer: &Answer) -> Vec<&(String, Vec<u8>)> {
         "te",
         "upgrade",
     ];
-    let passes = |(name, _): &&(String, Vec<u8>)| {
-        !NAMES.contains(&&name[..]) && !options.contains(name)
-    };
+    let passes =
+        |(name, _): &&(String, Vec<u8>)| !NAMES.contains(&&name[..]) && !options.contains(name);
     answer.headers.iter().filter(passes).collect()
 }

@@ -61,13 +61,10 @@ pub fn request(bytes: &[u8]) -> Reading<Request> {
     };
     let (method, target) = (method.to_owned(), target.to_owned());
     let headers = owned(head.headers);
-    framing.unwrap_or(Framing::Length(0)).read(&bytes[head_bytes..]).map(head_bytes, |body| Request {
-        method,
-        target,
-        is_http_1_0,
-        headers,
-        body,
-    })
+    framing
+        .unwrap_or(Framing::Length(0))
+        .read(&bytes[head_bytes..])
+        .map(head_bytes, |body| Request { method, target, is_http_1_0, headers, body })
 }
 
 /// The answer that `bytes` begin with, to a HEAD or another request. Where it ends with the connection, it is
@@ -129,15 +126,15 @@ impl Framing {
             found.map(|header| header.value)
         };
         let mut codings = values("transfer-encoding");
-        let mut lengths = values("content-length").flat_map(|value| value.split(|&byte| byte == b','));
+        let mut lengths =
+            values("content-length").flat_map(|value| value.split(|&byte| byte == b','));
         match (codings.next(), codings.next(), lengths.next()) {
             (None, None, None) => Some(None),
             (Some(coding), None, None) => (!is_http_1_0 && coding.eq_ignore_ascii_case(b"chunked"))
                 .then_some(Some(Self::Chunked)),
             (None, None, Some(length)) => {
                 let length = decimal(length)?;
-                let is_clear =
-                    lengths.all(|other| repeats && decimal(other) == Some(length));
+                let is_clear = lengths.all(|other| repeats && decimal(other) == Some(length));
                 is_clear.then_some(Some(Self::Length(length)))
             }
             _ => None,
@@ -147,7 +144,9 @@ impl Framing {
     fn read(self, bytes: &[u8]) -> Reading<Vec<u8>> {
         match self {
             Self::Length(length) => match usize::try_from(length) {
-                Ok(length) if length <= bytes.len() => Reading::Whole(bytes[..length].to_vec(), length),
+                Ok(length) if length <= bytes.len() => {
+                    Reading::Whole(bytes[..length].to_vec(), length)
+                }
                 _ => Reading::Unfinished,
             },
             Self::Chunked => chunks(bytes),
@@ -168,7 +167,11 @@ fn chunks(bytes: &[u8]) -> Reading<Vec<u8>> {
     loop {
         let Some(line_bytes) = bytes[at..].windows(2).position(|pair| pair == b"\r\n") else {
             let line = &bytes[at..];
-            return if has_odd_byte(line.strip_suffix(b"\r").unwrap_or(line)) { Reading::Faulty } else { Reading::Unfinished };
+            return if has_odd_byte(line.strip_suffix(b"\r").unwrap_or(line)) {
+                Reading::Faulty
+            } else {
+                Reading::Unfinished
+            };
         };
         let line = &bytes[at..at + line_bytes];
         let digits = line.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();

@@ -21,7 +21,10 @@ fuzz_target!(|input: &[u8]| {
     check(sent, &seen, &whole);
     let (seen_in_pieces, in_pieces) = pass(pieces(sent, *seed));
     assert_eq!(seen_in_pieces, seen);
-    assert_eq!(in_pieces.received.escape_ascii().to_string(), whole.received.escape_ascii().to_string());
+    assert_eq!(
+        in_pieces.received.escape_ascii().to_string(),
+        whole.received.escape_ascii().to_string()
+    );
 });
 
 /// The requests that an origin sees, and the rest of what happens.
@@ -59,7 +62,10 @@ fn check(sent: &[u8], seen: &[Vec<u8>], talk: &Talk) {
         let Reading::Whole(answer, consumed) = reading::answer(answers, to_head) else {
             panic!("no answer to {} in {}", bytes.escape_ascii(), answers.escape_ascii());
         };
-        assert_eq!((answer.status, &answer.body[..]), (200, if to_head { b"" } else { &b"ok"[..] }));
+        assert_eq!(
+            (answer.status, &answer.body[..]),
+            (200, if to_head { b"" } else { &b"ok"[..] })
+        );
         answers = &answers[consumed..];
     }
     if !answers.is_empty() {

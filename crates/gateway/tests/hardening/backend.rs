@@ -28,7 +28,10 @@ impl Backend {
     }
 
     /// There; another backend may have been killed there before.
-    pub(crate) fn at(address: SocketAddr, serve: impl Fn(TcpStream) + Send + Sync + 'static) -> Self {
+    pub(crate) fn at(
+        address: SocketAddr,
+        serve: impl Fn(TcpStream) + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind(address).unwrap();
         let address = listener.local_addr().unwrap();
         let is_over = Arc::new(AtomicBool::new(false));

@@ -73,7 +73,9 @@ impl Caller {
                 return Err(ErrorKind::UnexpectedEof.into());
             }
             if !self.line()?.is_empty() {
-                return Err(strange("a chunk, or the body, does not end in an empty line".to_owned()));
+                return Err(strange(
+                    "a chunk, or the body, does not end in an empty line".to_owned(),
+                ));
             }
             if size == 0 {
                 return Ok(());

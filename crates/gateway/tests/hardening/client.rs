@@ -71,7 +71,10 @@ impl Client {
     pub(crate) fn expect(&mut self, expected: &str) {
         let mut received = vec![0; expected.len()];
         self.read_exact(&mut received).unwrap();
-        assert_eq!(received.escape_ascii().to_string(), expected.as_bytes().escape_ascii().to_string());
+        assert_eq!(
+            received.escape_ascii().to_string(),
+            expected.as_bytes().escape_ascii().to_string()
+        );
     }
 
     /// The bytes up to the empty line that ends a head.

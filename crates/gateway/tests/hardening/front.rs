@@ -68,11 +68,10 @@ impl Peer {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", name]);
         command.args(arguments.iter().map(|argument| argument.replace("{config}", &file)));
-        let process = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap_or_else(|error| panic!("{name} does not start ({error}): run scripts/setup"));
+        let process =
+            command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap_or_else(|error| {
+                panic!("{name} does not start ({error}): run scripts/setup")
+            });
         let socket = dir.path().join("socket");
         let mut peer = Self { name, address: Address::Unix(socket.clone()), process, _dir: dir };
         peer.wait_for(&socket);

@@ -32,10 +32,8 @@ impl Served {
     /// The same before one, with another configuration than the usual one.
     pub(crate) fn with(backend: SocketAddr, change: impl FnOnce(&mut Config)) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let mut config = Config::new(
-            Address::Unix(dir.path().join("gateway")),
-            Address::Tcp(backend),
-        );
+        let mut config =
+            Config::new(Address::Unix(dir.path().join("gateway")), Address::Tcp(backend));
         config.forwarded =
             Forwarded { via: None, x_forwarded: false, forwarded: false, trust_client: false };
         change(&mut config);
@@ -74,7 +72,8 @@ impl Served {
 
 impl Drop for Served {
     fn drop(&mut self) {
-        let gateway = self.gateway.get_mut().map_or_else(|held| held.into_inner().take(), Option::take);
+        let gateway =
+            self.gateway.get_mut().map_or_else(|held| held.into_inner().take(), Option::take);
         if let Some(gateway) = gateway {
             gateway.drain().unwrap();
             gateway.join().unwrap();

@@ -11,8 +11,8 @@ use tollgate_gateway::config::Address;
 
 use super::is_echo;
 use crate::caller::Caller;
-use crate::served::Served;
 use crate::own_process::OwnProcess;
+use crate::served::Served;
 
 /// Where the backend of that process listens, whose descriptors are not among its own.
 const BACKEND: &str = "TOLLGATE_TEST_BACKEND";

@@ -23,7 +23,8 @@ fn in_the_middle_of_an_answer() {
         while let Some(head) = read_head(&mut stream) {
             let mut answer = echo_of(path(&head));
             if path(&head) == "/large" {
-                answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {LARGE_BYTES}\r\n\r\n").into_bytes();
+                answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {LARGE_BYTES}\r\n\r\n")
+                    .into_bytes();
                 answer.resize(answer.len() + LARGE_BYTES, b'x');
             }
             if stream.write_all(&answer).is_err() {
@@ -70,7 +71,10 @@ fn in_the_middle_of_a_body_whose_connection_is_used_for_nothing_else() {
         drop(client);
         assert!(is_echo(&other.get(&path).unwrap(), &path));
         let body = is_seen.recv_timeout(PATIENCE).unwrap();
-        assert!(head.ends_with(std::str::from_utf8(&body).unwrap()) && body.ends_with(b"some"), "{body:?}");
+        assert!(
+            head.ends_with(std::str::from_utf8(&body).unwrap()) && body.ends_with(b"some"),
+            "{body:?}"
+        );
     }
 }
 
@@ -111,7 +115,8 @@ fn a_client_that_does_not_read_is_not_read_from() {
     let backend = echo();
     let gateway = Served::before(backend.address);
     let mut client = Caller::connect(gateway.address()).unwrap();
-    let request = format!("GET {PATH} HTTP/1.1\r\nHost: a\r\nX-Padding: {}\r\n\r\n", "p".repeat(4_000));
+    let request =
+        format!("GET {PATH} HTTP/1.1\r\nHost: a\r\nX-Padding: {}\r\n\r\n", "p".repeat(4_000));
     let (begun, unsent) = send_until_full(client.client(), request.as_bytes());
     let mut other = Caller::connect(gateway.address()).unwrap();
     assert!(is_echo(&other.get("/other").unwrap(), "/other"));
@@ -141,7 +146,9 @@ fn send_until_full(client: &mut Client, request: &[u8]) -> (usize, Vec<u8>) {
         while !unsent.is_empty() {
             match client.write(unsent) {
                 Ok(count) => unsent = &unsent[count..],
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return (begun, unsent.to_vec()),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    return (begun, unsent.to_vec());
+                }
                 Err(error) => panic!("{error}"),
             }
         }

@@ -9,8 +9,8 @@ use tollgate_gateway::config::Address;
 use super::{echo, is_echo};
 use crate::caller::Caller;
 use crate::client::Client;
-use crate::served::Served;
 use crate::own_process::OwnProcess;
+use crate::served::Served;
 
 const CLIENTS: usize = 10_000;
 
@@ -26,7 +26,8 @@ fn ten_thousand_half_open_clients_hold_up_nobody() {
         config.limits.connections = CLIENTS + 100;
     });
     let Address::Unix(socket) = gateway.address() else { panic!("it listens on a Unix socket") };
-    let mut crowd = OwnProcess::of("faults::half_open::holds_half_open_clients", &[(SOCKET, socket)]);
+    let mut crowd =
+        OwnProcess::of("faults::half_open::holds_half_open_clients", &[(SOCKET, socket)]);
     crowd.wait_for(&format!("{CLIENTS} are there"));
     let mut client = Caller::connect(gateway.address()).unwrap();
     for number in 0..100 {

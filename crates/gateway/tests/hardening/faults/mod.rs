@@ -44,7 +44,8 @@ fn serve_echo(mut stream: TcpStream) {
 fn echo_of(path: &str) -> Vec<u8> {
     let body = echo_body(path);
     let length = body.len();
-    format!("HTTP/1.1 200 OK\r\nX-Path: {path}\r\nContent-Length: {length}\r\n\r\n{body}").into_bytes()
+    format!("HTTP/1.1 200 OK\r\nX-Path: {path}\r\nContent-Length: {length}\r\n\r\n{body}")
+        .into_bytes()
 }
 
 fn echo_body(path: &str) -> String {

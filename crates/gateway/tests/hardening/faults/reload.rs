@@ -51,7 +51,8 @@ fn reload_under_load(requests: usize) {
             }
             reloads
         });
-        let outcomes: Vec<_> = clients.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
+        let outcomes: Vec<_> =
+            clients.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
         is_over.store(true, Ordering::Relaxed);
         let reloads = reloading.join().unwrap();
         for outcome in outcomes {

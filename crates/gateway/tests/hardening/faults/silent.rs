@@ -38,8 +38,7 @@ fn moody() -> Backend {
 fn a_backend_that_accepts_and_stays_silent_is_given_up() {
     let backend = moody();
     let gateway = Served::with(backend.address, |config| config.timeouts.answer = SHORT);
-    let mut waiting: Vec<_> =
-        (0..5).map(|_| Caller::connect(gateway.address()).unwrap()).collect();
+    let mut waiting: Vec<_> = (0..5).map(|_| Caller::connect(gateway.address()).unwrap()).collect();
     for client in &mut waiting {
         client.client().send(b"GET /silent HTTP/1.1\r\nHost: a\r\n\r\n");
     }
@@ -72,8 +71,9 @@ fn a_backend_that_takes_no_connection_is_given_up() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let patience = Duration::from_millis(100);
-    let queued: Vec<_> =
-        std::iter::from_fn(|| TcpStream::connect_timeout(&address, patience).ok()).take(10_000).collect();
+    let queued: Vec<_> = std::iter::from_fn(|| TcpStream::connect_timeout(&address, patience).ok())
+        .take(10_000)
+        .collect();
     let gateway = Served::with(address, |config| config.timeouts.connect = SHORT);
     let mut client = Caller::connect(gateway.address()).unwrap();
     let answer = client.get("/").unwrap();
@@ -106,7 +106,11 @@ fn a_client_that_does_not_finish_its_body_is_sent_away_and_its_request_is_not_ta
     let mut client = Client::connect(gateway.address()).unwrap();
     client.send(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhel");
     let received = client.read_to_close();
-    assert!(received.is_empty() || received.starts_with(b"HTTP/1.1 408 "), "{}", received.escape_ascii());
+    assert!(
+        received.is_empty() || received.starts_with(b"HTTP/1.1 408 "),
+        "{}",
+        received.escape_ascii()
+    );
 }
 
 #[test]

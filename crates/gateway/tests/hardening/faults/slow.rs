@@ -83,7 +83,10 @@ fn a_backend_that_does_not_read_holds_up_its_own_client_alone() {
     });
     let gateway = Served::before(backend.address);
     let mut sender = Client::connect(gateway.address()).unwrap();
-    sender.send(format!("POST /upload HTTP/1.1\r\nHost: a\r\nContent-Length: {LARGE_BYTES}\r\n\r\n").as_bytes());
+    sender.send(
+        format!("POST /upload HTTP/1.1\r\nHost: a\r\nContent-Length: {LARGE_BYTES}\r\n\r\n")
+            .as_bytes(),
+    );
     let Client::Unix(stream) = &sender else { panic!("it is a Unix socket") };
     stream.set_write_timeout(Some(FILL_TIME)).unwrap();
     let mut sent = 0;

@@ -43,7 +43,8 @@ fn http_1_0() {
 fn several_requests_share_a_connection() {
     let backend = mirror();
     let gateway = Served::before(backend.address);
-    let connects = ["-o", "/dev/null", "-o", "/dev/null", "-w", "%{num_connects} ", "http://a/first"];
+    let connects =
+        ["-o", "/dev/null", "-o", "/dev/null", "-w", "%{num_connects} ", "http://a/first"];
     assert_eq!(curl(&gateway, &connects), "1 0 ");
     assert_eq!(backend.connections(), 1);
 }
@@ -62,14 +63,26 @@ fn uploads_with_a_length_with_chunks_and_by_invitation() {
 
     let plain = curl(&gateway, &["--data-binary", &from_file, "-H", "Expect:"]);
     assert!(plain == expected("POST"));
-    let chunked =
-        curl(&gateway, &["--upload-file", file, "-H", "Transfer-Encoding: chunked", "-H", "Expect:"]);
+    let chunked = curl(
+        &gateway,
+        &["--upload-file", file, "-H", "Transfer-Encoding: chunked", "-H", "Expect:"],
+    );
     assert!(chunked == expected("PUT"));
     // curl waits for the invitation longer than it may take.
     for framing in ["X-Nothing: 1", "Transfer-Encoding: chunked"] {
         let invited = curl(
             &gateway,
-            &["--verbose", "--expect100-timeout", "9", "--upload-file", file, "-H", "Expect: 100-continue", "-H", framing],
+            &[
+                "--verbose",
+                "--expect100-timeout",
+                "9",
+                "--upload-file",
+                file,
+                "-H",
+                "Expect: 100-continue",
+                "-H",
+                framing,
+            ],
         );
         assert!(invited == expected("PUT"), "{framing}");
     }

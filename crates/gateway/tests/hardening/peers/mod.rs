@@ -31,7 +31,8 @@ fn mirror() -> Backend {
             let mut seen = format!("{method} {} ", path(&head)).into_bytes();
             seen.extend_from_slice(&body);
             let length = seen.len();
-            let mut answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n").into_bytes();
+            let mut answer =
+                format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n").into_bytes();
             if method != "HEAD" {
                 answer.extend_from_slice(&seen);
             }

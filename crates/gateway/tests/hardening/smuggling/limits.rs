@@ -44,9 +44,21 @@ fn requests_that_are_too_long_are_refused() {
         (431, format!("{head}{}\r\n", "X: y\r\n".repeat(200))),
         (431, format!("{head}X: {long}")),
         (413, format!("{head}Content-Length: 1001\r\n\r\n")),
-        (413, format!("{head}Transfer-Encoding: chunked\r\n\r\n3e9\r\n{}\r\n0\r\n\r\n", &long[..1_001])),
+        (
+            413,
+            format!(
+                "{head}Transfer-Encoding: chunked\r\n\r\n3e9\r\n{}\r\n0\r\n\r\n",
+                &long[..1_001]
+            ),
+        ),
         (400, format!("{head}Transfer-Encoding: chunked\r\n\r\n1;{long}\r\nx\r\n0\r\n\r\n")),
-        (400, format!("{head}Transfer-Encoding: chunked\r\n\r\n{}1\r\nx\r\n0\r\n\r\n", "0".repeat(10_000))),
+        (
+            400,
+            format!(
+                "{head}Transfer-Encoding: chunked\r\n\r\n{}1\r\nx\r\n0\r\n\r\n",
+                "0".repeat(10_000)
+            ),
+        ),
         (400, format!("{head}Transfer-Encoding: chunked\r\n\r\n0\r\nX: {long}\r\n\r\n")),
     ] {
         let mut client = Client::connect(gateway.address()).unwrap();
@@ -64,13 +76,16 @@ fn answers_that_are_too_long_are_not_passed_on() {
     let gateway = Served::before(backend.address);
     for path in ["/head", "/headers", "/interim", "/size", "/trailer"] {
         let mut client = Client::connect(gateway.address()).unwrap();
-        client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").as_bytes());
+        client.send(
+            format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").as_bytes(),
+        );
         let received = String::from_utf8(client.read_to_close()).unwrap();
         assert!(!received.ends_with("0\r\n\r\n"), "{path}: {received}");
         let answer = received.trim_start_matches("HTTP/1.1 100 Continue\r\n\r\n");
         let is_refused = answer.starts_with("HTTP/1.1 502 ");
         // A body may turn out to be too long only after its head has gone out.
-        let is_cut = matches!(path, "/size" | "/trailer") && answer.starts_with("HTTP/1.1 200 OK\r\n");
+        let is_cut =
+            matches!(path, "/size" | "/trailer") && answer.starts_with("HTTP/1.1 200 OK\r\n");
         assert!(is_refused || is_cut, "{path}: {answer}");
         let mut client = Caller::connect(gateway.address()).unwrap();
         assert_eq!(client.get("/next").unwrap().text(), "ok", "after {path}");

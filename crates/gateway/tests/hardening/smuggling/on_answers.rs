@@ -21,7 +21,8 @@ const NEXT: &str = "GET /next HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
 const NEXT_ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nnext";
 
 /// The same as a client of the gateway gets it.
-const NEXT_RECEIVED: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\nnext";
+const NEXT_RECEIVED: &[u8] =
+    b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\nnext";
 
 #[test]
 fn every_answer_is_passed_on_in_one_form_or_not_at_all() {
@@ -53,7 +54,8 @@ fn peers_make_of_the_same_answers_what_is_printed() {
     let peers = [Peer::nginx(backend.address), Peer::haproxy(backend.address)];
     let briefs = peers.each_ref().map(|peer| {
         let all = answers::all().enumerate();
-        all.map(|(at, answer)| brief(answer, &received(answer, at, &peer.address))).collect::<Vec<_>>()
+        all.map(|(at, answer)| brief(answer, &received(answer, at, &peer.address)))
+            .collect::<Vec<_>>()
     });
     println!("{:44} {:44} {:44} gateway", "answer", peers[0].name, peers[1].name);
     for (at, answer) in answers::all().enumerate() {
@@ -115,7 +117,9 @@ fn is_as_it_says(answer: &Answer, received: &[u8]) -> bool {
 
 /// Whether a client sees that something is missing of an answer that is not followed by another.
 fn is_cut(received: &[u8]) -> bool {
-    let Some(head_bytes) = memmem::find(received, b"\r\n\r\n").map(|at| at + 4) else { return false };
+    let Some(head_bytes) = memmem::find(received, b"\r\n\r\n").map(|at| at + 4) else {
+        return false;
+    };
     let head = String::from_utf8_lossy(&received[..head_bytes]);
     let length = head.split_once("\r\nContent-Length: ").and_then(|(_, rest)| rest.lines().next());
     let is_whole = match length {

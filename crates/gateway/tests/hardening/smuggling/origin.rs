@@ -151,7 +151,8 @@ fn chunked_bytes(body: &[u8]) -> Option<usize> {
         if size == 0 {
             // A trailer, if there is one, ends in an empty line as well.
             let rest = &body[at..];
-            let end = if rest.starts_with(b"\r\n") { 2 } else { memmem::find(rest, b"\r\n\r\n")? + 4 };
+            let end =
+                if rest.starts_with(b"\r\n") { 2 } else { memmem::find(rest, b"\r\n\r\n")? + 4 };
             return Some(at + end);
         }
         at += size + 2;

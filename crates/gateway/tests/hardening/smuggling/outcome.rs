@@ -37,7 +37,8 @@ impl Outcome {
         let mut client = Client::connect(proxy).unwrap();
         client.send(&[request.sent, NEXT].concat());
         let (answers, is_closed) = read(&mut client);
-        let status = answers.get(9..12).and_then(|code| std::str::from_utf8(code).ok()?.parse().ok());
+        let status =
+            answers.get(9..12).and_then(|code| std::str::from_utf8(code).ok()?.parse().ok());
         Self { status, is_closed, seen: origin.take() }
     }
 

@@ -31,7 +31,8 @@ pub(super) const CASES: &[Answer] = &[
     passed(
         "an answer behind the last chunk",
         "RFC 9112, 9.2: whatever is behind the answer answers nothing",
-        chunked!("4\r\nbody\r\n0\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil").as_bytes(),
+        chunked!("4\r\nbody\r\n0\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil")
+            .as_bytes(),
         chunked!("4\r\nbody\r\n0\r\n\r\n"),
     ),
     to_the_close(
@@ -52,16 +53,51 @@ pub(super) const CASES: &[Answer] = &[
         b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nbody",
     )
     .then_close(),
-    broken("a chunk that breaks off", "RFC 9112, 8: it is incomplete", chunked!("8\r\nbody").as_bytes()).then_close(),
-    broken("no last chunk", "RFC 9112, 8: it is incomplete", chunked!("4\r\nbody\r\n").as_bytes()).then_close(),
-    broken("a last chunk without its end", "RFC 9112, 8: it is incomplete", chunked!("4\r\nbody\r\n0\r\n").as_bytes()).then_close(),
-    broken("a size that is none", "RFC 9112, 7.1", chunked!("4\r\nbody\r\nxyz\r\nevil\r\n0\r\n\r\n").as_bytes()),
+    broken(
+        "a chunk that breaks off",
+        "RFC 9112, 8: it is incomplete",
+        chunked!("8\r\nbody").as_bytes(),
+    )
+    .then_close(),
+    broken("no last chunk", "RFC 9112, 8: it is incomplete", chunked!("4\r\nbody\r\n").as_bytes())
+        .then_close(),
+    broken(
+        "a last chunk without its end",
+        "RFC 9112, 8: it is incomplete",
+        chunked!("4\r\nbody\r\n0\r\n").as_bytes(),
+    )
+    .then_close(),
+    broken(
+        "a size that is none",
+        "RFC 9112, 7.1",
+        chunked!("4\r\nbody\r\nxyz\r\nevil\r\n0\r\n\r\n").as_bytes(),
+    ),
     broken("a negative size", "RFC 9112, 7.1", chunked!("-4\r\nevil\r\n0\r\n\r\n").as_bytes()),
-    broken("a size of 2^64 + 4", "RFC 9112, 7.1", chunked!("10000000000000004\r\nevil\r\n0\r\n\r\n").as_bytes()),
+    broken(
+        "a size of 2^64 + 4",
+        "RFC 9112, 7.1",
+        chunked!("10000000000000004\r\nevil\r\n0\r\n\r\n").as_bytes(),
+    ),
     broken("a size that ends in LF", "RFC 9112, 7.1", chunked!("4\nevil\r\n0\r\n\r\n").as_bytes()),
-    broken("an extension with a bare LF", "RFC 9112, 7.1.1", chunked!("4;a\nevil\r\n0\r\n\r\n").as_bytes()),
-    broken("data longer than its size", "RFC 9112, 7.1", chunked!("4\r\nbodyevil\r\n0\r\n\r\n").as_bytes()),
+    broken(
+        "an extension with a bare LF",
+        "RFC 9112, 7.1.1",
+        chunked!("4;a\nevil\r\n0\r\n\r\n").as_bytes(),
+    ),
+    broken(
+        "data longer than its size",
+        "RFC 9112, 7.1",
+        chunked!("4\r\nbodyevil\r\n0\r\n\r\n").as_bytes(),
+    ),
     broken("data that ends in LF", "RFC 9112, 7.1", chunked!("4\r\nbody\n0\r\n\r\n").as_bytes()),
-    broken("a trailer without a colon", "RFC 9112, 7.1.2", chunked!("4\r\nbody\r\n0\r\nevil\r\n\r\n").as_bytes()),
-    broken("a trailer with a bare CR", "RFC 9112, 2.2", chunked!("4\r\nbody\r\n0\r\nX: y\rz\r\n\r\n").as_bytes()),
+    broken(
+        "a trailer without a colon",
+        "RFC 9112, 7.1.2",
+        chunked!("4\r\nbody\r\n0\r\nevil\r\n\r\n").as_bytes(),
+    ),
+    broken(
+        "a trailer with a bare CR",
+        "RFC 9112, 2.2",
+        chunked!("4\r\nbody\r\n0\r\nX: y\rz\r\n\r\n").as_bytes(),
+    ),
 ];

@@ -57,7 +57,12 @@ pub(crate) const CASES: &[Request] = &[
         b"GET /a%0d%0aX:%20y HTTP/1.1\r\nHost: a\r\n\r\n",
         &["GET /a%0d%0aX:%20y HTTP/1.1\r\nHost: a\r\n\r\n"],
     ),
-    refused("no host", "RFC 9112, 3.2: must be answered by 400", 400, b"GET /a HTTP/1.1\r\nX: y\r\n\r\n"),
+    refused(
+        "no host",
+        "RFC 9112, 3.2: must be answered by 400",
+        400,
+        b"GET /a HTTP/1.1\r\nX: y\r\n\r\n",
+    ),
     refused(
         "two hosts",
         "RFC 9112, 3.2: must be answered by 400",

@@ -184,6 +184,16 @@ pub(crate) const CASES: &[Request] = &[
         400,
         b"GET /a HTTP/1.1\r\n\r\n",
     ),
-    refused("a hello of TLS", "RFC 9112, 3: it is not HTTP", 400, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n"),
-    refused("the preface of HTTP/2", "RFC 9113, 3.4: it is not HTTP/1", 505, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
+    refused(
+        "a hello of TLS",
+        "RFC 9112, 3: it is not HTTP",
+        400,
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
+    ),
+    refused(
+        "the preface of HTTP/2",
+        "RFC 9113, 3.4: it is not HTTP/1",
+        505,
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    ),
 ];
