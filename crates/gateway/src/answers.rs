@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use tollgate_wire::ParseError;
 
+use crate::forward::push_header;
+use crate::phase::OwnAnswer;
+
 /// Why a request is not answered by a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
@@ -103,6 +106,23 @@ impl Refusal {
                 (503, "Service Unavailable", "All backends are busy or down; ask again later.\n")
             }
             Self::GatewayLate => (504, "Gateway Timeout", "The backend took too long to answer.\n"),
+        }
+    }
+}
+
+impl OwnAnswer {
+    /// The bytes of the answer; without its body when the request was HEAD.
+    pub(crate) fn render(&self, to_head: bool, keep_alive: Option<&str>, out: &mut Vec<u8>) {
+        let connection = keep_alive.map(|said| ("Connection", said));
+        out.extend_from_slice(format!("HTTP/1.1 {} {}\r\n", self.status, self.reason).as_bytes());
+        let headers = self.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        for (name, value) in headers.chain(connection) {
+            push_header(out, name, value.as_bytes());
+        }
+        push_header(out, "Content-Length", self.body.len().to_string().as_bytes());
+        out.extend_from_slice(b"\r\n");
+        if !to_head {
+            out.extend_from_slice(&self.body);
         }
     }
 }

@@ -53,10 +53,10 @@ pub fn talk<'a>(
         stage.settle();
     }
     let is_closed = stage.client_is_over;
-    stage.is_ending = true;
-    stage.settle();
     // The gateway may have closed it.
     stage.client.shutdown(std::net::Shutdown::Write).ok();
+    stage.settle();
+    stage.is_ending = true;
     stage.settle();
     stage.end(is_closed)
 }

@@ -27,9 +27,24 @@ fuzz_target!(|input: &[u8]| {
     let closes = manner & 2 == 2;
     let whole = received(to_head, closes, vec![answered.to_vec()]);
     check(answered, to_head, &whole);
-    let split = received(to_head, closes, pieces(answered, *seed).map(<[u8]>::to_vec).collect());
+    let split = received(to_head, closes, in_pieces(answered, to_head, *seed));
     check(answered, to_head, &split);
 });
+
+/// The answer in pieces. What is behind its end comes together with that: on its own, a little later, nobody
+/// could tell it from the answer to the next request on that connection.
+fn in_pieces(answered: &[u8], to_head: bool, seed: u8) -> Vec<Vec<u8>> {
+    let surplus_bytes = match last(answered, to_head).0 {
+        Reading::Whole(_, surplus_bytes) => surplus_bytes,
+        Reading::Unfinished | Reading::Faulty => 0,
+    };
+    let (answer, surplus) = answered.split_at(answered.len() - surplus_bytes);
+    let mut pieces: Vec<Vec<u8>> = pieces(answer, seed).map(<[u8]>::to_vec).collect();
+    if let Some(piece) = pieces.last_mut() {
+        piece.extend_from_slice(surplus);
+    }
+    pieces
+}
 
 /// What a client gets that asks for something, which is answered so, and then for something else.
 fn received(to_head: bool, closes: bool, pieces: Vec<Vec<u8>>) -> Vec<u8> {

@@ -238,7 +238,12 @@ impl Worker {
             }
             (Stage::Exchanging, Some(exchange)) => {
                 let is_head_due = matches!(exchange.answer, Answer::Head);
+                let is_held = exchange.hold.as_ref().map(|hold| hold.has_head);
                 match exchange.upstream {
+                    // An inspector has not made up its mind.
+                    _ if is_held == Some(true) || (is_held.is_some() && is_head_due) => {
+                        self.refuse(key, Refusal::GatewayLate);
+                    }
                     _ if !is_head_due => {
                         self.remove_client(key);
                         return Ok(());
@@ -293,12 +298,22 @@ impl Worker {
 
     /// Gives an answer of the gateway's own.
     pub(super) fn tell(&mut self, key: usize, refusal: Refusal, asker: Asker) {
+        self.counters.clients(self.index).answered_itself(refusal.status());
+        self.say(key, asker, |is_head, connection, out| refusal.render(is_head, connection, out));
+    }
+
+    /// Gives the answer that `render` writes, when it is told whether it is that to a HEAD, and what
+    /// `Connection` has to say.
+    pub(super) fn say(
+        &mut self,
+        key: usize,
+        asker: Asker,
+        render: impl FnOnce(bool, Option<&str>, &mut Vec<u8>),
+    ) {
         let stays = asker.stays && self.stop_by.is_none();
         let client = &mut self.clients[key];
         let mut answer = Vec::new();
-        let said = Persistence::of(asker.version, stays).option();
-        refusal.render(asker.is_head, said, &mut answer);
-        self.counters.clients(self.index).answered_itself(refusal.status());
+        render(asker.is_head, Persistence::of(asker.version, stays).option(), &mut answer);
         client.unsent.keep(&answer);
         client.deadline = self.now + self.timeouts.body;
         if stays {
@@ -322,6 +337,7 @@ impl Worker {
         exchange.outgoing.clear();
         client.outgoing = std::mem::take(&mut exchange.outgoing);
         self.write_line(key, &exchange);
+        self.show_outcome(&exchange);
         if let Some(backend) = exchange.is_next {
             let place = Place { site: exchange.site, pool: exchange.pool, backend: backend.0 };
             self.release(place);

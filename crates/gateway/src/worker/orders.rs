@@ -20,6 +20,9 @@ impl Worker {
         if let Some(reload) = self.orders.take_reload() {
             self.reload(reload)?;
         }
+        for (id, verdict) in self.orders.take_resumed() {
+            self.resume(id, verdict)?;
+        }
         if self.orders.drains() && self.stop_by.is_none() {
             self.drain()?;
         }

@@ -4,9 +4,11 @@
 //! - `bodies`: lengths, chunks, closes, in both directions and in pieces
 //! - `failures`: backends that are down, silent, closed or wrong
 //! - `lifecycle`: drain, reload, half-closed peers, other protocols
+//! - `phases`: where an inspector looks, waits, or answers instead
 
 mod bodies;
 mod failures;
 mod lifecycle;
+mod phases;
 mod requests;
 mod support;
