@@ -20,6 +20,7 @@ mod link;
 mod listening;
 mod metrics;
 mod orders;
+pub mod phase;
 mod pool;
 mod recall;
 mod relay;

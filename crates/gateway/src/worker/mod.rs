@@ -5,6 +5,7 @@ mod backends;
 mod books;
 mod clients;
 mod orders;
+mod phases;
 mod requests;
 mod tunnels;
 
@@ -23,6 +24,7 @@ use crate::config::{Address, Timeouts};
 use crate::counters::Counters;
 use crate::downstream::{Client, Stage};
 use crate::orders::Orders;
+use crate::phase::Inspector;
 use crate::site::{Plan, Site, Waiter};
 use crate::tools::Tools;
 use crate::upstream::Upstream;
@@ -54,6 +56,7 @@ pub(crate) struct Worker {
     site: usize,
     timeouts: Timeouts,
     tools: Tools,
+    inspector: Option<Box<dyn Inspector>>,
     /// Those who have more to do though nothing happens on their sockets.
     ready: VecDeque<Waiter>,
     /// The number of the last connection, of either kind.
@@ -104,6 +107,7 @@ impl Worker {
         orders: Arc<Orders>,
         waker: Waker,
         index: usize,
+        inspector: Option<Box<dyn Inspector>>,
     ) -> io::Result<Self> {
         let poller = Poller::new()?;
         poller.add(&waker, WAKER, Interest::Readable)?;
@@ -123,6 +127,7 @@ impl Worker {
             site,
             timeouts,
             tools: Tools::new(),
+            inspector,
             ready: VecDeque::new(),
             serial: 0,
             counters,
