@@ -21,9 +21,13 @@ fuzz_target!(|input: &[u8]| {
     check(sent, &seen, &whole);
     let (seen_in_pieces, in_pieces) = pass(pieces(sent, *seed));
     assert_eq!(seen_in_pieces, seen);
-    assert_eq!(
-        in_pieces.received.escape_ascii().to_string(),
-        whole.received.escape_ascii().to_string()
+    check(sent, &seen_in_pieces, &in_pieces);
+    // A head that is faulty and does not end is looked at only with each of its lines.
+    assert!(
+        whole.received.starts_with(&in_pieces.received),
+        "{} but in pieces {}",
+        whole.received.escape_ascii(),
+        in_pieces.received.escape_ascii()
     );
 });
 
@@ -68,12 +72,14 @@ fn check(sent: &[u8], seen: &[Vec<u8>], talk: &Talk) {
         );
         answers = &answers[consumed..];
     }
-    if !answers.is_empty() {
-        let status = std::str::from_utf8(&answers[..12]).expect("a status line");
-        let is_refusal = ["400", "404", "413", "417", "431", "501", "505"].contains(&&status[9..]);
-        assert!(status.starts_with("HTTP/1.1 ") && is_refusal, "{}", answers.escape_ascii());
-        assert!(talk.is_closed, "what follows a refusal is read");
+    if answers.is_empty() {
+        return;
     }
+    let Reading::Whole(refusal, consumed) = reading::answer(answers, false) else {
+        panic!("no refusal is {}", answers.escape_ascii());
+    };
+    let is_refusal = [400, 413, 431, 501, 505].contains(&refusal.status);
+    assert!(is_refusal && consumed == answers.len(), "{}", answers.escape_ascii());
 }
 
 /// What may differ between a request as it was sent and as it was passed on is what belongs to one

@@ -67,7 +67,8 @@ impl Caller {
     fn chunks(&mut self, body: &mut Vec<u8>) -> io::Result<()> {
         loop {
             let line = self.line()?;
-            let size = u64::from_str_radix(&line, 16).map_err(|_| strange(line))?;
+            let size = u64::from_str_radix(&line, 16)
+                .map_err(|error| strange(format!("{error}: {line}")))?;
             let read = self.stream.by_ref().take(size).read_to_end(body)?;
             if read as u64 != size {
                 return Err(ErrorKind::UnexpectedEof.into());

@@ -33,7 +33,7 @@ fn reload_under_load(requests: usize) {
             let path = format!("/{client}/{number}");
             let answer = caller.get(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
             assert!(is_echo(&answer, &path), "to {path}: {answer:?}");
-            if answer.is_last() || client % 2 == 0 {
+            if answer.is_last() || client.is_multiple_of(2) {
                 caller = Caller::connect(gateway.address()).unwrap();
             }
             done.fetch_add(1, Ordering::Relaxed);

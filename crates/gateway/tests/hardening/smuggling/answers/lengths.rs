@@ -51,7 +51,7 @@ pub(super) const CASES: &[Answer] = &[
         b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil",
         "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n",
     )
-    .to_head(),
+    .for_head(),
     passed(
         "two lengths that agree",
         "RFC 9110, 8.6: may be replaced by one",

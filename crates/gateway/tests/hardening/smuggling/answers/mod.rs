@@ -75,7 +75,7 @@ impl Answer {
     }
 
     /// The same as the answer to a HEAD.
-    const fn to_head(self) -> Self {
+    const fn for_head(self) -> Self {
         Self { method: "HEAD", ..self }
     }
 }
