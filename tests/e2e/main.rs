@@ -22,6 +22,8 @@ mod faults;
 mod full_disk;
 /// `--threshold`: runs that a build passes or fails by.
 mod gates;
+/// `tollgate gateway`: its file, its signals and its exit codes.
+mod gateway;
 /// Ctrl-C and kill -9: nothing is left running, nothing that was finished is lost.
 mod interruption;
 /// A price that is known beforehand.

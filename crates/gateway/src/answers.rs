@@ -139,7 +139,7 @@ mod tests {
         assert_eq!(
             String::from_utf8(out).unwrap(),
             "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\n\
-             Content-Length: 46\r\nRetry-After: 2\r\nConnection: close\r\n\r\n"
+             Content-Length: 48\r\nRetry-After: 2\r\nConnection: close\r\n\r\n"
         );
         let mut out = Vec::new();
         Refusal::GatewayLate.render(false, None, &mut out);

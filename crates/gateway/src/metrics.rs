@@ -9,17 +9,17 @@ use crate::pool::{PoolHealth, Standing};
 
 /// What became of the configurations that came after the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reloads {
+pub(crate) struct Reloads {
     /// Those that are or were in force.
-    pub done: u64,
+    pub(crate) done: u64,
     /// Those that were not taken, as something in them could not be.
-    pub refused: u64,
+    pub(crate) refused: u64,
 }
 
 /// The text of `/metrics`.
 pub(crate) fn render<'a>(
     totals: &Totals,
-    pools: impl Iterator<Item = (&'a Pool, &'a PoolHealth)> + Clone,
+    pools: &(impl Iterator<Item = (&'a Pool, &'a PoolHealth)> + Clone),
     reloads: Reloads,
     now: Instant,
 ) -> String {
@@ -138,7 +138,7 @@ fn backends(page: &mut Page, totals: &Totals) {
 
 fn standing<'a>(
     page: &mut Page,
-    pools: impl Iterator<Item = (&'a Pool, &'a PoolHealth)> + Clone,
+    pools: &(impl Iterator<Item = (&'a Pool, &'a PoolHealth)> + Clone),
     now: Instant,
 ) {
     let each = |page: &mut Page, name: &str, value: &dyn Fn(&PoolHealth, usize) -> u64| {

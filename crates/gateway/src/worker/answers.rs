@@ -36,7 +36,7 @@ impl Worker {
     pub(super) fn pass_answer(&mut self, key: usize) -> Step {
         let client = &mut self.clients[key];
         if !client.unsent.is_empty() {
-            match client.unsent.send(&client.link, false) {
+            match client.unsent.send(&mut client.link, false) {
                 Ok(sent) if sent > 0 => client.deadline = self.now + self.timeouts.body,
                 Ok(_) => {}
                 Err(_) => return Step::Over,

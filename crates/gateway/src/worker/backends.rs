@@ -25,7 +25,7 @@ impl Worker {
             Choice::Go(backend) => self.go_to(key, backend),
             Choice::Wait(backend) => {
                 let waiter = Waiter { client: key, serial: client.serial };
-                pool.state.wait(backend, waiter, self.now);
+                pool.state.wait(backend, waiter);
                 exchange.waits_for = Some(backend);
                 client.deadline = self.now + patience;
                 let (site, pool) = (exchange.site, exchange.pool);

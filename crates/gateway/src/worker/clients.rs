@@ -84,10 +84,14 @@ impl Worker {
             self.tally().closed.add(1);
             return Ok(());
         }
+        let Ok(link) = Link::of_client(socket, self.listeners[listener].identity.as_ref()) else {
+            self.tally().closed.add(1);
+            self.has_left(ip);
+            return Ok(());
+        };
         let serial = self.next_serial();
         let deadline = self.now + self.timeouts.idle;
-        let key =
-            self.clients.insert(Client::new(Link::new(socket), serial, ip, listener, deadline));
+        let key = self.clients.insert(Client::new(link, serial, ip, listener, deadline));
         self.turn(key)
     }
 
@@ -153,7 +157,7 @@ impl Worker {
     pub(super) fn end(&mut self, key: usize, lingers: bool) -> Step {
         let client = &mut self.clients[key];
         if !client.unsent.is_empty() {
-            match client.unsent.send(&client.link, !lingers) {
+            match client.unsent.send(&mut client.link, !lingers) {
                 Ok(sent) if sent > 0 => client.deadline = self.now + self.timeouts.body,
                 Ok(_) => {}
                 Err(_) => return Step::Over,

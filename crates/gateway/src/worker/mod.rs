@@ -26,6 +26,7 @@ use crate::downstream::{Client, Stage};
 use crate::orders::Orders;
 use crate::phase::Inspector;
 use crate::site::{Plan, Site, Waiter};
+use crate::tls::Identity;
 use crate::tools::Tools;
 use crate::upstream::Upstream;
 
@@ -83,7 +84,8 @@ pub(crate) struct Listening {
     pub(crate) socket: Option<OwnedFd>,
     /// The address that was asked for.
     pub(crate) address: Address,
-    pub(crate) is_tls: bool,
+    /// What clients are shown over TLS. None: they speak in the clear.
+    pub(crate) identity: Option<Identity>,
     /// What a client is taken to have asked for that names no host.
     pub(crate) own_host: String,
 }

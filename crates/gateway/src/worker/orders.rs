@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tollgate_ledger::LogFile;
 
 use super::{DRAIN_TIMEOUT, Worker};
-use crate::config::Address;
+use crate::config::{Address, Listener};
 use crate::downstream::Stage;
 use crate::orders::Reload;
 use crate::site::Site;
@@ -43,6 +43,12 @@ impl Worker {
         // A line that is due goes to the file of its time.
         self.log = plan.log.as_ref().map(LogFile::of_thread);
         self.count_clients();
+        for listening in &mut self.listeners {
+            let same = |listener: &&Listener| listener.address == listening.address;
+            if let Some(listener) = plan.config.listeners.iter().find(same) {
+                listening.identity = listener.tls.as_ref().map(|tls| tls.identity().clone());
+            }
+        }
         self.tools.requests.clear();
         self.tools.answers.clear();
         self.sweep_at = self.sweep_at.min(self.now + super::sweep_period(&self.timeouts));

@@ -38,7 +38,7 @@ impl Worker {
     pub(super) fn read_request(&mut self, key: usize) -> io::Result<Step> {
         let client = &mut self.clients[key];
         if !client.unsent.is_empty() {
-            match client.unsent.send(&client.link, false) {
+            match client.unsent.send(&mut client.link, false) {
                 Ok(sent) if sent > 0 => client.deadline = self.now + self.timeouts.body,
                 Ok(_) => {}
                 Err(_) => return Ok(Step::Over),
@@ -161,8 +161,11 @@ impl Worker {
             return Arrived::Unrouted { head_bytes: head.len, asker };
         };
         let listener = &self.listeners[client.listener];
-        let sender =
-            Sender { ip: client.ip, is_tls: listener.is_tls, own_host: &listener.own_host };
+        let sender = Sender {
+            ip: client.ip,
+            is_tls: listener.identity.is_some(),
+            own_host: &listener.own_host,
+        };
         let hash =
             hash(&plan.config.pools[plan.config.routes[route.0].pool.0].balance, &head, client.ip);
         self.tools.head.clear();

@@ -46,7 +46,7 @@ impl Worker {
         };
         let Some(at) = exchange.upstream else { return Step::Over };
         if !client.unsent.is_empty() {
-            match client.unsent.send(&client.link, false) {
+            match client.unsent.send(&mut client.link, false) {
                 Ok(0) => return Step::Waits,
                 Ok(_) => client.deadline = self.now + self.timeouts.idle,
                 Err(_) => return Step::Over,
