@@ -87,7 +87,7 @@ impl<ReplyTo: FnMut(&[u8]) -> Option<Reply>> Stage<ReplyTo> {
         let listening = Listening {
             socket: Some(OwnedFd::from(places.entrance.try_clone()?)),
             address: Address::Unix(places.entrance_path.clone()),
-            is_tls: false,
+            identity: None,
             own_host: "localhost".to_owned(),
         };
         let mut config = Config::new(
