@@ -3,11 +3,13 @@
 mod check;
 mod design;
 mod file;
+mod matrix;
 mod warm_up;
 
 pub use file::{
     CaseFile, CpusFile, DesignFile, ExperimentFile, LoadFile, SpacingFile, SubjectFile,
 };
+pub use matrix::Axis;
 pub use warm_up::WarmUp;
 
 use super::catalog::{Catalog, CatalogError};
@@ -16,6 +18,7 @@ use super::options::{self, OptionError, Options};
 use super::percent::Percent;
 use super::recipe::Recipe;
 use super::toml_file::{self, Source, Step, TomlError, suggestion};
+use crate::ablation::Ablation;
 use crate::plan::stop::Stop;
 use crate::trial::validity::Limits;
 use check::{Flaw, check};
@@ -52,6 +55,8 @@ pub struct Experiment {
     pub limits: Limits,
     /// Which CPUs each role runs on, where the experiment says.
     pub cpus: Option<CpusFile>,
+    /// Which subjects are one subject without some of its rules, where it was taken apart.
+    pub ablation: Option<Ablation>,
 }
 
 /// One workload.
@@ -82,6 +87,11 @@ pub struct Subject {
     pub prefix: String,
     /// What it is, in a few words.
     pub about: String,
+    /// Whether a part of the rules that its recipe speaks for was taken away. Then it may block every
+    /// attack or let it through.
+    pub lacks_rules: bool,
+    /// Whether its records tell what was blocked in the probe.
+    pub tells_probe: bool,
 }
 
 /// What the command line changes about an experiment.
@@ -101,6 +111,8 @@ pub struct Adjustments {
     pub aa: bool,
     /// Only these subjects, and the baseline, which every price needs.
     pub only: Vec<String>,
+    /// Options whose values are to be run one beside the other.
+    pub matrix: Vec<Axis>,
 }
 
 /// What is wrong with an experiment.
@@ -162,6 +174,7 @@ impl Experiment {
         check(&file).map_err(|Flaw { path, what }| at(&path, PartError::Value(what)))?;
         adjustments.check(&file)?;
 
+        let names: Vec<&str> = file.subject.iter().map(|s| s.name.as_str()).collect();
         let mut cases = Vec::new();
         for (index, case) in file.case.iter().enumerate() {
             // A mix that a file names by path lies beside that file.
@@ -174,10 +187,19 @@ impl Experiment {
             if !case.only.is_empty() {
                 mix = mix.only(&case.only).map_err(|error| at(&part("only"), error.into()))?;
             }
-            let load = if adjustments.quick { case.load.quick() } else { case.load };
-            cases.push(Case { name: case.name.clone(), mix, mix_source, mix_included, load });
+            let one =
+                Case { name: case.name.clone(), mix, mix_source, mix_included, load: case.load };
+            let variants = matrix::cases(&adjustments.matrix, &names, std::slice::from_ref(case))
+                .map_err(ExperimentError::Adjustment)?;
+            cases.extend(variants.into_iter().map(|CaseFile { name, load, .. }| {
+                let load = if adjustments.quick { load.quick() } else { load };
+                Case { name, load, ..one.clone() }
+            }));
         }
-        let mut subjects = Vec::new();
+        matrix::unique("case", cases.iter().map(|case| case.name.as_str()))
+            .map_err(ExperimentError::Adjustment)?;
+        let mut subjects: Vec<Subject> = Vec::new();
+        let mut used: Vec<&Axis> = Vec::new();
         for (index, subject) in file.subject.iter().enumerate() {
             if !adjustments.keeps(&subject.name, &file.baseline) {
                 continue;
@@ -191,14 +213,23 @@ impl Experiment {
                     let path = [part("with").as_slice(), &[error.option().into()]].concat();
                     at(&path, error.into())
                 })?;
-            subjects.push(Subject {
+            let one = Subject {
                 name: subject.name.clone(),
                 recipe,
                 options,
                 prefix: subject.prefix.clone(),
                 about: subject.about.clone(),
-            });
+                lacks_rules: false,
+                tells_probe: false,
+            };
+            let axes =
+                matrix::of_subject(&adjustments.matrix, &names, subject, &one.recipe.file.option);
+            subjects.extend(variants(&one, &axes, subject, subject.name == file.baseline)?);
+            used.extend(axes);
         }
+        matrix::check_use(&adjustments.matrix, &names, &used)
+            .and_then(|()| matrix::unique("subject", subjects.iter().map(|s| s.name.as_str())))
+            .map_err(ExperimentError::Adjustment)?;
         let is_baseline = |subject: &Subject| subject.name == file.baseline;
         let baseline = subjects.iter().position(is_baseline).ok_or_else(|| {
             at(&["baseline".into()], PartError::Value("it is not a subject".to_owned()))
@@ -219,9 +250,48 @@ impl Experiment {
             limits: file.limits,
             margin: design.margin.map_or(design::MARGIN, |margin| margin.0),
             cpus: file.cpus,
+            ablation: None,
             source,
         })
     }
+
+    /// The same with other subjects, of which the first is the baseline.
+    pub(crate) fn ablated(
+        mut self,
+        title: String,
+        subjects: Vec<Subject>,
+        ablation: Ablation,
+    ) -> Self {
+        self.title = title;
+        self.subjects = subjects;
+        self.baseline = 0;
+        self.again = self.again.map(|_| design::again(&mut self.subjects, 0));
+        self.ablation = Some(ablation);
+        self
+    }
+}
+
+/// A subject with every combination of the values of its axes, in place of itself. The baseline stays
+/// beside them, because every price needs it; a combination that is the baseline is left out.
+fn variants(
+    one: &Subject,
+    axes: &[&Axis],
+    file: &SubjectFile,
+    is_baseline: bool,
+) -> Result<Vec<Subject>, ExperimentError> {
+    if axes.is_empty() {
+        return Ok(vec![one.clone()]);
+    }
+    let asked = ExperimentError::Adjustment;
+    let mut all = if is_baseline { vec![one.clone()] } else { Vec::new() };
+    for SubjectFile { name, with, about, .. } in matrix::subjects(axes, file).map_err(asked)? {
+        let options = options::choose(&one.recipe.name, &one.recipe.file.option, &with)
+            .map_err(|error| asked(format!("--matrix, for {name}: {error}")))?;
+        if !(is_baseline && options == one.options) {
+            all.push(Subject { name, options, about, ..one.clone() });
+        }
+    }
+    Ok(all)
 }
 
 impl Adjustments {
@@ -234,7 +304,11 @@ impl Adjustments {
                 return Err(ExperimentError::Adjustment(what));
             }
         }
-        design::check(self).map_err(ExperimentError::Adjustment)
+        let subjects: Vec<&str> = names().collect();
+        let cases: Vec<&str> = file.case.iter().map(|case| case.name.as_str()).collect();
+        matrix::check_names(&self.matrix, &subjects, &cases)
+            .and_then(|()| design::check(self))
+            .map_err(ExperimentError::Adjustment)
     }
 
     fn keeps(&self, name: &str, baseline: &str) -> bool {

@@ -2,6 +2,7 @@
 
 pub mod difference;
 
+use crate::ablation::Ablation;
 use crate::environment::Environment;
 use crate::inputs::experiment::{Experiment, LoadFile, SpacingFile, WarmUp};
 use crate::inputs::options::Options;
@@ -74,6 +75,9 @@ pub struct ExperimentManifest {
     pub mixes: BTreeMap<String, String>,
     /// The subjects.
     pub subjects: Vec<SubjectManifest>,
+    /// Which of them are one subject without some of its rules, where it was taken apart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ablation: Option<Ablation>,
 }
 
 /// One case.
@@ -248,6 +252,7 @@ impl Manifest {
                 cases: cases.collect(),
                 mixes: mixes.collect(),
                 subjects: subjects.collect(),
+                ablation: experiment.ablation.clone(),
             },
             layout: layout.clone(),
             environment,

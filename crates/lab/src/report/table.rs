@@ -1,5 +1,6 @@
 //! The report for a terminal.
 
+use super::ablation;
 use super::bytes;
 use super::layout::{Screen, bar};
 use super::rows::{self, Rows};
@@ -16,6 +17,17 @@ pub fn render(analysis: &Analysis, screen: Screen) -> String {
     text += &screen.wrapped(&analysis.settling);
     for case in &analysis.cases {
         section(&mut text, &rows::load_line(analysis, case), screen);
+        if let Some(figures) = &case.ablation {
+            // Beside it, the tables of all its subjects say the same at greater length.
+            text.push('\n');
+            text += &draw(&ablation::rows(figures), screen);
+            text += &screen.wrapped(&ablation::legend(analysis, figures));
+            text.push('\n');
+            for note in ablation::notes(figures) {
+                text += &screen.wrapped(&note);
+            }
+            continue;
+        }
         let abouts = rows::abouts(case);
         let names = abouts.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
         for (name, about) in abouts {

@@ -17,6 +17,7 @@ pub struct Requests<'a> {
     subject: &'a Subject,
     does_block: bool,
     families: Option<Vec<String>>,
+    harmless: bool,
 }
 
 /// A mix that cannot be rendered for a subject.
@@ -44,16 +45,23 @@ impl<'a> Requests<'a> {
     pub fn render(case: &'a Case, subject: &'a Subject) -> Result<Self, RequestsError> {
         let blocks = &subject.recipe.file.blocks;
         let families = match blocks.as_ref().and_then(|blocks| blocks.families.as_deref()) {
+            // Which attacks the rules that were taken away would have blocked, nobody knows before.
+            _ if subject.lacks_rules => Some(Vec::new()),
             Some(families) => render::words(subject, families)?,
             None => None,
+        };
+        let harmless = match blocks.as_ref().and_then(|blocks| blocks.harmless.as_deref()) {
+            Some(harmless) => render::holds(subject, harmless)?,
+            None => false,
         };
         let does_block = match blocks {
             Some(blocks) => render::holds(subject, &blocks.when)?,
             None => false,
         };
         let blocked_status = blocks.as_ref().map_or(FORBIDDEN, |blocks| blocks.status);
+        let samples = Vec::new();
         let requests =
-            Self { samples: Vec::new(), blocked_status, case, subject, does_block, families };
+            Self { samples, blocked_status, case, subject, does_block, families, harmless };
         let samples = workload::samples(&case.mix, &requests.delivery()).map_err(in_mix(case))?;
         Ok(Self { samples, ..requests })
     }
@@ -68,7 +76,11 @@ impl<'a> Requests<'a> {
     }
 
     fn delivery(&self) -> Delivery<'_> {
-        let blocking = Blocking { status: self.blocked_status, families: self.families.as_deref() };
+        let blocking = Blocking {
+            status: self.blocked_status,
+            families: self.families.as_deref(),
+            harmless: self.harmless,
+        };
         Delivery {
             prefix: &self.subject.prefix,
             host: None,
