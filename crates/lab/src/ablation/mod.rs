@@ -21,6 +21,7 @@ use folder::RuleSetFolder;
 use rule_file::RuleFile;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -141,7 +142,7 @@ pub fn ablate(
     let mut files = Vec::new();
     let mut gone: Vec<&RuleFile> = Vec::new();
     let mut without = |name: String, files: &[&RuleFile], about: String| {
-        let (path, exceptions) = folder.without(&name, files)?;
+        let (path, exceptions) = folder.without(files)?;
         let mut subject = Subject { name: name.clone(), about, lacks_rules: true, ..whole.clone() };
         subject.options.insert(option.clone(), OptionValue::Text(path.display().to_string()));
         subjects.push(subject);
@@ -171,6 +172,12 @@ pub fn ablate(
             Some(without(ALL.to_owned(), several, about)?.0)
         }
     };
+    let mut names = BTreeSet::new();
+    if let Some(twice) = subjects.iter().find(|subject| !names.insert(&subject.name)) {
+        let why =
+            format!("two subjects would be named `{}`; rename a file, or the subject", twice.name);
+        return Err(AblationError::Asked(format!("{wish}: {why}")));
+    }
     let rule_set = rule_set.name.clone();
     let title = format!("What does each file of {rule_set} cost {}?", whole.name);
     let ablation = Ablation { subject: whole.name.clone(), rule_set, files, without_all };

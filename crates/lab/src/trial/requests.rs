@@ -98,7 +98,7 @@ impl<'a> Requests<'a> {
 /// A template is not a valid request.
 pub fn check(experiment: &Experiment) -> Result<(), RequestsError> {
     for case in &experiment.cases {
-        for subject in &experiment.subjects {
+        for subject in case.subjects.iter().map(|at| &experiment.subjects[*at]) {
             match Requests::render(case, subject) {
                 // A recipe that is wrong spoils its own subjects only, and is told of there.
                 Ok(_) | Err(RequestsError::Recipe(_)) => {}
@@ -121,6 +121,7 @@ mod tests {
     use super::*;
     use crate::inputs::catalog::Catalog;
     use crate::inputs::experiment::Adjustments;
+    use crate::inputs::options::OptionValue;
     use std::fs;
 
     fn experiment(name: &str) -> Experiment {
@@ -207,6 +208,26 @@ mod tests {
         assert_eq!(owed(0), ["200", "200"]);
         assert_eq!(owed(1), ["406", "200, or 406"]);
         assert_eq!(owed(2), ["200, or 406", "406"]);
+        // Without some of its rules, each attack may pass.
+        let lacking = Subject { lacks_rules: true, ..experiment.subjects[2].clone() };
+        let requests = Requests::render(&experiment.cases[0], &lacking).unwrap();
+        let owed: Vec<String> =
+            requests.samples.iter().map(|sample| sample.expect.to_string()).collect();
+        assert_eq!(owed, ["200, or 406", "200, or 406"]);
+    }
+
+    #[test]
+    fn a_higher_paranoia_level_may_block_what_is_harmless() {
+        let experiment = experiment("first-look");
+        let at = |paranoia: i64| {
+            let full = experiment.subjects.iter().find(|subject| subject.name == "full").unwrap();
+            let mut full = full.clone();
+            full.options.insert("paranoia".to_owned(), OptionValue::Integer(paranoia));
+            let requests = Requests::render(&experiment.cases[0], &full).unwrap();
+            [0, 1].map(|at| requests.samples[at].expect.to_string())
+        };
+        assert_eq!(at(1), ["200 with 100 bytes", "403"]);
+        assert_eq!(at(2), ["200 with 100 bytes, or 403", "403"]);
     }
 
     #[test]

@@ -91,30 +91,33 @@ pub(super) fn subjects(axes: &[&Axis], subject: &SubjectFile) -> Result<Vec<Subj
     combinations(axes)?.iter().map(|values| variant(values)).collect()
 }
 
-/// The cases, each with every combination of the values of its axes.
+/// A case with every combination of the values of its axes; itself alone without any.
 pub(super) fn cases(
     axes: &[Axis],
     subjects: &[&str],
-    cases: &[CaseFile],
+    case: &CaseFile,
+    all: &[CaseFile],
 ) -> Result<Vec<CaseFile>, String> {
-    let mut all = Vec::new();
-    for case in cases {
-        let axes: Vec<&Axis> = axes
-            .iter()
-            .filter(|axis| axis.is_of_cases(subjects) && axis.is_of(&case.name))
-            .collect();
-        for values in combinations(&axes)? {
-            let mut variant = case.clone();
-            for (axis, value) in &values {
-                let set = set_load(&mut variant, &axis.key, value);
-                set.map_err(|what| format!("--matrix {axis}: {what}"))?;
-            }
-            variant.name = name(&case.name, &values);
-            all.push(variant);
-        }
+    let is_about = |axis: &&Axis| axis.is_of_cases(subjects) && axis.is_of(&case.name);
+    let axes: Vec<&Axis> = axes.iter().filter(is_about).collect();
+    let follows =
+        |other: &&CaseFile| other.rate_of.as_ref().is_some_and(|rate| rate.case == case.name);
+    if let (Some(axis), Some(other)) = (axes.first(), all.iter().find(follows)) {
+        return Err(format!(
+            "--matrix {axis}: the rate of case `{}` follows from case `{}`, which cannot be several then",
+            other.name, case.name
+        ));
     }
-    unique("case", all.iter().map(|case| case.name.as_str()))?;
-    Ok(all)
+    let variant = |values: &Vec<(&Axis, &str)>| {
+        let mut variant = case.clone();
+        for (axis, value) in values {
+            let set = set_load(&mut variant, &axis.key, value);
+            set.map_err(|what| format!("--matrix {axis}: {what}"))?;
+        }
+        variant.name = name(&case.name, values);
+        Ok(variant)
+    };
+    combinations(&axes)?.iter().map(variant).collect()
 }
 
 /// Checks that no two have one name, and that none is too long.
@@ -137,7 +140,7 @@ fn set_load(case: &mut CaseFile, key: &str, value: &str) -> Result<(), String> {
         case.load.connections =
             value.parse().map_err(|_: std::num::ParseIntError| no_number("whole number"))?;
     }
-    check::load(&case.load).map_err(|(key, what)| format!("{key}: {what}"))
+    check::load(&case.load, case.rate_of.is_some()).map_err(|(key, what)| format!("{key}: {what}"))
 }
 
 /// Every combination of one value of each axis, the last axis the fastest; one empty combination of
@@ -221,6 +224,8 @@ impl fmt::Display for Axis {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::inputs::catalog::Catalog;
+    use crate::inputs::experiment::{Adjustments, Experiment};
 
     fn axis(text: &str) -> Axis {
         text.parse().unwrap()
@@ -247,6 +252,88 @@ mod tests {
         let long =
             axis(&format!("a={}", (0..17).map(|i| i.to_string()).collect::<Vec<_>>().join(",")));
         assert!(combinations(&[&long, &long]).unwrap_err().contains("256 combinations"));
+    }
+
+    fn load(experiment: &str, axes: &[&str]) -> Result<Experiment, String> {
+        let matrix = axes.iter().map(|text| axis(text)).collect();
+        let adjustments = Adjustments { matrix, ..Adjustments::default() };
+        Experiment::load(&Catalog::new(vec![]), experiment, &adjustments)
+            .map_err(|error| error.to_string())
+    }
+
+    fn subjects_of(axes: &[&str]) -> Vec<String> {
+        let experiment = load("first-look", axes).unwrap();
+        assert_eq!(experiment.subjects[experiment.baseline].name, "nginx");
+        experiment.subjects.into_iter().map(|subject| subject.name).collect()
+    }
+
+    #[test]
+    fn a_subject_becomes_one_for_each_value() {
+        assert_eq!(
+            subjects_of(&["full.paranoia=1,3"]),
+            ["nginx", "direct", "light", "full-paranoia-1", "full-paranoia-3"]
+        );
+        let experiment = load("first-look", &["full.paranoia=1,3"]).unwrap();
+        assert_eq!(experiment.subjects[4].options["paranoia"], OptionValue::Integer(3));
+        assert_eq!(
+            experiment.subjects[4].about,
+            "ModSecurity with the full Core Rule Set, paranoia = 3"
+        );
+        assert_eq!(experiment.cases[0].subjects, [0, 1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn without_a_name_all_that_have_the_option_are_several_and_the_baseline_stays() {
+        // The baseline has one worker by default, so that value is itself; `direct` has no workers.
+        assert_eq!(
+            subjects_of(&["workers=1,2"]),
+            [
+                "nginx",
+                "nginx-workers-2",
+                "direct",
+                "light-workers-1",
+                "light-workers-2",
+                "full-workers-1",
+                "full-workers-2"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_case_becomes_one_for_each_load() {
+        let experiment = load("first-look", &["connections=10,200"]).unwrap();
+        let cases: Vec<(&str, u32)> = experiment
+            .cases
+            .iter()
+            .map(|case| (case.name.as_str(), case.load.connections))
+            .collect();
+        assert_eq!(cases, [("browse-connections-10", 10), ("browse-connections-200", 200)]);
+        let experiment = load("first-look", &["browse.rate=50.5"]).unwrap();
+        assert_eq!(experiment.cases[0].load.rate, Some(50.5));
+    }
+
+    #[test]
+    fn what_a_matrix_cannot_be_is_told() {
+        let error = |axis: &str| load("first-look", &[axis]).unwrap_err();
+        assert_eq!(
+            error("fulll.crs=packaged"),
+            "--matrix fulll.crs=packaged: no subject is named `fulll`; did you mean `full`?"
+        );
+        assert_eq!(
+            error("brows.rate=1"),
+            "--matrix brows.rate=1: no case is named `brows`; did you mean `browse`?"
+        );
+        assert_eq!(
+            error("full.crz=packaged"),
+            "--matrix, for full-crz-packaged: system `nginx-modsecurity` has no option `crz`; did you mean `crs`?"
+        );
+        assert!(error("paranoja=1").contains("no subject has an option `paranoja`"));
+        assert!(error("full.paranoia=5").contains("it is a whole number from 1 to 4"));
+        assert_eq!(error("connections=x"), "--matrix connections=x: `x` is no whole number");
+        assert!(error("connections=0").contains("connections: 0: it has to be between 1 and"));
+        assert!(error("rate=-1").contains("it has to be above 0"));
+        // Two folders of one name would be two subjects of one name.
+        assert!(error("full.crs=/a/x,/b/x").contains("two subjects are named `full-crs-x`"));
     }
 
     #[test]

@@ -89,6 +89,8 @@ struct CasePart {
     prices_legend: String,
     loads: Option<Table>,
     loads_legend: &'static str,
+    latency: Option<Table>,
+    latency_legend: &'static str,
     bytes: Option<Table>,
     bytes_legend: &'static str,
     bars: Option<Plot>,
@@ -294,6 +296,8 @@ fn case_part(source: &Source, case: &CaseAnalysis, several: bool) -> Result<Case
         ablation: tables::ablation(case).map(named),
         ablation_legend: files.map_or(String::new(), |files| ablation::legend(analysis, files)),
         ablation_notes: files.map(ablation::notes).unwrap_or_default(),
+        latency: analysis.latency.then(|| tables::latency(analysis, case)).flatten().map(named),
+        latency_legend: super::latency::LEGEND,
         bytes: analysis.bytes.then(|| tables::bytes(case)).flatten().map(named),
         bytes_legend: super::bytes::LEGEND,
         loads_legend: match case.case.open_loop {
