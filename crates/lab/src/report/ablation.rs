@@ -37,9 +37,8 @@ pub fn legend(analysis: &Analysis, figures: &AblationFigures) -> String {
     format!(
         "What a file costs: {subject} less the same without that file, block by block. [a, b]: the 95 % \
          interval; {{a, b}}: the range seen in fewer than 6 blocks. {} Attacks, harmless: how many \
-         templates of the mix are blocked with the file and not without it. As a file less lets more \
-         requests through to the end, its price is that of a request of this mix, and prices need not \
-         add up.",
+         templates of the mix are blocked with the file and not without it. What a file no longer \
+         blocks goes on to the end, and files share work, so prices need not add up.",
         verdict_legend(analysis.margin)
     )
 }
@@ -129,7 +128,8 @@ fn price_cells(price: Option<&FilePrice>) -> Vec<String> {
 }
 
 fn row(file: &FileFigures) -> Vec<String> {
-    let mut row = vec![file.file.clone()];
+    // Ends that all have in common make a wide table wider.
+    let mut row = vec![file.file.strip_suffix(".conf").unwrap_or(&file.file).to_owned()];
     match &file.price {
         Some(FilePrice { n, cpu_us, share, verdict }) => row.extend([
             range(cpu_us, significant),
