@@ -25,8 +25,8 @@ pub(super) fn why_kept(file: &RuleFile, all: &[RuleFile], setup: &RuleFile) -> O
         let count = if readers == 1 { String::new() } else { format!("{readers} ") };
         return Some(format!("{count}{files} what it alone sets, such as tx.{example}"));
     }
-    let counted = |variable: &&String| others().any(|other| other.sets.contains(*variable));
-    if let Some(variable) = file.blocks_by.iter().find(counted) {
+    let counted = |variable: &&String| others().any(|other| other.adds_to.contains(*variable));
+    if let (false, Some(variable)) = (file.blocks_by.is_empty(), file.reads.iter().find(counted)) {
         return Some(format!("it blocks by what other files count, tx.{variable}"));
     }
     if let Some(mark) = file.marks.iter().find(|mark| {
@@ -103,8 +103,10 @@ mod tests {
     #[test]
     fn a_file_that_blocks_by_itself_may_go() {
         let own = "SecRule ARGS \"@rx x\" \"id:50,deny,setvar:tx.mine=1\"\n\
-                   SecRule TX:mine \"@eq 1\" \"id:51,deny\"\n";
-        assert_eq!(kept(&[("own", own), ("other", OTHER)], "own"), None);
+                   SecRule TX:mine \"@eq 1\" \"id:51,deny\"\n\
+                   SecRule TX:level \"@ge 1\" \"id:52,deny\"\n";
+        // That the level is set by another file makes it no count of what others find.
+        assert_eq!(kept(&[("own", own), ("other", OTHER), ("start", START)], "own"), None);
     }
 
     #[test]

@@ -19,6 +19,8 @@ pub(super) struct RuleFile {
     pub(super) tags: BTreeSet<String>,
     /// The variables of a transaction that it sets, in lower case, as the engines compare them.
     pub(super) sets: BTreeSet<String>,
+    /// Those of them that it adds to, as who counts does.
+    pub(super) adds_to: BTreeSet<String>,
     /// Those that it reads.
     pub(super) reads: BTreeSet<String>,
     /// Those by which it blocks.
@@ -94,9 +96,12 @@ impl RuleFile {
                 self.goes_to.insert(value.clone());
             }
             "setvar" => {
-                let variable = value.trim_start_matches('!').to_lowercase();
-                let variable = variable.split('=').next().and_then(|v| v.strip_prefix("tx."));
-                self.sets.extend(variable.filter(|v| !v.contains('%')).map(str::to_owned));
+                let setting = value.trim_start_matches('!').to_lowercase();
+                let (variable, to) = setting.split_once('=').unwrap_or((&setting, ""));
+                let variable = variable.strip_prefix("tx.").filter(|v| !v.contains('%'));
+                self.sets.extend(variable.map(str::to_owned));
+                let counts = to.trim_start().starts_with(['+', '-']);
+                self.adds_to.extend(variable.filter(|_| counts).map(str::to_owned));
             }
             "ctl" => {
                 let (what, of) = value.split_once('=').unwrap_or((value, ""));
@@ -163,6 +168,7 @@ mod tests {
         );
         assert_eq!(file.ids, [10, 11, 12].into());
         assert_eq!(file.sets, set(["level", "old"]));
+        assert!(file.adds_to.is_empty());
         assert_eq!(file.reads, set(["base", "limit", "most"]));
         assert_eq!((file.marks, file.goes_to), (set(["END"]), set(["END"])));
         assert_eq!(file.tags, set(["a/b"]));
@@ -175,10 +181,11 @@ mod tests {
         let file = RuleFile::read(
             "two.conf",
             "SecRule TX:score \"@ge 5\" \"id:1,phase:2,deny,chain\"\n    SecRule TX:early \"@eq 1\"\n\
-             SecRule TX:other \"@ge 5\" \"id:2,pass\"\n",
+             SecRule TX:other \"@ge 5\" \"id:2,pass,setvar:'tx.other=+%{tx.step}',setvar:tx.n=-1\"\n",
         );
+        assert_eq!(file.adds_to, set(["other", "n"]));
         assert_eq!(file.blocks_by, set(["score", "early"]));
-        assert_eq!(file.reads, set(["score", "early", "other"]));
+        assert_eq!(file.reads, set(["score", "early", "other", "step"]));
     }
 
     #[test]
