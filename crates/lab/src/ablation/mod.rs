@@ -79,10 +79,10 @@ pub enum AblationError {
     },
     /// Whether it is, cannot be told.
     #[error(transparent)]
-    Check(#[from] CheckError),
+    Check(Box<CheckError>),
     /// Its recipe is wrong.
     #[error(transparent)]
-    Recipe(#[from] RenderError),
+    Recipe(Box<RenderError>),
     /// There is no folder to keep rule sets in.
     #[error("keeping rule sets without some of their files")]
     Cache(#[source] BuildError),
@@ -106,6 +106,18 @@ pub enum AblationError {
         /// How many there may be.
         most: usize,
     },
+}
+
+impl From<CheckError> for AblationError {
+    fn from(error: CheckError) -> Self {
+        Self::Check(Box::new(error))
+    }
+}
+
+impl From<RenderError> for AblationError {
+    fn from(error: RenderError) -> Self {
+        Self::Recipe(Box::new(error))
+    }
 }
 
 /// The experiment with its subjects replaced: one of them, which becomes the baseline, and the same

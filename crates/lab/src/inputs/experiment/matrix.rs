@@ -132,13 +132,13 @@ pub(super) fn unique<'a>(kind: &str, names: impl Iterator<Item = &'a str>) -> Re
 }
 
 fn set_load(case: &mut CaseFile, key: &str, value: &str) -> Result<(), String> {
-    let no_number = |kind: &str| format!("`{value}` is no {kind}");
+    let no_number = |kind: &str| Err(format!("`{value}` is no {kind}"));
     if key == "rate" {
-        let rate = value.parse().map_err(|_: std::num::ParseFloatError| no_number("number"))?;
+        let Ok(rate) = value.parse() else { return no_number("number") };
         case.load.rate = Some(rate);
     } else {
-        case.load.connections =
-            value.parse().map_err(|_: std::num::ParseIntError| no_number("whole number"))?;
+        let Ok(connections) = value.parse() else { return no_number("whole number") };
+        case.load.connections = connections;
     }
     check::load(&case.load, case.rate_of.is_some()).map_err(|(key, what)| format!("{key}: {what}"))
 }
