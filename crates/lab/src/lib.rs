@@ -2,6 +2,7 @@
 
 pub mod ablation;
 pub mod analysis;
+pub mod batch;
 mod blocks;
 pub mod check;
 pub mod compare;

@@ -38,14 +38,14 @@ pub(crate) fn student_two_sided(t: f64, degrees_of_freedom: usize) -> f64 {
     let (sine, cosine) = angle.sin_cos();
     // Odd: cos + 2/3 cos^3 + 2 4 / (3 5) cos^5 ...; even: 1 + 1/2 cos^2 + 1 3 / (2 4) cos^4 ...
     let is_odd = degrees_of_freedom % 2 == 1;
-    let (first, first_divisor) = if is_odd { (cosine, 3.0) } else { (1.0, 2.0) };
+    let (first, first_divisor) = if is_odd { (cosine, 3) } else { (1.0, 2) };
     let mut term = first;
     let mut sum = 0.0;
     let mut divisor = first_divisor;
     for _ in 0..degrees_of_freedom / 2 {
         sum += term;
-        term *= cosine * cosine * (divisor - 1.0) / divisor;
-        divisor += 2.0;
+        term *= cosine * cosine * f64::from(divisor - 1) / f64::from(divisor);
+        divisor += 2;
     }
     let within =
         if is_odd { std::f64::consts::FRAC_2_PI * (angle + sine * sum) } else { sine * sum };

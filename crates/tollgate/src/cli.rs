@@ -1,7 +1,7 @@
 //! The command line: what can be asked of the binary.
 
 use crate::cmd::catalog::CatalogArgs;
-use crate::cmd::{compare, doctor, load, origin, report, run, search, systems};
+use crate::cmd::{batch, compare, doctor, gateway, load, origin, report, run, search, systems};
 use crate::exit::EXIT_CODES;
 use clap::{Parser, Subcommand};
 use tollgate_lab::manifest::VERSION;
@@ -28,6 +28,8 @@ pub(crate) enum Command {
     Report(report::Args),
     /// Compare what the same subjects cost in two runs
     Compare(compare::Args),
+    /// Price every revision of a component, and find the commit that changed the price
+    Batch(batch::Args),
     /// List experiments, systems and mixes
     List(CatalogArgs),
     /// List, install, build or check the systems under test
@@ -40,6 +42,8 @@ pub(crate) enum Command {
     Load(Box<load::Args>),
     /// Start the benchmark origin: a server that answers at once and costs little
     Origin(origin::Args),
+    /// Pass requests on to backends: a reverse proxy
+    Gateway(gateway::Args),
 }
 
 impl Command {
@@ -47,13 +51,15 @@ impl Command {
     pub(crate) fn starts_servers(&self) -> bool {
         match self {
             Self::Run(_) | Self::Search(_) => true,
+            Self::Batch(args) => args.command.starts_servers(),
             Self::Doctor(args) => args.noise,
             Self::Systems(args) => matches!(args.command, systems::Command::Check(_)),
             Self::Report(_)
             | Self::Compare(_)
             | Self::List(_)
             | Self::Load(_)
-            | Self::Origin(_) => false,
+            | Self::Origin(_)
+            | Self::Gateway(_) => false,
         }
     }
 }

@@ -22,11 +22,13 @@ fn perform(cli: &Cli) -> ExitCode {
         Command::Search(args) => cmd::search::run(args),
         Command::Report(args) => cmd::report::run(args),
         Command::Compare(args) => cmd::compare::run(args),
+        Command::Batch(args) => cmd::batch::run(args),
         Command::List(args) => cmd::list::run(args),
         Command::Systems(args) => cmd::systems::run(args),
         Command::Doctor(args) => cmd::doctor::run(args),
         Command::Load(args) => cmd::load::run(args),
         Command::Origin(args) => cmd::origin::run(args),
+        Command::Gateway(args) => cmd::gateway::run(args),
     };
     exit::code(ended)
 }
