@@ -48,6 +48,8 @@ mod origin;
 mod prices;
 /// `report.html` in a real browser, and the formats of other tools.
 mod report;
+/// Options side by side, and a rule set without each of its files.
+mod rule_files;
 /// `tollgate search` on real nginx.
 mod search;
 /// The benchmark site on both servers that have it.

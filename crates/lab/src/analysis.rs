@@ -1,5 +1,6 @@
 //! From records to prices: pure, so that the same records give the same report.
 
+mod ablation;
 mod badge;
 mod blocks;
 mod catch;
@@ -12,6 +13,7 @@ mod templates;
 mod verdicts;
 mod warm_up;
 
+pub use ablation::{AblationFigures, FileFigures, FilePrice, KeptFile};
 pub use badge::{Badge, verdict_legend, verdict_word};
 pub use blocks::BlockFigure;
 pub use figures::{Figures, Summaries};
@@ -108,6 +110,9 @@ pub struct CaseAnalysis {
     pub noise_floor: Option<Range>,
     /// The subjects, the baseline first.
     pub subjects: Vec<SubjectAnalysis>,
+    /// What each file of a rule set costs, where the run took one apart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ablation: Option<AblationFigures>,
 }
 
 /// What a run says about one subject under one case.
@@ -280,7 +285,10 @@ fn case_analysis(run: &RunRecords, case: &CaseManifest) -> CaseAnalysis {
     let noise_floor = price.and_then(|price| price.ratio);
     let judged = subjects.iter().filter(|subject| Some(&subject.name) != experiment_again(run));
     let badge = Badge::of(judged, noise_floor.as_ref());
-    CaseAnalysis { case: open_loop::with_rate(case, &run.trials), badge, noise_floor, subjects }
+    let ablation = run.manifest.experiment.ablation.as_ref();
+    let ablation = ablation.map(|it| ablation::figures(it, &case.name, &subjects, &run.trials));
+    let case = open_loop::with_rate(case, &run.trials);
+    CaseAnalysis { case, badge, noise_floor, subjects, ablation }
 }
 
 fn subjects(run: &RunRecords, case: &CaseManifest) -> Vec<SubjectAnalysis> {
@@ -426,8 +434,12 @@ fn notes(run: &RunRecords, cases: &[CaseAnalysis], blocks: u32) -> Vec<String> {
     if run.cut_off {
         notes.push("The last record was cut off while it was written; it is left out.".to_owned());
     }
-    notes.extend(rule_sets::notes(&run.manifest.experiment.subjects));
     let experiment = &run.manifest.experiment;
+    let is_ablation = experiment.ablation.is_some();
+    // That rules are missing is what such a run is about; it tells by itself what is not caught then.
+    if !is_ablation {
+        notes.extend(rule_sets::notes(&experiment.subjects));
+    }
     for case in cases {
         let baseline = Trials::of(run, &case.case, &experiment.baseline);
         if experiment.stop.width.is_some() {
@@ -441,7 +453,9 @@ fn notes(run: &RunRecords, cases: &[CaseAnalysis], blocks: u32) -> Vec<String> {
                 _ => format!("{} ({})", subject.name, case.case.name),
             };
             subject_notes(&name, subject, blocks, &mut notes);
-            notes.extend(catch::notes(&name, &subject.templates));
+            if !is_ablation || subject.name == experiment.baseline {
+                notes.extend(catch::notes(&name, &subject.templates));
+            }
             notes.extend(open_loop::notes(&name, &case.case.name, &subject.name, &run.trials));
             notes.extend(warm_up::unsteady(&name, &case.case.name, &subject.name, &run.trials));
         }

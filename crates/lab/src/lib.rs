@@ -1,5 +1,6 @@
 //! The lab: experiment -> plan -> trials -> record -> analysis -> report.
 
+pub mod ablation;
 pub mod analysis;
 pub mod batch;
 mod blocks;

@@ -96,6 +96,10 @@ pub struct Measurement {
     /// How the warm-up went; none in a record from before it was kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warm_up: Option<WarmUpRecord>,
+    /// The templates whose request was blocked in the probe before it, where the run compares subjects
+    /// in that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blocked_in_probe: Option<Vec<String>>,
     /// What held the throughput down.
     pub bottleneck: Bottleneck,
     /// Why the figures do not count; empty when they do.

@@ -27,6 +27,8 @@ pub struct Blocking<'a> {
     /// The families of attacks that it is sure to block, whatever others it may; none where that is
     /// every attack that the mix does not leave open.
     pub families: Option<&'a [String]>,
+    /// Whether it may block harmless requests, too.
+    pub harmless: bool,
 }
 
 /// A mix that cannot be sent.
@@ -134,7 +136,7 @@ fn expectation(of: &Template, expect: Expect, blocks: Option<Blocking<'_>>) -> E
     };
     match blocks {
         None => let_through,
-        Some(Blocking { status, families }) => match owed(of, families) {
+        Some(Blocking { status, families, harmless }) => match owed(of, families, harmless) {
             Owed::Passage => let_through,
             Owed::Block => Expectation { status: Some(status), ..Expectation::default() },
             Owed::Either => Expectation { or_status: Some(status), ..let_through },
@@ -149,13 +151,13 @@ enum Owed {
     Either,
 }
 
-fn owed(template: &Template, families: Option<&[String]>) -> Owed {
+fn owed(template: &Template, families: Option<&[String]>, harmless: bool) -> Owed {
     let is_of =
         |families: &[String]| template.family.as_ref().is_some_and(|f| families.contains(f));
     match (template.class, families) {
         (Class::Malicious, Some(families)) if is_of(families) => Owed::Block,
         (Class::Malicious, None) if !template.open => Owed::Block,
-        (Class::Benign, _) if !template.open => Owed::Passage,
+        (Class::Benign, _) if !template.open && !harmless => Owed::Passage,
         (Class::Malicious | Class::Benign, _) => Owed::Either,
     }
 }
@@ -244,7 +246,7 @@ mod tests {
         );
     }
 
-    const EVERY_ATTACK: Blocking<'_> = Blocking { status: 403, families: None };
+    const EVERY_ATTACK: Blocking<'_> = Blocking { status: 403, families: None, harmless: false };
 
     #[test]
     fn an_open_request_may_be_blocked_and_a_sure_family_has_to_be() {

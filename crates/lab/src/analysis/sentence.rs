@@ -1,6 +1,6 @@
 //! The answer to the experiment's question, in one sentence.
 
-use super::{CaseAnalysis, Metric, SubjectAnalysis};
+use super::{CaseAnalysis, Metric, SubjectAnalysis, ablation};
 use crate::report::number::{percent, share, signed, significant};
 use tollgate_stats::Verdict;
 
@@ -17,7 +17,11 @@ pub(super) struct Question<'a> {
 impl Question<'_> {
     /// What a request costs on the baseline, and on each other subject: a sentence for each case.
     pub(super) fn sentences(&self, cases: &[CaseAnalysis]) -> Vec<String> {
-        cases.iter().map(|case| self.sentence(&case.subjects)).collect()
+        let sentence = |case: &CaseAnalysis| match &case.ablation {
+            Some(figures) => ablation::sentence(case, figures),
+            None => self.sentence(&case.subjects),
+        };
+        cases.iter().map(sentence).collect()
     }
 
     /// The sentences, with the names of the cases where there are several.

@@ -3,12 +3,14 @@
 mod check;
 mod design;
 mod file;
+mod matrix;
 mod warm_up;
 mod window;
 
 pub use file::{
     CaseFile, CpusFile, DesignFile, ExperimentFile, LoadFile, RateOfFile, SpacingFile, SubjectFile,
 };
+pub use matrix::Axis;
 pub use warm_up::WarmUp;
 pub use window::Window;
 
@@ -18,6 +20,7 @@ use super::options::{self, OptionError, Options};
 use super::percent::Percent;
 use super::recipe::Recipe;
 use super::toml_file::{self, Source, Step, TomlError, suggestion};
+use crate::ablation::Ablation;
 use crate::plan::stop::Stop;
 use crate::trial::validity::Limits;
 use check::{Flaw, check};
@@ -56,6 +59,8 @@ pub struct Experiment {
     pub limits: Limits,
     /// Which CPUs each role runs on, where the experiment says.
     pub cpus: Option<CpusFile>,
+    /// Which subjects are one subject without some of its rules, where it was taken apart.
+    pub ablation: Option<Ablation>,
 }
 
 /// One workload.
@@ -90,6 +95,11 @@ pub struct Subject {
     pub prefix: String,
     /// What it is, in a few words.
     pub about: String,
+    /// Whether a part of the rules that its recipe speaks for was taken away. Then it may block every
+    /// attack or let it through.
+    pub lacks_rules: bool,
+    /// Whether its records tell what was blocked in the probe.
+    pub tells_probe: bool,
 }
 
 /// What the command line changes about an experiment.
@@ -109,6 +119,8 @@ pub struct Adjustments {
     pub aa: bool,
     /// Only these subjects, and the baseline, which every price needs.
     pub only: Vec<String>,
+    /// Options whose values are to be run one beside the other.
+    pub matrix: Vec<Axis>,
 }
 
 /// What is wrong with an experiment.
@@ -170,7 +182,11 @@ impl Experiment {
         check(&file).map_err(|Flaw { path, what }| at(&path, PartError::Value(what)))?;
         adjustments.check(&file)?;
 
-        let mut subjects = Vec::new();
+        let names: Vec<&str> = file.subject.iter().map(|s| s.name.as_str()).collect();
+        let mut subjects: Vec<Subject> = Vec::new();
+        // The subject of the file that each was made from.
+        let mut made_from: Vec<&str> = Vec::new();
+        let mut used: Vec<&Axis> = Vec::new();
         for (index, subject) in file.subject.iter().enumerate() {
             if !adjustments.keeps(&subject.name, &file.baseline) {
                 continue;
@@ -184,14 +200,24 @@ impl Experiment {
                     let path = [part("with").as_slice(), &[error.option().into()]].concat();
                     at(&path, error.into())
                 })?;
-            subjects.push(Subject {
+            let one = Subject {
                 name: subject.name.clone(),
                 recipe,
                 options,
                 prefix: subject.prefix.clone(),
                 about: subject.about.clone(),
-            });
+                lacks_rules: false,
+                tells_probe: false,
+            };
+            let axes =
+                matrix::of_subject(&adjustments.matrix, &names, subject, &one.recipe.file.option);
+            subjects.extend(variants(&one, &axes, subject, subject.name == file.baseline)?);
+            made_from.resize(subjects.len(), subject.name.as_str());
+            used.extend(axes);
         }
+        matrix::check_use(&adjustments.matrix, &names, &used)
+            .and_then(|()| matrix::unique("subject", subjects.iter().map(|s| s.name.as_str())))
+            .map_err(ExperimentError::Adjustment)?;
         let mut cases = Vec::new();
         for (index, case) in file.case.iter().enumerate() {
             // A mix that a file names by path lies beside that file.
@@ -207,13 +233,21 @@ impl Experiment {
             if !case.only.is_empty() {
                 mix = mix.only(&case.only).map_err(|error| at(&part("only"), error.into()))?;
             }
-            let load = if adjustments.quick { case.load.quick() } else { case.load };
-            let is_for = |subject: &Subject| case.is_for(&subject.name, &file.baseline);
-            let all = (0..).zip(&subjects);
-            let subjects = all.filter(|(_, subject)| is_for(subject)).map(|(at, _)| at).collect();
+            let all = (0..).zip(&made_from);
+            let is_for = |name: &str| case.is_for(name, &file.baseline);
+            let subjects = all.filter(|(_, name)| is_for(name)).map(|(at, _)| at).collect();
             let (name, rate_of) = (case.name.clone(), case.rate_of.clone());
-            cases.push(Case { name, mix, mix_source, mix_included, load, rate_of, subjects });
+            let load = case.load;
+            let one = Case { name, mix, mix_source, mix_included, load, rate_of, subjects };
+            let variants = matrix::cases(&adjustments.matrix, &names, case, &file.case)
+                .map_err(ExperimentError::Adjustment)?;
+            cases.extend(variants.into_iter().map(|CaseFile { name, load, .. }| {
+                let load = if adjustments.quick { load.quick() } else { load };
+                Case { name, load, ..one.clone() }
+            }));
         }
+        matrix::unique("case", cases.iter().map(|case| case.name.as_str()))
+            .map_err(ExperimentError::Adjustment)?;
         let is_baseline = |subject: &Subject| subject.name == file.baseline;
         let baseline = subjects.iter().position(is_baseline).ok_or_else(|| {
             at(&["baseline".into()], PartError::Value("it is not a subject".to_owned()))
@@ -238,9 +272,61 @@ impl Experiment {
             limits: file.limits,
             margin: design.margin.map_or(design::MARGIN, |margin| margin.0),
             cpus: file.cpus,
+            ablation: None,
             source,
         })
     }
+
+    /// The same with other subjects, of which the first is the baseline.
+    pub(crate) fn ablated(
+        mut self,
+        title: String,
+        subjects: Vec<Subject>,
+        ablation: Ablation,
+    ) -> Self {
+        self.title = title;
+        let is_whole = |at: &usize| self.subjects[*at].name == ablation.subject;
+        let kept: Vec<bool> =
+            self.cases.iter().map(|case| case.subjects.iter().any(is_whole)).collect();
+        let rates = (0..).zip(&self.cases).filter(|(at, _): &(usize, _)| kept[*at]);
+        let rates: Vec<RateOfFile> = rates.filter_map(|(_, case)| case.rate_of.clone()).collect();
+        let mut kept = kept.into_iter();
+        // The cases that the subject has, and those that their rates follow from.
+        self.cases.retain(|case| {
+            kept.next().unwrap_or(false) || rates.iter().any(|rate| rate.case == case.name)
+        });
+        self.subjects = subjects;
+        self.baseline = 0;
+        self.again = self.again.map(|_| design::again(&mut self.subjects, 0));
+        for case in &mut self.cases {
+            case.subjects = (0..self.subjects.len()).collect();
+        }
+        self.ablation = Some(ablation);
+        self
+    }
+}
+
+/// A subject with every combination of the values of its axes, in place of itself. The baseline stays
+/// beside them, because every price needs it; a combination that is the baseline is left out.
+fn variants(
+    one: &Subject,
+    axes: &[&Axis],
+    file: &SubjectFile,
+    is_baseline: bool,
+) -> Result<Vec<Subject>, ExperimentError> {
+    if axes.is_empty() {
+        return Ok(vec![one.clone()]);
+    }
+    let asked = ExperimentError::Adjustment;
+    let mut all = if is_baseline { vec![one.clone()] } else { Vec::new() };
+    for SubjectFile { name, with, about, .. } in matrix::subjects(axes, file).map_err(asked)? {
+        let options = options::choose(&one.recipe.name, &one.recipe.file.option, &with)
+            .map_err(|error| asked(format!("--matrix, for {name}: {error}")))?;
+        if !(is_baseline && options == one.options) {
+            all.push(Subject { name, options, about, ..one.clone() });
+        }
+    }
+    Ok(all)
 }
 
 impl Adjustments {
@@ -253,7 +339,11 @@ impl Adjustments {
                 return Err(ExperimentError::Adjustment(what));
             }
         }
-        design::check(self).map_err(ExperimentError::Adjustment)
+        let subjects: Vec<&str> = names().collect();
+        let cases: Vec<&str> = file.case.iter().map(|case| case.name.as_str()).collect();
+        matrix::check_names(&self.matrix, &subjects, &cases)
+            .and_then(|()| design::check(self))
+            .map_err(ExperimentError::Adjustment)
     }
 
     /// A case is left out that has none of the subjects that were asked for, unless the rate of one that

@@ -156,6 +156,9 @@ pub struct Blocks {
     /// the others it may block or let through each. Left out, or `none`: every attack that the mix does
     /// not leave open.
     pub families: Option<String>,
+    /// Expression: whether it may block harmless requests besides those that the mix leaves open, under
+    /// those options. Then such a block is counted, and does not refuse the subject. Left out: it may not.
+    pub harmless: Option<String>,
 }
 
 /// A rule set that other systems may use too.
@@ -168,6 +171,9 @@ pub struct RuleSet {
     pub when: String,
     /// Template: the folder with its files.
     pub folder: String,
+    /// The option that takes another folder with such files, where there is one: then the rule set can
+    /// be run without each of its files in turn.
+    pub option: Option<String>,
 }
 
 /// A recipe with its templates.

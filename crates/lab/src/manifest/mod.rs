@@ -2,6 +2,7 @@
 
 pub mod difference;
 
+use crate::ablation::Ablation;
 use crate::environment::Environment;
 use crate::inputs::experiment::{Case, Experiment, RateOfFile, SpacingFile, WarmUp};
 use crate::inputs::options::Options;
@@ -78,6 +79,9 @@ pub struct ExperimentManifest {
     pub mixes: BTreeMap<String, String>,
     /// The subjects.
     pub subjects: Vec<SubjectManifest>,
+    /// Which of them are one subject without some of its rules, where it was taken apart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ablation: Option<Ablation>,
 }
 
 /// One case.
@@ -298,6 +302,7 @@ impl Manifest {
                 cases: cases.collect(),
                 mixes: mixes.collect(),
                 subjects: subjects.collect(),
+                ablation: experiment.ablation.clone(),
             },
             layout: layout.clone(),
             environment,

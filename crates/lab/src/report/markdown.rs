@@ -1,7 +1,7 @@
 //! The report as Markdown, to paste into a pull request.
 
 use super::rows::{self, Rows};
-use super::{bytes, latency};
+use super::{ablation, bytes, latency};
 use crate::analysis::Analysis;
 
 /// Writes an analysis as Markdown.
@@ -17,6 +17,12 @@ pub fn render(analysis: &Analysis) -> String {
         format!("## {}\n\n{answer}\n\n{}\n", escape(&analysis.title), escape(&analysis.settling));
     for case in &analysis.cases {
         text += &format!("\n{}\n\n", escape(&rows::load_line(analysis, case)));
+        if let Some(figures) = &case.ablation {
+            text += &table(&ablation::rows(figures));
+            text += &format!("\n{}\n\n", escape(&ablation::legend(analysis, figures)));
+            text.extend(ablation::notes(figures).iter().map(|note| bullet(note)));
+            text.push('\n');
+        }
         for (name, about) in rows::abouts(case) {
             text += &format!("- {}: {}\n", escape(name), escape(about));
         }

@@ -1,5 +1,6 @@
 //! An analysis as people and programs read it.
 
+pub mod ablation;
 pub mod bencher;
 pub mod bytes;
 pub mod csv;
@@ -130,6 +131,9 @@ pub fn write_all(analysis: &Analysis, dir: &Path) -> Result<(), ReportError> {
         (Format::Json, "report.json"),
     ] {
         write(&dir.join(name), &render(analysis, format, Screen::PLAIN)?)?;
+    }
+    if let Some(files) = ablation::csv(analysis)? {
+        write(&dir.join("ablation.csv"), &files)?;
     }
     write(&dir.join("report.html"), &html::render(&Source::read(dir)?)?)
 }

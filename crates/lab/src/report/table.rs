@@ -2,7 +2,7 @@
 
 use super::layout::{Screen, bar};
 use super::rows::{self, Rows};
-use super::{bytes, latency};
+use super::{ablation, bytes, latency};
 use crate::analysis::{Analysis, CaseAnalysis, SubjectAnalysis};
 use comfy_table::{
     Attribute, Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle,
@@ -16,6 +16,17 @@ pub fn render(analysis: &Analysis, screen: Screen) -> String {
     text += &screen.wrapped(&analysis.settling);
     for case in &analysis.cases {
         section(&mut text, &rows::load_line(analysis, case), screen);
+        if let Some(figures) = &case.ablation {
+            // Beside it, the tables of all its subjects say the same at greater length.
+            text.push('\n');
+            text += &draw(&ablation::rows(figures), screen);
+            text += &screen.wrapped(&ablation::legend(analysis, figures));
+            text.push('\n');
+            for note in ablation::notes(figures) {
+                text += &screen.wrapped(&note);
+            }
+            continue;
+        }
         let abouts = rows::abouts(case);
         let names = abouts.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
         for (name, about) in abouts {

@@ -55,8 +55,17 @@ pub enum BuildError {
 ///
 /// The user has no cache folder.
 pub fn folder(build: &Build) -> Result<PathBuf, BuildError> {
+    Ok(cache()?.join("builds").join(&build.name).join(version(build)))
+}
+
+/// The folder in which what was made once is kept.
+///
+/// # Errors
+///
+/// The user has no cache folder.
+pub(crate) fn cache() -> Result<PathBuf, BuildError> {
     let cache = cache_folder(env::var_os("XDG_CACHE_HOME"), env::var_os("HOME"));
-    Ok(cache.ok_or(BuildError::NoCache)?.join("builds").join(&build.name).join(version(build)))
+    cache.ok_or(BuildError::NoCache)
 }
 
 /// The folder with the result of a build, if it has been made.

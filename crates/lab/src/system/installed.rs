@@ -277,6 +277,8 @@ mod tests {
             options: options.iter().map(text).collect::<Options>(),
             prefix: String::new(),
             about: String::new(),
+            lacks_rules: false,
+            tells_probe: false,
         }
     }
 

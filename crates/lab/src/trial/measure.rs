@@ -167,6 +167,7 @@ pub fn measure(subject: &mut Subject<'_>) -> Result<Measurement, MeasureError> {
         received_bytes_per_s: Some(as_f64(outcome.bytes_received) / window.as_secs_f64()),
         sent_bytes_per_s: Some(as_f64(outcome.bytes_sent) / window.as_secs_f64()),
         latency: LatencyRecord::of(&outcome.latency)?,
+        blocked_in_probe: None,
         bottleneck: bottleneck::name(&Busy {
             late,
             ..busy(subject, &at_start, &at_end, window, &cpu)

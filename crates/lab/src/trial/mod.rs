@@ -210,7 +210,14 @@ impl<'a> Trial<'a> {
         });
         still_there(origin)?;
         match measured {
-            Ok(measurement) => Ok(Outcome::Measured(Box::new(measurement))),
+            Ok(mut measurement) => {
+                if self.subject.tells_probe {
+                    let blocked = answers.iter().filter(|answer| !answer.let_through);
+                    let names = blocked.map(|answer| answer.template.clone());
+                    measurement.blocked_in_probe = Some(names.collect());
+                }
+                Ok(Outcome::Measured(Box::new(measurement)))
+            }
             Err(measure::MeasureError::Interrupted(interrupted)) => {
                 Err(Stop::Interrupted(interrupted))
             }

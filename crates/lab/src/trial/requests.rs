@@ -17,6 +17,7 @@ pub struct Requests<'a> {
     subject: &'a Subject,
     does_block: bool,
     families: Option<Vec<String>>,
+    harmless: bool,
 }
 
 /// A mix that cannot be rendered for a subject.
@@ -44,16 +45,23 @@ impl<'a> Requests<'a> {
     pub fn render(case: &'a Case, subject: &'a Subject) -> Result<Self, RequestsError> {
         let blocks = &subject.recipe.file.blocks;
         let families = match blocks.as_ref().and_then(|blocks| blocks.families.as_deref()) {
+            // Which attacks the rules that were taken away would have blocked, nobody knows before.
+            _ if subject.lacks_rules => Some(Vec::new()),
             Some(families) => render::words(subject, families)?,
             None => None,
+        };
+        let harmless = match blocks.as_ref().and_then(|blocks| blocks.harmless.as_deref()) {
+            Some(harmless) => render::holds(subject, harmless)?,
+            None => false,
         };
         let does_block = match blocks {
             Some(blocks) => render::holds(subject, &blocks.when)?,
             None => false,
         };
         let blocked_status = blocks.as_ref().map_or(FORBIDDEN, |blocks| blocks.status);
+        let samples = Vec::new();
         let requests =
-            Self { samples: Vec::new(), blocked_status, case, subject, does_block, families };
+            Self { samples, blocked_status, case, subject, does_block, families, harmless };
         let samples = workload::samples(&case.mix, &requests.delivery()).map_err(in_mix(case))?;
         Ok(Self { samples, ..requests })
     }
@@ -68,7 +76,11 @@ impl<'a> Requests<'a> {
     }
 
     fn delivery(&self) -> Delivery<'_> {
-        let blocking = Blocking { status: self.blocked_status, families: self.families.as_deref() };
+        let blocking = Blocking {
+            status: self.blocked_status,
+            families: self.families.as_deref(),
+            harmless: self.harmless,
+        };
         Delivery {
             prefix: &self.subject.prefix,
             host: None,
@@ -109,6 +121,7 @@ mod tests {
     use super::*;
     use crate::inputs::catalog::Catalog;
     use crate::inputs::experiment::Adjustments;
+    use crate::inputs::options::OptionValue;
     use std::fs;
 
     fn experiment(name: &str) -> Experiment {
@@ -195,6 +208,26 @@ mod tests {
         assert_eq!(owed(0), ["200", "200"]);
         assert_eq!(owed(1), ["406", "200, or 406"]);
         assert_eq!(owed(2), ["200, or 406", "406"]);
+        // Without some of its rules, each attack may pass.
+        let lacking = Subject { lacks_rules: true, ..experiment.subjects[2].clone() };
+        let requests = Requests::render(&experiment.cases[0], &lacking).unwrap();
+        let owed: Vec<String> =
+            requests.samples.iter().map(|sample| sample.expect.to_string()).collect();
+        assert_eq!(owed, ["200, or 406", "200, or 406"]);
+    }
+
+    #[test]
+    fn a_higher_paranoia_level_may_block_what_is_harmless() {
+        let experiment = experiment("first-look");
+        let at = |paranoia: i64| {
+            let full = experiment.subjects.iter().find(|subject| subject.name == "full").unwrap();
+            let mut full = full.clone();
+            full.options.insert("paranoia".to_owned(), OptionValue::Integer(paranoia));
+            let requests = Requests::render(&experiment.cases[0], &full).unwrap();
+            [0, 1].map(|at| requests.samples[at].expect.to_string())
+        };
+        assert_eq!(at(1), ["200 with 100 bytes", "403"]);
+        assert_eq!(at(2), ["200 with 100 bytes, or 403", "403"]);
     }
 
     #[test]

@@ -10,6 +10,8 @@ mod settling;
 mod prices;
 // Medians, shares and bottlenecks of one subject.
 mod figures;
+// A rule set without each of its files in turn.
+mod ablation;
 // Bytes to and fro, where an experiment asks for them.
 mod bytes;
 // What is added to the latency, where an experiment asks for it.

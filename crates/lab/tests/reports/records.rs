@@ -52,6 +52,7 @@ pub(crate) fn run(subjects: &[&str], trials: Vec<TrialRecord>) -> RunRecords {
                 cases: vec![case(CASE)],
                 mixes: BTreeMap::new(),
                 subjects: subjects.iter().map(|name| subject(name)).collect(),
+                ablation: None,
             },
             layout: Layout { generator: vec![0], origin: vec![0], system: vec![1] },
             environment: Environment {
@@ -199,6 +200,7 @@ pub(crate) fn costing(cpu_us_per_request: u64) -> Measurement {
             context_switches: 0,
         },
         warm_up: None,
+        blocked_in_probe: None,
         bottleneck: Bottleneck::System,
         invalid: Vec::new(),
     }

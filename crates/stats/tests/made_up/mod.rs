@@ -5,13 +5,13 @@
 //! that the machine does hits whoever runs. What it is was settled before the first interval was
 //! looked at.
 
+mod noise;
+
+use noise::{NOISE, Noise, noise};
 use rand::seq::SliceRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use tollgate_stats::{Interval, Pair, Verdict, half_width, holm, ratio, ratio_p, verdict};
-
-/// The noise of a trial, on the scale of logarithms: 1 %.
-const NOISE: f64 = 0.01;
 
 /// How much slower a machine that drifts is at the end of a run than at its beginning.
 const DRIFT: f64 = 0.1;
@@ -24,17 +24,6 @@ const BURST: f64 = 0.2;
 
 /// The true ratio that an interval has to hold.
 const TRUTH: f64 = 1.37;
-
-/// What the noise of a trial looks like.
-#[derive(Clone, Copy)]
-enum Noise {
-    /// The normal distribution.
-    Normal,
-    /// Student's, with three degrees of freedom: now and then a value is far off.
-    Student3,
-    /// The lognormal distribution: it only ever slows, now and then by ten times as much.
-    Lognormal,
-}
 
 /// A machine that runs are made up on.
 #[derive(Clone, Copy)]
@@ -133,25 +122,6 @@ fn run(
         measured.iter().map(|block| Pair { subject: block[subject], baseline: block[0] }).collect()
     };
     (1..figures.len()).map(pairs_of).collect()
-}
-
-fn noise(kind: Noise, random: &mut ChaCha8Rng) -> f64 {
-    NOISE
-        * match kind {
-            Noise::Normal => normal(random),
-            Noise::Student3 => {
-                let squares: f64 = (0..3).map(|_| normal(random).powi(2)).sum();
-                normal(random) / (squares / 3.0).sqrt()
-            }
-            Noise::Lognormal => normal(random).exp(),
-        }
-}
-
-/// A draw from the standard normal distribution, by the method of Box and Muller (1958).
-fn normal(random: &mut ChaCha8Rng) -> f64 {
-    // From (0, 1], so that the logarithm exists.
-    let radius = (-2.0 * (1.0 - random.random::<f64>()).ln()).sqrt();
-    radius * (std::f64::consts::TAU * random.random::<f64>()).cos()
 }
 
 /// In how many of `runs` runs of `blocks` blocks the interval holds the true ratio.

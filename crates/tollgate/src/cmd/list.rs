@@ -69,6 +69,8 @@ pub(crate) fn system(catalog: &Catalog, name: &str) -> anyhow::Result<SystemStat
         recipe,
         prefix: String::new(),
         about: String::new(),
+        lacks_rules: false,
+        tells_probe: false,
     };
     let found = installed::check(catalog, &subject)?;
     let mut missing = BTreeSet::new();

@@ -10,9 +10,10 @@ use crate::output;
 use anyhow::{Context, anyhow};
 use clap::Parser;
 use std::path::{Path, PathBuf};
+use tollgate_lab::ablation::{self, AblationError, Wish as Ablate};
 use tollgate_lab::analysis::{Analysis, Standing, SubjectAnalysis};
 use tollgate_lab::inputs::duration::Span;
-use tollgate_lab::inputs::experiment::Adjustments;
+use tollgate_lab::inputs::experiment::{Adjustments, Axis};
 use tollgate_lab::inputs::percent::Percent;
 use tollgate_lab::manifest::Circumstances;
 use tollgate_lab::plan::stop::EndedBy;
@@ -34,6 +35,8 @@ Examples:
   tollgate run --threshold 'cpu(full/nginx)<130'   pass or fail, by the 95 % interval
   tollgate run --width 1% --budget 15m   as many blocks as it takes, within 15 minutes
   tollgate run --aa                      with the baseline twice, to see what is noise
+  tollgate run --matrix full.crs=packaged,4.25.0    one option, several values, side by side
+  tollgate run rule-files --ablate modsecurity      what every file of the Core Rule Set costs
   tollgate run --resume runs/first-...   go on with a run that was cut off
 
 Ctrl-C ends a run at once; what was finished is kept and shown, and --resume goes on. Exit codes: see `tollgate --help`.")]
@@ -71,6 +74,15 @@ pub(crate) struct Args {
     /// Only these subjects; the baseline always runs, because every price needs it
     #[arg(long, value_name = "SUBJECT", value_delimiter = ',')]
     only: Vec<String>,
+    /// In place of a subject, one with each value of an option: full.paranoia=1,2,3. The load too:
+    /// CASE.connections=10,50 or CASE.rate=100,200. Without a name, for all that have the option:
+    /// workers=1,2. Given several times, every combination is run
+    #[arg(long, value_name = "SUBJECT.OPTION=VALUE,VALUE,...")]
+    matrix: Vec<Axis>,
+    /// Run this subject with its whole rule set, and without each of its files in turn: what every file
+    /// costs, and what is caught because of it. With parts of names, only those files: full=941,942
+    #[arg(long, value_name = "SUBJECT[=FILE,FILE,...]", conflicts_with_all = ["matrix", "only"])]
+    ablate: Option<Ablate>,
     /// The directory for records and reports; by default a new one below runs/
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -118,6 +130,7 @@ fn begin(args: &Args, resumes: bool) -> Result<Exit, Failure> {
         budget: args.budget,
         margin: args.margin,
         aa: args.aa,
+        matrix: args.matrix.clone(),
     };
     let wish = Wish {
         catalog: &args.catalog,
@@ -127,7 +140,10 @@ fn begin(args: &Args, resumes: bool) -> Result<Exit, Failure> {
         out: args.out.as_deref(),
         prefix: "",
     };
-    let Beginning { catalog, experiment, seed, out } = wish.begin()?;
+    let Beginning { catalog, mut experiment, seed, out } = wish.begin()?;
+    if let Some(wish) = &args.ablate {
+        experiment = ablation::ablate(&catalog, experiment, wish).map_err(not_ablated)?;
+    }
     let subjects: Vec<&str> = experiment.subjects.iter().map(|s| s.name.as_str()).collect();
     let cases: Vec<&str> = experiment.cases.iter().map(|case| case.name.as_str()).collect();
     let gates = args.gates.gates(&subjects, &cases)?;
@@ -181,6 +197,16 @@ fn cut_off(error: RunError, out: &Path) -> Failure {
             Failure::from(anyhow::Error::from(error).context(hint))
         }
         _ => beginning::failure(error),
+    }
+}
+
+/// Whose fault it is that a rule set cannot be taken apart: what was asked for, or the machine's.
+fn not_ablated(error: AblationError) -> Failure {
+    match error {
+        AblationError::Asked(_) | AblationError::Missing { .. } | AblationError::Files { .. } => {
+            Failure::bad_input(error)
+        }
+        _ => Failure::from(error),
     }
 }
 
@@ -245,6 +271,12 @@ impl Args {
         }
         if !self.only.is_empty() {
             words.extend(["--only".to_owned(), self.only.join(",")]);
+        }
+        for axis in &self.matrix {
+            words.extend(["--matrix".to_owned(), axis.to_string()]);
+        }
+        if let Some(ablate) = &self.ablate {
+            words.extend(["--ablate".to_owned(), ablate.to_string()]);
         }
         words.extend(self.gates.words());
         words.extend(self.catalog.words());

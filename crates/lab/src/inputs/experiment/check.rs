@@ -79,7 +79,8 @@ fn flaw(path: impl Into<Vec<Step>>, what: String) -> Flaw {
     Flaw { path: path.into(), what }
 }
 
-fn names(kind: &str, names: &[&str]) -> Result<(), Flaw> {
+/// Checks the names of all cases, or of all subjects.
+pub(super) fn names(kind: &str, names: &[&str]) -> Result<(), Flaw> {
     if names.is_empty() {
         return Err(flaw([], format!("there is no [[{kind}]]")));
     }
@@ -178,7 +179,7 @@ fn rate_of(case: &CaseFile, cases: &[CaseFile]) -> Result<(), String> {
 }
 
 /// Checks a load; an error names the key.
-fn load(load: &LoadFile, has_rate_of: bool) -> Result<(), (&'static str, String)> {
+pub(super) fn load(load: &LoadFile, has_rate_of: bool) -> Result<(), (&'static str, String)> {
     let connections = load.connections as usize;
     between(load.connections, MAX_CONNECTIONS).map_err(|what| ("connections", what))?;
     between(load.threads, MAX_THREADS.min(connections)).map_err(|what| ("threads", what))?;

@@ -6,7 +6,7 @@ pub(crate) mod svg;
 mod tables;
 
 use super::source::{Config, Source};
-use super::{ReportError, rows};
+use super::{ReportError, ablation, rows};
 use crate::analysis::{Badge, CaseAnalysis};
 use course::{Course, Part};
 use minijinja::syntax::SyntaxConfig;
@@ -83,6 +83,9 @@ struct CasePart {
     name: String,
     line: String,
     abouts: Vec<(String, String)>,
+    ablation: Option<Table>,
+    ablation_legend: String,
+    ablation_notes: Vec<String>,
     prices: Table,
     /// Whether its prices are settled, where there are several cases and the page's badge is that of all.
     badge: Option<BadgePart>,
@@ -281,6 +284,7 @@ fn case_part(source: &Source, case: &CaseAnalysis, several: bool) -> Result<Case
         });
         Plot { legend, closer: closer.collect(), ..plot }
     });
+    let files = case.ablation.as_ref();
     Ok(CasePart {
         name: case.case.name.clone(),
         line: capital(&rows::shape_line(analysis, case)),
@@ -292,6 +296,9 @@ fn case_part(source: &Source, case: &CaseAnalysis, several: bool) -> Result<Case
         badge: several.then(|| case.badge.into()),
         prices_legend: rows::prices_legend(analysis, case),
         loads: tables::loads(analysis, case).map(named),
+        ablation: tables::ablation(case).map(named),
+        ablation_legend: files.map_or(String::new(), |files| ablation::legend(analysis, files)),
+        ablation_notes: files.map(ablation::notes).unwrap_or_default(),
         latency: analysis.latency.then(|| tables::latency(analysis, case)).flatten().map(named),
         latency_legend: super::latency::LEGEND,
         bytes: analysis.bytes.then(|| tables::bytes(case)).flatten().map(named),

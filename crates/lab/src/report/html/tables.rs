@@ -12,7 +12,7 @@ use crate::analysis::{
 use crate::manifest::{Manifest, SubjectManifest, SubjectState};
 use crate::record::as_f64;
 use crate::report::number::{count, in_full, percent, signed, significant, with_decimals};
-use crate::report::{bytes, latency, rows};
+use crate::report::{ablation, bytes, latency, rows};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use tollgate_traffic::Class;
@@ -379,21 +379,33 @@ pub(super) fn latency(analysis: &Analysis, case: &CaseAnalysis) -> Option<Table>
 
 /// How many bytes a second went to and fro.
 pub(super) fn bytes(case: &CaseAnalysis) -> Option<Table> {
-    let rows::Rows { header, rows } = bytes::rows(case);
+    let table = of_rows(case, "Bytes to and fro", bytes::rows(case));
+    (!table.rows.is_empty()).then_some(table)
+}
+
+/// What each file of a rule set costs.
+pub(super) fn ablation(case: &CaseAnalysis) -> Option<Table> {
+    let figures = case.ablation.as_ref()?;
+    let caption = format!("What each file of {} costs", figures.rule_set);
+    Some(of_rows(case, &caption, ablation::rows(figures)))
+}
+
+/// A table as it is for the terminal. A row that is named after a subject has its mark.
+fn of_rows(case: &CaseAnalysis, caption: &str, rows: rows::Rows) -> Table {
+    let rows::Rows { header, rows } = rows;
     let key = |name: &str| case.subjects.iter().position(|subject| subject.name == name);
     let row = |cells: Vec<String>| {
         let (name, cells) = cells.split_first()?;
         let cells = cells.iter().map(|text| plain(text)).collect();
         Some(Row { name: name.clone(), key: key(name).map(svg::key), cells })
     };
-    let table = Table {
-        caption: "Bytes to and fro".to_owned(),
+    Table {
+        caption: caption.to_owned(),
         of: String::new(),
         prose: false,
         header,
         rows: rows.into_iter().filter_map(row).collect(),
-    };
-    (!table.rows.is_empty()).then_some(table)
+    }
 }
 
 /// The machine, the layout and the tool.

@@ -53,6 +53,8 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
         options,
         prefix: String::new(),
         about: String::new(),
+        lacks_rules: false,
+        tells_probe: false,
     };
     let folder = tempfile::Builder::new().prefix("tollgate-check-").tempdir();
     let folder = folder.context("making a folder for configs and logs")?;
