@@ -4,11 +4,13 @@ mod check;
 mod design;
 mod file;
 mod warm_up;
+mod window;
 
 pub use file::{
-    CaseFile, CpusFile, DesignFile, ExperimentFile, LoadFile, SpacingFile, SubjectFile,
+    CaseFile, CpusFile, DesignFile, ExperimentFile, LoadFile, RateOfFile, SpacingFile, SubjectFile,
 };
 pub use warm_up::WarmUp;
+pub use window::Window;
 
 use super::catalog::{Catalog, CatalogError};
 use super::duration::Span;
@@ -36,6 +38,8 @@ pub struct Experiment {
     pub summary: bool,
     /// Whether it also tells how many bytes a second went to and fro.
     pub bytes: bool,
+    /// Whether it also tells what each subject adds to the latency.
+    pub latency: bool,
     /// The subject that the others are priced against: an index into `subjects`.
     pub baseline: usize,
     /// The workloads.
@@ -67,6 +71,10 @@ pub struct Case {
     pub mix_included: Vec<Source>,
     /// The shape of the load.
     pub load: LoadFile,
+    /// Which subjects it is for: indices into the experiment's, in their order, the baseline's among them.
+    pub subjects: Vec<usize>,
+    /// What the rate follows from, where the load does not give it.
+    pub rate_of: Option<RateOfFile>,
 }
 
 /// One configured system.
@@ -162,21 +170,6 @@ impl Experiment {
         check(&file).map_err(|Flaw { path, what }| at(&path, PartError::Value(what)))?;
         adjustments.check(&file)?;
 
-        let mut cases = Vec::new();
-        for (index, case) in file.case.iter().enumerate() {
-            // A mix that a file names by path lies beside that file.
-            let folder = Path::new(&source.name).parent().unwrap_or(Path::new(""));
-            let part = |key: &str| ["case".into(), index.into(), key.into()];
-            let (mut mix, mut sources) =
-                catalog.mix(&case.mix, folder).map_err(|error| at(&part("mix"), error.into()))?;
-            let mix_included = sources.split_off(1);
-            let mix_source = sources.remove(0);
-            if !case.only.is_empty() {
-                mix = mix.only(&case.only).map_err(|error| at(&part("only"), error.into()))?;
-            }
-            let load = if adjustments.quick { case.load.quick() } else { case.load };
-            cases.push(Case { name: case.name.clone(), mix, mix_source, mix_included, load });
-        }
         let mut subjects = Vec::new();
         for (index, subject) in file.subject.iter().enumerate() {
             if !adjustments.keeps(&subject.name, &file.baseline) {
@@ -199,18 +192,44 @@ impl Experiment {
                 about: subject.about.clone(),
             });
         }
+        let mut cases = Vec::new();
+        for (index, case) in file.case.iter().enumerate() {
+            // A mix that a file names by path lies beside that file.
+            let folder = Path::new(&source.name).parent().unwrap_or(Path::new(""));
+            let part = |key: &str| ["case".into(), index.into(), key.into()];
+            let (mut mix, mut sources) =
+                catalog.mix(&case.mix, folder).map_err(|error| at(&part("mix"), error.into()))?;
+            let mix_included = sources.split_off(1);
+            let mix_source = sources.remove(0);
+            if !adjustments.keeps_case(case, &file) {
+                continue;
+            }
+            if !case.only.is_empty() {
+                mix = mix.only(&case.only).map_err(|error| at(&part("only"), error.into()))?;
+            }
+            let load = if adjustments.quick { case.load.quick() } else { case.load };
+            let is_for = |subject: &Subject| case.is_for(&subject.name, &file.baseline);
+            let all = (0..).zip(&subjects);
+            let subjects = all.filter(|(_, subject)| is_for(subject)).map(|(at, _)| at).collect();
+            let (name, rate_of) = (case.name.clone(), case.rate_of.clone());
+            cases.push(Case { name, mix, mix_source, mix_included, load, rate_of, subjects });
+        }
         let is_baseline = |subject: &Subject| subject.name == file.baseline;
         let baseline = subjects.iter().position(is_baseline).ok_or_else(|| {
             at(&["baseline".into()], PartError::Value("it is not a subject".to_owned()))
         })?;
         let design = design::adjusted(&file.design, adjustments);
         let again = design.aa.then(|| design::again(&mut subjects, baseline));
+        for case in &mut cases {
+            case.subjects.extend(again);
+        }
         let stem = Path::new(name).file_stem();
         Ok(Self {
             name: stem.map_or(name.to_owned(), |stem| stem.to_string_lossy().into_owned()),
             title: file.title,
             summary: file.summary,
             bytes: file.bytes,
+            latency: file.latency,
             baseline,
             cases,
             subjects,
@@ -235,6 +254,18 @@ impl Adjustments {
             }
         }
         design::check(self).map_err(ExperimentError::Adjustment)
+    }
+
+    /// A case is left out that has none of the subjects that were asked for, unless the rate of one that
+    /// stays follows from it.
+    fn keeps_case(&self, case: &CaseFile, file: &ExperimentFile) -> bool {
+        let is_asked = |case: &CaseFile| {
+            self.only.is_empty() || self.only.iter().any(|only| case.is_for(only, &file.baseline))
+        };
+        let follows = |other: &CaseFile| {
+            other.rate_of.as_ref().is_some_and(|rate_of| rate_of.case == case.name)
+        };
+        is_asked(case) || file.case.iter().any(|other| is_asked(other) && follows(other))
     }
 
     fn keeps(&self, name: &str, baseline: &str) -> bool {
@@ -271,7 +302,7 @@ mod tests {
         assert_eq!(names, ["off", "full"]);
         assert_eq!(experiment.baseline, 0);
         assert_eq!(experiment.stop, Stop::after(3));
-        assert_eq!(experiment.cases[0].load.duration.0, Duration::from_secs(2));
+        assert_eq!(experiment.cases[0].load.window(), Window::For(Duration::from_secs(2)));
     }
 
     #[test]
@@ -285,7 +316,7 @@ mod tests {
             let adjustments = Adjustments { quick, ..Adjustments::default() };
             let catalog = Catalog::new(vec![]);
             let experiment = Experiment::load(&catalog, path.to_str().unwrap(), &adjustments);
-            experiment.unwrap().cases[0].load.duration.0
+            experiment.unwrap().cases[0].load.window().longest()
         };
         assert_eq!(duration(true), Duration::from_secs(2));
         assert_eq!(duration(false), Duration::from_millis(2_400));
@@ -359,6 +390,132 @@ mod tests {
         );
     }
 
+    const REQUESTS: &str = "load = { connections = 50, requests = 10000";
+
+    /// The first look, measured over 10,000 requests, and what is said besides.
+    fn counted(besides: &str) -> impl Fn(&str) -> String {
+        let besides = besides.to_owned();
+        move |text| {
+            text.replace(
+                "load = { connections = 50, duration = \"2.4s\"",
+                &format!("{REQUESTS}{besides}"),
+            )
+        }
+    }
+
+    #[test]
+    fn a_load_may_be_a_number_of_requests_instead_of_a_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("mine.toml");
+        let window = |besides: &str, quick| {
+            let text = Catalog::new(vec![]).experiment("first-look").unwrap().text;
+            let counted = counted(besides)(&text);
+            assert!(counted.contains(REQUESTS), "{counted}");
+            fs::write(&path, counted).unwrap();
+            let adjustments = Adjustments { quick, ..Adjustments::default() };
+            let catalog = Catalog::new(vec![]);
+            let experiment = Experiment::load(&catalog, path.to_str().unwrap(), &adjustments);
+            experiment.unwrap().cases[0].load.window()
+        };
+        let requests = |requests, s| Window::Requests { requests, within: Duration::from_secs(s) };
+        assert_eq!(window("", false), requests(10_000, 60));
+        assert_eq!(window(", duration_max = \"5s\"", false), requests(10_000, 5));
+        assert_eq!(window("", true), requests(2_000, 60));
+        assert_eq!(window(", quick_requests = 50", true), requests(50, 60));
+    }
+
+    #[test]
+    fn a_quick_run_has_a_request_for_each_connection() {
+        let load = LoadFile {
+            connections: 900,
+            duration: None,
+            requests: Some(1_000),
+            ..Experiment::load(&Catalog::new(vec![]), "first-look", &Adjustments::default())
+                .unwrap()
+                .cases[0]
+                .load
+        };
+        assert_eq!(load.quick().window().requests(), Some(900));
+    }
+
+    #[test]
+    fn a_load_has_either_a_time_or_a_number_of_requests() {
+        let told = |change: &dyn Fn(&str) -> String| error_of(|text| change(text));
+        assert_eq!(
+            told(&|text| text.replace("duration = \"2.4s\", ", "")),
+            "mine.toml:9:8: the load says neither how long it is measured nor over how many requests: \
+             add a `duration` or `requests`"
+        );
+        assert_eq!(
+            told(&counted(", duration = \"1s\"")),
+            "mine.toml:9:57: the load has `requests`, which end it: remove one of them"
+        );
+        assert_eq!(
+            told(&counted(", rate = 100.0")),
+            "mine.toml:9:39: they belong to a closed loop; with a rate, say a `duration`"
+        );
+        assert_eq!(
+            told(&counted(", quick_requests = 49")),
+            "mine.toml:9:63: 49: they are less than one for each of 50 connections"
+        );
+        assert_eq!(
+            told(&|text| text.replace("duration = ", "duration_max = \"1s\", duration = ")),
+            "mine.toml:9:43: it belongs to `requests`: add them"
+        );
+        assert!(told(&counted(", duration_max = \"2h\"")).contains("between 150ms and 1h"));
+        assert!(told(&|text| counted("")(text).replace("10000", "0")).contains("0: it has to be"));
+    }
+
+    /// The first look, with these subjects for its case.
+    fn with_subjects(names: &str) -> String {
+        let text = Catalog::new(vec![]).experiment("first-look").unwrap().text;
+        text.replace("mix  = \"browse\"", &format!("mix  = \"browse\"\nsubjects = [{names}]"))
+    }
+
+    #[test]
+    fn a_case_may_be_for_some_subjects_and_the_baseline_is_there_in_any_case() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("mine.toml");
+        let of_case = |names: &str, adjustments: Adjustments| -> Vec<Vec<String>> {
+            // A second case, for all, so that no subject is without a case.
+            let all = "[[case]]\nname = 'all'\nmix = 'browse'\nload = { connections = 1, duration = '1s' }\n";
+            let text =
+                with_subjects(names).replacen("[[subject]]", &format!("{all}\n[[subject]]"), 1);
+            fs::write(&path, text).unwrap();
+            let catalog = Catalog::new(vec![]);
+            let experiment =
+                Experiment::load(&catalog, path.to_str().unwrap(), &adjustments).unwrap();
+            let name = |at: &usize| experiment.subjects[*at].name.clone();
+            experiment.cases.iter().map(|case| case.subjects.iter().map(name).collect()).collect()
+        };
+        let all = ["nginx", "direct", "light", "full"];
+        let none = Adjustments::default();
+        assert_eq!(of_case("", none.clone())[0], all);
+        assert_eq!(of_case("\"full\"", none.clone()), [vec!["nginx", "full"], all.to_vec()]);
+        assert_eq!(of_case("\"full\", \"nginx\"", none.clone())[0], ["nginx", "full"]);
+        let again = Adjustments { aa: true, ..none.clone() };
+        assert_eq!(of_case("\"full\"", again)[0], ["nginx", "full", "nginx-again"]);
+        let only = |name: &str| Adjustments { only: vec![name.to_owned()], ..none.clone() };
+        assert_eq!(of_case("\"full\"", only("full")), [["nginx", "full"], ["nginx", "full"]]);
+        // A case without any of those that are asked for is left out.
+        assert_eq!(of_case("\"full\"", only("light")), [["nginx", "light"]]);
+        assert_eq!(of_case("\"full\"", only("nginx")), [["nginx"], ["nginx"]]);
+    }
+
+    #[test]
+    fn a_case_names_subjects_that_are_there_and_each_subject_has_a_case() {
+        let of = |names: &str| error_of(|_| with_subjects(names));
+        assert_eq!(
+            of("\"light\", \"ful\""),
+            "mine.toml:9:22: no subject is named `ful`; did you mean `full`?"
+        );
+        assert_eq!(of("\"full\", \"full\""), "mine.toml:9:21: `full` is named twice");
+        assert_eq!(
+            of("\"light\", \"full\""),
+            "mine.toml:18:10: no case has `direct` among its `subjects`"
+        );
+    }
+
     #[test]
     fn a_case_may_send_only_some_templates_of_its_mix() {
         let experiment =
@@ -383,7 +540,7 @@ mod tests {
             let loads = format!("connections = 50, {keys}");
             error_of(|text| text.replace("connections = 50", &loads))
         };
-        let alone = "it belongs to an open loop: add a `rate`";
+        let alone = "it belongs to an open loop: add a `rate`, or a `rate_of` to the case";
         assert_eq!(with("spacing = \"poisson\""), format!("mine.toml:9:38: {alone}"));
         assert_eq!(with("connections_max = 60"), format!("mine.toml:9:46: {alone}"));
         assert_eq!(
@@ -397,6 +554,39 @@ mod tests {
         let unknown = with("rate = 10, spacing = \"even\"");
         assert!(unknown.contains("unknown variant `even`"), "{unknown}");
         assert!(unknown.contains("`constant` or `poisson`"), "{unknown}");
+    }
+
+    #[test]
+    fn a_rate_may_follow_from_another_case_which_is_a_closed_loop() {
+        let text = Catalog::new(vec![]).experiment("wafs").unwrap().text;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("mine.toml");
+        let load = |from: &str, to: &str| {
+            assert!(text.contains(from));
+            fs::write(&path, text.replace(from, to)).unwrap();
+            let catalog = Catalog::new(vec![]);
+            Experiment::load(&catalog, path.to_str().unwrap(), &Adjustments::default())
+        };
+        let rate_of = load("50%", "25 %").unwrap().cases[1].rate_of.clone().unwrap();
+        assert_eq!(rate_of, RateOfFile { case: "capacity".to_owned(), share: Percent(0.25) });
+
+        let error = |from: &str, to: &str| {
+            let error = load(from, to).unwrap_err();
+            std::error::Error::source(&error).map_or(error.to_string(), ToString::to_string)
+        };
+        let of = "rate_of = { case = \"capacity\"";
+        assert_eq!(
+            error(of, "rate_of = { case = \"capasity\""),
+            "no case is named `capasity`; did you mean `capacity`?"
+        );
+        assert_eq!(
+            error(of, "rate_of = { case = \"latency\""),
+            "`latency` is an open loop, which holds the rate that it is given; name a closed one"
+        );
+        assert_eq!(
+            error("spacing =", "rate = 5, spacing ="),
+            "the case has a `rate_of` too; leave one of them out"
+        );
     }
 
     #[test]

@@ -3,7 +3,7 @@
 pub mod difference;
 
 use crate::environment::Environment;
-use crate::inputs::experiment::{Experiment, LoadFile, SpacingFile, WarmUp};
+use crate::inputs::experiment::{Case, Experiment, RateOfFile, SpacingFile, WarmUp};
 use crate::inputs::options::Options;
 use crate::layout::Layout;
 use crate::plan::stop::Stop;
@@ -68,6 +68,10 @@ pub struct ExperimentManifest {
     /// Whether it also tells how many bytes a second went to and fro.
     #[serde(default)]
     pub bytes: bool,
+    /// Whether it also tells what each subject adds to the latency: the average, the shortest, the median,
+    /// the longest and the 90th percentile.
+    #[serde(default)]
+    pub latency: bool,
     /// The cases.
     pub cases: Vec<CaseManifest>,
     /// The text of each mix, by its file.
@@ -90,6 +94,9 @@ pub struct CaseManifest {
     /// What makes the loop open; none in a closed one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub open_loop: Option<OpenLoopManifest>,
+    /// What its rate follows from, where the experiment does not give it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate_of: Option<RateOfManifest>,
     /// Threads of the generator.
     pub threads: u32,
     /// Whether connections are kept for the next request.
@@ -106,19 +113,34 @@ pub struct CaseManifest {
     /// Whether it ends as soon as the figures stand still.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub warmup_steady: bool,
-    /// The measured window of each trial, in seconds.
+    /// How many requests each trial is measured over; none where it is a time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requests: Option<u32>,
+    /// The measured window of each trial, in seconds; of a number of requests, how long they may take.
     pub duration_s: f64,
+    /// The subjects that it is for, the baseline among them; empty where it is for all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub only_subjects: Vec<String>,
 }
 
 /// The schedule of an open loop.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct OpenLoopManifest {
-    /// Requests a second.
-    pub rate_per_s: f64,
+    /// Requests a second; none where they follow from another case that has not been run.
+    pub rate_per_s: Option<f64>,
     /// How they are spaced.
     pub spacing: SpacingFile,
     /// How far the connections may grow when a request is due and none is free.
     pub connections_max: u32,
+}
+
+/// A rate that is a share of what the slowest subject of another case holds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RateOfManifest {
+    /// The other case's name.
+    pub case: String,
+    /// The share of one.
+    pub share: f64,
 }
 
 /// One subject.
@@ -179,11 +201,35 @@ pub struct Circumstances {
     pub directory: PathBuf,
 }
 
+impl CaseManifest {
+    /// Whether it is for a subject.
+    pub fn is_for(&self, subject: &str) -> bool {
+        self.only_subjects.is_empty() || self.only_subjects.iter().any(|name| name == subject)
+    }
+}
+
+/// The names of a case's subjects, where they are not all.
+fn only_subjects(experiment: &Experiment, case: &Case) -> Vec<String> {
+    if case.subjects.len() == experiment.subjects.len() {
+        return Vec::new();
+    }
+    case.subjects.iter().map(|at| experiment.subjects[*at].name.clone()).collect()
+}
+
 impl OpenLoopManifest {
-    /// The schedule of a load; none for a closed loop.
-    fn of(load: &LoadFile) -> Option<Self> {
-        let (rate_per_s, spacing) = (load.rate?, load.spacing()?);
-        Some(Self { rate_per_s, spacing, connections_max: load.connections_most() })
+    /// The schedule of a case's load; none for a closed loop.
+    fn of(case: &Case) -> Option<Self> {
+        (case.load.rate.is_some() || case.rate_of.is_some()).then(|| Self {
+            rate_per_s: case.load.rate,
+            spacing: case.load.spacing.unwrap_or(SpacingFile::Constant),
+            connections_max: case.load.connections_most(),
+        })
+    }
+}
+
+impl RateOfManifest {
+    fn of(rate_of: &RateOfFile) -> Self {
+        Self { case: rate_of.case.clone(), share: rate_of.share.0 }
     }
 }
 
@@ -201,14 +247,17 @@ impl Manifest {
             mix: case.mix.title().to_owned(),
             mix_file: case.mix_source.name.clone(),
             connections: case.load.connections,
-            open_loop: OpenLoopManifest::of(&case.load),
+            open_loop: OpenLoopManifest::of(case),
+            rate_of: case.rate_of.as_ref().map(RateOfManifest::of),
             threads: case.load.threads,
             keepalive: case.load.keepalive,
             busy_poll: case.load.busy_poll,
             idle_poll: case.load.idle_poll,
             warmup_s: case.load.warmup_longest().as_secs_f64(),
             warmup_steady: case.load.warmup == WarmUp::Steady,
-            duration_s: case.load.duration.0.as_secs_f64(),
+            requests: case.load.window().requests(),
+            duration_s: case.load.window().longest().as_secs_f64(),
+            only_subjects: only_subjects(experiment, case),
         });
         let mixes = experiment
             .cases
@@ -245,6 +294,7 @@ impl Manifest {
                 again: experiment.again.map(|again| experiment.subjects[again].name.clone()),
                 summary: experiment.summary,
                 bytes: experiment.bytes,
+                latency: experiment.latency,
                 cases: cases.collect(),
                 mixes: mixes.collect(),
                 subjects: subjects.collect(),

@@ -4,14 +4,15 @@ pub(crate) mod prepare;
 mod replay;
 
 use crate::inputs::catalog::Catalog;
-use crate::inputs::experiment::Experiment;
+use crate::inputs::experiment::{Case, Experiment, LoadFile};
 use crate::interrupt::Interrupt;
 use crate::layout::LayoutError;
 use crate::manifest::difference::Difference;
-use crate::manifest::{Circumstances, Manifest, SubjectManifest, SubjectState};
+use crate::manifest::{CaseManifest, Circumstances, Manifest, SubjectManifest, SubjectState};
+use crate::plan::rate::{Held, rate};
 use crate::plan::stop::EndedBy;
 use crate::plan::{Fate, TrialPlan};
-use crate::record::TrialRecord;
+use crate::record::{Outcome, Step, TrialRecord};
 use crate::run_dir::{RunDir, RunDirError, RunRecords};
 use crate::system::installed::Installed;
 use crate::trial::requests::RequestsError;
@@ -185,7 +186,7 @@ pub fn run(request: &RunRequest<'_>, tell: &mut dyn FnMut(Event<'_>)) -> Result<
         let Some(installed) = present.get(&trial.subject) else {
             continue;
         };
-        let Some(record) = run_trial(&bench, experiment, &trial, installed, tell) else {
+        let Some(record) = run_trial(&bench, &run, experiment, &trial, installed, tell) else {
             break EndedBy::Interrupted;
         };
         run_dir.append(&record)?;
@@ -201,9 +202,13 @@ pub fn run(request: &RunRequest<'_>, tell: &mut dyn FnMut(Event<'_>)) -> Result<
 /// How many trials are planned at the least; none where it is not blocks that end the run.
 fn trials(run: &RunRecords) -> Option<usize> {
     let experiment = &run.manifest.experiment;
-    let present =
-        |subject: &&SubjectManifest| matches!(subject.state, SubjectState::Present { .. });
-    let a_block = experiment.cases.len() * experiment.subjects.iter().filter(present).count();
+    let of_case = |case: &CaseManifest| {
+        let is_there = |subject: &&SubjectManifest| {
+            matches!(subject.state, SubjectState::Present { .. }) && case.is_for(&subject.name)
+        };
+        experiment.subjects.iter().filter(is_there).count()
+    };
+    let a_block: usize = experiment.cases.iter().map(of_case).sum();
     experiment.stop.budget_s.is_none().then(|| a_block * experiment.stop.blocks as usize)
 }
 
@@ -234,6 +239,7 @@ fn listed(differences: &[Difference]) -> String {
 
 fn run_trial(
     bench: &Bench<'_>,
+    run: &RunRecords,
     experiment: &Experiment,
     trial: &TrialPlan,
     installed: &Installed,
@@ -243,7 +249,35 @@ fn run_trial(
     let case = &experiment.cases[trial.case];
     let subject = &experiment.subjects[trial.subject];
     tell(Event::Trial { block: trial.block, case: &case.name, subject: &subject.name });
-    trial::run(bench, trial, case, subject, installed).ok()
+    let Some(rate_of) = &case.rate_of else {
+        return trial::run(bench, trial, case, subject, installed).ok();
+    };
+    match rate(rate_of.share.0, &held(run, &rate_of.case)) {
+        Some(rate) => {
+            let load = LoadFile { rate: Some(rate), ..case.load };
+            trial::run(bench, trial, &Case { load, ..case.clone() }, subject, installed).ok()
+        }
+        None => {
+            let reason = format!(
+                "its rate is {} of what the slowest subject holds in the case {}, and no trial of that \
+                 counts yet",
+                rate_of.share, rate_of.case
+            );
+            Some(trial::failed_at_once(trial, case, subject, Step::Configure, reason))
+        }
+    }
+}
+
+/// What the trials of a case held that count.
+fn held(run: &RunRecords, case: &str) -> Vec<Held> {
+    let of_case = run.trials.iter().filter(|trial| trial.case == case);
+    let measured = of_case.filter_map(|trial| match &trial.outcome {
+        Outcome::Measured(measurement) if measurement.invalid.is_empty() => {
+            Some(Held { block: trial.block, throughput_per_s: measurement.throughput_per_s })
+        }
+        Outcome::Measured(_) | Outcome::Refused(_) | Outcome::Failed(_) => None,
+    });
+    measured.collect()
 }
 
 /// How long a run takes at the least: its warm-ups and windows, or what it may take where that ends it.
@@ -251,11 +285,10 @@ pub fn shortest_time(experiment: &Experiment) -> Duration {
     if let Some(budget_s) = experiment.stop.budget_s {
         return Duration::from_secs_f64(budget_s);
     }
-    let a_block: Duration = experiment
-        .cases
-        .iter()
-        .map(|case| case.load.warmup_shortest() + case.load.duration.0)
-        .sum();
-    let subjects = u32::try_from(experiment.subjects.len()).unwrap_or(u32::MAX);
-    a_block * experiment.stop.blocks * subjects
+    let of_case = |case: &Case| {
+        let subjects = u32::try_from(case.subjects.len()).unwrap_or(u32::MAX);
+        (case.load.warmup_shortest() + case.load.window().shortest()) * subjects
+    };
+    let a_block: Duration = experiment.cases.iter().map(of_case).sum();
+    a_block * experiment.stop.blocks
 }

@@ -123,6 +123,7 @@ fn opened(experiment: &Experiment, terms: &Terms) -> Experiment {
     let mut experiment = experiment.clone();
     for case in &mut experiment.cases {
         case.load = terms.load_at(terms.from, &case.load);
+        case.rate_of = None;
     }
     experiment
 }
@@ -142,9 +143,10 @@ fn seekers(
     terms: &Terms,
 ) -> Vec<Seeker> {
     let mut seekers = Vec::new();
-    for case in 0..experiment.cases.len() {
+    for (case, of_case) in experiment.cases.iter().enumerate() {
         for (subject, state) in states.iter().enumerate() {
             if let SubjectState::Present { installed, .. } = state
+                && of_case.subjects.contains(&subject)
                 && searched.contains(&experiment.subjects[subject].name)
             {
                 let (installed, bracket) = (installed.clone(), Bracket::new(terms.aim()));
@@ -215,5 +217,5 @@ fn go(
 
 fn at_rate(place: &Place<'_>, case: usize, rate: f64) -> Case {
     let case = &place.experiment.cases[case];
-    Case { load: place.terms.load_at(rate, &case.load), ..case.clone() }
+    Case { load: place.terms.load_at(rate, &case.load), rate_of: None, ..case.clone() }
 }

@@ -2,7 +2,7 @@
 
 mod course;
 mod plots;
-mod svg;
+pub(crate) mod svg;
 mod tables;
 
 use super::source::{Config, Source};
@@ -35,6 +35,9 @@ pub fn render(source: &Source) -> Result<String, ReportError> {
 }
 
 const TEMPLATE: &str = "page.html.j2";
+
+/// The style sheet of all pages.
+pub(crate) const STYLE: &str = include_str!("style.css");
 
 /// What the columns of [`tables::loads`] mean.
 const LOADS_LEGEND: &str = "Medians over the valid trials. Latency is that of a saturated system \
@@ -86,6 +89,8 @@ struct CasePart {
     prices_legend: String,
     loads: Option<Table>,
     loads_legend: &'static str,
+    latency: Option<Table>,
+    latency_legend: &'static str,
     bytes: Option<Table>,
     bytes_legend: &'static str,
     bars: Option<Plot>,
@@ -167,7 +172,7 @@ impl<'a> Page<'a> {
         let experiment = &manifest.experiment;
         let inputs = std::iter::once((&experiment.file, &experiment.text)).chain(&experiment.mixes);
         Ok(Self {
-            style: include_str!("style.css"),
+            style: STYLE,
             title: &analysis.title,
             answers: analysis.sentences(),
             badge: analysis.badge.into(),
@@ -287,6 +292,8 @@ fn case_part(source: &Source, case: &CaseAnalysis, several: bool) -> Result<Case
         badge: several.then(|| case.badge.into()),
         prices_legend: rows::prices_legend(analysis, case),
         loads: tables::loads(analysis, case).map(named),
+        latency: analysis.latency.then(|| tables::latency(analysis, case)).flatten().map(named),
+        latency_legend: super::latency::LEGEND,
         bytes: analysis.bytes.then(|| tables::bytes(case)).flatten().map(named),
         bytes_legend: super::bytes::LEGEND,
         loads_legend: match case.case.open_loop {
