@@ -15,7 +15,7 @@ use tollgate_eventloop::Socket;
 #[derive(Clone)]
 pub(crate) struct Identity(Arc<ServerConfig>);
 
-/// Why there is no [`Identity`].
+/// Why a certificate and its key cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
     /// The file of the certificate cannot be read, or has none.
