@@ -142,7 +142,13 @@ mod tests {
     fn the_clearest_order_of_eight_is_two_of_seventy() {
         let series = [0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0];
         let candidate = best_division(&series, 2).unwrap();
-        let tested = Tested { series: &series, ranges: &[0..8], position: 0, candidate, stage: 0 };
+        let tested = Tested {
+            series: &series,
+            ranges: std::slice::from_ref(&(0..8)),
+            position: 0,
+            candidate,
+            stage: 0,
+        };
         let division = Division {
             segment_min: 2,
             significance: 0.05,
