@@ -38,6 +38,7 @@ bench: ## figures and costs beside those of the peers, in turns: 15 minutes
 	@benches/cpu-per-request
 	@benches/load
 	@benches/origin
+	cargo test --locked -p tollgate-gateway --test hardening -- --ignored reloading_under_load
 
 truth: ## a price that is known beforehand, and the same prices with other seeds
 	@scripts/setup jq

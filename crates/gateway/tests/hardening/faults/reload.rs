@@ -15,7 +15,7 @@ fn reloading_under_load_loses_no_request() {
 }
 
 #[test]
-#[ignore = "it takes long; the test above does the same with a fifth of the requests"]
+#[ignore = "it takes ten seconds, and is a part of `make bench`; the test above does a fifth of it"]
 fn reloading_under_load_loses_none_of_a_hundred_thousand() {
     reload_under_load(100_000);
 }
