@@ -80,7 +80,7 @@ pub fn check(request: CheckRequest<'_>) -> Result<Found, LookError> {
     };
     let mix_included = sources.split_off(1);
     let mix_source = sources.remove(0);
-    let case = Case { name: "check".to_owned(), mix, mix_source, mix_included, load: LOAD };
+    let case = Case { name: "check".to_owned(), mix, mix_source, mix_included, origins: 1, load: LOAD };
     Requests::render(&case, subject)?;
     let layout = prepare::layout(None)?;
     let (configs, logs) = (request.dir.join("configs"), request.dir.join("logs"));

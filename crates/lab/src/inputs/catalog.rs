@@ -391,13 +391,14 @@ const BUILD_FILE: &str = "build.toml";
 const MAX_INCLUDE_DEPTH: usize = 4;
 
 /// The names that templates know besides the options.
-const RESERVED: [&str; 11] = [
+const RESERVED: [&str; 12] = [
     "builds",
     "connections",
     "dir",
     "found",
     "listen",
     "origin",
+    "origins",
     "ports",
     "prefix",
     "programs",

@@ -65,6 +65,8 @@ pub struct Case {
     pub mix_source: Source,
     /// The files of the mixes that it includes.
     pub mix_included: Vec<Source>,
+    /// How many origins stand behind each system, which has to spread the requests evenly over them.
+    pub origins: u16,
     /// The shape of the load.
     pub load: LoadFile,
 }
@@ -175,7 +177,9 @@ impl Experiment {
                 mix = mix.only(&case.only).map_err(|error| at(&part("only"), error.into()))?;
             }
             let load = if adjustments.quick { case.load.quick() } else { case.load };
-            cases.push(Case { name: case.name.clone(), mix, mix_source, mix_included, load });
+            let name = case.name.clone();
+            let origins = case.origins;
+            cases.push(Case { name, mix, mix_source, mix_included, origins, load });
         }
         let mut subjects = Vec::new();
         for (index, subject) in file.subject.iter().enumerate() {
@@ -199,6 +203,10 @@ impl Experiment {
                 about: subject.about.clone(),
             });
         }
+        spread_origins(&cases, &subjects)
+            .map_err(|(index, what)| {
+                at(&["case".into(), index.into(), "origins".into()], PartError::Value(what))
+            })?;
         let is_baseline = |subject: &Subject| subject.name == file.baseline;
         let baseline = subjects.iter().position(is_baseline).ok_or_else(|| {
             at(&["baseline".into()], PartError::Value("it is not a subject".to_owned()))
@@ -222,6 +230,23 @@ impl Experiment {
             source,
         })
     }
+}
+
+/// Whether each subject of a case with several origins spreads requests over them; an error tells the
+/// case's index.
+fn spread_origins(cases: &[Case], subjects: &[Subject]) -> Result<(), (usize, String)> {
+    for (index, _) in cases.iter().enumerate().filter(|(_, case)| case.origins > 1) {
+        let alone = subjects.iter().find(|subject| !subject.recipe.file.balances);
+        if let Some(Subject { name, recipe, .. }) = alone {
+            let what = format!(
+                "subject `{name}` would send everything to the first one: the recipe of system `{}` does \
+                 not say `balances = true`; leave it out of the case, or take one origin",
+                recipe.name
+            );
+            return Err((index, what));
+        }
+    }
+    Ok(())
 }
 
 impl Adjustments {

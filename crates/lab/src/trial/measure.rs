@@ -3,6 +3,7 @@
 mod warm_up;
 
 use super::bottleneck::{self, Busy};
+use super::origin_counts::{self, CountError};
 use super::servers::Servers;
 use super::validity::{self, Evidence, Limits};
 use crate::inputs::experiment::{LoadFile, SpacingFile};
@@ -44,6 +45,8 @@ pub struct Subject<'a> {
     pub blocked_status: u16,
     /// The origin's processes.
     pub origin: &'a Servers,
+    /// Where they listen.
+    pub origins: &'a [SocketAddr],
     /// The system's processes.
     pub system: &'a mut Servers,
     /// Which CPUs each role runs on.
@@ -75,6 +78,9 @@ pub enum MeasureError {
     /// The origin ended.
     #[error("the origin was lost")]
     Origin(#[source] Died),
+    /// What each of several origins was asked is not known.
+    #[error(transparent)]
+    OriginCounts(#[from] CountError),
     /// Every thread of the generator ended during the warm-up.
     #[error("the generator ended before the window opened")]
     NoWindow,
@@ -96,6 +102,7 @@ pub fn measure(subject: &mut Subject<'_>) -> Result<Measurement, MeasureError> {
     let generator = Generator::start(plan(subject))?;
     let warm_up = warm_up::run(subject, &generator)?;
 
+    let asked_before = origin_counts::read(subject.origins)?;
     let at_start = Pids::list(subject)?;
     let start = Edge::read(subject, &at_start, &awake)?;
     generator.open_window();
@@ -105,6 +112,8 @@ pub fn measure(subject: &mut Subject<'_>) -> Result<Measurement, MeasureError> {
     drop(awake);
     let at_end = Pids::list(subject)?;
     end.add(&at_end);
+    let asked = origin_counts::read(subject.origins)?;
+    let origin_requests = origin_counts::between(&asked_before, &asked);
 
     let outcome = generator.finish()?;
     let lateness = undisturbed?;
@@ -150,6 +159,7 @@ pub fn measure(subject: &mut Subject<'_>) -> Result<Measurement, MeasureError> {
         foreign_cpu_percent: noise.foreign_cpu_percent,
         died,
         answered: outcome.answered,
+        origin_requests: origin_requests.clone(),
         unexpected: outcome.unexpected,
         unexpected_example: templates.iter().find_map(unexpected_example),
         failed: outcome.failures.total(),
@@ -176,6 +186,7 @@ pub fn measure(subject: &mut Subject<'_>) -> Result<Measurement, MeasureError> {
         cpu,
         memory_peak_bytes,
         templates,
+        origin_requests,
         unexpected: outcome.unexpected,
         failures: outcome.failures,
         unanswered: outcome.unanswered,

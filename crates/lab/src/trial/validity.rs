@@ -2,6 +2,7 @@
 //! figures themselves.
 
 use crate::inputs::percent::Percent;
+use crate::record::as_f64;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -44,6 +45,17 @@ pub enum Invalid {
         /// Of which kinds.
         kinds: String,
     },
+    /// The system did not spread the requests evenly over the origins.
+    Uneven {
+        /// The origin whose part was furthest from an even one, from 1.
+        origin: usize,
+        /// Its part, in percent of the requests that all origins got.
+        percent: f64,
+        /// An even one.
+        even_percent: f64,
+        /// How far apart the two may be.
+        limit_percent: f64,
+    },
     /// Nothing was answered at all.
     NoAnswer,
     /// A request had been under way for so long when the window closed that the latencies, which are
@@ -80,6 +92,8 @@ pub struct Evidence {
     pub died: Option<String>,
     /// Answers, expected or not.
     pub answered: u64,
+    /// What each origin was asked, where there are several.
+    pub origin_requests: Vec<u64>,
     /// Answers that were not expected.
     pub unexpected: u64,
     /// The first of them, in words.
@@ -125,6 +139,11 @@ pub fn judge(evidence: &Evidence, limits: &Limits) -> Vec<Invalid> {
         let limit_percent = limit.in_percent();
         (percent > limit_percent).then_some(limit_percent)
     };
+    if let Some((origin, percent, even_percent)) = furthest_from_even(&evidence.origin_requests)
+        && let Some(limit_percent) = beyond((percent - even_percent).abs(), limits.uneven)
+    {
+        invalid.push(Invalid::Uneven { origin, percent, even_percent, limit_percent });
+    }
     if let Some(limit_percent) = beyond(evidence.steal_percent, limits.steal) {
         invalid.push(Invalid::Steal { percent: evidence.steal_percent, limit_percent });
     }
@@ -165,6 +184,9 @@ pub struct Limits {
     pub halt: Percent,
     /// How far the generator's window may differ from that of the servers. 5% by default.
     pub skew: Percent,
+    /// How far the part of the requests that one of several origins got may be from an even one, of all
+    /// requests. 2% by default, which of two is 48% to 52%.
+    pub uneven: Percent,
 }
 
 impl Default for Limits {
@@ -174,8 +196,22 @@ impl Default for Limits {
             foreign_cpu: Percent(0.1),
             halt: Percent(0.1),
             skew: Percent(0.05),
+            uneven: Percent(0.02),
         }
     }
+}
+
+/// Of several origins the one whose part of the requests is furthest from an even one: its number from
+/// 1, its part, and an even one, in percent.
+fn furthest_from_even(requests: &[u64]) -> Option<(usize, f64, f64)> {
+    let even_percent = 100.0 / as_f64(requests.len() as u64);
+    let all = as_f64(requests.iter().sum::<u64>().max(1));
+    let parts = requests.iter().map(|requests| 100.0 * as_f64(*requests) / all);
+    let distance = |percent: f64| (percent - even_percent).abs();
+    (1..)
+        .zip(parts)
+        .max_by(|(_, a), (_, b)| distance(*a).total_cmp(&distance(*b)))
+        .map(|(origin, percent)| (origin, percent, even_percent))
 }
 
 /// How much longer the generator's window was than the servers', as a share of theirs.
@@ -200,6 +236,7 @@ impl Invalid {
             Self::Skewed { .. } => {
                 "the generator noticed the measurement's begin or end too late".to_owned()
             }
+            Self::Uneven { .. } => "requests were not spread evenly over the origins".to_owned(),
             Self::Unexpected { .. } => "answers were not the expected ones".to_owned(),
             Self::Failed { .. } => "requests got no answer".to_owned(),
             Self::ProcessDied { .. } | Self::NoAnswer => self.to_string(),
@@ -236,6 +273,10 @@ impl fmt::Display for Invalid {
                 formatter,
                 "the lab was stopped or starved for {percent:.0} % of the window (limit {limit_percent} %)"
             ),
+            Self::Uneven { origin, percent, even_percent, limit_percent } => write!(
+                formatter,
+                "origin {origin} got {percent:.1} % of the requests, and not {even_percent:.1} % (limit {limit_percent} % more or less)"
+            ),
             Self::NoAnswer => write!(formatter, "nothing was answered"),
             Self::Skewed { percent, limit_percent } => write!(
                 formatter,
@@ -255,6 +296,7 @@ mod tests {
             foreign_cpu_percent: 10.0,
             died: None,
             answered: 1,
+            origin_requests: vec![48, 52],
             unexpected: 0,
             unexpected_example: None,
             failed: 0,
@@ -305,6 +347,29 @@ mod tests {
                 "{window_ms}"
             );
         }
+    }
+
+    #[test]
+    fn each_origin_has_to_get_its_part() {
+        let told = |origin_requests: &[u64]| {
+            let evidence =
+                Evidence { origin_requests: origin_requests.to_vec(), ..at_every_limit() };
+            let invalid = judge(&evidence, &Limits::default());
+            invalid.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(told(&[]), [""; 0]);
+        assert_eq!(told(&[520, 480]), [""; 0]);
+        assert_eq!(
+            told(&[521, 479]),
+            ["origin 2 got 47.9 % of the requests, and not 50.0 % (limit 2 % more or less)"]
+        );
+        // 100 % of 3 is 66.7 % too much, which is more than the 33.3 % that the others lack.
+        assert_eq!(
+            told(&[0, 9, 0]),
+            ["origin 2 got 100.0 % of the requests, and not 33.3 % (limit 2 % more or less)"]
+        );
+        // Who got no request of any did not get its part either.
+        assert_eq!(told(&[0, 0]).len(), 1);
     }
 
     #[test]

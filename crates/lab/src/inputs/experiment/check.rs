@@ -33,6 +33,8 @@ pub(super) fn check(file: &ExperimentFile) -> Result<(), Flaw> {
         prefix(&subject.prefix).map_err(|what| flaw(here("prefix"), what))?;
     }
     for (index, case) in file.case.iter().enumerate() {
+        between(case.origins.into(), ORIGINS_MAX)
+            .map_err(|what| flaw(["case".into(), index.into(), "origins".into()], what))?;
         load(&case.load).map_err(|(key, what)| {
             flaw(["case".into(), index.into(), "load".into(), key.into()], what)
         })?;
@@ -64,6 +66,8 @@ pub(super) fn check(file: &ExperimentFile) -> Result<(), Flaw> {
 pub(super) const SHORTEST_WINDOW: Duration = Duration::from_millis(150);
 /// The longest name of a case or a subject: a log is named after both, and a file system takes 255.
 const LONGEST_NAME: usize = 64;
+/// As many origins as there may be: each is a process, and all of them share their CPUs.
+const ORIGINS_MAX: usize = 16;
 const SHORTEST_TIMEOUT: Duration = Duration::from_millis(1);
 /// The shortest time for all trials together.
 pub(super) const SHORTEST_BUDGET: Duration = Duration::from_secs(1);

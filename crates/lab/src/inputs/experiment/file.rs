@@ -51,6 +51,10 @@ pub struct CaseFile {
     /// Of the mix, only the templates of these names; all of them where this is left out.
     #[serde(default)]
     pub only: Vec<String>,
+    /// Origins behind each system, which is to spread the requests evenly over them: a trial in which it
+    /// does not is invalid.
+    #[serde(default = "one_origin")]
+    pub origins: u16,
     /// The shape of the load.
     pub load: LoadFile,
 }
@@ -221,5 +225,9 @@ fn yes() -> bool {
 }
 
 fn one() -> u32 {
+    1
+}
+
+fn one_origin() -> u16 {
     1
 }
