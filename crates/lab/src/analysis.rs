@@ -69,6 +69,8 @@ pub struct Analysis {
     pub summary: bool,
     /// Whether it also tells how many bytes a second went to and fro.
     pub bytes: bool,
+    /// Whether it also tells what each subject adds to the latency.
+    pub latency: bool,
     /// The machine, in one line.
     pub machine: String,
     /// One part a case.
@@ -195,6 +197,7 @@ pub fn analyse(run: &RunRecords) -> Analysis {
         again: experiment.again.clone(),
         summary: experiment.summary,
         bytes: experiment.bytes,
+        latency: experiment.latency,
         machine: manifest.environment.in_short(),
         notes: notes(run, &cases, blocks.max(planned(&experiment.stop))),
         cases,
@@ -220,8 +223,10 @@ pub fn precision(run: &RunRecords, is_in: impl Fn(usize, usize) -> bool) -> Opti
             let trials = Trials::of(run, case, &subject.name);
             let is_present = matches!(subject.state, SubjectState::Present { .. });
             // What has no CPU of its own has no ratio that could get narrower.
+            let is_of_case = case.is_for(&subject.name);
             let is_without_ratio = metric == Metric::CpuUsPerRequest && trials.have_no_cpu();
             if subject_at == baseline_at
+                || !is_of_case
                 || !is_present
                 || !is_in(case_at, subject_at)
                 || is_without_ratio
@@ -281,8 +286,9 @@ fn case_analysis(run: &RunRecords, case: &CaseManifest) -> CaseAnalysis {
 fn subjects(run: &RunRecords, case: &CaseManifest) -> Vec<SubjectAnalysis> {
     let experiment = &run.manifest.experiment;
     let is_baseline = |subject: &&SubjectManifest| subject.name == experiment.baseline;
-    let first = experiment.subjects.iter().filter(is_baseline);
-    let rest = experiment.subjects.iter().filter(|subject| !is_baseline(subject));
+    let of_case = || experiment.subjects.iter().filter(|subject| case.is_for(&subject.name));
+    let first = of_case().filter(is_baseline);
+    let rest = of_case().filter(|subject| !is_baseline(subject));
     let baseline = Trials::of(run, case, &experiment.baseline);
     let subjects: Vec<(&SubjectManifest, Trials<'_>)> =
         first.chain(rest).map(|subject| (subject, Trials::of(run, case, &subject.name))).collect();

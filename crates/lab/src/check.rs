@@ -80,7 +80,15 @@ pub fn check(request: CheckRequest<'_>) -> Result<Found, LookError> {
     };
     let mix_included = sources.split_off(1);
     let mix_source = sources.remove(0);
-    let case = Case { name: "check".to_owned(), mix, mix_source, mix_included, origins: 1, load: LOAD };
+    let case = Case {
+        name: "check".to_owned(),
+        mix,
+        mix_source,
+        mix_included,
+        origins: 1,
+        load: LOAD,
+        subjects: vec![0],
+    };
     Requests::render(&case, subject)?;
     let layout = prepare::layout(None)?;
     let (configs, logs) = (request.dir.join("configs"), request.dir.join("logs"));
@@ -109,7 +117,7 @@ const LOAD: LoadFile = LoadFile {
     connections_max: None,
     rate: None,
     spacing: None,
-    duration: Span(Duration::from_secs(1)),
+    duration: Some(Span(Duration::from_secs(1))),
     warmup: WarmUp::For(Duration::ZERO),
     warmup_max: None,
     keepalive: true,
@@ -118,4 +126,7 @@ const LOAD: LoadFile = LoadFile {
     busy_poll: false,
     idle_poll: false,
     quick_duration: None,
+    requests: None,
+    quick_requests: None,
+    duration_max: None,
 };

@@ -42,6 +42,11 @@ impl Course {
         index as usize
     }
 
+    /// Nothing is left to send.
+    pub(crate) fn end(&mut self) {
+        self.left = Some(0);
+    }
+
     pub(crate) fn is_over(&self) -> bool {
         self.left == Some(0)
     }

@@ -1,8 +1,10 @@
 //! The threads of a run, and the caller's hold on them.
 
+use std::convert::Infallible;
 use std::io;
 use std::panic::resume_unwind;
-use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -22,6 +24,8 @@ use crate::worker::Worker;
 pub struct Generator {
     stage: Arc<Stage>,
     threads: Vec<Thread>,
+    /// Nothing is ever sent: it disconnects when the last thread has ended.
+    ended: Mutex<Receiver<Infallible>>,
 }
 
 #[derive(Debug)]
@@ -43,9 +47,11 @@ impl Generator {
         try_pinning(&plan.cpus)?;
         let plan = Arc::new(plan);
         let start = Instant::now() + lead(&plan);
-        let mut generator = Self { stage: Arc::new(Stage::new(start)), threads: Vec::new() };
+        let (alive, ended) = mpsc::channel();
+        let stage = Arc::new(Stage::new(start));
+        let mut generator = Self { stage, threads: Vec::new(), ended: Mutex::new(ended) };
         for index in 0..plan.threads {
-            let thread = Thread::start(&plan, index, &generator.stage)?;
+            let thread = Thread::start(&plan, index, &generator.stage, alive.clone())?;
             generator.threads.push(thread);
         }
         Ok(generator)
@@ -68,6 +74,25 @@ impl Generator {
     pub fn close_window(&self) {
         self.stage.end();
         self.wake();
+    }
+
+    /// Sends nothing more, and has what is under way answered; [`Generator::wait`] tells when it is.
+    /// What of a schedule is due and not sent is left out.
+    pub fn drain(&self) {
+        self.stage.drain();
+        self.wake();
+    }
+
+    /// Waits until the run has ended by itself, as [`Generator::is_done`] tells it, but no longer than
+    /// this. Tells whether it has.
+    #[must_use]
+    pub fn wait(&self, longest: Duration) -> bool {
+        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        match ended.recv_timeout(longest) {
+            Ok(never) => match never {},
+            Err(RecvTimeoutError::Disconnected) => true,
+            Err(RecvTimeoutError::Timeout) => false,
+        }
     }
 
     /// Whether the run has ended by itself: its plan's requests are delivered, or every thread has
@@ -138,7 +163,13 @@ impl Drop for Generator {
 }
 
 impl Thread {
-    fn start(plan: &Arc<Plan>, index: usize, stage: &Arc<Stage>) -> Result<Self, Error> {
+    /// `alive` is dropped when the thread ends, however it does.
+    fn start(
+        plan: &Arc<Plan>,
+        index: usize,
+        stage: &Arc<Stage>,
+        alive: Sender<Infallible>,
+    ) -> Result<Self, Error> {
         let failed = |doing| move |source| Error::Thread { thread: index, doing, source };
         let waker = Waker::new().map_err(failed("opening its waker"))?;
         let live = Arc::<Live>::default();
@@ -149,8 +180,9 @@ impl Thread {
         let handle = thread::Builder::new()
             .name(format!("load-{index}"))
             .spawn(move || {
-                pin(cpu.as_slice())?;
-                worker.run()
+                let report = pin(cpu.as_slice()).and_then(|()| worker.run());
+                drop(alive);
+                report
             })
             .map_err(failed("starting it"))?;
         Ok(Self { handle, waker, live })

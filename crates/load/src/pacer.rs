@@ -77,6 +77,12 @@ impl Pacer {
         }
     }
 
+    /// Nothing more is due.
+    pub(crate) fn end(&mut self) {
+        self.to_send.next = None;
+        self.to_see = self.to_send.clone();
+    }
+
     /// Ends the schedule: how many requests were due and never taken, and since when the oldest.
     pub(crate) fn overdue(mut self, now: Instant) -> (u64, Option<Duration>) {
         let oldest = self.to_send.next.filter(|next| *next <= now).map(|next| now - next);

@@ -13,12 +13,14 @@ pub(crate) struct Stage {
     /// When the schedule begins, for all threads alike; in a closed loop, at once.
     start: Instant,
     measuring: AtomicBool,
+    draining: AtomicBool,
     over: AtomicBool,
 }
 
 impl Stage {
     pub(crate) fn new(start: Instant) -> Self {
-        Self { start, measuring: AtomicBool::new(false), over: AtomicBool::new(false) }
+        let flag = || AtomicBool::new(false);
+        Self { start, measuring: flag(), draining: flag(), over: flag() }
     }
 
     pub(crate) fn start(&self) -> Instant {
@@ -29,12 +31,20 @@ impl Stage {
         self.measuring.store(true, Ordering::Release);
     }
 
+    pub(crate) fn drain(&self) {
+        self.draining.store(true, Ordering::Release);
+    }
+
     pub(crate) fn end(&self) {
         self.over.store(true, Ordering::Release);
     }
 
     pub(crate) fn is_measuring(&self) -> bool {
         self.measuring.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire)
     }
 
     pub(crate) fn is_over(&self) -> bool {

@@ -215,6 +215,12 @@ impl Worker {
         self.waker.drain()?;
         self.now = Instant::now();
         self.wants_window |= self.stage.is_measuring() && !self.stage.is_over();
+        if self.stage.is_draining() {
+            self.course.end();
+            if let Some(pacer) = &mut self.pacer {
+                pacer.end();
+            }
+        }
         self.recorder.show();
         Ok(())
     }

@@ -29,10 +29,16 @@ pub struct Figures {
     pub sent_bytes_per_s: Option<f64>,
     /// Mean latency, in milliseconds.
     pub latency_mean_ms: Option<f64>,
+    /// Shortest latency of a trial, in milliseconds.
+    pub latency_min_ms: Option<f64>,
     /// Median latency, in milliseconds.
     pub latency_p50_ms: Option<f64>,
+    /// 90th percentile of the latency, in milliseconds; none where a trial has too few answers.
+    pub latency_p90_ms: Option<f64>,
     /// 99th percentile of the latency, in milliseconds; none where a trial has too few answers.
     pub latency_p99_ms: Option<f64>,
+    /// Longest latency of a trial, in milliseconds.
+    pub latency_max_ms: Option<f64>,
     /// Peak memory of the system, in bytes.
     pub memory_peak_bytes: Option<f64>,
     /// From its start to its first answer, in milliseconds.
@@ -80,8 +86,11 @@ impl Figures {
             received_bytes_per_s: median(&|m| m.received_bytes_per_s),
             sent_bytes_per_s: median(&|m| m.sent_bytes_per_s),
             latency_mean_ms: median(&|m| m.latency.mean_ms),
+            latency_min_ms: median(&|m| m.latency.min_ms),
             latency_p50_ms: median(&|m| m.latency.p50_ms),
+            latency_p90_ms: median(&|m| m.latency.p90_ms),
             latency_p99_ms: median(&|m| m.latency.p99_ms),
+            latency_max_ms: median(&|m| m.latency.max_ms),
             memory_peak_bytes: median(&|m| m.memory_peak_bytes.map(as_f64)),
             startup_ms: summarize(startup_ms).map(|summary| summary.median),
             attacks_blocked: blocked(measured, Class::Malicious),

@@ -18,10 +18,16 @@ pub enum Metric {
     ThroughputPerS,
     /// Mean latency in milliseconds.
     LatencyMeanMs,
+    /// Shortest latency in milliseconds.
+    LatencyMinMs,
     /// Median latency in milliseconds.
     LatencyP50Ms,
+    /// 90th percentile of the latency in milliseconds.
+    LatencyP90Ms,
     /// 99th percentile of the latency in milliseconds.
     LatencyP99Ms,
+    /// Longest latency in milliseconds.
+    LatencyMaxMs,
     /// Peak memory in bytes.
     MemoryPeakBytes,
 }
@@ -86,12 +92,15 @@ impl Range {
 
 impl Metric {
     /// Every figure that is priced.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 9] = [
         Self::CpuUsPerRequest,
         Self::ThroughputPerS,
         Self::LatencyMeanMs,
+        Self::LatencyMinMs,
         Self::LatencyP50Ms,
+        Self::LatencyP90Ms,
         Self::LatencyP99Ms,
+        Self::LatencyMaxMs,
         Self::MemoryPeakBytes,
     ];
 
@@ -101,8 +110,11 @@ impl Metric {
             Self::CpuUsPerRequest => "cpu_us_per_request",
             Self::ThroughputPerS => "throughput_per_s",
             Self::LatencyMeanMs => "latency_mean_ms",
+            Self::LatencyMinMs => "latency_min_ms",
             Self::LatencyP50Ms => "latency_p50_ms",
+            Self::LatencyP90Ms => "latency_p90_ms",
             Self::LatencyP99Ms => "latency_p99_ms",
+            Self::LatencyMaxMs => "latency_max_ms",
             Self::MemoryPeakBytes => "memory_peak_bytes",
         }
     }
@@ -118,8 +130,11 @@ impl Metric {
             Self::CpuUsPerRequest => Some(measurement.system_cpu_us_per_request().unwrap_or(0.0)),
             Self::ThroughputPerS => Some(measurement.throughput_per_s),
             Self::LatencyMeanMs => measurement.latency.mean_ms,
+            Self::LatencyMinMs => measurement.latency.min_ms,
             Self::LatencyP50Ms => measurement.latency.p50_ms,
+            Self::LatencyP90Ms => measurement.latency.p90_ms,
             Self::LatencyP99Ms => measurement.latency.p99_ms,
+            Self::LatencyMaxMs => measurement.latency.max_ms,
             Self::MemoryPeakBytes => Some(as_f64(measurement.memory_peak_bytes.unwrap_or(0))),
         }
     }

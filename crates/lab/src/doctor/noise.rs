@@ -66,7 +66,8 @@ pub fn fit(experiment: &mut Experiment, time: Duration) {
         let warmup = (of_trial / WARMUP_PART).min(case.load.warmup_longest());
         let window = of_trial.saturating_sub(warmup).saturating_sub(START_AND_STOP);
         case.load.warmup = WarmUp::For(warmup);
-        case.load.duration.0 = window.max(WINDOW_MIN).min(case.load.duration.0);
+        let window = window.max(WINDOW_MIN).min(case.load.window().longest());
+        case.load = case.load.lasting(window);
     }
 }
 

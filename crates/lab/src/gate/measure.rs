@@ -66,7 +66,14 @@ impl Measure {
             Self::Priced(Metric::CpuUsPerRequest) => &CPU,
             Self::Priced(Metric::ThroughputPerS) => &RATE,
             Self::Priced(Metric::MemoryPeakBytes) => &BYTES,
-            Self::Priced(Metric::LatencyMeanMs | Metric::LatencyP50Ms | Metric::LatencyP99Ms)
+            Self::Priced(
+                Metric::LatencyMeanMs
+                | Metric::LatencyMinMs
+                | Metric::LatencyP50Ms
+                | Metric::LatencyP90Ms
+                | Metric::LatencyP99Ms
+                | Metric::LatencyMaxMs,
+            )
             | Self::Startup => &TIME,
             Self::Caught | Self::Alarms => &SHARE,
         }

@@ -62,7 +62,12 @@ fn in_words(judged: &Judged, value: &Range) -> String {
         Measure::Priced(metric) => match metric {
             Metric::CpuUsPerRequest => "µs",
             Metric::ThroughputPerS => "/s",
-            Metric::LatencyMeanMs | Metric::LatencyP50Ms | Metric::LatencyP99Ms => "ms",
+            Metric::LatencyMeanMs
+            | Metric::LatencyMinMs
+            | Metric::LatencyP50Ms
+            | Metric::LatencyP90Ms
+            | Metric::LatencyP99Ms
+            | Metric::LatencyMaxMs => "ms",
             Metric::MemoryPeakBytes => {
                 return format!("{} MiB", range(value, |bytes| significant(bytes / MIB)));
             }

@@ -4,11 +4,13 @@ mod check;
 mod design;
 mod file;
 mod warm_up;
+mod window;
 
 pub use file::{
     CaseFile, CpusFile, DesignFile, ExperimentFile, LoadFile, SpacingFile, SubjectFile,
 };
 pub use warm_up::WarmUp;
+pub use window::Window;
 
 use super::catalog::{Catalog, CatalogError};
 use super::duration::Span;
@@ -36,6 +38,8 @@ pub struct Experiment {
     pub summary: bool,
     /// Whether it also tells how many bytes a second went to and fro.
     pub bytes: bool,
+    /// Whether it also tells what each subject adds to the latency.
+    pub latency: bool,
     /// The subject that the others are priced against: an index into `subjects`.
     pub baseline: usize,
     /// The workloads.
@@ -69,6 +73,8 @@ pub struct Case {
     pub origins: u16,
     /// The shape of the load.
     pub load: LoadFile,
+    /// Which subjects it is for: indices into the experiment's, in their order, the baseline's among them.
+    pub subjects: Vec<usize>,
 }
 
 /// One configured system.
@@ -164,23 +170,6 @@ impl Experiment {
         check(&file).map_err(|Flaw { path, what }| at(&path, PartError::Value(what)))?;
         adjustments.check(&file)?;
 
-        let mut cases = Vec::new();
-        for (index, case) in file.case.iter().enumerate() {
-            // A mix that a file names by path lies beside that file.
-            let folder = Path::new(&source.name).parent().unwrap_or(Path::new(""));
-            let part = |key: &str| ["case".into(), index.into(), key.into()];
-            let (mut mix, mut sources) =
-                catalog.mix(&case.mix, folder).map_err(|error| at(&part("mix"), error.into()))?;
-            let mix_included = sources.split_off(1);
-            let mix_source = sources.remove(0);
-            if !case.only.is_empty() {
-                mix = mix.only(&case.only).map_err(|error| at(&part("only"), error.into()))?;
-            }
-            let load = if adjustments.quick { case.load.quick() } else { case.load };
-            let name = case.name.clone();
-            let origins = case.origins;
-            cases.push(Case { name, mix, mix_source, mix_included, origins, load });
-        }
         let mut subjects = Vec::new();
         for (index, subject) in file.subject.iter().enumerate() {
             if !adjustments.keeps(&subject.name, &file.baseline) {
@@ -203,22 +192,56 @@ impl Experiment {
                 about: subject.about.clone(),
             });
         }
-        spread_origins(&cases, &subjects)
-            .map_err(|(index, what)| {
-                at(&["case".into(), index.into(), "origins".into()], PartError::Value(what))
-            })?;
+        let mut cases = Vec::new();
+        for (index, case) in file.case.iter().enumerate() {
+            // A mix that a file names by path lies beside that file.
+            let folder = Path::new(&source.name).parent().unwrap_or(Path::new(""));
+            let part = |key: &str| ["case".into(), index.into(), key.into()];
+            let (mut mix, mut sources) =
+                catalog.mix(&case.mix, folder).map_err(|error| at(&part("mix"), error.into()))?;
+            let mix_included = sources.split_off(1);
+            let mix_source = sources.remove(0);
+            if !adjustments.keeps_case(case, &file.baseline) {
+                continue;
+            }
+            if !case.only.is_empty() {
+                mix = mix.only(&case.only).map_err(|error| at(&part("only"), error.into()))?;
+            }
+            let load = if adjustments.quick { case.load.quick() } else { case.load };
+            let is_for = |subject: &Subject| case.is_for(&subject.name, &file.baseline);
+            let all = (0..).zip(&subjects);
+            let of_case: Vec<usize> =
+                all.filter(|(_, subject)| is_for(subject)).map(|(at, _)| at).collect();
+            if case.origins > 1 {
+                spread_origins(&subjects, &of_case)
+                    .map_err(|what| at(&part("origins"), PartError::Value(what)))?;
+            }
+            cases.push(Case {
+                name: case.name.clone(),
+                mix,
+                mix_source,
+                mix_included,
+                origins: case.origins,
+                load,
+                subjects: of_case,
+            });
+        }
         let is_baseline = |subject: &Subject| subject.name == file.baseline;
         let baseline = subjects.iter().position(is_baseline).ok_or_else(|| {
             at(&["baseline".into()], PartError::Value("it is not a subject".to_owned()))
         })?;
         let design = design::adjusted(&file.design, adjustments);
         let again = design.aa.then(|| design::again(&mut subjects, baseline));
+        for case in &mut cases {
+            case.subjects.extend(again);
+        }
         let stem = Path::new(name).file_stem();
         Ok(Self {
             name: stem.map_or(name.to_owned(), |stem| stem.to_string_lossy().into_owned()),
             title: file.title,
             summary: file.summary,
             bytes: file.bytes,
+            latency: file.latency,
             baseline,
             cases,
             subjects,
@@ -232,21 +255,17 @@ impl Experiment {
     }
 }
 
-/// Whether each subject of a case with several origins spreads requests over them; an error tells the
-/// case's index.
-fn spread_origins(cases: &[Case], subjects: &[Subject]) -> Result<(), (usize, String)> {
-    for (index, _) in cases.iter().enumerate().filter(|(_, case)| case.origins > 1) {
-        let alone = subjects.iter().find(|subject| !subject.recipe.file.balances);
-        if let Some(Subject { name, recipe, .. }) = alone {
-            let what = format!(
-                "subject `{name}` would send everything to the first one: the recipe of system `{}` does \
-                 not say `balances = true`; leave it out of the case, or take one origin",
-                recipe.name
-            );
-            return Err((index, what));
-        }
+/// Checks that each subject of a case with several origins spreads requests over them.
+fn spread_origins(subjects: &[Subject], of_case: &[usize]) -> Result<(), String> {
+    let mut of_case = of_case.iter().map(|at| &subjects[*at]);
+    match of_case.find(|subject| !subject.recipe.file.balances) {
+        Some(Subject { name, recipe, .. }) => Err(format!(
+            "subject `{name}` would send everything to the first one: the recipe of system `{}` does not \
+             say `balances = true`; leave it out of the case's `subjects`, or take one origin",
+            recipe.name
+        )),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 impl Adjustments {
@@ -260,6 +279,11 @@ impl Adjustments {
             }
         }
         design::check(self).map_err(ExperimentError::Adjustment)
+    }
+
+    /// A case is left out that has none of the subjects that were asked for.
+    fn keeps_case(&self, case: &CaseFile, baseline: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|only| case.is_for(only, baseline))
     }
 
     fn keeps(&self, name: &str, baseline: &str) -> bool {
@@ -296,7 +320,7 @@ mod tests {
         assert_eq!(names, ["off", "full"]);
         assert_eq!(experiment.baseline, 0);
         assert_eq!(experiment.stop, Stop::after(3));
-        assert_eq!(experiment.cases[0].load.duration.0, Duration::from_secs(2));
+        assert_eq!(experiment.cases[0].load.window(), Window::For(Duration::from_secs(2)));
     }
 
     #[test]
@@ -310,7 +334,7 @@ mod tests {
             let adjustments = Adjustments { quick, ..Adjustments::default() };
             let catalog = Catalog::new(vec![]);
             let experiment = Experiment::load(&catalog, path.to_str().unwrap(), &adjustments);
-            experiment.unwrap().cases[0].load.duration.0
+            experiment.unwrap().cases[0].load.window().longest()
         };
         assert_eq!(duration(true), Duration::from_secs(2));
         assert_eq!(duration(false), Duration::from_millis(2_400));
@@ -381,6 +405,132 @@ mod tests {
         assert!(
             error_of(|text| text.replace("2.4s", "soon"))
                 .starts_with("mine.toml:9:39: `soon` is not a duration"),
+        );
+    }
+
+    const REQUESTS: &str = "load = { connections = 50, requests = 10000";
+
+    /// The first look, measured over 10,000 requests, and what is said besides.
+    fn counted(besides: &str) -> impl Fn(&str) -> String {
+        let besides = besides.to_owned();
+        move |text| {
+            text.replace(
+                "load = { connections = 50, duration = \"2.4s\"",
+                &format!("{REQUESTS}{besides}"),
+            )
+        }
+    }
+
+    #[test]
+    fn a_load_may_be_a_number_of_requests_instead_of_a_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("mine.toml");
+        let window = |besides: &str, quick| {
+            let text = Catalog::new(vec![]).experiment("first-look").unwrap().text;
+            let counted = counted(besides)(&text);
+            assert!(counted.contains(REQUESTS), "{counted}");
+            fs::write(&path, counted).unwrap();
+            let adjustments = Adjustments { quick, ..Adjustments::default() };
+            let catalog = Catalog::new(vec![]);
+            let experiment = Experiment::load(&catalog, path.to_str().unwrap(), &adjustments);
+            experiment.unwrap().cases[0].load.window()
+        };
+        let requests = |requests, s| Window::Requests { requests, within: Duration::from_secs(s) };
+        assert_eq!(window("", false), requests(10_000, 60));
+        assert_eq!(window(", duration_max = \"5s\"", false), requests(10_000, 5));
+        assert_eq!(window("", true), requests(2_000, 60));
+        assert_eq!(window(", quick_requests = 50", true), requests(50, 60));
+    }
+
+    #[test]
+    fn a_quick_run_has_a_request_for_each_connection() {
+        let load = LoadFile {
+            connections: 900,
+            duration: None,
+            requests: Some(1_000),
+            ..Experiment::load(&Catalog::new(vec![]), "first-look", &Adjustments::default())
+                .unwrap()
+                .cases[0]
+                .load
+        };
+        assert_eq!(load.quick().window().requests(), Some(900));
+    }
+
+    #[test]
+    fn a_load_has_either_a_time_or_a_number_of_requests() {
+        let told = |change: &dyn Fn(&str) -> String| error_of(|text| change(text));
+        assert_eq!(
+            told(&|text| text.replace("duration = \"2.4s\", ", "")),
+            "mine.toml:9:8: the load says neither how long it is measured nor over how many requests: \
+             add a `duration` or `requests`"
+        );
+        assert_eq!(
+            told(&counted(", duration = \"1s\"")),
+            "mine.toml:9:57: the load has `requests`, which end it: remove one of them"
+        );
+        assert_eq!(
+            told(&counted(", rate = 100.0")),
+            "mine.toml:9:39: they belong to a closed loop; with a `rate`, say a `duration`"
+        );
+        assert_eq!(
+            told(&counted(", quick_requests = 49")),
+            "mine.toml:9:63: 49: they are less than one for each of 50 connections"
+        );
+        assert_eq!(
+            told(&|text| text.replace("duration = ", "duration_max = \"1s\", duration = ")),
+            "mine.toml:9:43: it belongs to `requests`: add them"
+        );
+        assert!(told(&counted(", duration_max = \"2h\"")).contains("between 150ms and 1h"));
+        assert!(told(&|text| counted("")(text).replace("10000", "0")).contains("0: it has to be"));
+    }
+
+    /// The first look, with these subjects for its case.
+    fn with_subjects(names: &str) -> String {
+        let text = Catalog::new(vec![]).experiment("first-look").unwrap().text;
+        text.replace("mix  = \"browse\"", &format!("mix  = \"browse\"\nsubjects = [{names}]"))
+    }
+
+    #[test]
+    fn a_case_may_be_for_some_subjects_and_the_baseline_is_there_in_any_case() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("mine.toml");
+        let of_case = |names: &str, adjustments: Adjustments| -> Vec<Vec<String>> {
+            // A second case, for all, so that no subject is without a case.
+            let all = "[[case]]\nname = 'all'\nmix = 'browse'\nload = { connections = 1, duration = '1s' }\n";
+            let text =
+                with_subjects(names).replacen("[[subject]]", &format!("{all}\n[[subject]]"), 1);
+            fs::write(&path, text).unwrap();
+            let catalog = Catalog::new(vec![]);
+            let experiment =
+                Experiment::load(&catalog, path.to_str().unwrap(), &adjustments).unwrap();
+            let name = |at: &usize| experiment.subjects[*at].name.clone();
+            experiment.cases.iter().map(|case| case.subjects.iter().map(name).collect()).collect()
+        };
+        let all = ["nginx", "direct", "light", "full"];
+        let none = Adjustments::default();
+        assert_eq!(of_case("", none.clone())[0], all);
+        assert_eq!(of_case("\"full\"", none.clone()), [vec!["nginx", "full"], all.to_vec()]);
+        assert_eq!(of_case("\"full\", \"nginx\"", none.clone())[0], ["nginx", "full"]);
+        let again = Adjustments { aa: true, ..none.clone() };
+        assert_eq!(of_case("\"full\"", again)[0], ["nginx", "full", "nginx-again"]);
+        let only = |name: &str| Adjustments { only: vec![name.to_owned()], ..none.clone() };
+        assert_eq!(of_case("\"full\"", only("full")), [["nginx", "full"], ["nginx", "full"]]);
+        // A case without any of those that are asked for is left out.
+        assert_eq!(of_case("\"full\"", only("light")), [["nginx", "light"]]);
+        assert_eq!(of_case("\"full\"", only("nginx")), [["nginx"], ["nginx"]]);
+    }
+
+    #[test]
+    fn a_case_names_subjects_that_are_there_and_each_subject_has_a_case() {
+        let of = |names: &str| error_of(|_| with_subjects(names));
+        assert_eq!(
+            of("\"light\", \"ful\""),
+            "mine.toml:9:22: no subject is named `ful`; did you mean `full`?"
+        );
+        assert_eq!(of("\"full\", \"full\""), "mine.toml:9:21: `full` is named twice");
+        assert_eq!(
+            of("\"light\", \"full\""),
+            "mine.toml:18:10: no case has `direct` among its `subjects`"
         );
     }
 

@@ -3,7 +3,7 @@
 pub mod difference;
 
 use crate::environment::Environment;
-use crate::inputs::experiment::{Experiment, LoadFile, SpacingFile, WarmUp};
+use crate::inputs::experiment::{Case, Experiment, LoadFile, SpacingFile, WarmUp};
 use crate::inputs::options::Options;
 use crate::layout::Layout;
 use crate::plan::stop::Stop;
@@ -68,6 +68,10 @@ pub struct ExperimentManifest {
     /// Whether it also tells how many bytes a second went to and fro.
     #[serde(default)]
     pub bytes: bool,
+    /// Whether it also tells what each subject adds to the latency: the average, the shortest, the median,
+    /// the longest and the 90th percentile.
+    #[serde(default)]
+    pub latency: bool,
     /// The cases.
     pub cases: Vec<CaseManifest>,
     /// The text of each mix, by its file.
@@ -109,8 +113,14 @@ pub struct CaseManifest {
     /// Whether it ends as soon as the figures stand still.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub warmup_steady: bool,
-    /// The measured window of each trial, in seconds.
+    /// How many requests each trial is measured over; none where it is a time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requests: Option<u32>,
+    /// The measured window of each trial, in seconds; of a number of requests, how long they may take.
     pub duration_s: f64,
+    /// The subjects that it is for, the baseline among them; empty where it is for all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub only_subjects: Vec<String>,
 }
 
 /// The schedule of an open loop.
@@ -182,6 +192,21 @@ pub struct Circumstances {
     pub directory: PathBuf,
 }
 
+impl CaseManifest {
+    /// Whether it is for a subject.
+    pub fn is_for(&self, subject: &str) -> bool {
+        self.only_subjects.is_empty() || self.only_subjects.iter().any(|name| name == subject)
+    }
+}
+
+/// The names of a case's subjects, where they are not all.
+fn only_subjects(experiment: &Experiment, case: &Case) -> Vec<String> {
+    if case.subjects.len() == experiment.subjects.len() {
+        return Vec::new();
+    }
+    case.subjects.iter().map(|at| experiment.subjects[*at].name.clone()).collect()
+}
+
 impl OpenLoopManifest {
     /// The schedule of a load; none for a closed loop.
     fn of(load: &LoadFile) -> Option<Self> {
@@ -212,7 +237,9 @@ impl Manifest {
             idle_poll: case.load.idle_poll,
             warmup_s: case.load.warmup_longest().as_secs_f64(),
             warmup_steady: case.load.warmup == WarmUp::Steady,
-            duration_s: case.load.duration.0.as_secs_f64(),
+            requests: case.load.window().requests(),
+            duration_s: case.load.window().longest().as_secs_f64(),
+            only_subjects: only_subjects(experiment, case),
         });
         let mixes = experiment
             .cases
@@ -249,6 +276,7 @@ impl Manifest {
                 again: experiment.again.map(|again| experiment.subjects[again].name.clone()),
                 summary: experiment.summary,
                 bytes: experiment.bytes,
+                latency: experiment.latency,
                 cases: cases.collect(),
                 mixes: mixes.collect(),
                 subjects: subjects.collect(),

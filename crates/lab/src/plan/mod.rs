@@ -66,11 +66,11 @@ const ATTEMPTS_MAX: u32 = 2;
 const REPEAT_DIVISOR: u32 = 4;
 
 impl Schedule {
-    /// The schedule of so many cases with these subjects, before its first block.
-    pub fn new(cases: usize, subjects: &[usize], seed: u64) -> Self {
+    /// The schedule of cases that have these subjects each, before its first block.
+    pub fn new(cases: &[Vec<usize>], seed: u64) -> Self {
         Self {
             random: ChaCha8Rng::seed_from_u64(seed),
-            orders: (0..cases).map(|_| Orders::new(subjects)).collect(),
+            orders: cases.iter().map(|subjects| Orders::new(subjects)).collect(),
             block: 0,
             left: VecDeque::new(),
             in_vain: BTreeMap::new(),
@@ -181,7 +181,7 @@ mod tests {
         #[test]
         fn every_block_holds_every_subject_of_every_case_once(cases in 1usize..4, subjects in 1usize..6, blocks in 1u32..12, seed: u64) {
             let chosen: Vec<usize> = (0..subjects).collect();
-            let trials = run(&mut Schedule::new(cases, &chosen, seed), blocks, |_| Fate::Counts);
+            let trials = run(&mut Schedule::new(&vec![chosen; cases], seed), blocks, |_| Fate::Counts);
             prop_assert_eq!(trials.len(), cases * subjects * blocks as usize);
             let distinct: BTreeSet<(usize, u32, usize)> = trials.iter().map(|t| (t.case, t.block, t.subject)).collect();
             prop_assert_eq!(distinct.len(), trials.len());
@@ -197,7 +197,7 @@ mod tests {
                 true => Fate::Counts,
                 false => Fate::Invalid,
             };
-            let trials = run(&mut Schedule::new(1, &chosen, seed), blocks, fate);
+            let trials = run(&mut Schedule::new(&[chosen], seed), blocks, fate);
             let repeats = trials.iter().filter(|t| t.attempt > 1).count();
             prop_assert!(repeats <= 1 + subjects * blocks as usize / 4);
             let places: BTreeSet<(u32, u32)> = trials.iter().map(|t| (t.block, t.position)).collect();
@@ -212,14 +212,14 @@ mod tests {
 
     #[test]
     fn another_seed_gives_another_order_and_the_same_seed_the_same() {
-        let orders = |seed| run(&mut Schedule::new(1, &[0, 1, 2, 3], seed), 6, |_| Fate::Counts);
+        let orders = |seed| run(&mut Schedule::new(&[vec![0, 1, 2, 3]], seed), 6, |_| Fate::Counts);
         assert_eq!(orders(1), orders(1));
         assert_ne!(orders(1), orders(2));
     }
 
     #[test]
     fn one_trial_that_does_not_count_is_tried_once_more_at_the_end_of_its_case() {
-        let mut schedule = Schedule::new(1, &[0, 1], 3);
+        let mut schedule = Schedule::new(&[vec![0, 1]], 3);
         let trials = run(&mut schedule, 1, |trial| match (trial.subject, trial.attempt) {
             (0, _) => Fate::Invalid,
             _ => Fate::Counts,
@@ -230,8 +230,29 @@ mod tests {
     }
 
     #[test]
+    fn a_block_holds_of_each_case_the_subjects_that_it_is_for() {
+        let schedule = &mut Schedule::new(&[vec![0, 2], vec![0], vec![0, 1, 2]], 7);
+        let trials = run(schedule, 3, |_| Fate::Counts);
+        for block in 1..=3 {
+            let of_block = trials.iter().filter(|t| t.block == block);
+            let held: BTreeSet<(usize, usize)> = of_block.map(|t| (t.case, t.subject)).collect();
+            assert_eq!(held, [(0, 0), (0, 2), (1, 0), (2, 0), (2, 1), (2, 2)].into());
+        }
+        assert_eq!(trials.len(), 3 * 6);
+        // All are given up when each of these six is, and not before.
+        let schedule = &mut Schedule::new(&[vec![0], vec![0, 1]], 7);
+        run(schedule, 2, |trial| match (trial.case, trial.subject) {
+            (1, 1) => Fate::Counts,
+            _ => Fate::Unmeasured,
+        });
+        assert!(!schedule.is_exhausted());
+        run(schedule, 2, |_| Fate::Unmeasured);
+        assert!(schedule.is_exhausted());
+    }
+
+    #[test]
     fn a_subject_that_fails_twice_in_a_row_is_given_up() {
-        let mut schedule = Schedule::new(2, &[3], 0);
+        let mut schedule = Schedule::new(&[vec![3], vec![3]], 0);
         let trials = run(&mut schedule, 5, |trial| match trial.case {
             0 => Fate::Unmeasured,
             _ => Fate::Counts,

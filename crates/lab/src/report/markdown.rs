@@ -1,7 +1,7 @@
 //! The report as Markdown, to paste into a pull request.
 
-use super::bytes;
 use super::rows::{self, Rows};
+use super::{bytes, latency};
 use crate::analysis::Analysis;
 
 /// Writes an analysis as Markdown.
@@ -29,6 +29,10 @@ pub fn render(analysis: &Analysis) -> String {
         let figures = rows::figures(case);
         if !figures.rows.is_empty() {
             text += &format!("\n{}\n{}\n", table(&figures), rows::figures_legend(case));
+        }
+        let latency = latency::rows(analysis, case);
+        if analysis.latency && !latency.rows.is_empty() {
+            text += &format!("\n{}\n{}\n", table(&latency), latency::LEGEND);
         }
         let bytes = bytes::rows(case);
         if analysis.bytes && !bytes.rows.is_empty() {

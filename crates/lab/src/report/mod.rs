@@ -9,6 +9,7 @@ pub mod hgrm;
 pub mod html;
 pub mod hyperfine;
 pub mod json;
+pub mod latency;
 pub mod layout;
 pub mod markdown;
 pub mod number;

@@ -1,6 +1,6 @@
 //! The rows of a report's tables, in words; how they are drawn is for each format to say.
 
-use super::number::{in_full, percent, signed, significant};
+use super::number::{count, in_full, percent, signed, significant};
 use crate::analysis::{
     Analysis, CaseAnalysis, Figures, Metric, Range, Standing, SubjectAnalysis, verdict_legend,
     verdict_word,
@@ -65,11 +65,19 @@ pub fn load_line(analysis: &Analysis, case: &CaseAnalysis) -> String {
 /// The same without its name.
 pub(super) fn shape_line(analysis: &Analysis, case: &CaseAnalysis) -> String {
     format!(
-        "{}; {}, {} s a trial",
+        "{}; {}, {} a trial",
         load(&case.case),
         counted(analysis.blocks as usize, "block"),
-        significant(case.case.duration_s)
+        window(&case.case)
     )
+}
+
+/// What each trial of a case is measured over, in words.
+pub fn window(case: &CaseManifest) -> String {
+    match case.requests {
+        Some(requests) => format!("{} requests", count(requests.into())),
+        None => format!("{} s", significant(case.duration_s)),
+    }
 }
 
 /// The shape of a case's load, in words.

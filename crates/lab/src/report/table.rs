@@ -1,8 +1,8 @@
 //! The report for a terminal.
 
-use super::bytes;
 use super::layout::{Screen, bar};
 use super::rows::{self, Rows};
+use super::{bytes, latency};
 use crate::analysis::{Analysis, CaseAnalysis, SubjectAnalysis};
 use comfy_table::{
     Attribute, Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle,
@@ -35,6 +35,12 @@ pub fn render(analysis: &Analysis, screen: Screen) -> String {
             text += "\n";
             text += &draw_fitting(&figures, &rows::OPTIONAL_FIGURES, screen);
             text += &screen.wrapped(rows::figures_legend(case));
+        }
+        let latency = latency::rows(analysis, case);
+        if analysis.latency && !latency.rows.is_empty() {
+            text += "\n";
+            text += &draw(&latency, screen);
+            text += &screen.wrapped(latency::LEGEND);
         }
         let bytes = bytes::rows(case);
         if analysis.bytes && !bytes.rows.is_empty() {

@@ -4,11 +4,11 @@ pub(crate) mod prepare;
 mod replay;
 
 use crate::inputs::catalog::Catalog;
-use crate::inputs::experiment::Experiment;
+use crate::inputs::experiment::{Case, Experiment};
 use crate::interrupt::Interrupt;
 use crate::layout::LayoutError;
 use crate::manifest::difference::Difference;
-use crate::manifest::{Circumstances, Manifest, SubjectManifest, SubjectState};
+use crate::manifest::{CaseManifest, Circumstances, Manifest, SubjectManifest, SubjectState};
 use crate::plan::stop::EndedBy;
 use crate::plan::{Fate, TrialPlan};
 use crate::record::TrialRecord;
@@ -201,9 +201,13 @@ pub fn run(request: &RunRequest<'_>, tell: &mut dyn FnMut(Event<'_>)) -> Result<
 /// How many trials are planned at the least; none where it is not blocks that end the run.
 fn trials(run: &RunRecords) -> Option<usize> {
     let experiment = &run.manifest.experiment;
-    let present =
-        |subject: &&SubjectManifest| matches!(subject.state, SubjectState::Present { .. });
-    let a_block = experiment.cases.len() * experiment.subjects.iter().filter(present).count();
+    let of_case = |case: &CaseManifest| {
+        let is_there = |subject: &&SubjectManifest| {
+            matches!(subject.state, SubjectState::Present { .. }) && case.is_for(&subject.name)
+        };
+        experiment.subjects.iter().filter(is_there).count()
+    };
+    let a_block: usize = experiment.cases.iter().map(of_case).sum();
     experiment.stop.budget_s.is_none().then(|| a_block * experiment.stop.blocks as usize)
 }
 
@@ -251,11 +255,10 @@ pub fn shortest_time(experiment: &Experiment) -> Duration {
     if let Some(budget_s) = experiment.stop.budget_s {
         return Duration::from_secs_f64(budget_s);
     }
-    let a_block: Duration = experiment
-        .cases
-        .iter()
-        .map(|case| case.load.warmup_shortest() + case.load.duration.0)
-        .sum();
-    let subjects = u32::try_from(experiment.subjects.len()).unwrap_or(u32::MAX);
-    a_block * experiment.stop.blocks * subjects
+    let of_case = |case: &Case| {
+        let subjects = u32::try_from(case.subjects.len()).unwrap_or(u32::MAX);
+        (case.load.warmup_shortest() + case.load.window().shortest()) * subjects
+    };
+    let a_block: Duration = experiment.cases.iter().map(of_case).sum();
+    a_block * experiment.stop.blocks
 }

@@ -2,7 +2,7 @@
 //! knows what ended it.
 
 use crate::analysis::precision;
-use crate::manifest::{Manifest, SubjectManifest, SubjectState};
+use crate::manifest::{CaseManifest, Manifest, SubjectManifest, SubjectState};
 use crate::plan::stop::{EndedBy, SoFar};
 use crate::plan::{Fate, Schedule, TrialPlan};
 use crate::record::{Outcome, TrialRecord};
@@ -75,7 +75,8 @@ pub(super) fn ending(run: &RunRecords, schedule: &Schedule, so_far: &SoFar) -> O
     }
 }
 
-/// How many subjects are priced: all that are there, without the baseline and its second time.
+/// How many subjects are priced beside each other: of the case that has most of them, all that are
+/// there, without the baseline and its second time.
 fn priced(manifest: &Manifest) -> usize {
     let experiment = &manifest.experiment;
     let is_priced = |subject: &&SubjectManifest| {
@@ -83,17 +84,25 @@ fn priced(manifest: &Manifest) -> usize {
             && subject.name != experiment.baseline
             && Some(&subject.name) != experiment.again.as_ref()
     };
-    experiment.subjects.iter().filter(is_priced).count()
+    let of_case = |case: &CaseManifest| {
+        let subjects = experiment.subjects.iter().filter(|subject| case.is_for(&subject.name));
+        subjects.filter(is_priced).count()
+    };
+    experiment.cases.iter().map(of_case).max().unwrap_or(0)
 }
 
 /// The schedule of a run before its first block.
 fn schedule(manifest: &Manifest) -> Schedule {
     let experiment = &manifest.experiment;
-    let present = (0..)
-        .zip(&experiment.subjects)
-        .filter(|(_, subject)| matches!(subject.state, SubjectState::Present { .. }));
-    let present: Vec<usize> = present.map(|(index, _)| index).collect();
-    Schedule::new(experiment.cases.len(), &present, manifest.seed)
+    let subjects = |case: &CaseManifest| -> Vec<usize> {
+        let is_there = |subject: &SubjectManifest| {
+            matches!(subject.state, SubjectState::Present { .. }) && case.is_for(&subject.name)
+        };
+        let all = (0..).zip(&experiment.subjects);
+        all.filter(|(_, subject)| is_there(subject)).map(|(index, _)| index).collect()
+    };
+    let cases: Vec<Vec<usize>> = experiment.cases.iter().map(subjects).collect();
+    Schedule::new(&cases, manifest.seed)
 }
 
 type Key = (String, String, u32, u32);

@@ -161,7 +161,11 @@ pub fn find(run: &RunRecords, terms: &Terms, record: TermsRecord) -> Findings {
     let searched: Vec<&SubjectManifest> = searched.collect();
     let cases = experiment.cases.iter().map(|case| CaseFindings {
         case: case.clone(),
-        subjects: searched.iter().map(|subject| of_subject(run, terms, case, subject)).collect(),
+        subjects: searched
+            .iter()
+            .filter(|subject| case.is_for(&subject.name))
+            .map(|subject| of_subject(run, terms, case, subject))
+            .collect(),
     });
     Findings {
         schema: SCHEMA,

@@ -142,9 +142,10 @@ fn seekers(
     terms: &Terms,
 ) -> Vec<Seeker> {
     let mut seekers = Vec::new();
-    for case in 0..experiment.cases.len() {
+    for (case, of_case) in experiment.cases.iter().enumerate() {
         for (subject, state) in states.iter().enumerate() {
             if let SubjectState::Present { installed, .. } = state
+                && of_case.subjects.contains(&subject)
                 && searched.contains(&experiment.subjects[subject].name)
             {
                 let (installed, bracket) = (installed.clone(), Bracket::new(terms.aim()));

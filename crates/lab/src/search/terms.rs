@@ -2,8 +2,7 @@
 
 use super::bracket::Aim;
 use super::slo::{Slo, SloError};
-use crate::inputs::duration::Span;
-use crate::inputs::experiment::{LoadFile, SpacingFile};
+use crate::inputs::experiment::{LoadFile, SpacingFile, Window};
 use crate::inputs::percent::Percent;
 use crate::record::as_f64;
 use serde::{Deserialize, Serialize};
@@ -131,13 +130,19 @@ impl Terms {
     /// A case's load at a rate: open, and long enough for the goals to be told. Where the case does
     /// not say how requests are spaced, they come as from many independent clients.
     pub fn load_at(&self, rate: f64, load: &LoadFile) -> LoadFile {
-        let enough = as_f64(self.slo.requests_min()) / rate;
-        let enough = Duration::from_secs_f64(enough.min(WINDOW_MAX.as_secs_f64()));
+        let lasting = |requests: u64| {
+            let time_s = as_f64(requests) / rate;
+            Duration::from_secs_f64(time_s.min(WINDOW_MAX.as_secs_f64()))
+        };
+        let of_case = match load.window() {
+            Window::For(time) => time,
+            // At a rate, what a number of requests takes is known.
+            Window::Requests { requests, .. } => lasting(requests.into()),
+        };
         LoadFile {
             rate: Some(rate),
             spacing: Some(load.spacing().unwrap_or(SpacingFile::Poisson)),
-            duration: Span(load.duration.0.max(enough)),
-            ..*load
+            ..load.lasting(of_case.max(lasting(self.slo.requests_min())))
         }
     }
 
@@ -210,7 +215,7 @@ mod tests {
 
     #[test]
     fn a_window_is_long_enough_for_the_goals_up_to_a_minute() {
-        let of = |slo, rate| terms(slo).load_at(rate, &load("first-look")).duration.0;
+        let of = |slo, rate| terms(slo).load_at(rate, &load("first-look")).window().longest();
         // 2.4 s at 1,000 a second are enough for p99, which needs 1,000; p99.9 needs 10,000.
         assert_eq!(of("p99<5ms", 1_000.0), Duration::from_millis(2_400));
         assert_eq!(of("p99<5ms", 100.0), Duration::from_secs(10));

@@ -1,6 +1,8 @@
 //! The measured window: load, and what every role used over it.
 
+mod edge;
 mod warm_up;
+mod window;
 
 use super::bottleneck::{self, Busy};
 use super::origin_counts::{self, CountError};
@@ -9,24 +11,25 @@ use super::validity::{self, Evidence, Limits};
 use crate::inputs::experiment::{LoadFile, SpacingFile};
 use crate::interrupt::{Interrupt, Interrupted};
 use crate::layout::Layout;
-use crate::noise::{Counters, Noise};
+use crate::noise::Noise;
 use crate::process::idle_poll::{IdlePoll, IdlePollError};
 use crate::process::memory;
-use crate::process::tree::ProcessTable;
 use crate::process::usage::{CpuTime, Died, Reading};
 use crate::record::{
     CpuRecord, LatencyRecord, Measurement, OpenLoopRecord, TemplateRecord, as_f64,
 };
+use edge::{Edge, Pids};
 use procfs::ProcError;
 use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use thiserror::Error;
-use tollgate_load::{Arrivals, Generator, Outcome, Plan, Spacing, Target, TemplateTally, Workload};
+use tollgate_load::{Arrivals, Outcome, Plan, Spacing, Target, TemplateTally, Workload};
 use tollgate_stats::EncodeError;
 use tollgate_traffic::Template;
+use window::Passed;
 
 /// A subject that answers, and what is to be sent to it.
 #[derive(Debug)]
@@ -99,44 +102,35 @@ pub fn measure(subject: &mut Subject<'_>) -> Result<Measurement, MeasureError> {
         true => IdlePoll::start(&subject.layout.all())?,
         false => IdlePoll::default(),
     };
-    let generator = Generator::start(plan(subject))?;
-    let warm_up = warm_up::run(subject, &generator)?;
-
-    let asked_before = origin_counts::read(subject.origins)?;
-    let at_start = Pids::list(subject)?;
-    let start = Edge::read(subject, &at_start, &awake)?;
-    generator.open_window();
-    let undisturbed = subject.interrupt.sleep(subject.load.duration.0);
-    let mut end = Edge::read(subject, &at_start, &awake)?;
-    generator.close_window();
+    let Passed { origins_before, at_start, mut at_end, generator, warm_up, lateness } =
+        window::run(subject, &awake)?;
     drop(awake);
-    let at_end = Pids::list(subject)?;
-    end.add(&at_end);
-    let asked = origin_counts::read(subject.origins)?;
-    let origin_requests = origin_counts::between(&asked_before, &asked);
+    let pids = Pids::list(subject)?;
+    at_end.add(&pids);
+    let origin_requests =
+        origin_counts::between(&origins_before, &origin_counts::read(subject.origins)?);
 
     let outcome = generator.finish()?;
-    let lateness = undisturbed?;
-    let memory_peak_bytes = match at_end.system.is_empty() {
+    let memory_peak_bytes = match pids.system.is_empty() {
         true => None,
-        false => memory_peak(&at_end.system)?,
+        false => memory_peak(&pids.system)?,
     };
 
     let window = outcome.window;
     if window.is_zero() {
         return Err(MeasureError::NoWindow);
     }
-    let servers_window = end.at - start.at;
-    let system = start.system.until(&end.system);
+    let servers_window = at_end.at - at_start.at;
+    let system = at_start.system.until(&at_end.system);
     let cpu = CpuRecord {
         servers_window_s: servers_window.as_secs_f64(),
         system: match &system {
-            Ok(spent) => (!at_end.system.is_empty()).then_some(*spent),
+            Ok(spent) => (!pids.system.is_empty()).then_some(*spent),
             Err(_) => None,
         },
-        origin: match at_end.origin.is_empty() {
+        origin: match pids.origin.is_empty() {
             true => None,
-            false => Some(start.origin.until(&end.origin).map_err(MeasureError::Origin)?),
+            false => Some(at_start.origin.until(&at_end.origin).map_err(MeasureError::Origin)?),
         },
         generator: outcome.threads.iter().fold(CpuTime::default(), |sum, thread| CpuTime {
             user_us: sum.user_us + micros(thread.user),
@@ -152,7 +146,7 @@ pub fn measure(subject: &mut Subject<'_>) -> Result<Measurement, MeasureError> {
         .collect();
     let open_loop = open_loop(subject.load, &outcome)?;
     let late = open_loop.as_ref().is_some_and(OpenLoopRecord::is_late);
-    let noise = noise(subject.layout, &start, &end, &cpu);
+    let noise = noise(subject.layout, &at_start, &at_end, &cpu);
     let died = subject.system.ended().or_else(|| system.err().map(|died| died.to_string()));
     let evidence = Evidence {
         steal_percent: noise.steal_percent,
@@ -166,7 +160,7 @@ pub fn measure(subject: &mut Subject<'_>) -> Result<Measurement, MeasureError> {
         failed_kinds: outcome.failures.in_words(),
         window,
         servers_window,
-        planned: subject.load.duration.0,
+        planned: subject.load.window(),
         lateness,
         // A system that fell behind its schedule has old requests by nature, and is told of.
         oldest_unanswered: match open_loop.as_ref().is_some_and(OpenLoopRecord::fell_behind) {
@@ -181,7 +175,10 @@ pub fn measure(subject: &mut Subject<'_>) -> Result<Measurement, MeasureError> {
         received_bytes_per_s: Some(as_f64(outcome.bytes_received) / window.as_secs_f64()),
         sent_bytes_per_s: Some(as_f64(outcome.bytes_sent) / window.as_secs_f64()),
         latency: LatencyRecord::of(&outcome.latency)?,
-        bottleneck: bottleneck::name(&Busy { late, ..busy(subject, &start, &end, window, &cpu) }),
+        bottleneck: bottleneck::name(&Busy {
+            late,
+            ..busy(subject, &at_start, &at_end, window, &cpu)
+        }),
         open_loop,
         cpu,
         memory_peak_bytes,
@@ -195,51 +192,6 @@ pub fn measure(subject: &mut Subject<'_>) -> Result<Measurement, MeasureError> {
         warm_up: Some(warm_up),
         invalid: validity::judge(&evidence, subject.limits),
     })
-}
-
-/// The processes of each role.
-struct Pids {
-    system: BTreeSet<i32>,
-    origin: BTreeSet<i32>,
-}
-
-impl Pids {
-    /// Those that are alive now. On CPUs that are spent this takes tens of milliseconds, so it is
-    /// done before the window opens and after it has closed.
-    fn list(subject: &Subject<'_>) -> Result<Self, MeasureError> {
-        let table = ProcessTable::read()?;
-        Ok(Self { system: subject.system.pids(&table), origin: subject.origin.pids(&table) })
-    }
-}
-
-/// What had been used at one end of the window.
-struct Edge {
-    at: Instant,
-    counters: Counters,
-    system: Reading,
-    origin: Reading,
-    /// What keeping the CPUs awake had taken.
-    awake: Duration,
-}
-
-impl Edge {
-    fn read(subject: &Subject<'_>, pids: &Pids, awake: &IdlePoll) -> Result<Self, MeasureError> {
-        let counters = Counters::read(&subject.layout.all())?;
-        Ok(Self {
-            counters,
-            at: Instant::now(),
-            system: Reading::take(&pids.system),
-            origin: Reading::take(&pids.origin),
-            awake: awake.cpu_time().map_err(MeasureError::IdlePollTime)?,
-        })
-    }
-
-    /// Adds the processes that began within the window. What they used between its end and now
-    /// counts as well, for the sake of an end that is on time.
-    fn add(&mut self, pids: &Pids) {
-        self.system.add(&pids.system);
-        self.origin.add(&pids.origin);
-    }
 }
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -260,7 +212,7 @@ fn plan(subject: &Subject<'_>) -> Plan {
         connect_timeout: CONNECT_TIMEOUT,
         answer_timeout: subject.load.timeout.0,
         requests: None,
-        warm_up: true,
+        warm_up: false,
         cpus: subject.layout.generator.clone(),
     }
 }

@@ -86,7 +86,7 @@ impl<'a> Requests<'a> {
 /// A template is not a valid request.
 pub fn check(experiment: &Experiment) -> Result<(), RequestsError> {
     for case in &experiment.cases {
-        for subject in &experiment.subjects {
+        for subject in case.subjects.iter().map(|at| &experiment.subjects[*at]) {
             match Requests::render(case, subject) {
                 // A recipe that is wrong spoils its own subjects only, and is told of there.
                 Ok(_) | Err(RequestsError::Recipe(_)) => {}

@@ -1,6 +1,7 @@
 //! Whether the figures of a trial count. The rules are fixed before the run and blind to the
 //! figures themselves.
 
+use crate::inputs::experiment::Window;
 use crate::inputs::percent::Percent;
 use crate::record::as_f64;
 use schemars::JsonSchema;
@@ -64,9 +65,18 @@ pub enum Invalid {
         /// How long, in seconds.
         age_s: f64,
     },
+    /// The case's requests were not all answered in the time that they may take.
+    Unfinished {
+        /// How many were, whether with an answer or without.
+        ended: u64,
+        /// Of how many.
+        requests: u32,
+        /// How long they may take, in seconds.
+        within_s: f64,
+    },
     /// The lab itself, and with it the generator, was not let run: it was stopped or starved.
     Halted {
-        /// For how long, in percent of the planned window.
+        /// For how long, in percent of the window: the planned one, where it is a time.
         percent: f64,
         /// What it may be at the most.
         limit_percent: f64,
@@ -107,7 +117,7 @@ pub struct Evidence {
     /// The window over which the servers were measured.
     pub servers_window: Duration,
     /// The window that was planned.
-    pub planned: Duration,
+    pub planned: Window,
     /// The longest time that the lab was late to wake up during the window.
     pub lateness: Duration,
     /// How long the oldest request under way had been so when the window closed.
@@ -135,10 +145,6 @@ pub fn judge(evidence: &Evidence, limits: &Limits) -> Vec<Invalid> {
             kinds: evidence.failed_kinds.clone(),
         });
     }
-    let beyond = |percent: f64, limit: Percent| {
-        let limit_percent = limit.in_percent();
-        (percent > limit_percent).then_some(limit_percent)
-    };
     if let Some((origin, percent, even_percent)) = furthest_from_even(&evidence.origin_requests)
         && let Some(limit_percent) = beyond((percent - even_percent).abs(), limits.uneven)
     {
@@ -154,12 +160,34 @@ pub fn judge(evidence: &Evidence, limits: &Limits) -> Vec<Invalid> {
     {
         invalid.push(Invalid::Starved { foreign_cpu_percent, limit_percent });
     }
-    let stalled = evidence.oldest_unanswered.filter(|age| *age > evidence.planned / 2);
+    match evidence.planned {
+        Window::For(planned) => of_a_time(evidence, planned, limits, &mut invalid),
+        Window::Requests { requests, within } => {
+            let ended = evidence.answered + evidence.failed;
+            if ended < requests.into() {
+                let within_s = within.as_secs_f64();
+                invalid.push(Invalid::Unfinished { ended, requests, within_s });
+            }
+            let halted = evidence.lateness.as_secs_f64() / evidence.servers_window.as_secs_f64();
+            let percent = 100.0 * halted;
+            if let Some(limit_percent) = beyond(percent, limits.halt) {
+                invalid.push(Invalid::Halted { percent, limit_percent });
+            }
+        }
+    }
+    invalid
+}
+
+/// What a window that is a time has to keep besides: the servers and the generator are measured over the
+/// same part of a load that goes on before and after. A number of requests is all of its load, so there
+/// nothing is missed when one of them is read later, and the last request is waited for.
+fn of_a_time(evidence: &Evidence, planned: Duration, limits: &Limits, invalid: &mut Vec<Invalid>) {
+    let stalled = evidence.oldest_unanswered.filter(|age| *age > planned / 2);
     if let Some(age) = stalled {
         invalid.push(Invalid::Stalled { age_s: age.as_secs_f64() });
     }
-    let overtime = evidence.servers_window.saturating_sub(evidence.planned);
-    let halted = overtime.max(evidence.lateness).as_secs_f64() / evidence.planned.as_secs_f64();
+    let overtime = evidence.servers_window.saturating_sub(planned);
+    let halted = overtime.max(evidence.lateness).as_secs_f64() / planned.as_secs_f64();
     let percent = 100.0 * halted;
     if let Some(limit_percent) = beyond(percent, limits.halt) {
         invalid.push(Invalid::Halted { percent, limit_percent });
@@ -168,7 +196,12 @@ pub fn judge(evidence: &Evidence, limits: &Limits) -> Vec<Invalid> {
     if let Some(limit_percent) = beyond(percent, limits.skew) {
         invalid.push(Invalid::Skewed { percent, limit_percent });
     }
-    invalid
+}
+
+/// The limit, where it is passed.
+fn beyond(percent: f64, limit: Percent) -> Option<f64> {
+    let limit_percent = limit.in_percent();
+    (percent > limit_percent).then_some(limit_percent)
 }
 
 /// How much the machine may disturb a trial that counts; fixed before the run, as everything is that
@@ -232,6 +265,9 @@ impl Invalid {
             Self::Stalled { .. } => {
                 "a request was under way for more than half of the window".to_owned()
             }
+            Self::Unfinished { within_s, .. } => {
+                format!("the requests were not all answered within {within_s} s")
+            }
             Self::Halted { .. } => "the lab itself was stopped or starved".to_owned(),
             Self::Skewed { .. } => {
                 "the generator noticed the measurement's begin or end too late".to_owned()
@@ -269,6 +305,9 @@ impl fmt::Display for Invalid {
             Self::Stalled { age_s } => {
                 write!(formatter, "a request had been under way for {age_s:.2} s at the end")
             }
+            Self::Unfinished { ended, requests, within_s } => {
+                write!(formatter, "{ended} of {requests} requests had ended after {within_s} s")
+            }
             Self::Halted { percent, limit_percent } => write!(
                 formatter,
                 "the lab was stopped or starved for {percent:.0} % of the window (limit {limit_percent} %)"
@@ -303,7 +342,7 @@ mod tests {
             failed_kinds: String::new(),
             window: Duration::from_millis(1_049),
             servers_window: Duration::from_secs(1),
-            planned: Duration::from_millis(910),
+            planned: Window::For(Duration::from_millis(910)),
             lateness: Duration::from_millis(91),
             oldest_unanswered: Some(Duration::from_millis(455)),
         }
@@ -349,6 +388,39 @@ mod tests {
         }
     }
 
+    /// A hundred requests that took a second, and could have taken two.
+    fn of_requests(answered: u64, failed: u64) -> Evidence {
+        let planned = Window::Requests { requests: 100, within: Duration::from_secs(2) };
+        Evidence { answered, failed, planned, ..at_every_limit() }
+    }
+
+    #[test]
+    fn a_number_of_requests_has_to_end_in_the_time_that_it_may_take() {
+        assert_eq!(judge(&of_requests(100, 0), &Limits::default()), []);
+        let told = |evidence: &Evidence| -> Vec<String> {
+            judge(evidence, &Limits::default()).iter().map(ToString::to_string).collect()
+        };
+        assert_eq!(told(&of_requests(99, 0)), ["99 of 100 requests had ended after 2 s"]);
+        // What failed has ended, and is told as what it is.
+        assert!(matches!(
+            judge(&of_requests(99, 1), &Limits::default())[..],
+            [Invalid::Failed { requests: 1, .. }]
+        ));
+    }
+
+    #[test]
+    fn a_number_of_requests_is_judged_by_how_long_it_took() {
+        // The reading of the servers' clocks takes as long as it takes: nothing else is sent.
+        let later = Evidence { window: Duration::from_millis(700), ..of_requests(100, 0) };
+        assert_eq!(judge(&later, &Limits::default()), []);
+        let halted = |lateness_ms| {
+            let lateness = Duration::from_millis(lateness_ms);
+            judge(&Evidence { lateness, ..of_requests(100, 0) }, &Limits::default())
+        };
+        assert_eq!(halted(100), []);
+        assert!(matches!(halted(101)[..], [Invalid::Halted { .. }]));
+    }
+
     #[test]
     fn each_origin_has_to_get_its_part() {
         let told = |origin_requests: &[u64]| {
@@ -383,7 +455,7 @@ mod tests {
             unexpected_example: Some("`xss`: 200".to_owned()),
             failed: 2,
             failed_kinds: "2 reset".to_owned(),
-            planned: Duration::from_millis(800),
+            planned: Window::For(Duration::from_millis(800)),
             oldest_unanswered: Some(Duration::from_millis(401)),
             ..at_every_limit()
         };

@@ -94,7 +94,7 @@ fn a_dozen_blocks_fit_into_the_time() {
         fit(&mut half_a_minute, Duration::from_secs(30));
         let of = half_a_minute.cases[0].load;
         assert_eq!(
-            (of.warmup_longest().as_millis(), of.duration.0.as_millis()),
+            (of.warmup_longest().as_millis(), of.window().longest().as_millis()),
             (200, 900),
             "{name}"
         );
@@ -102,10 +102,10 @@ fn a_dozen_blocks_fit_into_the_time() {
         assert_eq!((stop.blocks, stop.width, stop.budget_s), (1_000, None, Some(30.0)));
         let mut short = load();
         fit(&mut short, Duration::from_secs(3));
-        assert_eq!(short.cases[0].load.duration.0.as_millis(), 150);
+        assert_eq!(short.cases[0].load.window().longest().as_millis(), 150);
         let mut long = load();
         fit(&mut long, Duration::from_secs(600));
-        assert_eq!(long.cases[0].load.duration.0.as_millis(), 1_000);
+        assert_eq!(long.cases[0].load.window().longest().as_millis(), 1_000);
         let names: Vec<&str> = long.subjects.iter().map(|s| s.recipe.name.as_str()).collect();
         assert_eq!(names[0], names[1], "both are the same");
         assert_eq!(long.subjects[0].options, long.subjects[1].options);

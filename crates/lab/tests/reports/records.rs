@@ -48,6 +48,7 @@ pub(crate) fn run(subjects: &[&str], trials: Vec<TrialRecord>) -> RunRecords {
                 baseline: subjects[0].to_owned(),
                 summary: false,
                 bytes: false,
+                latency: false,
                 cases: vec![case(CASE)],
                 mixes: BTreeMap::new(),
                 subjects: subjects.iter().map(|name| subject(name)).collect(),
@@ -85,7 +86,9 @@ pub(crate) fn case(name: &str) -> CaseManifest {
         idle_poll: false,
         warmup_s: 0.5,
         warmup_steady: false,
+        requests: None,
         duration_s: 2.5,
+        only_subjects: vec![],
     }
 }
 

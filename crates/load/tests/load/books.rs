@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use tollgate_load::{Generator, Plan, Progress};
 
-use crate::server::{OK, Server, assert_balance, plan, run, wait_until};
+use crate::server::{OK, PATIENCE, Server, assert_balance, plan, run, scheduled, wait_until};
 
 #[test]
 fn exactly_as_many_as_planned() {
@@ -51,6 +51,45 @@ fn every_request_the_server_counts_is_in_the_books() {
     // What was under way at the end may or may not have reached the server.
     assert!(server.requests() <= outcome.sent);
     assert!(server.requests() + outcome.unanswered >= outcome.sent);
+}
+
+#[test]
+fn what_is_drained_is_answered_to_the_last_request() {
+    for keep_alive in [true, false] {
+        let server = Server::answering(OK);
+        let generator = Generator::start(Plan {
+            connections: 5,
+            threads: 2,
+            keep_alive,
+            requests: None,
+            warm_up: true,
+            ..plan(server.address, 1)
+        })
+        .unwrap();
+        wait_until(|| generator.progress().answered >= 50);
+        assert!(!generator.wait(Duration::from_millis(1)), "nothing has ended it");
+        generator.drain();
+        assert!(generator.wait(PATIENCE), "it ends by itself");
+        assert!(generator.is_done());
+        let outcome = generator.finish().unwrap();
+        assert_balance(&outcome);
+        assert_eq!((outcome.unanswered, outcome.failures.total()), (0, 0));
+        assert_eq!(server.requests(), outcome.sent);
+    }
+}
+
+#[test]
+fn a_schedule_that_is_drained_owes_nothing() {
+    let server = Server::answering(OK);
+    let plan = Plan { requests: None, ..scheduled(server.address, 1, 1_000.0) };
+    let generator = Generator::start(plan).unwrap();
+    wait_until(|| generator.progress().answered >= 20);
+    generator.drain();
+    assert!(generator.wait(PATIENCE), "it ends by itself");
+    let outcome = generator.finish().unwrap();
+    assert_balance(&outcome);
+    assert_eq!((outcome.unanswered, outcome.overdue), (0, 0));
+    assert_eq!(server.requests(), outcome.sent);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use super::file::{ExperimentFile, LoadFile};
 use super::warm_up::{STEADY_SHORTEST, WarmUp};
+use super::window::REQUESTS_MAX;
 use crate::inputs::duration::Span;
 use crate::inputs::toml_file::{Step, suggestion};
 use std::time::Duration;
@@ -39,6 +40,7 @@ pub(super) fn check(file: &ExperimentFile) -> Result<(), Flaw> {
             flaw(["case".into(), index.into(), "load".into(), key.into()], what)
         })?;
     }
+    subjects_of_cases(file, &subjects)?;
     if let Some(blocks) = file.design.quick_blocks {
         between(blocks, BLOCKS_MAX)
             .map_err(|what| flaw(["design".into(), "quick_blocks".into()], what))?;
@@ -106,6 +108,33 @@ fn names(kind: &str, names: &[&str]) -> Result<(), Flaw> {
     Ok(())
 }
 
+/// Checks that the subjects of each case are there, and that each subject has a case.
+fn subjects_of_cases(file: &ExperimentFile, subjects: &[&str]) -> Result<(), Flaw> {
+    for (index, case) in file.case.iter().enumerate() {
+        for (place, name) in case.subjects.iter().enumerate() {
+            let here = ["case".into(), index.into(), "subjects".into(), place.into()];
+            if !subjects.contains(&name.as_str()) {
+                let hint = suggestion(name, subjects.iter().copied());
+                return Err(flaw(here, format!("no subject is named `{name}`{hint}")));
+            }
+            if case.subjects[..place].contains(name) {
+                return Err(flaw(here, format!("`{name}` is named twice")));
+            }
+        }
+    }
+    let is_in = |name: &str| {
+        name == file.baseline || file.case.iter().any(|case| case.is_for(name, &file.baseline))
+    };
+    match subjects.iter().position(|name| !is_in(name)) {
+        Some(index) => {
+            let here = ["subject".into(), index.into(), "name".into()];
+            let what = format!("no case has `{}` among its `subjects`", subjects[index]);
+            Err(flaw(here, what))
+        }
+        None => Ok(()),
+    }
+}
+
 fn title(title: &str) -> Result<(), String> {
     match title.trim().is_empty() {
         true => Err("it is empty: it has to say what the experiment asks".to_owned()),
@@ -136,12 +165,56 @@ fn load(load: &LoadFile) -> Result<(), (&'static str, String)> {
     let connections = load.connections as usize;
     between(load.connections, MAX_CONNECTIONS).map_err(|what| ("connections", what))?;
     between(load.threads, MAX_THREADS.min(connections)).map_err(|what| ("threads", what))?;
-    lasts(load.duration, SHORTEST_WINDOW).map_err(|what| ("duration", what))?;
-    let quick_duration = load.quick_duration.unwrap_or(load.duration);
-    lasts(quick_duration, SHORTEST_WINDOW).map_err(|what| ("quick_duration", what))?;
+    window(load)?;
     warm_up(load)?;
     lasts(load.timeout, SHORTEST_TIMEOUT).map_err(|what| ("timeout", what))?;
     schedule(load)
+}
+
+/// Checks what is measured: a time or a number of requests, and of the other nothing.
+fn window(load: &LoadFile) -> Result<(), (&'static str, String)> {
+    let LoadFile { duration, quick_duration, requests, quick_requests, duration_max, .. } = *load;
+    for (key, time) in [("duration", duration), ("quick_duration", quick_duration)] {
+        time.map_or(Ok(()), |time| lasts(time, SHORTEST_WINDOW)).map_err(|what| (key, what))?;
+    }
+    let Some(_) = requests else {
+        let alone = [
+            ("quick_requests", quick_requests.is_some()),
+            ("duration_max", duration_max.is_some()),
+        ];
+        return match (alone.into_iter().find(|(_, is_there)| *is_there), duration) {
+            (Some((key, _)), _) => Err((key, "it belongs to `requests`: add them".to_owned())),
+            (None, None) => Err((
+                "duration",
+                "the load says neither how long it is measured nor over how many requests: add a \
+                 `duration` or `requests`"
+                    .to_owned(),
+            )),
+            (None, Some(_)) => Ok(()),
+        };
+    };
+    let times = [("duration", duration.is_some()), ("quick_duration", quick_duration.is_some())];
+    if let Some((key, _)) = times.into_iter().find(|(_, is_there)| *is_there) {
+        return Err((key, "the load has `requests`, which end it: remove one of them".to_owned()));
+    }
+    if load.rate.is_some() {
+        let what = "they belong to a closed loop; with a `rate`, say a `duration`";
+        return Err(("requests", what.to_owned()));
+    }
+    for (key, count) in [("requests", requests), ("quick_requests", quick_requests)] {
+        let Some(count) = count else { continue };
+        between(count, REQUESTS_MAX).map_err(|what| (key, what))?;
+        if count < load.connections {
+            let connections = load.connections;
+            let what =
+                format!("{count}: they are less than one for each of {connections} connections");
+            return Err((key, what));
+        }
+    }
+    match duration_max {
+        Some(most) => lasts(most, SHORTEST_WINDOW).map_err(|what| ("duration_max", what)),
+        None => Ok(()),
+    }
 }
 
 /// Checks how long the warm-up may last.

@@ -2,6 +2,7 @@
 
 use super::check::SHORTEST_WINDOW;
 use super::warm_up::{STEADY_LONGEST, STEADY_SHORTEST, WarmUp};
+use super::window::{REQUESTS_LONGEST, Window};
 use crate::inputs::duration::Span;
 use crate::inputs::options::Options;
 use crate::inputs::percent::Percent;
@@ -25,6 +26,10 @@ pub struct ExperimentFile {
     /// Whether the terminal report also tells how many bytes a second went to and fro.
     #[serde(default)]
     pub bytes: bool,
+    /// Whether the terminal report also tells what each subject adds to the latency: the average, the shortest, the median,
+    /// the longest and the 90th percentile.
+    #[serde(default)]
+    pub latency: bool,
     /// The workloads.
     pub case: Vec<CaseFile>,
     /// The configured systems.
@@ -48,6 +53,10 @@ pub struct CaseFile {
     pub name: String,
     /// The mix that is sent: a name, or a path that ends in `.toml`.
     pub mix: String,
+    /// Which subjects it is for, by their names; all of them where this is left out. The baseline, which
+    /// every price needs, is there in any case.
+    #[serde(default)]
+    pub subjects: Vec<String>,
     /// Of the mix, only the templates of these names; all of them where this is left out.
     #[serde(default)]
     pub only: Vec<String>,
@@ -73,10 +82,18 @@ pub struct LoadFile {
     pub rate: Option<f64>,
     /// Open loop: how the schedule spaces requests, `constant` by default.
     pub spacing: Option<SpacingFile>,
-    /// How long each trial is measured.
-    pub duration: Span,
+    /// How long each trial is measured; either this or `requests`.
+    pub duration: Option<Span>,
     /// How long with `--quick`; a fifth of that, where this is left out.
     pub quick_duration: Option<Span>,
+    /// Closed loop: how many requests each trial is measured over, from the first one's begin to the last
+    /// one's answer.
+    pub requests: Option<u32>,
+    /// How many with `--quick`; a fifth of that, but one for each connection, where this is left out.
+    pub quick_requests: Option<u32>,
+    /// With `requests`: how long they may take, a minute by default. A trial that needs longer does not
+    /// count.
+    pub duration_max: Option<Span>,
     /// How long each trial is loaded before it is measured: a time, or `"steady"`, which is until
     /// throughput and CPU per request stand still.
     #[serde(default = "one_second")]
@@ -166,11 +183,22 @@ pub struct CpusFile {
     pub system: Vec<usize>,
 }
 
+impl CaseFile {
+    /// Whether a subject is one of this case's.
+    pub(super) fn is_for(&self, subject: &str, baseline: &str) -> bool {
+        self.subjects.is_empty()
+            || subject == baseline
+            || self.subjects.iter().any(|name| name == subject)
+    }
+}
+
 impl LoadFile {
     /// The same load with its durations cut, for `--quick`.
     pub(super) fn quick(mut self) -> Self {
-        let fifth = (self.duration.0 / QUICK_DIVISOR).max(SHORTEST_WINDOW);
-        self.duration = self.quick_duration.unwrap_or(Span(fifth));
+        let fifth = |time: Span| Span((time.0 / QUICK_DIVISOR).max(SHORTEST_WINDOW));
+        self.duration = self.quick_duration.or(self.duration.map(fifth));
+        let fifth = |requests: u32| (requests / QUICK_DIVISOR).max(self.connections);
+        self.requests = self.quick_requests.or(self.requests.map(fifth));
         match self.warmup {
             WarmUp::For(time) => self.warmup = WarmUp::For(time / QUICK_DIVISOR),
             WarmUp::Steady => {
@@ -179,6 +207,29 @@ impl LoadFile {
             }
         }
         self
+    }
+
+    /// What is measured. That it says one and not the other was checked when it was read.
+    pub fn window(&self) -> Window {
+        match (self.requests, self.duration) {
+            (Some(requests), _) => Window::Requests {
+                requests,
+                within: self.duration_max.unwrap_or(REQUESTS_LONGEST).0,
+            },
+            (None, Some(time)) => Window::For(time.0),
+            (None, None) => unreachable!("a load without `duration` and `requests` is refused"),
+        }
+    }
+
+    /// The same load, measured for a time.
+    pub fn lasting(self, time: Duration) -> Self {
+        Self {
+            duration: Some(Span(time)),
+            requests: None,
+            quick_requests: None,
+            duration_max: None,
+            ..self
+        }
     }
 
     /// How long the warm-up lasts at the most.

@@ -86,6 +86,8 @@ struct CasePart {
     prices_legend: String,
     loads: Option<Table>,
     loads_legend: &'static str,
+    latency: Option<Table>,
+    latency_legend: &'static str,
     bytes: Option<Table>,
     bytes_legend: &'static str,
     bars: Option<Plot>,
@@ -287,6 +289,8 @@ fn case_part(source: &Source, case: &CaseAnalysis, several: bool) -> Result<Case
         badge: several.then(|| case.badge.into()),
         prices_legend: rows::prices_legend(analysis, case),
         loads: tables::loads(analysis, case).map(named),
+        latency: analysis.latency.then(|| tables::latency(analysis, case)).flatten().map(named),
+        latency_legend: super::latency::LEGEND,
         bytes: analysis.bytes.then(|| tables::bytes(case)).flatten().map(named),
         bytes_legend: super::bytes::LEGEND,
         loads_legend: match case.case.open_loop {

@@ -12,7 +12,7 @@ use crate::analysis::{
 use crate::manifest::{Manifest, SubjectManifest, SubjectState};
 use crate::record::as_f64;
 use crate::report::number::{count, in_full, percent, signed, significant, with_decimals};
-use crate::report::{bytes, rows};
+use crate::report::{bytes, latency, rows};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use tollgate_traffic::Class;
@@ -355,6 +355,24 @@ pub(super) fn loads(analysis: &Analysis, case: &CaseAnalysis) -> Option<Table> {
         prose: false,
         header: header.to_vec(),
         rows: (0..).zip(&case.subjects).filter_map(row).collect(),
+    };
+    (!table.rows.is_empty()).then_some(table)
+}
+
+/// What each subject adds to the latency.
+pub(super) fn latency(analysis: &Analysis, case: &CaseAnalysis) -> Option<Table> {
+    let rows::Rows { header, rows } = latency::rows(analysis, case);
+    let row = |cells: Vec<String>| {
+        let (name, cells) = cells.split_first()?;
+        let cells = cells.iter().map(|text| plain(text)).collect();
+        Some(Row { name: name.clone(), key: None, cells })
+    };
+    let table = Table {
+        caption: "What is added to the latency, ms".to_owned(),
+        of: String::new(),
+        prose: false,
+        header,
+        rows: rows.into_iter().filter_map(row).collect(),
     };
     (!table.rows.is_empty()).then_some(table)
 }
