@@ -553,6 +553,28 @@ mod tests {
     }
 
     #[test]
+    fn only_a_system_that_spreads_requests_may_have_several_origins() {
+        let with = |origins: u16, subjects: &str| {
+            let keys = format!("name = \"browse\"\norigins = {origins}\nsubjects = {subjects}");
+            move |text: &str| text.replace("name = \"browse\"", &keys)
+        };
+        assert_eq!(
+            error_of(with(2, "[]")),
+            "mine.toml:8:11: subject `direct` would send everything to the first one: the recipe of \
+             system `direct` does not say `balances = true`; leave it out of the case's `subjects`, or \
+             take one origin"
+        );
+        let between = |origins| format!("mine.toml:8:11: {origins}: it has to be between 1 and 16");
+        assert_eq!(error_of(with(0, "[]")), between(0));
+        assert_eq!(error_of(with(17, "[\"light\"]")), between(17));
+        let experiment =
+            Experiment::load(&Catalog::new(vec![]), "vitrix", &Adjustments::default()).unwrap();
+        let origins = experiment.cases.iter().map(|case| (case.name.as_str(), case.origins));
+        let several: Vec<_> = origins.filter(|(_, origins)| *origins > 1).collect();
+        assert_eq!(several, [("case-4", 2), ("case-4-close", 2)]);
+    }
+
+    #[test]
     fn an_open_loop_has_a_rate_and_what_belongs_to_it() {
         let with = |keys: &str| {
             let loads = format!("connections = 50, {keys}");

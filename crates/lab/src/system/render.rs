@@ -478,6 +478,37 @@ mod tests {
     }
 
     #[test]
+    fn every_origin_is_in_the_config_of_a_system_that_balances() {
+        let catalog = Catalog::new(vec![]);
+        let experiment = Experiment::load(&catalog, "vitrix", &Adjustments::default()).unwrap();
+        for (system, file, lines) in [
+            ("nginx", "nginx.conf", ["server 127.0.0.1:18081;\n", "server 127.0.0.1:18082;\n"]),
+            (
+                "haproxy",
+                "haproxy.cfg",
+                ["server origin1 127.0.0.1:18081 pool", "server origin2 127.0.0.1:18082 pool"],
+            ),
+            (
+                "tollgate-gateway",
+                "gateway.yaml",
+                ["- address: 127.0.0.1:18081\n", "- address: 127.0.0.1:18082\n"],
+            ),
+        ] {
+            let subject = experiment.subjects.iter().find(|s| s.recipe.name == system).unwrap();
+            let dir = tempfile::tempdir().unwrap();
+            let (installed, ports) = (made_up(&subject.recipe, dir.path()), BTreeMap::new());
+            for origins in [1, 2] {
+                let place = place(dir.path(), &ports, &installed);
+                render(&catalog, subject, &Place { origins: &ORIGINS[..origins], ..place })
+                    .unwrap();
+                let config = fs::read_to_string(dir.path().join(file)).unwrap();
+                let found = lines.map(|line| config.matches(line).count());
+                assert_eq!(found, [1, origins - 1], "{system}, {origins}: {config}");
+            }
+        }
+    }
+
+    #[test]
     fn a_system_that_answers_by_itself_gets_its_files_as_they_are_and_no_origin() {
         let catalog = Catalog::new(vec![]);
         let experiment = Experiment::load(&catalog, "site", &Adjustments::default()).unwrap();
