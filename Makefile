@@ -6,10 +6,8 @@ run: ## price nginx and ModSecurity on this machine, in about 90 seconds
 	@scripts/setup
 	@cargo run --quiet --release --locked -p tollgate -- run
 
-test: lint ## everything that the project checks
-	@scripts/setup apache2-utils chromium curl go
-	cargo run --quiet --locked -p tollgate -- systems build nginx-modsecurity
-	cargo test --workspace --locked
+test: ## everything that the project checks; the first time it builds Caddy, Coraza and CrowdSec: 10 minutes
+	@scripts/test
 
 lint: ## formatting, lints and documentation, where every warning is an error
 	@scripts/setup rustfmt clippy
@@ -19,11 +17,12 @@ lint: ## formatting, lints and documentation, where every warning is an error
 	cargo clippy -p tollgate --test fidelity --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
 
-systems: ## Caddy, Coraza and CrowdSec, built from Go modules (the first time 3 to 10 minutes), and their tests
+systems: ## of that, the systems under test alone: Caddy, Coraza and CrowdSec built from Go modules, and the tests of all
 	@scripts/setup go
+	cargo run --quiet --locked -p tollgate -- systems build nginx-modsecurity
 	cargo run --quiet --locked -p tollgate -- systems build caddy-coraza
 	cargo run --quiet --locked -p tollgate -- systems build crowdsec-appsec
-	cargo test --locked -p tollgate --test e2e -- --ignored systems::
+	cargo test --workspace --locked --test e2e -- systems:: --test-threads=256
 
 fidelity: ## the load generator's figures against known truths, in two minutes
 	@scripts/setup wrk

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 fn main() {
-    for folder in ["systems", "experiments", "mixes", "site"] {
+    for folder in ["systems", "builds", "experiments", "mixes", "site"] {
         println!("cargo::rerun-if-changed=../../{folder}");
     }
     println!("cargo::rerun-if-changed=../../.git/HEAD");

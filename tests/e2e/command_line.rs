@@ -7,7 +7,7 @@ use std::time::Duration;
 
 #[test]
 fn help_names_every_subcommand_and_every_exit_code() {
-    let workspace = Workspace::new();
+    let workspace = Workspace::beside_others();
     let help = stdout(&workspace.run(&["--help"]));
     insta::assert_snapshot!(help);
     for subcommand in ["run", "search", "report", "compare", "list", "doctor", "load", "origin"] {
@@ -19,7 +19,7 @@ fn help_names_every_subcommand_and_every_exit_code() {
 
 #[test]
 fn bad_input_exits_with_2_and_says_what_to_do() {
-    let workspace = Workspace::new();
+    let workspace = Workspace::beside_others();
     workspace.write("two.toml", &two_subjects());
     workspace.write("typo.toml", &two_subjects().replace("baseline ", "basline "));
     workspace.write("load.toml", &two_subjects().replace("warmup", "warmpu"));
@@ -124,7 +124,7 @@ fn bad_input_exits_with_2_and_says_what_to_do() {
 
 #[test]
 fn list_and_doctor_tell_what_there_is() {
-    let workspace = Workspace::new();
+    let workspace = Workspace::beside_others();
     let list = stdout(&workspace.run(&["list"]));
     for word in
         ["first-look", "modsecurity", "nginx-modsecurity", "installed: nginx version:", "browse"]
@@ -142,7 +142,7 @@ fn list_and_doctor_tell_what_there_is() {
 
 #[test]
 fn doctor_exits_with_1_where_no_run_is_possible() {
-    let workspace = Workspace::new();
+    let workspace = Workspace::beside_others();
     let mut command = std::process::Command::new("taskset");
     command.args(["-c", "0"]).arg(assert_cmd::cargo::cargo_bin!("tollgate")).arg("doctor");
     let output = command.output().expect("taskset");
@@ -155,7 +155,7 @@ fn doctor_exits_with_1_where_no_run_is_possible() {
 #[test]
 fn an_origin_says_where_it_listens_stops_on_term_and_names_a_port_in_use() {
     use std::io::{BufRead, BufReader};
-    let workspace = Workspace::new();
+    let workspace = Workspace::beside_others();
     let mut child = workspace.start(&["origin", "--listen", "127.0.0.1:0"]);
     let mut line = String::new();
     let mut printed = BufReader::new(child.stdout.take().expect("its output"));

@@ -13,7 +13,10 @@ use std::fs;
 use std::time::Duration;
 
 fn workspace() -> Workspace {
-    let workspace = Workspace::new();
+    with_two_subjects(Workspace::beside_others())
+}
+
+fn with_two_subjects(workspace: Workspace) -> Workspace {
     workspace.write("two.toml", &two_subjects());
     workspace
 }
@@ -170,7 +173,7 @@ fn two_runs_do_not_write_to_one_directory() {
 
 #[test]
 fn a_budget_ends_a_run_and_the_baseline_is_held_against_itself() {
-    let workspace = workspace();
+    let workspace = with_two_subjects(Workspace::new());
     let begun = std::time::Instant::now();
     let output = workspace
         .command(&[
@@ -200,7 +203,7 @@ fn a_budget_ends_a_run_and_the_baseline_is_held_against_itself() {
 
 #[test]
 fn a_wide_interval_is_narrow_enough_after_six_blocks() {
-    let workspace = workspace();
+    let workspace = with_two_subjects(Workspace::new());
     let output =
         workspace.run(&["run", "two.toml", "--width", "90%", "--budget", "60s", "--out", "out"]);
     assert!(matches!(output.status.code(), Some(0 | 3)), "{}", told(&output));

@@ -14,7 +14,7 @@ fn standing(workspace: &Workspace, name: &str) -> (String, String) {
 }
 
 fn workspace() -> Workspace {
-    let workspace = Workspace::new();
+    let workspace = Workspace::beside_others();
     workspace.write("two.toml", &two_subjects());
     workspace
 }

@@ -56,7 +56,7 @@ fn what_a_full_disk_cuts_off_goes_on_and_no_report_is_there_by_half() {
 
 #[test]
 fn an_output_that_cannot_be_written_is_named() {
-    let workspace = Workspace::new();
+    let workspace = Workspace::beside_others();
     let mut command = workspace.command(&["list"]);
     command.stdout(fs::File::create("/dev/full").expect("/dev/full"));
     let output = command.output().expect("the binary runs");

@@ -25,7 +25,10 @@ fn kill_9(pid: Pid) {
 }
 
 fn workspace() -> Workspace {
-    let workspace = Workspace::new();
+    with_two_subjects(Workspace::beside_others())
+}
+
+fn with_two_subjects(workspace: Workspace) -> Workspace {
     workspace.write("two.toml", &two_subjects());
     workspace
 }
@@ -114,7 +117,7 @@ fn a_record_that_was_cut_off_is_left_out_and_said_so() {
 
 #[test]
 fn a_lab_that_was_stopped_for_a_while_does_not_count_that_trial() {
-    let workspace = workspace();
+    let workspace = with_two_subjects(Workspace::new());
     workspace.change("two.toml", "500ms", "2s");
     workspace.change("two.toml", "halt        = \"100%\"", "halt = \"10%\"");
     let mut arguments = RUN;

@@ -78,7 +78,7 @@ fn every_request_to_nginx_is_answered_with_keep_alive_and_without() {
 
 #[test]
 fn more_connections_than_the_soft_limit_of_files_are_opened() {
-    let workspace = Workspace::new();
+    let workspace = Workspace::beside_others();
     let nginx = Nginx::start();
     let url = format!("http://{}/", nginx.address);
     let mut command = std::process::Command::new("sh");
@@ -92,7 +92,7 @@ fn more_connections_than_the_soft_limit_of_files_are_opened() {
 
 #[test]
 fn where_nothing_answers_the_code_says_so() {
-    let workspace = Workspace::new();
+    let workspace = Workspace::beside_others();
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
     drop(listener);
@@ -104,7 +104,7 @@ fn where_nothing_answers_the_code_says_so() {
 
 #[test]
 fn an_answer_that_is_not_http_is_counted_as_such() {
-    let workspace = Workspace::new();
+    let workspace = Workspace::beside_others();
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
     let server = std::thread::spawn(move || {
@@ -122,7 +122,7 @@ fn an_answer_that_is_not_http_is_counted_as_such() {
 
 #[test]
 fn without_a_warm_up_the_first_request_is_measured() {
-    let workspace = Workspace::new();
+    let workspace = Workspace::beside_others();
     let nginx = Nginx::start();
     let url = format!("http://{}/", nginx.address);
     let (_, result) = workspace.load(&[&url, "-c", "10", "-d", "300ms", "--no-keepalive"]);
@@ -135,7 +135,7 @@ fn without_a_warm_up_the_first_request_is_measured() {
 
 #[test]
 fn connections_that_a_server_leaves_open_are_cut_off_and_told() {
-    let workspace = Workspace::new();
+    let workspace = Workspace::beside_others();
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
     let server = std::thread::spawn(move || {
@@ -158,7 +158,7 @@ fn connections_that_a_server_leaves_open_are_cut_off_and_told() {
 
 #[test]
 fn what_cannot_be_is_told_before_the_start() {
-    let workspace = Workspace::new();
+    let workspace = Workspace::beside_others();
     workspace.write("file", "");
     workspace.write("odd.toml", "title = 1");
     let url = "http://127.0.0.1:1/";
@@ -199,7 +199,7 @@ fn more_connections_than_files_may_be_open_are_refused() {
 
 #[test]
 fn a_result_that_cannot_be_written_says_so() {
-    let workspace = Workspace::new();
+    let workspace = Workspace::beside_others();
     let nginx = Nginx::start();
     let url = format!("http://{}/", nginx.address);
     let full = std::fs::File::options().write(true).open("/dev/full").expect("/dev/full");
@@ -215,7 +215,7 @@ fn a_result_that_cannot_be_written_says_so() {
 
 #[test]
 fn a_server_that_never_answers_is_not_waited_for_until_it_is_steady() {
-    let workspace = Workspace::new();
+    let workspace = Workspace::beside_others();
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
     let url = format!("http://{address}/");

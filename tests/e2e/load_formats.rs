@@ -48,7 +48,7 @@ fn awk(program: &str, report: &str) -> String {
 
 #[test]
 fn the_report_for_ab_has_the_lines_of_the_real_one() {
-    let workspace = Workspace::new();
+    let workspace = Workspace::beside_others();
     let nginx = Nginx::start();
     workspace.write("body", "a=1");
     let body = workspace.path("body");
@@ -68,7 +68,7 @@ fn the_report_for_ab_has_the_lines_of_the_real_one() {
 
 #[test]
 fn programs_that_read_the_report_of_ab_read_ours() {
-    let workspace = Workspace::new();
+    let workspace = Workspace::beside_others();
     let nginx = Nginx::start();
     let url = format!("http://{}/missing", nginx.address);
     let [ab, load] = reports(&workspace, &url, &["-k"], &[]);
@@ -113,7 +113,7 @@ fn programs_that_read_the_report_of_ab_read_ours() {
 
 #[test]
 fn every_format_tells_the_same_load() {
-    let workspace = Workspace::new();
+    let workspace = Workspace::beside_others();
     let nginx = Nginx::start();
     let url = format!("http://{}/", nginx.address);
     let run = |format| {
@@ -182,7 +182,7 @@ fn a_rate_that_cannot_be_held_exits_with_3() {
 
 #[test]
 fn load_goes_to_a_unix_socket() {
-    let workspace = Workspace::new();
+    let workspace = Workspace::beside_others();
     let path = workspace.path("shop.sock");
     let listener = UnixListener::bind(&path).expect("a socket");
     let server = std::thread::spawn(move || {

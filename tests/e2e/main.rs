@@ -3,7 +3,12 @@
 //! They need what `scripts/setup` installs, and fail without it, with the line to type. Figures are
 //! checked against wide bounds only: these tests say whether the road holds, `benches/` says how
 //! fast it is.
+//!
+//! Tests that say the same however busy the machine is run beside each other (`Workspace::beside_others`), as
+//! far as there are threads for them: `make test` gives each test one.
 
+/// Cases that are measured over a number of requests, and cases that are for some of the subjects.
+mod cases;
 /// The command line itself: help, bad input, exit codes.
 mod command_line;
 /// Two runs side by side.
@@ -25,6 +30,8 @@ mod known_cost;
 mod load;
 /// What `tollgate load` prints: the formats of others beside the real ones, and its books.
 mod load_formats;
+/// The machine that the tests share.
+mod machine;
 /// The mixes in the binary, against the origin and a WAF.
 mod mixes;
 /// `tollgate doctor --noise`: this machine against itself.

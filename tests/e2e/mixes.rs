@@ -10,7 +10,7 @@ const DECK: &str = "4500";
 
 #[test]
 fn every_request_gets_its_answer_from_the_origin() {
-    let workspace = Workspace::new();
+    let workspace = Workspace::beside_others();
     let origin = Started::new(&workspace, &["127.0.0.1:0"]);
     for mix in
         ["get", "post-10", "get-10-malicious", "post-10-malicious", "realistic", "naxsi-bench"]

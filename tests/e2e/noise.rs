@@ -55,7 +55,7 @@ fn the_noise_of_this_machine_is_told() {
 
 #[test]
 fn a_run_for_noise_leaves_nothing_behind_even_when_it_is_stopped() {
-    let workspace = Workspace::new();
+    let workspace = Workspace::beside_others();
     workspace.write("tmp/here", "");
     let mut command = workspace.command(&["doctor", "--noise", "--seconds", "60"]);
     command.env("TMPDIR", workspace.path("tmp")).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -86,7 +86,7 @@ fn without_nginx_the_machine_is_looked_at_without_a_proxy() {
 
 #[test]
 fn where_the_run_cannot_be_kept_it_is_told_where_it_can() {
-    let workspace = Workspace::new();
+    let workspace = Workspace::beside_others();
     workspace.write("file", "");
     let mut command = workspace.command(&["doctor", "--noise"]);
     let output = command.env("TMPDIR", "/no/where").output().expect("the binary runs");

@@ -5,6 +5,41 @@ use crate::support::{Workspace, flat, stdout, told};
 use serde_json::Value;
 
 #[test]
+fn a_rate_that_follows_from_another_case_is_found_by_its_slowest_subject() {
+    let workspace = Workspace::new();
+    let latency = r#"[[case]]
+name    = "latency"
+mix     = "browse"
+rate_of = { case = "browse", share = "20%" }
+load    = { connections = 4, connections_max = 40, duration = "500ms", warmup = "50ms" }
+
+[[subject]]"#;
+    workspace.write("two.toml", &two_subjects().replacen("[[subject]]", latency, 1));
+    let output =
+        workspace.run(&["run", "two.toml", "--blocks", "2", "--seed", "3", "--out", "out"]);
+    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+
+    let mut held = Vec::new();
+    let mut rates = Vec::new();
+    for line in workspace.read("out/trials.ndjson").lines() {
+        let record: Value = serde_json::from_str(line).expect("JSON");
+        let measured = &record["outcome"]["measured"];
+        if record["case"] == "latency" {
+            rates.push(measured["open_loop"]["rate_per_s"].as_f64().expect("a rate"));
+        } else if record["block"] == 1 && measured["invalid"] == Value::Array(vec![]) {
+            assert!(rates.is_empty(), "the case that it follows from comes first");
+            held.push(measured["throughput_per_s"].as_f64().expect("a throughput"));
+        }
+    }
+    let slowest = held.into_iter().reduce(f64::min).expect("a trial that counts");
+    assert!(rates.len() >= 4, "{}", told(&output));
+    assert!(rates.iter().all(|rate| *rate == (0.2 * slowest).floor()), "{rates:?} of {slowest}");
+    let line = format!("open loop, {}/s (20 % of what the slowest holds in browse)", rates[0]);
+    assert!(flat(&stdout(&output)).contains(&line), "{}", told(&output));
+    workspace.assert_nothing_runs();
+}
+
+#[test]
 fn every_subject_gets_the_same_rate_and_one_that_cannot_hold_it_says_so() {
     let workspace = Workspace::new();
     let open = "connections = 20, connections_max = 40, rate = 3000, spacing = \"poisson\"";

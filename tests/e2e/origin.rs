@@ -52,7 +52,7 @@ fn curl(arguments: &[&str]) -> Output {
 
 #[test]
 fn curl_gets_from_every_endpoint_what_it_asks_for() {
-    let workspace = Workspace::new();
+    let workspace = Workspace::beside_others();
     let origin = Started::new(&workspace, &["127.0.0.1:0", "--threads", "2", "--access-log"]);
     let url = |path: &str| format!("{}{path}", origin.listens_on);
     workspace.write("a.txt", &"a".repeat(300_000));
@@ -110,7 +110,7 @@ fn curl_gets_from_every_endpoint_what_it_asks_for() {
 
 #[test]
 fn a_log_that_nobody_reads_does_not_keep_it_from_its_end() {
-    let workspace = Workspace::new();
+    let workspace = Workspace::beside_others();
     // Its standard output is a pipe, which holds 64 KiB, and is not read after the first line.
     let origin = Started::new(&workspace, &["127.0.0.1:0", "--access-log"]);
     let mut client =
@@ -140,7 +140,7 @@ fn a_log_that_nobody_reads_does_not_keep_it_from_its_end() {
 #[test]
 fn ten_thousand_idle_connections_take_less_than_64_mib() {
     const CONNECTIONS: usize = 10_000;
-    let workspace = Workspace::new();
+    let workspace = Workspace::beside_others();
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit");
     assert!(most >= 10_200, "this test needs 10200 open files; raise the hard limit (ulimit -Hn)");
     setrlimit(Resource::RLIMIT_NOFILE, most, most).expect("the hard limit");

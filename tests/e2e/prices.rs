@@ -164,7 +164,7 @@ fn the_modsecurity_benchmark_sums_up_each_location() {
 
 #[test]
 fn without_a_proxy_as_baseline_the_proxy_has_a_price_in_microseconds() {
-    let workspace = Workspace::new();
+    let workspace = Workspace::beside_others();
     workspace.write(
         "two.toml",
         &two_subjects().replace("baseline = \"nginx\"", "baseline = \"direct\""),
@@ -183,7 +183,7 @@ fn without_a_proxy_as_baseline_the_proxy_has_a_price_in_microseconds() {
 
 #[test]
 fn a_directory_with_a_space_is_as_good_as_any() {
-    let workspace = Workspace::new();
+    let workspace = Workspace::beside_others();
     workspace.write("two.toml", &two_subjects());
     let output = workspace.run(&["run", "two.toml", "--out", "my runs/one {2};"]);
     assert_eq!(output.status.code(), Some(0), "{}", told(&output));
@@ -204,7 +204,7 @@ fn a_reader_that_has_seen_enough_does_not_stop_the_run() {
 
 #[test]
 fn an_experiment_runs_without_root() {
-    let workspace = Workspace::new();
+    let workspace = Workspace::beside_others();
     workspace.write("two.toml", &two_subjects());
     let mut command = workspace.command_as_nobody(&["run", "two.toml", "--out", "out"]);
     let output = command.output().expect("the binary runs");

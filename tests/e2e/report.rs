@@ -10,7 +10,7 @@ use std::process::{Command, Output, Stdio};
 /// A short run with enough blocks for intervals, and its reports. These tests are about what a report
 /// shows and not about how busy the machine is, so every trial that was measured is made to count.
 fn finished_run() -> Workspace {
-    let workspace = Workspace::new();
+    let workspace = Workspace::beside_others();
     workspace.write("two.toml", &two_subjects());
     let arguments = ["run", "two.toml", "--quick", "--blocks", "6", "--seed", "3", "--out", "out"];
     let output = workspace.command(&arguments).output().expect("the binary runs");

@@ -8,14 +8,17 @@ use serde_json::Value;
 use std::time::Duration;
 
 fn workspace() -> Workspace {
-    let workspace = Workspace::new();
+    with_two_subjects(Workspace::beside_others())
+}
+
+fn with_two_subjects(workspace: Workspace) -> Workspace {
     workspace.write("two.toml", &two_subjects());
     workspace
 }
 
 #[test]
 fn a_search_ends_in_an_interval_that_its_records_give_again() {
-    let workspace = workspace();
+    let workspace = with_two_subjects(Workspace::new());
     let output = workspace.run(&[
         "search",
         "two.toml",

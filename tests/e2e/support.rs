@@ -1,34 +1,42 @@
 //! What the tests share: a folder to run in, the binary, and a look at what is left running.
 
+use crate::machine::Share;
 use assert_cmd::cargo::cargo_bin;
 use nix::unistd::Pid;
 use procfs::net::TcpState;
-use procfs::process::all_processes;
+use procfs::process::{FDTarget, Process, all_processes};
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// A folder of its own for one test, in which the binary runs, and the machine for as long as the
-/// test lasts: two cores hold one experiment at a time, and other work would make trials invalid.
+/// A folder of its own for one test, in which the binary runs, and a share of the machine for as long as
+/// the test lasts.
 pub(crate) struct Workspace {
     dir: TempDir,
-    _machine: MutexGuard<'static, ()>,
+    _machine: Share,
 }
 
 impl Workspace {
+    /// With the machine for itself: for a test that looks at figures or at the time, as other work would
+    /// change them.
     pub(crate) fn new() -> Self {
-        static MACHINE: Mutex<()> = Mutex::new(());
-        Self {
-            _machine: MACHINE.lock().unwrap_or_else(PoisonError::into_inner),
-            dir: tempfile::tempdir().expect("a folder for the test"),
-        }
+        Self::on(Share::all())
+    }
+
+    /// Beside others: for a test that says the same however busy the machine is.
+    pub(crate) fn beside_others() -> Self {
+        Self::on(Share::part())
+    }
+
+    fn on(machine: Share) -> Self {
+        let dir = tempfile::Builder::new().prefix(FOLDER).tempdir().expect("a folder for the test");
+        Self { dir, _machine: machine }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -139,18 +147,36 @@ impl Workspace {
 
     /// Processes that run in this folder or are told of it, in words.
     pub(crate) fn running(&self) -> Vec<String> {
-        let dir = self.dir.path().canonicalize().expect("the folder");
         let mut found = Vec::new();
         for process in all_processes().expect("/proc").flatten() {
-            let here = process.cwd().is_ok_and(|cwd| cwd.starts_with(&dir));
-            let command = process.cmdline().unwrap_or_default().join(" ");
-            let told = command.contains(dir.to_str().expect("a name"));
             let ended = process.stat().is_ok_and(|stat| stat.state == 'Z');
-            if (here || told) && !ended {
-                found.push(format!("{}: {command}", process.pid));
+            if self.has(&process) && !ended {
+                found.push(format!("{}: {}", process.pid, command_of(&process)));
             }
         }
         found
+    }
+
+    fn has(&self, process: &Process) -> bool {
+        let dir = self.dir.path().canonicalize().expect("the folder");
+        let here = process.cwd().is_ok_and(|cwd| cwd.starts_with(&dir));
+        here || command_of(process).contains(dir.to_str().expect("a name"))
+    }
+
+    /// The sockets of processes that run in the folders of other tests.
+    fn sockets_of_others(&self) -> BTreeSet<u64> {
+        let in_a_folder = |process: &Process| {
+            let cwd = process.cwd().unwrap_or_default();
+            format!("{} {}", cwd.display(), command_of(process)).contains(FOLDER)
+        };
+        let processes = all_processes().expect("/proc").flatten();
+        let others = processes.filter(|process| in_a_folder(process) && !self.has(process));
+        let files = others.filter_map(|process| process.fd().ok()).flatten().flatten();
+        let inode = |target| match target {
+            FDTarget::Socket(inode) => Some(inode),
+            _ => None,
+        };
+        files.filter_map(|file| inode(file.target)).collect()
     }
 
     /// The addresses that the last trials of a run in `out` used, the origin's and the systems'.
@@ -168,7 +194,12 @@ impl Workspace {
     pub(crate) fn assert_nothing_runs(&self) {
         let gone = wait_until(Duration::from_secs(10), || self.running().is_empty());
         assert!(gone, "left running: {:#?}", self.running());
-        let still: Vec<SocketAddr> = self.ports().intersection(&listening()).copied().collect();
+        // Another test may have been given a port since. What ends while it is looked at is not left.
+        let (ports, then, others) = (self.ports(), listening(), self.sockets_of_others());
+        let mut still = listening();
+        still.retain(|inode, address| {
+            then.contains_key(inode) && !others.contains(inode) && ports.contains(address)
+        });
         assert!(still.is_empty(), "left listening: {still:?}");
     }
 }
@@ -186,11 +217,15 @@ fn was_disturbed(output: &Output) -> bool {
     })
 }
 
-/// The addresses on which anything listens.
-fn listening() -> BTreeSet<SocketAddr> {
+/// The addresses on which anything listens, by the socket.
+fn listening() -> BTreeMap<u64, SocketAddr> {
     let sockets = procfs::net::tcp().expect("/proc/net/tcp");
     let listening = sockets.into_iter().filter(|socket| socket.state == TcpState::Listen);
-    listening.map(|socket| socket.local_address).collect()
+    listening.map(|socket| (socket.inode, socket.local_address)).collect()
+}
+
+fn command_of(process: &Process) -> String {
+    process.cmdline().unwrap_or_default().join(" ")
 }
 
 pub(crate) fn wait_until(limit: Duration, holds: impl Fn() -> bool) -> bool {
@@ -222,4 +257,6 @@ pub(crate) fn told(output: &Output) -> String {
     format!("{}\n{}\n{}", output.status, stdout(output), stderr(output))
 }
 
+/// How the names of the tests' folders begin.
+const FOLDER: &str = "tollgate-e2e-";
 const NOBODY: u32 = 65_534;

@@ -280,7 +280,7 @@ fn case_analysis(run: &RunRecords, case: &CaseManifest) -> CaseAnalysis {
     let noise_floor = price.and_then(|price| price.ratio);
     let judged = subjects.iter().filter(|subject| Some(&subject.name) != experiment_again(run));
     let badge = Badge::of(judged, noise_floor.as_ref());
-    CaseAnalysis { case: case.clone(), badge, noise_floor, subjects }
+    CaseAnalysis { case: open_loop::with_rate(case, &run.trials), badge, noise_floor, subjects }
 }
 
 fn subjects(run: &RunRecords, case: &CaseManifest) -> Vec<SubjectAnalysis> {

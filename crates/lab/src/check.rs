@@ -88,6 +88,7 @@ pub fn check(request: CheckRequest<'_>) -> Result<Found, LookError> {
         origins: 1,
         load: LOAD,
         subjects: vec![0],
+        rate_of: None,
     };
     Requests::render(&case, subject)?;
     let layout = prepare::layout(None)?;

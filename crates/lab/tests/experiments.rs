@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 use tollgate_lab::inputs::catalog::{Catalog, Kind};
-use tollgate_lab::inputs::experiment::{Adjustments, Case, Experiment, Window};
+use tollgate_lab::inputs::experiment::{Adjustments, Case, Experiment, RateOfFile, Window};
 use tollgate_lab::trial::requests;
 
 fn load(name: &str, adjustments: &Adjustments) -> Experiment {
@@ -48,6 +48,8 @@ fn the_wafs_of_one_experiment_are_sent_one_mix() {
     let mixes: BTreeSet<&str> =
         experiment.cases.iter().map(|case| case.mix_source.name.as_str()).collect();
     assert_eq!(mixes, ["built-in:mixes/realistic.toml"].into());
-    let open: Vec<bool> = experiment.cases.iter().map(|case| case.load.rate.is_some()).collect();
-    assert_eq!(open, [false, true]);
+    let rates: Vec<_> = experiment.cases.iter().map(|case| case.rate_of.as_ref()).collect();
+    let of = |rate_of: &RateOfFile| (rate_of.case.clone(), rate_of.share.in_percent());
+    let rates: Vec<_> = rates.into_iter().map(|rate_of| rate_of.map(of)).collect();
+    assert_eq!(rates, [None, Some(("capacity".to_owned(), 50.0))]);
 }

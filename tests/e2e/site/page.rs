@@ -10,14 +10,14 @@ use std::time::Duration;
 
 #[test]
 fn the_page_of_nginx_with_lua_sends_every_form() {
-    let workspace = Workspace::new();
+    let workspace = Workspace::beside_others();
     let site = Site::nginx_lua(&workspace);
     page_works(&workspace, &site);
 }
 
 #[test]
 fn the_page_of_the_built_in_site_sends_every_form_and_counts() {
-    let workspace = Workspace::new();
+    let workspace = Workspace::beside_others();
     let site = Site::origin(&workspace);
     page_works(&workspace, &site);
 }

@@ -1,8 +1,19 @@
 //! What a reader has to know of an open loop: where the rate was not held, and where the generator was
 //! late.
 
+use crate::manifest::CaseManifest;
 use crate::record::{Measurement, OpenLoopRecord, Outcome, TrialRecord, as_f64};
 use crate::report::number::{percent, significant};
+
+/// A case with the rate that its trials were sent at, where that follows from another case.
+pub(super) fn with_rate(case: &CaseManifest, trials: &[TrialRecord]) -> CaseManifest {
+    let mut case = case.clone();
+    if let (Some(open_loop), Some(_)) = (&mut case.open_loop, &case.rate_of) {
+        let mut of_case = trials.iter().filter(|trial| trial.case == case.name);
+        open_loop.rate_per_s = of_case.find_map(|trial| Some(schedule(trial)?.rate_per_s));
+    }
+    case
+}
 
 /// The notes on one subject under one case; `name` is what it is called in them. Valid trials only:
 /// the others are told of with the rule that they broke.
@@ -40,11 +51,16 @@ pub(super) fn notes(name: &str, case: &str, subject: &str, trials: &[TrialRecord
 }
 
 fn valid_schedule(trial: &TrialRecord) -> Option<&OpenLoopRecord> {
+    measured(trial).filter(|measurement| measurement.invalid.is_empty())?.open_loop.as_ref()
+}
+
+fn schedule(trial: &TrialRecord) -> Option<&OpenLoopRecord> {
+    measured(trial)?.open_loop.as_ref()
+}
+
+fn measured(trial: &TrialRecord) -> Option<&Measurement> {
     match &trial.outcome {
-        Outcome::Measured(measurement) => {
-            let Measurement { invalid, open_loop, .. } = &**measurement;
-            open_loop.as_ref().filter(|_| invalid.is_empty())
-        }
+        Outcome::Measured(measurement) => Some(measurement),
         Outcome::Refused(_) | Outcome::Failed(_) => None,
     }
 }

@@ -7,7 +7,7 @@ mod warm_up;
 mod window;
 
 pub use file::{
-    CaseFile, CpusFile, DesignFile, ExperimentFile, LoadFile, SpacingFile, SubjectFile,
+    CaseFile, CpusFile, DesignFile, ExperimentFile, LoadFile, RateOfFile, SpacingFile, SubjectFile,
 };
 pub use warm_up::WarmUp;
 pub use window::Window;
@@ -75,6 +75,8 @@ pub struct Case {
     pub load: LoadFile,
     /// Which subjects it is for: indices into the experiment's, in their order, the baseline's among them.
     pub subjects: Vec<usize>,
+    /// What the rate follows from, where the load does not give it.
+    pub rate_of: Option<RateOfFile>,
 }
 
 /// One configured system.
@@ -201,7 +203,7 @@ impl Experiment {
                 catalog.mix(&case.mix, folder).map_err(|error| at(&part("mix"), error.into()))?;
             let mix_included = sources.split_off(1);
             let mix_source = sources.remove(0);
-            if !adjustments.keeps_case(case, &file.baseline) {
+            if !adjustments.keeps_case(case, &file) {
                 continue;
             }
             if !case.only.is_empty() {
@@ -224,6 +226,7 @@ impl Experiment {
                 origins: case.origins,
                 load,
                 subjects: of_case,
+                rate_of: case.rate_of.clone(),
             });
         }
         let is_baseline = |subject: &Subject| subject.name == file.baseline;
@@ -281,9 +284,16 @@ impl Adjustments {
         design::check(self).map_err(ExperimentError::Adjustment)
     }
 
-    /// A case is left out that has none of the subjects that were asked for.
-    fn keeps_case(&self, case: &CaseFile, baseline: &str) -> bool {
-        self.only.is_empty() || self.only.iter().any(|only| case.is_for(only, baseline))
+    /// A case is left out that has none of the subjects that were asked for, unless the rate of one that
+    /// stays follows from it.
+    fn keeps_case(&self, case: &CaseFile, file: &ExperimentFile) -> bool {
+        let is_asked = |case: &CaseFile| {
+            self.only.is_empty() || self.only.iter().any(|only| case.is_for(only, &file.baseline))
+        };
+        let follows = |other: &CaseFile| {
+            other.rate_of.as_ref().is_some_and(|rate_of| rate_of.case == case.name)
+        };
+        is_asked(case) || file.case.iter().any(|other| is_asked(other) && follows(other))
     }
 
     fn keeps(&self, name: &str, baseline: &str) -> bool {
@@ -470,7 +480,7 @@ mod tests {
         );
         assert_eq!(
             told(&counted(", rate = 100.0")),
-            "mine.toml:9:39: they belong to a closed loop; with a `rate`, say a `duration`"
+            "mine.toml:9:39: they belong to a closed loop; with a rate, say a `duration`"
         );
         assert_eq!(
             told(&counted(", quick_requests = 49")),
@@ -580,7 +590,7 @@ mod tests {
             let loads = format!("connections = 50, {keys}");
             error_of(|text| text.replace("connections = 50", &loads))
         };
-        let alone = "it belongs to an open loop: add a `rate`";
+        let alone = "it belongs to an open loop: add a `rate`, or a `rate_of` to the case";
         assert_eq!(with("spacing = \"poisson\""), format!("mine.toml:9:38: {alone}"));
         assert_eq!(with("connections_max = 60"), format!("mine.toml:9:46: {alone}"));
         assert_eq!(
@@ -594,6 +604,39 @@ mod tests {
         let unknown = with("rate = 10, spacing = \"even\"");
         assert!(unknown.contains("unknown variant `even`"), "{unknown}");
         assert!(unknown.contains("`constant` or `poisson`"), "{unknown}");
+    }
+
+    #[test]
+    fn a_rate_may_follow_from_another_case_which_is_a_closed_loop() {
+        let text = Catalog::new(vec![]).experiment("wafs").unwrap().text;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("mine.toml");
+        let load = |from: &str, to: &str| {
+            assert!(text.contains(from));
+            fs::write(&path, text.replace(from, to)).unwrap();
+            let catalog = Catalog::new(vec![]);
+            Experiment::load(&catalog, path.to_str().unwrap(), &Adjustments::default())
+        };
+        let rate_of = load("50%", "25 %").unwrap().cases[1].rate_of.clone().unwrap();
+        assert_eq!(rate_of, RateOfFile { case: "capacity".to_owned(), share: Percent(0.25) });
+
+        let error = |from: &str, to: &str| {
+            let error = load(from, to).unwrap_err();
+            std::error::Error::source(&error).map_or(error.to_string(), ToString::to_string)
+        };
+        let of = "rate_of = { case = \"capacity\"";
+        assert_eq!(
+            error(of, "rate_of = { case = \"capasity\""),
+            "no case is named `capasity`; did you mean `capacity`?"
+        );
+        assert_eq!(
+            error(of, "rate_of = { case = \"latency\""),
+            "`latency` is an open loop, which holds the rate that it is given; name a closed one"
+        );
+        assert_eq!(
+            error("spacing =", "rate = 5, spacing ="),
+            "the case has a `rate_of` too; leave one of them out"
+        );
     }
 
     #[test]

@@ -3,7 +3,7 @@
 pub mod difference;
 
 use crate::environment::Environment;
-use crate::inputs::experiment::{Case, Experiment, LoadFile, SpacingFile, WarmUp};
+use crate::inputs::experiment::{Case, Experiment, RateOfFile, SpacingFile, WarmUp};
 use crate::inputs::options::Options;
 use crate::layout::Layout;
 use crate::plan::stop::Stop;
@@ -94,6 +94,9 @@ pub struct CaseManifest {
     /// What makes the loop open; none in a closed one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub open_loop: Option<OpenLoopManifest>,
+    /// What its rate follows from, where the experiment does not give it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate_of: Option<RateOfManifest>,
     /// Threads of the generator.
     pub threads: u32,
     /// Origins behind each system.
@@ -126,12 +129,21 @@ pub struct CaseManifest {
 /// The schedule of an open loop.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct OpenLoopManifest {
-    /// Requests a second.
-    pub rate_per_s: f64,
+    /// Requests a second; none where they follow from another case that has not been run.
+    pub rate_per_s: Option<f64>,
     /// How they are spaced.
     pub spacing: SpacingFile,
     /// How far the connections may grow when a request is due and none is free.
     pub connections_max: u32,
+}
+
+/// A rate that is a share of what the slowest subject of another case holds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RateOfManifest {
+    /// The other case's name.
+    pub case: String,
+    /// The share of one.
+    pub share: f64,
 }
 
 /// One subject.
@@ -208,10 +220,19 @@ fn only_subjects(experiment: &Experiment, case: &Case) -> Vec<String> {
 }
 
 impl OpenLoopManifest {
-    /// The schedule of a load; none for a closed loop.
-    fn of(load: &LoadFile) -> Option<Self> {
-        let (rate_per_s, spacing) = (load.rate?, load.spacing()?);
-        Some(Self { rate_per_s, spacing, connections_max: load.connections_most() })
+    /// The schedule of a case's load; none for a closed loop.
+    fn of(case: &Case) -> Option<Self> {
+        (case.load.rate.is_some() || case.rate_of.is_some()).then(|| Self {
+            rate_per_s: case.load.rate,
+            spacing: case.load.spacing.unwrap_or(SpacingFile::Constant),
+            connections_max: case.load.connections_most(),
+        })
+    }
+}
+
+impl RateOfManifest {
+    fn of(rate_of: &RateOfFile) -> Self {
+        Self { case: rate_of.case.clone(), share: rate_of.share.0 }
     }
 }
 
@@ -229,7 +250,8 @@ impl Manifest {
             mix: case.mix.title().to_owned(),
             mix_file: case.mix_source.name.clone(),
             connections: case.load.connections,
-            open_loop: OpenLoopManifest::of(&case.load),
+            open_loop: OpenLoopManifest::of(case),
+            rate_of: case.rate_of.as_ref().map(RateOfManifest::of),
             threads: case.load.threads,
             origins: case.origins,
             keepalive: case.load.keepalive,

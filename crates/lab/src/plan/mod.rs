@@ -5,13 +5,14 @@
 //! off is taken up by going through its records.
 
 mod orders;
+pub mod rate;
 pub mod stop;
 
 use orders::Orders;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// One trial to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +47,8 @@ pub enum Fate {
 pub struct Schedule {
     random: ChaCha8Rng,
     orders: Vec<Orders>,
+    /// Cases that wait for all others of a block, because they follow from what those told.
+    last: BTreeSet<usize>,
     block: u32,
     /// What is left of the block: its cases, each with its trials.
     left: VecDeque<VecDeque<TrialPlan>>,
@@ -71,12 +74,19 @@ impl Schedule {
         Self {
             random: ChaCha8Rng::seed_from_u64(seed),
             orders: cases.iter().map(|subjects| Orders::new(subjects)).collect(),
+            last: BTreeSet::new(),
             block: 0,
             left: VecDeque::new(),
             in_vain: BTreeMap::new(),
             planned: 0,
             repeated: 0,
         }
+    }
+
+    /// The same with some cases after all others in every block.
+    #[must_use]
+    pub fn with_last(self, last: impl IntoIterator<Item = usize>) -> Self {
+        Self { last: last.into_iter().collect(), ..self }
     }
 
     /// The block that is under way, from 1.
@@ -89,6 +99,7 @@ impl Schedule {
         self.block += 1;
         let mut cases: Vec<usize> = (0..self.orders.len()).collect();
         cases.shuffle(&mut self.random);
+        cases.sort_by_key(|case| self.last.contains(case));
         for case in cases {
             let order = self.orders[case].draw(&mut self.random);
             // Blocks differ in the order of requests; subjects of one block do not.
@@ -158,7 +169,6 @@ impl Schedule {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::collections::BTreeSet;
 
     /// The trials of so many blocks, each with the fate that `fate` gives it.
     fn run(
@@ -207,6 +217,17 @@ mod tests {
                 let first = trials.iter().find(|t| t.attempt == 1 && (t.block, t.subject) == (repeat.block, repeat.subject));
                 prop_assert_eq!(first.map(|t| t.order_seed), Some(repeat.order_seed));
             }
+        }
+    }
+
+    #[test]
+    fn a_case_that_follows_from_others_comes_last_in_each_block() {
+        let trials =
+            run(&mut Schedule::new(&vec![vec![0, 1]; 3], 5).with_last([1]), 20, |_| Fate::Counts);
+        for block in trials.chunks(6) {
+            let cases: Vec<usize> = block.iter().map(|trial| trial.case).collect();
+            assert_eq!(cases[4..], [1, 1]);
+            assert!(!cases[..4].contains(&1));
         }
     }
 

@@ -16,9 +16,10 @@ pub fn free() -> io::Result<SocketAddr> {
     let span = LAST - FIRST;
     for _ in 0..span {
         let step = NEXT.fetch_add(1, Ordering::Relaxed);
-        // Runs that start at the same time begin at different places.
-        let start = u16::try_from(std::process::id() % u32::from(span)).unwrap_or(0);
-        let offset = (u32::from(start) + u32::from(step)) % u32::from(span);
+        // Runs that start at the same time have process ids that follow each other, and begin far apart:
+        // between the look at a port and the server's, another run must not come to the same one.
+        let start = std::process::id().wrapping_mul(STRIDE) % u32::from(span);
+        let offset = (start + u32::from(step)) % u32::from(span);
         let port = FIRST + u16::try_from(offset).unwrap_or(0);
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         if TcpListener::bind(address).is_ok() {
@@ -34,6 +35,8 @@ pub fn free() -> io::Result<SocketAddr> {
 const FIRST: u16 = 18_000;
 /// Linux gives ports from 32768 on to outgoing connections unless it is told otherwise.
 const LAST: u16 = 32_000;
+/// Coprime to the number of ports, and with small multiples that are far apart in it.
+const STRIDE: u32 = 7_919;
 static NEXT: AtomicU16 = AtomicU16::new(0);
 
 #[cfg(test)]

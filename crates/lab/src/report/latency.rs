@@ -18,7 +18,7 @@ pub fn rows(analysis: &Analysis, case: &CaseAnalysis) -> Rows {
     };
     let names = priced.iter().map(|subject| format!("{} [95 %]", subject.name));
     let header = ["latency", analysis.baseline.as_str()].map(str::to_owned).into_iter();
-    let row = |(name, metric, of): &(&str, Metric, fn(&Figures) -> Option<f64>)| {
+    let row = |(name, metric, of): &Figure| {
         let own = of(own).map_or(NONE.to_owned(), significant);
         let added = priced.iter().map(|subject| added(subject, *metric));
         [(*name).to_owned(), own].into_iter().chain(added).collect()

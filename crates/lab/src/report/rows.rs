@@ -1,12 +1,12 @@
 //! The rows of a report's tables, in words; how they are drawn is for each format to say.
 
-use super::number::{count, in_full, percent, signed, significant};
+use super::number::{count, in_full, percent, share as in_percent, signed, significant};
 use crate::analysis::{
     Analysis, CaseAnalysis, Figures, Metric, Range, Standing, SubjectAnalysis, verdict_legend,
     verdict_word,
 };
 use crate::inputs::experiment::SpacingFile;
-use crate::manifest::{CaseManifest, OpenLoopManifest};
+use crate::manifest::{CaseManifest, OpenLoopManifest, RateOfManifest};
 use crate::trial::bottleneck::Bottleneck;
 use tollgate_stats::Summary;
 
@@ -91,8 +91,15 @@ pub fn load(case: &CaseManifest) -> String {
     let Some(open_loop) = &case.open_loop else {
         return format!("closed loop, {connections} connections, {keepalive}");
     };
-    let rate = in_full(open_loop.rate_per_s);
-    format!("open loop, {rate}/s, {}, {keepalive}", schedule(*connections, open_loop))
+    let of = case.rate_of.as_ref().map(|RateOfManifest { case, share }| {
+        format!("{} of what the slowest holds in {case}", in_percent(*share))
+    });
+    let rate = match (open_loop.rate_per_s.map(in_full), of) {
+        (Some(rate), Some(of)) => format!("{rate}/s ({of})"),
+        (Some(rate), None) => format!("{rate}/s"),
+        (None, of) => of.unwrap_or_else(|| "no rate".to_owned()),
+    };
+    format!("open loop, {rate}, {}, {keepalive}", schedule(*connections, open_loop))
 }
 
 /// How an open loop spaces its requests and over how many connections, in words.

@@ -4,14 +4,15 @@ pub(crate) mod prepare;
 mod replay;
 
 use crate::inputs::catalog::Catalog;
-use crate::inputs::experiment::{Case, Experiment};
+use crate::inputs::experiment::{Case, Experiment, LoadFile};
 use crate::interrupt::Interrupt;
 use crate::layout::LayoutError;
 use crate::manifest::difference::Difference;
 use crate::manifest::{CaseManifest, Circumstances, Manifest, SubjectManifest, SubjectState};
+use crate::plan::rate::{Held, rate};
 use crate::plan::stop::EndedBy;
 use crate::plan::{Fate, TrialPlan};
-use crate::record::TrialRecord;
+use crate::record::{Outcome, Step, TrialRecord};
 use crate::run_dir::{RunDir, RunDirError, RunRecords};
 use crate::system::installed::Installed;
 use crate::trial::requests::RequestsError;
@@ -185,7 +186,7 @@ pub fn run(request: &RunRequest<'_>, tell: &mut dyn FnMut(Event<'_>)) -> Result<
         let Some(installed) = present.get(&trial.subject) else {
             continue;
         };
-        let Some(record) = run_trial(&bench, experiment, &trial, installed, tell) else {
+        let Some(record) = run_trial(&bench, &run, experiment, &trial, installed, tell) else {
             break EndedBy::Interrupted;
         };
         run_dir.append(&record)?;
@@ -238,6 +239,7 @@ fn listed(differences: &[Difference]) -> String {
 
 fn run_trial(
     bench: &Bench<'_>,
+    run: &RunRecords,
     experiment: &Experiment,
     trial: &TrialPlan,
     installed: &Installed,
@@ -247,7 +249,35 @@ fn run_trial(
     let case = &experiment.cases[trial.case];
     let subject = &experiment.subjects[trial.subject];
     tell(Event::Trial { block: trial.block, case: &case.name, subject: &subject.name });
-    trial::run(bench, trial, case, subject, installed).ok()
+    let Some(rate_of) = &case.rate_of else {
+        return trial::run(bench, trial, case, subject, installed).ok();
+    };
+    match rate(rate_of.share.0, &held(run, &rate_of.case)) {
+        Some(rate) => {
+            let load = LoadFile { rate: Some(rate), ..case.load };
+            trial::run(bench, trial, &Case { load, ..case.clone() }, subject, installed).ok()
+        }
+        None => {
+            let reason = format!(
+                "its rate is {} of what the slowest subject holds in the case {}, and no trial of that \
+                 counts yet",
+                rate_of.share, rate_of.case
+            );
+            Some(trial::failed_at_once(trial, case, subject, Step::Configure, reason))
+        }
+    }
+}
+
+/// What the trials of a case held that count.
+fn held(run: &RunRecords, case: &str) -> Vec<Held> {
+    let of_case = run.trials.iter().filter(|trial| trial.case == case);
+    let measured = of_case.filter_map(|trial| match &trial.outcome {
+        Outcome::Measured(measurement) if measurement.invalid.is_empty() => {
+            Some(Held { block: trial.block, throughput_per_s: measurement.throughput_per_s })
+        }
+        Outcome::Measured(_) | Outcome::Refused(_) | Outcome::Failed(_) => None,
+    });
+    measured.collect()
 }
 
 /// How long a run takes at the least: its warm-ups and windows, or what it may take where that ends it.

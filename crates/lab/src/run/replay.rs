@@ -102,7 +102,9 @@ fn schedule(manifest: &Manifest) -> Schedule {
         all.filter(|(_, subject)| is_there(subject)).map(|(index, _)| index).collect()
     };
     let cases: Vec<Vec<usize>> = experiment.cases.iter().map(subjects).collect();
-    Schedule::new(&cases, manifest.seed)
+    let last = (0..).zip(&experiment.cases).filter(|(_, case)| case.rate_of.is_some());
+    let last = last.map(|(index, _)| index);
+    Schedule::new(&cases, manifest.seed).with_last(last)
 }
 
 type Key = (String, String, u32, u32);

@@ -123,6 +123,7 @@ fn opened(experiment: &Experiment, terms: &Terms) -> Experiment {
     let mut experiment = experiment.clone();
     for case in &mut experiment.cases {
         case.load = terms.load_at(terms.from, &case.load);
+        case.rate_of = None;
     }
     experiment
 }
@@ -216,5 +217,5 @@ fn go(
 
 fn at_rate(place: &Place<'_>, case: usize, rate: f64) -> Case {
     let case = &place.experiment.cases[case];
-    Case { load: place.terms.load_at(rate, &case.load), ..case.clone() }
+    Case { load: place.terms.load_at(rate, &case.load), rate_of: None, ..case.clone() }
 }

@@ -8,7 +8,7 @@ use super::bottleneck::{self, Busy};
 use super::origin_counts::{self, CountError};
 use super::servers::Servers;
 use super::validity::{self, Evidence, Limits};
-use crate::inputs::experiment::{LoadFile, SpacingFile};
+use crate::inputs::experiment::{LoadFile, SpacingFile, Window};
 use crate::interrupt::{Interrupt, Interrupted};
 use crate::layout::Layout;
 use crate::noise::Noise;
@@ -264,7 +264,8 @@ fn unexpected_example(template: &TemplateRecord) -> Option<String> {
 }
 
 /// Peak memory; none where a process has just gone, which is judged elsewhere, or may not be read.
-fn memory_peak(pids: &BTreeSet<i32>) -> Result<Option<u64>, ProcError> {
+/// The peak memory of processes; none where one of them has just ended.
+pub(super) fn memory_peak(pids: &BTreeSet<i32>) -> Result<Option<u64>, ProcError> {
     match memory::peak_bytes(pids) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(ProcError::NotFound(_) | ProcError::PermissionDenied(_)) => Ok(None),
@@ -297,8 +298,13 @@ fn busy(
         let usable = threads.clamp(1, cpus.len() as u64);
         as_f64(spent_us) / 1e6 / window_s / as_f64(usable)
     };
+    // All that the servers do for a number of requests is done while these are under way.
+    let servers_s = match subject.load.window() {
+        Window::For(_) => cpu.servers_window_s,
+        Window::Requests { .. } => window.as_secs_f64(),
+    };
     let servers = |spent: CpuTime, cpus: &[usize], start: &Reading, end| {
-        share(spent.total_us(), cpu.servers_window_s, cpus, start.working_threads(end))
+        share(spent.total_us(), servers_s, cpus, start.working_threads(end))
     };
     let threads = u64::from(subject.load.threads);
     let generator_us = cpu.generator.total_us().saturating_sub(cpu.generator_polled_us);

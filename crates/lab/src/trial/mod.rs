@@ -16,10 +16,12 @@ use crate::layout::Layout;
 use crate::plan::TrialPlan;
 use crate::process::group::Launch;
 use crate::process::ports;
+use crate::process::tree::ProcessTable;
 use crate::record::{Failure, Outcome, ProbeAnswer, Refusal, SCHEMA, Step, TrialRecord};
 use crate::system::installed::Installed;
 use crate::system::render::{self, Place, Rendered};
 use jiff::Timestamp;
+use procfs::ProcError;
 use requests::Requests;
 use servers::{Servers, StartError, in_full};
 use std::collections::BTreeMap;
@@ -71,6 +73,32 @@ pub fn run(
         Err(Stop::Interrupted(interrupted)) => return Err(interrupted),
     };
     Ok(TrialRecord {
+        took_s: begun.elapsed().as_secs_f64(),
+        startup_ms: trial.startup.map(|startup| startup.as_secs_f64() * 1e3),
+        ..record(plan, case, subject, started_at, outcome)
+    })
+}
+
+/// The record of a trial that failed before anything was started.
+pub fn failed_at_once(
+    plan: &TrialPlan,
+    case: &Case,
+    subject: &Subject,
+    step: Step,
+    reason: String,
+) -> TrialRecord {
+    let outcome = Outcome::Failed(Failure { step, reason, log: Vec::new() });
+    record(plan, case, subject, Timestamp::now().to_string(), outcome)
+}
+
+fn record(
+    plan: &TrialPlan,
+    case: &Case,
+    subject: &Subject,
+    started_at: String,
+    outcome: Outcome,
+) -> TrialRecord {
+    TrialRecord {
         schema: SCHEMA,
         case: case.name.clone(),
         subject: subject.name.clone(),
@@ -78,10 +106,10 @@ pub fn run(
         position: plan.position,
         attempt: plan.attempt,
         started_at,
-        took_s: begun.elapsed().as_secs_f64(),
-        startup_ms: trial.startup.map(|startup| startup.as_secs_f64() * 1e3),
+        took_s: 0.0,
+        startup_ms: None,
         outcome,
-    })
+    }
 }
 
 /// What a subject answers to the probe.
@@ -89,6 +117,8 @@ pub fn run(
 pub struct Checked {
     /// From starting its first process to its first answer; none for a subject without processes.
     pub startup: Option<Duration>,
+    /// Peak memory of its processes after the probe; none for a subject without processes.
+    pub memory_peak_bytes: Option<u64>,
     /// Each request of the probe and its answer.
     pub answers: Vec<ProbeAnswer>,
     /// Why it would be refused, in one line; none when every answer was the one owed.
@@ -109,12 +139,28 @@ pub fn check(
 ) -> Result<Result<Checked, Failure>, Interrupted> {
     let mut trial = Trial { bench, plan, case, subject, installed, startup: None };
     match trial.probed() {
-        Ok((_, _, answers)) => {
+        Ok((_, stand, answers)) => {
             let refused = probe::reason(&answers);
-            Ok(Ok(Checked { startup: trial.startup, answers, refused }))
+            Ok(match memory_peak(&stand.system) {
+                Ok(memory_peak_bytes) => {
+                    Ok(Checked { startup: trial.startup, memory_peak_bytes, answers, refused })
+                }
+                Err(error) => {
+                    let reason = format!("reading the memory of the system: {}", in_full(&error));
+                    Err(Failure { step: Step::Probe, reason, log: Vec::new() })
+                }
+            })
         }
         Err(Stop::Failed(failure)) => Ok(Err(failure)),
         Err(Stop::Interrupted(interrupted)) => Err(interrupted),
+    }
+}
+
+fn memory_peak(system: &Servers) -> Result<Option<u64>, ProcError> {
+    let pids = system.pids(&ProcessTable::read()?);
+    match pids.is_empty() {
+        true => Ok(None),
+        false => measure::memory_peak(&pids),
     }
 }
 

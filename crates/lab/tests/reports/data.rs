@@ -42,7 +42,10 @@ fn csv_has_a_line_a_price() {
         "browse,full,nginx,measured,cpu_us_per_request,6,2,2,2,10,10,10,95 % interval",
         "browse,full,nginx,measured,throughput_per_s,6,0.5,0.5,0.5,-500,-500,-500,95 % interval",
         "browse,full,nginx,measured,latency_mean_ms,6,1,1,1,0,0,0,95 % interval",
+        "browse,full,nginx,measured,latency_min_ms,6,1,1,1,0,0,0,95 % interval",
         "browse,full,nginx,measured,latency_p50_ms,6,1,1,1,0,0,0,95 % interval",
+        "browse,full,nginx,measured,latency_p90_ms,6,1,1,1,0,0,0,95 % interval",
+        "browse,full,nginx,measured,latency_max_ms,6,1,1,1,0,0,0,95 % interval",
         "browse,full,nginx,measured,memory_peak_bytes,6,2,2,2,8388608,8388608,8388608,95 % interval",
         "",
     ];

@@ -368,7 +368,8 @@ fn open_loops_that_differ_in_their_rate_alone_are_a_sweep() {
     let mut cases = vec![case("slow"), case("fast")];
     for (case, rate_per_s) in cases.iter_mut().zip([400.0, 900.0]) {
         let spacing = SpacingFile::Constant;
-        case.open_loop = Some(OpenLoopManifest { rate_per_s, spacing, connections_max: 50 });
+        case.open_loop =
+            Some(OpenLoopManifest { rate_per_s: Some(rate_per_s), spacing, connections_max: 50 });
     }
     run.manifest.experiment.cases = cases;
     let of_case = |name: &str| {

@@ -12,6 +12,10 @@ mod prices;
 mod figures;
 // Bytes to and fro, where an experiment asks for them.
 mod bytes;
+// What is added to the latency, where an experiment asks for it.
+mod latency;
+// Cases that are for some of the subjects, and cases of a number of requests.
+mod cases;
 // What became of subjects and trials that have no figures.
 mod notes;
 // What an open loop has to say besides.

@@ -3,7 +3,7 @@
 use crate::records::{CASE, case, costing, measured, run};
 use tollgate_lab::analysis::analyse;
 use tollgate_lab::inputs::experiment::SpacingFile;
-use tollgate_lab::manifest::OpenLoopManifest;
+use tollgate_lab::manifest::{OpenLoopManifest, RateOfManifest};
 use tollgate_lab::plan::stop::Stop;
 use tollgate_lab::record::{LatencyRecord, Measurement, OpenLoopRecord, TrialRecord};
 use tollgate_lab::report::layout::Screen;
@@ -33,7 +33,7 @@ fn trial(block: u32, overdue: u64, lateness_p99_ms: f64) -> TrialRecord {
 fn at_a_rate(trials: Vec<TrialRecord>) -> RunRecords {
     let mut run = run(&["nginx"], trials);
     let open_loop = OpenLoopManifest {
-        rate_per_s: 5_000.0,
+        rate_per_s: Some(5_000.0),
         spacing: SpacingFile::Poisson,
         connections_max: 200,
     };
@@ -58,10 +58,27 @@ fn the_load_line_tells_rate_spacing_and_connections() {
     let mut run = at_a_rate(vec![]);
     let line = "browse: open loop, 5000/s, Poisson, 50 to 200 connections, kept alive; ";
     assert!(table(&run).contains(line), "{}", table(&run));
-    let fixed =
-        OpenLoopManifest { rate_per_s: 0.5, spacing: SpacingFile::Constant, connections_max: 50 };
+    let fixed = OpenLoopManifest {
+        rate_per_s: Some(0.5),
+        spacing: SpacingFile::Constant,
+        connections_max: 50,
+    };
     run.manifest.experiment.cases[0].open_loop = Some(fixed);
     let line = "browse: open loop, 0.5/s, constant gaps, 50 connections, kept alive; ";
+    assert!(table(&run).contains(line), "{}", table(&run));
+}
+
+#[test]
+fn a_rate_that_follows_from_another_case_is_told_with_what_it_follows_from() {
+    let mut run = at_a_rate(vec![trial(1, 0, 0.1)]);
+    let case = &mut run.manifest.experiment.cases[0];
+    case.rate_of = Some(RateOfManifest { case: "capacity".to_owned(), share: 0.5 });
+    case.open_loop.as_mut().unwrap().rate_per_s = None;
+    // The rate is that of the trials.
+    let line = "browse: open loop, 5000/s (50 % of what the slowest holds in capacity), Poisson, ";
+    assert!(table(&run).contains(line), "{}", table(&run));
+    run.trials.clear();
+    let line = "browse: open loop, 50 % of what the slowest holds in capacity, Poisson, ";
     assert!(table(&run).contains(line), "{}", table(&run));
 }
 

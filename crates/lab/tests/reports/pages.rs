@@ -298,7 +298,7 @@ fn numbers_are_grouped_alike_wherever_they_stand() {
     let mut run =
         run(&["nginx", "full"], [trials("nginx", 9_999.0), trials("full", 10_000.0)].concat());
     let spacing = SpacingFile::Constant;
-    let open_loop = OpenLoopManifest { rate_per_s: 9_999.0, spacing, connections_max: 50 };
+    let open_loop = OpenLoopManifest { rate_per_s: Some(9_999.0), spacing, connections_max: 50 };
     run.manifest.experiment.cases[0].open_loop = Some(open_loop);
     for text in [table(&run), markdown(&run)] {
         for number in [" 9999 ", " 10,000 ", "open loop, 9999/s"] {

@@ -135,8 +135,11 @@ fn every_figure_has_its_price() {
     let mut full = costing(40);
     full.throughput_per_s = 250.0;
     full.latency.mean_ms = Some(3.0);
+    full.latency.min_ms = Some(0.75);
     full.latency.p50_ms = Some(4.0);
+    full.latency.p90_ms = Some(12.0);
     full.latency.p99_ms = Some(24.0);
+    full.latency.max_ms = Some(36.0);
     full.memory_peak_bytes = Some(32 * MIB);
     let trials = vec![measured("nginx", 1, nginx), measured("full", 1, full)];
     let prices = analysed(&run(&["nginx", "full"], trials), "full").prices;
@@ -144,8 +147,11 @@ fn every_figure_has_its_price() {
         (Metric::CpuUsPerRequest, 4.0, 30.0),
         (Metric::ThroughputPerS, 0.25, -750.0),
         (Metric::LatencyMeanMs, 2.0, 1.5),
+        (Metric::LatencyMinMs, 1.5, 0.25),
         (Metric::LatencyP50Ms, 4.0, 3.0),
+        (Metric::LatencyP90Ms, 6.0, 10.0),
         (Metric::LatencyP99Ms, 8.0, 21.0),
+        (Metric::LatencyMaxMs, 9.0, 32.0),
         (Metric::MemoryPeakBytes, 4.0, 25_165_824.0),
     ];
     assert_eq!(prices.len(), expected.len());

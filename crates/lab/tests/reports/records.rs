@@ -79,6 +79,7 @@ pub(crate) fn case(name: &str) -> CaseManifest {
         mix_file: "pages.toml".to_owned(),
         connections: 50,
         open_loop: None,
+        rate_of: None,
         threads: 1,
         origins: 1,
         keepalive: true,

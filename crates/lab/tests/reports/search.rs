@@ -56,8 +56,11 @@ fn findings(subjects: &[&str], trials: Vec<TrialRecord>) -> Findings {
 }
 
 fn of(mut run: RunRecords, subjects: &[&str], ended_by: EndedBy) -> Findings {
-    let open_loop =
-        OpenLoopManifest { rate_per_s: 100.0, spacing: SpacingFile::Poisson, connections_max: 50 };
+    let open_loop = OpenLoopManifest {
+        rate_per_s: Some(100.0),
+        spacing: SpacingFile::Poisson,
+        connections_max: 50,
+    };
     run.manifest.experiment.cases[0].open_loop = Some(open_loop);
     let mut record = terms().record(subjects.iter().map(|name| (*name).to_owned()).collect());
     record.ended_by = Some(ended_by);

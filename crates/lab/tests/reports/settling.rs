@@ -219,7 +219,7 @@ fn where_the_rate_is_given_too_the_width_is_that_of_the_median_latency() {
         });
         let mut run = run(&["direct", "nginx"], direct().chain(nginx).collect());
         run.manifest.experiment.cases[0].open_loop = Some(OpenLoopManifest {
-            rate_per_s: 1_000.0,
+            rate_per_s: Some(1_000.0),
             spacing: SpacingFile::Poisson,
             connections_max: 50,
         });

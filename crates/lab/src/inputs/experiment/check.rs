@@ -1,6 +1,6 @@
 //! What an experiment's values may be.
 
-use super::file::{ExperimentFile, LoadFile};
+use super::file::{CaseFile, ExperimentFile, LoadFile};
 use super::warm_up::{STEADY_SHORTEST, WarmUp};
 use super::window::REQUESTS_MAX;
 use crate::inputs::duration::Span;
@@ -36,8 +36,11 @@ pub(super) fn check(file: &ExperimentFile) -> Result<(), Flaw> {
     for (index, case) in file.case.iter().enumerate() {
         between(case.origins.into(), ORIGINS_MAX)
             .map_err(|what| flaw(["case".into(), index.into(), "origins".into()], what))?;
-        load(&case.load).map_err(|(key, what)| {
+        load(&case.load, case.rate_of.is_some()).map_err(|(key, what)| {
             flaw(["case".into(), index.into(), "load".into(), key.into()], what)
+        })?;
+        rate_of(case, &file.case).map_err(|what| {
+            flaw(["case".into(), index.into(), "rate_of".into(), "case".into()], what)
         })?;
     }
     subjects_of_cases(file, &subjects)?;
@@ -160,19 +163,37 @@ fn prefix(prefix: &str) -> Result<(), String> {
     }
 }
 
+/// Checks that a rate can follow from the case that it names.
+fn rate_of(case: &CaseFile, cases: &[CaseFile]) -> Result<(), String> {
+    let Some(rate_of) = &case.rate_of else {
+        return Ok(());
+    };
+    let Some(other) = cases.iter().find(|other| other.name == rate_of.case) else {
+        let hint = suggestion(&rate_of.case, cases.iter().map(|case| case.name.as_str()));
+        return Err(format!("no case is named `{}`{hint}", rate_of.case));
+    };
+    match other.load.rate.is_some() || other.rate_of.is_some() {
+        true => Err(format!(
+            "`{}` is an open loop, which holds the rate that it is given; name a closed one",
+            other.name
+        )),
+        false => Ok(()),
+    }
+}
+
 /// Checks a load; an error names the key.
-fn load(load: &LoadFile) -> Result<(), (&'static str, String)> {
+fn load(load: &LoadFile, has_rate_of: bool) -> Result<(), (&'static str, String)> {
     let connections = load.connections as usize;
     between(load.connections, MAX_CONNECTIONS).map_err(|what| ("connections", what))?;
     between(load.threads, MAX_THREADS.min(connections)).map_err(|what| ("threads", what))?;
-    window(load)?;
+    window(load, has_rate_of)?;
     warm_up(load)?;
     lasts(load.timeout, SHORTEST_TIMEOUT).map_err(|what| ("timeout", what))?;
-    schedule(load)
+    schedule(load, has_rate_of)
 }
 
 /// Checks what is measured: a time or a number of requests, and of the other nothing.
-fn window(load: &LoadFile) -> Result<(), (&'static str, String)> {
+fn window(load: &LoadFile, has_rate_of: bool) -> Result<(), (&'static str, String)> {
     let LoadFile { duration, quick_duration, requests, quick_requests, duration_max, .. } = *load;
     for (key, time) in [("duration", duration), ("quick_duration", quick_duration)] {
         time.map_or(Ok(()), |time| lasts(time, SHORTEST_WINDOW)).map_err(|what| (key, what))?;
@@ -197,8 +218,8 @@ fn window(load: &LoadFile) -> Result<(), (&'static str, String)> {
     if let Some((key, _)) = times.into_iter().find(|(_, is_there)| *is_there) {
         return Err((key, "the load has `requests`, which end it: remove one of them".to_owned()));
     }
-    if load.rate.is_some() {
-        let what = "they belong to a closed loop; with a `rate`, say a `duration`";
+    if load.rate.is_some() || has_rate_of {
+        let what = "they belong to a closed loop; with a rate, say a `duration`";
         return Err(("requests", what.to_owned()));
     }
     for (key, count) in [("requests", requests), ("quick_requests", quick_requests)] {
@@ -234,19 +255,29 @@ fn warm_up(load: &LoadFile) -> Result<(), (&'static str, String)> {
 }
 
 /// Checks what belongs to an open loop.
-fn schedule(load: &LoadFile) -> Result<(), (&'static str, String)> {
-    let Some(rate) = load.rate else {
+fn schedule(load: &LoadFile, has_rate_of: bool) -> Result<(), (&'static str, String)> {
+    match load.rate {
+        Some(_) if has_rate_of => {
+            let what = "the case has a `rate_of` too; leave one of them out".to_owned();
+            return Err(("rate", what));
+        }
+        Some(rate) if !(rate > 0.0 && rate <= MAX_RATE) => {
+            return Err(("rate", format!("{rate}: it has to be above 0 and at most {MAX_RATE}")));
+        }
+        _ => {}
+    }
+    if load.rate.is_none() && !has_rate_of {
         let alone = [
             ("spacing", load.spacing.is_some()),
             ("connections_max", load.connections_max.is_some()),
         ];
         return match alone.into_iter().find(|(_, is_there)| *is_there) {
-            Some((key, _)) => Err((key, "it belongs to an open loop: add a `rate`".to_owned())),
+            Some((key, _)) => Err((
+                key,
+                "it belongs to an open loop: add a `rate`, or a `rate_of` to the case".to_owned(),
+            )),
             None => Ok(()),
         };
-    };
-    if !(rate > 0.0 && rate <= MAX_RATE) {
-        return Err(("rate", format!("{rate}: it has to be above 0 and at most {MAX_RATE}")));
     }
     match load.connections_max {
         Some(most) if most < load.connections => Err((

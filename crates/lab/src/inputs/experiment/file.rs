@@ -66,6 +66,19 @@ pub struct CaseFile {
     pub origins: u16,
     /// The shape of the load.
     pub load: LoadFile,
+    /// Open loop, at a rate that follows from what the subjects of another case hold.
+    pub rate_of: Option<RateOfFile>,
+}
+
+/// A rate that is a share of what the slowest subject of another case, a closed loop, holds: the
+/// lowest throughput of its first block, the same for every subject and block from then on.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RateOfFile {
+    /// The other case's name.
+    pub case: String,
+    /// The share, such as `"50%"`.
+    pub share: Percent,
 }
 
 /// The shape of a load. Closed loop: each connection sends when its answer is in. With a `rate`, open

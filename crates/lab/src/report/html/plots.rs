@@ -166,7 +166,7 @@ pub(super) struct Load {
 /// How much load a case is: its rate, or in a closed loop its connections.
 pub(super) fn load(case: &CaseAnalysis) -> Load {
     match case.case.open_loop {
-        Some(open_loop) => Load { unit: "requests/s", amount: open_loop.rate_per_s },
+        Some(open_loop) => Load { unit: "requests/s", amount: open_loop.rate_per_s.unwrap_or(0.0) },
         None => Load { unit: "connections", amount: f64::from(case.case.connections) },
     }
 }

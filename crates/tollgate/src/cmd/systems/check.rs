@@ -127,6 +127,10 @@ fn answers(checked: &Checked) -> Result<String, std::fmt::Error> {
     if let Some(startup) = checked.startup {
         writeln!(text, "  answers   after {:.0} ms", startup.as_secs_f64() * 1e3)?;
     }
+    if let Some(bytes) = checked.memory_peak_bytes {
+        let mebibytes = bytes.div_ceil(1 << 20);
+        writeln!(text, "  memory    {mebibytes} MiB at its peak, with the probe alone")?;
+    }
     let wide = |text: fn(&ProbeAnswer) -> &str| {
         checked.answers.iter().map(|answer| text(answer).chars().count()).max().unwrap_or(0)
     };

@@ -1,0 +1,62 @@
+//! Getting a system: what is there, what can be built, and what is told where it cannot be had.
+
+use super::workspace;
+use crate::experiment::Experiment;
+use crate::support::{flat, stderr, stdout, told};
+use std::fs;
+
+#[test]
+fn naxsi_that_cannot_be_had_is_skipped_and_spoils_nothing() {
+    let workspace = workspace();
+    let experiment = Experiment {
+        title: "What does naxsi cost?",
+        load: r#"connections = 4, duration = "300ms", warmup = "50ms""#,
+        subjects: &[
+            ("nginx", "nginx", ""),
+            ("haproxy", "haproxy", ""),
+            ("naxsi", "nginx-naxsi", r#"rules = "core", module = "/no/such/module.so""#),
+        ],
+        blocks: 1,
+    };
+    workspace.write("naxsi.toml", &experiment.text());
+    let output = workspace.run(&["run", "naxsi.toml", "--out", "out"]);
+    let said = flat(&stderr(&output));
+    for words in ["naxsi is skipped: no file /no/such/module.so", "no Debian package has naxsi"] {
+        assert!(said.contains(words), "no {words:?}: {}", told(&output));
+    }
+    let report = workspace.json("out/report.json");
+    let standing = |name: &str| {
+        let subjects = report["cases"][0]["subjects"].as_array().expect("subjects");
+        subjects.iter().find(|one| one["name"] == name).expect("it")["standing"].clone()
+    };
+    assert_eq!(standing("naxsi"), "skipped", "{}", told(&output));
+    assert_eq!(standing("haproxy"), "measured", "{}", told(&output));
+}
+
+#[test]
+fn what_is_installed_is_not_installed_again() {
+    let workspace = workspace();
+    let output = workspace.run(&["systems", "install", "haproxy"]);
+    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    assert!(stderr(&output).contains("installed already: haproxy"), "{}", told(&output));
+    assert!(stdout(&output).contains("installed: HAProxy version "), "{}", told(&output));
+    let output = workspace.run(&["systems", "build", "haproxy"]);
+    assert!(stderr(&output).contains("there is nothing to build"), "{}", told(&output));
+}
+
+#[test]
+fn a_build_that_is_not_there_is_told_with_the_line_that_makes_it() {
+    let workspace = workspace();
+    let mut command = workspace.command(&["systems", "check", "caddy"]);
+    let output = command.env("XDG_CACHE_HOME", workspace.path("empty")).output().expect("it runs");
+    assert_eq!(output.status.code(), Some(1), "{}", told(&output));
+    assert!(stderr(&output).contains("tollgate systems build caddy"), "{}", told(&output));
+    // Without Go there is no build, and nothing is left that looks like one.
+    let mut command = workspace.command(&["systems", "build", "caddy"]);
+    command.env("XDG_CACHE_HOME", workspace.path("empty")).env("PATH", workspace.path("nothing"));
+    let output = command.output().expect("it runs");
+    assert_eq!(output.status.code(), Some(1), "{}", told(&output));
+    assert!(stderr(&output).contains("install Go"), "{}", told(&output));
+    let left = fs::read_dir(workspace.path("empty/tollgate/builds/caddy")).expect("the folder");
+    assert_eq!(left.count(), 0);
+}
