@@ -1,7 +1,8 @@
 //! What an origin is started with.
 
-use std::path::PathBuf;
 use std::time::Duration;
+
+use tollgate_ledger::LogTarget;
 
 use crate::listen::Listen;
 
@@ -18,7 +19,7 @@ pub struct Config {
     /// How long clients are waited for.
     pub timeouts: Timeouts,
     /// Where a line a request goes. None: nothing is written.
-    pub access_log: Option<AccessLog>,
+    pub access_log: Option<LogTarget>,
 }
 
 impl Config {
@@ -79,15 +80,6 @@ impl Timeouts {
 
 const SWEEP_MIN: Duration = Duration::from_millis(10);
 const SWEEP_MAX: Duration = Duration::from_secs(1);
-
-/// Where the lines of an access log go.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AccessLog {
-    /// To standard output.
-    Stdout,
-    /// To the end of this file, which is made if it is not there.
-    File(PathBuf),
-}
 
 #[cfg(test)]
 mod tests {

@@ -1,28 +1,13 @@
 //! What an origin has answered: counted by each thread for itself, put together when asked.
 
 use std::fmt::Write as _;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use tollgate_ledger::Count;
+
 /// How many paths are counted apart; the last is for all others.
 pub(crate) const PATHS_MAX: usize = 16;
-
-/// One number. Only the thread that it belongs to adds to it, so that adding needs no lock and no
-/// locked instruction; others may read it at any time.
-#[derive(Debug, Default)]
-pub(crate) struct Count(AtomicU64);
-
-impl Count {
-    /// Adds to it, on the thread that it belongs to.
-    pub(crate) fn add(&self, more: u64) {
-        self.0.store(self.0.load(Ordering::Relaxed) + more, Ordering::Relaxed);
-    }
-
-    fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
 
 /// What one thread has counted. On cache lines of its own (two, since processors fetch pairs), so that
 /// no thread slows another down by counting.

@@ -37,8 +37,9 @@ mod stopper;
 mod timers;
 mod worker;
 
-pub use config::{AccessLog, Config, Timeouts};
+pub use config::{Config, Timeouts};
 pub use error::Error;
 pub use listen::{Listen, ListenParseError};
 pub use origin::Origin;
 pub use stopper::Stopper;
+pub use tollgate_ledger::LogTarget;

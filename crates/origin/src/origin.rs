@@ -5,15 +5,15 @@ use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::thread;
 use std::time::Instant;
 
 use tollgate_eventloop::{Waker, listen, pin_current_thread, wake_exactly};
+use tollgate_ledger::{LogFile, LogFormat, LogTarget};
 
-use crate::access_log::LogFile;
 use crate::config::{Config, Timeouts};
 use crate::connection::Tools;
 use crate::counters::{Counters, ThreadCounters};
@@ -68,7 +68,7 @@ impl Origin {
         if !(1..=MAX_THREADS).contains(&config.threads) {
             return Err(Error::Threads { asked: config.threads, max: MAX_THREADS });
         }
-        let log = config.access_log.as_ref().map(LogFile::open).transpose()?;
+        let log = config.access_log.as_ref().map(open_log).transpose()?;
         let Listening { listen, listeners, socket_file } = listen_for_threads(config)?;
         let wakers = (0..config.threads)
             .map(|_| Waker::new())
@@ -144,6 +144,16 @@ impl Origin {
         }
         outcome
     }
+}
+
+fn open_log(target: &LogTarget) -> Result<LogFile, Error> {
+    LogFile::open(target, LogFormat::Combined, "tollgate origin").map_err(|source| {
+        let path = match target {
+            LogTarget::Stdout => PathBuf::from("/dev/stdout"),
+            LogTarget::File(path) => path.clone(),
+        };
+        Error::AccessLog { path, source }
+    })
 }
 
 /// Listeners, one a thread, and where that is.

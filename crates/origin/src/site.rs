@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
-use crate::access_log::ThreadLog;
+use tollgate_ledger::ThreadLog;
+
 use crate::counters::ThreadCounters;
 use crate::endpoints::page::Pages;
 use crate::recall::Recall;

@@ -1,7 +1,7 @@
 //! The command line: what can be asked of the binary.
 
 use crate::cmd::catalog::CatalogArgs;
-use crate::cmd::{compare, doctor, load, origin, report, run, search, systems};
+use crate::cmd::{compare, doctor, gateway, load, origin, report, run, search, systems};
 use crate::exit::EXIT_CODES;
 use clap::{Parser, Subcommand};
 use tollgate_lab::manifest::VERSION;
@@ -40,6 +40,8 @@ pub(crate) enum Command {
     Load(Box<load::Args>),
     /// Start the benchmark origin: a server that answers at once and costs little
     Origin(origin::Args),
+    /// Pass requests on to backends: a reverse proxy
+    Gateway(gateway::Args),
 }
 
 impl Command {
@@ -53,7 +55,8 @@ impl Command {
             | Self::Compare(_)
             | Self::List(_)
             | Self::Load(_)
-            | Self::Origin(_) => false,
+            | Self::Origin(_)
+            | Self::Gateway(_) => false,
         }
     }
 }

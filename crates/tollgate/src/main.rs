@@ -27,6 +27,7 @@ fn perform(cli: &Cli) -> ExitCode {
         Command::Doctor(args) => cmd::doctor::run(args),
         Command::Load(args) => cmd::load::run(args),
         Command::Origin(args) => cmd::origin::run(args),
+        Command::Gateway(args) => cmd::gateway::run(args),
     };
     exit::code(ended)
 }

@@ -109,6 +109,19 @@ impl<'a> Fields<'a> {
         !self.close && (version == Version::Http11 || self.keep_alive)
     }
 
+    pub(crate) fn content_length(&self) -> Option<u64> {
+        self.content_length
+    }
+
+    pub(crate) fn is_chunked(&self) -> bool {
+        matches!(self.last_coding, Some(Coding::Chunked))
+    }
+
+    /// Whether there is a transfer coding other than `chunked`.
+    pub(crate) fn has_other_coding(&self) -> bool {
+        self.other_coding.is_some()
+    }
+
     fn read_connection(&mut self, value: &[u8]) {
         for option in list(value) {
             self.close |= option.eq_ignore_ascii_case(b"close");

@@ -97,20 +97,41 @@ pub fn parse_request_head(bytes: &[u8]) -> Result<Option<RequestHead<'_>>, Parse
     }))
 }
 
-/// What a response's head says that the scanner needs.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ResponseHead {
-    pub(crate) status: u16,
-    pub(crate) keep_alive: bool,
-    pub(crate) body: BodyFraming,
-    pub(crate) len: usize,
+/// The head of one answer, interim ones (1xx) included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AnswerHead<'a> {
+    /// The status code, 100 to 999.
+    pub status: u16,
+    /// The words after it, as sent; empty where they are missing or not ASCII.
+    pub reason: &'a str,
+    /// The version.
+    pub version: Version,
+    /// Whether the server keeps the connection open for another request.
+    pub keep_alive: bool,
+    /// Where the body ends.
+    pub body: BodyFraming,
+    /// The `Content-Length`, which in the answer to a HEAD, and in a 304, is not that of the body.
+    pub content_length: Option<u64>,
+    /// Whether the last transfer coding is `chunked`, though there may be no body.
+    pub is_chunked: bool,
+    /// Whether there is another transfer coding besides.
+    pub has_other_coding: bool,
+    /// The headers.
+    pub headers: Headers<'a>,
+    /// The length of the head in bytes, with the empty line that ends it.
+    pub len: usize,
 }
 
-/// Parses the head of a response at the start of `bytes`; `to_head`: it answers a HEAD request.
-pub(crate) fn parse_response_head(
+/// Parses the head of an answer at the start of `bytes`; `None` when more bytes are needed. `to_head`:
+/// it answers a HEAD request. Lines may end in LF alone, which no peer of ours takes for anything else.
+///
+/// # Errors
+///
+/// The bytes are no head of an HTTP/1 answer, its framing is faulty, or it exceeds a limit.
+pub fn parse_answer_head(
     bytes: &[u8],
     to_head: bool,
-) -> Result<Option<ResponseHead>, ParseError> {
+) -> Result<Option<AnswerHead<'_>>, ParseError> {
     // The parser skips empty lines, which only servers should do (RFC 9112, section 2.2).
     if matches!(bytes.first(), Some(b'\r' | b'\n')) {
         return Err(ParseError::EmptyLineBeforeAnswer);
@@ -138,9 +159,38 @@ pub(crate) fn parse_response_head(
         100..=199 | 204 | 304 => BodyFraming::Empty,
         _ => fields.framing(version)?.unwrap_or(BodyFraming::UntilClose),
     };
-    Ok(Some(ResponseHead {
+    Ok(Some(AnswerHead {
         status,
+        reason: response.reason.unwrap_or_default(),
+        version,
         keep_alive: fields.keep_alive(version) && body != BodyFraming::UntilClose,
+        body,
+        content_length: fields.content_length(),
+        is_chunked: fields.is_chunked(),
+        has_other_coding: fields.has_other_coding(),
+        headers: Headers::of_parsed_head(&bytes[..len]),
+        len,
+    }))
+}
+
+/// What a response's head says that the scanner needs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ResponseHead {
+    pub(crate) status: u16,
+    pub(crate) keep_alive: bool,
+    pub(crate) body: BodyFraming,
+    pub(crate) len: usize,
+}
+
+/// Parses the head of a response at the start of `bytes`; `to_head`: it answers a HEAD request.
+pub(crate) fn parse_response_head(
+    bytes: &[u8],
+    to_head: bool,
+) -> Result<Option<ResponseHead>, ParseError> {
+    let head = parse_answer_head(bytes, to_head)?;
+    Ok(head.map(|AnswerHead { status, keep_alive, body, len, .. }| ResponseHead {
+        status,
+        keep_alive,
         body,
         len,
     }))

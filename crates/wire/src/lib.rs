@@ -21,7 +21,10 @@ pub use body::{BodyDecoder, BodyProgress};
 pub use chunked::{MAX_CHUNK_LINE_BYTES, MAX_TRAILER_BYTES};
 pub use error::ParseError;
 pub use framing::BodyFraming;
-pub use head::{MAX_HEAD_BYTES, MAX_HEADERS, RequestHead, Version, parse_request_head};
+pub use head::{
+    AnswerHead, MAX_HEAD_BYTES, MAX_HEADERS, RequestHead, Version, parse_answer_head,
+    parse_request_head,
+};
 pub use headers::Headers;
 pub use memo::{HeadMemo, MAX_MEMO_BYTES};
 pub use request::{Part, RenderError, RequestText};

@@ -3,7 +3,9 @@
 use tollgate_wire::{BodyFraming, RequestHead, Version};
 
 use super::{Ending, State};
-use crate::access_log::{Entry, Unwritten};
+use tollgate_ledger::Entry;
+
+use crate::access_log::Unwritten;
 use crate::answer::Answer;
 use crate::output::Output;
 use crate::response::{Persistence, render};

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::support::{Client, Served, addr, on_any_port};
-use tollgate_origin::{AccessLog, Config, Error, Listen, Origin};
+use tollgate_origin::{Config, Error, Listen, LogTarget, Origin};
 
 const GET_ONE: &[u8] = b"GET /?payload=1 HTTP/1.1\r\nHost: a\r\n\r\n";
 const ONE: &str = "HTTP/1.1 200 OK\r\nServer: tollgate-origin\r\nContent-Type: text/plain\r\n\
@@ -162,7 +162,7 @@ fn requests_that_came_before_a_stop_are_answered_and_logged() {
     const CLIENTS: usize = 300;
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("log");
-    let access_log = Some(AccessLog::File(path.clone()));
+    let access_log = Some(LogTarget::File(path.clone()));
     let origin = Origin::bind(&Config { access_log, ..on_any_port(1) }).unwrap();
     let addr = addr(&origin);
     // Nothing is accepted yet, as on a busy machine.
@@ -185,7 +185,7 @@ fn the_access_log_has_a_line_a_request_once_it_is_answered() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("log");
     std::fs::write(&path, "before\n").unwrap();
-    let access_log = Some(AccessLog::File(path.clone()));
+    let access_log = Some(LogTarget::File(path.clone()));
     let origin = Served::serve(Origin::bind(&Config { access_log, ..on_any_port(1) }).unwrap());
     let mut client = origin.client();
     client.send(
@@ -210,7 +210,7 @@ fn the_access_log_has_a_line_a_request_once_it_is_answered() {
         assert!(line.starts_with("127.0.0.1 - - ["), "{line}");
         assert_eq!(line.split_once("] ").map(|(_, end)| end), Some(end));
     }
-    let nowhere = Some(AccessLog::File(dir.path().join("none/log")));
+    let nowhere = Some(LogTarget::File(dir.path().join("none/log")));
     let error = Origin::bind(&Config { access_log: nowhere, ..on_any_port(1) }).unwrap_err();
     assert!(error.to_string().contains("none/log cannot be opened; choose a file"), "{error}");
 }
@@ -220,7 +220,7 @@ fn the_access_log_tells_what_was_sent_of_answers_that_were_cut_off() {
     const LARGE: u64 = 67_108_864;
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("log");
-    let access_log = Some(AccessLog::File(path.clone()));
+    let access_log = Some(LogTarget::File(path.clone()));
     let origin = Served::serve(Origin::bind(&Config { access_log, ..on_any_port(1) }).unwrap());
     let mut leaves = origin.client();
     leaves.send(format!("GET /?payload={LARGE} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes());

@@ -5,6 +5,7 @@ pub(crate) mod catalog;
 pub(crate) mod compare;
 pub(crate) mod doctor;
 mod gates;
+pub(crate) mod gateway;
 pub(crate) mod list;
 pub(crate) mod load;
 pub(crate) mod origin;

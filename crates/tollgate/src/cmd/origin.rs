@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::Duration;
 use tollgate_lab::process::files;
-use tollgate_origin::{AccessLog, Config, Listen, Origin};
+use tollgate_origin::{Config, Listen, LogTarget, Origin};
 
 /// What `tollgate origin` is told.
 #[derive(Debug, clap::Args)]
@@ -88,8 +88,8 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     let origin = Origin::bind(&Config {
         threads: usize::from(args.threads),
         access_log: args.access_log.as_ref().map(|file| match file {
-            Some(path) => AccessLog::File(path.clone()),
-            None => AccessLog::Stdout,
+            Some(path) => LogTarget::File(path.clone()),
+            None => LogTarget::Stdout,
         }),
         ..Config::new(args.listen.clone())
     })?;

@@ -1,0 +1,127 @@
+//! Answers of the gateway's own.
+
+use std::time::Duration;
+
+use tollgate_wire::ParseError;
+
+/// Why a request is not answered by a backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// It is no HTTP/1, or could be read in two ways.
+    Malformed,
+    /// No route leads from its host and path to a pool.
+    NoRoute,
+    /// The client took too long to send it.
+    Late,
+    /// Its body is longer than is passed on.
+    BodyTooLarge,
+    /// Its head is longer than is passed on.
+    HeadTooLarge,
+    /// It asks for a tunnel, or its body has a coding that nobody here knows.
+    NotImplemented,
+    /// Its version is none of ours.
+    Version,
+    /// No backend gave an answer that could be passed on.
+    BadGateway,
+    /// All backends are busy, or down; the client may ask again after that.
+    Busy { retry_after: Duration },
+    /// The backend took too long.
+    GatewayLate,
+}
+
+impl Refusal {
+    pub(crate) fn of(error: &ParseError) -> Self {
+        match error {
+            ParseError::HeadTooLong | ParseError::TooManyHeaders => Self::HeadTooLarge,
+            ParseError::UnknownCoding(_) => Self::NotImplemented,
+            ParseError::Version => Self::Version,
+            _ => Self::Malformed,
+        }
+    }
+
+    pub(crate) fn status(self) -> u16 {
+        self.line().0
+    }
+
+    /// Whether the request was read to its end all the same, so that another may follow.
+    pub(crate) fn leaves_connection(self) -> bool {
+        matches!(self, Self::NoRoute | Self::BadGateway | Self::Busy { .. } | Self::GatewayLate)
+    }
+
+    /// The bytes of the answer; without its body when the request was HEAD.
+    pub(crate) fn render(self, to_head: bool, keep_alive: Option<&str>, out: &mut Vec<u8>) {
+        let (status, reason, text) = self.line();
+        let connection = keep_alive.map_or(String::new(), |said| format!("Connection: {said}\r\n"));
+        let retry = match self {
+            // Whole seconds, at least one.
+            Self::Busy { retry_after } => {
+                format!("Retry-After: {}\r\n", retry_after.as_secs_f64().ceil().max(1.0))
+            }
+            _ => String::new(),
+        };
+        let head = format!(
+            "HTTP/1.1 {status} {reason}\r\nContent-Type: text/plain; charset=utf-8\r\n\
+             Content-Length: {}\r\n{retry}{connection}\r\n",
+            text.len()
+        );
+        out.extend_from_slice(head.as_bytes());
+        if !to_head {
+            out.extend_from_slice(text.as_bytes());
+        }
+    }
+
+    fn line(self) -> (u16, &'static str, &'static str) {
+        match self {
+            Self::Malformed => {
+                (400, "Bad Request", "The request is not HTTP/1, or could be read in two ways.\n")
+            }
+            Self::NoRoute => (404, "Not Found", "Nothing is served for this host and path.\n"),
+            Self::Late => (408, "Request Timeout", "The request took too long to arrive.\n"),
+            Self::BodyTooLarge => {
+                (413, "Content Too Large", "The body is longer than is passed on.\n")
+            }
+            Self::HeadTooLarge => {
+                (431, "Request Header Fields Too Large", "The head is longer than is passed on.\n")
+            }
+            Self::NotImplemented => (
+                501,
+                "Not Implemented",
+                "The method or the transfer coding is not one that is passed on.\n",
+            ),
+            Self::Version => {
+                (505, "HTTP Version Not Supported", "HTTP/1.0 and HTTP/1.1 are spoken here.\n")
+            }
+            Self::BadGateway => {
+                (502, "Bad Gateway", "No backend gave an answer that could be passed on.\n")
+            }
+            Self::Busy { .. } => {
+                (503, "Service Unavailable", "All backends are busy or down; ask again later.\n")
+            }
+            Self::GatewayLate => (504, "Gateway Timeout", "The backend took too long to answer.\n"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_says_when_to_come_back_and_has_no_body_for_a_head() {
+        let mut out = Vec::new();
+        let busy = Refusal::Busy { retry_after: Duration::from_millis(1_200) };
+        busy.render(true, Some("close"), &mut out);
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\n\
+             Content-Length: 46\r\nRetry-After: 2\r\nConnection: close\r\n\r\n"
+        );
+        let mut out = Vec::new();
+        Refusal::GatewayLate.render(false, None, &mut out);
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "HTTP/1.1 504 Gateway Timeout\r\nContent-Type: text/plain; charset=utf-8\r\n\
+             Content-Length: 37\r\n\r\nThe backend took too long to answer.\n"
+        );
+    }
+}

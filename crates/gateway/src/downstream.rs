@@ -1,0 +1,87 @@
+//! A client's connection.
+
+use std::net::IpAddr;
+use std::time::Instant;
+
+use crate::exchange::{Exchange, Outgoing};
+use crate::link::{Link, Unsent};
+
+/// A client's connection. Between two requests it holds no more than the memory of a short head.
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) link: Link,
+    /// Tells it from others that had its key before.
+    pub(crate) serial: u32,
+    /// None over a unix-domain socket.
+    pub(crate) ip: Option<IpAddr>,
+    /// The listener that it came in by.
+    pub(crate) listener: usize,
+    pub(crate) stage: Stage,
+    /// What has come and belongs to no request that has begun.
+    pub(crate) unread: Vec<u8>,
+    /// That is a part of a head, and was looked at.
+    pub(crate) is_partial: bool,
+    /// What of its answers it had no room for.
+    pub(crate) unsent: Unsent,
+    /// The request under way; there while the stage says so.
+    pub(crate) exchange: Option<Exchange>,
+    /// The memory of its last request, for its next one.
+    pub(crate) outgoing: Outgoing,
+    /// When it has waited for too long.
+    pub(crate) deadline: Instant,
+}
+
+/// What a client's connection is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// It waits for a request.
+    Reading,
+    /// A request is under way.
+    Exchanging,
+    /// The last answer is on its way. Whether the client may have more to send, which is then to be
+    /// read, since closing over unread bytes is a reset that can overtake the answer.
+    Ending { lingers: bool },
+    /// Everything is sent; reads to the client's end and throws it away.
+    Lingering { left_bytes: usize },
+}
+
+impl Client {
+    pub(crate) fn new(
+        link: Link,
+        serial: u32,
+        ip: Option<IpAddr>,
+        listener: usize,
+        deadline: Instant,
+    ) -> Self {
+        Self {
+            link,
+            serial,
+            ip,
+            listener,
+            stage: Stage::Reading,
+            unread: Vec::new(),
+            is_partial: false,
+            unsent: Unsent::default(),
+            exchange: None,
+            outgoing: Outgoing::default(),
+            deadline,
+        }
+    }
+
+    /// Nothing is under way, not even half a head.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.stage == Stage::Reading && self.unread.is_empty() && self.unsent.is_empty()
+    }
+
+    /// Keeps what has come and cannot be dealt with yet; nothing gives the memory back.
+    pub(crate) fn keep_unread(&mut self, bytes: &[u8]) {
+        if bytes.is_empty() {
+            if self.unread.capacity() > 0 {
+                self.unread = Vec::new();
+            }
+        } else {
+            self.unread.clear();
+            self.unread.extend_from_slice(bytes);
+        }
+    }
+}

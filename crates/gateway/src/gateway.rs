@@ -1,0 +1,200 @@
+//! A gateway as a whole: its threads, and the caller's hold on them.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
+
+use tollgate_eventloop::Waker;
+
+use crate::aside::Aside;
+use crate::config::{Address, Config};
+use crate::counters::Counters;
+use crate::error::Error;
+use crate::listening::{Place, listen_for_threads};
+use crate::orders::{Orders, Reload};
+use crate::site::Plan;
+use crate::worker::{Listening, Worker};
+
+/// A gateway that serves. One that is dropped is told to drain, and not waited for.
+#[derive(Debug)]
+pub struct Gateway {
+    threads: Vec<Thread>,
+    places: Vec<Place>,
+    counters: Arc<Counters>,
+    aside: Aside,
+    /// What is in force.
+    plan: Arc<Plan>,
+}
+
+#[derive(Debug)]
+struct Thread {
+    orders: Arc<Orders>,
+    waker: Waker,
+    handle: Option<JoinHandle<Result<(), Error>>>,
+}
+
+impl Gateway {
+    /// Listens as `config` asks, and serves on threads of its own.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Listen`] or [`Error::Start`].
+    pub fn start(config: Config) -> Result<Self, Error> {
+        let count = config.threads.get();
+        let (places, mut listenings) = listen_everywhere(&config, &[], count)?;
+        let plan = Arc::new(Plan::new(config, None, Instant::now()));
+        let counters = Arc::new(Counters::new(count));
+        counters.begin(Arc::clone(&plan.tallies));
+        let aside = Aside::start(Arc::clone(&counters), &plan.config, &plan.health)?;
+        // Those that were started are stopped when a later one cannot be.
+        let mut gateway =
+            Self { threads: Vec::with_capacity(count), places, counters, aside, plan };
+        for index in 0..count {
+            let thread = Thread::start(index, std::mem::take(&mut listenings[index]), &gateway)?;
+            gateway.threads.push(thread);
+        }
+        Ok(gateway)
+    }
+
+    /// Where it listens, in the order of the configuration; ports that were left open are the real ones.
+    pub fn addresses(&self) -> impl Iterator<Item = &Address> {
+        self.places.iter().map(|place| &place.real)
+    }
+
+    /// Serves by another configuration from now on, on the same threads. Requests under way end as they
+    /// began; connections of clients go on; listeners that both configurations have stay as they are,
+    /// and others are closed behind the last connection that has arrived. Returns at once.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Threads`], [`Error::Listen`] or [`Error::Wake`]; of the first two, everything stays as it
+    /// was.
+    pub fn reload(&mut self, config: Config) -> Result<(), Error> {
+        let outcome = self.change(config);
+        self.aside.reloaded(outcome.is_ok());
+        outcome
+    }
+
+    /// Another configuration was not read to its end: `/metrics` counts that as a refusal.
+    pub fn refused_reload(&self) {
+        self.aside.reloaded(false);
+    }
+
+    fn change(&mut self, config: Config) -> Result<(), Error> {
+        let count = self.threads.len();
+        if config.threads.get() != count {
+            return Err(Error::Threads { running: count, asked: config.threads.get() });
+        }
+        let (added, mut listenings) = listen_everywhere(&config, &self.places, count)?;
+        let plan = Arc::new(Plan::new(config, Some(&self.plan), Instant::now()));
+        self.aside.change(&plan.config, &plan.health)?;
+        self.counters.begin(Arc::clone(&plan.tallies));
+        self.plan = Arc::clone(&plan);
+        self.places.retain(|place| {
+            plan.config.listeners.iter().any(|listener| listener.address == place.asked)
+        });
+        self.places.extend(added);
+        for (thread, added) in self.threads.iter().zip(&mut listenings) {
+            let added = std::mem::take(added);
+            thread.orders.reload(Reload { plan: Arc::clone(&plan), added });
+            thread.waker.wake().map_err(Error::Wake)?;
+        }
+        Ok(())
+    }
+
+    /// Takes no new connection, and lets what is in flight finish, within half a minute. Returns at once.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Wake`], which no known kernel does.
+    pub fn drain(&self) -> Result<(), Error> {
+        self.aside.drain();
+        for thread in &self.threads {
+            thread.orders.drain();
+            thread.waker.wake().map_err(Error::Wake)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a thread has ended: one that was told to, or one that cannot go on.
+    #[must_use]
+    pub fn has_ended_thread(&self) -> bool {
+        self.threads.iter().filter_map(|it| it.handle.as_ref()).any(JoinHandle::is_finished)
+    }
+
+    /// Where the admin listener is, if there is one; the port is the real one.
+    #[must_use]
+    pub fn admin_address(&self) -> Option<SocketAddr> {
+        self.aside.admin_address()
+    }
+
+    /// Waits until every thread has ended.
+    ///
+    /// # Errors
+    ///
+    /// The first of what ended a thread early; the others are told to drain then.
+    pub fn join(mut self) -> Result<(), Error> {
+        let mut outcome = Ok(());
+        let handles: Vec<_> =
+            self.threads.iter_mut().filter_map(|thread| thread.handle.take()).collect();
+        for handle in handles {
+            let ended = handle.join().unwrap_or(Err(Error::Panicked));
+            if ended.is_err() {
+                self.drain()?;
+            }
+            outcome = outcome.and(ended);
+        }
+        outcome
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        if let Err(error) = self.drain() {
+            eprintln!("tollgate gateway: {error}");
+        }
+    }
+}
+
+impl Thread {
+    fn start(index: usize, listenings: Vec<Listening>, of: &Gateway) -> Result<Self, Error> {
+        let orders = Arc::new(Orders::default());
+        let waker = Waker::new().map_err(Error::Start)?;
+        let worker = Worker::new(
+            listenings,
+            Arc::clone(&of.plan),
+            Arc::clone(&of.counters),
+            Arc::clone(&orders),
+            waker.clone(),
+            index,
+        )
+        .map_err(Error::Start)?;
+        let handle = thread::Builder::new()
+            .name(format!("gateway-{index}"))
+            .spawn(move || worker.run().map_err(Error::Wait))
+            .map_err(Error::Start)?;
+        Ok(Self { orders, waker, handle: Some(handle) })
+    }
+}
+
+/// Listens where `config` asks and nobody of `present` does; the listeners by thread.
+fn listen_everywhere(
+    config: &Config,
+    present: &[Place],
+    threads: usize,
+) -> Result<(Vec<Place>, Vec<Vec<Listening>>), Error> {
+    let mut by_thread: Vec<Vec<Listening>> = (0..threads).map(|_| Vec::new()).collect();
+    let mut places = Vec::new();
+    for listener in &config.listeners {
+        if present.iter().any(|place| place.asked == listener.address) {
+            continue;
+        }
+        let (place, listenings) = listen_for_threads(listener, threads)?;
+        places.push(place);
+        for (thread, listening) in by_thread.iter_mut().zip(listenings) {
+            thread.push(listening);
+        }
+    }
+    Ok((places, by_thread))
+}

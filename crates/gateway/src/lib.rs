@@ -1,0 +1,33 @@
+//! The gateway: a reverse proxy that costs little more than moving the bytes.
+//!
+//! A configuration names listeners, routes and pools of backends. Each thread has listeners of its
+//! own on the same addresses, and its own connections to the backends.
+
+mod admin;
+mod answers;
+mod aside;
+mod checks;
+pub mod config;
+mod counters;
+mod downstream;
+mod error;
+mod exchange;
+mod forward;
+mod gateway;
+mod link;
+mod listening;
+mod metrics;
+mod orders;
+mod pool;
+mod recall;
+mod relay;
+mod routes;
+mod site;
+mod tools;
+mod upstream;
+mod view;
+mod worker;
+
+pub use config::{Config, ConfigError};
+pub use error::Error;
+pub use gateway::Gateway;

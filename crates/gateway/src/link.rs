@@ -1,0 +1,179 @@
+//! One end of a connection, to a client or a backend: the only place that knows what carries the bytes.
+
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use tollgate_eventloop::{Event, Interest, Poller, Socket};
+
+/// A connection, and what the poller has told of it.
+#[derive(Debug)]
+pub(crate) struct Link {
+    socket: Socket,
+    /// There may be something to read. The poller tells once, and a read that leaves room in its
+    /// buffer has taken all that there was.
+    is_readable: bool,
+    /// The peer has sent its last byte, of which a read that leaves room says nothing.
+    is_shut: bool,
+    /// Both directions are shut, or it has failed.
+    is_closed: bool,
+    /// Whether the poller tells of room to write; `None` while it does not know the socket.
+    watches_room: Option<bool>,
+}
+
+/// What came of a read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Received {
+    Bytes(usize),
+    /// There is nothing, until the poller tells of something.
+    Nothing,
+    /// The peer has sent its last byte.
+    End,
+}
+
+impl Link {
+    /// Of a socket on which something may have arrived already.
+    pub(crate) fn new(socket: Socket) -> Self {
+        Self { socket, is_readable: true, is_shut: false, is_closed: false, watches_room: None }
+    }
+
+    /// Of a socket that connects, on which nothing has arrived.
+    pub(crate) fn connecting(socket: Socket) -> Self {
+        Self { is_readable: false, ..Self::new(socket) }
+    }
+
+    /// Has the poller tell of what arrives and, if asked for, of room to write. Asked for again, it
+    /// costs nothing; one who has waited for room goes on being told of it, which costs nothing either.
+    pub(crate) fn watch(&mut self, poller: &Poller, token: u64, room: bool) -> io::Result<()> {
+        let interest = if room { Interest::BothOnce } else { Interest::ReadableOnce };
+        match self.watches_room {
+            Some(watched) if watched || !room => return Ok(()),
+            Some(_) => poller.modify(&self.socket, token, interest)?,
+            None => poller.add(&self.socket, token, interest)?,
+        }
+        self.watches_room = Some(room);
+        Ok(())
+    }
+
+    /// Whether the poller knows it.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.watches_room.is_some()
+    }
+
+    /// Takes note of what the poller tells, which it will not tell again.
+    pub(crate) fn notice(&mut self, event: Event) {
+        let is_end = event.is_shut() || event.is_closed();
+        self.is_readable |= event.is_readable() || is_end;
+        self.is_shut |= is_end;
+        self.is_closed |= event.is_closed();
+    }
+
+    /// Reads again, though the poller has told of nothing.
+    pub(crate) fn look_again(&mut self) {
+        self.is_readable = true;
+    }
+
+    pub(crate) fn is_readable(&self) -> bool {
+        self.is_readable
+    }
+
+    /// The peer takes nothing more, either.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
+    /// Reads what there is, as far as the buffer has room.
+    ///
+    /// # Errors
+    ///
+    /// The connection has failed.
+    #[inline]
+    pub(crate) fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Received> {
+        match self.socket.receive(buffer) {
+            Ok(0) => Ok(Received::End),
+            Ok(count) => {
+                self.is_readable = count == buffer.len() || self.is_shut;
+                Ok(Received::Bytes(count))
+            }
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
+            {
+                self.is_readable = error.kind() == ErrorKind::Interrupted;
+                Ok(Received::Nothing)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Sends what there is room for; fewer bytes than given means that there is no more room. When they
+    /// are the last, [`finish`](Self::finish) has to follow.
+    ///
+    /// # Errors
+    ///
+    /// The connection has failed.
+    #[inline]
+    pub(crate) fn send(&self, bytes: &[u8], last: bool) -> io::Result<usize> {
+        let sent = if last { self.socket.send_last(bytes) } else { self.socket.send(bytes) };
+        match sent {
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
+            {
+                Ok(0)
+            }
+            sent => sent,
+        }
+    }
+
+    /// Says that nothing more is sent.
+    ///
+    /// # Errors
+    ///
+    /// The connection has failed.
+    pub(crate) fn finish(&self) -> io::Result<()> {
+        self.socket.shutdown_write()
+    }
+
+    /// Has the close be a reset, so that the peer does not take what it got for whole.
+    pub(crate) fn break_off(self) {
+        // One that has failed already is broken off.
+        self.socket.reset().ok();
+    }
+}
+
+impl AsFd for Link {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Bytes that a peer had no room for.
+#[derive(Debug, Default)]
+pub(crate) struct Unsent {
+    bytes: Vec<u8>,
+    sent: usize,
+}
+
+impl Unsent {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Keeps bytes that are to be sent after those that are kept already.
+    pub(crate) fn keep(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Sends what there is room for, and says how many bytes that was. The memory is given back once
+    /// nothing is left.
+    ///
+    /// # Errors
+    ///
+    /// The connection has failed.
+    pub(crate) fn send(&mut self, link: &Link, last: bool) -> io::Result<usize> {
+        let count = link.send(&self.bytes[self.sent..], last)?;
+        self.sent += count;
+        if self.sent == self.bytes.len() {
+            *self = Self::default();
+        }
+        Ok(count)
+    }
+}

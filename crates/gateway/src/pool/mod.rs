@@ -1,0 +1,193 @@
+//! The backends of a pool as one thread sees them: which is next, how much each has to do, and who
+//! waits for it. Without I/O, and on a clock that is given.
+
+mod balance;
+mod hash;
+mod health;
+mod queue;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use balance::Balancer;
+pub use hash::Key;
+pub use health::{Checked, PoolHealth, Standing};
+use queue::Queues;
+
+use crate::config::Pool;
+
+/// A backend, by its place in its pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BackendId(pub usize);
+
+/// One thread's state of a pool. `W` is what waits for a backend that has no room: whatever the thread
+/// knows its requests by.
+#[derive(Debug)]
+pub struct PoolState<W> {
+    balancer: Balancer,
+    /// The requests under way, per backend. Each has a connection, so that this limits connections too.
+    busy: Box<[u32]>,
+    busy_max: u32,
+    queues: Queues<W>,
+    health: Arc<PoolHealth>,
+}
+
+/// What becomes of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// It goes to this backend, of whose room it has taken its part until [`PoolState::release`].
+    Go(BackendId),
+    /// It waits for this backend, once it is given to [`PoolState::wait`].
+    Wait(BackendId),
+    /// Every backend is busy, and its queue is full.
+    Full,
+    /// There is no backend, or none that was not tried yet.
+    Nobody,
+}
+
+/// The backends that a request was tried on.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tried {
+    backends: [Option<BackendId>; TRIES_MAX],
+    count: usize,
+}
+
+/// The first try and the most retries that a pool can have.
+const TRIES_MAX: usize = 11;
+
+impl Tried {
+    /// One more was tried.
+    pub fn add(&mut self, backend: BackendId) {
+        self.backends[self.count] = Some(backend);
+        self.count += 1;
+    }
+
+    /// Whether this one was.
+    #[must_use]
+    pub fn contains(&self, backend: BackendId) -> bool {
+        self.backends[..self.count].contains(&Some(backend))
+    }
+
+    /// How many were.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.count
+    }
+}
+
+impl<W: PartialEq> PoolState<W> {
+    /// A pool with nothing to do. What `seed` is decides over draws alone.
+    #[must_use]
+    pub fn new(pool: &Pool, health: Arc<PoolHealth>, seed: u64) -> Self {
+        let backends = pool.backends.len();
+        Self {
+            balancer: Balancer::new(pool, seed),
+            busy: (0..backends).map(|_| 0).collect(),
+            busy_max: pool.connections_max.map_or(u32::MAX, std::num::NonZeroU32::get),
+            queues: Queues::new(backends, pool.queue_max, pool.queue_timeout),
+            health,
+        }
+    }
+
+    /// The backend of a request: one that is well, has room, and was not tried yet. If none has room, the
+    /// request waits for the one with the shortest queue; if none is well, those are asked that are only
+    /// left alone, as a try is better than a refusal. Where requests have to stay together, one waits for
+    /// its own backend though others have room, and goes to the next only when that one's queue is full.
+    pub fn choose(&mut self, key: Key, tried: &Tried, now: Instant) -> Choice {
+        if let Some(choice) = self.choose_among(Standing::Well, key, tried, now) {
+            return choice;
+        }
+        self.choose_among(Standing::Ejected, key, tried, now).unwrap_or(Choice::Nobody)
+    }
+
+    /// None: there is no backend of this standing that was not tried.
+    fn choose_among(
+        &mut self,
+        standing: Standing,
+        key: Key,
+        tried: &Tried,
+        now: Instant,
+    ) -> Option<Choice> {
+        let Self { balancer, busy, busy_max, queues, health } = self;
+        let is_candidate =
+            |at: usize| health.standing(at, now) == standing && !tried.contains(BackendId(at));
+        let has_room = |at: usize| busy[at] < *busy_max;
+        if balancer.is_sticky() {
+            let takes_it = |at: usize| is_candidate(at) && (has_room(at) || queues.has_room(at));
+            if let Some(at) = balancer.next(key, busy, takes_it) {
+                if !has_room(at) {
+                    return Some(Choice::Wait(BackendId(at)));
+                }
+                busy[at] += 1;
+                return Some(Choice::Go(BackendId(at)));
+            }
+        } else if let Some(at) = balancer.next(key, busy, |at| has_room(at) && is_candidate(at)) {
+            busy[at] += 1;
+            return Some(Choice::Go(BackendId(at)));
+        }
+        let candidates = (0..busy.len()).filter(|&at| balancer.has_weight(at) && is_candidate(at));
+        let shortest = candidates.min_by_key(|&at| queues.len(at))?;
+        Some(if queues.has_room(shortest) {
+            Choice::Wait(BackendId(shortest))
+        } else {
+            Choice::Full
+        })
+    }
+
+    /// A request that was told to wait for this backend does so from now on.
+    pub fn wait(&mut self, backend: BackendId, waiter: W, now: Instant) {
+        self.queues.push(backend.0, waiter, now);
+    }
+
+    /// A request is done with this backend. Returns who has waited longest for it, whose turn it is now:
+    /// its part of the room is taken.
+    pub fn release(&mut self, backend: BackendId) -> Option<W> {
+        let next = self.queues.pop(backend.0);
+        if next.is_none() {
+            debug_assert!(self.busy[backend.0] > 0, "each release belongs to a choice");
+            self.busy[backend.0] = self.busy[backend.0].saturating_sub(1);
+        }
+        next
+    }
+
+    /// One who has waited too long, and waits no more.
+    pub fn pop_late(&mut self, now: Instant) -> Option<W> {
+        self.queues.pop_late(now)
+    }
+
+    /// When the next one will have waited too long.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.queues.next_deadline()
+    }
+
+    /// Somebody waits no more for this backend. Whether they did.
+    pub fn leave(&mut self, backend: BackendId, waiter: &W) -> bool {
+        self.queues.leave(backend.0, waiter)
+    }
+
+    /// How many wait.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.queues.waiting()
+    }
+
+    /// How many requests this backend has under way.
+    #[must_use]
+    pub fn busy(&self, backend: BackendId) -> u32 {
+        self.busy[backend.0]
+    }
+
+    /// This backend has answered a request.
+    pub fn succeeded(&self, backend: BackendId) {
+        self.health.succeeded(backend.0);
+    }
+
+    /// This backend has failed a request: did not take the connection, or did not answer as HTTP has it.
+    /// Tells whether it is left alone from now on.
+    pub fn failed(&self, backend: BackendId, now: Instant) -> bool {
+        self.health.failed(backend.0, now)
+    }
+}

@@ -1,0 +1,94 @@
+//! A configuration in force: what all threads share of it, and what each has for itself.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::config::{self, Config};
+use crate::counters::PoolTallies;
+use crate::pool::{PoolHealth, PoolState};
+use crate::routes::Routes;
+
+/// A configuration, and what follows from it; the same for all threads.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) config: Config,
+    pub(crate) routes: Routes,
+    /// One a pool.
+    pub(crate) health: Vec<Arc<PoolHealth>>,
+    pub(crate) tallies: Arc<PoolTallies>,
+}
+
+impl Plan {
+    /// Of a configuration. What an earlier one knows of the same backends of pools of the same name is
+    /// known from the beginning; others are taken for well.
+    pub(crate) fn new(config: Config, before: Option<&Self>, now: Instant) -> Self {
+        let health = config
+            .pools
+            .iter()
+            .map(|pool| {
+                let checks = pool.health.as_ref();
+                let health = PoolHealth::new(pool.backends.len(), checks, pool.eject, now);
+                if let Some(before) = before {
+                    before.pass_on(pool, &health, now);
+                }
+                Arc::new(health)
+            })
+            .collect();
+        let tallies = Arc::new(PoolTallies::new(&config));
+        Self { routes: Routes::new(&config.routes), config, health, tallies }
+    }
+
+    fn pass_on(&self, pool: &config::Pool, health: &PoolHealth, now: Instant) {
+        let Some(its) = self.config.pools.iter().position(|other| other.name == pool.name) else {
+            return;
+        };
+        let old = &self.config.pools[its].backends;
+        for (at, backend) in pool.backends.iter().enumerate() {
+            if let Some(was) = old.iter().position(|other| other.address == backend.address) {
+                health.take_over(at, &self.health[its], was, now);
+            }
+        }
+    }
+}
+
+/// A configuration on one thread, with those who wait.
+#[derive(Debug)]
+pub(crate) struct Site {
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) pools: Vec<Pool>,
+    /// Requests under way that began under it. A configuration that is no longer in force goes when
+    /// there are none.
+    pub(crate) exchanges: usize,
+}
+
+/// A pool on one thread.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    pub(crate) state: PoolState<Waiter>,
+    /// Per backend, its connections that wait for a request; the one that waits shortest is the last.
+    pub(crate) idle: Vec<Vec<usize>>,
+}
+
+/// A request that waits for a connection, by its client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Waiter {
+    pub(crate) client: usize,
+    pub(crate) serial: u32,
+}
+
+impl Site {
+    /// `seed`: what tells the draws of this thread from those of others.
+    pub(crate) fn new(plan: Arc<Plan>, seed: u64) -> Self {
+        let pools = plan
+            .config
+            .pools
+            .iter()
+            .zip(&plan.health)
+            .map(|(pool, health)| Pool {
+                state: PoolState::new(pool, Arc::clone(health), seed),
+                idle: vec![Vec::new(); pool.backends.len()],
+            })
+            .collect();
+        Self { plan, pools, exchanges: 0 }
+    }
+}

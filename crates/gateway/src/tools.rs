@@ -1,0 +1,35 @@
+//! What the connections of a thread use in turns, so that an idle one holds no memory.
+
+use tollgate_wire::MAX_HEAD_BYTES;
+
+use crate::recall::{AnswerKey, AnswerMeaning, Recall, RequestKey, RequestMeaning};
+use crate::relay::TAIL_MAX_BYTES;
+
+/// Room before what is read, so that the head that goes on can be written right before the body that
+/// came with the one that came.
+pub(crate) const HEADROOM_BYTES: usize = 4 << 10;
+
+/// What one read takes: an incomplete head, and as much again to read behind it.
+pub(crate) const INPUT_BYTES: usize = 2 * MAX_HEAD_BYTES;
+
+/// What the connections of a thread use in turns.
+#[derive(Debug)]
+pub(crate) struct Tools {
+    /// What was read, behind the headroom and before room for a body's tail.
+    pub(crate) input: Box<[u8]>,
+    /// The head that goes on.
+    pub(crate) head: Vec<u8>,
+    pub(crate) requests: Recall<RequestKey, RequestMeaning>,
+    pub(crate) answers: Recall<AnswerKey, AnswerMeaning>,
+}
+
+impl Tools {
+    pub(crate) fn new() -> Self {
+        Self {
+            input: vec![0; HEADROOM_BYTES + INPUT_BYTES + TAIL_MAX_BYTES].into_boxed_slice(),
+            head: Vec::new(),
+            requests: Recall::default(),
+            answers: Recall::default(),
+        }
+    }
+}

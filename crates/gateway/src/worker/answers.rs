@@ -1,0 +1,294 @@
+//! Answers as they come, and their way to the client.
+
+use tollgate_wire::{AnswerHead, BodyFraming, Version, parse_answer_head};
+
+use super::{Step, Worker};
+use crate::answers::Refusal;
+use crate::downstream::Stage;
+use crate::exchange::{Answer, Exchange};
+use crate::forward::{Persistence, render_answer};
+use crate::link::Received;
+use crate::recall::{AnswerKey, AnswerMeaning};
+use crate::relay::Body;
+use crate::tools::{HEADROOM_BYTES, INPUT_BYTES};
+
+/// How many interim answers may come before the final one.
+const INTERIMS_MAX: u32 = 64;
+
+/// What the start of the input is. The head that goes on is in the tools then.
+enum Arrived {
+    /// A part of a head.
+    Part,
+    Interim {
+        head_bytes: usize,
+    },
+    Switch {
+        head_bytes: usize,
+    },
+    Final(AnswerMeaning),
+    /// No answer that could be passed on.
+    Fault,
+}
+
+impl Worker {
+    /// Reads a piece of the answer and passes it on, if the client has room for it.
+    pub(super) fn pass_answer(&mut self, key: usize) -> Step {
+        let client = &mut self.clients[key];
+        if !client.unsent.is_empty() {
+            match client.unsent.send(&client.link, false) {
+                Ok(sent) if sent > 0 => client.deadline = self.now + self.timeouts.body,
+                Ok(_) => {}
+                Err(_) => return Step::Over,
+            }
+            if !client.unsent.is_empty() {
+                return Step::Waits;
+            }
+        }
+        let Some(exchange) = &mut client.exchange else { return Step::Over };
+        let Some(at) = exchange.upstream else { return Step::Waits };
+        let upstream = &mut self.upstreams[at];
+        if !upstream.link.is_readable() {
+            return Step::Waits;
+        }
+        let start = HEADROOM_BYTES;
+        let kept = upstream.head.len();
+        let room = &mut self.tools.input[start..start + INPUT_BYTES];
+        room[..kept].copy_from_slice(&upstream.head);
+        match upstream.link.receive(&mut room[kept..]) {
+            Ok(Received::Bytes(count)) => {
+                upstream.is_connecting = false;
+                upstream.head.clear();
+                exchange.is_answered = true;
+                self.pass_piece(key, at, start, start + kept + count)
+            }
+            Ok(Received::Nothing) => Step::Waits,
+            Ok(Received::End) => self.answer_ended(key, true),
+            Err(_) => self.answer_ended(key, false),
+        }
+    }
+
+    /// The backend has sent its last byte; `cleanly` or not.
+    fn answer_ended(&mut self, key: usize, cleanly: bool) -> Step {
+        let Some(exchange) = &mut self.clients[key].exchange else { return Step::Over };
+        match &exchange.answer {
+            Answer::Head if exchange.is_answered => self.bad_answer(key),
+            Answer::Head => self.backend_failed(key, Refusal::BadGateway),
+            Answer::Body { body, .. } if body.ends_at_close() && cleanly => {
+                exchange.answer = Answer::Done;
+                self.answer_is_over(key, false, false)
+            }
+            Answer::Body { .. } | Answer::Done | Answer::Tunnel { .. } => Step::Over,
+        }
+    }
+
+    /// What the backend says is no answer.
+    fn bad_answer(&mut self, key: usize) -> Step {
+        if let Some(exchange) = &self.clients[key].exchange
+            && let Some(at) = exchange.upstream
+        {
+            let place = self.upstreams[at].at;
+            self.sites[place.site].pools[place.pool]
+                .state
+                .failed(crate::pool::BackendId(place.backend), self.now);
+        }
+        self.refuse(key, Refusal::BadGateway);
+        Step::On
+    }
+
+    /// Passes on what of the input, from `start` to `end`, is of the answer.
+    fn pass_piece(&mut self, key: usize, at: usize, mut start: usize, end: usize) -> Step {
+        let Some(exchange) = &self.clients[key].exchange else { return Step::Over };
+        let mut meaning = None;
+        if matches!(exchange.answer, Answer::Head) {
+            loop {
+                match self.read_answer_head(key, start, end) {
+                    Arrived::Part => {
+                        self.upstreams[at].head.extend_from_slice(&self.tools.input[start..end]);
+                        return Step::On;
+                    }
+                    Arrived::Interim { head_bytes } => {
+                        start += head_bytes;
+                        if !self.pass_interim(key) {
+                            return Step::Over;
+                        }
+                        if start == end {
+                            return Step::On;
+                        }
+                    }
+                    Arrived::Switch { head_bytes } => {
+                        return self.begin_tunnel(key, start + head_bytes, end);
+                    }
+                    Arrived::Final(found) => {
+                        start += found.head_bytes;
+                        self.begin_answer(key, &found);
+                        meaning = Some(found);
+                        break;
+                    }
+                    Arrived::Fault => return self.bad_answer(key),
+                }
+            }
+        }
+        let client = &mut self.clients[key];
+        let Some(exchange) = &mut client.exchange else { return Step::Over };
+        let Answer::Body { body, keep_alive, .. } = &mut exchange.answer else {
+            return Step::Over;
+        };
+        let keep_alive = *keep_alive;
+        let Ok(taken) = body.take(&mut self.tools.input[start..end]) else {
+            if meaning.is_some() {
+                // Nothing of it went on yet.
+                exchange.answer = Answer::Head;
+                return self.bad_answer(key);
+            }
+            return Step::Over;
+        };
+        exchange.answer_bytes += taken.payload_bytes;
+        let has_surplus = start + taken.consumed < end;
+        let mut piece = start..start + taken.kept;
+        if taken.done {
+            let tail = body.tail();
+            self.tools.input[piece.end..piece.end + tail.len()].copy_from_slice(tail);
+            piece.end += tail.len();
+            exchange.answer = Answer::Done;
+        }
+        let is_last = taken.done && exchange.closes && exchange.is_sent();
+        if meaning.is_some() {
+            // Right before the body, so that both leave in one send.
+            let head = &self.tools.head;
+            if head.len() <= piece.start {
+                piece.start -= head.len();
+                self.tools.input[piece.start..piece.start + head.len()].copy_from_slice(head);
+            } else {
+                let sent = client.link.send(head, false);
+                let Ok(sent) = sent else { return Step::Over };
+                client.unsent.keep(&head[sent..]);
+            }
+        }
+        let piece = &self.tools.input[piece];
+        if client.unsent.is_empty() && !piece.is_empty() {
+            match client.link.send(piece, is_last) {
+                Ok(sent) if sent == piece.len() => {}
+                Ok(sent) => client.unsent.keep(&piece[sent..]),
+                Err(_) => return Step::Over,
+            }
+        } else {
+            client.unsent.keep(piece);
+        }
+        client.deadline = self.now + self.timeouts.body;
+        if taken.done { self.answer_is_over(key, keep_alive, has_surplus) } else { Step::On }
+    }
+
+    /// Parses or recalls the head at the start of what was read.
+    fn read_answer_head(&mut self, key: usize, start: usize, end: usize) -> Arrived {
+        let client = &mut self.clients[key];
+        let Some(exchange) = &mut client.exchange else { return Arrived::Fault };
+        let input = &self.tools.input[start..end];
+        // While the request is on its way still, its client has not read to its end; and once told to
+        // stop, no client is kept.
+        let stays_open = exchange.asked.keep_alive && exchange.is_sent() && self.stop_by.is_none();
+        let about = AnswerKey {
+            site: exchange.site,
+            route: exchange.route,
+            is_head: exchange.asked.is_head,
+            version: exchange.asked.version,
+            stays_open,
+        };
+        if let Some(known) = self.tools.answers.find(input, about) {
+            self.tools.head.clear();
+            self.tools.head.extend_from_slice(&known.rendered);
+            return Arrived::Final(known.meaning);
+        }
+        let head = match parse_answer_head(input, exchange.asked.is_head) {
+            Ok(Some(head)) => head,
+            Ok(None) => return Arrived::Part,
+            Err(_) => return Arrived::Fault,
+        };
+        let config = &self.sites[exchange.site].plan.config;
+        let via = config.forwarded.via.as_deref();
+        let edits = &config.routes[exchange.route].answer_headers;
+        self.tools.head.clear();
+        let out = &mut self.tools.head;
+        match head.status {
+            101 if exchange.asked.wants_upgrade && exchange.is_sent() => {
+                render_answer(&head, edits, via, Persistence::Upgrade, BodyFraming::Empty, out);
+                Arrived::Switch { head_bytes: head.len }
+            }
+            101 => Arrived::Fault,
+            100..=199 if exchange.interims < INTERIMS_MAX => {
+                exchange.interims += 1;
+                if exchange.asked.version == Version::Http11 {
+                    render_answer(&head, edits, via, Persistence::Interim, BodyFraming::Empty, out);
+                }
+                Arrived::Interim { head_bytes: head.len }
+            }
+            100..=199 => Arrived::Fault,
+            _ if head.has_other_coding => Arrived::Fault,
+            _ => {
+                let meaning = meaning(&head, exchange, stays_open);
+                let persistence =
+                    Persistence::of(exchange.asked.version, stays_open && !meaning.closes);
+                let framing =
+                    if meaning.strips_coding { BodyFraming::UntilClose } else { head.body };
+                render_answer(&head, edits, via, persistence, framing, out);
+                self.tools.answers.remember(&input[..head.len], about, meaning, &self.tools.head);
+                Arrived::Final(meaning)
+            }
+        }
+    }
+
+    /// Passes an interim answer on, whose head is in the tools. A client of HTTP/1.0 gets none.
+    fn pass_interim(&mut self, key: usize) -> bool {
+        let client = &mut self.clients[key];
+        let head = &self.tools.head;
+        if head.is_empty() {
+            return true;
+        }
+        let sent = if client.unsent.is_empty() { client.link.send(head, false) } else { Ok(0) };
+        match sent {
+            Ok(sent) => {
+                if sent < head.len() {
+                    client.unsent.keep(&head[sent..]);
+                }
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// The head of the final answer is there.
+    fn begin_answer(&mut self, key: usize, meaning: &AnswerMeaning) {
+        let Some(exchange) = &mut self.clients[key].exchange else { return };
+        exchange.status = meaning.status;
+        exchange.closes = meaning.closes;
+        exchange.answer = Answer::Body {
+            body: Body::new(meaning.framing, !meaning.strips_coding),
+            keep_alive: meaning.keep_alive,
+            ends_at_close: meaning.strips_coding || meaning.framing == BodyFraming::UntilClose,
+        };
+    }
+
+    /// The answer has come to its end, and the client has it or will have it.
+    fn answer_is_over(&mut self, key: usize, keep_alive: bool, has_surplus: bool) -> Step {
+        self.give_back_upstream(key, keep_alive, has_surplus);
+        let client = &mut self.clients[key];
+        let Some(exchange) = &client.exchange else { return Step::Over };
+        let lingers = !exchange.is_sent() || !client.unread.is_empty();
+        client.stage = if exchange.closes { Stage::Ending { lingers } } else { Stage::Reading };
+        client.deadline = self.now + self.timeouts.idle;
+        self.leave_exchange(key);
+        Step::On
+    }
+}
+
+fn meaning(head: &AnswerHead<'_>, exchange: &Exchange, stays_open: bool) -> AnswerMeaning {
+    let strips_coding =
+        head.body == BodyFraming::Chunked && exchange.asked.version == Version::Http10;
+    AnswerMeaning {
+        status: head.status,
+        head_bytes: head.len,
+        framing: head.body,
+        keep_alive: head.keep_alive,
+        closes: !stays_open || strips_coding || head.body == BodyFraming::UntilClose,
+        strips_coding,
+    }
+}

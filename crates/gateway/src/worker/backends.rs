@@ -1,0 +1,269 @@
+//! Connections to backends: which one a request gets, and what becomes of it.
+
+use tollgate_eventloop::Socket;
+
+use super::{Step, Worker};
+use crate::answers::Refusal;
+use crate::config::Address;
+use crate::exchange::Answer;
+use crate::link::{Link, Received};
+use crate::pool::{BackendId, Choice};
+use crate::site::Waiter;
+use crate::upstream::{Place, Upstream};
+
+impl Worker {
+    /// Finds a backend for a request that has none, and sends it there as far as that goes.
+    pub(super) fn assign(&mut self, key: usize) -> Step {
+        let client = &mut self.clients[key];
+        let Some(exchange) = &mut client.exchange else { return Step::Over };
+        let site = &mut self.sites[exchange.site];
+        let patience = site.plan.config.pools[exchange.pool].queue_timeout;
+        // A client for whom there is no room is to come back when another would have got some.
+        let busy = Refusal::Busy { retry_after: patience };
+        let pool = &mut site.pools[exchange.pool];
+        match pool.state.choose(exchange.hash, &exchange.tried, self.now) {
+            Choice::Go(backend) => self.go_to(key, backend),
+            Choice::Wait(backend) => {
+                let waiter = Waiter { client: key, serial: client.serial };
+                pool.state.wait(backend, waiter, self.now);
+                exchange.waits_for = Some(backend);
+                client.deadline = self.now + patience;
+                Step::Waits
+            }
+            Choice::Full => {
+                self.refuse(key, busy);
+                Step::On
+            }
+            Choice::Nobody => {
+                let refusal = if exchange.tried.count() > 0 { Refusal::BadGateway } else { busy };
+                self.refuse(key, refusal);
+                Step::On
+            }
+        }
+    }
+
+    /// Sends a request to a backend of whose room it has taken its part, over a connection that waits, or
+    /// over a new one.
+    fn go_to(&mut self, key: usize, backend: BackendId) -> Step {
+        let Some(exchange) = &mut self.clients[key].exchange else { return Step::Over };
+        exchange.waits_for = None;
+        let place = Place { site: exchange.site, pool: exchange.pool, backend: backend.0 };
+        let at = match self.take_idle(key, place) {
+            Some(at) => at,
+            None => match self.connect(place) {
+                Some(at) => at,
+                None => {
+                    self.release(place);
+                    return self.backend_is_down(key, backend, Refusal::BadGateway);
+                }
+            },
+        };
+        let client = &mut self.clients[key];
+        let Some(exchange) = &mut client.exchange else { return Step::Over };
+        exchange.upstream = Some(at);
+        let upstream = &mut self.upstreams[at];
+        upstream.client = Some(key);
+        client.deadline = self.now
+            + if upstream.is_connecting { self.timeouts.connect } else { self.timeouts.answer };
+        Step::On
+    }
+
+    /// The connection that has waited shortest: it is the most likely to be open still.
+    fn take_idle(&mut self, key: usize, place: Place) -> Option<usize> {
+        let exchange = self.clients[key].exchange.as_ref()?;
+        if exchange.wants_fresh {
+            return None;
+        }
+        let must_be_open = !exchange.asked.is_idempotent;
+        loop {
+            let at = self.sites[place.site].pools[place.pool].idle[place.backend].pop()?;
+            // What cannot be sent twice is not sent to a connection that has ended already.
+            if must_be_open && !self.is_quiet(at) {
+                self.upstreams.remove(at);
+                continue;
+            }
+            return Some(at);
+        }
+    }
+
+    /// Whether a connection is open, and nothing has come that nobody asked for.
+    fn is_quiet(&mut self, at: usize) -> bool {
+        let upstream = &mut self.upstreams[at];
+        !upstream.link.is_closed()
+            && matches!(upstream.link.receive(&mut [0]), Ok(Received::Nothing))
+    }
+
+    fn connect(&mut self, place: Place) -> Option<usize> {
+        let config = &self.sites[place.site].plan.config;
+        let socket = match &config.pools[place.pool].backends[place.backend].address {
+            Address::Tcp(address) => Socket::connect(*address),
+            Address::Unix(path) => Socket::connect_unix(path),
+        };
+        // Why not is the backend's affair, or ours when descriptors have run out: another one is tried.
+        let link = Link::connecting(socket.ok()?);
+        let serial = self.next_serial();
+        Some(self.upstreams.insert(Upstream {
+            link,
+            serial,
+            at: place,
+            client: None,
+            is_reused: false,
+            is_connecting: true,
+            head: Vec::new(),
+            idle_until: self.now,
+        }))
+    }
+
+    /// The backend has failed the request: nothing of an answer has come. It is sent to another where that
+    /// is safe, and refused otherwise.
+    pub(super) fn backend_failed(&mut self, key: usize, refusal: Refusal) -> Step {
+        let Some(exchange) = &mut self.clients[key].exchange else { return Step::Over };
+        let Some(at) = exchange.upstream else { return Step::Over };
+        let Upstream { at: place, is_reused, .. } = self.upstreams[at];
+        let may_be_retried = exchange.may_be_retried();
+        if is_reused && may_be_retried {
+            // The backend had closed a connection that waited, as it may at any time. It has not failed,
+            // and is asked again, over a new one, in the room that the request has already.
+            exchange.upstream = None;
+            exchange.wants_fresh = true;
+            exchange.outgoing.rewind();
+            exchange.is_cut_short = false;
+            self.upstreams.remove(at);
+            return self.go_to(key, BackendId(place.backend));
+        }
+        self.drop_upstream(key);
+        let Some(exchange) = &mut self.clients[key].exchange else { return Step::Over };
+        if !may_be_retried {
+            self.sites[place.site].pools[place.pool]
+                .state
+                .failed(BackendId(place.backend), self.now);
+            self.refuse(key, refusal);
+            return Step::On;
+        }
+        exchange.outgoing.rewind();
+        exchange.is_cut_short = false;
+        self.backend_is_down(key, BackendId(place.backend), refusal)
+    }
+
+    /// A request that no backend has seen goes to the next one, if it may have another try.
+    fn backend_is_down(&mut self, key: usize, backend: BackendId, refusal: Refusal) -> Step {
+        let Some(exchange) = &mut self.clients[key].exchange else { return Step::Over };
+        let site = &mut self.sites[exchange.site];
+        site.pools[exchange.pool].state.failed(backend, self.now);
+        exchange.tried.add(backend);
+        let retries = site.plan.config.pools[exchange.pool].retries as usize;
+        if exchange.tried.count() > retries {
+            self.refuse(key, refusal);
+            return Step::On;
+        }
+        self.assign(key)
+    }
+
+    /// The backend has the request, or takes no more of it, and does not answer.
+    pub(super) fn backend_is_silent(&mut self, key: usize) {
+        if let Some(exchange) = &self.clients[key].exchange
+            && let Some(at) = exchange.upstream
+        {
+            let place = self.upstreams[at].at;
+            self.sites[place.site].pools[place.pool]
+                .state
+                .failed(BackendId(place.backend), self.now);
+        }
+        self.refuse(key, Refusal::GatewayLate);
+    }
+
+    /// Closes the connection that carries a client's request, if there is one.
+    pub(super) fn drop_upstream(&mut self, key: usize) {
+        let Some(exchange) = &mut self.clients[key].exchange else { return };
+        if let Some(at) = exchange.upstream.take() {
+            let place = self.upstreams.remove(at).at;
+            self.release(place);
+        }
+    }
+
+    /// The answer was read to its end. The connection waits for the next request, if it is certain that
+    /// nothing of this exchange is left on it or will come; if not, it is closed.
+    pub(super) fn give_back_upstream(&mut self, key: usize, keep_alive: bool, has_surplus: bool) {
+        let Some(exchange) = &mut self.clients[key].exchange else { return };
+        let Some(at) = exchange.upstream.take() else { return };
+        let is_over = exchange.is_sent()
+            && matches!(exchange.answer, Answer::Done)
+            && keep_alive
+            && !has_surplus
+            && exchange.site == self.site
+            && self.stop_by.is_none();
+        let upstream = &mut self.upstreams[at];
+        let place = upstream.at;
+        upstream.client = None;
+        upstream.is_reused = true;
+        upstream.is_connecting = false;
+        upstream.idle_until = self.now + self.timeouts.idle;
+        let is_clean = is_over && (!upstream.link.is_readable() || self.is_quiet(at));
+        let site = &mut self.sites[place.site];
+        let keepalive_max = site.plan.config.pools[place.pool].keepalive_max;
+        let pool = &mut site.pools[place.pool];
+        pool.state.succeeded(BackendId(place.backend));
+        let idle = &mut pool.idle[place.backend];
+        // Only what the poller watches can be seen to end.
+        if is_clean && idle.len() < keepalive_max && self.upstreams[at].link.is_watched() {
+            idle.push(at);
+        } else {
+            self.upstreams.remove(at);
+        }
+        self.release(place);
+    }
+
+    /// A request is done with its backend: whoever waits for it is next.
+    pub(super) fn release(&mut self, place: Place) {
+        // One who was next may have gone, or have found that the backend is down.
+        loop {
+            let pool = &mut self.sites[place.site].pools[place.pool];
+            let Some(waiter) = pool.state.release(BackendId(place.backend)) else {
+                return;
+            };
+            if self.is_there(waiter)
+                && self.clients[waiter.client]
+                    .exchange
+                    .as_ref()
+                    .is_some_and(|exchange| exchange.waits_for == Some(BackendId(place.backend)))
+            {
+                // Its turn comes when the one whose room it takes is through with its own.
+                self.ready.push_back(waiter);
+                if let Some(exchange) = &mut self.clients[waiter.client].exchange {
+                    exchange.waits_for = None;
+                    exchange.is_next = Some(BackendId(place.backend));
+                }
+                return;
+            }
+        }
+    }
+
+    /// Who has waited for room goes to its backend now.
+    pub(super) fn take_room(&mut self, key: usize) -> Step {
+        let Some(exchange) = &mut self.clients[key].exchange else { return Step::Over };
+        match exchange.is_next.take() {
+            Some(backend) => self.go_to(key, backend),
+            None => Step::Waits,
+        }
+    }
+
+    /// A connection that waits has ended, or says what nobody asked for.
+    pub(super) fn close_idle(&mut self, at: usize) {
+        let place = self.upstreams[at].at;
+        let idle = &mut self.sites[place.site].pools[place.pool].idle[place.backend];
+        idle.retain(|&other| other != at);
+        self.upstreams.remove(at);
+    }
+
+    /// Closes connections that nobody has asked for long.
+    pub(super) fn sweep_idle_upstreams(&mut self) {
+        let now = self.now;
+        let old: Vec<usize> = self
+            .upstreams
+            .iter()
+            .filter(|(_, upstream)| upstream.client.is_none() && upstream.idle_until <= now)
+            .map(|(at, _)| at)
+            .collect();
+        old.into_iter().for_each(|at| self.close_idle(at));
+    }
+}

@@ -1,0 +1,288 @@
+//! Clients as they come and go.
+
+use std::io;
+use std::time::Duration;
+
+use tollgate_eventloop::{Interest, Socket, accept};
+use tollgate_wire::Version;
+
+use super::{Listening, Step, Worker, listener_token};
+use crate::answers::Refusal;
+use crate::downstream::{Client, Stage};
+use crate::exchange::Answer;
+use crate::forward::Persistence;
+use crate::link::{Link, Received};
+use crate::site::Waiter;
+use crate::upstream::Place;
+
+/// How long a thread that can accept no more leaves it be.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// For how long, and for how many bytes, a client is listened to that is sending still after the last
+/// answer.
+const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
+const LINGER_MAX_BYTES: usize = 1 << 20;
+
+/// Who gets an answer of the gateway's own.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asker {
+    /// It was a HEAD.
+    pub(super) is_head: bool,
+    pub(super) version: Version,
+    /// The request was read to its end, and another may follow.
+    pub(super) stays: bool,
+}
+
+impl Worker {
+    /// One more listener is listened to.
+    pub(super) fn listen(&mut self, listening: Listening) -> io::Result<()> {
+        let place = self.listeners.len();
+        if let Some(socket) = &listening.socket {
+            self.poller.add(socket, listener_token(place), Interest::ReadableByOne)?;
+        }
+        self.listeners.push(listening);
+        Ok(())
+    }
+
+    pub(super) fn accept(&mut self, place: usize, most: usize) -> io::Result<()> {
+        for _ in 0..most {
+            let Some(Some(listener)) = self.listeners.get(place).map(|it| it.socket.as_ref())
+            else {
+                return Ok(());
+            };
+            let limits = self.sites[self.site].plan.config.limits;
+            if self.clients.len() >= limits.connections {
+                return self.pause_accepting(&format!(
+                    "{} connections are open on this thread",
+                    limits.connections
+                ));
+            }
+            let socket = match accept(listener) {
+                Ok(Some(socket)) => socket,
+                Ok(None) => return Ok(()),
+                // Most likely out of file descriptors, which closing connections gives back. The
+                // listener would be reported ready all the while.
+                Err(error) => return self.pause_accepting(&error.to_string()),
+            };
+            self.welcome(socket, place)?;
+        }
+        Ok(())
+    }
+
+    /// Gives a new client its first turn at once: most have sent their request by now.
+    fn welcome(&mut self, socket: Socket, listener: usize) -> io::Result<()> {
+        let Ok(peer) = socket.peer() else {
+            // Gone already.
+            return Ok(());
+        };
+        let ip = peer.map(|peer| peer.ip().to_canonical());
+        let serial = self.next_serial();
+        let deadline = self.now + self.timeouts.idle;
+        let key =
+            self.clients.insert(Client::new(Link::new(socket), serial, ip, listener, deadline));
+        self.turn(key)
+    }
+
+    fn pause_accepting(&mut self, reason: &str) -> io::Result<()> {
+        // Said once, for it may go on for long.
+        if !self.has_told_of_pause {
+            self.has_told_of_pause = true;
+            eprintln!("tollgate gateway: connections are made to wait: {reason}");
+        }
+        if self.accept_again_at.is_none() {
+            for listener in self.listeners.iter().filter_map(|it| it.socket.as_ref()) {
+                self.poller.remove(listener)?;
+            }
+        }
+        self.accept_again_at = Some(self.now + ACCEPT_PAUSE);
+        Ok(())
+    }
+
+    pub(super) fn accept_again(&mut self) -> io::Result<()> {
+        self.accept_again_at = None;
+        for (place, listening) in self.listeners.iter().enumerate() {
+            if let Some(listener) = &listening.socket {
+                self.poller.add(listener, listener_token(place), Interest::ReadableByOne)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends what is left of the last answer, and then closes.
+    pub(super) fn end(&mut self, key: usize, lingers: bool) -> Step {
+        let client = &mut self.clients[key];
+        if !client.unsent.is_empty() {
+            match client.unsent.send(&client.link, !lingers) {
+                Ok(sent) if sent > 0 => client.deadline = self.now + self.timeouts.body,
+                Ok(_) => {}
+                Err(_) => return Step::Over,
+            }
+            if !client.unsent.is_empty() {
+                return Step::Waits;
+            }
+        }
+        // A close alone would forget what the kernel holds back, when the client has sent more than it
+        // should.
+        if client.link.finish().is_err() || !lingers {
+            return Step::Over;
+        }
+        client.stage = Stage::Lingering { left_bytes: LINGER_MAX_BYTES };
+        client.deadline = self.now + LINGER_TIMEOUT;
+        Step::On
+    }
+
+    /// Reads to the client's end and throws it away.
+    pub(super) fn linger(&mut self, key: usize, left_bytes: usize) -> Step {
+        let client = &mut self.clients[key];
+        if !client.link.is_readable() {
+            return Step::Waits;
+        }
+        match client.link.receive(&mut self.tools.input) {
+            Ok(Received::Bytes(count)) if count < left_bytes => {
+                client.stage = Stage::Lingering { left_bytes: left_bytes - count };
+                Step::On
+            }
+            Ok(Received::Nothing) => Step::Waits,
+            Ok(Received::Bytes(_) | Received::End) | Err(_) => Step::Over,
+        }
+    }
+
+    /// The client is gone, or is to go; and with it what it asked for. One that has a part of an answer
+    /// must not take it for whole: where the end of the connection is that of the answer, only a reset
+    /// says so.
+    pub(super) fn remove_client(&mut self, key: usize) {
+        let is_cut_short = self.clients[key].exchange.as_ref().is_some_and(|exchange| {
+            matches!(exchange.answer, Answer::Body { ends_at_close: true, .. })
+        });
+        self.drop_upstream(key);
+        self.leave_exchange(key);
+        let client = self.clients.remove(key);
+        if is_cut_short {
+            client.link.break_off();
+        }
+    }
+
+    /// Looks for those whose time is over.
+    pub(super) fn sweep(&mut self) -> io::Result<()> {
+        let now = self.now;
+        let late: Vec<usize> = self
+            .clients
+            .iter()
+            .filter_map(|(key, client)| (client.deadline <= now).then_some(key))
+            .collect();
+        for key in late {
+            // An exchange that ends may have had others end.
+            if self.clients.get(key).is_some_and(|client| client.deadline <= now) {
+                self.is_late(key)?;
+            }
+        }
+        self.sweep_idle_upstreams();
+        Ok(())
+    }
+
+    fn is_late(&mut self, key: usize) -> io::Result<()> {
+        let client = &self.clients[key];
+        match (client.stage, &client.exchange) {
+            (Stage::Reading, _) if client.unread.is_empty() => {
+                self.remove_client(key);
+                Ok(())
+            }
+            (Stage::Reading, _) => {
+                self.refuse(key, Refusal::Late);
+                self.turn(key)
+            }
+            (Stage::Exchanging, Some(exchange)) => {
+                let is_head_due = matches!(exchange.answer, Answer::Head);
+                match exchange.upstream {
+                    _ if !is_head_due => {
+                        self.remove_client(key);
+                        return Ok(());
+                    }
+                    None => {
+                        let pool = &self.sites[exchange.site].plan.config.pools[exchange.pool];
+                        self.refuse(key, Refusal::Busy { retry_after: pool.queue_timeout });
+                    }
+                    Some(at) if self.upstreams[at].is_connecting => {
+                        let step = self.backend_failed(key, Refusal::GatewayLate);
+                        if step == Step::Over {
+                            self.remove_client(key);
+                            return Ok(());
+                        }
+                    }
+                    // The backend takes no more, or has all there is.
+                    Some(_) if exchange.body.is_done() || !exchange.outgoing.is_sent() => {
+                        self.backend_is_silent(key);
+                    }
+                    Some(_) => self.refuse(key, Refusal::Late),
+                }
+                self.turn(key)
+            }
+            (Stage::Exchanging | Stage::Ending { .. } | Stage::Lingering { .. }, _) => {
+                self.remove_client(key);
+                Ok(())
+            }
+        }
+    }
+
+    /// Answers in the backend's place. What was begun with one is given up.
+    pub(super) fn refuse(&mut self, key: usize, refusal: Refusal) {
+        self.drop_upstream(key);
+        let asker = match &mut self.clients[key].exchange {
+            Some(exchange) => {
+                exchange.status = refusal.status();
+                exchange.answer_bytes = 0;
+                let asked = &exchange.asked;
+                let stays = asked.keep_alive && exchange.body.is_done();
+                let stays = stays && refusal.leaves_connection();
+                Asker { is_head: asked.is_head, version: asked.version, stays }
+            }
+            // No request was understood.
+            None => Asker { is_head: false, version: Version::Http11, stays: false },
+        };
+        self.tell(key, refusal, asker);
+        self.leave_exchange(key);
+    }
+
+    /// Gives an answer of the gateway's own.
+    pub(super) fn tell(&mut self, key: usize, refusal: Refusal, asker: Asker) {
+        let stays = asker.stays && self.stop_by.is_none();
+        let client = &mut self.clients[key];
+        let mut answer = Vec::new();
+        let said = Persistence::of(asker.version, stays).option();
+        refusal.render(asker.is_head, said, &mut answer);
+        client.unsent.keep(&answer);
+        client.deadline = self.now + self.timeouts.body;
+        if stays {
+            client.stage = Stage::Reading;
+        } else {
+            // What the client sends still, or has sent already behind it, is not read.
+            client.stage = Stage::Ending { lingers: true };
+            client.keep_unread(&[]);
+        }
+    }
+
+    /// The books of an exchange are closed; the connection that carried it was given back or closed
+    /// before.
+    pub(super) fn leave_exchange(&mut self, key: usize) {
+        let client = &mut self.clients[key];
+        let Some(mut exchange) = client.exchange.take() else {
+            return;
+        };
+        debug_assert!(exchange.upstream.is_none(), "a connection does not outlive its exchange");
+        let waiter = Waiter { client: key, serial: client.serial };
+        exchange.outgoing.clear();
+        client.outgoing = std::mem::take(&mut exchange.outgoing);
+        if let Some(backend) = exchange.is_next {
+            let place = Place { site: exchange.site, pool: exchange.pool, backend: backend.0 };
+            self.release(place);
+        }
+        let site = &mut self.sites[exchange.site];
+        if let Some(backend) = exchange.waits_for {
+            site.pools[exchange.pool].state.leave(backend, &waiter);
+        }
+        site.exchanges -= 1;
+        if site.exchanges == 0 && exchange.site != self.site {
+            self.sites.remove(exchange.site);
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! What a thread does that it is told from outside.
+
+use std::io;
+use std::sync::Arc;
+
+use super::{DRAIN_TIMEOUT, Worker};
+use crate::config::Address;
+use crate::downstream::Stage;
+use crate::orders::Reload;
+use crate::site::Site;
+
+/// How many connections that have arrived are taken from a listener before it is closed.
+const LAST_ACCEPTS: usize = 65_536;
+
+impl Worker {
+    /// Looks for what there is to be obeyed.
+    pub(super) fn obey(&mut self) -> io::Result<()> {
+        if let Some(reload) = self.orders.take_reload() {
+            self.reload(reload)?;
+        }
+        if self.orders.drains() && self.stop_by.is_none() {
+            self.drain()?;
+        }
+        Ok(())
+    }
+
+    /// Serves by another configuration from now on. What is under way ends as it began.
+    fn reload(&mut self, reload: Reload) -> io::Result<()> {
+        let Reload { plan, added } = reload;
+        let wanted: Vec<Address> =
+            plan.config.listeners.iter().map(|listener| listener.address.clone()).collect();
+        for listening in added {
+            self.listen(listening)?;
+        }
+        let old = self.site;
+        self.timeouts = plan.config.timeouts;
+        self.site = self.sites.insert(Site::new(Arc::clone(&plan), self.index as u64));
+        self.tools.requests.clear();
+        self.tools.answers.clear();
+        self.sweep_at = self.sweep_at.min(self.now + super::sweep_period(&self.timeouts));
+        // Connections that wait are of the old backends; those of the new ones are made as needed.
+        let idle: Vec<usize> = self
+            .upstreams
+            .iter()
+            .filter(|(_, upstream)| upstream.client.is_none())
+            .map(|(at, _)| at)
+            .collect();
+        idle.into_iter().for_each(|at| self.close_idle(at));
+        if self.sites[old].exchanges == 0 {
+            self.sites.remove(old);
+        }
+        for place in 0..self.listeners.len() {
+            if !wanted.contains(&self.listeners[place].address) {
+                self.close_listener(place)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes in all that has arrived, closes the listeners and what is idle.
+    fn drain(&mut self) -> io::Result<()> {
+        self.stop_by = Some(self.now + DRAIN_TIMEOUT);
+        (0..self.listeners.len()).try_for_each(|place| self.close_listener(place))?;
+        self.accept_again_at = None;
+        let keys: Vec<usize> = self.clients.iter().map(|(key, _)| key).collect();
+        for key in keys {
+            // A turn may have ended others than its own.
+            let Some(client) = self.clients.get_mut(key) else { continue };
+            if client.stage == Stage::Reading {
+                client.link.look_again();
+                self.turn(key)?;
+            }
+        }
+        let idle: Vec<usize> = self
+            .upstreams
+            .iter()
+            .filter(|(_, upstream)| upstream.client.is_none())
+            .map(|(at, _)| at)
+            .collect();
+        idle.into_iter().for_each(|at| self.close_idle(at));
+        Ok(())
+    }
+
+    /// Closes a listener behind the last connection that has arrived.
+    fn close_listener(&mut self, place: usize) -> io::Result<()> {
+        if self.accept_again_at.is_none() {
+            self.accept(place, LAST_ACCEPTS)?;
+        }
+        let socket = self.listeners[place].socket.take();
+        // The threads of a gateway may share one, which this thread is to be told of no more.
+        match socket {
+            Some(socket) if self.accept_again_at.is_none() => self.poller.remove(&socket),
+            _ => Ok(()),
+        }
+    }
+}

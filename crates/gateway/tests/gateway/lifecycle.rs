@@ -1,0 +1,130 @@
+use std::io::Write;
+use std::time::Duration;
+
+use tollgate_gateway::Config;
+
+use crate::support::{Backend, GET, OK};
+
+#[test]
+fn a_drain_answers_what_is_under_way_and_closes_the_rest() {
+    let backend = Backend::start();
+    let mut served = backend.gateway();
+    let mut busy = served.client();
+    let mut idle = served.client();
+    busy.send(GET);
+    let mut peer = backend.accept();
+    peer.expect(GET);
+    idle.send(GET);
+    let mut other = backend.accept();
+    other.expect(GET);
+    other.send(OK);
+    idle.expect(OK);
+    served.gateway().drain().unwrap();
+    idle.expect_last("");
+    peer.send(OK);
+    busy.expect_last("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi");
+    let addr = served.addr;
+    served.join();
+    assert!(std::net::TcpStream::connect(addr).is_err());
+}
+
+#[test]
+fn a_reload_sends_what_comes_after_it_elsewhere_and_lets_the_rest_end() {
+    let (old, new) = (Backend::start(), Backend::start());
+    let mut served = old.gateway();
+    let listen = served.addr;
+    let (mut busy, mut idle) = (served.client(), served.client());
+    busy.send(GET);
+    let mut peer = old.accept();
+    peer.expect(GET);
+    idle.send(GET);
+    let mut waiting = old.accept();
+    waiting.expect(GET);
+    waiting.send(OK);
+    idle.expect(OK);
+
+    let config = Config { listeners: old.config().listeners, ..new.config() };
+    served.gateway().reload(config).unwrap();
+    // Its connections to the old backend that nobody uses are closed, which tells that it has happened.
+    waiting.expect_last("");
+    idle.send(GET);
+    let mut fresh = new.accept();
+    fresh.expect(GET);
+    fresh.send(OK);
+    idle.expect(OK);
+    peer.send(OK);
+    busy.expect(OK);
+    peer.expect_last("");
+    busy.send(GET);
+    fresh.expect(GET);
+    fresh.send(OK);
+    busy.expect(OK);
+    assert_eq!(served.addr, listen);
+}
+
+#[test]
+fn a_client_that_has_sent_its_last_byte_gets_its_answer() {
+    let backend = Backend::start();
+    let served = backend.gateway();
+    let mut client = served.client();
+    client.send(GET);
+    client.finish();
+    let mut peer = backend.accept();
+    peer.expect(GET);
+    std::thread::sleep(Duration::from_millis(20));
+    peer.send(OK);
+    client.expect_last(OK);
+}
+
+#[test]
+fn when_a_client_is_gone_its_request_is_given_up() {
+    let backend = Backend::start();
+    let served = backend.gateway();
+    let mut client = served.client();
+    client.send(GET);
+    let mut peer = backend.accept();
+    peer.expect(GET);
+    // Closing over what was not read is a reset.
+    peer.send("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf");
+    client.read(10);
+    drop(client);
+    peer.expect_end();
+}
+
+#[test]
+fn another_protocol_goes_both_ways_and_each_way_ends_by_itself() {
+    let backend = Backend::start();
+    let served = backend.gateway();
+    let mut client = served.client();
+    let ask = "GET /a HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
+    client.send(format!("{ask}early"));
+    let mut peer = backend.accept();
+    peer.expect(ask);
+    let switch = "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\n\
+        Upgrade: websocket\r\n\r\n";
+    peer.send(format!("{switch}\0first"));
+    client.expect(format!("{switch}\0first"));
+    peer.expect("early");
+    client.send("GET / HTTP/1.1\r\n\r\n");
+    peer.expect("GET / HTTP/1.1\r\n\r\n");
+    client.finish();
+    peer.expect_last("");
+    peer.stream.write_all(b"last").unwrap();
+    drop(peer);
+    client.expect_last("last");
+}
+
+#[test]
+fn a_backend_that_does_not_switch_answers_as_ever() {
+    let backend = Backend::start();
+    let served = backend.gateway();
+    let mut client = served.client();
+    let ask = "GET /a HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
+    client.send(ask);
+    let mut peer = backend.accept();
+    peer.expect(ask);
+    peer.send(OK);
+    client.expect(OK);
+    client.send(GET);
+    peer.expect(GET);
+}

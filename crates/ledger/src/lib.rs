@@ -1,0 +1,10 @@
+//! What a server writes down about its work: numbers that one thread counts and others read, and an
+//! access log. Shared by the origin and the gateway.
+
+mod access_log;
+mod count;
+mod line;
+
+pub use access_log::{LogFile, LogTarget, ThreadLog};
+pub use count::Count;
+pub use line::{Entry, Line, LogFormat, UNANSWERED, Upstream};
