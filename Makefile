@@ -32,12 +32,13 @@ fuzz: ## parsers, forms and bodies against a second reading of the RFCs (of head
 	@scripts/setup g++
 	@scripts/fuzz
 
-bench: ## figures and costs beside those of the peers, in turns: 15 minutes
-	@scripts/setup wrk apache2-utils nghttp2-client hey
+bench: ## figures and costs beside those of the peers, in turns: 45 minutes
+	@scripts/setup wrk apache2-utils nghttp2-client hey curl
 	@cargo build --quiet --release --locked -p tollgate
 	@benches/cpu-per-request
 	@benches/load
 	@benches/origin
+	@benches/gateway
 
 truth: ## a price that is known beforehand, and the same prices with other seeds
 	@scripts/setup jq

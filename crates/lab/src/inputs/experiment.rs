@@ -42,6 +42,8 @@ pub struct Experiment {
     pub latency: bool,
     /// The subject that the others are priced against: an index into `subjects`.
     pub baseline: usize,
+    /// The name of the subject that takes its place where it is not on the machine.
+    pub baseline_else: Option<String>,
     /// The workloads.
     pub cases: Vec<Case>,
     /// The configured systems.
@@ -109,6 +111,8 @@ pub struct Adjustments {
     pub margin: Option<Percent>,
     /// The baseline runs a second time in each block.
     pub aa: bool,
+    /// Another baseline.
+    pub baseline: Option<String>,
     /// Only these subjects, and the baseline, which every price needs.
     pub only: Vec<String>,
 }
@@ -164,13 +168,16 @@ impl Experiment {
         adjustments: &Adjustments,
     ) -> Result<Self, ExperimentError> {
         let source = catalog.experiment(name)?;
-        let file: ExperimentFile = toml_file::parse(&source)?;
+        let mut file: ExperimentFile = toml_file::parse(&source)?;
         let at = |path: &[Step], error: PartError| ExperimentError::Part {
             place: toml_file::place(&source, path),
             source: Box::new(error),
         };
         check(&file).map_err(|Flaw { path, what }| at(&path, PartError::Value(what)))?;
         adjustments.check(&file)?;
+        if let Some(baseline) = &adjustments.baseline {
+            file.baseline.clone_from(baseline);
+        }
 
         let mut subjects = Vec::new();
         for (index, subject) in file.subject.iter().enumerate() {
@@ -246,6 +253,7 @@ impl Experiment {
             bytes: file.bytes,
             latency: file.latency,
             baseline,
+            baseline_else: file.baseline_else,
             cases,
             subjects,
             again,
@@ -274,10 +282,11 @@ fn spread_origins(subjects: &[Subject], of_case: &[usize]) -> Result<(), String>
 impl Adjustments {
     fn check(&self, file: &ExperimentFile) -> Result<(), ExperimentError> {
         let names = || file.subject.iter().map(|subject| subject.name.as_str());
-        for wanted in &self.only {
+        let only = self.only.iter().map(|name| ("--only", name));
+        for (flag, wanted) in only.chain(self.baseline.iter().map(|name| ("--baseline", name))) {
             if !names().any(|name| name == wanted) {
                 let hint = suggestion(wanted, names());
-                let what = format!("--only {wanted}: there is no such subject{hint}");
+                let what = format!("{flag} {wanted}: there is no such subject{hint}");
                 return Err(ExperimentError::Adjustment(what));
             }
         }
@@ -375,15 +384,15 @@ mod tests {
         );
         assert_eq!(
             error_of(|text| text.replace("connections = 50", "connections = 0")),
-            "mine.toml:9:24: 0: it has to be between 1 and 20000"
+            "mine.toml:10:24: 0: it has to be between 1 and 20000"
         );
         assert_eq!(
             error_of(|text| text.replace("rules = \"crs\"", "rulez = \"crs\"")),
-            "mine.toml:30:35: system `nginx-modsecurity` has no option `rulez`; did you mean `rules`?"
+            "mine.toml:31:35: system `nginx-modsecurity` has no option `rulez`; did you mean `rules`?"
         );
         assert_eq!(
             error_of(|text| text.replace("name   = \"light\"", "name   = \"../light\"")),
-            "mine.toml:22:10: the name `../light` has to be letters, digits, `-`, `_` and `.`: files are named after it"
+            "mine.toml:23:10: the name `../light` has to be letters, digits, `-`, `_` and `.`: files are named after it"
         );
         let longest = "x".repeat(64);
         let named = |name: &str| {
@@ -392,7 +401,7 @@ mod tests {
         };
         assert_eq!(
             named(&"y".repeat(65)),
-            "mine.toml:22:10: it has 65 letters, and a name 64 at the most: files are named after it"
+            "mine.toml:23:10: it has 65 letters, and a name 64 at the most: files are named after it"
         );
         // As long as a name may be, and so refused for another reason.
         assert!(named(&longest).contains("two subjects are named"), "{}", named(&longest));
@@ -408,13 +417,13 @@ mod tests {
         };
         assert_eq!(
             prefixed("a"),
-            "mine.toml:23:10: `a` has to start with `/` and to end without one"
+            "mine.toml:24:10: `a` has to start with `/` and to end without one"
         );
-        assert_eq!(prefixed("/a b"), "mine.toml:23:10: ` ` cannot stand in the path of a request");
-        assert_eq!(prefixed("/a?b"), "mine.toml:23:10: `?` cannot stand in the path of a request");
+        assert_eq!(prefixed("/a b"), "mine.toml:24:10: ` ` cannot stand in the path of a request");
+        assert_eq!(prefixed("/a?b"), "mine.toml:24:10: `?` cannot stand in the path of a request");
         assert!(
             error_of(|text| text.replace("2.4s", "soon"))
-                .starts_with("mine.toml:9:39: `soon` is not a duration"),
+                .starts_with("mine.toml:10:39: `soon` is not a duration"),
         );
     }
 
@@ -471,24 +480,24 @@ mod tests {
         let told = |change: &dyn Fn(&str) -> String| error_of(|text| change(text));
         assert_eq!(
             told(&|text| text.replace("duration = \"2.4s\", ", "")),
-            "mine.toml:9:8: the load says neither how long it is measured nor over how many requests: \
+            "mine.toml:10:8: the load says neither how long it is measured nor over how many requests: \
              add a `duration` or `requests`"
         );
         assert_eq!(
             told(&counted(", duration = \"1s\"")),
-            "mine.toml:9:57: the load has `requests`, which end it: remove one of them"
+            "mine.toml:10:57: the load has `requests`, which end it: remove one of them"
         );
         assert_eq!(
             told(&counted(", rate = 100.0")),
-            "mine.toml:9:39: they belong to a closed loop; with a rate, say a `duration`"
+            "mine.toml:10:39: they belong to a closed loop; with a rate, say a `duration`"
         );
         assert_eq!(
             told(&counted(", quick_requests = 49")),
-            "mine.toml:9:63: 49: they are less than one for each of 50 connections"
+            "mine.toml:10:63: 49: they are less than one for each of 50 connections"
         );
         assert_eq!(
             told(&|text| text.replace("duration = ", "duration_max = \"1s\", duration = ")),
-            "mine.toml:9:43: it belongs to `requests`: add them"
+            "mine.toml:10:43: it belongs to `requests`: add them"
         );
         assert!(told(&counted(", duration_max = \"2h\"")).contains("between 150ms and 1h"));
         assert!(told(&|text| counted("")(text).replace("10000", "0")).contains("0: it has to be"));
@@ -535,12 +544,44 @@ mod tests {
         let of = |names: &str| error_of(|_| with_subjects(names));
         assert_eq!(
             of("\"light\", \"ful\""),
-            "mine.toml:9:22: no subject is named `ful`; did you mean `full`?"
+            "mine.toml:10:22: no subject is named `ful`; did you mean `full`?"
         );
-        assert_eq!(of("\"full\", \"full\""), "mine.toml:9:21: `full` is named twice");
+        assert_eq!(of("\"full\", \"full\""), "mine.toml:10:21: `full` is named twice");
         assert_eq!(
             of("\"light\", \"full\""),
-            "mine.toml:18:10: no case has `direct` among its `subjects`"
+            "mine.toml:19:10: no case has `direct` among its `subjects`"
+        );
+    }
+
+    #[test]
+    fn another_subject_may_be_the_baseline() {
+        let load = |baseline: &str| {
+            let adjustments = Adjustments {
+                baseline: Some(baseline.to_owned()),
+                only: vec!["light".to_owned()],
+                ..Adjustments::default()
+            };
+            Experiment::load(&Catalog::new(vec![]), "first-look", &adjustments)
+        };
+        let experiment = load("direct").unwrap();
+        let names: Vec<&str> = experiment.subjects.iter().map(|s| s.name.as_str()).collect();
+        assert_eq!((&names[..], experiment.baseline), (&["direct", "light"][..], 0));
+        assert_eq!(experiment.baseline_else.unwrap(), "direct");
+        assert_eq!(
+            load("dirct").unwrap_err().to_string(),
+            "--baseline dirct: there is no such subject; did you mean `direct`?"
+        );
+        let stand_in = |name: &str| {
+            let line = format!("baseline_else = \"{name}\"");
+            error_of(|text| text.replace("baseline_else = \"direct\"", &line))
+        };
+        assert_eq!(
+            stand_in("nginx"),
+            "mine.toml:5:17: `nginx` is the baseline itself; name another subject"
+        );
+        assert_eq!(
+            stand_in("dirct"),
+            "mine.toml:5:17: no subject is named `dirct`; did you mean `direct`?"
         );
     }
 
@@ -558,7 +599,7 @@ mod tests {
         };
         assert_eq!(
             only("browsing"),
-            "mine.toml:9:8: there is no template `browsing`; the mix has browse, xss, sql-injection, path-traversal, shell"
+            "mine.toml:10:8: there is no template `browsing`; the mix has browse, xss, sql-injection, path-traversal, shell"
         );
     }
 
@@ -570,11 +611,11 @@ mod tests {
         };
         assert_eq!(
             error_of(with(2, "[]")),
-            "mine.toml:8:11: subject `direct` would send everything to the first one: the recipe of \
+            "mine.toml:9:11: subject `direct` would send everything to the first one: the recipe of \
              system `direct` does not say `balances = true`; leave it out of the case's `subjects`, or \
              take one origin"
         );
-        let between = |origins| format!("mine.toml:8:11: {origins}: it has to be between 1 and 16");
+        let between = |origins| format!("mine.toml:9:11: {origins}: it has to be between 1 and 16");
         assert_eq!(error_of(with(0, "[]")), between(0));
         assert_eq!(error_of(with(17, "[\"light\"]")), between(17));
         let experiment =
@@ -591,15 +632,15 @@ mod tests {
             error_of(|text| text.replace("connections = 50", &loads))
         };
         let alone = "it belongs to an open loop: add a `rate`, or a `rate_of` to the case";
-        assert_eq!(with("spacing = \"poisson\""), format!("mine.toml:9:38: {alone}"));
-        assert_eq!(with("connections_max = 60"), format!("mine.toml:9:46: {alone}"));
+        assert_eq!(with("spacing = \"poisson\""), format!("mine.toml:10:38: {alone}"));
+        assert_eq!(with("connections_max = 60"), format!("mine.toml:10:46: {alone}"));
         assert_eq!(
             with("rate = 0"),
-            "mine.toml:9:35: 0: it has to be above 0 and at most 10000000"
+            "mine.toml:10:35: 0: it has to be above 0 and at most 10000000"
         );
         assert_eq!(
             with("rate = 10, connections_max = 49"),
-            "mine.toml:9:57: 49: it is less than the 50 connections from the start"
+            "mine.toml:10:57: 49: it is less than the 50 connections from the start"
         );
         let unknown = with("rate = 10, spacing = \"even\"");
         assert!(unknown.contains("unknown variant `even`"), "{unknown}");
@@ -666,15 +707,15 @@ mod tests {
         let with = |keys: &str| error_of(|text| text.replace("warmup = \"400ms\"", keys));
         assert_eq!(
             with("warmup = \"1s\", warmup_max = \"5s\""),
-            "mine.toml:9:75: it belongs to a `warmup` that is \"steady\""
+            "mine.toml:10:75: it belongs to a `warmup` that is \"steady\""
         );
         assert_eq!(
             with("warmup = \"steady\", warmup_max = \"1s\""),
-            "mine.toml:9:79: 1s: it has to be between 2s and 1h"
+            "mine.toml:10:79: 1s: it has to be between 2s and 1h"
         );
         let neither = with("warmup = \"stedy\"");
         assert!(
-            neither.starts_with("mine.toml:9:56: `stedy` is neither \"steady\" nor a duration"),
+            neither.starts_with("mine.toml:10:56: `stedy` is neither \"steady\" nor a duration"),
             "{neither}"
         );
     }

@@ -28,6 +28,10 @@ pub(super) fn check(file: &ExperimentFile) -> Result<(), Flaw> {
         let what = format!("no subject is named `{}`{hint}", file.baseline);
         return Err(flaw(["baseline".into()], what));
     }
+    if let Some(name) = &file.baseline_else {
+        stand_in(name, &file.baseline, &subjects)
+            .map_err(|what| flaw(["baseline_else".into()], what))?;
+    }
     for (index, subject) in file.subject.iter().enumerate() {
         let here = |key: &str| ["subject".into(), index.into(), key.into()];
         one_line(&subject.about).map_err(|what| flaw(here("about"), what))?;
@@ -135,6 +139,20 @@ fn subjects_of_cases(file: &ExperimentFile, subjects: &[&str]) -> Result<(), Fla
             Err(flaw(here, what))
         }
         None => Ok(()),
+    }
+}
+
+/// Checks who takes the place of a baseline that is not there.
+fn stand_in(name: &str, baseline: &str, subjects: &[&str]) -> Result<(), String> {
+    if name == baseline {
+        return Err(format!("`{name}` is the baseline itself; name another subject"));
+    }
+    match subjects.contains(&name) {
+        true => Ok(()),
+        false => {
+            let hint = suggestion(name, subjects.iter().copied());
+            Err(format!("no subject is named `{name}`{hint}"))
+        }
     }
 }
 

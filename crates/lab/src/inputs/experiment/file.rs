@@ -20,6 +20,8 @@ pub struct ExperimentFile {
     pub title: String,
     /// The name of the subject that the others are priced against.
     pub baseline: String,
+    /// The subject that takes its place where the baseline's system is not on the machine.
+    pub baseline_else: Option<String>,
     /// Whether the terminal report also sums up the trials of each subject.
     #[serde(default)]
     pub summary: bool,
