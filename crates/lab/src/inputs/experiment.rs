@@ -525,7 +525,7 @@ mod tests {
             let name = |at: &usize| experiment.subjects[*at].name.clone();
             experiment.cases.iter().map(|case| case.subjects.iter().map(name).collect()).collect()
         };
-        let all = ["nginx", "direct", "light", "full"];
+        let all = ["nginx", "direct", "light", "full", "gateway"];
         let none = Adjustments::default();
         assert_eq!(of_case("", none.clone())[0], all);
         assert_eq!(of_case("\"full\"", none.clone()), [vec!["nginx", "full"], all.to_vec()]);
