@@ -1,6 +1,6 @@
 # What a person types. Each target sets itself up.
 
-.PHONY: run test lint systems fidelity fuzz bench truth clean
+.PHONY: run test lint systems fidelity fuzz bench truth batch clean
 
 run: ## price nginx and ModSecurity on this machine, in about 90 seconds
 	@scripts/setup
@@ -45,6 +45,11 @@ truth: ## a price that is known beforehand, and the same prices with other seeds
 	@cargo build --quiet --release --locked -p tollgate
 	@benches/known-cost
 	@benches/seeds
+
+batch: ## commits that cost more, planted in a history of twelve, found and named: an hour
+	@scripts/setup jq git gcc
+	@cargo build --quiet --release --locked -p tollgate
+	@benches/batch
 
 clean:
 	cargo clean

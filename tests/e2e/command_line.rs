@@ -10,10 +10,17 @@ fn help_names_every_subcommand_and_every_exit_code() {
     let workspace = Workspace::beside_others();
     let help = stdout(&workspace.run(&["--help"]));
     insta::assert_snapshot!(help);
-    for subcommand in ["run", "search", "report", "compare", "list", "doctor", "load", "origin"] {
+    let subcommands =
+        ["run", "search", "report", "compare", "list", "doctor", "load", "origin", "gateway"];
+    for subcommand in subcommands {
         let output = workspace.run(&[subcommand, "--help"]);
         assert_eq!(output.status.code(), Some(0));
         insta::assert_snapshot!(format!("help-{subcommand}"), stdout(&output));
+    }
+    for subcommand in ["run", "stats", "find"] {
+        let output = workspace.run(&["batch", subcommand, "--help"]);
+        assert_eq!(output.status.code(), Some(0));
+        insta::assert_snapshot!(format!("help-batch-{subcommand}"), stdout(&output));
     }
 }
 

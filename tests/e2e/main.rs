@@ -7,6 +7,8 @@
 //! Tests that say the same however busy the machine is run beside each other (`Workspace::beside_others`), as
 //! far as there are threads for them: `make test` gives each test one.
 
+/// Every revision of a component, and the commit that changed its price.
+mod batch;
 /// Cases that are measured over a number of requests, and cases that are for some of the subjects.
 mod cases;
 /// The command line itself: help, bad input, exit codes.
@@ -22,6 +24,8 @@ mod faults;
 mod full_disk;
 /// `--threshold`: runs that a build passes or fails by.
 mod gates;
+/// `tollgate gateway`: its file, its signals and its exit codes.
+mod gateway;
 /// Ctrl-C and kill -9: nothing is left running, nothing that was finished is lost.
 mod interruption;
 /// A price that is known beforehand.

@@ -228,7 +228,7 @@ fn command_of(process: &Process) -> String {
     process.cmdline().unwrap_or_default().join(" ")
 }
 
-pub(crate) fn wait_until(limit: Duration, holds: impl Fn() -> bool) -> bool {
+pub(crate) fn wait_until(limit: Duration, mut holds: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + limit;
     while Instant::now() < deadline {
         if holds() {

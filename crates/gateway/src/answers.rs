@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use tollgate_wire::ParseError;
 
+use crate::forward::push_header;
+use crate::phase::OwnAnswer;
+
 /// Why a request is not answered by a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
@@ -37,6 +40,11 @@ impl Refusal {
             ParseError::Version => Self::Version,
             _ => Self::Malformed,
         }
+    }
+
+    /// How many bytes its body has, where it has one.
+    pub(crate) fn body_bytes(self) -> u64 {
+        self.line().2.len() as u64
     }
 
     pub(crate) fn status(self) -> u16 {
@@ -102,6 +110,23 @@ impl Refusal {
     }
 }
 
+impl OwnAnswer {
+    /// The bytes of the answer; without its body when the request was HEAD.
+    pub(crate) fn render(&self, to_head: bool, keep_alive: Option<&str>, out: &mut Vec<u8>) {
+        let connection = keep_alive.map(|said| ("Connection", said));
+        out.extend_from_slice(format!("HTTP/1.1 {} {}\r\n", self.status, self.reason).as_bytes());
+        let headers = self.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        for (name, value) in headers.chain(connection) {
+            push_header(out, name, value.as_bytes());
+        }
+        push_header(out, "Content-Length", self.body.len().to_string().as_bytes());
+        out.extend_from_slice(b"\r\n");
+        if !to_head {
+            out.extend_from_slice(&self.body);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -114,7 +139,7 @@ mod tests {
         assert_eq!(
             String::from_utf8(out).unwrap(),
             "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\n\
-             Content-Length: 46\r\nRetry-After: 2\r\nConnection: close\r\n\r\n"
+             Content-Length: 48\r\nRetry-After: 2\r\nConnection: close\r\n\r\n"
         );
         let mut out = Vec::new();
         Refusal::GatewayLate.render(false, None, &mut out);

@@ -15,24 +15,24 @@ pub(crate) const OWN_STATUSES: [u16; 10] = [400, 404, 408, 413, 431, 501, 502, 5
 /// pairs), so that no thread slows another down by counting.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub struct ClientTally {
+pub(crate) struct ClientTally {
     /// Connections that were accepted.
-    pub accepted: Count,
+    pub(crate) accepted: Count,
     /// Those of them that are closed.
-    pub closed: Count,
+    pub(crate) closed: Count,
     /// Connections that were closed at once, for there are enough of that client.
-    pub refused: Count,
+    pub(crate) refused: Count,
     /// Bytes that came.
-    pub received_bytes: Count,
+    pub(crate) received_bytes: Count,
     /// Bytes that were sent.
-    pub sent_bytes: Count,
+    pub(crate) sent_bytes: Count,
     /// Requests that the gateway answered itself, by [`OWN_STATUSES`].
     own_answers: [Count; OWN_STATUSES.len()],
 }
 
 impl ClientTally {
     /// Counts an answer of the gateway's own.
-    pub fn answered_itself(&self, status: u16) {
+    pub(crate) fn answered_itself(&self, status: u16) {
         if let Some(at) = OWN_STATUSES.iter().position(|own| *own == status) {
             self.own_answers[at].add(1);
         }
@@ -42,28 +42,28 @@ impl ClientTally {
 /// What one thread has counted of one pool.
 #[derive(Debug)]
 #[repr(align(128))]
-pub struct PoolTally {
+pub(crate) struct PoolTally {
     /// Answers by the first digit of their status, from 1xx on.
     classes: [Count; 5],
     /// Tries on another backend.
-    pub retries: Count,
+    pub(crate) retries: Count,
     /// Requests that waited for a backend that had no room.
-    pub queued: Count,
+    pub(crate) queued: Count,
     /// One a backend.
-    pub backends: Box<[BackendTally]>,
+    pub(crate) backends: Box<[BackendTally]>,
 }
 
 /// What one thread has counted of one backend.
 #[derive(Debug, Default)]
-pub struct BackendTally {
+pub(crate) struct BackendTally {
     /// Requests that were sent to it, tries included.
-    pub requests: Count,
+    pub(crate) requests: Count,
     /// Requests that it failed.
-    pub failures: Count,
+    pub(crate) failures: Count,
     /// Connections that were begun.
-    pub connects: Count,
+    pub(crate) connects: Count,
     /// Those of them that are closed, or never stood.
-    pub closed: Count,
+    pub(crate) closed: Count,
 }
 
 impl PoolTally {
@@ -78,14 +78,14 @@ impl PoolTally {
 
     /// Counts an answer that came from a backend.
     #[inline]
-    pub fn answered(&self, status: u16) {
+    pub(crate) fn answered(&self, status: u16) {
         self.classes[usize::from(status / 100).clamp(1, 5) - 1].add(1);
     }
 }
 
 /// What all threads have counted of the pools of one configuration.
 #[derive(Debug)]
-pub struct PoolTallies {
+pub(crate) struct PoolTallies {
     /// The pools' names, and the addresses of their backends.
     names: Vec<(String, Vec<String>)>,
     /// Thread by thread, pool by pool.
@@ -95,7 +95,7 @@ pub struct PoolTallies {
 impl PoolTallies {
     /// All zero.
     #[must_use]
-    pub fn new(config: &Config) -> Self {
+    pub(crate) fn new(config: &Config) -> Self {
         let names = config.pools.iter().map(|pool| {
             let backends = pool.backends.iter().map(|backend| backend.address.to_string());
             (pool.name.clone(), backends.collect())
@@ -108,14 +108,14 @@ impl PoolTallies {
     /// What this thread counts of this pool.
     #[inline]
     #[must_use]
-    pub fn of(&self, thread: usize, pool: usize) -> &PoolTally {
+    pub(crate) fn of(&self, thread: usize, pool: usize) -> &PoolTally {
         &self.threads[thread][pool]
     }
 }
 
 /// What a gateway has done since its start, under all its configurations.
 #[derive(Debug)]
-pub struct Counters {
+pub(crate) struct Counters {
     clients: Box<[ClientTally]>,
     /// Taken only by who asks, and when the configuration changes.
     pools: Mutex<History>,
@@ -131,7 +131,7 @@ struct History {
 impl Counters {
     /// Of so many threads, all zero.
     #[must_use]
-    pub fn new(threads: usize) -> Self {
+    pub(crate) fn new(threads: usize) -> Self {
         let clients = (0..threads).map(|_| ClientTally::default()).collect();
         Self { clients, pools: Mutex::default() }
     }
@@ -139,12 +139,12 @@ impl Counters {
     /// What this thread counts of its clients.
     #[inline]
     #[must_use]
-    pub fn clients(&self, thread: usize) -> &ClientTally {
+    pub(crate) fn clients(&self, thread: usize) -> &ClientTally {
         &self.clients[thread]
     }
 
     /// Counts for a configuration from now on, beside the earlier ones.
-    pub fn begin(&self, tallies: Arc<PoolTallies>) {
+    pub(crate) fn begin(&self, tallies: Arc<PoolTallies>) {
         self.pools.lock().unwrap_or_else(PoisonError::into_inner).live.push(tallies);
     }
 

@@ -2,7 +2,10 @@
 
 use std::time::Instant;
 
+use tollgate_ledger::Entry;
+
 use crate::forward::Asked;
+use crate::phase::ExchangeId;
 use crate::pool::{BackendId, Key, Tried};
 use crate::relay::Body;
 
@@ -15,6 +18,9 @@ const KEPT_CAPACITY_MAX_BYTES: usize = 2 << 10;
 /// One request and its answer, on their way.
 #[derive(Debug)]
 pub(crate) struct Exchange {
+    pub(crate) id: ExchangeId,
+    /// It is there while an inspector has the exchange wait.
+    pub(crate) hold: Option<Box<Hold>>,
     pub(crate) asked: Asked,
     /// The configuration that it began under.
     pub(crate) site: usize,
@@ -51,6 +57,21 @@ pub(crate) struct Exchange {
     /// A connection that had waited turned out closed, as others may be.
     pub(crate) wants_fresh: bool,
     pub(crate) began: Instant,
+    /// The backend that it was sent to last.
+    pub(crate) backend: Option<usize>,
+    /// How often it was sent.
+    pub(crate) tries: usize,
+    /// What its line in the access log will tell.
+    pub(crate) entry: Option<Box<Entry>>,
+}
+
+/// What an exchange keeps while an inspector has it wait.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    /// What its client gets once it goes on.
+    pub(crate) bytes: Vec<u8>,
+    /// The head of the answer is among them.
+    pub(crate) has_head: bool,
 }
 
 /// How far the answer has come.

@@ -13,6 +13,7 @@ use crate::counters::Counters;
 use crate::error::Error;
 use crate::listening::{Place, listen_for_threads};
 use crate::orders::{Orders, Reload};
+use crate::phase::{Inspector, Resumer};
 use crate::site::Plan;
 use crate::worker::{Listening, Worker};
 
@@ -39,11 +40,30 @@ impl Gateway {
     ///
     /// # Errors
     ///
-    /// [`Error::Listen`] or [`Error::Start`].
+    /// [`Error::Listen`], [`Error::AccessLog`], [`Error::Aside`] or [`Error::Start`].
     pub fn start(config: Config) -> Result<Self, Error> {
+        Self::start_with(config, |_| None)
+    }
+
+    /// The same, with an inspector for each thread, who looks at all that it passes on.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Self::start).
+    pub fn start_inspected(
+        config: Config,
+        mut inspector: impl FnMut(Resumer) -> Box<dyn Inspector>,
+    ) -> Result<Self, Error> {
+        Self::start_with(config, |resumer| Some(inspector(resumer)))
+    }
+
+    fn start_with(
+        config: Config,
+        mut inspector: impl FnMut(Resumer) -> Option<Box<dyn Inspector>>,
+    ) -> Result<Self, Error> {
         let count = config.threads.get();
         let (places, mut listenings) = listen_everywhere(&config, &[], count)?;
-        let plan = Arc::new(Plan::new(config, None, Instant::now()));
+        let plan = Arc::new(Plan::new(config, None, Instant::now())?);
         let counters = Arc::new(Counters::new(count));
         counters.begin(Arc::clone(&plan.tallies));
         let aside = Aside::start(Arc::clone(&counters), &plan.config, &plan.health)?;
@@ -51,7 +71,8 @@ impl Gateway {
         let mut gateway =
             Self { threads: Vec::with_capacity(count), places, counters, aside, plan };
         for index in 0..count {
-            let thread = Thread::start(index, std::mem::take(&mut listenings[index]), &gateway)?;
+            let listenings = std::mem::take(&mut listenings[index]);
+            let thread = Thread::start(index, listenings, &gateway, &mut inspector)?;
             gateway.threads.push(thread);
         }
         Ok(gateway)
@@ -68,8 +89,8 @@ impl Gateway {
     ///
     /// # Errors
     ///
-    /// [`Error::Threads`], [`Error::Listen`] or [`Error::Wake`]; of the first two, everything stays as it
-    /// was.
+    /// Those of [`start`](Self::start) and [`Error::Threads`], after which everything stays as it was; or
+    /// [`Error::Wake`].
     pub fn reload(&mut self, config: Config) -> Result<(), Error> {
         let outcome = self.change(config);
         self.aside.reloaded(outcome.is_ok());
@@ -87,7 +108,7 @@ impl Gateway {
             return Err(Error::Threads { running: count, asked: config.threads.get() });
         }
         let (added, mut listenings) = listen_everywhere(&config, &self.places, count)?;
-        let plan = Arc::new(Plan::new(config, Some(&self.plan), Instant::now()));
+        let plan = Arc::new(Plan::new(config, Some(&self.plan), Instant::now())?);
         self.aside.change(&plan.config, &plan.health)?;
         self.counters.begin(Arc::clone(&plan.tallies));
         self.plan = Arc::clone(&plan);
@@ -158,9 +179,15 @@ impl Drop for Gateway {
 }
 
 impl Thread {
-    fn start(index: usize, listenings: Vec<Listening>, of: &Gateway) -> Result<Self, Error> {
+    fn start(
+        index: usize,
+        listenings: Vec<Listening>,
+        of: &Gateway,
+        inspector: &mut impl FnMut(Resumer) -> Option<Box<dyn Inspector>>,
+    ) -> Result<Self, Error> {
         let orders = Arc::new(Orders::default());
         let waker = Waker::new().map_err(Error::Start)?;
+        let inspector = inspector(Resumer::new(Arc::clone(&orders), waker.clone()));
         let worker = Worker::new(
             listenings,
             Arc::clone(&of.plan),
@@ -168,6 +195,7 @@ impl Thread {
             Arc::clone(&orders),
             waker.clone(),
             index,
+            inspector,
         )
         .map_err(Error::Start)?;
         let handle = thread::Builder::new()

@@ -1,14 +1,19 @@
 //! One end of a connection, to a client or a backend: the only place that knows what carries the bytes.
 
+use std::cell::Cell;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use tollgate_eventloop::{Event, Interest, Poller, Socket};
 
+use crate::tls::{Identity, Session};
+
 /// A connection, and what the poller has told of it.
 #[derive(Debug)]
 pub(crate) struct Link {
     socket: Socket,
+    /// What is between the socket and the bytes. None: they are sent in the clear.
+    session: Option<Box<Session>>,
     /// There may be something to read. The poller tells once, and a read that leaves room in its
     /// buffer has taken all that there was.
     is_readable: bool,
@@ -18,6 +23,9 @@ pub(crate) struct Link {
     is_closed: bool,
     /// Whether the poller tells of room to write; `None` while it does not know the socket.
     watches_room: Option<bool>,
+    /// What it has moved since that was asked last.
+    received_bytes: Cell<u64>,
+    sent_bytes: Cell<u64>,
 }
 
 /// What came of a read.
@@ -33,7 +41,26 @@ pub(crate) enum Received {
 impl Link {
     /// Of a socket on which something may have arrived already.
     pub(crate) fn new(socket: Socket) -> Self {
-        Self { socket, is_readable: true, is_shut: false, is_closed: false, watches_room: None }
+        Self {
+            socket,
+            session: None,
+            is_readable: true,
+            is_shut: false,
+            is_closed: false,
+            watches_room: None,
+            received_bytes: Cell::new(0),
+            sent_bytes: Cell::new(0),
+        }
+    }
+
+    /// Of a client's socket. With an identity, the client speaks TLS.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory for TLS.
+    pub(crate) fn of_client(socket: Socket, identity: Option<&Identity>) -> io::Result<Self> {
+        let session = identity.map(|identity| Session::new(identity).map(Box::new)).transpose()?;
+        Ok(Self { session, ..Self::new(socket) })
     }
 
     /// Of a socket that connects, on which nothing has arrived.
@@ -44,6 +71,7 @@ impl Link {
     /// Has the poller tell of what arrives and, if asked for, of room to write. Asked for again, it
     /// costs nothing; one who has waited for room goes on being told of it, which costs nothing either.
     pub(crate) fn watch(&mut self, poller: &Poller, token: u64, room: bool) -> io::Result<()> {
+        let room = room || self.session.as_ref().is_some_and(|session| session.wants_room());
         let interest = if room { Interest::BothOnce } else { Interest::ReadableOnce };
         match self.watches_room {
             Some(watched) if watched || !room => return Ok(()),
@@ -65,6 +93,13 @@ impl Link {
         self.is_readable |= event.is_readable() || is_end;
         self.is_shut |= is_end;
         self.is_closed |= event.is_closed();
+        if let Some(session) = &mut self.session
+            && event.is_writable()
+            && session.flush(&self.socket).is_err()
+        {
+            self.is_closed = true;
+            self.is_readable = true;
+        }
     }
 
     /// Reads again, though the poller has told of nothing.
@@ -88,10 +123,15 @@ impl Link {
     /// The connection has failed.
     #[inline]
     pub(crate) fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Received> {
-        match self.socket.receive(buffer) {
-            Ok(0) => Ok(Received::End),
-            Ok(count) => {
-                self.is_readable = count == buffer.len() || self.is_shut;
+        let received = match &mut self.session {
+            None => self.socket.receive(buffer).map(|count| (count, count == buffer.len())),
+            Some(session) => session.receive(&self.socket, buffer),
+        };
+        match received {
+            Ok((0, _)) => Ok(Received::End),
+            Ok((count, has_more)) => {
+                self.is_readable = has_more || self.is_shut;
+                self.received_bytes.update(|bytes| bytes + count as u64);
                 Ok(Received::Bytes(count))
             }
             Err(error)
@@ -111,16 +151,29 @@ impl Link {
     ///
     /// The connection has failed.
     #[inline]
-    pub(crate) fn send(&self, bytes: &[u8], last: bool) -> io::Result<usize> {
-        let sent = if last { self.socket.send_last(bytes) } else { self.socket.send(bytes) };
+    pub(crate) fn send(&mut self, bytes: &[u8], last: bool) -> io::Result<usize> {
+        let sent = match &mut self.session {
+            None if last => self.socket.send_last(bytes),
+            None => self.socket.send(bytes),
+            Some(session) => session.send(&self.socket, bytes),
+        };
         match sent {
             Err(error)
                 if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
             {
                 Ok(0)
             }
-            sent => sent,
+            Ok(count) => {
+                self.sent_bytes.update(|bytes| bytes + count as u64);
+                Ok(count)
+            }
+            Err(error) => Err(error),
         }
+    }
+
+    /// The bytes that were received and sent since this was asked last.
+    pub(crate) fn take_moved(&self) -> (u64, u64) {
+        (self.received_bytes.take(), self.sent_bytes.take())
     }
 
     /// Says that nothing more is sent.
@@ -128,7 +181,10 @@ impl Link {
     /// # Errors
     ///
     /// The connection has failed.
-    pub(crate) fn finish(&self) -> io::Result<()> {
+    pub(crate) fn finish(&mut self) -> io::Result<()> {
+        if let Some(session) = &mut self.session {
+            session.finish(&self.socket)?;
+        }
         self.socket.shutdown_write()
     }
 
@@ -168,7 +224,7 @@ impl Unsent {
     /// # Errors
     ///
     /// The connection has failed.
-    pub(crate) fn send(&mut self, link: &Link, last: bool) -> io::Result<usize> {
+    pub(crate) fn send(&mut self, link: &mut Link, last: bool) -> io::Result<usize> {
         let count = link.send(&self.bytes[self.sent..], last)?;
         self.sent += count;
         if self.sent == self.bytes.len() {

@@ -46,7 +46,7 @@ pub(crate) fn listen_for_threads(
         .map(|socket| Listening {
             socket: Some(socket),
             address: listener.address.clone(),
-            is_tls: listener.tls.is_some(),
+            identity: listener.tls.as_ref().map(|tls| tls.identity().clone()),
             own_host: own_host.clone(),
         })
         .collect();

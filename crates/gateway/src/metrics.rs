@@ -9,11 +9,11 @@ use crate::pool::{PoolHealth, Standing};
 
 /// What became of the configurations that came after the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reloads {
+pub(crate) struct Reloads {
     /// Those that are or were in force.
-    pub done: u64,
+    pub(crate) done: u64,
     /// Those that were not taken, as something in them could not be.
-    pub refused: u64,
+    pub(crate) refused: u64,
 }
 
 /// The text of `/metrics`.

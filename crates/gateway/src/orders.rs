@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use crate::phase::{ExchangeId, Verdict};
 use crate::site::Plan;
 use crate::worker::Listening;
 
@@ -13,6 +14,8 @@ pub(crate) struct Orders {
     drains: AtomicBool,
     /// Taken by the thread when it is woken, so that nobody waits for anybody.
     reload: Mutex<Option<Reload>>,
+    /// What inspectors have said of exchanges that wait: no more than wait, if they say it once.
+    resumed: Mutex<Vec<(ExchangeId, Verdict)>>,
 }
 
 /// Another configuration, and the listeners that this thread is to have from now on: new ones, and the
@@ -41,6 +44,15 @@ impl Orders {
             reload.added.splice(0..0, earlier.added);
         }
         *waiting = Some(reload);
+    }
+
+    /// Have an exchange go on.
+    pub(crate) fn resume(&self, id: ExchangeId, verdict: Verdict) {
+        self.resumed.lock().unwrap_or_else(PoisonError::into_inner).push((id, verdict));
+    }
+
+    pub(crate) fn take_resumed(&self) -> Vec<(ExchangeId, Verdict)> {
+        std::mem::take(&mut *self.resumed.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(crate) fn take_reload(&self) -> Option<Reload> {

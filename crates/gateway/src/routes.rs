@@ -6,11 +6,11 @@ use crate::config::{HostPattern, Route};
 
 /// A route, by its place in the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RouteId(pub usize);
+pub(crate) struct RouteId(pub(crate) usize);
 
 /// All routes, sorted once, so that each request finds its own soon.
 #[derive(Clone, Debug)]
-pub struct Routes {
+pub(crate) struct Routes {
     exact: HashMap<String, Paths>,
     /// The longest host first.
     below: Vec<(String, Paths)>,
@@ -27,7 +27,7 @@ struct Paths(Vec<(String, RouteId)>);
 impl Routes {
     /// The routes of a configuration.
     #[must_use]
-    pub fn new(routes: &[Route]) -> Self {
+    pub(crate) fn new(routes: &[Route]) -> Self {
         let mut all = Self { exact: HashMap::new(), below: Vec::new(), any: Paths::default() };
         for (at, route) in routes.iter().enumerate() {
             let paths = match &route.host {
@@ -48,7 +48,7 @@ impl Routes {
     /// The route of a request to this host, which may have a port, for this path, which may have a
     /// query. A host that has no route for the path leaves it to the less exact ones.
     #[must_use]
-    pub fn find(&self, host: Option<&str>, path: &str) -> Option<RouteId> {
+    pub(crate) fn find(&self, host: Option<&str>, path: &str) -> Option<RouteId> {
         if !self.exact.is_empty() || !self.below.is_empty() {
             let found = host.and_then(|host| self.find_by_host(host, path));
             if found.is_some() {

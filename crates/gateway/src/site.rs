@@ -1,10 +1,14 @@
 //! A configuration in force: what all threads share of it, and what each has for itself.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::config::{self, Config};
+use tollgate_ledger::LogFile;
+
+use crate::config::{self, AccessLog, Config, LogTarget};
 use crate::counters::PoolTallies;
+use crate::error::Error;
 use crate::pool::{PoolHealth, PoolState};
 use crate::routes::Routes;
 
@@ -16,12 +20,18 @@ pub(crate) struct Plan {
     /// One a pool.
     pub(crate) health: Vec<Arc<PoolHealth>>,
     pub(crate) tallies: Arc<PoolTallies>,
+    pub(crate) log: Option<LogFile>,
 }
 
 impl Plan {
     /// Of a configuration. What an earlier one knows of the same backends of pools of the same name is
     /// known from the beginning; others are taken for well.
-    pub(crate) fn new(config: Config, before: Option<&Self>, now: Instant) -> Self {
+    ///
+    /// # Errors
+    ///
+    /// [`Error::AccessLog`].
+    pub(crate) fn new(config: Config, before: Option<&Self>, now: Instant) -> Result<Self, Error> {
+        let log = config.access_log.as_ref().map(open_log).transpose()?;
         let health = config
             .pools
             .iter()
@@ -35,7 +45,7 @@ impl Plan {
             })
             .collect();
         let tallies = Arc::new(PoolTallies::new(&config));
-        Self { routes: Routes::new(&config.routes), config, health, tallies }
+        Ok(Self { routes: Routes::new(&config.routes), config, health, tallies, log })
     }
 
     fn pass_on(&self, pool: &config::Pool, health: &PoolHealth, now: Instant) {
@@ -49,6 +59,16 @@ impl Plan {
             }
         }
     }
+}
+
+fn open_log(log: &AccessLog) -> Result<LogFile, Error> {
+    LogFile::open(&log.to, log.format, "tollgate gateway").map_err(|source| {
+        let path = match &log.to {
+            LogTarget::Stdout => PathBuf::from("/dev/stdout"),
+            LogTarget::File(path) => path.clone(),
+        };
+        Error::AccessLog { path, source }
+    })
 }
 
 /// A configuration on one thread, with those who wait.

@@ -1,6 +1,7 @@
 //! The lab: experiment -> plan -> trials -> record -> analysis -> report.
 
 pub mod analysis;
+pub mod batch;
 mod blocks;
 pub mod check;
 pub mod compare;

@@ -72,6 +72,11 @@ impl Counters {
     }
 }
 
+/// The step in which the kernel shows the CPU times that it counts.
+pub fn tick() -> Duration {
+    Duration::from_secs_f64(1.0 / as_f64(procfs::ticks_per_second()))
+}
+
 /// How often CPUs are waited for; none where the kernel does not count it.
 ///
 /// # Errors

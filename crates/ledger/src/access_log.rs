@@ -1,5 +1,6 @@
 //! The access log: a line a request, each thread's by the batch.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -40,6 +41,12 @@ pub struct ThreadLog {
     file: LogFile,
     lines: Vec<u8>,
     second: Second,
+}
+
+impl fmt::Debug for LogFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LogFile").field("format", &self.format).finish_non_exhaustive()
+    }
 }
 
 impl LogFile {

@@ -1,10 +1,11 @@
-//! What the figures of a run mean: latency histograms, summaries, prices with their intervals, and
-//! verdicts.
+//! What the figures of a run mean: latency histograms, summaries, prices with their intervals,
+//! verdicts, and where a series of figures changes its level.
 //!
 //! Pure: numbers in, values out. Randomness is seeded, so that the same records give the same
 //! report.
 
 mod bootstrap;
+mod change_points;
 mod distributions;
 mod hgrm;
 mod hodges_lehmann;
@@ -22,6 +23,7 @@ mod two_samples;
 mod verdict;
 mod visible;
 
+pub use change_points::{ChangePoint, Division, DivisionTest, SERIES_MAX, e_divisive};
 pub use holm::{blocks_to_settle, holm};
 pub use latency::{DecodeError, EncodeError, LatencyHistogram};
 pub use outliers::{OUTLIER_Z, modified_z_scores};

@@ -1,7 +1,7 @@
 //! The command line: what can be asked of the binary.
 
 use crate::cmd::catalog::CatalogArgs;
-use crate::cmd::{compare, doctor, gateway, load, origin, report, run, search, systems};
+use crate::cmd::{batch, compare, doctor, gateway, load, origin, report, run, search, systems};
 use crate::exit::EXIT_CODES;
 use clap::{Parser, Subcommand};
 use tollgate_lab::manifest::VERSION;
@@ -28,6 +28,8 @@ pub(crate) enum Command {
     Report(report::Args),
     /// Compare what the same subjects cost in two runs
     Compare(compare::Args),
+    /// Price every revision of a component, and find the commit that changed the price
+    Batch(batch::Args),
     /// List experiments, systems and mixes
     List(CatalogArgs),
     /// List, install, build or check the systems under test
@@ -49,6 +51,7 @@ impl Command {
     pub(crate) fn starts_servers(&self) -> bool {
         match self {
             Self::Run(_) | Self::Search(_) => true,
+            Self::Batch(args) => args.command.starts_servers(),
             Self::Doctor(args) => args.noise,
             Self::Systems(args) => matches!(args.command, systems::Command::Check(_)),
             Self::Report(_)

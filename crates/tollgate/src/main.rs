@@ -22,6 +22,7 @@ fn perform(cli: &Cli) -> ExitCode {
         Command::Search(args) => cmd::search::run(args),
         Command::Report(args) => cmd::report::run(args),
         Command::Compare(args) => cmd::compare::run(args),
+        Command::Batch(args) => cmd::batch::run(args),
         Command::List(args) => cmd::list::run(args),
         Command::Systems(args) => cmd::systems::run(args),
         Command::Doctor(args) => cmd::doctor::run(args),

@@ -19,7 +19,7 @@ use probe::{Failure, Probe};
 
 /// The checks of a configuration's backends, until this is dropped.
 #[derive(Debug)]
-pub struct Checks {
+pub(crate) struct Checks {
     stopping: Arc<AtomicBool>,
     waker: Arc<Waker>,
     thread: Option<JoinHandle<()>>,
@@ -65,7 +65,7 @@ impl Checks {
     /// # Errors
     ///
     /// The machine has no descriptors or threads left.
-    pub fn start(pools: &[Pool], health: &[Arc<PoolHealth>]) -> io::Result<Option<Self>> {
+    pub(crate) fn start(pools: &[Pool], health: &[Arc<PoolHealth>]) -> io::Result<Option<Self>> {
         let now = Instant::now();
         let backends: Vec<CheckedBackend> = pools
             .iter()

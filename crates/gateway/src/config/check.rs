@@ -17,6 +17,7 @@ use super::{
     AccessLog, Address, Config, Forwarded, Limits, Listener, LogFormat, LogTarget, Timeouts, Tls,
     check_pools, check_routes,
 };
+use crate::tls::IdentityError;
 
 /// The most threads there may be.
 const THREADS_MAX: u16 = 256;
@@ -77,7 +78,7 @@ fn listeners(files: &At<Vec<ListenerFile>>, folder: &Path) -> Result<Vec<Listene
             Some(backlog) => in_range(backlog, 1, u32::from(u16::MAX))?,
             None => Listener::BACKLOG,
         };
-        let tls = file.tls.as_ref().map(|files| tls(files, folder));
+        let tls = file.tls.as_ref().map(|files| tls(files, folder)).transpose()?;
         listeners.push(Listener { address, backlog, tls });
     }
     Ok(listeners)
@@ -87,8 +88,20 @@ fn takes_any_port(address: &Address) -> bool {
     matches!(address, Address::Tcp(address) if address.port() == 0)
 }
 
-fn tls(file: &TlsFile, folder: &Path) -> Tls {
-    Tls { certificate: folder.join(&*file.certificate), key: folder.join(&*file.key) }
+fn tls(file: &TlsFile, folder: &Path) -> Result<Tls, Fault> {
+    Tls::read(folder.join(&*file.certificate), folder.join(&*file.key)).map_err(|error| {
+        let place = match &error {
+            IdentityError::Certificate(_) => &file.certificate.0,
+            IdentityError::Key(_) | IdentityError::Pair(_) => &file.key.0,
+        };
+        let message = error.to_string();
+        match error {
+            IdentityError::Certificate(cause) | IdentityError::Key(cause) => {
+                Fault::at(place, message).because(cause)
+            }
+            IdentityError::Pair(cause) => Fault::at(place, message).because(cause),
+        }
+    })
 }
 
 fn admin(text: &At<String>, listeners: &[Listener]) -> Result<std::net::SocketAddr, Fault> {

@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use crate::tls::{Identity, IdentityError};
+
 /// An address to listen at or to connect to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Address {
@@ -62,11 +64,27 @@ impl Listener {
     pub const BACKLOG: u32 = 4096;
 }
 
-/// The files of a listener that speaks TLS.
+/// What a listener that speaks TLS shows its clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tls {
-    /// The certificate and what it is signed by, as PEM.
-    pub certificate: PathBuf,
-    /// Its private key, as PEM.
-    pub key: PathBuf,
+    certificate: PathBuf,
+    key: PathBuf,
+    identity: Identity,
+}
+
+impl Tls {
+    /// Reads the certificate, with what it is signed by, and its private key from files of PEM.
+    ///
+    /// # Errors
+    ///
+    /// [`IdentityError`]: which of them cannot be used.
+    pub fn read(certificate: PathBuf, key: PathBuf) -> Result<Self, IdentityError> {
+        let identity = Identity::read(&certificate, &key)?;
+        Ok(Self { certificate, key, identity })
+    }
+
+    /// What its clients are shown.
+    pub(crate) fn identity(&self) -> &Identity {
+        &self.identity
+    }
 }

@@ -9,7 +9,7 @@ use crate::config::Backend;
 
 /// What requests that belong together have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Key(u64);
+pub(crate) struct Key(u64);
 
 /// Where the backends of a pool are, as hashes: not their order, which may change.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ struct Place {
 impl Key {
     /// The key of all requests that have these bytes in common.
     #[must_use]
-    pub fn new(bytes: &[u8]) -> Self {
+    pub(crate) fn new(bytes: &[u8]) -> Self {
         Self(hash(bytes))
     }
 }

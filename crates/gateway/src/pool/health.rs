@@ -10,7 +10,7 @@ use crate::config::{ActiveHealth, Ejection};
 
 /// What is known of the backends of one pool.
 #[derive(Debug)]
-pub struct PoolHealth {
+pub(crate) struct PoolHealth {
     backends: Box<[BackendHealth]>,
     eject: Option<Ejection>,
     is_checked: bool,
@@ -33,7 +33,7 @@ struct BackendHealth {
 
 /// How a backend stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub(crate) enum Standing {
     /// It is well, as far as anybody knows.
     Well,
     /// It has failed requests, and is left alone for a time.
@@ -45,7 +45,7 @@ pub enum Standing {
 impl PoolHealth {
     /// So many backends, all of them well.
     #[must_use]
-    pub fn new(
+    pub(crate) fn new(
         backends: usize,
         checks: Option<&ActiveHealth>,
         eject: Option<Ejection>,
@@ -61,7 +61,7 @@ impl PoolHealth {
 
     /// How this backend stands.
     #[must_use]
-    pub fn standing(&self, backend: usize, now: Instant) -> Standing {
+    pub(crate) fn standing(&self, backend: usize, now: Instant) -> Standing {
         if !self.is_checked && self.eject.is_none() {
             return Standing::Well;
         }
@@ -77,7 +77,7 @@ impl PoolHealth {
     }
 
     /// It has answered a request.
-    pub fn succeeded(&self, backend: usize) {
+    pub(crate) fn succeeded(&self, backend: usize) {
         let failures = &self.backends[backend].failures;
         // Mostly there is nothing to write, and then other threads need not fetch it again.
         if failures.load(Relaxed) != 0 {
@@ -89,7 +89,7 @@ impl PoolHealth {
     /// the k-th time in a row it is left alone; when it is back, one more failure is enough.
     ///
     /// Tells whether it is left alone from now on.
-    pub fn failed(&self, backend: usize, now: Instant) -> bool {
+    pub(crate) fn failed(&self, backend: usize, now: Instant) -> bool {
         let Some(eject) = self.eject else {
             return false;
         };
@@ -106,7 +106,7 @@ impl PoolHealth {
     }
 
     /// What the checks say from now on. A backend that they bring back is left alone no more.
-    pub fn set_down(&self, backend: usize, is_down: bool) {
+    pub(crate) fn set_down(&self, backend: usize, is_down: bool) {
         let known = &self.backends[backend];
         if !is_down {
             known.failures.store(0, Relaxed);
@@ -117,12 +117,12 @@ impl PoolHealth {
 
     /// How often this backend was left alone.
     #[must_use]
-    pub fn ejections(&self, backend: usize) -> u64 {
+    pub(crate) fn ejections(&self, backend: usize) -> u64 {
         self.backends[backend].ejections.load(Relaxed)
     }
 
     /// Takes over what another knows of one of its backends, which is the same one.
-    pub fn take_over(&self, backend: usize, from: &Self, its: usize, now: Instant) {
+    pub(crate) fn take_over(&self, backend: usize, from: &Self, its: usize, now: Instant) {
         let (known, old) = (&self.backends[backend], &from.backends[its]);
         // Only where there still is somebody to bring it back.
         if self.is_checked {
@@ -148,7 +148,7 @@ impl PoolHealth {
 /// What the checks of one backend have shown: so many good answers in a row bring it back, so many
 /// failures take it out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Checked {
+pub(crate) struct Checked {
     is_up: bool,
     /// Answers in a row that speak against what holds.
     against: u32,
@@ -159,18 +159,18 @@ pub struct Checked {
 impl Checked {
     /// One that is up, or not, so far.
     #[must_use]
-    pub fn new(health: &ActiveHealth, is_up: bool) -> Self {
+    pub(crate) fn new(health: &ActiveHealth, is_up: bool) -> Self {
         Self { is_up, against: 0, rise: health.rise, fall: health.fall }
     }
 
     /// Whether it is up.
     #[must_use]
-    pub fn is_up(&self) -> bool {
+    pub(crate) fn is_up(&self) -> bool {
         self.is_up
     }
 
     /// Adds what one more check has shown. Tells whether that changes what holds.
-    pub fn add(&mut self, is_good: bool) -> bool {
+    pub(crate) fn add(&mut self, is_good: bool) -> bool {
         if is_good == self.is_up {
             self.against = 0;
             return false;

@@ -12,20 +12,20 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use balance::Balancer;
-pub use hash::Key;
-pub use health::{Checked, PoolHealth, Standing};
+pub(crate) use hash::Key;
+pub(crate) use health::{Checked, PoolHealth, Standing};
 use queue::Queues;
 
 use crate::config::Pool;
 
 /// A backend, by its place in its pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BackendId(pub usize);
+pub(crate) struct BackendId(pub(crate) usize);
 
 /// One thread's state of a pool. `W` is what waits for a backend that has no room: whatever the thread
 /// knows its requests by.
 #[derive(Debug)]
-pub struct PoolState<W> {
+pub(crate) struct PoolState<W> {
     balancer: Balancer,
     /// The requests under way, per backend. Each has a connection, so that this limits connections too.
     busy: Box<[u32]>,
@@ -36,7 +36,7 @@ pub struct PoolState<W> {
 
 /// What becomes of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Choice {
+pub(crate) enum Choice {
     /// It goes to this backend, of whose room it has taken its part until [`PoolState::release`].
     Go(BackendId),
     /// It waits for this backend, once it is given to [`PoolState::wait`].
@@ -49,7 +49,7 @@ pub enum Choice {
 
 /// The backends that a request was tried on.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Tried {
+pub(crate) struct Tried {
     backends: [Option<BackendId>; TRIES_MAX],
     count: usize,
 }
@@ -59,20 +59,20 @@ const TRIES_MAX: usize = 11;
 
 impl Tried {
     /// One more was tried.
-    pub fn add(&mut self, backend: BackendId) {
+    pub(crate) fn add(&mut self, backend: BackendId) {
         self.backends[self.count] = Some(backend);
         self.count += 1;
     }
 
     /// Whether this one was.
     #[must_use]
-    pub fn contains(&self, backend: BackendId) -> bool {
+    pub(crate) fn contains(&self, backend: BackendId) -> bool {
         self.backends[..self.count].contains(&Some(backend))
     }
 
     /// How many were.
     #[must_use]
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.count
     }
 }
@@ -80,13 +80,13 @@ impl Tried {
 impl<W: PartialEq> PoolState<W> {
     /// A pool with nothing to do. What `seed` is decides over draws alone.
     #[must_use]
-    pub fn new(pool: &Pool, health: Arc<PoolHealth>, seed: u64) -> Self {
+    pub(crate) fn new(pool: &Pool, health: Arc<PoolHealth>, seed: u64) -> Self {
         let backends = pool.backends.len();
         Self {
             balancer: Balancer::new(pool, seed),
             busy: (0..backends).map(|_| 0).collect(),
             busy_max: pool.connections_max.map_or(u32::MAX, std::num::NonZeroU32::get),
-            queues: Queues::new(backends, pool.queue_max, pool.queue_timeout),
+            queues: Queues::new(backends, pool.queue_max),
             health,
         }
     }
@@ -95,7 +95,7 @@ impl<W: PartialEq> PoolState<W> {
     /// request waits for the one with the shortest queue; if none is well, those are asked that are only
     /// left alone, as a try is better than a refusal. Where requests have to stay together, one waits for
     /// its own backend though others have room, and goes to the next only when that one's queue is full.
-    pub fn choose(&mut self, key: Key, tried: &Tried, now: Instant) -> Choice {
+    pub(crate) fn choose(&mut self, key: Key, tried: &Tried, now: Instant) -> Choice {
         if let Some(choice) = self.choose_among(Standing::Well, key, tried, now) {
             return choice;
         }
@@ -137,13 +137,13 @@ impl<W: PartialEq> PoolState<W> {
     }
 
     /// A request that was told to wait for this backend does so from now on.
-    pub fn wait(&mut self, backend: BackendId, waiter: W, now: Instant) {
-        self.queues.push(backend.0, waiter, now);
+    pub(crate) fn wait(&mut self, backend: BackendId, waiter: W) {
+        self.queues.push(backend.0, waiter);
     }
 
     /// A request is done with this backend. Returns who has waited longest for it, whose turn it is now:
     /// its part of the room is taken.
-    pub fn release(&mut self, backend: BackendId) -> Option<W> {
+    pub(crate) fn release(&mut self, backend: BackendId) -> Option<W> {
         let next = self.queues.pop(backend.0);
         if next.is_none() {
             debug_assert!(self.busy[backend.0] > 0, "each release belongs to a choice");
@@ -152,42 +152,19 @@ impl<W: PartialEq> PoolState<W> {
         next
     }
 
-    /// One who has waited too long, and waits no more.
-    pub fn pop_late(&mut self, now: Instant) -> Option<W> {
-        self.queues.pop_late(now)
-    }
-
-    /// When the next one will have waited too long.
-    #[must_use]
-    pub fn next_deadline(&self) -> Option<Instant> {
-        self.queues.next_deadline()
-    }
-
     /// Somebody waits no more for this backend. Whether they did.
-    pub fn leave(&mut self, backend: BackendId, waiter: &W) -> bool {
+    pub(crate) fn leave(&mut self, backend: BackendId, waiter: &W) -> bool {
         self.queues.leave(backend.0, waiter)
     }
 
-    /// How many wait.
-    #[must_use]
-    pub fn waiting(&self) -> usize {
-        self.queues.waiting()
-    }
-
-    /// How many requests this backend has under way.
-    #[must_use]
-    pub fn busy(&self, backend: BackendId) -> u32 {
-        self.busy[backend.0]
-    }
-
     /// This backend has answered a request.
-    pub fn succeeded(&self, backend: BackendId) {
+    pub(crate) fn succeeded(&self, backend: BackendId) {
         self.health.succeeded(backend.0);
     }
 
     /// This backend has failed a request: did not take the connection, or did not answer as HTTP has it.
     /// Tells whether it is left alone from now on.
-    pub fn failed(&self, backend: BackendId, now: Instant) -> bool {
+    pub(crate) fn failed(&self, backend: BackendId, now: Instant) -> bool {
         self.health.failed(backend.0, now)
     }
 }

@@ -181,12 +181,12 @@ proptest! {
                 match state.choose(key(draw), &Tried::default(), now) {
                     Choice::Go(BackendId(at)) => served.push((at, number)),
                     Choice::Wait(BackendId(at)) => {
-                        state.wait(BackendId(at), number, now);
+                        state.wait(BackendId(at), number);
                         waiting[at].push_back(number);
                     }
                     Choice::Full => {
                         for (at, weight) in weights.iter().enumerate().filter(|it| *it.1 > 0) {
-                            prop_assert_eq!(state.busy(BackendId(at)), busy_max, "{}", weight);
+                            prop_assert_eq!(state.busy[at], busy_max, "{}", weight);
                             prop_assert_eq!(waiting[at].len(), queue_max);
                         }
                     }
@@ -199,11 +199,13 @@ proptest! {
                 served.extend(next.map(|number| (at, number)));
             }
             for (at, weight) in weights.iter().enumerate() {
-                let busy = state.busy(BackendId(at));
+                let busy = state.busy[at];
                 prop_assert!(busy <= busy_max * (*weight).min(1));
                 prop_assert_eq!(busy as usize, served.iter().filter(|it| it.0 == at).count());
             }
-            prop_assert_eq!(state.waiting(), waiting.iter().map(VecDeque::len).sum::<usize>());
+            for (at, queue) in waiting.iter().enumerate() {
+                prop_assert_eq!(state.queues.len(at), queue.len());
+            }
         }
     }
 }
@@ -213,33 +215,26 @@ fn who_finds_no_room_waits_and_who_finds_no_place_to_wait_is_refused() {
     let mut pool = pool(Balance::RoundRobin, &[1, 1]);
     pool.connections_max = NonZeroU32::new(1);
     pool.queue_max = 1;
-    pool.queue_timeout = Duration::from_secs(5);
     let mut state = state(&pool);
     let now = Instant::now();
-    let after = |seconds| now + Duration::from_secs(seconds);
     let none = Tried::default();
     assert_eq!((go(&mut state, 0, &none), go(&mut state, 1, &none)), (0, 1));
-    assert_eq!(state.next_deadline(), None);
     assert_eq!(state.choose(key(2), &none, now), Choice::Wait(BackendId(0)));
-    state.wait(BackendId(0), 2, now);
+    state.wait(BackendId(0), 2);
     assert_eq!(state.choose(key(3), &none, now), Choice::Wait(BackendId(1)));
-    state.wait(BackendId(1), 3, after(1));
+    state.wait(BackendId(1), 3);
     assert_eq!(state.choose(key(4), &none, now), Choice::Full);
     // One that was tried is not waited for either.
     assert_eq!(state.choose(key(4), &tried(&[0, 1]), now), Choice::Nobody);
 
     assert_eq!(state.release(BackendId(1)), Some(3));
     assert_eq!(state.choose(key(5), &none, now), Choice::Wait(BackendId(1)));
-    state.wait(BackendId(1), 5, after(3));
-
-    assert_eq!(state.next_deadline(), Some(after(5)));
-    assert_eq!(state.pop_late(now + Duration::from_millis(4_999)), None);
-    assert_eq!(state.pop_late(after(5)), Some(2));
-    assert_eq!(state.pop_late(after(5)), None);
+    state.wait(BackendId(1), 5);
     assert!(state.leave(BackendId(1), &5));
     assert!(!state.leave(BackendId(1), &5));
     assert_eq!(state.release(BackendId(1)), None);
     assert_eq!(state.choose(key(6), &none, now), Choice::Go(BackendId(1)));
+    assert_eq!(state.release(BackendId(0)), Some(2));
 }
 
 #[test]
@@ -251,7 +246,7 @@ fn requests_that_belong_together_wait_for_their_backend_and_leave_it_only_when_i
     let (now, none) = (Instant::now(), Tried::default());
     let own = go(&mut state, 7, &none);
     assert_eq!(state.choose(key(7), &none, now), Choice::Wait(BackendId(own)));
-    state.wait(BackendId(own), 1, now);
+    state.wait(BackendId(own), 1);
     let second = go(&mut state, 7, &none);
     assert_ne!(second, own);
     assert_eq!(go(&mut self::state(&pool), 7, &tried(&[own])), second);

@@ -64,7 +64,11 @@ impl Chunked {
         }
     }
 
-    pub(super) fn take(&mut self, bytes: &mut [u8]) -> Result<Taken, ParseError> {
+    pub(super) fn take(
+        &mut self,
+        bytes: &mut [u8],
+        mut payload: impl FnMut(&[u8]),
+    ) -> Result<Taken, ParseError> {
         let mut consumed = 0;
         let mut kept = 0;
         let mut payload_bytes = 0;
@@ -76,6 +80,7 @@ impl Chunked {
                 payload_bytes += taken;
                 // No more than `bytes` holds, so it fits.
                 let end = consumed + taken as usize;
+                payload(&bytes[consumed..end]);
                 // Where nothing was squeezed out, nothing has to move.
                 if kept != consumed {
                     bytes.copy_within(consumed..end, kept);

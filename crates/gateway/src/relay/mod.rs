@@ -58,17 +58,34 @@ impl Body {
     /// either, so that no one takes the message for whole.
     #[inline]
     pub(crate) fn take(&mut self, bytes: &mut [u8]) -> Result<Taken, ParseError> {
+        self.take_with(bytes, |_| {})
+    }
+
+    /// The same, with a look at each piece of the payload, none of which is empty.
+    ///
+    /// # Errors
+    ///
+    /// As [`take`](Self::take); pieces before the fault were looked at.
+    #[inline]
+    pub(crate) fn take_with(
+        &mut self,
+        bytes: &mut [u8],
+        mut payload: impl FnMut(&[u8]),
+    ) -> Result<Taken, ParseError> {
         let taken = match &mut self.state {
             State::Length { left } => {
                 let taken = (bytes.len() as u64).min(*left);
                 *left -= taken;
                 taken
             }
-            State::Chunked(chunked) => return chunked.take(bytes),
+            State::Chunked(chunked) => return chunked.take(bytes, payload),
             State::UntilClose => bytes.len() as u64,
         };
         // No more than `bytes` holds, so it fits.
         let consumed = taken as usize;
+        if consumed > 0 {
+            payload(&bytes[..consumed]);
+        }
         Ok(Taken { consumed, kept: consumed, payload_bytes: taken, done: self.is_done() })
     }
 

@@ -2,12 +2,13 @@
 
 use tollgate_wire::{AnswerHead, BodyFraming, Version, parse_answer_head};
 
+use super::phases::{Look, take_body};
 use super::{Step, Worker};
 use crate::answers::Refusal;
-use crate::downstream::Stage;
 use crate::exchange::{Answer, Exchange};
 use crate::forward::{Persistence, render_answer};
 use crate::link::Received;
+use crate::phase::Verdict;
 use crate::recall::{AnswerKey, AnswerMeaning};
 use crate::relay::Body;
 use crate::tools::{HEADROOM_BYTES, INPUT_BYTES};
@@ -25,7 +26,7 @@ enum Arrived {
     Switch {
         head_bytes: usize,
     },
-    Final(AnswerMeaning),
+    Final(AnswerMeaning, Verdict),
     /// No answer that could be passed on.
     Fault,
 }
@@ -35,7 +36,7 @@ impl Worker {
     pub(super) fn pass_answer(&mut self, key: usize) -> Step {
         let client = &mut self.clients[key];
         if !client.unsent.is_empty() {
-            match client.unsent.send(&client.link, false) {
+            match client.unsent.send(&mut client.link, false) {
                 Ok(sent) if sent > 0 => client.deadline = self.now + self.timeouts.body,
                 Ok(_) => {}
                 Err(_) => return Step::Over,
@@ -74,7 +75,17 @@ impl Worker {
             Answer::Head if exchange.is_answered => self.bad_answer(key),
             Answer::Head => self.backend_failed(key, Refusal::BadGateway),
             Answer::Body { body, .. } if body.ends_at_close() && cleanly => {
-                exchange.answer = Answer::Done;
+                let id = exchange.id;
+                let verdict = match &mut self.inspector {
+                    Some(inspector) => inspector.answer_body(id, b""),
+                    None => Verdict::Pass,
+                };
+                match verdict {
+                    // All of it is out already.
+                    Verdict::Answer(_) => return Step::Over,
+                    Verdict::Wait => self.hold(key, Vec::new(), false),
+                    Verdict::Pass => Step::On,
+                };
                 self.answer_is_over(key, false, false)
             }
             Answer::Body { .. } | Answer::Done | Answer::Tunnel { .. } => Step::Over,
@@ -87,9 +98,7 @@ impl Worker {
             && let Some(at) = exchange.upstream
         {
             let place = self.upstreams[at].at;
-            self.sites[place.site].pools[place.pool]
-                .state
-                .failed(crate::pool::BackendId(place.backend), self.now);
+            self.note_failure(place);
         }
         self.refuse(key, Refusal::BadGateway);
         Step::On
@@ -99,6 +108,7 @@ impl Worker {
     fn pass_piece(&mut self, key: usize, at: usize, mut start: usize, end: usize) -> Step {
         let Some(exchange) = &self.clients[key].exchange else { return Step::Over };
         let mut meaning = None;
+        let mut verdict = Verdict::Pass;
         if matches!(exchange.answer, Answer::Head) {
             loop {
                 match self.read_answer_head(key, start, end) {
@@ -118,8 +128,9 @@ impl Worker {
                     Arrived::Switch { head_bytes } => {
                         return self.begin_tunnel(key, start + head_bytes, end);
                     }
-                    Arrived::Final(found) => {
+                    Arrived::Final(found, of_head) => {
                         start += found.head_bytes;
+                        verdict = of_head;
                         self.begin_answer(key, &found);
                         meaning = Some(found);
                         break;
@@ -134,7 +145,9 @@ impl Worker {
             return Step::Over;
         };
         let keep_alive = *keep_alive;
-        let Ok(taken) = body.take(&mut self.tools.input[start..end]) else {
+        let input = &mut self.tools.input[start..end];
+        let looked = take_body(body, input, &mut self.inspector, exchange.id, LOOK);
+        let Ok((taken, of_body)) = looked else {
             if meaning.is_some() {
                 // Nothing of it went on yet.
                 exchange.answer = Answer::Head;
@@ -149,7 +162,27 @@ impl Worker {
             let tail = body.tail();
             self.tools.input[piece.end..piece.end + tail.len()].copy_from_slice(tail);
             piece.end += tail.len();
-            exchange.answer = Answer::Done;
+        }
+        let verdict = verdict.and(of_body);
+        if verdict != Verdict::Pass {
+            let head = if meaning.is_some() { &self.tools.head[..] } else { b"" };
+            let bytes = [head, &self.tools.input[piece]].concat();
+            return match verdict {
+                Verdict::Answer(answer) if meaning.is_some() => {
+                    self.answer_instead(key, &answer);
+                    Step::On
+                }
+                // A part of what the backend says is out already.
+                Verdict::Answer(_) => Step::Over,
+                Verdict::Pass | Verdict::Wait => {
+                    self.hold(key, bytes, meaning.is_some());
+                    if taken.done {
+                        self.answer_is_over(key, keep_alive, has_surplus)
+                    } else {
+                        Step::Waits
+                    }
+                }
+            };
         }
         let is_last = taken.done && exchange.closes && exchange.is_sent();
         if meaning.is_some() {
@@ -193,10 +226,13 @@ impl Worker {
             version: exchange.asked.version,
             stays_open,
         };
-        if let Some(known) = self.tools.answers.find(input, about) {
+        // Who inspects heads is to see them parsed.
+        if self.inspector.is_none()
+            && let Some(known) = self.tools.answers.find(input, about)
+        {
             self.tools.head.clear();
             self.tools.head.extend_from_slice(&known.rendered);
-            return Arrived::Final(known.meaning);
+            return Arrived::Final(known.meaning, Verdict::Pass);
         }
         let head = match parse_answer_head(input, exchange.asked.is_head) {
             Ok(Some(head)) => head,
@@ -230,8 +266,15 @@ impl Worker {
                 let framing =
                     if meaning.strips_coding { BodyFraming::UntilClose } else { head.body };
                 render_answer(&head, edits, via, persistence, framing, out);
-                self.tools.answers.remember(&input[..head.len], about, meaning, &self.tools.head);
-                Arrived::Final(meaning)
+                let verdict = match &mut self.inspector {
+                    Some(inspector) => inspector.answer_headers(exchange.id, &head),
+                    None => {
+                        let came = &input[..head.len];
+                        self.tools.answers.remember(came, about, meaning, &self.tools.head);
+                        Verdict::Pass
+                    }
+                };
+                Arrived::Final(meaning, verdict)
             }
         }
     }
@@ -265,20 +308,21 @@ impl Worker {
             keep_alive: meaning.keep_alive,
             ends_at_close: meaning.strips_coding || meaning.framing == BodyFraming::UntilClose,
         };
+        let (site, pool) = (exchange.site, exchange.pool);
+        self.pool_tally(site, pool).answered(meaning.status);
     }
 
-    /// The answer has come to its end, and the client has it or will have it.
+    /// The answer has come to its end. Its books are closed unless an inspector has it wait.
     fn answer_is_over(&mut self, key: usize, keep_alive: bool, has_surplus: bool) -> Step {
+        let Some(exchange) = &mut self.clients[key].exchange else { return Step::Over };
+        exchange.answer = Answer::Done;
+        let is_held = exchange.hold.is_some();
         self.give_back_upstream(key, keep_alive, has_surplus);
-        let client = &mut self.clients[key];
-        let Some(exchange) = &client.exchange else { return Step::Over };
-        let lingers = !exchange.is_sent() || !client.unread.is_empty();
-        client.stage = if exchange.closes { Stage::Ending { lingers } } else { Stage::Reading };
-        client.deadline = self.now + self.timeouts.idle;
-        self.leave_exchange(key);
-        Step::On
+        if is_held { Step::Waits } else { self.close_books(key) }
     }
 }
+
+const LOOK: Look = |inspector, id, piece| inspector.answer_body(id, piece);
 
 fn meaning(head: &AnswerHead<'_>, exchange: &Exchange, stays_open: bool) -> AnswerMeaning {
     let strips_coding =

@@ -25,9 +25,11 @@ impl Worker {
             Choice::Go(backend) => self.go_to(key, backend),
             Choice::Wait(backend) => {
                 let waiter = Waiter { client: key, serial: client.serial };
-                pool.state.wait(backend, waiter, self.now);
+                pool.state.wait(backend, waiter);
                 exchange.waits_for = Some(backend);
                 client.deadline = self.now + patience;
+                let (site, pool) = (exchange.site, exchange.pool);
+                self.pool_tally(site, pool).queued.add(1);
                 Step::Waits
             }
             Choice::Full => {
@@ -61,10 +63,13 @@ impl Worker {
         let client = &mut self.clients[key];
         let Some(exchange) = &mut client.exchange else { return Step::Over };
         exchange.upstream = Some(at);
+        exchange.backend = Some(backend.0);
+        exchange.tries += 1;
         let upstream = &mut self.upstreams[at];
         upstream.client = Some(key);
         client.deadline = self.now
             + if upstream.is_connecting { self.timeouts.connect } else { self.timeouts.answer };
+        self.backend_tally(place).requests.add(1);
         Step::On
     }
 
@@ -79,7 +84,7 @@ impl Worker {
             let at = self.sites[place.site].pools[place.pool].idle[place.backend].pop()?;
             // What cannot be sent twice is not sent to a connection that has ended already.
             if must_be_open && !self.is_quiet(at) {
-                self.upstreams.remove(at);
+                self.close_upstream(at);
                 continue;
             }
             return Some(at);
@@ -102,6 +107,7 @@ impl Worker {
         // Why not is the backend's affair, or ours when descriptors have run out: another one is tried.
         let link = Link::connecting(socket.ok()?);
         let serial = self.next_serial();
+        self.backend_tally(place).connects.add(1);
         Some(self.upstreams.insert(Upstream {
             link,
             serial,
@@ -112,6 +118,12 @@ impl Worker {
             head: Vec::new(),
             idle_until: self.now,
         }))
+    }
+
+    fn close_upstream(&mut self, at: usize) -> Place {
+        let place = self.upstreams.remove(at).at;
+        self.backend_tally(place).closed.add(1);
+        place
     }
 
     /// The backend has failed the request: nothing of an answer has come. It is sent to another where that
@@ -128,15 +140,13 @@ impl Worker {
             exchange.wants_fresh = true;
             exchange.outgoing.rewind();
             exchange.is_cut_short = false;
-            self.upstreams.remove(at);
+            self.close_upstream(at);
             return self.go_to(key, BackendId(place.backend));
         }
         self.drop_upstream(key);
         let Some(exchange) = &mut self.clients[key].exchange else { return Step::Over };
         if !may_be_retried {
-            self.sites[place.site].pools[place.pool]
-                .state
-                .failed(BackendId(place.backend), self.now);
+            self.note_failure(place);
             self.refuse(key, refusal);
             return Step::On;
         }
@@ -148,14 +158,15 @@ impl Worker {
     /// A request that no backend has seen goes to the next one, if it may have another try.
     fn backend_is_down(&mut self, key: usize, backend: BackendId, refusal: Refusal) -> Step {
         let Some(exchange) = &mut self.clients[key].exchange else { return Step::Over };
-        let site = &mut self.sites[exchange.site];
-        site.pools[exchange.pool].state.failed(backend, self.now);
         exchange.tried.add(backend);
-        let retries = site.plan.config.pools[exchange.pool].retries as usize;
-        if exchange.tried.count() > retries {
+        let (tries, site, pool) = (exchange.tried.count(), exchange.site, exchange.pool);
+        self.note_failure(Place { site, pool, backend: backend.0 });
+        let retries = self.sites[site].plan.config.pools[pool].retries as usize;
+        if tries > retries {
             self.refuse(key, refusal);
             return Step::On;
         }
+        self.pool_tally(site, pool).retries.add(1);
         self.assign(key)
     }
 
@@ -165,9 +176,7 @@ impl Worker {
             && let Some(at) = exchange.upstream
         {
             let place = self.upstreams[at].at;
-            self.sites[place.site].pools[place.pool]
-                .state
-                .failed(BackendId(place.backend), self.now);
+            self.note_failure(place);
         }
         self.refuse(key, Refusal::GatewayLate);
     }
@@ -176,7 +185,7 @@ impl Worker {
     pub(super) fn drop_upstream(&mut self, key: usize) {
         let Some(exchange) = &mut self.clients[key].exchange else { return };
         if let Some(at) = exchange.upstream.take() {
-            let place = self.upstreams.remove(at).at;
+            let place = self.close_upstream(at);
             self.release(place);
         }
     }
@@ -208,7 +217,7 @@ impl Worker {
         if is_clean && idle.len() < keepalive_max && self.upstreams[at].link.is_watched() {
             idle.push(at);
         } else {
-            self.upstreams.remove(at);
+            self.close_upstream(at);
         }
         self.release(place);
     }
@@ -252,7 +261,7 @@ impl Worker {
         let place = self.upstreams[at].at;
         let idle = &mut self.sites[place.site].pools[place.pool].idle[place.backend];
         idle.retain(|&other| other != at);
-        self.upstreams.remove(at);
+        self.close_upstream(at);
     }
 
     /// Closes connections that nobody has asked for long.

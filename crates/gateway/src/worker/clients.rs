@@ -1,6 +1,8 @@
 //! Clients as they come and go.
 
+use std::collections::hash_map::Entry;
 use std::io;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use tollgate_eventloop::{Interest, Socket, accept};
@@ -76,11 +78,54 @@ impl Worker {
             return Ok(());
         };
         let ip = peer.map(|peer| peer.ip().to_canonical());
+        self.tally().accepted.add(1);
+        if !self.may_come(ip) {
+            self.tally().refused.add(1);
+            self.tally().closed.add(1);
+            return Ok(());
+        }
+        let Ok(link) = Link::of_client(socket, self.listeners[listener].identity.as_ref()) else {
+            self.tally().closed.add(1);
+            self.has_left(ip);
+            return Ok(());
+        };
         let serial = self.next_serial();
         let deadline = self.now + self.timeouts.idle;
-        let key =
-            self.clients.insert(Client::new(Link::new(socket), serial, ip, listener, deadline));
+        let key = self.clients.insert(Client::new(link, serial, ip, listener, deadline));
         self.turn(key)
+    }
+
+    /// Whether one more connection of an address is within its limit; it is counted then.
+    fn may_come(&mut self, ip: Option<IpAddr>) -> bool {
+        let limits = &self.sites[self.site].plan.config.limits;
+        let (Some(most), Some(ip)) = (limits.connections_per_client, ip) else {
+            return true;
+        };
+        let count = self.per_client.entry(ip).or_default();
+        let may_come = *count < most;
+        *count += usize::from(may_come);
+        may_come
+    }
+
+    /// A connection of an address is over.
+    fn has_left(&mut self, ip: Option<IpAddr>) {
+        if let Some(Entry::Occupied(mut count)) = ip.map(|ip| self.per_client.entry(ip)) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+    }
+
+    /// Counts the connections of each address anew, if there is a limit to them.
+    pub(super) fn count_clients(&mut self) {
+        self.per_client.clear();
+        let limits = &self.sites[self.site].plan.config.limits;
+        if limits.connections_per_client.is_some() {
+            for ip in self.clients.iter().filter_map(|(_, client)| client.ip) {
+                *self.per_client.entry(ip).or_default() += 1;
+            }
+        }
     }
 
     fn pause_accepting(&mut self, reason: &str) -> io::Result<()> {
@@ -112,7 +157,7 @@ impl Worker {
     pub(super) fn end(&mut self, key: usize, lingers: bool) -> Step {
         let client = &mut self.clients[key];
         if !client.unsent.is_empty() {
-            match client.unsent.send(&client.link, !lingers) {
+            match client.unsent.send(&mut client.link, !lingers) {
                 Ok(sent) if sent > 0 => client.deadline = self.now + self.timeouts.body,
                 Ok(_) => {}
                 Err(_) => return Step::Over,
@@ -156,7 +201,10 @@ impl Worker {
         });
         self.drop_upstream(key);
         self.leave_exchange(key);
+        self.note_bytes(key);
         let client = self.clients.remove(key);
+        self.tally().closed.add(1);
+        self.has_left(client.ip);
         if is_cut_short {
             client.link.break_off();
         }
@@ -177,6 +225,7 @@ impl Worker {
             }
         }
         self.sweep_idle_upstreams();
+        self.clients.iter().for_each(|(key, _)| self.note_bytes(key));
         Ok(())
     }
 
@@ -193,7 +242,12 @@ impl Worker {
             }
             (Stage::Exchanging, Some(exchange)) => {
                 let is_head_due = matches!(exchange.answer, Answer::Head);
+                let is_held = exchange.hold.as_ref().map(|hold| hold.has_head);
                 match exchange.upstream {
+                    // An inspector has not made up its mind.
+                    _ if is_held == Some(true) || (is_held.is_some() && is_head_due) => {
+                        self.refuse(key, Refusal::GatewayLate);
+                    }
                     _ if !is_head_due => {
                         self.remove_client(key);
                         return Ok(());
@@ -230,14 +284,17 @@ impl Worker {
         let asker = match &mut self.clients[key].exchange {
             Some(exchange) => {
                 exchange.status = refusal.status();
-                exchange.answer_bytes = 0;
                 let asked = &exchange.asked;
+                exchange.answer_bytes = if asked.is_head { 0 } else { refusal.body_bytes() };
                 let stays = asked.keep_alive && exchange.body.is_done();
                 let stays = stays && refusal.leaves_connection();
                 Asker { is_head: asked.is_head, version: asked.version, stays }
             }
             // No request was understood.
-            None => Asker { is_head: false, version: Version::Http11, stays: false },
+            None => {
+                self.write_refused(key, None, refusal.status());
+                Asker { is_head: false, version: Version::Http11, stays: false }
+            }
         };
         self.tell(key, refusal, asker);
         self.leave_exchange(key);
@@ -245,11 +302,22 @@ impl Worker {
 
     /// Gives an answer of the gateway's own.
     pub(super) fn tell(&mut self, key: usize, refusal: Refusal, asker: Asker) {
+        self.counters.clients(self.index).answered_itself(refusal.status());
+        self.say(key, asker, |is_head, connection, out| refusal.render(is_head, connection, out));
+    }
+
+    /// Gives the answer that `render` writes, when it is told whether it is that to a HEAD, and what
+    /// `Connection` has to say.
+    pub(super) fn say(
+        &mut self,
+        key: usize,
+        asker: Asker,
+        render: impl FnOnce(bool, Option<&str>, &mut Vec<u8>),
+    ) {
         let stays = asker.stays && self.stop_by.is_none();
         let client = &mut self.clients[key];
         let mut answer = Vec::new();
-        let said = Persistence::of(asker.version, stays).option();
-        refusal.render(asker.is_head, said, &mut answer);
+        render(asker.is_head, Persistence::of(asker.version, stays).option(), &mut answer);
         client.unsent.keep(&answer);
         client.deadline = self.now + self.timeouts.body;
         if stays {
@@ -272,6 +340,8 @@ impl Worker {
         let waiter = Waiter { client: key, serial: client.serial };
         exchange.outgoing.clear();
         client.outgoing = std::mem::take(&mut exchange.outgoing);
+        self.write_line(key, &exchange);
+        self.show_outcome(&exchange);
         if let Some(backend) = exchange.is_next {
             let place = Place { site: exchange.site, pool: exchange.pool, backend: backend.0 };
             self.release(place);

@@ -2,25 +2,31 @@
 
 mod answers;
 mod backends;
+mod books;
 mod clients;
 mod orders;
+mod phases;
 mod requests;
 mod tunnels;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use slab::Slab;
 use tollgate_eventloop::{Event, Events, Interest, Poller, Waker};
+use tollgate_ledger::{LogFile, ThreadLog};
 
 use crate::config::{Address, Timeouts};
 use crate::counters::Counters;
 use crate::downstream::{Client, Stage};
 use crate::orders::Orders;
+use crate::phase::Inspector;
 use crate::site::{Plan, Site, Waiter};
+use crate::tls::Identity;
 use crate::tools::Tools;
 use crate::upstream::Upstream;
 
@@ -51,6 +57,7 @@ pub(crate) struct Worker {
     site: usize,
     timeouts: Timeouts,
     tools: Tools,
+    inspector: Option<Box<dyn Inspector>>,
     /// Those who have more to do though nothing happens on their sockets.
     ready: VecDeque<Waiter>,
     /// The number of the last connection, of either kind.
@@ -58,6 +65,9 @@ pub(crate) struct Worker {
     counters: Arc<Counters>,
     /// Which thread it is, of all.
     index: usize,
+    log: Option<ThreadLog>,
+    /// The connections of each address, while there is a limit to them.
+    per_client: HashMap<IpAddr, usize>,
     now: Instant,
     sweep_at: Instant,
     /// Set while nothing is accepted.
@@ -74,7 +84,8 @@ pub(crate) struct Listening {
     pub(crate) socket: Option<OwnedFd>,
     /// The address that was asked for.
     pub(crate) address: Address,
-    pub(crate) is_tls: bool,
+    /// What clients are shown over TLS. None: they speak in the clear.
+    pub(crate) identity: Option<Identity>,
     /// What a client is taken to have asked for that names no host.
     pub(crate) own_host: String,
 }
@@ -98,10 +109,12 @@ impl Worker {
         orders: Arc<Orders>,
         waker: Waker,
         index: usize,
+        inspector: Option<Box<dyn Inspector>>,
     ) -> io::Result<Self> {
         let poller = Poller::new()?;
         poller.add(&waker, WAKER, Interest::Readable)?;
         let timeouts = plan.config.timeouts;
+        let log = plan.log.as_ref().map(LogFile::of_thread);
         let mut sites = Slab::new();
         let site = sites.insert(Site::new(plan, index as u64));
         let now = Instant::now();
@@ -116,10 +129,13 @@ impl Worker {
             site,
             timeouts,
             tools: Tools::new(),
+            inspector,
             ready: VecDeque::new(),
             serial: 0,
             counters,
             index,
+            log,
+            per_client: HashMap::new(),
             now,
             sweep_at: now + sweep_period(&timeouts),
             accept_again_at: None,
@@ -164,6 +180,9 @@ impl Worker {
             }
         }
         self.look_at_the_clock()?;
+        if let Some(log) = &mut self.log {
+            log.flush();
+        }
         Ok(has_more || events.iter().next().is_some())
     }
 

@@ -3,8 +3,10 @@
 use std::io;
 use std::sync::Arc;
 
+use tollgate_ledger::LogFile;
+
 use super::{DRAIN_TIMEOUT, Worker};
-use crate::config::Address;
+use crate::config::{Address, Listener};
 use crate::downstream::Stage;
 use crate::orders::Reload;
 use crate::site::Site;
@@ -17,6 +19,9 @@ impl Worker {
     pub(super) fn obey(&mut self) -> io::Result<()> {
         if let Some(reload) = self.orders.take_reload() {
             self.reload(reload)?;
+        }
+        for (id, verdict) in self.orders.take_resumed() {
+            self.resume(id, verdict)?;
         }
         if self.orders.drains() && self.stop_by.is_none() {
             self.drain()?;
@@ -35,6 +40,15 @@ impl Worker {
         let old = self.site;
         self.timeouts = plan.config.timeouts;
         self.site = self.sites.insert(Site::new(Arc::clone(&plan), self.index as u64));
+        // A line that is due goes to the file of its time.
+        self.log = plan.log.as_ref().map(LogFile::of_thread);
+        self.count_clients();
+        for listening in &mut self.listeners {
+            let same = |listener: &&Listener| listener.address == listening.address;
+            if let Some(listener) = plan.config.listeners.iter().find(same) {
+                listening.identity = listener.tls.as_ref().map(|tls| tls.identity().clone());
+            }
+        }
         self.tools.requests.clear();
         self.tools.answers.clear();
         self.sweep_at = self.sweep_at.min(self.now + super::sweep_period(&self.timeouts));

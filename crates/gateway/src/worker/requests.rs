@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use tollgate_wire::{BodyFraming, RequestHead, parse_request_head};
 
 use super::clients::Asker;
+use super::phases::{Look, take_body};
 use super::{Step, Worker};
 use crate::answers::Refusal;
 use crate::config::{Balance, HashBy};
@@ -13,16 +14,17 @@ use crate::downstream::Stage;
 use crate::exchange::{Answer, Exchange};
 use crate::forward::{Sender, render_request};
 use crate::link::Received;
+use crate::phase::{ExchangeId, Verdict};
 use crate::pool::{Key, Tried};
 use crate::recall::{RequestKey, RequestMeaning};
-use crate::relay::Body;
+use crate::relay::{Body, Taken};
 use crate::tools::{HEADROOM_BYTES, INPUT_BYTES};
 
 /// What the start of the input is. The head that goes on is in the tools then.
 enum Arrived {
     /// A part of a head.
     Part,
-    Head(RequestMeaning),
+    Head(RequestMeaning, Verdict),
     Refused(Refusal),
     /// The same, of a request that was read to its end, so that another may follow.
     Unrouted {
@@ -36,7 +38,7 @@ impl Worker {
     pub(super) fn read_request(&mut self, key: usize) -> io::Result<Step> {
         let client = &mut self.clients[key];
         if !client.unsent.is_empty() {
-            match client.unsent.send(&client.link, false) {
+            match client.unsent.send(&mut client.link, false) {
                 Ok(sent) if sent > 0 => client.deadline = self.now + self.timeouts.body,
                 Ok(_) => {}
                 Err(_) => return Ok(Step::Over),
@@ -94,10 +96,12 @@ impl Worker {
                 let client = &mut self.clients[key];
                 client.keep_unread(&self.tools.input[start + head_bytes..end]);
                 client.is_partial = false;
+                let entry = self.entry(&self.tools.input[start..start + head_bytes]);
+                self.write_refused(key, entry.as_deref(), Refusal::NoRoute.status());
                 self.tell(key, Refusal::NoRoute, asker);
                 Ok(Step::On)
             }
-            Arrived::Head(meaning) => self.begin(key, &meaning, start, end),
+            Arrived::Head(meaning, verdict) => self.begin(key, &meaning, verdict, start, end),
         }
     }
 
@@ -107,13 +111,18 @@ impl Worker {
 
     /// Parses or recalls the head at the start of what was read.
     fn read_head(&mut self, key: usize, start: usize, end: usize) -> Arrived {
+        // The exchange that begins with it is known by this.
+        self.next_serial();
         let client = &self.clients[key];
         let input = &self.tools.input[start..end];
         let request = RequestKey { site: self.site, listener: client.listener, ip: client.ip };
-        if let Some(known) = self.tools.requests.find(input, request) {
+        // Who inspects heads is to see them parsed.
+        if self.inspector.is_none()
+            && let Some(known) = self.tools.requests.find(input, request)
+        {
             self.tools.head.clear();
             self.tools.head.extend_from_slice(&known.rendered);
-            return Arrived::Head(known.meaning);
+            return Arrived::Head(known.meaning, Verdict::Pass);
         }
         let plan = &self.sites[self.site].plan;
         let limits = &plan.config.limits;
@@ -152,8 +161,11 @@ impl Worker {
             return Arrived::Unrouted { head_bytes: head.len, asker };
         };
         let listener = &self.listeners[client.listener];
-        let sender =
-            Sender { ip: client.ip, is_tls: listener.is_tls, own_host: &listener.own_host };
+        let sender = Sender {
+            ip: client.ip,
+            is_tls: listener.identity.is_some(),
+            own_host: &listener.own_host,
+        };
         let hash =
             hash(&plan.config.pools[plan.config.routes[route.0].pool.0].balance, &head, client.ip);
         self.tools.head.clear();
@@ -165,8 +177,21 @@ impl Worker {
             &mut self.tools.head,
         );
         let meaning = RequestMeaning { asked, route: route.0, hash };
-        self.tools.requests.remember(&input[..head.len], request, meaning, &self.tools.head);
-        Arrived::Head(meaning)
+        let verdict = match &mut self.inspector {
+            Some(inspector) => {
+                inspector.headers(ExchangeId { client: key, serial: self.serial }, &head, client.ip)
+            }
+            None => {
+                self.tools.requests.remember(
+                    &input[..head.len],
+                    request,
+                    meaning,
+                    &self.tools.head,
+                );
+                Verdict::Pass
+            }
+        };
+        Arrived::Head(meaning, verdict)
     }
 
     /// Begins the exchange of a request whose head has come; takes what came with it.
@@ -174,19 +199,26 @@ impl Worker {
         &mut self,
         key: usize,
         meaning: &RequestMeaning,
+        verdict: Verdict,
         start: usize,
         end: usize,
     ) -> io::Result<Step> {
         let RequestMeaning { asked, route, hash } = *meaning;
+        let entry = self.entry(&self.tools.input[start..start + asked.head_bytes]);
         let site = &mut self.sites[self.site];
         let limits = &site.plan.config.limits;
         let client = &mut self.clients[key];
         let mut body = Body::new(asked.body, true);
         let body_start = start + asked.head_bytes;
-        let taken = body.take(&mut self.tools.input[body_start..end]);
-        let (taken, refusal) = match taken {
-            Ok(taken) => (taken, is_too_long(asked.body, taken.payload_bytes, limits.body_bytes)),
-            Err(_) => (Default::default(), Some(Refusal::Malformed)),
+        let id = ExchangeId { client: key, serial: self.serial };
+        let input = &mut self.tools.input[body_start..end];
+        let taken = take_body(&mut body, input, &mut self.inspector, id, LOOK);
+        let (taken, verdict, refusal) = match taken {
+            Ok((taken, of_body)) => {
+                let refusal = is_too_long(asked.body, taken.payload_bytes, limits.body_bytes);
+                (taken, verdict.and(of_body), refusal)
+            }
+            Err(_) => (Taken::default(), verdict, Some(Refusal::Malformed)),
         };
         client.keep_unread(&self.tools.input[body_start + taken.consumed..end]);
         client.is_partial = false;
@@ -201,6 +233,8 @@ impl Worker {
         site.exchanges += 1;
         client.stage = Stage::Exchanging;
         client.exchange = Some(Exchange {
+            id,
+            hold: None,
             asked,
             site: self.site,
             route,
@@ -222,12 +256,22 @@ impl Worker {
             tried: Tried::default(),
             wants_fresh: false,
             began: self.now,
+            backend: None,
+            tries: 0,
+            entry,
         });
         if let Some(refusal) = refusal {
             self.refuse(key, refusal);
             return Ok(Step::On);
         }
-        Ok(self.assign(key))
+        Ok(match verdict {
+            Verdict::Pass => self.assign(key),
+            Verdict::Wait => self.hold(key, Vec::new(), false),
+            Verdict::Answer(answer) => {
+                self.answer_instead(key, &answer);
+                Step::On
+            }
+        })
     }
 
     /// Moves what there is, in both directions.
@@ -235,6 +279,9 @@ impl Worker {
         let Some(exchange) = &self.clients[key].exchange else {
             return Ok(Step::Over);
         };
+        if exchange.hold.is_some() {
+            return Ok(Step::Waits);
+        }
         if exchange.upstream.is_none() {
             return Ok(self.take_room(key));
         }
@@ -279,16 +326,17 @@ impl Worker {
             }
             Ok(Received::End) | Err(_) => return Step::Over,
         };
-        let taken = exchange.body.take(&mut self.tools.input[start..start + count]);
+        let input = &mut self.tools.input[start..start + count];
+        let taken = take_body(&mut exchange.body, input, &mut self.inspector, exchange.id, LOOK);
         let limits = &self.sites[exchange.site].plan.config.limits;
-        let refusal = match taken {
+        let refusal = match &taken {
             Err(_) => Some(Refusal::Malformed),
-            Ok(taken) => {
+            Ok((taken, _)) => {
                 exchange.body_bytes += taken.payload_bytes;
                 is_too_long(exchange.asked.body, exchange.body_bytes, limits.body_bytes)
             }
         };
-        let taken = match (taken, refusal) {
+        let (taken, verdict) = match (taken, refusal) {
             (Ok(taken), None) => taken,
             _ if matches!(exchange.answer, Answer::Head) => {
                 self.refuse(key, refusal.unwrap_or(Refusal::Malformed));
@@ -308,6 +356,18 @@ impl Worker {
             end += tail.len();
         }
         let piece = &self.tools.input[start..end];
+        if verdict != Verdict::Pass {
+            exchange.outgoing.add(piece, 0);
+            return match verdict {
+                Verdict::Answer(answer) if matches!(exchange.answer, Answer::Head) => {
+                    self.answer_instead(key, &answer);
+                    Step::On
+                }
+                // A part of another answer is out already.
+                Verdict::Answer(_) => Step::Over,
+                Verdict::Pass | Verdict::Wait => self.hold(key, Vec::new(), false),
+            };
+        }
         let upstream = &mut self.upstreams[at];
         match upstream.link.send(piece, false) {
             Ok(sent) => {
@@ -355,6 +415,8 @@ impl Worker {
     }
 }
 
+const LOOK: Look = |inspector, id, piece| inspector.body(id, piece);
+
 /// Whether a body is known by now to be longer than is passed on.
 fn is_too_long(framing: BodyFraming, so_far: u64, limit: Option<u64>) -> Option<Refusal> {
     let bytes = match framing {
@@ -371,15 +433,16 @@ fn has_plain_target(target: &str) -> bool {
 
 /// What requests have in common that are to have the same backend.
 fn hash(balance: &Balance, head: &RequestHead<'_>, ip: Option<IpAddr>) -> Key {
+    let of_client = || match ip {
+        Some(IpAddr::V4(ip)) => Key::new(&ip.octets()),
+        Some(IpAddr::V6(ip)) => Key::new(&ip.octets()),
+        None => Key::new(b""),
+    };
     match balance {
         Balance::ConsistentHash { by: HashBy::Header(name) } => {
-            Key::new(head.headers.first(name).unwrap_or_default())
+            head.headers.first(name).map_or_else(of_client, Key::new)
         }
-        Balance::ConsistentHash { by: HashBy::Client } => match ip {
-            Some(IpAddr::V4(ip)) => Key::new(&ip.octets()),
-            Some(IpAddr::V6(ip)) => Key::new(&ip.octets()),
-            None => Key::new(b""),
-        },
+        Balance::ConsistentHash { by: HashBy::Client } => of_client(),
         Balance::RoundRobin | Balance::LeastConnections | Balance::RandomOfTwo => Key::new(b""),
     }
 }

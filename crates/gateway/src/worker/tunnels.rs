@@ -20,6 +20,8 @@ impl Worker {
         // What the client has sent behind its request is of the other protocol already.
         let ahead = std::mem::take(&mut client.unread);
         exchange.outgoing.add(&ahead, 0);
+        let (site, pool) = (exchange.site, exchange.pool);
+        self.pool_tally(site, pool).answered(101);
         Step::On
     }
 
@@ -44,7 +46,7 @@ impl Worker {
         };
         let Some(at) = exchange.upstream else { return Step::Over };
         if !client.unsent.is_empty() {
-            match client.unsent.send(&client.link, false) {
+            match client.unsent.send(&mut client.link, false) {
                 Ok(0) => return Step::Waits,
                 Ok(_) => client.deadline = self.now + self.timeouts.idle,
                 Err(_) => return Step::Over,

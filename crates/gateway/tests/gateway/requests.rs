@@ -145,7 +145,7 @@ fn what_is_no_request_is_refused_and_nothing_behind_it_is_read() {
         (format!("GET /{}", "p".repeat(300)), 431),
         ("GET / HTTP/1.1\r\nHost: a\r\nA: 1\r\nB: 2\r\nC: 3\r\n\r\n".to_owned(), 431),
         ("CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(), 501),
-        ("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\n\r\n".to_owned(), 501),
+        ("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n".to_owned(), 501),
         ("GET / HTTP/3.0\r\nHost: a\r\n\r\n".to_owned(), 505),
     ] {
         let mut client = served.client();

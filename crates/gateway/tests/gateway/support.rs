@@ -18,7 +18,10 @@ pub(crate) struct Served {
 
 impl Served {
     pub(crate) fn start(config: Config) -> Self {
-        let gateway = Gateway::start(config).unwrap();
+        Self::of(Gateway::start(config).unwrap())
+    }
+
+    pub(crate) fn of(gateway: Gateway) -> Self {
         let addr = match gateway.addresses().next() {
             Some(Address::Tcp(addr)) => *addr,
             other => panic!("{other:?} is no port"),
@@ -146,6 +149,15 @@ impl Peer {
             Ok(count) => panic!("{count} bytes came"),
             Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
         }
+    }
+
+    /// Nothing comes for a moment.
+    #[track_caller]
+    pub(crate) fn expect_nothing(&mut self) {
+        self.stream.set_read_timeout(Some(Duration::from_millis(30))).unwrap();
+        let error = self.stream.read(&mut [0; 64]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::WouldBlock);
+        self.stream.set_read_timeout(Some(PATIENCE)).unwrap();
     }
 
     /// A reset must come.

@@ -2,7 +2,7 @@
 
 use crate::record::{Measurement, as_f64};
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use tollgate_stats::{
     Estimate, Interval, Pair, Verdict, difference, difference_p, half_width, ratio, ratio_p,
@@ -70,7 +70,7 @@ pub(super) struct Raw {
 pub(super) type RawPrices = BTreeMap<Metric, Raw>;
 
 /// An estimate and how far it may be off.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Range {
     /// The Hodges-Lehmann estimate.
     pub estimate: f64,

@@ -11,7 +11,7 @@ use super::validity::{self, Evidence, Limits};
 use crate::inputs::experiment::{LoadFile, SpacingFile, Window};
 use crate::interrupt::{Interrupt, Interrupted};
 use crate::layout::Layout;
-use crate::noise::Noise;
+use crate::noise::{self, Noise};
 use crate::process::idle_poll::{IdlePoll, IdlePollError};
 use crate::process::memory;
 use crate::process::usage::{CpuTime, Died, Reading};
@@ -151,6 +151,7 @@ pub fn measure(subject: &mut Subject<'_>) -> Result<Measurement, MeasureError> {
     let evidence = Evidence {
         steal_percent: noise.steal_percent,
         foreign_cpu_percent: noise.foreign_cpu_percent,
+        tick: noise::tick(),
         died,
         answered: outcome.answered,
         origin_requests: origin_requests.clone(),

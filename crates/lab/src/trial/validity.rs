@@ -98,6 +98,8 @@ pub struct Evidence {
     pub steal_percent: f64,
     /// CPU time of other processes, in percent of the time of the CPUs in use.
     pub foreign_cpu_percent: f64,
+    /// The step in which the kernel counts either of these on each CPU.
+    pub tick: Duration,
     /// The process of the system that ended, in words.
     pub died: Option<String>,
     /// Answers, expected or not.
@@ -150,13 +152,16 @@ pub fn judge(evidence: &Evidence, limits: &Limits) -> Vec<Invalid> {
     {
         invalid.push(Invalid::Uneven { origin, percent, even_percent, limit_percent });
     }
-    if let Some(limit_percent) = beyond(evidence.steal_percent, limits.steal) {
+    // In a window of few ticks, one that began before it or ends after it is a large share.
+    let tick_percent = 100.0 * evidence.tick.as_secs_f64() / evidence.servers_window.as_secs_f64();
+    let at_least = |percent: f64| percent - tick_percent;
+    if let Some(limit_percent) = beyond(at_least(evidence.steal_percent), limits.steal) {
         invalid.push(Invalid::Steal { percent: evidence.steal_percent, limit_percent });
     }
     // What a process that died had used is not known, and would be taken for the work of others.
     let foreign_cpu_percent = evidence.foreign_cpu_percent;
     if evidence.died.is_none()
-        && let Some(limit_percent) = beyond(foreign_cpu_percent, limits.foreign_cpu)
+        && let Some(limit_percent) = beyond(at_least(foreign_cpu_percent), limits.foreign_cpu)
     {
         invalid.push(Invalid::Starved { foreign_cpu_percent, limit_percent });
     }
@@ -333,6 +338,7 @@ mod tests {
         Evidence {
             steal_percent: 5.0,
             foreign_cpu_percent: 10.0,
+            tick: Duration::ZERO,
             died: None,
             answered: 1,
             origin_requests: vec![48, 52],
@@ -366,6 +372,30 @@ mod tests {
     fn a_lab_that_was_halted_in_the_middle_of_the_window_does_not_count() {
         let evidence = Evidence { lateness: Duration::from_millis(92), ..at_every_limit() };
         assert!(matches!(judge(&evidence, &Limits::default())[..], [Invalid::Halted { .. }]));
+    }
+
+    #[test]
+    fn what_may_be_a_tick_of_the_kernel_is_not_told_as_noise() {
+        // 10 ms of a second are 1 %, of 25 ms they are 40 %.
+        let told = |window_ms, steal_percent, foreign_cpu_percent| {
+            let (servers_window, tick) =
+                (Duration::from_millis(window_ms), Duration::from_millis(10));
+            let planned = Window::Requests { requests: 1, within: Duration::from_secs(1) };
+            let evidence = Evidence {
+                steal_percent,
+                foreign_cpu_percent,
+                tick,
+                servers_window,
+                planned,
+                lateness: Duration::ZERO,
+                ..at_every_limit()
+            };
+            judge(&evidence, &Limits::default()).len()
+        };
+        assert_eq!(told(1_000, 6.0, 11.0), 0);
+        assert_eq!(told(1_000, 6.1, 11.1), 2);
+        assert_eq!(told(25, 45.0, 50.0), 0);
+        assert_eq!(told(25, 45.1, 50.1), 2);
     }
 
     #[test]

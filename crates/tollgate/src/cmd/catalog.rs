@@ -2,7 +2,7 @@
 
 use crate::exit::Failure;
 use anyhow::anyhow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tollgate_lab::inputs::catalog::Catalog;
 
 /// The folders that come before the working directory and the binary.
@@ -28,6 +28,18 @@ impl CatalogArgs {
         let mut folders = self.catalog.clone();
         folders.push(PathBuf::from("."));
         Ok(Catalog::new(folders))
+    }
+
+    /// The same folders, the working directory among them, by names that hold in any other one.
+    ///
+    /// # Errors
+    ///
+    /// A folder that was given is not there.
+    pub(crate) fn folders(&self) -> Result<Vec<PathBuf>, Failure> {
+        self.open()?;
+        let folders = self.catalog.iter().map(PathBuf::as_path).chain([Path::new(".")]);
+        let named = |folder: &Path| folder.canonicalize();
+        Ok(folders.map(named).collect::<Result<_, _>>()?)
     }
 
     /// The words of a command line that gives the same folders.

@@ -1,5 +1,6 @@
 //! One module a subcommand: its arguments, and what it does with them.
 
+pub(crate) mod batch;
 mod beginning;
 pub(crate) mod catalog;
 pub(crate) mod compare;

@@ -8,6 +8,8 @@ mod request;
 mod head;
 // Finding the end of bodies, the chunked coding above all.
 mod body;
+// Parsing the heads of answers, for who passes them on.
+mod answer_head;
 // Scanning answers, split everywhere.
 mod response;
 // Recalling heads, which must change no result.

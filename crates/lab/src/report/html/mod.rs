@@ -2,7 +2,7 @@
 
 mod course;
 mod plots;
-mod svg;
+pub(crate) mod svg;
 mod tables;
 
 use super::source::{Config, Source};
@@ -35,6 +35,9 @@ pub fn render(source: &Source) -> Result<String, ReportError> {
 }
 
 const TEMPLATE: &str = "page.html.j2";
+
+/// The style sheet of all pages.
+pub(crate) const STYLE: &str = include_str!("style.css");
 
 /// What the columns of [`tables::loads`] mean.
 const LOADS_LEGEND: &str = "Medians over the valid trials. Latency is that of a saturated system \
@@ -169,7 +172,7 @@ impl<'a> Page<'a> {
         let experiment = &manifest.experiment;
         let inputs = std::iter::once((&experiment.file, &experiment.text)).chain(&experiment.mixes);
         Ok(Self {
-            style: include_str!("style.css"),
+            style: STYLE,
             title: &analysis.title,
             answers: analysis.sentences(),
             badge: analysis.badge.into(),

@@ -5,6 +5,7 @@ pub(crate) mod bars;
 mod canvas;
 pub(crate) mod distribution;
 pub(crate) mod dots;
+pub(crate) mod history;
 mod scale;
 pub(crate) mod spectrum;
 pub(crate) mod sweep;

@@ -1,0 +1,109 @@
+//! A program that is run for what it prints, in a bounded time.
+
+use super::BatchError;
+use crate::interrupt::Interrupt;
+use std::io::{self, Read};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// What a program printed.
+#[derive(Debug)]
+pub(super) struct Printed {
+    /// Whether it succeeded.
+    pub(super) success: bool,
+    /// On standard output.
+    pub(super) stdout: String,
+    /// On standard error.
+    pub(super) stderr: String,
+}
+
+/// Runs a program to its end, however that is.
+///
+/// # Errors
+///
+/// It is not there, does not end in time, or the batch is to stop.
+pub(super) fn run(
+    command: &mut Command,
+    within: Duration,
+    interrupt: &Interrupt,
+) -> Result<Printed, BatchError> {
+    let words = words(command);
+    let failed = |what: String| BatchError::Command { command: words.clone(), what };
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(|error| failed(format!("cannot be run: {error}")))?;
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    std::thread::scope(|scope| {
+        // Both are read while it runs, or a full pipe would hold it.
+        let stdout = scope.spawn(move || read(stdout));
+        let stderr = scope.spawn(move || read(stderr));
+        let deadline = Instant::now() + within;
+        let ended = loop {
+            match child.try_wait() {
+                Ok(Some(status)) => break Ok(status.success()),
+                Ok(None) if Instant::now() >= deadline => {
+                    break Err(failed(format!("did not end within {} s", within.as_secs())));
+                }
+                Ok(None) => {}
+                Err(error) => break Err(failed(format!("was lost: {error}"))),
+            }
+            if let Err(interrupted) = interrupt.sleep(POLL) {
+                break Err(interrupted.into());
+            }
+        };
+        if ended.is_err() {
+            // It may have ended meanwhile, which is what is wanted.
+            child.kill().ok();
+            child.wait().ok();
+        }
+        let text = |read: std::thread::ScopedJoinHandle<'_, io::Result<Vec<u8>>>| {
+            let bytes =
+                read.join().unwrap_or_else(|_| Err(io::Error::other("its reader panicked")));
+            let bytes = bytes.map_err(|error| failed(format!("was not understood: {error}")))?;
+            Ok::<_, BatchError>(String::from_utf8_lossy(&bytes).into_owned())
+        };
+        let (stdout, stderr) = (text(stdout)?, text(stderr)?);
+        Ok(Printed { success: ended?, stdout, stderr })
+    })
+}
+
+/// The same, where it has to succeed; what it printed on standard output.
+///
+/// # Errors
+///
+/// The same, or it failed.
+pub(super) fn output(
+    command: &mut Command,
+    within: Duration,
+    interrupt: &Interrupt,
+) -> Result<String, BatchError> {
+    let printed = run(command, within, interrupt)?;
+    match printed.success {
+        true => Ok(printed.stdout),
+        false => {
+            let lines: Vec<&str> = printed.stderr.lines().rev().take(TOLD_LINES).collect();
+            let told: Vec<&str> = lines.into_iter().rev().collect();
+            let what = format!("failed: {}", told.join("; "));
+            Err(BatchError::Command { command: words(command), what })
+        }
+    }
+}
+
+const POLL: Duration = Duration::from_millis(5);
+const TOLD_LINES: usize = 3;
+
+fn read(stream: Option<impl Read>) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    if let Some(stream) = stream {
+        stream.take(BYTES_MAX).read_to_end(&mut bytes)?;
+    }
+    Ok(bytes)
+}
+
+/// More than the history of any repository prints, and less than a machine has.
+const BYTES_MAX: u64 = 256 << 20;
+
+fn words(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let words: Vec<_> = words.map(|word| word.to_string_lossy().into_owned()).collect();
+    words.join(" ")
+}

@@ -1,0 +1,194 @@
+//! The directory of a batch: what it did so far, and where its parts are.
+
+use super::journal::{self, Journal};
+use super::manifest::BatchManifest;
+use super::records::{BuildRecord, Round, RoundRecord};
+use super::{BatchError, io_error};
+use crate::run_dir::RunRecords;
+use std::collections::BTreeMap;
+use std::fs::{self, File, TryLockError};
+use std::path::{Path, PathBuf};
+
+/// The directory of a batch that this process alone adds to.
+#[derive(Debug)]
+pub(super) struct BatchDir {
+    path: PathBuf,
+    /// Held until the value is dropped.
+    _lock: File,
+    pub(super) builds: Journal<BuildRecord>,
+    pub(super) rounds: Journal<RoundRecord>,
+}
+
+/// All that is on record of a batch.
+#[derive(Debug)]
+pub struct BatchRecords {
+    /// What it is.
+    pub manifest: BatchManifest,
+    /// Its builds, in their order.
+    pub builds: Vec<BuildRecord>,
+    /// Its rounds, in their order, each with its run where there is one.
+    pub rounds: Vec<RoundRun>,
+}
+
+/// A round with its records.
+#[derive(Debug)]
+pub struct RoundRun {
+    /// The round.
+    pub round: Round,
+    /// Its run.
+    pub run: RunRecords,
+}
+
+impl BatchDir {
+    /// Makes the directory, or opens it where it is there.
+    pub(super) fn open(path: &Path) -> Result<Self, BatchError> {
+        let is_strange = path.is_dir()
+            && !BatchManifest::is_in(path)
+            && !path.join(LOCK).is_file()
+            && fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some());
+        if is_strange || path.is_file() {
+            let path = path.display();
+            return Err(BatchError::Asked(format!(
+                "{path} is there and holds no batch; choose another --out"
+            )));
+        }
+        for folder in [PRODUCTS, LOGS, ROUNDS] {
+            let folder = path.join(folder);
+            fs::create_dir_all(&folder).map_err(io_error("making", &folder))?;
+        }
+        let path = path.canonicalize().map_err(io_error("finding", path))?;
+        let lock_path = path.join(LOCK);
+        let lock = File::create(&lock_path).map_err(io_error("opening", &lock_path))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let path = path.display();
+                return Err(BatchError::Asked(format!(
+                    "{path} is in use by another process; wait for its end"
+                )));
+            }
+            Err(TryLockError::Error(error)) => return Err(io_error("locking", &lock_path)(error)),
+        }
+        let builds = Journal::open(&path.join(BUILDS))?;
+        let rounds = Journal::open(&path.join(ROUND_LIST))?;
+        Ok(Self { path, _lock: lock, builds, rounds })
+    }
+
+    /// The directory.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where the sources of a build are: always the same, so that equal sources make equal products.
+    pub(super) fn sources(&self) -> PathBuf {
+        self.path.join("source")
+    }
+
+    /// The clone of the repository.
+    pub(super) fn repository(&self) -> PathBuf {
+        self.path.join("repository.git")
+    }
+
+    /// The folder of what a build makes.
+    pub(super) fn product(&self, key: &str) -> PathBuf {
+        self.path.join(PRODUCTS).join(key)
+    }
+
+    /// The file of what a build prints.
+    pub(super) fn log(&self, key: &str) -> PathBuf {
+        self.path.join(LOGS).join(format!("{key}.log"))
+    }
+
+    /// The directory of a round's run.
+    pub(super) fn round(&self, number: u32) -> PathBuf {
+        self.path.join(ROUNDS).join(round_name(number))
+    }
+
+    /// The experiment of a round.
+    pub(super) fn experiment(&self, number: u32) -> PathBuf {
+        self.path.join(ROUNDS).join(format!("{}.toml", round_name(number)))
+    }
+
+    /// All rounds that were begun.
+    pub(super) fn begun(&self) -> impl Iterator<Item = &Round> {
+        begun(self.rounds.lines())
+    }
+
+    /// Whether nothing will be added to a round.
+    pub(super) fn has_ended(&self, number: u32) -> bool {
+        let ends = |record: &RoundRecord| matches!(record, RoundRecord::Ended { round, .. } if *round == number);
+        self.rounds.lines().iter().any(ends)
+    }
+
+    /// All that is on record.
+    pub(super) fn records(&self, manifest: &BatchManifest) -> Result<BatchRecords, BatchError> {
+        let rounds = self.begun().cloned().collect();
+        records(&self.path, manifest.clone(), self.builds.lines().to_vec(), rounds)
+    }
+}
+
+impl BatchRecords {
+    /// Reads the directory of a batch, which somebody may be adding to.
+    ///
+    /// # Errors
+    ///
+    /// It is none, or a file of it cannot be read.
+    pub fn read(dir: &Path) -> Result<Self, BatchError> {
+        let manifest = BatchManifest::read(dir)?;
+        let builds = journal::read(&dir.join(BUILDS))?;
+        let rounds: Vec<RoundRecord> = journal::read(&dir.join(ROUND_LIST))?;
+        records(dir, manifest, builds, begun(&rounds).cloned().collect())
+    }
+
+    /// What came last of building a revision.
+    pub fn build(&self, revision: &str) -> Option<&BuildRecord> {
+        self.builds.iter().rev().find(|build| build.revision == revision)
+    }
+
+    /// The rounds by the product of each of their subjects.
+    pub fn by_product(&self) -> BTreeMap<&str, Vec<(&RoundRun, &str)>> {
+        let mut found: BTreeMap<&str, Vec<(&RoundRun, &str)>> = BTreeMap::new();
+        for run in &self.rounds {
+            for (subject, product) in &run.round.products {
+                found.entry(product).or_default().push((run, subject));
+            }
+        }
+        found
+    }
+}
+
+/// What the folder of a round is called.
+pub fn round_name(number: u32) -> String {
+    format!("{number:03}")
+}
+
+const PRODUCTS: &str = "products";
+const LOGS: &str = "builds";
+const ROUNDS: &str = "rounds";
+const LOCK: &str = "lock";
+const BUILDS: &str = "builds.ndjson";
+const ROUND_LIST: &str = "rounds.ndjson";
+
+fn begun(rounds: &[RoundRecord]) -> impl Iterator<Item = &Round> {
+    rounds.iter().filter_map(|record| match record {
+        RoundRecord::Begun(round) => Some(round),
+        RoundRecord::Ended { .. } => None,
+    })
+}
+
+fn records(
+    dir: &Path,
+    manifest: BatchManifest,
+    builds: Vec<BuildRecord>,
+    rounds: Vec<Round>,
+) -> Result<BatchRecords, BatchError> {
+    let mut runs = Vec::new();
+    for round in rounds {
+        let path = dir.join(ROUNDS).join(round_name(round.round));
+        // One that was cut off before its first trial has nothing to tell.
+        if path.join("manifest.json").is_file() {
+            runs.push(RoundRun { run: RunRecords::read(&path)?, round });
+        }
+    }
+    Ok(BatchRecords { manifest, builds, rounds: runs })
+}

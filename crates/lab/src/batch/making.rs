@@ -1,0 +1,180 @@
+//! Building: from the sources of a revision to a product, in a bounded time and in a group of processes
+//! of its own.
+
+use super::records::{BuildFailure, BuildOutcome};
+use super::repository::GIT_VARIABLES;
+use super::revision::Revision;
+use super::settings::{Origin, Settings};
+use super::{BatchError, command, io_error};
+use crate::interrupt::Interrupt;
+use crate::process::group::{self, Launch, ProcessGroup};
+use crate::system::builds::hash_folder;
+use crate::system::render::hash_text;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// Where a build happens.
+#[derive(Debug)]
+pub(super) struct Place<'a> {
+    /// The sources.
+    pub(super) sources: &'a Path,
+    /// The folder for the product, which is there and empty.
+    pub(super) out: &'a Path,
+    /// The file for what it prints.
+    pub(super) log: &'a Path,
+    /// The CPUs that it may use.
+    pub(super) cpus: &'a [usize],
+}
+
+/// What a product depends on, as one hash: sources, command, and versions of the tools.
+pub(super) fn key(revision: &Revision, settings: &Settings, tools: &str) -> String {
+    let parts = [&revision.tree, &settings.build, tools];
+    let text: String = parts.map(|part| format!("{} {part}\n", part.len())).concat();
+    hash_text(&text)[..KEY_DIGITS].to_owned()
+}
+
+/// What the tools of a build say of themselves, a line each.
+pub(super) fn tools(settings: &Settings, interrupt: &Interrupt) -> Result<String, BatchError> {
+    let mut text = String::new();
+    for tool in &settings.tools {
+        let mut ask = Command::new("sh");
+        let printed = command::run(ask.args(["-c", tool]), TOOL_WITHIN, interrupt)?;
+        let line = match printed.success {
+            true => printed.stdout.lines().next().unwrap_or_default().to_owned(),
+            false => "not there".to_owned(),
+        };
+        text += &format!("{tool}: {line}\n");
+    }
+    Ok(text)
+}
+
+/// Builds a revision whose sources are in place.
+///
+/// # Errors
+///
+/// The batch is to stop, or the machine does not let it be tried.
+pub(super) fn make(
+    revision: &Revision,
+    settings: &Settings,
+    place: &Place<'_>,
+    interrupt: &Interrupt,
+) -> Result<BuildOutcome, BatchError> {
+    let mut command = vec!["env".to_owned()];
+    command.extend(GIT_VARIABLES.iter().flat_map(|name| ["-u".to_owned(), (*name).to_owned()]));
+    command.extend(["sh".to_owned(), "-c".to_owned(), settings.build.clone()]);
+    let launch = Launch {
+        name: "build",
+        command: &command,
+        env: &environment(revision, settings, place),
+        dir: place.sources,
+        log: place.log,
+        cpus: place.cpus,
+    };
+    let begun = Instant::now();
+    let within = Duration::from_secs_f64(settings.timeout_s);
+    let mut build = ProcessGroup::start(&launch).map_err(|error| BatchError::Command {
+        command: settings.build.clone(),
+        what: format!("cannot be started: {}", crate::trial::servers::in_full(&error)),
+    })?;
+    let status = loop {
+        match build.ended() {
+            Ok(Some(status)) => break Some(status),
+            Ok(None) if begun.elapsed() >= within => break None,
+            Ok(None) => {}
+            Err(error) => return Err(io_error("waiting for the build in", place.sources)(error)),
+        }
+        interrupt.sleep(POLL)?;
+    };
+    build.stop();
+    // A build may leave a daemon behind, which would be measured with the system.
+    group::stop_strays();
+    let failure = |reason: String| BuildFailure {
+        reason,
+        log: build.log_tail(LOG_LINES).unwrap_or_else(|error| vec![format!("no log: {error}")]),
+    };
+    let Some(status) = status else {
+        let reason = format!("the build did not end within {} s", settings.timeout_s);
+        return Ok(BuildOutcome::TimedOut(failure(reason)));
+    };
+    if !status.success() {
+        return Ok(BuildOutcome::Failed(failure(format!("the build failed ({status})"))));
+    }
+    let product = place.out.join(&settings.path);
+    let is_empty = || fs::read_dir(&product).is_ok_and(|mut entries| entries.next().is_none());
+    if !product.exists() || is_empty() {
+        let what = if settings.path.is_empty() { "nothing" } else { "no " };
+        let reason = format!("the build succeeded and left {what}{} in $OUT", settings.path);
+        return Ok(BuildOutcome::Failed(failure(reason)));
+    }
+    Ok(match hash_folder(place.out) {
+        Ok(product) => BuildOutcome::Built { product },
+        // A link that leads nowhere, above all.
+        Err(error) => {
+            BuildOutcome::Failed(failure(format!("what it left cannot be read: {error}")))
+        }
+    })
+}
+
+/// Copies the files that come with a list of versions to where each build has its sources.
+pub(super) fn copy_files(files: Option<&Path>, sources: &Path) -> Result<(), BatchError> {
+    if sources.exists() {
+        fs::remove_dir_all(sources).map_err(io_error("removing", sources))?;
+    }
+    fs::create_dir_all(sources).map_err(io_error("making", sources))?;
+    match files {
+        Some(files) => copy_folder(files, sources),
+        None => Ok(()),
+    }
+}
+
+/// A hash over the files that come with a list of versions.
+pub(super) fn files_hash(files: Option<&Path>) -> Result<String, BatchError> {
+    match files {
+        Some(files) => hash_folder(files).map_err(io_error("reading", files)),
+        None => Ok(String::new()),
+    }
+}
+
+const KEY_DIGITS: usize = 16;
+const TOOL_WITHIN: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(5);
+const LOG_LINES: usize = 10;
+/// 2000-01-01: compilers that write the time into what they make write this one, so that equal sources
+/// make equal products.
+const EPOCH_S: &str = "946684800";
+
+fn environment(
+    revision: &Revision,
+    settings: &Settings,
+    place: &Place<'_>,
+) -> BTreeMap<String, String> {
+    let path = |path: &Path| path.display().to_string();
+    let mut environment = BTreeMap::from([
+        ("REV".to_owned(), revision.id.clone()),
+        ("SRC".to_owned(), path(place.sources)),
+        ("OUT".to_owned(), path(place.out)),
+        ("SOURCE_DATE_EPOCH".to_owned(), EPOCH_S.to_owned()),
+    ]);
+    if let Origin::Versions(_) = settings.origin {
+        environment.insert("VERSION".to_owned(), revision.id.clone());
+    }
+    environment
+}
+
+fn copy_folder(from: &Path, to: &Path) -> Result<(), BatchError> {
+    let entries = fs::read_dir(from).map_err(io_error("reading", from))?;
+    for entry in entries {
+        let entry = entry.map_err(io_error("reading", from))?;
+        let (path, target) = (entry.path(), to.join(entry.file_name()));
+        if path.is_dir() {
+            fs::create_dir_all(&target).map_err(io_error("making", &target))?;
+            copy_folder(&path, &target)?;
+        } else {
+            fs::copy(&path, &target).map_err(io_error("copying", &path))?;
+        }
+    }
+    Ok(())
+}

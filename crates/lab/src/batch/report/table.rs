@@ -1,0 +1,133 @@
+//! A batch for a terminal.
+
+use super::Stats;
+use crate::analysis::Range;
+use crate::batch::series::Point;
+use crate::batch::states::State;
+use crate::report::layout::Screen;
+use crate::report::number::{relative, significant};
+use crate::report::rows::{Rows, counted};
+use crate::report::table;
+
+/// Writes a batch for a terminal.
+pub(super) fn render(stats: &Stats, screen: Screen) -> String {
+    let anchor = stats.anchor.as_deref().unwrap_or("none yet");
+    let mut text = screen.heading(&stats.title);
+    text += &screen.wrapped(&summary(stats));
+    text.push('\n');
+    text += &table::draw(&rows(stats, anchor), screen);
+    let explained = format!(
+        "× {anchor}: {} over that of the anchor {anchor} in the same block, with the 95 % interval; a range \
+         in ( ) is what was seen in fewer than six blocks.",
+        stats.figure
+    );
+    text += &screen.wrapped(&explained);
+    for point in stats.revisions.iter().filter(|point| !point.why.is_empty()) {
+        text += &format!("\n{}: {}\n", point.name, point.state);
+        text.extend(point.why.iter().map(|line| format!("    | {line}\n")));
+    }
+    for line in checks(stats) {
+        text += &screen.wrapped(&line);
+    }
+    if let Some(findings) = &stats.findings {
+        text.push('\n');
+        for paragraph in findings.paragraphs() {
+            text += &screen.wrapped(&paragraph);
+        }
+    }
+    text
+}
+
+/// How many revisions there are in which state.
+pub(super) fn summary(stats: &Stats) -> String {
+    let states = [
+        State::Done,
+        State::Built,
+        State::Queued,
+        State::Invalid,
+        State::RunFailed,
+        State::BuildFailed,
+        State::TimedOut,
+    ];
+    let count = |state: State| stats.revisions.iter().filter(|one| one.state == state).count();
+    let told: Vec<String> = states
+        .into_iter()
+        .filter(|state| count(*state) > 0)
+        .map(|state| format!("{} {state}", count(state)))
+        .collect();
+    format!("{}: {}", counted(stats.revisions.len(), "revision"), told.join(", "))
+}
+
+/// What products that stood twice say of the others.
+pub(super) fn checks(stats: &Stats) -> Vec<String> {
+    if stats.checks.is_empty() {
+        return Vec::new();
+    }
+    let off = stats.checks.iter().filter(|check| check.is_off);
+    let off: Vec<String> = off
+        .map(|check| {
+            let (round, subject, same) = (check.round, &check.subject, &check.same_as);
+            format!("round {round}, {subject} over {same}: {}", interval(&check.ratio))
+        })
+        .collect();
+    let all = counted(stats.checks.len(), "time");
+    vec![match off.is_empty() {
+        true => format!(
+            "Equal products stood beside each other {all}, and never differed by more than the margin."
+        ),
+        false => format!(
+            "Equal products stood beside each other {all}, and differed in: {}. Differences as small \
+             between others say nothing.",
+            off.join("; ")
+        ),
+    }]
+}
+
+/// A price with its interval, as a factor.
+pub(super) fn interval(range: &Range) -> String {
+    let [estimate, low, high] = [range.estimate, range.low, range.high].map(factor);
+    match range.interval {
+        true => format!("{estimate} [{low} {high}]"),
+        false => format!("{estimate} ({low} {high})"),
+    }
+}
+
+fn rows(stats: &Stats, anchor: &str) -> Rows {
+    let header = [
+        "revision",
+        &format!("× {anchor} [95 %]"),
+        "change",
+        "CPU µs/request",
+        "requests/s",
+        "n",
+        "state",
+    ];
+    let mut before: Option<f64> = None;
+    let row = |point: &Point| {
+        let change = point.price.zip(before).map(|(now, before)| relative(now.estimate / before));
+        before = point.price.map(|price| price.estimate).or(before);
+        let means = point.means;
+        let figure = |value: Option<f64>| value.map_or("-".to_owned(), significant);
+        vec![
+            point.name.clone(),
+            point.price.as_ref().map_or("-".to_owned(), interval),
+            change.unwrap_or("-".to_owned()),
+            figure(means.and_then(|means| means.cpu_us_per_request)),
+            figure(means.map(|means| means.throughput_per_s)),
+            point.n.to_string(),
+            point.state.word().to_owned(),
+        ]
+    };
+    Rows {
+        header: header.map(str::to_owned).to_vec(),
+        rows: stats.revisions.iter().map(row).collect(),
+    }
+}
+
+/// A factor near 1 with the digits in which it differs from it.
+fn factor(value: f64) -> String {
+    match (0.5..2.0).contains(&value) {
+        true => format!("{value:.3}"),
+        false => significant(value),
+    }
+}

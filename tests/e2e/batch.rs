@@ -1,0 +1,221 @@
+//! `tollgate batch` on a repository that the test makes: revisions of a small server, of which one does
+//! not build, one crashes at start, and one is twenty times slower.
+
+use crate::support::{Workspace, stderr, stdout, told, wait_until};
+use nix::sys::signal::{Signal, kill};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, SystemTime};
+
+fn parts() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benches/batch.d")
+}
+
+/// A folder with the repository of these revisions, and the batch's file.
+fn workspace(revisions: &[&str]) -> Workspace {
+    let workspace = Workspace::new();
+    let made = Command::new(parts().join("history"))
+        .arg(workspace.path("repository"))
+        .args(revisions)
+        .output()
+        .expect("a shell");
+    assert!(made.status.success(), "{}", told(&made));
+    let read = |name: &str| fs::read_to_string(parts().join(name)).expect("a file");
+    workspace.write("revisions.toml", &read("revisions.toml"));
+    for name in ["systems/burner/system.toml", "mixes/ping.toml", "experiments/burner.toml"] {
+        workspace.write(name, &read(&format!("catalog/{name}")));
+    }
+    // How busy others are on the machine is not what these tests are about.
+    let limits =
+        "\n[limits]\nsteal = \"100%\"\nforeign_cpu = \"100%\"\nhalt = \"100%\"\nskew = \"100%\"\n";
+    let experiment = workspace.read("experiments/burner.toml") + limits;
+    workspace.write("experiments/burner.toml", &experiment);
+    workspace
+}
+
+/// Every file below a folder, with when it was last changed.
+fn files(folder: &Path) -> BTreeMap<PathBuf, SystemTime> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(folder).expect("a folder").flatten() {
+        let metadata = entry.metadata().expect("a file");
+        found.insert(entry.path(), metadata.modified().expect("a time"));
+        if metadata.is_dir() {
+            found.extend(files(&entry.path()));
+        }
+    }
+    found
+}
+
+fn point<'a>(stats: &'a Value, log: &str) -> &'a Value {
+    let revisions = stats["revisions"].as_array().expect("revisions");
+    let found = revisions.iter().find(|one| one["log"].as_str().expect("a text").starts_with(log));
+    found.unwrap_or_else(|| panic!("no {log}: {stats:#}"))
+}
+
+#[test]
+fn the_commit_that_made_it_twenty_times_slower_is_found_and_named() {
+    let workspace = workspace(&["60000", "same", "fails", "crashes", "1200000", "same"]);
+    let before = files(&workspace.path("repository"));
+
+    // Coarse first, and killed on the way.
+    let run = ["batch", "run", "revisions.toml", "--steps", "2", "--seed", "7"];
+    let mut child = workspace.start(&run);
+    let trials = || {
+        let text = fs::read_to_string(workspace.path("batch/rounds/001/trials.ndjson"));
+        text.unwrap_or_default().matches('\n').count()
+    };
+    assert!(wait_until(Duration::from_secs(60), || trials() >= 2));
+    kill(workspace.lab_of(&child), Signal::SIGKILL).expect("the batch is there");
+    assert_eq!(child.wait().expect("an end").code(), Some(137));
+    workspace.assert_nothing_runs();
+    let kept = trials();
+    let output = workspace.run(&run);
+    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    assert!(
+        stderr(&output).contains(&format!("{kept} trials on record already")),
+        "{}",
+        told(&output)
+    );
+    assert_eq!(stderr(&output).matches("building ").count(), 0, "{}", told(&output));
+
+    let output = workspace.run(&["batch", "find", "--steps", "2", "--format", "json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    let findings: Value = serde_json::from_str(&stdout(&output)).expect("JSON");
+    let changes = findings["changes"].as_array().expect("changes");
+    assert_eq!(changes.len(), 1, "{findings:#}");
+    assert_eq!(changes[0]["parent"]["log"], "revision 2, same");
+    assert_eq!(changes[0]["culprit"]["log"], "revision 5, 1200000");
+    let doubtful: Vec<&Value> =
+        changes[0]["doubtful"].as_array().expect("a list").iter().map(|one| &one["log"]).collect();
+    assert_eq!(doubtful, ["revision 3, fails", "revision 4, crashes"]);
+    let confirmation = &changes[0]["confirmation"];
+    assert_eq!(confirmation["verdict"], "costs-more", "{findings:#}");
+    let ratio = confirmation["ratio"]["estimate"].as_f64().expect("a ratio");
+    assert!((5.0..40.0).contains(&ratio), "{findings:#}");
+
+    let output = workspace.run(&["batch", "stats", "--format", "json"]);
+    let stats: Value = serde_json::from_str(&stdout(&output)).expect("JSON");
+    for (log, state) in [
+        ("revision 1", "done"),
+        ("revision 2", "done"),
+        ("revision 3", "build-failed"),
+        ("revision 4", "run-failed"),
+        ("revision 5", "done"),
+        ("revision 6", "done"),
+    ] {
+        assert_eq!(point(&stats, log)["state"], state, "{stats:#}");
+    }
+    let why = |log: &str| point(&stats, log)["why"].to_string();
+    assert!(why("revision 3").contains("this revision does not build"), "{stats:#}");
+    assert!(why("revision 4").contains("this revision crashes at start"), "{stats:#}");
+    let product = |log: &str| point(&stats, log)["product"].as_str().expect("a product").to_owned();
+    assert_eq!(product("revision 1"), product("revision 2"), "only the README differs");
+    assert_eq!(point(&stats, "revision 1")["price"], point(&stats, "revision 2")["price"]);
+    assert_ne!(product("revision 2"), product("revision 5"));
+    // The anchor is the first revision, which stands beside itself.
+    let check = &stats["checks"][0];
+    assert_eq!((&check["same_as"], &check["round"]), (&"anchor".into(), &1.into()), "{stats:#}");
+
+    csv(&workspace, &stats);
+    page(&workspace);
+    assert_eq!(files(&workspace.path("repository")), before, "the repository is not touched");
+    workspace.assert_nothing_runs();
+}
+
+/// The document's columns, and a line for each revision, those that failed among them.
+fn csv(workspace: &Workspace, stats: &Value) {
+    let output = workspace.run(&["batch", "stats"]);
+    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    let text = stdout(&output);
+    let mut lines = text.lines();
+    let header = ";rps_avg,latency_avg,workers_utime_avg,revision,date,commit_log";
+    assert_eq!(lines.next(), Some(header));
+    let lines: Vec<&str> = lines.collect();
+    assert_eq!(lines.len(), 6, "{text}");
+    let failed = point(stats, "revision 3")["revision"].as_str().expect("a commit");
+    let line = format!(",,,{failed},2023-11-15 01:13:20 +0000,\"revision 3, fails\"");
+    assert_eq!(lines[2], line);
+    let cells: Vec<&str> = lines[0].split(',').collect();
+    let figures: Vec<f64> = cells[..3].iter().map(|cell| cell.parse().expect("a number")).collect();
+    let means = &point(stats, "revision 1")["means"];
+    for (figure, name) in figures.iter().zip(["throughput_per_s", "latency_mean_ms", "user_ticks"])
+    {
+        let mean = means[name].as_f64().expect("a mean");
+        assert!((figure - mean).abs() <= 0.005, "{name}: {figure} beside {mean}");
+    }
+}
+
+/// One click from a revision to the report of the round that measured it.
+fn page(workspace: &Workspace) {
+    let page = workspace.read("batch/stats.html");
+    let links: Vec<&str> = page
+        .split("href=\"")
+        .skip(1)
+        .filter_map(|rest| rest.split('"').next())
+        .filter(|link| link.starts_with("rounds/"))
+        .collect();
+    assert!(links.len() >= 4, "{links:?}");
+    for link in links {
+        assert!(workspace.path("batch").join(link).is_file(), "{link} leads nowhere");
+    }
+    assert!(page.contains("Regression: "), "{page}");
+    assert!(page.contains(">change</text>"), "{page}");
+    let output = workspace.run(&["batch", "stats", "--format", "html"]);
+    assert_eq!(stdout(&output), page);
+}
+
+/// Versions of a package, whose build gets the version and a copy of the files beside it; and a build that
+/// does not end.
+#[test]
+fn versions_are_built_from_a_copy_of_their_files_in_bounded_time() {
+    let workspace = workspace(&["1000"]);
+    let revisions = r#"
+experiment = "burner"
+subject    = "burner"
+product    = { option = "binary", path = "bin/server" }
+versions   = ["1.0", "1.1", "2.0"]
+files      = "repository"
+anchor     = "1.1"
+build      = """test "$VERSION" = "$REV" && test "$PWD" = "$SRC" || exit 9
+[ "$VERSION" != 2.0 ] || { sleep 600 & wait; }
+echo built by a copy >>server.c.log
+sed -i "s/r1/r$VERSION/" work.h
+mkdir "$OUT/bin"
+cc -o "$OUT/bin/server" server.c"""
+timeout    = "2s"
+blocks     = 1
+"#;
+    workspace.write("package/revisions.toml", &revisions.replace("repository", "../repository"));
+    let run = ["batch", "run", "package/revisions.toml", "--out", "out"];
+    let output = workspace.run(&run);
+    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    let table = stdout(&output);
+    assert!(table.contains("3 revisions: 2 done, 1 timed-out"), "{table}");
+    assert!(table.contains("the build did not end within 2 s"), "{table}");
+    assert!(!workspace.path("repository/server.c.log").exists(), "the files are copied");
+    workspace.assert_nothing_runs();
+
+    // The same again has nothing to do; other settings would mix up figures.
+    let again = workspace.run(&run);
+    assert_eq!(again.status.code(), Some(0), "{}", told(&again));
+    assert!(!stderr(&again).contains("round 2"), "{}", told(&again));
+    for (changed, code, expected) in [
+        (&["--blocks", "2"][..], 2, "holds a batch with other settings"),
+        (&["--anchor", "1.0"], 2, "holds a batch with another anchor"),
+        (&["--product", "binaries=x"], 2, "has no option `binaries`; did you mean `binary`?"),
+        (&["--subject", "burned"], 2, "has no subject `burned`; did you mean `burner`?"),
+        (&["--repo", "repository", "--tags", "r*"], 2, "`repo` and `versions` are both given"),
+    ] {
+        let output = workspace.run(&[&run[..], changed].concat());
+        assert_eq!(output.status.code(), Some(code), "{}", told(&output));
+        assert!(stderr(&output).contains(expected), "{}", told(&output));
+    }
+    for arguments in [&["batch", "stats", "none"][..], &["batch", "find", "none"]] {
+        let output = workspace.run(arguments);
+        assert_eq!(output.status.code(), Some(2), "{}", told(&output));
+        assert!(stderr(&output).contains("is not the directory of a batch"), "{}", told(&output));
+    }
+}

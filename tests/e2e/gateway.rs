@@ -1,0 +1,143 @@
+//! `tollgate gateway` as a server of its own: its file, its signals, its exit codes.
+
+use crate::origin::Started as Origin;
+use crate::support::{Workspace, stderr, stdout, told, wait_until};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::Child;
+use std::sync::mpsc::{self, Receiver};
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A gateway, and what it prints, line by line.
+struct Started {
+    child: Child,
+    printed: Receiver<String>,
+    told: Receiver<String>,
+    address: String,
+}
+
+impl Started {
+    fn new(workspace: &Workspace) -> Self {
+        let mut child = workspace.start(&["gateway", "--config", "gateway.yaml"]);
+        let printed = lines(child.stdout.take().expect("its output"));
+        let told = lines(child.stderr.take().expect("its errors"));
+        let line = printed.recv_timeout(PATIENCE).expect("a line");
+        let address = line.strip_prefix("listening on http://").expect("where").to_owned();
+        Self { child, printed, told, address }
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id().cast_signed()), signal).expect("it runs");
+    }
+
+    /// The head and body of the answer to a request for `path`, on a connection of its own.
+    fn get(&self, path: &str) -> String {
+        let mut client = TcpStream::connect(&self.address).expect("it listens");
+        client.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        write!(client, "GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+            .expect("it reads");
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).expect("an answer");
+        answer
+    }
+
+    /// Its exit code, which comes soon.
+    fn end(mut self) -> Option<i32> {
+        let mut code = None;
+        let has_ended = wait_until(PATIENCE, || {
+            let ended = self.child.try_wait().expect("its end");
+            code = ended.map(|status| status.code());
+            ended.is_some()
+        });
+        assert!(has_ended, "it did not end");
+        code.flatten()
+    }
+}
+
+/// The lines of a pipe as they come.
+fn lines(pipe: impl Read + Send + 'static) -> Receiver<String> {
+    let (sender, lines) = mpsc::channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(pipe).lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    lines
+}
+
+fn config(listen: &str, backend: &str, more: &str) -> String {
+    format!(
+        "listeners:\n  - address: {listen}\npools:\n  - name: site\n    backends:\n      - address: \
+         {backend}\n{more}"
+    )
+}
+
+#[test]
+fn a_file_is_checked_before_anything_listens() {
+    let workspace = Workspace::new();
+    workspace.write("gateway.yaml", &config("127.0.0.1:0", "127.0.0.1:1", ""));
+    let fine = workspace.run(&["gateway", "--config", "gateway.yaml", "--check"]);
+    assert_eq!((fine.status.code(), stdout(&fine).as_str()), (Some(0), "gateway.yaml is fine\n"));
+    workspace
+        .write("gateway.yaml", &config("127.0.0.1:0", "127.0.0.1:1", "timeouts: { idel: 5s }\n"));
+    for arguments in [&["--check"][..], &[]] {
+        let bad = workspace.run(&[&["gateway", "--config", "gateway.yaml"], arguments].concat());
+        assert_eq!(bad.status.code(), Some(2), "{}", told(&bad));
+        assert_eq!(
+            stderr(&bad),
+            "tollgate: gateway.yaml:7:13: unknown key `idel`; did you mean `idle`?\n"
+        );
+    }
+    let missing = workspace.run(&["gateway", "--config", "none.yaml"]);
+    assert_eq!(missing.status.code(), Some(2), "{}", told(&missing));
+    assert!(stderr(&missing).starts_with("tollgate: the configuration none.yaml cannot be read; "));
+}
+
+#[test]
+fn a_gateway_reloads_on_hup_and_drains_on_term() {
+    let workspace = Workspace::new();
+    let (one, other) = (
+        Origin::new(&workspace, &["127.0.0.1:0"]),
+        Origin::new(&workspace, &["unix:other.sock", "--access-log"]),
+    );
+    let backend = one.listens_on.strip_prefix("http://").expect("a port").to_owned();
+    workspace
+        .write("gateway.yaml", &config("127.0.0.1:0", &backend, "access_log: { to: stdout }\n"));
+    let gateway = Started::new(&workspace);
+    let answer = gateway.get("/?payload=5");
+    assert!(
+        answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\n\r\nxxxxx"),
+        "{answer}"
+    );
+    let line = gateway.printed.recv_timeout(PATIENCE).expect("a line");
+    assert!(line.contains("] \"GET /?payload=5 HTTP/1.1\" 200 5 "), "{line}");
+
+    // A file that cannot be is told, and changes nothing.
+    workspace.write("gateway.yaml", &config("127.0.0.1:0", &backend, "admin: here\n"));
+    gateway.signal(Signal::SIGHUP);
+    let told = gateway.told.recv_timeout(PATIENCE).expect("a line");
+    assert_eq!(
+        told,
+        "tollgate gateway: the old configuration stays: gateway.yaml:7:8: `here` is no address and port, \
+         such as 127.0.0.1:9900; the admin listener has no other kind"
+    );
+    assert!(gateway.get("/?payload=5").ends_with("xxxxx"));
+
+    // One that is fine is in force; the relative path is seen from the file's folder.
+    workspace.write("gateway.yaml", &config("127.0.0.1:0", "unix:other.sock", ""));
+    gateway.signal(Signal::SIGHUP);
+    let told = gateway.told.recv_timeout(PATIENCE).expect("a line");
+    assert_eq!(told, "tollgate gateway: gateway.yaml is in force");
+    assert!(gateway.get("/?payload=7").ends_with("xxxxxxx"));
+
+    gateway.signal(Signal::SIGTERM);
+    assert_eq!(gateway.end(), Some(0));
+    one.stop();
+    assert!(other.stop().contains("\"GET /?payload=7 HTTP/1.1\" 200 7 "));
+}
