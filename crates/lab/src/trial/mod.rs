@@ -244,8 +244,8 @@ impl<'a> Trial<'a> {
     fn stand(&mut self, requests: &Requests<'_>) -> Result<Stand, Stop> {
         let recipe = &self.subject.recipe.file;
         let mut origin = Servers::default();
-        let numbers = if recipe.origin { 1..=self.case.origins } else { 1..=0 };
-        let origins: Vec<SocketAddr> = numbers
+        let count = if recipe.origin { self.case.origins } else { 0 };
+        let origins: Vec<SocketAddr> = (1..=count)
             .map(|number| self.start_origin(number, requests, &mut origin))
             .collect::<Result<_, _>>()?;
         let (system, address) = match origins.first() {
