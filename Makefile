@@ -28,7 +28,7 @@ fidelity: ## the load generator's figures against known truths, in two minutes
 	@scripts/setup wrk
 	cargo test --release --locked -p tollgate --test fidelity -- --nocapture --test-threads=1
 
-fuzz: ## parsers, forms and bodies against a second reading of the RFCs (of heads, both on httparse), on made-up inputs, 8 seconds each
+fuzz: ## parsers, forms, bodies and the gateway against a second reading of the RFCs (of heads, both on httparse), on made-up inputs, 8 seconds each
 	@scripts/setup g++
 	@scripts/fuzz
 

@@ -4,6 +4,7 @@ use crate::origin::Started as Origin;
 use crate::support::{Workspace, stderr, stdout, told, wait_until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::Child;
@@ -46,15 +47,11 @@ impl Started {
     }
 
     /// Its exit code, which comes soon.
-    fn end(mut self) -> Option<i32> {
-        let mut code = None;
-        let has_ended = wait_until(PATIENCE, || {
-            let ended = self.child.try_wait().expect("its end");
-            code = ended.map(|status| status.code());
-            ended.is_some()
-        });
-        assert!(has_ended, "it did not end");
-        code.flatten()
+    fn end(self) -> Option<i32> {
+        let child = RefCell::new(self.child);
+        let ended = || child.borrow_mut().try_wait().expect("its end");
+        assert!(wait_until(PATIENCE, || ended().is_some()), "it did not end");
+        ended().and_then(|status| status.code())
     }
 }
 

@@ -10,6 +10,7 @@ mod listener;
 mod poller;
 mod slack;
 mod socket;
+mod socket_file;
 mod stamp;
 mod waker;
 
@@ -18,4 +19,5 @@ pub use listener::{accept, listen, listen_unix};
 pub use poller::{Event, Events, Interest, Poller};
 pub use slack::wake_exactly;
 pub use socket::Socket;
+pub use socket_file::SocketFile;
 pub use waker::Waker;

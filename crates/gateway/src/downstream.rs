@@ -68,11 +68,6 @@ impl Client {
         }
     }
 
-    /// Nothing is under way, not even half a head.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.stage == Stage::Reading && self.unread.is_empty() && self.unsent.is_empty()
-    }
-
     /// Keeps what has come and cannot be dealt with yet; nothing gives the memory back.
     pub(crate) fn keep_unread(&mut self, bytes: &[u8]) {
         if bytes.is_empty() {

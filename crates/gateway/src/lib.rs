@@ -13,6 +13,8 @@ mod downstream;
 mod error;
 mod exchange;
 mod forward;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod gateway;
 mod link;
 mod listening;

@@ -3,9 +3,9 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::Path;
 
-use tollgate_eventloop::{listen, listen_unix};
+use tollgate_eventloop::{SocketFile, listen};
 
 use crate::config::{Address, Listener};
 use crate::error::Error;
@@ -74,22 +74,10 @@ fn on_port(address: SocketAddr, backlog: u32, threads: usize) -> io::Result<Boun
 }
 
 /// One listener, which all threads take connections from.
-fn on_path(path: &PathBuf, backlog: u32, threads: usize) -> io::Result<Bound> {
-    let socket = listen_unix(path, backlog.try_into().unwrap_or(i32::MAX))?;
-    let file = SocketFile(path.clone());
+fn on_path(path: &Path, backlog: u32, threads: usize) -> io::Result<Bound> {
+    let backlog = backlog.try_into().unwrap_or(i32::MAX);
+    let (socket, file) = SocketFile::listen(path, backlog, "tollgate gateway")?;
     let mut sockets = (1..threads).map(|_| socket.try_clone()).collect::<io::Result<Vec<_>>>()?;
     sockets.push(socket);
-    Ok((Address::Unix(path.clone()), sockets, Some(file)))
-}
-
-/// A socket in the file system that is removed when this is dropped.
-#[derive(Debug)]
-struct SocketFile(PathBuf);
-
-impl Drop for SocketFile {
-    fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_file(&self.0) {
-            eprintln!("tollgate gateway: the socket {} stays: {error}", self.0.display());
-        }
-    }
+    Ok((Address::Unix(path.to_owned()), sockets, Some(file)))
 }

@@ -19,7 +19,7 @@ pub(crate) struct Reloads {
 /// The text of `/metrics`.
 pub(crate) fn render<'a>(
     totals: &Totals,
-    pools: impl Iterator<Item = (&'a Pool, &'a PoolHealth)> + Clone,
+    pools: &(impl Iterator<Item = (&'a Pool, &'a PoolHealth)> + Clone),
     reloads: Reloads,
     now: Instant,
 ) -> String {
@@ -138,7 +138,7 @@ fn backends(page: &mut Page, totals: &Totals) {
 
 fn standing<'a>(
     page: &mut Page,
-    pools: impl Iterator<Item = (&'a Pool, &'a PoolHealth)> + Clone,
+    pools: &(impl Iterator<Item = (&'a Pool, &'a PoolHealth)> + Clone),
     now: Instant,
 ) {
     let each = |page: &mut Page, name: &str, value: &dyn Fn(&PoolHealth, usize) -> u64| {

@@ -62,6 +62,6 @@ impl View {
         let reloads = *self.reloads.lock().unwrap_or_else(PoisonError::into_inner);
         let pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
         let pools = pools.iter().map(|(pool, health)| (pool, &**health));
-        render(&self.counters.totals(), pools, reloads, now)
+        render(&self.counters.totals(), &pools, reloads, now)
     }
 }

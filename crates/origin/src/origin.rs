@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicU64;
 use std::thread;
 use std::time::Instant;
 
-use tollgate_eventloop::{Waker, listen, pin_current_thread, wake_exactly};
+use tollgate_eventloop::{SocketFile, Waker, listen, pin_current_thread, wake_exactly};
 use tollgate_ledger::{LogFile, LogFormat, LogTarget};
 
 use crate::config::{Config, Timeouts};
@@ -19,7 +19,7 @@ use crate::connection::Tools;
 use crate::counters::{Counters, ThreadCounters};
 use crate::endpoints::page::Pages;
 use crate::error::Error;
-use crate::listen::{Listen, SocketFile};
+use crate::listen::Listen;
 use crate::recall::Recall;
 use crate::site::Site;
 use crate::sources::Sources;
@@ -190,7 +190,7 @@ fn listen_on_port(addr: SocketAddr, threads: usize) -> io::Result<Listening> {
 
 /// One listener, which all threads take connections from.
 fn listen_on_path(path: &Path, threads: usize) -> io::Result<Listening> {
-    let (listener, socket_file) = SocketFile::listen(path, BACKLOG)?;
+    let (listener, socket_file) = SocketFile::listen(path, BACKLOG, "tollgate origin")?;
     let mut listeners =
         (1..threads).map(|_| listener.try_clone()).collect::<io::Result<Vec<_>>>()?;
     listeners.push(listener);

@@ -83,7 +83,7 @@ fn a_page_tells_what_was_counted_and_what_is_known() {
     assert!(health.failed(1, now));
     let page = render(
         &counters.totals(),
-        config.pools.iter().zip([&health]),
+        &config.pools.iter().zip([&health]),
         Reloads { done: 2, refused: 1 },
         now,
     );

@@ -161,7 +161,11 @@ impl Worker {
     }
 
     /// Waits once, and does what is to be done then. Says whether there was anything.
-    fn turn_once(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<bool> {
+    pub(crate) fn turn_once(
+        &mut self,
+        events: &mut Events,
+        timeout: Option<Duration>,
+    ) -> io::Result<bool> {
         self.poller.wait(events, timeout)?;
         self.now = Instant::now();
         let has_more = !self.ready.is_empty();

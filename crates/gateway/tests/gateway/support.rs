@@ -2,7 +2,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tollgate_gateway::config::{Address, Forwarded};
 use tollgate_gateway::{Config, Gateway};
@@ -71,7 +71,21 @@ impl Backend {
 
     /// The next connection of the gateway.
     pub(crate) fn accept(&self) -> Peer {
-        Peer::new(self.listener.accept().unwrap().0)
+        let until = Instant::now() + PATIENCE;
+        self.listener.set_nonblocking(true).unwrap();
+        let stream = loop {
+            match self.listener.accept() {
+                Ok((stream, _)) => break stream,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    assert!(Instant::now() < until, "nobody has connected");
+                    std::thread::sleep(Duration::from_micros(200));
+                }
+                Err(error) => panic!("{error}"),
+            }
+        };
+        self.listener.set_nonblocking(false).unwrap();
+        stream.set_nonblocking(false).unwrap();
+        Peer::new(stream)
     }
 
     /// No connection is waiting.
