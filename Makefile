@@ -32,13 +32,14 @@ fuzz: ## parsers, forms, bodies and the gateway against a second reading of the 
 	@scripts/setup g++
 	@scripts/fuzz
 
-bench: ## figures and costs beside those of the peers, in turns: 15 minutes
-	@scripts/setup wrk apache2-utils nghttp2-client hey
+bench: ## figures and costs beside those of the peers, in turns: 45 minutes
+	@scripts/setup wrk apache2-utils nghttp2-client hey curl
 	@cargo build --quiet --release --locked -p tollgate
 	@benches/cpu-per-request
 	@benches/load
 	@benches/origin
 	cargo test --locked -p tollgate-gateway --test hardening -- --ignored reloading_under_load
+	@benches/gateway
 
 truth: ## a price that is known beforehand, and the same prices with other seeds
 	@scripts/setup jq

@@ -44,6 +44,8 @@ mod noise;
 mod open_loop;
 /// `tollgate origin`: asked by curl, and held open by many.
 mod origin;
+/// Cases with several origins, and a baseline that is not there.
+mod origins;
 /// `tollgate run` and `tollgate report` from end to end.
 mod prices;
 /// `report.html` in a real browser, and the formats of other tools.

@@ -17,7 +17,7 @@ fn mix_text(manifest: &Value) -> String {
 }
 
 #[test]
-fn the_first_look_prices_four_subjects() {
+fn the_first_look_prices_five_subjects() {
     let workspace = Workspace::new();
     let output = workspace.run(&["run", "--quick", "--seed", "7", "--out", "out"]);
     assert_eq!(output.status.code(), Some(0), "{}", told(&output));
@@ -36,6 +36,7 @@ fn the_first_look_prices_four_subjects() {
     let ratio = |name: &str| price(name)["ratio"]["estimate"].as_f64().expect("a ratio");
     assert!(ratio("light") > 1.5, "{report:#}");
     assert!(ratio("full") > 10.0, "{report:#}");
+    assert!(ratio("gateway") > 0.1, "{report:#}");
     assert!(price("direct")["ratio"].is_null(), "no proxy has no ratio");
     assert!(price("direct")["difference"]["estimate"].as_f64().expect("a difference") < 0.0);
     assert_eq!(subject(&report, "full")["figures"]["attacks_blocked"], 1.0);
@@ -55,7 +56,7 @@ fn the_first_look_prices_four_subjects() {
     let config = workspace.read("out/configs/full/nginx.conf");
     assert!(config.contains("modsecurity_rules_file"), "{config}");
     let logs = fs::read_dir(workspace.path("out/logs")).expect("logs").count();
-    assert!(logs >= 8 * (4 + 3), "an origin each and three systems a block: {logs}");
+    assert!(logs >= 8 * (5 + 4), "an origin each and four systems a block: {logs}");
     workspace.assert_nothing_runs();
 
     // A report is made from the records: the same bytes whenever it is asked for.

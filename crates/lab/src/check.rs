@@ -85,6 +85,7 @@ pub fn check(request: CheckRequest<'_>) -> Result<Found, LookError> {
         mix,
         mix_source,
         mix_included,
+        origins: 1,
         load: LOAD,
         subjects: vec![0],
         rate_of: None,

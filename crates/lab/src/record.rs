@@ -83,6 +83,10 @@ pub struct Measurement {
     pub memory_peak_bytes: Option<u64>,
     /// What each template was answered.
     pub templates: Vec<TemplateRecord>,
+    /// What each of several origins was asked, by its own counters, in their order; empty where there is
+    /// one. They are read just before the window and just after it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub origin_requests: Vec<u64>,
     /// Answers other than the expected ones.
     pub unexpected: u64,
     /// Requests that got no answer, by kind.

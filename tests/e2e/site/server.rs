@@ -64,7 +64,7 @@ impl Site {
         let place = Place {
             dir: &dir,
             listen: address,
-            origin: None,
+            origins: &[],
             connections: 64,
             ports: &BTreeMap::new(),
             installed: &installed,

@@ -5,7 +5,7 @@ use super::{assert_sound, workspace};
 #[test]
 fn proxies_pass_on_what_they_are_sent() {
     let workspace = workspace();
-    for system in ["nginx", "haproxy", "apache"] {
+    for system in ["nginx", "haproxy", "apache", "tollgate-gateway"] {
         assert_sound(&workspace, system, &[], "browse");
     }
 }

@@ -45,6 +45,8 @@ pub struct Experiment {
     pub latency: bool,
     /// The subject that the others are priced against: an index into `subjects`.
     pub baseline: usize,
+    /// The name of the subject that takes its place where it is not on the machine.
+    pub baseline_else: Option<String>,
     /// The workloads.
     pub cases: Vec<Case>,
     /// The configured systems.
@@ -74,6 +76,8 @@ pub struct Case {
     pub mix_source: Source,
     /// The files of the mixes that it includes.
     pub mix_included: Vec<Source>,
+    /// How many origins stand behind each system, which has to spread the requests evenly over them.
+    pub origins: u16,
     /// The shape of the load.
     pub load: LoadFile,
     /// Which subjects it is for: indices into the experiment's, in their order, the baseline's among them.
@@ -117,6 +121,8 @@ pub struct Adjustments {
     pub margin: Option<Percent>,
     /// The baseline runs a second time in each block.
     pub aa: bool,
+    /// Another baseline.
+    pub baseline: Option<String>,
     /// Only these subjects, and the baseline, which every price needs.
     pub only: Vec<String>,
     /// Options whose values are to be run one beside the other.
@@ -174,13 +180,16 @@ impl Experiment {
         adjustments: &Adjustments,
     ) -> Result<Self, ExperimentError> {
         let source = catalog.experiment(name)?;
-        let file: ExperimentFile = toml_file::parse(&source)?;
+        let mut file: ExperimentFile = toml_file::parse(&source)?;
         let at = |path: &[Step], error: PartError| ExperimentError::Part {
             place: toml_file::place(&source, path),
             source: Box::new(error),
         };
         check(&file).map_err(|Flaw { path, what }| at(&path, PartError::Value(what)))?;
         adjustments.check(&file)?;
+        if let Some(baseline) = &adjustments.baseline {
+            file.baseline.clone_from(baseline);
+        }
 
         let names: Vec<&str> = file.subject.iter().map(|s| s.name.as_str()).collect();
         let mut subjects: Vec<Subject> = Vec::new();
@@ -235,10 +244,22 @@ impl Experiment {
             }
             let all = (0..).zip(&made_from);
             let is_for = |name: &str| case.is_for(name, &file.baseline);
-            let subjects = all.filter(|(_, name)| is_for(name)).map(|(at, _)| at).collect();
-            let (name, rate_of) = (case.name.clone(), case.rate_of.clone());
-            let load = case.load;
-            let one = Case { name, mix, mix_source, mix_included, load, rate_of, subjects };
+            let of_case: Vec<usize> =
+                all.filter(|(_, name)| is_for(name)).map(|(at, _)| at).collect();
+            if case.origins > 1 {
+                spread_origins(&subjects, &of_case)
+                    .map_err(|what| at(&part("origins"), PartError::Value(what)))?;
+            }
+            let one = Case {
+                name: case.name.clone(),
+                mix,
+                mix_source,
+                mix_included,
+                origins: case.origins,
+                load: case.load,
+                subjects: of_case,
+                rate_of: case.rate_of.clone(),
+            };
             let variants = matrix::cases(&adjustments.matrix, &names, case, &file.case)
                 .map_err(ExperimentError::Adjustment)?;
             cases.extend(variants.into_iter().map(|CaseFile { name, load, .. }| {
@@ -265,6 +286,7 @@ impl Experiment {
             bytes: file.bytes,
             latency: file.latency,
             baseline,
+            baseline_else: file.baseline_else,
             cases,
             subjects,
             again,
@@ -329,13 +351,27 @@ fn variants(
     Ok(all)
 }
 
+/// Checks that each subject of a case with several origins spreads requests over them.
+fn spread_origins(subjects: &[Subject], of_case: &[usize]) -> Result<(), String> {
+    let mut of_case = of_case.iter().map(|at| &subjects[*at]);
+    match of_case.find(|subject| !subject.recipe.file.balances) {
+        Some(Subject { name, recipe, .. }) => Err(format!(
+            "subject `{name}` would send everything to the first one: the recipe of system `{}` does not \
+             say `balances = true`; leave it out of the case's `subjects`, or take one origin",
+            recipe.name
+        )),
+        None => Ok(()),
+    }
+}
+
 impl Adjustments {
     fn check(&self, file: &ExperimentFile) -> Result<(), ExperimentError> {
         let names = || file.subject.iter().map(|subject| subject.name.as_str());
-        for wanted in &self.only {
+        let only = self.only.iter().map(|name| ("--only", name));
+        for (flag, wanted) in only.chain(self.baseline.iter().map(|name| ("--baseline", name))) {
             if !names().any(|name| name == wanted) {
                 let hint = suggestion(wanted, names());
-                let what = format!("--only {wanted}: there is no such subject{hint}");
+                let what = format!("{flag} {wanted}: there is no such subject{hint}");
                 return Err(ExperimentError::Adjustment(what));
             }
         }
@@ -437,15 +473,15 @@ mod tests {
         );
         assert_eq!(
             error_of(|text| text.replace("connections = 50", "connections = 0")),
-            "mine.toml:9:24: 0: it has to be between 1 and 20000"
+            "mine.toml:10:24: 0: it has to be between 1 and 20000"
         );
         assert_eq!(
             error_of(|text| text.replace("rules = \"crs\"", "rulez = \"crs\"")),
-            "mine.toml:30:35: system `nginx-modsecurity` has no option `rulez`; did you mean `rules`?"
+            "mine.toml:31:35: system `nginx-modsecurity` has no option `rulez`; did you mean `rules`?"
         );
         assert_eq!(
             error_of(|text| text.replace("name   = \"light\"", "name   = \"../light\"")),
-            "mine.toml:22:10: the name `../light` has to be letters, digits, `-`, `_` and `.`: files are named after it"
+            "mine.toml:23:10: the name `../light` has to be letters, digits, `-`, `_` and `.`: files are named after it"
         );
         let longest = "x".repeat(64);
         let named = |name: &str| {
@@ -454,7 +490,7 @@ mod tests {
         };
         assert_eq!(
             named(&"y".repeat(65)),
-            "mine.toml:22:10: it has 65 letters, and a name 64 at the most: files are named after it"
+            "mine.toml:23:10: it has 65 letters, and a name 64 at the most: files are named after it"
         );
         // As long as a name may be, and so refused for another reason.
         assert!(named(&longest).contains("two subjects are named"), "{}", named(&longest));
@@ -470,13 +506,13 @@ mod tests {
         };
         assert_eq!(
             prefixed("a"),
-            "mine.toml:23:10: `a` has to start with `/` and to end without one"
+            "mine.toml:24:10: `a` has to start with `/` and to end without one"
         );
-        assert_eq!(prefixed("/a b"), "mine.toml:23:10: ` ` cannot stand in the path of a request");
-        assert_eq!(prefixed("/a?b"), "mine.toml:23:10: `?` cannot stand in the path of a request");
+        assert_eq!(prefixed("/a b"), "mine.toml:24:10: ` ` cannot stand in the path of a request");
+        assert_eq!(prefixed("/a?b"), "mine.toml:24:10: `?` cannot stand in the path of a request");
         assert!(
             error_of(|text| text.replace("2.4s", "soon"))
-                .starts_with("mine.toml:9:39: `soon` is not a duration"),
+                .starts_with("mine.toml:10:39: `soon` is not a duration"),
         );
     }
 
@@ -533,24 +569,24 @@ mod tests {
         let told = |change: &dyn Fn(&str) -> String| error_of(|text| change(text));
         assert_eq!(
             told(&|text| text.replace("duration = \"2.4s\", ", "")),
-            "mine.toml:9:8: the load says neither how long it is measured nor over how many requests: \
+            "mine.toml:10:8: the load says neither how long it is measured nor over how many requests: \
              add a `duration` or `requests`"
         );
         assert_eq!(
             told(&counted(", duration = \"1s\"")),
-            "mine.toml:9:57: the load has `requests`, which end it: remove one of them"
+            "mine.toml:10:57: the load has `requests`, which end it: remove one of them"
         );
         assert_eq!(
             told(&counted(", rate = 100.0")),
-            "mine.toml:9:39: they belong to a closed loop; with a rate, say a `duration`"
+            "mine.toml:10:39: they belong to a closed loop; with a rate, say a `duration`"
         );
         assert_eq!(
             told(&counted(", quick_requests = 49")),
-            "mine.toml:9:63: 49: they are less than one for each of 50 connections"
+            "mine.toml:10:63: 49: they are less than one for each of 50 connections"
         );
         assert_eq!(
             told(&|text| text.replace("duration = ", "duration_max = \"1s\", duration = ")),
-            "mine.toml:9:43: it belongs to `requests`: add them"
+            "mine.toml:10:43: it belongs to `requests`: add them"
         );
         assert!(told(&counted(", duration_max = \"2h\"")).contains("between 150ms and 1h"));
         assert!(told(&|text| counted("")(text).replace("10000", "0")).contains("0: it has to be"));
@@ -578,7 +614,7 @@ mod tests {
             let name = |at: &usize| experiment.subjects[*at].name.clone();
             experiment.cases.iter().map(|case| case.subjects.iter().map(name).collect()).collect()
         };
-        let all = ["nginx", "direct", "light", "full"];
+        let all = ["nginx", "direct", "light", "full", "gateway"];
         let none = Adjustments::default();
         assert_eq!(of_case("", none.clone())[0], all);
         assert_eq!(of_case("\"full\"", none.clone()), [vec!["nginx", "full"], all.to_vec()]);
@@ -597,12 +633,44 @@ mod tests {
         let of = |names: &str| error_of(|_| with_subjects(names));
         assert_eq!(
             of("\"light\", \"ful\""),
-            "mine.toml:9:22: no subject is named `ful`; did you mean `full`?"
+            "mine.toml:10:22: no subject is named `ful`; did you mean `full`?"
         );
-        assert_eq!(of("\"full\", \"full\""), "mine.toml:9:21: `full` is named twice");
+        assert_eq!(of("\"full\", \"full\""), "mine.toml:10:21: `full` is named twice");
         assert_eq!(
             of("\"light\", \"full\""),
-            "mine.toml:18:10: no case has `direct` among its `subjects`"
+            "mine.toml:19:10: no case has `direct` among its `subjects`"
+        );
+    }
+
+    #[test]
+    fn another_subject_may_be_the_baseline() {
+        let load = |baseline: &str| {
+            let adjustments = Adjustments {
+                baseline: Some(baseline.to_owned()),
+                only: vec!["light".to_owned()],
+                ..Adjustments::default()
+            };
+            Experiment::load(&Catalog::new(vec![]), "first-look", &adjustments)
+        };
+        let experiment = load("direct").unwrap();
+        let names: Vec<&str> = experiment.subjects.iter().map(|s| s.name.as_str()).collect();
+        assert_eq!((&names[..], experiment.baseline), (&["direct", "light"][..], 0));
+        assert_eq!(experiment.baseline_else.unwrap(), "direct");
+        assert_eq!(
+            load("dirct").unwrap_err().to_string(),
+            "--baseline dirct: there is no such subject; did you mean `direct`?"
+        );
+        let stand_in = |name: &str| {
+            let line = format!("baseline_else = \"{name}\"");
+            error_of(|text| text.replace("baseline_else = \"direct\"", &line))
+        };
+        assert_eq!(
+            stand_in("nginx"),
+            "mine.toml:5:17: `nginx` is the baseline itself; name another subject"
+        );
+        assert_eq!(
+            stand_in("dirct"),
+            "mine.toml:5:17: no subject is named `dirct`; did you mean `direct`?"
         );
     }
 
@@ -620,8 +688,30 @@ mod tests {
         };
         assert_eq!(
             only("browsing"),
-            "mine.toml:9:8: there is no template `browsing`; the mix has browse, xss, sql-injection, path-traversal, shell"
+            "mine.toml:10:8: there is no template `browsing`; the mix has browse, xss, sql-injection, path-traversal, shell"
         );
+    }
+
+    #[test]
+    fn only_a_system_that_spreads_requests_may_have_several_origins() {
+        let with = |origins: u16, subjects: &str| {
+            let keys = format!("name = \"browse\"\norigins = {origins}\nsubjects = {subjects}");
+            move |text: &str| text.replace("name = \"browse\"", &keys)
+        };
+        assert_eq!(
+            error_of(with(2, "[]")),
+            "mine.toml:9:11: subject `direct` would send everything to the first one: the recipe of \
+             system `direct` does not say `balances = true`; leave it out of the case's `subjects`, or \
+             take one origin"
+        );
+        let between = |origins| format!("mine.toml:9:11: {origins}: it has to be between 1 and 16");
+        assert_eq!(error_of(with(0, "[]")), between(0));
+        assert_eq!(error_of(with(17, "[\"light\"]")), between(17));
+        let experiment =
+            Experiment::load(&Catalog::new(vec![]), "vitrix", &Adjustments::default()).unwrap();
+        let origins = experiment.cases.iter().map(|case| (case.name.as_str(), case.origins));
+        let several: Vec<_> = origins.filter(|(_, origins)| *origins > 1).collect();
+        assert_eq!(several, [("case-4", 2), ("case-4-close", 2)]);
     }
 
     #[test]
@@ -631,15 +721,15 @@ mod tests {
             error_of(|text| text.replace("connections = 50", &loads))
         };
         let alone = "it belongs to an open loop: add a `rate`, or a `rate_of` to the case";
-        assert_eq!(with("spacing = \"poisson\""), format!("mine.toml:9:38: {alone}"));
-        assert_eq!(with("connections_max = 60"), format!("mine.toml:9:46: {alone}"));
+        assert_eq!(with("spacing = \"poisson\""), format!("mine.toml:10:38: {alone}"));
+        assert_eq!(with("connections_max = 60"), format!("mine.toml:10:46: {alone}"));
         assert_eq!(
             with("rate = 0"),
-            "mine.toml:9:35: 0: it has to be above 0 and at most 10000000"
+            "mine.toml:10:35: 0: it has to be above 0 and at most 10000000"
         );
         assert_eq!(
             with("rate = 10, connections_max = 49"),
-            "mine.toml:9:57: 49: it is less than the 50 connections from the start"
+            "mine.toml:10:57: 49: it is less than the 50 connections from the start"
         );
         let unknown = with("rate = 10, spacing = \"even\"");
         assert!(unknown.contains("unknown variant `even`"), "{unknown}");
@@ -706,15 +796,15 @@ mod tests {
         let with = |keys: &str| error_of(|text| text.replace("warmup = \"400ms\"", keys));
         assert_eq!(
             with("warmup = \"1s\", warmup_max = \"5s\""),
-            "mine.toml:9:75: it belongs to a `warmup` that is \"steady\""
+            "mine.toml:10:75: it belongs to a `warmup` that is \"steady\""
         );
         assert_eq!(
             with("warmup = \"steady\", warmup_max = \"1s\""),
-            "mine.toml:9:79: 1s: it has to be between 2s and 1h"
+            "mine.toml:10:79: 1s: it has to be between 2s and 1h"
         );
         let neither = with("warmup = \"stedy\"");
         assert!(
-            neither.starts_with("mine.toml:9:56: `stedy` is neither \"steady\" nor a duration"),
+            neither.starts_with("mine.toml:10:56: `stedy` is neither \"steady\" nor a duration"),
             "{neither}"
         );
     }

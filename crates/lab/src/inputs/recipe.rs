@@ -3,7 +3,7 @@
 //! A recipe is a folder `systems/NAME/` with `system.toml` and the config templates that it names.
 //! Texts marked "expression" are minijinja expressions, and texts in commands and configs are
 //! minijinja templates, over the same names: the options, `prefix`, `programs`, `builds`, `found`,
-//! `dir`, `listen`, `ports`, `origin`, `connections`, `root` and `user`. Expressions, and the templates
+//! `dir`, `listen`, `ports`, `origin`, `origins`, `connections`, `root` and `user`. Expressions, and the templates
 //! in `need` and `version`, are asked before there is a trial: they know the options and `prefix`, and
 //! the templates also what was found so far.
 
@@ -38,6 +38,10 @@ pub struct RecipeFile {
     /// Whether an origin stands behind it. A system that answers by itself has none.
     #[serde(default = "yes")]
     pub origin: bool,
+    /// Whether it spreads requests evenly over all of `origins`; only such a system can be in a case that
+    /// has several. `origin` is the first of them.
+    #[serde(default)]
+    pub balances: bool,
     /// Names of ports that it needs besides the one that it is measured on; `ports.NAME` is where.
     #[serde(default)]
     pub ports: Vec<String>,

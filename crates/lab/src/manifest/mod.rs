@@ -103,6 +103,9 @@ pub struct CaseManifest {
     pub rate_of: Option<RateOfManifest>,
     /// Threads of the generator.
     pub threads: u32,
+    /// Origins behind each system.
+    #[serde(default = "one_origin", skip_serializing_if = "is_one")]
+    pub origins: u16,
     /// Whether connections are kept for the next request.
     pub keepalive: bool,
     /// Whether the generator asks for events over and over instead of sleeping.
@@ -254,6 +257,7 @@ impl Manifest {
             open_loop: OpenLoopManifest::of(case),
             rate_of: case.rate_of.as_ref().map(RateOfManifest::of),
             threads: case.load.threads,
+            origins: case.origins,
             keepalive: case.load.keepalive,
             busy_poll: case.load.busy_poll,
             idle_poll: case.load.idle_poll,
@@ -308,6 +312,15 @@ impl Manifest {
             environment,
         }
     }
+}
+
+fn one_origin() -> u16 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+fn is_one(origins: &u16) -> bool {
+    *origins == one_origin()
 }
 
 /// The version and commit of the tool.

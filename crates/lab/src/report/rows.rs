@@ -82,8 +82,12 @@ pub fn window(case: &CaseManifest) -> String {
 
 /// The shape of a case's load, in words.
 pub fn load(case: &CaseManifest) -> String {
-    let CaseManifest { connections, keepalive, .. } = case;
+    let CaseManifest { connections, keepalive, origins, .. } = case;
     let keepalive = if *keepalive { "kept alive" } else { "one request each" };
+    let keepalive = match origins {
+        1 => keepalive.to_owned(),
+        origins => format!("{keepalive}, {origins} origins"),
+    };
     let Some(open_loop) = &case.open_loop else {
         return format!("closed loop, {connections} connections, {keepalive}");
     };

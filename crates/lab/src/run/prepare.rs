@@ -127,10 +127,17 @@ fn state(
         .map(|(name, port)| (name.clone(), SocketAddr::from((Ipv4Addr::LOCALHOST, port))))
         .collect();
     let connections = experiment.cases.iter().map(|case| case.load.connections_most()).max();
+    let origins = match subject.recipe.file.origin {
+        true => experiment.cases.iter().map(|case| case.origins).max().unwrap_or(1),
+        false => 0,
+    };
+    let origins: Vec<SocketAddr> = (0..origins)
+        .map(|number| SocketAddr::from((Ipv4Addr::LOCALHOST, 2 + 1_000 * number)))
+        .collect();
     let place = Place {
         dir: &dir,
         listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)),
-        origin: subject.recipe.file.origin.then_some(SocketAddr::from((Ipv4Addr::LOCALHOST, 2))),
+        origins: &origins,
         connections: connections.unwrap_or(1),
         ports: &ports,
         installed: &installed,

@@ -23,8 +23,8 @@ pub struct Place<'a> {
     pub dir: &'a Path,
     /// Where the system is to listen.
     pub listen: SocketAddr,
-    /// Where the origin listens, if one stands behind the system.
-    pub origin: Option<SocketAddr>,
+    /// Where the origins listen; none stands behind a system that answers by itself.
+    pub origins: &'a [SocketAddr],
     /// How many connections the load opens at the same time.
     pub connections: u32,
     /// The recipe's further ports, by name.
@@ -116,7 +116,11 @@ pub fn render(
     let known = context! {
         dir => place.dir.display().to_string(),
         listen => address(place.listen),
-        origin => place.origin.map_or(Value::UNDEFINED, address),
+        origin => place.origins.first().copied().map_or(Value::UNDEFINED, address),
+        origins => match place.origins {
+            [] => Value::UNDEFINED,
+            origins => origins.iter().copied().map(address).collect(),
+        },
         connections => place.connections,
         ports => Value::from_pairs(place.ports.iter().map(|(name, at)| (name.as_str(), address(*at)))),
         programs => paths(&place.installed.programs),
@@ -409,6 +413,7 @@ mod tests {
     use crate::inputs::catalog::Kind;
     use crate::inputs::experiment::{Adjustments, Experiment};
     use crate::inputs::options::{self, Options};
+    use std::net::{IpAddr, Ipv4Addr};
 
     fn programs() -> Installed {
         let programs = BTreeMap::from([("nginx".to_owned(), PathBuf::from("/usr/sbin/nginx"))]);
@@ -437,6 +442,11 @@ mod tests {
         experiment.subjects.into_iter().find(|s| s.name == name).unwrap()
     }
 
+    const ORIGINS: [SocketAddr; 2] = [
+        SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 18_081),
+        SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 18_082),
+    ];
+
     /// A place of a proxy, with what it needs.
     fn place<'a>(
         dir: &'a Path,
@@ -446,7 +456,7 @@ mod tests {
         Place {
             dir,
             listen: "127.0.0.1:18080".parse().unwrap(),
-            origin: Some("127.0.0.1:18081".parse().unwrap()),
+            origins: &ORIGINS[..1],
             connections: 50,
             ports,
             installed,
@@ -468,13 +478,44 @@ mod tests {
     }
 
     #[test]
+    fn every_origin_is_in_the_config_of_a_system_that_balances() {
+        let catalog = Catalog::new(vec![]);
+        let experiment = Experiment::load(&catalog, "vitrix", &Adjustments::default()).unwrap();
+        for (system, file, lines) in [
+            ("nginx", "nginx.conf", ["server 127.0.0.1:18081;\n", "server 127.0.0.1:18082;\n"]),
+            (
+                "haproxy",
+                "haproxy.cfg",
+                ["server origin1 127.0.0.1:18081 pool", "server origin2 127.0.0.1:18082 pool"],
+            ),
+            (
+                "tollgate-gateway",
+                "gateway.yaml",
+                ["- address: 127.0.0.1:18081\n", "- address: 127.0.0.1:18082\n"],
+            ),
+        ] {
+            let subject = experiment.subjects.iter().find(|s| s.recipe.name == system).unwrap();
+            let dir = tempfile::tempdir().unwrap();
+            let (installed, ports) = (made_up(&subject.recipe, dir.path()), BTreeMap::new());
+            for origins in [1, 2] {
+                let place = place(dir.path(), &ports, &installed);
+                render(&catalog, subject, &Place { origins: &ORIGINS[..origins], ..place })
+                    .unwrap();
+                let config = fs::read_to_string(dir.path().join(file)).unwrap();
+                let found = lines.map(|line| config.matches(line).count());
+                assert_eq!(found, [1, origins - 1], "{system}, {origins}: {config}");
+            }
+        }
+    }
+
+    #[test]
     fn a_system_that_answers_by_itself_gets_its_files_as_they_are_and_no_origin() {
         let catalog = Catalog::new(vec![]);
         let experiment = Experiment::load(&catalog, "site", &Adjustments::default()).unwrap();
         let dir = tempfile::tempdir().unwrap();
         let (installed, ports) = (programs(), BTreeMap::new());
         let place =
-            Place { origin: None, connections: 128, ..place(dir.path(), &ports, &installed) };
+            Place { origins: &[], connections: 128, ..place(dir.path(), &ports, &installed) };
         render(&catalog, &experiment.subjects[0], &place).unwrap();
         let config = fs::read_to_string(dir.path().join("nginx.conf")).unwrap();
         assert!(config.contains("worker_connections 768;"), "{config}");
@@ -499,8 +540,8 @@ mod tests {
             let ports = ports.map(|name| (name.clone(), "127.0.0.1:18082".parse().unwrap()));
             let ports = ports.collect();
             let place = place(dir.path(), &ports, &installed);
-            let origin = place.origin.filter(|_| recipe.file.origin);
-            let place = Place { origin, ..place };
+            let origins = if recipe.file.balances { 2 } else { usize::from(recipe.file.origin) };
+            let place = Place { origins: &ORIGINS[..origins], ..place };
             let subject = Subject { name, recipe, options, ..subject("nginx") };
             if let Err(error) = render(&catalog, &subject, &place) {
                 panic!("{}: {}", subject.name, crate::trial::servers::in_full(&error));

@@ -5,6 +5,7 @@ mod warm_up;
 mod window;
 
 use super::bottleneck::{self, Busy};
+use super::origin_counts::{self, CountError};
 use super::servers::Servers;
 use super::validity::{self, Evidence, Limits};
 use crate::inputs::experiment::{LoadFile, SpacingFile, Window};
@@ -47,6 +48,8 @@ pub struct Subject<'a> {
     pub blocked_status: u16,
     /// The origin's processes.
     pub origin: &'a Servers,
+    /// Where they listen.
+    pub origins: &'a [SocketAddr],
     /// The system's processes.
     pub system: &'a mut Servers,
     /// Which CPUs each role runs on.
@@ -78,6 +81,9 @@ pub enum MeasureError {
     /// The origin ended.
     #[error("the origin was lost")]
     Origin(#[source] Died),
+    /// What each of several origins was asked is not known.
+    #[error(transparent)]
+    OriginCounts(#[from] CountError),
     /// Every thread of the generator ended during the warm-up.
     #[error("the generator ended before the window opened")]
     NoWindow,
@@ -96,11 +102,13 @@ pub fn measure(subject: &mut Subject<'_>) -> Result<Measurement, MeasureError> {
         true => IdlePoll::start(&subject.layout.all())?,
         false => IdlePoll::default(),
     };
-    let Passed { at_start, mut at_end, generator, warm_up, lateness } =
+    let Passed { origins_before, at_start, mut at_end, generator, warm_up, lateness } =
         window::run(subject, &awake)?;
     drop(awake);
     let pids = Pids::list(subject)?;
     at_end.add(&pids);
+    let origin_requests =
+        origin_counts::between(&origins_before, &origin_counts::read(subject.origins)?);
 
     let outcome = generator.finish()?;
     let memory_peak_bytes = match pids.system.is_empty() {
@@ -146,6 +154,7 @@ pub fn measure(subject: &mut Subject<'_>) -> Result<Measurement, MeasureError> {
         tick: noise::tick(),
         died,
         answered: outcome.answered,
+        origin_requests: origin_requests.clone(),
         unexpected: outcome.unexpected,
         unexpected_example: templates.iter().find_map(unexpected_example),
         failed: outcome.failures.total(),
@@ -176,6 +185,7 @@ pub fn measure(subject: &mut Subject<'_>) -> Result<Measurement, MeasureError> {
         cpu,
         memory_peak_bytes,
         templates,
+        origin_requests,
         unexpected: outcome.unexpected,
         failures: outcome.failures,
         unanswered: outcome.unanswered,

@@ -3,6 +3,7 @@
 pub mod bottleneck;
 pub mod exchange;
 pub mod measure;
+pub mod origin_counts;
 pub mod probe;
 pub mod requests;
 pub mod servers;
@@ -175,6 +176,8 @@ struct Trial<'a> {
 /// The servers of a trial.
 struct Stand {
     origin: Servers,
+    /// Where the origins listen.
+    origins: Vec<SocketAddr>,
     system: Servers,
     /// Where the subject answers.
     address: SocketAddr,
@@ -194,7 +197,7 @@ impl<'a> Trial<'a> {
             return Ok(Outcome::Refused(Refusal { reason, answers }));
         }
         let workload = requests.workload(self.plan.order_seed).map_err(failed(Step::Configure))?;
-        let Stand { origin, system, address } = &mut stand;
+        let Stand { origin, origins, system, address } = &mut stand;
         let measured = measure::measure(&mut measure::Subject {
             address: *address,
             load: &self.case.load,
@@ -203,6 +206,7 @@ impl<'a> Trial<'a> {
             gaps_seed: self.plan.order_seed,
             blocked_status: requests.blocked_status,
             origin,
+            origins,
             system,
             layout: self.bench.layout,
             limits: self.bench.limits,
@@ -230,7 +234,7 @@ impl<'a> Trial<'a> {
         let requests =
             Requests::render(self.case, self.subject).map_err(failed(Step::Configure))?;
         let mut stand = self.stand(&requests)?;
-        let Stand { origin, system, address } = &mut stand;
+        let Stand { origin, system, address, .. } = &mut stand;
         let templates = self.case.mix.templates();
         let probed = probe::probe(*address, templates, &requests.samples, self.bench.interrupt);
         still_there(origin)?;
@@ -246,31 +250,39 @@ impl<'a> Trial<'a> {
 
     fn stand(&mut self, requests: &Requests<'_>) -> Result<Stand, Stop> {
         let recipe = &self.subject.recipe.file;
-        let (origin, origin_address) = match recipe.origin {
-            true => self.start_origin(requests).map(|(origin, at)| (origin, Some(at)))?,
-            false => (Servers::default(), None),
+        let mut origin = Servers::default();
+        let count = if recipe.origin { self.case.origins } else { 0 };
+        let origins: Vec<SocketAddr> = (1..=count)
+            .map(|number| self.start_origin(number, requests, &mut origin))
+            .collect::<Result<_, _>>()?;
+        let (system, address) = match origins.first() {
+            Some(first) if recipe.process.is_empty() => (Servers::default(), *first),
+            _ => self.start_system(requests, &origins)?,
         };
-        let (system, address) = match origin_address {
-            Some(origin_address) if recipe.process.is_empty() => {
-                (Servers::default(), origin_address)
-            }
-            _ => self.start_system(requests, origin_address)?,
-        };
-        Ok(Stand { origin, system, address })
+        Ok(Stand { origin, origins, system, address })
     }
 
-    fn start_origin(&self, requests: &Requests<'_>) -> Result<(Servers, SocketAddr), Stop> {
+    /// Starts one more origin, and says where it listens.
+    fn start_origin(
+        &self,
+        number: u16,
+        requests: &Requests<'_>,
+        origin: &mut Servers,
+    ) -> Result<SocketAddr, Stop> {
         let address = ports::free().map_err(failed(Step::Start))?;
+        let name = match number {
+            1 => "origin".to_owned(),
+            number => format!("origin-{number}"),
+        };
         let command = [
             self.bench.tollgate.display().to_string(),
             "origin".to_owned(),
             "--listen".to_owned(),
             address.to_string(),
         ];
-        let mut origin = Servers::default();
-        let log = self.log_file("origin");
+        let log = self.log_file(&name);
         let launch = Launch {
-            name: "origin",
+            name: &name,
             command: &command,
             env: &BTreeMap::new(),
             dir: &self.bench.configs,
@@ -286,13 +298,13 @@ impl<'a> Trial<'a> {
             )
         });
         ready.map_err(not_started)?;
-        Ok((origin, address))
+        Ok(address)
     }
 
     fn start_system(
         &mut self,
         requests: &Requests<'_>,
-        origin: Option<SocketAddr>,
+        origins: &[SocketAddr],
     ) -> Result<(Servers, SocketAddr), Stop> {
         let address = ports::free().map_err(failed(Step::Start))?;
         let dir = config_dir(&self.bench.configs, self.subject);
@@ -300,7 +312,7 @@ impl<'a> Trial<'a> {
         let place = Place {
             dir: &dir,
             listen: address,
-            origin,
+            origins,
             connections: self.case.load.connections_most(),
             ports: &ports,
             installed: self.installed,

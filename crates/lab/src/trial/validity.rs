@@ -3,6 +3,7 @@
 
 use crate::inputs::experiment::Window;
 use crate::inputs::percent::Percent;
+use crate::record::as_f64;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -44,6 +45,17 @@ pub enum Invalid {
         requests: u64,
         /// Of which kinds.
         kinds: String,
+    },
+    /// The system did not spread the requests evenly over the origins.
+    Uneven {
+        /// The origin whose part was furthest from an even one, from 1.
+        origin: usize,
+        /// Its part, in percent of the requests that all origins got.
+        percent: f64,
+        /// An even one.
+        even_percent: f64,
+        /// How far apart the two may be.
+        limit_percent: f64,
     },
     /// Nothing was answered at all.
     NoAnswer,
@@ -92,6 +104,8 @@ pub struct Evidence {
     pub died: Option<String>,
     /// Answers, expected or not.
     pub answered: u64,
+    /// What each origin was asked, where there are several.
+    pub origin_requests: Vec<u64>,
     /// Answers that were not expected.
     pub unexpected: u64,
     /// The first of them, in words.
@@ -132,6 +146,11 @@ pub fn judge(evidence: &Evidence, limits: &Limits) -> Vec<Invalid> {
             requests: evidence.failed,
             kinds: evidence.failed_kinds.clone(),
         });
+    }
+    if let Some((origin, percent, even_percent)) = furthest_from_even(&evidence.origin_requests)
+        && let Some(limit_percent) = beyond((percent - even_percent).abs(), limits.uneven)
+    {
+        invalid.push(Invalid::Uneven { origin, percent, even_percent, limit_percent });
     }
     // In a window of few ticks, one that began before it or ends after it is a large share.
     let tick_percent = 100.0 * evidence.tick.as_secs_f64() / evidence.servers_window.as_secs_f64();
@@ -203,6 +222,9 @@ pub struct Limits {
     pub halt: Percent,
     /// How far the generator's window may differ from that of the servers. 5% by default.
     pub skew: Percent,
+    /// How far the part of the requests that one of several origins got may be from an even one, of all
+    /// requests. 2% by default, which of two is 48% to 52%.
+    pub uneven: Percent,
 }
 
 impl Default for Limits {
@@ -212,8 +234,22 @@ impl Default for Limits {
             foreign_cpu: Percent(0.1),
             halt: Percent(0.1),
             skew: Percent(0.05),
+            uneven: Percent(0.02),
         }
     }
+}
+
+/// Of several origins the one whose part of the requests is furthest from an even one: its number from
+/// 1, its part, and an even one, in percent.
+fn furthest_from_even(requests: &[u64]) -> Option<(usize, f64, f64)> {
+    let even_percent = 100.0 / as_f64(requests.len() as u64);
+    let all = as_f64(requests.iter().sum::<u64>().max(1));
+    let parts = requests.iter().map(|requests| 100.0 * as_f64(*requests) / all);
+    let distance = |percent: f64| (percent - even_percent).abs();
+    (1..)
+        .zip(parts)
+        .max_by(|(_, a), (_, b)| distance(*a).total_cmp(&distance(*b)))
+        .map(|(origin, percent)| (origin, percent, even_percent))
 }
 
 /// How much longer the generator's window was than the servers', as a share of theirs.
@@ -241,6 +277,7 @@ impl Invalid {
             Self::Skewed { .. } => {
                 "the generator noticed the measurement's begin or end too late".to_owned()
             }
+            Self::Uneven { .. } => "requests were not spread evenly over the origins".to_owned(),
             Self::Unexpected { .. } => "answers were not the expected ones".to_owned(),
             Self::Failed { .. } => "requests got no answer".to_owned(),
             Self::ProcessDied { .. } | Self::NoAnswer => self.to_string(),
@@ -280,6 +317,10 @@ impl fmt::Display for Invalid {
                 formatter,
                 "the lab was stopped or starved for {percent:.0} % of the window (limit {limit_percent} %)"
             ),
+            Self::Uneven { origin, percent, even_percent, limit_percent } => write!(
+                formatter,
+                "origin {origin} got {percent:.1} % of the requests, and not {even_percent:.1} % (limit {limit_percent} % more or less)"
+            ),
             Self::NoAnswer => write!(formatter, "nothing was answered"),
             Self::Skewed { percent, limit_percent } => write!(
                 formatter,
@@ -300,6 +341,7 @@ mod tests {
             tick: Duration::ZERO,
             died: None,
             answered: 1,
+            origin_requests: vec![48, 52],
             unexpected: 0,
             unexpected_example: None,
             failed: 0,
@@ -407,6 +449,29 @@ mod tests {
         };
         assert_eq!(halted(100), []);
         assert!(matches!(halted(101)[..], [Invalid::Halted { .. }]));
+    }
+
+    #[test]
+    fn each_origin_has_to_get_its_part() {
+        let told = |origin_requests: &[u64]| {
+            let evidence =
+                Evidence { origin_requests: origin_requests.to_vec(), ..at_every_limit() };
+            let invalid = judge(&evidence, &Limits::default());
+            invalid.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(told(&[]), [""; 0]);
+        assert_eq!(told(&[520, 480]), [""; 0]);
+        assert_eq!(
+            told(&[521, 479]),
+            ["origin 2 got 47.9 % of the requests, and not 50.0 % (limit 2 % more or less)"]
+        );
+        // 100 % of 3 is 66.7 % too much, which is more than the 33.3 % that the others lack.
+        assert_eq!(
+            told(&[0, 9, 0]),
+            ["origin 2 got 100.0 % of the requests, and not 33.3 % (limit 2 % more or less)"]
+        );
+        // Who got no request of any did not get its part either.
+        assert_eq!(told(&[0, 0]).len(), 1);
     }
 
     #[test]

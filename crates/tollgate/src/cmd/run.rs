@@ -20,6 +20,7 @@ use tollgate_lab::plan::stop::EndedBy;
 use tollgate_lab::report::{self, Format};
 use tollgate_lab::run::{self, RunError, RunRequest};
 use tollgate_lab::run_dir::{RunDirError, RunRecords};
+use tollgate_lab::system::installed;
 
 /// What `tollgate run` runs when no experiment is named.
 pub(crate) const DEFAULT_EXPERIMENT: &str = "first-look";
@@ -30,6 +31,7 @@ pub(crate) const DEFAULT_EXPERIMENT: &str = "first-look";
 Examples:
   tollgate run                           nginx, ModSecurity without rules and with all of them
   tollgate run --only full --blocks 20   fewer subjects, more blocks
+  tollgate run --baseline direct         prices over no proxy at all
   tollgate run modsecurity --quick       a first idea of another experiment
   tollgate run mine.toml --out results   an experiment of your own
   tollgate run --threshold 'cpu(full/nginx)<130'   pass or fail, by the 95 % interval
@@ -83,6 +85,9 @@ pub(crate) struct Args {
     /// costs, and what is caught because of it. With parts of names, only those files: full=941,942
     #[arg(long, value_name = "SUBJECT[=FILE,FILE,...]", conflicts_with_all = ["matrix", "only"])]
     ablate: Option<Ablate>,
+    /// The subject that the others are priced against, in place of the experiment's baseline
+    #[arg(long, value_name = "SUBJECT")]
+    baseline: Option<String>,
     /// The directory for records and reports; by default a new one below runs/
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -122,25 +127,36 @@ fn resume(dir: &Path) -> Result<Exit, Failure> {
 }
 
 fn begin(args: &Args, resumes: bool) -> Result<Exit, Failure> {
-    let adjustments = Adjustments {
+    let mut adjustments = Adjustments {
         quick: args.quick,
         blocks: args.blocks,
         only: args.only.clone(),
+        baseline: args.baseline.clone(),
         width: args.width,
         budget: args.budget,
         margin: args.margin,
         aa: args.aa,
         matrix: args.matrix.clone(),
     };
-    let wish = Wish {
-        catalog: &args.catalog,
-        experiment: &args.experiment,
-        adjustments: &adjustments,
-        seed: args.seed,
-        out: args.out.as_deref(),
-        prefix: "",
+    let begin = |adjustments: &Adjustments| {
+        let wish = Wish {
+            catalog: &args.catalog,
+            experiment: &args.experiment,
+            adjustments,
+            seed: args.seed,
+            out: args.out.as_deref(),
+            prefix: "",
+        };
+        wish.begin()
     };
-    let Beginning { catalog, mut experiment, seed, out } = wish.begin()?;
+    let mut beginning = begin(&adjustments)?;
+    if adjustments.baseline.is_none()
+        && let Some(stand_in) = stand_in(&beginning)
+    {
+        adjustments.baseline = Some(stand_in);
+        beginning = begin(&adjustments)?;
+    }
+    let Beginning { catalog, mut experiment, seed, out } = beginning;
     if let Some(wish) = &args.ablate {
         experiment = ablation::ablate(&catalog, experiment, wish).map_err(not_ablated)?;
     }
@@ -156,7 +172,7 @@ fn begin(args: &Args, resumes: bool) -> Result<Exit, Failure> {
             circumstances: Circumstances {
                 seed,
                 quick: args.quick,
-                command: args.command(seed),
+                command: args.command(seed, adjustments.baseline.as_deref()),
                 directory: outside.directory,
             },
             tollgate: &outside.tollgate,
@@ -187,6 +203,19 @@ fn begin(args: &Args, resumes: bool) -> Result<Exit, Failure> {
         return Ok(Exit::Interrupted);
     }
     gates::judge(&gates, &ending.dir, &analysis, Format::Table, verdict(&analysis))
+}
+
+/// The subject that takes the place of a baseline whose system is not here, which is told.
+fn stand_in(Beginning { catalog, experiment, .. }: &Beginning) -> Option<String> {
+    let baseline = &experiment.subjects[experiment.baseline];
+    let stand_in = experiment.baseline_else.clone()?;
+    // What else may be wrong with it the run tells, as of every subject.
+    let Ok(Err(missing)) = installed::check(catalog, baseline) else { return None };
+    output::tell(&format!(
+        "{} is the baseline, and not here ({missing}): prices are over {stand_in}",
+        baseline.name
+    ));
+    Some(stand_in)
 }
 
 /// Why a run did not come to its end, and how to go on with one of which something is kept.
@@ -245,8 +274,8 @@ pub(crate) fn program() -> String {
 }
 
 impl Args {
-    /// The command that repeats this run.
-    fn command(&self, seed: u64) -> String {
+    /// The command that repeats this run, whose baseline may be another than the experiment's.
+    fn command(&self, seed: u64, baseline: Option<&str>) -> String {
         let mut words = vec![program(), "run".to_owned(), self.experiment.clone()];
         words.extend(["--seed".to_owned(), seed.to_string()]);
         if self.quick {
@@ -277,6 +306,9 @@ impl Args {
         }
         if let Some(ablate) = &self.ablate {
             words.extend(["--ablate".to_owned(), ablate.to_string()]);
+        }
+        if let Some(baseline) = baseline {
+            words.extend(["--baseline".to_owned(), baseline.to_owned()]);
         }
         words.extend(self.gates.words());
         words.extend(self.catalog.words());

@@ -52,13 +52,14 @@ impl Catalog {
 }
 
 /// The names that templates know besides the options.
-const RESERVED: [&str; 11] = [
+const RESERVED: [&str; 12] = [
     "builds",
     "connections",
     "dir",
     "found",
     "listen",
     "origin",
+    "origins",
     "ports",
     "prefix",
     "programs",

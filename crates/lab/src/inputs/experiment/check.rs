@@ -28,12 +28,18 @@ pub(super) fn check(file: &ExperimentFile) -> Result<(), Flaw> {
         let what = format!("no subject is named `{}`{hint}", file.baseline);
         return Err(flaw(["baseline".into()], what));
     }
+    if let Some(name) = &file.baseline_else {
+        stand_in(name, &file.baseline, &subjects)
+            .map_err(|what| flaw(["baseline_else".into()], what))?;
+    }
     for (index, subject) in file.subject.iter().enumerate() {
         let here = |key: &str| ["subject".into(), index.into(), key.into()];
         one_line(&subject.about).map_err(|what| flaw(here("about"), what))?;
         prefix(&subject.prefix).map_err(|what| flaw(here("prefix"), what))?;
     }
     for (index, case) in file.case.iter().enumerate() {
+        between(case.origins.into(), ORIGINS_MAX)
+            .map_err(|what| flaw(["case".into(), index.into(), "origins".into()], what))?;
         load(&case.load, case.rate_of.is_some()).map_err(|(key, what)| {
             flaw(["case".into(), index.into(), "load".into(), key.into()], what)
         })?;
@@ -69,6 +75,8 @@ pub(super) fn check(file: &ExperimentFile) -> Result<(), Flaw> {
 pub(super) const SHORTEST_WINDOW: Duration = Duration::from_millis(150);
 /// The longest name of a case or a subject: a log is named after both, and a file system takes 255.
 const LONGEST_NAME: usize = 64;
+/// As many origins as there may be: each is a process, and all of them share their CPUs.
+const ORIGINS_MAX: usize = 16;
 const SHORTEST_TIMEOUT: Duration = Duration::from_millis(1);
 /// The shortest time for all trials together.
 pub(super) const SHORTEST_BUDGET: Duration = Duration::from_secs(1);
@@ -132,6 +140,20 @@ fn subjects_of_cases(file: &ExperimentFile, subjects: &[&str]) -> Result<(), Fla
             Err(flaw(here, what))
         }
         None => Ok(()),
+    }
+}
+
+/// Checks who takes the place of a baseline that is not there.
+fn stand_in(name: &str, baseline: &str, subjects: &[&str]) -> Result<(), String> {
+    if name == baseline {
+        return Err(format!("`{name}` is the baseline itself; name another subject"));
+    }
+    match subjects.contains(&name) {
+        true => Ok(()),
+        false => {
+            let hint = suggestion(name, subjects.iter().copied());
+            Err(format!("no subject is named `{name}`{hint}"))
+        }
     }
 }
 

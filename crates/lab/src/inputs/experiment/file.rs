@@ -20,6 +20,8 @@ pub struct ExperimentFile {
     pub title: String,
     /// The name of the subject that the others are priced against.
     pub baseline: String,
+    /// The subject that takes its place where the baseline's system is not on the machine.
+    pub baseline_else: Option<String>,
     /// Whether the terminal report also sums up the trials of each subject.
     #[serde(default)]
     pub summary: bool,
@@ -60,6 +62,10 @@ pub struct CaseFile {
     /// Of the mix, only the templates of these names; all of them where this is left out.
     #[serde(default)]
     pub only: Vec<String>,
+    /// Origins behind each system, which is to spread the requests evenly over them: a trial in which it
+    /// does not is invalid.
+    #[serde(default = "one_origin")]
+    pub origins: u16,
     /// The shape of the load.
     pub load: LoadFile,
     /// Open loop, at a rate that follows from what the subjects of another case hold.
@@ -285,5 +291,9 @@ fn yes() -> bool {
 }
 
 fn one() -> u32 {
+    1
+}
+
+fn one_origin() -> u16 {
     1
 }

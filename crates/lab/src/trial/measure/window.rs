@@ -6,11 +6,14 @@ use crate::inputs::experiment::{WarmUp, Window};
 use crate::interrupt::{Interrupt, Interrupted};
 use crate::process::idle_poll::IdlePoll;
 use crate::record::WarmUpRecord;
+use crate::trial::origin_counts;
 use std::time::{Duration, Instant};
 use tollgate_load::{Generator, Plan};
 
 /// A window that has passed.
 pub(super) struct Passed {
+    /// What each of several origins had been asked when it began.
+    pub(super) origins_before: Vec<u64>,
     pub(super) at_start: Edge,
     pub(super) at_end: Edge,
     /// It sends nothing more.
@@ -38,13 +41,14 @@ fn over_time(
 ) -> Result<Passed, MeasureError> {
     let generator = Generator::start(Plan { warm_up: true, ..plan(subject) })?;
     let warm_up = warm_up::run(subject, &generator)?;
+    let origins_before = origin_counts::read(subject.origins)?;
     let pids = Pids::list(subject)?;
     let at_start = Edge::read(subject, &pids, awake)?;
     generator.open_window();
     let undisturbed = subject.interrupt.sleep(time);
     let at_end = Edge::read(subject, &pids, awake)?;
     generator.close_window();
-    Ok(Passed { at_start, at_end, generator, warm_up, lateness: undisturbed? })
+    Ok(Passed { origins_before, at_start, at_end, generator, warm_up, lateness: undisturbed? })
 }
 
 /// The window holds all of a load that has so many requests and no others: it begins when the answers to
@@ -57,6 +61,7 @@ fn over_requests(
     awake: &IdlePoll,
 ) -> Result<Passed, MeasureError> {
     let warm_up = warm_up_and_drain(subject)?;
+    let origins_before = origin_counts::read(subject.origins)?;
     let pids = Pids::list(subject)?;
     let at_start = Edge::read(subject, &pids, awake)?;
     let generator =
@@ -64,7 +69,7 @@ fn over_requests(
     let lateness = wait(&generator, within, subject.interrupt)?;
     let at_end = Edge::read(subject, &pids, awake)?;
     generator.close_window();
-    Ok(Passed { at_start, at_end, generator, warm_up, lateness })
+    Ok(Passed { origins_before, at_start, at_end, generator, warm_up, lateness })
 }
 
 /// Warms up and waits for the last answers, or the system would work on them in the window.
