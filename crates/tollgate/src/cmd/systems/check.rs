@@ -24,7 +24,7 @@ use tollgate_traffic::Class;
 Examples:
   tollgate systems check haproxy
   tollgate systems check apache-modsecurity --with rules=crs
-  tollgate systems check crowdsec-appsec --with rules=crs --with bouncer=nginx --mix browse")]
+  tollgate systems check crowdsec-appsec --with in_band=crs --with bouncer=nginx --mix browse")]
 pub(crate) struct Args {
     #[command(flatten)]
     catalog: CatalogArgs,
