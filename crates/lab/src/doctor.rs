@@ -6,7 +6,7 @@ pub mod noise;
 use crate::environment::Environment;
 use crate::layout::{Layout, available_cpus};
 use crate::noise::{Counters, cpu_pressure};
-use crate::process::ports;
+use crate::process::ports::Ports;
 use crate::trial::servers::in_full;
 use crate::trial::validity::Limits;
 use std::time::Duration;
@@ -101,7 +101,7 @@ fn environment_checks(environment: &Environment) -> Vec<Check> {
 }
 
 fn loopback() -> Check {
-    match ports::free() {
+    match Ports::default().free() {
         Ok(address) => good("loopback", format!("a server can listen on {}", address.ip())),
         Err(error) => bad("loopback", in_full(&error), "ip link set lo up, as root"),
     }

@@ -15,7 +15,7 @@ use crate::interrupt::{Interrupt, Interrupted};
 use crate::layout::Layout;
 use crate::plan::TrialPlan;
 use crate::process::group::Launch;
-use crate::process::ports;
+use crate::process::ports::Ports;
 use crate::process::tree::ProcessTable;
 use crate::record::{Failure, Outcome, ProbeAnswer, Refusal, SCHEMA, Step, TrialRecord};
 use crate::system::installed::Installed;
@@ -65,7 +65,8 @@ pub fn run(
 ) -> Result<TrialRecord, Interrupted> {
     let started_at = Timestamp::now().to_string();
     let begun = Instant::now();
-    let mut trial = Trial { bench, plan, case, subject, installed, startup: None };
+    let mut trial =
+        Trial { bench, plan, case, subject, installed, startup: None, ports: Ports::default() };
     // When this returns, its servers are stopped.
     let outcome = match trial.outcome() {
         Ok(outcome) => outcome,
@@ -137,7 +138,8 @@ pub fn check(
     subject: &Subject,
     installed: &Installed,
 ) -> Result<Result<Checked, Failure>, Interrupted> {
-    let mut trial = Trial { bench, plan, case, subject, installed, startup: None };
+    let mut trial =
+        Trial { bench, plan, case, subject, installed, startup: None, ports: Ports::default() };
     match trial.probed() {
         Ok((_, stand, answers)) => {
             let refused = probe::reason(&answers);
@@ -171,6 +173,8 @@ struct Trial<'a> {
     subject: &'a Subject,
     installed: &'a Installed,
     startup: Option<Duration>,
+    /// Those of its servers.
+    ports: Ports,
 }
 
 /// The servers of a trial.
@@ -264,12 +268,12 @@ impl<'a> Trial<'a> {
 
     /// Starts one more origin, and says where it listens.
     fn start_origin(
-        &self,
+        &mut self,
         number: u16,
         requests: &Requests<'_>,
         origin: &mut Servers,
     ) -> Result<SocketAddr, Stop> {
-        let address = ports::free().map_err(failed(Step::Start))?;
+        let address = self.ports.free().map_err(failed(Step::Start))?;
         let name = match number {
             1 => "origin".to_owned(),
             number => format!("origin-{number}"),
@@ -306,7 +310,7 @@ impl<'a> Trial<'a> {
         requests: &Requests<'_>,
         origins: &[SocketAddr],
     ) -> Result<(Servers, SocketAddr), Stop> {
-        let address = ports::free().map_err(failed(Step::Start))?;
+        let address = self.ports.free().map_err(failed(Step::Start))?;
         let dir = config_dir(&self.bench.configs, self.subject);
         let ports = self.further_ports().map_err(failed(Step::Start))?;
         let place = Place {
@@ -361,9 +365,9 @@ impl<'a> Trial<'a> {
         Ok((system, address))
     }
 
-    fn further_ports(&self) -> io::Result<BTreeMap<String, SocketAddr>> {
+    fn further_ports(&mut self) -> io::Result<BTreeMap<String, SocketAddr>> {
         let names = self.subject.recipe.file.ports.iter();
-        names.map(|name| Ok((name.clone(), ports::free()?))).collect()
+        names.map(|name| Ok((name.clone(), self.ports.free()?))).collect()
     }
 
     fn log_file(&self, process: &str) -> PathBuf {
