@@ -271,7 +271,7 @@ mod tests {
     fn a_subject_becomes_one_for_each_value() {
         assert_eq!(
             subjects_of(&["full.paranoia=1,3"]),
-            ["nginx", "direct", "light", "full-paranoia-1", "full-paranoia-3"]
+            ["nginx", "direct", "light", "full-paranoia-1", "full-paranoia-3", "gateway"]
         );
         let experiment = load("first-look", &["full.paranoia=1,3"]).unwrap();
         assert_eq!(experiment.subjects[4].options["paranoia"], OptionValue::Integer(3));
@@ -279,7 +279,7 @@ mod tests {
             experiment.subjects[4].about,
             "ModSecurity with the full Core Rule Set, paranoia = 3"
         );
-        assert_eq!(experiment.cases[0].subjects, [0, 1, 2, 3, 4]);
+        assert_eq!(experiment.cases[0].subjects, [0, 1, 2, 3, 4, 5]);
     }
 
     #[test]
@@ -294,7 +294,8 @@ mod tests {
                 "light-workers-1",
                 "light-workers-2",
                 "full-workers-1",
-                "full-workers-2"
+                "full-workers-2",
+                "gateway"
             ]
         );
     }
