@@ -90,7 +90,13 @@ impl Generator {
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         match ended.recv_timeout(longest) {
             Ok(never) => match never {},
-            Err(RecvTimeoutError::Disconnected) => true,
+            Err(RecvTimeoutError::Disconnected) => {
+                // The threads have let go of their ends, which is the last that they do but end.
+                while !self.is_done() {
+                    thread::yield_now();
+                }
+                true
+            }
             Err(RecvTimeoutError::Timeout) => false,
         }
     }
