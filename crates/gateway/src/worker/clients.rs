@@ -36,13 +36,22 @@ pub(super) struct Asker {
 }
 
 impl Worker {
-    /// One more listener is listened to.
+    /// One more listener is listened to: at once, or when connections are accepted again.
     pub(super) fn listen(&mut self, listening: Listening) -> io::Result<()> {
-        let place = self.listeners.len();
-        if let Some(socket) = &listening.socket {
-            self.poller.add(socket, listener_token(place), Interest::ReadableByOne)?;
-        }
         self.listeners.push(listening);
+        if self.accept_again_at.is_none() { self.watch_listeners() } else { Ok(()) }
+    }
+
+    /// Has the poller tell of what arrives at the listeners that it does not know yet.
+    fn watch_listeners(&mut self) -> io::Result<()> {
+        for (place, listening) in self.listeners.iter_mut().enumerate() {
+            if let Some(socket) = &listening.socket
+                && !listening.is_watched
+            {
+                self.poller.add(socket, listener_token(place), Interest::ReadableByOne)?;
+                listening.is_watched = true;
+            }
+        }
         Ok(())
     }
 
@@ -134,10 +143,11 @@ impl Worker {
             self.has_told_of_pause = true;
             eprintln!("tollgate gateway: connections are made to wait: {reason}");
         }
-        if self.accept_again_at.is_none() {
-            for listener in self.listeners.iter().filter_map(|it| it.socket.as_ref()) {
-                self.poller.remove(listener)?;
+        for listening in self.listeners.iter_mut().filter(|it| it.is_watched) {
+            if let Some(socket) = &listening.socket {
+                self.poller.remove(socket)?;
             }
+            listening.is_watched = false;
         }
         self.accept_again_at = Some(self.now + ACCEPT_PAUSE);
         Ok(())
@@ -145,12 +155,7 @@ impl Worker {
 
     pub(super) fn accept_again(&mut self) -> io::Result<()> {
         self.accept_again_at = None;
-        for (place, listening) in self.listeners.iter().enumerate() {
-            if let Some(listener) = &listening.socket {
-                self.poller.add(listener, listener_token(place), Interest::ReadableByOne)?;
-            }
-        }
-        Ok(())
+        self.watch_listeners()
     }
 
     /// Sends what is left of the last answer, and then closes.

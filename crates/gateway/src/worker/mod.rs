@@ -82,6 +82,8 @@ pub(crate) struct Worker {
 pub(crate) struct Listening {
     /// None: it was closed.
     pub(crate) socket: Option<OwnedFd>,
+    /// The thread's poller knows it, as it does unless the thread accepts nothing for a while.
+    pub(crate) is_watched: bool,
     /// The address that was asked for.
     pub(crate) address: Address,
     /// What clients are shown over TLS. None: they speak in the clear.

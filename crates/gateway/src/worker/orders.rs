@@ -100,10 +100,11 @@ impl Worker {
         if self.accept_again_at.is_none() {
             self.accept(place, LAST_ACCEPTS)?;
         }
-        let socket = self.listeners[place].socket.take();
+        let listening = &mut self.listeners[place];
+        let is_watched = std::mem::take(&mut listening.is_watched);
         // The threads of a gateway may share one, which this thread is to be told of no more.
-        match socket {
-            Some(socket) if self.accept_again_at.is_none() => self.poller.remove(&socket),
+        match listening.socket.take() {
+            Some(socket) if is_watched => self.poller.remove(&socket),
             _ => Ok(()),
         }
     }
