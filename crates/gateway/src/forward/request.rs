@@ -136,15 +136,24 @@ const FOR: &str = "X-Forwarded-For";
 const PROTO: &str = "X-Forwarded-Proto";
 const HOST: &str = "X-Forwarded-Host";
 
-/// Whether what the client says under this name is dropped, or comes in with what is added to it.
+/// Whether what the client says under this name is dropped, or comes in with what is added to it. To many
+/// who read headers as variables, `X_Forwarded_For` is the same name, so that it is dropped with it.
 fn is_told_anew(name: &str, forwarded: &Forwarded) -> bool {
-    let is = |known: &str| name.eq_ignore_ascii_case(known);
+    let is = |known: &str| {
+        name.eq_ignore_ascii_case(known) || (!forwarded.trust_client && is_read_alike(name, known))
+    };
     match name.len() {
         15 if is(FOR) => !forwarded.trust_client || forwarded.x_forwarded,
         16 | 17 if is(PROTO) || is(HOST) => !forwarded.trust_client,
         9 if is("Forwarded") => !forwarded.trust_client || forwarded.forwarded,
         _ => false,
     }
+}
+
+/// Whether the names are the same to who takes `_` for `-`.
+fn is_read_alike(name: &str, known: &str) -> bool {
+    let read = |byte: u8| if byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
+    name.len() == known.len() && name.bytes().map(read).eq(known.bytes().map(read))
 }
 
 fn push_forwarded(
