@@ -96,18 +96,19 @@ pub(crate) fn render_request(
 /// Writes path and query, with what the route puts in its prefix's place.
 fn push_target(out: &mut Vec<u8>, path_and_query: &str, route: &Route) {
     let prefix = route.path_prefix.trim_end_matches('/');
+    let start = out.len();
     let rest = match &route.rewrite {
         Some(rewrite) => match path_and_query.strip_prefix(prefix) {
             Some(rest) => {
-                let rewrite = rewrite.trim_end_matches('/');
-                out.extend_from_slice(rewrite.as_bytes());
-                if rewrite.is_empty() || !rest.is_empty() { rest } else { return }
+                out.extend_from_slice(rewrite.trim_end_matches('/').as_bytes());
+                rest
             }
             None => path_and_query,
         },
         None => path_and_query,
     };
-    if rest.is_empty() || rest.starts_with('?') {
+    let has_no_path = out.len() == start;
+    if has_no_path && (rest.is_empty() || rest.starts_with('?')) {
         out.push(b'/');
     }
     out.extend_from_slice(rest.as_bytes());

@@ -106,6 +106,7 @@ fn a_path_is_rewritten_by_its_prefix() {
         ("/api", "/", "/api", "/"),
         ("/api", "/", "/api?y", "/?y"),
         ("/api", "/v1", "/api", "/v1"),
+        ("/api", "/v1", "/api?x", "/v1?x"),
         ("/", "/v1", "/x", "/v1/x"),
         ("/", "/", "/x", "/x"),
     ] {
