@@ -297,7 +297,7 @@ impl Worker {
             }
             // No request was understood.
             None => {
-                self.write_refused(key, None, refusal.status());
+                self.write_refused(key, None, refusal, false);
                 Asker { is_head: false, version: Version::Http11, stays: false }
             }
         };
