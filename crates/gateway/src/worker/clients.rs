@@ -201,9 +201,14 @@ impl Worker {
     /// must not take it for whole: where the end of the connection is that of the answer, only a reset
     /// says so.
     pub(super) fn remove_client(&mut self, key: usize) {
-        let is_cut_short = self.clients[key].exchange.as_ref().is_some_and(|exchange| {
-            matches!(exchange.answer, Answer::Body { ends_at_close: true, .. })
-        });
+        let client = &self.clients[key];
+        let is_cut_short = match (&client.exchange, client.stage) {
+            (Some(exchange), _) => exchange.answer.ends_at_close(),
+            (None, Stage::Ending { ends_at_close, .. }) => {
+                ends_at_close && !client.unsent.is_empty()
+            }
+            (None, _) => false,
+        };
         self.drop_upstream(key);
         self.leave_exchange(key);
         self.note_bytes(key);
@@ -329,7 +334,7 @@ impl Worker {
             client.stage = Stage::Reading;
         } else {
             // What the client sends still, or has sent already behind it, is not read.
-            client.stage = Stage::Ending { lingers: true };
+            client.stage = Stage::Ending { lingers: true, ends_at_close: false };
             client.keep_unread(&[]);
         }
     }

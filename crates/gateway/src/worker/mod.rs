@@ -159,7 +159,22 @@ impl Worker {
             let timeout = self.timeout();
             self.turn_once(&mut events, timeout)?;
         }
+        self.cut_off();
         Ok(())
+    }
+
+    /// Ends all that has not finished in time, as a client's deadline does.
+    fn cut_off(&mut self) {
+        let keys: Vec<usize> = self.clients.iter().map(|(key, _)| key).collect();
+        for key in keys {
+            // The end of one may have been that of another.
+            if self.clients.contains(key) {
+                self.remove_client(key);
+            }
+        }
+        if let Some(log) = &mut self.log {
+            log.flush();
+        }
     }
 
     /// Waits once, and does what is to be done then. Says whether there was anything.
@@ -270,7 +285,7 @@ impl Worker {
         match self.clients[key].stage {
             Stage::Reading => self.read_request(key),
             Stage::Exchanging => self.go_on(key),
-            Stage::Ending { lingers } => Ok(self.end(key, lingers)),
+            Stage::Ending { lingers, .. } => Ok(self.end(key, lingers)),
             Stage::Lingering { left_bytes } => Ok(self.linger(key, left_bytes)),
         }
     }
@@ -354,3 +369,6 @@ fn side(token: u64) -> Option<Side> {
 fn listener_token(place: usize) -> u64 {
     u64::MAX - 1 - place as u64
 }
+
+#[cfg(test)]
+mod tests;

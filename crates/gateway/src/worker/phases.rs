@@ -67,7 +67,7 @@ impl Worker {
         }
         client.unsent.keep(&hold.bytes);
         let step = match (&exchange.answer, exchange.upstream) {
-            (Answer::Done, _) => self.close_books(key),
+            (Answer::Done { .. }, _) => self.close_books(key),
             (_, None) => self.assign(key),
             (_, Some(_)) => Step::On,
         };
@@ -113,7 +113,11 @@ impl Worker {
         let client = &mut self.clients[key];
         let Some(exchange) = &client.exchange else { return Step::Over };
         let lingers = !exchange.is_sent() || !client.unread.is_empty();
-        client.stage = if exchange.closes { Stage::Ending { lingers } } else { Stage::Reading };
+        client.stage = if exchange.closes {
+            Stage::Ending { lingers, ends_at_close: exchange.answer.ends_at_close() }
+        } else {
+            Stage::Reading
+        };
         client.deadline = self.now + self.timeouts.idle;
         self.leave_exchange(key);
         Step::On
