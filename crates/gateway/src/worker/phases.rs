@@ -118,7 +118,10 @@ impl Worker {
         } else {
             Stage::Reading
         };
-        client.deadline = self.now + self.timeouts.idle;
+        // Who has not taken all of it yet is waited for as within it.
+        let patience =
+            if client.unsent.is_empty() { self.timeouts.idle } else { self.timeouts.body };
+        client.deadline = self.now + patience;
         self.leave_exchange(key);
         Step::On
     }

@@ -105,3 +105,14 @@ fn nor_does_one_that_is_not_taken_until_a_drain_is_over() {
     stage.worker.run().unwrap();
     expect_reset(client);
 }
+
+#[test]
+fn who_does_not_take_the_end_of_an_answer_is_waited_for_as_within_it() {
+    let mut stage = Stage::set(|config| {
+        config.timeouts.body = Duration::from_secs(20);
+        config.timeouts.idle = Duration::from_secs(600);
+    });
+    let (key, _client) = stage.client_that_takes_nothing();
+    let worker = &stage.worker;
+    assert!(worker.clients[key].deadline <= worker.now + worker.timeouts.body);
+}
