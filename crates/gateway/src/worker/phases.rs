@@ -112,7 +112,9 @@ impl Worker {
     pub(super) fn close_books(&mut self, key: usize) -> Step {
         let client = &mut self.clients[key];
         let Some(exchange) = &client.exchange else { return Step::Over };
-        let lingers = !exchange.is_sent() || !client.unread.is_empty();
+        // What it has sent behind its last request may be here, or with the kernel still.
+        let has_more = !client.unread.is_empty() || client.link.is_readable();
+        let lingers = !exchange.is_sent() || has_more;
         client.stage = if exchange.closes {
             Stage::Ending { lingers, ends_at_close: exchange.answer.ends_at_close() }
         } else {
