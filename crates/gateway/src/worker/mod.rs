@@ -270,7 +270,10 @@ impl Worker {
         for _ in 0..STEPS_A_TURN {
             match self.step(key)? {
                 Step::On => {}
-                Step::Waits => return self.watch(key),
+                Step::Waits => {
+                    self.watch(key);
+                    return Ok(());
+                }
                 Step::Over => {
                     self.remove_client(key);
                     return Ok(());
@@ -278,7 +281,8 @@ impl Worker {
             }
         }
         self.ready.push_back(Waiter { client: key, serial: self.clients[key].serial });
-        self.watch(key)
+        self.watch(key);
+        Ok(())
     }
 
     fn step(&mut self, key: usize) -> io::Result<Step> {
@@ -290,8 +294,15 @@ impl Worker {
         }
     }
 
-    /// Has the poller tell of what is waited for.
-    fn watch(&mut self, key: usize) -> io::Result<()> {
+    /// Has the poller tell of what is waited for. For whom it cannot, as when the kernel has no memory for
+    /// that, it is over; the others go on.
+    fn watch(&mut self, key: usize) {
+        if self.try_to_watch(key).is_err() {
+            self.remove_client(key);
+        }
+    }
+
+    fn try_to_watch(&mut self, key: usize) -> io::Result<()> {
         let client = &mut self.clients[key];
         let token = token(false, key, client.serial);
         let room = !client.unsent.is_empty();

@@ -1,8 +1,11 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 
+use tollgate_eventloop::Socket;
+
 use super::*;
 use crate::config::Config;
+use crate::link::Link;
 
 /// A test fails rather than hangs after so long.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -115,4 +118,18 @@ fn who_does_not_take_the_end_of_an_answer_is_waited_for_as_within_it() {
     let (key, _client) = stage.client_that_takes_nothing();
     let worker = &stage.worker;
     assert!(worker.clients[key].deadline <= worker.now + worker.timeouts.body);
+}
+
+#[test]
+fn a_connection_that_cannot_be_watched_ends_and_the_thread_goes_on() {
+    let mut stage = Stage::set(|_| {});
+    // The kernel watches no plain file.
+    let socket = Socket::from(OwnedFd::from(tempfile::tempfile().unwrap()));
+    let worker = &mut stage.worker;
+    let client = Client::new(Link::connecting(socket), 1, None, 0, worker.now);
+    let key = worker.clients.insert(client);
+    worker.turn(key).unwrap();
+    assert!(worker.clients.is_empty());
+    let _client = stage.client();
+    stage.turn_until(|worker| worker.clients.len() == 1);
 }
