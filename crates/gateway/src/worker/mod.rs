@@ -120,6 +120,7 @@ impl Worker {
         let mut sites = Slab::new();
         let site = sites.insert(Site::new(plan, index as u64));
         let now = Instant::now();
+        let sweep_at = now + sweep_period(&sites);
         let mut worker = Self {
             poller,
             waker,
@@ -139,7 +140,7 @@ impl Worker {
             log,
             per_client: HashMap::new(),
             now,
-            sweep_at: now + sweep_period(&timeouts),
+            sweep_at,
             accept_again_at: None,
             has_told_of_pause: false,
             stop_by: None,
@@ -329,7 +330,7 @@ impl Worker {
 
     fn look_at_the_clock(&mut self) -> io::Result<()> {
         if self.now >= self.sweep_at {
-            self.sweep_at = self.now + sweep_period(&self.timeouts);
+            self.sweep_at = self.now + sweep_period(&self.sites);
             self.sweep()?;
         }
         if self.accept_again_at.is_some_and(|at| self.now >= at) {
@@ -339,11 +340,16 @@ impl Worker {
     }
 }
 
-/// How often connections are looked through for those whose time is over.
-fn sweep_period(timeouts: &Timeouts) -> Duration {
-    let Timeouts { connect, header, body, answer, idle } = *timeouts;
-    let shortest = connect.min(header).min(body).min(answer).min(idle);
-    (shortest / 4).clamp(SWEEP_MIN, SWEEP_MAX)
+/// How often connections are looked through for those whose time is over: under one of these
+/// configurations.
+fn sweep_period(sites: &Slab<Site>) -> Duration {
+    let shortest = sites.iter().flat_map(|(_, site)| {
+        let config = &site.plan.config;
+        let Timeouts { connect, header, body, answer, idle } = config.timeouts;
+        let queues = config.pools.iter().map(|pool| pool.queue_timeout);
+        [connect, header, body, answer, idle].into_iter().chain(queues)
+    });
+    (shortest.min().unwrap_or(SWEEP_MAX) / 4).clamp(SWEEP_MIN, SWEEP_MAX)
 }
 
 const SWEEP_MIN: Duration = Duration::from_millis(10);

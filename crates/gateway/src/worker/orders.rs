@@ -51,7 +51,7 @@ impl Worker {
         }
         self.tools.requests.clear();
         self.tools.answers.clear();
-        self.sweep_at = self.sweep_at.min(self.now + super::sweep_period(&self.timeouts));
+        self.sweep_at = self.sweep_at.min(self.now + super::sweep_period(&self.sites));
         // Connections that wait are of the old backends; those of the new ones are made as needed.
         let idle: Vec<usize> = self
             .upstreams

@@ -133,3 +133,10 @@ fn a_connection_that_cannot_be_watched_ends_and_the_thread_goes_on() {
     let _client = stage.client();
     stage.turn_until(|worker| worker.clients.len() == 1);
 }
+
+#[test]
+fn those_who_wait_in_a_queue_are_looked_for_in_time() {
+    let stage = Stage::set(|config| config.pools[0].queue_timeout = Duration::from_millis(100));
+    assert_eq!(sweep_period(&stage.worker.sites), Duration::from_millis(25));
+    assert_eq!(sweep_period(&Stage::set(|_| {}).worker.sites), SWEEP_MAX);
+}
