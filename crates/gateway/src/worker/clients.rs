@@ -20,6 +20,9 @@ use crate::upstream::Place;
 /// How long a thread that can accept no more leaves it be.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
+/// After how long without a pause the next one is told of.
+const QUIET: Duration = Duration::from_secs(60);
+
 /// For how long, and for how many bytes, a client is listened to that is sending still after the last
 /// answer.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
@@ -138,11 +141,11 @@ impl Worker {
     }
 
     fn pause_accepting(&mut self, reason: &str) -> io::Result<()> {
-        // Said once, for it may go on for long.
-        if !self.has_told_of_pause {
-            self.has_told_of_pause = true;
+        // Said once, for it may go on for long; and again when that was over.
+        if self.paused_at.is_none_or(|at| self.now.duration_since(at) >= QUIET) {
             eprintln!("tollgate gateway: connections are made to wait: {reason}");
         }
+        self.paused_at = Some(self.now);
         for listening in self.listeners.iter_mut().filter(|it| it.is_watched) {
             if let Some(socket) = &listening.socket {
                 self.poller.remove(socket)?;
@@ -215,6 +218,10 @@ impl Worker {
         let client = self.clients.remove(key);
         self.tally().closed.add(1);
         self.has_left(client.ip);
+        if self.accept_again_at.is_some() {
+            // There is room for another one.
+            self.accept_again_at = Some(self.now);
+        }
         if is_cut_short {
             client.link.break_off();
         }

@@ -72,7 +72,8 @@ pub(crate) struct Worker {
     sweep_at: Instant,
     /// Set while nothing is accepted.
     accept_again_at: Option<Instant>,
-    has_told_of_pause: bool,
+    /// When something was left waiting last.
+    paused_at: Option<Instant>,
     /// Set once told to stop.
     stop_by: Option<Instant>,
 }
@@ -142,7 +143,7 @@ impl Worker {
             now,
             sweep_at,
             accept_again_at: None,
-            has_told_of_pause: false,
+            paused_at: None,
             stop_by: None,
         };
         listeners.into_iter().try_for_each(|listening| worker.listen(listening))?;

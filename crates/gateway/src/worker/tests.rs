@@ -5,6 +5,7 @@ use tollgate_eventloop::Socket;
 
 use super::*;
 use crate::config::Config;
+use crate::exchange::Exchange;
 use crate::link::Link;
 
 /// A test fails rather than hangs after so long.
@@ -39,8 +40,7 @@ impl Stage {
         };
         let orders = Arc::new(Orders::default());
         let waker = Waker::new().unwrap();
-        let worker =
-            Worker::new(vec![listening], plan, counters, orders, waker, 0, None).unwrap();
+        let worker = Worker::new(vec![listening], plan, counters, orders, waker, 0, None).unwrap();
         Self { worker, events: Events::with_capacity(64), backend, place }
     }
 
@@ -65,7 +65,7 @@ impl Stage {
     fn client_that_takes_nothing(&mut self) -> (usize, TcpStream) {
         let mut client = self.client();
         client.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
-        let is_asked = |client: &Client| client.exchange.as_ref().is_some_and(|it| it.is_sent());
+        let is_asked = |client: &Client| client.exchange.as_ref().is_some_and(Exchange::is_sent);
         self.turn_until(|worker| worker.clients.iter().any(|(_, client)| is_asked(client)));
         let (key, _) = self.worker.clients.iter().next().unwrap();
         let mut is_full = 0;
@@ -139,4 +139,17 @@ fn those_who_wait_in_a_queue_are_looked_for_in_time() {
     let stage = Stage::set(|config| config.pools[0].queue_timeout = Duration::from_millis(100));
     assert_eq!(sweep_period(&stage.worker.sites), Duration::from_millis(25));
     assert_eq!(sweep_period(&Stage::set(|_| {}).worker.sites), SWEEP_MAX);
+}
+
+#[test]
+fn a_client_that_leaves_makes_room_at_once() {
+    let mut stage = Stage::set(|config| config.limits.connections = 1);
+    let first = stage.client();
+    stage.turn_until(|worker| worker.accept_again_at.is_some());
+    let second = stage.client();
+    stage.worker.accept_again_at = Some(stage.worker.now + 10 * PATIENCE);
+    let serial = stage.worker.clients.iter().next().unwrap().1.serial;
+    drop(first);
+    stage.turn_until(|worker| worker.clients.iter().any(|(_, client)| client.serial != serial));
+    drop(second);
 }
