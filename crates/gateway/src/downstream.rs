@@ -39,8 +39,9 @@ pub(crate) enum Stage {
     /// A request is under way.
     Exchanging,
     /// The last answer is on its way. Whether the client may have more to send, which is then to be
-    /// read, since closing over unread bytes is a reset that can overtake the answer.
-    Ending { lingers: bool },
+    /// read, since closing over unread bytes is a reset that can overtake the answer; and whether the
+    /// answer ends where the connection does.
+    Ending { lingers: bool, ends_at_close: bool },
     /// Everything is sent; reads to the client's end and throws it away.
     Lingering { left_bytes: usize },
 }

@@ -87,9 +87,19 @@ pub(crate) enum Answer {
         ends_at_close: bool,
     },
     /// It has come to its end.
-    Done,
+    Done {
+        /// The client learns of that by the end of its connection.
+        ends_at_close: bool,
+    },
     /// It was a switch to another protocol; which sides have sent their last byte.
     Tunnel { client_ended: bool, backend_ended: bool },
+}
+
+impl Answer {
+    /// Whether the client learns of its end by the end of its connection.
+    pub(crate) fn ends_at_close(&self) -> bool {
+        matches!(self, Self::Body { ends_at_close: true, .. } | Self::Done { ends_at_close: true })
+    }
 }
 
 /// The bytes of a request that a backend gets. They are kept after they were sent, as long as they are

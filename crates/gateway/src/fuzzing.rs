@@ -86,6 +86,7 @@ impl<ReplyTo: FnMut(&[u8]) -> Option<Reply>> Stage<ReplyTo> {
         let places = Places::get()?;
         let listening = Listening {
             socket: Some(OwnedFd::from(places.entrance.try_clone()?)),
+            is_watched: false,
             address: Address::Unix(places.entrance_path.clone()),
             identity: None,
             own_host: "localhost".to_owned(),

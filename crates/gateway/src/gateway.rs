@@ -83,6 +83,15 @@ impl Gateway {
         self.places.iter().map(|place| &place.real)
     }
 
+    /// Whether clients speak TLS at one of its [`addresses`](Self::addresses).
+    #[must_use]
+    pub fn speaks_tls(&self, address: &Address) -> bool {
+        let place = self.places.iter().find(|place| place.real == *address);
+        self.plan.config.listeners.iter().any(|listener| {
+            place.is_some_and(|place| place.asked == listener.address) && listener.tls.is_some()
+        })
+    }
+
     /// Serves by another configuration from now on, on the same threads. Requests under way end as they
     /// began; connections of clients go on; listeners that both configurations have stay as they are,
     /// and others are closed behind the last connection that has arrived. Returns at once.

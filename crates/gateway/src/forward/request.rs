@@ -96,18 +96,19 @@ pub(crate) fn render_request(
 /// Writes path and query, with what the route puts in its prefix's place.
 fn push_target(out: &mut Vec<u8>, path_and_query: &str, route: &Route) {
     let prefix = route.path_prefix.trim_end_matches('/');
+    let start = out.len();
     let rest = match &route.rewrite {
         Some(rewrite) => match path_and_query.strip_prefix(prefix) {
             Some(rest) => {
-                let rewrite = rewrite.trim_end_matches('/');
-                out.extend_from_slice(rewrite.as_bytes());
-                if rewrite.is_empty() || !rest.is_empty() { rest } else { return }
+                out.extend_from_slice(rewrite.trim_end_matches('/').as_bytes());
+                rest
             }
             None => path_and_query,
         },
         None => path_and_query,
     };
-    if rest.is_empty() || rest.starts_with('?') {
+    let has_no_path = out.len() == start;
+    if has_no_path && (rest.is_empty() || rest.starts_with('?')) {
         out.push(b'/');
     }
     out.extend_from_slice(rest.as_bytes());
@@ -136,15 +137,24 @@ const FOR: &str = "X-Forwarded-For";
 const PROTO: &str = "X-Forwarded-Proto";
 const HOST: &str = "X-Forwarded-Host";
 
-/// Whether what the client says under this name is dropped, or comes in with what is added to it.
+/// Whether what the client says under this name is dropped, or comes in with what is added to it. To many
+/// who read headers as variables, `X_Forwarded_For` is the same name, so that it is dropped with it.
 fn is_told_anew(name: &str, forwarded: &Forwarded) -> bool {
-    let is = |known: &str| name.eq_ignore_ascii_case(known);
+    let is = |known: &str| {
+        name.eq_ignore_ascii_case(known) || (!forwarded.trust_client && is_read_alike(name, known))
+    };
     match name.len() {
         15 if is(FOR) => !forwarded.trust_client || forwarded.x_forwarded,
         16 | 17 if is(PROTO) || is(HOST) => !forwarded.trust_client,
         9 if is("Forwarded") => !forwarded.trust_client || forwarded.forwarded,
         _ => false,
     }
+}
+
+/// Whether the names are the same to who takes `_` for `-`.
+fn is_read_alike(name: &str, known: &str) -> bool {
+    let read = |byte: u8| if byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
+    name.len() == known.len() && name.bytes().map(read).eq(known.bytes().map(read))
 }
 
 fn push_forwarded(

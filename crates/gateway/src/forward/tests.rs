@@ -106,6 +106,7 @@ fn a_path_is_rewritten_by_its_prefix() {
         ("/api", "/", "/api", "/"),
         ("/api", "/", "/api?y", "/?y"),
         ("/api", "/v1", "/api", "/v1"),
+        ("/api", "/v1", "/api?x", "/v1?x"),
         ("/", "/v1", "/x", "/v1/x"),
         ("/", "/", "/x", "/x"),
     ] {
@@ -153,6 +154,11 @@ fn the_backend_is_told_who_asked() {
          Forwarded: for=192.0.2.7;host=\"a\";proto=http\r\nVia: 1.1 gate\r\n\r\n"
     );
     assert_eq!(asked(head, &route(), &SILENT).0, "GET / HTTP/1.1\r\nHost: a\r\nVia: 1.0 c\r\n\r\n");
+    // Of a client that is trusted, what is another name goes on.
+    let alike = "GET / HTTP/1.1\r\nHost: a\r\nX_Forwarded_For: 10.0.0.1\r\n\r\n";
+    let trusting = Forwarded { trust_client: true, ..SILENT };
+    assert_eq!(asked(alike, &route(), &trusting).0, alike);
+    assert_eq!(asked(alike, &route(), &SILENT).0, "GET / HTTP/1.1\r\nHost: a\r\n\r\n");
 }
 
 #[test]

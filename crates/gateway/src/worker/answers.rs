@@ -88,7 +88,7 @@ impl Worker {
                 };
                 self.answer_is_over(key, false, false)
             }
-            Answer::Body { .. } | Answer::Done | Answer::Tunnel { .. } => Step::Over,
+            Answer::Body { .. } | Answer::Done { .. } | Answer::Tunnel { .. } => Step::Over,
         }
     }
 
@@ -315,7 +315,8 @@ impl Worker {
     /// The answer has come to its end. Its books are closed unless an inspector has it wait.
     fn answer_is_over(&mut self, key: usize, keep_alive: bool, has_surplus: bool) -> Step {
         let Some(exchange) = &mut self.clients[key].exchange else { return Step::Over };
-        exchange.answer = Answer::Done;
+        let ends_at_close = exchange.answer.ends_at_close();
+        exchange.answer = Answer::Done { ends_at_close };
         let is_held = exchange.hold.is_some();
         self.give_back_upstream(key, keep_alive, has_surplus);
         if is_held { Step::Waits } else { self.close_books(key) }

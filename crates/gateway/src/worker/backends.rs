@@ -196,7 +196,7 @@ impl Worker {
         let Some(exchange) = &mut self.clients[key].exchange else { return };
         let Some(at) = exchange.upstream.take() else { return };
         let is_over = exchange.is_sent()
-            && matches!(exchange.answer, Answer::Done)
+            && matches!(exchange.answer, Answer::Done { .. })
             && keep_alive
             && !has_surplus
             && exchange.site == self.site

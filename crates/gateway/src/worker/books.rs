@@ -4,6 +4,7 @@ use tollgate_ledger::{Entry, Line, UNANSWERED, Upstream as Origin};
 use tollgate_wire::parse_request_head;
 
 use super::Worker;
+use crate::answers::Refusal;
 use crate::counters::{BackendTally, ClientTally, PoolTally};
 use crate::exchange::Exchange;
 use crate::pool::BackendId;
@@ -80,10 +81,26 @@ impl Worker {
     }
 
     /// Writes the line of a request that led to no pool, or could not be read.
-    pub(super) fn write_refused(&mut self, key: usize, entry: Option<&Entry>, status: u16) {
+    pub(super) fn write_refused(
+        &mut self,
+        key: usize,
+        entry: Option<&Entry>,
+        refusal: Refusal,
+        is_head: bool,
+    ) {
+        if self.log.is_none() {
+            return;
+        }
         let peer = self.peer(key);
+        let body_bytes = if is_head { 0 } else { refusal.body_bytes() };
         if let Some(log) = &mut self.log {
-            log.add(&Line { peer: &peer, entry, status, body_bytes: 0, upstream: None });
+            log.add(&Line {
+                peer: &peer,
+                entry,
+                status: refusal.status(),
+                body_bytes,
+                upstream: None,
+            });
         }
     }
 

@@ -20,6 +20,9 @@ use crate::upstream::Place;
 /// How long a thread that can accept no more leaves it be.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
+/// After how long without a pause the next one is told of.
+const QUIET: Duration = Duration::from_secs(60);
+
 /// For how long, and for how many bytes, a client is listened to that is sending still after the last
 /// answer.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
@@ -36,13 +39,22 @@ pub(super) struct Asker {
 }
 
 impl Worker {
-    /// One more listener is listened to.
+    /// One more listener is listened to: at once, or when connections are accepted again.
     pub(super) fn listen(&mut self, listening: Listening) -> io::Result<()> {
-        let place = self.listeners.len();
-        if let Some(socket) = &listening.socket {
-            self.poller.add(socket, listener_token(place), Interest::ReadableByOne)?;
-        }
         self.listeners.push(listening);
+        if self.accept_again_at.is_none() { self.watch_listeners() } else { Ok(()) }
+    }
+
+    /// Has the poller tell of what arrives at the listeners that it does not know yet.
+    fn watch_listeners(&mut self) -> io::Result<()> {
+        for (place, listening) in self.listeners.iter_mut().enumerate() {
+            if let Some(socket) = &listening.socket
+                && !listening.is_watched
+            {
+                self.poller.add(socket, listener_token(place), Interest::ReadableByOne)?;
+                listening.is_watched = true;
+            }
+        }
         Ok(())
     }
 
@@ -129,15 +141,16 @@ impl Worker {
     }
 
     fn pause_accepting(&mut self, reason: &str) -> io::Result<()> {
-        // Said once, for it may go on for long.
-        if !self.has_told_of_pause {
-            self.has_told_of_pause = true;
+        // Said once, for it may go on for long; and again when that was over.
+        if self.paused_at.is_none_or(|at| self.now.duration_since(at) >= QUIET) {
             eprintln!("tollgate gateway: connections are made to wait: {reason}");
         }
-        if self.accept_again_at.is_none() {
-            for listener in self.listeners.iter().filter_map(|it| it.socket.as_ref()) {
-                self.poller.remove(listener)?;
+        self.paused_at = Some(self.now);
+        for listening in self.listeners.iter_mut().filter(|it| it.is_watched) {
+            if let Some(socket) = &listening.socket {
+                self.poller.remove(socket)?;
             }
+            listening.is_watched = false;
         }
         self.accept_again_at = Some(self.now + ACCEPT_PAUSE);
         Ok(())
@@ -145,12 +158,7 @@ impl Worker {
 
     pub(super) fn accept_again(&mut self) -> io::Result<()> {
         self.accept_again_at = None;
-        for (place, listening) in self.listeners.iter().enumerate() {
-            if let Some(listener) = &listening.socket {
-                self.poller.add(listener, listener_token(place), Interest::ReadableByOne)?;
-            }
-        }
-        Ok(())
+        self.watch_listeners()
     }
 
     /// Sends what is left of the last answer, and then closes.
@@ -196,15 +204,24 @@ impl Worker {
     /// must not take it for whole: where the end of the connection is that of the answer, only a reset
     /// says so.
     pub(super) fn remove_client(&mut self, key: usize) {
-        let is_cut_short = self.clients[key].exchange.as_ref().is_some_and(|exchange| {
-            matches!(exchange.answer, Answer::Body { ends_at_close: true, .. })
-        });
+        let client = &self.clients[key];
+        let is_cut_short = match (&client.exchange, client.stage) {
+            (Some(exchange), _) => exchange.answer.ends_at_close(),
+            (None, Stage::Ending { ends_at_close, .. }) => {
+                ends_at_close && !client.unsent.is_empty()
+            }
+            (None, _) => false,
+        };
         self.drop_upstream(key);
         self.leave_exchange(key);
         self.note_bytes(key);
         let client = self.clients.remove(key);
         self.tally().closed.add(1);
         self.has_left(client.ip);
+        if self.accept_again_at.is_some() {
+            // There is room for another one.
+            self.accept_again_at = Some(self.now);
+        }
         if is_cut_short {
             client.link.break_off();
         }
@@ -292,7 +309,7 @@ impl Worker {
             }
             // No request was understood.
             None => {
-                self.write_refused(key, None, refusal.status());
+                self.write_refused(key, None, refusal, false);
                 Asker { is_head: false, version: Version::Http11, stays: false }
             }
         };
@@ -324,7 +341,7 @@ impl Worker {
             client.stage = Stage::Reading;
         } else {
             // What the client sends still, or has sent already behind it, is not read.
-            client.stage = Stage::Ending { lingers: true };
+            client.stage = Stage::Ending { lingers: true, ends_at_close: false };
             client.keep_unread(&[]);
         }
     }

@@ -72,7 +72,8 @@ pub(crate) struct Worker {
     sweep_at: Instant,
     /// Set while nothing is accepted.
     accept_again_at: Option<Instant>,
-    has_told_of_pause: bool,
+    /// When something was left waiting last.
+    paused_at: Option<Instant>,
     /// Set once told to stop.
     stop_by: Option<Instant>,
 }
@@ -82,6 +83,8 @@ pub(crate) struct Worker {
 pub(crate) struct Listening {
     /// None: it was closed.
     pub(crate) socket: Option<OwnedFd>,
+    /// The thread's poller knows it, as it does unless the thread accepts nothing for a while.
+    pub(crate) is_watched: bool,
     /// The address that was asked for.
     pub(crate) address: Address,
     /// What clients are shown over TLS. None: they speak in the clear.
@@ -118,6 +121,7 @@ impl Worker {
         let mut sites = Slab::new();
         let site = sites.insert(Site::new(plan, index as u64));
         let now = Instant::now();
+        let sweep_at = now + sweep_period(&sites);
         let mut worker = Self {
             poller,
             waker,
@@ -137,9 +141,9 @@ impl Worker {
             log,
             per_client: HashMap::new(),
             now,
-            sweep_at: now + sweep_period(&timeouts),
+            sweep_at,
             accept_again_at: None,
-            has_told_of_pause: false,
+            paused_at: None,
             stop_by: None,
         };
         listeners.into_iter().try_for_each(|listening| worker.listen(listening))?;
@@ -157,7 +161,22 @@ impl Worker {
             let timeout = self.timeout();
             self.turn_once(&mut events, timeout)?;
         }
+        self.cut_off();
         Ok(())
+    }
+
+    /// Ends all that has not finished in time, as a client's deadline does.
+    fn cut_off(&mut self) {
+        let keys: Vec<usize> = self.clients.iter().map(|(key, _)| key).collect();
+        for key in keys {
+            // The end of one may have been that of another.
+            if self.clients.contains(key) {
+                self.remove_client(key);
+            }
+        }
+        if let Some(log) = &mut self.log {
+            log.flush();
+        }
     }
 
     /// Waits once, and does what is to be done then. Says whether there was anything.
@@ -253,7 +272,10 @@ impl Worker {
         for _ in 0..STEPS_A_TURN {
             match self.step(key)? {
                 Step::On => {}
-                Step::Waits => return self.watch(key),
+                Step::Waits => {
+                    self.watch(key);
+                    return Ok(());
+                }
                 Step::Over => {
                     self.remove_client(key);
                     return Ok(());
@@ -261,20 +283,28 @@ impl Worker {
             }
         }
         self.ready.push_back(Waiter { client: key, serial: self.clients[key].serial });
-        self.watch(key)
+        self.watch(key);
+        Ok(())
     }
 
     fn step(&mut self, key: usize) -> io::Result<Step> {
         match self.clients[key].stage {
             Stage::Reading => self.read_request(key),
             Stage::Exchanging => self.go_on(key),
-            Stage::Ending { lingers } => Ok(self.end(key, lingers)),
+            Stage::Ending { lingers, .. } => Ok(self.end(key, lingers)),
             Stage::Lingering { left_bytes } => Ok(self.linger(key, left_bytes)),
         }
     }
 
-    /// Has the poller tell of what is waited for.
-    fn watch(&mut self, key: usize) -> io::Result<()> {
+    /// Has the poller tell of what is waited for. For whom it cannot, as when the kernel has no memory for
+    /// that, it is over; the others go on.
+    fn watch(&mut self, key: usize) {
+        if self.try_to_watch(key).is_err() {
+            self.remove_client(key);
+        }
+    }
+
+    fn try_to_watch(&mut self, key: usize) -> io::Result<()> {
         let client = &mut self.clients[key];
         let token = token(false, key, client.serial);
         let room = !client.unsent.is_empty();
@@ -301,7 +331,7 @@ impl Worker {
 
     fn look_at_the_clock(&mut self) -> io::Result<()> {
         if self.now >= self.sweep_at {
-            self.sweep_at = self.now + sweep_period(&self.timeouts);
+            self.sweep_at = self.now + sweep_period(&self.sites);
             self.sweep()?;
         }
         if self.accept_again_at.is_some_and(|at| self.now >= at) {
@@ -311,11 +341,16 @@ impl Worker {
     }
 }
 
-/// How often connections are looked through for those whose time is over.
-fn sweep_period(timeouts: &Timeouts) -> Duration {
-    let Timeouts { connect, header, body, answer, idle } = *timeouts;
-    let shortest = connect.min(header).min(body).min(answer).min(idle);
-    (shortest / 4).clamp(SWEEP_MIN, SWEEP_MAX)
+/// How often connections are looked through for those whose time is over: under one of these
+/// configurations.
+fn sweep_period(sites: &Slab<Site>) -> Duration {
+    let shortest = sites.iter().flat_map(|(_, site)| {
+        let config = &site.plan.config;
+        let Timeouts { connect, header, body, answer, idle } = config.timeouts;
+        let queues = config.pools.iter().map(|pool| pool.queue_timeout);
+        [connect, header, body, answer, idle].into_iter().chain(queues)
+    });
+    (shortest.min().unwrap_or(SWEEP_MAX) / 4).clamp(SWEEP_MIN, SWEEP_MAX)
 }
 
 const SWEEP_MIN: Duration = Duration::from_millis(10);
@@ -352,3 +387,6 @@ fn side(token: u64) -> Option<Side> {
 fn listener_token(place: usize) -> u64 {
     u64::MAX - 1 - place as u64
 }
+
+#[cfg(test)]
+mod tests;

@@ -51,7 +51,7 @@ impl Worker {
         }
         self.tools.requests.clear();
         self.tools.answers.clear();
-        self.sweep_at = self.sweep_at.min(self.now + super::sweep_period(&self.timeouts));
+        self.sweep_at = self.sweep_at.min(self.now + super::sweep_period(&self.sites));
         // Connections that wait are of the old backends; those of the new ones are made as needed.
         let idle: Vec<usize> = self
             .upstreams
@@ -100,10 +100,11 @@ impl Worker {
         if self.accept_again_at.is_none() {
             self.accept(place, LAST_ACCEPTS)?;
         }
-        let socket = self.listeners[place].socket.take();
+        let listening = &mut self.listeners[place];
+        let is_watched = std::mem::take(&mut listening.is_watched);
         // The threads of a gateway may share one, which this thread is to be told of no more.
-        match socket {
-            Some(socket) if self.accept_again_at.is_none() => self.poller.remove(&socket),
+        match listening.socket.take() {
+            Some(socket) if is_watched => self.poller.remove(&socket),
             _ => Ok(()),
         }
     }

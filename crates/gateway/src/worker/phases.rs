@@ -67,7 +67,7 @@ impl Worker {
         }
         client.unsent.keep(&hold.bytes);
         let step = match (&exchange.answer, exchange.upstream) {
-            (Answer::Done, _) => self.close_books(key),
+            (Answer::Done { .. }, _) => self.close_books(key),
             (_, None) => self.assign(key),
             (_, Some(_)) => Step::On,
         };
@@ -112,9 +112,18 @@ impl Worker {
     pub(super) fn close_books(&mut self, key: usize) -> Step {
         let client = &mut self.clients[key];
         let Some(exchange) = &client.exchange else { return Step::Over };
-        let lingers = !exchange.is_sent() || !client.unread.is_empty();
-        client.stage = if exchange.closes { Stage::Ending { lingers } } else { Stage::Reading };
-        client.deadline = self.now + self.timeouts.idle;
+        // What it has sent behind its last request may be here, or with the kernel still.
+        let has_more = !client.unread.is_empty() || client.link.is_readable();
+        let lingers = !exchange.is_sent() || has_more;
+        client.stage = if exchange.closes {
+            Stage::Ending { lingers, ends_at_close: exchange.answer.ends_at_close() }
+        } else {
+            Stage::Reading
+        };
+        // Who has not taken all of it yet is waited for as within it.
+        let patience =
+            if client.unsent.is_empty() { self.timeouts.idle } else { self.timeouts.body };
+        client.deadline = self.now + patience;
         self.leave_exchange(key);
         Step::On
     }

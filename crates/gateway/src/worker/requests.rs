@@ -97,7 +97,7 @@ impl Worker {
                 client.keep_unread(&self.tools.input[start + head_bytes..end]);
                 client.is_partial = false;
                 let entry = self.entry(&self.tools.input[start..start + head_bytes]);
-                self.write_refused(key, entry.as_deref(), Refusal::NoRoute.status());
+                self.write_refused(key, entry.as_deref(), Refusal::NoRoute, asker.is_head);
                 self.tell(key, Refusal::NoRoute, asker);
                 Ok(Step::On)
             }

@@ -164,6 +164,24 @@ fn an_answer_that_comes_before_the_body_is_passed_on_and_ends_the_connections() 
 }
 
 #[test]
+fn what_is_sent_behind_the_last_request_makes_no_reset() {
+    let backend = Backend::start();
+    let served = backend.gateway();
+    let mut client = served.client();
+    client.send("GET /a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    let mut peer = backend.accept();
+    peer.expect(GET);
+    client.send(GET);
+    // Time for the gateway to be told of it.
+    std::thread::sleep(std::time::Duration::from_millis(30));
+    peer.send(OK);
+    client.expect_last("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi");
+    std::thread::sleep(std::time::Duration::from_millis(30));
+    assert!(client.stream.take_error().unwrap().is_none());
+    client.send(GET);
+}
+
+#[test]
 fn bodies_larger_than_all_buffers_arrive_whole_though_the_other_side_is_slow() {
     let backend = Backend::start();
     let served = backend.gateway();

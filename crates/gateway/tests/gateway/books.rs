@@ -60,6 +60,8 @@ fn what_is_answered_is_counted_and_logged() {
     odd.stream.read_to_end(&mut refusal).unwrap();
     assert!(refusal.starts_with(b"HTTP/1.1 400 "), "{}", refusal.escape_ascii());
     drop(odd);
+    let body_start = refusal.windows(4).position(|end| end == b"\r\n\r\n").unwrap() + 4;
+    let body_bytes = refusal.len() - body_start;
     expect_metric(&mut served, "tollgate_gateway_own_answers_total{status=\"400\"} 1");
     expect_metric(&mut served, "tollgate_gateway_client_connections_total 2");
     expect_metric(&mut served, "tollgate_gateway_answers_total{pool=\"default\",class=\"2xx\"} 2");
@@ -72,11 +74,37 @@ fn what_is_answered_is_counted_and_logged() {
     let text = fs::read_to_string(&log).unwrap();
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines.len(), 3, "{text}");
-    assert!(lines[2].contains("] \"\" 400 "), "{text}");
+    assert!(lines[2].contains(&format!("] \"\" 400 {body_bytes} ")), "{text}");
     for line in &lines[..2] {
         assert!(line.starts_with("127.0.0.1 - - ["), "{line}");
         assert!(line.ends_with("] \"GET /a HTTP/1.1\" 200 2 \"-\" \"me\""), "{line}");
     }
+}
+
+#[test]
+fn a_line_of_an_answer_of_its_own_tells_how_long_that_was() {
+    let folder = TempDir::new().unwrap();
+    let log = folder.path().join("access.log");
+    let backend = Backend::start();
+    let mut config = backend.config();
+    config.routes[0].path_prefix = "/in".to_owned();
+    config.admin = Some("127.0.0.1:0".parse().unwrap());
+    config.access_log =
+        Some(AccessLog { to: LogTarget::File(log.clone()), format: LogFormat::Combined });
+    let mut served = Served::start(config);
+    let mut client = served.client();
+    client.send(GET.replace("GET", "HEAD"));
+    client.head();
+    client.send(GET);
+    client.head();
+    let text = "Nothing is served for this host and path.\n";
+    client.expect(text);
+    client.finish();
+    client.expect_end();
+    expect_metric(&mut served, "tollgate_gateway_client_connections 0");
+    let lines = fs::read_to_string(&log).unwrap();
+    assert!(lines.contains("\"HEAD /a HTTP/1.1\" 404 0 "), "{lines}");
+    assert!(lines.contains(&format!("\"GET /a HTTP/1.1\" 404 {} ", text.len())), "{lines}");
 }
 
 #[test]

@@ -1,9 +1,11 @@
 use std::io::Write;
+use std::net::TcpStream;
 use std::time::Duration;
 
 use tollgate_gateway::Config;
+use tollgate_gateway::config::{Address, Listener};
 
-use crate::support::{Backend, GET, OK};
+use crate::support::{Backend, GET, OK, Peer, Served};
 
 #[test]
 fn a_drain_answers_what_is_under_way_and_closes_the_rest() {
@@ -25,7 +27,7 @@ fn a_drain_answers_what_is_under_way_and_closes_the_rest() {
     busy.expect_last("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi");
     let addr = served.addr;
     served.join();
-    assert!(std::net::TcpStream::connect(addr).is_err());
+    assert!(TcpStream::connect(addr).is_err());
 }
 
 #[test]
@@ -60,6 +62,37 @@ fn a_reload_sends_what_comes_after_it_elsewhere_and_lets_the_rest_end() {
     fresh.send(OK);
     busy.expect(OK);
     assert_eq!(served.addr, listen);
+}
+
+#[test]
+fn a_listener_that_is_added_while_nothing_is_accepted_has_its_turn_later() {
+    let backend = Backend::start();
+    let mut config = backend.config();
+    config.limits.connections = 1;
+    let mut served = Served::start(config.clone());
+    let mut first = served.client();
+    first.send(GET);
+    let mut peer = backend.accept();
+    peer.expect(GET);
+    // It has to wait, so that nothing is accepted.
+    let second = served.client();
+    let another = Address::Tcp("127.0.0.2:0".parse().unwrap());
+    config.listeners.push(Listener::new(another));
+    served.gateway().reload(config).unwrap();
+    let Some(Address::Tcp(added)) = served.gateway().addresses().nth(1).cloned() else {
+        panic!("there is no second listener");
+    };
+    let mut third = Peer::new(TcpStream::connect(added).unwrap());
+    third.send(GET);
+    // Time for the thread to begin and to end a pause with both listeners.
+    std::thread::sleep(Duration::from_millis(120));
+    peer.send(OK);
+    first.expect(OK);
+    drop((first, second));
+    let mut peer = backend.accept();
+    peer.expect(GET);
+    peer.send(OK);
+    third.expect(OK);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::thread;
 
 use tempfile::TempDir;
 use tollgate_gateway::Config;
-use tollgate_gateway::config::{Address, Tls};
+use tollgate_gateway::config::{Address, Listener, Tls};
 
 use crate::support::{Backend, PATIENCE, Peer, Served};
 
@@ -104,6 +104,20 @@ fn curl_sends_and_gets_a_long_body_over_tls() {
         });
         assert!(received == body, "{} bytes came back of {}", received.len(), body.len());
     }
+}
+
+#[test]
+fn it_is_known_where_clients_speak_tls() {
+    let folder = TempDir::new().unwrap();
+    certify(folder.path(), "site");
+    let backend = Backend::start();
+    let mut config = config(&backend, folder.path());
+    let clear = Address::Tcp("127.0.0.2:0".parse().unwrap());
+    config.listeners.push(Listener::new(clear));
+    let mut served = Served::start(config);
+    let gateway = served.gateway();
+    let known: Vec<bool> = gateway.addresses().map(|at| gateway.speaks_tls(at)).collect();
+    assert_eq!(known, [true, false]);
 }
 
 #[test]

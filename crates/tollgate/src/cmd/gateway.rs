@@ -131,7 +131,10 @@ fn end_at_once_if_told(orders: Receiver<Order>) -> std::io::Result<()> {
 /// Where it listens, a line each.
 fn places(gateway: &Gateway) -> String {
     let clients = gateway.addresses().map(|address| match address {
-        Address::Tcp(address) => format!("listening on http://{address}\n"),
+        Address::Tcp(tcp) => {
+            let scheme = if gateway.speaks_tls(address) { "https" } else { "http" };
+            format!("listening on {scheme}://{tcp}\n")
+        }
         Address::Unix(path) => format!("listening on unix:{}\n", path.display()),
     });
     let admin = gateway.admin_address().map(|address| format!("admin on http://{address}\n"));

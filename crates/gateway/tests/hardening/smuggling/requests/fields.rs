@@ -40,6 +40,30 @@ pub(crate) const CASES: &[Request] = &[
         with!("X: y: z").as_bytes(),
         &[with!("X: y: z")],
     ),
+    forwarded(
+        "the sender's address with underscores",
+        "CGI (RFC 3875, 4.1.18) reads both names alike; nobody but the gateway says who sent it",
+        with!("X_Forwarded_For: 192.0.2.1").as_bytes(),
+        &["GET /a HTTP/1.1\r\nHost: a\r\n\r\n"],
+    ),
+    forwarded(
+        "the scheme with one underscore",
+        "CGI (RFC 3875, 4.1.18) reads both names alike",
+        with!("x-forwarded_PROTO: https").as_bytes(),
+        &["GET /a HTTP/1.1\r\nHost: a\r\n\r\n"],
+    ),
+    forwarded(
+        "the host with underscores",
+        "CGI (RFC 3875, 4.1.18) reads both names alike",
+        with!("X_FORWARDED-HOST: b").as_bytes(),
+        &["GET /a HTTP/1.1\r\nHost: a\r\n\r\n"],
+    ),
+    forwarded(
+        "underscores in another name",
+        "RFC 9110, 5.6.2: a token may have them",
+        with!("X_Forwarded_By: b").as_bytes(),
+        &[with!("X_Forwarded_By: b")],
+    ),
     refused(
         "a space before a colon",
         "RFC 9112, 5.1: must be refused with 400",
