@@ -12,7 +12,7 @@ use tollgate_lab::inputs::experiment::{Adjustments, Experiment, Subject};
 use tollgate_lab::interrupt::Interrupt;
 use tollgate_lab::layout::available_cpus;
 use tollgate_lab::process::group::Launch;
-use tollgate_lab::process::ports;
+use tollgate_lab::process::ports::Ports;
 use tollgate_lab::system::installed::{self, Installed};
 use tollgate_lab::system::render::{Place, render};
 use tollgate_lab::trial::servers::Servers;
@@ -57,7 +57,8 @@ impl Site {
         let experiment = experiment.expect("the experiment");
         let subject = experiment.subjects.iter().find(|subject| subject.name == name);
         let subject = subject.expect("the subject");
-        let address = ports::free().expect("a port");
+        let mut claimed = Ports::default();
+        let address = claimed.free().expect("a port");
         let dir = workspace.path(name);
         fs::create_dir_all(&dir).expect("a folder");
         let installed = installed(&catalog, subject);
