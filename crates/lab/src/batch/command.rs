@@ -2,8 +2,11 @@
 
 use super::BatchError;
 use crate::interrupt::Interrupt;
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
 use std::io::{self, Read};
-use std::process::{Command, Stdio};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// What a program printed.
@@ -17,7 +20,7 @@ pub(super) struct Printed {
     pub(super) stderr: String,
 }
 
-/// Runs a program to its end, however that is.
+/// Runs a program to its end, however that is. Nothing that it started outlives it.
 ///
 /// # Errors
 ///
@@ -30,6 +33,8 @@ pub(super) fn run(
     let words = words(command);
     let failed = |what: String| BatchError::Command { command: words.clone(), what };
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // What it starts can be told to end together with it.
+    command.process_group(0);
     let mut child = command.spawn().map_err(|error| failed(format!("cannot be run: {error}")))?;
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     std::thread::scope(|scope| {
@@ -50,11 +55,7 @@ pub(super) fn run(
                 break Err(interrupted.into());
             }
         };
-        if ended.is_err() {
-            // It may have ended meanwhile, which is what is wanted.
-            child.kill().ok();
-            child.wait().ok();
-        }
+        end(&mut child, ended.is_err());
         let text = |read: std::thread::ScopedJoinHandle<'_, io::Result<Vec<u8>>>| {
             let bytes =
                 read.join().unwrap_or_else(|_| Err(io::Error::other("its reader panicked")));
@@ -89,7 +90,26 @@ pub(super) fn output(
 }
 
 const POLL: Duration = Duration::from_millis(5);
+/// How long a program has to tidy up when it is told to end: git removes its locks then.
+const GRACE: Duration = Duration::from_secs(5);
 const TOLD_LINES: usize = 3;
+
+/// Ends a program that still runs, and whatever it left behind in its group: that would hold the pipes
+/// open for as long as it likes.
+fn end(child: &mut Child, still_runs: bool) {
+    let group = i32::try_from(child.id()).map(Pid::from_raw);
+    // There may be nobody left, which is what is wanted.
+    let tell = |signal: Signal| group.map(|group| killpg(group, signal).ok()).ok();
+    if still_runs {
+        tell(Signal::SIGTERM);
+        let deadline = Instant::now() + GRACE;
+        while Instant::now() < deadline && matches!(child.try_wait(), Ok(None)) {
+            std::thread::sleep(POLL);
+        }
+    }
+    tell(Signal::SIGKILL);
+    child.wait().ok();
+}
 
 fn read(stream: Option<impl Read>) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
@@ -106,4 +126,36 @@ fn words(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     let words: Vec<_> = words.map(|word| word.to_string_lossy().into_owned()).collect();
     words.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str, within: Duration) -> Result<Printed, BatchError> {
+        run(Command::new("sh").args(["-c", script]), within, &Interrupt::default())
+    }
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn a_program_that_does_not_end_in_time_is_asked_to_and_may_tidy_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let tidied = dir.path().join("tidied");
+        let script = format!("trap 'touch {}; exit' TERM; sleep 600 & wait", tidied.display());
+        let error = shell(&script, Duration::from_secs(1)).unwrap_err();
+        assert!(error.to_string().contains("did not end within 1 s"), "{error}");
+        assert!(tidied.exists());
+    }
+
+    #[test]
+    fn what_a_program_leaves_behind_does_not_hold_its_pipes() {
+        let begun = Instant::now();
+        let printed = shell("sleep 600 & echo done", LONG).unwrap();
+        assert_eq!((printed.success, printed.stdout.as_str()), (true, "done\n"));
+        assert!(begun.elapsed() < LONG);
+        let ignoring = shell("trap '' TERM; sleep 600; sleep 600", Duration::ZERO);
+        assert!(ignoring.is_err());
+        assert!(begun.elapsed() < 2 * LONG);
+    }
 }
