@@ -45,14 +45,14 @@ pub(super) fn entries<'a>(points: impl IntoIterator<Item = (usize, &'a Point)>) 
 }
 
 /// The changes of the level, in their order. Each block of a revision is a value, as long as there are
-/// not too many, and otherwise the medians of some of its blocks are; a change is between revisions, whichever block is the first of the new level.
+/// not too many, and otherwise the medians of some of its blocks are; a change is between revisions,
+/// whichever block is the first of the new level.
 pub(super) fn changes(entries: &[Entry], seed: u64) -> Vec<Change> {
-    let blocks: usize = entries.iter().map(|entry| entry.logs.len()).sum();
-    let most = match blocks <= VALUES_MAX {
-        true => usize::MAX,
-        false => values_each(entries.len()),
-    };
-    let values: Vec<Vec<f64>> = entries.iter().map(|entry| thinned(&entry.logs, most)).collect();
+    changes_among(entries, &values(entries), seed)
+}
+
+/// The changes of entries for which these values stand.
+fn changes_among(entries: &[Entry], values: &[Vec<f64>], seed: u64) -> Vec<Change> {
     let Some(segment_min) = values.iter().map(Vec::len).min() else { return Vec::new() };
     // Of so few values, no order stands out from all others; Student's test takes their noise for normal.
     let is_short = values.iter().map(Vec::len).sum::<usize>() < SHUFFLED_MIN;
@@ -60,7 +60,7 @@ pub(super) fn changes(entries: &[Entry], seed: u64) -> Vec<Change> {
     let division = Division { segment_min, significance: SIGNIFICANCE, test };
     // Where each entry begins in the series.
     let mut starts = vec![0];
-    for of_entry in &values {
+    for of_entry in values {
         starts.push(starts[starts.len() - 1] + of_entry.len());
     }
     let found = e_divisive(&values.concat(), &division).unwrap_or_default();
@@ -97,6 +97,16 @@ const VALUES_MAX: usize = 240;
 /// So many values at least stand for a revision, unless the series would be too long with them: of one alone at the end of a series, shuffling cannot
 /// tell that it is no accident, however far off it is.
 const ENTRY_VALUES_MIN: usize = 2;
+
+/// The values that stand for each entry.
+fn values(entries: &[Entry]) -> Vec<Vec<f64>> {
+    let blocks: usize = entries.iter().map(|entry| entry.logs.len()).sum();
+    let most = match blocks <= VALUES_MAX {
+        true => usize::MAX,
+        false => values_each(entries.len()),
+    };
+    entries.iter().map(|entry| thinned(&entry.logs, most)).collect()
+}
 
 /// How many values stand for each of so many revisions, where not all blocks can.
 fn values_each(revisions: usize) -> usize {
@@ -158,13 +168,17 @@ mod tests {
     #[test]
     fn the_last_revision_of_a_series_too_long_for_each_block_is_found() {
         let entries: Vec<Entry> =
-            (0..30).map(|place| entry(place, if place < 29 { 1.0 } else { 20.0 })).collect();
-        let entries: Vec<Entry> = entries
-            .into_iter()
-            .map(|one| Entry { logs: [one.logs.clone(), one.logs].concat(), ..one })
-            .collect();
-        let told: Vec<usize> = changes(&entries, 1).iter().map(|change| change.at).collect();
-        assert_eq!(told, [29]);
+            (0..21).map(|place| entry(place, if place < 20 { 1.0 } else { 20.0 })).collect();
+        let found = |most: usize| -> Vec<usize> {
+            let values: Vec<Vec<f64>> =
+                entries.iter().map(|entry| thinned(&entry.logs, most)).collect();
+            changes_among(&entries, &values, 1).iter().map(|change| change.at).collect()
+        };
+        assert_eq!(found(ENTRY_VALUES_MIN), [20]);
+        // One alone is at an end of the series in one shuffle of eleven.
+        assert!(found(1).is_empty());
+        let long: Vec<Entry> = (0..30).map(|place| Entry { place, logs: vec![0.0; 12] }).collect();
+        assert!(values(&long).iter().all(|values| values.len() == 8));
     }
 
     #[test]
