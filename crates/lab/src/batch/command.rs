@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 pub(super) struct Printed {
     /// Whether it succeeded.
     pub(super) success: bool,
+    /// With what it exited; none where a signal ended it.
+    pub(super) code: Option<i32>,
     /// On standard output.
     pub(super) stdout: String,
     /// On standard error.
@@ -44,7 +46,7 @@ pub(super) fn run(
         let deadline = Instant::now() + within;
         let ended = loop {
             match child.try_wait() {
-                Ok(Some(status)) => break Ok(status.success()),
+                Ok(Some(status)) => break Ok(status),
                 Ok(None) if Instant::now() >= deadline => {
                     break Err(failed(format!("did not end within {} s", within.as_secs())));
                 }
@@ -63,7 +65,8 @@ pub(super) fn run(
             Ok::<_, BatchError>(String::from_utf8_lossy(&bytes).into_owned())
         };
         let (stdout, stderr) = (text(stdout)?, text(stderr)?);
-        Ok(Printed { success: ended?, stdout, stderr })
+        let status = ended?;
+        Ok(Printed { success: status.success(), code: status.code(), stdout, stderr })
     })
 }
 
@@ -80,13 +83,16 @@ pub(super) fn output(
     let printed = run(command, within, interrupt)?;
     match printed.success {
         true => Ok(printed.stdout),
-        false => {
-            let lines: Vec<&str> = printed.stderr.lines().rev().take(TOLD_LINES).collect();
-            let told: Vec<&str> = lines.into_iter().rev().collect();
-            let what = format!("failed: {}", told.join("; "));
-            Err(BatchError::Command { command: words(command), what })
-        }
+        false => Err(failure(command, &printed)),
     }
+}
+
+/// A program that failed, with what it said last.
+pub(super) fn failure(command: &Command, printed: &Printed) -> BatchError {
+    let lines: Vec<&str> = printed.stderr.lines().rev().take(TOLD_LINES).collect();
+    let told: Vec<&str> = lines.into_iter().rev().collect();
+    let what = format!("failed: {}", told.join("; "));
+    BatchError::Command { command: words(command), what }
 }
 
 const POLL: Duration = Duration::from_millis(5);
@@ -131,31 +137,51 @@ fn words(command: &Command) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn shell(script: &str, within: Duration) -> Result<Printed, BatchError> {
-        run(Command::new("sh").args(["-c", script]), within, &Interrupt::default())
-    }
+    use std::sync::atomic::Ordering;
 
     const LONG: Duration = Duration::from_secs(60);
 
     #[test]
-    fn a_program_that_does_not_end_in_time_is_asked_to_and_may_tidy_up() {
+    fn a_program_that_has_to_stop_is_asked_to_and_may_tidy_up() {
         let dir = tempfile::tempdir().unwrap();
-        let tidied = dir.path().join("tidied");
-        let script = format!("trap 'touch {}; exit' TERM; sleep 600 & wait", tidied.display());
-        let error = shell(&script, Duration::from_secs(1)).unwrap_err();
-        assert!(error.to_string().contains("did not end within 1 s"), "{error}");
+        let (ready, tidied) = (dir.path().join("ready"), dir.path().join("tidied"));
+        let script = format!(
+            "trap 'touch {}; exit' TERM; touch {}; sleep 600 & wait",
+            tidied.display(),
+            ready.display()
+        );
+        let interrupt = Interrupt::default();
+        let ended = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let deadline = Instant::now() + LONG;
+                while !ready.exists() && Instant::now() < deadline {
+                    std::thread::sleep(POLL);
+                }
+                interrupt.flag().store(true, Ordering::Relaxed);
+            });
+            run(Command::new("sh").args(["-c", &script]), 2 * LONG, &interrupt)
+        });
+        assert!(matches!(ended, Err(BatchError::Interrupted(_))), "{ended:?}");
         assert!(tidied.exists());
     }
 
     #[test]
     fn what_a_program_leaves_behind_does_not_hold_its_pipes() {
         let begun = Instant::now();
-        let printed = shell("sleep 600 & echo done", LONG).unwrap();
+        let mut leaving = Command::new("sh");
+        leaving.args(["-c", "sleep 600 & echo done"]);
+        let printed = run(&mut leaving, LONG, &Interrupt::default()).unwrap();
         assert_eq!((printed.success, printed.stdout.as_str()), (true, "done\n"));
         assert!(begun.elapsed() < LONG);
-        let ignoring = shell("trap '' TERM; sleep 600; sleep 600", Duration::ZERO);
-        assert!(ignoring.is_err());
-        assert!(begun.elapsed() < 2 * LONG);
+    }
+
+    #[test]
+    fn a_program_that_does_not_end_in_time_is_ended_with_all_that_it_started() {
+        let begun = Instant::now();
+        let mut late = Command::new("sh");
+        late.args(["-c", "sleep 600; sleep 600"]);
+        let error = run(&mut late, Duration::ZERO, &Interrupt::default()).unwrap_err();
+        assert!(error.to_string().contains("did not end within 0 s"), "{error}");
+        assert!(begun.elapsed() < LONG);
     }
 }
