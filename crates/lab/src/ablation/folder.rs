@@ -18,7 +18,7 @@ const RULES: &str = "rules";
 const FILES_MAX: usize = 200;
 
 /// By which the folders of one way of taking files out are told from those of another.
-const VERSION: &str = "1";
+const VERSION: &str = "2";
 
 /// A rule set as it lies in its folder.
 #[derive(Debug)]
@@ -49,9 +49,12 @@ impl RuleSetFolder {
         let file = |name: &String| Ok(RuleFile::read(name, &read(rules.join(name))?));
         let all = names.iter().map(file).collect::<Result<_, AblationError>>()?;
         let hash = builds::hash_folder(folder).map_err(files("reading", folder))?;
+        // The links lead to this path: a copy of the rules elsewhere has folders of its own.
+        let folder = fs::canonicalize(folder).map_err(files("finding", folder))?;
+        let hash = hash_text(&format!("{hash}\n{}", folder.display()));
         let cache = builds::cache().map_err(AblationError::Cache)?;
         let kept_in = cache.join("ablations").join(format!("{}-{VERSION}", &hash[..HASH_DIGITS]));
-        Ok(Self { folder: folder.to_owned(), kept_in, setup, files: all })
+        Ok(Self { folder, kept_in, setup, files: all })
     }
 
     /// The folder without these files, made where it is not there yet: links to the files that stay, and
@@ -172,6 +175,19 @@ mod tests {
             fs::remove_file(whole.join("rules").join(name)).unwrap();
         }
         assert_eq!(RuleSetFolder::read(&whole).unwrap_err().to_string(), files.to_string());
+    }
+
+    #[test]
+    fn equal_rules_in_another_place_are_kept_elsewhere() {
+        let dir = tempfile::tempdir().unwrap();
+        let [one, other] = ["one", "other"].map(|name| {
+            let folder = dir.path().join(name);
+            fs::create_dir_all(folder.join(RULES)).unwrap();
+            fs::write(folder.join(SETUP), "").unwrap();
+            fs::write(folder.join(RULES).join("1.conf"), "").unwrap();
+            RuleSetFolder::read(&folder).unwrap().kept_in
+        });
+        assert_ne!(one, other);
     }
 
     #[test]

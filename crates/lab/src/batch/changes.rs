@@ -2,7 +2,7 @@
 //! levels, and what the levels are. Pure.
 
 use super::series::Point;
-use tollgate_stats::{Division, DivisionTest, e_divisive};
+use tollgate_stats::{Division, DivisionTest, SERIES_MAX, e_divisive};
 
 /// A revision with a price, beside its neighbours.
 #[derive(Debug, Clone, PartialEq)]
@@ -45,13 +45,14 @@ pub(super) fn entries<'a>(points: impl IntoIterator<Item = (usize, &'a Point)>) 
 }
 
 /// The changes of the level, in their order. Each block of a revision is a value, as long as there are
-/// not too many; a change is between revisions, whichever block is the first of the new level.
+/// not too many, and otherwise the medians of some of its blocks are; a change is between revisions,
+/// whichever block is the first of the new level.
 pub(super) fn changes(entries: &[Entry], seed: u64) -> Vec<Change> {
-    let blocks: usize = entries.iter().map(|entry| entry.logs.len()).sum();
-    let values: Vec<Vec<f64>> = match blocks <= VALUES_MAX {
-        true => entries.iter().map(|entry| entry.logs.clone()).collect(),
-        false => entries.iter().map(|entry| vec![median(&entry.logs)]).collect(),
-    };
+    changes_among(entries, &values(entries), seed)
+}
+
+/// The changes of entries for which these values stand.
+fn changes_among(entries: &[Entry], values: &[Vec<f64>], seed: u64) -> Vec<Change> {
     let Some(segment_min) = values.iter().map(Vec::len).min() else { return Vec::new() };
     // Of so few values, no order stands out from all others; Student's test takes their noise for normal.
     let is_short = values.iter().map(Vec::len).sum::<usize>() < SHUFFLED_MIN;
@@ -59,7 +60,7 @@ pub(super) fn changes(entries: &[Entry], seed: u64) -> Vec<Change> {
     let division = Division { segment_min, significance: SIGNIFICANCE, test };
     // Where each entry begins in the series.
     let mut starts = vec![0];
-    for of_entry in &values {
+    for of_entry in values {
         starts.push(starts[starts.len() - 1] + of_entry.len());
     }
     let found = e_divisive(&values.concat(), &division).unwrap_or_default();
@@ -92,6 +93,34 @@ const SHUFFLED_MIN: usize = 10;
 /// The test shuffles the series ten thousand times, and each shuffle takes time with the square of its
 /// length: so many take a second or two.
 const VALUES_MAX: usize = 240;
+
+/// So many values at least stand for a revision, unless the series would be too long with them: of one alone at the end of a series, shuffling cannot
+/// tell that it is no accident, however far off it is.
+const ENTRY_VALUES_MIN: usize = 2;
+
+/// The values that stand for each entry.
+fn values(entries: &[Entry]) -> Vec<Vec<f64>> {
+    let blocks: usize = entries.iter().map(|entry| entry.logs.len()).sum();
+    let most = match blocks <= VALUES_MAX {
+        true => usize::MAX,
+        false => values_each(entries.len()),
+    };
+    entries.iter().map(|entry| thinned(&entry.logs, most)).collect()
+}
+
+/// How many values stand for each of so many revisions, where not all blocks can.
+fn values_each(revisions: usize) -> usize {
+    (VALUES_MAX / revisions).max(ENTRY_VALUES_MIN).min((SERIES_MAX / revisions).max(1))
+}
+
+/// These values, or where they are more than that, the medians of as many parts of them.
+fn thinned(logs: &[f64], most: usize) -> Vec<f64> {
+    if logs.len() <= most {
+        return logs.to_vec();
+    }
+    let ends = |part: usize| part * logs.len() / most;
+    (0..most).map(|part| median(&logs[ends(part)..ends(part + 1)])).collect()
+}
 
 fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
@@ -134,6 +163,34 @@ mod tests {
         assert_eq!(changes(&entries, 1), []);
         assert_eq!(changes(&[], 1), []);
         assert_eq!(changes(&[entry(0, 2.0)], 1), []);
+    }
+
+    #[test]
+    fn the_last_revision_of_a_series_too_long_for_each_block_is_found() {
+        let entries: Vec<Entry> =
+            (0..21).map(|place| entry(place, if place < 20 { 1.0 } else { 20.0 })).collect();
+        let found = |most: usize| -> Vec<usize> {
+            let values: Vec<Vec<f64>> =
+                entries.iter().map(|entry| thinned(&entry.logs, most)).collect();
+            changes_among(&entries, &values, 1).iter().map(|change| change.at).collect()
+        };
+        assert_eq!(found(ENTRY_VALUES_MIN), [20]);
+        // One alone is at an end of the series in one shuffle of eleven.
+        assert!(found(1).is_empty());
+        let long: Vec<Entry> = (0..30).map(|place| Entry { place, logs: vec![0.0; 12] }).collect();
+        assert!(values(&long).iter().all(|values| values.len() == 8));
+    }
+
+    #[test]
+    fn a_revision_has_as_many_values_as_the_search_can_take() {
+        assert_eq!([30, 240, 250, 251, SERIES_MAX].map(values_each), [8, 2, 2, 1, 1]);
+        assert!((1..=SERIES_MAX).all(|revisions| revisions * values_each(revisions) <= SERIES_MAX));
+    }
+
+    #[test]
+    fn too_many_blocks_become_the_medians_of_their_parts() {
+        assert_eq!(thinned(&[1.0, 2.0, 9.0, 4.0, 6.0], 2), [1.5, 6.0]);
+        assert_eq!(thinned(&[1.0, 2.0], 2), [1.0, 2.0]);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::plan::Share;
 use super::records::Purpose;
 use super::report;
 use super::revision::Revision;
-use super::run::{Event, Request, measured, series};
+use super::run::{Event, INTERVAL_BLOCKS, Request, measured, series};
 use super::series::{Point, confirmed, estimate, points, side};
 use super::settings::Origin;
 use super::workshop::Workshop;
@@ -178,7 +178,7 @@ fn on_record(
         let point = points.iter().find(|point| point.revision == revision.id);
         let side = match point {
             Some(point) if !point.logs.is_empty() => side_of(workshop, &point.logs, change),
-            Some(point) if !point.why.is_empty() => Some(Side::Unknown),
+            Some(point) if point.state.is_lost() => Some(Side::Unknown),
             _ => None,
         };
         if let Some(side) = side {
@@ -211,8 +211,7 @@ fn probe(
         if let Some(side) = side_of(workshop, logs, change) {
             return Ok(side);
         }
-        if logs.is_empty() {
-            // It does not run, and will not the next time.
+        if point.is_some_and(|point| point.state.is_lost()) {
             return Ok(Side::Unknown);
         }
     }
@@ -226,7 +225,8 @@ fn side_of(workshop: &Workshop<'_>, logs: &[f64], change: &Change) -> Option<Sid
     Some(if is_above == (change.after > change.before) { Side::Bad } else { Side::Good })
 }
 
-/// Runs culprit and parent beside each other, unless that was done before; their products.
+/// Runs culprit and parent beside each other, unless that was done before and left enough blocks for a
+/// verdict; their products.
 fn confirm(
     workshop: &mut Workshop<'_>,
     parent: &Revision,
@@ -239,19 +239,26 @@ fn confirm(
     };
     let products = (product(parent)?, product(culprit)?);
     let purpose = Purpose::Confirmation { parent: products.0.clone(), culprit: products.1.clone() };
-    if !workshop.dir.begun().any(|round| round.purpose == purpose) {
+    let most = u32::try_from(BLOCKS_MAX).unwrap_or(u32::MAX);
+    let blocks = (2 * workshop.manifest.settings.blocks).min(most);
+    let pairs = confirmed(&workshop.records()?, &products.0, &products.1).unwrap_or_default();
+    if is_too_few(pairs.len(), blocks) {
         let text = format!("a fresh run of {} and {}", parent.name, culprit.name);
         tell(Event::Search(&text));
         let subjects = vec![
             (parent.name.clone(), products.0.clone()),
             (culprit.name.clone(), products.1.clone()),
         ];
-        let most = u32::try_from(BLOCKS_MAX).unwrap_or(u32::MAX);
-        let blocks = (2 * workshop.manifest.settings.blocks).min(most);
         let share = Share { subjects, again: BTreeMap::new() };
         workshop.measure(purpose, share, blocks, tell)?;
     }
     Ok(products)
+}
+
+/// Whether so many blocks of a confirmation say nothing, where more were planned: a busy machine may have
+/// taken the others.
+fn is_too_few(pairs: usize, planned: u32) -> bool {
+    pairs < (planned as usize).min(INTERVAL_BLOCKS)
 }
 
 /// What the confirmations say, judged together: the more there are, the likelier one of them differs by
@@ -291,5 +298,19 @@ fn in_words(side: Side) -> &'static str {
         Side::Good => "as before",
         Side::Bad => "as after",
         Side::Unknown => "passed over: it cannot be measured, or more blocks do not settle it",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_confirmation_is_measured_again_until_it_can_say_something() {
+        assert!(is_too_few(0, 2));
+        assert!(is_too_few(5, 12));
+        assert!(!is_too_few(6, 12));
+        // More than was planned does not come of it.
+        assert!(!is_too_few(2, 2));
     }
 }

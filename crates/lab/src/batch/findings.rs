@@ -154,6 +154,11 @@ impl Findings {
                 )
             }
         };
+        if found.is_reversed() {
+            return format!(
+                "Not confirmed: {place}, {level}, but in a fresh run it moves the other way: {ratio}."
+            );
+        }
         match confirmation.verdict {
             Verdict::CostsMore => {
                 format!("Regression: {}: its {figure} is {ratio}.{doubt}", name(culprit))
@@ -174,10 +179,21 @@ impl Findings {
 }
 
 impl Found {
-    /// Whether its own interval carries it.
+    /// Whether its own interval carries it, in the direction of the change.
     pub fn is_confirmed(&self) -> bool {
+        self.differs() && !self.is_reversed()
+    }
+
+    fn differs(&self) -> bool {
         let verdict = self.confirmation.map(|confirmation| confirmation.verdict);
         matches!(verdict, Some(Verdict::CostsMore | Verdict::CostsLess))
+    }
+
+    /// Whether a fresh run says the opposite of the series.
+    fn is_reversed(&self) -> bool {
+        let ratio = self.confirmation.and_then(|confirmation| confirmation.ratio);
+        let opposes = |ratio: Range| (ratio.estimate > 1.0) != (self.after > self.before);
+        self.differs() && ratio.is_some_and(opposes)
     }
 }
 
@@ -253,5 +269,15 @@ mod tests {
             "No commit is found that changed CPU per request: 10 revisions with a price, margin 2 %."
         );
         assert!(none[1].starts_with("Not confirmed: between aaa and bbb (two), "), "{none:?}");
+    }
+
+    #[test]
+    fn a_fresh_run_that_says_the_opposite_confirms_nothing() {
+        let mut findings = findings(Some(Verdict::CostsMore));
+        findings.changes[0].after = 0.95;
+        assert_eq!(findings.confirmed().count(), 0);
+        let told = findings.paragraphs();
+        assert!(told[1].starts_with("Not confirmed: between aaa and bbb (two), "), "{told:?}");
+        assert!(told[1].contains("in a fresh run it moves the other way: 1.052"), "{told:?}");
     }
 }

@@ -64,7 +64,7 @@ pub(super) fn make(
 ) -> Result<BuildOutcome, BatchError> {
     let mut command = vec!["env".to_owned()];
     command.extend(GIT_VARIABLES.iter().flat_map(|name| ["-u".to_owned(), (*name).to_owned()]));
-    command.extend(["sh".to_owned(), "-c".to_owned(), settings.build.clone()]);
+    command.extend(shell(&settings.build));
     let launch = Launch {
         name: "build",
         command: &command,
@@ -146,6 +146,12 @@ const LOG_LINES: usize = 10;
 /// make equal products.
 const EPOCH_S: &str = "946684800";
 
+/// How a build is run: it ends at the first command that fails, or the later ones would leave a product
+/// of half a build.
+fn shell(build: &str) -> [String; 4] {
+    ["sh", "-e", "-c", build].map(str::to_owned)
+}
+
 fn environment(
     revision: &Revision,
     settings: &Settings,
@@ -177,4 +183,20 @@ fn copy_folder(from: &Path, to: &Path) -> Result<(), BatchError> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_build_fails_with_its_first_command_that_does() {
+        let succeeds = |build: &str| {
+            let [program, arguments @ ..] = shell(build);
+            Command::new(program).args(arguments).status().unwrap().success()
+        };
+        assert!(!succeeds("false\ntrue"));
+        assert!(!succeeds("false; true"));
+        assert!(succeeds("true; if false; then true; fi\ntrue"));
+    }
 }

@@ -71,7 +71,7 @@ impl<'a> Repository<'a> {
                 let text = self.output(["log", "-1", LOG_FORMAT, &first.id])?;
                 of_log(&text, &[], true).into_iter().chain(later).collect()
             }
-            Wanted::List(names) => self.list(names)?,
+            Wanted::List(names) => self.in_order(self.list(names)?)?,
             Wanted::Tags(pattern) => {
                 let mut list = self.git(["tag", "--list", "--sort=version:refname"]);
                 list.arg("--end-of-options").arg(pattern);
@@ -100,8 +100,7 @@ impl<'a> Repository<'a> {
     /// The commits after `good` up to `bad`, the oldest first; none where one is not the other's
     /// ancestor, so that there is no way from one to the other.
     pub(super) fn way(&self, good: &str, bad: &str) -> Result<Option<Vec<Revision>>, BatchError> {
-        let mut ask = self.git(["merge-base", "--is-ancestor", good, bad]);
-        match command::run(&mut ask, QUICK, self.interrupt)?.success {
+        match self.is_ancestor(good, bad)? {
             true => self.log(good, bad, false).map(Some),
             false => Ok(None),
         }
@@ -110,7 +109,8 @@ impl<'a> Repository<'a> {
     /// Puts the sources of a commit into a folder that is not there.
     pub(super) fn check_out(&self, id: &str, sources: &Path) -> Result<(), BatchError> {
         self.forget(sources)?;
-        let mut add = self.git(["worktree", "add", "--quiet", "--detach", "--force"]);
+        // Twice: a worktree whose making was cut off stays locked.
+        let mut add = self.git(["worktree", "add", "--quiet", "--detach", "--force", "--force"]);
         command::output(add.arg(sources).arg(id), FETCH, self.interrupt).map(drop)
     }
 
@@ -120,6 +120,31 @@ impl<'a> Repository<'a> {
             fs::remove_dir_all(sources).map_err(io_error("removing", sources))?;
         }
         self.output(["worktree", "prune"]).map(drop)
+    }
+
+    /// These revisions, where none comes before one that it was made from: the price would change the
+    /// wrong way round, and no way would lead from one to the other.
+    fn in_order(&self, revisions: Vec<Revision>) -> Result<Vec<Revision>, BatchError> {
+        for (one, next) in revisions.iter().zip(revisions.iter().skip(1)) {
+            if self.is_ancestor(&next.id, &one.id)? {
+                return Err(BatchError::Asked(format!(
+                    "{} is listed before {}, from which it was made; list the oldest revision first",
+                    one.name, next.name
+                )));
+            }
+        }
+        Ok(revisions)
+    }
+
+    fn is_ancestor(&self, one: &str, of: &str) -> Result<bool, BatchError> {
+        let mut ask = self.git(["merge-base", "--is-ancestor", one, of]);
+        let printed = command::run(&mut ask, QUICK, self.interrupt)?;
+        match printed.code {
+            Some(0) => Ok(true),
+            Some(1) => Ok(false),
+            // git could not tell, which is no answer.
+            _ => Err(command::failure(&ask, &printed)),
+        }
     }
 
     fn list(&self, names: &[String]) -> Result<Vec<Revision>, BatchError> {
@@ -179,4 +204,68 @@ fn git() -> Command {
         git.env_remove(variable);
     }
     git
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A repository with two commits, and a clone of it.
+    fn clone_of_two<'a>(dir: &Path, interrupt: &'a Interrupt) -> (Repository<'a>, [String; 2]) {
+        let user = dir.join("user");
+        let git_in_user = |arguments: &[&str]| {
+            let mut command = git();
+            command.arg("-C").arg(&user).args([
+                "-c",
+                "user.name=A",
+                "-c",
+                "user.email=a@b.invalid",
+            ]);
+            command::output(command.args(arguments), QUICK, interrupt).unwrap()
+        };
+        fs::create_dir(&user).unwrap();
+        git_in_user(&["init", "--quiet"]);
+        let commits = ["one", "two"].map(|log| {
+            git_in_user(&["commit", "--quiet", "--allow-empty", "-m", log]);
+            git_in_user(&["rev-parse", "HEAD"]).trim().to_owned()
+        });
+        let repository = Repository::at(dir.join("clone"), interrupt);
+        repository.fetch(&user.display().to_string()).unwrap();
+        (repository, commits)
+    }
+
+    #[test]
+    fn sources_whose_making_was_cut_off_are_made_anew() {
+        let (dir, interrupt) = (tempfile::tempdir().unwrap(), Interrupt::default());
+        let (repository, [one, two]) = clone_of_two(dir.path(), &interrupt);
+        let sources = dir.path().join("sources");
+        repository.check_out(&one, &sources).unwrap();
+        // git locks a worktree while it makes it.
+        fs::write(dir.path().join("clone/worktrees/sources/locked"), "initializing").unwrap();
+        repository.check_out(&two, &sources).unwrap();
+        let head = fs::read_to_string(dir.path().join("clone/worktrees/sources/HEAD")).unwrap();
+        assert_eq!(head.trim(), two);
+        repository.forget(&sources).unwrap();
+        assert!(!sources.exists());
+    }
+
+    #[test]
+    fn a_list_with_the_newest_first_is_refused() {
+        let (dir, interrupt) = (tempfile::tempdir().unwrap(), Interrupt::default());
+        let (repository, [one, two]) = clone_of_two(dir.path(), &interrupt);
+        let list = |names: [&String; 2]| Wanted::List(names.map(String::clone).to_vec());
+        assert_eq!(repository.revisions(&list([&one, &two])).unwrap().len(), 2);
+        let error = repository.revisions(&list([&two, &one])).unwrap_err().to_string();
+        assert!(error.ends_with("list the oldest revision first"), "{error}");
+    }
+
+    #[test]
+    fn what_git_cannot_tell_is_an_error_and_no_answer() {
+        let (dir, interrupt) = (tempfile::tempdir().unwrap(), Interrupt::default());
+        let (repository, [one, two]) = clone_of_two(dir.path(), &interrupt);
+        assert_eq!(repository.way(&one, &two).unwrap().unwrap().len(), 1);
+        assert_eq!(repository.way(&two, &one).unwrap(), None);
+        let nowhere = "0".repeat(40);
+        assert!(matches!(repository.way(&nowhere, &two), Err(BatchError::Command { .. })));
+    }
 }

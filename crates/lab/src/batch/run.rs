@@ -153,7 +153,7 @@ pub(super) fn measured(workshop: &Workshop<'_>) -> Result<BTreeSet<String>, Batc
 }
 
 /// With fewer, there is no interval.
-const INTERVAL_BLOCKS: usize = 6;
+pub(super) const INTERVAL_BLOCKS: usize = 6;
 
 /// Makes sure that there is an anchor that was built: the one that was asked for, or else the first
 /// revision that can be.

@@ -73,6 +73,14 @@ fn told(reason: &str, log: &[String]) -> Vec<String> {
 }
 
 impl State {
+    /// Whether trying again is of no use: a busy machine, or an anchor that failed, is no lasting reason.
+    pub(super) fn is_lost(self) -> bool {
+        match self {
+            Self::BuildFailed | Self::TimedOut | Self::RunFailed => true,
+            Self::Queued | Self::Built | Self::Invalid | Self::Done => false,
+        }
+    }
+
     /// The state as reports write it.
     pub fn word(self) -> &'static str {
         match self {
@@ -147,5 +155,13 @@ mod tests {
         let (crashed, log) = state(Some(&built), &[&trial], false);
         assert_eq!(crashed, State::RunFailed);
         assert_eq!(log, ["it did not start: `server` ended", "Segmentation fault"]);
+    }
+
+    #[test]
+    fn only_a_revision_that_cannot_be_built_or_run_is_lost() {
+        let lost = [State::BuildFailed, State::TimedOut, State::RunFailed];
+        assert!(lost.into_iter().all(State::is_lost));
+        let open = [State::Queued, State::Built, State::Invalid, State::Done];
+        assert!(!open.into_iter().any(State::is_lost));
     }
 }

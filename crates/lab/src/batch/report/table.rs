@@ -2,10 +2,10 @@
 
 use super::Stats;
 use crate::analysis::Range;
-use crate::batch::series::Point;
+use crate::batch::series::{Check, Point};
 use crate::batch::states::State;
 use crate::report::layout::Screen;
-use crate::report::number::{relative, significant};
+use crate::report::number::{relative, share, significant};
 use crate::report::rows::{Rows, counted};
 use crate::report::table;
 
@@ -63,24 +63,36 @@ pub(super) fn checks(stats: &Stats) -> Vec<String> {
     if stats.checks.is_empty() {
         return Vec::new();
     }
-    let off = stats.checks.iter().filter(|check| check.is_off);
-    let off: Vec<String> = off
-        .map(|check| {
+    let told = |wanted: &dyn Fn(&Check) -> bool| -> Vec<String> {
+        let of = stats.checks.iter().filter(|check| wanted(check));
+        of.map(|check| {
             let (round, subject, same) = (check.round, &check.subject, &check.same_as);
             format!("round {round}, {subject} over {same}: {}", interval(&check.ratio))
         })
-        .collect();
+        .collect()
+    };
+    let is_same = |check: &Check| is_within(&check.ratio, stats.margin);
+    let same = stats.checks.iter().filter(|check| is_same(check)).count();
+    let off = told(&|check| check.is_off);
+    let open = told(&|check| !check.is_off && !is_same(check));
     let all = counted(stats.checks.len(), "time");
-    vec![match off.is_empty() {
-        true => format!(
-            "Equal products stood beside each other {all}, and never differed by more than the margin."
-        ),
-        false => format!(
-            "Equal products stood beside each other {all}, and differed in: {}. Differences as small \
-             between others say nothing.",
-            off.join("; ")
-        ),
-    }]
+    let mut text = format!("Equal products stood beside each other {all}.");
+    if same > 0 {
+        text += &format!(" The same within {}: {}.", share(stats.margin), counted(same, "time"));
+    }
+    if !off.is_empty() {
+        text +=
+            &format!(" Off: {}. Differences as small between others say nothing.", off.join("; "));
+    }
+    if !open.is_empty() {
+        text += &format!(" Not settled: {}.", open.join("; "));
+    }
+    vec![text]
+}
+
+/// Whether the interval says that the two are the same, up to the margin.
+fn is_within(ratio: &Range, margin: f64) -> bool {
+    ratio.interval && ratio.low >= 1.0 / (1.0 + margin) && ratio.high <= 1.0 + margin
 }
 
 /// A price with its interval, as a factor.
@@ -129,5 +141,52 @@ fn factor(value: f64) -> String {
     match (0.5..2.0).contains(&value) {
         true => format!("{value:.3}"),
         false => significant(value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stats(checks: Vec<Check>) -> Stats {
+        Stats {
+            schema: 1,
+            title: "t".to_owned(),
+            tollgate: String::new(),
+            started_at: String::new(),
+            command: String::new(),
+            figure: "CPU per request".to_owned(),
+            margin: 0.02,
+            anchor: None,
+            revisions: Vec::new(),
+            checks,
+            findings: None,
+        }
+    }
+
+    #[test]
+    fn equal_products_are_the_same_or_off_or_not_settled() {
+        let check = |low: f64, high: f64, interval: bool, is_off: bool| Check {
+            round: 1,
+            subject: "b".to_owned(),
+            same_as: "a".to_owned(),
+            ratio: Range { estimate: 1.01, low, high, interval },
+            n: 12,
+            is_off,
+        };
+        let told = |checks: Vec<Check>| super::checks(&stats(checks)).concat();
+        assert_eq!(told(Vec::new()), "");
+        assert_eq!(
+            told(vec![check(0.99, 1.015, true, false)]),
+            "Equal products stood beside each other 1 time. The same within 2 %: 1 time."
+        );
+        assert_eq!(
+            told(vec![check(1.005, 1.2, true, true), check(0.8, 1.2, true, false)]),
+            "Equal products stood beside each other 2 times. Off: round 1, b over a: 1.010 [1.005 1.200]. \
+             Differences as small between others say nothing. Not settled: round 1, b over a: 1.010 \
+             [0.800 1.200]."
+        );
+        // What was seen in a few blocks is no interval, however narrow.
+        assert!(told(vec![check(0.999, 1.001, false, false)]).contains("Not settled: "));
     }
 }
