@@ -26,6 +26,7 @@ use crate::record::{Failure, Measurement, Outcome, Step, TrialRecord};
 use crate::run::ended_by;
 use crate::run_dir::RunRecords;
 use crate::system::installed::Missing;
+use crate::trial::validity::Invalid;
 use price::RawPrices;
 use schemars::JsonSchema;
 use sentence::Question;
@@ -133,7 +134,8 @@ pub struct SubjectAnalysis {
     pub figures: Option<Figures>,
     /// The spread of its valid trials.
     pub summaries: Option<Summaries>,
-    /// What it answered to each template of the mix, over all measured trials, valid or not.
+    /// What it answered to each template of the mix, over all measured trials, valid or not,
+    /// in which none of its processes died.
     pub templates: Vec<TemplateFigures>,
     /// What it costs over the baseline of the same block.
     pub prices: Prices,
@@ -324,9 +326,9 @@ fn subjects(run: &RunRecords, case: &CaseManifest) -> Vec<SubjectAnalysis> {
                 blocks: blocks::figures(&trials.valid, &baseline.valid, is_baseline),
                 trials: trials.count,
                 invalid: trials.invalid.clone(),
-                figures: Figures::of(&trials.valid, &trials.measured, &trials.startup_ms),
+                figures: Figures::of(&trials.valid, &trials.answering, &trials.startup_ms),
                 summaries: Summaries::of(&trials.valid),
-                templates: templates::figures(&trials.measured),
+                templates: templates::figures(&trials.answering),
                 prices: prices.into_iter().map(|(metric, raw)| (metric, raw.price)).collect(),
             }
         })
@@ -341,6 +343,8 @@ struct Trials<'a> {
     count: usize,
     /// All measurements, valid or not.
     measured: Vec<&'a Measurement>,
+    /// Those of them in which no process died: what is answered for a dead one is not its answer.
+    answering: Vec<&'a Measurement>,
     invalid: BTreeMap<String, usize>,
     last_trouble: Option<Standing>,
 }
@@ -352,6 +356,7 @@ impl<'a> Trials<'a> {
             startup_ms: Vec::new(),
             count: 0,
             measured: Vec::new(),
+            answering: Vec::new(),
             invalid: BTreeMap::new(),
             last_trouble: None,
         };
@@ -373,6 +378,9 @@ impl<'a> Trials<'a> {
         match &trial.outcome {
             Outcome::Measured(measurement) => {
                 self.measured.push(measurement);
+                if !has_died(measurement) {
+                    self.answering.push(measurement);
+                }
                 if measurement.invalid.is_empty() {
                     self.startup_ms.extend(trial.startup_ms);
                     self.valid.insert(trial.block, measurement);
@@ -409,6 +417,10 @@ impl<'a> Trials<'a> {
             SubjectState::Present { .. } => self.last_trouble.clone().unwrap_or(Standing::Missing),
         }
     }
+}
+
+fn has_died(measurement: &Measurement) -> bool {
+    measurement.invalid.iter().any(|rule| matches!(rule, Invalid::ProcessDied { .. }))
 }
 
 /// What a system that did not start printed last: it tends to say why. A system that ran and failed

@@ -1,28 +1,36 @@
-//! What a subject that blocks attacks missed, by family, and which harmless requests it blocked: notes,
-//! as both are findings that the figures of the whole mix hide.
+//! What a subject that blocks attacks missed, by family, and which harmless requests any subject blocked:
+//! notes, as both are findings that the figures of the whole mix hide.
 
 use super::templates::TemplateFigures;
 use crate::record::as_f64;
 use crate::report::number::percent;
 use tollgate_traffic::Class;
 
-/// The notes on one subject, which is called `name` in them; none of one that blocked no attack.
+/// What attacks without a family are called where others of the mix have one.
+const NO_FAMILY: &str = "other";
+
+/// The notes on one subject, which is called `name` in them. What one that blocked no attack let through
+/// is no finding; what it blocked of the harmless is, and so on a mix without attacks.
 pub(super) fn notes(name: &str, templates: &[TemplateFigures]) -> Vec<String> {
     let of_class =
         |class| templates.iter().filter(move |one: &&TemplateFigures| one.class == class);
     let mut notes = Vec::new();
     if of_class(Class::Malicious).any(|attack| attack.blocked > 0) {
         notes.extend(missed(name, of_class(Class::Malicious)));
-        notes.extend(alarms(name, of_class(Class::Benign)));
     }
+    notes.extend(alarms(name, of_class(Class::Benign)));
     notes
 }
 
 /// How many of the attacks of each family were let through; none where the mix names no family.
 fn missed<'a>(name: &str, attacks: impl Iterator<Item = &'a TemplateFigures>) -> Option<String> {
+    let attacks: Vec<_> = attacks.filter(|attack| attack.answered > 0).collect();
+    if attacks.iter().all(|attack| attack.family.is_none()) {
+        return None;
+    }
     let mut families: Vec<(&str, u64, u64)> = Vec::new();
-    for attack in attacks.filter(|attack| attack.answered > 0) {
-        let family = attack.family.as_deref()?;
+    for attack in attacks {
+        let family = attack.family.as_deref().unwrap_or(NO_FAMILY);
         match families.iter_mut().find(|(known, ..)| *known == family) {
             Some((_, let_through, answered)) => {
                 *let_through += attack.let_through;
@@ -113,6 +121,32 @@ mod tests {
         let open: Vec<TemplateFigures> =
             templates.iter().map(|one| TemplateFigures { blocked: 0, ..one.clone() }).collect();
         assert_eq!(notes("nginx", &open), [""; 0]);
+    }
+
+    #[test]
+    fn harmless_requests_blocked_are_told_without_attacks_in_the_mix() {
+        let templates = [
+            template("home", Class::Benign, "page", 0, 90),
+            template("search", Class::Benign, "search", 4, 4),
+        ];
+        assert_eq!(
+            notes("crs", &templates),
+            ["crs blocked harmless requests (1 of 2 templates): search."]
+        );
+    }
+
+    #[test]
+    fn attacks_without_a_family_hide_no_others() {
+        let attack = Class::Malicious;
+        let templates = [
+            template("own", attack, "", 1, 2),
+            template("script", attack, "xss", 1, 4),
+            template("union", attack, "sql-injection", 4, 4),
+        ];
+        assert_eq!(
+            notes("full", &templates),
+            ["full let attacks through: 50.0 % of other, 75.0 % of xss; none of the other family."]
+        );
     }
 
     #[test]

@@ -44,7 +44,8 @@ pub struct Figures {
     /// From its start to its first answer, in milliseconds.
     pub startup_ms: Option<f64>,
     /// The share of attacks that were blocked, from 0 to 1; none where none was sent. Over all
-    /// measured trials: a trial that does not count because of what was answered counts here.
+    /// measured trials: a trial that does not count because of what was answered counts here,
+    /// one in which a process died does not.
     pub attacks_blocked: Option<f64>,
     /// The share of harmless requests that were blocked, likewise.
     pub harmless_blocked: Option<f64>,

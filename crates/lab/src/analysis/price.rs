@@ -124,7 +124,8 @@ impl Metric {
         self != Self::ThroughputPerS
     }
 
-    /// The figure of one trial. A subject without processes uses no CPU and no memory.
+    /// The figure of one trial. A subject without processes uses no CPU and no memory; memory of
+    /// processes that could not be read is not known, and so has no price.
     pub(crate) fn of(self, measurement: &Measurement) -> Option<f64> {
         match self {
             Self::CpuUsPerRequest => Some(measurement.system_cpu_us_per_request().unwrap_or(0.0)),
@@ -135,7 +136,10 @@ impl Metric {
             Self::LatencyP90Ms => measurement.latency.p90_ms,
             Self::LatencyP99Ms => measurement.latency.p99_ms,
             Self::LatencyMaxMs => measurement.latency.max_ms,
-            Self::MemoryPeakBytes => Some(as_f64(measurement.memory_peak_bytes.unwrap_or(0))),
+            Self::MemoryPeakBytes => match measurement.memory_peak_bytes {
+                Some(bytes) => Some(as_f64(bytes)),
+                None => measurement.cpu.system.is_none().then_some(0.0),
+            },
         }
     }
 }

@@ -6,7 +6,8 @@ use serde::Serialize;
 use tollgate_traffic::Class;
 
 /// The answers to one template, over all measured trials of a subject: what a trial that does not
-/// count was answered counts here, as it does in the shares of attacks and harmless requests blocked.
+/// count was answered counts here, as it does in the shares of attacks and harmless requests blocked. A trial
+/// in which a process died is left out of all of them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct TemplateFigures {
     /// The template.

@@ -265,8 +265,8 @@ fn unexpected_example(template: &TemplateRecord) -> Option<String> {
     Some(format!("`{}`: {example}", template.name))
 }
 
-/// Peak memory; none where a process has just gone, which is judged elsewhere, or may not be read.
-/// The peak memory of processes; none where one of them has just ended.
+/// The peak memory of processes; none where one of them has just ended, which is judged elsewhere, or may
+/// not be read.
 pub(super) fn memory_peak(pids: &BTreeSet<i32>) -> Result<Option<u64>, ProcError> {
     match memory::peak_bytes(pids) {
         Ok(bytes) => Ok(Some(bytes)),

@@ -136,6 +136,19 @@ fn blocked_requests_are_counted_over_all_trials_and_by_class() {
 }
 
 #[test]
+fn what_is_answered_after_a_process_died_is_no_catch_and_no_miss() {
+    let died = Invalid::ProcessDied { what: "process 7 ended".to_owned() };
+    let trials = each([(10, None), (0, Some(died))], |measurement, (blocked, died)| {
+        measurement.templates = vec![template(Class::Malicious, blocked, 10)];
+        measurement.invalid.extend(died);
+    });
+    let run = run(&["nginx"], trials);
+    assert_eq!(figures(&run, "nginx").attacks_blocked, Some(1.0));
+    let subject = analysed(&run, "nginx");
+    assert_eq!((subject.templates[0].answered, subject.templates[0].let_through), (10, 0));
+}
+
+#[test]
 fn a_class_that_was_not_sent_has_no_share() {
     let figures = figures(&run(&["nginx"], blocks("nginx", &[10])), "nginx");
     assert_eq!(figures.attacks_blocked, None);

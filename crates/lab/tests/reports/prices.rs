@@ -163,6 +163,23 @@ fn every_figure_has_its_price() {
 }
 
 #[test]
+fn memory_that_could_not_be_read_is_not_priced_as_none() {
+    let mut trials = [drifting("nginx", 1), drifting("full", 3)].concat();
+    let mut unread = costing(60);
+    unread.memory_peak_bytes = None;
+    trials[7] = measured("full", 2, unread);
+    let prices = analysed(&run(&["nginx", "full"], trials), "full").prices;
+    let memory = &prices[&Metric::MemoryPeakBytes];
+    assert_eq!(memory.n, 5);
+    assert_close(memory.difference.estimate, 0.0);
+    // A subject without processes has none, which is known.
+    let trials =
+        vec![measured("direct", 1, without_processes()), measured("nginx", 1, costing(10))];
+    let prices = analysed(&run(&["direct", "nginx"], trials), "nginx").prices;
+    assert_eq!(prices[&Metric::MemoryPeakBytes].n, 1);
+}
+
+#[test]
 fn a_figure_that_a_trial_lacks_costs_that_figure_a_block() {
     let mut trials = [drifting("nginx", 1), drifting("full", 3)].concat();
     let mut without_p99 = costing(60);
