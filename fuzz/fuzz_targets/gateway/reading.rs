@@ -80,9 +80,15 @@ pub fn answer(bytes: &[u8], to_head: bool) -> Reading<Answer> {
         Ok(Status::Partial) => return Reading::Unfinished,
         Err(_) => return Reading::Faulty,
     };
-    let (Some(status), Some(framing)) =
-        (head.code, Framing::of(head.headers, head.version == Some(0), true))
-    else {
+    let Some(status) = head.code else {
+        return Reading::Faulty;
+    };
+    // An interim answer ends with its head, whatever its headers say (RFC 9112, section 6.3).
+    let framing = match status {
+        100..=199 => Some(None),
+        _ => Framing::of(head.headers, head.version == Some(0), true),
+    };
+    let Some(framing) = framing else {
         return Reading::Faulty;
     };
     let is_empty = to_head || matches!(status, 100..=199 | 204 | 304);
