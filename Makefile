@@ -2,7 +2,7 @@
 
 .PHONY: run test lint systems fidelity fuzz bench truth batch clean
 
-run: ## price nginx and ModSecurity on this machine, in about 90 seconds
+run: ## price nginx and ModSecurity on this machine, in about two minutes
 	@scripts/setup
 	@cargo run --quiet --release --locked -p tollgate -- run
 

@@ -10,6 +10,7 @@ use crate::config::{Address, Listener};
 use crate::downstream::Stage;
 use crate::orders::Reload;
 use crate::site::Site;
+use crate::upstream::Upstream;
 
 /// How many connections that have arrived are taken from a listener before it is closed.
 const LAST_ACCEPTS: usize = 65_536;
@@ -53,13 +54,7 @@ impl Worker {
         self.tools.answers.clear();
         self.sweep_at = self.sweep_at.min(self.now + super::sweep_period(&self.sites));
         // Connections that wait are of the old backends; those of the new ones are made as needed.
-        let idle: Vec<usize> = self
-            .upstreams
-            .iter()
-            .filter(|(_, upstream)| upstream.client.is_none())
-            .map(|(at, _)| at)
-            .collect();
-        idle.into_iter().for_each(|at| self.close_idle(at));
+        self.close_all_idle();
         if self.sites[old].exchanges == 0 {
             self.sites.remove(old);
         }
@@ -85,14 +80,15 @@ impl Worker {
                 self.turn(key)?;
             }
         }
-        let idle: Vec<usize> = self
-            .upstreams
-            .iter()
-            .filter(|(_, upstream)| upstream.client.is_none())
-            .map(|(at, _)| at)
-            .collect();
-        idle.into_iter().for_each(|at| self.close_idle(at));
+        self.close_all_idle();
         Ok(())
+    }
+
+    /// Closes the connections to backends that wait for a request.
+    fn close_all_idle(&mut self) {
+        let is_idle = |(at, upstream): (usize, &Upstream)| upstream.client.is_none().then_some(at);
+        let idle: Vec<usize> = self.upstreams.iter().filter_map(is_idle).collect();
+        idle.into_iter().for_each(|at| self.close_idle(at));
     }
 
     /// Closes a listener behind the last connection that has arrived.

@@ -78,7 +78,7 @@ fn by_block(gate: &Gate, run: &RunRecords, case: &str, subject: &str) -> BTreeMa
     counts.into_iter().filter_map(share).collect()
 }
 
-/// The share of a class that was blocked, over all measured trials.
+/// The share of a class that was blocked, over all measured trials in which no process died.
 fn class_share(run: &RunRecords, case: &str, subject: &str, class: Class) -> Option<f64> {
     let counts = blocks::measured(run, case, subject).map(|(_, m)| m.blocked(class));
     let (blocked, answered) = counts.fold((0, 0), |all, trial| (all.0 + trial.0, all.1 + trial.1));

@@ -260,7 +260,7 @@ pub(super) fn trials(title: &str, trials: &[Timed<'_>]) -> Table {
     }
 }
 
-/// What each template of the mix was answered by each subject, over all measured trials.
+/// What each template of the mix was answered by each subject, over all measured trials in which no process died.
 pub(super) fn answers(case: &CaseAnalysis) -> Option<Table> {
     let measured: Vec<&SubjectAnalysis> =
         case.subjects.iter().filter(|subject| !subject.templates.is_empty()).collect();
