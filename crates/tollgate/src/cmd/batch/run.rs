@@ -79,7 +79,7 @@ pub(crate) struct Args {
     /// Cut the durations of trials to a fifth
     #[arg(long)]
     quick: bool,
-    /// Measure so many revisions, as far apart as can be; `tollgate batch find` goes on from there
+    /// Measure so many revisions, as far apart as can be; `tollgate batch find` goes on from there with the same --steps
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
     steps: Option<u32>,
     /// Try builds again that failed or did not end in time
