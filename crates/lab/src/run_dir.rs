@@ -7,9 +7,10 @@ use crate::manifest::{self, Manifest};
 use crate::record::{self, TrialRecord};
 use crate::search::terms::{self, TermsRecord};
 use crate::whole_file;
+use flate2::read::GzDecoder;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use thiserror::Error;
@@ -106,6 +107,22 @@ pub enum RunDirError {
         /// The directory.
         path: PathBuf,
     },
+    /// Its records are packed, and a run cannot add to them.
+    #[error(
+        "the trials in {path} are packed, as a run's are that has ended; to go on with it: gunzip {path}"
+    )]
+    Packed {
+        /// The file of the records.
+        path: PathBuf,
+    },
+    /// More comes out of a packed file than a run ever has.
+    #[error(
+        "{path} holds more than 1 GiB of trials, which no run has; put back a copy of the file"
+    )]
+    TooLarge {
+        /// The file of the records.
+        path: PathBuf,
+    },
     /// A file cannot be written or read.
     #[error("{doing} {path}")]
     Io {
@@ -191,6 +208,10 @@ impl RunDir {
     pub fn open(path: &Path) -> Result<Self, RunDirError> {
         let path = path.canonicalize().map_err(io_error("finding", path))?;
         let file = path.join(TRIALS);
+        let packed = path.join(PACKED_TRIALS);
+        if !file.is_file() && packed.is_file() {
+            return Err(RunDirError::Packed { path: packed });
+        }
         let failed = io_error("opening", &file);
         let trials = OpenOptions::new().read(true).append(true).open(&file).map_err(&failed)?;
         lock(&path, &trials)?;
@@ -310,9 +331,7 @@ pub fn read_records(dir: &Path) -> Result<RunRecords, RunDirError> {
     }
     let text = fs::read(&path).map_err(io_error("reading", &path))?;
     let manifest = parse(&path, 1, &text, manifest::SCHEMA)?;
-    let path = dir.join(TRIALS);
-    // Bytes, because a record may have been cut off in the middle of a character.
-    let text = fs::read(&path).map_err(io_error("reading", &path))?;
+    let (path, text) = read_trials(dir)?;
     let mut lines: Vec<&[u8]> = text.split(|byte| *byte == b'\n').collect();
     let cut_off = lines.pop().is_some_and(|rest| !rest.is_empty());
     let trials = (1..)
@@ -320,6 +339,25 @@ pub fn read_records(dir: &Path) -> Result<RunRecords, RunDirError> {
         .map(|(number, line)| parse(&path, number, line, record::SCHEMA))
         .collect::<Result<_, _>>()?;
     Ok(RunRecords { manifest, trials, cut_off })
+}
+
+/// The file of the trials and what it holds: bytes, because a record may have been cut off in the middle
+/// of a character. Where records are kept for years, as in the project's own `records/`, they are packed.
+fn read_trials(dir: &Path) -> Result<(PathBuf, Vec<u8>), RunDirError> {
+    let path = dir.join(TRIALS);
+    let packed = dir.join(PACKED_TRIALS);
+    if path.is_file() || !packed.is_file() {
+        let text = fs::read(&path).map_err(io_error("reading", &path))?;
+        return Ok((path, text));
+    }
+    let failed = io_error("unpacking", &packed);
+    let mut text = Vec::new();
+    let file = File::open(&packed).map_err(&failed)?;
+    GzDecoder::new(file).take(UNPACKED_BYTES_MAX + 1).read_to_end(&mut text).map_err(&failed)?;
+    if text.len() as u64 > UNPACKED_BYTES_MAX {
+        return Err(RunDirError::TooLarge { path: packed });
+    }
+    Ok((packed, text))
 }
 
 /// Whether the name of a directory can stand in the config of a server.
@@ -354,6 +392,9 @@ const LOCK_POLL: Duration = Duration::from_millis(20);
 
 const MANIFEST: &str = "manifest.json";
 const TRIALS: &str = "trials.ndjson";
+const PACKED_TRIALS: &str = "trials.ndjson.gz";
+/// A run of many hours is some tens of MiB.
+const UNPACKED_BYTES_MAX: u64 = 1 << 30;
 const SEARCH: &str = "search.json";
 pub(crate) const CONFIGS: &str = "configs";
 const LOGS: &str = "logs";
@@ -405,6 +446,32 @@ mod tests {
         for refused in created.iter().filter_map(|run| run.as_ref().err()) {
             assert!(matches!(refused, RunDirError::Taken { .. }), "{refused}");
         }
+    }
+
+    #[test]
+    fn packed_trials_are_read_like_others_and_a_run_does_not_add_to_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let lines = b"{\"schema\":1}\nhalf a line";
+        let packed = File::create(dir.path().join(PACKED_TRIALS)).unwrap();
+        let mut packed = flate2::write::GzEncoder::new(packed, flate2::Compression::best());
+        packed.write_all(lines).unwrap();
+        packed.finish().unwrap();
+        let (path, text) = read_trials(dir.path()).unwrap();
+        assert_eq!(
+            (path.file_name().unwrap(), text.as_slice()),
+            (PACKED_TRIALS.as_ref(), &lines[..])
+        );
+        let error = RunDir::open(dir.path()).unwrap_err();
+        assert!(matches!(error, RunDirError::Packed { .. }), "{error}");
+
+        // Those that are not packed come first: a run goes on after `gunzip --keep`.
+        fs::write(dir.path().join(TRIALS), "later\n").unwrap();
+        assert_eq!(read_trials(dir.path()).unwrap().1, b"later\n");
+
+        fs::remove_file(dir.path().join(TRIALS)).unwrap();
+        fs::write(dir.path().join(PACKED_TRIALS), "no gzip").unwrap();
+        let error = read_trials(dir.path()).unwrap_err();
+        assert!(error.to_string().starts_with("unpacking "), "{error}");
     }
 
     #[test]
