@@ -10,6 +10,8 @@ mod builds;
 mod burns;
 /// CrowdSec's AppSec: its virtual patches, and what it lets through when it is not set up.
 mod crowdsec;
+/// The Go tool chain that makes the builds.
+mod go;
 /// Systems of several processes: started in turn, counted together, stopped together.
 mod processes;
 /// What is passed on, and what is blocked, by all of them.

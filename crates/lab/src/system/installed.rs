@@ -1,16 +1,19 @@
 //! Whether a subject's system is on this machine, and which version it is.
 
-use super::builds;
+use super::bounded::output_of;
+use super::builds::{self, BuildError};
 use super::render::{self, RenderError};
+use crate::inputs::build::Build;
 use crate::inputs::catalog::{Catalog, CatalogError};
 use crate::inputs::experiment::Subject;
 use crate::inputs::recipe::Need;
+use crate::trial::servers::in_full;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 use std::{env, fs, io};
 use thiserror::Error;
 
@@ -108,9 +111,7 @@ pub fn check(
         if let Some(name) = &need.build {
             let build = catalog.build(name)?;
             let Some(folder) = builds::find(&build) else {
-                let mend = format!("tollgate systems build {}", subject.recipe.name);
-                let what = format!("{} is not built", build.file.title);
-                return Ok(Err(Missing { what, mend: Some(mend) }));
+                return Ok(Err(not_built(subject, &build)));
             };
             installed.hashes.insert(folder.clone(), hash_folder(&folder)?);
             installed.builds.insert(name.clone(), folder);
@@ -178,6 +179,20 @@ fn first_match(pattern: &str) -> Option<PathBuf> {
     glob::glob(pattern).ok()?.flatten().find(|path| path.is_file())
 }
 
+fn not_built(subject: &Subject, build: &Build) -> Missing {
+    let title = &build.file.title;
+    let line = format!("tollgate systems build {}", subject.recipe.name);
+    let (what, mend) = match builds::can_be_made(build) {
+        Ok(_) => (format!("{title} is not built"), line),
+        Err(BuildError::Go { source, mend, .. }) => {
+            let why = in_full(&source);
+            (format!("{title} is not built, and cannot be: {why}"), format!("{mend}; then: {line}"))
+        }
+        Err(error) => (format!("{title} is not built, and cannot be: {}", in_full(&error)), line),
+    };
+    Missing { what, mend: Some(mend) }
+}
+
 fn missing(subject: &Subject, need: &Need, what: String) -> Missing {
     let packages = &subject.recipe.file.apt;
     let mend = match &need.mend {
@@ -219,7 +234,7 @@ fn version(
     };
     let (program, arguments) =
         words.split_first().ok_or_else(|| failed(io::Error::other("the command is empty")))?;
-    let output = output_of(Command::new(program).args(arguments)).map_err(failed)?;
+    let output = output_of(Command::new(program).args(arguments), VERSION_LIMIT).map_err(failed)?;
     let printed = [output.stdout, output.stderr].concat();
     if !output.status.success() {
         let printed = String::from_utf8_lossy(&printed);
@@ -230,24 +245,8 @@ fn version(
     line.map(str::to_owned).ok_or_else(|| failed(io::Error::other("it printed nothing")))
 }
 
-/// What a command prints that ends within [`VERSION_LIMIT`].
-fn output_of(command: &mut Command) -> io::Result<Output> {
-    let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn()?;
-    let deadline = Instant::now() + VERSION_LIMIT;
-    while child.try_wait()?.is_none() {
-        if Instant::now() >= deadline {
-            child.kill()?;
-            child.wait()?;
-            return Err(io::Error::other(format!("no end within {} s", VERSION_LIMIT.as_secs())));
-        }
-        std::thread::sleep(VERSION_POLL);
-    }
-    child.wait_with_output()
-}
-
+/// How long a version command may take.
 const VERSION_LIMIT: Duration = Duration::from_secs(5);
-const VERSION_POLL: Duration = Duration::from_millis(2);
 
 /// In words; the line to type stands on a line of its own, indented, so that it can be copied.
 impl std::fmt::Display for Missing {
