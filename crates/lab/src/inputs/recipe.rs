@@ -140,7 +140,7 @@ pub struct ProcessSpec {
     pub listens: Option<String>,
 }
 
-/// How to tell that a system is ready: a real request is answered.
+/// How to tell that a system is ready: a harmless request gets the answer that it is owed.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Ready {
