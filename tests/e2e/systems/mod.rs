@@ -12,6 +12,8 @@ mod burns;
 mod crowdsec;
 /// The Go tool chain that makes the builds.
 mod go;
+/// Installing packages, and being stopped meanwhile.
+mod install;
 /// Systems of several processes: started in turn, counted together, stopped together.
 mod processes;
 /// What is passed on, and what is blocked, by all of them.
