@@ -175,6 +175,10 @@ pub struct RuleSet {
     pub when: String,
     /// Template: the folder with its files.
     pub folder: String,
+    /// Templates: the files of it that are loaded, in that order, as patterns from the folder on; those
+    /// that rules read by themselves come last. What else lies there makes no other rule set. Left out:
+    /// all files of the folder.
+    pub files: Option<Vec<String>>,
     /// The option that takes another folder with such files, where there is one: then the rule set can
     /// be run without each of its files in turn.
     pub option: Option<String>,

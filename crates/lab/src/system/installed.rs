@@ -8,6 +8,7 @@ use crate::inputs::catalog::{Catalog, CatalogError};
 use crate::inputs::experiment::Subject;
 use crate::inputs::recipe::Need;
 use crate::trial::servers::in_full;
+use glob::Pattern;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -42,7 +43,7 @@ pub struct Installed {
 pub struct RuleSetHash {
     /// Its name.
     pub name: String,
-    /// The hash over all of its files.
+    /// The hash over the names and contents of the files that are loaded, in that order.
     pub hash: String,
 }
 
@@ -150,7 +151,14 @@ fn rule_set(subject: &Subject, installed: &Installed) -> Result<Option<RuleSetHa
         return Ok(None);
     }
     let folder = render::text(subject, installed, &rule_set.folder)?;
-    let hash = hash_folder(Path::new(&folder))?;
+    let folder = Path::new(&folder);
+    let hash = match &rule_set.files {
+        Some(patterns) => {
+            let patterns = patterns.iter().map(|pattern| render::text(subject, installed, pattern));
+            hash_loaded(folder, &patterns.collect::<Result<Vec<_>, _>>()?)?
+        }
+        None => hash_folder(folder)?,
+    };
     Ok(Some(RuleSetHash { name: rule_set.name.clone(), hash }))
 }
 
@@ -209,6 +217,32 @@ fn hash(path: &Path) -> Result<String, CheckError> {
 
 fn hash_folder(path: &Path) -> Result<String, CheckError> {
     builds::hash_folder(path).map_err(|source| CheckError::Read { path: path.to_owned(), source })
+}
+
+/// One hash over the files that patterns name, in the order of the patterns: over their contents and their
+/// own names, as a rule names the file that it reads. Where they lie is all the same.
+fn hash_loaded(folder: &Path, patterns: &[String]) -> Result<String, CheckError> {
+    let mut text = String::new();
+    for pattern in patterns {
+        // A rule set may have no data; a file that is named has to be there.
+        let is_name = !pattern.contains('*');
+        let folder = Pattern::escape(&folder.display().to_string());
+        let pattern = Path::new(&folder).join(pattern);
+        let found = glob::glob(&pattern.display().to_string());
+        let unread = |source| CheckError::Read { path: pattern.clone(), source };
+        let found = found.map_err(|error| unread(io::Error::other(error)))?;
+        let files: Vec<PathBuf> = found.collect::<Result<_, _>>().map_err(|error| {
+            CheckError::Read { path: error.path().to_owned(), source: error.into() }
+        })?;
+        if files.is_empty() && is_name {
+            return Err(unread(io::Error::new(io::ErrorKind::NotFound, "no such file")));
+        }
+        for path in files {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            text += &format!("{}  {name}\n", hash(&path)?);
+        }
+    }
+    Ok(render::hash_text(&text))
 }
 
 fn holds_text(path: &Path, text: &str) -> Result<bool, CheckError> {
@@ -324,5 +358,55 @@ mod tests {
         let used = look(&subject(&recipe, &[("rules", "on")])).unwrap().rule_set.unwrap();
         let hash = builds::hash_folder(dir.path()).unwrap();
         assert_eq!(used, RuleSetHash { name: "core".to_owned(), hash });
+    }
+    #[test]
+    fn equal_rules_have_equal_hashes_whatever_lies_beside_them() {
+        let write = |folder: &Path, name: &str, text: &str| {
+            let path = folder.join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        let whole = tempfile::tempdir().unwrap();
+        for name in ["setup", "rules/1.conf", "rules/2.conf", "rules/words.data"] {
+            write(whole.path(), name, name);
+        }
+        let hash_of = |folder: &Path, setup: &str| {
+            let recipe = format!(
+                "[rule_set]\nname = 'core'\nwhen = 'true'\nfolder = '{}'
+                files = ['{{{{ setup }}}}', 'rules/*.conf', 'rules/*.data']",
+                folder.display()
+            );
+            look(&subject(&recipe, &[("setup", setup)])).unwrap().rule_set.unwrap().hash
+        };
+        let hash = hash_of(whole.path(), "setup");
+        let nowhere = format!(
+            "[rule_set]\nname = 'core'\nwhen = 'true'\nfolder = '{}'\nfiles = ['crs-setup.conf']",
+            whole.path().display()
+        );
+        let error = check(&Catalog::new(vec![]), &subject(&nowhere, &[])).unwrap_err();
+        assert!(error.to_string().ends_with("/crs-setup.conf"), "{error}");
+        // As sha256sum prints them in the order in which they are loaded, hashed once more.
+        let line = |name: &str| {
+            let base = name.rsplit('/').next().unwrap();
+            format!("{}  {base}\n", render::hash_text(name))
+        };
+        let lines = ["setup", "rules/1.conf", "rules/2.conf", "rules/words.data"].map(line);
+        assert_eq!(hash, render::hash_text(&lines.concat()));
+        // A package keeps the setup elsewhere, and has a manual and tools beside the rules.
+        let packaged = tempfile::tempdir().unwrap();
+        for name in
+            ["rules/1.conf", "rules/2.conf", "rules/words.data", "util/tool", "rules/README"]
+        {
+            write(packaged.path(), name, name);
+        }
+        let etc = tempfile::Builder::new().prefix("etc[1]").tempdir().unwrap();
+        write(etc.path(), "setup", "setup");
+        let setup = etc.path().join("setup").display().to_string().replace('[', "[[]");
+        assert_eq!(hash_of(packaged.path(), &setup), hash);
+        // A rule that is another one, or has another place in the order, makes another rule set.
+        write(packaged.path(), "rules/2.conf", "something else");
+        assert_ne!(hash_of(packaged.path(), &setup), hash);
+        fs::rename(whole.path().join("rules/1.conf"), whole.path().join("rules/3.conf")).unwrap();
+        assert_ne!(hash_of(whole.path(), "setup"), hash);
     }
 }
