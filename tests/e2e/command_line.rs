@@ -133,11 +133,20 @@ fn bad_input_exits_with_2_and_says_what_to_do() {
 fn list_and_doctor_tell_what_there_is() {
     let workspace = Workspace::beside_others();
     let list = stdout(&workspace.run(&["list"]));
-    for word in
-        ["first-look", "modsecurity", "nginx-modsecurity", "installed: nginx version:", "browse"]
-    {
+    for word in [
+        "first-look",
+        "modsecurity",
+        "nginx-modsecurity",
+        "installed: nginx version:",
+        // No system has it in use by default.
+        "Core Rule Set not in use",
+        "rules = \"crs\": OWASP_CRS/4.25.0",
+        "in_band = \"crs\": OWASP_CRS/4.25.0",
+        "browse",
+    ] {
         assert!(list.contains(word), "no {word:?} in:\n{list}");
     }
+    assert!(!list.contains("no Core Rule Set"), "{list}");
     let output = workspace.run(&["doctor"]);
     assert_eq!(output.status.code(), Some(0), "{}", told(&output));
     for word in

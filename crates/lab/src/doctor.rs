@@ -1,9 +1,11 @@
 //! Whether this machine can run experiments, and what would make their figures better.
 
+mod go;
 mod limits;
 pub mod noise;
 
 use crate::environment::Environment;
+use crate::inputs::build::Build;
 use crate::layout::{Layout, available_cpus};
 use crate::noise::{Counters, cpu_pressure};
 use crate::process::ports::Ports;
@@ -29,14 +31,14 @@ pub struct Check {
 pub enum State {
     /// As it should be.
     Good,
-    /// A run is possible, and its figures are worth less.
+    /// A run is possible, and is worth less: its figures vary more, or some systems are left out.
     Poor,
     /// A run is not possible.
     Impossible,
 }
 
-/// Looks at the machine. Takes a second, over which noise is counted.
-pub fn examine() -> Vec<Check> {
+/// Looks at the machine, and at what makes these builds. Takes a second, over which noise is counted.
+pub fn examine(builds: &[Build]) -> Vec<Check> {
     let mut checks = vec![cpus()];
     match Environment::read() {
         Ok(environment) => checks.extend(environment_checks(&environment)),
@@ -44,6 +46,7 @@ pub fn examine() -> Vec<Check> {
     }
     checks.push(loopback());
     checks.extend(noise_checks());
+    checks.push(go::check(builds));
     checks
 }
 

@@ -38,7 +38,7 @@ pub struct TrialRecord {
     /// How long it took, starting and stopping included, in seconds.
     #[serde(default)]
     pub took_s: f64,
-    /// From starting the system's first process to its first answer, in milliseconds.
+    /// From starting the system's first process to its first right answer, in milliseconds.
     pub startup_ms: Option<f64>,
     /// What became of it.
     pub outcome: Outcome,

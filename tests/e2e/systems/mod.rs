@@ -10,6 +10,12 @@ mod builds;
 mod burns;
 /// CrowdSec's AppSec: its virtual patches, and what it lets through when it is not set up.
 mod crowdsec;
+/// What the help says that can be typed.
+mod examples;
+/// The Go tool chain that makes the builds.
+mod go;
+/// Installing packages, and being stopped meanwhile.
+mod install;
 /// Systems of several processes: started in turn, counted together, stopped together.
 mod processes;
 /// What is passed on, and what is blocked, by all of them.

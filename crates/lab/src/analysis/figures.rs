@@ -41,7 +41,7 @@ pub struct Figures {
     pub latency_max_ms: Option<f64>,
     /// Peak memory of the system, in bytes.
     pub memory_peak_bytes: Option<f64>,
-    /// From its start to its first answer, in milliseconds.
+    /// From its start to its first right answer, in milliseconds.
     pub startup_ms: Option<f64>,
     /// The share of attacks that were blocked, from 0 to 1; none where none was sent. Over all
     /// measured trials: a trial that does not count because of what was answered counts here,

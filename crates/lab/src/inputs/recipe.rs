@@ -140,7 +140,7 @@ pub struct ProcessSpec {
     pub listens: Option<String>,
 }
 
-/// How to tell that a system is ready: a real request is answered.
+/// How to tell that a system is ready: a harmless request gets the answer that it is owed.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Ready {
@@ -175,6 +175,10 @@ pub struct RuleSet {
     pub when: String,
     /// Template: the folder with its files.
     pub folder: String,
+    /// Templates: the files of it that are loaded, in that order, as patterns from the folder on; those
+    /// that rules read by themselves come last. What else lies there makes no other rule set. Left out:
+    /// all files of the folder.
+    pub files: Option<Vec<String>>,
     /// The option that takes another folder with such files, where there is one: then the rule set can
     /// be run without each of its files in turn.
     pub option: Option<String>,

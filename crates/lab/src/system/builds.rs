@@ -1,9 +1,11 @@
 //! Builds on this machine: where their results are kept, and how they are made.
 //!
-//! A result is kept in the user's cache folder under the build's name and the hash of its sources, so
-//! that another version of a build never passes for this one.
+//! A result is kept in the user's cache folder under the build's name, the hash of its sources and that of
+//! the tool chain that made it, so that another version of a build never passes for this one.
 
+use super::go::{self, GoError, ToolChain};
 use super::render::{hash_file, hash_text};
+use super::unfinished;
 use crate::inputs::build::Build;
 use sha2::{Digest, Sha256};
 use std::ffi::OsString;
@@ -29,33 +31,34 @@ pub enum BuildError {
         /// Why not.
         source: io::Error,
     },
+    /// There is no Go that could make it.
+    #[error("{title} cannot be built; {mend}")]
+    Go {
+        /// What the build brings.
+        title: String,
+        /// What to do about it.
+        mend: String,
+        /// Why not.
+        source: GoError,
+    },
     /// A program cannot be run.
-    #[error("running `{command}`{hint}")]
+    #[error("running `{command}`")]
     Run {
         /// The program and its arguments.
         command: String,
-        /// What to do about it.
-        hint: &'static str,
         /// Why not.
         source: io::Error,
     },
     /// A program failed; what it had to say is on standard error.
-    #[error("`{command}` failed ({status})")]
+    #[error("`{command}` failed ({status}){hint}")]
     Failed {
         /// The program and its arguments.
         command: String,
         /// How it ended.
         status: String,
+        /// What may be the reason, where it is known.
+        hint: String,
     },
-}
-
-/// The folder with the result of a build, whether it is there or not.
-///
-/// # Errors
-///
-/// The user has no cache folder.
-pub fn folder(build: &Build) -> Result<PathBuf, BuildError> {
-    Ok(cache()?.join("builds").join(&build.name).join(version(build)))
 }
 
 /// The folder in which what was made once is kept.
@@ -68,24 +71,47 @@ pub(crate) fn cache() -> Result<PathBuf, BuildError> {
     cache.ok_or(BuildError::NoCache)
 }
 
-/// The folder with the result of a build, if it has been made.
+/// The folder with the result of a build, if the tool chain that is here has made it. Where there is no Go,
+/// nothing says which tool chain is meant: then it is the only result that these sources have.
 pub fn find(build: &Build) -> Option<PathBuf> {
-    folder(build).ok().filter(|folder| folder.is_dir())
+    let results = results(build).ok()?;
+    match go::here() {
+        Ok(tool_chain) => Some(results.join(version(build, tool_chain))),
+        Err(_) => only_result(&results, &of_sources(build)),
+    }
+    .filter(|folder| folder.is_dir())
+}
+
+/// Why the Go that is here cannot make a build, and what to do about it.
+///
+/// # Errors
+///
+/// There is none, it does not say which one it is, or it is too old.
+pub fn can_be_made(build: &Build) -> Result<&'static ToolChain, BuildError> {
+    let needed = go::needed(build);
+    let here = go::here().and_then(|here| here.suffices(needed).map(|()| here));
+    here.map_err(|source| BuildError::Go {
+        title: build.file.title.clone(),
+        mend: go::mend(needed),
+        source,
+    })
 }
 
 /// Makes a build and returns the folder with its result. What the tools print goes to standard error.
 ///
 /// # Errors
 ///
-/// A tool is missing or fails, or the result cannot be kept.
+/// A tool is missing, too old or fails, or the result cannot be kept.
 pub fn make(build: &Build) -> Result<PathBuf, BuildError> {
-    let folder = folder(build)?;
-    let parent = folder.parent().unwrap_or(&folder);
-    fs::create_dir_all(parent).map_err(files("making", parent))?;
+    let tool_chain = can_be_made(build)?;
+    let parent = results(build)?;
+    fs::create_dir_all(&parent).map_err(files("making", &parent))?;
+    unfinished::remove(&parent).map_err(files("removing what was not finished in", &parent))?;
+    let folder = parent.join(version(build, tool_chain));
     // Made beside its place and moved there when it is whole: a build that was cut off leaves nothing
     // that looks like a result.
-    let work = parent.join(format!("unfinished-{}", std::process::id()));
-    let made = make_in(build, &work).and_then(|result| {
+    let work = parent.join(unfinished::name());
+    let made = make_in(build, tool_chain, &work).and_then(|result| {
         if folder.is_dir() {
             fs::remove_dir_all(&folder).map_err(files("removing", &folder))?;
         }
@@ -120,8 +146,30 @@ fn cache_folder(xdg: Option<OsString>, home: Option<OsString>) -> Option<PathBuf
     cache.map(|cache| cache.join("tollgate"))
 }
 
-/// The hash of the sources, shortened: enough to tell versions of one build apart.
-fn version(build: &Build) -> String {
+/// The folder that has a folder for each result of a build.
+fn results(build: &Build) -> Result<PathBuf, BuildError> {
+    Ok(cache()?.join("builds").join(&build.name))
+}
+
+/// The name of a result: enough to tell those of other sources and those of other tool chains apart.
+fn version(build: &Build, tool_chain: &ToolChain) -> String {
+    format!("{}-{}", of_sources(build), &tool_chain.hash()[..VERSION_DIGITS])
+}
+
+/// The result of these sources, whatever tool chain made it, unless there are several.
+fn only_result(results: &Path, sources: &str) -> Option<PathBuf> {
+    // A folder that is not there, or cannot be read, has no result.
+    let entries = fs::read_dir(results).ok()?.flatten();
+    let is_of_sources = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.strip_prefix(sources).is_some_and(|tools| tools.starts_with('-'))
+    };
+    let mut found = entries.map(|entry| entry.path()).filter(is_of_sources);
+    found.next().filter(|_| found.next().is_none())
+}
+
+/// The hash of the sources, shortened.
+fn of_sources(build: &Build) -> String {
     let mut hasher = Sha256::new();
     for source in &build.sources {
         hasher.update(format!("{} {}\n", source.name, source.text.len()));
@@ -133,7 +181,15 @@ fn version(build: &Build) -> String {
 
 const VERSION_DIGITS: usize = 12;
 
-fn make_in(build: &Build, work: &Path) -> Result<PathBuf, BuildError> {
+fn make_in(build: &Build, tool_chain: &ToolChain, work: &Path) -> Result<PathBuf, BuildError> {
+    let needed = go::needed(build);
+    let hint = match tool_chain.has_to_fetch(needed) {
+        true => format!(
+            "; {tool_chain} is here and had to fetch a newer one: where it cannot, {}",
+            go::mend(needed)
+        ),
+        false => String::new(),
+    };
     let (sources, result) = (work.join("source"), work.join("result"));
     for folder in [&sources, &result] {
         fs::create_dir_all(folder).map_err(files("making", folder))?;
@@ -148,7 +204,8 @@ fn make_in(build: &Build, work: &Path) -> Result<PathBuf, BuildError> {
         go.args(["build", "-mod=readonly", "-trimpath", "-buildvcs=false"]);
         go.arg(format!("-ldflags=-s -w {}", build.file.ldflags));
         go.arg("-o").arg(result.join(program)).arg(package).current_dir(&sources);
-        run(&mut go, "; install Go 1.25 or newer")?;
+        // The folders above may be part of a workspace, which is no business of this build.
+        run(go.env("GOWORK", "off"), &hint)?;
     }
     for words in &build.file.then {
         let (program, arguments) = words.split_first().map_or(("", &[][..]), |(p, a)| (p, a));
@@ -157,7 +214,7 @@ fn make_in(build: &Build, work: &Path) -> Result<PathBuf, BuildError> {
     Ok(result)
 }
 
-fn run(command: &mut Command, hint: &'static str) -> Result<(), BuildError> {
+fn run(command: &mut Command, hint: &str) -> Result<(), BuildError> {
     let words: Vec<_> = std::iter::once(command.get_program())
         .chain(command.get_args())
         .map(|word| word.to_string_lossy().into_owned())
@@ -165,14 +222,15 @@ fn run(command: &mut Command, hint: &'static str) -> Result<(), BuildError> {
     let words = words.join(" ");
     // Both streams are what is told on the way.
     command.stdin(Stdio::null()).stdout(io::stderr());
-    let status = command.status().map_err(|source| BuildError::Run {
-        command: words.clone(),
-        hint,
-        source,
-    })?;
+    let status =
+        command.status().map_err(|source| BuildError::Run { command: words.clone(), source })?;
     match status.success() {
         true => Ok(()),
-        false => Err(BuildError::Failed { command: words, status: status.to_string() }),
+        false => Err(BuildError::Failed {
+            command: words,
+            status: status.to_string(),
+            hint: hint.to_owned(),
+        }),
     }
 }
 
@@ -221,12 +279,29 @@ mod tests {
 
     #[test]
     fn other_sources_are_another_version() {
-        let one = version(&build(&[("go.mod", "a"), ("main.go", "b")]));
-        assert_eq!(one, version(&build(&[("go.mod", "a"), ("main.go", "b")])));
-        assert_ne!(one, version(&build(&[("go.mod", "a"), ("main.go", "c")])));
+        let one = of_sources(&build(&[("go.mod", "a"), ("main.go", "b")]));
+        assert_eq!(one, of_sources(&build(&[("go.mod", "a"), ("main.go", "b")])));
+        assert_ne!(one, of_sources(&build(&[("go.mod", "a"), ("main.go", "c")])));
         // A text that moves from one file into the next is another source.
-        assert_ne!(one, version(&build(&[("go.mod", "ab"), ("main.go", "")])));
+        assert_ne!(one, of_sources(&build(&[("go.mod", "ab"), ("main.go", "")])));
         assert_eq!(one.len(), 12);
+    }
+
+    #[test]
+    fn without_a_tool_chain_the_only_result_of_the_sources_is_taken() {
+        let dir = tempfile::tempdir().unwrap();
+        let make = |name: &str| fs::create_dir(dir.path().join(name)).unwrap();
+        let found = || only_result(dir.path(), "0123456789ab");
+        make("unfinished-1");
+        make("0123456789ac-000000000000");
+        // Made before tool chains were told apart: nobody knows by which.
+        make("0123456789ab");
+        assert_eq!(found(), None);
+        make("0123456789ab-000000000001");
+        assert_eq!(found(), Some(dir.path().join("0123456789ab-000000000001")));
+        make("0123456789ab-000000000002");
+        assert_eq!(found(), None);
+        assert_eq!(only_result(&dir.path().join("nowhere"), "0123456789ab"), None);
     }
 
     #[test]

@@ -1,16 +1,20 @@
 //! Whether a subject's system is on this machine, and which version it is.
 
-use super::builds;
+use super::bounded::output_of;
+use super::builds::{self, BuildError};
 use super::render::{self, RenderError};
+use crate::inputs::build::Build;
 use crate::inputs::catalog::{Catalog, CatalogError};
 use crate::inputs::experiment::Subject;
 use crate::inputs::recipe::Need;
+use crate::trial::servers::in_full;
+use glob::Pattern;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 use std::{env, fs, io};
 use thiserror::Error;
 
@@ -39,7 +43,7 @@ pub struct Installed {
 pub struct RuleSetHash {
     /// Its name.
     pub name: String,
-    /// The hash over all of its files.
+    /// The hash over the names and contents of the files that are loaded, in that order.
     pub hash: String,
 }
 
@@ -108,9 +112,7 @@ pub fn check(
         if let Some(name) = &need.build {
             let build = catalog.build(name)?;
             let Some(folder) = builds::find(&build) else {
-                let mend = format!("tollgate systems build {}", subject.recipe.name);
-                let what = format!("{} is not built", build.file.title);
-                return Ok(Err(Missing { what, mend: Some(mend) }));
+                return Ok(Err(not_built(subject, &build)));
             };
             installed.hashes.insert(folder.clone(), hash_folder(&folder)?);
             installed.builds.insert(name.clone(), folder);
@@ -149,7 +151,14 @@ fn rule_set(subject: &Subject, installed: &Installed) -> Result<Option<RuleSetHa
         return Ok(None);
     }
     let folder = render::text(subject, installed, &rule_set.folder)?;
-    let hash = hash_folder(Path::new(&folder))?;
+    let folder = Path::new(&folder);
+    let hash = match &rule_set.files {
+        Some(patterns) => {
+            let patterns = patterns.iter().map(|pattern| render::text(subject, installed, pattern));
+            hash_loaded(folder, &patterns.collect::<Result<Vec<_>, _>>()?)?
+        }
+        None => hash_folder(folder)?,
+    };
     Ok(Some(RuleSetHash { name: rule_set.name.clone(), hash }))
 }
 
@@ -178,6 +187,20 @@ fn first_match(pattern: &str) -> Option<PathBuf> {
     glob::glob(pattern).ok()?.flatten().find(|path| path.is_file())
 }
 
+fn not_built(subject: &Subject, build: &Build) -> Missing {
+    let title = &build.file.title;
+    let line = format!("tollgate systems build {}", subject.recipe.name);
+    let (what, mend) = match builds::can_be_made(build) {
+        Ok(_) => (format!("{title} is not built"), line),
+        Err(BuildError::Go { source, mend, .. }) => {
+            let why = in_full(&source);
+            (format!("{title} is not built, and cannot be: {why}"), format!("{mend}; then: {line}"))
+        }
+        Err(error) => (format!("{title} is not built, and cannot be: {}", in_full(&error)), line),
+    };
+    Missing { what, mend: Some(mend) }
+}
+
 fn missing(subject: &Subject, need: &Need, what: String) -> Missing {
     let packages = &subject.recipe.file.apt;
     let mend = match &need.mend {
@@ -194,6 +217,32 @@ fn hash(path: &Path) -> Result<String, CheckError> {
 
 fn hash_folder(path: &Path) -> Result<String, CheckError> {
     builds::hash_folder(path).map_err(|source| CheckError::Read { path: path.to_owned(), source })
+}
+
+/// One hash over the files that patterns name, in the order of the patterns: over their contents and their
+/// own names, as a rule names the file that it reads. Where they lie is all the same.
+fn hash_loaded(folder: &Path, patterns: &[String]) -> Result<String, CheckError> {
+    let mut text = String::new();
+    for pattern in patterns {
+        // A rule set may have no data; a file that is named has to be there.
+        let is_name = !pattern.contains('*');
+        let folder = Pattern::escape(&folder.display().to_string());
+        let pattern = Path::new(&folder).join(pattern);
+        let found = glob::glob(&pattern.display().to_string());
+        let unread = |source| CheckError::Read { path: pattern.clone(), source };
+        let found = found.map_err(|error| unread(io::Error::other(error)))?;
+        let files: Vec<PathBuf> = found.collect::<Result<_, _>>().map_err(|error| {
+            CheckError::Read { path: error.path().to_owned(), source: error.into() }
+        })?;
+        if files.is_empty() && is_name {
+            return Err(unread(io::Error::new(io::ErrorKind::NotFound, "no such file")));
+        }
+        for path in files {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            text += &format!("{}  {name}\n", hash(&path)?);
+        }
+    }
+    Ok(render::hash_text(&text))
 }
 
 fn holds_text(path: &Path, text: &str) -> Result<bool, CheckError> {
@@ -219,7 +268,7 @@ fn version(
     };
     let (program, arguments) =
         words.split_first().ok_or_else(|| failed(io::Error::other("the command is empty")))?;
-    let output = output_of(Command::new(program).args(arguments)).map_err(failed)?;
+    let output = output_of(Command::new(program).args(arguments), VERSION_LIMIT).map_err(failed)?;
     let printed = [output.stdout, output.stderr].concat();
     if !output.status.success() {
         let printed = String::from_utf8_lossy(&printed);
@@ -230,24 +279,8 @@ fn version(
     line.map(str::to_owned).ok_or_else(|| failed(io::Error::other("it printed nothing")))
 }
 
-/// What a command prints that ends within [`VERSION_LIMIT`].
-fn output_of(command: &mut Command) -> io::Result<Output> {
-    let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn()?;
-    let deadline = Instant::now() + VERSION_LIMIT;
-    while child.try_wait()?.is_none() {
-        if Instant::now() >= deadline {
-            child.kill()?;
-            child.wait()?;
-            return Err(io::Error::other(format!("no end within {} s", VERSION_LIMIT.as_secs())));
-        }
-        std::thread::sleep(VERSION_POLL);
-    }
-    child.wait_with_output()
-}
-
+/// How long a version command may take.
 const VERSION_LIMIT: Duration = Duration::from_secs(5);
-const VERSION_POLL: Duration = Duration::from_millis(2);
 
 /// In words; the line to type stands on a line of its own, indented, so that it can be copied.
 impl std::fmt::Display for Missing {
@@ -325,5 +358,55 @@ mod tests {
         let used = look(&subject(&recipe, &[("rules", "on")])).unwrap().rule_set.unwrap();
         let hash = builds::hash_folder(dir.path()).unwrap();
         assert_eq!(used, RuleSetHash { name: "core".to_owned(), hash });
+    }
+    #[test]
+    fn equal_rules_have_equal_hashes_whatever_lies_beside_them() {
+        let write = |folder: &Path, name: &str, text: &str| {
+            let path = folder.join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        let whole = tempfile::tempdir().unwrap();
+        for name in ["setup", "rules/1.conf", "rules/2.conf", "rules/words.data"] {
+            write(whole.path(), name, name);
+        }
+        let hash_of = |folder: &Path, setup: &str| {
+            let recipe = format!(
+                "[rule_set]\nname = 'core'\nwhen = 'true'\nfolder = '{}'
+                files = ['{{{{ setup }}}}', 'rules/*.conf', 'rules/*.data']",
+                folder.display()
+            );
+            look(&subject(&recipe, &[("setup", setup)])).unwrap().rule_set.unwrap().hash
+        };
+        let hash = hash_of(whole.path(), "setup");
+        let nowhere = format!(
+            "[rule_set]\nname = 'core'\nwhen = 'true'\nfolder = '{}'\nfiles = ['crs-setup.conf']",
+            whole.path().display()
+        );
+        let error = check(&Catalog::new(vec![]), &subject(&nowhere, &[])).unwrap_err();
+        assert!(error.to_string().ends_with("/crs-setup.conf"), "{error}");
+        // As sha256sum prints them in the order in which they are loaded, hashed once more.
+        let line = |name: &str| {
+            let base = name.rsplit('/').next().unwrap();
+            format!("{}  {base}\n", render::hash_text(name))
+        };
+        let lines = ["setup", "rules/1.conf", "rules/2.conf", "rules/words.data"].map(line);
+        assert_eq!(hash, render::hash_text(&lines.concat()));
+        // A package keeps the setup elsewhere, and has a manual and tools beside the rules.
+        let packaged = tempfile::tempdir().unwrap();
+        for name in
+            ["rules/1.conf", "rules/2.conf", "rules/words.data", "util/tool", "rules/README"]
+        {
+            write(packaged.path(), name, name);
+        }
+        let etc = tempfile::Builder::new().prefix("etc[1]").tempdir().unwrap();
+        write(etc.path(), "setup", "setup");
+        let setup = etc.path().join("setup").display().to_string().replace('[', "[[]");
+        assert_eq!(hash_of(packaged.path(), &setup), hash);
+        // A rule that is another one, or has another place in the order, makes another rule set.
+        write(packaged.path(), "rules/2.conf", "something else");
+        assert_ne!(hash_of(packaged.path(), &setup), hash);
+        fs::rename(whole.path().join("rules/1.conf"), whole.path().join("rules/3.conf")).unwrap();
+        assert_ne!(hash_of(whole.path(), "setup"), hash);
     }
 }

@@ -1,8 +1,16 @@
 //! Debian packages: which of them are not installed, and installing them without starting what they bring.
 
+mod policy;
+
+use crate::interrupt::{Interrupt, Interrupted};
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::unistd::Pid;
+use policy::Policy;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::{fs, io};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+use std::{io, thread};
 use thiserror::Error;
 
 /// Why packages are not installed.
@@ -42,6 +50,9 @@ pub enum PackageError {
     /// Starting services cannot be forbidden.
     #[error("writing {POLICY}, which keeps the packages' services from being started")]
     Policy(#[source] io::Error),
+    /// It was asked to stop.
+    #[error(transparent)]
+    Interrupted(#[from] Interrupted),
 }
 
 /// Those of the packages that are not installed.
@@ -68,68 +79,157 @@ pub fn missing<'a>(packages: &[&'a str]) -> Result<Vec<&'a str>, PackageError> {
 }
 
 /// Installs packages. Their services are not started: the lab starts each server itself, on loopback.
-/// What the tools print goes to standard error.
+/// What the tools print goes to standard error. A wish to stop is passed on to the package manager, which
+/// ends what it may not leave half done; then nothing of this is left either.
 ///
 /// # Errors
 ///
-/// This user may not, or the package manager fails.
-pub fn install(packages: &[&str]) -> Result<(), PackageError> {
-    let install = [&["apt-get", "install", "-y", "--no-install-recommends"], packages].concat();
+/// This user may not, the package manager fails, or it was asked to stop.
+pub fn install(packages: &[&str], interrupt: &Interrupt) -> Result<(), PackageError> {
     if !nix::unistd::geteuid().is_root() {
-        return Err(PackageError::NoRoot(install.join(" ")));
+        return Err(PackageError::NoRoot(install_line(APT_GET, packages).join(" ")));
     }
-    let _policy = Policy::forbid()?;
-    run(&["apt-get", "update"])?;
-    run(&install)
+    install_under(Path::new(POLICY), APT_GET, packages, interrupt)
+}
+
+const APT_GET: &str = "apt-get";
+
+fn install_line<'a>(apt_get: &'a str, packages: &[&'a str]) -> Vec<&'a str> {
+    [&[apt_get, "install", "-y", "--no-install-recommends"], packages].concat()
 }
 
 /// Debian asks this file before it starts a service.
 const POLICY: &str = "/usr/sbin/policy-rc.d";
 
-/// Forbids the start of services until it is dropped, where nobody else does.
-struct Policy {
-    ours: bool,
+fn install_under(
+    policy: &Path,
+    apt_get: &str,
+    packages: &[&str],
+    interrupt: &Interrupt,
+) -> Result<(), PackageError> {
+    let _policy = Policy::forbid(policy).map_err(PackageError::Policy)?;
+    run(&[apt_get, "update"], interrupt)?;
+    run(&install_line(apt_get, packages), interrupt)
 }
 
-impl Policy {
-    fn forbid() -> Result<Self, PackageError> {
-        use std::os::unix::fs::PermissionsExt;
-        if Path::new(POLICY).exists() {
-            return Ok(Self { ours: false });
-        }
-        fs::write(POLICY, "#!/bin/sh\nexit 101\n").map_err(PackageError::Policy)?;
-        let policy = Self { ours: true };
-        fs::set_permissions(POLICY, fs::Permissions::from_mode(0o755))
-            .map_err(PackageError::Policy)?;
-        Ok(policy)
-    }
-}
-
-impl Drop for Policy {
-    fn drop(&mut self) {
-        if self.ours {
-            // There is nobody to tell; a file that stays keeps services from being started, no more.
-            fs::remove_file(POLICY).ok();
-        }
-    }
-}
-
-fn run(words: &[&str]) -> Result<(), PackageError> {
+fn run(words: &[&str], interrupt: &Interrupt) -> Result<(), PackageError> {
+    interrupt.check()?;
     let command = words.join(" ");
+    let failed = |source| PackageError::Run { command: command.clone(), source };
     let (program, arguments) = words.split_first().map_or(("", &[][..]), |(p, a)| (*p, a));
     let mut child = Command::new(program);
-    child.args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
-    let status = child.stdin(Stdio::null()).stdout(io::stderr()).status();
-    let status = status.map_err(|source| PackageError::Run { command: command.clone(), source })?;
+    child.args(arguments).env("DEBIAN_FRONTEND", "noninteractive").env(policy::FORBIDS, "1");
+    // In a group of its own: Ctrl-C goes to all of a terminal's group, and would cut off dpkg too.
+    let child = child.stdin(Stdio::null()).stdout(io::stderr()).process_group(0);
+    let mut child = child.spawn().map_err(failed)?;
+    let status = match ended(&mut child, interrupt).map_err(failed)? {
+        Some(status) => status,
+        None => return Err(Interrupted.into()),
+    };
     match status.success() {
         true => Ok(()),
         false => Err(PackageError::Failed { command, status: status.to_string() }),
     }
 }
 
+/// How a package manager ended; none where it was asked to.
+fn ended(child: &mut Child, interrupt: &Interrupt) -> io::Result<Option<ExitStatus>> {
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if interrupt.sleep(POLL).is_err() {
+            break;
+        }
+    }
+    // apt-get heeds this except while dpkg is at work, which is then ended as it should be.
+    let pid = Pid::from_raw(child.id().cast_signed());
+    kill(pid, Signal::SIGINT)?;
+    let deadline = Instant::now() + PATIENCE;
+    while child.try_wait()?.is_none() {
+        if Instant::now() >= deadline {
+            killpg(pid, Signal::SIGKILL)?;
+            child.wait()?;
+        }
+        thread::sleep(POLL);
+    }
+    Ok(None)
+}
+
+const POLL: Duration = Duration::from_millis(20);
+/// How long dpkg may take for what it has begun, before it is killed after all.
+const PATIENCE: Duration = Duration::from_secs(600);
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+    use std::sync::atomic::Ordering;
+
+    /// Installs by a package manager that is this script, which knows the file as `$POLICY`, and is asked to
+    /// stop once that has written `begun`. Tells what came of it, and whether the file is left.
+    fn install(script: &str, before: Option<&str>) -> (Result<(), String>, Option<String>, String) {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let (policy, apt_get) = (at("policy-rc.d"), at("apt-get"));
+        let head = format!("#!/bin/sh\nPOLICY={}\ncd {}\n", policy.display(), dir.path().display());
+        fs::write(at("script"), head + script).unwrap();
+        // Made by another process: what this one has open for writing while a thread starts something else
+        // is busy, and cannot be run.
+        let made =
+            Command::new("install").args(["-m", "755"]).arg(at("script")).arg(&apt_get).status();
+        assert!(made.unwrap().success());
+        if let Some(text) = before {
+            fs::write(&policy, text).unwrap();
+        }
+        let interrupt = Interrupt::default();
+        let (wish, begun) = (interrupt.flag(), at("begun"));
+        let asker = thread::spawn(move || {
+            let deadline = Instant::now() + Duration::from_secs(30);
+            while !begun.exists() && Instant::now() < deadline {
+                thread::sleep(POLL);
+            }
+            wish.store(begun.exists(), Ordering::Relaxed);
+        });
+        let installed = install_under(&policy, apt_get.to_str().unwrap(), &["a", "b"], &interrupt);
+        // One that nobody asked to stop lets the asker go.
+        let said = fs::read_to_string(at("said")).unwrap_or_default();
+        fs::write(at("begun"), "").unwrap();
+        asker.join().unwrap();
+        let installed = installed
+            .map_err(|error| error.to_string().replace(&dir.path().display().to_string(), "HERE"));
+        (installed, fs::read_to_string(policy).ok(), said)
+    }
+
+    #[test]
+    fn services_are_forbidden_while_packages_are_installed_and_no_longer() {
+        let asks = "sh \"$POLICY\"; echo \"$* $?\" >>said\n";
+        let (installed, left, said) = install(asks, None);
+        assert_eq!((installed, left), (Ok(()), None));
+        assert_eq!(said, "update 101\ninstall -y --no-install-recommends a b 101\n");
+        let (failed, left, _) = install("[ $1 = update ]", None);
+        assert_eq!(
+            failed.unwrap_err(),
+            "`HERE/apt-get install -y --no-install-recommends a b` failed (exit status: 1)"
+        );
+        assert_eq!(left, None);
+    }
+
+    #[test]
+    fn a_wish_to_stop_waits_for_the_package_manager_and_leaves_nothing() {
+        // As apt-get does while dpkg is at work: it goes on to the end of that.
+        let finishes = "trap '' INT; echo >begun; sleep 0.3; sh \"$POLICY\"; echo \"$?\" >said\n";
+        let interrupted = Err("interrupted".to_owned());
+        assert_eq!(install(finishes, None), (interrupted.clone(), None, "101\n".to_owned()));
+        // As it does while it fetches.
+        let heeds = "trap 'echo heeded >said; kill $!; exit 1' INT; sleep 60 & echo >begun; wait\n";
+        assert_eq!(install(heeds, None), (interrupted.clone(), None, "heeded\n".to_owned()));
+        let theirs = "#!/bin/sh\nexit 101\n";
+        assert_eq!(
+            install(finishes, Some(theirs)),
+            (interrupted, Some(theirs.to_owned()), "101\n".to_owned())
+        );
+    }
 
     #[test]
     fn what_dpkg_does_not_know_is_missing() {

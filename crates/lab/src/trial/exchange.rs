@@ -73,7 +73,19 @@ pub fn exchange(
     let mut stream =
         TcpStream::connect_timeout(&address, limit).map_err(failed("connecting to"))?;
     stream.set_write_timeout(Some(limit)).map_err(failed("sending to"))?;
-    stream.write_all(&request.bytes).map_err(failed("sending to"))?;
+    let refused = match stream.write_all(&request.bytes) {
+        Ok(()) => None,
+        // It has closed before it had all of the request: what it said before that is its answer.
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
+            ) =>
+        {
+            Some(error)
+        }
+        Err(error) => return Err(failed("sending to")(error)),
+    };
     let mut scanner = ResponseScanner::new();
     let mut heads = HeadMemo::new();
     let needle = request.expect.body_contains.as_deref().and_then(Needle::new);
@@ -90,7 +102,11 @@ pub fn exchange(
             Ok(0) => {
                 let ended = scanner.close();
                 let ended = ended.map_err(|source| ExchangeError::Malformed { address, source })?;
-                break ended.ok_or(ExchangeError::Closed { address })?;
+                break match (ended, refused) {
+                    (Some(answer), _) => answer,
+                    (None, Some(source)) => return Err(failed("sending to")(source)),
+                    (None, None) => return Err(ExchangeError::Closed { address }),
+                };
             }
             Ok(read) => read,
             // Nothing yet, or a signal: the loop's own deadline and the wish to stop decide.
@@ -102,7 +118,14 @@ pub fn exchange(
             {
                 continue;
             }
-            Err(source) => return Err(failed("reading from")(source)),
+            Err(source) => {
+                // Where the request was refused half-way, that is what went wrong first.
+                let (doing, source) = match refused {
+                    Some(refused) => ("sending to", refused),
+                    None => ("reading from", source),
+                };
+                return Err(failed(doing)(source));
+            }
         };
         let scan = scanner.feed(&bytes[..read], request.is_head, &mut heads, |piece| {
             if let Some(needle) = &needle {
@@ -147,6 +170,36 @@ mod tests {
         let reply = exchange(address, &request, Duration::from_secs(10), &Interrupt::default());
         server.join().unwrap();
         reply.unwrap()
+    }
+
+    /// What comes of sending a body that nobody reads, to a server that does this and then closes.
+    fn refused(server: impl FnOnce(&mut TcpStream) + Send + 'static) -> Result<u16, String> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            // The head, and of the body what came with it.
+            let mut request = [0; 1024];
+            stream.read_exact(&mut request).unwrap();
+            server(&mut stream);
+        });
+        let head = b"POST / HTTP/1.1\r\nContent-Length: 33554432\r\n\r\n";
+        let mut bytes = head.to_vec();
+        // More than the buffers of both sockets hold: closing comes before its end is written.
+        bytes.resize(head.len() + (32 << 20), b'a');
+        let request =
+            Request { bytes, is_head: false, expect: Expectation::default(), template: 0 };
+        let reply = exchange(address, &request, Duration::from_secs(30), &Interrupt::default());
+        server.join().unwrap();
+        reply.map(|reply| reply.answer.status).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn an_answer_that_comes_before_the_body_was_read_is_read() {
+        let answer = b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno";
+        assert_eq!(refused(|stream| stream.write_all(answer).unwrap()), Ok(413));
+        let error = refused(|_| {}).unwrap_err();
+        assert!(error.starts_with("sending to 127.0.0.1:"), "{error}");
     }
 
     #[test]

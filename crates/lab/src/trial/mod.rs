@@ -23,13 +23,14 @@ use crate::system::render::{self, Place, Rendered};
 use jiff::Timestamp;
 use procfs::ProcError;
 use requests::Requests;
-use servers::{Servers, StartError, in_full};
+use servers::{Ready, Servers, StartError, in_full};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tollgate_load::{Expectation, Request};
 use validity::Limits;
 
 /// What all trials of a run have in common.
@@ -116,7 +117,8 @@ fn record(
 /// What a subject answers to the probe.
 #[derive(Debug)]
 pub struct Checked {
-    /// From starting its first process to its first answer; none for a subject without processes.
+    /// From starting its first process to its first right answer; none for a subject without processes, and
+    /// for one that gives none.
     pub startup: Option<Duration>,
     /// Peak memory of its processes after the probe; none for a subject without processes.
     pub memory_peak_bytes: Option<u64>,
@@ -294,12 +296,9 @@ impl<'a> Trial<'a> {
             cpus: &self.bench.layout.origin,
         };
         let ready = origin.start(&launch).map_err(StartError::from).and_then(|()| {
-            origin.wait_until_ready(
-                address,
-                &requests.samples[0],
-                ORIGIN_READY,
-                self.bench.interrupt,
-            )
+            // What a subject owes is not what its origin does: any answer of this one is right.
+            let request = Request { expect: Expectation::default(), ..requests.ready().clone() };
+            origin.wait_until_ready(address, &request, ORIGIN_READY, self.bench.interrupt)
         });
         ready.map_err(not_started)?;
         Ok(address)
@@ -357,11 +356,11 @@ impl<'a> Trial<'a> {
             });
             listens.map_err(not_started)?;
         }
-        let request = &requests.samples[0];
-        system
-            .wait_until_ready(address, request, within, self.bench.interrupt)
+        let ready = system
+            .wait_until_ready(address, requests.ready(), within, self.bench.interrupt)
             .map_err(not_started)?;
-        self.startup = Some(begun.elapsed());
+        // One that never answers rightly has no time until it does.
+        self.startup = (ready == Ready::Right).then(|| begun.elapsed());
         Ok((system, address))
     }
 

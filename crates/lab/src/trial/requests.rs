@@ -5,11 +5,12 @@ use crate::system::render::{self, RenderError};
 use crate::workload::{self, Blocking, Delivery, WorkloadError};
 use thiserror::Error;
 use tollgate_load::{Request, Workload};
+use tollgate_traffic::Class;
 
 /// A case's mix as one subject gets it.
 #[derive(Debug)]
 pub struct Requests<'a> {
-    /// One request of each template, in the mix's order, for readiness and the probe.
+    /// One request of each template, in the mix's order, for the probe.
     pub samples: Vec<Request>,
     /// The status code that tells a blocked request.
     pub blocked_status: u16,
@@ -64,6 +65,14 @@ impl<'a> Requests<'a> {
             Self { samples, blocked_status, case, subject, does_block, families, harmless };
         let samples = workload::samples(&case.mix, &requests.delivery()).map_err(in_mix(case))?;
         Ok(Self { samples, ..requests })
+    }
+
+    /// The request by whose answer a server is known to be ready: the first harmless one, as every server
+    /// lets that through from its first right answer on; of attacks alone, the first.
+    pub fn ready(&self) -> &Request {
+        let mut templates = self.case.mix.templates().iter().zip(&self.samples);
+        let harmless = templates.find(|(template, _)| template.class == Class::Benign);
+        harmless.map_or(&self.samples[0], |(_, sample)| sample)
     }
 
     /// Renders everything that the load sends, drawn from a seed.
@@ -214,6 +223,30 @@ mod tests {
         let owed: Vec<String> =
             requests.samples.iter().map(|sample| sample.expect.to_string()).collect();
         assert_eq!(owed, ["200, or 406", "200, or 406"]);
+    }
+
+    #[test]
+    fn a_server_is_asked_something_harmless_where_the_mix_has_that() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir_all(folder.path().join("mixes")).unwrap();
+        let template = |class: &str, path: &str| {
+            format!(
+                "[[template]]\nname = '{class}'\nclass = '{class}'\nweight = 1\npath = '{path}'\n"
+            )
+        };
+        let catalog = Catalog::new(vec![folder.path().to_owned()]);
+        let asked = |templates: &str| {
+            let mix = format!("title = 'x'\nheaders = ['Host: a']\n{templates}");
+            fs::write(folder.path().join("mixes/a.toml"), mix).unwrap();
+            let mut case = experiment("first-look").cases[0].clone();
+            case.mix = catalog.mix("a", folder.path()).unwrap().0;
+            let subject = &experiment("first-look").subjects[0];
+            let ready = Requests::render(&case, subject).unwrap().ready().bytes.clone();
+            String::from_utf8(ready).unwrap().split(' ').nth(1).unwrap().to_owned()
+        };
+        let attack = template("malicious", "/etc/passwd");
+        assert_eq!(asked(&format!("{attack}{}", template("benign", "/page"))), "/page");
+        assert_eq!(asked(&attack), "/etc/passwd");
     }
 
     #[test]

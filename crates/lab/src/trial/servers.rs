@@ -60,6 +60,15 @@ pub enum StartError {
     },
 }
 
+/// How a server answers once it answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ready {
+    /// As the request is owed.
+    Right,
+    /// Otherwise, for longer than any start takes.
+    Wrong,
+}
+
 impl Servers {
     /// The servers of a system: whatever becomes independent below the lab is theirs.
     pub fn of_system() -> Self {
@@ -76,27 +85,42 @@ impl Servers {
         Ok(())
     }
 
-    /// Waits until a real request is answered, with anything but a server error.
+    /// Waits until a real request gets the answer that it is owed. One that goes on being answered, and
+    /// wrongly, is waited for no longer than [`WRONG_FOR`]: the probe then says what is wrong with it.
     ///
     /// # Errors
     ///
-    /// A process ended, or the time is up.
+    /// A process ended, or the time is up without an answer other than a server error.
     pub fn wait_until_ready(
         &mut self,
         address: SocketAddr,
         request: &Request,
         within: Duration,
         interrupt: &Interrupt,
-    ) -> Result<(), StartError> {
+    ) -> Result<Ready, StartError> {
         let deadline = Instant::now() + within;
+        let mut wrong_since = None;
         loop {
             if let Some(what) = self.ended() {
                 return Err(StartError::Ended { what, log: self.log_tail() });
             }
             let left = deadline.saturating_duration_since(Instant::now());
             let last = match exchange(address, request, left.clamp(POLL, ATTEMPT), interrupt) {
-                Ok(reply) if reply.answer.status < SERVER_ERROR => return Ok(()),
-                Ok(reply) => format!("it answers {}", reply.answer.status),
+                Ok(reply) if reply.answer.status >= SERVER_ERROR => {
+                    wrong_since = None;
+                    format!("it answers {}", reply.answer.status)
+                }
+                Ok(reply) if request.expect.accepts(reply.answer, reply.has_text) => {
+                    return Ok(Ready::Right);
+                }
+                Ok(_) if left.is_zero() => return Ok(Ready::Wrong),
+                Ok(reply) => {
+                    let since = *wrong_since.get_or_insert_with(Instant::now);
+                    if since.elapsed() >= WRONG_FOR {
+                        return Ok(Ready::Wrong);
+                    }
+                    format!("it answers {}", reply.answer.status)
+                }
                 Err(error) => in_full(&error),
             };
             if left.is_zero() {
@@ -244,4 +268,71 @@ const POLL: Duration = Duration::from_millis(5);
 /// How long one attempt may take, so that a process that ended meanwhile is noticed.
 const ATTEMPT: Duration = Duration::from_secs(2);
 const SERVER_ERROR: u16 = 500;
+/// How long a server may answer wrongly while it starts. Longer than the step from the first answer to the
+/// right one takes anywhere, and short enough that a system which is set up wrongly is told soon.
+const WRONG_FOR: Duration = Duration::from_secs(2);
 const LOG_LINES: usize = 5;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+    use std::thread;
+    use tollgate_load::Expectation;
+
+    /// How a server is found ready that answers its requests with these status codes, the last of them
+    /// for ever, and how many it had answered by then.
+    fn ready(answers: &'static [u16], within: Duration) -> (Result<Ready, String>, usize) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = thread::spawn(move || {
+            for count in 1.. {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut request = [0; 18];
+                if stream.read_exact(&mut request).is_err() {
+                    return count - 1;
+                }
+                let status = answers[count.min(answers.len()) - 1];
+                write!(stream, "HTTP/1.1 {status} X\r\nContent-Length: 0\r\n\r\n").unwrap();
+            }
+            unreachable!("it is told to end")
+        });
+        let request = Request {
+            bytes: b"GET / HTTP/1.1\r\n\r\n".to_vec(),
+            is_head: false,
+            expect: Expectation { status: Some(200), ..Expectation::default() },
+            template: 0,
+        };
+        let ready =
+            Servers::default().wait_until_ready(address, &request, within, &Interrupt::default());
+        // A connection without a request tells the server to end.
+        drop(TcpStream::connect(address).unwrap());
+        (ready.map_err(|error| error.to_string()), server.join().unwrap())
+    }
+
+    const AMPLE: Duration = Duration::from_secs(30);
+
+    #[test]
+    fn a_server_is_ready_with_its_first_right_answer() {
+        assert_eq!(ready(&[200], AMPLE), (Ok(Ready::Right), 1));
+        assert_eq!(ready(&[404, 403, 502, 403, 200], AMPLE), (Ok(Ready::Right), 5));
+    }
+
+    #[test]
+    fn a_server_that_goes_on_answering_wrongly_is_left_to_the_probe() {
+        let begun = Instant::now();
+        let (found, answered) = ready(&[403], AMPLE);
+        assert_eq!(found, Ok(Ready::Wrong));
+        assert!(answered > 1 && begun.elapsed() >= WRONG_FOR, "{answered} answers");
+        // Where there is less time than that, all of it is taken.
+        assert_eq!(ready(&[404], Duration::from_millis(50)).0, Ok(Ready::Wrong));
+    }
+
+    #[test]
+    fn a_server_that_answers_errors_alone_is_not_ready() {
+        let (found, _) = ready(&[503], Duration::from_millis(50));
+        let found = found.unwrap_err();
+        assert!(found.ends_with("within 0.05 s: it answers 503"), "{found}");
+    }
+}

@@ -1,10 +1,8 @@
-//! The virtual patches of `mixes/vpatch/`, each against its attack and its near miss: by a reading of
-//! CrowdSec's rule format of our own, and on CrowdSec's own engine where there is one.
+//! The virtual patches of `mixes/vpatch/`, each against its attack and its near miss, by a reading of
+//! CrowdSec's rule format of our own. CrowdSec's own engine is asked end to end.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests are as free to panic as tests")]
 
-// A process that speaks the protocol of CrowdSec's bouncers.
-mod appsec;
 // Whether a rule matches a request.
 mod evaluate;
 // What a rule looks at in a request.
@@ -91,17 +89,4 @@ fn no_patch_matches_a_near_miss_of_another() {
         let names: Vec<&str> = matching.map(|patch| patch.name.as_str()).collect();
         assert_eq!(names, [""; 0], "near miss of {near}");
     }
-}
-
-#[test]
-#[ignore = "needs CrowdSec's AppSec with the patches loaded: TOLLGATE_APPSEC=ADDRESS, TOLLGATE_APPSEC_KEY=KEY"]
-fn a_real_appsec_blocks_each_attack_and_lets_each_near_miss_through() {
-    let appsec = appsec::Appsec::of_environment();
-    let wrong = |expected: u16, requests: BTreeMap<String, Message>| -> Vec<String> {
-        let answers = requests.iter().map(|(name, message)| (name, appsec.status(message)));
-        let odd = answers.filter(|(_, status)| *status != expected);
-        odd.map(|(name, status)| format!("{name}: {status}")).collect()
-    };
-    assert_eq!(wrong(403, attacks()), [""; 0], "attacks");
-    assert_eq!(wrong(200, near_misses()), [""; 0], "near misses");
 }

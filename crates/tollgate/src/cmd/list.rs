@@ -9,7 +9,7 @@ use std::path::Path;
 use tollgate_lab::inputs::catalog::{Catalog, Kind};
 use tollgate_lab::inputs::experiment::{Adjustments, Experiment, Subject};
 use tollgate_lab::inputs::options;
-use tollgate_lab::system::installed;
+use tollgate_lab::system::installed::{self, Installed};
 
 pub(crate) fn run(args: &CatalogArgs) -> Result<Exit, Failure> {
     let catalog = &args.open()?;
@@ -73,14 +73,18 @@ pub(crate) fn system(catalog: &Catalog, name: &str) -> anyhow::Result<SystemStat
         tells_probe: false,
     };
     let found = installed::check(catalog, &subject)?;
-    let mut missing = BTreeSet::new();
+    let mut further = BTreeSet::new();
     for (option, spec) in &subject.recipe.file.option {
         for word in spec.values.iter().flatten() {
             let mut variant = subject.clone();
             let value = options::OptionValue::Text(word.clone());
             variant.options.insert(option.clone(), value);
-            if let (Ok(_), Err(lack)) = (&found, installed::check(catalog, &variant)?) {
-                missing.insert(format!("{option} = \"{word}\" is missing: {lack}"));
+            match (&found, installed::check(catalog, &variant)?) {
+                (Ok(_), Err(lack)) => {
+                    further.insert(format!("{option} = \"{word}\" is missing: {lack}"));
+                }
+                (Ok(present), Ok(other)) => further.extend(besides(option, word, present, &other)),
+                (Err(_), _) => {}
             }
         }
     }
@@ -91,10 +95,21 @@ pub(crate) fn system(catalog: &Catalog, name: &str) -> anyhow::Result<SystemStat
         Ok(present) => lines.push(format!("installed: {}", present.version.join(", "))),
         Err(lack) => lines.push(format!("missing: {lack}")),
     }
-    lines.extend(missing);
+    lines.extend(further);
     // Each line begins in one column; what is indented below its own line stays so.
     let in_words = lines.join("\n").replace('\n', &format!("\n{:ABOUT_COLUMN$}", ""));
     Ok(SystemState { in_words, installed })
+}
+
+/// What another word of an option brings besides what is in use by default, such as a rule set.
+fn besides(option: &str, word: &str, present: &Installed, other: &Installed) -> Option<String> {
+    let more: Vec<&str> = other
+        .version
+        .iter()
+        .filter(|version| !present.version.contains(version))
+        .map(String::as_str)
+        .collect();
+    (!more.is_empty()).then(|| format!("{option} = \"{word}\": {}", more.join(", ")))
 }
 
 /// Where the texts beside the names begin.

@@ -5,8 +5,10 @@ use crate::cmd::catalog::CatalogArgs;
 use crate::cmd::list;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, tell};
+use crate::signals;
+use anyhow::Context;
 use tollgate_lab::inputs::build::Build;
-use tollgate_lab::system::packages;
+use tollgate_lab::system::packages::{self, PackageError};
 
 /// What `tollgate systems install` is told.
 #[derive(Debug, clap::Args)]
@@ -35,7 +37,12 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
         (false, true) => tell(&format!("installed already: {}", wanted.join(", "))),
         (false, false) => {
             tell(&format!("installing {}", missing.join(", ")));
-            packages::install(&missing)?;
+            // Whoever asks twice waits as well: a package manager that is cut off leaves half a package.
+            let interrupt = signals::interrupt(|| {}).context("asking for signals")?;
+            match packages::install(&missing, &interrupt) {
+                Err(PackageError::Interrupted(_)) => return Ok(Exit::Interrupted),
+                installed => installed?,
+            }
         }
     }
     let state = list::system(catalog, &args.system)?;

@@ -1,0 +1,150 @@
+//! The Go tool chain that makes the builds: told when it is too old, and never mistaken for another one.
+
+use super::workspace;
+use crate::support::{Workspace, flat, stderr, stdout, told};
+use std::env;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// Says that it is the release that it is told to be, and makes programs that write down which one made
+/// them.
+const GO: &str = r#"#!/bin/sh
+case $1 in
+version) echo "go version go$RELEASE linux/amd64" ;;
+env)
+    [ "$2" = -json ] || { echo local; exit; }
+    printf '{"GOFLAGS": "%s", "GOTOOLCHAIN": "%s"}' "$GOFLAGS" "${GOTOOLCHAIN-local}" ;;
+build)
+    [ "$GOTOOLCHAIN" != auto ] || { echo "go: download go1.25: no network" >&2; exit 1; }
+    while [ "$1" != -o ]; do shift; done
+    printf '#!/bin/sh\necho "made by %s" >made' "$RELEASE" >"$2"
+    chmod 755 "$2" ;;
+esac
+"#;
+
+/// What this kind of tool chain makes: one program, which is run and taken away, so that what it wrote is left.
+const BUILD: &str = "title = 'A build'\nthen = [['./a'], ['rm', 'a']]\n[programs]\na = '.'\n";
+const RECIPE: &str =
+    "title = 'A system'\n[[need]]\nbuild = 'a'\n[[process]]\nname = 'a'\ncommand = ['false']\n";
+
+fn with_fake_go() -> Workspace {
+    let workspace = workspace();
+    workspace.write("bin/go", GO);
+    make_executable(&workspace.path("bin/go"));
+    workspace.write("systems/a/system.toml", RECIPE);
+    workspace.write("builds/a/build.toml", BUILD);
+    workspace.write("builds/a/go.mod", "module a\n\ngo 1.25\n");
+    workspace
+}
+
+fn make_executable(path: &Path) {
+    fs::set_permissions(path, Permissions::from_mode(0o755)).expect("a program");
+}
+
+/// Its programs come first, and the cache is the workspace's own.
+fn set_up<'a>(workspace: &Workspace, command: &'a mut Command, release: &str) -> &'a mut Command {
+    let path = env::var("PATH").expect("a PATH");
+    let path = format!("{}:{path}", workspace.path("bin").display());
+    command
+        .env("PATH", path)
+        .env("RELEASE", release)
+        .env_remove("GOFLAGS")
+        .env_remove("GOTOOLCHAIN");
+    command.env("XDG_CACHE_HOME", workspace.path("cache"))
+}
+
+fn run(workspace: &Workspace, arguments: &[&str], release: &str, env: &[(&str, &str)]) -> Output {
+    let mut command = workspace.command(arguments);
+    set_up(workspace, &mut command, release).envs(env.iter().copied());
+    command.output().expect("it runs")
+}
+
+#[test]
+fn a_go_that_is_too_old_is_told_with_what_is_needed() {
+    let workspace = with_fake_go();
+    let lack = "Go 1.19.8 is here, and Go 1.25 or newer is needed";
+    let mend = "install Go 1.25 or newer, and put it first on the PATH";
+    for (arguments, words) in [
+        (&["systems", "build", "a"][..], vec![lack, mend]),
+        (&["systems", "check", "a"], vec![lack, mend, "then: tollgate systems build a"]),
+        (&["systems", "list"], vec![lack, mend]),
+        (&["doctor"], vec![lack, mend]),
+    ] {
+        let output = run(&workspace, arguments, "1.19.8", &[]);
+        let said = flat(&told(&output));
+        for words in words {
+            assert!(said.contains(words), "{arguments:?}: no {words:?} in {said}");
+        }
+        if arguments[0] == "systems" && arguments[1] != "list" {
+            assert_eq!(output.status.code(), Some(1), "{said}");
+        }
+    }
+    assert!(!workspace.path("cache/tollgate/builds").exists());
+    let doctor = run(&workspace, &["doctor"], "1.25.1", &[]);
+    assert!(flat(&stdout(&doctor)).contains("ok Go Go 1.25.1; needed: 1.25"), "{}", told(&doctor));
+}
+
+#[test]
+fn a_newer_go_that_could_not_be_fetched_is_told() {
+    let workspace = with_fake_go();
+    let output = run(&workspace, &["systems", "build", "a"], "1.22.4", &[("GOTOOLCHAIN", "auto")]);
+    assert_eq!(output.status.code(), Some(1), "{}", told(&output));
+    let said = flat(&stderr(&output));
+    let words =
+        "Go 1.22.4 is here and had to fetch a newer one: where it cannot, install Go 1.25 or newer";
+    assert!(said.contains("no network") && said.contains(words), "{said}");
+}
+
+#[test]
+fn setup_tells_a_go_that_is_too_old() {
+    let workspace = with_fake_go();
+    // Everything else is there, whatever this machine has.
+    workspace.write("bin/dpkg-query", "#!/bin/sh\nprintf installed\n");
+    workspace.write("bin/cargo", "#!/bin/sh\n");
+    for program in ["bin/dpkg-query", "bin/cargo"] {
+        make_executable(&workspace.path(program));
+    }
+    let setup = |release: &str| {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/setup");
+        let mut command = Command::new(script);
+        let output = set_up(&workspace, command.arg("go"), release).output().expect("it runs");
+        assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+        flat(&stderr(&output))
+    };
+    assert!(setup("1.19.8").contains("Go 1.19.8 is here"), "{}", setup("1.19.8"));
+    assert!(setup("1.19.8").contains("or newer is needed"), "{}", setup("1.19.8"));
+    assert_eq!(setup("1.99.0"), "");
+}
+
+#[test]
+fn another_tool_chain_makes_another_build() {
+    let workspace = with_fake_go();
+    let build = |release: &str, flags: &str| {
+        let output = run(&workspace, &["systems", "build", "a"], release, &[("GOFLAGS", flags)]);
+        assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+        let out = stdout(&output);
+        let folder =
+            out.lines().find_map(|line| line.trim().strip_prefix("in ")).expect("a folder");
+        let made = fs::read_to_string(Path::new(folder.trim()).join("made")).expect("a result");
+        (made, stderr(&output).contains("built already"))
+    };
+    assert_eq!(build("1.25.1", ""), ("made by 1.25.1\n".to_owned(), false));
+    assert_eq!(build("1.25.2", ""), ("made by 1.25.2\n".to_owned(), false));
+    assert_eq!(build("1.25.2", "-race"), ("made by 1.25.2\n".to_owned(), false));
+    // And none of them takes the place of another.
+    assert_eq!(build("1.25.1", ""), ("made by 1.25.1\n".to_owned(), true));
+    assert_eq!(build("1.25.2", "-race"), ("made by 1.25.2\n".to_owned(), true));
+}
+
+#[test]
+fn what_a_build_that_was_killed_left_is_gone_after_the_next_one() {
+    let workspace = with_fake_go();
+    // No process has such a number: it is more than the kernel gives.
+    workspace.write("cache/tollgate/builds/a/unfinished-4194305/source/main.go", "");
+    let output = run(&workspace, &["systems", "build", "a"], "1.25.1", &[]);
+    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    let left = fs::read_dir(workspace.path("cache/tollgate/builds/a")).expect("the folder");
+    assert_eq!(left.count(), 1, "the result alone");
+}
