@@ -122,9 +122,8 @@ fn run(words: &[&str], interrupt: &Interrupt) -> Result<(), PackageError> {
     // In a group of its own: Ctrl-C goes to all of a terminal's group, and would cut off dpkg too.
     let child = child.stdin(Stdio::null()).stdout(io::stderr()).process_group(0);
     let mut child = child.spawn().map_err(failed)?;
-    let status = match ended(&mut child, interrupt).map_err(failed)? {
-        Some(status) => status,
-        None => return Err(Interrupted.into()),
+    let Some(status) = ended(&mut child, interrupt).map_err(failed)? else {
+        return Err(Interrupted.into());
     };
     match status.success() {
         true => Ok(()),
