@@ -3,6 +3,7 @@
 
 use crate::experiment::two_subjects;
 use crate::support::{Workspace, flat, stderr, stdout, told};
+use serde_json::Value;
 use std::net::TcpListener;
 
 fn standing(workspace: &Workspace, name: &str) -> (String, String) {
@@ -37,6 +38,50 @@ fn a_waf_without_rules_is_refused_and_not_priced() {
     let expected = ("refused".to_owned(), "4 of 4 attacks were let through".to_owned());
     assert_eq!(standing(&workspace, "full"), expected);
     assert_eq!(standing(&workspace, "nginx").0, "baseline");
+    workspace.assert_nothing_runs();
+}
+
+#[test]
+fn errors_of_a_live_proxy_are_no_attacks_let_through() {
+    let workspace = workspace();
+    workspace.copy_recipe("nginx");
+    // It answers the probe, and most of the load with 502.
+    let limit = "limit_req_zone $binary_remote_addr zone=all:1m rate=50r/s;
+    limit_req zone=all burst=20 nodelay;
+    limit_req_status 502;
+    access_log off;";
+    workspace.change("systems/nginx/nginx.conf", "access_log off;", limit);
+    let output = workspace.run(&["run", "two.toml", "--blocks", "1", "--out", "out"]);
+    let note = "nginx answered ";
+    let rest = "requests neither as blocked nor as let through";
+    let said = flat(&stdout(&output));
+    assert!(said.contains(note) && said.contains(rest), "{}", told(&output));
+    let report = workspace.json("out/report.json");
+    let subjects = report["cases"][0]["subjects"].as_array().expect("subjects");
+    let nginx = subjects.iter().find(|subject| subject["name"] == "nginx").expect("nginx");
+    let records: Vec<Value> = workspace
+        .read("out/trials.ndjson")
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .filter(|record: &Value| record["subject"] == "nginx")
+        .collect();
+    for template in nginx["templates"].as_array().expect("templates") {
+        let of_status = |status: &str| -> u64 {
+            let templates = records.iter().flat_map(|record| {
+                record["outcome"]["measured"]["templates"].as_array().expect("templates")
+            });
+            let of_name = templates.filter(|one| one["name"] == template["name"]);
+            of_name.map(|one| one["statuses"][status].as_u64().unwrap_or(0)).sum()
+        };
+        let (passed, failed) = (of_status("200"), of_status("502"));
+        assert!(failed > passed, "{template}: {}", told(&output));
+        let count = |name: &str| template[name].as_u64().expect("a count");
+        assert_eq!(
+            [count("blocked"), count("let_through"), count("other"), count("answered")],
+            [0, passed, failed, passed + failed],
+            "{template}"
+        );
+    }
     workspace.assert_nothing_runs();
 }
 

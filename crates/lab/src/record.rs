@@ -195,6 +195,10 @@ pub struct TemplateRecord {
     pub statuses: BTreeMap<u16, u64>,
     /// Answers with the status code that the system blocks with.
     pub blocked: u64,
+    /// Those of the others with the status code that the request gets when nothing blocks it; none in records
+    /// of old, in which all others pass for let through.
+    #[serde(default)]
+    pub let_through: Option<u64>,
     /// Answers other than the expected one.
     pub unexpected: u64,
     /// The first of those, in words.
@@ -339,13 +343,35 @@ impl Measurement {
         as_f64(cpu_us) / cpu_window_s / answers_per_s
     }
 
-    /// Of the requests of a class: how many were blocked, and how many were answered.
+    /// Of the requests of a class: how many were blocked, and how many were blocked or let through. An answer
+    /// that is neither says nothing of what the system made of the request.
     pub fn blocked(&self, class: Class) -> (u64, u64) {
         let of_class = self.templates.iter().filter(|template| template.class == class);
-        of_class.fold((0, 0), |(blocked, answered), template| {
-            let all: u64 = template.statuses.values().sum();
-            (blocked + template.blocked, answered + all)
+        of_class.map(TemplateRecord::fates).fold((0, 0), |(blocked, told), fates| {
+            (blocked + fates.blocked, told + fates.blocked + fates.let_through)
         })
+    }
+}
+
+/// What became of the requests of one template that were answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fates {
+    /// Answered with the status code that the system blocks with.
+    pub blocked: u64,
+    /// Answered with the status code of a request that nothing blocks.
+    pub let_through: u64,
+    /// Answered with anything else.
+    pub other: u64,
+}
+
+impl TemplateRecord {
+    /// What became of its requests.
+    pub fn fates(&self) -> Fates {
+        let answered: u64 = self.statuses.values().sum();
+        let blocked = self.blocked.min(answered);
+        let rest = answered - blocked;
+        let let_through = self.let_through.map_or(rest, |let_through| let_through.min(rest));
+        Fates { blocked, let_through, other: rest - let_through }
     }
 }
 

@@ -4,6 +4,8 @@
 //! Caddy, Coraza and CrowdSec are built from Go modules beforehand (`tollgate systems build`), as `make test`
 //! does: without them these tests fail, with the line to type.
 
+/// One rule set, four engines.
+mod agreement;
 /// Getting a system: installed, built, or told how.
 mod builds;
 /// CPU time, of all processes of a system together.
@@ -79,6 +81,19 @@ fn check(workspace: &Workspace, system: &str, with: &[&str], mix: &str) -> Outpu
     let mut arguments = vec!["systems", "check", system, "--mix", mix];
     arguments.extend(with.iter().flat_map(|option| ["--with", option]));
     workspace.run(&arguments)
+}
+
+/// What each request of a check was answered with: its template, and the status code.
+fn answers(output: &Output) -> Vec<(String, u16)> {
+    let text = stdout(output);
+    let lines = text.lines().filter(|line| line.starts_with("ok  ") || line.starts_with("FAIL"));
+    let answers = lines.map(|line| {
+        let mut words = line.split_whitespace().skip(1);
+        let template = words.next().expect("a template").to_owned();
+        let status = words.nth(1).expect("a status code").parse().expect("a status code");
+        (template, status)
+    });
+    answers.collect()
 }
 
 /// It does what it says, and nothing of it is left.

@@ -209,6 +209,36 @@ fn a_trial_that_loses_one_of_two_processes_does_not_count() {
 }
 
 #[test]
+fn a_trial_that_loses_the_bouncer_does_not_count() {
+    for (bouncer, command) in [("caddy", "/caddy run "), ("nginx", "nginx: master process ")] {
+        let workspace = Workspace::new();
+        let options = format!(r#"in_band = "crs", bouncer = "{bouncer}""#);
+        let experiment = Experiment {
+            title: "A bouncer",
+            load: r#"connections = 4, duration = "4s", warmup = "100ms""#,
+            subjects: &[("crowdsec", "crowdsec-appsec", &options)],
+            blocks: 1,
+        };
+        workspace.write("bouncer.toml", &experiment.text());
+        let child = workspace.start(&["run", "bouncer.toml", "--out", "out", "--seed", "1"]);
+        let pid = || -> Option<i32> {
+            let running = workspace.running();
+            let line = running.iter().find(|line| line.contains(command))?;
+            line.split(':').next()?.parse().ok()
+        };
+        assert!(wait_until(Duration::from_secs(60), || pid().is_some()), "it never began");
+        // By then it is measured: the probe and the warm-up take a fraction of this.
+        std::thread::sleep(Duration::from_secs(2));
+        let pid = pid().expect("it runs");
+        kill(Pid::from_raw(pid), Signal::SIGKILL).expect("a signal");
+        let output = child.wait_with_output().expect("its end");
+        let words = format!("`{bouncer}` ended (signal: 9 (SIGKILL)) during the measurement");
+        assert!(flat(&stdout(&output)).contains(&words), "{}", told(&output));
+        workspace.assert_nothing_runs();
+    }
+}
+
+#[test]
 fn both_processes_are_gone_after_ctrl_c() {
     let workspace = workspace();
     two_processes(&workspace, "20s");

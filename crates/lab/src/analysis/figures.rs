@@ -43,8 +43,8 @@ pub struct Figures {
     pub memory_peak_bytes: Option<f64>,
     /// From its start to its first right answer, in milliseconds.
     pub startup_ms: Option<f64>,
-    /// The share of attacks that were blocked, from 0 to 1; none where none was sent. Over all
-    /// measured trials: a trial that does not count because of what was answered counts here,
+    /// The share of attacks that were blocked, of those blocked or let through, from 0 to 1; none where there
+    /// is none of these. Over all measured trials: a trial that does not count because of what was answered counts here,
     /// one in which a process died does not.
     pub attacks_blocked: Option<f64>,
     /// The share of harmless requests that were blocked, likewise.
@@ -116,13 +116,13 @@ impl Summaries {
 }
 
 fn blocked(measured: &[&Measurement], class: Class) -> Option<f64> {
-    let (blocked, answered) = measured.iter().map(|m| m.blocked(class)).fold(
-        (0, 0),
-        |(all_blocked, all_answered), (blocked, answered)| {
-            (all_blocked + blocked, all_answered + answered)
-        },
-    );
-    (answered > 0).then(|| as_f64(blocked) / as_f64(answered))
+    let (blocked, told) = measured
+        .iter()
+        .map(|m| m.blocked(class))
+        .fold((0, 0), |(all_blocked, all_told), (blocked, told)| {
+            (all_blocked + blocked, all_told + told)
+        });
+    (told > 0).then(|| as_f64(blocked) / as_f64(told))
 }
 
 /// The commonest name. A tie goes against the system, because the throughput is then a lower bound

@@ -1,6 +1,7 @@
-//! What a subject answered to each template of the mix: what it blocked, and what it let through.
+//! What a subject answered to each template of the mix: what it blocked, what it let through, and what it
+//! answered in neither way.
 
-use crate::record::Measurement;
+use crate::record::{Fates, Measurement};
 use schemars::JsonSchema;
 use serde::Serialize;
 use tollgate_traffic::Class;
@@ -21,10 +22,20 @@ pub struct TemplateFigures {
     pub answered: u64,
     /// Those of them with the status code that the subject blocks with.
     pub blocked: u64,
-    /// The others.
+    /// Those with the status code of a request that nothing blocks.
     pub let_through: u64,
+    /// The others: an error of the system's, or a refusal that is not its block. They are no catch, no miss and
+    /// no false alarm.
+    pub other: u64,
     /// Answers other than the expected one, be they blocked or let through.
     pub unexpected: u64,
+}
+
+impl TemplateFigures {
+    /// Requests of which the answer tells whether they were blocked.
+    pub fn told(&self) -> u64 {
+        self.blocked + self.let_through
+    }
 }
 
 /// The templates in the order of the mix.
@@ -32,13 +43,14 @@ pub(super) fn figures(measured: &[&Measurement]) -> Vec<TemplateFigures> {
     let mut all: Vec<TemplateFigures> = Vec::new();
     for record in measured.iter().flat_map(|measurement| &measurement.templates) {
         let answered: u64 = record.statuses.values().sum();
-        let blocked = record.blocked.min(answered);
+        let Fates { blocked, let_through, other } = record.fates();
         let known = all.iter_mut().find(|one| one.name == record.name && one.class == record.class);
         match known {
             Some(one) => {
                 one.answered += answered;
                 one.blocked += blocked;
-                one.let_through += answered - blocked;
+                one.let_through += let_through;
+                one.other += other;
                 one.unexpected += record.unexpected;
             }
             None => all.push(TemplateFigures {
@@ -47,7 +59,8 @@ pub(super) fn figures(measured: &[&Measurement]) -> Vec<TemplateFigures> {
                 family: record.family.clone(),
                 answered,
                 blocked,
-                let_through: answered - blocked,
+                let_through,
+                other,
                 unexpected: record.unexpected,
             }),
         }

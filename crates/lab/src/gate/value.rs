@@ -68,12 +68,12 @@ fn by_block(gate: &Gate, run: &RunRecords, case: &str, subject: &str) -> BTreeMa
     };
     let mut counts: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
     for (trial, measurement) in blocks::measured(run, case, subject) {
-        let (blocked, answered) = measurement.blocked(class);
+        let (blocked, told) = measurement.blocked(class);
         let of_block = counts.entry(trial.block).or_default();
-        *of_block = (of_block.0 + blocked, of_block.1 + answered);
+        *of_block = (of_block.0 + blocked, of_block.1 + told);
     }
-    let share = |(block, (blocked, answered)): (u32, (u64, u64))| {
-        (answered > 0).then(|| (block, as_f64(blocked) / as_f64(answered)))
+    let share = |(block, (blocked, told)): (u32, (u64, u64))| {
+        (told > 0).then(|| (block, as_f64(blocked) / as_f64(told)))
     };
     counts.into_iter().filter_map(share).collect()
 }
@@ -81,6 +81,6 @@ fn by_block(gate: &Gate, run: &RunRecords, case: &str, subject: &str) -> BTreeMa
 /// The share of a class that was blocked, over all measured trials in which no process died.
 fn class_share(run: &RunRecords, case: &str, subject: &str, class: Class) -> Option<f64> {
     let counts = blocks::measured(run, case, subject).map(|(_, m)| m.blocked(class));
-    let (blocked, answered) = counts.fold((0, 0), |all, trial| (all.0 + trial.0, all.1 + trial.1));
-    (answered > 0).then(|| as_f64(blocked) / as_f64(answered))
+    let (blocked, told) = counts.fold((0, 0), |all, trial| (all.0 + trial.0, all.1 + trial.1));
+    (told > 0).then(|| as_f64(blocked) / as_f64(told))
 }

@@ -65,6 +65,9 @@ pub struct RecipeFile {
     pub ready: Ready,
     /// What it blocks; nothing, where this is left out.
     pub blocks: Option<Blocks>,
+    /// What it finds in requests without blocking them, and where that shows.
+    #[serde(default)]
+    pub notice: Vec<Notice>,
     /// The rule set that its subjects share with those of other systems; none, where this is left out.
     pub rule_set: Option<RuleSet>,
 }
@@ -163,6 +166,29 @@ pub struct Blocks {
     /// Expression: whether it may block harmless requests besides those that the mix leaves open, under
     /// those options. Then such a block is counted, and does not refuse the subject. Left out: it may not.
     pub harmless: Option<String>,
+}
+
+/// Attacks that a system finds without blocking them, so that no answer shows whether it does: it counts them,
+/// on a page in the text format of Prometheus. Before the probe it is sent some that it is sure to find, and is
+/// refused where it has not counted as many.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Notice {
+    /// Who finds them, in words: the subject of the sentence that says that they were not found.
+    pub by: String,
+    /// Expression: whether it looks for attacks under the options that were chosen.
+    pub when: String,
+    /// The attacks, whatever the mix has: paths, with their queries, that a GET is sent for.
+    pub attacks: Vec<String>,
+    /// One of `ports`: where the page is asked for.
+    pub port: String,
+    /// The page's path.
+    pub page: String,
+    /// The name of the counter; its samples are added up.
+    pub counter: String,
+    /// What labels a sample has to have to be added, with the value of each.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
 }
 
 /// A rule set that other systems may use too.

@@ -269,12 +269,14 @@ fn run_trial(
 }
 
 /// What the trials of a case held that count.
-fn held(run: &RunRecords, case: &str) -> Vec<Held> {
+fn held<'a>(run: &'a RunRecords, case: &str) -> Vec<Held<'a>> {
     let of_case = run.trials.iter().filter(|trial| trial.case == case);
     let measured = of_case.filter_map(|trial| match &trial.outcome {
-        Outcome::Measured(measurement) if measurement.invalid.is_empty() => {
-            Some(Held { block: trial.block, throughput_per_s: measurement.throughput_per_s })
-        }
+        Outcome::Measured(measurement) if measurement.invalid.is_empty() => Some(Held {
+            subject: &trial.subject,
+            block: trial.block,
+            throughput_per_s: measurement.throughput_per_s,
+        }),
         Outcome::Measured(_) | Outcome::Refused(_) | Outcome::Failed(_) => None,
     });
     measured.collect()

@@ -68,6 +68,21 @@ pub fn exchange(
     limit: Duration,
     interrupt: &Interrupt,
 ) -> Result<Reply, ExchangeError> {
+    exchange_with(address, request, limit, interrupt, &mut |_| {})
+}
+
+/// The same, and hands on each piece of the answer's body as it comes in.
+///
+/// # Errors
+///
+/// As for [`exchange`].
+pub fn exchange_with(
+    address: SocketAddr,
+    request: &Request,
+    limit: Duration,
+    interrupt: &Interrupt,
+    on_piece: &mut dyn FnMut(&[u8]),
+) -> Result<Reply, ExchangeError> {
     let deadline = Instant::now() + limit;
     let failed = |doing| move |source| ExchangeError::Io { doing, address, source };
     let mut stream =
@@ -131,6 +146,7 @@ pub fn exchange(
             if let Some(needle) = &needle {
                 search.feed(needle, piece);
             }
+            on_piece(piece);
         });
         match scan.map_err(|source| ExchangeError::Malformed { address, source })? {
             Scan::Complete { answer, .. } => break answer,

@@ -248,12 +248,14 @@ fn open_loop(load: &LoadFile, outcome: &Outcome) -> Result<Option<OpenLoopRecord
 }
 
 fn template_record(template: &Template, tally: &TemplateTally, blocked: u16) -> TemplateRecord {
+    let of_status = |status: u16| tally.statuses.get(&status).copied().unwrap_or(0);
     TemplateRecord {
         name: template.name.clone(),
         class: template.class,
         family: template.family.clone(),
         statuses: tally.statuses.clone(),
-        blocked: tally.statuses.get(&blocked).copied().unwrap_or(0),
+        blocked: of_status(blocked),
+        let_through: Some(if template.status == blocked { 0 } else { of_status(template.status) }),
         unexpected: tally.unexpected,
         unexpected_example: tally.unexpected_example.clone(),
     }

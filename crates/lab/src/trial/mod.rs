@@ -3,6 +3,7 @@
 pub mod bottleneck;
 pub mod exchange;
 pub mod measure;
+pub mod notices;
 pub mod origin_counts;
 pub mod probe;
 pub mod requests;
@@ -143,18 +144,15 @@ pub fn check(
     let mut trial =
         Trial { bench, plan, case, subject, installed, startup: None, ports: Ports::default() };
     match trial.probed() {
-        Ok((_, stand, answers)) => {
-            let refused = probe::reason(&answers);
-            Ok(match memory_peak(&stand.system) {
-                Ok(memory_peak_bytes) => {
-                    Ok(Checked { startup: trial.startup, memory_peak_bytes, answers, refused })
-                }
-                Err(error) => {
-                    let reason = format!("reading the memory of the system: {}", in_full(&error));
-                    Err(Failure { step: Step::Probe, reason, log: Vec::new() })
-                }
-            })
-        }
+        Ok(Probed { stand, answers, refused, .. }) => Ok(match memory_peak(&stand.system) {
+            Ok(memory_peak_bytes) => {
+                Ok(Checked { startup: trial.startup, memory_peak_bytes, answers, refused })
+            }
+            Err(error) => {
+                let reason = format!("reading the memory of the system: {}", in_full(&error));
+                Err(Failure { step: Step::Probe, reason, log: Vec::new() })
+            }
+        }),
         Err(Stop::Failed(failure)) => Ok(Err(failure)),
         Err(Stop::Interrupted(interrupted)) => Err(interrupted),
     }
@@ -187,6 +185,17 @@ struct Stand {
     system: Servers,
     /// Where the subject answers.
     address: SocketAddr,
+    /// The further ports of the system, by name.
+    ports: BTreeMap<String, SocketAddr>,
+}
+
+/// A subject that answered the probe, rightly or not.
+struct Probed<'a> {
+    requests: Requests<'a>,
+    stand: Stand,
+    answers: Vec<ProbeAnswer>,
+    /// Why it is not measured, in one line.
+    refused: Option<String>,
 }
 
 /// Why a trial has no measurement.
@@ -198,12 +207,12 @@ enum Stop {
 
 impl<'a> Trial<'a> {
     fn outcome(&mut self) -> Result<Outcome, Stop> {
-        let (requests, mut stand, answers) = self.probed()?;
-        if let Some(reason) = probe::reason(&answers) {
+        let Probed { requests, mut stand, answers, refused } = self.probed()?;
+        if let Some(reason) = refused {
             return Ok(Outcome::Refused(Refusal { reason, answers }));
         }
         let workload = requests.workload(self.plan.order_seed).map_err(failed(Step::Configure))?;
-        let Stand { origin, origins, system, address } = &mut stand;
+        let Stand { origin, origins, system, address, .. } = &mut stand;
         let measured = measure::measure(&mut measure::Subject {
             address: *address,
             load: &self.case.load,
@@ -236,22 +245,23 @@ impl<'a> Trial<'a> {
     }
 
     /// The servers, started, and what they answer to the probe.
-    fn probed(&mut self) -> Result<(Requests<'a>, Stand, Vec<ProbeAnswer>), Stop> {
+    fn probed(&mut self) -> Result<Probed<'a>, Stop> {
         let requests =
             Requests::render(self.case, self.subject).map_err(failed(Step::Configure))?;
         let mut stand = self.stand(&requests)?;
-        let Stand { origin, system, address, .. } = &mut stand;
+        let Stand { origin, system, address, ports, .. } = &mut stand;
         let templates = self.case.mix.templates();
-        let probed = probe::probe(*address, templates, &requests.samples, self.bench.interrupt);
+        let interrupt = self.bench.interrupt;
+        let asked = notices::Asked { address: *address, ports, interrupt };
+        let noticed = notices::reason(self.subject, &asked);
         still_there(origin)?;
-        let answers = probed.map_err(|error| match (error.interrupted(), system.ended()) {
-            (Some(interrupted), _) => Stop::Interrupted(interrupted),
-            (None, Some(what)) => {
-                failed_with(Step::Probe, format!("{what}: {}", in_full(&error)), system)
-            }
-            (None, None) => failed_with(Step::Probe, in_full(&error), system),
-        })?;
-        Ok((requests, stand, answers))
+        let unnoticed = noticed.map_err(|error| not_probed(error.interrupted(), &error, system))?;
+        let probed = probe::probe(*address, templates, &requests.samples, interrupt);
+        still_there(origin)?;
+        let answers = probed.map_err(|error| not_probed(error.interrupted(), &error, system))?;
+        let reasons: Vec<String> = probe::reason(&answers).into_iter().chain(unnoticed).collect();
+        let refused = (!reasons.is_empty()).then(|| reasons.join("; "));
+        Ok(Probed { requests, stand, answers, refused })
     }
 
     fn stand(&mut self, requests: &Requests<'_>) -> Result<Stand, Stop> {
@@ -261,11 +271,12 @@ impl<'a> Trial<'a> {
         let origins: Vec<SocketAddr> = (1..=count)
             .map(|number| self.start_origin(number, requests, &mut origin))
             .collect::<Result<_, _>>()?;
+        let ports = self.further_ports().map_err(failed(Step::Start))?;
         let (system, address) = match origins.first() {
             Some(first) if recipe.process.is_empty() => (Servers::default(), *first),
-            _ => self.start_system(requests, &origins)?,
+            _ => self.start_system(requests, &origins, &ports)?,
         };
-        Ok(Stand { origin, origins, system, address })
+        Ok(Stand { origin, origins, system, address, ports })
     }
 
     /// Starts one more origin, and says where it listens.
@@ -308,16 +319,16 @@ impl<'a> Trial<'a> {
         &mut self,
         requests: &Requests<'_>,
         origins: &[SocketAddr],
+        ports: &BTreeMap<String, SocketAddr>,
     ) -> Result<(Servers, SocketAddr), Stop> {
         let address = self.ports.free().map_err(failed(Step::Start))?;
         let dir = config_dir(&self.bench.configs, self.subject);
-        let ports = self.further_ports().map_err(failed(Step::Start))?;
         let place = Place {
             dir: &dir,
             listen: address,
             origins,
             connections: self.case.load.connections_most(),
-            ports: &ports,
+            ports,
             installed: self.installed,
         };
         let Rendered { prepare, processes, .. } =
@@ -403,6 +414,21 @@ fn failed<E: std::error::Error>(step: Step) -> impl Fn(E) -> Stop {
 
 fn failed_with(step: Step, reason: String, system: &Servers) -> Stop {
     Stop::Failed(Failure { step, reason, log: system.log_tail() })
+}
+
+/// Why there is no whole probe: the run was asked to stop, a process ended, or it does not answer.
+fn not_probed(
+    interrupted: Option<Interrupted>,
+    error: &dyn std::error::Error,
+    system: &mut Servers,
+) -> Stop {
+    match (interrupted, system.ended()) {
+        (Some(interrupted), _) => Stop::Interrupted(interrupted),
+        (None, Some(what)) => {
+            failed_with(Step::Probe, format!("{what}: {}", in_full(error)), system)
+        }
+        (None, None) => failed_with(Step::Probe, in_full(error), system),
+    }
 }
 
 fn not_started(error: StartError) -> Stop {

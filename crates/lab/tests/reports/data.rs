@@ -164,9 +164,9 @@ fn json_counts_what_was_blocked_and_let_through_by_template() {
         subjects[0]["templates"],
         json!([
             {"name": "xss", "class": "malicious", "answered": 40, "blocked": 10, "let_through": 30,
-             "unexpected": 1},
+             "other": 0, "unexpected": 1},
             {"name": "page", "class": "benign", "answered": 100, "blocked": 2, "let_through": 98,
-             "unexpected": 0},
+             "other": 0, "unexpected": 0},
         ])
     );
     assert_eq!(subjects[0]["figures"]["attacks_blocked"], json!(0.25));

@@ -5,7 +5,7 @@ use crate::records::{
     without_processes,
 };
 use tollgate_lab::process::usage::CpuTime;
-use tollgate_lab::record::{Measurement, TrialRecord};
+use tollgate_lab::record::{Measurement, TemplateRecord, TrialRecord};
 use tollgate_lab::trial::bottleneck::Bottleneck;
 use tollgate_lab::trial::validity::Invalid;
 use tollgate_traffic::Class;
@@ -133,6 +133,42 @@ fn blocked_requests_are_counted_over_all_trials_and_by_class() {
     // 10 of 40 attacks, where the mean of the shares would be 46.7 %; 2 of 400 others.
     assert_eq!(figures.attacks_blocked, Some(0.25));
     assert_eq!(figures.harmless_blocked, Some(0.005));
+}
+
+#[test]
+fn an_answer_that_is_neither_a_block_nor_a_pass_is_no_catch_no_miss_and_no_alarm() {
+    let answered = |class, statuses: &[(u16, u64)]| TemplateRecord {
+        statuses: statuses.iter().copied().collect(),
+        blocked: 6,
+        let_through: Some(2),
+        ..template(class, 0, 0)
+    };
+    let mut measurement = costing(10);
+    measurement.templates = vec![
+        answered(Class::Malicious, &[(403, 6), (200, 2), (502, 90), (400, 10)]),
+        answered(Class::Benign, &[(403, 6), (200, 2), (502, 40)]),
+    ];
+    let told = |measurement| {
+        let run = run(&["nginx"], vec![measured("nginx", 1, measurement)]);
+        let templates = analysed(&run, "nginx").templates;
+        let counts = templates.iter().map(|one| (one.blocked, one.let_through, one.other));
+        let figures = figures(&run, "nginx");
+        (counts.collect::<Vec<_>>(), figures.attacks_blocked, figures.harmless_blocked)
+    };
+    assert_eq!(told(measurement.clone()), (vec![(6, 2, 100), (6, 2, 40)], Some(0.75), Some(0.75)));
+    // A record of old does not tell a pass from an error.
+    for template in &mut measurement.templates {
+        template.let_through = None;
+    }
+    assert_eq!(
+        told(measurement.clone()),
+        (vec![(6, 102, 0), (6, 42, 0)], Some(6.0 / 108.0), Some(0.125))
+    );
+    // Where nothing was blocked or let through, there is no share.
+    for template in &mut measurement.templates {
+        (template.blocked, template.let_through) = (0, Some(0));
+    }
+    assert_eq!(told(measurement), (vec![(0, 0, 108), (0, 0, 48)], None, None));
 }
 
 #[test]

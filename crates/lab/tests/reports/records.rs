@@ -236,6 +236,7 @@ pub(crate) fn template(class: Class, blocked: u64, answered: u64) -> TemplateRec
         family: None,
         statuses: BTreeMap::from([(200, answered - blocked), (403, blocked)]),
         blocked,
+        let_through: Some(answered - blocked),
         unexpected: 0,
         unexpected_example: None,
     }

@@ -72,8 +72,8 @@ pub struct CaseFile {
     pub rate_of: Option<RateOfFile>,
 }
 
-/// A rate that is a share of what the slowest subject of another case, a closed loop, holds: the
-/// lowest throughput of its first block, the same for every subject and block from then on.
+/// A rate that is a share of what the slowest subject of another case, a closed loop, holds: the lowest
+/// throughput, each subject's first trial that counts taken, the same for every subject of a block.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RateOfFile {

@@ -280,8 +280,17 @@ pub(super) fn answers(case: &CaseAnalysis) -> Option<Table> {
         if found.answered == 0 {
             return "no answer".to_owned();
         }
-        let share = percent(as_f64(found.blocked) / as_f64(found.answered));
-        let mut text = format!("{share} ({} of {})", count(found.blocked), count(found.answered));
+        let told = found.told();
+        let mut text = match told {
+            0 => "neither blocked nor let through".to_owned(),
+            told => {
+                let share = percent(as_f64(found.blocked) / as_f64(told));
+                format!("{share} ({} of {})", count(found.blocked), count(told))
+            }
+        };
+        if found.other > 0 {
+            text += &format!(", {} other", count(found.other));
+        }
         if found.unexpected > 0 {
             text += &format!(", {} unexpected", count(found.unexpected));
         }
@@ -304,7 +313,8 @@ pub(super) fn answers(case: &CaseAnalysis) -> Option<Table> {
     });
     let names = measured.iter().map(|subject| subject.name.clone());
     let table = Table {
-        caption: "Requests blocked, of those answered, over all measured trials".to_owned(),
+        caption: "Requests blocked, of those blocked or let through, over all measured trials"
+            .to_owned(),
         of: String::new(),
         prose: false,
         header: ["template".to_owned(), "class".to_owned()].into_iter().chain(names).collect(),
