@@ -115,6 +115,7 @@ pub fn check(request: CheckRequest<'_>) -> Result<Found, LookError> {
 /// What configs are told of a load: there is none besides the probe.
 const LOAD: LoadFile = LoadFile {
     connections: 1,
+    quick_connections: None,
     connections_max: None,
     rate: None,
     spacing: None,

@@ -203,7 +203,12 @@ fn rate_of(case: &CaseFile, cases: &[CaseFile]) -> Result<(), String> {
 /// Checks a load; an error names the key.
 pub(super) fn load(load: &LoadFile, has_rate_of: bool) -> Result<(), (&'static str, String)> {
     let connections = load.connections as usize;
-    between(load.connections, MAX_CONNECTIONS).map_err(|what| ("connections", what))?;
+    for (key, count) in
+        [("connections", Some(load.connections)), ("quick_connections", load.quick_connections)]
+    {
+        let Some(count) = count else { continue };
+        between(count, MAX_CONNECTIONS).map_err(|what| (key, what))?;
+    }
     between(load.threads, MAX_THREADS.min(connections)).map_err(|what| ("threads", what))?;
     window(load, has_rate_of)?;
     warm_up(load)?;

@@ -90,6 +90,8 @@ pub struct RateOfFile {
 pub struct LoadFile {
     /// Connections that are open at the same time.
     pub connections: u32,
+    /// How many with `--quick`, where a system that is slow with so many could not be measured in a short time.
+    pub quick_connections: Option<u32>,
     /// Open loop: how far the connections may grow when a request is due and none is free; by default
     /// they do not.
     pub connections_max: Option<u32>,
@@ -208,10 +210,11 @@ impl CaseFile {
 }
 
 impl LoadFile {
-    /// The same load with its durations cut, for `--quick`.
+    /// The same load with its durations cut, and its connections where the file says so, for `--quick`.
     pub(super) fn quick(mut self) -> Self {
         let fifth = |time: Span| Span((time.0 / QUICK_DIVISOR).max(SHORTEST_WINDOW));
         self.duration = self.quick_duration.or(self.duration.map(fifth));
+        self.connections = self.quick_connections.unwrap_or(self.connections);
         let fifth = |requests: u32| (requests / QUICK_DIVISOR).max(self.connections);
         self.requests = self.quick_requests.or(self.requests.map(fifth));
         match self.warmup {

@@ -46,6 +46,26 @@ fn a_load_may_say_how_long_a_quick_run_measures() {
     assert_eq!(duration(false), Duration::from_millis(2_400));
 }
 
+#[test]
+fn a_load_may_say_how_many_connections_a_quick_run_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("mine.toml");
+    let text = Catalog::new(vec![]).experiment("first-look").unwrap().text;
+    let connections = |text: &str, quick| {
+        fs::write(&path, text).unwrap();
+        let adjustments = Adjustments { quick, ..Adjustments::default() };
+        let experiment =
+            Experiment::load(&Catalog::new(vec![]), path.to_str().unwrap(), &adjustments);
+        experiment.unwrap().cases[0].load.connections
+    };
+    assert_eq!((connections(&text, false), connections(&text, true)), (50, 50));
+    let text = text.replace("connections = 50", "connections = 50, quick_connections = 7");
+    assert_eq!((connections(&text, false), connections(&text, true)), (50, 7));
+    let none =
+        |text: &str| text.replace("connections = 50", "connections = 50, quick_connections = 0");
+    assert!(error_of(none).contains("quick_connections"), "{}", error_of(none));
+}
+
 fn error_of(change: impl Fn(&str) -> String) -> String {
     let text = Catalog::new(vec![]).experiment("first-look").unwrap().text;
     let folder = tempfile::tempdir().unwrap();
