@@ -4,6 +4,7 @@ mod answers;
 mod backends;
 mod books;
 mod clients;
+mod heads;
 mod orders;
 mod phases;
 mod requests;
