@@ -9,6 +9,7 @@ mod aside;
 mod checks;
 pub mod config;
 mod counters;
+mod date;
 mod downstream;
 mod error;
 mod exchange;

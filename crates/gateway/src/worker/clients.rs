@@ -3,13 +3,14 @@
 use std::collections::hash_map::Entry;
 use std::io;
 use std::net::IpAddr;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tollgate_eventloop::{Interest, Socket, accept};
 use tollgate_wire::Version;
 
 use super::{Listening, Step, Worker, listener_token};
-use crate::answers::Refusal;
+use crate::answers::{Delivery, Refusal};
+use crate::date::http_date;
 use crate::downstream::{Client, Stage};
 use crate::exchange::Answer;
 use crate::forward::Persistence;
@@ -320,21 +321,26 @@ impl Worker {
     /// Gives an answer of the gateway's own.
     pub(super) fn tell(&mut self, key: usize, refusal: Refusal, asker: Asker) {
         self.counters.clients(self.index).answered_itself(refusal.status());
-        self.say(key, asker, |is_head, connection, out| refusal.render(is_head, connection, out));
+        self.say(key, asker, |delivery, out| refusal.render(delivery, out));
     }
 
-    /// Gives the answer that `render` writes, when it is told whether it is that to a HEAD, and what
-    /// `Connection` has to say.
+    /// Gives the answer that `render` writes, when it is told how it is to go out.
     pub(super) fn say(
         &mut self,
         key: usize,
         asker: Asker,
-        render: impl FnOnce(bool, Option<&str>, &mut Vec<u8>),
+        render: impl FnOnce(Delivery<'_>, &mut Vec<u8>),
     ) {
         let stays = asker.stays && self.stop_by.is_none();
         let client = &mut self.clients[key];
         let mut answer = Vec::new();
-        render(asker.is_head, Persistence::of(asker.version, stays).option(), &mut answer);
+        let date = http_date(SystemTime::now());
+        let delivery = Delivery {
+            is_to_head: asker.is_head,
+            connection: Persistence::of(asker.version, stays).option(),
+            date: date.as_deref(),
+        };
+        render(delivery, &mut answer);
         client.unsent.keep(&answer);
         client.deadline = self.now + self.timeouts.body;
         if stays {

@@ -172,8 +172,10 @@ fn a_host_without_a_route_is_not_found_and_the_connection_goes_on() {
     let served = crate::support::Served::start(Config { routes, ..config });
     let mut client = served.client();
     client.send(GET);
-    assert!(client.head().starts_with("HTTP/1.1 404 Not Found\r\n"));
-    client.expect("Nothing is served for this host and path.\n");
+    client.expect_dated(
+        "HTTP/1.1 404 Not Found\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 42\r\n\r\n\
+         Nothing is served for this host and path.\n",
+    );
     let inner = GET.replace("/a", "/in");
     client.send(&inner);
     let mut peer = backend.accept();
