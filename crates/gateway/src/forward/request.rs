@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use tollgate_wire::{BodyFraming, RequestHead, Version};
 
 use super::hop::{Options, ends_here};
+use super::hops::{is_count, push_one_less};
 use super::{is_edited, push_edits, push_framing, push_header};
 use crate::config::{Forwarded, HeaderEdits, Route};
 
@@ -60,6 +61,11 @@ pub(crate) fn render_request(
         push_header(out, "Host", host.unwrap_or(sender.own_host).as_bytes());
     }
     for (name, value) in head.headers.iter() {
+        if is_count(head.method, name) && !is_edited(edits, name) {
+            // Whatever `Connection` says: without it, two gateways could pass it back and forth for ever.
+            push_one_less(out, value);
+            continue;
+        }
         if name.eq_ignore_ascii_case("host")
             || ends_here(name)
             || is_told_anew(name, forwarded)

@@ -88,19 +88,24 @@ impl Worker {
         refusal: Refusal,
         is_head: bool,
     ) {
+        let body_bytes = if is_head { 0 } else { refusal.body_bytes() };
+        self.write_own(key, entry, refusal.status(), body_bytes);
+    }
+
+    /// Writes the line of a request that the gateway has answered itself, without an exchange.
+    pub(super) fn write_own(
+        &mut self,
+        key: usize,
+        entry: Option<&Entry>,
+        status: u16,
+        body_bytes: u64,
+    ) {
         if self.log.is_none() {
             return;
         }
         let peer = self.peer(key);
-        let body_bytes = if is_head { 0 } else { refusal.body_bytes() };
         if let Some(log) = &mut self.log {
-            log.add(&Line {
-                peer: &peer,
-                entry,
-                status: refusal.status(),
-                body_bytes,
-                upstream: None,
-            });
+            log.add(&Line { peer: &peer, entry, status, body_bytes, upstream: None });
         }
     }
 

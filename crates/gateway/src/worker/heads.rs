@@ -3,15 +3,16 @@
 use std::io;
 use std::net::IpAddr;
 
+use tollgate_ledger::Entry;
 use tollgate_wire::{BodyFraming, RequestHead, parse_request_head};
 
 use super::clients::Asker;
 use super::{Step, Worker};
 use crate::answers::Refusal;
 use crate::config::{Balance, HashBy};
-use crate::forward::{Sender, render_request};
+use crate::forward::{FaultyHops, Sender, hops, last_hop, render_request};
 use crate::link::Received;
-use crate::phase::{ExchangeId, Verdict};
+use crate::phase::{ExchangeId, OwnAnswer, Verdict};
 use crate::pool::Key;
 use crate::recall::{RequestKey, RequestMeaning};
 use crate::tools::{HEADROOM_BYTES, INPUT_BYTES};
@@ -26,6 +27,12 @@ enum Arrived {
     Unrouted {
         head_bytes: usize,
         asker: Asker,
+    },
+    /// It may not be passed on once more, and is answered here.
+    LastHop {
+        head_bytes: usize,
+        asker: Asker,
+        answer: OwnAnswer,
     },
 }
 
@@ -89,16 +96,34 @@ impl Worker {
                 Ok(Step::On)
             }
             Arrived::Unrouted { head_bytes, asker } => {
-                let client = &mut self.clients[key];
-                client.keep_unread(&self.tools.input[start + head_bytes..end]);
-                client.is_partial = false;
-                let entry = self.entry(&self.tools.input[start..start + head_bytes]);
+                let entry = self.leave_head(key, start, head_bytes, end);
                 self.write_refused(key, entry.as_deref(), Refusal::NoRoute, asker.is_head);
                 self.tell(key, Refusal::NoRoute, asker);
                 Ok(Step::On)
             }
+            Arrived::LastHop { head_bytes, asker, answer } => {
+                let entry = self.leave_head(key, start, head_bytes, end);
+                self.write_own(key, entry.as_deref(), answer.status, answer.body.len() as u64);
+                self.counters.clients(self.index).answered_itself(answer.status);
+                self.say(key, asker, |delivery, out| answer.render(delivery, out));
+                Ok(Step::On)
+            }
             Arrived::Head(meaning, verdict) => self.begin(key, &meaning, verdict, start, end),
         }
+    }
+
+    /// Keeps what came behind a head that begins no exchange; what its line in the access log will tell.
+    fn leave_head(
+        &mut self,
+        key: usize,
+        start: usize,
+        head_bytes: usize,
+        end: usize,
+    ) -> Option<Box<Entry>> {
+        let client = &mut self.clients[key];
+        client.keep_unread(&self.tools.input[start + head_bytes..end]);
+        client.is_partial = false;
+        self.entry(&self.tools.input[start..start + head_bytes])
     }
 
     fn head_max_bytes(&self) -> usize {
@@ -148,14 +173,22 @@ impl Worker {
             // `*`, nothing at all, or a query alone: of the host as a whole.
             _ => "/",
         };
+        let asker = Asker {
+            is_head: head.method == "HEAD",
+            version: head.version,
+            stays: head.keep_alive && head.body == BodyFraming::Empty,
+        };
         let Some(route) = plan.routes.find(host, path) else {
-            let asker = Asker {
-                is_head: head.method == "HEAD",
-                version: head.version,
-                stays: head.keep_alive && head.body == BodyFraming::Empty,
-            };
             return Arrived::Unrouted { head_bytes: head.len, asker };
         };
+        match hops(&head) {
+            Ok(Some(0)) => {
+                let answer = last_hop(&head);
+                return Arrived::LastHop { head_bytes: head.len, asker, answer };
+            }
+            Ok(_) => {}
+            Err(FaultyHops) => return Arrived::Refused(Refusal::Malformed),
+        }
         let listener = &self.listeners[client.listener];
         let sender = Sender {
             ip: client.ip,

@@ -165,6 +165,41 @@ fn what_is_no_request_is_refused_and_nothing_behind_it_is_read() {
 }
 
 #[test]
+fn who_asks_how_far_a_request_goes_is_told_by_the_last_one() {
+    let backend = Backend::start();
+    let served = backend.gateway();
+    let mut client = served.client();
+    let trace = "TRACE /a?b HTTP/1.1\r\nHost: x\r\nMax-Forwards: 1\r\n\r\n";
+    client.send(trace);
+    let mut peer = backend.accept();
+    peer.expect(trace.replace(": 1", ": 0"));
+    peer.send(OK);
+    client.expect(OK);
+    // The connection goes on, in order.
+    let secrets = "Cookie: a=b\r\nauthorization: c\r\nProxy-Authorization: d\r\n";
+    let last = format!("TRACE /a?b HTTP/1.1\r\nHost:  x\r\n{secrets}MAX-Forwards: 0\r\n\r\n");
+    let options = "OPTIONS * HTTP/1.1\r\nHost: x\r\nMax-Forwards: 0\r\n\r\n";
+    client.send(format!("{last}{options}{GET}"));
+    client.expect_dated(
+        "HTTP/1.1 200 OK\r\nContent-Type: message/http\r\nContent-Length: 49\r\n\r\n\
+         TRACE /a?b HTTP/1.1\r\nHost: x\r\nMAX-Forwards: 0\r\n\r\n",
+    );
+    client.expect_dated("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    peer.expect(GET);
+    peer.send(OK);
+    client.expect(OK);
+    // What it brings along is not read, so that nothing can follow.
+    client.send(options.replace("\r\n\r\n", "\r\nContent-Length: 2\r\n\r\nhi"));
+    client.expect_dated("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+    for more in ["Max-Forwards: x\r\n", "Max-Forwards: 1\r\nMax-Forwards: 0\r\n"] {
+        let mut client = served.client();
+        client.send(format!("TRACE / HTTP/1.1\r\nHost: x\r\n{more}\r\n"));
+        assert!(client.head().starts_with("HTTP/1.1 400 "), "{more}");
+    }
+    backend.expect_nobody();
+}
+
+#[test]
 fn a_host_without_a_route_is_not_found_and_the_connection_goes_on() {
     let backend = Backend::start();
     let config = backend.config();
