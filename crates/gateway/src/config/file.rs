@@ -116,7 +116,7 @@ pub(super) struct PoolFile {
     /// Left out: as many as there are requests.
     pub(super) connections_max: Option<At<u32>>,
     /// How many requests may wait for one of them, per backend and for all threads together; others are
-    /// answered with 503.
+    /// answered with 503. They go to whichever backend has room first, and with `consistent-hash` to their own.
     #[serde(default = "queue_max")]
     pub(super) queue_max: usize,
     /// For which a request waits there, before it is answered with 503.

@@ -23,10 +23,10 @@ impl Worker {
         let pool = &mut site.pools[exchange.pool];
         match pool.state.choose(exchange.hash, &exchange.tried, self.now) {
             Choice::Go(backend) => self.go_to(key, backend),
-            Choice::Wait(backend) => {
+            Choice::Wait(lane) => {
                 let waiter = Waiter { client: key, serial: client.serial };
-                pool.state.wait(backend, waiter);
-                exchange.waits_for = Some(backend);
+                pool.state.wait(lane, waiter, exchange.hash, exchange.tried);
+                exchange.waits_in = Some(lane);
                 client.deadline = self.now + patience;
                 let (site, pool) = (exchange.site, exchange.pool);
                 self.pool_tally(site, pool).queued.add(1);
@@ -48,7 +48,7 @@ impl Worker {
     /// over a new one.
     fn go_to(&mut self, key: usize, backend: BackendId) -> Step {
         let Some(exchange) = &mut self.clients[key].exchange else { return Step::Over };
-        exchange.waits_for = None;
+        exchange.waits_in = None;
         let place = Place { site: exchange.site, pool: exchange.pool, backend: backend.0 };
         let at = match self.take_idle(key, place) {
             Some(at) => at,
@@ -222,28 +222,43 @@ impl Worker {
         self.release(place);
     }
 
-    /// A request is done with its backend: whoever waits for it is next.
+    /// A request is done with its backend: whoever may go there and has waited longest is next.
     pub(super) fn release(&mut self, place: Place) {
-        // One who was next may have gone, or have found that the backend is down.
+        let pool = &mut self.sites[place.site].pools[place.pool];
+        pool.state.release(BackendId(place.backend));
+        self.call_next(place.site, place.pool);
+    }
+
+    /// Gives room that there is to who has waited longest for it. Whether there was somebody.
+    fn call_next(&mut self, site: usize, pool: usize) -> bool {
+        // One who was next may have gone.
         loop {
-            let pool = &mut self.sites[place.site].pools[place.pool];
-            let Some(waiter) = pool.state.release(BackendId(place.backend)) else {
-                return;
+            let state = &mut self.sites[site].pools[pool].state;
+            let Some((waiter, backend)) = state.next(self.now) else {
+                return false;
             };
             if self.is_there(waiter)
-                && self.clients[waiter.client]
-                    .exchange
-                    .as_ref()
-                    .is_some_and(|exchange| exchange.waits_for == Some(BackendId(place.backend)))
+                && let Some(exchange) = &mut self.clients[waiter.client].exchange
+                && exchange.waits_in.take().is_some()
             {
+                exchange.is_next = Some(backend);
                 // Its turn comes when the one whose room it takes is through with its own.
                 self.ready.push_back(waiter);
-                if let Some(exchange) = &mut self.clients[waiter.client].exchange {
-                    exchange.waits_for = None;
-                    exchange.is_next = Some(BackendId(place.backend));
-                }
-                return;
+                return true;
             }
+            self.sites[site].pools[pool].state.release(backend);
+        }
+    }
+
+    /// A backend that is well again may have room for those who wait.
+    pub(super) fn sweep_queues(&mut self) {
+        let pools: Vec<(usize, usize)> = self
+            .sites
+            .iter()
+            .flat_map(|(site, of)| (0..of.pools.len()).map(move |pool| (site, pool)))
+            .collect();
+        for (site, pool) in pools {
+            while self.call_next(site, pool) {}
         }
     }
 

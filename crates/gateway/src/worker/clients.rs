@@ -242,6 +242,7 @@ impl Worker {
                 self.is_late(key)?;
             }
         }
+        self.sweep_queues();
         self.sweep_idle_upstreams();
         self.clients.iter().for_each(|(key, _)| self.note_bytes(key));
         Ok(())
@@ -370,8 +371,8 @@ impl Worker {
             self.release(place);
         }
         let site = &mut self.sites[exchange.site];
-        if let Some(backend) = exchange.waits_for {
-            site.pools[exchange.pool].state.leave(backend, &waiter);
+        if let Some(lane) = exchange.waits_in {
+            site.pools[exchange.pool].state.leave(lane, &waiter);
         }
         site.exchanges -= 1;
         if site.exchanges == 0 && exchange.site != self.site {

@@ -64,7 +64,7 @@ impl Worker {
             pool: site.plan.config.routes[route].pool.0,
             hash,
             upstream: None,
-            waits_for: None,
+            waits_in: None,
             is_next: None,
             outgoing,
             body,
