@@ -30,7 +30,12 @@ pub(crate) enum Refusal {
     Busy { retry_after: Duration },
     /// The backend took too long.
     GatewayLate,
+    /// There is nothing left here that a connection to a backend takes.
+    Exhausted,
 }
+
+/// After how long something may be left again that had run out.
+const EXHAUSTED_RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// How an answer of the gateway's own goes out, whatever it says.
 #[derive(Clone, Copy, Debug)]
@@ -64,7 +69,27 @@ impl Refusal {
 
     /// Whether the request was read to its end all the same, so that another may follow.
     pub(crate) fn leaves_connection(self) -> bool {
-        matches!(self, Self::NoRoute | Self::BadGateway | Self::Busy { .. } | Self::GatewayLate)
+        match self {
+            Self::NoRoute
+            | Self::BadGateway
+            | Self::Busy { .. }
+            | Self::GatewayLate
+            | Self::Exhausted => true,
+            Self::Malformed
+            | Self::Late
+            | Self::BodyTooLarge
+            | Self::HeadTooLarge
+            | Self::NotImplemented
+            | Self::Version => false,
+        }
+    }
+
+    fn retry_after(self) -> Option<Duration> {
+        match self {
+            Self::Busy { retry_after } => Some(retry_after),
+            Self::Exhausted => Some(EXHAUSTED_RETRY_AFTER),
+            _ => None,
+        }
     }
 
     /// The bytes of the answer.
@@ -76,7 +101,7 @@ impl Refusal {
         }
         push_header(out, "Content-Type", b"text/plain; charset=utf-8");
         push_header(out, "Content-Length", text.len().to_string().as_bytes());
-        if let Self::Busy { retry_after } = self {
+        if let Some(retry_after) = self.retry_after() {
             // Whole seconds, at least one.
             let seconds = retry_after.as_secs_f64().ceil().max(1.0);
             push_header(out, "Retry-After", seconds.to_string().as_bytes());
@@ -112,6 +137,11 @@ impl Refusal {
                 (503, "Service Unavailable", "All backends are busy or down; ask again later.\n")
             }
             Self::GatewayLate => (504, "Gateway Timeout", "The backend took too long to answer.\n"),
+            Self::Exhausted => (
+                503,
+                "Service Unavailable",
+                "No connection to a backend can be made for now; ask again later.\n",
+            ),
         }
     }
 }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tollgate_ledger::Count;
 
 use crate::config::Config;
+use crate::shortage::Shortage;
 
 /// The statuses of the gateway's own answers.
 pub(crate) const OWN_STATUSES: [u16; 11] = [200, 400, 404, 408, 413, 431, 501, 502, 503, 504, 505];
@@ -28,9 +29,18 @@ pub(crate) struct ClientTally {
     pub(crate) sent_bytes: Count,
     /// Requests that the gateway answered itself, by [`OWN_STATUSES`].
     own_answers: [Count; OWN_STATUSES.len()],
+    /// Connections to backends that could not be begun, by [`Shortage::ALL`].
+    shortages: [Count; Shortage::ALL.len()],
 }
 
 impl ClientTally {
+    /// Counts a connection that could not be begun.
+    pub(crate) fn ran_out(&self, shortage: Shortage) {
+        if let Some(at) = Shortage::ALL.iter().position(|other| *other == shortage) {
+            self.shortages[at].add(1);
+        }
+    }
+
     /// Counts an answer of the gateway's own.
     pub(crate) fn answered_itself(&self, status: u16) {
         if let Some(at) = OWN_STATUSES.iter().position(|own| *own == status) {
@@ -162,6 +172,9 @@ impl Counters {
             for (sum, count) in totals.own_answers.iter_mut().zip(&tally.own_answers) {
                 *sum += count.get();
             }
+            for (sum, count) in totals.shortages.iter_mut().zip(&tally.shortages) {
+                *sum += count.get();
+            }
         }
         totals.pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner).totals();
         totals
@@ -209,6 +222,7 @@ pub(crate) struct Totals {
     pub(crate) received_bytes: u64,
     pub(crate) sent_bytes: u64,
     pub(crate) own_answers: [u64; OWN_STATUSES.len()],
+    pub(crate) shortages: [u64; Shortage::ALL.len()],
     /// By name.
     pub(crate) pools: BTreeMap<String, PoolTotals>,
 }

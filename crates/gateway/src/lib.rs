@@ -26,6 +26,7 @@ mod pool;
 mod recall;
 mod relay;
 mod routes;
+mod shortage;
 mod site;
 mod tls;
 mod tools;

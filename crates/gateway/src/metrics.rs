@@ -6,6 +6,7 @@ use std::time::Instant;
 use crate::config::Pool;
 use crate::counters::{OWN_STATUSES, Totals};
 use crate::pool::{PoolHealth, Standing};
+use crate::shortage::Shortage;
 
 /// What became of the configurations that came after the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -86,6 +87,15 @@ fn answers(page: &mut Page, totals: &Totals) {
     for (status, count) in OWN_STATUSES.iter().zip(totals.own_answers) {
         page.sample(name, &[("status", &status.to_string())], count);
     }
+    let name = "tollgate_gateway_shortages_total";
+    page.family(
+        name,
+        "counter",
+        "Connections to backends that could not be begun, as something had run out on this machine.",
+    );
+    for (shortage, count) in Shortage::ALL.iter().zip(totals.shortages) {
+        page.sample(name, &[("error", shortage.name())], count);
+    }
     let name = "tollgate_gateway_retries_total";
     page.family(name, "counter", "Tries of requests on another backend.");
     for (pool, totals) in &totals.pools {
@@ -119,7 +129,7 @@ fn backends(page: &mut Page, totals: &Totals) {
     family(
         "tollgate_gateway_backend_failures_total",
         "counter",
-        "Requests that a backend failed: it took no connection, or gave no answer as HTTP has it.",
+        "Requests that a backend failed: it took no connection, gave no answer as HTTP has it, or broke one off.",
         |totals| totals.failures,
     );
     family(

@@ -190,7 +190,8 @@ pub(super) struct HealthFile {
 #[serde(deny_unknown_fields)]
 #[schemars(title = "eject")]
 pub(super) struct EjectionFile {
-    /// After how many requests in a row that it failed (5).
+    /// After how many requests in a row that it failed: it took no connection, gave no answer as HTTP has it, or
+    /// broke one off (5).
     pub(super) failures: Option<At<u32>>,
     /// For how long (10s).
     pub(super) for_time: Option<At<Span>>,

@@ -8,6 +8,7 @@ use crate::answers::Refusal;
 use crate::counters::{BackendTally, ClientTally, PoolTally};
 use crate::exchange::Exchange;
 use crate::pool::BackendId;
+use crate::shortage::Shortage;
 use crate::upstream::Place;
 
 impl Worker {
@@ -36,6 +37,22 @@ impl Worker {
                 "tollgate gateway: the backend {} of the pool {} is left alone for a time, as it failed \
                  requests",
                 pool.backends[place.backend].address, pool.name
+            );
+        }
+    }
+
+    /// A connection to a backend could not be begun, which is not its fault.
+    pub(super) fn note_shortage(&mut self, place: Place, shortage: Shortage) {
+        self.tally().ran_out(shortage);
+        if self.shortages_told.is_due(self.now) {
+            let pool = &self.sites[place.site].plan.config.pools[place.pool];
+            eprintln!(
+                "tollgate gateway: no connection to the backend {} of the pool {} can be begun ({}); {}; this is \
+                 said once a minute, and /metrics counts it",
+                pool.backends[place.backend].address,
+                pool.name,
+                shortage.name(),
+                shortage.advice()
             );
         }
     }

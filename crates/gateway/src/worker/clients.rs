@@ -268,6 +268,9 @@ impl Worker {
                         self.refuse(key, Refusal::GatewayLate);
                     }
                     _ if !is_head_due => {
+                        if client.waits_for_answer_body() {
+                            self.blame_backend(key);
+                        }
                         self.remove_client(key);
                         return Ok(());
                     }

@@ -26,6 +26,7 @@ use crate::counters::Counters;
 use crate::downstream::{Client, Stage};
 use crate::orders::Orders;
 use crate::phase::Inspector;
+use crate::shortage::OnceAMinute;
 use crate::site::{Plan, Site, Waiter};
 use crate::tls::Identity;
 use crate::tools::Tools;
@@ -75,6 +76,8 @@ pub(crate) struct Worker {
     accept_again_at: Option<Instant>,
     /// When something was left waiting last.
     paused_at: Option<Instant>,
+    /// That something has run out.
+    shortages_told: OnceAMinute,
     /// Set once told to stop.
     stop_by: Option<Instant>,
 }
@@ -145,6 +148,7 @@ impl Worker {
             sweep_at,
             accept_again_at: None,
             paused_at: None,
+            shortages_told: OnceAMinute::default(),
             stop_by: None,
         };
         listeners.into_iter().try_for_each(|listening| worker.listen(listening))?;

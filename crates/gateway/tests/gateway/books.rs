@@ -108,6 +108,67 @@ fn a_line_of_an_answer_of_its_own_tells_how_long_that_was() {
 }
 
 #[test]
+fn a_backend_that_breaks_its_answers_off_is_left_alone() {
+    let backend = Backend::start();
+    let mut config = backend.config();
+    config.admin = Some("127.0.0.1:0".parse().unwrap());
+    config.pools[0].eject = Some(Ejection { failures: 4, for_time: Duration::from_secs(3_600) });
+    config.timeouts.body = Duration::from_millis(200);
+    let mut served = Served::start(config);
+    let of_backend = format!("{{pool=\"default\",backend=\"{}\"}}", backend.addr());
+    let begun = "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf";
+    let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n";
+    let ask = |answer: &str| {
+        let mut client = served.client();
+        client.send(GET);
+        let mut peer = backend.accept();
+        peer.expect(GET);
+        peer.send(answer);
+        client.expect(answer);
+        (client, peer)
+    };
+    // A client that leaves is no failure of its backend's.
+    let mut client = served.client();
+    client.send(GET);
+    let mut peer = backend.accept();
+    peer.expect(GET);
+    peer.send(begun);
+    // Closing over what was not read is a reset.
+    client.read(10);
+    drop(client);
+    peer.expect_end();
+    // Nor is one that takes nothing.
+    let mut client = served.client();
+    client.send(GET);
+    let mut peer = backend.accept();
+    peer.expect(GET);
+    let long = vec![b'x'; 64 << 20];
+    peer.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", long.len()));
+    peer.stream.write_all(&long).unwrap_err();
+    drop((client, peer));
+    // It closes, it sends what is no chunk, and it stalls.
+    let (mut client, peer) = ask(begun);
+    drop(peer);
+    client.expect_end();
+    let (mut client, mut peer) = ask(chunked);
+    peer.send("no chunk\r\n");
+    client.expect_end();
+    let (mut client, _peer) = ask(chunked);
+    client.expect_end();
+    expect_metric(&mut served, &format!("tollgate_gateway_backend_failures_total{of_backend} 3"));
+    expect_metric(&mut served, &format!("tollgate_gateway_backend_ejected{of_backend} 0"));
+    let mut client = served.client();
+    client.send(GET);
+    let mut peer = backend.accept();
+    peer.expect(GET);
+    peer.send(begun);
+    client.expect(begun);
+    drop(peer);
+    client.expect_end();
+    expect_metric(&mut served, &format!("tollgate_gateway_backend_ejected{of_backend} 1"));
+}
+
+#[test]
 fn a_client_has_no_more_connections_than_it_may() {
     let backend = Backend::start();
     let mut config = backend.config();
