@@ -5,7 +5,7 @@ use std::io;
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
-use tollgate_eventloop::{Interest, Socket, accept};
+use tollgate_eventloop::{Interest, Socket, accept, close_backlog};
 use tollgate_wire::Version;
 
 use super::{Listening, Step, Worker, listener_token};
@@ -23,6 +23,10 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// After how long without a pause the next one is told of.
 const QUIET: Duration = Duration::from_secs(60);
+
+/// How many connections that have arrived are taken from a listener that is closed, before the others have their
+/// turn.
+const LAST_ACCEPTS: usize = 65_536;
 
 /// For how long, and for how many bytes, a client is listened to that is sending still after the last
 /// answer.
@@ -74,7 +78,7 @@ impl Worker {
             }
             let socket = match accept(listener) {
                 Ok(Some(socket)) => socket,
-                Ok(None) => return Ok(()),
+                Ok(None) => return self.has_accepted_all(place),
                 // Most likely out of file descriptors, which closing connections gives back. The
                 // listener would be reported ready all the while.
                 Err(error) => return self.pause_accepting(&error.to_string()),
@@ -159,7 +163,41 @@ impl Worker {
 
     pub(super) fn accept_again(&mut self) -> io::Result<()> {
         self.accept_again_at = None;
-        self.watch_listeners()
+        for place in 0..self.listeners.len() {
+            if self.listeners[place].is_closing {
+                self.accept(place, LAST_ACCEPTS)?;
+            }
+        }
+        // Those may have been too many.
+        if self.accept_again_at.is_none() { self.watch_listeners() } else { Ok(()) }
+    }
+
+    /// Closes a listener behind the last connection that has arrived: at once, or when all of those are accepted.
+    pub(super) fn close_listener(&mut self, place: usize) -> io::Result<()> {
+        let listening = &mut self.listeners[place];
+        let Some(socket) = &listening.socket else {
+            return Ok(());
+        };
+        if !listening.is_closing {
+            // Who waits would not be told from who comes later.
+            close_backlog(socket)?;
+            listening.is_closing = true;
+        }
+        if self.accept_again_at.is_none() { self.accept(place, LAST_ACCEPTS) } else { Ok(()) }
+    }
+
+    /// Nobody waits at a listener.
+    fn has_accepted_all(&mut self, place: usize) -> io::Result<()> {
+        let listening = &mut self.listeners[place];
+        if !listening.is_closing {
+            return Ok(());
+        }
+        let is_watched = std::mem::take(&mut listening.is_watched);
+        // The threads of a gateway may share one, which this thread is to be told of no more.
+        match listening.socket.take() {
+            Some(socket) if is_watched => self.poller.remove(&socket),
+            _ => Ok(()),
+        }
     }
 
     /// Sends what is left of the last answer, and then closes.

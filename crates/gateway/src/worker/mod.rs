@@ -89,6 +89,8 @@ pub(crate) struct Listening {
     pub(crate) socket: Option<OwnedFd>,
     /// The thread's poller knows it, as it does unless the thread accepts nothing for a while.
     pub(crate) is_watched: bool,
+    /// It is closed behind those who have arrived.
+    pub(crate) is_closing: bool,
     /// The address that was asked for.
     pub(crate) address: Address,
     /// What clients are shown over TLS. None: they speak in the clear.
@@ -162,12 +164,17 @@ impl Worker {
     /// The poller's own.
     pub(crate) fn run(mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(EVENTS_A_WAIT);
-        while !self.stop_by.is_some_and(|by| self.clients.is_empty() || self.now >= by) {
+        while !self.stop_by.is_some_and(|by| self.is_through() || self.now >= by) {
             let timeout = self.timeout();
             self.turn_once(&mut events, timeout)?;
         }
         self.cut_off();
         Ok(())
+    }
+
+    /// Nobody is served, and nobody waits for that.
+    fn is_through(&self) -> bool {
+        self.clients.is_empty() && self.listeners.iter().all(|it| it.socket.is_none())
     }
 
     /// Ends all that has not finished in time, as a client's deadline does.
