@@ -21,6 +21,7 @@ mod link;
 mod listening;
 mod metrics;
 mod orders;
+mod path;
 pub mod phase;
 mod pool;
 mod recall;

@@ -71,11 +71,14 @@ pub(super) struct RouteFile {
     /// `example.org`, `*.example.org` for all below it, or `*` for every host (`*`).
     pub(super) host: Option<At<String>>,
     /// What the path begins with, in whole segments: `/shop` is also `/shop/cart` but not
-    /// `/shopping` (`/`).
+    /// `/shopping` (`/`). In whatever way a request spells it: `//`, `/./`, `/x/../` and `%73` for `s` make no
+    /// difference. One that leads to another route when `%2F` or `\` is taken for a slash, or `;` for the end
+    /// of a name, is answered with 400.
     pub(super) path: Option<At<String>>,
     /// The pool's name.
     pub(super) pool: At<String>,
-    /// What stands in the place of `path` for the backend. Left out: the path stays as it is.
+    /// What stands in the place of `path` for the backend; the rest is passed on without `//`, `/./` and `/x/../`.
+    /// Left out: the path goes on as it came.
     pub(super) rewrite: Option<At<String>>,
     /// What is changed in the heads of requests.
     #[serde(default)]

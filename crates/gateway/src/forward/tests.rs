@@ -124,6 +124,10 @@ fn a_path_is_rewritten_by_its_prefix() {
         ("/api", "/v1", "/api?x", "/v1?x"),
         ("/", "/v1", "/x", "/v1/x"),
         ("/", "/", "/x", "/x"),
+        ("/api", "/v1", "//%61pi/./x%2fy/../z?y=/../", "/v1/z?y=/../"),
+        ("/api/", "/v1/", "/x/../api/%7Ea", "/v1/%7Ea"),
+        ("/api", "/", "/%61pi?y", "/?y"),
+        ("/", "/v1", "/../x", "/v1/x"),
     ] {
         assert_eq!(rewritten(prefix, rewrite, path), expected, "{prefix} {rewrite} {path}");
     }

@@ -15,6 +15,7 @@ use crate::link::Received;
 use crate::phase::{ExchangeId, OwnAnswer, Verdict};
 use crate::pool::Key;
 use crate::recall::{RequestKey, RequestMeaning};
+use crate::routes::AmbiguousPath;
 use crate::tools::{HEADROOM_BYTES, INPUT_BYTES};
 
 /// What the start of the input is. The head that goes on is in the tools then.
@@ -178,8 +179,10 @@ impl Worker {
             version: head.version,
             stays: head.keep_alive && head.body == BodyFraming::Empty,
         };
-        let Some(route) = plan.routes.find(host, path) else {
-            return Arrived::Unrouted { head_bytes: head.len, asker };
+        let route = match plan.routes.route(host, path) {
+            Ok(Some(route)) => route,
+            Ok(None) => return Arrived::Unrouted { head_bytes: head.len, asker },
+            Err(AmbiguousPath) => return Arrived::Refused(Refusal::Malformed),
         };
         match hops(&head) {
             Ok(Some(0)) => {

@@ -1,6 +1,8 @@
 use crate::support::{Backend, GET, OK, SILENT};
 use tollgate_gateway::Config;
-use tollgate_gateway::config::{Forwarded, HeaderEdits, Limits, Route};
+use tollgate_gateway::config::{
+    Backend as Listed, Forwarded, HeaderEdits, Limits, Pool, PoolId, Route,
+};
 
 #[test]
 fn requests_of_many_connections_share_one_to_the_backend() {
@@ -197,6 +199,32 @@ fn who_asks_how_far_a_request_goes_is_told_by_the_last_one() {
         assert!(client.head().starts_with("HTTP/1.1 400 "), "{more}");
     }
     backend.expect_nobody();
+}
+
+#[test]
+fn no_spelling_of_a_path_leads_past_its_route() {
+    let (open, strict) = (Backend::start(), Backend::start());
+    let mut config = open.config();
+    config.pools.push(Pool::new("strict", vec![Listed::new(strict.address())]));
+    config.routes.push(Route { path_prefix: "/admin".to_owned(), ..Route::all_to(PoolId(1)) });
+    let served = crate::support::Served::start(config);
+    let mut client = served.client();
+    let mut peer = None;
+    for path in ["/admin", "//admin/x", "/%61dmin", "/a/../admin?b", "/a/%2e%2E/admin/."] {
+        let request = GET.replace("/a", path);
+        client.send(&request);
+        let peer = peer.get_or_insert_with(|| strict.accept());
+        // It goes on as it came.
+        peer.expect(&request);
+        peer.send(OK);
+        client.expect(OK);
+    }
+    for path in ["/a/..%2fadmin", "/%2Fadmin", "/admin;a", "/a\\..\\admin", "/a/..;/admin"] {
+        let mut client = served.client();
+        client.send(GET.replace("/a", path));
+        assert!(client.head().starts_with("HTTP/1.1 400 "), "{path}");
+    }
+    open.expect_nobody();
 }
 
 #[test]
