@@ -27,6 +27,8 @@ pub(crate) struct ClientTally {
     pub(crate) received_bytes: Count,
     /// Bytes that were sent.
     pub(crate) sent_bytes: Count,
+    /// Lines of the access log that were left out, as nobody took them.
+    pub(crate) lost_lines: Count,
     /// Requests that the gateway answered itself, by [`OWN_STATUSES`].
     own_answers: [Count; OWN_STATUSES.len()],
     /// Connections to backends that could not be begun, by [`Shortage::ALL`].
@@ -169,6 +171,7 @@ impl Counters {
             totals.refused += tally.refused.get();
             totals.received_bytes += tally.received_bytes.get();
             totals.sent_bytes += tally.sent_bytes.get();
+            totals.lost_lines += tally.lost_lines.get();
             for (sum, count) in totals.own_answers.iter_mut().zip(&tally.own_answers) {
                 *sum += count.get();
             }
@@ -221,6 +224,7 @@ pub(crate) struct Totals {
     pub(crate) refused: u64,
     pub(crate) received_bytes: u64,
     pub(crate) sent_bytes: u64,
+    pub(crate) lost_lines: u64,
     pub(crate) own_answers: [u64; OWN_STATUSES.len()],
     pub(crate) shortages: [u64; Shortage::ALL.len()],
     /// By name.

@@ -68,6 +68,12 @@ fn clients(page: &mut Page, totals: &Totals) {
             "Bytes that were sent to clients.",
             totals.sent_bytes,
         ),
+        (
+            "tollgate_gateway_access_log_lost_lines_total",
+            "counter",
+            "Lines of the access log that were left out, as its reader was too slow or is gone.",
+            totals.lost_lines,
+        ),
     ] {
         page.family(name, kind, help);
         page.sample(name, &[], value);

@@ -3,15 +3,39 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use jiff::Zoned;
 
 use crate::line::{Line, LogFormat, Second};
+use crate::queue::Queue;
 
 /// From this size on, collected lines are written though the thread has more to do.
 const FLUSH_BYTES: usize = 64 << 10;
+
+/// For how long a reader is waited for at the end.
+const FINISH_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A reader of the access log has not taken its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnreadError {
+    bytes: usize,
+}
+
+impl fmt::Display for UnreadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the last {} bytes of the access log were not read in time, and are lost",
+            self.bytes
+        )
+    }
+}
+
+impl std::error::Error for UnreadError {}
 
 /// Where the lines of an access log go.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,8 +49,17 @@ pub enum LogTarget {
 /// Where the lines of all threads go.
 #[derive(Clone)]
 pub struct LogFile {
-    writing: Arc<Mutex<Writing>>,
+    way: Way,
     format: LogFormat,
+}
+
+/// How lines get there.
+#[derive(Clone)]
+enum Way {
+    /// Each thread writes its own: to a file, which takes them at once.
+    Direct(Arc<Mutex<Writing>>),
+    /// Another thread does, since a reader may be slow: at the end of a pipe, say.
+    Queued(Arc<Queue>),
 }
 
 struct Writing {
@@ -40,6 +73,10 @@ struct Writing {
 pub struct ThreadLog {
     file: LogFile,
     lines: Vec<u8>,
+    /// How many there are.
+    count: u64,
+    /// How many were left out since that was asked last.
+    lost: u64,
     second: Second,
 }
 
@@ -51,41 +88,74 @@ impl fmt::Debug for LogFile {
 
 impl LogFile {
     /// Opens what the lines are to be written to. `program` is who says so, once, when that is no longer
-    /// possible.
+    /// possible, and when a reader is too slow for all of them.
     ///
     /// # Errors
     ///
-    /// The file cannot be opened or made.
+    /// The file cannot be opened or made, or there are no threads left.
     pub fn open(target: &LogTarget, format: LogFormat, program: &'static str) -> io::Result<Self> {
-        let to: Box<dyn Write + Send> = match target {
-            LogTarget::Stdout => Box::new(io::stdout()),
+        let (to, is_file): (Box<dyn Write + Send>, bool) = match target {
+            LogTarget::Stdout => {
+                let same = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+                (Box::new(io::stdout()), same.metadata()?.is_file())
+            }
             LogTarget::File(path) => {
-                Box::new(File::options().append(true).create(true).open(path)?)
+                let file = File::options().append(true).create(true).open(path)?;
+                let is_file = file.metadata()?.is_file();
+                (Box::new(file), is_file)
             }
         };
-        Ok(Self::writing(to, format, program))
-    }
-
-    fn writing(to: Box<dyn Write + Send>, format: LogFormat, program: &'static str) -> Self {
-        let writing = Writing { to, program, has_failed: false };
-        Self { writing: Arc::new(Mutex::new(writing)), format }
+        let way = if is_file {
+            let writing = Writing { to, program, has_failed: false };
+            Way::Direct(Arc::new(Mutex::new(writing)))
+        } else {
+            Way::Queued(Arc::new(Queue::start(to, program)?))
+        };
+        Ok(Self { way, format })
     }
 
     /// The lines of one thread.
     #[must_use]
     pub fn of_thread(&self) -> ThreadLog {
-        ThreadLog { file: self.clone(), lines: Vec::new(), second: Second::default() }
+        ThreadLog {
+            file: self.clone(),
+            lines: Vec::new(),
+            count: 0,
+            lost: 0,
+            second: Second::default(),
+        }
     }
 
-    fn write(&self, lines: &[u8]) {
-        let mut writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Waits until a slow reader has taken all lines, once the threads have ended; a few seconds at most.
+    ///
+    /// # Errors
+    ///
+    /// It has not.
+    pub fn finish(&self) -> Result<(), UnreadError> {
+        let bytes = match &self.way {
+            Way::Direct(_) => 0,
+            Way::Queued(queue) => queue.finish(FINISH_TIMEOUT),
+        };
+        if bytes == 0 { Ok(()) } else { Err(UnreadError { bytes }) }
+    }
+
+    /// Says how many of the lines were left out.
+    fn write(&self, lines: &[u8], count: u64) -> u64 {
+        let mut writing = match &self.way {
+            Way::Direct(writing) => writing.lock().unwrap_or_else(PoisonError::into_inner),
+            Way::Queued(queue) => return queue.add(lines, count),
+        };
         if writing.has_failed {
-            return;
+            return count;
         }
-        if let Err(error) = writing.to.write_all(lines).and_then(|()| writing.to.flush()) {
-            // Said once: serving goes on without.
-            writing.has_failed = true;
-            eprintln!("{}: the access log ends here: {error}", writing.program);
+        match writing.to.write_all(lines).and_then(|()| writing.to.flush()) {
+            Ok(()) => 0,
+            Err(error) => {
+                // Said once: serving goes on without.
+                writing.has_failed = true;
+                eprintln!("{}: the access log ends here: {error}", writing.program);
+                count
+            }
         }
     }
 }
@@ -99,6 +169,7 @@ impl ThreadLog {
     fn add_at(&mut self, now: &Zoned, line: &Line<'_>) {
         let format = self.file.format;
         line.write(&mut self.lines, format, self.second.text(now, format));
+        self.count += 1;
         if self.lines.len() >= FLUSH_BYTES {
             self.flush();
         }
@@ -107,9 +178,15 @@ impl ThreadLog {
     /// Writes what was collected.
     pub fn flush(&mut self) {
         if !self.lines.is_empty() {
-            self.file.write(&self.lines);
+            self.lost += self.file.write(&self.lines, self.count);
             self.lines.clear();
+            self.count = 0;
         }
+    }
+
+    /// How many lines were left out since this was asked last, as nobody took them.
+    pub fn take_lost(&mut self) -> u64 {
+        std::mem::take(&mut self.lost)
     }
 }
 
@@ -144,7 +221,10 @@ mod tests {
     /// What is written about an odd request, and about one that could not be read.
     fn written(format: LogFormat) -> String {
         let written = Shared::default();
-        let mut log = LogFile::writing(Box::new(written.clone()), format, "a test").of_thread();
+        let to = Box::new(written.clone());
+        let writing = Writing { to, program: "a test", has_failed: false };
+        let way = Way::Direct(Arc::new(Mutex::new(writing)));
+        let mut log = LogFile { way, format }.of_thread();
         let head = parse_request_head(
             b"GET /a\"b?\\ HTTP/1.1\r\nHost: a\r\nUser-Agent: x/1 (\"y\")\r\nReferer: /\xc3\xa9\r\n\r\n",
         )

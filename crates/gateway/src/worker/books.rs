@@ -64,6 +64,17 @@ impl Worker {
         self.tally().sent_bytes.add(sent_bytes);
     }
 
+    /// Hands on the lines that were collected, and counts those that nobody takes.
+    pub(super) fn flush_log(&mut self) {
+        if let Some(log) = &mut self.log {
+            log.flush();
+            let lost = log.take_lost();
+            if lost > 0 {
+                self.tally().lost_lines.add(lost);
+            }
+        }
+    }
+
     /// What the line of a request will tell, if one is written.
     pub(super) fn entry(&self, head: &[u8]) -> Option<Box<Entry>> {
         self.log.as_ref()?;

@@ -186,9 +186,7 @@ impl Worker {
                 self.remove_client(key);
             }
         }
-        if let Some(log) = &mut self.log {
-            log.flush();
-        }
+        self.flush_log();
     }
 
     /// Waits once, and does what is to be done then. Says whether there was anything.
@@ -215,9 +213,7 @@ impl Worker {
             }
         }
         self.look_at_the_clock()?;
-        if let Some(log) = &mut self.log {
-            log.flush();
-        }
+        self.flush_log();
         Ok(has_more || events.iter().next().is_some())
     }
 

@@ -39,6 +39,7 @@ impl Worker {
         self.timeouts = plan.config.timeouts;
         self.site = self.sites.insert(Site::new(Arc::clone(&plan), self.index as u64));
         // A line that is due goes to the file of its time.
+        self.flush_log();
         self.log = plan.log.as_ref().map(LogFile::of_thread);
         self.count_clients();
         for listening in &mut self.listeners {

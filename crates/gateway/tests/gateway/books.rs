@@ -168,6 +168,62 @@ fn a_backend_that_breaks_its_answers_off_is_left_alone() {
     expect_metric(&mut served, &format!("tollgate_gateway_backend_ejected{of_backend} 1"));
 }
 
+/// The file that a pipe leads to whose reader has not read anything yet.
+fn pipe(folder: &TempDir) -> (std::path::PathBuf, fs::File) {
+    let path = folder.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+    // With both ends, opening it waits for nobody.
+    let reader = fs::File::options().read(true).write(true).open(&path).unwrap();
+    (path, reader)
+}
+
+#[test]
+fn a_slow_reader_of_the_access_log_holds_up_no_request_and_what_it_misses_is_counted() {
+    const REQUESTS: usize = 1_000;
+    let folder = TempDir::new().unwrap();
+    let (path, reader) = pipe(&folder);
+    let backend = Backend::start();
+    let mut config = backend.config();
+    config.routes[0].path_prefix = "/in".to_owned();
+    config.admin = Some("127.0.0.1:0".parse().unwrap());
+    config.access_log = Some(AccessLog { to: LogTarget::File(path), format: LogFormat::Combined });
+    let mut served = Served::start(config);
+    let mut client = served.client();
+    let agent = "a".repeat(8_000);
+    for number in 0..REQUESTS {
+        client.send(format!("HEAD /{number} HTTP/1.1\r\nHost: x\r\nUser-Agent: {agent}\r\n\r\n"));
+        assert!(client.head().starts_with("HTTP/1.1 404 "));
+    }
+    let name = "tollgate_gateway_access_log_lost_lines_total ";
+    let page = admin(&mut served, "/metrics");
+    let lost = page.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+    let lost: usize = lost.parse().unwrap();
+    assert!(lost > 0, "a reader that reads nothing has {REQUESTS} lines");
+    // When it reads again, it gets all that was kept, each line whole and in order; the last one at the end.
+    let (told, lines) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        use std::io::BufRead;
+        for line in std::io::BufReader::new(reader).lines() {
+            if told.send(line.unwrap()).is_err() {
+                return;
+            }
+        }
+    });
+    drop(client);
+    served.gateway().drain().unwrap();
+    served.join();
+    let mut last = None;
+    for _ in 0..REQUESTS - lost {
+        let line = lines.recv_timeout(PATIENCE).unwrap();
+        assert!(line.ends_with(&format!("\" 404 0 \"-\" \"{agent}\"")), "{line}");
+        let number = line.split("HEAD /").nth(1).unwrap().split(' ').next().unwrap();
+        let number: usize = number.parse().unwrap();
+        assert!(last < Some(number), "{last:?} comes before {number}");
+        last = Some(number);
+    }
+    lines.try_recv().unwrap_err();
+}
+
 #[test]
 fn a_client_has_no_more_connections_than_it_may() {
     let backend = Backend::start();
