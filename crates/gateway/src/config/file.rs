@@ -246,7 +246,8 @@ pub(super) struct ForwardedFile {
     /// Whether `Forwarded` (RFC 7239) is sent.
     pub(super) forwarded: bool,
     /// Whether what the client says in those headers is kept and added to; if not, it is dropped, as
-    /// anybody could write anything there.
+    /// anybody could write anything there, and so is what many backends take for the same name, such as
+    /// `X_Forwarded_For`. Other names with underscores are passed on.
     pub(super) trust_client: bool,
 }
 

@@ -106,7 +106,8 @@ fn push_target(out: &mut Vec<u8>, path_and_query: &str, route: &Route) {
     let prefix = route.path_prefix.trim_end_matches('/');
     let start = out.len();
     let rest = match &route.rewrite {
-        Some(rewrite) if path_and_query.starts_with('/') => {
+        // A target with a scheme may have no path, which begins with no prefix but the shortest.
+        Some(rewrite) if path_and_query.starts_with('/') || prefix.is_empty() => {
             out.extend_from_slice(rewrite.trim_end_matches('/').as_bytes());
             behind_prefix(path_and_query, prefix)
         }

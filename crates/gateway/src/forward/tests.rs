@@ -128,6 +128,8 @@ fn a_path_is_rewritten_by_its_prefix() {
         ("/api/", "/v1/", "/x/../api/%7Ea", "/v1/%7Ea"),
         ("/api", "/", "/%61pi?y", "/?y"),
         ("/", "/v1", "/../x", "/v1/x"),
+        ("/", "/v1", "http://a", "/v1"),
+        ("/", "/v1", "http://a?x", "/v1?x"),
     ] {
         assert_eq!(rewritten(prefix, rewrite, path), expected, "{prefix} {rewrite} {path}");
     }
