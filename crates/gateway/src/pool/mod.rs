@@ -177,10 +177,9 @@ impl<W: PartialEq> PoolState<W> {
                 [Standing::Well, Standing::Ejected].into_iter().find_map(|standing| {
                     let is_candidate =
                         |at: usize| stands(at) == standing && !tried.contains(BackendId(at));
-                    let weighted = (0..busy.len()).filter(|&at| balancer.has_weight(at));
-                    weighted
-                        .into_iter()
-                        .any(is_candidate)
+                    let are_there =
+                        (0..busy.len()).any(|at| balancer.has_weight(at) && is_candidate(at));
+                    are_there
                         .then(|| balancer.next(*key, busy, |at| has_room(at) && is_candidate(at)))
                 })?
             });
@@ -202,8 +201,8 @@ impl<W: PartialEq> PoolState<W> {
         self.health.succeeded(backend.0);
     }
 
-    /// This backend has failed a request: did not take the connection, or did not answer as HTTP has it.
-    /// Tells whether it is left alone from now on.
+    /// This backend has failed a request: did not take the connection, did not answer as HTTP has it, or broke its
+    /// answer off. Tells whether it is left alone from now on.
     pub(crate) fn failed(&self, backend: BackendId, now: Instant) -> bool {
         self.health.failed(backend.0, now)
     }
