@@ -4,6 +4,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -59,7 +60,36 @@ enum Way {
     /// Each thread writes its own: to a file, which takes them at once.
     Direct(Arc<Mutex<Writing>>),
     /// Another thread does, since a reader may be slow: at the end of a pipe, say.
-    Queued(Arc<Queue>),
+    Queued(Arc<Queue>, Reader),
+}
+
+/// What tells one reader from another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Reader {
+    device: u64,
+    inode: u64,
+}
+
+impl LogTarget {
+    /// Who reads it. None: it is a plain file, or is going to be.
+    fn reader(&self) -> io::Result<Option<Reader>> {
+        let metadata = match self {
+            Self::Stdout => File::from(io::stdout().as_fd().try_clone_to_owned()?).metadata()?,
+            Self::File(path) => match path.metadata() {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+                found => found?,
+            },
+        };
+        let reader = Reader { device: metadata.dev(), inode: metadata.ino() };
+        Ok((!metadata.is_file()).then_some(reader))
+    }
+
+    fn open(&self) -> io::Result<Box<dyn Write + Send>> {
+        Ok(match self {
+            Self::Stdout => Box::new(io::stdout()),
+            Self::File(path) => Box::new(File::options().append(true).create(true).open(path)?),
+        })
+    }
 }
 
 struct Writing {
@@ -88,28 +118,32 @@ impl fmt::Debug for LogFile {
 
 impl LogFile {
     /// Opens what the lines are to be written to. `program` is who says so, once, when that is no longer
-    /// possible, and when a reader is too slow for all of them.
+    /// possible, and when a reader is too slow for all of them. A file is opened anew, since it may be
+    /// another by now; where `before` leads to the same reader, its lines go on through that.
     ///
     /// # Errors
     ///
     /// The file cannot be opened or made, or there are no threads left.
-    pub fn open(target: &LogTarget, format: LogFormat, program: &'static str) -> io::Result<Self> {
-        let (to, is_file): (Box<dyn Write + Send>, bool) = match target {
-            LogTarget::Stdout => {
-                let same = File::from(io::stdout().as_fd().try_clone_to_owned()?);
-                (Box::new(io::stdout()), same.metadata()?.is_file())
+    pub fn open(
+        target: &LogTarget,
+        format: LogFormat,
+        program: &'static str,
+        before: Option<&Self>,
+    ) -> io::Result<Self> {
+        let reader = target.reader()?;
+        if let Some(Way::Queued(queue, its)) = before.map(|before| &before.way)
+            && reader == Some(*its)
+            && !queue.has_failed()
+        {
+            return Ok(Self { way: Way::Queued(Arc::clone(queue), *its), format });
+        }
+        let to = target.open()?;
+        let way = match reader {
+            None => {
+                let writing = Writing { to, program, has_failed: false };
+                Way::Direct(Arc::new(Mutex::new(writing)))
             }
-            LogTarget::File(path) => {
-                let file = File::options().append(true).create(true).open(path)?;
-                let is_file = file.metadata()?.is_file();
-                (Box::new(file), is_file)
-            }
-        };
-        let way = if is_file {
-            let writing = Writing { to, program, has_failed: false };
-            Way::Direct(Arc::new(Mutex::new(writing)))
-        } else {
-            Way::Queued(Arc::new(Queue::start(to, program)?))
+            Some(reader) => Way::Queued(Arc::new(Queue::start(to, program)?), reader),
         };
         Ok(Self { way, format })
     }
@@ -134,7 +168,7 @@ impl LogFile {
     pub fn finish(&self) -> Result<(), UnreadError> {
         let bytes = match &self.way {
             Way::Direct(_) => 0,
-            Way::Queued(queue) => queue.finish(FINISH_TIMEOUT),
+            Way::Queued(queue, _) => queue.finish(FINISH_TIMEOUT),
         };
         if bytes == 0 { Ok(()) } else { Err(UnreadError { bytes }) }
     }
@@ -143,7 +177,7 @@ impl LogFile {
     fn write(&self, lines: &[u8], count: u64) -> u64 {
         let mut writing = match &self.way {
             Way::Direct(writing) => writing.lock().unwrap_or_else(PoisonError::into_inner),
-            Way::Queued(queue) => return queue.add(lines, count),
+            Way::Queued(queue, _) => return queue.add(lines, count),
         };
         if writing.has_failed {
             return count;
@@ -282,11 +316,40 @@ mod tests {
     }
 
     #[test]
+    fn a_reader_is_gone_on_with_and_a_file_is_opened_anew() {
+        let folder =
+            std::env::temp_dir().join(format!("tollgate-ledger-pipe-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let (pipe, file) = (folder.join("pipe"), folder.join("file"));
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+        assert!(made.success());
+        // With both ends, opening it waits for nobody.
+        let reader = File::options().read(true).write(true).open(&pipe).unwrap();
+        let open = |path: &PathBuf, before: Option<&LogFile>| {
+            let target = LogTarget::File(path.clone());
+            LogFile::open(&target, LogFormat::Combined, "a test", before).unwrap()
+        };
+        let same = |one: &LogFile, other: &LogFile| match (&one.way, &other.way) {
+            (Way::Queued(one, _), Way::Queued(other, _)) => Some(Arc::ptr_eq(one, other)),
+            (Way::Direct(one), Way::Direct(other)) => Some(Arc::ptr_eq(one, other)),
+            _ => None,
+        };
+        let first = open(&pipe, None);
+        assert_eq!(same(&first, &open(&pipe, Some(&first))), Some(true));
+        assert_eq!(same(&first, &open(&pipe, None)), Some(false));
+        let first_file = open(&file, Some(&first));
+        assert_eq!(same(&first, &first_file), None);
+        assert_eq!(same(&first_file, &open(&file, Some(&first_file))), Some(false));
+        drop(reader);
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
     fn a_file_is_added_to() {
         let path = std::env::temp_dir().join(format!("tollgate-ledger-{}", std::process::id()));
         for _ in 0..2 {
             let target = LogTarget::File(path.clone());
-            let file = LogFile::open(&target, LogFormat::Combined, "a test").unwrap();
+            let file = LogFile::open(&target, LogFormat::Combined, "a test", None).unwrap();
             let line = Line { peer: "a", entry: None, status: 400, body_bytes: 0, upstream: None };
             file.of_thread().add(&line);
         }

@@ -71,6 +71,11 @@ impl Queue {
         0
     }
 
+    /// Nothing can be written any more.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.shared.lock().has_failed
+    }
+
     /// Waits until all is written, but for no longer than that. Says how many bytes wait still.
     pub(crate) fn finish(&self, patience: Duration) -> usize {
         let is_busy = |state: &mut State| state.is_writing || !state.waiting.is_empty();

@@ -151,7 +151,7 @@ impl Origin {
 }
 
 fn open_log(target: &LogTarget) -> Result<LogFile, Error> {
-    LogFile::open(target, LogFormat::Combined, "tollgate origin").map_err(|source| {
+    LogFile::open(target, LogFormat::Combined, "tollgate origin", None).map_err(|source| {
         let path = match target {
             LogTarget::Stdout => PathBuf::from("/dev/stdout"),
             LogTarget::File(path) => path.clone(),
