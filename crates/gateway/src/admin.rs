@@ -8,11 +8,12 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use tollgate_eventloop::{Events, Interest, Poller, Waker, listen};
 use tollgate_wire::{RequestHead, parse_request_head};
 
+use crate::date::http_date;
 use crate::view::View;
 
 /// How long a client may take in all.
@@ -158,8 +159,9 @@ fn text(status: u16, reason: &str, body: &str) -> String {
 
 fn response(status: u16, reason: &str, kind: &str, body: &str) -> String {
     let allow = if status == 405 { "Allow: GET, HEAD\r\n" } else { "" };
+    let date = http_date(SystemTime::now()).map_or(String::new(), |now| format!("Date: {now}\r\n"));
     format!(
-        "HTTP/1.1 {status} {reason}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n{allow}\
+        "HTTP/1.1 {status} {reason}\r\n{date}Content-Type: {kind}\r\nContent-Length: {}\r\n{allow}\
          Cache-Control: no-store\r\nConnection: close\r\n\r\n{body}",
         body.len()
     )
@@ -190,14 +192,20 @@ mod tests {
             |path: &str| ask(admin.address(), &format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
         // One that says nothing is waited for, but not for long.
         let silent = TcpStream::connect(admin.address()).unwrap();
+        let (dates, rest): (Vec<String>, Vec<String>) = get("/healthz")
+            .split_inclusive("\r\n")
+            .map(str::to_owned)
+            .partition(|line| line.starts_with("Date: "));
+        assert!(matches!(&dates[..], [date] if date.ends_with(" GMT\r\n")), "{dates:?}");
         assert_eq!(
-            get("/healthz"),
+            rest.concat(),
             "HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 3\r\n\
              Cache-Control: no-store\r\nConnection: close\r\n\r\nok\n"
         );
         drop(silent);
         let metrics = get("/metrics?x=1");
-        assert!(metrics.starts_with("HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4;"));
+        assert!(metrics.starts_with("HTTP/1.1 200 OK\r\nDate: "), "{metrics}");
+        assert!(metrics.contains("\r\nContent-Type: text/plain; version=0.0.4;"), "{metrics}");
         assert!(metrics.contains("\ntollgate_gateway_client_connections 0\n"), "{metrics}");
         assert!(get("/").starts_with("HTTP/1.1 404 "));
         let post = ask(admin.address(), "POST /metrics HTTP/1.1\r\nHost: a\r\n\r\n");

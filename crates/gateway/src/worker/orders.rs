@@ -12,9 +12,6 @@ use crate::orders::Reload;
 use crate::site::Site;
 use crate::upstream::Upstream;
 
-/// How many connections that have arrived are taken from a listener before it is closed.
-const LAST_ACCEPTS: usize = 65_536;
-
 impl Worker {
     /// Looks for what there is to be obeyed.
     pub(super) fn obey(&mut self) -> io::Result<()> {
@@ -42,6 +39,7 @@ impl Worker {
         self.timeouts = plan.config.timeouts;
         self.site = self.sites.insert(Site::new(Arc::clone(&plan), self.index as u64));
         // A line that is due goes to the file of its time.
+        self.flush_log();
         self.log = plan.log.as_ref().map(LogFile::of_thread);
         self.count_clients();
         for listening in &mut self.listeners {
@@ -66,11 +64,10 @@ impl Worker {
         Ok(())
     }
 
-    /// Takes in all that has arrived, closes the listeners and what is idle.
+    /// Closes the listeners, behind all who have arrived, and what is idle.
     fn drain(&mut self) -> io::Result<()> {
         self.stop_by = Some(self.now + DRAIN_TIMEOUT);
         (0..self.listeners.len()).try_for_each(|place| self.close_listener(place))?;
-        self.accept_again_at = None;
         let keys: Vec<usize> = self.clients.iter().map(|(key, _)| key).collect();
         for key in keys {
             // A turn may have ended others than its own.
@@ -89,19 +86,5 @@ impl Worker {
         let is_idle = |(at, upstream): (usize, &Upstream)| upstream.client.is_none().then_some(at);
         let idle: Vec<usize> = self.upstreams.iter().filter_map(is_idle).collect();
         idle.into_iter().for_each(|at| self.close_idle(at));
-    }
-
-    /// Closes a listener behind the last connection that has arrived.
-    fn close_listener(&mut self, place: usize) -> io::Result<()> {
-        if self.accept_again_at.is_none() {
-            self.accept(place, LAST_ACCEPTS)?;
-        }
-        let listening = &mut self.listeners[place];
-        let is_watched = std::mem::take(&mut listening.is_watched);
-        // The threads of a gateway may share one, which this thread is to be told of no more.
-        match listening.socket.take() {
-            Some(socket) if is_watched => self.poller.remove(&socket),
-            _ => Ok(()),
-        }
     }
 }

@@ -34,6 +34,7 @@ impl Stage {
         let listening = Listening {
             socket: Some(OwnedFd::from(listener)),
             is_watched: false,
+            is_closing: false,
             address,
             identity: None,
             own_host: place.to_string(),
