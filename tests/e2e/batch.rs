@@ -180,7 +180,7 @@ versions   = ["1.0", "1.1", "2.0"]
 files      = "repository"
 anchor     = "1.1"
 build      = """test "$VERSION" = "$REV" && test "$PWD" = "$SRC" || exit 9
-[ "$VERSION" != 2.0 ] || { sleep 600 & wait; }
+[ "$VERSION" != 2.0 ] || { yes "a line that says nothing" & wait; }
 echo built by a copy >>server.c.log
 sed -i "s/r1/r$VERSION/" work.h
 mkdir "$OUT/bin"
@@ -196,6 +196,12 @@ blocks     = 1
     assert!(table.contains("3 revisions: 2 done, 1 timed-out"), "{table}");
     assert!(table.contains("the build did not end within 2 s"), "{table}");
     assert!(!workspace.path("repository/server.c.log").exists(), "the files are copied");
+    // However much a build prints, its log has a bounded size, and is the end of it.
+    let logs = files(&workspace.path("out/builds"));
+    assert_eq!(logs.len(), 3, "{logs:?}");
+    let sizes = logs.keys().map(|log| fs::metadata(log).expect("a log").len());
+    assert!((1 << 20..=16 << 20).contains(&sizes.max().expect("a log")), "{logs:?}");
+    assert!(table.contains("| a line that says nothing"), "{table}");
     workspace.assert_nothing_runs();
 
     // The same again has nothing to do; other settings would mix up figures.

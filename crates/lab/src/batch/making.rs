@@ -5,7 +5,7 @@ use super::records::{BuildFailure, BuildOutcome};
 use super::repository::GIT_VARIABLES;
 use super::revision::Revision;
 use super::settings::{Origin, Settings};
-use super::{BatchError, command, io_error};
+use super::{BatchError, build_log, command, io_error};
 use crate::interrupt::Interrupt;
 use crate::process::group::{self, Launch, ProcessGroup};
 use crate::system::builds::hash_folder;
@@ -87,10 +87,12 @@ pub(super) fn make(
             Err(error) => return Err(io_error("waiting for the build in", place.sources)(error)),
         }
         interrupt.sleep(POLL)?;
+        build_log::bound(place.log).map_err(io_error("cutting", place.log))?;
     };
     build.stop();
     // A build may leave a daemon behind, which would be measured with the system.
     group::stop_strays();
+    build_log::bound(place.log).map_err(io_error("cutting", place.log))?;
     let failure = |reason: String| BuildFailure {
         reason,
         log: build.log_tail(LOG_LINES).unwrap_or_else(|error| vec![format!("no log: {error}")]),

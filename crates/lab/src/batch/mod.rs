@@ -5,6 +5,7 @@
 //! each time, so that one that was killed goes on.
 
 pub mod bisection;
+mod build_log;
 mod changes;
 mod command;
 pub mod dir;
