@@ -81,7 +81,9 @@ fn the_commit_that_made_it_twenty_times_slower_is_found_and_named() {
     );
     assert_eq!(stderr(&output).matches("building ").count(), 0, "{}", told(&output));
 
-    let output = workspace.run(&["batch", "find", "--steps", "2", "--format", "json"]);
+    // As many steps as were taken before.
+    let output = workspace.run(&["batch", "find", "--format", "json"]);
+    assert!(stderr(&output).contains("2 of 6 revisions"), "{}", told(&output));
     assert_eq!(output.status.code(), Some(0), "{}", told(&output));
     let findings: Value = serde_json::from_str(&stdout(&output)).expect("JSON");
     let changes = findings["changes"].as_array().expect("changes");
@@ -224,4 +226,88 @@ blocks     = 1
         assert_eq!(output.status.code(), Some(2), "{}", told(&output));
         assert!(stderr(&output).contains("is not the directory of a batch"), "{}", told(&output));
     }
+}
+
+/// Between two runs of one command, what is measured with changes: each time that is told, and no figure is
+/// added to those of before.
+#[test]
+fn a_batch_goes_on_only_with_what_it_was_begun_with() {
+    let workspace = workspace(&["1000"]);
+    let revisions = r#"
+experiment = "burner"
+subject    = "burner"
+product    = { option = "binary", path = "server" }
+versions   = ["1.0", "1.1"]
+files      = "repository"
+build      = """[ "$VERSION" = 1.0 ] || [ -e "$SRC/../../mended" ] || exit 9
+cc -o "$OUT/server" server.c
+date +%N >"$OUT/built-at"
+"""
+tools      = ["cat ../../compiler 2>/dev/null || echo 1"]
+blocks     = 1
+"#;
+    workspace.write("revisions.toml", revisions);
+    let run = ["batch", "run", "revisions.toml"];
+    let works = |arguments: &[&str]| {
+        let output = workspace.run(arguments);
+        assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+        stderr(&output)
+    };
+    let refused = |arguments: &[&str]| {
+        let output = workspace.run(arguments);
+        assert_eq!(output.status.code(), Some(2), "{}", told(&output));
+        stderr(&output)
+    };
+    let stats = || stdout(&workspace.run(&["batch", "stats", "--format", "json"]));
+    works(&run);
+    let before = stats();
+    let recipe = "systems/burner/system.toml";
+    for (name, place) in
+        [("mixes/ping.toml", "mixes."), (recipe, "recipe.systems/burner/system.toml")]
+    {
+        let text = workspace.read(name);
+        workspace.write(name, &(text.clone() + "\n# edited\n"));
+        for command in [&run[..], &["batch", "find"]] {
+            let told = refused(command);
+            assert!(told.contains("this is not what the batch was begun with"), "{told}");
+            assert!(told.contains(&format!("\n  {place}")), "{told}");
+        }
+        workspace.write(name, &text);
+    }
+    let server = workspace.read("repository/server.c");
+    workspace.write("repository/server.c", &(server.clone() + "\n/* edited */\n"));
+    let told = refused(&run);
+    assert!(told.contains("are not those that the batch was begun with"), "{told}");
+    workspace.write("repository/server.c", &server);
+    assert!(!works(&run).contains("round 2"));
+
+    // The anchor's product is what prices are over, whatever its revision is built into later.
+    let product =
+        fs::read_dir(workspace.path("batch/products")).expect("a folder").flatten().next();
+    let product = product.expect("a product").path();
+    let stamp = product.join("built-at");
+    let text = fs::read(&stamp).expect("a file");
+    fs::write(&stamp, "another").expect("a file");
+    let told = refused(&run);
+    assert!(told.contains("is gone from") && told.contains("or was changed there"), "{told}");
+    fs::write(&stamp, text).expect("a file");
+    fs::rename(&product, workspace.path("aside")).expect("a folder");
+    let told = refused(&run);
+    assert!(told.contains("was built into another product than the one"), "{told}");
+    assert!(!product.exists(), "the other product is not kept");
+    fs::rename(workspace.path("aside"), &product).expect("a folder");
+    assert!(!works(&run).contains("building "));
+    assert_eq!(stats(), before);
+
+    // What failed to build is tried again when that is asked for.
+    let state = || {
+        let stats: Value = serde_json::from_str(&stats()).expect("JSON");
+        stats["revisions"][1]["state"].as_str().expect("a state").to_owned()
+    };
+    workspace.write("mended", "");
+    works(&run);
+    assert_eq!(state(), "build-failed");
+    works(&["batch", "run", "revisions.toml", "--retry"]);
+    assert_eq!(state(), "done");
+    workspace.assert_nothing_runs();
 }

@@ -33,7 +33,11 @@ pub fn find(
     let manifest = BatchManifest::read(request.out)?;
     let dir = BatchDir::open(request.out)?;
     let mut workshop = Workshop::new(dir, manifest, request)?;
-    series(&mut workshop, request.steps, tell)?;
+    if request.steps.is_some() {
+        workshop.manifest.steps = request.steps;
+        workshop.manifest.write(workshop.dir.path())?;
+    }
+    series(&mut workshop, tell)?;
     let points: Vec<Point> = points(&workshop.records()?);
     let listed = points.iter().enumerate().filter(|(_, point)| point.listed);
     let entries = entries(listed);
