@@ -95,6 +95,7 @@ fn the_commit_that_made_it_twenty_times_slower_is_found_and_named() {
     assert_eq!(doubtful, ["revision 3, fails", "revision 4, crashes"]);
     let confirmation = &changes[0]["confirmation"];
     assert_eq!(confirmation["verdict"], "costs-more", "{findings:#}");
+    assert_eq!(changes[0]["conclusion"], "regression", "{findings:#}");
     let ratio = confirmation["ratio"]["estimate"].as_f64().expect("a ratio");
     assert!((5.0..40.0).contains(&ratio), "{findings:#}");
 
@@ -167,6 +168,53 @@ fn page(workspace: &Workspace) {
     assert!(page.contains(">change</text>"), "{page}");
     let output = workspace.run(&["batch", "stats", "--format", "html"]);
     assert_eq!(stdout(&output), page);
+}
+
+/// Of a long history two revisions are measured first. The last one does not build, and the one before it does not
+/// run, so a third one stands in for it; and between the two that are measured are two changes.
+#[test]
+fn two_changes_between_two_steps_are_both_found_and_a_broken_step_has_a_stand_in() {
+    let workspace = workspace(&["60000", "200000", "same", "1500000", "crashes", "fails"]);
+    let run = ["batch", "run", "revisions.toml", "--steps", "2", "--seed", "7"];
+    let output = workspace.run(&run);
+    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    let stats = |workspace: &Workspace| -> Value {
+        let output = workspace.run(&["batch", "stats", "--format", "json"]);
+        serde_json::from_str(&stdout(&output)).expect("JSON")
+    };
+    let before = stats(&workspace);
+    let states = [1, 2, 3, 4, 5, 6].map(|number| {
+        let state = &point(&before, &format!("revision {number}"))["state"];
+        state.as_str().expect("a state").to_owned()
+    });
+    assert_eq!(
+        states,
+        ["done", "queued", "queued", "done", "run-failed", "build-failed"],
+        "{before:#}"
+    );
+    // The same again finds its stand-in on record.
+    let output = workspace.run(&run);
+    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    assert!(!stderr(&output).contains("building ") && !stderr(&output).contains("round "));
+
+    let output = workspace.run(&["batch", "find", "--format", "json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    let findings: Value = serde_json::from_str(&stdout(&output)).expect("JSON");
+    let changes = findings["changes"].as_array().expect("changes");
+    let found: Vec<[&str; 3]> = changes
+        .iter()
+        .map(|one| [&one["parent"]["log"], &one["culprit"]["log"], &one["conclusion"]])
+        .map(|texts| texts.map(|text| text.as_str().expect("a text")))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            ["revision 1, 60000", "revision 2, 200000", "regression"],
+            ["revision 3, same", "revision 4, 1500000", "regression"],
+        ],
+        "{findings:#}"
+    );
+    workspace.assert_nothing_runs();
 }
 
 /// Versions of a package, whose build gets the version and a copy of the files beside it; and a build that
@@ -299,15 +347,15 @@ blocks     = 1
     assert!(!works(&run).contains("building "));
     assert_eq!(stats(), before);
 
-    // What failed to build is tried again when that is asked for.
+    // What failed to build is tried again when that is asked for, by `find` too.
     let state = || {
         let stats: Value = serde_json::from_str(&stats()).expect("JSON");
         stats["revisions"][1]["state"].as_str().expect("a state").to_owned()
     };
     workspace.write("mended", "");
-    works(&run);
+    works(&["batch", "find"]);
     assert_eq!(state(), "build-failed");
-    works(&["batch", "run", "revisions.toml", "--retry"]);
+    works(&["batch", "find", "--retry"]);
     assert_eq!(state(), "done");
     workspace.assert_nothing_runs();
 }

@@ -140,6 +140,14 @@ pub fn checks(records: &BatchRecords) -> Vec<Check> {
     .collect()
 }
 
+/// Up to which difference equal products were found to differ, where that is beyond the margin: as far as the
+/// farthest of those that are off.
+pub(super) fn noise(checks: &[Check], margin: f64) -> Option<f64> {
+    let off = checks.iter().filter(|check| check.is_off);
+    let apart = off.map(|check| check.ratio.estimate.max(1.0 / check.ratio.estimate) - 1.0);
+    apart.filter(|apart| *apart > margin).max_by(f64::total_cmp)
+}
+
 /// The price of one product over another, from the rounds in which a confirmation put both beside each
 /// other, and from no others.
 pub(super) fn confirmed(records: &BatchRecords, parent: &str, culprit: &str) -> Option<Vec<Pair>> {
@@ -269,5 +277,23 @@ mod tests {
         let many = [vec![pair(9.0); 3], vec![pair(2.0); BLOCKS_MAX]].concat();
         let price = ratio(&latest(many), 1).unwrap();
         assert_eq!((price.n, price.point), (BLOCKS_MAX, 2.0));
+    }
+
+    #[test]
+    fn the_noise_is_as_far_as_equal_products_are_surely_apart() {
+        let check = |estimate: f64, is_off: bool| Check {
+            round: 1,
+            subject: "b".to_owned(),
+            same_as: "a".to_owned(),
+            ratio: Range { estimate, low: estimate - 0.01, high: estimate + 0.01, interval: true },
+            n: 12,
+            is_off,
+        };
+        assert_eq!(noise(&[], 0.02), None);
+        assert_eq!(noise(&[check(1.5, false)], 0.02), None);
+        assert_eq!(noise(&[check(1.015, true)], 0.02), None);
+        // 1 / 0.8 is 25 % apart.
+        let told = noise(&[check(1.04, true), check(0.8, true)], 0.02).unwrap();
+        assert!((told - 0.25).abs() < 1e-12, "{told}");
     }
 }
