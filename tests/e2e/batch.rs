@@ -81,7 +81,9 @@ fn the_commit_that_made_it_twenty_times_slower_is_found_and_named() {
     );
     assert_eq!(stderr(&output).matches("building ").count(), 0, "{}", told(&output));
 
-    let output = workspace.run(&["batch", "find", "--steps", "2", "--format", "json"]);
+    // As many steps as were taken before.
+    let output = workspace.run(&["batch", "find", "--format", "json"]);
+    assert!(stderr(&output).contains("2 of 6 revisions"), "{}", told(&output));
     assert_eq!(output.status.code(), Some(0), "{}", told(&output));
     let findings: Value = serde_json::from_str(&stdout(&output)).expect("JSON");
     let changes = findings["changes"].as_array().expect("changes");
@@ -93,6 +95,7 @@ fn the_commit_that_made_it_twenty_times_slower_is_found_and_named() {
     assert_eq!(doubtful, ["revision 3, fails", "revision 4, crashes"]);
     let confirmation = &changes[0]["confirmation"];
     assert_eq!(confirmation["verdict"], "costs-more", "{findings:#}");
+    assert_eq!(changes[0]["conclusion"], "regression", "{findings:#}");
     let ratio = confirmation["ratio"]["estimate"].as_f64().expect("a ratio");
     assert!((5.0..40.0).contains(&ratio), "{findings:#}");
 
@@ -167,6 +170,53 @@ fn page(workspace: &Workspace) {
     assert_eq!(stdout(&output), page);
 }
 
+/// Of a long history two revisions are measured first. The last one does not build, and the one before it does not
+/// run, so a third one stands in for it; and between the two that are measured are two changes.
+#[test]
+fn two_changes_between_two_steps_are_both_found_and_a_broken_step_has_a_stand_in() {
+    let workspace = workspace(&["60000", "200000", "same", "1500000", "crashes", "fails"]);
+    let run = ["batch", "run", "revisions.toml", "--steps", "2", "--seed", "7"];
+    let output = workspace.run(&run);
+    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    let stats = |workspace: &Workspace| -> Value {
+        let output = workspace.run(&["batch", "stats", "--format", "json"]);
+        serde_json::from_str(&stdout(&output)).expect("JSON")
+    };
+    let before = stats(&workspace);
+    let states = [1, 2, 3, 4, 5, 6].map(|number| {
+        let state = &point(&before, &format!("revision {number}"))["state"];
+        state.as_str().expect("a state").to_owned()
+    });
+    assert_eq!(
+        states,
+        ["done", "queued", "queued", "done", "run-failed", "build-failed"],
+        "{before:#}"
+    );
+    // The same again finds its stand-in on record.
+    let output = workspace.run(&run);
+    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    assert!(!stderr(&output).contains("building ") && !stderr(&output).contains("round "));
+
+    let output = workspace.run(&["batch", "find", "--format", "json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    let findings: Value = serde_json::from_str(&stdout(&output)).expect("JSON");
+    let changes = findings["changes"].as_array().expect("changes");
+    let found: Vec<[&str; 3]> = changes
+        .iter()
+        .map(|one| [&one["parent"]["log"], &one["culprit"]["log"], &one["conclusion"]])
+        .map(|texts| texts.map(|text| text.as_str().expect("a text")))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            ["revision 1, 60000", "revision 2, 200000", "regression"],
+            ["revision 3, same", "revision 4, 1500000", "regression"],
+        ],
+        "{findings:#}"
+    );
+    workspace.assert_nothing_runs();
+}
+
 /// Versions of a package, whose build gets the version and a copy of the files beside it; and a build that
 /// does not end.
 #[test]
@@ -180,7 +230,7 @@ versions   = ["1.0", "1.1", "2.0"]
 files      = "repository"
 anchor     = "1.1"
 build      = """test "$VERSION" = "$REV" && test "$PWD" = "$SRC" || exit 9
-[ "$VERSION" != 2.0 ] || { sleep 600 & wait; }
+[ "$VERSION" != 2.0 ] || { yes "a line that says nothing" & wait; }
 echo built by a copy >>server.c.log
 sed -i "s/r1/r$VERSION/" work.h
 mkdir "$OUT/bin"
@@ -196,6 +246,12 @@ blocks     = 1
     assert!(table.contains("3 revisions: 2 done, 1 timed-out"), "{table}");
     assert!(table.contains("the build did not end within 2 s"), "{table}");
     assert!(!workspace.path("repository/server.c.log").exists(), "the files are copied");
+    // However much a build prints, its log has a bounded size, and is the end of it.
+    let logs = files(&workspace.path("out/builds"));
+    assert_eq!(logs.len(), 3, "{logs:?}");
+    let sizes = logs.keys().map(|log| fs::metadata(log).expect("a log").len());
+    assert!((1 << 20..=16 << 20).contains(&sizes.max().expect("a log")), "{logs:?}");
+    assert!(table.contains("| a line that says nothing"), "{table}");
     workspace.assert_nothing_runs();
 
     // The same again has nothing to do; other settings would mix up figures.
@@ -218,4 +274,88 @@ blocks     = 1
         assert_eq!(output.status.code(), Some(2), "{}", told(&output));
         assert!(stderr(&output).contains("is not the directory of a batch"), "{}", told(&output));
     }
+}
+
+/// Between two runs of one command, what is measured with changes: each time that is told, and no figure is
+/// added to those of before.
+#[test]
+fn a_batch_goes_on_only_with_what_it_was_begun_with() {
+    let workspace = workspace(&["1000"]);
+    let revisions = r#"
+experiment = "burner"
+subject    = "burner"
+product    = { option = "binary", path = "server" }
+versions   = ["1.0", "1.1"]
+files      = "repository"
+build      = """[ "$VERSION" = 1.0 ] || [ -e "$SRC/../../mended" ] || exit 9
+cc -o "$OUT/server" server.c
+date +%N >"$OUT/built-at"
+"""
+tools      = ["cat ../../compiler 2>/dev/null || echo 1"]
+blocks     = 1
+"#;
+    workspace.write("revisions.toml", revisions);
+    let run = ["batch", "run", "revisions.toml"];
+    let works = |arguments: &[&str]| {
+        let output = workspace.run(arguments);
+        assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+        stderr(&output)
+    };
+    let refused = |arguments: &[&str]| {
+        let output = workspace.run(arguments);
+        assert_eq!(output.status.code(), Some(2), "{}", told(&output));
+        stderr(&output)
+    };
+    let stats = || stdout(&workspace.run(&["batch", "stats", "--format", "json"]));
+    works(&run);
+    let before = stats();
+    let recipe = "systems/burner/system.toml";
+    for (name, place) in
+        [("mixes/ping.toml", "mixes."), (recipe, "recipe.systems/burner/system.toml")]
+    {
+        let text = workspace.read(name);
+        workspace.write(name, &(text.clone() + "\n# edited\n"));
+        for command in [&run[..], &["batch", "find"]] {
+            let told = refused(command);
+            assert!(told.contains("this is not what the batch was begun with"), "{told}");
+            assert!(told.contains(&format!("\n  {place}")), "{told}");
+        }
+        workspace.write(name, &text);
+    }
+    let server = workspace.read("repository/server.c");
+    workspace.write("repository/server.c", &(server.clone() + "\n/* edited */\n"));
+    let told = refused(&run);
+    assert!(told.contains("are not those that the batch was begun with"), "{told}");
+    workspace.write("repository/server.c", &server);
+    assert!(!works(&run).contains("round 2"));
+
+    // The anchor's product is what prices are over, whatever its revision is built into later.
+    let product =
+        fs::read_dir(workspace.path("batch/products")).expect("a folder").flatten().next();
+    let product = product.expect("a product").path();
+    let stamp = product.join("built-at");
+    let text = fs::read(&stamp).expect("a file");
+    fs::write(&stamp, "another").expect("a file");
+    let told = refused(&run);
+    assert!(told.contains("is gone from") && told.contains("or was changed there"), "{told}");
+    fs::write(&stamp, text).expect("a file");
+    fs::rename(&product, workspace.path("aside")).expect("a folder");
+    let told = refused(&run);
+    assert!(told.contains("was built into another product than the one"), "{told}");
+    assert!(!product.exists(), "the other product is not kept");
+    fs::rename(workspace.path("aside"), &product).expect("a folder");
+    assert!(!works(&run).contains("building "));
+    assert_eq!(stats(), before);
+
+    // What failed to build is tried again when that is asked for, by `find` too.
+    let state = || {
+        let stats: Value = serde_json::from_str(&stats()).expect("JSON");
+        stats["revisions"][1]["state"].as_str().expect("a state").to_owned()
+    };
+    workspace.write("mended", "");
+    works(&["batch", "find"]);
+    assert_eq!(state(), "build-failed");
+    works(&["batch", "find", "--retry"]);
+    assert_eq!(state(), "done");
+    workspace.assert_nothing_runs();
 }

@@ -130,6 +130,40 @@ fn what_cannot_be_taken_apart_is_told() {
     assert!(refused("full=901").contains("each of its files is one that others depend on"));
 }
 
+/// The package of the Core Rule Set keeps its setup elsewhere. What to do about it is said, and does it.
+#[test]
+fn the_packaged_core_rule_set_is_taken_apart_from_the_copy_that_is_advised() {
+    let workspace = Workspace::beside_others();
+    let text = |crs: &str| {
+        let experiment = Experiment {
+            title: "What do they cost?",
+            load: r#"connections = 4, duration = "200ms", warmup = "50ms""#,
+            subjects: &[
+                ("nginx", "nginx", ""),
+                ("full", "nginx-modsecurity", &format!("rules = \"crs\", crs = \"{crs}\"")),
+            ],
+            blocks: 1,
+        };
+        experiment.text()
+    };
+    workspace.write("small.toml", &text("packaged"));
+    let refused = workspace.command(&["run", "small.toml", "--ablate", "full=941"]).output();
+    let refused = refused.expect("the binary runs");
+    assert_eq!(refused.status.code(), Some(2), "{}", told(&refused));
+    let told = stderr(&refused);
+    assert!(told.contains("/usr/share/modsecurity-crs has no crs-setup.conf beside"), "{told}");
+    let advised = told.lines().find_map(|line| line.strip_prefix("    ")).expect("a line to type");
+    let mut shell = std::process::Command::new("sh");
+    let copied = shell.args(["-ec", advised]).current_dir(workspace.path("")).status();
+    assert!(copied.expect("a shell").success(), "{advised}");
+    let copy = workspace.path("crs-copy").canonicalize().expect("a copy");
+    workspace.write("small.toml", &text(&copy.display().to_string()));
+    let report = run(&workspace, &["--ablate", "full=941"]);
+    let files = report["cases"][0]["ablation"]["files"].as_array().expect("files");
+    assert_eq!(files.len(), 1, "{files:?}");
+    assert_eq!(files[0]["file"], "REQUEST-941-APPLICATION-ATTACK-XSS.conf", "{files:?}");
+}
+
 #[test]
 fn a_paranoia_level_beside_another_may_block_what_is_harmless() {
     let workspace = Workspace::beside_others();

@@ -10,6 +10,27 @@ fn proxies_pass_on_what_they_are_sent() {
     }
 }
 
+/// As for the history of the gateway, each commit of which is a binary of its own.
+#[test]
+fn the_gateway_may_be_that_of_another_tollgate() {
+    let workspace = workspace();
+    let used = workspace.path("used");
+    let other = workspace.path("other-tollgate");
+    let script = format!(
+        "#!/bin/sh\necho \"$1\" >>'{}'\nexec '{}' \"$@\"\n",
+        used.display(),
+        assert_cmd::cargo::cargo_bin!("tollgate").display()
+    );
+    std::fs::write(&other, script).expect("a script");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&other, mode).expect("a program");
+    let binary = format!("binary={}", other.display());
+    assert_sound(&workspace, "tollgate-gateway", &[&binary], "browse");
+    let used = std::fs::read_to_string(used).expect("it was used");
+    let asked = |word: &str| used.lines().any(|line| line == word);
+    assert!(asked("--version") && asked("gateway"), "{used}");
+}
+
 #[test]
 fn an_engine_without_rules_lets_everything_through() {
     let workspace = workspace();

@@ -11,7 +11,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 /// The file that is read before all rules, and the folder with the rules.
-const SETUP: &str = "crs-setup.conf";
+pub(super) const SETUP: &str = "crs-setup.conf";
 const RULES: &str = "rules";
 
 /// The most files that a rule set may have: each is a subject.

@@ -17,7 +17,7 @@ use crate::system::builds::BuildError;
 use crate::system::installed::{self, CheckError, Missing};
 use crate::system::render::{self, RenderError};
 use dependence::why_kept;
-use folder::RuleSetFolder;
+use folder::{RuleSetFolder, SETUP};
 use rule_file::RuleFile;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -96,6 +96,21 @@ pub enum AblationError {
         /// Why not.
         source: io::Error,
     },
+    /// The setup of its rule set is not beside the rules.
+    #[error(
+        "--ablate {wish}: {folder} has no crs-setup.conf beside its rules, so no folder without one of them can \
+         stand in for it. Choose a folder that has both, by `with = {{ {option} = \"/path/to/it\" }}`{made}"
+    )]
+    NoSetup {
+        /// What was asked for.
+        wish: String,
+        /// The folder.
+        folder: PathBuf,
+        /// The option that takes another.
+        option: String,
+        /// How to make one, where the recipe says.
+        made: String,
+    },
     /// There are no files of rules, or too many.
     #[error("{folder} has {count} files that end in .conf; it takes one, and {most} at the most")]
     Files {
@@ -146,8 +161,13 @@ pub fn ablate(
     }
     let installed = installed::check(catalog, &whole)?
         .map_err(|missing| AblationError::Missing { subject: whole.name.clone(), missing })?;
-    let folder =
-        RuleSetFolder::read(Path::new(&render::text(&whole, &installed, &rule_set.folder)?))?;
+    let folder = PathBuf::from(render::text(&whole, &installed, &rule_set.folder)?);
+    if !folder.join(SETUP).is_file() {
+        let made = rule_set.mend.as_ref().map(|mend| format!("; to make one:\n    {mend}"));
+        let (wish, made) = (wish.to_string(), made.unwrap_or_default());
+        return Err(AblationError::NoSetup { wish, folder, option, made });
+    }
+    let folder = RuleSetFolder::read(&folder)?;
     let is_wanted = wanted(wish, &folder.files)?;
 
     let mut subjects = vec![whole.clone()];

@@ -1,6 +1,8 @@
-//! Which commit to try next, and when it is known which one it was. Pure.
+//! Which commit to try next, when it is known which one it was, and where there was another one. Pure.
 
+use super::changes::median;
 use std::collections::BTreeMap;
+use tollgate_stats::{Interval, ratio_of_samples};
 
 /// What a commit on the way from the good end to the bad one turned out to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,10 +45,137 @@ pub fn next(last: usize, known: &BTreeMap<usize, Verdict>) -> Next {
     }
 }
 
+/// A stretch of commits whose ends lie on different levels.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Stretch {
+    /// Its first commit.
+    pub from: usize,
+    /// Its last one.
+    pub to: usize,
+    /// The level of the first.
+    pub before: f64,
+    /// The level of the last.
+    pub after: f64,
+    /// The chance of a step at least as large where there is none.
+    pub p: f64,
+}
+
+/// The stretches of one that was searched in which there is another change, as the commits at their ends
+/// differ for certain, and by more than a share. `settled` are those that were tried and are on one side, in
+/// their order, and `logs` are the logarithms of the prices of a commit, a value a block.
+pub fn stretches_left<'a>(
+    searched: &Stretch,
+    (good, bad): (usize, usize),
+    settled: impl IntoIterator<Item = usize>,
+    logs: impl Fn(usize) -> &'a [f64],
+    share: f64,
+) -> Vec<Stretch> {
+    let stops: Vec<usize> =
+        std::iter::once(searched.from).chain(settled).chain([searched.to]).collect();
+    let pairs = stops.iter().zip(&stops[1..]).map(|(from, to)| (*from, *to));
+    pairs
+        .filter(|pair| *pair != (good, bad))
+        .filter_map(|(from, to)| step(from, to, logs(from), logs(to), share))
+        .collect()
+}
+
+/// A step in two, where a commit between its ends lies on a level of its own: it is on neither side of the
+/// middle, as there are two changes of one size.
+pub fn split<'a>(
+    (good, bad): (usize, usize),
+    logs: impl Fn(usize) -> &'a [f64],
+    share: f64,
+) -> Option<[Stretch; 2]> {
+    (good + 1..bad).find_map(|between| {
+        let first = step(good, between, logs(good), logs(between), share)?;
+        Some([first, step(between, bad, logs(between), logs(bad), share)?])
+    })
+}
+
+/// The stretch between two commits, where their prices differ for certain and by more than a share.
+fn step(from: usize, to: usize, before: &[f64], after: &[f64], share: f64) -> Option<Stretch> {
+    let [before, after] =
+        [before, after].map(|logs| logs.iter().map(|log| log.exp()).collect::<Vec<f64>>());
+    let shift = ratio_of_samples(&before, &after)?;
+    let widest = 1.0 + share;
+    match shift.ratio.interval {
+        Interval::Confidence { low, high } if low > widest || high < 1.0 / widest => {
+            let [before, after] = [&before, &after].map(|prices| median(prices));
+            Some(Stretch { from, to, before, after, p: shift.p })
+        }
+        Interval::Confidence { .. } | Interval::TooFew { .. } => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    /// The logarithms of six blocks of a commit, up to 0.6 % off its price.
+    fn blocks(price: f64, place: usize) -> Vec<f64> {
+        let off = [0.004, -0.006, 0.001, -0.002, 0.006, -0.003];
+        (0..6).map(|block| price.ln() + off[(block * 5 + place) % 6]).collect()
+    }
+
+    /// All changes between the first and the last commit of a history with these prices, some of which may
+    /// be none: as `find` searches it.
+    fn changes(prices: &[Option<f64>]) -> Vec<(usize, usize)> {
+        let logs: Vec<Vec<f64>> = (0..)
+            .zip(prices)
+            .map(|(place, price)| price.map_or(Vec::new(), |price| blocks(price, place)))
+            .collect();
+        let last = prices.len() - 1;
+        let mut open = Vec::from_iter(step(0, last, &logs[0], &logs[last], 0.02));
+        let mut found = Vec::new();
+        while let Some(stretch) = open.pop() {
+            let Stretch { from, to, before, after, .. } = stretch;
+            let mut known = BTreeMap::new();
+            let (good, bad) = loop {
+                match next(to - from, &known) {
+                    Next::Found { good, bad } => break (from + good, from + bad),
+                    Next::Try(place) => {
+                        // How far it is on the side of the new level; too near to the middle settles nothing.
+                        let middle = (before * after).sqrt();
+                        let beyond =
+                            |price: f64| (price / middle).ln() * (after / before).ln().signum();
+                        let side = match prices[from + place].map(beyond) {
+                            Some(beyond) if beyond > 0.01 => Verdict::Bad,
+                            Some(beyond) if beyond < -0.01 => Verdict::Good,
+                            Some(_) | None => Verdict::Unknown,
+                        };
+                        known.insert(place, side);
+                    }
+                }
+            };
+            match split((good, bad), |place| &logs[place], 0.02) {
+                Some(halves) => open.extend(halves),
+                None => found.push((good, bad)),
+            }
+            let settled = known.iter().filter(|(_, side)| **side != Verdict::Unknown);
+            let settled = settled.map(|(place, _)| from + place);
+            open.extend(stretches_left(&stretch, (good, bad), settled, |place| &logs[place], 0.02));
+        }
+        found.sort_unstable();
+        found
+    }
+
+    #[test]
+    fn every_change_between_two_revisions_is_found_and_not_the_largest_alone() {
+        let all = |prices: &[f64]| changes(&prices.iter().copied().map(Some).collect::<Vec<_>>());
+        assert_eq!(all(&[1.0, 1.0, 1.05, 1.05, 1.05, 20.0, 20.0]), [(1, 2), (4, 5)]);
+        assert_eq!(all(&[20.0, 20.0, 1.05, 1.0]), [(1, 2), (2, 3)]);
+        // It becomes three times as slow, and a part of that is mended later.
+        assert_eq!(all(&[1.0, 1.0, 3.0, 3.0, 3.0, 2.0, 2.0, 2.0]), [(1, 2), (4, 5)]);
+        assert_eq!(all(&[1.0, 1.0, 1.5, 1.5, 1.5]), [(1, 2)]);
+        // What is within the margin is nothing to look for.
+        assert_eq!(all(&[1.0, 1.01, 1.01, 1.5, 1.5]), [(2, 3)]);
+        // Between the two is a commit that cannot be built, and one of the two is beside it.
+        let prices = [Some(1.0), Some(1.0), None, Some(1.3), Some(1.3), Some(5.0)];
+        assert_eq!(changes(&prices), [(1, 3), (4, 5)]);
+        // Two changes of one size: the commit between is on neither side of the middle.
+        assert_eq!(all(&[1.0, 1.5, 2.25]), [(0, 1), (1, 2)]);
+    }
 
     /// Bisects a history whose commits from `culprit` on are bad and of which some cannot be measured;
     /// tells the ends that were found, and how many commits were tried.
@@ -106,6 +235,21 @@ mod tests {
             let (good, bad, _) = bisect(last, culprit, is_lost);
             prop_assert!(good < culprit && culprit <= bad);
             prop_assert!((good + 1..bad).all(is_lost), "every commit between is lost");
+        }
+
+        #[test]
+        fn a_history_that_only_rises_hides_no_change(steps in proptest::collection::vec(0usize..4, 1..40)) {
+            // Each commit costs as much as the one before it, or 10, 40 or 700 % more.
+            let factors = [1.0, 1.1, 1.4, 8.0];
+            let mut price = 1.0;
+            let mut prices = vec![Some(price)];
+            for step in &steps {
+                price *= factors[*step];
+                prices.push(Some(price));
+            }
+            let planted: Vec<(usize, usize)> =
+                (0..).zip(&steps).filter(|(_, step)| **step > 0).map(|(at, _)| (at, at + 1)).collect();
+            prop_assert_eq!(changes(&prices), planted);
         }
     }
 }

@@ -122,7 +122,8 @@ fn thinned(logs: &[f64], most: usize) -> Vec<f64> {
     (0..most).map(|part| median(&logs[ends(part)..ends(part + 1)])).collect()
 }
 
-fn median(values: &[f64]) -> f64 {
+/// The value in the middle; 0 of none.
+pub(super) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let middle = sorted.len() / 2;

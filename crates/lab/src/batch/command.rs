@@ -62,6 +62,10 @@ pub(super) fn run(
             let bytes =
                 read.join().unwrap_or_else(|_| Err(io::Error::other("its reader panicked")));
             let bytes = bytes.map_err(|error| failed(format!("was not understood: {error}")))?;
+            // A part of a list would pass for the whole.
+            if bytes.len() as u64 > BYTES_MAX {
+                return Err(failed(format!("printed more than {} MiB", BYTES_MAX >> 20)));
+            }
             Ok::<_, BatchError>(String::from_utf8_lossy(&bytes).into_owned())
         };
         let (stdout, stderr) = (text(stdout)?, text(stderr)?);
@@ -120,13 +124,13 @@ fn end(child: &mut Child, still_runs: bool) {
 fn read(stream: Option<impl Read>) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     if let Some(stream) = stream {
-        stream.take(BYTES_MAX).read_to_end(&mut bytes)?;
+        stream.take(BYTES_MAX + 1).read_to_end(&mut bytes)?;
     }
     Ok(bytes)
 }
 
 /// More than the history of any repository prints, and less than a machine has.
-const BYTES_MAX: u64 = 256 << 20;
+const BYTES_MAX: u64 = 64 << 20;
 
 fn words(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
@@ -173,6 +177,14 @@ mod tests {
         let printed = run(&mut leaving, LONG, &Interrupt::default()).unwrap();
         assert_eq!((printed.success, printed.stdout.as_str()), (true, "done\n"));
         assert!(begun.elapsed() < LONG);
+    }
+
+    #[test]
+    fn a_program_that_prints_more_than_fits_is_no_answer() {
+        let mut long = Command::new("sh");
+        long.args(["-c", &format!("head -c {} /dev/zero", BYTES_MAX + (1 << 20))]);
+        let error = run(&mut long, LONG, &Interrupt::default()).unwrap_err().to_string();
+        assert!(error.ends_with("printed more than 64 MiB"), "{error}");
     }
 
     #[test]

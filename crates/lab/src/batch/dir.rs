@@ -2,11 +2,12 @@
 
 use super::journal::{self, Journal};
 use super::manifest::BatchManifest;
-use super::records::{BuildRecord, Round, RoundRecord};
+use super::records::{BuildOutcome, BuildRecord, Round, RoundRecord};
 use super::{BatchError, io_error};
 use crate::run_dir::RunRecords;
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// The directory of a batch that this process alone adds to.
@@ -89,9 +90,55 @@ impl BatchDir {
         self.path.join("repository.git")
     }
 
-    /// The folder of what a build makes.
-    pub(super) fn product(&self, key: &str) -> PathBuf {
-        self.path.join(PRODUCTS).join(key)
+    /// The files that come with a list of versions, as they were taken.
+    pub(super) fn files(&self) -> PathBuf {
+        self.path.join("files")
+    }
+
+    /// What the anchor's system would get of all that is measured with: its experiment, and its configs.
+    pub(super) fn inputs(&self) -> PathBuf {
+        self.path.join("inputs")
+    }
+
+    /// The folder of what a build made.
+    pub(super) fn product(&self, folder: &str) -> PathBuf {
+        self.path.join(PRODUCTS).join(folder)
+    }
+
+    /// Makes a folder for what a build will make, and tells its name: a new one for each attempt, as something
+    /// that a kill left behind may still write to the last one. What is left of those goes.
+    pub(super) fn new_product(&self, key: &str) -> Result<String, BatchError> {
+        let mut attempt = 1;
+        let name = loop {
+            let name = if attempt == 1 { key.to_owned() } else { format!("{key}-{attempt}") };
+            let path = self.product(&name);
+            match fs::create_dir(&path) {
+                Ok(()) => break name,
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => attempt += 1,
+                Err(error) => return Err(io_error("making", &path)(error)),
+            }
+        };
+        self.remove_unfinished(key, &name)?;
+        Ok(name)
+    }
+
+    /// Removes the folders of a key that are no product and not this one.
+    fn remove_unfinished(&self, key: &str, but: &str) -> Result<(), BatchError> {
+        let all = self.path.join(PRODUCTS);
+        for entry in fs::read_dir(&all).map_err(io_error("reading", &all))? {
+            let entry = entry.map_err(io_error("reading", &all))?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let is_of_key = name.strip_prefix(key).is_some_and(|rest| {
+                rest.is_empty()
+                    || rest.strip_prefix('-').is_some_and(|number| number.parse::<u64>().is_ok())
+            });
+            let is_product = |build: &BuildRecord| matches!(&build.outcome, BuildOutcome::Built { folder, .. } if *folder == name);
+            if is_of_key && name != but && !self.builds.lines().iter().any(is_product) {
+                // Where something still writes to it, it stays and costs its space until the next attempt.
+                fs::remove_dir_all(entry.path()).ok();
+            }
+        }
+        Ok(())
     }
 
     /// The file of what a build prints.
@@ -191,4 +238,42 @@ fn records(
         }
     }
     Ok(BatchRecords { manifest, builds, rounds: runs })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::records::SCHEMA;
+
+    #[test]
+    fn each_attempt_of_a_build_has_a_folder_that_nobody_else_writes_to() {
+        let tmp = tempfile::tempdir().unwrap();
+        let mut dir = BatchDir::open(&tmp.path().join("batch")).unwrap();
+        let first = dir.new_product("abc").unwrap();
+        assert_eq!(first, "abc");
+        // Killed, and tried again: another folder, and what the first attempt left is gone.
+        fs::write(dir.product(&first).join("half"), "").unwrap();
+        let second = dir.new_product("abc").unwrap();
+        assert_eq!(second, "abc-2");
+        assert!(!dir.product(&first).exists());
+        let record = BuildRecord {
+            schema: SCHEMA,
+            key: "abc".to_owned(),
+            revision: "r".to_owned(),
+            ended_at: String::new(),
+            took_s: 1.0,
+            outcome: BuildOutcome::Built { product: "p".to_owned(), folder: second.clone() },
+        };
+        dir.builds.add(record).unwrap();
+        // Those of other keys, and what is on record as a product, stay.
+        fs::create_dir(dir.product("abcd")).unwrap();
+        fs::create_dir(dir.product("abc-d")).unwrap();
+        assert_eq!(dir.new_product("abc").unwrap(), "abc");
+        assert_eq!(dir.new_product("abc").unwrap(), "abc-3");
+        for (name, stays) in
+            [("abc", false), ("abc-2", true), ("abc-3", true), ("abcd", true), ("abc-d", true)]
+        {
+            assert_eq!(dir.product(name).is_dir(), stays, "{name}");
+        }
+    }
 }

@@ -2,17 +2,17 @@
 //! run says so too.
 
 use super::BatchError;
-use super::bisection::{Next, Verdict as Side, next};
+use super::bisection::{Next, Stretch, Verdict as Side, next, split, stretches_left};
 use super::changes::{Change, Entry, changes, entries};
 use super::dir::BatchDir;
-use super::findings::{Confirmation, Findings, Found, Named, SCHEMA};
+use super::findings::{Conclusion, Confirmation, Findings, Found, Named, SCHEMA};
 use super::manifest::BatchManifest;
 use super::plan::Share;
 use super::records::Purpose;
 use super::report;
 use super::revision::Revision;
 use super::run::{Event, INTERVAL_BLOCKS, Request, measured, series};
-use super::series::{Point, confirmed, estimate, points, side};
+use super::series::{Point, checks, confirmed, estimate, noise, points, side};
 use super::settings::Origin;
 use super::workshop::Workshop;
 use crate::analysis::Range;
@@ -33,7 +33,11 @@ pub fn find(
     let manifest = BatchManifest::read(request.out)?;
     let dir = BatchDir::open(request.out)?;
     let mut workshop = Workshop::new(dir, manifest, request)?;
-    series(&mut workshop, request.steps, tell)?;
+    if request.steps.is_some() {
+        workshop.manifest.steps = request.steps;
+        workshop.manifest.write(workshop.dir.path())?;
+    }
+    series(&mut workshop, tell)?;
     let points: Vec<Point> = points(&workshop.records()?);
     let listed = points.iter().enumerate().filter(|(_, point)| point.listed);
     let entries = entries(listed);
@@ -44,43 +48,66 @@ pub fn find(
              begin a batch of a part of them, or with --steps"
         )));
     }
-    let mut found = Vec::new();
+    let mut found: Vec<Traced> = Vec::new();
     for change in changes(&entries, workshop.manifest.seed) {
-        found.push(trace(&mut workshop, &points, &entries, &change, tell)?);
+        for traced in trace(&mut workshop, &points, &entries, &change, tell)? {
+            // Where two changes are near each other, either search may find both.
+            if !found.iter().any(|known| known.is_between(&traced)) {
+                found.push(traced);
+            }
+        }
     }
-    let confirmations = judge(&workshop, &found)?;
-    let changes = found.into_iter().zip(confirmations).map(|(traced, confirmation)| Found {
-        parent: named(&traced.parent),
-        culprit: named(&traced.culprit),
-        doubtful: traced.doubtful.iter().map(named).collect(),
-        before: traced.change.before,
-        after: traced.change.after,
-        p: traced.change.p,
-        confirmation,
-    });
+    let place = |traced: &Traced| {
+        let is_it = |revision: &Revision| revision.id == traced.culprit.id;
+        workshop.manifest.revisions.iter().position(is_it)
+    };
+    found.sort_by_key(place);
+    let records = workshop.records()?;
     let settings = &workshop.manifest.settings;
+    let noise = noise(&checks(&records), settings.margin);
+    let confirmations = judge(&workshop, &found)?;
+    let changes = found.into_iter().zip(confirmations).map(|(traced, confirmation)| {
+        let Traced { parent, culprit, doubtful, before, after, p, .. } = traced;
+        let conclusion =
+            Conclusion::of(after / before, confirmation.as_ref(), settings.margin, noise);
+        let doubtful = doubtful.iter().map(named).collect();
+        let (parent, culprit) = (named(&parent), named(&culprit));
+        Found { parent, culprit, doubtful, before, after, p, confirmation, conclusion }
+    });
     let findings = Findings {
         schema: SCHEMA,
         title: settings.title.clone(),
         figure: settings.figure.words().to_owned(),
         more_is_better: settings.figure.more_is_better(),
         margin: settings.margin,
+        noise,
         priced: points.iter().filter(|point| point.listed && point.price.is_some()).count(),
         changes: changes.collect(),
     };
     findings.write(workshop.dir.path())?;
-    report::write_all(&workshop.records()?, workshop.dir.path())?;
+    report::write_all(&records, workshop.dir.path())?;
     Ok(findings)
 }
 
 /// A change and who made it, before a verdict on it.
 struct Traced {
-    change: Change,
     parent: Revision,
     culprit: Revision,
     doubtful: Vec<Revision>,
+    /// The level before it.
+    before: f64,
+    /// The level after it.
+    after: f64,
+    /// How likely a series without it would be divided as clearly.
+    p: f64,
     /// The products of parent and culprit, where a fresh run held them against each other.
     products: Option<(String, String)>,
+}
+
+impl Traced {
+    fn is_between(&self, other: &Self) -> bool {
+        self.parent.id == other.parent.id && self.culprit.id == other.culprit.id
+    }
 }
 
 /// How many more rounds a commit gets that the first one did not settle.
@@ -89,54 +116,101 @@ const MORE_ROUNDS: usize = 2;
 /// How far beside a change its culprit is looked for, in entries: one block that is off may move it.
 const BESIDE: usize = 1;
 
-/// From a change of the level to the commit that made it, and to a fresh run of both.
+/// From a change of the level to the commits that made it, and to a fresh run of each beside the commit
+/// before it. There may be several, as revisions that were measured may lie far apart.
 fn trace(
     workshop: &mut Workshop<'_>,
     points: &[Point],
     entries: &[Entry],
     change: &Change,
     tell: &mut dyn FnMut(Event<'_>),
-) -> Result<Traced, BatchError> {
+) -> Result<Vec<Traced>, BatchError> {
     let of = |workshop: &Workshop<'_>, entry: usize| {
         let id = &points[entries[entry].place].revision;
         let missing = || BatchError::Asked(format!("{id} is no revision of the batch any more"));
         workshop.manifest.revision(id).cloned().ok_or_else(missing)
     };
-    let margin = workshop.manifest.settings.margin;
-    if (change.after / change.before).ln().abs() <= (1.0 + margin).ln() {
+    let Change { before, after, p, .. } = *change;
+    if (after / before).ln().abs() <= (1.0 + threshold(workshop)?).ln() {
         let (parent, culprit) = (of(workshop, change.at - 1)?, of(workshop, change.at)?);
-        let change = change.clone();
-        return Ok(Traced { change, parent, culprit, doubtful: Vec::new(), products: None });
+        let doubtful = Vec::new();
+        return Ok(vec![Traced { parent, culprit, doubtful, before, after, p, products: None }]);
     }
     let first = of(workshop, (change.at - 1).saturating_sub(BESIDE).max(change.from))?;
     let last = of(workshop, (change.at + BESIDE).min(change.to - 1))?;
     let way = way(workshop, &first, &last)?;
+    let mut open = vec![Stretch { from: 0, to: way.len() - 1, before, after, p }];
+    let mut steps = Vec::new();
+    while let Some(stretch) = open.pop() {
+        let searched = &way[stretch.from..=stretch.to];
+        let (step, settled) = bisect(workshop, searched, &stretch, tell)?;
+        let of_way = |place: usize| stretch.from + place;
+        let (step, settled) =
+            ((of_way(step.0), of_way(step.1)), settled.into_iter().map(of_way).collect::<Vec<_>>());
+        let prices = prices(workshop, &way)?;
+        let logs = |place: usize| prices[place].as_slice();
+        let share = threshold(workshop)?;
+        let left = stretches_left(&stretch, step, settled, logs, share);
+        match split(step, logs, share) {
+            Some(halves) => open.extend(halves),
+            None => steps.push((step, stretch)),
+        }
+        open.extend(left);
+    }
+    let mut found = Vec::new();
+    for ((good, bad), Stretch { before, after, p, .. }) in steps {
+        let products = Some(confirm(workshop, &way[good], &way[bad], tell)?);
+        let (parent, culprit) = (way[good].clone(), way[bad].clone());
+        let doubtful = way[good + 1..bad].to_vec();
+        found.push(Traced { parent, culprit, doubtful, before, after, p, products });
+    }
+    Ok(found)
+}
+
+/// Below which share a step is not followed: it is too small to matter, or no larger than between equal
+/// products.
+fn threshold(workshop: &Workshop<'_>) -> Result<f64, BatchError> {
+    let margin = workshop.manifest.settings.margin;
+    Ok(noise(&checks(&workshop.records()?), margin).unwrap_or(margin))
+}
+
+/// The last commit of a stretch that is on the side of its beginning and the first that is on that of its
+/// end, and all that turned out to be on one of the two.
+fn bisect(
+    workshop: &mut Workshop<'_>,
+    way: &[Revision],
+    stretch: &Stretch,
+    tell: &mut dyn FnMut(Event<'_>),
+) -> Result<((usize, usize), Vec<usize>), BatchError> {
+    let figure = workshop.manifest.settings.figure.words();
+    let [first, last] = [0, way.len() - 1].map(|place| &way[place].name);
+    let choice = crate::report::rows::counted(way.len() - 1, "revision");
     tell(Event::Search(&format!(
-        "{} changes between {} and {}: {} to choose from",
-        workshop.manifest.settings.figure.words(),
-        first.name,
-        last.name,
-        crate::report::rows::counted(way.len() - 1, "revision")
+        "{figure} changes between {first} and {last}: {choice} to choose from"
     )));
-    let mut known = on_record(workshop, &way, change)?;
-    let (good, bad) = loop {
+    let mut known = on_record(workshop, way, stretch)?;
+    let step = loop {
         match next(way.len() - 1, &known) {
             Next::Found { good, bad } => break (good, bad),
             Next::Try(place) => {
-                let side = probe(workshop, &way[place], change, tell)?;
+                let side = probe(workshop, &way[place], stretch, tell)?;
                 tell(Event::Search(&format!("{} is {}", way[place].name, in_words(side))));
                 known.insert(place, side);
             }
         }
     };
-    let products = confirm(workshop, &way[good], &way[bad], tell)?;
-    Ok(Traced {
-        change: change.clone(),
-        parent: way[good].clone(),
-        culprit: way[bad].clone(),
-        doubtful: way[good + 1..bad].to_vec(),
-        products: Some(products),
-    })
+    let settled = known.into_iter().filter(|(_, side)| *side != Side::Unknown);
+    Ok((step, settled.map(|(place, _)| place).collect()))
+}
+
+/// The logarithms of the prices of these revisions, one a block; none of one that has no price.
+fn prices(workshop: &Workshop<'_>, way: &[Revision]) -> Result<Vec<Vec<f64>>, BatchError> {
+    let points = points(&workshop.records()?);
+    let logs = |revision: &Revision| {
+        let point = points.iter().find(|point| point.revision == revision.id);
+        point.map_or(Vec::new(), |point| point.logs.clone())
+    };
+    Ok(way.iter().map(logs).collect())
 }
 
 /// The revisions from one to another, both included: every commit between them where there is a way, and
@@ -169,7 +243,7 @@ fn way(
 fn on_record(
     workshop: &Workshop<'_>,
     way: &[Revision],
-    change: &Change,
+    stretch: &Stretch,
 ) -> Result<BTreeMap<usize, Side>, BatchError> {
     let points = points(&workshop.records()?);
     let mut known = BTreeMap::new();
@@ -177,7 +251,7 @@ fn on_record(
     for (place, revision) in between {
         let point = points.iter().find(|point| point.revision == revision.id);
         let side = match point {
-            Some(point) if !point.logs.is_empty() => side_of(workshop, &point.logs, change),
+            Some(point) if !point.logs.is_empty() => side_of(workshop, &point.logs, stretch),
             Some(point) if point.state.is_lost() => Some(Side::Unknown),
             _ => None,
         };
@@ -192,7 +266,7 @@ fn on_record(
 fn probe(
     workshop: &mut Workshop<'_>,
     revision: &Revision,
-    change: &Change,
+    stretch: &Stretch,
     tell: &mut dyn FnMut(Event<'_>),
 ) -> Result<Side, BatchError> {
     let Some(product) = workshop.build(revision, tell)? else { return Ok(Side::Unknown) };
@@ -208,7 +282,7 @@ fn probe(
         let points = points(&workshop.records()?);
         let point = points.iter().find(|point| point.revision == revision.id);
         let logs = point.map_or(&[][..], |point| &point.logs);
-        if let Some(side) = side_of(workshop, logs, change) {
+        if let Some(side) = side_of(workshop, logs, stretch) {
             return Ok(side);
         }
         if point.is_some_and(|point| point.state.is_lost()) {
@@ -219,10 +293,10 @@ fn probe(
 }
 
 /// On which side of the middle between the two levels a revision is, if that is settled.
-fn side_of(workshop: &Workshop<'_>, logs: &[f64], change: &Change) -> Option<Side> {
-    let middle = (change.before * change.after).sqrt();
+fn side_of(workshop: &Workshop<'_>, logs: &[f64], stretch: &Stretch) -> Option<Side> {
+    let middle = (stretch.before * stretch.after).sqrt();
     let is_above = side(&estimate(logs, workshop.manifest.seed)?, middle)? == Ordering::Greater;
-    Some(if is_above == (change.after > change.before) { Side::Bad } else { Side::Good })
+    Some(if is_above == (stretch.after > stretch.before) { Side::Bad } else { Side::Good })
 }
 
 /// Runs culprit and parent beside each other, unless that was done before and left enough blocks for a

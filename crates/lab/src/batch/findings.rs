@@ -27,6 +27,8 @@ pub struct Findings {
     pub more_is_better: bool,
     /// What is too small to matter, as a share.
     pub margin: f64,
+    /// How far apart equal products were for certain, as a share, where that is beyond the margin.
+    pub noise: Option<f64>,
     /// How many revisions have a price.
     pub priced: usize,
     /// The changes of the level, in their order.
@@ -46,10 +48,33 @@ pub struct Found {
     pub before: f64,
     /// The median price after it.
     pub after: f64,
-    /// How likely a series without it would be divided as clearly.
+    /// How likely a series without it would be divided as clearly; of a step that the bisection met besides,
+    /// how likely its two ends would differ as much.
     pub p: f64,
-    /// What the confirmation said; none where the step is too small to matter.
+    /// What the confirmation said; none where the step is too small to be followed.
     pub confirmation: Option<Confirmation>,
+    /// What is concluded from it.
+    pub conclusion: Conclusion,
+}
+
+/// What is concluded of a change of the level.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Conclusion {
+    /// A fresh run carries it, and it is for the worse.
+    Regression,
+    /// A fresh run carries it, and it is for the better.
+    Improvement,
+    /// In a fresh run, the two are the same.
+    Same,
+    /// A fresh run does not settle it.
+    NotSettled,
+    /// A fresh run says the opposite of the series.
+    Opposite,
+    /// It may be no more than what lies between equal products.
+    WithinNoise,
+    /// It is too small to matter.
+    TooSmall,
 }
 
 /// A revision by its names.
@@ -123,57 +148,94 @@ impl Findings {
     }
 
     fn paragraph(&self, found: &Found) -> String {
-        let Found { parent, culprit, before, after, p, .. } = found;
+        let Found { parent, culprit, before, after, p, conclusion, .. } = found;
         let name = |named: &Named| match named.log.is_empty() {
             true => named.name.clone(),
             false => format!("{} ({})", named.name, named.log),
         };
-        let step = after / before;
-        let place = format!("between {} and {}", parent.name, name(culprit));
-        let level = format!("the level of {} moves by {}", self.figure, relative(step));
-        let Some(confirmation) = &found.confirmation else {
-            return format!("{place}, {level}, which is too small to matter (p {p:.4}).");
-        };
-        let ratio = confirmation.ratio.map_or("no block has both".to_owned(), |ratio| {
-            let ends = if ratio.interval { "95 %" } else { "seen" };
-            let [estimate, low, high] = [ratio.estimate, ratio.low, ratio.high].map(factor);
-            let parent = &parent.name;
-            format!(
-                "{estimate} [{ends} {low} to {high}] times that of {parent}, {} blocks",
-                confirmation.n
-            )
-        });
         let figure = &self.figure;
-        let doubt = match &found.doubtful[..] {
-            [] => String::new(),
-            doubtful => {
-                let names: Vec<&str> = doubtful.iter().map(|one| one.name.as_str()).collect();
-                format!(
-                    " It may as well be one of those that could not be told apart: {}.",
-                    names.join(", ")
-                )
-            }
+        let level = relative(after / before);
+        let change = format!(
+            "between {} and {}, the level of {figure} moves by {level}",
+            parent.name,
+            name(culprit)
+        );
+        let noise = self.noise.map_or("0 %".to_owned(), share_of_noise);
+        let Some(confirmation) = &found.confirmation else {
+            let why = match conclusion {
+                Conclusion::WithinNoise => {
+                    format!("no more than equal products differed by beside each other ({noise})")
+                }
+                _ => "too small to matter".to_owned(),
+            };
+            return format!("{change}, which is {why} (p {p:.4}).");
         };
-        if found.is_reversed() {
-            return format!(
-                "Not confirmed: {place}, {level}, but in a fresh run it moves the other way: {ratio}."
-            );
-        }
-        match confirmation.verdict {
-            Verdict::CostsMore => {
+        let ratio = confirmation.words(&parent.name);
+        let doubt = found.doubt();
+        match conclusion {
+            Conclusion::Regression => {
                 format!("Regression: {}: its {figure} is {ratio}.{doubt}", name(culprit))
             }
-            Verdict::CostsLess => {
+            Conclusion::Improvement => {
                 format!("Improvement: {}: its {figure} is {ratio}.{doubt}", name(culprit))
             }
-            Verdict::Same => format!(
-                "Not confirmed: {place}, {level}, but in a fresh run the two are the same: {ratio}."
-            ),
-            Verdict::NotSettled => {
+            Conclusion::Same => {
                 format!(
-                    "Not confirmed: {place}, {level}, but a fresh run does not settle it: {ratio}."
+                    "Not confirmed: {change}, but in a fresh run the two are the same: {ratio}."
                 )
             }
+            Conclusion::Opposite => {
+                format!(
+                    "Not confirmed: {change}, but in a fresh run it moves the other way: {ratio}."
+                )
+            }
+            Conclusion::WithinNoise => format!(
+                "Not confirmed: {change}, but a fresh run may show no more than equal products differed by \
+                 beside each other ({noise}): {ratio}."
+            ),
+            Conclusion::NotSettled | Conclusion::TooSmall => {
+                format!("Not confirmed: {change}, but a fresh run does not settle it: {ratio}.")
+            }
+        }
+    }
+}
+
+impl Confirmation {
+    fn words(&self, parent: &str) -> String {
+        let Some(ratio) = self.ratio else { return "no block has both".to_owned() };
+        let ends = if ratio.interval { "95 %" } else { "seen" };
+        let [estimate, low, high] = [ratio.estimate, ratio.low, ratio.high].map(factor);
+        format!("{estimate} [{ends} {low} to {high}] times that of {parent}, {} blocks", self.n)
+    }
+}
+
+impl Conclusion {
+    /// What a step of this ratio and a fresh run say together. Nothing is concluded from a difference that is
+    /// not for certain beyond what lies between equal products.
+    pub(super) fn of(
+        step: f64,
+        confirmation: Option<&Confirmation>,
+        margin: f64,
+        noise: Option<f64>,
+    ) -> Self {
+        let Some(confirmation) = confirmation else {
+            let is_small = step.ln().abs() <= (1.0 + margin).ln();
+            return if is_small { Self::TooSmall } else { Self::WithinNoise };
+        };
+        let said = match confirmation.verdict {
+            Verdict::Same => return Self::Same,
+            Verdict::NotSettled => return Self::NotSettled,
+            Verdict::CostsMore => Self::Regression,
+            Verdict::CostsLess => Self::Improvement,
+        };
+        let Some(ratio) = confirmation.ratio else { return Self::NotSettled };
+        let widest = 1.0 + noise.unwrap_or(0.0);
+        if (ratio.estimate > 1.0) != (step > 1.0) {
+            Self::Opposite
+        } else if noise.is_some() && ratio.low <= widest && ratio.high >= 1.0 / widest {
+            Self::WithinNoise
+        } else {
+            said
         }
     }
 }
@@ -181,19 +243,17 @@ impl Findings {
 impl Found {
     /// Whether its own interval carries it, in the direction of the change.
     pub fn is_confirmed(&self) -> bool {
-        self.differs() && !self.is_reversed()
+        matches!(self.conclusion, Conclusion::Regression | Conclusion::Improvement)
     }
 
-    fn differs(&self) -> bool {
-        let verdict = self.confirmation.map(|confirmation| confirmation.verdict);
-        matches!(verdict, Some(Verdict::CostsMore | Verdict::CostsLess))
-    }
-
-    /// Whether a fresh run says the opposite of the series.
-    fn is_reversed(&self) -> bool {
-        let ratio = self.confirmation.and_then(|confirmation| confirmation.ratio);
-        let opposes = |ratio: Range| (ratio.estimate > 1.0) != (self.after > self.before);
-        self.differs() && ratio.is_some_and(opposes)
+    /// Who else it may have been.
+    fn doubt(&self) -> String {
+        if self.doubtful.is_empty() {
+            return String::new();
+        }
+        let names: Vec<&str> = self.doubtful.iter().map(|one| one.name.as_str()).collect();
+        let names = names.join(", ");
+        format!(" It may as well be one of those that could not be told apart: {names}.")
     }
 }
 
@@ -205,6 +265,11 @@ impl Figure {
 }
 
 const NAME: &str = "find.json";
+
+/// A share that was measured, in percent with as many digits as it is worth.
+fn share_of_noise(noise: f64) -> String {
+    format!("{} %", significant(100.0 * noise))
+}
 
 /// A factor near 1 with the digits in which it differs from it.
 fn factor(value: f64) -> String {
@@ -218,32 +283,32 @@ fn factor(value: f64) -> String {
 mod tests {
     use super::*;
 
-    fn findings(verdict: Option<Verdict>) -> Findings {
+    fn findings(after: f64, verdict: Option<Verdict>, noise: Option<f64>) -> Findings {
         let named = |name: &str, log: &str| Named {
             revision: format!("{name}{name}"),
             name: name.to_owned(),
             log: log.to_owned(),
         };
-        let range = Range { estimate: 1.052, low: 1.041, high: 1.063, interval: true };
+        let ratio = Some(Range { estimate: 1.052, low: 1.041, high: 1.063, interval: true });
+        let confirmation = verdict.map(|verdict| Confirmation { ratio, n: 12, verdict });
+        let conclusion = Conclusion::of(after, confirmation.as_ref(), 0.02, noise);
         Findings {
             schema: SCHEMA,
             title: "t".to_owned(),
             figure: "CPU per request".to_owned(),
             more_is_better: false,
             margin: 0.02,
+            noise,
             priced: 10,
             changes: vec![Found {
                 parent: named("aaa", "one"),
                 culprit: named("bbb", "two"),
                 doubtful: Vec::new(),
                 before: 1.0,
-                after: 1.05,
+                after,
                 p: 0.001,
-                confirmation: verdict.map(|verdict| Confirmation {
-                    ratio: Some(range),
-                    n: 12,
-                    verdict,
-                }),
+                confirmation,
+                conclusion,
             }],
         }
     }
@@ -253,17 +318,17 @@ mod tests {
         for verdict in
             [Some(Verdict::Same), Some(Verdict::NotSettled), Some(Verdict::CostsLess), None]
         {
-            let told = findings(verdict).paragraphs().join("\n");
+            let told = findings(1.05, verdict, None).paragraphs().join("\n");
             assert!(!told.contains("egression"), "{verdict:?}: {told}");
         }
-        let told = findings(Some(Verdict::CostsMore)).paragraphs();
+        let told = findings(1.05, Some(Verdict::CostsMore), None).paragraphs();
         assert_eq!(
             told,
             [
                 "Regression: bbb (two): its CPU per request is 1.052 [95 % 1.041 to 1.063] times that of aaa, 12 blocks."
             ]
         );
-        let none = findings(Some(Verdict::Same)).paragraphs();
+        let none = findings(1.05, Some(Verdict::Same), None).paragraphs();
         assert_eq!(
             none[0],
             "No commit is found that changed CPU per request: 10 revisions with a price, margin 2 %."
@@ -273,11 +338,45 @@ mod tests {
 
     #[test]
     fn a_fresh_run_that_says_the_opposite_confirms_nothing() {
-        let mut findings = findings(Some(Verdict::CostsMore));
-        findings.changes[0].after = 0.95;
+        let findings = findings(0.95, Some(Verdict::CostsMore), None);
         assert_eq!(findings.confirmed().count(), 0);
         let told = findings.paragraphs();
         assert!(told[1].starts_with("Not confirmed: between aaa and bbb (two), "), "{told:?}");
         assert!(told[1].contains("in a fresh run it moves the other way: 1.052"), "{told:?}");
+    }
+
+    #[test]
+    fn what_equal_products_differ_by_convicts_nobody() {
+        let more = Some(Verdict::CostsMore);
+        // From 1.041 on is beyond 4 %, and not beyond 5 %.
+        assert_eq!(findings(1.05, more, Some(0.04)).confirmed().count(), 1);
+        let within = findings(1.05, more, Some(0.05));
+        assert_eq!(within.confirmed().count(), 0);
+        let told = within.paragraphs();
+        assert!(
+            told[1].contains("equal products differed by beside each other (5.00 %)"),
+            "{told:?}"
+        );
+        let told = findings(1.04, None, Some(0.05)).paragraphs();
+        assert!(told[1].contains("no more than equal products differed by"), "{told:?}");
+        let told = findings(1.01, None, Some(0.05)).paragraphs();
+        assert!(told[1].contains("which is too small to matter"), "{told:?}");
+    }
+
+    #[test]
+    fn programs_read_what_people_read() {
+        let word = |after: f64, verdict: Option<Verdict>, noise: Option<f64>| {
+            let findings = findings(after, verdict, noise);
+            serde_json::to_value(findings).unwrap()["changes"][0]["conclusion"].clone()
+        };
+        let more = Some(Verdict::CostsMore);
+        assert_eq!(word(1.05, more, None), "regression");
+        // A figure of which more is better, such as requests/s.
+        assert_eq!(word(1.05, Some(Verdict::CostsLess), None), "improvement");
+        assert_eq!(word(0.95, more, None), "opposite");
+        assert_eq!(word(1.05, more, Some(0.05)), "within-noise");
+        assert_eq!(word(1.05, Some(Verdict::Same), None), "same");
+        assert_eq!(word(1.05, Some(Verdict::NotSettled), None), "not-settled");
+        assert_eq!(word(1.01, None, None), "too-small");
     }
 }

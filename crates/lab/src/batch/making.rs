@@ -5,10 +5,9 @@ use super::records::{BuildFailure, BuildOutcome};
 use super::repository::GIT_VARIABLES;
 use super::revision::Revision;
 use super::settings::{Origin, Settings};
-use super::{BatchError, command, io_error};
+use super::{BatchError, build_log, command, io_error, product};
 use crate::interrupt::Interrupt;
 use crate::process::group::{self, Launch, ProcessGroup};
-use crate::system::builds::hash_folder;
 use crate::system::render::hash_text;
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,6 +22,8 @@ pub(super) struct Place<'a> {
     pub(super) sources: &'a Path,
     /// The folder for the product, which is there and empty.
     pub(super) out: &'a Path,
+    /// What that folder is called on record.
+    pub(super) folder: &'a str,
     /// The file for what it prints.
     pub(super) log: &'a Path,
     /// The CPUs that it may use.
@@ -30,25 +31,33 @@ pub(super) struct Place<'a> {
 }
 
 /// What a product depends on, as one hash: sources, command, and versions of the tools.
-pub(super) fn key(revision: &Revision, settings: &Settings, tools: &str) -> String {
-    let parts = [&revision.tree, &settings.build, tools];
+pub(super) fn key(
+    revision: &Revision,
+    settings: &Settings,
+    tools: &BTreeMap<String, String>,
+) -> String {
+    let tools: String =
+        tools.iter().map(|(tool, version)| format!("{tool}: {version}\n")).collect();
+    let parts = [&revision.tree, &settings.build, &tools];
     let text: String = parts.map(|part| format!("{} {part}\n", part.len())).concat();
     hash_text(&text)[..KEY_DIGITS].to_owned()
 }
 
-/// What the tools of a build say of themselves, a line each.
-pub(super) fn tools(settings: &Settings, interrupt: &Interrupt) -> Result<String, BatchError> {
-    let mut text = String::new();
-    for tool in &settings.tools {
+/// What the tools of a build say of themselves, by the command that asks them.
+pub(super) fn tools(
+    settings: &Settings,
+    interrupt: &Interrupt,
+) -> Result<BTreeMap<String, String>, BatchError> {
+    let version = |tool: &String| {
         let mut ask = Command::new("sh");
         let printed = command::run(ask.args(["-c", tool]), TOOL_WITHIN, interrupt)?;
         let line = match printed.success {
             true => printed.stdout.lines().next().unwrap_or_default().to_owned(),
             false => "not there".to_owned(),
         };
-        text += &format!("{tool}: {line}\n");
-    }
-    Ok(text)
+        Ok((tool.clone(), line))
+    };
+    settings.tools.iter().map(version).collect()
 }
 
 /// Builds a revision whose sources are in place.
@@ -87,10 +96,12 @@ pub(super) fn make(
             Err(error) => return Err(io_error("waiting for the build in", place.sources)(error)),
         }
         interrupt.sleep(POLL)?;
+        build_log::bound(place.log).map_err(io_error("cutting", place.log))?;
     };
     build.stop();
     // A build may leave a daemon behind, which would be measured with the system.
     group::stop_strays();
+    build_log::bound(place.log).map_err(io_error("cutting", place.log))?;
     let failure = |reason: String| BuildFailure {
         reason,
         log: build.log_tail(LOG_LINES).unwrap_or_else(|error| vec![format!("no log: {error}")]),
@@ -102,40 +113,20 @@ pub(super) fn make(
     if !status.success() {
         return Ok(BuildOutcome::Failed(failure(format!("the build failed ({status})"))));
     }
-    let product = place.out.join(&settings.path);
-    let is_empty = || fs::read_dir(&product).is_ok_and(|mut entries| entries.next().is_none());
-    if !product.exists() || is_empty() {
+    let taken = place.out.join(&settings.path);
+    let is_empty = || fs::read_dir(&taken).is_ok_and(|mut entries| entries.next().is_none());
+    if !taken.exists() || is_empty() {
         let what = if settings.path.is_empty() { "nothing" } else { "no " };
         let reason = format!("the build succeeded and left {what}{} in $OUT", settings.path);
         return Ok(BuildOutcome::Failed(failure(reason)));
     }
-    Ok(match hash_folder(place.out) {
-        Ok(product) => BuildOutcome::Built { product },
+    Ok(match product::hash(place.out) {
+        Ok(product) => BuildOutcome::Built { product, folder: place.folder.to_owned() },
         // A link that leads nowhere, above all.
         Err(error) => {
             BuildOutcome::Failed(failure(format!("what it left cannot be read: {error}")))
         }
     })
-}
-
-/// Copies the files that come with a list of versions to where each build has its sources.
-pub(super) fn copy_files(files: Option<&Path>, sources: &Path) -> Result<(), BatchError> {
-    if sources.exists() {
-        fs::remove_dir_all(sources).map_err(io_error("removing", sources))?;
-    }
-    fs::create_dir_all(sources).map_err(io_error("making", sources))?;
-    match files {
-        Some(files) => copy_folder(files, sources),
-        None => Ok(()),
-    }
-}
-
-/// A hash over the files that come with a list of versions.
-pub(super) fn files_hash(files: Option<&Path>) -> Result<String, BatchError> {
-    match files {
-        Some(files) => hash_folder(files).map_err(io_error("reading", files)),
-        None => Ok(String::new()),
-    }
 }
 
 const KEY_DIGITS: usize = 16;
@@ -168,21 +159,6 @@ fn environment(
         environment.insert("VERSION".to_owned(), revision.id.clone());
     }
     environment
-}
-
-fn copy_folder(from: &Path, to: &Path) -> Result<(), BatchError> {
-    let entries = fs::read_dir(from).map_err(io_error("reading", from))?;
-    for entry in entries {
-        let entry = entry.map_err(io_error("reading", from))?;
-        let (path, target) = (entry.path(), to.join(entry.file_name()));
-        if path.is_dir() {
-            fs::create_dir_all(&target).map_err(io_error("making", &target))?;
-            copy_folder(&path, &target)?;
-        } else {
-            fs::copy(&path, &target).map_err(io_error("copying", &path))?;
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! What a batch is: its settings and its revisions, in `batch.json`.
 
+use super::inputs::Inputs;
 use super::revision::Revision;
 use super::settings::Settings;
 use super::{BatchError, io_error};
@@ -9,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The version of this shape; a reader refuses what it does not know.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// What a batch is.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -30,8 +31,17 @@ pub struct BatchManifest {
     pub seed: u64,
     /// What is done with each revision.
     pub settings: Settings,
+    /// The hash of the files that come with a list of versions.
+    pub files: Option<String>,
+    /// How many of the revisions are measured before a change is looked for, as far apart as can be; all
+    /// where there is none.
+    pub steps: Option<usize>,
+    /// What it measures with; none before its first round.
+    pub inputs: Option<Inputs>,
     /// The id of the revision that every block runs too; none until one is known that can be built.
     pub anchor: Option<String>,
+    /// SHA-256 of that revision's product: an id may come to name other sources, or be built otherwise.
+    pub anchor_product: Option<String>,
     /// The revisions, the oldest first or as they were listed.
     pub revisions: Vec<Revision>,
 }
@@ -133,7 +143,6 @@ const NAME: &str = "batch.json";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::batch::settings::{Figure, Origin};
 
     fn revision(id: &str, listed: bool) -> Revision {
         Revision {
@@ -147,22 +156,6 @@ mod tests {
     }
 
     fn manifest(listed: &[&str]) -> BatchManifest {
-        let settings = Settings {
-            title: "t".to_owned(),
-            experiment: "e".to_owned(),
-            base: String::new(),
-            option: "binary".to_owned(),
-            path: String::new(),
-            origin: Origin::Repository("/repository".to_owned()),
-            build: "true".to_owned(),
-            timeout_s: 1.0,
-            tools: Vec::new(),
-            figure: Figure::Cpu,
-            blocks: 6,
-            quick: false,
-            together: 4,
-            margin: 0.02,
-        };
         BatchManifest {
             schema: SCHEMA,
             tollgate: String::new(),
@@ -171,8 +164,12 @@ mod tests {
             directory: PathBuf::new(),
             catalog: Vec::new(),
             seed: 1,
-            settings,
+            settings: Settings::made_up("true"),
+            files: None,
+            steps: None,
+            inputs: None,
             anchor: None,
+            anchor_product: None,
             revisions: listed.iter().map(|id| revision(id, true)).collect(),
         }
     }
@@ -205,8 +202,8 @@ mod tests {
         assert_eq!(BatchManifest::read(dir.path()).unwrap(), manifest);
         let path = dir.path().join(NAME);
         let text = fs::read_to_string(&path).unwrap();
-        fs::write(&path, text.replacen("\"schema\": 1", "\"schema\": 7", 1)).unwrap();
+        fs::write(&path, text.replacen("\"schema\": 2", "\"schema\": 7", 1)).unwrap();
         let error = BatchManifest::read(dir.path()).unwrap_err().to_string();
-        assert!(error.contains("has schema 7, and this version reads 1"), "{error}");
+        assert!(error.contains("has schema 7, and this version reads 2"), "{error}");
     }
 }

@@ -4,17 +4,23 @@
 //! whose baseline is a pinned revision, the anchor. What is known of a batch is read from its directory
 //! each time, so that one that was killed goes on.
 
+pub mod beginning;
 pub mod bisection;
+mod build_log;
 mod changes;
 mod command;
 pub mod dir;
 pub mod file;
+mod files;
 pub mod find;
 pub mod findings;
+pub mod inputs;
 mod journal;
 mod making;
 pub mod manifest;
+mod measuring;
 mod plan;
+mod product;
 pub mod records;
 pub mod report;
 mod repository;
@@ -24,6 +30,7 @@ pub mod run;
 pub mod series;
 pub mod settings;
 pub mod states;
+mod steps;
 mod workshop;
 
 use crate::inputs::catalog::CatalogError;

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// The version of these shapes.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// One build, in `builds.ndjson`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -29,8 +29,11 @@ pub struct BuildRecord {
 pub enum BuildOutcome {
     /// A product.
     Built {
-        /// SHA-256 over the names and contents of its files: the same for products that are identical.
+        /// SHA-256 over its files, their names, and which of them are programs: the same for products that
+        /// are identical.
         product: String,
+        /// The folder that it lies in, below that of all products.
+        folder: String,
     },
     /// None.
     Failed(BuildFailure),

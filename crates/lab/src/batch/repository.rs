@@ -45,7 +45,10 @@ impl<'a> Repository<'a> {
         let mut init = git();
         init.args(["init", "--quiet", "--bare"]).arg(&self.dir);
         command::output(&mut init, QUICK, self.interrupt)?;
-        let mut fetch = self.git(["fetch", "--quiet", "--force", "--no-tags", "--end-of-options"]);
+        // What is gone there goes here too: a tag would still be listed, and a branch `a` would be in the way of
+        // one that is called `a/b`.
+        let options = ["--quiet", "--force", "--no-tags", "--prune", "--end-of-options"];
+        let mut fetch = self.git(std::iter::once("fetch").chain(options));
         fetch.arg(from).args([
             "+HEAD:refs/tollgate/HEAD",
             "+refs/heads/*:refs/heads/*",
@@ -232,6 +235,34 @@ mod tests {
         let repository = Repository::at(dir.join("clone"), interrupt);
         repository.fetch(&user.display().to_string()).unwrap();
         (repository, commits)
+    }
+
+    #[test]
+    fn what_is_gone_from_the_users_repository_is_gone_from_the_clone() {
+        let (dir, interrupt) = (tempfile::tempdir().unwrap(), Interrupt::default());
+        let (repository, [one, two]) = clone_of_two(dir.path(), &interrupt);
+        let user = dir.path().join("user");
+        let in_user = |arguments: &[&str]| {
+            let mut command = git();
+            command.arg("-C").arg(&user).args(arguments);
+            command::output(&mut command, QUICK, &interrupt).unwrap()
+        };
+        let tagged = |repository: &Repository<'_>| -> Vec<String> {
+            let found = repository.revisions(&Wanted::Tags("v*".to_owned())).unwrap();
+            found.into_iter().map(|revision| revision.id).collect()
+        };
+        in_user(&["tag", "v1", &one]);
+        in_user(&["tag", "v2", &two]);
+        in_user(&["branch", "a", &one]);
+        let from = user.display().to_string();
+        repository.fetch(&from).unwrap();
+        assert_eq!(tagged(&repository), [one.clone(), two.clone()]);
+        // A branch that moves into the place of another as its folder, and a tag that was a mistake.
+        in_user(&["branch", "-m", "a", "a/b"]);
+        in_user(&["tag", "-d", "v1"]);
+        repository.fetch(&from).unwrap();
+        assert_eq!(tagged(&repository), [two]);
+        assert_eq!(repository.one("a/b").unwrap().id, one);
     }
 
     #[test]

@@ -60,15 +60,6 @@ pub fn of_versions(versions: &[String], tree: impl Fn(&str) -> String) -> Vec<Re
     revisions
 }
 
-/// So many of them, as far apart as can be, with the first and the last.
-pub fn spread(count: usize, steps: usize) -> Vec<usize> {
-    if steps >= count || steps < 2 {
-        return (0..count).collect();
-    }
-    // Rounded to the nearest, which for steps below the count are all different.
-    (0..steps).map(|step| (step * (count - 1) + (steps - 1) / 2) / (steps - 1)).collect()
-}
-
 /// Letters of a hash that are enough to tell commits apart.
 const HASH_DIGITS: usize = 10;
 /// Folders, logs and subjects are named after it.
@@ -127,20 +118,5 @@ mod tests {
         let found = of_versions(&versions, str::to_owned);
         let names: Vec<&str> = found.iter().map(|one| one.name.as_str()).collect();
         assert_eq!(names, ["v1-0", "v1-0-2", "v1-0-3"]);
-    }
-
-    #[test]
-    fn steps_are_as_far_apart_as_can_be() {
-        assert_eq!(spread(12, 4), [0, 4, 7, 11]);
-        assert_eq!(spread(3, 9), [0, 1, 2]);
-        assert_eq!(spread(5, 2), [0, 4]);
-        assert_eq!(spread(0, 4), [0_usize; 0]);
-        for count in 2..60 {
-            for steps in 2..count {
-                let places = spread(count, steps);
-                assert!(places.is_sorted_by(|a, b| a < b), "{count} {steps} {places:?}");
-                assert_eq!((places[0], places[steps - 1]), (0, count - 1));
-            }
-        }
     }
 }

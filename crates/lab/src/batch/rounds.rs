@@ -59,6 +59,8 @@ pub(super) fn base(
     };
     let design = margin.map(|margin| ("margin".to_owned(), margin));
     table.insert("design".to_owned(), Value::Table(design.into_iter().collect()));
+    // The subject that would take the baseline's place is none of a round's.
+    table.remove("baseline_else");
     write(&table)
 }
 
@@ -119,8 +121,11 @@ fn damaged(what: &str) -> BatchError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::batch::file::BatchFile;
+    use crate::batch::settings::{Settings, Wanted};
     use crate::inputs::catalog::Catalog;
     use crate::inputs::experiment::{Adjustments, Experiment};
+    use crate::inputs::toml_file;
 
     #[test]
     fn a_round_is_an_experiment_that_loads() {
@@ -152,5 +157,38 @@ mod tests {
         let expected = [(ANCHOR, "/products/anchor"), ("v4.7.0", "/products/v4.7.0")];
         assert_eq!(told, expected.map(|(a, b)| (a.to_owned(), b.to_owned())));
         assert_eq!(round.subjects[1].options["site"].to_string(), "locations", "the rest stays");
+    }
+
+    #[test]
+    fn each_file_of_revisions_is_a_batch_whose_rounds_load() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../revisions");
+        let catalog = Catalog::new(vec![]);
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+            let source =
+                Source { name: name.clone(), text: std::fs::read_to_string(&path).unwrap() };
+            let file: BatchFile = toml_file::parse(&source).unwrap();
+            let settings = Settings::of(&file, &folder, &catalog).unwrap();
+            Wanted::of(&file, &folder).unwrap();
+            let subject = |name: &str| RoundSubject {
+                name: name.to_owned(),
+                about: String::new(),
+                product: "/products/one".to_owned(),
+            };
+            let subjects = [subject(ANCHOR), subject("one")];
+            let text =
+                experiment(&settings.base, "t", &settings.option, &subjects, settings.blocks);
+            let dir = tempfile::tempdir().unwrap();
+            let round = dir.path().join("001.toml");
+            std::fs::write(&round, text.unwrap()).unwrap();
+            let adjustments = Adjustments::default();
+            let round = Experiment::load(&catalog, round.to_str().unwrap(), &adjustments).unwrap();
+            assert_eq!(round.subjects.len(), 2, "{name}");
+            names.push(name);
+        }
+        names.sort();
+        assert_eq!(names, ["coraza", "crs", "gateway"]);
     }
 }

@@ -1,25 +1,20 @@
 //! `tollgate batch run`: every revision built, and every product measured beside the anchor.
 
+use super::beginning::{Beginning, manifest};
 use super::dir::BatchDir;
-use super::making;
-use super::manifest::{BatchManifest, SCHEMA};
-use super::plan::{Wanted as WantedProduct, shares};
+use super::plan::{Wanted, shares};
 use super::records::{BuildRecord, Purpose, Round};
-use super::repository::Repository;
-use super::revision::{Revision, of_versions, spread};
+use super::revision::Revision;
 use super::series::{Point, points};
-use super::settings::{Origin, Settings, Wanted};
 use super::states::State;
+use super::steps::{spread, stand_ins};
 use super::workshop::{Workshop, product_of};
 use super::{BatchError, report};
 use crate::inputs::experiment::Experiment;
 use crate::interrupt::Interrupt;
-use crate::manifest::VERSION;
 use crate::run;
-use crate::system::render::hash_text;
-use jiff::Timestamp;
-use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::collections::{BTreeSet, VecDeque};
+use std::path::Path;
 
 /// What a batch needs of the process that works on it.
 #[derive(Debug, Clone, Copy)]
@@ -30,29 +25,11 @@ pub struct Request<'a> {
     pub tollgate: &'a Path,
     /// The wish to stop.
     pub interrupt: &'a Interrupt,
-    /// How many revisions are measured, as far apart as can be; all where this is left out.
+    /// How many revisions are measured, as far apart as can be. Where this is left out, `run` measures all, and
+    /// `find` as many as were measured last.
     pub steps: Option<usize>,
     /// Whether builds that failed are tried again.
     pub retries: bool,
-}
-
-/// What is asked of a batch when it is begun or taken up.
-#[derive(Debug, Clone)]
-pub struct Beginning {
-    /// What is done with each revision.
-    pub settings: Settings,
-    /// Which revisions.
-    pub wanted: Wanted,
-    /// The revision that every block runs too.
-    pub anchor: Option<String>,
-    /// The folders in which inputs are looked for.
-    pub catalog: Vec<PathBuf>,
-    /// The command that this is.
-    pub command: String,
-    /// The folder that it is given in.
-    pub directory: PathBuf,
-    /// The seed of every random choice of a batch that is begun.
-    pub seed: u64,
 }
 
 /// What a batch tells while it is under way.
@@ -88,7 +65,7 @@ pub enum Event<'a> {
     Run(&'a run::Event<'a>),
     /// The round is over.
     RoundEnded,
-    /// A search for a culprit goes on, in words.
+    /// A search goes on, for a culprit or for a revision that can be measured: in words.
     Search(&'a str),
 }
 
@@ -107,41 +84,86 @@ pub fn run(
     let manifest = manifest(&dir, request, beginning)?;
     manifest.write(dir.path())?;
     let mut workshop = Workshop::new(dir, manifest, request)?;
-    series(&mut workshop, request.steps, tell)?;
+    series(&mut workshop, tell)?;
     report::write_all(&workshop.records()?, workshop.dir.path())
 }
 
-/// Measures the listed revisions, or so many of them, as far as that was not done yet.
+/// Measures the listed revisions, or so many of them as the batch takes steps, as far as that was not done
+/// yet.
 pub(super) fn series(
     workshop: &mut Workshop<'_>,
-    steps: Option<usize>,
     tell: &mut dyn FnMut(Event<'_>),
 ) -> Result<(), BatchError> {
     let listed: Vec<Revision> =
         workshop.manifest.revisions.iter().filter(|one| one.listed).cloned().collect();
-    let chosen = spread(listed.len(), steps.unwrap_or(listed.len()));
+    let chosen = spread(listed.len(), workshop.manifest.steps.unwrap_or(listed.len()));
     tell(Event::Revisions { count: listed.len(), tried: chosen.len() });
     anchor(workshop, &listed, tell)?;
+    workshop.hold_inputs()?;
     workshop.end_rounds(tell)?;
-    let mut wanted: Vec<WantedProduct> = Vec::new();
-    for place in chosen {
-        let revision = &listed[place];
-        let Some(product) = workshop.build(revision, tell)? else { continue };
-        match wanted.iter_mut().find(|known| known.product == product) {
-            Some(known) => known.revisions += 1,
-            None => {
-                wanted.push(WantedProduct { product, name: revision.name.clone(), revisions: 1 });
+    // Of each step the revision that was chosen, and those that may stand in for it.
+    let mut steps: Vec<VecDeque<usize>> = (0..chosen.len())
+        .map(|which| {
+            let others = stand_ins(&chosen, which, listed.len());
+            std::iter::once(chosen[which]).chain(others).collect()
+        })
+        .collect();
+    // What was measured now, and what needs no more blocks.
+    let mut done = BTreeSet::new();
+    loop {
+        let wanted = wanted(workshop, &listed, &mut steps, tell)?;
+        done.append(&mut measured(workshop)?);
+        let left: Vec<Wanted> =
+            wanted.into_iter().filter(|one| !done.contains(&one.product)).collect();
+        if left.is_empty() {
+            return Ok(());
+        }
+        let (together, blocks) =
+            (workshop.manifest.settings.together, workshop.manifest.settings.blocks);
+        for share in shares(&left, together, &workshop.anchor_product()?) {
+            workshop.measure(Purpose::Series, share, blocks, tell)?;
+        }
+        // Where one of them turned out not to run, the next one takes its place.
+        done.extend(left.into_iter().map(|one| one.product));
+    }
+}
+
+/// Builds a revision for each step; their products. One that cannot be built, or is known not to run,
+/// leaves its place to the next that may stand in for it.
+fn wanted(
+    workshop: &mut Workshop<'_>,
+    listed: &[Revision],
+    steps: &mut [VecDeque<usize>],
+    tell: &mut dyn FnMut(Event<'_>),
+) -> Result<Vec<Wanted>, BatchError> {
+    let points = points(&workshop.records()?);
+    let fails = |product: &String| {
+        let is_it = |point: &&Point| point.product.as_ref() == Some(product);
+        points.iter().find(is_it).is_some_and(|point| point.state == State::RunFailed)
+    };
+    let mut wanted: Vec<Wanted> = Vec::new();
+    for step in steps {
+        while let Some(revision) = step.front().map(|place| &listed[*place]) {
+            let product = workshop.build(revision, tell)?.filter(|product| !fails(product));
+            let Some(product) = product else {
+                step.pop_front();
+                if let Some(next) = step.front().map(|place| &listed[*place]) {
+                    let told = format!(
+                        "{} cannot be measured; {} is tried in its place",
+                        revision.name, next.name
+                    );
+                    tell(Event::Search(&told));
+                }
+                continue;
+            };
+            match wanted.iter_mut().find(|known| known.product == product) {
+                Some(known) => known.revisions += 1,
+                None => wanted.push(Wanted { product, name: revision.name.clone(), revisions: 1 }),
             }
+            break;
         }
     }
-    let measured = measured(workshop)?;
-    wanted.retain(|one| !measured.contains(&one.product));
-    let (together, blocks) =
-        (workshop.manifest.settings.together, workshop.manifest.settings.blocks);
-    for share in shares(&wanted, together, &workshop.anchor_product()?) {
-        workshop.measure(Purpose::Series, share, blocks, tell)?;
-    }
-    Ok(())
+    Ok(wanted)
 }
 
 /// The products that need no more blocks: those with enough for an interval, and those that do not run.
@@ -163,12 +185,19 @@ fn anchor(
     tell: &mut dyn FnMut(Event<'_>),
 ) -> Result<(), BatchError> {
     if let Some(id) = workshop.manifest.anchor.clone() {
+        // From the first round on, the product itself is what prices are over.
+        if let Some(product) = &workshop.manifest.anchor_product
+            && workshop.manifest.inputs.is_some()
+            && workshop.folder_of(product).is_some()
+        {
+            return Ok(());
+        }
         let revision = workshop.manifest.revision(&id).cloned();
         let gone =
             || BatchError::Asked(format!("the anchor {id} is no revision of the batch any more"));
         let revision = revision.ok_or_else(gone)?;
         return match workshop.build(&revision, tell)? {
-            Some(_) => Ok(()),
+            Some(product) => workshop.pin_anchor(&revision, product),
             None => Err(BatchError::Asked(format!(
                 "the anchor {} cannot be built; choose another --anchor, and another --out",
                 revision.name
@@ -176,9 +205,8 @@ fn anchor(
         };
     }
     for revision in listed {
-        if workshop.build(revision, tell)?.is_some() {
-            workshop.manifest.anchor = Some(revision.id.clone());
-            return workshop.manifest.write(workshop.dir.path());
+        if let Some(product) = workshop.build(revision, tell)? {
+            return workshop.pin_anchor(revision, product);
         }
     }
     let builds = workshop.dir.builds.lines();
@@ -186,75 +214,4 @@ fn anchor(
     let log =
         last.map_or(String::new(), |build| workshop.dir.log(&build.key).display().to_string());
     Err(BatchError::Asked(format!("no revision can be built; the last build printed {log}")))
-}
-
-/// The manifest of the batch: a new one, or the one that is there with the revisions of today.
-fn manifest(
-    dir: &BatchDir,
-    request: &Request<'_>,
-    beginning: &Beginning,
-) -> Result<BatchManifest, BatchError> {
-    let Beginning { settings, wanted, anchor, .. } = beginning;
-    let (mut revisions, anchor) = match &settings.origin {
-        Origin::Repository(from) => {
-            let repository = Repository::at(dir.repository(), request.interrupt);
-            repository.fetch(from)?;
-            let anchor = anchor.as_deref().map(|name| repository.one(name)).transpose()?;
-            (repository.revisions(wanted)?, anchor)
-        }
-        Origin::Versions(files) => {
-            let files = making::files_hash(files.as_deref())?;
-            let tree = |version: &str| hash_text(&format!("{version}\n{files}"));
-            let Wanted::List(versions) = wanted else {
-                return Err(BatchError::Asked("`versions` has to be a list".to_owned()));
-            };
-            let anchor = anchor.iter().cloned().collect::<Vec<_>>();
-            (of_versions(versions, tree), of_versions(&anchor, tree).pop())
-        }
-    };
-    let anchor_id = anchor.as_ref().map(|anchor| anchor.id.clone());
-    if let Some(anchor) = anchor
-        && !revisions.iter().any(|one| one.id == anchor.id)
-    {
-        revisions.insert(0, Revision { listed: false, ..anchor });
-    }
-    if !BatchManifest::is_in(dir.path()) {
-        return Ok(BatchManifest {
-            schema: SCHEMA,
-            tollgate: VERSION.to_owned(),
-            started_at: Timestamp::now().to_string(),
-            command: beginning.command.clone(),
-            directory: beginning.directory.clone(),
-            catalog: beginning.catalog.clone(),
-            seed: beginning.seed,
-            settings: settings.clone(),
-            anchor: anchor_id,
-            revisions,
-        });
-    }
-    let mut known = BatchManifest::read(dir.path())?;
-    let path = dir.path().display();
-    if known.settings != *settings {
-        return Err(BatchError::Asked(format!(
-            "{path} holds a batch with other settings, and figures of both would be mixed up; choose \
-             another --out, or repeat its command: {}",
-            known.command
-        )));
-    }
-    if anchor_id.is_some() && known.anchor.is_some() && anchor_id != known.anchor {
-        return Err(BatchError::Asked(format!(
-            "{path} holds a batch with another anchor, and its prices are over that one; choose another \
-             --out"
-        )));
-    }
-    known.anchor = known.anchor.or(anchor_id);
-    // Once pinned, the anchor stays a revision of the batch, whatever is listed today.
-    let pinned = known.anchor.as_deref().and_then(|id| known.revision(id)).cloned();
-    known.take_up(revisions);
-    if let Some(pinned) = pinned
-        && known.revision(&pinned.id).is_none()
-    {
-        known.revisions.insert(0, Revision { listed: false, ..pinned });
-    }
-    Ok(known)
 }

@@ -2,7 +2,7 @@
 //! Pure.
 
 use super::dir::{BatchRecords, RoundRun};
-use super::records::{BuildOutcome, Purpose};
+use super::records::{BuildOutcome, Purpose, Round};
 use super::rounds::ANCHOR;
 use super::states::{State, state};
 use crate::analysis::{Metric, Range};
@@ -11,7 +11,7 @@ use crate::record::{Measurement, TrialRecord};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use tollgate_stats::{Estimate, Interval, Pair, ratio};
+use tollgate_stats::{BLOCKS_MAX, Estimate, Interval, Pair, ratio};
 
 /// What is known of one revision.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
@@ -78,22 +78,24 @@ pub struct Check {
 /// Every revision in their order; those that were met on the way only where they were tried.
 pub fn points(records: &BatchRecords) -> Vec<Point> {
     let by_product = records.by_product();
+    let anchor = records.manifest.anchor_product.as_deref();
     let revisions = records.manifest.revisions.iter();
     let point = |revision: &super::revision::Revision| {
         let build = records.build(&revision.id);
         let product = build.and_then(|build| match &build.outcome {
-            BuildOutcome::Built { product } => Some(product.clone()),
+            BuildOutcome::Built { product, .. } => Some(product.clone()),
             BuildOutcome::Failed(_) | BuildOutcome::TimedOut(_) => None,
         });
         let own = product.as_deref().and_then(|product| by_product.get(product));
+        let counts = |(run, name): &(&RoundRun, &str)| counts(&run.round, name, anchor);
         let runs: Vec<(&RoundRun, &str)> =
-            own.into_iter().flatten().copied().filter(|(run, name)| is_first(run, name)).collect();
+            own.into_iter().flatten().copied().filter(counts).collect();
         let trials: Vec<&TrialRecord> = runs
             .iter()
             .flat_map(|(run, name)| run.run.trials.iter().filter(move |it| it.subject == *name))
             .collect();
         let pairs = runs.iter().flat_map(|(run, name)| pairs(records, run, name, ANCHOR));
-        let pairs: Vec<Pair> = pairs.collect();
+        let pairs = latest(pairs.collect());
         let price = ratio(&pairs, records.manifest.seed).map(Range::from);
         let (state, why) = state(build, &trials, price.is_some());
         Point {
@@ -138,6 +140,14 @@ pub fn checks(records: &BatchRecords) -> Vec<Check> {
     .collect()
 }
 
+/// Up to which difference equal products were found to differ, where that is beyond the margin: as far as the
+/// farthest of those that are off.
+pub(super) fn noise(checks: &[Check], margin: f64) -> Option<f64> {
+    let off = checks.iter().filter(|check| check.is_off);
+    let apart = off.map(|check| check.ratio.estimate.max(1.0 / check.ratio.estimate) - 1.0);
+    apart.filter(|apart| *apart > margin).max_by(f64::total_cmp)
+}
+
 /// The price of one product over another, from the rounds in which a confirmation put both beside each
 /// other, and from no others.
 pub(super) fn confirmed(records: &BatchRecords, parent: &str, culprit: &str) -> Option<Vec<Pair>> {
@@ -172,12 +182,20 @@ pub(super) fn side(estimate: &Estimate, of: f64) -> Option<std::cmp::Ordering> {
 /// A tick of `/proc/PID/stat` on every Linux: sysconf(3), `_SC_CLK_TCK`.
 const TICK_US: f64 = 10_000.0;
 
-/// Whether a subject of a round counts for its product's price: confirmations stand for themselves, and a
-/// product's second time is there to be held against the first.
-fn is_first(run: &RoundRun, name: &str) -> bool {
-    let is_series = matches!(run.round.purpose, Purpose::Series | Purpose::Bisection);
-    let is_twin = run.round.again.get(name).is_some_and(|first| first != ANCHOR);
-    is_series && name != ANCHOR && !is_twin
+/// Whether a subject of a round counts for its product's price: confirmations stand for themselves, a
+/// product's second time is there to be held against the first, and a price over another anchor is another
+/// price.
+fn counts(round: &Round, name: &str, anchor: Option<&str>) -> bool {
+    let is_series = matches!(round.purpose, Purpose::Series | Purpose::Bisection);
+    let is_twin = round.again.get(name).is_some_and(|first| first != ANCHOR);
+    let is_over_it = round.products.get(ANCHOR).map(String::as_str) == anchor;
+    is_series && name != ANCHOR && !is_twin && is_over_it
+}
+
+/// As many blocks as are priced at the most: a product that is measured again and again may have more, and
+/// the last ones say what there is to say.
+fn latest(mut pairs: Vec<Pair>) -> Vec<Pair> {
+    pairs.split_off(pairs.len().saturating_sub(BLOCKS_MAX))
 }
 
 fn pairs(records: &BatchRecords, run: &RoundRun, subject: &str, over: &str) -> Vec<Pair> {
@@ -220,4 +238,62 @@ fn means(runs: &[(&RoundRun, &str)]) -> Option<Means> {
 
 fn log_ratio(pair: &Pair) -> f64 {
     (pair.subject / pair.baseline).ln()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::records::SCHEMA;
+
+    #[test]
+    fn only_blocks_over_the_pinned_anchor_count() {
+        let products = [(ANCHOR, "one"), ("a", "two"), ("a-again", "two"), ("b", "one")];
+        let again = [("a-again", "a"), ("b", ANCHOR)];
+        let owned = |(a, b): (&str, &str)| (a.to_owned(), b.to_owned());
+        let mut round = Round {
+            schema: SCHEMA,
+            round: 1,
+            purpose: Purpose::Series,
+            products: products.map(owned).into(),
+            again: again.map(owned).into(),
+            blocks: 6,
+        };
+        let counted = |round: &Round, anchor: &str| -> Vec<String> {
+            let names = round.products.keys().filter(|name| counts(round, name, Some(anchor)));
+            names.cloned().collect()
+        };
+        assert_eq!(counted(&round, "one"), ["a", "b"]);
+        assert!(counted(&round, "another").is_empty());
+        round.purpose =
+            Purpose::Confirmation { parent: "one".to_owned(), culprit: "two".to_owned() };
+        assert!(counted(&round, "one").is_empty());
+    }
+
+    #[test]
+    fn a_product_with_more_blocks_than_are_priced_has_the_price_of_the_last_ones() {
+        let pair = |subject: f64| Pair { subject, baseline: 1.0 };
+        let few = latest(vec![pair(2.0), pair(3.0)]);
+        assert_eq!(few, [pair(2.0), pair(3.0)]);
+        let many = [vec![pair(9.0); 3], vec![pair(2.0); BLOCKS_MAX]].concat();
+        let price = ratio(&latest(many), 1).unwrap();
+        assert_eq!((price.n, price.point), (BLOCKS_MAX, 2.0));
+    }
+
+    #[test]
+    fn the_noise_is_as_far_as_equal_products_are_surely_apart() {
+        let check = |estimate: f64, is_off: bool| Check {
+            round: 1,
+            subject: "b".to_owned(),
+            same_as: "a".to_owned(),
+            ratio: Range { estimate, low: estimate - 0.01, high: estimate + 0.01, interval: true },
+            n: 12,
+            is_off,
+        };
+        assert_eq!(noise(&[], 0.02), None);
+        assert_eq!(noise(&[check(1.5, false)], 0.02), None);
+        assert_eq!(noise(&[check(1.015, true)], 0.02), None);
+        // 1 / 0.8 is 25 % apart.
+        let told = noise(&[check(1.04, true), check(0.8, true)], 0.02).unwrap();
+        assert!((told - 0.25).abs() < 1e-12, "{told}");
+    }
 }

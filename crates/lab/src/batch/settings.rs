@@ -314,3 +314,26 @@ fn takes_a_path(
         }
     }
 }
+
+#[cfg(test)]
+impl Settings {
+    /// Those of a test, with this build.
+    pub(super) fn made_up(build: &str) -> Self {
+        Self {
+            title: "t".to_owned(),
+            experiment: "e".to_owned(),
+            base: String::new(),
+            option: "binary".to_owned(),
+            path: String::new(),
+            origin: Origin::Repository("/repository".to_owned()),
+            build: build.to_owned(),
+            timeout_s: 60.0,
+            tools: Vec::new(),
+            figure: Figure::Cpu,
+            blocks: 6,
+            quick: false,
+            together: 4,
+            margin: 0.02,
+        }
+    }
+}

@@ -142,7 +142,7 @@ mod tests {
     fn a_revision_goes_from_queued_to_done_and_every_failure_has_a_state_and_a_log() {
         let failure =
             BuildFailure { reason: "status 2".to_owned(), log: vec!["error: x".to_owned()] };
-        let built = build(BuildOutcome::Built { product: "p".to_owned() });
+        let built = build(BuildOutcome::Built { product: "p".to_owned(), folder: "k".to_owned() });
         let failed = build(BuildOutcome::Failed(failure.clone()));
         let late = build(BuildOutcome::TimedOut(failure));
         let trial = failed_trial();

@@ -208,6 +208,9 @@ pub struct RuleSet {
     /// The option that takes another folder with such files, where there is one: then the rule set can
     /// be run without each of its files in turn.
     pub option: Option<String>,
+    /// How to make such a folder where `folder` has no `crs-setup.conf` beside its rules, as in a package that
+    /// keeps it elsewhere.
+    pub mend: Option<String>,
 }
 
 /// A recipe with its templates.

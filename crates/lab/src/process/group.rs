@@ -8,7 +8,7 @@ use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::{Pid, getpid, getppid};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -71,7 +71,9 @@ impl ProcessGroup {
             .command
             .split_first()
             .ok_or_else(|| failed(io::Error::other("the command is empty")))?;
-        let log = File::create(launch.log).map_err(failed)?;
+        File::create(launch.log).map_err(failed)?;
+        // Appended to, so that it may be cut while the process writes.
+        let log = OpenOptions::new().append(true).open(launch.log).map_err(failed)?;
         let cpus = cpu_set(launch.cpus).map_err(failed)?;
         let lab = getpid();
         let mut command = Command::new(program);

@@ -234,7 +234,8 @@ fn run(command: &mut Command, hint: &str) -> Result<(), BuildError> {
     }
 }
 
-fn files_below(folder: &Path) -> io::Result<Vec<PathBuf>> {
+/// Every file below a folder, in no order.
+pub(crate) fn files_below(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();

@@ -232,9 +232,10 @@ fn cut_off(error: RunError, out: &Path) -> Failure {
 /// Whose fault it is that a rule set cannot be taken apart: what was asked for, or the machine's.
 fn not_ablated(error: AblationError) -> Failure {
     match error {
-        AblationError::Asked(_) | AblationError::Missing { .. } | AblationError::Files { .. } => {
-            Failure::bad_input(error)
-        }
+        AblationError::Asked(_)
+        | AblationError::Missing { .. }
+        | AblationError::NoSetup { .. }
+        | AblationError::Files { .. } => Failure::bad_input(error),
         _ => Failure::from(error),
     }
 }

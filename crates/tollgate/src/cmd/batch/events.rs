@@ -27,7 +27,7 @@ impl Events {
                 tell(format!("building {} {}", revision.name, revision.log).trim_end());
             }
             Event::Built { revision, record } => match &record.outcome {
-                BuildOutcome::Built { product } => {
+                BuildOutcome::Built { product, .. } => {
                     let took = significant(record.took_s);
                     tell(&format!("built {} in {took} s: {}", revision.name, &product[..DIGITS]));
                 }

@@ -18,21 +18,27 @@ use tollgate_lab::inputs::catalog::Catalog;
 #[command(after_help = "\
 Examples:
   tollgate batch find                         of the batch in batch/
-  tollgate batch run revisions.toml --steps 10 && tollgate batch find --steps 10
+  tollgate batch run revisions.toml --steps 10 && tollgate batch find
                                               a long history, coarse first and then fine
 
-Where the level of the series changes, the commits between are bisected: each is measured beside the
-anchor until its interval is on one side of the middle, at most in three rounds; one that does not build
-or run is passed over. Then the culprit and the commit before it run beside each other, and only what the
-95 % interval of that run carries is called a regression or an improvement.
+Where the level of the series changes, the commits between are bisected: each is measured beside
+the anchor until its interval is on one side of the middle, at most in three rounds; one that does
+not build or run is passed over. Where there are several changes between two revisions, all are
+looked for. Then each culprit and the commit before it run beside each other, and only what the
+95 % interval of that run carries is called a regression or an improvement; where the batch has
+seen equal products differ by more than the margin, it has to lie beyond that.
 Exit codes: see `tollgate --help`.")]
 pub(crate) struct Args {
     /// The directory of the batch
     #[arg(value_name = "DIR", default_value = DIR)]
     dir: PathBuf,
-    /// Measure so many of its revisions first, as far apart as can be; all by default
+    /// Measure so many of its revisions first, as far apart as can be; by default as many as `tollgate batch run`
+    /// measured last
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
     steps: Option<u32>,
+    /// Try builds again that failed or did not end in time
+    #[arg(long)]
+    retry: bool,
     /// How to write what was found
     #[arg(long, value_enum, default_value_t = Written::Text)]
     format: Written,
@@ -59,7 +65,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
         tollgate: &outside.tollgate,
         interrupt: &outside.interrupt,
         steps: args.steps.map(|steps| steps as usize),
-        retries: false,
+        retries: args.retry,
     };
     let findings = match find(&request, &mut |event| events.show(&event)) {
         Ok(findings) => findings,

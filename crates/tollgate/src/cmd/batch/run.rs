@@ -7,9 +7,10 @@ use crate::cmd::catalog::CatalogArgs;
 use crate::exit::{Exit, Failure};
 use jiff::Timestamp;
 use std::path::{Path, PathBuf};
+use tollgate_lab::batch::beginning::Beginning;
 use tollgate_lab::batch::file::{BatchFile, ProductFile, Revs};
 use tollgate_lab::batch::report::Format;
-use tollgate_lab::batch::run::{Beginning, Request, run as run_batch};
+use tollgate_lab::batch::run::{Request, run as run_batch};
 use tollgate_lab::batch::settings::{Settings, Wanted};
 use tollgate_lab::inputs::catalog::Catalog;
 use tollgate_lab::inputs::duration::Span;
@@ -33,9 +34,11 @@ Examples:
   tollgate batch run --repo ../server --tags 'v3.*' --experiment mine.toml --subject server \\
       --build 'make && cp server $OUT' --product binary=server
 
-The repository is cloned into the batch's directory, and what is yours is not touched. A revision that
-does not build or run is a result, and the batch goes on. Whatever ends it, the same command takes it up
-where it was; later, it measures what is new. Exits with 4 when nothing has a price.
+The repository is cloned into the batch's directory, and what is yours is not touched. A revision
+that does not build or run is a result, and the batch goes on. Whatever ends it, the same command
+takes it up where it was; later, it measures what is new. It goes on only with what it was begun
+with: another tollgate, mix, recipe, system or compiler would mix up figures. Exits with 4 when
+nothing has a price.
 Exit codes: see `tollgate --help`.")]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -79,7 +82,8 @@ pub(crate) struct Args {
     /// Cut the durations of trials to a fifth
     #[arg(long)]
     quick: bool,
-    /// Measure so many revisions, as far apart as can be; `tollgate batch find` goes on from there with the same --steps
+    /// Measure so many revisions, as far apart as can be, and others in the place of those that cannot be built or
+    /// run; `tollgate batch find` goes on from there
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
     steps: Option<u32>,
     /// Try builds again that failed or did not end in time

@@ -1,0 +1,242 @@
+//! What a batch measures with, besides the revisions. Where any of it changes, prices before and after are
+//! of two kinds, so a batch goes on with nothing else.
+
+use super::{BatchError, io_error};
+use crate::inputs::catalog::Catalog;
+use crate::inputs::experiment::Experiment;
+use crate::manifest::difference::differences;
+use crate::manifest::{SubjectState, VERSION};
+use crate::run::prepare;
+use crate::system::render::hash_text;
+use crate::trial::config_dir;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+/// What a batch measures with.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Inputs {
+    /// The version and commit of the tool that measures.
+    pub tollgate: String,
+    /// What the tools of the build print as their versions, by the command that asks them.
+    pub tools: BTreeMap<String, String>,
+    /// SHA-256 of the mix and of those that it includes, by file.
+    pub mixes: BTreeMap<String, String>,
+    /// SHA-256 of the recipe, of the one whose options it has, and of what it copies from the catalog. What it
+    /// has of templates and files is in the configs of the system.
+    pub recipe: BTreeMap<String, String>,
+    /// What of the system is on the machine.
+    pub system: SystemInputs,
+}
+
+/// What of a system is on the machine, with the anchor in its place.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SystemInputs {
+    /// What its parts print as their versions.
+    pub versions: Vec<String>,
+    /// SHA-256 of its programs, and of the files that its configs pull in.
+    pub files: BTreeMap<String, String>,
+    /// SHA-256 of its configs.
+    pub configs: BTreeMap<String, String>,
+    /// The hash of its rule set, where it has one.
+    pub rule_set: Option<String>,
+}
+
+impl Inputs {
+    /// What an experiment with the anchor alone is measured with, in a batch that lies in `batch`. `configs` is
+    /// where its configs are rendered to.
+    ///
+    /// # Errors
+    ///
+    /// Something of it cannot be read, or its system cannot run on this machine.
+    pub(super) fn of(
+        catalog: &Catalog,
+        experiment: &Experiment,
+        tools: BTreeMap<String, String>,
+        batch: &Path,
+        configs: &Path,
+    ) -> Result<Self, BatchError> {
+        Ok(Self {
+            tollgate: VERSION.to_owned(),
+            tools,
+            mixes: mixes(experiment),
+            recipe: recipe(catalog, experiment)?,
+            system: system(catalog, experiment, batch, configs)?,
+        })
+    }
+
+    /// Checks that they are those of a batch that was begun before.
+    ///
+    /// # Errors
+    ///
+    /// They are not.
+    pub(super) fn hold(&self, begun: &Self) -> Result<(), BatchError> {
+        let as_value = |inputs: &Self| serde_json::to_value(inputs).unwrap_or_default();
+        let differences = differences(&as_value(begun), &as_value(self));
+        if differences.is_empty() {
+            return Ok(());
+        }
+        let listed: String =
+            differences.iter().map(|difference| format!("\n  {difference}")).collect();
+        Err(BatchError::Asked(format!(
+            "this is not what the batch was begun with, and figures of both would be mixed up:{listed}\n\
+             Put back what it was begun with, or choose another --out for a new series"
+        )))
+    }
+}
+
+/// What a recipe is called in its folder.
+const SYSTEM_FILE: &str = "system.toml";
+
+fn mixes(experiment: &Experiment) -> BTreeMap<String, String> {
+    let cases = experiment.cases.iter();
+    let sources =
+        cases.flat_map(|case| std::iter::once(&case.mix_source).chain(&case.mix_included));
+    sources.map(|source| (source.name.clone(), hash_text(&source.text))).collect()
+}
+
+fn recipe(
+    catalog: &Catalog,
+    experiment: &Experiment,
+) -> Result<BTreeMap<String, String>, BatchError> {
+    let mut hashes = BTreeMap::new();
+    for subject in &experiment.subjects {
+        let file = &subject.recipe.file;
+        for system in std::iter::once(&subject.recipe.name).chain(&file.options) {
+            let source = catalog.template(&format!("{system}/{SYSTEM_FILE}"))?;
+            hashes.insert(format!("systems/{system}/{SYSTEM_FILE}"), hash_text(&source.text));
+        }
+        for copied in &file.copy {
+            for source in catalog.files(&copied.from)? {
+                let name = format!("{}: {}", copied.from, source.name);
+                hashes.insert(name, hash_text(&source.text));
+            }
+        }
+    }
+    Ok(hashes)
+}
+
+/// What of the anchor's system is on the machine. A batch may be moved, and taken up on another machine: where it
+/// lies is no part of what is measured with.
+fn system(
+    catalog: &Catalog,
+    experiment: &Experiment,
+    batch: &Path,
+    configs: &Path,
+) -> Result<SystemInputs, BatchError> {
+    let mut told = String::new();
+    let mut tell = |absent: prepare::Absent<'_>| told = absent.to_string();
+    let state = prepare::states(catalog, experiment, configs, &mut tell).pop();
+    let (Some(subject), Some(SubjectState::Present { installed, configs: names, referenced })) =
+        (experiment.subjects.first(), state)
+    else {
+        return Err(BatchError::Asked(format!(
+            "the system that revisions are measured in cannot be run: {told}"
+        )));
+    };
+    let batch = batch.display().to_string();
+    let placeless = |text: &str| text.replace(&batch, "BATCH");
+    let hash = |name: String| {
+        let path = config_dir(configs, subject).join(&name);
+        let text = fs::read_to_string(&path).map_err(io_error("reading", &path))?;
+        Ok((name, hash_text(&placeless(&text))))
+    };
+    let files = installed.hashes.into_iter().chain(referenced);
+    let files = files.map(|(path, hash)| (placeless(&path.display().to_string()), hash));
+    Ok(SystemInputs {
+        versions: installed.version,
+        files: files.collect(),
+        configs: names.into_keys().map(hash).collect::<Result<_, BatchError>>()?,
+        rule_set: installed.rule_set.map(|set| set.hash),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inputs::experiment::Adjustments;
+
+    const SYSTEM: &str = "title = 'a system'\nversion = [['echo', '1']]\ntemplates = ['a.conf']\n\
+                          [option.binary]\ndefault = '/nowhere'\npath = true\nabout = ''\n\
+                          [[need]]\nfile = '{{ binary }}'\n\
+                          [[process]]\nname = 'a'\ncommand = ['true']\n";
+    const CONFIG: &str = "run {{ binary }} in {{ dir }}";
+    const MIX: &str = "title = 'a mix'\nheaders = ['Host: a']\n[[template]]\nname = 'a'\nclass = 'benign'\n\
+                       weight = 1\npath = '/'\n";
+    const EXPERIMENT: &str = "title = 't'\nbaseline = 'anchor'\n[[case]]\nname = 'c'\nmix = 'm'\n\
+                              load = { connections = 1, duration = '1s' }\n[[subject]]\nname = 'anchor'\n\
+                              system = 'a'\nwith = { binary = 'BATCH/server' }\n";
+
+    /// What is measured with, out of a catalog in this folder.
+    fn inputs(dir: &Path, cc: &str) -> Result<Inputs, BatchError> {
+        inputs_in(dir, &dir.join("batch"), cc)
+    }
+
+    /// The same, of a batch in a folder of its own.
+    fn inputs_in(dir: &Path, batch: &Path, cc: &str) -> Result<Inputs, BatchError> {
+        let catalog = Catalog::new(vec![dir.to_owned()]);
+        let path = dir.join("anchor.toml");
+        let text = EXPERIMENT.replace("BATCH", &batch.display().to_string());
+        fs::write(&path, text).unwrap();
+        fs::create_dir_all(batch).unwrap();
+        fs::write(batch.join("server"), "").unwrap();
+        let path = path.display().to_string();
+        let experiment = Experiment::load(&catalog, &path, &Adjustments::default()).unwrap();
+        let tools = BTreeMap::from([("cc --version".to_owned(), cc.to_owned())]);
+        Inputs::of(&catalog, &experiment, tools, batch, &batch.join("inputs"))
+    }
+
+    #[test]
+    fn whatever_is_measured_with_is_noticed_when_it_changes() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            let path = dir.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        let files = [
+            ("mixes/m.toml", MIX),
+            ("systems/a/system.toml", SYSTEM),
+            ("systems/a/a.conf", CONFIG),
+        ];
+        for (name, text) in files {
+            write(name, text);
+        }
+        let begun = inputs(dir.path(), "cc 12").unwrap();
+        inputs(dir.path(), "cc 12").unwrap().hold(&begun).unwrap();
+        let told = |cc: &str| inputs(dir.path(), cc).unwrap().hold(&begun).unwrap_err().to_string();
+        assert!(
+            told("cc 13").contains("\n  tools.cc --version: cc 12, now cc 13\n"),
+            "{}",
+            told("cc 13")
+        );
+        for ((name, text), place) in files.into_iter().zip(["mixes.", "recipe.", "system."]) {
+            write(name, &format!("{text}\n# changed\n"));
+            let told = told("cc 12");
+            assert!(told.contains(&format!("\n  {place}")), "{name}: {told}");
+            assert!(told.ends_with("choose another --out for a new series"), "{told}");
+            write(name, text);
+        }
+        // A batch that was moved is the same one.
+        inputs_in(dir.path(), &dir.path().join("moved"), "cc 12").unwrap().hold(&begun).unwrap();
+        let older = Inputs { tollgate: "0.0.1 (abc)".to_owned(), ..begun.clone() };
+        assert!(
+            begun.hold(&older).unwrap_err().to_string().contains("\n  tollgate: 0.0.1 (abc), now ")
+        );
+    }
+
+    #[test]
+    fn a_system_that_is_not_there_is_told_before_anything_is_measured() {
+        let dir = tempfile::tempdir().unwrap();
+        for folder in ["mixes", "systems/a"] {
+            fs::create_dir_all(dir.path().join(folder)).unwrap();
+        }
+        fs::write(dir.path().join("mixes/m.toml"), MIX).unwrap();
+        let needs = format!("{SYSTEM}[[need]]\nprogram = 'no-such-program'\n");
+        fs::write(dir.path().join("systems/a/system.toml"), needs).unwrap();
+        fs::write(dir.path().join("systems/a/a.conf"), CONFIG).unwrap();
+        let error = inputs(dir.path(), "cc 12").unwrap_err().to_string();
+        assert!(error.contains("cannot be run: anchor is skipped: no program"), "{error}");
+    }
+}
