@@ -4,12 +4,12 @@ mod go;
 mod limits;
 pub mod noise;
 
+use crate::causes::in_full;
 use crate::environment::Environment;
 use crate::inputs::build::Build;
 use crate::layout::{Layout, available_cpus};
 use crate::noise::{Counters, cpu_pressure};
 use crate::process::ports::Ports;
-use crate::trial::servers::in_full;
 use crate::trial::validity::Limits;
 use std::time::Duration;
 

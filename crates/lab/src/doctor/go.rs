@@ -1,10 +1,10 @@
 //! The Go tool chain, which makes what systems need and no package brings.
 
 use super::{Check, good, poor};
+use crate::causes::in_full;
 use crate::inputs::build::Build;
 use crate::system::builds;
 use crate::system::go::{self, GoError, Release, ToolChain};
-use crate::trial::servers::in_full;
 
 /// Whether the builds can be made here. Where all of them are made already, that is all the same.
 pub(super) fn check(all: &[Build]) -> Check {

@@ -3,11 +3,11 @@
 use super::bounded::output_of;
 use super::builds::{self, BuildError};
 use super::render::{self, RenderError};
+use crate::causes::in_full;
 use crate::inputs::build::Build;
 use crate::inputs::catalog::{Catalog, CatalogError};
 use crate::inputs::experiment::Subject;
 use crate::inputs::recipe::Need;
-use crate::trial::servers::in_full;
 use glob::Pattern;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
