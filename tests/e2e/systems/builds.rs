@@ -3,6 +3,7 @@
 use super::workspace;
 use crate::experiment::Experiment;
 use crate::support::{flat, stderr, stdout, told};
+use std::process::Command;
 
 #[test]
 fn naxsi_that_cannot_be_had_is_skipped_and_spoils_nothing() {
@@ -39,6 +40,10 @@ fn what_is_installed_is_not_installed_again() {
     assert_eq!(output.status.code(), Some(0), "{}", told(&output));
     assert!(stderr(&output).contains("installed already: haproxy"), "{}", told(&output));
     assert!(stdout(&output).contains("installed: HAProxy version "), "{}", told(&output));
+    let hashed = Command::new("sha256sum").arg("/usr/sbin/haproxy").output().expect("coreutils");
+    let hash = stdout(&hashed).split_whitespace().next().expect("a hash").to_owned();
+    let line = format!("  sha256  {hash} /usr/sbin/haproxy\n");
+    assert!(stdout(&output).contains(&line), "{}", told(&output));
     let output = workspace.run(&["systems", "build", "haproxy"]);
     assert!(stderr(&output).contains("there is nothing to build"), "{}", told(&output));
 }

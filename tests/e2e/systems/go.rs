@@ -26,6 +26,7 @@ esac
 
 /// What this kind of tool chain makes: one program, which is run and taken away, so that what it wrote is left.
 const BUILD: &str = "title = 'A build'\nthen = [['./a'], ['rm', 'a']]\n[programs]\na = '.'\n";
+const MODULE: &str = "module a\n\ngo 1.25\n\nrequire b.example/b v1.2.3\n";
 const RECIPE: &str =
     "title = 'A system'\n[[need]]\nbuild = 'a'\n[[process]]\nname = 'a'\ncommand = ['false']\n";
 
@@ -35,7 +36,7 @@ fn with_fake_go() -> Workspace {
     make_executable(&workspace.path("bin/go"));
     workspace.write("systems/a/system.toml", RECIPE);
     workspace.write("builds/a/build.toml", BUILD);
-    workspace.write("builds/a/go.mod", "module a\n\ngo 1.25\n");
+    workspace.write("builds/a/go.mod", MODULE);
     workspace
 }
 
@@ -125,6 +126,7 @@ fn another_tool_chain_makes_another_build() {
         let output = run(&workspace, &["systems", "build", "a"], release, &[("GOFLAGS", flags)]);
         assert_eq!(output.status.code(), Some(0), "{}", told(&output));
         let out = stdout(&output);
+        assert!(out.contains("  module  b.example/b v1.2.3\n"), "{out}");
         let folder =
             out.lines().find_map(|line| line.trim().strip_prefix("in ")).expect("a folder");
         let made = fs::read_to_string(Path::new(folder.trim()).join("made")).expect("a result");

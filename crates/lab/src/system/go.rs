@@ -72,6 +72,27 @@ pub fn needed(build: &Build) -> Option<Release> {
     lines.find_map(|line| Release::parse(line.strip_prefix("go ")?.trim()))
 }
 
+/// The modules that `go.mod` names for the build itself, each with its version. What those need in turn is pinned
+/// beside them.
+pub fn modules(build: &Build) -> Vec<&str> {
+    let Some(module) = build.sources.iter().find(|source| source.name == "go.mod") else {
+        return Vec::new();
+    };
+    let mut is_in_list = false;
+    let required = module.text.lines().filter_map(|line| {
+        let line = line.trim();
+        match line {
+            "require (" => is_in_list = true,
+            ")" => is_in_list = false,
+            _ => return line.strip_prefix("require ").or(is_in_list.then_some(line)),
+        }
+        None
+    });
+    let named = required.filter(|line| !line.ends_with("// indirect"));
+    let named = named.map(|line| line.split("//").next().unwrap_or(line).trim());
+    named.filter(|line| !line.is_empty()).collect()
+}
+
 /// What to do where Go is missing or too old.
 pub fn mend(needed: Option<Release>) -> String {
     let release = needed.map_or_else(String::new, |needed| format!(" {needed} or newer"));
@@ -248,6 +269,18 @@ mod tests {
             Some(release("1.24.6"))
         );
         assert_eq!(module("module a\n"), None);
+    }
+
+    #[test]
+    fn the_modules_of_a_build_are_those_that_it_names_for_itself() {
+        let file = toml::from_str("title = 'a build'\n[programs]").unwrap();
+        let source = |name: &str, text: &str| Source { name: name.to_owned(), text: text.to_owned() };
+        let module = "module a\n\ngo 1.25\n\nrequire b.example/b v1.2.3\n\nrequire (\n\t// the one in use\n\tc.example/c v0.1.0\n\t\
+            d.example/d v0.2.0 // indirect\n)\n\nexclude (\n\te.example/e v0.3.0\n)\n";
+        let build = Build { name: "a".to_owned(), file, sources: vec![source("go.mod", module)] };
+        assert_eq!(modules(&build), ["b.example/b v1.2.3", "c.example/c v0.1.0"]);
+        let without = Build { sources: vec![source("main.go", module)], ..build };
+        assert_eq!(modules(&without), [""; 0]);
     }
 
     #[test]

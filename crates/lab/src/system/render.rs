@@ -284,7 +284,7 @@ pub fn text(
 /// # Errors
 ///
 /// The file cannot be read.
-pub(super) fn hash_file(path: &Path) -> io::Result<String> {
+pub fn hash_file(path: &Path) -> io::Result<String> {
     let mut hasher = Sha256::new();
     io::copy(&mut fs::File::open(path)?, &mut HashWriter(&mut hasher))?;
     Ok(hex(&hasher.finalize()))

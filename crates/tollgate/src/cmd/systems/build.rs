@@ -6,7 +6,7 @@ use crate::exit::{Exit, Failure};
 use crate::output::{self, tell};
 use std::fmt::Write as _;
 use std::time::Instant;
-use tollgate_lab::system::builds;
+use tollgate_lab::system::{builds, go};
 
 /// What `tollgate systems build` is told.
 #[derive(Debug, clap::Args)]
@@ -47,6 +47,9 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
             }
         };
         writeln!(text, "{}", build.file.title)?;
+        for module in go::modules(&build) {
+            writeln!(text, "  module  {module}")?;
+        }
         writeln!(text, "  in      {}", folder.display())?;
         writeln!(text, "  sha256  {} (over all files)", builds::hash_folder(&folder)?)?;
     }

@@ -7,8 +7,10 @@ use crate::exit::{Exit, Failure};
 use crate::output::{self, tell};
 use crate::signals;
 use anyhow::Context;
+use std::fmt::Write as _;
 use tollgate_lab::inputs::build::Build;
 use tollgate_lab::system::packages::{self, PackageError};
+use tollgate_lab::system::render;
 
 /// What `tollgate systems install` is told.
 #[derive(Debug, clap::Args)]
@@ -46,6 +48,11 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
         }
     }
     let state = list::system(catalog, &args.system)?;
-    output::print(&format!("{:<21}{}\n", args.system, state.in_words))?;
+    let mut text = format!("{:<21}{}\n", args.system, state.in_words);
+    for path in list::packaged(catalog, &args.system)? {
+        let hash = render::hash_file(&path).with_context(|| format!("reading {}", path.display()))?;
+        writeln!(text, "  sha256  {hash} {}", path.display())?;
+    }
+    output::print(&text)?;
     Ok(Exit::Done)
 }
