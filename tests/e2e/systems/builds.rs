@@ -49,6 +49,23 @@ fn what_is_installed_is_not_installed_again() {
 }
 
 #[test]
+fn doctor_tells_a_build_that_is_wrong_and_goes_on() {
+    let workspace = workspace();
+    let code = workspace.run(&["doctor"]).status.code();
+    workspace.write("builds/b/build.toml", "title = 'A build'\nprogramms = {}\n");
+    let output = workspace.run(&["doctor"]);
+    let found = flat(&stdout(&output));
+    let words =
+        ["poor builds ", "builds/b/build.toml:2:1: ", "the systems that need it are left out"];
+    for words in words {
+        assert!(found.contains(words), "no {words:?}: {}", told(&output));
+    }
+    // All else is told as without it, and it is no reason not to run.
+    assert!(found.contains("Systems: ") && found.contains("ok builds "), "{}", told(&output));
+    assert_eq!(output.status.code(), code, "{}", told(&output));
+}
+
+#[test]
 fn a_build_that_is_not_there_is_told_with_the_line_that_makes_it() {
     let workspace = workspace();
     let mut command = workspace.command(&["systems", "check", "caddy"]);

@@ -84,7 +84,7 @@ fn a_go_that_is_too_old_is_told_with_what_is_needed() {
     }
     assert!(!workspace.path("cache/tollgate/builds").exists());
     let doctor = run(&workspace, &["doctor"], "1.25.1", &[]);
-    assert!(flat(&stdout(&doctor)).contains("ok Go Go 1.25.1; needed: 1.25"), "{}", told(&doctor));
+    assert!(flat(&stdout(&doctor)).contains("ok builds Go 1.25.1; needed: 1.25"), "{}", told(&doctor));
 }
 
 #[test]
