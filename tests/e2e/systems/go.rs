@@ -12,9 +12,9 @@ use std::process::{Command, Output};
 /// them.
 const GO: &str = r#"#!/bin/sh
 case $1 in
-version) echo "go version go$RELEASE linux/amd64" ;;
+version) [ -n "$RELEASE" ] || exit 3; echo "go version go$RELEASE linux/amd64" ;;
 env)
-    [ "$2" = -json ] || { echo local; exit; }
+    [ "$2" = -json ] || { echo "${GOTOOLCHAIN-local}"; exit; }
     printf '{"GOFLAGS": "%s", "GOTOOLCHAIN": "%s"}' "$GOFLAGS" "${GOTOOLCHAIN-local}" ;;
 build)
     [ "$GOTOOLCHAIN" != auto ] || { echo "go: download go1.25: no network" >&2; exit 1; }
@@ -107,16 +107,24 @@ fn setup_tells_a_go_that_is_too_old() {
     for program in ["bin/dpkg-query", "bin/cargo"] {
         make_executable(&workspace.path(program));
     }
-    let setup = |release: &str| {
+    let setup_with = |release: &str, env: &[(&str, &str)]| {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/setup");
         let mut command = Command::new(script);
-        let output = set_up(&workspace, command.arg("go"), release).output().expect("it runs");
+        let command = set_up(&workspace, command.arg("go"), release).envs(env.iter().copied());
+        let output = command.output().expect("it runs");
         assert_eq!(output.status.code(), Some(0), "{}", told(&output));
         flat(&stderr(&output))
     };
+    let setup = |release: &str| setup_with(release, &[]);
     assert!(setup("1.19.8").contains("Go 1.19.8 is here"), "{}", setup("1.19.8"));
     assert!(setup("1.19.8").contains("or newer is needed"), "{}", setup("1.19.8"));
     assert_eq!(setup("1.99.0"), "");
+    // One that fetches a newer one does, unless it is bound to a release.
+    assert_eq!(setup_with("1.22.4", &[("GOTOOLCHAIN", "go1.22.4+auto")]), "");
+    let bound = setup_with("1.22.4", &[("GOTOOLCHAIN", "go1.22.4")]);
+    assert!(bound.contains("Go 1.22.4 is here"), "{bound}");
+    // One that fails to say what it is ends nothing.
+    assert!(setup("").contains("Go of unknown version is here"), "{}", setup(""));
 }
 
 #[test]
