@@ -5,7 +5,7 @@ use crate::support::{Workspace, flat, stderr, stdout, told};
 use std::env;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 /// Says that it is the release that it is told to be, and makes programs that write down which one made
@@ -149,12 +149,50 @@ fn another_tool_chain_makes_another_build() {
 }
 
 #[test]
+fn without_go_results_of_several_tool_chains_are_named() {
+    let workspace = with_fake_go();
+    for release in ["1.25.1", "1.25.2"] {
+        let output = run(&workspace, &["systems", "build", "a"], release, &[]);
+        assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    }
+    let results = results(&workspace);
+    assert_eq!(results.len(), 2);
+    let check = || {
+        let mut command = workspace.command(&["systems", "check", "a"]);
+        set_up(&workspace, &mut command, "").env("PATH", workspace.path("nothing"));
+        command.output().expect("it runs")
+    };
+    let output = check();
+    assert_eq!(output.status.code(), Some(1), "{}", told(&output));
+    let said = flat(&stderr(&output));
+    let names: Vec<String> = results.iter().map(|path| path.display().to_string()).collect();
+    let words = format!(
+        "A build was built by several tool chains, and nothing says which result is meant \
+         (there is no Go here): {}. To mend this: install Go 1.25 or newer, and put it first on the \
+         PATH; or remove all of these folders but one",
+        names.join(", ")
+    );
+    assert!(said.contains(&words), "{said}");
+    fs::remove_dir_all(&names[0]).expect("a folder");
+    // What is left is taken: its system is started, which only says that it fails.
+    let output = check();
+    assert!(stdout(&output).contains(&names[1]), "{}", told(&output));
+}
+
+/// The folders with what was built, by name.
+fn results(workspace: &Workspace) -> Vec<PathBuf> {
+    let entries = fs::read_dir(workspace.path("cache/tollgate/builds/a")).expect("the folder");
+    let mut results: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();
+    results.sort();
+    results
+}
+
+#[test]
 fn what_a_build_that_was_killed_left_is_gone_after_the_next_one() {
     let workspace = with_fake_go();
     // No process has such a number: it is more than the kernel gives.
     workspace.write("cache/tollgate/builds/a/unfinished-4194305/source/main.go", "");
     let output = run(&workspace, &["systems", "build", "a"], "1.25.1", &[]);
     assert_eq!(output.status.code(), Some(0), "{}", told(&output));
-    let left = fs::read_dir(workspace.path("cache/tollgate/builds/a")).expect("the folder");
-    assert_eq!(left.count(), 1, "the result alone");
+    assert_eq!(results(&workspace).len(), 1, "the result alone");
 }

@@ -77,9 +77,20 @@ pub fn find(build: &Build) -> Option<PathBuf> {
     let results = results(build).ok()?;
     match go::here() {
         Ok(tool_chain) => Some(results.join(version(build, tool_chain))),
-        Err(_) => only_result(&results, &of_sources(build)),
+        Err(_) => only(of_any_tool_chain(&results, &of_sources(build))),
     }
     .filter(|folder| folder.is_dir())
+}
+
+/// The results of a build of which nothing says which one is meant: there is no Go, and several have made it.
+pub fn undecided(build: &Build) -> Vec<PathBuf> {
+    match (go::here(), results(build)) {
+        (Err(_), Ok(results)) => {
+            let found = of_any_tool_chain(&results, &of_sources(build));
+            if found.len() > 1 { found } else { Vec::new() }
+        }
+        (Ok(_), _) | (_, Err(_)) => Vec::new(),
+    }
 }
 
 /// Why the Go that is here cannot make a build, and what to do about it.
@@ -156,16 +167,22 @@ fn version(build: &Build, tool_chain: &ToolChain) -> String {
     format!("{}-{}", of_sources(build), &tool_chain.hash()[..VERSION_DIGITS])
 }
 
-/// The result of these sources, whatever tool chain made it, unless there are several.
-fn only_result(results: &Path, sources: &str) -> Option<PathBuf> {
+/// The results of these sources, whatever tool chain made them, by name.
+fn of_any_tool_chain(results: &Path, sources: &str) -> Vec<PathBuf> {
     // A folder that is not there, or cannot be read, has no result.
-    let entries = fs::read_dir(results).ok()?.flatten();
+    let entries = fs::read_dir(results).into_iter().flatten().flatten();
     let is_of_sources = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         name.strip_prefix(sources).is_some_and(|tools| tools.starts_with('-'))
     };
-    let mut found = entries.map(|entry| entry.path()).filter(is_of_sources);
-    found.next().filter(|_| found.next().is_none())
+    let mut found: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_of_sources).collect();
+    found.sort();
+    found
+}
+
+fn only(found: Vec<PathBuf>) -> Option<PathBuf> {
+    let [found] = <[PathBuf; 1]>::try_from(found).ok()?;
+    Some(found)
 }
 
 /// The hash of the sources, shortened.
@@ -291,7 +308,7 @@ mod tests {
     fn without_a_tool_chain_the_only_result_of_the_sources_is_taken() {
         let dir = tempfile::tempdir().unwrap();
         let make = |name: &str| fs::create_dir(dir.path().join(name)).unwrap();
-        let found = || only_result(dir.path(), "0123456789ab");
+        let found = || only(of_any_tool_chain(dir.path(), "0123456789ab"));
         make("unfinished-1");
         make("0123456789ac-000000000000");
         // Made before tool chains were told apart: nobody knows by which.
@@ -301,7 +318,7 @@ mod tests {
         assert_eq!(found(), Some(dir.path().join("0123456789ab-000000000001")));
         make("0123456789ab-000000000002");
         assert_eq!(found(), None);
-        assert_eq!(only_result(&dir.path().join("nowhere"), "0123456789ab"), None);
+        assert_eq!(only(of_any_tool_chain(&dir.path().join("nowhere"), "0123456789ab")), None);
     }
 
     #[test]

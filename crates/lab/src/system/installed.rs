@@ -261,7 +261,22 @@ fn not_built(subject: &Subject, build: &Build) -> Missing {
         Ok(_) => (format!("{title} is not built"), line),
         Err(BuildError::Go { source, mend, .. }) => {
             let why = in_full(&source);
-            (format!("{title} is not built, and cannot be: {why}"), format!("{mend}; then: {line}"))
+            let several = builds::undecided(build);
+            let several: Vec<_> = several.iter().map(|one| one.display().to_string()).collect();
+            match several.is_empty() {
+                true => (
+                    format!("{title} is not built, and cannot be: {why}"),
+                    format!("{mend}; then: {line}"),
+                ),
+                false => (
+                    format!(
+                        "{title} was built by several tool chains, and nothing says which result is \
+                         meant ({why}): {}",
+                        several.join(", ")
+                    ),
+                    format!("{mend}; or remove all of these folders but one"),
+                ),
+            }
         }
         Err(error) => (format!("{title} is not built, and cannot be: {}", in_full(&error)), line),
     };
