@@ -1,12 +1,15 @@
 //! The Go tool chain that makes the builds: told when it is too old, and never mistaken for another one.
 
 use super::workspace;
-use crate::support::{Workspace, flat, stderr, stdout, told};
+use crate::support::{Workspace, flat, stderr, stdout, told, wait_until};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::env;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 /// Says that it is the release that it is told to be, and makes programs that write down which one made
 /// them.
@@ -84,7 +87,11 @@ fn a_go_that_is_too_old_is_told_with_what_is_needed() {
     }
     assert!(!workspace.path("cache/tollgate/builds").exists());
     let doctor = run(&workspace, &["doctor"], "1.25.1", &[]);
-    assert!(flat(&stdout(&doctor)).contains("ok builds Go 1.25.1; needed: 1.25"), "{}", told(&doctor));
+    assert!(
+        flat(&stdout(&doctor)).contains("ok builds Go 1.25.1; needed: 1.25"),
+        "{}",
+        told(&doctor)
+    );
 }
 
 #[test]
@@ -177,6 +184,46 @@ fn without_go_results_of_several_tool_chains_are_named() {
     // What is left is taken: its system is started, which only says that it fails.
     let output = check();
     assert!(stdout(&output).contains(&names[1]), "{}", told(&output));
+}
+
+#[test]
+fn results_of_other_sources_go_after_a_build_unless_they_are_in_use() {
+    let workspace = with_fake_go();
+    let build = |arguments: &[&str]| {
+        let arguments = [&["systems", "build", "a"][..], arguments].concat();
+        let output = run(&workspace, &arguments, "1.25.1", &[]);
+        assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+        stderr(&output)
+    };
+    build(&[]);
+    let first = results(&workspace).remove(0);
+    // Made before tool chains were told apart, and what somebody keeps there.
+    workspace.write("cache/tollgate/builds/a/0123456789ab/made", "");
+    workspace.write("cache/tollgate/builds/a/notes/text", "");
+    let begun = workspace.path("begun");
+    let system = format!(
+        "title = 'A system'\n[[need]]\nbuild = 'a'\n[[process]]\nname = 'a'\n\
+         command = ['sh', '-c', 'echo >{}; exec sleep 60']\n",
+        begun.display()
+    );
+    workspace.write("systems/a/system.toml", &system);
+    let mut check = workspace.command(&["systems", "check", "a"]);
+    set_up(&workspace, &mut check, "1.25.1").stdout(Stdio::null()).stderr(Stdio::null());
+    let mut check = check.spawn().expect("it runs");
+    assert!(wait_until(Duration::from_secs(20), || begun.exists()), "it never began");
+    workspace.write("builds/a/main.go", "package main\n");
+    let said = build(&[]);
+    assert!(said.contains("builds/a/0123456789ab, which other sources had made"), "{said}");
+    assert!(first.join("made").exists(), "removed under a check: {said}");
+    kill(Pid::from_raw(check.id().cast_signed()), Signal::SIGTERM).expect("it is there");
+    check.wait().expect("its end");
+    let said = build(&["--again"]);
+    let words = format!("removed {}, which other sources had made", first.display());
+    assert!(said.contains(&words), "{said}");
+    let left = results(&workspace);
+    assert_eq!(left.len(), 2, "{left:?}");
+    assert!(left[0].join("made").exists() && left[1].ends_with("notes"), "{left:?}");
+    workspace.assert_nothing_runs();
 }
 
 /// The folders with what was built, by name.

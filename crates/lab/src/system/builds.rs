@@ -5,7 +5,7 @@
 
 use super::go::{self, GoError, ToolChain};
 use super::render::{hash_file, hash_text};
-use super::unfinished;
+use super::{in_use, unfinished};
 use crate::inputs::build::Build;
 use sha2::{Digest, Sha256};
 use std::ffi::OsString;
@@ -72,14 +72,15 @@ pub(crate) fn cache() -> Result<PathBuf, BuildError> {
 }
 
 /// The folder with the result of a build, if the tool chain that is here has made it. Where there is no Go,
-/// nothing says which tool chain is meant: then it is the only result that these sources have.
+/// nothing says which tool chain is meant: then it is the only result that these sources have. It stays there for
+/// as long as this process lives.
 pub fn find(build: &Build) -> Option<PathBuf> {
     let results = results(build).ok()?;
     match go::here() {
         Ok(tool_chain) => Some(results.join(version(build, tool_chain))),
         Err(_) => only(of_any_tool_chain(&results, &of_sources(build))),
     }
-    .filter(|folder| folder.is_dir())
+    .filter(|folder| in_use::hold(folder))
 }
 
 /// The results of a build of which nothing says which one is meant: there is no Go, and several have made it.
@@ -133,6 +134,30 @@ pub fn make(build: &Build) -> Result<PathBuf, BuildError> {
     made.map(|()| folder)
 }
 
+/// Removes the results that other sources of a build had, and those of which nobody knows what tool chain made
+/// them, and returns their folders. What a process has found stays until that has ended.
+///
+/// # Errors
+///
+/// A folder cannot be read or removed.
+pub fn remove_others(build: &Build) -> Result<Vec<PathBuf>, BuildError> {
+    let parent = results(build)?;
+    let sources = of_sources(build);
+    let mut removed = Vec::new();
+    for entry in fs::read_dir(&parent).map_err(files("reading", &parent))? {
+        let path = entry.map_err(files("reading", &parent))?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if is_of_others(&name, &sources)
+            && in_use::remove(&path, &parent.join(unfinished::name()))
+                .map_err(files("removing", &path))?
+        {
+            removed.push(path);
+        }
+    }
+    removed.sort();
+    Ok(removed)
+}
+
 /// One hash for a folder: over the names and hashes of all files in it.
 ///
 /// # Errors
@@ -165,6 +190,18 @@ fn results(build: &Build) -> Result<PathBuf, BuildError> {
 /// The name of a result: enough to tell those of other sources and those of other tool chains apart.
 fn version(build: &Build, tool_chain: &ToolChain) -> String {
     format!("{}-{}", of_sources(build), &tool_chain.hash()[..VERSION_DIGITS])
+}
+
+/// Whether a folder of this name is a result of other sources, or of nobody knows which tool chain. Any other
+/// name is none of a result.
+fn is_of_others(name: &str, sources: &str) -> bool {
+    let is_hash = |part: &str| {
+        part.len() == VERSION_DIGITS && part.bytes().all(|one| one.is_ascii_hexdigit())
+    };
+    match name.split_once('-') {
+        Some((of, tools)) => is_hash(of) && is_hash(tools) && of != sources,
+        None => is_hash(name),
+    }
 }
 
 /// The results of these sources, whatever tool chain made them, by name.
@@ -319,6 +356,19 @@ mod tests {
         make("0123456789ab-000000000002");
         assert_eq!(found(), None);
         assert_eq!(only(of_any_tool_chain(&dir.path().join("nowhere"), "0123456789ab")), None);
+    }
+
+    #[test]
+    fn results_of_other_sources_may_go_and_what_is_no_result_stays() {
+        let may_go = |name: &str| is_of_others(name, "0123456789ab");
+        assert!(may_go("0123456789ac-000000000001"));
+        // Made before tool chains were told apart.
+        assert!(may_go("0123456789ab") && may_go("0123456789ac"));
+        // By another tool chain: whoever takes that finds it again.
+        assert!(!may_go("0123456789ab-000000000001"));
+        for name in ["unfinished-1", "unfinished-000000000001", "0123456789ac-mine", "notes"] {
+            assert!(!may_go(name), "{name}");
+        }
     }
 
     #[test]

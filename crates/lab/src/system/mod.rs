@@ -3,6 +3,7 @@
 mod bounded;
 pub mod builds;
 pub mod go;
+mod in_use;
 pub mod installed;
 pub mod packages;
 pub mod render;
