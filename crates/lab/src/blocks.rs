@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 /// A trial that counts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Valid<'a> {
-    /// From the start of the system to its first answer, in milliseconds.
+    /// From the start of the system to its first right answer, in milliseconds.
     pub(crate) startup_ms: Option<f64>,
     /// Its figures.
     pub(crate) measurement: &'a Measurement,

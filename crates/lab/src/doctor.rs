@@ -1,15 +1,15 @@
 //! Whether this machine can run experiments, and what would make their figures better.
 
-mod go;
+mod builds;
 mod limits;
 pub mod noise;
 
+use crate::causes::in_full;
 use crate::environment::Environment;
-use crate::inputs::build::Build;
+use crate::inputs::catalog::Catalog;
 use crate::layout::{Layout, available_cpus};
 use crate::noise::{Counters, cpu_pressure};
 use crate::process::ports::Ports;
-use crate::trial::servers::in_full;
 use crate::trial::validity::Limits;
 use std::time::Duration;
 
@@ -37,8 +37,8 @@ pub enum State {
     Impossible,
 }
 
-/// Looks at the machine, and at what makes these builds. Takes a second, over which noise is counted.
-pub fn examine(builds: &[Build]) -> Vec<Check> {
+/// Looks at the machine, and at what makes the builds. Takes a second, over which noise is counted.
+pub fn examine(catalog: &Catalog) -> Vec<Check> {
     let mut checks = vec![cpus()];
     match Environment::read() {
         Ok(environment) => checks.extend(environment_checks(&environment)),
@@ -46,7 +46,7 @@ pub fn examine(builds: &[Build]) -> Vec<Check> {
     }
     checks.push(loopback());
     checks.extend(noise_checks());
-    checks.push(go::check(builds));
+    checks.extend(builds::checks(catalog));
     checks
 }
 

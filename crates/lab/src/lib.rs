@@ -4,6 +4,7 @@ pub mod ablation;
 pub mod analysis;
 pub mod batch;
 mod blocks;
+mod causes;
 pub mod check;
 pub mod compare;
 pub mod doctor;

@@ -3,6 +3,7 @@
 use super::workspace;
 use crate::experiment::Experiment;
 use crate::support::{flat, stderr, stdout, told};
+use std::process::Command;
 
 #[test]
 fn naxsi_that_cannot_be_had_is_skipped_and_spoils_nothing() {
@@ -39,8 +40,29 @@ fn what_is_installed_is_not_installed_again() {
     assert_eq!(output.status.code(), Some(0), "{}", told(&output));
     assert!(stderr(&output).contains("installed already: haproxy"), "{}", told(&output));
     assert!(stdout(&output).contains("installed: HAProxy version "), "{}", told(&output));
+    let hashed = Command::new("sha256sum").arg("/usr/sbin/haproxy").output().expect("coreutils");
+    let hash = stdout(&hashed).split_whitespace().next().expect("a hash").to_owned();
+    let line = format!("  sha256  {hash} /usr/sbin/haproxy\n");
+    assert!(stdout(&output).contains(&line), "{}", told(&output));
     let output = workspace.run(&["systems", "build", "haproxy"]);
     assert!(stderr(&output).contains("there is nothing to build"), "{}", told(&output));
+}
+
+#[test]
+fn doctor_tells_a_build_that_is_wrong_and_goes_on() {
+    let workspace = workspace();
+    let code = workspace.run(&["doctor"]).status.code();
+    workspace.write("builds/b/build.toml", "title = 'A build'\nprogramms = {}\n");
+    let output = workspace.run(&["doctor"]);
+    let found = flat(&stdout(&output));
+    let words =
+        ["poor builds ", "builds/b/build.toml:2:1: ", "the systems that need it are left out"];
+    for words in words {
+        assert!(found.contains(words), "no {words:?}: {}", told(&output));
+    }
+    // All else is told as without it, and it is no reason not to run.
+    assert!(found.contains("Systems: ") && found.contains("ok builds "), "{}", told(&output));
+    assert_eq!(output.status.code(), code, "{}", told(&output));
 }
 
 #[test]

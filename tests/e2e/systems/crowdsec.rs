@@ -143,6 +143,16 @@ fn a_wrong_key_of_a_bouncer_is_told() {
 }
 
 #[test]
+fn workers_of_a_bouncer_that_has_none_are_refused() {
+    // Caddy would ignore them, and its figures would pass for those of two.
+    let with = ["bouncer=caddy", "workers=2"];
+    let output = check(&workspace(), "crowdsec-appsec", &with, "browse");
+    assert_eq!(output.status.code(), Some(2), "{}", told(&output));
+    let words = "`workers` of system `crowdsec-appsec` does nothing unless `bouncer` is `nginx`";
+    assert!(stderr(&output).contains(words), "{}", told(&output));
+}
+
+#[test]
 fn an_attack_in_json_that_crowdsec_does_not_parse_is_told() {
     let workspace = workspace();
     workspace.write("patches/one.yaml", PATCH_IN_JSON);

@@ -6,6 +6,7 @@ use super::repository::GIT_VARIABLES;
 use super::revision::Revision;
 use super::settings::{Origin, Settings};
 use super::{BatchError, build_log, command, io_error, product};
+use crate::causes::in_full;
 use crate::interrupt::Interrupt;
 use crate::process::group::{self, Launch, ProcessGroup};
 use crate::system::render::hash_text;
@@ -86,7 +87,7 @@ pub(super) fn make(
     let within = Duration::from_secs_f64(settings.timeout_s);
     let mut build = ProcessGroup::start(&launch).map_err(|error| BatchError::Command {
         command: settings.build.clone(),
-        what: format!("cannot be started: {}", crate::trial::servers::in_full(&error)),
+        what: format!("cannot be started: {}", in_full(&error)),
     })?;
     let status = loop {
         match build.ended() {

@@ -137,8 +137,8 @@ fn why_none(gate: &Gate, case: &CaseAnalysis) -> String {
         }
     }
     match (&gate.over, gate.measure) {
-        (None, Measure::Caught) => "no attack was answered".to_owned(),
-        (None, Measure::Alarms) => "no harmless request was answered".to_owned(),
+        (None, Measure::Caught) => "no attack was blocked or let through".to_owned(),
+        (None, Measure::Alarms) => "no harmless request was blocked or let through".to_owned(),
         (None, Measure::Priced(Metric::LatencyP99Ms)) => {
             "too few requests in a trial for a 99th percentile".to_owned()
         }

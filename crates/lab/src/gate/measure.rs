@@ -9,7 +9,7 @@ use crate::blocks::Valid;
 pub enum Measure {
     /// One that has a price in every report.
     Priced(Metric),
-    /// From the start of the system to its first answer.
+    /// From the start of the system to its first right answer.
     Startup,
     /// The share of attacks that were blocked.
     Caught,

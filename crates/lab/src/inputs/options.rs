@@ -35,6 +35,10 @@ pub struct OptionSpec {
     pub minimum: Option<i64>,
     /// The largest number it may be.
     pub maximum: Option<i64>,
+    /// Other options, each with the value without which this one does nothing: then a subject that chooses it is
+    /// refused.
+    #[serde(default)]
+    pub only_with: Options,
 }
 
 /// Every option of a subject, chosen or by default.
@@ -65,13 +69,27 @@ pub enum OptionError {
         /// What it may be, in words.
         allowed: String,
     },
+    /// Under the other options it would be ignored.
+    #[error(
+        "option `{name}` of system `{system}` does nothing unless `{other}` is `{needed}`: leave it out, or set that too"
+    )]
+    Idle {
+        /// The system's name.
+        system: String,
+        /// The option's name.
+        name: String,
+        /// The option that it depends on.
+        other: String,
+        /// What that would have to be.
+        needed: OptionValue,
+    },
 }
 
 /// The chosen values checked against what the recipe offers, and the defaults of the rest.
 ///
 /// # Errors
 ///
-/// A name that the recipe does not have, or a value outside what it allows.
+/// A name that the recipe does not have, a value outside what it allows, or an option that would do nothing.
 pub fn choose(
     system: &str,
     offered: &BTreeMap<String, OptionSpec>,
@@ -96,6 +114,18 @@ pub fn choose(
             });
         }
         options.insert(name.clone(), value.clone());
+    }
+    for (name, spec) in offered.iter().filter(|(name, _)| chosen.contains_key(*name)) {
+        if let Some((other, needed)) =
+            spec.only_with.iter().find(|(other, needed)| options.get(*other) != Some(*needed))
+        {
+            return Err(OptionError::Idle {
+                system: system.to_owned(),
+                name: name.clone(),
+                other: other.clone(),
+                needed: needed.clone(),
+            });
+        }
     }
     Ok(options)
 }
@@ -140,7 +170,9 @@ impl OptionError {
     /// The option's name.
     pub fn option(&self) -> &str {
         match self {
-            Self::Unknown { name, .. } | Self::NotAllowed { name, .. } => name,
+            Self::Unknown { name, .. }
+            | Self::NotAllowed { name, .. }
+            | Self::Idle { name, .. } => name,
         }
     }
 }
@@ -200,6 +232,7 @@ mod tests {
             path: true,
             minimum: None,
             maximum: None,
+            only_with: Options::new(),
         };
         let workers = OptionSpec {
             about: String::new(),
@@ -208,8 +241,14 @@ mod tests {
             path: false,
             minimum: Some(1),
             maximum: Some(8),
+            only_with: Options::new(),
         };
-        BTreeMap::from([("rules".to_owned(), rules), ("workers".to_owned(), workers)])
+        let level = OptionSpec {
+            only_with: Options::from([("rules".to_owned(), text("crs"))]),
+            ..workers.clone()
+        };
+        let named = [("rules", rules), ("workers", workers), ("level", level)];
+        named.map(|(name, spec)| (name.to_owned(), spec)).into()
     }
 
     fn chosen(name: &str, value: OptionValue) -> Result<Options, String> {
@@ -240,5 +279,21 @@ mod tests {
             "option `workers` of system `waf` cannot be `9`: it is a whole number from 1 to 8"
         );
         assert!(chosen("workers", text("two")).is_err());
+    }
+
+    #[test]
+    fn an_option_that_would_do_nothing_is_refused_where_it_is_chosen() {
+        let both = |rules: &str| {
+            let chosen = [("rules", text(rules)), ("level", OptionValue::Integer(2))];
+            let chosen = chosen.map(|(name, value)| (name.to_owned(), value)).into();
+            choose("waf", &offered(), &chosen).map_err(|error| error.to_string())
+        };
+        assert_eq!(both("crs").unwrap()["level"], OptionValue::Integer(2));
+        assert_eq!(
+            both("none").unwrap_err(),
+            "option `level` of system `waf` does nothing unless `rules` is `crs`: leave it out, or set that too"
+        );
+        // By default it is there all the same, for whatever asks for it.
+        assert_eq!(chosen("rules", text("none")).unwrap()["level"], OptionValue::Integer(1));
     }
 }

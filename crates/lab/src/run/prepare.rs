@@ -1,6 +1,7 @@
 //! What comes before the first trial, of a run as of a search.
 
 use super::RunError;
+use crate::causes::in_full;
 use crate::environment::Environment;
 use crate::inputs::catalog::Catalog;
 use crate::inputs::experiment::{CpusFile, Experiment, Subject};
@@ -9,7 +10,6 @@ use crate::manifest::SubjectState;
 use crate::process::files;
 use crate::system::installed::{self, Missing};
 use crate::system::render::{self, Place, hash_text};
-use crate::trial::servers::in_full;
 use crate::trial::{config_dir, requests};
 use nix::errno::Errno;
 use nix::sched::{CpuSet, sched_setaffinity};

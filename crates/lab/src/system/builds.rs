@@ -5,7 +5,7 @@
 
 use super::go::{self, GoError, ToolChain};
 use super::render::{hash_file, hash_text};
-use super::unfinished;
+use super::{in_use, unfinished};
 use crate::inputs::build::Build;
 use sha2::{Digest, Sha256};
 use std::ffi::OsString;
@@ -72,14 +72,26 @@ pub(crate) fn cache() -> Result<PathBuf, BuildError> {
 }
 
 /// The folder with the result of a build, if the tool chain that is here has made it. Where there is no Go,
-/// nothing says which tool chain is meant: then it is the only result that these sources have.
+/// nothing says which tool chain is meant: then it is the only result that these sources have. It stays there for
+/// as long as this process lives.
 pub fn find(build: &Build) -> Option<PathBuf> {
     let results = results(build).ok()?;
     match go::here() {
         Ok(tool_chain) => Some(results.join(version(build, tool_chain))),
-        Err(_) => only_result(&results, &of_sources(build)),
+        Err(_) => only(of_any_tool_chain(&results, &of_sources(build))),
     }
-    .filter(|folder| folder.is_dir())
+    .filter(|folder| in_use::hold(folder))
+}
+
+/// The results of a build of which nothing says which one is meant: there is no Go, and several have made it.
+pub fn undecided(build: &Build) -> Vec<PathBuf> {
+    match (go::here(), results(build)) {
+        (Err(_), Ok(results)) => {
+            let found = of_any_tool_chain(&results, &of_sources(build));
+            if found.len() > 1 { found } else { Vec::new() }
+        }
+        (Ok(_), _) | (_, Err(_)) => Vec::new(),
+    }
 }
 
 /// Why the Go that is here cannot make a build, and what to do about it.
@@ -122,6 +134,30 @@ pub fn make(build: &Build) -> Result<PathBuf, BuildError> {
     made.map(|()| folder)
 }
 
+/// Removes the results that other sources of a build had, and those of which nobody knows what tool chain made
+/// them, and returns their folders. What a process has found stays until that has ended.
+///
+/// # Errors
+///
+/// A folder cannot be read or removed.
+pub fn remove_others(build: &Build) -> Result<Vec<PathBuf>, BuildError> {
+    let parent = results(build)?;
+    let sources = of_sources(build);
+    let mut removed = Vec::new();
+    for entry in fs::read_dir(&parent).map_err(files("reading", &parent))? {
+        let path = entry.map_err(files("reading", &parent))?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if is_of_others(&name, &sources)
+            && in_use::remove(&path, &parent.join(unfinished::name()))
+                .map_err(files("removing", &path))?
+        {
+            removed.push(path);
+        }
+    }
+    removed.sort();
+    Ok(removed)
+}
+
 /// One hash for a folder: over the names and hashes of all files in it.
 ///
 /// # Errors
@@ -156,16 +192,34 @@ fn version(build: &Build, tool_chain: &ToolChain) -> String {
     format!("{}-{}", of_sources(build), &tool_chain.hash()[..VERSION_DIGITS])
 }
 
-/// The result of these sources, whatever tool chain made it, unless there are several.
-fn only_result(results: &Path, sources: &str) -> Option<PathBuf> {
+/// Whether a folder of this name is a result of other sources, or of nobody knows which tool chain. Any other
+/// name is none of a result.
+fn is_of_others(name: &str, sources: &str) -> bool {
+    let is_hash = |part: &str| {
+        part.len() == VERSION_DIGITS && part.bytes().all(|one| one.is_ascii_hexdigit())
+    };
+    match name.split_once('-') {
+        Some((of, tools)) => is_hash(of) && is_hash(tools) && of != sources,
+        None => is_hash(name),
+    }
+}
+
+/// The results of these sources, whatever tool chain made them, by name.
+fn of_any_tool_chain(results: &Path, sources: &str) -> Vec<PathBuf> {
     // A folder that is not there, or cannot be read, has no result.
-    let entries = fs::read_dir(results).ok()?.flatten();
+    let entries = fs::read_dir(results).into_iter().flatten().flatten();
     let is_of_sources = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         name.strip_prefix(sources).is_some_and(|tools| tools.starts_with('-'))
     };
-    let mut found = entries.map(|entry| entry.path()).filter(is_of_sources);
-    found.next().filter(|_| found.next().is_none())
+    let mut found: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_of_sources).collect();
+    found.sort();
+    found
+}
+
+fn only(found: Vec<PathBuf>) -> Option<PathBuf> {
+    let [found] = <[PathBuf; 1]>::try_from(found).ok()?;
+    Some(found)
 }
 
 /// The hash of the sources, shortened.
@@ -292,7 +346,7 @@ mod tests {
     fn without_a_tool_chain_the_only_result_of_the_sources_is_taken() {
         let dir = tempfile::tempdir().unwrap();
         let make = |name: &str| fs::create_dir(dir.path().join(name)).unwrap();
-        let found = || only_result(dir.path(), "0123456789ab");
+        let found = || only(of_any_tool_chain(dir.path(), "0123456789ab"));
         make("unfinished-1");
         make("0123456789ac-000000000000");
         // Made before tool chains were told apart: nobody knows by which.
@@ -302,7 +356,20 @@ mod tests {
         assert_eq!(found(), Some(dir.path().join("0123456789ab-000000000001")));
         make("0123456789ab-000000000002");
         assert_eq!(found(), None);
-        assert_eq!(only_result(&dir.path().join("nowhere"), "0123456789ab"), None);
+        assert_eq!(only(of_any_tool_chain(&dir.path().join("nowhere"), "0123456789ab")), None);
+    }
+
+    #[test]
+    fn results_of_other_sources_may_go_and_what_is_no_result_stays() {
+        let may_go = |name: &str| is_of_others(name, "0123456789ab");
+        assert!(may_go("0123456789ac-000000000001"));
+        // Made before tool chains were told apart.
+        assert!(may_go("0123456789ab") && may_go("0123456789ac"));
+        // By another tool chain: whoever takes that finds it again.
+        assert!(!may_go("0123456789ab-000000000001"));
+        for name in ["unfinished-1", "unfinished-000000000001", "0123456789ac-mine", "notes"] {
+            assert!(!may_go(name), "{name}");
+        }
     }
 
     #[test]

@@ -72,6 +72,27 @@ pub fn needed(build: &Build) -> Option<Release> {
     lines.find_map(|line| Release::parse(line.strip_prefix("go ")?.trim()))
 }
 
+/// The modules that `go.mod` names for the build itself, each with its version. What those need in turn is pinned
+/// beside them.
+pub fn modules(build: &Build) -> Vec<&str> {
+    let Some(module) = build.sources.iter().find(|source| source.name == "go.mod") else {
+        return Vec::new();
+    };
+    let mut is_in_list = false;
+    let required = module.text.lines().filter_map(|line| {
+        let line = line.trim();
+        match line {
+            "require (" => is_in_list = true,
+            ")" => is_in_list = false,
+            _ => return line.strip_prefix("require ").or(is_in_list.then_some(line)),
+        }
+        None
+    });
+    let named = required.filter(|line| !line.ends_with("// indirect"));
+    let named = named.map(|line| line.split("//").next().unwrap_or(line).trim());
+    named.filter(|line| !line.is_empty()).collect()
+}
+
 /// What to do where Go is missing or too old.
 pub fn mend(needed: Option<Release>) -> String {
     let release = needed.map_or_else(String::new, |needed| format!(" {needed} or newer"));
@@ -136,7 +157,7 @@ impl ToolChain {
         // What a release does not know is empty there, and is the same as what it does not tell.
         settings.retain(|_, value| !value.is_empty());
         let switches = release >= FIRST_TO_SWITCH
-            && switching.get(SWITCHING).is_some_and(|how| how != "local");
+            && switching.get(SWITCHING).is_some_and(|how| may_switch(how));
         Ok(Self { version: version.to_owned(), release, switches, settings })
     }
 
@@ -192,6 +213,13 @@ impl fmt::Display for Release {
             patch => write!(formatter, "{major}.{minor}.{patch}"),
         }
     }
+}
+
+/// Whether a value of `GOTOOLCHAIN` lets a newer tool chain be taken, as Go's own manual has it (go.dev/doc/toolchain):
+/// a release that is named alone is the only one.
+fn may_switch(how: &str) -> bool {
+    let how = how.rsplit('+').next().unwrap_or(how);
+    matches!(how, "auto" | "path")
 }
 
 fn answer(arguments: &[&str]) -> Result<String, GoError> {
@@ -251,6 +279,19 @@ mod tests {
     }
 
     #[test]
+    fn the_modules_of_a_build_are_those_that_it_names_for_itself() {
+        let file = toml::from_str("title = 'a build'\n[programs]").unwrap();
+        let source =
+            |name: &str, text: &str| Source { name: name.to_owned(), text: text.to_owned() };
+        let module = "module a\n\ngo 1.25\n\nrequire b.example/b v1.2.3\n\nrequire (\n\t// the one in use\n\tc.example/c v0.1.0\n\t\
+            d.example/d v0.2.0 // indirect\n)\n\nexclude (\n\te.example/e v0.3.0\n)\n";
+        let build = Build { name: "a".to_owned(), file, sources: vec![source("go.mod", module)] };
+        assert_eq!(modules(&build), ["b.example/b v1.2.3", "c.example/c v0.1.0"]);
+        let without = Build { sources: vec![source("main.go", module)], ..build };
+        assert_eq!(modules(&without), [""; 0]);
+    }
+
+    #[test]
     fn releases_are_compared_by_number() {
         assert!(release("1.9") < release("1.19.8"));
         assert!(release("1.25") < release("1.25.1"));
@@ -272,6 +313,18 @@ mod tests {
         assert_eq!(lack("go version go1.19.8 linux/amd64", &auto), (Some(old), false));
         assert_eq!(lack("go version go1.24.9 linux/amd64", LINUX), (Some(newer), false));
         assert_eq!(lack("go version go1.24.9 linux/amd64", &auto), (None, true));
+        for (how, fetches) in [
+            ("path", true),
+            ("go1.24.9+auto", true),
+            ("local+path", true),
+            // It is the only one that is taken then.
+            ("go1.24.9", false),
+            ("automatic", false),
+        ] {
+            let (lack, has_to_fetch) =
+                lack("go version go1.24.9 linux/amd64", &LINUX.replace("local", how));
+            assert_eq!((lack.is_none(), has_to_fetch), (fetches, fetches), "{how}");
+        }
         assert_eq!(lack("go version go1.25.0 linux/amd64", LINUX), (None, false));
     }
 

@@ -3,11 +3,11 @@
 use super::bounded::output_of;
 use super::builds::{self, BuildError};
 use super::render::{self, RenderError};
+use crate::causes::in_full;
 use crate::inputs::build::Build;
 use crate::inputs::catalog::{Catalog, CatalogError};
 use crate::inputs::experiment::Subject;
 use crate::inputs::recipe::Need;
-use crate::trial::servers::in_full;
 use glob::Pattern;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -120,60 +120,96 @@ pub fn find(
     Ok(look(catalog, subject)?.map(|(installed, _)| installed))
 }
 
+/// The programs and files that are there, of those that packages bring: what has to be built besides may be
+/// missing still.
+///
+/// # Errors
+///
+/// Those of `check`.
+pub fn packaged(catalog: &Catalog, subject: &Subject) -> Result<Vec<PathBuf>, CheckError> {
+    let mut installed = Installed::default();
+    let mut places = Vec::new();
+    for need in needs(subject)?.into_iter().filter(|need| need.build.is_none()) {
+        places.extend(part(catalog, subject, need, &mut installed)?.unwrap_or_default());
+    }
+    Ok(places)
+}
+
 /// What is there, without hashes, and the files and folders to hash.
 fn look(
     catalog: &Catalog,
     subject: &Subject,
 ) -> Result<Result<(Installed, Vec<PathBuf>), Missing>, CheckError> {
-    let recipe = &subject.recipe.file;
     let mut installed = Installed::default();
     let mut places = Vec::new();
-    for need in &recipe.need {
-        if let Some(when) = &need.when
-            && !render::holds(subject, when)?
-        {
-            continue;
-        }
-        if let Some(program) = &need.program {
-            let Some(path) = find_program(program) else {
-                return Ok(Err(missing(subject, need, format!("no program `{program}`"))));
-            };
-            places.push(path.clone());
-            installed.programs.insert(program.clone(), path);
-        }
-        if let Some(name) = &need.build {
-            let build = catalog.build(name)?;
-            let Some(folder) = builds::find(&build) else {
-                return Ok(Err(not_built(subject, &build)));
-            };
-            places.push(folder.clone());
-            installed.builds.insert(name.clone(), folder);
-        }
-        if let Some(patterns) = &need.file {
-            let patterns: Vec<String> = patterns
-                .as_slice()
-                .iter()
-                .map(|pattern| render::text(subject, &installed, pattern))
-                .collect::<Result<_, _>>()?;
-            let Some(path) = patterns.iter().find_map(|pattern| first_match(pattern)) else {
-                let what = format!("no file {}", patterns.join(" or "));
-                return Ok(Err(missing(subject, need, what)));
-            };
-            if let Some(text) = &need.contains
-                && !holds_text(&path, text)?
-            {
-                let what = format!("{} does not hold `{text}`", path.display());
-                return Ok(Err(missing(subject, need, what)));
-            }
-            places.push(path.clone());
-            if let Some(name) = &need.name {
-                installed.found.insert(name.clone(), path);
-            }
+    for need in needs(subject)? {
+        match part(catalog, subject, need, &mut installed)? {
+            Ok(found) => places.extend(found),
+            Err(missing) => return Ok(Err(missing)),
         }
     }
-    let versions = recipe.version.iter().map(|command| version(subject, &installed, command));
+    let versions = subject.recipe.file.version.iter();
+    let versions = versions.map(|command| version(subject, &installed, command));
     installed.version = versions.collect::<Result<_, _>>()?;
     Ok(Ok((installed, places)))
+}
+
+/// What the recipe needs under the options that the subject chose.
+fn needs(subject: &Subject) -> Result<Vec<&Need>, CheckError> {
+    let mut needs = Vec::new();
+    for need in &subject.recipe.file.need {
+        if need.when.as_ref().map_or(Ok(true), |when| render::holds(subject, when))? {
+            needs.push(need);
+        }
+    }
+    Ok(needs)
+}
+
+/// The files and folders that one need is met by, which from then on are known to templates.
+fn part(
+    catalog: &Catalog,
+    subject: &Subject,
+    need: &Need,
+    installed: &mut Installed,
+) -> Result<Result<Vec<PathBuf>, Missing>, CheckError> {
+    let mut places = Vec::new();
+    if let Some(program) = &need.program {
+        let Some(path) = find_program(program) else {
+            return Ok(Err(missing(subject, need, format!("no program `{program}`"))));
+        };
+        places.push(path.clone());
+        installed.programs.insert(program.clone(), path);
+    }
+    if let Some(name) = &need.build {
+        let build = catalog.build(name)?;
+        let Some(folder) = builds::find(&build) else {
+            return Ok(Err(not_built(subject, &build)));
+        };
+        places.push(folder.clone());
+        installed.builds.insert(name.clone(), folder);
+    }
+    if let Some(patterns) = &need.file {
+        let patterns: Vec<String> = patterns
+            .as_slice()
+            .iter()
+            .map(|pattern| render::text(subject, installed, pattern))
+            .collect::<Result<_, _>>()?;
+        let Some(path) = patterns.iter().find_map(|pattern| first_match(pattern)) else {
+            let what = format!("no file {}", patterns.join(" or "));
+            return Ok(Err(missing(subject, need, what)));
+        };
+        if let Some(text) = &need.contains
+            && !holds_text(&path, text)?
+        {
+            let what = format!("{} does not hold `{text}`", path.display());
+            return Ok(Err(missing(subject, need, what)));
+        }
+        places.push(path.clone());
+        if let Some(name) = &need.name {
+            installed.found.insert(name.clone(), path);
+        }
+    }
+    Ok(Ok(places))
 }
 
 fn rule_set(subject: &Subject, installed: &Installed) -> Result<Option<RuleSetHash>, CheckError> {
@@ -225,7 +261,22 @@ fn not_built(subject: &Subject, build: &Build) -> Missing {
         Ok(_) => (format!("{title} is not built"), line),
         Err(BuildError::Go { source, mend, .. }) => {
             let why = in_full(&source);
-            (format!("{title} is not built, and cannot be: {why}"), format!("{mend}; then: {line}"))
+            let several = builds::undecided(build);
+            let several: Vec<_> = several.iter().map(|one| one.display().to_string()).collect();
+            match several.is_empty() {
+                true => (
+                    format!("{title} is not built, and cannot be: {why}"),
+                    format!("{mend}; then: {line}"),
+                ),
+                false => (
+                    format!(
+                        "{title} was built by several tool chains, and nothing says which result is \
+                         meant ({why}): {}",
+                        several.join(", ")
+                    ),
+                    format!("{mend}; or remove all of these folders but one"),
+                ),
+            }
         }
         Err(error) => (format!("{title} is not built, and cannot be: {}", in_full(&error)), line),
     };

@@ -1,6 +1,7 @@
 //! Debian packages: which of them are not installed, and installing them without starting what they bring.
 
 mod policy;
+mod turn;
 
 use crate::interrupt::{Interrupt, Interrupted};
 use nix::sys::signal::{Signal, kill, killpg};
@@ -12,6 +13,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 use thiserror::Error;
+use turn::Turn;
 
 /// Why packages are not installed.
 #[derive(Debug, Error)]
@@ -50,6 +52,15 @@ pub enum PackageError {
     /// Starting services cannot be forbidden.
     #[error("writing {POLICY}, which keeps the packages' services from being started")]
     Policy(#[source] io::Error),
+    /// The lock cannot be taken.
+    #[error("taking {LOCK}, which keeps two from installing packages side by side")]
+    Turn(#[source] io::Error),
+    /// Somebody else is at it.
+    #[error(
+        "packages are being installed already, by another `tollgate systems install` or by \
+         scripts/setup (`lslocks` tells which process holds {LOCK}): try again when that has ended"
+    )]
+    Busy,
     /// It was asked to stop.
     #[error(transparent)]
     Interrupted(#[from] Interrupted),
@@ -89,7 +100,8 @@ pub fn install(packages: &[&str], interrupt: &Interrupt) -> Result<(), PackageEr
     if !nix::unistd::geteuid().is_root() {
         return Err(PackageError::NoRoot(install_line(APT_GET, packages).join(" ")));
     }
-    install_under(Path::new(POLICY), APT_GET, packages, interrupt)
+    let machine = Machine { apt_get: APT_GET, policy: Path::new(POLICY), lock: Path::new(LOCK) };
+    install_on(&machine, packages, interrupt)
 }
 
 const APT_GET: &str = "apt-get";
@@ -101,18 +113,29 @@ fn install_line<'a>(apt_get: &'a str, packages: &[&'a str]) -> Vec<&'a str> {
 /// Debian asks this file before it starts a service.
 const POLICY: &str = "/usr/sbin/policy-rc.d";
 
-fn install_under(
-    policy: &Path,
-    apt_get: &str,
+/// Who holds this installs; `scripts/setup` takes it too.
+const LOCK: &str = "/run/tollgate-install.lock";
+
+/// Where packages are installed, and by what.
+struct Machine<'a> {
+    apt_get: &'a str,
+    policy: &'a Path,
+    lock: &'a Path,
+}
+
+fn install_on(
+    machine: &Machine<'_>,
     packages: &[&str],
     interrupt: &Interrupt,
 ) -> Result<(), PackageError> {
-    let _policy = Policy::forbid(policy).map_err(PackageError::Policy)?;
-    run(&[apt_get, "update"], interrupt)?;
-    run(&install_line(apt_get, packages), interrupt)
+    let turn = Turn::take(machine.lock).map_err(PackageError::Turn)?.ok_or(PackageError::Busy)?;
+    // Dropped before the lock is: the next one finds no policy that is still to go.
+    let _policy = Policy::forbid(machine.policy).map_err(PackageError::Policy)?;
+    run(&[machine.apt_get, "update"], &turn, interrupt)?;
+    run(&install_line(machine.apt_get, packages), &turn, interrupt)
 }
 
-fn run(words: &[&str], interrupt: &Interrupt) -> Result<(), PackageError> {
+fn run(words: &[&str], turn: &Turn, interrupt: &Interrupt) -> Result<(), PackageError> {
     interrupt.check()?;
     let command = words.join(" ");
     let failed = |source| PackageError::Run { command: command.clone(), source };
@@ -120,7 +143,8 @@ fn run(words: &[&str], interrupt: &Interrupt) -> Result<(), PackageError> {
     let mut child = Command::new(program);
     child.args(arguments).env("DEBIAN_FRONTEND", "noninteractive").env(policy::FORBIDS, "1");
     // In a group of its own: Ctrl-C goes to all of a terminal's group, and would cut off dpkg too.
-    let child = child.stdin(Stdio::null()).stdout(io::stderr()).process_group(0);
+    let child = child.stdin(turn.held_by_child().map_err(PackageError::Turn)?);
+    let child = child.stdout(io::stderr()).process_group(0);
     let mut child = child.spawn().map_err(failed)?;
     let Some(status) = ended(&mut child, interrupt).map_err(failed)? else {
         return Err(Interrupted.into());
@@ -162,6 +186,7 @@ const PATIENCE: Duration = Duration::from_secs(600);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::system::soon;
     use std::fs;
     use std::sync::atomic::Ordering;
 
@@ -190,7 +215,10 @@ mod tests {
             }
             wish.store(begun.exists(), Ordering::Relaxed);
         });
-        let installed = install_under(&policy, apt_get.to_str().unwrap(), &["a", "b"], &interrupt);
+        let lock = at("lock");
+        let machine = Machine { apt_get: apt_get.to_str().unwrap(), policy: &policy, lock: &lock };
+        let installed = install_on(&machine, &["a", "b"], &interrupt);
+        assert!(soon(|| Turn::take(&lock).unwrap().is_some()), "the next one cannot install");
         // One that nobody asked to stop lets the asker go.
         let said = fs::read_to_string(at("said")).unwrap_or_default();
         fs::write(at("begun"), "").unwrap();
@@ -228,6 +256,21 @@ mod tests {
             install(finishes, Some(theirs)),
             (interrupted, Some(theirs.to_owned()), "101\n".to_owned())
         );
+    }
+
+    #[test]
+    fn a_second_one_beside_the_first_is_refused_and_the_first_goes_on() {
+        // It asks for a turn as another process would, and finds that there is none.
+        let second = "flock -n lock true; echo \"$1 $?\" >>said\n";
+        let (installed, _, said) = install(second, None);
+        assert_eq!((installed, said.as_str()), (Ok(()), "update 1\ninstall 1\n"));
+        let dir = tempfile::tempdir().unwrap();
+        let (lock, policy) = (dir.path().join("lock"), dir.path().join("policy-rc.d"));
+        let _first = Turn::take(&lock).unwrap().unwrap();
+        let machine = Machine { apt_get: "false", policy: &policy, lock: &lock };
+        let refused = install_on(&machine, &["a"], &Interrupt::default()).unwrap_err();
+        assert!(matches!(refused, PackageError::Busy), "{refused}");
+        assert!(!policy.exists());
     }
 
     #[test]

@@ -10,6 +10,7 @@ pub mod requests;
 pub mod servers;
 pub mod validity;
 
+use crate::causes::in_full;
 use crate::inputs::catalog::Catalog;
 use crate::inputs::experiment::{Case, Subject};
 use crate::interrupt::{Interrupt, Interrupted};
@@ -24,7 +25,7 @@ use crate::system::render::{self, Place, Rendered};
 use jiff::Timestamp;
 use procfs::ProcError;
 use requests::Requests;
-use servers::{Ready, Servers, StartError, in_full};
+use servers::{Ready, Servers, StartError};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;

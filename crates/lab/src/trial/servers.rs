@@ -1,6 +1,7 @@
 //! The servers of a trial: the origin and the system, started until they answer, and stopped.
 
 use super::exchange::exchange;
+use crate::causes::in_full;
 use crate::interrupt::{Interrupt, Interrupted};
 use crate::process::group::{self, Launch, LaunchError, ProcessGroup};
 use crate::process::tree::ProcessTable;
@@ -251,17 +252,6 @@ impl StartError {
         };
         Ok(Failure { step: Step::Start, reason, log })
     }
-}
-
-/// An error with all its causes, on one line.
-pub fn in_full(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(source) = cause {
-        text = format!("{text}: {source}");
-        cause = source.source();
-    }
-    text
 }
 
 const POLL: Duration = Duration::from_millis(5);

@@ -4,7 +4,7 @@ use crate::records::{MIB, assert_close, blocks, case, costing, measured, refused
 use tollgate_lab::analysis::analyse;
 use tollgate_lab::gate::{Format, Gate, Judged, Outcome, judge, overall, render};
 use tollgate_lab::manifest::SubjectState;
-use tollgate_lab::record::TrialRecord;
+use tollgate_lab::record::{TemplateRecord, TrialRecord};
 use tollgate_lab::report::layout::Screen;
 use tollgate_lab::run_dir::RunRecords;
 use tollgate_lab::system::installed::Missing;
@@ -198,6 +198,18 @@ fn why_there_is_no_value_is_told() {
     let zero = judged(&run(&["nginx", "direct"], zero), "cpu(nginx/direct)<60");
     let expected = "there is no ratio, because cpu of nginx or direct is zero or missing";
     assert_eq!((zero.outcome, zero.note.as_deref()), (Outcome::NotSettled, Some(expected)));
+
+    // Answers came, and none of them says whether the request was blocked.
+    for (class, gate, expected) in [
+        (Class::Malicious, "caught(nginx)>=99%", "no attack was blocked or let through"),
+        (Class::Benign, "alarms(nginx)<=1%", "no harmless request was blocked or let through"),
+    ] {
+        let mut measurement = costing(10);
+        let none = TemplateRecord { let_through: Some(0), ..template(class, 0, 20) };
+        measurement.templates = vec![none];
+        let run = run(&["nginx"], vec![measured("nginx", 1, measurement)]);
+        assert_eq!(judged(&run, gate).note.as_deref(), Some(expected));
+    }
 }
 
 #[test]

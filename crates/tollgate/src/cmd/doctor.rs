@@ -11,7 +11,6 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 use tollgate_lab::doctor::{State, examine};
-use tollgate_lab::inputs::build::Build;
 use tollgate_lab::inputs::catalog::{Catalog, Kind};
 use tollgate_lab::inputs::experiment::{Adjustments, Experiment};
 use tollgate_lab::system::installed;
@@ -46,9 +45,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     let catalog = &args.catalog.open()?;
-    let builds = catalog.names(Kind::Build).into_iter().map(|name| catalog.build(&name));
-    let builds: Vec<Build> = builds.collect::<Result<_, _>>().map_err(Failure::bad_input)?;
-    let checks = examine(&builds);
+    let checks = examine(catalog);
     let mut text = String::new();
     for check in &checks {
         let mark = match check.state {

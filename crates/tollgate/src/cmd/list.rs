@@ -5,7 +5,7 @@ use crate::exit::{Exit, Failure};
 use crate::output;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tollgate_lab::inputs::catalog::{Catalog, Kind};
 use tollgate_lab::inputs::experiment::{Adjustments, Experiment, Subject};
 use tollgate_lab::inputs::options;
@@ -61,34 +61,19 @@ pub(crate) struct SystemState {
 ///
 /// The recipe is wrong.
 pub(crate) fn system(catalog: &Catalog, name: &str) -> anyhow::Result<SystemState> {
-    let recipe = catalog.recipe(name)?;
-    let title = recipe.file.title.clone();
-    let subject = Subject {
-        name: name.to_owned(),
-        options: options::choose(name, &recipe.file.option, &options::Options::new())?,
-        recipe,
-        prefix: String::new(),
-        about: String::new(),
-        lacks_rules: false,
-        tells_probe: false,
-    };
+    let subject = by_default(catalog, name)?;
     let found = installed::find(catalog, &subject)?;
     let mut further = BTreeSet::new();
-    for (option, spec) in &subject.recipe.file.option {
-        for word in spec.values.iter().flatten() {
-            let mut variant = subject.clone();
-            let value = options::OptionValue::Text(word.clone());
-            variant.options.insert(option.clone(), value);
-            match (&found, installed::find(catalog, &variant)?) {
-                (Ok(_), Err(lack)) => {
-                    further.insert(format!("{option} = \"{word}\" is missing: {lack}"));
-                }
-                (Ok(present), Ok(other)) => further.extend(besides(option, word, present, &other)),
-                (Err(_), _) => {}
+    for (option, word, variant) in variants(&subject) {
+        match (&found, installed::find(catalog, &variant)?) {
+            (Ok(_), Err(lack)) => {
+                further.insert(format!("{option} = \"{word}\" is missing: {lack}"));
             }
+            (Ok(present), Ok(other)) => further.extend(besides(option, word, present, &other)),
+            (Err(_), _) => {}
         }
     }
-    let mut lines = vec![title];
+    let mut lines = vec![subject.recipe.file.title];
     let installed = found.is_ok();
     match found {
         Ok(present) if present.version.is_empty() => lines.push("nothing to install".to_owned()),
@@ -99,6 +84,48 @@ pub(crate) fn system(catalog: &Catalog, name: &str) -> anyhow::Result<SystemStat
     // Each line begins in one column; what is indented below its own line stays so.
     let in_words = lines.join("\n").replace('\n', &format!("\n{:ABOUT_COLUMN$}", ""));
     Ok(SystemState { in_words, installed })
+}
+
+/// The programs and files of a system that packages bring and that are there, under its default options and under
+/// every single other word of them.
+///
+/// # Errors
+///
+/// The recipe is wrong.
+pub(crate) fn packaged(catalog: &Catalog, name: &str) -> anyhow::Result<BTreeSet<PathBuf>> {
+    let subject = by_default(catalog, name)?;
+    let mut places = BTreeSet::from_iter(installed::packaged(catalog, &subject)?);
+    for (_, _, variant) in variants(&subject) {
+        places.extend(installed::packaged(catalog, &variant)?);
+    }
+    Ok(places)
+}
+
+fn by_default(catalog: &Catalog, name: &str) -> anyhow::Result<Subject> {
+    let recipe = catalog.recipe(name)?;
+    Ok(Subject {
+        name: name.to_owned(),
+        options: options::choose(name, &recipe.file.option, &options::Options::new())?,
+        recipe,
+        prefix: String::new(),
+        about: String::new(),
+        lacks_rules: false,
+        tells_probe: false,
+    })
+}
+
+/// A subject with every other word that an option of it may be, one at a time.
+fn variants(subject: &Subject) -> Vec<(&str, &str, Subject)> {
+    let mut variants = Vec::new();
+    for (option, spec) in &subject.recipe.file.option {
+        for word in spec.values.iter().flatten() {
+            let mut variant = subject.clone();
+            let value = options::OptionValue::Text(word.clone());
+            variant.options.insert(option.clone(), value);
+            variants.push((option.as_str(), word.as_str(), variant));
+        }
+    }
+    variants
 }
 
 /// What another word of an option brings besides what is in use by default, such as a rule set.

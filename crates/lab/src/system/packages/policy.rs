@@ -46,12 +46,13 @@ impl Drop for Policy {
     }
 }
 
-const HEADER: &str = "#!/bin/sh\n# Made by tollgate, for what it installs. Process: ";
+/// What Debian runs. It asks for [`FORBIDS`]; `scripts/setup` writes it too.
+const TEXT: &str = include_str!("policy-rc.d");
+/// What stands in it for the number of the process.
+const OWNER: &str = "OWNER";
 
 fn script(owner: u32) -> String {
-    format!(
-        "{HEADER}{owner}\n[ -z \"${FORBIDS}\" ] || exit 101\n[ -d /proc/{owner} ] || rm -f \"$0\"\nexit 0\n"
-    )
+    TEXT.replace(OWNER, &owner.to_string())
 }
 
 /// Whether a file is that of a process which is gone.
@@ -62,7 +63,8 @@ fn is_left_behind(file: &Path) -> io::Result<bool> {
         Err(error) => return Err(error),
     };
     let text = String::from_utf8_lossy(&text);
-    let owner = text.strip_prefix(HEADER).and_then(|rest| rest.lines().next()?.parse::<u32>().ok());
+    let ours = TEXT.split_once(OWNER).and_then(|(header, _)| text.strip_prefix(header));
+    let owner = ours.and_then(|rest| rest.lines().next()?.parse::<u32>().ok());
     Ok(owner.is_some_and(|owner| !Path::new(&format!("/proc/{owner}")).exists()))
 }
 

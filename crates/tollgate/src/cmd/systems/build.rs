@@ -6,7 +6,7 @@ use crate::exit::{Exit, Failure};
 use crate::output::{self, tell};
 use std::fmt::Write as _;
 use std::time::Instant;
-use tollgate_lab::system::builds;
+use tollgate_lab::system::{builds, go};
 
 /// What `tollgate systems build` is told.
 #[derive(Debug, clap::Args)]
@@ -15,7 +15,9 @@ Examples:
   tollgate systems build nginx-modsecurity   the Core Rule Set 4.25.0: seconds
   tollgate systems build crowdsec-appsec     CrowdSec and Caddy: minutes, once
 
-It takes Go. Results are kept in $XDG_CACHE_HOME/tollgate, or ~/.cache/tollgate.")]
+It takes Go. Results are kept in $XDG_CACHE_HOME/tollgate/builds/NAME/, or in ~/.cache: a folder for each
+version of the sources and of Go. Once a build is done, those of other sources of it are removed, but none
+that a run uses. By hand all of them may go while nothing runs: they are made again.")]
 pub(crate) struct Args {
     #[command(flatten)]
     catalog: CatalogArgs,
@@ -43,10 +45,16 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
                 let begun = Instant::now();
                 let folder = builds::make(&build)?;
                 tell(&format!("built in {} s", begun.elapsed().as_secs()));
+                for other in builds::remove_others(&build)? {
+                    tell(&format!("removed {}, which other sources had made", other.display()));
+                }
                 folder
             }
         };
         writeln!(text, "{}", build.file.title)?;
+        for module in go::modules(&build) {
+            writeln!(text, "  module  {module}")?;
+        }
         writeln!(text, "  in      {}", folder.display())?;
         writeln!(text, "  sha256  {} (over all files)", builds::hash_folder(&folder)?)?;
     }

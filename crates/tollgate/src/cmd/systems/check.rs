@@ -121,6 +121,9 @@ fn about(subject: &Subject, installed: &Installed) -> Result<String, std::fmt::E
     for (path, hash) in &installed.hashes {
         writeln!(text, "  sha256    {hash} {}", path.display())?;
     }
+    if let Some(rule_set) = &installed.rule_set {
+        writeln!(text, "  rule set  {} {}", rule_set.name, rule_set.hash)?;
+    }
     Ok(text)
 }
 

@@ -7,8 +7,13 @@ use crate::exit::{Exit, Failure};
 use crate::output::{self, tell};
 use crate::signals;
 use anyhow::Context;
+use std::fmt::Write as _;
+use std::io;
+use std::sync::atomic::Ordering;
 use tollgate_lab::inputs::build::Build;
+use tollgate_lab::interrupt::Interrupt;
 use tollgate_lab::system::packages::{self, PackageError};
+use tollgate_lab::system::render;
 
 /// What `tollgate systems install` is told.
 #[derive(Debug, clap::Args)]
@@ -37,15 +42,35 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
         (false, true) => tell(&format!("installed already: {}", wanted.join(", "))),
         (false, false) => {
             tell(&format!("installing {}", missing.join(", ")));
-            // Whoever asks twice waits as well: a package manager that is cut off leaves half a package.
-            let interrupt = signals::interrupt(|| {}).context("asking for signals")?;
-            match packages::install(&missing, &interrupt) {
-                Err(PackageError::Interrupted(_)) => return Ok(Exit::Interrupted),
+            match packages::install(&missing, &wish_to_stop().context("asking for signals")?) {
+                Err(PackageError::Interrupted(_)) => {
+                    tell("stopped");
+                    return Ok(Exit::Interrupted);
+                }
                 installed => installed?,
             }
         }
     }
     let state = list::system(catalog, &args.system)?;
-    output::print(&format!("{:<21}{}\n", args.system, state.in_words))?;
+    let mut text = format!("{:<21}{}\n", args.system, state.in_words);
+    for path in list::packaged(catalog, &args.system)? {
+        let hash =
+            render::hash_file(&path).with_context(|| format!("reading {}", path.display()))?;
+        writeln!(text, "  sha256  {hash} {}", path.display())?;
+    }
+    output::print(&text)?;
     Ok(Exit::Done)
+}
+
+/// Whoever asks twice waits as well: a package manager that is cut off leaves half a package.
+fn wish_to_stop() -> io::Result<Interrupt> {
+    let interrupt = Interrupt::default();
+    let wish = interrupt.flag();
+    signals::listen(move |count| {
+        wish.store(true, Ordering::Relaxed);
+        if count == 1 {
+            tell("stopping once the package manager has ended what it has begun");
+        }
+    })?;
+    Ok(interrupt)
 }

@@ -1,13 +1,27 @@
-//! The Go tool chain, which makes what systems need and no package brings.
+//! What systems need and no package brings, and the Go tool chain that makes it.
 
 use super::{Check, good, poor};
+use crate::causes::in_full;
 use crate::inputs::build::Build;
+use crate::inputs::catalog::{Catalog, CatalogError, Kind};
 use crate::system::builds;
 use crate::system::go::{self, GoError, Release, ToolChain};
-use crate::trial::servers::in_full;
 
-/// Whether the builds can be made here. Where all of them are made already, that is all the same.
-pub(super) fn check(all: &[Build]) -> Check {
+/// Whether the builds can be made here, and each that cannot be made anywhere.
+pub(super) fn checks(catalog: &Catalog) -> Vec<Check> {
+    let all = catalog.names(Kind::Build).into_iter().map(|name| catalog.build(&name));
+    let (sound, wrong): (Vec<_>, Vec<_>) = all.partition(Result::is_ok);
+    let sound: Vec<Build> = sound.into_iter().flatten().collect();
+    let wrong = wrong.into_iter().filter_map(Result::err);
+    [check(&sound)].into_iter().chain(wrong.map(|error| tell_wrong(&error))).collect()
+}
+
+fn tell_wrong(error: &CatalogError) -> Check {
+    poor(NAME, in_full(error), "mend this file: until then the systems that need it are left out")
+}
+
+/// Where all of them are made already, it is all the same whether they can be.
+fn check(all: &[Build]) -> Check {
     let needed = all.iter().filter_map(go::needed).max();
     let are_made = all.iter().all(|build| builds::find(build).is_some());
     judge(go::here(), needed, are_made)
@@ -27,7 +41,7 @@ fn judge(here: Result<&ToolChain, GoError>, needed: Option<Release>, are_made: b
     }
 }
 
-const NAME: &str = "Go";
+const NAME: &str = "builds";
 
 #[cfg(test)]
 mod tests {
