@@ -11,7 +11,6 @@ use super::rounds::RoundSubject;
 use super::run::{Event, Request};
 use super::settings::Origin;
 use super::{BatchError, files, io_error, product, system_error};
-use crate::causes::in_full;
 use crate::interrupt::Interrupt;
 use crate::layout::available_cpus;
 use jiff::Timestamp;
