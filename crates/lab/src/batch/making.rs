@@ -97,12 +97,13 @@ pub(super) fn make(
             Err(error) => return Err(io_error("waiting for the build in", place.sources)(error)),
         }
         interrupt.sleep(POLL)?;
-        build_log::bound(place.log).map_err(io_error("cutting", place.log))?;
+        build_log::bound(place.log, build_log::BYTES_MAX)
+            .map_err(io_error("cutting", place.log))?;
     };
     build.stop();
     // A build may leave a daemon behind, which would be measured with the system.
     group::stop_strays();
-    build_log::bound(place.log).map_err(io_error("cutting", place.log))?;
+    build_log::bound(place.log, build_log::BYTES_MAX).map_err(io_error("cutting", place.log))?;
     let failure = |reason: String| BuildFailure {
         reason,
         log: build.log_tail(LOG_LINES).unwrap_or_else(|error| vec![format!("no log: {error}")]),
