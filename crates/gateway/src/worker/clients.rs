@@ -41,7 +41,16 @@ pub(super) struct Asker {
 impl Worker {
     /// One more listener is listened to: at once, or when connections are accepted again.
     pub(super) fn listen(&mut self, listening: Listening) -> io::Result<()> {
-        self.listeners.push(listening);
+        // The place of one that was closed is free once nobody is left who came in there, so that there are
+        // not more and more of them.
+        let is_free = |(place, listening): (usize, &Listening)| {
+            listening.socket.is_none()
+                && self.clients.iter().all(|(_, client)| client.listener != place)
+        };
+        match self.listeners.iter().enumerate().position(is_free) {
+            Some(place) => self.listeners[place] = listening,
+            None => self.listeners.push(listening),
+        }
         if self.accept_again_at.is_none() { self.watch_listeners() } else { Ok(()) }
     }
 
