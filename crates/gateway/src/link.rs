@@ -63,6 +63,11 @@ impl Link {
         Ok(Self { session, ..Self::new(socket) })
     }
 
+    /// Whether TLS carries the bytes.
+    pub(crate) fn is_tls(&self) -> bool {
+        self.session.is_some()
+    }
+
     /// Of a socket that connects, on which nothing has arrived.
     pub(crate) fn connecting(socket: Socket) -> Self {
         Self { is_readable: false, ..Self::new(socket) }

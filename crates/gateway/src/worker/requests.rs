@@ -115,7 +115,12 @@ impl Worker {
         self.next_serial();
         let client = &self.clients[key];
         let input = &self.tools.input[start..end];
-        let request = RequestKey { site: self.site, listener: client.listener, ip: client.ip };
+        let request = RequestKey {
+            site: self.site,
+            listener: client.listener,
+            ip: client.ip,
+            is_tls: client.link.is_tls(),
+        };
         // Who inspects heads is to see them parsed.
         if self.inspector.is_none()
             && let Some(known) = self.tools.requests.find(input, request)
@@ -161,11 +166,7 @@ impl Worker {
             return Arrived::Unrouted { head_bytes: head.len, asker };
         };
         let listener = &self.listeners[client.listener];
-        let sender = Sender {
-            ip: client.ip,
-            is_tls: listener.identity.is_some(),
-            own_host: &listener.own_host,
-        };
+        let sender = Sender { ip: client.ip, is_tls: request.is_tls, own_host: &listener.own_host };
         let hash =
             hash(&plan.config.pools[plan.config.routes[route.0].pool.0].balance, &head, client.ip);
         self.tools.head.clear();
