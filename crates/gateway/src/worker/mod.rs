@@ -4,6 +4,7 @@ mod answers;
 mod backends;
 mod books;
 mod clients;
+mod drain;
 mod orders;
 mod phases;
 mod requests;
@@ -39,9 +40,6 @@ const ACCEPTS_A_WAKE: usize = 64;
 /// How many steps one client's turn has before the others have theirs: each moves at most what one
 /// read takes.
 const STEPS_A_TURN: usize = 16;
-
-/// How long what is in flight may take to finish, once told to stop.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// One thread of a gateway.
 pub(crate) struct Worker {
@@ -163,20 +161,6 @@ impl Worker {
         }
         self.cut_off();
         Ok(())
-    }
-
-    /// Ends all that has not finished in time, as a client's deadline does.
-    fn cut_off(&mut self) {
-        let keys: Vec<usize> = self.clients.iter().map(|(key, _)| key).collect();
-        for key in keys {
-            // The end of one may have been that of another.
-            if self.clients.contains(key) {
-                self.remove_client(key);
-            }
-        }
-        if let Some(log) = &mut self.log {
-            log.flush();
-        }
     }
 
     /// Waits once, and does what is to be done then. Says whether there was anything.
@@ -346,9 +330,10 @@ impl Worker {
 fn sweep_period(sites: &Slab<Site>) -> Duration {
     let shortest = sites.iter().flat_map(|(_, site)| {
         let config = &site.plan.config;
-        let Timeouts { connect, header, body, answer, idle } = config.timeouts;
+        // The end of a drain has a moment of its own.
+        let Timeouts { connect, header, body, answer, idle, tunnel, drain: _ } = config.timeouts;
         let queues = config.pools.iter().map(|pool| pool.queue_timeout);
-        [connect, header, body, answer, idle].into_iter().chain(queues)
+        [connect, header, body, answer, idle, tunnel].into_iter().chain(queues)
     });
     (shortest.min().unwrap_or(SWEEP_MAX) / 4).clamp(SWEEP_MIN, SWEEP_MAX)
 }
