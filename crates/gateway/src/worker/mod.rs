@@ -276,7 +276,7 @@ impl Worker {
             Stage::Reading => self.read_request(key),
             Stage::Exchanging => self.go_on(key),
             Stage::Ending { lingers, .. } => Ok(self.end(key, lingers)),
-            Stage::Lingering { left_bytes } => Ok(self.linger(key, left_bytes)),
+            Stage::Lingering { until } => Ok(self.linger(key, until)),
         }
     }
 

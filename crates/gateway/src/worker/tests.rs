@@ -190,3 +190,23 @@ fn the_place_of_a_listener_that_was_closed_is_taken_again_once_its_clients_are_g
     assert_eq!(stage.worker.listeners[0].address, last);
     assert_eq!(stage.worker.listeners.len(), 3);
 }
+
+#[test]
+fn who_goes_on_sending_behind_the_last_answer_is_heard_for_a_time_and_no_longer() {
+    let mut stage = Stage::set(|_| {});
+    let mut client = stage.client();
+    client.write_all(b"nonsense\r\n\r\n").unwrap();
+    let lingers = |client: &Client| matches!(client.stage, super::Stage::Lingering { .. });
+    stage.turn_until(|worker| worker.clients.iter().any(|(_, client)| lingers(client)));
+    let (key, _) = stage.worker.clients.iter().next().unwrap();
+    // Each piece is a sign of life.
+    stage.worker.clients[key].deadline = stage.worker.now;
+    client.write_all(b"more").unwrap();
+    stage.turn_until(|worker| worker.clients[key].deadline > worker.now);
+    assert!(stage.worker.clients[key].deadline <= stage.worker.now + Duration::from_secs(5));
+    // All of them together have a limit.
+    let until = stage.worker.now + Duration::from_secs(1);
+    stage.worker.clients[key].stage = super::Stage::Lingering { until };
+    client.write_all(b"too much").unwrap();
+    stage.turn_until(|worker| worker.clients[key].deadline == until);
+}

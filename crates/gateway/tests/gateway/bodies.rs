@@ -164,6 +164,28 @@ fn an_answer_that_comes_before_the_body_is_passed_on_and_ends_the_connections() 
 }
 
 #[test]
+fn who_reads_no_answer_before_all_is_sent_gets_it_though_it_is_a_refusal() {
+    let backend = Backend::start();
+    let mut config = backend.config();
+    config.limits.body_bytes = Some(1_000);
+    let served = Served::start(config);
+    let mut client = served.client();
+    let piece = vec![b'b'; 1 << 20];
+    let head = "POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 67108864\r\n\r\n";
+    client.send(head);
+    for number in 0..64 {
+        client.send(&piece);
+        if number == 32 {
+            // It may have to read its next piece from somewhere.
+            std::thread::sleep(std::time::Duration::from_millis(1_500));
+        }
+    }
+    assert!(client.head().starts_with("HTTP/1.1 413 "));
+    client.expect_last("The body is longer than is passed on.\n");
+    backend.expect_nobody();
+}
+
+#[test]
 fn what_is_sent_behind_the_last_request_makes_no_reset() {
     let backend = Backend::start();
     let served = backend.gateway();
