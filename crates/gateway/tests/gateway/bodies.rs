@@ -83,6 +83,45 @@ fn a_stream_without_a_length_ends_with_the_connection() {
     client.expect_last("");
 }
 
+/// Requests of both versions, which a backend sees alike.
+const ASKS: [&str; 2] = [GET, "GET /a HTTP/1.0\r\nHost: x\r\nConnection: keep-alive\r\n\r\n"];
+
+#[test]
+fn a_stream_without_a_length_goes_on_as_one_to_clients_and_from_backends_of_both_versions() {
+    let backend = Backend::start();
+    let served = backend.gateway();
+    for ask in ASKS {
+        for version in ["HTTP/1.0", "HTTP/1.1"] {
+            let mut client = served.client();
+            client.send(ask);
+            let mut peer = backend.accept();
+            peer.expect(GET);
+            peer.send(format!("{version} 200 OK\r\nConnection: keep-alive\r\n\r\nabc"));
+            // No chunks: the last one would vouch for an end that the backend has not told.
+            client.expect("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nabc");
+            peer.send("def");
+            drop(peer);
+            client.expect_last("def");
+        }
+    }
+}
+
+#[test]
+fn a_stream_without_a_length_that_is_reset_is_reset_for_the_client_too() {
+    let backend = Backend::start();
+    let served = backend.gateway();
+    for ask in ASKS {
+        let mut client = served.client();
+        client.send(ask);
+        let mut peer = backend.accept();
+        peer.send("HTTP/1.1 200 OK\r\n\r\nabc");
+        client.expect("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nabc");
+        // Closing over the request, which was not read, is a reset.
+        drop(peer);
+        client.expect_reset();
+    }
+}
+
 #[test]
 fn a_stream_that_breaks_off_is_not_taken_for_whole() {
     let backend = Backend::start();
