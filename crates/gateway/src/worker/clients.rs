@@ -186,8 +186,10 @@ impl Worker {
         }
         // A close alone would forget what the kernel holds back, when the client has sent more than it
         // should.
-        if client.link.finish().is_err() || !lingers {
-            return Step::Over;
+        match client.link.finish() {
+            Ok(true) if lingers => {}
+            Ok(false) => return Step::Waits,
+            Ok(true) | Err(_) => return Step::Over,
         }
         client.stage = Stage::Lingering { until: self.now + LINGER_TIME };
         client.deadline = self.now + LINGER_SILENCE;
