@@ -224,7 +224,7 @@ pub(super) struct TimeoutsFile {
 #[serde(deny_unknown_fields, default)]
 #[schemars(title = "limits")]
 pub(super) struct LimitsFile {
-    /// The bytes of a head, its first line included; else 431.
+    /// The bytes of a head, its first line included; else 431, or 414 where that line alone has more.
     pub(super) header_bytes: At<usize>,
     /// The header lines of a head; else 431.
     pub(super) headers: At<usize>,

@@ -12,7 +12,7 @@ use history::History;
 pub(crate) use history::{BackendTotals, PoolTotals};
 
 /// The statuses of the gateway's own answers.
-pub(crate) const OWN_STATUSES: [u16; 10] = [400, 404, 408, 413, 431, 501, 502, 503, 504, 505];
+pub(crate) const OWN_STATUSES: [u16; 11] = [400, 404, 408, 413, 414, 431, 501, 502, 503, 504, 505];
 
 /// What one thread has counted of its clients. On cache lines of its own (two, since processors fetch
 /// pairs), so that no thread slows another down by counting.
@@ -212,7 +212,7 @@ mod tests {
         for _ in 0..2 {
             let totals = counters.totals();
             assert_eq!(totals.accepted, 7);
-            assert_eq!(totals.own_answers, [0, 0, 0, 0, 0, 0, 0, 1, 0, 0]);
+            assert_eq!(totals.own_answers, [0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0]);
             let pool = &totals.pools["default"];
             assert_eq!(pool.classes, [0, 2, 1, 0, 1]);
             assert_eq!(pool.backends["127.0.0.1:9001"].requests, 2);

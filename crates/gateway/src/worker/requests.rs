@@ -3,7 +3,7 @@
 use std::io;
 use std::net::IpAddr;
 
-use tollgate_wire::{BodyFraming, RequestHead, parse_request_head};
+use tollgate_wire::{BodyFraming, ParseError, RequestHead, parse_request_head};
 
 use super::clients::Asker;
 use super::phases::{Look, take_body};
@@ -133,11 +133,11 @@ impl Worker {
         let limits = &plan.config.limits;
         let head = match parse_request_head(input) {
             Ok(Some(head)) if head.len > limits.header_bytes => {
-                return Arrived::Refused(Refusal::HeadTooLarge);
+                return Arrived::Refused(Refusal::of_long_head(input, limits.header_bytes));
             }
             Ok(Some(head)) => head,
-            Ok(None) if input.len() >= limits.header_bytes => {
-                return Arrived::Refused(Refusal::HeadTooLarge);
+            Ok(None) | Err(ParseError::HeadTooLong) if input.len() >= limits.header_bytes => {
+                return Arrived::Refused(Refusal::of_long_head(input, limits.header_bytes));
             }
             Ok(None) => return Arrived::Part,
             Err(error) => return Arrived::Refused(Refusal::of(&error)),
