@@ -48,6 +48,8 @@ mod origin;
 mod origins;
 /// `tollgate run` and `tollgate report` from end to end.
 mod prices;
+/// What is kept in `records/`.
+mod records;
 /// `report.html` in a real browser, and the formats of other tools.
 mod report;
 /// Options side by side, and a rule set without each of its files.

@@ -48,6 +48,16 @@ pub fn listen_unix(path: &Path, backlog: i32) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
+/// Lets nobody join those who wait to be accepted, who still can be: whoever knocks now is neither accepted nor
+/// turned away until the listener is closed. Only when nobody waits is there room for one.
+///
+/// # Errors
+///
+/// It is no listener.
+pub fn close_backlog(listener: impl AsFd) -> io::Result<()> {
+    Ok(rustix::net::listen(listener, 0)?)
+}
+
 /// Takes the next waiting connection, or `None` when there is none.
 ///
 /// A connection that its peer gave up while it waited is passed over.
@@ -77,6 +87,20 @@ mod tests {
     use crate::{Events, Interest, Poller};
 
     const BACKLOG: i32 = 16;
+
+    #[test]
+    fn nobody_joins_a_backlog_that_was_closed_and_who_was_there_is_accepted() {
+        let listener = listen(ANY_PORT, false, BACKLOG).unwrap();
+        let addr = listener.local_addr().unwrap();
+        let _waiting: Vec<_> = (0..3).map(|_| TcpStream::connect(addr).unwrap()).collect();
+        close_backlog(&listener).unwrap();
+        let error = TcpStream::connect_timeout(&addr, Duration::from_millis(100)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        for _ in 0..3 {
+            assert!(accept(&listener).unwrap().is_some());
+        }
+        assert!(accept(&listener).unwrap().is_none());
+    }
     const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
     fn connect_accept_exchange(addr: SocketAddr) {

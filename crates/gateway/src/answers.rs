@@ -32,6 +32,22 @@ pub(crate) enum Refusal {
     Busy { retry_after: Duration },
     /// The backend took too long.
     GatewayLate,
+    /// There is nothing left here that a connection to a backend takes.
+    Exhausted,
+}
+
+/// After how long something may be left again that had run out.
+const EXHAUSTED_RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// How an answer of the gateway's own goes out, whatever it says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Delivery<'a> {
+    /// The request was HEAD: the body is left out.
+    pub(crate) is_to_head: bool,
+    /// What `Connection` has to say.
+    pub(crate) connection: Option<&'a str>,
+    /// What `Date` has to say.
+    pub(crate) date: Option<&'a str>,
 }
 
 impl Refusal {
@@ -67,29 +83,44 @@ impl Refusal {
 
     /// Whether the request was read to its end all the same, so that another may follow.
     pub(crate) fn leaves_connection(self) -> bool {
-        matches!(self, Self::NoRoute | Self::BadGateway | Self::Busy { .. } | Self::GatewayLate)
+        match self {
+            Self::NoRoute
+            | Self::BadGateway
+            | Self::Busy { .. }
+            | Self::GatewayLate
+            | Self::Exhausted => true,
+            Self::Malformed
+            | Self::Late
+            | Self::BodyTooLarge
+            | Self::HeadTooLarge
+            | Self::NotImplemented
+            | Self::Version => false,
+        }
     }
 
-    /// The bytes of the answer; without its body when the request was HEAD.
-    pub(crate) fn render(self, to_head: bool, keep_alive: Option<&str>, out: &mut Vec<u8>) {
-        let (status, reason, text) = self.line();
-        let connection = keep_alive.map_or(String::new(), |said| format!("Connection: {said}\r\n"));
-        let retry = match self {
-            // Whole seconds, at least one.
-            Self::Busy { retry_after } => {
-                format!("Retry-After: {}\r\n", retry_after.as_secs_f64().ceil().max(1.0))
-            }
-            _ => String::new(),
-        };
-        let head = format!(
-            "HTTP/1.1 {status} {reason}\r\nContent-Type: text/plain; charset=utf-8\r\n\
-             Content-Length: {}\r\n{retry}{connection}\r\n",
-            text.len()
-        );
-        out.extend_from_slice(head.as_bytes());
-        if !to_head {
-            out.extend_from_slice(text.as_bytes());
+    fn retry_after(self) -> Option<Duration> {
+        match self {
+            Self::Busy { retry_after } => Some(retry_after),
+            Self::Exhausted => Some(EXHAUSTED_RETRY_AFTER),
+            _ => None,
         }
+    }
+
+    /// The bytes of the answer.
+    pub(crate) fn render(self, delivery: Delivery<'_>, out: &mut Vec<u8>) {
+        let (status, reason, text) = self.line();
+        out.extend_from_slice(format!("HTTP/1.1 {status} {reason}\r\n").as_bytes());
+        if let Some(date) = delivery.date {
+            push_header(out, "Date", date.as_bytes());
+        }
+        push_header(out, "Content-Type", b"text/plain; charset=utf-8");
+        push_header(out, "Content-Length", text.len().to_string().as_bytes());
+        if let Some(retry_after) = self.retry_after() {
+            // Whole seconds, at least one.
+            let seconds = retry_after.as_secs_f64().ceil().max(1.0);
+            push_header(out, "Retry-After", seconds.to_string().as_bytes());
+        }
+        delivery.end(text.as_bytes(), out);
     }
 
     fn line(self) -> (u16, &'static str, &'static str) {
@@ -123,23 +154,40 @@ impl Refusal {
                 (503, "Service Unavailable", "All backends are busy or down; ask again later.\n")
             }
             Self::GatewayLate => (504, "Gateway Timeout", "The backend took too long to answer.\n"),
+            Self::Exhausted => (
+                503,
+                "Service Unavailable",
+                "No connection to a backend can be made for now; ask again later.\n",
+            ),
         }
     }
 }
 
 impl OwnAnswer {
-    /// The bytes of the answer; without its body when the request was HEAD.
-    pub(crate) fn render(&self, to_head: bool, keep_alive: Option<&str>, out: &mut Vec<u8>) {
-        let connection = keep_alive.map(|said| ("Connection", said));
+    /// The bytes of the answer. It may bring a date of its own.
+    pub(crate) fn render(&self, delivery: Delivery<'_>, out: &mut Vec<u8>) {
         out.extend_from_slice(format!("HTTP/1.1 {} {}\r\n", self.status, self.reason).as_bytes());
-        let headers = self.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-        for (name, value) in headers.chain(connection) {
+        let is_dated = self.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("date"));
+        if let Some(date) = delivery.date.filter(|_| !is_dated) {
+            push_header(out, "Date", date.as_bytes());
+        }
+        for (name, value) in &self.headers {
             push_header(out, name, value.as_bytes());
         }
         push_header(out, "Content-Length", self.body.len().to_string().as_bytes());
+        delivery.end(&self.body, out);
+    }
+}
+
+impl Delivery<'_> {
+    /// Writes what an answer ends with.
+    fn end(self, body: &[u8], out: &mut Vec<u8>) {
+        if let Some(said) = self.connection {
+            push_header(out, "Connection", said.as_bytes());
+        }
         out.extend_from_slice(b"\r\n");
-        if !to_head {
-            out.extend_from_slice(&self.body);
+        if !self.is_to_head {
+            out.extend_from_slice(body);
         }
     }
 }
@@ -152,18 +200,36 @@ mod tests {
     fn an_answer_says_when_to_come_back_and_has_no_body_for_a_head() {
         let mut out = Vec::new();
         let busy = Refusal::Busy { retry_after: Duration::from_millis(1_200) };
-        busy.render(true, Some("close"), &mut out);
+        let last = Some("close");
+        busy.render(Delivery { is_to_head: true, connection: last, date: Some("now") }, &mut out);
         assert_eq!(
             String::from_utf8(out).unwrap(),
-            "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\n\
+            "HTTP/1.1 503 Service Unavailable\r\nDate: now\r\n\
+             Content-Type: text/plain; charset=utf-8\r\n\
              Content-Length: 48\r\nRetry-After: 2\r\nConnection: close\r\n\r\n"
         );
         let mut out = Vec::new();
-        Refusal::GatewayLate.render(false, None, &mut out);
+        let plain = Delivery { is_to_head: false, connection: None, date: None };
+        Refusal::GatewayLate.render(plain, &mut out);
         assert_eq!(
             String::from_utf8(out).unwrap(),
             "HTTP/1.1 504 Gateway Timeout\r\nContent-Type: text/plain; charset=utf-8\r\n\
              Content-Length: 37\r\n\r\nThe backend took too long to answer.\n"
         );
+    }
+
+    #[test]
+    fn an_answer_has_one_date() {
+        let mut answer =
+            OwnAnswer { status: 403, reason: "No".into(), headers: Vec::new(), body: Vec::new() };
+        let delivery = Delivery { is_to_head: false, connection: None, date: Some("now") };
+        let rendered = |answer: &OwnAnswer| {
+            let mut out = Vec::new();
+            answer.render(delivery, &mut out);
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(rendered(&answer), "HTTP/1.1 403 No\r\nDate: now\r\nContent-Length: 0\r\n\r\n");
+        answer.headers.push(("date".into(), "then".into()));
+        assert_eq!(rendered(&answer), "HTTP/1.1 403 No\r\ndate: then\r\nContent-Length: 0\r\n\r\n");
     }
 }

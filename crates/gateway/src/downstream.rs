@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Instant;
 
-use crate::exchange::{Exchange, Outgoing};
+use crate::exchange::{Answer, Exchange, Outgoing};
 use crate::link::{Link, Unsent};
 
 /// A client's connection. Between two requests it holds no more than the memory of a short head.
@@ -67,6 +67,16 @@ impl Client {
             outgoing: Outgoing::default(),
             deadline,
         }
+    }
+
+    /// Whether the rest of an answer's body is all that is waited for: the client has taken what came of it, and
+    /// has sent its request, or as much of that as the backend takes.
+    pub(crate) fn waits_for_answer_body(&self) -> bool {
+        let Some(exchange) = &self.exchange else { return false };
+        matches!(exchange.answer, Answer::Body { .. })
+            && exchange.hold.is_none()
+            && self.unsent.is_empty()
+            && (exchange.body.is_done() || !exchange.outgoing.is_sent())
     }
 
     /// Keeps what has come and cannot be dealt with yet; nothing gives the memory back.

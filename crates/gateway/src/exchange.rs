@@ -6,7 +6,7 @@ use tollgate_ledger::Entry;
 
 use crate::forward::Asked;
 use crate::phase::ExchangeId;
-use crate::pool::{BackendId, Key, Tried};
+use crate::pool::{BackendId, Key, Lane, Tried};
 use crate::relay::Body;
 
 /// The longest request that is kept to be sent once more, in bytes.
@@ -30,8 +30,8 @@ pub(crate) struct Exchange {
     pub(crate) hash: Key,
     /// The connection that carries it. None: it waits for one.
     pub(crate) upstream: Option<usize>,
-    /// The backend whose queue it is in.
-    pub(crate) waits_for: Option<BackendId>,
+    /// The queue that it is in.
+    pub(crate) waits_in: Option<Lane>,
     /// The backend of whose room it has taken its part, after it had waited for that.
     pub(crate) is_next: Option<BackendId>,
     pub(crate) outgoing: Outgoing,

@@ -87,6 +87,7 @@ impl<ReplyTo: FnMut(&[u8]) -> Option<Reply>> Stage<ReplyTo> {
         let listening = Listening {
             socket: Some(OwnedFd::from(places.entrance.try_clone()?)),
             is_watched: false,
+            is_closing: false,
             address: Address::Unix(places.entrance_path.clone()),
             identity: None,
             own_host: "localhost".to_owned(),

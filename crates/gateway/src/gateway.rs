@@ -6,6 +6,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use tollgate_eventloop::Waker;
+use tollgate_ledger::LogFile;
 
 use crate::aside::Aside;
 use crate::config::{Address, Config};
@@ -175,6 +176,9 @@ impl Gateway {
                 self.drain()?;
             }
             outcome = outcome.and(ended);
+        }
+        if let Some(Err(error)) = self.plan.log.as_ref().map(LogFile::finish) {
+            eprintln!("tollgate gateway: {error}");
         }
         outcome
     }

@@ -46,6 +46,7 @@ pub(crate) fn listen_for_threads(
         .map(|socket| Listening {
             socket: Some(socket),
             is_watched: false,
+            is_closing: false,
             address: listener.address.clone(),
             identity: listener.tls.as_ref().map(|tls| tls.identity().clone()),
             own_host: own_host.clone(),

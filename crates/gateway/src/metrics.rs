@@ -6,6 +6,7 @@ use std::time::Instant;
 use crate::config::Pool;
 use crate::counters::{OWN_STATUSES, Totals};
 use crate::pool::{PoolHealth, Standing};
+use crate::shortage::Shortage;
 
 /// What became of the configurations that came after the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,6 +68,12 @@ fn clients(page: &mut Page, totals: &Totals) {
             "Bytes that were sent to clients.",
             totals.sent_bytes,
         ),
+        (
+            "tollgate_gateway_access_log_lost_lines_total",
+            "counter",
+            "Lines of the access log that were left out, as its reader was too slow or is gone.",
+            totals.lost_lines,
+        ),
     ] {
         page.family(name, kind, help);
         page.sample(name, &[], value);
@@ -85,6 +92,15 @@ fn answers(page: &mut Page, totals: &Totals) {
     page.family(name, "counter", "Requests that the gateway answered itself, by status.");
     for (status, count) in OWN_STATUSES.iter().zip(totals.own_answers) {
         page.sample(name, &[("status", &status.to_string())], count);
+    }
+    let name = "tollgate_gateway_shortages_total";
+    page.family(
+        name,
+        "counter",
+        "Connections to backends that could not be begun, as something had run out on this machine.",
+    );
+    for (shortage, count) in Shortage::ALL.iter().zip(totals.shortages) {
+        page.sample(name, &[("error", shortage.name())], count);
     }
     let name = "tollgate_gateway_retries_total";
     page.family(name, "counter", "Tries of requests on another backend.");
@@ -119,7 +135,7 @@ fn backends(page: &mut Page, totals: &Totals) {
     family(
         "tollgate_gateway_backend_failures_total",
         "counter",
-        "Requests that a backend failed: it took no connection, or gave no answer as HTTP has it.",
+        "Requests that a backend failed: it took no connection, gave no answer as HTTP has it, or broke one off.",
         |totals| totals.failures,
     );
     family(

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use crate::config::{HostPattern, Route};
+use crate::path::{is_plain, readings};
 
 /// A route, by its place in the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +17,10 @@ pub(crate) struct Routes {
     below: Vec<(String, Paths)>,
     any: Paths,
 }
+
+/// A path can be read in two ways that have different routes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AmbiguousPath;
 
 /// The longest name of a host (RFC 1035, 2.3.4).
 const HOST_BYTES_MAX: usize = 255;
@@ -46,9 +51,28 @@ impl Routes {
     }
 
     /// The route of a request to this host, which may have a port, for this path, which may have a
-    /// query. A host that has no route for the path leaves it to the less exact ones.
-    #[must_use]
-    pub(crate) fn find(&self, host: Option<&str>, path: &str) -> Option<RouteId> {
+    /// query, in whatever way it is spelt. A host that has no route for the path leaves it to the less
+    /// exact ones.
+    ///
+    /// # Errors
+    ///
+    /// Of two backends that read the path in different ways, each would see one that has another route.
+    pub(crate) fn route(
+        &self,
+        host: Option<&str>,
+        path: &str,
+    ) -> Result<Option<RouteId>, AmbiguousPath> {
+        let path = path.split('?').next().unwrap_or_default();
+        if is_plain(path) {
+            return Ok(self.find(host, path));
+        }
+        let mut routes = readings(path).map(|path| self.find(host, &path));
+        let route = routes.next().flatten();
+        if routes.all(|other| other == route) { Ok(route) } else { Err(AmbiguousPath) }
+    }
+
+    /// The route of a path that is read in one way, without its query.
+    fn find(&self, host: Option<&str>, path: &str) -> Option<RouteId> {
         if !self.exact.is_empty() || !self.below.is_empty() {
             let found = host.and_then(|host| self.find_by_host(host, path));
             if found.is_some() {
@@ -97,7 +121,7 @@ fn begins_with(path: &str, prefix: &str) -> bool {
     let Some(rest) = path.strip_prefix(prefix) else {
         return false;
     };
-    prefix.ends_with('/') || rest.is_empty() || rest.starts_with(['/', '?'])
+    prefix.ends_with('/') || rest.is_empty() || rest.starts_with('/')
 }
 
 /// Whether the host is one below another: has labels before it.
@@ -160,7 +184,7 @@ mod tests {
             ("/shop/cart/", 2),
             ("/shop/cart/1", 2),
         ] {
-            assert_eq!(routes.find(None, path), Some(RouteId(route)), "{path}");
+            assert_eq!(routes.route(None, path), Ok(Some(RouteId(route))), "{path}");
         }
     }
 
@@ -188,11 +212,58 @@ mod tests {
             ("notexample.org", "/", None),
             ("example.org", "/any", Some(3)),
         ] {
-            assert_eq!(routes.find(Some(host), path), route.map(RouteId), "{host}{path}");
+            assert_eq!(routes.route(Some(host), path), Ok(route.map(RouteId)), "{host}{path}");
         }
-        assert_eq!(routes.find(None, "/only"), None);
-        assert_eq!(routes.find(None, "/any"), Some(RouteId(3)));
+        assert_eq!(routes.route(None, "/only"), Ok(None));
+        assert_eq!(routes.route(None, "/any"), Ok(Some(RouteId(3))));
         let long = format!("{}.example.org", "a".repeat(HOST_BYTES_MAX));
-        assert_eq!(routes.find(Some(&long), "/"), None);
+        assert_eq!(routes.route(Some(&long), "/"), Ok(None));
+    }
+
+    #[test]
+    fn no_spelling_leads_past_a_route() {
+        let routes = routes(&[
+            (HostPattern::Any, "/"),
+            (HostPattern::Any, "/admin"),
+            (HostPattern::Any, "/admin/open/"),
+        ]);
+        for (path, route) in [
+            ("/%61dmin", 1),
+            ("/%41dmin", 0),
+            ("//admin/x", 1),
+            ("/./admin", 1),
+            ("/x/../admin?y=/../", 1),
+            ("/x/%2e%2E/%61%64%6d%69%6e/", 1),
+            ("/admin/open/../x", 1),
+            ("/admin/%6fpen/x", 2),
+            ("/admin/../x", 0),
+            ("/x?/admin", 0),
+            ("/x?a=%2F..%2Fadmin", 0),
+            ("/admin%3Fx", 0),
+            // Whoever takes the escape for a slash has the same route.
+            ("/x%2Fy", 0),
+            ("/admin/x%2Fy;z", 1),
+            ("/%2561dmin", 0),
+        ] {
+            assert_eq!(routes.route(None, path), Ok(Some(RouteId(route))), "{path}");
+        }
+        for path in [
+            "/x/..%2fadmin",
+            "/x%2F..%2Fadmin",
+            "/%2fadmin",
+            "/admin%2fx",
+            r"/x\..\admin",
+            "/x/..;/admin",
+            "/admin;/x",
+            "/x/%2e%2e;a=b/admin",
+            "/admin/open/..%2fx",
+            "/admin/open/..;/x",
+            "/x//../admin/../admin//../../admin",
+        ] {
+            assert_eq!(routes.route(None, path), Err(AmbiguousPath), "{path}");
+        }
+        // Where there is one route, there is nothing to be led past.
+        let one = self::routes(&[(HostPattern::Any, "/")]);
+        assert_eq!(one.route(None, "/x/..%2f..;/%2e%2e//etc"), Ok(Some(RouteId(0))));
     }
 }

@@ -31,7 +31,8 @@ impl Plan {
     ///
     /// [`Error::AccessLog`].
     pub(crate) fn new(config: Config, before: Option<&Self>, now: Instant) -> Result<Self, Error> {
-        let log = config.access_log.as_ref().map(open_log).transpose()?;
+        let log_before = before.and_then(|before| before.log.as_ref());
+        let log = config.access_log.as_ref().map(|log| open_log(log, log_before)).transpose()?;
         let health = config
             .pools
             .iter()
@@ -61,8 +62,8 @@ impl Plan {
     }
 }
 
-fn open_log(log: &AccessLog) -> Result<LogFile, Error> {
-    LogFile::open(&log.to, log.format, "tollgate gateway").map_err(|source| {
+fn open_log(log: &AccessLog, before: Option<&LogFile>) -> Result<LogFile, Error> {
+    LogFile::open(&log.to, log.format, "tollgate gateway", before).map_err(|source| {
         let path = match &log.to {
             LogTarget::Stdout => PathBuf::from("/dev/stdout"),
             LogTarget::File(path) => path.clone(),

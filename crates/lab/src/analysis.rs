@@ -457,6 +457,7 @@ fn notes(run: &RunRecords, cases: &[CaseAnalysis], blocks: u32) -> Vec<String> {
         if experiment.stop.width.is_some() {
             notes.extend(width_note(&case.case, &experiment.baseline, &baseline));
         }
+        notes.extend(open_loop::fall(&case.case, &run.trials));
         let names: Vec<&str> = case.subjects.iter().map(|subject| subject.name.as_str()).collect();
         notes.extend(warm_up::lengths(&case.case, cases.len() == 1, &names, &run.trials));
         for subject in &case.subjects {

@@ -7,7 +7,7 @@ use crate::manifest::{self, Manifest};
 use crate::record::{self, TrialRecord};
 use crate::search::terms::{self, TermsRecord};
 use crate::whole_file;
-use flate2::read::GzDecoder;
+use flate2::read::MultiGzDecoder;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
@@ -353,7 +353,7 @@ fn read_trials(dir: &Path) -> Result<(PathBuf, Vec<u8>), RunDirError> {
     let failed = io_error("unpacking", &packed);
     let mut text = Vec::new();
     let file = File::open(&packed).map_err(&failed)?;
-    GzDecoder::new(file).take(UNPACKED_BYTES_MAX + 1).read_to_end(&mut text).map_err(&failed)?;
+    MultiGzDecoder::new(file).take(UNPACKED_BYTES_MAX + 1).read_to_end(&mut text).map_err(&failed)?;
     if text.len() as u64 > UNPACKED_BYTES_MAX {
         return Err(RunDirError::TooLarge { path: packed });
     }

@@ -3,15 +3,40 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use jiff::Zoned;
 
 use crate::line::{Line, LogFormat, Second};
+use crate::queue::Queue;
 
 /// From this size on, collected lines are written though the thread has more to do.
 const FLUSH_BYTES: usize = 64 << 10;
+
+/// For how long a reader is waited for at the end.
+const FINISH_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A reader of the access log has not taken its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnreadError {
+    bytes: usize,
+}
+
+impl fmt::Display for UnreadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the last {} bytes of the access log were not read in time, and are lost",
+            self.bytes
+        )
+    }
+}
+
+impl std::error::Error for UnreadError {}
 
 /// Where the lines of an access log go.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,8 +50,46 @@ pub enum LogTarget {
 /// Where the lines of all threads go.
 #[derive(Clone)]
 pub struct LogFile {
-    writing: Arc<Mutex<Writing>>,
+    way: Way,
     format: LogFormat,
+}
+
+/// How lines get there.
+#[derive(Clone)]
+enum Way {
+    /// Each thread writes its own: to a file, which takes them at once.
+    Direct(Arc<Mutex<Writing>>),
+    /// Another thread does, since a reader may be slow: at the end of a pipe, say.
+    Queued(Arc<Queue>, Reader),
+}
+
+/// What tells one reader from another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Reader {
+    device: u64,
+    inode: u64,
+}
+
+impl LogTarget {
+    /// Who reads it. None: it is a plain file, or is going to be.
+    fn reader(&self) -> io::Result<Option<Reader>> {
+        let metadata = match self {
+            Self::Stdout => File::from(io::stdout().as_fd().try_clone_to_owned()?).metadata()?,
+            Self::File(path) => match path.metadata() {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+                found => found?,
+            },
+        };
+        let reader = Reader { device: metadata.dev(), inode: metadata.ino() };
+        Ok((!metadata.is_file()).then_some(reader))
+    }
+
+    fn open(&self) -> io::Result<Box<dyn Write + Send>> {
+        Ok(match self {
+            Self::Stdout => Box::new(io::stdout()),
+            Self::File(path) => Box::new(File::options().append(true).create(true).open(path)?),
+        })
+    }
 }
 
 struct Writing {
@@ -40,6 +103,10 @@ struct Writing {
 pub struct ThreadLog {
     file: LogFile,
     lines: Vec<u8>,
+    /// How many there are.
+    count: u64,
+    /// How many were left out since that was asked last.
+    lost: u64,
     second: Second,
 }
 
@@ -51,41 +118,78 @@ impl fmt::Debug for LogFile {
 
 impl LogFile {
     /// Opens what the lines are to be written to. `program` is who says so, once, when that is no longer
-    /// possible.
+    /// possible, and when a reader is too slow for all of them. A file is opened anew, since it may be
+    /// another by now; where `before` leads to the same reader, its lines go on through that.
     ///
     /// # Errors
     ///
-    /// The file cannot be opened or made.
-    pub fn open(target: &LogTarget, format: LogFormat, program: &'static str) -> io::Result<Self> {
-        let to: Box<dyn Write + Send> = match target {
-            LogTarget::Stdout => Box::new(io::stdout()),
-            LogTarget::File(path) => {
-                Box::new(File::options().append(true).create(true).open(path)?)
+    /// The file cannot be opened or made, or there are no threads left.
+    pub fn open(
+        target: &LogTarget,
+        format: LogFormat,
+        program: &'static str,
+        before: Option<&Self>,
+    ) -> io::Result<Self> {
+        let reader = target.reader()?;
+        if let Some(Way::Queued(queue, its)) = before.map(|before| &before.way)
+            && reader == Some(*its)
+            && !queue.has_failed()
+        {
+            return Ok(Self { way: Way::Queued(Arc::clone(queue), *its), format });
+        }
+        let to = target.open()?;
+        let way = match reader {
+            None => {
+                let writing = Writing { to, program, has_failed: false };
+                Way::Direct(Arc::new(Mutex::new(writing)))
             }
+            Some(reader) => Way::Queued(Arc::new(Queue::start(to, program)?), reader),
         };
-        Ok(Self::writing(to, format, program))
-    }
-
-    fn writing(to: Box<dyn Write + Send>, format: LogFormat, program: &'static str) -> Self {
-        let writing = Writing { to, program, has_failed: false };
-        Self { writing: Arc::new(Mutex::new(writing)), format }
+        Ok(Self { way, format })
     }
 
     /// The lines of one thread.
     #[must_use]
     pub fn of_thread(&self) -> ThreadLog {
-        ThreadLog { file: self.clone(), lines: Vec::new(), second: Second::default() }
+        ThreadLog {
+            file: self.clone(),
+            lines: Vec::new(),
+            count: 0,
+            lost: 0,
+            second: Second::default(),
+        }
     }
 
-    fn write(&self, lines: &[u8]) {
-        let mut writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Waits until a slow reader has taken all lines, once the threads have ended; a few seconds at most.
+    ///
+    /// # Errors
+    ///
+    /// It has not.
+    pub fn finish(&self) -> Result<(), UnreadError> {
+        let bytes = match &self.way {
+            Way::Direct(_) => 0,
+            Way::Queued(queue, _) => queue.finish(FINISH_TIMEOUT),
+        };
+        if bytes == 0 { Ok(()) } else { Err(UnreadError { bytes }) }
+    }
+
+    /// Says how many of the lines were left out.
+    fn write(&self, lines: &[u8], count: u64) -> u64 {
+        let mut writing = match &self.way {
+            Way::Direct(writing) => writing.lock().unwrap_or_else(PoisonError::into_inner),
+            Way::Queued(queue, _) => return queue.add(lines, count),
+        };
         if writing.has_failed {
-            return;
+            return count;
         }
-        if let Err(error) = writing.to.write_all(lines).and_then(|()| writing.to.flush()) {
-            // Said once: serving goes on without.
-            writing.has_failed = true;
-            eprintln!("{}: the access log ends here: {error}", writing.program);
+        match writing.to.write_all(lines).and_then(|()| writing.to.flush()) {
+            Ok(()) => 0,
+            Err(error) => {
+                // Said once: serving goes on without.
+                writing.has_failed = true;
+                eprintln!("{}: the access log ends here: {error}", writing.program);
+                count
+            }
         }
     }
 }
@@ -99,6 +203,7 @@ impl ThreadLog {
     fn add_at(&mut self, now: &Zoned, line: &Line<'_>) {
         let format = self.file.format;
         line.write(&mut self.lines, format, self.second.text(now, format));
+        self.count += 1;
         if self.lines.len() >= FLUSH_BYTES {
             self.flush();
         }
@@ -107,9 +212,15 @@ impl ThreadLog {
     /// Writes what was collected.
     pub fn flush(&mut self) {
         if !self.lines.is_empty() {
-            self.file.write(&self.lines);
+            self.lost += self.file.write(&self.lines, self.count);
             self.lines.clear();
+            self.count = 0;
         }
+    }
+
+    /// How many lines were left out since this was asked last, as nobody took them.
+    pub fn take_lost(&mut self) -> u64 {
+        std::mem::take(&mut self.lost)
     }
 }
 
@@ -144,7 +255,10 @@ mod tests {
     /// What is written about an odd request, and about one that could not be read.
     fn written(format: LogFormat) -> String {
         let written = Shared::default();
-        let mut log = LogFile::writing(Box::new(written.clone()), format, "a test").of_thread();
+        let to = Box::new(written.clone());
+        let writing = Writing { to, program: "a test", has_failed: false };
+        let way = Way::Direct(Arc::new(Mutex::new(writing)));
+        let mut log = LogFile { way, format }.of_thread();
         let head = parse_request_head(
             b"GET /a\"b?\\ HTTP/1.1\r\nHost: a\r\nUser-Agent: x/1 (\"y\")\r\nReferer: /\xc3\xa9\r\n\r\n",
         )
@@ -202,11 +316,40 @@ mod tests {
     }
 
     #[test]
+    fn a_reader_is_gone_on_with_and_a_file_is_opened_anew() {
+        let folder =
+            std::env::temp_dir().join(format!("tollgate-ledger-pipe-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let (pipe, file) = (folder.join("pipe"), folder.join("file"));
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+        assert!(made.success());
+        // With both ends, opening it waits for nobody.
+        let reader = File::options().read(true).write(true).open(&pipe).unwrap();
+        let open = |path: &PathBuf, before: Option<&LogFile>| {
+            let target = LogTarget::File(path.clone());
+            LogFile::open(&target, LogFormat::Combined, "a test", before).unwrap()
+        };
+        let same = |one: &LogFile, other: &LogFile| match (&one.way, &other.way) {
+            (Way::Queued(one, _), Way::Queued(other, _)) => Some(Arc::ptr_eq(one, other)),
+            (Way::Direct(one), Way::Direct(other)) => Some(Arc::ptr_eq(one, other)),
+            _ => None,
+        };
+        let first = open(&pipe, None);
+        assert_eq!(same(&first, &open(&pipe, Some(&first))), Some(true));
+        assert_eq!(same(&first, &open(&pipe, None)), Some(false));
+        let first_file = open(&file, Some(&first));
+        assert_eq!(same(&first, &first_file), None);
+        assert_eq!(same(&first_file, &open(&file, Some(&first_file))), Some(false));
+        drop(reader);
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
     fn a_file_is_added_to() {
         let path = std::env::temp_dir().join(format!("tollgate-ledger-{}", std::process::id()));
         for _ in 0..2 {
             let target = LogTarget::File(path.clone());
-            let file = LogFile::open(&target, LogFormat::Combined, "a test").unwrap();
+            let file = LogFile::open(&target, LogFormat::Combined, "a test", None).unwrap();
             let line = Line { peer: "a", entry: None, status: 400, body_bytes: 0, upstream: None };
             file.of_thread().add(&line);
         }

@@ -4,7 +4,8 @@
 mod access_log;
 mod count;
 mod line;
+mod queue;
 
-pub use access_log::{LogFile, LogTarget, ThreadLog};
+pub use access_log::{LogFile, LogTarget, ThreadLog, UnreadError};
 pub use count::Count;
 pub use line::{Entry, Line, LogFormat, UNANSWERED, Upstream};

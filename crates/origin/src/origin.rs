@@ -35,6 +35,7 @@ pub struct Origin {
     listen: Listen,
     threads: Vec<Thread>,
     stopper: Stopper,
+    log: Option<LogFile>,
     /// Removed when the origin is dropped.
     _socket_file: Option<SocketFile>,
 }
@@ -100,7 +101,7 @@ impl Origin {
                 shared: shared.clone(),
             })
             .collect();
-        Ok(Self { listen, threads, stopper, _socket_file: socket_file })
+        Ok(Self { listen, threads, stopper, log, _socket_file: socket_file })
     }
 
     /// Where it listens; the port, if any, is the real one.
@@ -142,12 +143,15 @@ impl Origin {
         for thread in threads {
             outcome = outcome.and(thread.join().unwrap_or(Err(Error::Panicked)));
         }
+        if let Some(Err(error)) = self.log.as_ref().map(LogFile::finish) {
+            eprintln!("tollgate origin: {error}");
+        }
         outcome
     }
 }
 
 fn open_log(target: &LogTarget) -> Result<LogFile, Error> {
-    LogFile::open(target, LogFormat::Combined, "tollgate origin").map_err(|source| {
+    LogFile::open(target, LogFormat::Combined, "tollgate origin", None).map_err(|source| {
         let path = match target {
             LogTarget::Stdout => PathBuf::from("/dev/stdout"),
             LogTarget::File(path) => path.clone(),

@@ -106,6 +106,12 @@ fn rules_of_crowdsec_that_were_not_loaded_are_told() {
         let output = check(&workspace, "crowdsec-appsec", &["in_band=crs", bouncer], "browse");
         assert_refused(&output, "4 of 4 attacks were let through");
     }
+    // The mixes without attacks have some for the probe; one is for virtual patches alone.
+    let with = ["in_band=crs", "bouncer=nginx"];
+    let output = check(&workspace, "crowdsec-appsec", &with, "get");
+    assert_refused(&output, "9 of 10 attacks were let through");
+    let output = check(&workspace, "crowdsec-appsec", &with, "post-10");
+    assert_refused(&output, "15 of 17 attacks were let through");
 }
 
 #[test]

@@ -6,15 +6,40 @@ use crate::support::{flat, stderr, stdout, told};
 #[test]
 fn an_attack_in_json_that_nobody_parses_is_told() {
     let workspace = workspace();
-    let with = ["rules=crs", "crs=packaged"];
-    assert_sound(&workspace, "nginx-modsecurity", &with, "bodies.toml");
+    for (system, with) in ENGINES {
+        assert_sound(&workspace, system, &with, "bodies.toml");
+    }
     workspace.copy_recipe("nginx-modsecurity");
     let rules = "systems/nginx-modsecurity/modsecurity-full.conf";
     workspace.change(rules, "@beginsWith application/json", "@beginsWith application/nothing");
-    let output = check(&workspace, "nginx-modsecurity", &with, "bodies.toml");
-    assert_refused(&output, "1 of 2 attacks were let through");
-    assert!(flat(&stdout(&output)).contains("FAIL json-attack attack 200"), "{}", told(&output));
+    for (system, with) in ENGINES {
+        let output = check(&workspace, system, &with, "bodies.toml");
+        assert_refused(&output, "1 of 2 attacks were let through");
+        let answers = flat(&stdout(&output));
+        assert!(answers.contains("FAIL json-attack attack 200"), "{system}: {}", told(&output));
+    }
 }
+
+#[test]
+fn rules_that_only_detect_are_told() {
+    let workspace = workspace();
+    workspace.copy_recipe("nginx-modsecurity");
+    let engine = "systems/nginx-modsecurity/modsecurity-light.conf";
+    workspace.change(engine, "SecRuleEngine On", "SecRuleEngine DetectionOnly");
+    for (system, with) in ENGINES {
+        let output = check(&workspace, system, &with, "browse");
+        assert_refused(&output, "4 of 4 attacks were let through");
+    }
+    workspace.assert_nothing_runs();
+}
+
+/// All take the text of their engine's settings from the first one's folder.
+const ENGINES: [(&str, [&str; 1]); 4] = [
+    ("nginx-modsecurity", ["rules=crs"]),
+    ("apache-modsecurity", ["rules=crs"]),
+    ("caddy-coraza", ["rules=crs"]),
+    ("crowdsec-appsec", ["in_band=crs"]),
+];
 
 #[test]
 fn a_check_tells_what_is_not_there_and_what_is_not_on() {
@@ -35,13 +60,5 @@ fn a_check_tells_what_is_not_there_and_what_is_not_on() {
     assert_eq!(output.status.code(), Some(2), "{}", told(&output));
     assert!(stderr(&output).contains("a whole number from 1 to 64"), "{}", told(&output));
 
-    workspace.copy_recipe("nginx-modsecurity");
-    let engine = "systems/nginx-modsecurity/modsecurity-light.conf";
-    workspace.change(engine, "SecRuleEngine On", "SecRuleEngine DetectionOnly");
-    let with = ["rules=crs", "crs=packaged"];
-    assert_refused(
-        &check(&workspace, "nginx-modsecurity", &with, "browse"),
-        "4 of 4 attacks were let through",
-    );
     workspace.assert_nothing_runs();
 }

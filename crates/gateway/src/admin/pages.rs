@@ -1,9 +1,10 @@
 //! What is answered on the admin listener.
 
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use tollgate_wire::{RequestHead, parse_request_head};
 
+use crate::date::http_date;
 use crate::view::View;
 
 /// How long the head of a request may be.
@@ -54,8 +55,9 @@ fn text(status: u16, reason: &str, body: &str) -> String {
 
 fn response(status: u16, reason: &str, kind: &str, body: &str) -> String {
     let allow = if status == 405 { "Allow: GET, HEAD\r\n" } else { "" };
+    let date = http_date(SystemTime::now()).map_or(String::new(), |now| format!("Date: {now}\r\n"));
     format!(
-        "HTTP/1.1 {status} {reason}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n{allow}\
+        "HTTP/1.1 {status} {reason}\r\n{date}Content-Type: {kind}\r\nContent-Length: {}\r\n{allow}\
          Cache-Control: no-store\r\nConnection: close\r\n\r\n{body}",
         body.len()
     )

@@ -40,14 +40,20 @@ fn metrics_and_health_are_told_though_somebody_is_silent() {
     let get = |path: &str| ask(admin.address(), &format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
     // One that says nothing holds up nobody.
     let silent = TcpStream::connect(admin.address()).unwrap();
+    let (dates, rest): (Vec<String>, Vec<String>) = get("/healthz")
+        .split_inclusive("\r\n")
+        .map(str::to_owned)
+        .partition(|line| line.starts_with("Date: "));
+    assert!(matches!(&dates[..], [date] if date.ends_with(" GMT\r\n")), "{dates:?}");
     assert_eq!(
-        get("/healthz"),
+        rest.concat(),
         "HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 3\r\n\
          Cache-Control: no-store\r\nConnection: close\r\n\r\nok\n"
     );
     drop(silent);
     let metrics = get("/metrics?x=1");
-    assert!(metrics.starts_with("HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4;"));
+    assert!(metrics.starts_with("HTTP/1.1 200 OK\r\nDate: "), "{metrics}");
+    assert!(metrics.contains("\r\nContent-Type: text/plain; version=0.0.4;"), "{metrics}");
     assert!(metrics.contains("\ntollgate_gateway_client_connections 0\n"), "{metrics}");
     assert!(get("/").starts_with("HTTP/1.1 404 "));
     let post = ask(admin.address(), "POST /metrics HTTP/1.1\r\nHost: a\r\n\r\n");

@@ -15,6 +15,7 @@ use tollgate_eventloop::{Events, Interest, Poller, Waker};
 
 use crate::config::{ActiveHealth, Address, Pool};
 use crate::pool::{Checked, PoolHealth, Standing};
+use crate::shortage::OnceAMinute;
 use probe::{Failure, Probe};
 
 /// The checks of a configuration's backends, until this is dropped.
@@ -31,6 +32,8 @@ struct Checker {
     waker: Arc<Waker>,
     stopping: Arc<AtomicBool>,
     backends: Vec<CheckedBackend>,
+    /// That something has run out.
+    shortages_told: OnceAMinute,
 }
 
 /// A backend that is asked.
@@ -83,6 +86,7 @@ impl Checks {
             waker: Arc::clone(&waker),
             stopping: Arc::clone(&stopping),
             backends,
+            shortages_told: OnceAMinute::default(),
         };
         let thread = std::thread::Builder::new().name("checks".to_owned()).spawn(move || {
             if let Err(error) = checker.run() {
@@ -177,7 +181,20 @@ impl Checker {
                 let late_at = now + backend.terms.timeout;
                 backend.under_way = Some(UnderWay { probe, late_at });
             }
-            Err(failure) => backend.found(&Err(failure)),
+            Err(failure) => match failure.shortage() {
+                // It says nothing of the backend, which stays what it was.
+                Some(shortage) => {
+                    if self.shortages_told.is_due(now) {
+                        eprintln!(
+                            "tollgate gateway: {} cannot be checked ({}); {}; this is said once a minute",
+                            backend.name,
+                            shortage.name(),
+                            shortage.advice()
+                        );
+                    }
+                }
+                None => backend.found(&Err(failure)),
+            },
         }
         Ok(())
     }

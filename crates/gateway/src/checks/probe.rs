@@ -6,6 +6,7 @@ use tollgate_eventloop::Socket;
 use tollgate_wire::{MAX_HEAD_BYTES, ParseError, parse_answer_head};
 
 use crate::config::Address;
+use crate::shortage::Shortage;
 
 /// A check that is under way.
 #[derive(Debug)]
@@ -30,6 +31,16 @@ pub(super) enum Failure {
     Status(u16),
     #[error("it did not answer in time")]
     Late,
+}
+
+impl Failure {
+    /// What has run out here, if that is why.
+    pub(super) fn shortage(&self) -> Option<Shortage> {
+        match self {
+            Self::Connect(error) => Shortage::of(error),
+            _ => None,
+        }
+    }
 }
 
 const READ_BYTES: usize = 4096;

@@ -7,6 +7,7 @@ use super::error::{Fault, suggestion};
 use super::file::{HeaderEditsFile, PoolFile, RouteFile};
 use super::text::At;
 use super::{HeaderEdits, HostPattern, Pool, PoolId, Route};
+use crate::path::readings;
 
 /// Headers that are about one connection or about where a message ends: the gateway's own to say.
 const OWN_HEADERS: [&str; 10] = [
@@ -68,7 +69,7 @@ fn route(file: &RouteFile, pools: &[Pool]) -> Result<Route, Fault> {
             None => "/".to_owned(),
         },
         pool: PoolId(pool),
-        rewrite: file.rewrite.as_ref().map(prefix).transpose()?,
+        rewrite: file.rewrite.as_ref().map(rewrite).transpose()?,
         request_headers: header_edits(&file.request_headers)?,
         answer_headers: header_edits(&file.answer_headers)?,
     })
@@ -104,6 +105,19 @@ fn host(text: &At<String>) -> Result<HostPattern, Fault> {
 }
 
 fn prefix(text: &At<String>) -> Result<String, Fault> {
+    let prefix = rewrite(text)?;
+    // No request has a path that could be taken for another one, so that such a route would get none.
+    if let Some(other) = readings(&prefix).find(|read| *read != prefix) {
+        let message = format!(
+            "`{prefix}` could be read as `{other}`: routes are matched with escapes undone where they need not \
+             be, without empty segments, . and .., and have neither %2F, %5C, \\ nor ;"
+        );
+        return Err(Fault::at(&text.0, message));
+    }
+    Ok(prefix)
+}
+
+fn rewrite(text: &At<String>) -> Result<String, Fault> {
     if !is_path(text) || text.contains(['?', '#']) {
         let message = format!(
             "`{}` is no path; it begins with / and has no ?, #, spaces or control characters",

@@ -71,11 +71,14 @@ pub(super) struct RouteFile {
     /// `example.org`, `*.example.org` for all below it, or `*` for every host (`*`).
     pub(super) host: Option<At<String>>,
     /// What the path begins with, in whole segments: `/shop` is also `/shop/cart` but not
-    /// `/shopping` (`/`).
+    /// `/shopping` (`/`). In whatever way a request spells it: `//`, `/./`, `/x/../` and `%73` for `s` make no
+    /// difference. One that leads to another route when `%2F` or `\` is taken for a slash, or `;` for the end
+    /// of a name, is answered with 400.
     pub(super) path: Option<At<String>>,
     /// The pool's name.
     pub(super) pool: At<String>,
-    /// What stands in the place of `path` for the backend. Left out: the path stays as it is.
+    /// What stands in the place of `path` for the backend; the rest is passed on without `//`, `/./` and `/x/../`.
+    /// Left out: the path goes on as it came.
     pub(super) rewrite: Option<At<String>>,
     /// What is changed in the heads of requests.
     #[serde(default)]
@@ -116,7 +119,7 @@ pub(super) struct PoolFile {
     /// Left out: as many as there are requests.
     pub(super) connections_max: Option<At<u32>>,
     /// How many requests may wait for one of them, per backend and for all threads together; others are
-    /// answered with 503.
+    /// answered with 503. They go to whichever backend has room first, and with `consistent-hash` to their own.
     #[serde(default = "queue_max")]
     pub(super) queue_max: usize,
     /// For which a request waits there, before it is answered with 503.
@@ -190,7 +193,8 @@ pub(super) struct HealthFile {
 #[serde(deny_unknown_fields)]
 #[schemars(title = "eject")]
 pub(super) struct EjectionFile {
-    /// After how many requests in a row that it failed (5).
+    /// After how many requests in a row that it failed: it took no connection, gave no answer as HTTP has it, or
+    /// broke one off (5).
     pub(super) failures: Option<At<u32>>,
     /// For how long (10s).
     pub(super) for_time: Option<At<Span>>,
@@ -248,7 +252,8 @@ pub(super) struct ForwardedFile {
     /// Whether `Forwarded` (RFC 7239) is sent.
     pub(super) forwarded: bool,
     /// Whether what the client says in those headers is kept and added to; if not, it is dropped, as
-    /// anybody could write anything there.
+    /// anybody could write anything there, and so is what many backends take for the same name, such as
+    /// `X_Forwarded_For`. Other names with underscores are passed on.
     pub(super) trust_client: bool,
 }
 

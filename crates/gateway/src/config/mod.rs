@@ -136,8 +136,8 @@ pub struct Forwarded {
     pub x_forwarded: bool,
     /// Whether `Forwarded` (RFC 7239) is sent.
     pub forwarded: bool,
-    /// Whether what the client says in those headers is kept and added to. If not, it is dropped:
-    /// whoever connects could write anything there.
+    /// Whether what the client says in those headers is kept and added to. If not, it is dropped, with
+    /// underscores for hyphens too: whoever connects could write anything there.
     pub trust_client: bool,
 }
 

@@ -23,7 +23,7 @@ pub struct Pool {
     /// The connections to a backend at a time, per thread. None: as many as there are requests.
     pub connections_max: Option<NonZeroU32>,
     /// The requests that wait for a connection, per backend and thread; those that find the queue full are
-    /// refused.
+    /// refused. They go to whichever backend has room first, and with a consistent hash to their own.
     pub queue_max: usize,
     /// For which a request waits there.
     pub queue_timeout: Duration,

@@ -200,6 +200,11 @@ fn what_contradicts_itself_is_refused_with_its_line() {
             "g.yaml:9:13: the route that ends in line 8 is for the same host and path; leave one of them",
         ),
         (
+            "routes:\n  - { path: /x/../%61, pool: site }\n",
+            "g.yaml:8:13: `/x/../%61` could be read as `/a`: routes are matched with escapes undone where they \
+             need not be, without empty segments, . and .., and have neither %2F, %5C, \\ nor ;",
+        ),
+        (
             "routes:\n  - { path: a, pool: site }\n",
             "g.yaml:8:13: `a` is no path; it begins with / and has no ?, #, spaces or control characters",
         ),

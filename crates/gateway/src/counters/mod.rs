@@ -8,11 +8,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tollgate_ledger::Count;
 
 use crate::config::Config;
+use crate::shortage::Shortage;
 use history::History;
 pub(crate) use history::{BackendTotals, PoolTotals};
 
 /// The statuses of the gateway's own answers.
-pub(crate) const OWN_STATUSES: [u16; 11] = [400, 404, 408, 413, 414, 431, 501, 502, 503, 504, 505];
+pub(crate) const OWN_STATUSES: [u16; 12] =
+    [200, 400, 404, 408, 413, 414, 431, 501, 502, 503, 504, 505];
 
 /// What one thread has counted of its clients. On cache lines of its own (two, since processors fetch
 /// pairs), so that no thread slows another down by counting.
@@ -29,11 +31,22 @@ pub(crate) struct ClientTally {
     pub(crate) received_bytes: Count,
     /// Bytes that were sent.
     pub(crate) sent_bytes: Count,
+    /// Lines of the access log that were left out, as nobody took them.
+    pub(crate) lost_lines: Count,
     /// Requests that the gateway answered itself, by [`OWN_STATUSES`].
     own_answers: [Count; OWN_STATUSES.len()],
+    /// Connections to backends that could not be begun, by [`Shortage::ALL`].
+    shortages: [Count; Shortage::ALL.len()],
 }
 
 impl ClientTally {
+    /// Counts a connection that could not be begun.
+    pub(crate) fn ran_out(&self, shortage: Shortage) {
+        if let Some(at) = Shortage::ALL.iter().position(|other| *other == shortage) {
+            self.shortages[at].add(1);
+        }
+    }
+
     /// Counts an answer of the gateway's own.
     pub(crate) fn answered_itself(&self, status: u16) {
         if let Some(at) = OWN_STATUSES.iter().position(|own| *own == status) {
@@ -155,7 +168,11 @@ impl Counters {
             totals.refused += tally.refused.get();
             totals.received_bytes += tally.received_bytes.get();
             totals.sent_bytes += tally.sent_bytes.get();
+            totals.lost_lines += tally.lost_lines.get();
             for (sum, count) in totals.own_answers.iter_mut().zip(&tally.own_answers) {
+                *sum += count.get();
+            }
+            for (sum, count) in totals.shortages.iter_mut().zip(&tally.shortages) {
                 *sum += count.get();
             }
         }
@@ -172,7 +189,9 @@ pub(crate) struct Totals {
     pub(crate) refused: u64,
     pub(crate) received_bytes: u64,
     pub(crate) sent_bytes: u64,
+    pub(crate) lost_lines: u64,
     pub(crate) own_answers: [u64; OWN_STATUSES.len()],
+    pub(crate) shortages: [u64; Shortage::ALL.len()],
     /// By name.
     pub(crate) pools: BTreeMap<String, PoolTotals>,
 }
@@ -195,7 +214,7 @@ mod tests {
         counters.clients(1).accepted.add(4);
         counters.clients(1).answered_itself(503);
         // There is no such answer of its own.
-        counters.clients(1).answered_itself(200);
+        counters.clients(1).answered_itself(204);
 
         let first = Arc::new(PoolTallies::new(&config(9001)));
         counters.begin(Arc::clone(&first));
@@ -212,7 +231,7 @@ mod tests {
         for _ in 0..2 {
             let totals = counters.totals();
             assert_eq!(totals.accepted, 7);
-            assert_eq!(totals.own_answers, [0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0]);
+            assert_eq!(totals.own_answers, [0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0]);
             let pool = &totals.pools["default"];
             assert_eq!(pool.classes, [0, 2, 1, 0, 1]);
             assert_eq!(pool.backends["127.0.0.1:9001"].requests, 2);

@@ -4,9 +4,11 @@
 
 mod answer;
 mod hop;
+mod hops;
 mod request;
 
 pub(crate) use answer::{Persistence, render_answer};
+pub(crate) use hops::{FaultyHops, hops, last_hop};
 pub(crate) use request::{Asked, Sender, render_request};
 
 use tollgate_wire::BodyFraming;

@@ -1,12 +1,15 @@
 //! The head that a backend gets.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 
 use tollgate_wire::{BodyFraming, RequestHead, Version};
 
 use super::hop::{Options, ends_here};
+use super::hops::{is_count, push_one_less};
 use super::{is_edited, push_edits, push_framing, push_header};
 use crate::config::{Forwarded, HeaderEdits, Route};
+use crate::path::{behind, is_plain, segment_count};
 
 /// Who sends a request, and how it came.
 #[derive(Clone, Copy, Debug)]
@@ -60,6 +63,11 @@ pub(crate) fn render_request(
         push_header(out, "Host", host.unwrap_or(sender.own_host).as_bytes());
     }
     for (name, value) in head.headers.iter() {
+        if is_count(head.method, name) && !is_edited(edits, name) {
+            // Whatever `Connection` says: without it, two gateways could pass it back and forth for ever.
+            push_one_less(out, value);
+            continue;
+        }
         if name.eq_ignore_ascii_case("host")
             || ends_here(name)
             || is_told_anew(name, forwarded)
@@ -98,20 +106,28 @@ fn push_target(out: &mut Vec<u8>, path_and_query: &str, route: &Route) {
     let prefix = route.path_prefix.trim_end_matches('/');
     let start = out.len();
     let rest = match &route.rewrite {
-        Some(rewrite) => match path_and_query.strip_prefix(prefix) {
-            Some(rest) => {
-                out.extend_from_slice(rewrite.trim_end_matches('/').as_bytes());
-                rest
-            }
-            None => path_and_query,
-        },
-        None => path_and_query,
+        // A target with a scheme may have no path, which begins with no prefix but the shortest.
+        Some(rewrite) if path_and_query.starts_with('/') || prefix.is_empty() => {
+            out.extend_from_slice(rewrite.trim_end_matches('/').as_bytes());
+            behind_prefix(path_and_query, prefix)
+        }
+        _ => path_and_query.into(),
     };
     let has_no_path = out.len() == start;
     if has_no_path && (rest.is_empty() || rest.starts_with('?')) {
         out.push(b'/');
     }
     out.extend_from_slice(rest.as_bytes());
+}
+
+/// What of path and query is behind the prefix that the path begins with, in whatever spelling.
+fn behind_prefix<'a>(path_and_query: &'a str, prefix: &str) -> Cow<'a, str> {
+    let path_end = path_and_query.find('?').unwrap_or(path_and_query.len());
+    let (path, query) = path_and_query.split_at(path_end);
+    match path_and_query.strip_prefix(prefix) {
+        Some(rest) if is_plain(path) => rest.into(),
+        _ => (behind(path, segment_count(prefix)) + query).into(),
+    }
 }
 
 /// The protocol that the client would rather speak, if the backend may be asked. Not HTTP/2 in the

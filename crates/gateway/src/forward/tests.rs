@@ -41,6 +41,21 @@ fn what_is_for_the_next_hop_ends_here() {
 }
 
 #[test]
+fn hops_are_counted_down_and_only_where_they_count() {
+    let max = |method: &str, value: &str, more: &str| {
+        let head = format!("{method} / HTTP/1.1\r\nHost: a\r\n{more}max-forwards: {value}\r\n\r\n");
+        let lines = plain(&head);
+        let line = lines.lines().find(|line| line.to_ascii_lowercase().starts_with("max-forwards"));
+        line.unwrap_or("none").to_owned()
+    };
+    assert_eq!(max("TRACE", "5", ""), "Max-Forwards: 4");
+    assert_eq!(max("OPTIONS", "010", ""), "Max-Forwards: 9");
+    assert_eq!(max("OPTIONS", "99999999999", ""), "Max-Forwards: 4294967294");
+    assert_eq!(max("TRACE", "5", "Connection: Max-Forwards\r\n"), "Max-Forwards: 4");
+    assert_eq!(max("GET", "5", ""), "max-forwards: 5");
+}
+
+#[test]
 fn framing_is_said_once_and_in_one_way() {
     assert_eq!(
         plain("POST / HTTP/1.1\r\nCONTENT-LENGTH: 007\r\nHost: a\r\n\r\n"),
@@ -109,6 +124,12 @@ fn a_path_is_rewritten_by_its_prefix() {
         ("/api", "/v1", "/api?x", "/v1?x"),
         ("/", "/v1", "/x", "/v1/x"),
         ("/", "/", "/x", "/x"),
+        ("/api", "/v1", "//%61pi/./x%2fy/../z?y=/../", "/v1/z?y=/../"),
+        ("/api/", "/v1/", "/x/../api/%7Ea", "/v1/%7Ea"),
+        ("/api", "/", "/%61pi?y", "/?y"),
+        ("/", "/v1", "/../x", "/v1/x"),
+        ("/", "/v1", "http://a", "/v1"),
+        ("/", "/v1", "http://a?x", "/v1?x"),
     ] {
         assert_eq!(rewritten(prefix, rewrite, path), expected, "{prefix} {rewrite} {path}");
     }

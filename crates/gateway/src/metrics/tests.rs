@@ -73,7 +73,9 @@ fn a_page_tells_what_was_counted_and_what_is_known() {
     counters.clients(0).accepted.add(5);
     counters.clients(0).closed.add(2);
     counters.clients(0).sent_bytes.add(1 << 40);
+    counters.clients(0).lost_lines.add(9);
     counters.clients(0).answered_itself(502);
+    counters.clients(0).ran_out(Shortage::Ports);
     tallies.of(0, 0).answered(404);
     tallies.of(0, 0).retries.add(3);
     tallies.of(0, 0).backends[1].connects.add(4);
@@ -93,8 +95,11 @@ fn a_page_tells_what_was_counted_and_what_is_known() {
     assert_eq!(sample("client_connections_total"), 5.0);
     assert_eq!(sample("client_connections"), 3.0);
     assert_eq!(sample("client_sent_bytes_total"), 1_099_511_627_776.0);
+    assert_eq!(sample("access_log_lost_lines_total"), 9.0);
     assert_eq!(sample("own_answers_total{status=\"502\"}"), 1.0);
     assert_eq!(sample("own_answers_total{status=\"503\"}"), 0.0);
+    assert_eq!(sample("shortages_total{error=\"EADDRNOTAVAIL\"}"), 1.0);
+    assert_eq!(sample("shortages_total{error=\"EMFILE\"}"), 0.0);
     assert_eq!(sample(&format!("answers_total{{{pool},class=\"4xx\"}}")), 1.0);
     assert_eq!(sample(&format!("retries_total{{{pool}}}")), 3.0);
     assert_eq!(sample(&format!("backend_connections{{{pool},backend=\"unix:/b\"}}")), 3.0);

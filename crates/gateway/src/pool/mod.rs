@@ -1,5 +1,5 @@
 //! The backends of a pool as one thread sees them: which is next, how much each has to do, and who
-//! waits for it. Without I/O, and on a clock that is given.
+//! waits for one. Without I/O, and on a clock that is given.
 
 mod balance;
 mod hash;
@@ -14,7 +14,8 @@ use std::time::Instant;
 use balance::Balancer;
 pub(crate) use hash::Key;
 pub(crate) use health::{Checked, PoolHealth, Standing};
-use queue::Queues;
+pub(crate) use queue::Lane;
+use queue::{Queues, Waiting};
 
 use crate::config::Pool;
 
@@ -39,9 +40,9 @@ pub(crate) struct PoolState<W> {
 pub(crate) enum Choice {
     /// It goes to this backend, of whose room it has taken its part until [`PoolState::release`].
     Go(BackendId),
-    /// It waits for this backend, once it is given to [`PoolState::wait`].
-    Wait(BackendId),
-    /// Every backend is busy, and its queue is full.
+    /// It waits there, once it is given to [`PoolState::wait`].
+    Wait(Lane),
+    /// Every backend is busy, and nobody else may wait.
     Full,
     /// There is no backend, or none that was not tried yet.
     Nobody,
@@ -53,6 +54,9 @@ pub(crate) struct Tried {
     backends: [Option<BackendId>; TRIES_MAX],
     count: usize,
 }
+
+/// The only queue of a pool where a request may go to any backend.
+const SHARED: Lane = Lane(0);
 
 /// The first try and the most retries that a pool can have.
 const TRIES_MAX: usize = 11;
@@ -82,19 +86,20 @@ impl<W: PartialEq> PoolState<W> {
     #[must_use]
     pub(crate) fn new(pool: &Pool, health: Arc<PoolHealth>, seed: u64) -> Self {
         let backends = pool.backends.len();
+        let balancer = Balancer::new(pool, seed);
         Self {
-            balancer: Balancer::new(pool, seed),
             busy: (0..backends).map(|_| 0).collect(),
             busy_max: pool.connections_max.map_or(u32::MAX, std::num::NonZeroU32::get),
-            queues: Queues::new(backends, pool.queue_max),
+            queues: Queues::new(if balancer.is_sticky() { backends } else { 1 }, pool.queue_max),
+            balancer,
             health,
         }
     }
 
     /// The backend of a request: one that is well, has room, and was not tried yet. If none has room, the
-    /// request waits for the one with the shortest queue; if none is well, those are asked that are only
-    /// left alone, as a try is better than a refusal. Where requests have to stay together, one waits for
-    /// its own backend though others have room, and goes to the next only when that one's queue is full.
+    /// request waits for the first that has; if none is well, those are asked that are only left alone, as a
+    /// try is better than a refusal. Where requests have to stay together, one waits for its own backend
+    /// though others have room, and goes to the next only when that one's queue is full.
     pub(crate) fn choose(&mut self, key: Key, tried: &Tried, now: Instant) -> Choice {
         if let Some(choice) = self.choose_among(Standing::Well, key, tried, now) {
             return choice;
@@ -115,10 +120,11 @@ impl<W: PartialEq> PoolState<W> {
             |at: usize| health.standing(at, now) == standing && !tried.contains(BackendId(at));
         let has_room = |at: usize| busy[at] < *busy_max;
         if balancer.is_sticky() {
-            let takes_it = |at: usize| is_candidate(at) && (has_room(at) || queues.has_room(at));
+            let takes_it =
+                |at: usize| is_candidate(at) && (has_room(at) || queues.have_room(Lane(at), 1));
             if let Some(at) = balancer.next(key, busy, takes_it) {
                 if !has_room(at) {
-                    return Some(Choice::Wait(BackendId(at)));
+                    return Some(Choice::Wait(Lane(at)));
                 }
                 busy[at] += 1;
                 return Some(Choice::Go(BackendId(at)));
@@ -127,34 +133,67 @@ impl<W: PartialEq> PoolState<W> {
             busy[at] += 1;
             return Some(Choice::Go(BackendId(at)));
         }
-        let candidates = (0..busy.len()).filter(|&at| balancer.has_weight(at) && is_candidate(at));
-        let shortest = candidates.min_by_key(|&at| queues.len(at))?;
-        Some(if queues.has_room(shortest) {
-            Choice::Wait(BackendId(shortest))
-        } else {
-            Choice::Full
-        })
-    }
-
-    /// A request that was told to wait for this backend does so from now on.
-    pub(crate) fn wait(&mut self, backend: BackendId, waiter: W) {
-        self.queues.push(backend.0, waiter);
-    }
-
-    /// A request is done with this backend. Returns who has waited longest for it, whose turn it is now:
-    /// its part of the room is taken.
-    pub(crate) fn release(&mut self, backend: BackendId) -> Option<W> {
-        let next = self.queues.pop(backend.0);
-        if next.is_none() {
-            debug_assert!(self.busy[backend.0] > 0, "each release belongs to a choice");
-            self.busy[backend.0] = self.busy[backend.0].saturating_sub(1);
+        let candidates =
+            (0..busy.len()).filter(|&at| balancer.has_weight(at) && is_candidate(at)).count();
+        match candidates {
+            0 => None,
+            _ if !balancer.is_sticky() && queues.have_room(SHARED, candidates) => {
+                Some(Choice::Wait(SHARED))
+            }
+            _ => Some(Choice::Full),
         }
-        next
     }
 
-    /// Somebody waits no more for this backend. Whether they did.
-    pub(crate) fn leave(&mut self, backend: BackendId, waiter: &W) -> bool {
-        self.queues.leave(backend.0, waiter)
+    /// A request that was told to wait there does so from now on.
+    pub(crate) fn wait(&mut self, lane: Lane, waiter: W, key: Key, tried: Tried) {
+        self.queues.push(lane, Waiting { waiter, key, tried });
+    }
+
+    /// A request is done with this backend, whose room is for [`next`](Self::next).
+    pub(crate) fn release(&mut self, backend: BackendId) {
+        debug_assert!(self.busy[backend.0] > 0, "each release belongs to a choice");
+        self.busy[backend.0] = self.busy[backend.0].saturating_sub(1);
+    }
+
+    /// Who has waited longest of those who may go to a backend that has room, whose turn it is now: its part
+    /// of the room is taken. Who has waited for a backend that is well no more goes where a new request would.
+    pub(crate) fn next(&mut self, now: Instant) -> Option<(W, BackendId)> {
+        let Self { balancer, busy, busy_max, queues, health } = self;
+        let has_room = |at: usize| busy[at] < *busy_max;
+        if queues.are_empty() || !(0..busy.len()).any(has_room) {
+            return None;
+        }
+        let stands = |at: usize| health.standing(at, now);
+        let lanes = if balancer.is_sticky() { busy.len() } else { 1 };
+        for lane in (0..lanes).map(Lane) {
+            let is_own_well = balancer.is_sticky() && stands(lane.0) == Standing::Well;
+            if is_own_well && !has_room(lane.0) {
+                continue;
+            }
+            let found = queues.pop_first(lane, |Waiting { key, tried, .. }| {
+                if is_own_well && !tried.contains(BackendId(lane.0)) {
+                    return Some(lane.0);
+                }
+                [Standing::Well, Standing::Ejected].into_iter().find_map(|standing| {
+                    let is_candidate =
+                        |at: usize| stands(at) == standing && !tried.contains(BackendId(at));
+                    let are_there =
+                        (0..busy.len()).any(|at| balancer.has_weight(at) && is_candidate(at));
+                    are_there
+                        .then(|| balancer.next(*key, busy, |at| has_room(at) && is_candidate(at)))
+                })?
+            });
+            if let Some((waiter, at)) = found {
+                busy[at] += 1;
+                return Some((waiter, BackendId(at)));
+            }
+        }
+        None
+    }
+
+    /// Somebody waits no more there. Whether they did.
+    pub(crate) fn leave(&mut self, lane: Lane, waiter: &W) -> bool {
+        self.queues.leave(lane, waiter)
     }
 
     /// This backend has answered a request.
@@ -162,8 +201,8 @@ impl<W: PartialEq> PoolState<W> {
         self.health.succeeded(backend.0);
     }
 
-    /// This backend has failed a request: did not take the connection, or did not answer as HTTP has it.
-    /// Tells whether it is left alone from now on.
+    /// This backend has failed a request: did not take the connection, did not answer as HTTP has it, or broke its
+    /// answer off. Tells whether it is left alone from now on.
     pub(crate) fn failed(&self, backend: BackendId, now: Instant) -> bool {
         self.health.failed(backend.0, now)
     }

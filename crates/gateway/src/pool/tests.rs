@@ -48,7 +48,7 @@ fn go(state: &mut PoolState<u32>, number: u32, tried: &Tried) -> usize {
 fn turns(state: &mut PoolState<u32>, count: u32) -> Vec<usize> {
     let one = |number| {
         let at = go(state, number, &Tried::default());
-        assert_eq!(state.release(BackendId(at)), None);
+        state.release(BackendId(at));
         at
     };
     (0..count).map(one).collect()
@@ -75,7 +75,7 @@ fn who_has_least_to_do_for_its_weight_is_next() {
     // 1/1 or 1/2; 1/1 or 2/2, of which the heavier; 1/1 or 3/2; 2/1 or 3/2; 2/1 or 4/2.
     let next: Vec<usize> = (0..5).map(|number| go(&mut state, number, &Tried::default())).collect();
     assert_eq!(next, [1, 1, 0, 1, 1]);
-    assert_eq!(state.release(BackendId(0)), None);
+    state.release(BackendId(0));
     assert_eq!(go(&mut state, 5, &Tried::default()), 0);
     // Those that have nothing to do take turns.
     let mut equal = self::state(&pool(Balance::LeastConnections, &[1, 1, 1]));
@@ -173,30 +173,38 @@ proptest! {
         pool.queue_max = queue_max;
         let mut state = state(&pool);
         let now = Instant::now();
-        // What should be: who is served by whom, and who waits for whom.
+        let is_sticky = matches!(pool.balance, Balance::ConsistentHash { .. });
+        let weighted = weights.iter().filter(|weight| **weight > 0).count();
+        // What should be: who is served by whom, and who waits where.
         let mut served: Vec<(usize, u32)> = Vec::new();
         let mut waiting: Vec<VecDeque<u32>> = vec![VecDeque::new(); weights.len()];
         for (number, (arrives, draw)) in (0_u32..).zip(steps) {
             if arrives {
                 match state.choose(key(draw), &Tried::default(), now) {
                     Choice::Go(BackendId(at)) => served.push((at, number)),
-                    Choice::Wait(BackendId(at)) => {
-                        state.wait(BackendId(at), number);
-                        waiting[at].push_back(number);
+                    Choice::Wait(lane) => {
+                        state.wait(lane, number, key(draw), Tried::default());
+                        waiting[lane.0].push_back(number);
                     }
                     Choice::Full => {
                         for (at, weight) in weights.iter().enumerate().filter(|it| *it.1 > 0) {
                             prop_assert_eq!(state.busy[at], busy_max, "{}", weight);
-                            prop_assert_eq!(waiting[at].len(), queue_max);
+                            let (lane, most) =
+                                if is_sticky { (at, queue_max) } else { (0, queue_max * weighted) };
+                            prop_assert_eq!(waiting[lane].len(), most);
                         }
                     }
                     Choice::Nobody => prop_assert!(false, "all are well"),
                 }
             } else if !served.is_empty() {
                 let (at, _) = served.swap_remove(draw as usize % served.len());
-                let next = state.release(BackendId(at));
-                prop_assert_eq!(next, waiting[at].pop_front());
-                served.extend(next.map(|number| (at, number)));
+                state.release(BackendId(at));
+                let next = state.next(now);
+                // Whoever is free takes who has waited longest, for it or for any.
+                let expected = waiting[if is_sticky { at } else { 0 }].pop_front();
+                prop_assert_eq!(next, expected.map(|number| (number, BackendId(at))));
+                prop_assert_eq!(state.next(now), None);
+                served.extend(next.map(|(number, _)| (at, number)));
             }
             for (at, weight) in weights.iter().enumerate() {
                 let busy = state.busy[at];
@@ -204,7 +212,8 @@ proptest! {
                 prop_assert_eq!(busy as usize, served.iter().filter(|it| it.0 == at).count());
             }
             for (at, queue) in waiting.iter().enumerate() {
-                prop_assert_eq!(state.queues.len(at), queue.len());
+                let len = if is_sticky || at == 0 { state.queues.len(Lane(at)) } else { 0 };
+                prop_assert_eq!(len, queue.len());
             }
         }
     }
@@ -219,22 +228,91 @@ fn who_finds_no_room_waits_and_who_finds_no_place_to_wait_is_refused() {
     let now = Instant::now();
     let none = Tried::default();
     assert_eq!((go(&mut state, 0, &none), go(&mut state, 1, &none)), (0, 1));
-    assert_eq!(state.choose(key(2), &none, now), Choice::Wait(BackendId(0)));
-    state.wait(BackendId(0), 2);
-    assert_eq!(state.choose(key(3), &none, now), Choice::Wait(BackendId(1)));
-    state.wait(BackendId(1), 3);
+    // Two places for two backends, of which one is not waited for once it was tried.
+    for number in [2, 3] {
+        assert_eq!(state.choose(key(number), &none, now), Choice::Wait(SHARED));
+        state.wait(SHARED, number, key(number), none);
+        assert_eq!(state.choose(key(number), &tried(&[0]), now), Choice::Full);
+    }
     assert_eq!(state.choose(key(4), &none, now), Choice::Full);
-    // One that was tried is not waited for either.
     assert_eq!(state.choose(key(4), &tried(&[0, 1]), now), Choice::Nobody);
 
-    assert_eq!(state.release(BackendId(1)), Some(3));
-    assert_eq!(state.choose(key(5), &none, now), Choice::Wait(BackendId(1)));
-    state.wait(BackendId(1), 5);
-    assert!(state.leave(BackendId(1), &5));
-    assert!(!state.leave(BackendId(1), &5));
-    assert_eq!(state.release(BackendId(1)), None);
+    assert_eq!(state.next(now), None);
+    state.release(BackendId(1));
+    assert_eq!(state.next(now), Some((2, BackendId(1))));
+    assert_eq!(state.choose(key(5), &none, now), Choice::Wait(SHARED));
+    state.wait(SHARED, 5, key(5), none);
+    assert!(state.leave(SHARED, &5));
+    assert!(!state.leave(SHARED, &5));
+    state.release(BackendId(1));
+    assert_eq!(state.next(now), Some((3, BackendId(1))));
+    state.release(BackendId(1));
+    assert_eq!(state.next(now), None);
     assert_eq!(state.choose(key(6), &none, now), Choice::Go(BackendId(1)));
-    assert_eq!(state.release(BackendId(0)), Some(2));
+}
+
+/// A pool of so many backends with room for one request each, all of which have one.
+fn full(balance: Balance, backends: usize) -> Pool {
+    let mut pool = pool(balance, &vec![1; backends]);
+    pool.connections_max = NonZeroU32::new(1);
+    pool
+}
+
+#[test]
+fn who_waits_goes_to_whichever_backend_is_free_first_but_not_where_it_has_failed() {
+    let mut state = state(&full(Balance::RoundRobin, 2));
+    let (now, none) = (Instant::now(), Tried::default());
+    assert_eq!((go(&mut state, 0, &none), go(&mut state, 1, &none)), (0, 1));
+    state.wait(SHARED, 2, key(2), tried(&[0]));
+    state.wait(SHARED, 3, key(3), none);
+    state.wait(SHARED, 4, key(4), none);
+    state.release(BackendId(0));
+    assert_eq!(state.next(now), Some((3, BackendId(0))));
+    state.release(BackendId(1));
+    assert_eq!(state.next(now), Some((2, BackendId(1))));
+    state.release(BackendId(1));
+    assert_eq!(state.next(now), Some((4, BackendId(1))));
+}
+
+#[test]
+fn who_waits_is_not_given_to_a_backend_that_is_left_alone_unless_all_are() {
+    let start = Instant::now();
+    let mut pool = full(Balance::LeastConnections, 2);
+    pool.eject = Some(Ejection { failures: 1, for_time: Duration::from_secs(10) });
+    let mut state = state(&pool);
+    let none = Tried::default();
+    assert_eq!((go(&mut state, 0, &none), go(&mut state, 1, &none)), (0, 1));
+    state.wait(SHARED, 2, key(2), none);
+    state.wait(SHARED, 3, key(3), none);
+    assert!(state.failed(BackendId(0), start));
+    state.release(BackendId(0));
+    assert_eq!(state.next(start), None);
+    // When its time is over, it is asked again, though nobody was released since.
+    assert_eq!(state.next(start + Duration::from_secs(11)), Some((2, BackendId(0))));
+    assert!(state.failed(BackendId(1), start));
+    state.release(BackendId(1));
+    assert_eq!(state.next(start), Some((3, BackendId(1))));
+}
+
+#[test]
+fn requests_that_belong_together_leave_the_queue_of_their_backend_only_when_it_is_well_no_more() {
+    let start = Instant::now();
+    let mut pool = full(by_hash(), 3);
+    pool.eject = Some(Ejection { failures: 1, for_time: Duration::from_secs(10) });
+    let mut state = state(&pool);
+    let none = Tried::default();
+    let own = go(&mut state, 7, &none);
+    assert_eq!(state.choose(key(7), &none, start), Choice::Wait(Lane(own)));
+    state.wait(Lane(own), 1, key(7), none);
+    state.wait(Lane(own), 2, key(7), none);
+    // Others have room.
+    assert_eq!(state.next(start), None);
+    assert!(state.failed(BackendId(own), start));
+    let second = go(&mut self::state(&pool), 7, &tried(&[own]));
+    assert_eq!(state.next(start), Some((1, BackendId(second))));
+    state.release(BackendId(own));
+    let again = start + Duration::from_secs(11);
+    assert_eq!(state.next(again), Some((2, BackendId(own))));
 }
 
 #[test]
@@ -245,8 +323,8 @@ fn requests_that_belong_together_wait_for_their_backend_and_leave_it_only_when_i
     let mut state = state(&pool);
     let (now, none) = (Instant::now(), Tried::default());
     let own = go(&mut state, 7, &none);
-    assert_eq!(state.choose(key(7), &none, now), Choice::Wait(BackendId(own)));
-    state.wait(BackendId(own), 1);
+    assert_eq!(state.choose(key(7), &none, now), Choice::Wait(Lane(own)));
+    state.wait(Lane(own), 1, key(7), none);
     let second = go(&mut state, 7, &none);
     assert_ne!(second, own);
     assert_eq!(go(&mut self::state(&pool), 7, &tried(&[own])), second);

@@ -88,18 +88,21 @@ impl Worker {
                 };
                 self.answer_is_over(key, false, false)
             }
-            Answer::Body { .. } | Answer::Done { .. } | Answer::Tunnel { .. } => Step::Over,
+            Answer::Body { .. } => self.answer_broken_off(key),
+            Answer::Done { .. } | Answer::Tunnel { .. } => Step::Over,
         }
+    }
+
+    /// The backend has failed a request whose answer has begun: the client cannot be told but by the end of
+    /// its connection.
+    fn answer_broken_off(&mut self, key: usize) -> Step {
+        self.blame_backend(key);
+        Step::Over
     }
 
     /// What the backend says is no answer.
     fn bad_answer(&mut self, key: usize) -> Step {
-        if let Some(exchange) = &self.clients[key].exchange
-            && let Some(at) = exchange.upstream
-        {
-            let place = self.upstreams[at].at;
-            self.note_failure(place);
-        }
+        self.blame_backend(key);
         self.refuse(key, Refusal::BadGateway);
         Step::On
     }
@@ -153,7 +156,7 @@ impl Worker {
                 exchange.answer = Answer::Head;
                 return self.bad_answer(key);
             }
-            return Step::Over;
+            return self.answer_broken_off(key);
         };
         exchange.answer_bytes += taken.payload_bytes;
         let has_surplus = start + taken.consumed < end;

@@ -1,5 +1,7 @@
 //! Connections to backends: which one a request gets, and what becomes of it.
 
+use std::io;
+
 use tollgate_eventloop::Socket;
 
 use super::{Step, Worker};
@@ -8,12 +10,18 @@ use crate::config::Address;
 use crate::exchange::Answer;
 use crate::link::{Link, Received};
 use crate::pool::{BackendId, Choice};
+use crate::shortage::Shortage;
 use crate::site::Waiter;
 use crate::upstream::{Place, Upstream};
 
 impl Worker {
     /// Finds a backend for a request that has none, and sends it there as far as that goes.
     pub(super) fn assign(&mut self, key: usize) -> Step {
+        self.assign_or(key, None)
+    }
+
+    /// The same; when there is none, `none_left` is the answer to a request that was tried before.
+    fn assign_or(&mut self, key: usize, none_left: Option<Refusal>) -> Step {
         let client = &mut self.clients[key];
         let Some(exchange) = &mut client.exchange else { return Step::Over };
         let site = &mut self.sites[exchange.site];
@@ -23,10 +31,10 @@ impl Worker {
         let pool = &mut site.pools[exchange.pool];
         match pool.state.choose(exchange.hash, &exchange.tried, self.now) {
             Choice::Go(backend) => self.go_to(key, backend),
-            Choice::Wait(backend) => {
+            Choice::Wait(lane) => {
                 let waiter = Waiter { client: key, serial: client.serial };
-                pool.state.wait(backend, waiter);
-                exchange.waits_for = Some(backend);
+                pool.state.wait(lane, waiter, exchange.hash, exchange.tried);
+                exchange.waits_in = Some(lane);
                 client.deadline = self.now + patience;
                 let (site, pool) = (exchange.site, exchange.pool);
                 self.pool_tally(site, pool).queued.add(1);
@@ -37,8 +45,7 @@ impl Worker {
                 Step::On
             }
             Choice::Nobody => {
-                let refusal = if exchange.tried.count() > 0 { Refusal::BadGateway } else { busy };
-                self.refuse(key, refusal);
+                self.refuse(key, none_left.unwrap_or(busy));
                 Step::On
             }
         }
@@ -48,15 +55,22 @@ impl Worker {
     /// over a new one.
     fn go_to(&mut self, key: usize, backend: BackendId) -> Step {
         let Some(exchange) = &mut self.clients[key].exchange else { return Step::Over };
-        exchange.waits_for = None;
+        exchange.waits_in = None;
         let place = Place { site: exchange.site, pool: exchange.pool, backend: backend.0 };
         let at = match self.take_idle(key, place) {
             Some(at) => at,
             None => match self.connect(place) {
-                Some(at) => at,
-                None => {
+                Ok(at) => at,
+                Err(error) => {
                     self.release(place);
-                    return self.backend_is_down(key, backend, Refusal::BadGateway);
+                    return match Shortage::of(&error) {
+                        Some(shortage) => {
+                            self.note_shortage(place, shortage);
+                            // One that waits for another backend may be of use.
+                            self.try_another(key, backend, Refusal::Exhausted, Refusal::Exhausted)
+                        }
+                        None => self.backend_is_down(key, backend, Refusal::BadGateway),
+                    };
                 }
             },
         };
@@ -98,17 +112,16 @@ impl Worker {
             && matches!(upstream.link.receive(&mut [0]), Ok(Received::Nothing))
     }
 
-    fn connect(&mut self, place: Place) -> Option<usize> {
+    fn connect(&mut self, place: Place) -> io::Result<usize> {
         let config = &self.sites[place.site].plan.config;
         let socket = match &config.pools[place.pool].backends[place.backend].address {
             Address::Tcp(address) => Socket::connect(*address),
             Address::Unix(path) => Socket::connect_unix(path),
         };
-        // Why not is the backend's affair, or ours when descriptors have run out: another one is tried.
-        let link = Link::connecting(socket.ok()?);
+        let link = Link::connecting(socket?);
         let serial = self.next_serial();
         self.backend_tally(place).connects.add(1);
-        Some(self.upstreams.insert(Upstream {
+        Ok(self.upstreams.insert(Upstream {
             link,
             serial,
             at: place,
@@ -155,30 +168,49 @@ impl Worker {
         self.backend_is_down(key, BackendId(place.backend), refusal)
     }
 
-    /// A request that no backend has seen goes to the next one, if it may have another try.
+    /// The backend has failed a request that it has not seen, or that may be sent twice.
     fn backend_is_down(&mut self, key: usize, backend: BackendId, refusal: Refusal) -> Step {
+        let Some(exchange) = &mut self.clients[key].exchange else { return Step::Over };
+        let (site, pool) = (exchange.site, exchange.pool);
+        self.note_failure(Place { site, pool, backend: backend.0 });
+        self.try_another(key, backend, refusal, Refusal::BadGateway)
+    }
+
+    /// A request goes to another backend than this one, if it may have another try, and is refused if not;
+    /// as `none_left` when there is no other.
+    fn try_another(
+        &mut self,
+        key: usize,
+        backend: BackendId,
+        refusal: Refusal,
+        none_left: Refusal,
+    ) -> Step {
         let Some(exchange) = &mut self.clients[key].exchange else { return Step::Over };
         exchange.tried.add(backend);
         let (tries, site, pool) = (exchange.tried.count(), exchange.site, exchange.pool);
-        self.note_failure(Place { site, pool, backend: backend.0 });
         let retries = self.sites[site].plan.config.pools[pool].retries as usize;
         if tries > retries {
             self.refuse(key, refusal);
             return Step::On;
         }
         self.pool_tally(site, pool).retries.add(1);
-        self.assign(key)
+        self.assign_or(key, Some(none_left))
     }
 
     /// The backend has the request, or takes no more of it, and does not answer.
     pub(super) fn backend_is_silent(&mut self, key: usize) {
+        self.blame_backend(key);
+        self.refuse(key, Refusal::GatewayLate);
+    }
+
+    /// The backend that has this client's request has failed it.
+    pub(super) fn blame_backend(&mut self, key: usize) {
         if let Some(exchange) = &self.clients[key].exchange
             && let Some(at) = exchange.upstream
         {
             let place = self.upstreams[at].at;
             self.note_failure(place);
         }
-        self.refuse(key, Refusal::GatewayLate);
     }
 
     /// Closes the connection that carries a client's request, if there is one.
@@ -222,28 +254,43 @@ impl Worker {
         self.release(place);
     }
 
-    /// A request is done with its backend: whoever waits for it is next.
+    /// A request is done with its backend: whoever may go there and has waited longest is next.
     pub(super) fn release(&mut self, place: Place) {
-        // One who was next may have gone, or have found that the backend is down.
+        let pool = &mut self.sites[place.site].pools[place.pool];
+        pool.state.release(BackendId(place.backend));
+        self.call_next(place.site, place.pool);
+    }
+
+    /// Gives room that there is to who has waited longest for it. Whether there was somebody.
+    fn call_next(&mut self, site: usize, pool: usize) -> bool {
+        // One who was next may have gone.
         loop {
-            let pool = &mut self.sites[place.site].pools[place.pool];
-            let Some(waiter) = pool.state.release(BackendId(place.backend)) else {
-                return;
+            let state = &mut self.sites[site].pools[pool].state;
+            let Some((waiter, backend)) = state.next(self.now) else {
+                return false;
             };
             if self.is_there(waiter)
-                && self.clients[waiter.client]
-                    .exchange
-                    .as_ref()
-                    .is_some_and(|exchange| exchange.waits_for == Some(BackendId(place.backend)))
+                && let Some(exchange) = &mut self.clients[waiter.client].exchange
+                && exchange.waits_in.take().is_some()
             {
+                exchange.is_next = Some(backend);
                 // Its turn comes when the one whose room it takes is through with its own.
                 self.ready.push_back(waiter);
-                if let Some(exchange) = &mut self.clients[waiter.client].exchange {
-                    exchange.waits_for = None;
-                    exchange.is_next = Some(BackendId(place.backend));
-                }
-                return;
+                return true;
             }
+            self.sites[site].pools[pool].state.release(backend);
+        }
+    }
+
+    /// A backend that is well again may have room for those who wait.
+    pub(super) fn sweep_queues(&mut self) {
+        let pools: Vec<(usize, usize)> = self
+            .sites
+            .iter()
+            .flat_map(|(site, of)| (0..of.pools.len()).map(move |pool| (site, pool)))
+            .collect();
+        for (site, pool) in pools {
+            while self.call_next(site, pool) {}
         }
     }
 

@@ -8,6 +8,7 @@ use crate::answers::Refusal;
 use crate::counters::{BackendTally, ClientTally, PoolTally};
 use crate::exchange::Exchange;
 use crate::pool::BackendId;
+use crate::shortage::Shortage;
 use crate::upstream::Place;
 
 impl Worker {
@@ -40,11 +41,38 @@ impl Worker {
         }
     }
 
+    /// A connection to a backend could not be begun, which is not its fault.
+    pub(super) fn note_shortage(&mut self, place: Place, shortage: Shortage) {
+        self.tally().ran_out(shortage);
+        if self.shortages_told.is_due(self.now) {
+            let pool = &self.sites[place.site].plan.config.pools[place.pool];
+            eprintln!(
+                "tollgate gateway: no connection to the backend {} of the pool {} can be begun ({}); {}; this is \
+                 said once a minute, and /metrics counts it",
+                pool.backends[place.backend].address,
+                pool.name,
+                shortage.name(),
+                shortage.advice()
+            );
+        }
+    }
+
     /// Counts what a client's connection has moved since this was asked last.
     pub(super) fn note_bytes(&self, key: usize) {
         let (received_bytes, sent_bytes) = self.clients[key].link.take_moved();
         self.tally().received_bytes.add(received_bytes);
         self.tally().sent_bytes.add(sent_bytes);
+    }
+
+    /// Hands on the lines that were collected, and counts those that nobody takes.
+    pub(super) fn flush_log(&mut self) {
+        if let Some(log) = &mut self.log {
+            log.flush();
+            let lost = log.take_lost();
+            if lost > 0 {
+                self.tally().lost_lines.add(lost);
+            }
+        }
     }
 
     /// What the line of a request will tell, if one is written.
@@ -88,19 +116,24 @@ impl Worker {
         refusal: Refusal,
         is_head: bool,
     ) {
+        let body_bytes = if is_head { 0 } else { refusal.body_bytes() };
+        self.write_own(key, entry, refusal.status(), body_bytes);
+    }
+
+    /// Writes the line of a request that the gateway has answered itself, without an exchange.
+    pub(super) fn write_own(
+        &mut self,
+        key: usize,
+        entry: Option<&Entry>,
+        status: u16,
+        body_bytes: u64,
+    ) {
         if self.log.is_none() {
             return;
         }
         let peer = self.peer(key);
-        let body_bytes = if is_head { 0 } else { refusal.body_bytes() };
         if let Some(log) = &mut self.log {
-            log.add(&Line {
-                peer: &peer,
-                entry,
-                status: refusal.status(),
-                body_bytes,
-                upstream: None,
-            });
+            log.add(&Line { peer: &peer, entry, status, body_bytes, upstream: None });
         }
     }
 

@@ -3,13 +3,14 @@
 use std::collections::hash_map::Entry;
 use std::io;
 use std::net::IpAddr;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
-use tollgate_eventloop::{Interest, Socket, accept};
+use tollgate_eventloop::{Interest, Socket, accept, close_backlog};
 use tollgate_wire::Version;
 
 use super::{Listening, Step, Worker, listener_token};
-use crate::answers::Refusal;
+use crate::answers::{Delivery, Refusal};
+use crate::date::http_date;
 use crate::downstream::{Client, Stage};
 use crate::exchange::Answer;
 use crate::forward::Persistence;
@@ -22,6 +23,10 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// After how long without a pause the next one is told of.
 const QUIET: Duration = Duration::from_secs(60);
+
+/// How many connections that have arrived are taken from a listener that is closed, before the others have their
+/// turn.
+const LAST_ACCEPTS: usize = 65_536;
 
 /// For how long a client is listened to that is sending still after the last answer, and for how long of that
 /// it may be silent: as long as nginx does (`lingering_time`, `lingering_timeout`). Many a client reads no
@@ -83,7 +88,7 @@ impl Worker {
             }
             let socket = match accept(listener) {
                 Ok(Some(socket)) => socket,
-                Ok(None) => return Ok(()),
+                Ok(None) => return self.has_accepted_all(place),
                 // Most likely out of file descriptors, which closing connections gives back. The
                 // listener would be reported ready all the while.
                 Err(error) => return self.pause_accepting(&error.to_string()),
@@ -168,7 +173,41 @@ impl Worker {
 
     pub(super) fn accept_again(&mut self) -> io::Result<()> {
         self.accept_again_at = None;
-        self.watch_listeners()
+        for place in 0..self.listeners.len() {
+            if self.listeners[place].is_closing {
+                self.accept(place, LAST_ACCEPTS)?;
+            }
+        }
+        // Those may have been too many.
+        if self.accept_again_at.is_none() { self.watch_listeners() } else { Ok(()) }
+    }
+
+    /// Closes a listener behind the last connection that has arrived: at once, or when all of those are accepted.
+    pub(super) fn close_listener(&mut self, place: usize) -> io::Result<()> {
+        let listening = &mut self.listeners[place];
+        let Some(socket) = &listening.socket else {
+            return Ok(());
+        };
+        if !listening.is_closing {
+            // Who waits would not be told from who comes later.
+            close_backlog(socket)?;
+            listening.is_closing = true;
+        }
+        if self.accept_again_at.is_none() { self.accept(place, LAST_ACCEPTS) } else { Ok(()) }
+    }
+
+    /// Nobody waits at a listener.
+    fn has_accepted_all(&mut self, place: usize) -> io::Result<()> {
+        let listening = &mut self.listeners[place];
+        if !listening.is_closing {
+            return Ok(());
+        }
+        let is_watched = std::mem::take(&mut listening.is_watched);
+        // The threads of a gateway may share one, which this thread is to be told of no more.
+        match listening.socket.take() {
+            Some(socket) if is_watched => self.poller.remove(&socket),
+            _ => Ok(()),
+        }
     }
 
     /// Sends what is left of the last answer, and then closes.
@@ -253,6 +292,7 @@ impl Worker {
                 self.is_late(key)?;
             }
         }
+        self.sweep_queues();
         self.sweep_idle_upstreams();
         self.clients.iter().for_each(|(key, _)| self.note_bytes(key));
         Ok(())
@@ -278,6 +318,9 @@ impl Worker {
                         self.refuse(key, Refusal::GatewayLate);
                     }
                     _ if !is_head_due => {
+                        if client.waits_for_answer_body() {
+                            self.blame_backend(key);
+                        }
                         self.remove_client(key);
                         return Ok(());
                     }
@@ -332,21 +375,26 @@ impl Worker {
     /// Gives an answer of the gateway's own.
     pub(super) fn tell(&mut self, key: usize, refusal: Refusal, asker: Asker) {
         self.counters.clients(self.index).answered_itself(refusal.status());
-        self.say(key, asker, |is_head, connection, out| refusal.render(is_head, connection, out));
+        self.say(key, asker, |delivery, out| refusal.render(delivery, out));
     }
 
-    /// Gives the answer that `render` writes, when it is told whether it is that to a HEAD, and what
-    /// `Connection` has to say.
+    /// Gives the answer that `render` writes, when it is told how it is to go out.
     pub(super) fn say(
         &mut self,
         key: usize,
         asker: Asker,
-        render: impl FnOnce(bool, Option<&str>, &mut Vec<u8>),
+        render: impl FnOnce(Delivery<'_>, &mut Vec<u8>),
     ) {
         let stays = asker.stays && self.stop_by.is_none();
         let client = &mut self.clients[key];
         let mut answer = Vec::new();
-        render(asker.is_head, Persistence::of(asker.version, stays).option(), &mut answer);
+        let date = http_date(SystemTime::now());
+        let delivery = Delivery {
+            is_to_head: asker.is_head,
+            connection: Persistence::of(asker.version, stays).option(),
+            date: date.as_deref(),
+        };
+        render(delivery, &mut answer);
         client.unsent.keep(&answer);
         client.deadline = self.now + self.timeouts.body;
         if stays {
@@ -376,8 +424,8 @@ impl Worker {
             self.release(place);
         }
         let site = &mut self.sites[exchange.site];
-        if let Some(backend) = exchange.waits_for {
-            site.pools[exchange.pool].state.leave(backend, &waiter);
+        if let Some(lane) = exchange.waits_in {
+            site.pools[exchange.pool].state.leave(lane, &waiter);
         }
         site.exchanges -= 1;
         if site.exchanges == 0 && exchange.site != self.site {

@@ -18,11 +18,10 @@ pub(super) struct InFlight {
 }
 
 impl Worker {
-    /// Takes in all that has arrived, closes the listeners and what is idle.
+    /// Closes the listeners, behind all who have arrived, and what is idle.
     pub(super) fn drain(&mut self) -> io::Result<()> {
         self.stop_by = Some(self.now + self.timeouts.drain);
         (0..self.listeners.len()).try_for_each(|place| self.close_listener(place))?;
-        self.accept_again_at = None;
         let keys: Vec<usize> = self.clients.iter().map(|(key, _)| key).collect();
         for key in keys {
             // A turn may have ended others than its own.
@@ -57,9 +56,7 @@ impl Worker {
                 self.remove_client(key);
             }
         }
-        if let Some(log) = &mut self.log {
-            log.flush();
-        }
+        self.flush_log();
     }
 
     fn in_flight(&self) -> InFlight {

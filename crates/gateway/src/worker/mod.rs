@@ -5,6 +5,7 @@ mod backends;
 mod books;
 mod clients;
 mod drain;
+mod heads;
 mod orders;
 mod phases;
 mod requests;
@@ -26,6 +27,7 @@ use crate::counters::Counters;
 use crate::downstream::{Client, Stage};
 use crate::orders::Orders;
 use crate::phase::Inspector;
+use crate::shortage::OnceAMinute;
 use crate::site::{Plan, Site, Waiter};
 use crate::tls::Identity;
 use crate::tools::Tools;
@@ -72,6 +74,8 @@ pub(crate) struct Worker {
     accept_again_at: Option<Instant>,
     /// When something was left waiting last.
     paused_at: Option<Instant>,
+    /// That something has run out.
+    shortages_told: OnceAMinute,
     /// Set once told to stop.
     stop_by: Option<Instant>,
 }
@@ -83,6 +87,8 @@ pub(crate) struct Listening {
     pub(crate) socket: Option<OwnedFd>,
     /// The thread's poller knows it, as it does unless the thread accepts nothing for a while.
     pub(crate) is_watched: bool,
+    /// It is closed behind those who have arrived.
+    pub(crate) is_closing: bool,
     /// The address that was asked for.
     pub(crate) address: Address,
     /// What clients are shown over TLS. None: they speak in the clear.
@@ -142,6 +148,7 @@ impl Worker {
             sweep_at,
             accept_again_at: None,
             paused_at: None,
+            shortages_told: OnceAMinute::default(),
             stop_by: None,
         };
         listeners.into_iter().try_for_each(|listening| worker.listen(listening))?;
@@ -155,12 +162,17 @@ impl Worker {
     /// The poller's own.
     pub(crate) fn run(mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(EVENTS_A_WAIT);
-        while !self.stop_by.is_some_and(|by| self.clients.is_empty() || self.now >= by) {
+        while !self.stop_by.is_some_and(|by| self.is_through() || self.now >= by) {
             let timeout = self.timeout();
             self.turn_once(&mut events, timeout)?;
         }
         self.cut_off();
         Ok(())
+    }
+
+    /// Nobody is served, and nobody waits for that.
+    fn is_through(&self) -> bool {
+        self.clients.is_empty() && self.listeners.iter().all(|it| it.socket.is_none())
     }
 
     /// Waits once, and does what is to be done then. Says whether there was anything.
@@ -187,9 +199,7 @@ impl Worker {
             }
         }
         self.look_at_the_clock()?;
-        if let Some(log) = &mut self.log {
-            log.flush();
-        }
+        self.flush_log();
         Ok(has_more || events.iter().next().is_some())
     }
 

@@ -11,9 +11,6 @@ use crate::orders::Reload;
 use crate::site::Site;
 use crate::upstream::Upstream;
 
-/// How many connections that have arrived are taken from a listener before it is closed.
-const LAST_ACCEPTS: usize = 65_536;
-
 impl Worker {
     /// Looks for what there is to be obeyed.
     pub(super) fn obey(&mut self) -> io::Result<()> {
@@ -41,6 +38,7 @@ impl Worker {
         self.timeouts = plan.config.timeouts;
         self.site = self.sites.insert(Site::new(Arc::clone(&plan), self.index as u64));
         // A line that is due goes to the file of its time.
+        self.flush_log();
         self.log = plan.log.as_ref().map(LogFile::of_thread);
         self.count_clients();
         for listening in &mut self.listeners {
@@ -70,19 +68,5 @@ impl Worker {
         let is_idle = |(at, upstream): (usize, &Upstream)| upstream.client.is_none().then_some(at);
         let idle: Vec<usize> = self.upstreams.iter().filter_map(is_idle).collect();
         idle.into_iter().for_each(|at| self.close_idle(at));
-    }
-
-    /// Closes a listener behind the last connection that has arrived.
-    pub(super) fn close_listener(&mut self, place: usize) -> io::Result<()> {
-        if self.accept_again_at.is_none() {
-            self.accept(place, LAST_ACCEPTS)?;
-        }
-        let listening = &mut self.listeners[place];
-        let is_watched = std::mem::take(&mut listening.is_watched);
-        // The threads of a gateway may share one, which this thread is to be told of no more.
-        match listening.socket.take() {
-            Some(socket) if is_watched => self.poller.remove(&socket),
-            _ => Ok(()),
-        }
     }
 }

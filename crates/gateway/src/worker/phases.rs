@@ -91,7 +91,7 @@ impl Worker {
             version: exchange.asked.version,
             stays: exchange.asked.keep_alive && exchange.body.is_done(),
         };
-        self.say(key, asker, |is_head, connection, out| answer.render(is_head, connection, out));
+        self.say(key, asker, |delivery, out| answer.render(delivery, out));
         self.leave_exchange(key);
     }
 

@@ -95,6 +95,7 @@ fn listening() -> (Listening, std::net::SocketAddr) {
     let listening = Listening {
         socket: Some(OwnedFd::from(listener)),
         is_watched: false,
+        is_closing: false,
         address: Address::Tcp(place),
         identity: None,
         own_host: place.to_string(),

@@ -108,6 +108,125 @@ fn a_line_of_an_answer_of_its_own_tells_how_long_that_was() {
 }
 
 #[test]
+fn a_backend_that_breaks_its_answers_off_is_left_alone() {
+    let backend = Backend::start();
+    let mut config = backend.config();
+    config.admin = Some("127.0.0.1:0".parse().unwrap());
+    config.pools[0].eject = Some(Ejection { failures: 4, for_time: Duration::from_secs(3_600) });
+    config.timeouts.body = Duration::from_millis(200);
+    let mut served = Served::start(config);
+    let of_backend = format!("{{pool=\"default\",backend=\"{}\"}}", backend.addr());
+    let begun = "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf";
+    let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n";
+    let ask = |answer: &str| {
+        let mut client = served.client();
+        client.send(GET);
+        let mut peer = backend.accept();
+        peer.expect(GET);
+        peer.send(answer);
+        client.expect(answer);
+        (client, peer)
+    };
+    // A client that leaves is no failure of its backend's.
+    let mut client = served.client();
+    client.send(GET);
+    let mut peer = backend.accept();
+    peer.expect(GET);
+    peer.send(begun);
+    // Closing over what was not read is a reset.
+    client.read(10);
+    drop(client);
+    peer.expect_end();
+    // Nor is one that takes nothing.
+    let mut client = served.client();
+    client.send(GET);
+    let mut peer = backend.accept();
+    peer.expect(GET);
+    let long = vec![b'x'; 64 << 20];
+    peer.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", long.len()));
+    peer.stream.write_all(&long).unwrap_err();
+    drop((client, peer));
+    // It closes, it sends what is no chunk, and it stalls.
+    let (mut client, peer) = ask(begun);
+    drop(peer);
+    client.expect_end();
+    let (mut client, mut peer) = ask(chunked);
+    peer.send("no chunk\r\n");
+    client.expect_end();
+    let (mut client, _peer) = ask(chunked);
+    client.expect_end();
+    expect_metric(&mut served, &format!("tollgate_gateway_backend_failures_total{of_backend} 3"));
+    expect_metric(&mut served, &format!("tollgate_gateway_backend_ejected{of_backend} 0"));
+    let mut client = served.client();
+    client.send(GET);
+    let mut peer = backend.accept();
+    peer.expect(GET);
+    peer.send(begun);
+    client.expect(begun);
+    drop(peer);
+    client.expect_end();
+    expect_metric(&mut served, &format!("tollgate_gateway_backend_ejected{of_backend} 1"));
+}
+
+/// The file that a pipe leads to whose reader has not read anything yet.
+fn pipe(folder: &TempDir) -> (std::path::PathBuf, fs::File) {
+    let path = folder.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+    // With both ends, opening it waits for nobody.
+    let reader = fs::File::options().read(true).write(true).open(&path).unwrap();
+    (path, reader)
+}
+
+#[test]
+fn a_slow_reader_of_the_access_log_holds_up_no_request_and_what_it_misses_is_counted() {
+    const REQUESTS: usize = 1_000;
+    let folder = TempDir::new().unwrap();
+    let (path, reader) = pipe(&folder);
+    let backend = Backend::start();
+    let mut config = backend.config();
+    config.routes[0].path_prefix = "/in".to_owned();
+    config.admin = Some("127.0.0.1:0".parse().unwrap());
+    config.access_log = Some(AccessLog { to: LogTarget::File(path), format: LogFormat::Combined });
+    let mut served = Served::start(config);
+    let mut client = served.client();
+    let agent = "a".repeat(8_000);
+    for number in 0..REQUESTS {
+        client.send(format!("HEAD /{number} HTTP/1.1\r\nHost: x\r\nUser-Agent: {agent}\r\n\r\n"));
+        assert!(client.head().starts_with("HTTP/1.1 404 "));
+    }
+    // What the last one's line came to is counted before its connection is seen to end.
+    drop(client);
+    expect_metric(&mut served, "tollgate_gateway_client_connections 0");
+    let name = "tollgate_gateway_access_log_lost_lines_total ";
+    let page = admin(&mut served, "/metrics");
+    let lost = page.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+    let lost: usize = lost.parse().unwrap();
+    assert!(lost > 0, "a reader that reads nothing has {REQUESTS} lines");
+    // When it reads again, it gets all that was kept, each line whole and in order; the last one at the end.
+    let (told, lines) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        use std::io::BufRead;
+        for line in std::io::BufReader::new(reader).lines() {
+            if told.send(line.unwrap()).is_err() {
+                return;
+            }
+        }
+    });
+    served.gateway().drain().unwrap();
+    served.join();
+    let mut last = None;
+    for _ in 0..REQUESTS - lost {
+        let line = lines.recv_timeout(PATIENCE).unwrap();
+        assert!(line.ends_with(&format!("\" 404 0 \"-\" \"{agent}\"")), "{line}");
+        let number = line.split("HEAD /").nth(1).unwrap().split(' ').next().unwrap();
+        let number: usize = number.parse().unwrap();
+        assert!(last < Some(number), "{last:?} comes before {number}");
+        last = Some(number);
+    }
+    lines.try_recv().unwrap_err();
+}
+
+#[test]
 fn a_client_has_no_more_connections_than_it_may() {
     let backend = Backend::start();
     let mut config = backend.config();

@@ -227,6 +227,36 @@ fn requests_beyond_the_limit_wait_and_those_beyond_the_queue_are_refused() {
 }
 
 #[test]
+fn who_waits_goes_to_whichever_backend_is_free_first() {
+    let backends = [Backend::start(), Backend::start()];
+    let served = Served::start(over(&backends.each_ref(), |pool| {
+        pool.connections_max = std::num::NonZeroU32::new(1);
+    }));
+    let mut clients = [0; 4].map(|_| served.client());
+    let mut peers = Vec::new();
+    for (client, backend) in clients.iter_mut().zip(&backends) {
+        client.send(GET);
+        let mut peer = backend.accept();
+        peer.expect(GET);
+        peers.push(peer);
+    }
+    for (at, client) in clients.iter_mut().enumerate().skip(2) {
+        client.send(GET.replace("/a", &format!("/{at}")));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    // The second backend takes both, one after the other; the first is busy all the while.
+    peers[1].send(OK);
+    clients[1].expect(OK);
+    for (at, client) in clients.iter_mut().enumerate().skip(2) {
+        peers[1].expect(GET.replace("/a", &format!("/{at}")));
+        peers[1].send(OK);
+        client.expect(OK);
+    }
+    peers[0].send(OK);
+    clients[0].expect(OK);
+}
+
+#[test]
 fn who_waits_in_the_queue_too_long_is_refused_and_who_leaves_it_is_forgotten() {
     let backend = Backend::start();
     let served = Served::start(quick(over(&[&backend], |pool| {

@@ -95,6 +95,74 @@ fn a_listener_that_is_added_while_nothing_is_accepted_has_its_turn_later() {
     third.expect(OK);
 }
 
+/// One who is served, in a gateway that accepts nobody else meanwhile, and those who wait for that.
+fn full(served: &Served, backend: &Backend) -> (Peer, Peer, [Peer; 2]) {
+    let mut first = served.client();
+    first.send(GET);
+    let mut peer = backend.accept();
+    peer.expect(GET);
+    let waiting = [1, 2].map(|_| {
+        let mut client = served.client();
+        client.send(GET);
+        client
+    });
+    // Time for the thread to find that it has no room.
+    std::thread::sleep(Duration::from_millis(120));
+    (first, peer, waiting)
+}
+
+const LAST: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi";
+
+#[test]
+fn a_drain_answers_those_who_have_arrived_though_nothing_was_accepted_just_then() {
+    let backend = Backend::start();
+    let mut config = backend.config();
+    config.limits.connections = 1;
+    let mut served = Served::start(config);
+    let (mut first, mut peer, waiting) = full(&served, &backend);
+    served.gateway().drain().unwrap();
+    std::thread::sleep(Duration::from_millis(120));
+    // Nobody joins them.
+    let late = TcpStream::connect_timeout(&served.addr, Duration::from_millis(50));
+    assert_eq!(late.unwrap_err().kind(), std::io::ErrorKind::TimedOut);
+    peer.send(OK);
+    first.expect_last(LAST);
+    drop(first);
+    for mut client in waiting {
+        let mut peer = backend.accept();
+        peer.expect(GET);
+        peer.send(OK);
+        client.expect_last(LAST);
+    }
+    let addr = served.addr;
+    served.join();
+    assert!(TcpStream::connect(addr).is_err());
+}
+
+#[test]
+fn so_does_a_reload_that_leaves_their_listener_out() {
+    let backend = Backend::start();
+    let mut config = backend.config();
+    config.limits.connections = 1;
+    let mut served = Served::start(config.clone());
+    let (mut first, mut peer, waiting) = full(&served, &backend);
+    config.listeners = vec![Listener::new(Address::Tcp("127.0.0.2:0".parse().unwrap()))];
+    served.gateway().reload(config).unwrap();
+    peer.send(OK);
+    first.expect(OK);
+    drop(first);
+    for mut client in waiting {
+        let mut peer = backend.accept();
+        peer.expect(GET);
+        peer.send(OK);
+        client.expect(OK);
+    }
+    let until = std::time::Instant::now() + PATIENCE;
+    while TcpStream::connect_timeout(&served.addr, Duration::from_millis(50)).is_ok() {
+        assert!(std::time::Instant::now() < until, "it listens still");
+    }
+}
+
 #[test]
 fn a_client_that_has_sent_its_last_byte_gets_its_answer() {
     let backend = Backend::start();

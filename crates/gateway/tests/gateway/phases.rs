@@ -133,17 +133,17 @@ fn what_is_answered_instead_reaches_no_backend_and_the_connection_goes_on() {
     let watched = Watched::start(backend.config());
     let mut client = watched.served.client();
     client.send(GET.replace("/a", "/block"));
-    client.expect(BLOCKED);
+    client.expect_dated(BLOCKED);
     watched.expect(&["GET /block", "body ", "log 403 0 2"]);
     client.send("POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nblock");
-    client.expect(BLOCKED);
+    client.expect_dated(BLOCKED);
     watched.expect(&["POST /a", "body block", "body ", "log 403 5 2"]);
     backend.expect_nobody();
     client.send(GET);
     let mut peer = backend.accept();
     peer.expect(GET);
     peer.send("HTTP/1.1 200 block\r\nContent-Length: 2\r\n\r\nhi");
-    client.expect(BLOCKED);
+    client.expect_dated(BLOCKED);
     peer.expect_end();
     // What is known to be bad only when a part of it is out is cut off.
     client.send(GET);
@@ -180,14 +180,14 @@ fn what_waits_goes_on_when_it_is_resumed_and_not_before() {
     client.send(&request);
     let id = watched.expect(&["GET /wait", "body "]);
     watched.resumer.resume(id, Verdict::Answer(Box::new(blocked()))).unwrap();
-    client.expect(BLOCKED);
+    client.expect_dated(BLOCKED);
     watched.expect(&["log 403 0 2"]);
     client.send(GET);
     peer.expect(GET);
     peer.send("HTTP/1.1 200 wait\r\nContent-Length: 2\r\n\r\nhi");
     let id = watched.expect(&["GET /a", "body ", "200 wait", "answer hi", "answer "]);
     watched.resumer.resume(id, Verdict::Answer(Box::new(blocked()))).unwrap();
-    client.expect(BLOCKED);
+    client.expect_dated(BLOCKED);
 }
 
 #[test]

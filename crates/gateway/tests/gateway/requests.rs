@@ -1,6 +1,8 @@
 use crate::support::{Backend, GET, OK, SILENT};
 use tollgate_gateway::Config;
-use tollgate_gateway::config::{Forwarded, HeaderEdits, Limits, Route};
+use tollgate_gateway::config::{
+    Backend as Listed, Forwarded, HeaderEdits, Limits, Pool, PoolId, Route,
+};
 
 #[test]
 fn requests_of_many_connections_share_one_to_the_backend() {
@@ -168,6 +170,67 @@ fn what_is_no_request_is_refused_and_nothing_behind_it_is_read() {
 }
 
 #[test]
+fn who_asks_how_far_a_request_goes_is_told_by_the_last_one() {
+    let backend = Backend::start();
+    let served = backend.gateway();
+    let mut client = served.client();
+    let trace = "TRACE /a?b HTTP/1.1\r\nHost: x\r\nMax-Forwards: 1\r\n\r\n";
+    client.send(trace);
+    let mut peer = backend.accept();
+    peer.expect(trace.replace(": 1", ": 0"));
+    peer.send(OK);
+    client.expect(OK);
+    // The connection goes on, in order.
+    let secrets = "Cookie: a=b\r\nauthorization: c\r\nProxy-Authorization: d\r\n";
+    let last = format!("TRACE /a?b HTTP/1.1\r\nHost:  x\r\n{secrets}MAX-Forwards: 0\r\n\r\n");
+    let options = "OPTIONS * HTTP/1.1\r\nHost: x\r\nMax-Forwards: 0\r\n\r\n";
+    client.send(format!("{last}{options}{GET}"));
+    client.expect_dated(
+        "HTTP/1.1 200 OK\r\nContent-Type: message/http\r\nContent-Length: 49\r\n\r\n\
+         TRACE /a?b HTTP/1.1\r\nHost: x\r\nMAX-Forwards: 0\r\n\r\n",
+    );
+    client.expect_dated("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    peer.expect(GET);
+    peer.send(OK);
+    client.expect(OK);
+    // What it brings along is not read, so that nothing can follow.
+    client.send(options.replace("\r\n\r\n", "\r\nContent-Length: 2\r\n\r\nhi"));
+    client.expect_dated("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+    for more in ["Max-Forwards: x\r\n", "Max-Forwards: 1\r\nMax-Forwards: 0\r\n"] {
+        let mut client = served.client();
+        client.send(format!("TRACE / HTTP/1.1\r\nHost: x\r\n{more}\r\n"));
+        assert!(client.head().starts_with("HTTP/1.1 400 "), "{more}");
+    }
+    backend.expect_nobody();
+}
+
+#[test]
+fn no_spelling_of_a_path_leads_past_its_route() {
+    let (open, strict) = (Backend::start(), Backend::start());
+    let mut config = open.config();
+    config.pools.push(Pool::new("strict", vec![Listed::new(strict.address())]));
+    config.routes.push(Route { path_prefix: "/admin".to_owned(), ..Route::all_to(PoolId(1)) });
+    let served = crate::support::Served::start(config);
+    let mut client = served.client();
+    let mut peer = None;
+    for path in ["/admin", "//admin/x", "/%61dmin", "/a/../admin?b", "/a/%2e%2E/admin/."] {
+        let request = GET.replace("/a", path);
+        client.send(&request);
+        let peer = peer.get_or_insert_with(|| strict.accept());
+        // It goes on as it came.
+        peer.expect(&request);
+        peer.send(OK);
+        client.expect(OK);
+    }
+    for path in ["/a/..%2fadmin", "/%2Fadmin", "/admin;a", "/a\\..\\admin", "/a/..;/admin"] {
+        let mut client = served.client();
+        client.send(GET.replace("/a", path));
+        assert!(client.head().starts_with("HTTP/1.1 400 "), "{path}");
+    }
+    open.expect_nobody();
+}
+
+#[test]
 fn a_host_without_a_route_is_not_found_and_the_connection_goes_on() {
     let backend = Backend::start();
     let config = backend.config();
@@ -175,8 +238,10 @@ fn a_host_without_a_route_is_not_found_and_the_connection_goes_on() {
     let served = crate::support::Served::start(Config { routes, ..config });
     let mut client = served.client();
     client.send(GET);
-    assert!(client.head().starts_with("HTTP/1.1 404 Not Found\r\n"));
-    client.expect("Nothing is served for this host and path.\n");
+    client.expect_dated(
+        "HTTP/1.1 404 Not Found\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 42\r\n\r\n\
+         Nothing is served for this host and path.\n",
+    );
     let inner = GET.replace("/a", "/in");
     client.send(&inner);
     let mut peer = backend.accept();

@@ -147,6 +147,22 @@ impl Peer {
         assert_eq!(String::from_utf8_lossy(&received[..count]), String::from_utf8_lossy(expected));
     }
 
+    /// `expected`, with one `Date` more in its head, must come: an answer of the gateway's own.
+    #[track_caller]
+    pub(crate) fn expect_dated(&mut self, expected: &str) {
+        let (dates, rest): (Vec<String>, Vec<String>) = self
+            .head()
+            .split_inclusive("\r\n")
+            .map(str::to_owned)
+            .partition(|line| line.starts_with("Date: "));
+        // Such as `Sun, 06 Nov 1994 08:49:37 GMT`, which always has the same length.
+        let is_date = |date: &str| date.len() == 6 + 29 + 2 && date.ends_with(" GMT\r\n");
+        assert!(matches!(&dates[..], [date] if is_date(date)), "{dates:?}");
+        let head_end = expected.find("\r\n\r\n").unwrap() + 4;
+        assert_eq!(rest.concat(), expected[..head_end]);
+        self.expect(&expected[head_end..]);
+    }
+
     /// `expected` and then the end must come.
     #[track_caller]
     pub(crate) fn expect_last(&mut self, expected: impl AsRef<[u8]>) {

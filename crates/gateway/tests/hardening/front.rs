@@ -24,6 +24,21 @@ impl Peer {
     /// nginx as a reverse proxy that passes on as much as it can: HTTP/1.1 to the backend, no buffering of
     /// requests, connections kept, and a client that has sent its last request is still answered.
     pub(crate) fn nginx(backend: SocketAddr) -> Self {
+        let upstream = format!("upstream backend {{ server {backend}; keepalive 16; }}");
+        let pass = "location / {\n\
+              proxy_pass http://backend; proxy_http_version 1.1; proxy_set_header Host $http_host;\n\
+              proxy_set_header Connection \"\"; proxy_request_buffering off;\n\
+              proxy_ignore_client_abort on; proxy_next_upstream off;\n\
+            }\n";
+        Self::nginx_of(&upstream, pass)
+    }
+
+    /// nginx as a server with these locations.
+    pub(crate) fn nginx_with(locations: &str) -> Self {
+        Self::nginx_of("", locations)
+    }
+
+    fn nginx_of(upstream: &str, locations: &str) -> Self {
         Self::start("nginx", &["-e", "stderr", "-c", "{config}"], |dir| {
             format!(
                 "daemon off; master_process off; pid {dir}/pid; error_log /dev/null;\n\
@@ -32,14 +47,10 @@ impl Peer {
                   access_log off;\n\
                   client_body_temp_path {dir}/body; proxy_temp_path {dir}/proxy;\n\
                   fastcgi_temp_path {dir}/fastcgi; uwsgi_temp_path {dir}/uwsgi; scgi_temp_path {dir}/scgi;\n\
-                  upstream backend {{ server {backend}; keepalive 16; }}\n\
+                  {upstream}\n\
                   server {{\n\
                     listen unix:{dir}/socket;\n\
-                    location / {{\n\
-                      proxy_pass http://backend; proxy_http_version 1.1; proxy_set_header Host $http_host;\n\
-                      proxy_set_header Connection \"\"; proxy_request_buffering off;\n\
-                      proxy_ignore_client_abort on; proxy_next_upstream off;\n\
-                    }}\n\
+                    {locations}\n\
                   }}\n\
                 }}\n"
             )

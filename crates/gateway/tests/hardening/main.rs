@@ -4,7 +4,7 @@
 //! - `smuggling`: requests and answers that two servers might read in two ways, through the gateway and,
 //!   for comparison, through nginx and HAProxy
 //! - `faults`: backends that die, stay silent or answer garbage, clients that are slow or never finish
-//! - `peers`: curl, ab and a WebSocket through the gateway
+//! - `peers`: curl, ab and a WebSocket through the gateway, and the routes of paths beside those of nginx
 
 #![expect(clippy::unwrap_used, reason = "the helpers of a test fail by panicking")]
 

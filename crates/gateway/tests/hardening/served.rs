@@ -8,6 +8,8 @@ use tempfile::TempDir;
 use tollgate_gateway::config::{Address, Backend, Forwarded};
 use tollgate_gateway::{Config, Gateway};
 
+use crate::client::Client;
+
 /// A gateway that serves until dropped. It says nothing of itself in what it passes on, so that the tests
 /// see what it makes of a message alone.
 pub(crate) struct Served {
@@ -53,6 +55,14 @@ impl Served {
 
     pub(crate) fn address(&self) -> &Address {
         &self.address
+    }
+
+    /// What its admin listener says, which the configuration asked for.
+    pub(crate) fn metrics(&self) -> String {
+        let address = self.gateway.lock().unwrap().as_ref().unwrap().admin_address().unwrap();
+        let mut client = Client::connect(&Address::Tcp(address)).unwrap();
+        client.send(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
+        String::from_utf8(client.read_to_close()).unwrap()
     }
 
     /// Goes on with these backends.

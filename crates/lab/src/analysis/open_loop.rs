@@ -5,14 +5,38 @@ use crate::manifest::CaseManifest;
 use crate::record::{Measurement, OpenLoopRecord, Outcome, TrialRecord, as_f64};
 use crate::report::number::{percent, significant};
 
-/// A case with the rate that its trials were sent at, where that follows from another case.
+/// A case with the rate that its trials were sent at, where that follows from another case: the one that
+/// stood at the end.
 pub(super) fn with_rate(case: &CaseManifest, trials: &[TrialRecord]) -> CaseManifest {
-    let mut case = case.clone();
-    if let (Some(open_loop), Some(_)) = (&mut case.open_loop, &case.rate_of) {
-        let mut of_case = trials.iter().filter(|trial| trial.case == case.name);
-        open_loop.rate_per_s = of_case.find_map(|trial| Some(schedule(trial)?.rate_per_s));
+    let mut with_rate = case.clone();
+    if let (Some(open_loop), Some(_)) = (&mut with_rate.open_loop, &case.rate_of) {
+        open_loop.rate_per_s = rates(case, trials).last().map(|(rate_per_s, _)| *rate_per_s);
     }
-    case
+    with_rate
+}
+
+/// That the rate of a case fell, where it did: it follows from what others hold, and one of them counted late.
+pub(super) fn fall(case: &CaseManifest, trials: &[TrialRecord]) -> Option<String> {
+    case.rate_of.as_ref()?;
+    let rates = rates(case, trials);
+    let [(first, _), .., (last, block)] = rates.as_slice() else { return None };
+    Some(format!(
+        "{}: the rate was {}/s at first and {}/s from block {block} on, where the slowest subject had its first \
+         trial that counts. The figures of both are put together.",
+        case.name,
+        significant(*first),
+        significant(*last)
+    ))
+}
+
+/// The rates that the trials of a case were sent at, each with the first block that had it, in their order.
+fn rates(case: &CaseManifest, trials: &[TrialRecord]) -> Vec<(f64, u32)> {
+    let of_case = trials.iter().filter(|trial| trial.case == case.name);
+    let mut rates: Vec<(f64, u32)> = of_case
+        .filter_map(|trial| Some((schedule(trial)?.rate_per_s, trial.block)))
+        .collect();
+    rates.dedup_by_key(|(rate_per_s, _)| rate_per_s.to_bits());
+    rates
 }
 
 /// The notes on one subject under one case; `name` is what it is called in them. Valid trials only:

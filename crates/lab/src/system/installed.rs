@@ -85,7 +85,8 @@ pub enum CheckError {
     },
 }
 
-/// Looks for everything that the subject's recipe needs under the options that it chose.
+/// Looks for everything that the subject's recipe needs under the options that it chose, with the hashes of all
+/// of it.
 ///
 /// # Errors
 ///
@@ -94,8 +95,39 @@ pub fn check(
     catalog: &Catalog,
     subject: &Subject,
 ) -> Result<Result<Installed, Missing>, CheckError> {
+    let (mut installed, places) = match look(catalog, subject)? {
+        Ok(found) => found,
+        Err(missing) => return Ok(Err(missing)),
+    };
+    for place in places {
+        let hash = if place.is_dir() { hash_folder(&place)? } else { hash(&place)? };
+        installed.hashes.insert(place, hash);
+    }
+    installed.rule_set = rule_set(subject, &installed)?;
+    Ok(Ok(installed))
+}
+
+/// As `check`, for who asks only whether it is there and in which version: what is built is some hundred MB, which
+/// take seconds to hash.
+///
+/// # Errors
+///
+/// Those of `check`.
+pub fn find(
+    catalog: &Catalog,
+    subject: &Subject,
+) -> Result<Result<Installed, Missing>, CheckError> {
+    Ok(look(catalog, subject)?.map(|(installed, _)| installed))
+}
+
+/// What is there, without hashes, and the files and folders to hash.
+fn look(
+    catalog: &Catalog,
+    subject: &Subject,
+) -> Result<Result<(Installed, Vec<PathBuf>), Missing>, CheckError> {
     let recipe = &subject.recipe.file;
     let mut installed = Installed::default();
+    let mut places = Vec::new();
     for need in &recipe.need {
         if let Some(when) = &need.when
             && !render::holds(subject, when)?
@@ -106,7 +138,7 @@ pub fn check(
             let Some(path) = find_program(program) else {
                 return Ok(Err(missing(subject, need, format!("no program `{program}`"))));
             };
-            installed.hashes.insert(path.clone(), hash(&path)?);
+            places.push(path.clone());
             installed.programs.insert(program.clone(), path);
         }
         if let Some(name) = &need.build {
@@ -114,7 +146,7 @@ pub fn check(
             let Some(folder) = builds::find(&build) else {
                 return Ok(Err(not_built(subject, &build)));
             };
-            installed.hashes.insert(folder.clone(), hash_folder(&folder)?);
+            places.push(folder.clone());
             installed.builds.insert(name.clone(), folder);
         }
         if let Some(patterns) = &need.file {
@@ -133,7 +165,7 @@ pub fn check(
                 let what = format!("{} does not hold `{text}`", path.display());
                 return Ok(Err(missing(subject, need, what)));
             }
-            installed.hashes.insert(path.clone(), hash(&path)?);
+            places.push(path.clone());
             if let Some(name) = &need.name {
                 installed.found.insert(name.clone(), path);
             }
@@ -141,8 +173,7 @@ pub fn check(
     }
     let versions = recipe.version.iter().map(|command| version(subject, &installed, command));
     installed.version = versions.collect::<Result<_, _>>()?;
-    installed.rule_set = rule_set(subject, &installed)?;
-    Ok(Ok(installed))
+    Ok(Ok((installed, places)))
 }
 
 fn rule_set(subject: &Subject, installed: &Installed) -> Result<Option<RuleSetHash>, CheckError> {

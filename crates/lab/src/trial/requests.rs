@@ -4,8 +4,8 @@ use crate::inputs::experiment::{Case, Experiment, Subject};
 use crate::system::render::{self, RenderError};
 use crate::workload::{self, Blocking, Delivery, WorkloadError};
 use thiserror::Error;
-use tollgate_load::{Request, Workload};
-use tollgate_traffic::Class;
+use tollgate_load::{Expectation, Request, Workload};
+use tollgate_traffic::{Class, Template};
 
 /// A case's mix as one subject gets it.
 #[derive(Debug)]
@@ -34,6 +34,17 @@ pub enum RequestsError {
         mix: String,
         /// Why not.
         source: WorkloadError,
+    },
+    /// Nothing in the mix would tell a subject that blocks attacks from one whose rules are not on.
+    #[error(
+        "nothing that mix {mix} sends shows that {subject} is on: it has no attack that {subject} is sure to block. \
+         Give it one, with `class = \"malicious\"` and, for the probe to be all that sends it, `weight = 0`; mixes/get.toml has some to include"
+    )]
+    Unproven {
+        /// The mix's file.
+        mix: String,
+        /// The subject.
+        subject: String,
     },
 }
 
@@ -84,6 +95,26 @@ impl<'a> Requests<'a> {
         workload::workload(&self.case.mix, &self.delivery(), seed).map_err(in_mix(self.case))
     }
 
+    /// Whether a subject that blocks attacks is sent one that it is sure to block.
+    fn proves(&self) -> Result<(), RequestsError> {
+        // Which attacks are blocked without the rules that were taken away, nobody knows before.
+        if !self.does_block || self.subject.lacks_rules {
+            return Ok(());
+        }
+        let is_block = Expectation { status: Some(self.blocked_status), ..Expectation::default() };
+        let mut templates = self.case.mix.templates().iter().zip(&self.samples);
+        let is_proof = |(template, sample): (&Template, &Request)| {
+            template.class == Class::Malicious && sample.expect == is_block
+        };
+        match templates.any(is_proof) {
+            true => Ok(()),
+            false => Err(RequestsError::Unproven {
+                mix: self.case.mix_source.name.clone(),
+                subject: self.subject.name.clone(),
+            }),
+        }
+    }
+
     fn delivery(&self) -> Delivery<'_> {
         let blocking = Blocking {
             status: self.blocked_status,
@@ -104,13 +135,14 @@ impl<'a> Requests<'a> {
 ///
 /// # Errors
 ///
-/// A template is not a valid request.
+/// A template is not a valid request, or a mix has nothing that tells whether a WAF is on.
 pub fn check(experiment: &Experiment) -> Result<(), RequestsError> {
     for case in &experiment.cases {
         for subject in case.subjects.iter().map(|at| &experiment.subjects[*at]) {
             match Requests::render(case, subject) {
+                Ok(requests) => requests.proves()?,
                 // A recipe that is wrong spoils its own subjects only, and is told of there.
-                Ok(_) | Err(RequestsError::Recipe(_)) => {}
+                Err(RequestsError::Recipe(_)) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -191,25 +223,47 @@ mod tests {
         with = { rules = 'all' }
     ";
 
-    #[test]
-    fn a_recipe_says_which_families_are_sure_to_be_blocked() {
+    fn patches(templates: &str) -> Experiment {
         let folder = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| {
             let path = folder.path().join(name);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         };
-        let template = |name: &str, open: bool| {
-            format!(
-                "[[template]]\nname = '{name}'\nfamily = '{name}'\nopen = {open}\nclass = 'malicious'\nweight = 1\npath = '/'\n"
-            )
-        };
-        let templates = template("virtual-patch", true) + &template("xss", false);
         write("mixes/a.toml", &format!("title = 'x'\nheaders = ['Host: a']\n{templates}"));
         write("systems/patched/system.toml", PATCHED);
         write("experiments/patches.toml", PATCHES);
         let catalog = Catalog::new(vec![folder.path().to_owned()]);
-        let experiment = Experiment::load(&catalog, "patches", &Adjustments::default()).unwrap();
+        Experiment::load(&catalog, "patches", &Adjustments::default()).unwrap()
+    }
+
+    /// An attack of the family that is its name, too.
+    fn attack(name: &str, open: bool) -> String {
+        format!(
+            "[[template]]\nname = '{name}'\nfamily = '{name}'\nopen = {open}\nclass = 'malicious'\nweight = 1\npath = '/'\n"
+        )
+    }
+
+    #[test]
+    fn a_mix_without_an_attack_that_a_waf_is_sure_to_block_proves_nothing() {
+        let reason = |templates: &str| {
+            let error = check(&patches(templates)).err()?.to_string();
+            let (_, lack) = error.split_once("shows that ").unwrap();
+            Some(lack.split(". ").next().unwrap().to_owned())
+        };
+        let unproven = |subject| {
+            Some(format!("{subject} is on: it has no attack that {subject} is sure to block"))
+        };
+        assert_eq!(reason(&(attack("virtual-patch", true) + &attack("xss", false))), None);
+        assert_eq!(reason(&attack("virtual-patch", true)), unproven("all"));
+        assert_eq!(reason(&attack("xss", false)), unproven("vpatch"));
+        let harmless = "[[template]]\nname = 'x'\nclass = 'benign'\nweight = 1\npath = '/'\nexpect = { status = 406 }\n";
+        assert_eq!(reason(harmless), unproven("vpatch"));
+    }
+
+    #[test]
+    fn a_recipe_says_which_families_are_sure_to_be_blocked() {
+        let experiment = patches(&(attack("virtual-patch", true) + &attack("xss", false)));
         let owed = |subject: usize| -> Vec<String> {
             let requests = Requests::render(&experiment.cases[0], &experiment.subjects[subject]);
             requests.unwrap().samples.iter().map(|sample| sample.expect.to_string()).collect()

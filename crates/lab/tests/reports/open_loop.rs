@@ -5,7 +5,7 @@ use tollgate_lab::analysis::analyse;
 use tollgate_lab::inputs::experiment::SpacingFile;
 use tollgate_lab::manifest::{OpenLoopManifest, RateOfManifest};
 use tollgate_lab::plan::stop::Stop;
-use tollgate_lab::record::{LatencyRecord, Measurement, OpenLoopRecord, TrialRecord};
+use tollgate_lab::record::{LatencyRecord, Measurement, OpenLoopRecord, Outcome, TrialRecord};
 use tollgate_lab::report::layout::Screen;
 use tollgate_lab::report::{Format, render};
 use tollgate_lab::run_dir::RunRecords;
@@ -80,6 +80,21 @@ fn a_rate_that_follows_from_another_case_is_told_with_what_it_follows_from() {
     run.trials.clear();
     let line = "browse: open loop, 50 % of what the slowest holds in capacity, Poisson, ";
     assert!(table(&run).contains(line), "{}", table(&run));
+}
+
+#[test]
+fn a_rate_that_fell_is_told_with_the_block() {
+    let mut run = at_a_rate((1..=3).map(|block| trial(block, 0, 0.1)).collect());
+    let rate_of = RateOfManifest { case: "capacity".to_owned(), share: 0.5 };
+    run.manifest.experiment.cases[0].rate_of = Some(rate_of);
+    let told = "the rate was 5000/s at first and 1200/s from block 2 on";
+    assert!(!table(&run).contains("at first"), "{}", table(&run));
+    for trial in run.trials.iter_mut().filter(|trial| trial.block > 1) {
+        let Outcome::Measured(measurement) = &mut trial.outcome else { panic!("{trial:?}") };
+        measurement.open_loop.as_mut().unwrap().rate_per_s = 1_200.0;
+    }
+    let text = table(&run);
+    assert!(text.contains(told) && text.contains("browse: open loop, 1200/s ("), "{text}");
 }
 
 #[test]

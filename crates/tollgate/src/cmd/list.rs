@@ -72,14 +72,14 @@ pub(crate) fn system(catalog: &Catalog, name: &str) -> anyhow::Result<SystemStat
         lacks_rules: false,
         tells_probe: false,
     };
-    let found = installed::check(catalog, &subject)?;
+    let found = installed::find(catalog, &subject)?;
     let mut further = BTreeSet::new();
     for (option, spec) in &subject.recipe.file.option {
         for word in spec.values.iter().flatten() {
             let mut variant = subject.clone();
             let value = options::OptionValue::Text(word.clone());
             variant.options.insert(option.clone(), value);
-            match (&found, installed::check(catalog, &variant)?) {
+            match (&found, installed::find(catalog, &variant)?) {
                 (Ok(_), Err(lack)) => {
                     further.insert(format!("{option} = \"{word}\" is missing: {lack}"));
                 }

@@ -3,11 +3,11 @@
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::os::fd::AsRawFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
-use tollgate_gateway::config::Address;
+use tollgate_gateway::config::{ActiveHealth, Address, Ejection};
 
 use super::is_echo;
 use crate::caller::Caller;
@@ -64,6 +64,61 @@ fn waits_while_descriptors_are_out() {
     assert!(matches!(gateway.address(), Address::Tcp(_)));
 }
 
+#[test]
+fn no_backend_is_to_blame_for_descriptors_that_are_out() {
+    let backend = super::echo();
+    let address = backend.address.to_string();
+    let test = "faults::descriptors::blames_nobody_for_descriptors_that_are_out";
+    OwnProcess::of(test, &[(BACKEND, address)]).end();
+}
+
+#[test]
+#[ignore = "the test above runs it, as a process of its own"]
+fn blames_nobody_for_descriptors_that_are_out() {
+    let Ok(backend) = std::env::var(BACKEND) else { return };
+    let gateway = Served::with(backend.parse().unwrap(), |config| {
+        config.admin = Some("127.0.0.1:0".parse().unwrap());
+        let for_time = Duration::from_secs(3_600);
+        config.pools[0].eject = Some(Ejection { failures: 1, for_time });
+        // A check that cannot be made says nothing of the backend either.
+        config.pools[0].health = Some(ActiveHealth {
+            path: "/".to_owned(),
+            interval: Duration::from_millis(20),
+            timeout: Duration::from_millis(20),
+            rise: 1,
+            fall: 1,
+        });
+    });
+    let mut client = Caller::connect(gateway.address()).unwrap();
+    // It has its place in the gateway, and no backend was asked for that.
+    let last_hop = b"TRACE / HTTP/1.1\r\nHost: a\r\nMax-Forwards: 0\r\n\r\n";
+    assert_eq!(client.ask(last_hop).unwrap().status, 200);
+    let mut held = Descriptors::take_all();
+    held.take_what_is_given_back(Duration::from_millis(200));
+    for _ in 0..2 {
+        let answer = client.get("/none").unwrap();
+        assert_eq!(answer.status, 503, "{answer:?}");
+        assert_eq!(answer.header("retry-after"), Some("1"));
+    }
+    // Time for some checks.
+    std::thread::sleep(Duration::from_millis(200));
+    // The rest is for one who asks, and for the answer.
+    let rest = held.held.len();
+    held.free(rest);
+    let metrics = gateway.metrics();
+    let of_backend = format!("{{pool=\"default\",backend=\"{backend}\"}}");
+    for line in [
+        "shortages_total{error=\"EMFILE\"} 2".to_owned(),
+        "own_answers_total{status=\"503\"} 2".to_owned(),
+        format!("backend_failures_total{of_backend} 0"),
+        format!("backend_ejections_total{of_backend} 0"),
+        format!("backend_up{of_backend} 1"),
+    ] {
+        assert!(metrics.contains(&format!("\ntollgate_gateway_{line}\n")), "{line}: {metrics}");
+    }
+    assert!(is_echo(&client.get("/served").unwrap(), "/served"));
+}
+
 /// All descriptors that the process may still open.
 struct Descriptors {
     held: Vec<File>,
@@ -80,6 +135,20 @@ impl Descriptors {
         let error = File::open("/dev/null").unwrap_err();
         assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::MFILE.raw_os_error()));
         Self { held }
+    }
+
+    /// Takes those as well that others have for a moment, until they have none for so long.
+    fn take_what_is_given_back(&mut self, quiet: Duration) {
+        let mut until = Instant::now() + quiet;
+        while Instant::now() < until {
+            match File::open("/dev/null") {
+                Ok(file) => {
+                    self.held.push(file);
+                    until = Instant::now() + quiet;
+                }
+                Err(_) => std::thread::sleep(Duration::from_micros(200)),
+            }
+        }
     }
 
     fn free(&mut self, count: usize) {

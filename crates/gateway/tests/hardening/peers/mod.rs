@@ -1,7 +1,8 @@
-//! Clients that are not ours, through the gateway.
+//! Clients that are not ours, through the gateway; and a server that is not, beside it.
 
 mod ab;
 mod curl;
+mod paths;
 mod websocket;
 
 use std::io::{Read, Write};

@@ -1,6 +1,6 @@
 //! What belongs to one connection and must not be passed on, and what must be whatever somebody says.
 
-use super::super::case::{Request, forwarded};
+use super::super::case::{Request, forwarded, refused};
 
 pub(crate) const CASES: &[Request] = &[
     forwarded(
@@ -60,5 +60,23 @@ pub(crate) const CASES: &[Request] = &[
         "RFC 9110, 10.1.1: the origin may answer it by 417",
         b"POST /a HTTP/1.1\r\nHost: a\r\nExpect: 200-maybe\r\nContent-Length: 5\r\n\r\nhello",
         &["POST /a HTTP/1.1\r\nHost: a\r\nExpect: 200-maybe\r\nContent-Length: 5\r\n\r\nhello"],
+    ),
+    forwarded(
+        "a TRACE that may be passed on once",
+        "RFC 9110, 7.6.2: it must be counted down",
+        b"TRACE /a HTTP/1.1\r\nHost: a\r\nMax-Forwards: 01\r\n\r\n",
+        &["TRACE /a HTTP/1.1\r\nHost: a\r\nMax-Forwards: 0\r\n\r\n"],
+    ),
+    forwarded(
+        "a count of hops that Connection names",
+        "RFC 9110, 7.6.2: without it, two proxies could pass it back and forth for ever",
+        b"OPTIONS /a HTTP/1.1\r\nHost: a\r\nConnection: Max-Forwards\r\nMax-Forwards: 2\r\n\r\n",
+        &["OPTIONS /a HTTP/1.1\r\nHost: a\r\nMax-Forwards: 1\r\n\r\n"],
+    ),
+    refused(
+        "two counts of hops",
+        "RFC 9110, 7.6.2: it is one number",
+        400,
+        b"TRACE /a HTTP/1.1\r\nHost: a\r\nMax-Forwards: 1\r\nMax-Forwards: 0\r\n\r\n",
     ),
 ];
