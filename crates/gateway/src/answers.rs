@@ -92,6 +92,7 @@ impl Refusal {
             Self::Malformed
             | Self::Late
             | Self::BodyTooLarge
+            | Self::TargetTooLong
             | Self::HeadTooLarge
             | Self::NotImplemented
             | Self::Version => false,

@@ -75,11 +75,12 @@ fn more_silent_clients_than_there_is_room_for_make_others_wait_for_a_time_only()
     let view = Arc::new(View::new(Arc::new(Counters::new(1))));
     let admin = admin(&view, SHORT);
     let connect = || TcpStream::connect(admin.address()).unwrap();
-    let mut silent: Vec<_> = (0..CLIENTS_MAX + 16).map(|_| connect()).collect();
+    // The first of them are accepted no earlier than this, on a machine however busy.
     let start = Instant::now();
+    let mut silent: Vec<_> = (0..CLIENTS_MAX + 16).map(|_| connect()).collect();
     let answer = ask(admin.address(), "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n");
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
-    assert!(start.elapsed() >= SHORT / 2, "there was room after {:?}", start.elapsed());
+    assert!(start.elapsed() >= SHORT, "there was room after {:?}", start.elapsed());
     let mut word = String::new();
     silent[0].set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     silent[0].read_to_string(&mut word).unwrap();
