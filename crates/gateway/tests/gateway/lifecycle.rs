@@ -157,9 +157,9 @@ fn so_does_a_reload_that_leaves_their_listener_out() {
         peer.send(OK);
         client.expect(OK);
     }
-    let until = std::time::Instant::now() + PATIENCE;
+    let until = Instant::now() + PATIENCE;
     while TcpStream::connect_timeout(&served.addr, Duration::from_millis(50)).is_ok() {
-        assert!(std::time::Instant::now() < until, "it listens still");
+        assert!(Instant::now() < until, "it listens still");
     }
 }
 
