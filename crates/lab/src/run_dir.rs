@@ -353,7 +353,10 @@ fn read_trials(dir: &Path) -> Result<(PathBuf, Vec<u8>), RunDirError> {
     let failed = io_error("unpacking", &packed);
     let mut text = Vec::new();
     let file = File::open(&packed).map_err(&failed)?;
-    MultiGzDecoder::new(file).take(UNPACKED_BYTES_MAX + 1).read_to_end(&mut text).map_err(&failed)?;
+    MultiGzDecoder::new(file)
+        .take(UNPACKED_BYTES_MAX + 1)
+        .read_to_end(&mut text)
+        .map_err(&failed)?;
     if text.len() as u64 > UNPACKED_BYTES_MAX {
         return Err(RunDirError::TooLarge { path: packed });
     }

@@ -32,9 +32,8 @@ pub(super) fn fall(case: &CaseManifest, trials: &[TrialRecord]) -> Option<String
 /// The rates that the trials of a case were sent at, each with the first block that had it, in their order.
 fn rates(case: &CaseManifest, trials: &[TrialRecord]) -> Vec<(f64, u32)> {
     let of_case = trials.iter().filter(|trial| trial.case == case.name);
-    let mut rates: Vec<(f64, u32)> = of_case
-        .filter_map(|trial| Some((schedule(trial)?.rate_per_s, trial.block)))
-        .collect();
+    let mut rates: Vec<(f64, u32)> =
+        of_case.filter_map(|trial| Some((schedule(trial)?.rate_per_s, trial.block))).collect();
     rates.dedup_by_key(|(rate_per_s, _)| rate_per_s.to_bits());
     rates
 }
