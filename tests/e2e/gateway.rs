@@ -138,3 +138,22 @@ fn a_gateway_reloads_on_hup_and_drains_on_term() {
     one.stop();
     assert!(other.stop().contains("\"GET /?payload=7 HTTP/1.1\" 200 7 "));
 }
+
+#[test]
+fn a_drain_tells_what_it_waits_for_and_what_it_cuts_off() {
+    let workspace = Workspace::new();
+    let origin = Origin::new(&workspace, &["127.0.0.1:0"]);
+    let backend = origin.listens_on.strip_prefix("http://").expect("a port").to_owned();
+    workspace
+        .write("gateway.yaml", &config("127.0.0.1:0", &backend, "timeouts: { drain: 300ms }\n"));
+    let gateway = Started::new(&workspace);
+    let mut client = TcpStream::connect(&gateway.address).expect("it listens");
+    // What has arrived before the signal is taken in.
+    client.write_all(b"GET /delay?ms=10000 HTTP/1.1\r\nHost: a\r\n\r\n").expect("it reads");
+    gateway.signal(Signal::SIGTERM);
+    let told = || gateway.told.recv_timeout(PATIENCE).expect("a line");
+    assert_eq!(told(), "tollgate gateway: thread 0 waits for 1 request to end, at most 300ms");
+    assert_eq!(told(), "tollgate gateway: thread 0 has cut off 1 request");
+    assert_eq!(gateway.end(), Some(0));
+    origin.stop();
+}

@@ -18,6 +18,8 @@ pub(crate) enum Refusal {
     Late,
     /// Its body is longer than is passed on.
     BodyTooLarge,
+    /// Its target is longer than a whole head may be.
+    TargetTooLong,
     /// Its head is longer than is passed on.
     HeadTooLarge,
     /// It asks for a tunnel, or its body has a coding that nobody here knows.
@@ -58,6 +60,18 @@ impl Refusal {
         }
     }
 
+    /// Of a head of which so much has come, and which is longer than is passed on. A first line that does not
+    /// end within the limit is so for its target (RFC 9112, section 3).
+    pub(crate) fn of_long_head(input: &[u8], limit: usize) -> Self {
+        let line = input.iter().position(|byte| !matches!(byte, b'\r' | b'\n'));
+        match line {
+            Some(start) if !input[start..].iter().take(limit).any(|&byte| byte == b'\n') => {
+                Self::TargetTooLong
+            }
+            _ => Self::HeadTooLarge,
+        }
+    }
+
     /// How many bytes its body has, where it has one.
     pub(crate) fn body_bytes(self) -> u64 {
         self.line().2.len() as u64
@@ -78,6 +92,7 @@ impl Refusal {
             Self::Malformed
             | Self::Late
             | Self::BodyTooLarge
+            | Self::TargetTooLong
             | Self::HeadTooLarge
             | Self::NotImplemented
             | Self::Version => false,
@@ -118,6 +133,9 @@ impl Refusal {
             Self::Late => (408, "Request Timeout", "The request took too long to arrive.\n"),
             Self::BodyTooLarge => {
                 (413, "Content Too Large", "The body is longer than is passed on.\n")
+            }
+            Self::TargetTooLong => {
+                (414, "URI Too Long", "The target is longer than is passed on.\n")
             }
             Self::HeadTooLarge => {
                 (431, "Request Header Fields Too Large", "The head is longer than is passed on.\n")

@@ -42,8 +42,8 @@ pub(crate) enum Stage {
     /// read, since closing over unread bytes is a reset that can overtake the answer; and whether the
     /// answer ends where the connection does.
     Ending { lingers: bool, ends_at_close: bool },
-    /// Everything is sent; reads to the client's end and throws it away.
-    Lingering { left_bytes: usize },
+    /// Everything is sent; reads to the client's end, or up to a moment, and throws it away.
+    Lingering { until: Instant },
 }
 
 impl Client {

@@ -134,7 +134,8 @@ impl Gateway {
         Ok(())
     }
 
-    /// Takes no new connection, and lets what is in flight finish, within half a minute. Returns at once.
+    /// Takes no new connection, and lets what is in flight finish, within the configuration's
+    /// `timeouts.drain`. Returns at once.
     ///
     /// # Errors
     ///

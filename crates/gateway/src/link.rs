@@ -21,6 +21,8 @@ pub(crate) struct Link {
     is_shut: bool,
     /// Both directions are shut, or it has failed.
     is_closed: bool,
+    /// Nothing more is sent once what TLS has still to say has gone out.
+    is_finishing: bool,
     /// Whether the poller tells of room to write; `None` while it does not know the socket.
     watches_room: Option<bool>,
     /// What it has moved since that was asked last.
@@ -47,6 +49,7 @@ impl Link {
             is_readable: true,
             is_shut: false,
             is_closed: false,
+            is_finishing: false,
             watches_room: None,
             received_bytes: Cell::new(0),
             sent_bytes: Cell::new(0),
@@ -61,6 +64,11 @@ impl Link {
     pub(crate) fn of_client(socket: Socket, identity: Option<&Identity>) -> io::Result<Self> {
         let session = identity.map(|identity| Session::new(identity).map(Box::new)).transpose()?;
         Ok(Self { session, ..Self::new(socket) })
+    }
+
+    /// Whether TLS carries the bytes.
+    pub(crate) fn is_tls(&self) -> bool {
+        self.session.is_some()
     }
 
     /// Of a socket that connects, on which nothing has arrived.
@@ -93,13 +101,19 @@ impl Link {
         self.is_readable |= event.is_readable() || is_end;
         self.is_shut |= is_end;
         self.is_closed |= event.is_closed();
-        if let Some(session) = &mut self.session
-            && event.is_writable()
-            && session.flush(&self.socket).is_err()
-        {
+        if event.is_writable() && self.flush().is_err() {
             self.is_closed = true;
             self.is_readable = true;
         }
+    }
+
+    /// Sends what TLS has still to say, and the end behind it if that is next.
+    fn flush(&mut self) -> io::Result<()> {
+        let Some(session) = &mut self.session else { return Ok(()) };
+        if session.flush(&self.socket)? && self.is_finishing {
+            self.finish()?;
+        }
+        Ok(())
     }
 
     /// Reads again, though the poller has told of nothing.
@@ -176,16 +190,22 @@ impl Link {
         (self.received_bytes.take(), self.sent_bytes.take())
     }
 
-    /// Says that nothing more is sent.
+    /// Says that nothing more is sent. Whether that has gone out: over TLS it takes bytes, for which there may
+    /// be no room before the poller tells of some. A connection that is closed before looks broken off.
     ///
     /// # Errors
     ///
     /// The connection has failed.
-    pub(crate) fn finish(&mut self) -> io::Result<()> {
-        if let Some(session) = &mut self.session {
-            session.finish(&self.socket)?;
+    pub(crate) fn finish(&mut self) -> io::Result<bool> {
+        if let Some(session) = &mut self.session
+            && !session.finish(&self.socket)?
+        {
+            self.is_finishing = true;
+            return Ok(false);
         }
-        self.socket.shutdown_write()
+        self.is_finishing = false;
+        self.socket.shutdown_write()?;
+        Ok(true)
     }
 
     /// Has the close be a reset, so that the peer does not take what it got for whole.
@@ -231,5 +251,60 @@ impl Unsent {
             *self = Self::default();
         }
         Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
+    use std::process::Command;
+    use std::time::Duration;
+
+    use tollgate_eventloop::Events;
+
+    use super::*;
+
+    /// A test fails rather than hangs after so long.
+    const PATIENCE: Duration = Duration::from_secs(10);
+
+    /// The type of a record of TLS that is an alert (RFC 8446, section 5.1).
+    const ALERT: u8 = 21;
+
+    fn identity() -> Identity {
+        let folder = tempfile::tempdir().unwrap();
+        let (certificate, key) = (folder.path().join("pem"), folder.path().join("key"));
+        let mut openssl = Command::new("openssl");
+        openssl.args(["req", "-x509", "-nodes", "-days", "2", "-subj", "/CN=localhost"]);
+        openssl.args(["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-keyout"]);
+        let output = openssl.arg(&key).arg("-out").arg(&certificate).output();
+        let output = output.expect("openssl; to install it: apt-get install -y openssl");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        Identity::read(&certificate, &key).unwrap()
+    }
+
+    #[test]
+    fn the_end_of_tls_waits_for_room_and_goes_out_once() {
+        let (near, mut far) = UnixStream::pair().unwrap();
+        near.set_nonblocking(true).unwrap();
+        let mut link =
+            Link::of_client(Socket::from(OwnedFd::from(near)), Some(&identity())).unwrap();
+        let mut filled = 0;
+        while let Ok(count) = link.socket.send(&[0; 4096]) {
+            filled += count;
+        }
+        assert!(!link.finish().unwrap());
+
+        far.read_exact(&mut vec![0; filled]).unwrap();
+        let (poller, mut events) = (Poller::new().unwrap(), Events::with_capacity(1));
+        link.watch(&poller, 0, false).unwrap();
+        poller.wait(&mut events, Some(PATIENCE)).unwrap();
+        link.notice(events.iter().next().unwrap());
+        assert!(link.finish().unwrap());
+        far.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut end = Vec::new();
+        far.read_to_end(&mut end).unwrap();
+        assert_eq!((end.len(), end[0]), (7, ALERT));
     }
 }

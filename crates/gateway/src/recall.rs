@@ -39,6 +39,8 @@ pub(crate) struct RequestKey {
     pub(crate) site: usize,
     pub(crate) listener: usize,
     pub(crate) ip: Option<IpAddr>,
+    /// A listener may have had clients of both kinds, when a reload has changed that.
+    pub(crate) is_tls: bool,
 }
 
 /// What a request's head says.

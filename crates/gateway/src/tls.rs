@@ -170,10 +170,10 @@ impl Session {
         self.connection.wants_write()
     }
 
-    /// Says that nothing more is sent.
-    pub(crate) fn finish(&mut self, socket: &Socket) -> io::Result<()> {
+    /// Says that nothing more is sent. Whether that has gone out; said again, it goes out once.
+    pub(crate) fn finish(&mut self, socket: &Socket) -> io::Result<bool> {
         self.connection.send_close_notify();
-        self.flush(socket).map(drop)
+        self.flush(socket)
     }
 }
 

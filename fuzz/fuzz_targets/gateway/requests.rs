@@ -85,7 +85,7 @@ fn check(sent: &[u8], seen: &[Vec<u8>], talk: &Talk) {
     let Reading::Whole(refusal, consumed) = reading::answer(answers, false) else {
         panic!("no refusal is {}", answers.escape_ascii());
     };
-    let is_refusal = [400, 413, 431, 501, 505].contains(&refusal.status);
+    let is_refusal = [400, 413, 414, 431, 501, 505].contains(&refusal.status);
     assert!(is_refusal && consumed == answers.len(), "{}", answers.escape_ascii());
 }
 

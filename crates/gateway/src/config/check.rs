@@ -150,6 +150,8 @@ fn timeouts(file: &TimeoutsFile) -> Result<Timeouts, Fault> {
         body: time(&file.body)?,
         answer: time(&file.answer)?,
         idle: time(&file.idle)?,
+        tunnel: time(&file.tunnel)?,
+        drain: time(&file.drain)?,
     })
 }
 

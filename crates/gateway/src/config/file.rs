@@ -215,6 +215,12 @@ pub(super) struct TimeoutsFile {
     pub(super) answer: At<Span>,
     /// Between two requests of a client, and for a connection to a backend that nobody uses.
     pub(super) idle: At<Span>,
+    /// From one byte to the next of a connection that has switched to another protocol, such as a
+    /// WebSocket, in either direction.
+    pub(super) tunnel: At<Span>,
+    /// For requests and tunnels under way to end, once the gateway was told to; what is left then is cut
+    /// off.
+    pub(super) drain: At<Span>,
 }
 
 /// What is refused because it is too much.
@@ -222,7 +228,7 @@ pub(super) struct TimeoutsFile {
 #[serde(deny_unknown_fields, default)]
 #[schemars(title = "limits")]
 pub(super) struct LimitsFile {
-    /// The bytes of a head, its first line included; else 431.
+    /// The bytes of a head, its first line included; else 431, or 414 where that line alone has more.
     pub(super) header_bytes: At<usize>,
     /// The header lines of a head; else 431.
     pub(super) headers: At<usize>,
@@ -277,7 +283,7 @@ pub(super) enum LogFormatFile {
 
 impl Default for TimeoutsFile {
     fn default() -> Self {
-        let Timeouts { connect, header, body, answer, idle } = Timeouts::default();
+        let Timeouts { connect, header, body, answer, idle, tunnel, drain } = Timeouts::default();
         let span = |time| At::unwritten(Span(time));
         Self {
             connect: span(connect),
@@ -285,6 +291,8 @@ impl Default for TimeoutsFile {
             body: span(body),
             answer: span(answer),
             idle: span(idle),
+            tunnel: span(tunnel),
+            drain: span(drain),
         }
     }
 }

@@ -80,6 +80,10 @@ pub struct Timeouts {
     pub answer: Duration,
     /// Between two requests of a client, and for a connection to a backend that nobody uses.
     pub idle: Duration,
+    /// From one byte of another protocol to the next, in either direction.
+    pub tunnel: Duration,
+    /// For what is in flight to end, once told to drain.
+    pub drain: Duration,
 }
 
 impl Default for Timeouts {
@@ -90,6 +94,8 @@ impl Default for Timeouts {
             body: Duration::from_secs(30),
             answer: Duration::from_secs(60),
             idle: Duration::from_secs(60),
+            tunnel: Duration::from_secs(60),
+            drain: Duration::from_secs(30),
         }
     }
 }

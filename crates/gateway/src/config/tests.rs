@@ -76,7 +76,7 @@ pools:
   - name: two
     balance: { consistent-hash: { header: X-User } }
     backends: [{ address: unix:/b.sock }]
-timeouts: { connect: 1m 30s }
+timeouts: { connect: 1m 30s, tunnel: 1h, drain: 5s }
 limits: { body_bytes: 10, connections: 41, connections_per_client: 3 }
 forwarded: { via: null, forwarded: true }
 access_log: { to: log/access.json, format: json }
@@ -116,8 +116,13 @@ admin: 127.0.0.1:9900
     assert_eq!(one.retries, 0);
     let by = HashBy::Header("x-user".to_owned());
     assert_eq!(config.pools[1].balance, Balance::ConsistentHash { by });
-    let usual = Timeouts::default();
-    assert_eq!(config.timeouts, Timeouts { connect: Duration::from_secs(90), ..usual });
+    let timeouts = Timeouts {
+        connect: Duration::from_secs(90),
+        tunnel: Duration::from_secs(3_600),
+        drain: Duration::from_secs(5),
+        ..Timeouts::default()
+    };
+    assert_eq!(config.timeouts, timeouts);
     assert_eq!(
         config.limits,
         Limits {

@@ -9,6 +9,8 @@ use super::request::push_via;
 use super::{is_edited, push_edits, push_framing, push_header, push_length};
 use crate::config::HeaderEdits;
 
+const UPGRADE_REQUIRED: u16 = 426;
+
 /// What a client is told about the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Persistence {
@@ -60,7 +62,12 @@ pub(crate) fn render_answer(
     if let Some(option) = persistence.option() {
         push_header(out, "Connection", option.as_bytes());
     }
-    if persistence == Persistence::Upgrade {
+    // RFC 9110, section 15.5.22: what the client is to ask with is a part of this answer.
+    let wants_other = head.status == UPGRADE_REQUIRED && head.headers.first("upgrade").is_some();
+    if wants_other {
+        push_header(out, "Connection", b"upgrade");
+    }
+    if wants_other || persistence == Persistence::Upgrade {
         for protocol in head.headers.all("upgrade") {
             push_header(out, "Upgrade", protocol);
         }

@@ -294,6 +294,22 @@ fn an_upgrade_names_the_protocol_and_edits_hold_for_answers_too() {
         "HTTP/1.1 101 Switching Protocols\r\nVia: 1.1 gate\r\nConnection: upgrade\r\n\
          Upgrade: websocket\r\n\r\n"
     );
+    // A refusal says which protocol would be answered; other answers are not about that.
+    let refusal = |status| {
+        format!(
+            "HTTP/1.1 {status}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nContent-Length: 0\r\n\r\n"
+        )
+    };
+    let length = BodyFraming::Length(0);
+    assert_eq!(
+        answered(&refusal("426 Upgrade Required"), false, Persistence::Close, length),
+        "HTTP/1.1 426 Upgrade Required\r\nContent-Length: 0\r\nVia: 1.1 gate\r\nConnection: close\r\n\
+         Connection: upgrade\r\nUpgrade: websocket\r\n\r\n"
+    );
+    assert_eq!(
+        answered(&refusal("403 Forbidden"), false, Persistence::Implied, length),
+        "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nVia: 1.1 gate\r\n\r\n"
+    );
     let edits = HeaderEdits {
         set: vec![("Server".into(), "hidden".into())],
         remove: vec!["x-powered-by".into()],

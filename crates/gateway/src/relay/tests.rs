@@ -46,6 +46,26 @@ fn padding_zeros_and_extensions_end_here() {
 }
 
 #[test]
+fn extensions_may_be_long_beside_what_they_belong_to_and_not_beside_nothing() {
+    let body = |chunks: usize, extension: usize, data: usize| {
+        let chunk = format!("{data:x};{}\r\n{}\r\n", "e".repeat(extension), "d".repeat(data));
+        [chunk.repeat(chunks).as_bytes(), b"0\r\n\r\n"].concat()
+    };
+    // Signed chunks, of which more than the limit is signature.
+    let signed = body(1_000, 85, 8_192);
+    assert_eq!(whole(&signed).unwrap().1, signed.len());
+    assert!(whole(&body(16, 1_000, 1)).is_ok());
+    for endless in [body(17, 1_000, 1), body(2_000, 30, 1), body(5, 4_000, 1)] {
+        assert_eq!(whole(&endless), Err(ParseError::ChunkLineTooLong));
+    }
+    let zeros = format!("{}1\r\nd\r\n", "0".repeat(1_000)).repeat(17);
+    assert_eq!(whole(zeros.as_bytes()), Err(ParseError::ChunkLineTooLong));
+    // Plain ones, of a byte each, have none.
+    let plain = "1;last=of-all\r\nd\r\n".repeat(10_000) + "0\r\n\r\n";
+    assert_eq!(whole(plain.as_bytes()).unwrap().1, plain.len());
+}
+
+#[test]
 fn trailers_go_on_and_what_frames_a_message_does_not() {
     let body = b"1\r\nx\r\n0\r\nX-Sum:9\r\nContent-Length: 3\r\n\r\n";
     assert_eq!(whole(body), Ok((b"1\r\nx\r\n0\r\nX-Sum: 9\r\n\r\n".to_vec(), body.len())));

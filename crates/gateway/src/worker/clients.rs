@@ -3,7 +3,7 @@
 use std::collections::hash_map::Entry;
 use std::io;
 use std::net::IpAddr;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use tollgate_eventloop::{Interest, Socket, accept, close_backlog};
 use tollgate_wire::Version;
@@ -28,10 +28,11 @@ const QUIET: Duration = Duration::from_secs(60);
 /// turn.
 const LAST_ACCEPTS: usize = 65_536;
 
-/// For how long, and for how many bytes, a client is listened to that is sending still after the last
-/// answer.
-const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
-const LINGER_MAX_BYTES: usize = 1 << 20;
+/// For how long a client is listened to that is sending still after the last answer, and for how long of that
+/// it may be silent: as long as nginx does (`lingering_time`, `lingering_timeout`). Many a client reads no
+/// answer before it has sent all of its body, and closing over that is a reset, which takes the answer away.
+const LINGER_TIME: Duration = Duration::from_secs(30);
+const LINGER_SILENCE: Duration = Duration::from_secs(5);
 
 /// Who gets an answer of the gateway's own.
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +47,16 @@ pub(super) struct Asker {
 impl Worker {
     /// One more listener is listened to: at once, or when connections are accepted again.
     pub(super) fn listen(&mut self, listening: Listening) -> io::Result<()> {
-        self.listeners.push(listening);
+        // The place of one that was closed is free once nobody is left who came in there, so that there are
+        // not more and more of them.
+        let is_free = |(place, listening): (usize, &Listening)| {
+            listening.socket.is_none()
+                && self.clients.iter().all(|(_, client)| client.listener != place)
+        };
+        match self.listeners.iter().enumerate().position(is_free) {
+            Some(place) => self.listeners[place] = listening,
+            None => self.listeners.push(listening),
+        }
         if self.accept_again_at.is_none() { self.watch_listeners() } else { Ok(()) }
     }
 
@@ -215,27 +225,29 @@ impl Worker {
         }
         // A close alone would forget what the kernel holds back, when the client has sent more than it
         // should.
-        if client.link.finish().is_err() || !lingers {
-            return Step::Over;
+        match client.link.finish() {
+            Ok(true) if lingers => {}
+            Ok(false) => return Step::Waits,
+            Ok(true) | Err(_) => return Step::Over,
         }
-        client.stage = Stage::Lingering { left_bytes: LINGER_MAX_BYTES };
-        client.deadline = self.now + LINGER_TIMEOUT;
+        client.stage = Stage::Lingering { until: self.now + LINGER_TIME };
+        client.deadline = self.now + LINGER_SILENCE;
         Step::On
     }
 
     /// Reads to the client's end and throws it away.
-    pub(super) fn linger(&mut self, key: usize, left_bytes: usize) -> Step {
+    pub(super) fn linger(&mut self, key: usize, until: Instant) -> Step {
         let client = &mut self.clients[key];
         if !client.link.is_readable() {
             return Step::Waits;
         }
         match client.link.receive(&mut self.tools.input) {
-            Ok(Received::Bytes(count)) if count < left_bytes => {
-                client.stage = Stage::Lingering { left_bytes: left_bytes - count };
+            Ok(Received::Bytes(_)) => {
+                client.deadline = until.min(self.now + LINGER_SILENCE);
                 Step::On
             }
             Ok(Received::Nothing) => Step::Waits,
-            Ok(Received::Bytes(_) | Received::End) | Err(_) => Step::Over,
+            Ok(Received::End) | Err(_) => Step::Over,
         }
     }
 

@@ -4,7 +4,7 @@ use std::io;
 use std::net::IpAddr;
 
 use tollgate_ledger::Entry;
-use tollgate_wire::{BodyFraming, RequestHead, parse_request_head};
+use tollgate_wire::{BodyFraming, ParseError, RequestHead, parse_request_head};
 
 use super::clients::Asker;
 use super::{Step, Worker};
@@ -137,7 +137,12 @@ impl Worker {
         self.next_serial();
         let client = &self.clients[key];
         let input = &self.tools.input[start..end];
-        let request = RequestKey { site: self.site, listener: client.listener, ip: client.ip };
+        let request = RequestKey {
+            site: self.site,
+            listener: client.listener,
+            ip: client.ip,
+            is_tls: client.link.is_tls(),
+        };
         // Who inspects heads is to see them parsed.
         if self.inspector.is_none()
             && let Some(known) = self.tools.requests.find(input, request)
@@ -150,11 +155,11 @@ impl Worker {
         let limits = &plan.config.limits;
         let head = match parse_request_head(input) {
             Ok(Some(head)) if head.len > limits.header_bytes => {
-                return Arrived::Refused(Refusal::HeadTooLarge);
+                return Arrived::Refused(Refusal::of_long_head(input, limits.header_bytes));
             }
             Ok(Some(head)) => head,
-            Ok(None) if input.len() >= limits.header_bytes => {
-                return Arrived::Refused(Refusal::HeadTooLarge);
+            Ok(None) | Err(ParseError::HeadTooLong) if input.len() >= limits.header_bytes => {
+                return Arrived::Refused(Refusal::of_long_head(input, limits.header_bytes));
             }
             Ok(None) => return Arrived::Part,
             Err(error) => return Arrived::Refused(Refusal::of(&error)),
@@ -193,11 +198,7 @@ impl Worker {
             Err(FaultyHops) => return Arrived::Refused(Refusal::Malformed),
         }
         let listener = &self.listeners[client.listener];
-        let sender = Sender {
-            ip: client.ip,
-            is_tls: listener.identity.is_some(),
-            own_host: &listener.own_host,
-        };
+        let sender = Sender { ip: client.ip, is_tls: request.is_tls, own_host: &listener.own_host };
         let hash =
             hash(&plan.config.pools[plan.config.routes[route.0].pool.0].balance, &head, client.ip);
         self.tools.head.clear();

@@ -4,6 +4,7 @@ mod answers;
 mod backends;
 mod books;
 mod clients;
+mod drain;
 mod heads;
 mod orders;
 mod phases;
@@ -41,9 +42,6 @@ const ACCEPTS_A_WAKE: usize = 64;
 /// How many steps one client's turn has before the others have theirs: each moves at most what one
 /// read takes.
 const STEPS_A_TURN: usize = 16;
-
-/// How long what is in flight may take to finish, once told to stop.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// One thread of a gateway.
 pub(crate) struct Worker {
@@ -177,18 +175,6 @@ impl Worker {
         self.clients.is_empty() && self.listeners.iter().all(|it| it.socket.is_none())
     }
 
-    /// Ends all that has not finished in time, as a client's deadline does.
-    fn cut_off(&mut self) {
-        let keys: Vec<usize> = self.clients.iter().map(|(key, _)| key).collect();
-        for key in keys {
-            // The end of one may have been that of another.
-            if self.clients.contains(key) {
-                self.remove_client(key);
-            }
-        }
-        self.flush_log();
-    }
-
     /// Waits once, and does what is to be done then. Says whether there was anything.
     pub(crate) fn turn_once(
         &mut self,
@@ -300,7 +286,7 @@ impl Worker {
             Stage::Reading => self.read_request(key),
             Stage::Exchanging => self.go_on(key),
             Stage::Ending { lingers, .. } => Ok(self.end(key, lingers)),
-            Stage::Lingering { left_bytes } => Ok(self.linger(key, left_bytes)),
+            Stage::Lingering { until } => Ok(self.linger(key, until)),
         }
     }
 
@@ -354,9 +340,10 @@ impl Worker {
 fn sweep_period(sites: &Slab<Site>) -> Duration {
     let shortest = sites.iter().flat_map(|(_, site)| {
         let config = &site.plan.config;
-        let Timeouts { connect, header, body, answer, idle } = config.timeouts;
+        // The end of a drain has a moment of its own.
+        let Timeouts { connect, header, body, answer, idle, tunnel, drain: _ } = config.timeouts;
         let queues = config.pools.iter().map(|pool| pool.queue_timeout);
-        [connect, header, body, answer, idle].into_iter().chain(queues)
+        [connect, header, body, answer, idle, tunnel].into_iter().chain(queues)
     });
     (shortest.min().unwrap_or(SWEEP_MAX) / 4).clamp(SWEEP_MIN, SWEEP_MAX)
 }

@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use tollgate_ledger::LogFile;
 
-use super::{DRAIN_TIMEOUT, Worker};
+use super::Worker;
 use crate::config::{Address, Listener};
-use crate::downstream::Stage;
 use crate::orders::Reload;
 use crate::site::Site;
 use crate::upstream::Upstream;
@@ -64,25 +63,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Closes the listeners, behind all who have arrived, and what is idle.
-    fn drain(&mut self) -> io::Result<()> {
-        self.stop_by = Some(self.now + DRAIN_TIMEOUT);
-        (0..self.listeners.len()).try_for_each(|place| self.close_listener(place))?;
-        let keys: Vec<usize> = self.clients.iter().map(|(key, _)| key).collect();
-        for key in keys {
-            // A turn may have ended others than its own.
-            let Some(client) = self.clients.get_mut(key) else { continue };
-            if client.stage == Stage::Reading {
-                client.link.look_again();
-                self.turn(key)?;
-            }
-        }
-        self.close_all_idle();
-        Ok(())
-    }
-
     /// Closes the connections to backends that wait for a request.
-    fn close_all_idle(&mut self) {
+    pub(super) fn close_all_idle(&mut self) {
         let is_idle = |(at, upstream): (usize, &Upstream)| upstream.client.is_none().then_some(at);
         let idle: Vec<usize> = self.upstreams.iter().filter_map(is_idle).collect();
         idle.into_iter().for_each(|at| self.close_idle(at));

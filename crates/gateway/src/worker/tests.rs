@@ -4,9 +4,10 @@ use std::net::{TcpListener, TcpStream};
 use tollgate_eventloop::Socket;
 
 use super::*;
-use crate::config::Config;
+use crate::config::{Config, Listener};
 use crate::exchange::Exchange;
 use crate::link::Link;
+use crate::orders::Reload;
 
 /// A test fails rather than hangs after so long.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -22,27 +23,28 @@ struct Stage {
 impl Stage {
     fn set(change: impl FnOnce(&mut Config)) -> Self {
         let backend = TcpListener::bind("127.0.0.1:0").unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        listener.set_nonblocking(true).unwrap();
-        let place = listener.local_addr().unwrap();
-        let (address, behind) = (Address::Tcp(place), backend.local_addr().unwrap());
-        let mut config = Config::new(address.clone(), Address::Tcp(behind));
+        let (listening, place) = listening();
+        let behind = Address::Tcp(backend.local_addr().unwrap());
+        let mut config = Config::new(listening.address.clone(), behind);
         change(&mut config);
         let plan = Arc::new(Plan::new(config, None, Instant::now()).unwrap());
         let counters = Arc::new(Counters::new(1));
         counters.begin(Arc::clone(&plan.tallies));
-        let listening = Listening {
-            socket: Some(OwnedFd::from(listener)),
-            is_watched: false,
-            is_closing: false,
-            address,
-            identity: None,
-            own_host: place.to_string(),
-        };
         let orders = Arc::new(Orders::default());
         let waker = Waker::new().unwrap();
         let worker = Worker::new(vec![listening], plan, counters, orders, waker, 0, None).unwrap();
         Self { worker, events: Events::with_capacity(64), backend, place }
+    }
+
+    /// A reload after which clients are listened for elsewhere, and nowhere else.
+    fn move_elsewhere(&mut self) -> Address {
+        let (listening, place) = listening();
+        let mut config = self.worker.sites[self.worker.site].plan.config.clone();
+        config.listeners = vec![Listener::new(Address::Tcp(place))];
+        let plan = Arc::new(Plan::new(config, None, Instant::now()).unwrap());
+        self.worker.orders.reload(Reload { plan, added: vec![listening] });
+        self.worker.obey().unwrap();
+        Address::Tcp(place)
     }
 
     fn client(&self) -> TcpStream {
@@ -83,6 +85,22 @@ impl Stage {
         assert!(!self.worker.clients[key].unsent.is_empty());
         (key, client)
     }
+}
+
+/// A listener on any free port, and where that is.
+fn listening() -> (Listening, std::net::SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let place = listener.local_addr().unwrap();
+    let listening = Listening {
+        socket: Some(OwnedFd::from(listener)),
+        is_watched: false,
+        is_closing: false,
+        address: Address::Tcp(place),
+        identity: None,
+        own_host: place.to_string(),
+    };
+    (listening, place)
 }
 
 #[track_caller]
@@ -153,4 +171,43 @@ fn a_client_that_leaves_makes_room_at_once() {
     drop(first);
     stage.turn_until(|worker| worker.clients.iter().any(|(_, client)| client.serial != serial));
     drop(second);
+}
+
+#[test]
+fn the_place_of_a_listener_that_was_closed_is_taken_again_once_its_clients_are_gone() {
+    let mut stage = Stage::set(|_| {});
+    let client = stage.client();
+    stage.turn_until(|worker| worker.clients.len() == 1);
+    let first = stage.worker.listeners[0].address.clone();
+    for _ in 0..5 {
+        stage.move_elsewhere();
+    }
+    // The client's, the one in force, and the one of which that took over.
+    assert_eq!(stage.worker.listeners.len(), 3);
+    assert_eq!(stage.worker.listeners[0].address, first);
+    drop(client);
+    stage.turn_until(|worker| worker.clients.is_empty());
+    let last = stage.move_elsewhere();
+    assert_eq!(stage.worker.listeners[0].address, last);
+    assert_eq!(stage.worker.listeners.len(), 3);
+}
+
+#[test]
+fn who_goes_on_sending_behind_the_last_answer_is_heard_for_a_time_and_no_longer() {
+    let mut stage = Stage::set(|_| {});
+    let mut client = stage.client();
+    client.write_all(b"nonsense\r\n\r\n").unwrap();
+    let lingers = |client: &Client| matches!(client.stage, super::Stage::Lingering { .. });
+    stage.turn_until(|worker| worker.clients.iter().any(|(_, client)| lingers(client)));
+    let (key, _) = stage.worker.clients.iter().next().unwrap();
+    // Each piece is a sign of life.
+    stage.worker.clients[key].deadline = stage.worker.now;
+    client.write_all(b"more").unwrap();
+    stage.turn_until(|worker| worker.clients[key].deadline > worker.now);
+    assert!(stage.worker.clients[key].deadline <= stage.worker.now + Duration::from_secs(5));
+    // All of them together have a limit.
+    let until = stage.worker.now + Duration::from_secs(1);
+    stage.worker.clients[key].stage = super::Stage::Lingering { until };
+    client.write_all(b"too much").unwrap();
+    stage.turn_until(|worker| worker.clients[key].deadline == until);
 }

@@ -48,7 +48,7 @@ impl Worker {
         if !client.unsent.is_empty() {
             match client.unsent.send(&mut client.link, false) {
                 Ok(0) => return Step::Waits,
-                Ok(_) => client.deadline = self.now + self.timeouts.idle,
+                Ok(_) => client.deadline = self.now + self.timeouts.tunnel,
                 Err(_) => return Step::Over,
             }
             return Step::On;
@@ -61,7 +61,7 @@ impl Worker {
         match link.receive(room) {
             Ok(Received::Bytes(count)) => {
                 exchange.answer_bytes += count as u64;
-                client.deadline = self.now + self.timeouts.idle;
+                client.deadline = self.now + self.timeouts.tunnel;
                 match client.link.send(&room[..count], false) {
                     Ok(sent) => client.unsent.keep(&room[sent..count]),
                     Err(_) => return Step::Over,
@@ -91,7 +91,7 @@ impl Worker {
                 Ok(count) => exchange.outgoing.take(count),
                 Err(_) => return Step::Over,
             }
-            client.deadline = self.now + self.timeouts.idle;
+            client.deadline = self.now + self.timeouts.tunnel;
             return Step::On;
         }
         if *client_ended || !client.link.is_readable() {
@@ -100,7 +100,7 @@ impl Worker {
         let room = &mut self.tools.input[HEADROOM_BYTES..HEADROOM_BYTES + INPUT_BYTES];
         match client.link.receive(room) {
             Ok(Received::Bytes(count)) => {
-                client.deadline = self.now + self.timeouts.idle;
+                client.deadline = self.now + self.timeouts.tunnel;
                 match upstream.link.send(&room[..count], false) {
                     Ok(sent) => exchange.outgoing.add(&room[..count], sent),
                     Err(_) => return Step::Over,

@@ -83,6 +83,45 @@ fn a_stream_without_a_length_ends_with_the_connection() {
     client.expect_last("");
 }
 
+/// Requests of both versions, which a backend sees alike.
+const ASKS: [&str; 2] = [GET, "GET /a HTTP/1.0\r\nHost: x\r\nConnection: keep-alive\r\n\r\n"];
+
+#[test]
+fn a_stream_without_a_length_goes_on_as_one_to_clients_and_from_backends_of_both_versions() {
+    let backend = Backend::start();
+    let served = backend.gateway();
+    for ask in ASKS {
+        for version in ["HTTP/1.0", "HTTP/1.1"] {
+            let mut client = served.client();
+            client.send(ask);
+            let mut peer = backend.accept();
+            peer.expect(GET);
+            peer.send(format!("{version} 200 OK\r\nConnection: keep-alive\r\n\r\nabc"));
+            // No chunks: the last one would vouch for an end that the backend has not told.
+            client.expect("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nabc");
+            peer.send("def");
+            drop(peer);
+            client.expect_last("def");
+        }
+    }
+}
+
+#[test]
+fn a_stream_without_a_length_that_is_reset_is_reset_for_the_client_too() {
+    let backend = Backend::start();
+    let served = backend.gateway();
+    for ask in ASKS {
+        let mut client = served.client();
+        client.send(ask);
+        let mut peer = backend.accept();
+        peer.send("HTTP/1.1 200 OK\r\n\r\nabc");
+        client.expect("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nabc");
+        // Closing over the request, which was not read, is a reset.
+        drop(peer);
+        client.expect_reset();
+    }
+}
+
 #[test]
 fn a_stream_that_breaks_off_is_not_taken_for_whole() {
     let backend = Backend::start();
@@ -161,6 +200,28 @@ fn an_answer_that_comes_before_the_body_is_passed_on_and_ends_the_connections() 
     client.send([b'b'; 1000]);
     client.finish();
     client.expect_last("");
+}
+
+#[test]
+fn who_reads_no_answer_before_all_is_sent_gets_it_though_it_is_a_refusal() {
+    let backend = Backend::start();
+    let mut config = backend.config();
+    config.limits.body_bytes = Some(1_000);
+    let served = Served::start(config);
+    let mut client = served.client();
+    let piece = vec![b'b'; 1 << 20];
+    let head = "POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 67108864\r\n\r\n";
+    client.send(head);
+    for number in 0..64 {
+        client.send(&piece);
+        if number == 32 {
+            // It may have to read its next piece from somewhere.
+            std::thread::sleep(std::time::Duration::from_millis(1_500));
+        }
+    }
+    assert!(client.head().starts_with("HTTP/1.1 413 "));
+    client.expect_last("The body is longer than is passed on.\n");
+    backend.expect_nobody();
 }
 
 #[test]

@@ -1,9 +1,9 @@
 use std::io::Write;
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tollgate_gateway::Config;
-use tollgate_gateway::config::{Address, Listener};
+use tollgate_gateway::config::{Address, Listener, Timeouts};
 
 use crate::support::{Backend, GET, OK, PATIENCE, Peer, Served};
 
@@ -157,9 +157,9 @@ fn so_does_a_reload_that_leaves_their_listener_out() {
         peer.send(OK);
         client.expect(OK);
     }
-    let until = std::time::Instant::now() + PATIENCE;
+    let until = Instant::now() + PATIENCE;
     while TcpStream::connect_timeout(&served.addr, Duration::from_millis(50)).is_ok() {
-        assert!(std::time::Instant::now() < until, "it listens still");
+        assert!(Instant::now() < until, "it listens still");
     }
 }
 
@@ -213,6 +213,68 @@ fn another_protocol_goes_both_ways_and_each_way_ends_by_itself() {
     peer.stream.write_all(b"last").unwrap();
     drop(peer);
     client.expect_last("last");
+}
+
+/// A client and a backend that have switched to another protocol.
+fn tunnel(backend: &Backend, served: &Served) -> (Peer, Peer) {
+    let mut client = served.client();
+    let ask = "GET /a HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
+    client.send(ask);
+    let mut peer = backend.accept();
+    peer.expect(ask);
+    let switch = "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\n\
+        Upgrade: websocket\r\n\r\n";
+    peer.send(switch);
+    client.expect(switch);
+    (client, peer)
+}
+
+#[test]
+fn another_protocol_is_waited_for_by_a_time_of_its_own() {
+    let backend = Backend::start();
+    let mut config = backend.config();
+    let short = Duration::from_millis(150);
+    config.timeouts = Timeouts {
+        tunnel: Duration::from_secs(60),
+        idle: short,
+        body: short,
+        answer: short,
+        ..config.timeouts
+    };
+    let mut served = Served::start(config.clone());
+    let (mut client, mut peer) = tunnel(&backend, &served);
+    std::thread::sleep(4 * short);
+    client.send("still");
+    peer.expect("still");
+    // In each direction, a byte is a sign of life for both.
+    config.timeouts.tunnel = Duration::from_millis(600);
+    config.timeouts.idle = Duration::from_secs(60);
+    served.gateway().reload(config).unwrap();
+    for _ in 0..4 {
+        std::thread::sleep(Duration::from_millis(250));
+        peer.send("there");
+        client.expect("there");
+    }
+    client.expect_end();
+    peer.expect_end();
+}
+
+#[test]
+fn a_drain_waits_for_a_tunnel_as_long_as_it_may_and_no_longer() {
+    let backend = Backend::start();
+    let mut config = backend.config();
+    config.timeouts.drain = Duration::from_millis(400);
+    let mut served = Served::start(config);
+    let (mut client, mut peer) = tunnel(&backend, &served);
+    let start = Instant::now();
+    served.gateway().drain().unwrap();
+    client.send("still");
+    peer.expect("still");
+    served.join();
+    let taken = start.elapsed();
+    assert!(taken >= Duration::from_millis(400) && taken < PATIENCE, "{taken:?}");
+    client.expect_end();
+    peer.expect_end();
 }
 
 #[test]

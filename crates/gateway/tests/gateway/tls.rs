@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use tollgate_gateway::Config;
 use tollgate_gateway::config::{Address, Listener, Tls};
 
-use crate::support::{Backend, PATIENCE, Peer, Served};
+use crate::support::{Backend, GET, OK, PATIENCE, Peer, Served};
 
 /// A certificate for `localhost` and its key, in a folder.
 fn certify(folder: &Path, name: &str) {
@@ -188,6 +188,45 @@ fn a_reload_shows_the_new_certificate_to_new_clients() {
         scope.spawn(|| echo(&backend, 0));
         curl(&served, folder.path(), "site", &[]);
     });
+}
+
+#[test]
+fn who_came_over_tls_is_said_to_have_though_its_listener_speaks_in_the_clear_by_now() {
+    let folder = TempDir::new().unwrap();
+    certify(folder.path(), "site");
+    let backend = Backend::start();
+    // A port with a name, so that the listener stays.
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mut config = config(&backend, folder.path());
+    config.listeners[0].address = Address::Tcp(free);
+    let mut served = Served::start(config.clone());
+    let mut openssl = Command::new("openssl");
+    openssl.args(["s_client", "-quiet", "-connect", &served.addr.to_string(), "-CAfile"]);
+    openssl.arg(folder.path().join("site.pem"));
+    openssl.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut client = openssl.spawn().expect("openssl; to install it: apt-get install -y openssl");
+    let mut stdin = client.stdin.take().unwrap();
+    stdin.write_all(GET.as_bytes()).unwrap();
+    let mut peer = backend.accept();
+    assert!(peer.head().contains("\r\nX-Forwarded-Proto: https\r\n"));
+    peer.send(OK);
+
+    config.listeners[0].tls = None;
+    served.gateway().reload(config).unwrap();
+    // The connection to the backend is closed, which tells that it has happened.
+    peer.expect_last("");
+    let mut clear = served.client();
+    clear.send(GET);
+    let mut peer = backend.accept();
+    assert!(peer.head().contains("\r\nX-Forwarded-Proto: http\r\n"));
+    peer.send(OK);
+    clear.expect(OK);
+    stdin.write_all(GET.as_bytes()).unwrap();
+    assert!(peer.head().contains("\r\nX-Forwarded-Proto: https\r\n"));
+    peer.send(OK);
+    // It would wait for the gateway to close.
+    client.kill().unwrap();
+    client.wait().unwrap();
 }
 
 #[test]

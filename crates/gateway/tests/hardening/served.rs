@@ -67,9 +67,19 @@ impl Served {
 
     /// Goes on with these backends.
     pub(crate) fn reload(&self, backends: &[SocketAddr]) {
+        self.reload_with(|config| config.pools[0].backends = same_share(backends));
+    }
+
+    /// Goes on with the first configuration, changed in this way.
+    pub(crate) fn reload_with(&self, change: impl FnOnce(&mut Config)) {
         let mut config = self.config.clone();
-        config.pools[0].backends = same_share(backends);
+        change(&mut config);
         self.gateway.lock().unwrap().as_mut().unwrap().reload(config).unwrap();
+    }
+
+    /// Where `/metrics` is answered.
+    pub(crate) fn admin_address(&self) -> SocketAddr {
+        self.gateway.lock().unwrap().as_ref().unwrap().admin_address().unwrap()
     }
 
     /// Takes no new connections, and waits until what was in flight is over.

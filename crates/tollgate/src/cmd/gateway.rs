@@ -32,8 +32,8 @@ Signals:
   HUP        read the file again, without losing a request; one that cannot be is refused, told
              with its line, and the old one stays. The access log is opened anew. The number of
              threads cannot change
-  TERM, INT  take no new connection, finish what is in flight within half a minute, and end; once
-             more ends it at once
+  TERM, INT  take no new connection, tell what is in flight, finish that within `timeouts.drain`
+             (30 s unless set), and end; once more ends it at once
 
 Exit codes:
   0    it was told to end, and did; or the configuration of --check is fine

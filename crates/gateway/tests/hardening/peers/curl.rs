@@ -1,17 +1,23 @@
 //! curl.
 
 use std::fs;
+use std::io::Write;
+use std::net::TcpStream;
 
 use tollgate_gateway::config::Address;
 
 use super::{mirror, output};
+use crate::backend::{Backend, read_head};
 use crate::served::Served;
 
 /// What curl prints, which asks the gateway for `/path`.
 fn curl(gateway: &Served, arguments: &[&str]) -> String {
-    let Address::Unix(socket) = gateway.address() else { panic!("it listens on a Unix socket") };
-    let socket = socket.to_str().unwrap();
-    let mut all = vec!["-sS", "--max-time", "10", "--unix-socket", socket];
+    let place = match gateway.address() {
+        Address::Unix(socket) => ["--unix-socket".to_owned(), socket.display().to_string()],
+        Address::Tcp(address) => ["--connect-to".to_owned(), format!("::{address}")],
+    };
+    let mut all = vec!["-sS", "--max-time", "10"];
+    all.extend(place.iter().map(String::as_str));
     all.extend(arguments);
     all.push("http://a/path");
     output("curl", &all)
@@ -85,5 +91,51 @@ fn uploads_with_a_length_with_chunks_and_by_invitation() {
             ],
         );
         assert!(invited == expected("PUT"), "{framing}");
+    }
+}
+
+/// Sends 64 MiB without waiting for an invitation, and gives the answer's status and body.
+fn upload_large(gateway: &Served, framing: &str) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("upload");
+    // The bytes do not matter, so that none of them takes room on the disk.
+    fs::File::create(&file).unwrap().set_len(64 << 20).unwrap();
+    let file = file.to_str().unwrap();
+    curl(gateway, &["--upload-file", file, "-H", "Expect:", "-H", framing, "-w", "%{http_code}"])
+}
+
+fn on_any_port() -> Address {
+    Address::Tcp(([127, 0, 0, 1], 0).into())
+}
+
+const FRAMINGS: [&str; 2] = ["X-Nothing: 1", "Transfer-Encoding: chunked"];
+
+#[test]
+fn an_upload_that_is_too_large_is_told_so_though_all_of_it_is_sent() {
+    let backend = mirror();
+    let gateway = Served::with(backend.address, |config| {
+        config.listeners[0].address = on_any_port();
+        config.limits.body_bytes = Some(1 << 20);
+    });
+    for framing in FRAMINGS {
+        let told = upload_large(&gateway, framing);
+        assert_eq!(told, "The body is longer than is passed on.\n413", "{framing}");
+    }
+}
+
+#[test]
+fn an_upload_that_the_backend_does_not_want_is_told_so_though_all_of_it_is_sent() {
+    let backend = Backend::start(|mut stream: TcpStream| {
+        // It closes over what it has not read, which is a reset.
+        if read_head(&mut stream).is_some() {
+            let answer = "HTTP/1.1 403 Forbidden\r\nContent-Length: 3\r\n\r\nno\n";
+            stream.write_all(answer.as_bytes()).unwrap();
+        }
+    });
+    let gateway = Served::with(backend.address, |config| {
+        config.listeners[0].address = on_any_port();
+    });
+    for framing in FRAMINGS {
+        assert_eq!(upload_large(&gateway, framing), "no\n403", "{framing}");
     }
 }

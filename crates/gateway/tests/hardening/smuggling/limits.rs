@@ -39,7 +39,7 @@ fn requests_that_are_too_long_are_refused() {
     let long = "x".repeat(100_000);
     let head = "POST / HTTP/1.1\r\nHost: a\r\n";
     for (status, request) in [
-        (431, format!("GET /{long} HTTP/1.1\r\nHost: a\r\n\r\n")),
+        (414, format!("GET /{long} HTTP/1.1\r\nHost: a\r\n\r\n")),
         (431, format!("{head}X: {long}\r\n\r\n")),
         (431, format!("{head}{}\r\n", "X: y\r\n".repeat(200))),
         (431, format!("{head}X: {long}")),

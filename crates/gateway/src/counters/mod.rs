@@ -1,16 +1,20 @@
 //! What a gateway has done: counted by each thread for itself, put together when asked.
 
+mod history;
+
 use std::collections::BTreeMap;
-use std::ops::AddAssign;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tollgate_ledger::Count;
 
 use crate::config::Config;
 use crate::shortage::Shortage;
+use history::History;
+pub(crate) use history::{BackendTotals, PoolTotals};
 
 /// The statuses of the gateway's own answers.
-pub(crate) const OWN_STATUSES: [u16; 11] = [200, 400, 404, 408, 413, 431, 501, 502, 503, 504, 505];
+pub(crate) const OWN_STATUSES: [u16; 12] =
+    [200, 400, 404, 408, 413, 414, 431, 501, 502, 503, 504, 505];
 
 /// What one thread has counted of its clients. On cache lines of its own (two, since processors fetch
 /// pairs), so that no thread slows another down by counting.
@@ -133,13 +137,6 @@ pub(crate) struct Counters {
     pools: Mutex<History>,
 }
 
-/// The pools' tallies. Those of an earlier configuration are kept as long as a thread may count there.
-#[derive(Debug, Default)]
-struct History {
-    live: Vec<Arc<PoolTallies>>,
-    before: BTreeMap<String, PoolTotals>,
-}
-
 impl Counters {
     /// Of so many threads, all zero.
     #[must_use]
@@ -157,7 +154,7 @@ impl Counters {
 
     /// Counts for a configuration from now on, beside the earlier ones.
     pub(crate) fn begin(&self, tallies: Arc<PoolTallies>) {
-        self.pools.lock().unwrap_or_else(PoisonError::into_inner).live.push(tallies);
+        self.pools.lock().unwrap_or_else(PoisonError::into_inner).begin(tallies);
     }
 
     /// All that was counted. The numbers of threads that go on meanwhile are each right, but not all of
@@ -184,38 +181,6 @@ impl Counters {
     }
 }
 
-impl History {
-    fn totals(&mut self) -> BTreeMap<String, PoolTotals> {
-        // The last one is in force, whoever holds it.
-        let newest = self.live.pop();
-        for ended in self.live.extract_if(.., |tallies| Arc::strong_count(tallies) == 1) {
-            ended.add_to(&mut self.before);
-        }
-        self.live.extend(newest);
-        let mut totals = self.before.clone();
-        self.live.iter().for_each(|tallies| tallies.add_to(&mut totals));
-        totals
-    }
-}
-
-impl PoolTallies {
-    fn add_to(&self, totals: &mut BTreeMap<String, PoolTotals>) {
-        for (at, (name, backends)) in self.names.iter().enumerate() {
-            let pool = totals.entry(name.clone()).or_default();
-            for tally in self.threads.iter().map(|pools| &pools[at]) {
-                for (sum, count) in pool.classes.iter_mut().zip(&tally.classes) {
-                    *sum += count.get();
-                }
-                pool.retries += tally.retries.get();
-                pool.queued += tally.queued.get();
-                for (address, tally) in backends.iter().zip(&tally.backends) {
-                    *pool.backends.entry(address.clone()).or_default() += tally;
-                }
-            }
-        }
-    }
-}
-
 /// All that was counted.
 #[derive(Debug, Default)]
 pub(crate) struct Totals {
@@ -229,35 +194,6 @@ pub(crate) struct Totals {
     pub(crate) shortages: [u64; Shortage::ALL.len()],
     /// By name.
     pub(crate) pools: BTreeMap<String, PoolTotals>,
-}
-
-/// All that was counted of pools of one name.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct PoolTotals {
-    pub(crate) classes: [u64; 5],
-    pub(crate) retries: u64,
-    pub(crate) queued: u64,
-    /// By address.
-    pub(crate) backends: BTreeMap<String, BackendTotals>,
-}
-
-/// All that was counted of one backend.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct BackendTotals {
-    pub(crate) requests: u64,
-    pub(crate) failures: u64,
-    pub(crate) connects: u64,
-    pub(crate) closed: u64,
-}
-
-impl AddAssign<&BackendTally> for BackendTotals {
-    fn add_assign(&mut self, tally: &BackendTally) {
-        // What is closed is read before what was begun, which is never less.
-        self.closed += tally.closed.get();
-        self.connects += tally.connects.get();
-        self.requests += tally.requests.get();
-        self.failures += tally.failures.get();
-    }
 }
 
 #[cfg(test)]
@@ -295,7 +231,7 @@ mod tests {
         for _ in 0..2 {
             let totals = counters.totals();
             assert_eq!(totals.accepted, 7);
-            assert_eq!(totals.own_answers, [0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0]);
+            assert_eq!(totals.own_answers, [0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0]);
             let pool = &totals.pools["default"];
             assert_eq!(pool.classes, [0, 2, 1, 0, 1]);
             assert_eq!(pool.backends["127.0.0.1:9001"].requests, 2);
@@ -304,7 +240,5 @@ mod tests {
         drop(first);
         drop(second);
         assert_eq!(counters.totals().pools["default"].classes, [0, 2, 1, 0, 1]);
-        let history = counters.pools.lock().unwrap();
-        assert_eq!((history.live.len(), history.before.len()), (1, 1));
     }
 }
