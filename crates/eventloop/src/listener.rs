@@ -29,6 +29,9 @@ pub fn listen(addr: SocketAddr, reuse_port: bool, backlog: i32) -> io::Result<Tc
     sockopt::set_tcp_nodelay(&socket, true)?;
     rustix::net::bind(&socket, &addr)?;
     rustix::net::listen(&socket, backlog)?;
+    // And this, once it listens. Else the first request is acknowledged in a packet of its own, which
+    // the peer has to take in; so it is by the answer, or after 40 milliseconds.
+    sockopt::set_tcp_quickack(&socket, false)?;
     Ok(TcpListener::from(socket))
 }
 
@@ -114,6 +117,7 @@ mod tests {
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (server, peer) = accept(&listener).unwrap().unwrap();
         assert!(sockopt::tcp_nodelay(&server).unwrap());
+        assert!(!sockopt::tcp_quickack(&server).unwrap());
         assert_eq!(peer, Some(client.local_addr().unwrap()));
 
         let blocked = server.receive(&mut [0; 8]).unwrap_err();
