@@ -8,7 +8,9 @@
  * connections that are kept, and between two of them it sleeps. What it sleeps is not measured: a
  * machine on which that ratio is high is one on which a sleep is dear.
  *
- *   bare-loop PORT CONNECTIONS SECONDS kept|close [RATE]   prints REQUESTS and REQUESTS_PER_SECOND
+ *   bare-loop PORT CONNECTIONS SECONDS kept|close [RATE]
+ *
+ * prints REQUESTS, REQUESTS_PER_SECOND and, of connections that are kept, how many were answered at least once.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -22,7 +24,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { EVENTS_MAX = 256, WAIT_MS_MAX = 100, ANSWER_BYTES_MAX = 65536, CONNECTIONS_MAX = 16384 };
+enum { EVENTS_MAX = 256, WAIT_MS_MAX = 100, ANSWER_BYTES_MAX = 65536, CONNECTIONS_MAX = 16384, SOCKETS_MAX = 65536 };
 
 static struct sockaddr_in server;
 static char request[256];
@@ -31,6 +33,8 @@ static int epoll;
 static int idle[CONNECTIONS_MAX]; /* with a rate: the connections without a request, in a ring */
 static unsigned idle_first, idle_count;
 static double rate_per_s; /* 0: a closed loop */
+static bool was_answered[SOCKETS_MAX];
+static unsigned connections_answered;
 
 static void fail(const char *what)
 {
@@ -63,6 +67,10 @@ static void open_connection(void)
     int connection = socket(AF_INET, SOCK_STREAM, 0);
     if (connection < 0)
         fail("cannot make a socket");
+    if (connection >= SOCKETS_MAX) {
+        fputs("too many sockets\n", stderr);
+        exit(1);
+    }
     if (connect(connection, (struct sockaddr *)&server, sizeof server) != 0)
         fail("cannot connect");
     struct epoll_event readable = {.events = EPOLLIN, .data.fd = connection};
@@ -86,6 +94,8 @@ static bool take_answer(int connection, bool kept)
             fputs("the server closed a connection that was to be kept\n", stderr);
             exit(1);
         }
+        connections_answered += !was_answered[connection];
+        was_answered[connection] = true;
         if (rate_per_s > 0)
             put_by(connection);
         else
@@ -161,6 +171,6 @@ int main(int arguments, char **argument)
             answers += take_answer(events[i].data.fd, kept);
         time_s = now_s();
     }
-    printf("%lu %.1f\n", answers, (double)answers / (time_s - begin_s));
+    printf("%lu %.1f %u\n", answers, (double)answers / (time_s - begin_s), connections_answered);
     return 0;
 }

@@ -29,6 +29,9 @@ pub fn listen(addr: SocketAddr, reuse_port: bool, backlog: i32) -> io::Result<Tc
     sockopt::set_tcp_nodelay(&socket, true)?;
     rustix::net::bind(&socket, &addr)?;
     rustix::net::listen(&socket, backlog)?;
+    // And this, once it listens. Else the first request is acknowledged in a packet of its own, which
+    // the peer has to take in; so it is by the answer, or after 40 milliseconds.
+    sockopt::set_tcp_quickack(&socket, false)?;
     Ok(TcpListener::from(socket))
 }
 
@@ -58,18 +61,22 @@ pub fn close_backlog(listener: impl AsFd) -> io::Result<()> {
     Ok(rustix::net::listen(listener, 0)?)
 }
 
-/// Takes the next waiting connection, or `None` when there is none.
+/// Takes the next waiting connection with the address and port of its peer, which over a unix-domain socket
+/// has none; or `None` when no connection waits.
 ///
-/// A connection that its peer gave up while it waited is passed over.
+/// One that its peer gave up while it waited may be passed over.
 ///
 /// # Errors
 ///
 /// Descriptors or memory have run out. The connection goes on waiting, and the listener stays ready.
-pub fn accept(listener: impl AsFd) -> io::Result<Option<Socket>> {
+pub fn accept(listener: impl AsFd) -> io::Result<Option<(Socket, Option<SocketAddr>)>> {
     // Bounded by the backlog: each turn of the loop takes one connection out of it.
     loop {
-        match rustix::net::accept_with(&listener, SOCKET_FLAGS) {
-            Ok(socket) => return Ok(Some(Socket::from(socket))),
+        match rustix::net::acceptfrom_with(&listener, SOCKET_FLAGS) {
+            Ok((socket, peer)) => {
+                let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
+                return Ok(Some((Socket::from(socket), peer)));
+            }
             Err(Errno::AGAIN) => return Ok(None),
             Err(Errno::INTR | Errno::CONNABORTED) => {}
             Err(error) => return Err(error.into()),
@@ -108,9 +115,10 @@ mod tests {
         assert!(accept(&listener).unwrap().is_none());
 
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let server = accept(&listener).unwrap().unwrap();
+        let (server, peer) = accept(&listener).unwrap().unwrap();
         assert!(sockopt::tcp_nodelay(&server).unwrap());
-        assert_eq!(server.peer().unwrap(), Some(client.local_addr().unwrap()));
+        assert!(!sockopt::tcp_quickack(&server).unwrap());
+        assert_eq!(peer, Some(client.local_addr().unwrap()));
 
         let blocked = server.receive(&mut [0; 8]).unwrap_err();
         assert_eq!(blocked.kind(), ErrorKind::WouldBlock);

@@ -104,16 +104,6 @@ impl Socket {
         Ok(rustix::net::shutdown(&self.socket, Shutdown::Write)?)
     }
 
-    /// Who is at the other end: an address and port, or nothing for a unix-domain socket.
-    ///
-    /// # Errors
-    ///
-    /// The connection has failed.
-    pub fn peer(&self) -> io::Result<Option<SocketAddr>> {
-        let peer = rustix::net::getpeername(&self.socket)?;
-        Ok(peer.and_then(|peer| SocketAddr::try_from(peer).ok()))
-    }
-
     /// Sends several slices, one after the other, as far as there is room for.
     ///
     /// # Errors

@@ -154,20 +154,15 @@ impl Worker {
                 return self
                     .pause_accepting(now, &format!("{MAX_CONNECTIONS} connections are open"));
             }
-            let socket = match accept(listener) {
-                Ok(Some(socket)) => socket,
+            let (socket, peer) = match accept(listener) {
+                Ok(Some(accepted)) => accepted,
                 Ok(None) => return Ok(()),
                 // Most likely out of file descriptors, which closing connections gives back. The
                 // listener would be reported ready all the while.
                 Err(error) => return self.pause_accepting(now, &error.to_string()),
             };
             let peer = match &self.tools.site.log {
-                Some(_) => match socket.peer() {
-                    Ok(Some(peer)) => peer.ip().to_string().into(),
-                    Ok(None) => "unix:".into(),
-                    // Gone already.
-                    Err(_) => continue,
-                },
+                Some(_) => peer.map_or_else(|| "unix:".into(), |peer| peer.ip().to_string().into()),
                 None => Box::default(),
             };
             self.tools.site.counters.tally().accepted.add(1);

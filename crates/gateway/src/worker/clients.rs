@@ -86,25 +86,20 @@ impl Worker {
                     limits.connections
                 ));
             }
-            let socket = match accept(listener) {
-                Ok(Some(socket)) => socket,
+            let (socket, peer) = match accept(listener) {
+                Ok(Some(accepted)) => accepted,
                 Ok(None) => return self.has_accepted_all(place),
                 // Most likely out of file descriptors, which closing connections gives back. The
                 // listener would be reported ready all the while.
                 Err(error) => return self.pause_accepting(&error.to_string()),
             };
-            self.welcome(socket, place)?;
+            self.welcome(socket, peer.map(|peer| peer.ip().to_canonical()), place)?;
         }
         Ok(())
     }
 
     /// Gives a new client its first turn at once: most have sent their request by now.
-    fn welcome(&mut self, socket: Socket, listener: usize) -> io::Result<()> {
-        let Ok(peer) = socket.peer() else {
-            // Gone already.
-            return Ok(());
-        };
-        let ip = peer.map(|peer| peer.ip().to_canonical());
+    fn welcome(&mut self, socket: Socket, ip: Option<IpAddr>, listener: usize) -> io::Result<()> {
         self.tally().accepted.add(1);
         if !self.may_come(ip) {
             self.tally().refused.add(1);

@@ -25,7 +25,7 @@ impl Peers {
 
     fn connect(&self, now: Instant) -> (TcpStream, Connection) {
         let client = TcpStream::connect(self.listener.local_addr().unwrap()).unwrap();
-        let socket = accept(&self.listener).unwrap().unwrap();
+        let (socket, _) = accept(&self.listener).unwrap().unwrap();
         (client, Connection::new(socket, "".into(), now, &self.tools.timeouts))
     }
 
