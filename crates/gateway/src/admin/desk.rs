@@ -110,7 +110,7 @@ impl Desk {
                 self.accept_again_at = Some(Instant::now() + ACCEPT_PAUSE);
                 return;
             };
-            let Some(socket) = accepted else { return };
+            let Some((socket, _)) = accepted else { return };
             let place = self.clients.vacant_entry();
             // Whom the kernel has no memory to tell of is closed; the others go on.
             if self.poller.add(&socket, place.key() as u64, Interest::Readable).is_ok() {

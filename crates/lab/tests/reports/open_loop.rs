@@ -140,9 +140,7 @@ fn a_generator_that_was_late_is_told() {
 #[test]
 fn trials_that_do_not_count_are_told_of_by_their_rule_alone() {
     let mut spoilt = trial(1, 2_000, 9.0);
-    let Outcome::Measured(measurement) = &mut spoilt.outcome else {
-        panic!("it was measured")
-    };
+    let Outcome::Measured(measurement) = &mut spoilt.outcome else { panic!("it was measured") };
     measurement.invalid = vec![Invalid::NoAnswer];
     assert_eq!(
         notes(vec![spoilt, trial(2, 0, 0.1)]),
