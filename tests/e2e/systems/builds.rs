@@ -14,7 +14,7 @@ fn naxsi_that_cannot_be_had_is_skipped_and_spoils_nothing() {
         subjects: &[
             ("nginx", "nginx", ""),
             ("haproxy", "haproxy", ""),
-            ("naxsi", "nginx-naxsi", r#"rules = "core", module = "/no/such/module.so""#),
+            ("naxsi", "nginx-naxsi", r#"module = "/no/such/module.so""#),
         ],
         blocks: 1,
     };

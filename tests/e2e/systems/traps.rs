@@ -6,13 +6,13 @@ use crate::support::{flat, stderr, stdout, told};
 #[test]
 fn an_attack_in_json_that_nobody_parses_is_told() {
     let workspace = workspace();
-    for (system, with) in ENGINES {
+    for (system, with) in PARSERS {
         assert_sound(&workspace, system, &with, "bodies.toml");
     }
     workspace.copy_recipe("nginx-modsecurity");
     let rules = "systems/nginx-modsecurity/modsecurity-full.conf";
     workspace.change(rules, "@beginsWith application/json", "@beginsWith application/nothing");
-    for (system, with) in ENGINES {
+    for (system, with) in PARSERS {
         let output = check(&workspace, system, &with, "bodies.toml");
         assert_refused(&output, "1 of 2 attacks were let through");
         let answers = flat(&stdout(&output));
@@ -40,6 +40,9 @@ const ENGINES: [(&str, [&str; 1]); 4] = [
     ("caddy-coraza", ["rules=crs"]),
     ("crowdsec-appsec", ["in_band=crs"]),
 ];
+
+/// Those to whom JSON that nobody parses is opaque. Coraza finds this attack in the bytes of the body, too.
+const PARSERS: [(&str, [&str; 1]); 2] = [ENGINES[0], ENGINES[1]];
 
 #[test]
 fn a_check_tells_what_is_not_there_and_what_is_not_on() {
