@@ -53,6 +53,14 @@ pub enum ReportError {
     /// It cannot be written as JSON.
     #[error("writing the report as JSON")]
     Json(#[from] serde_json::Error),
+    /// The prices cannot be over this subject.
+    #[error("--baseline {name}: {why}")]
+    Baseline {
+        /// The subject that was asked for.
+        name: String,
+        /// Why not, and what to do instead.
+        why: String,
+    },
     /// There is nothing to write in a format whose reader refuses nothing.
     #[error(
         "no subject of this run has a valid trial, and github-action-benchmark refuses an empty array; \

@@ -2,6 +2,7 @@
 
 use super::ReportError;
 use crate::analysis::{Analysis, analyse};
+use crate::inputs::toml_file::suggestion;
 use crate::record::{Measurement, Outcome, TrialRecord};
 use crate::run_dir::{CONFIGS, RunRecords};
 use std::collections::BTreeMap;
@@ -47,6 +48,33 @@ impl Source {
         let analysis = analyse(&records);
         let (configs, configs_left_out) = configs(&dir.join(CONFIGS))?;
         Ok(Self { records, analysis, configs, configs_left_out })
+    }
+
+    /// The same with prices over another subject than the run's baseline.
+    ///
+    /// # Errors
+    ///
+    /// [`ReportError::Baseline`]: the run has no such subject, or its question is about the baseline alone.
+    pub fn over(mut self, baseline: &str) -> Result<Self, ReportError> {
+        let experiment = &mut self.records.manifest.experiment;
+        let refused = |why| ReportError::Baseline { name: baseline.to_owned(), why };
+        let names = experiment.subjects.iter().map(|subject| subject.name.as_str());
+        if !names.clone().any(|name| name == baseline) {
+            let hint = suggestion(baseline, names);
+            return Err(refused(format!("the run has no such subject{hint}")));
+        }
+        if experiment.baseline != baseline {
+            if experiment.ablation.is_some() {
+                let why = "what each file of rules costs is told over the subject with all of them; leave \
+                           --baseline out";
+                return Err(refused(why.to_owned()));
+            }
+            experiment.baseline = baseline.to_owned();
+            // The former one's second time is a subject as any other now.
+            experiment.again = None;
+            self.analysis = analyse(&self.records);
+        }
+        Ok(self)
     }
 
     /// The valid measurements of a subject under a case, by block.

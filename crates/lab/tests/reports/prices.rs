@@ -3,6 +3,7 @@
 //! The machine of these runs drifts: each block is twice as slow as the one before. Who pairs
 //! anything but the same block gets a factor of two at the least.
 
+use crate::html::source;
 use crate::records::{
     MIB, analysed, assert_close, blocks, costing, cpu_price, measured, run, without_processes,
 };
@@ -39,6 +40,29 @@ fn drift_that_all_share_leaves_no_trace_in_a_ratio() {
     let price = cpu_price(&run, "full");
     assert_eq!(price.n, 6);
     assert_range(&price.ratio.unwrap(), 3.0, 3.0, 3.0);
+}
+
+#[test]
+fn the_same_trials_may_be_priced_over_another_subject() {
+    let trials = [drifting("nginx", 2), drifting("haproxy", 4), drifting("gateway", 1)].concat();
+    let mut run = run(&["nginx", "haproxy", "gateway"], trials);
+    run.manifest.experiment.again = Some("gateway".to_owned());
+    let report = source(run.clone()).over("haproxy").unwrap();
+    assert_eq!(report.analysis.baseline, "haproxy");
+    for (name, ratio) in [("nginx", 0.5), ("gateway", 0.25)] {
+        let price = cpu_price(&report.records, name);
+        assert_range(&price.ratio.unwrap(), ratio, ratio, ratio);
+    }
+    let subjects = &report.analysis.cases[0].subjects;
+    assert_eq!(subjects[0].name, "haproxy");
+    // What was the baseline's second time tells nothing of the noise of this one.
+    assert_eq!((report.analysis.again, report.analysis.cases[0].noise_floor), (None, None));
+
+    let unknown = source(run.clone()).over("haprox").unwrap_err();
+    let told = "--baseline haprox: the run has no such subject; did you mean `haproxy`?";
+    assert_eq!(unknown.to_string(), told);
+    // Over its own baseline it stays as it was.
+    assert_eq!(source(run).over("nginx").unwrap().analysis.again.as_deref(), Some("gateway"));
 }
 
 #[test]

@@ -23,6 +23,9 @@ pub(crate) struct Args {
     /// How to write it
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
+    /// The subject that the others are priced against, in place of the run's baseline
+    #[arg(long, value_name = "SUBJECT")]
+    baseline: Option<String>,
     #[command(flatten)]
     gates: GateArgs,
 }
@@ -33,6 +36,7 @@ Examples:
   tollgate report runs/first-look-... --format markdown   for a pull request
   tollgate report runs/first-look-... --format html > page.html
   tollgate report runs/first-look-... --threshold 'cpu(full/nginx)<130'
+  tollgate report runs/vitrix-... --baseline haproxy      the same trials, over another subject
   tollgate report DIR --format gobench > run.txt && benchstat -col /subject run.txt
 
 FORMAT.md says what the formats for programs hold. Exit codes: see `tollgate --help`.";
@@ -64,14 +68,20 @@ enum Format {
 
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     if run_dir::is_search(&args.dir) {
-        if !args.gates.is_empty() {
-            let error =
-                anyhow!("--threshold is for runs, and {} holds a search", args.dir.display());
+        let of_runs =
+            [("--threshold", !args.gates.is_empty()), ("--baseline", args.baseline.is_some())];
+        if let Some((flag, _)) = of_runs.iter().find(|(_, is_given)| *is_given) {
+            let error = anyhow!("{flag} is for runs, and {} holds a search", args.dir.display());
             return Err(Failure::bad_input(error));
         }
         return search(&args.dir, args.format);
     }
-    let source = Source::read(&args.dir).map_err(Failure::bad_input)?;
+    let source = Source::read(&args.dir);
+    let source = match &args.baseline {
+        Some(baseline) => source.and_then(|source| source.over(baseline)),
+        None => source,
+    };
+    let source = source.map_err(Failure::bad_input)?;
     let gates = args.gates.of(&source.analysis)?;
     let text = match text(args, &source) {
         Err(error @ ReportError::NoFigure) => return Err(Failure::nothing(error)),
