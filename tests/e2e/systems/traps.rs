@@ -41,7 +41,8 @@ const ENGINES: [(&str, [&str; 1]); 4] = [
     ("crowdsec-appsec", ["in_band=crs"]),
 ];
 
-/// Those to whom JSON that nobody parses is opaque. Coraza finds this attack in the bytes of the body, too.
+/// Those who let it through then. Coraza, and CrowdSec with it, block this very attack without that rule all the same;
+/// of CrowdSec, `an_attack_in_json_that_crowdsec_does_not_parse_is_told` shows it with a patch.
 const PARSERS: [(&str, [&str; 1]); 2] = [ENGINES[0], ENGINES[1]];
 
 #[test]

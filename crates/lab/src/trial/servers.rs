@@ -87,7 +87,7 @@ impl Servers {
     }
 
     /// Waits until a real request gets the answer that it is owed. One that goes on being answered, and
-    /// wrongly, is waited for no longer than [`WRONG_FOR`]: the probe then says what is wrong with it.
+    /// wrongly, is waited for no longer than two seconds: the probe then says what is wrong with it.
     ///
     /// # Errors
     ///
