@@ -17,8 +17,8 @@ use crate::queue::Queue;
 /// From this size on, collected lines are written though the thread has more to do.
 const FLUSH_BYTES: usize = 64 << 10;
 
-/// For how long a reader is waited for at the end.
-const FINISH_TIMEOUT: Duration = Duration::from_secs(2);
+/// For how long a reader is waited for at the end, at most.
+pub const FINISH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A reader of the access log has not taken its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,6 +6,6 @@ mod count;
 mod line;
 mod queue;
 
-pub use access_log::{LogFile, LogTarget, ThreadLog, UnreadError};
+pub use access_log::{FINISH_TIMEOUT, LogFile, LogTarget, ThreadLog, UnreadError};
 pub use count::Count;
 pub use line::{Entry, Line, LogFormat, UNANSWERED, Upstream};

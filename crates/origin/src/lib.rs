@@ -40,6 +40,6 @@ mod worker;
 pub use config::{Config, Timeouts};
 pub use error::Error;
 pub use listen::{Listen, ListenParseError};
-pub use origin::Origin;
+pub use origin::{END_TIMEOUT, Origin};
 pub use stopper::Stopper;
 pub use tollgate_ledger::LogTarget;

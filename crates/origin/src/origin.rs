@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tollgate_eventloop::{SocketFile, Waker, listen, pin_current_thread, wake_exactly};
-use tollgate_ledger::{LogFile, LogFormat, LogTarget};
+use tollgate_ledger::{FINISH_TIMEOUT, LogFile, LogFormat, LogTarget};
 
 use crate::config::{Config, Timeouts};
 use crate::connection::Tools;
@@ -24,10 +24,14 @@ use crate::recall::Recall;
 use crate::site::Site;
 use crate::sources::Sources;
 use crate::stopper::Stopper;
-use crate::worker::{BACKLOG, Worker};
+use crate::worker::{BACKLOG, STOP_TIMEOUT, Worker};
 
 /// The most threads of an origin.
 const MAX_THREADS: usize = 256;
+
+/// How long an origin may take to end once it is told to: what is in flight has its time, and then
+/// whoever reads the access log.
+pub const END_TIMEOUT: Duration = STOP_TIMEOUT.saturating_add(FINISH_TIMEOUT);
 
 /// A benchmark origin that listens, and serves once told to.
 #[derive(Debug)]

@@ -34,7 +34,7 @@ const QUEUE_TIME: Duration = Duration::from_millis(2);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// How long what is in flight may take to finish, once told to stop.
-const STOP_TIMEOUT: Duration = Duration::from_secs(1);
+pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
 const LISTENER: u64 = u64::MAX;
 const WAKER: u64 = u64::MAX - 1;

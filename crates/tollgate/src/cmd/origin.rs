@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::Duration;
 use tollgate_lab::process::files;
-use tollgate_origin::{Config, Listen, LogTarget, Origin};
+use tollgate_origin::{Config, END_TIMEOUT, Listen, LogTarget, Origin};
 
 /// What `tollgate origin` is told.
 #[derive(Debug, clap::Args)]
@@ -40,7 +40,8 @@ A client is cut off that takes more than 10 seconds for a head, sends nothing of
 asks nothing for 60.
 
 TERM or Ctrl-C ends it: requests that have arrived are answered first, and answers that are due
-within a second. If something holds it up for two seconds, it ends with the exit code 1.
+within a second; whoever reads its access log from a pipe has two more. If something holds it up
+for longer, it ends with the exit code 1.
 
 Examples:
   tollgate origin --listen 127.0.0.1:8000 &
@@ -59,14 +60,14 @@ pub(crate) struct Args {
     /// Write a line a request, in the combined format, to FILE or standard output
     ///
     /// A line is written when the answer is over or cut off, with the bytes of its body that were
-    /// sent; 499 is the status of a request that ended without an answer. A pipe that nobody reads
-    /// holds up the answers once it is full.
+    /// sent; 499 is the status of a request that ended without an answer. Where
+    /// a pipe is read too slowly, lines are left out, and it is said how many.
     #[arg(long, value_name = "FILE", num_args = 0..=1)]
     access_log: Option<Option<PathBuf>>,
 }
 
-/// How long the origin may take to end: a second for what is in flight, and one more.
-const END_PATIENCE: Duration = Duration::from_secs(2);
+/// How long the origin may take to end: what it waits for at most, and a second more.
+const END_PATIENCE: Duration = END_TIMEOUT.saturating_add(Duration::from_secs(1));
 
 /// How long the last words are waited for, which may go to the same pipe.
 const LAST_WORDS_PATIENCE: Duration = Duration::from_millis(200);
@@ -101,8 +102,8 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
         // The process ends before this is over, unless something holds it up.
         std::thread::sleep(END_PATIENCE);
         give_up(
-            "tollgate: the origin did not stop in time; most likely its access log goes to a pipe \
-             that nobody reads",
+            "tollgate: the origin did not stop in time; most likely the disk of its access log does \
+             not answer",
         );
     })
     .context("asking for signals")?;
