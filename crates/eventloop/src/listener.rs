@@ -5,6 +5,8 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
+use nix::{libc, setsockopt_impl, sockopt_impl};
+use nix::sys::socket::SetSockOpt;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, sockopt};
 
@@ -33,6 +35,29 @@ pub fn listen(addr: SocketAddr, reuse_port: bool, backlog: i32) -> io::Result<Tc
     // the peer has to take in; so it is by the answer, or after 40 milliseconds.
     sockopt::set_tcp_quickack(&socket, false)?;
     Ok(TcpListener::from(socket))
+}
+
+sockopt_impl!(
+    /// For how many seconds a listener is not told of a connection on which nothing was sent (tcp(7)).
+    TcpDeferAccept,
+    SetOnly,
+    libc::IPPROTO_TCP,
+    libc::TCP_DEFER_ACCEPT,
+    u32
+);
+
+/// How long a client is waited for that has connected and says nothing, before it is accepted all the same: until
+/// the kernel has asked it once more.
+const DEFER_S: u32 = 1;
+
+/// Leaves connections to the kernel until their first bytes are there, so that who accepts one can read at
+/// once. Those on which nothing comes are accepted after a second or so.
+///
+/// # Errors
+///
+/// It does not listen for TCP.
+pub fn defer_accept(listener: &impl AsFd) -> io::Result<()> {
+    Ok(TcpDeferAccept.set(listener, &DEFER_S)?)
 }
 
 /// Listens on a unix-domain socket that is made at `path`, with room for `backlog` connections that

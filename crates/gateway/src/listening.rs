@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use tollgate_eventloop::{SocketFile, listen};
+use tollgate_eventloop::{SocketFile, defer_accept, listen};
 
 use crate::config::{Address, Listener};
 use crate::error::Error;
@@ -32,7 +32,7 @@ pub(crate) fn listen_for_threads(
     threads: usize,
 ) -> Result<(Place, Vec<Listening>), Error> {
     let bound = match &listener.address {
-        Address::Tcp(address) => on_port(*address, listener.backlog, threads),
+        Address::Tcp(address) => on_port(*address, listener, threads),
         Address::Unix(path) => on_path(path, listener.backlog, threads),
     };
     let (real, sockets, file) =
@@ -58,13 +58,13 @@ pub(crate) fn listen_for_threads(
 type Bound = (Address, Vec<OwnedFd>, Option<SocketFile>);
 
 /// One listener a thread, all on the port of the first.
-fn on_port(address: SocketAddr, backlog: u32, threads: usize) -> io::Result<Bound> {
-    let backlog = backlog.try_into().unwrap_or(i32::MAX);
+fn on_port(address: SocketAddr, listener: &Listener, threads: usize) -> io::Result<Bound> {
+    let backlog = listener.backlog.try_into().unwrap_or(i32::MAX);
     // Listeners that share a port would also share it with another program, which would then answer a
     // part of the requests: so the port is taken alone first.
     let alone = listen(address, false, backlog)?;
     let address = alone.local_addr()?;
-    let sockets = if threads == 1 {
+    let sockets: Vec<OwnedFd> = if threads == 1 {
         vec![OwnedFd::from(alone)]
     } else {
         drop(alone);
@@ -72,6 +72,9 @@ fn on_port(address: SocketAddr, backlog: u32, threads: usize) -> io::Result<Boun
             .map(|_| listen(address, true, backlog).map(OwnedFd::from))
             .collect::<io::Result<_>>()?
     };
+    if listener.defer_accept {
+        sockets.iter().try_for_each(defer_accept)?;
+    }
     Ok((Address::Tcp(address), sockets, None))
 }
 

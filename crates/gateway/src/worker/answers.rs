@@ -36,7 +36,7 @@ impl Worker {
     pub(super) fn pass_answer(&mut self, key: usize) -> Step {
         let client = &mut self.clients[key];
         if !client.unsent.is_empty() {
-            match client.unsent.send(&mut client.link, false) {
+            match client.unsent.send(&mut client.link) {
                 Ok(sent) if sent > 0 => client.deadline = self.now + self.timeouts.body,
                 Ok(_) => {}
                 Err(_) => return Step::Over,
@@ -187,7 +187,6 @@ impl Worker {
                 }
             };
         }
-        let is_last = taken.done && exchange.closes && exchange.is_sent();
         if meaning.is_some() {
             // Right before the body, so that both leave in one send.
             let head = &self.tools.head;
@@ -195,14 +194,14 @@ impl Worker {
                 piece.start -= head.len();
                 self.tools.input[piece.start..piece.start + head.len()].copy_from_slice(head);
             } else {
-                let sent = client.link.send(head, false);
+                let sent = client.link.send(head);
                 let Ok(sent) = sent else { return Step::Over };
                 client.unsent.keep(&head[sent..]);
             }
         }
         let piece = &self.tools.input[piece];
         if client.unsent.is_empty() && !piece.is_empty() {
-            match client.link.send(piece, is_last) {
+            match client.link.send(piece) {
                 Ok(sent) if sent == piece.len() => {}
                 Ok(sent) => client.unsent.keep(&piece[sent..]),
                 Err(_) => return Step::Over,
@@ -289,7 +288,7 @@ impl Worker {
         if head.is_empty() {
             return true;
         }
-        let sent = if client.unsent.is_empty() { client.link.send(head, false) } else { Ok(0) };
+        let sent = if client.unsent.is_empty() { client.link.send(head) } else { Ok(0) };
         match sent {
             Ok(sent) => {
                 if sent < head.len() {

@@ -209,7 +209,7 @@ impl Worker {
     pub(super) fn end(&mut self, key: usize, lingers: bool) -> Step {
         let client = &mut self.clients[key];
         if !client.unsent.is_empty() {
-            match client.unsent.send(&mut client.link, !lingers) {
+            match client.unsent.send(&mut client.link) {
                 Ok(sent) if sent > 0 => client.deadline = self.now + self.timeouts.body,
                 Ok(_) => {}
                 Err(_) => return Step::Over,
@@ -218,8 +218,10 @@ impl Worker {
                 return Step::Waits;
             }
         }
-        // A close alone would forget what the kernel holds back, when the client has sent more than it
-        // should.
+        // A close says so by itself.
+        if !lingers && !client.link.is_tls() {
+            return Step::Over;
+        }
         match client.link.finish() {
             Ok(true) if lingers => {}
             Ok(false) => return Step::Waits,

@@ -192,7 +192,7 @@ impl Worker {
             };
         }
         let upstream = &mut self.upstreams[at];
-        match upstream.link.send(piece, false) {
+        match upstream.link.send(piece) {
             Ok(sent) => {
                 exchange.outgoing.add(piece, sent);
                 if exchange.is_sent() {
@@ -218,7 +218,7 @@ impl Worker {
         }
         let upstream = &mut self.upstreams[at];
         let unsent = exchange.outgoing.unsent();
-        match upstream.link.send(unsent, false) {
+        match upstream.link.send(unsent) {
             Ok(0) => false,
             Ok(count) => {
                 upstream.is_connecting = false;

@@ -73,7 +73,7 @@ impl Stage {
         let (key, _) = self.worker.clients.iter().next().unwrap();
         let mut is_full = 0;
         while is_full < 2 {
-            let sent = self.worker.clients[key].link.send(&[b'f'; 1 << 16], false).unwrap();
+            let sent = self.worker.clients[key].link.send(&[b'f'; 1 << 16]).unwrap();
             is_full = if sent == 0 { is_full + 1 } else { 0 };
             std::thread::sleep(Duration::from_millis(u64::from(sent == 0)));
         }
