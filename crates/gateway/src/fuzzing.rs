@@ -270,14 +270,16 @@ mod tests {
                 Some(Reply {
                     consumed: bytes.len(),
                     pieces: vec![
-                        b"HTTP/1.1 200 OK\r\nConte".to_vec(),
+                        b"HTTP/1.1 200 OK\r\nDate: d\r\nConte".to_vec(),
                         b"nt-Length: 1\r\n\r\nx".to_vec(),
                     ],
                     closes: false,
                 })
             });
         assert_eq!(asked, [b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n"]);
-        assert!(talk.received.starts_with(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx"));
+        assert!(
+            talk.received.starts_with(b"HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 1\r\n\r\nx")
+        );
         assert_eq!(talk.begun, [b"GET /b"; 0]);
     }
 }

@@ -10,7 +10,6 @@ use tollgate_wire::Version;
 
 use super::{Listening, Step, Worker, listener_token};
 use crate::answers::{Delivery, Refusal};
-use crate::date::http_date;
 use crate::downstream::{Client, Stage};
 use crate::exchange::Answer;
 use crate::forward::Persistence;
@@ -383,11 +382,10 @@ impl Worker {
         let stays = asker.stays && self.stop_by.is_none();
         let client = &mut self.clients[key];
         let mut answer = Vec::new();
-        let date = http_date(SystemTime::now());
         let delivery = Delivery {
             is_to_head: asker.is_head,
             connection: Persistence::of(asker.version, stays).option(),
-            date: date.as_deref(),
+            date: self.tools.date.at(self.now, SystemTime::now),
         };
         render(delivery, &mut answer);
         client.unsent.keep(&answer);

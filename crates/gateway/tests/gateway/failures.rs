@@ -196,8 +196,8 @@ fn who_takes_too_long_is_told() {
     stalled.send(GET);
     let mut peer = backend.accept();
     peer.expect(GET);
-    peer.send("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab");
-    stalled.expect("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab");
+    peer.send("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 5\r\n\r\nab");
+    stalled.expect("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 5\r\n\r\nab");
     stalled.expect_end();
 }
 
@@ -267,7 +267,7 @@ fn who_waits_in_the_queue_too_long_is_refused_and_who_leaves_it_is_forgotten() {
     first.send("GET /a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     let mut peer = backend.accept();
     peer.expect(GET);
-    peer.send("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n");
+    peer.send("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 9\r\n\r\n");
     second.send(GET);
     third.send(GET);
     drop(third);

@@ -24,7 +24,9 @@ fn a_drain_answers_what_is_under_way_and_closes_the_rest() {
     served.gateway().drain().unwrap();
     idle.expect_last("");
     peer.send(OK);
-    busy.expect_last("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi");
+    busy.expect_last(
+        "HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi",
+    );
     let addr = served.addr;
     served.join();
     assert!(TcpStream::connect(addr).is_err());
@@ -111,7 +113,7 @@ fn full(served: &Served, backend: &Backend) -> (Peer, Peer, [Peer; 2]) {
     (first, peer, waiting)
 }
 
-const LAST: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi";
+const LAST: &str = "HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi";
 
 #[test]
 fn a_drain_answers_those_who_have_arrived_though_nothing_was_accepted_just_then() {
@@ -186,7 +188,7 @@ fn when_a_client_is_gone_its_request_is_given_up() {
     let mut peer = backend.accept();
     peer.expect(GET);
     // Closing over what was not read is a reset.
-    peer.send("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf");
+    peer.send("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 9\r\n\r\nhalf");
     client.read(10);
     drop(client);
     peer.expect_end();
