@@ -6,7 +6,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use tollgate_eventloop::Waker;
-use tollgate_ledger::LogFile;
+use tollgate_ledger::{LogFile, messages};
 
 use crate::aside::Aside;
 use crate::config::{Address, Config};
@@ -62,6 +62,7 @@ impl Gateway {
         config: Config,
         mut inspector: impl FnMut(Resumer) -> Option<Box<dyn Inspector>>,
     ) -> Result<Self, Error> {
+        messages::start("tollgate gateway").map_err(Error::Start)?;
         let count = config.threads.get();
         let (places, mut listenings) = listen_everywhere(&config, &[], count)?;
         let plan = Arc::new(Plan::new(config, None, Instant::now())?);
@@ -178,8 +179,9 @@ impl Gateway {
             outcome = outcome.and(ended);
         }
         if let Some(Err(error)) = self.plan.log.as_ref().map(LogFile::finish) {
-            eprintln!("tollgate gateway: {error}");
+            messages::tell(&format!("tollgate gateway: {error}"));
         }
+        messages::finish();
         outcome
     }
 }
@@ -187,7 +189,7 @@ impl Gateway {
 impl Drop for Gateway {
     fn drop(&mut self) {
         if let Err(error) = self.drain() {
-            eprintln!("tollgate gateway: {error}");
+            messages::tell(&format!("tollgate gateway: {error}"));
         }
     }
 }

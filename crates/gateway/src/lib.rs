@@ -39,3 +39,5 @@ pub use config::{Config, ConfigError};
 pub use error::Error;
 pub use gateway::Gateway;
 pub use tls::IdentityError;
+/// What a gateway tells a person goes this way, and what its caller tells beside it should as well.
+pub use tollgate_ledger::messages;

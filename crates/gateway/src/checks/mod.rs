@@ -12,6 +12,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use tollgate_eventloop::{Events, Interest, Poller, Waker};
+use tollgate_ledger::messages;
 
 use crate::config::{ActiveHealth, Address, Pool};
 use crate::pool::{Checked, PoolHealth, Standing};
@@ -100,7 +101,7 @@ impl Checks {
         };
         let thread = std::thread::Builder::new().name("checks".to_owned()).spawn(move || {
             if let Err(error) = checker.run() {
-                eprintln!("tollgate gateway: backends are checked no more: {error}");
+                messages::tell(&format!("tollgate gateway: backends are checked no more: {error}"));
             }
         })?;
         Ok(Some(Self { orders, waker, thread: Some(thread) }))
@@ -127,13 +128,13 @@ impl Drop for Checks {
     fn drop(&mut self) {
         self.orders.stopping.store(true, Ordering::Release);
         if let Err(error) = self.waker.wake() {
-            eprintln!("tollgate gateway: the checks of backends go on: {error}");
+            messages::tell(&format!("tollgate gateway: the checks of backends go on: {error}"));
             return;
         }
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            eprintln!("tollgate gateway: the checks of backends had panicked");
+            messages::tell("tollgate gateway: the checks of backends had panicked");
         }
     }
 }
@@ -242,12 +243,12 @@ impl Checker {
                 // It says nothing of the backend, which stays what it was.
                 Some(shortage) => {
                     if self.shortages_told.is_due(now) {
-                        eprintln!(
+                        messages::tell(&format!(
                             "tollgate gateway: {} cannot be checked ({}); {}; this is said once a minute",
                             backend.name,
                             shortage.name(),
                             shortage.advice()
-                        );
+                        ));
                     }
                 }
                 None => backend.found(&Err(failure)),
@@ -300,8 +301,10 @@ impl CheckedBackend {
         }
         self.health.set_down(self.place, !self.checked.is_up());
         match found {
-            Ok(()) => eprintln!("tollgate gateway: {} is well again", self.name),
-            Err(failure) => eprintln!("tollgate gateway: {} is left out: {failure}", self.name),
+            Ok(()) => messages::tell(&format!("tollgate gateway: {} is well again", self.name)),
+            Err(failure) => {
+                messages::tell(&format!("tollgate gateway: {} is left out: {failure}", self.name));
+            }
         }
     }
 }

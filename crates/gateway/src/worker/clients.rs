@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant, SystemTime};
 
 use tollgate_eventloop::{Interest, Socket, accept, close_backlog};
+use tollgate_ledger::messages;
 use tollgate_wire::Version;
 
 use super::{Listening, Step, Worker, listener_token};
@@ -152,7 +153,7 @@ impl Worker {
     fn pause_accepting(&mut self, reason: &str) -> io::Result<()> {
         // Said once, for it may go on for long; and again when that was over.
         if self.paused_at.is_none_or(|at| self.now.duration_since(at) >= QUIET) {
-            eprintln!("tollgate gateway: connections are made to wait: {reason}");
+            messages::tell(&format!("tollgate gateway: connections are made to wait: {reason}"));
         }
         self.paused_at = Some(self.now);
         for listening in self.listeners.iter_mut().filter(|it| it.is_watched) {
