@@ -61,6 +61,15 @@ pub fn close_backlog(listener: impl AsFd) -> io::Result<()> {
     Ok(rustix::net::listen(listener, 0)?)
 }
 
+/// Lets connections wait to be accepted again, this many of them, at a listener of TCP whose backlog was closed.
+///
+/// # Errors
+///
+/// It is no listener.
+pub fn reopen_backlog(listener: impl AsFd, backlog: i32) -> io::Result<()> {
+    Ok(rustix::net::listen(listener, backlog)?)
+}
+
 /// Takes the next waiting connection with the address and port of its peer, which over a unix-domain socket
 /// has none; or `None` when no connection waits.
 ///
@@ -107,6 +116,9 @@ mod tests {
             assert!(accept(&listener).unwrap().is_some());
         }
         assert!(accept(&listener).unwrap().is_none());
+        reopen_backlog(&listener, BACKLOG).unwrap();
+        let _again: Vec<_> = (0..3).map(|_| TcpStream::connect(addr).unwrap()).collect();
+        assert!(accept(&listener).unwrap().is_some());
     }
     const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 

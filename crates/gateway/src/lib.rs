@@ -10,6 +10,7 @@ mod checks;
 pub mod config;
 mod counters;
 mod date;
+mod door;
 mod downstream;
 mod error;
 mod exchange;

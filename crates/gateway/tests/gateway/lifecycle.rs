@@ -165,6 +165,85 @@ fn so_does_a_reload_that_leaves_their_listener_out() {
     }
 }
 
+/// A configuration that listens on one port of its own, and one without that.
+fn with_and_without(backend: &Backend) -> (std::net::SocketAddr, Config, Config) {
+    // Nobody listens there any more.
+    let own = Backend::start().addr();
+    let mut with = backend.config();
+    with.listeners = ["127.0.0.2:0".parse().unwrap(), own]
+        .map(|address| Listener::new(Address::Tcp(address)))
+        .to_vec();
+    let mut without = with.clone();
+    without.listeners.truncate(1);
+    (own, with, without)
+}
+
+#[test]
+fn a_listener_that_was_left_out_may_be_asked_for_again_at_once() {
+    let backend = Backend::start();
+    for threads in [1, 3] {
+        let (own, mut with, mut without) = with_and_without(&backend);
+        with.threads = std::num::NonZeroUsize::new(threads).unwrap();
+        without.threads = with.threads;
+        let mut served = Served::start(with.clone());
+        for round in 0..200_u64 {
+            served.gateway().reload(without.clone()).unwrap();
+            if round.is_multiple_of(2) {
+                // Some threads have closed theirs by then, and some have not.
+                std::thread::sleep(Duration::from_micros(50 * (round % 8)));
+            }
+            let again = served.gateway().reload(with.clone());
+            again
+                .unwrap_or_else(|error| panic!("{error}: {:?}", std::error::Error::source(&error)));
+        }
+        for _ in 0..20 {
+            let mut client = Peer::new(TcpStream::connect(own).unwrap());
+            client.send("GET /a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+            let mut peer = backend.accept();
+            peer.expect(GET);
+            peer.send("HTTP/1.1 204 No\r\nDate: d\r\nConnection: close\r\n\r\n");
+            client.expect_last("HTTP/1.1 204 No\r\nDate: d\r\nConnection: close\r\n\r\n");
+        }
+        served.gateway().reload(without).unwrap();
+        // Its port comes to be free, for others as for this gateway.
+        let until = Instant::now() + PATIENCE;
+        while let Err(error) = std::net::TcpListener::bind(own) {
+            assert!(Instant::now() < until, "{error}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        served.gateway().reload(with).unwrap();
+        drop(TcpStream::connect(own).unwrap());
+    }
+}
+
+#[test]
+fn who_waits_at_a_listener_that_is_to_be_closed_is_served_when_it_is_not() {
+    let backend = Backend::start();
+    let (own, mut with, mut without) = with_and_without(&backend);
+    (with.limits.connections, without.limits.connections) = (1, 1);
+    let mut served = Served::start(with.clone());
+    served.addr = own;
+    let (mut first, mut peer, waiting) = full(&served, &backend);
+    served.gateway().reload(without).unwrap();
+    // Time to close it as far as that goes.
+    std::thread::sleep(Duration::from_millis(120));
+    let late = TcpStream::connect_timeout(&own, Duration::from_millis(50));
+    assert_eq!(late.unwrap_err().kind(), std::io::ErrorKind::TimedOut);
+    served.gateway().reload(with).unwrap();
+    std::thread::sleep(Duration::from_millis(120));
+    let mut more = served.client();
+    more.send(GET);
+    peer.send(OK);
+    first.expect(OK);
+    drop(first);
+    for mut client in waiting.into_iter().chain([more]) {
+        let mut peer = backend.accept();
+        peer.expect(GET);
+        peer.send(OK);
+        client.expect(OK);
+    }
+}
+
 #[test]
 fn a_client_that_has_sent_its_last_byte_gets_its_answer() {
     let backend = Backend::start();
