@@ -1,8 +1,11 @@
 //! The chunked transfer coding (RFC 9112, section 7.1), made plain on its way.
 
+use std::borrow::Cow;
+
 use tollgate_wire::{MAX_TRAILER_BYTES, ParseError, SizeLines};
 
 use super::{Taken, trailer};
+use crate::config::HeaderEdits;
 
 /// How far a chunked body has come. Sizes go on as they came, without leading zeros, padding and
 /// extensions, which are the hop's own. The last chunk goes on with what follows it, once that is
@@ -60,11 +63,11 @@ impl Chunked {
     }
 
     /// The last chunk and what follows it, once all of that is there.
-    pub(super) fn tail(&self) -> &[u8] {
+    pub(super) fn tail(&self, edits: &HeaderEdits) -> Cow<'_, [u8]> {
         match (self.is_done() && self.keeps_coding, self.trailer.is_empty()) {
-            (true, true) => b"0\r\n\r\n",
-            (true, false) => &self.trailer,
-            (false, _) => b"",
+            (true, true) => Cow::Borrowed(b"0\r\n\r\n"),
+            (true, false) => trailer::edit(&self.trailer, edits),
+            (false, _) => Cow::Borrowed(b""),
         }
     }
 

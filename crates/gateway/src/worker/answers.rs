@@ -164,8 +164,9 @@ impl Worker {
         let has_surplus = start + taken.consumed < end;
         let mut piece = start..start + taken.kept;
         if taken.done {
-            let tail = body.tail();
-            self.tools.input[piece.end..piece.end + tail.len()].copy_from_slice(tail);
+            let route = &self.sites[exchange.site].plan.config.routes[exchange.route];
+            let tail = body.tail(&route.answer_headers);
+            self.tools.input[piece.end..piece.end + tail.len()].copy_from_slice(&tail);
             piece.end += tail.len();
         }
         let verdict = verdict.and(of_body);

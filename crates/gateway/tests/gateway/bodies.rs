@@ -1,3 +1,5 @@
+use tollgate_gateway::config::HeaderEdits;
+
 use crate::support::{Backend, GET, OK, Peer, Served};
 
 /// A client and the backend's end of its first request, of which the backend has seen the head.
@@ -50,6 +52,36 @@ fn chunks_and_trailers_go_on_both_ways() {
     peer.expect(format!("{head}0\r\n\r\n"));
     peer.send(OK);
     client.expect(OK);
+}
+
+#[test]
+fn what_a_route_says_of_headers_is_not_got_round_behind_a_body() {
+    let backend = Backend::start();
+    let mut config = backend.config();
+    config.routes[0].request_headers =
+        HeaderEdits { set: Vec::new(), remove: vec!["x-user".to_owned()] };
+    config.routes[0].answer_headers =
+        HeaderEdits { set: vec![("X-By".to_owned(), "g".to_owned())], remove: Vec::new() };
+    let served = Served::start(config);
+    let head = "POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let section = "X-User: root\r\nX-Sum: 5\r\nX-By: evil\r\n\r\n";
+    let mut client = served.client();
+    let mut peer = None;
+    // With the head, and behind it.
+    for pieces in [
+        vec![format!("{head}2\r\nde\r\n0\r\n{section}")],
+        vec![format!("{head}2\r\nd"), format!("e\r\n0\r\n{section}")],
+    ] {
+        for piece in pieces {
+            client.send(piece);
+            std::thread::sleep(std::time::Duration::from_millis(30));
+        }
+        let peer = peer.get_or_insert_with(|| backend.accept());
+        peer.expect(format!("{head}2\r\nde\r\n0\r\nX-Sum: 5\r\nX-By: evil\r\n\r\n"));
+        let answer = "HTTP/1.1 200 OK\r\nDate: d\r\nTransfer-Encoding: chunked\r\n";
+        peer.send(format!("{answer}\r\n0\r\n{section}"));
+        client.expect(format!("{answer}X-By: g\r\n\r\n0\r\nX-User: root\r\nX-Sum: 5\r\n\r\n"));
+    }
 }
 
 #[test]
