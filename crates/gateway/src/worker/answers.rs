@@ -257,7 +257,7 @@ impl Worker {
         self.tools.head.clear();
         let out = &mut self.tools.head;
         match head.status {
-            101 if exchange.asked.wants_upgrade && exchange.is_sent() => {
+            101 if exchange.asked.wants_upgrade && exchange.is_sent() && names_protocol(&head) => {
                 let (persistence, framing) = (Persistence::Upgrade, BodyFraming::Empty);
                 render_answer(&head, edits, via, None, persistence, framing, out);
                 Arrived::Switch { head_bytes: head.len }
@@ -339,6 +339,11 @@ impl Worker {
 }
 
 const LOOK: Look = |inspector, id, piece| inspector.answer_body(id, piece);
+
+/// Whether a switch says to what, without which nobody knows what comes next (RFC 9110, section 7.8).
+fn names_protocol(head: &AnswerHead<'_>) -> bool {
+    head.headers.first("upgrade").is_some_and(|protocol| !protocol.is_empty())
+}
 
 fn meaning(head: &AnswerHead<'_>, exchange: &Exchange, stays_open: bool) -> AnswerMeaning {
     let strips_coding =
