@@ -22,8 +22,9 @@ use slab::Slab;
 use tollgate_eventloop::{Event, Events, Interest, Poller, Waker};
 use tollgate_ledger::{LogFile, ThreadLog};
 
-use crate::config::{Address, Timeouts};
+use crate::config::{Address, Listener, Timeouts};
 use crate::counters::Counters;
+use crate::door::Door;
 use crate::downstream::{Client, Stage};
 use crate::orders::Orders;
 use crate::phase::Inspector;
@@ -89,17 +90,48 @@ pub(crate) struct Worker {
 #[derive(Debug)]
 pub(crate) struct Listening {
     /// None: it was closed.
-    pub(crate) socket: Option<OwnedFd>,
+    pub(crate) socket: Option<Arc<OwnedFd>>,
+    /// By which others know it.
+    pub(crate) door: Arc<Door>,
     /// The thread's poller knows it, as it does unless the thread accepts nothing for a while.
     pub(crate) is_watched: bool,
     /// It is closed behind those who have arrived.
     pub(crate) is_closing: bool,
     /// The address that was asked for.
     pub(crate) address: Address,
+    /// How many connections the kernel keeps that were not accepted yet.
+    pub(crate) backlog: i32,
     /// What clients are shown over TLS. None: they speak in the clear.
     pub(crate) identity: Option<Identity>,
     /// What a client is taken to have asked for that names no host.
     pub(crate) own_host: String,
+}
+
+impl Listening {
+    /// This socket, for what `listener` asks for.
+    pub(crate) fn new(
+        socket: Arc<OwnedFd>,
+        listener: &Listener,
+        backlog: i32,
+        own_host: String,
+    ) -> Self {
+        Self {
+            door: Arc::new(Door::new(&socket)),
+            socket: Some(socket),
+            is_watched: false,
+            is_closing: false,
+            address: listener.address.clone(),
+            backlog,
+            identity: listener.tls.as_ref().map(|tls| tls.identity().clone()),
+            own_host,
+        }
+    }
+
+    /// Whether it is the same socket.
+    fn is(&self, other: &Self) -> bool {
+        let sockets = self.socket.as_ref().zip(other.socket.as_ref());
+        sockets.is_some_and(|(one, another)| Arc::ptr_eq(one, another))
+    }
 }
 
 /// How a client goes on.
