@@ -1,7 +1,6 @@
 //! Standard error is a pipe that is full and that nobody reads.
 
 use std::io::{Read, Write};
-use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -81,12 +80,12 @@ fn messages_that_nobody_reads_hold_up_no_request_and_those_left_out_are_told() {
 fn serves_and_tells_that_to_nobody() {
     let Ok(backend) = std::env::var(BACKEND) else { return };
     let socket = PathBuf::from(std::env::var_os(SOCKET).unwrap());
-    // Nobody listens there any more.
-    let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // Nobody listens there, nor will: a free port would soon be somebody else's.
+    let gone = socket.with_extension("gone");
     let _gateway = Served::with(backend.parse().unwrap(), |config| {
         config.listeners[0].address = Address::Unix(socket);
         config.limits.connections = 1;
-        let mut pool = Pool::new("gone", vec![Listed::new(Address::Tcp(gone))]);
+        let mut pool = Pool::new("gone", vec![Listed::new(Address::Unix(gone))]);
         pool.eject = Some(Ejection { failures: 1, for_time: Duration::from_millis(1) });
         config.pools.push(pool);
         config.routes.push(Route { path_prefix: "/gone".to_owned(), ..Route::all_to(PoolId(1)) });
