@@ -7,7 +7,9 @@ use nix::unistd::Pid;
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::Child;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
@@ -24,8 +26,14 @@ struct Started {
 impl Started {
     fn new(workspace: &Workspace) -> Self {
         let mut child = workspace.start(&["gateway", "--config", "gateway.yaml"]);
+        let told = child.stderr.take().expect("its errors");
+        Self::of(child, told)
+    }
+
+    /// One that was started, and that tells things there.
+    fn of(mut child: Child, told: impl Read + Send + 'static) -> Self {
         let printed = lines(child.stdout.take().expect("its output"));
-        let told = lines(child.stderr.take().expect("its errors"));
+        let told = lines(told);
         let line = printed.recv_timeout(PATIENCE).expect("a line");
         let address = line.strip_prefix("listening on http://").expect("where").to_owned();
         Self { child, printed, told, address }
@@ -155,5 +163,47 @@ fn a_drain_tells_what_it_waits_for_and_what_it_cuts_off() {
     assert_eq!(told(), "tollgate gateway: thread 0 waits for 1 request to end, at most 300ms");
     assert_eq!(told(), "tollgate gateway: thread 0 has cut off 1 request");
     assert_eq!(gateway.end(), Some(0));
+    origin.stop();
+}
+
+/// A pipe that has room for nothing more: its two ends.
+fn full_pipe() -> (UnixStream, UnixStream) {
+    let (reader, mut writer) = UnixStream::pair().expect("a pair of sockets");
+    writer.set_nonblocking(true).expect("a socket that need not block");
+    // There may be room for a few when there is none for many.
+    for count in [4096, 1] {
+        while let Ok(1..) = writer.write(&vec![b'\n'; count]) {}
+    }
+    writer.set_nonblocking(false).expect("a socket that blocks");
+    (reader, writer)
+}
+
+#[test]
+fn a_gateway_heeds_its_signals_though_nobody_reads_what_it_tells() {
+    let workspace = Workspace::new();
+    let origin = Origin::new(&workspace, &["127.0.0.1:0"]);
+    let backend = origin.listens_on.strip_prefix("http://").expect("a port").to_owned();
+    workspace.write("gateway.yaml", &config("127.0.0.1:0", "127.0.0.1:1", ""));
+    let (_unread, full) = full_pipe();
+    let mut command = workspace.command(&["gateway", "--config", "gateway.yaml"]);
+    command.stdout(Stdio::piped()).stderr(OwnedFd::from(full));
+    let gateway = Started::of(command.spawn().expect("the binary runs"), std::io::empty());
+    drop(command);
+    assert!(gateway.get("/").starts_with("HTTP/1.1 502 "));
+    // It is told that this one cannot be, and that the next one is in force.
+    workspace.write("gateway.yaml", "here\n");
+    gateway.signal(Signal::SIGHUP);
+    std::thread::sleep(Duration::from_millis(200));
+    workspace.write("gateway.yaml", &config("127.0.0.1:0", &backend, ""));
+    gateway.signal(Signal::SIGHUP);
+    let is_in_force = || gateway.get("/?payload=5").ends_with("xxxxx");
+    assert!(wait_until(PATIENCE, is_in_force), "it does not reload");
+    let mut client = TcpStream::connect(&gateway.address).expect("it listens");
+    client.write_all(b"GET /delay?ms=10000 HTTP/1.1\r\nHost: a\r\n\r\n").expect("it reads");
+    gateway.signal(Signal::SIGTERM);
+    let drains = || TcpStream::connect(&gateway.address).is_err();
+    assert!(wait_until(PATIENCE, drains), "it does not drain");
+    gateway.signal(Signal::SIGTERM);
+    assert_eq!(gateway.end(), Some(130));
     origin.stop();
 }

@@ -5,8 +5,10 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
+use nix::sys::socket::SetSockOpt;
+use nix::{libc, setsockopt_impl, sockopt_impl};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, sockopt};
+use rustix::net::{AddressFamily, Shutdown, SocketAddrUnix, SocketType, sockopt};
 
 use crate::socket::{SOCKET_FLAGS, Socket, tcp_socket};
 
@@ -35,6 +37,30 @@ pub fn listen(addr: SocketAddr, reuse_port: bool, backlog: i32) -> io::Result<Tc
     Ok(TcpListener::from(socket))
 }
 
+sockopt_impl!(
+    /// For how many seconds a listener is not told of a connection on which nothing was sent (tcp(7)).
+    TcpDeferAccept,
+    SetOnly,
+    libc::IPPROTO_TCP,
+    libc::TCP_DEFER_ACCEPT,
+    u32
+);
+
+/// How long a client is waited for that has connected and says nothing, before it is accepted all the same: until
+/// the kernel has asked it once more.
+const DEFER_S: u32 = 1;
+
+/// Whether connections are left to the kernel until their first bytes are there, so that who accepts one can read
+/// at once. Those on which nothing comes are accepted after a second or so.
+///
+/// # Errors
+///
+/// It does not listen for TCP.
+pub fn defer_accept(listener: &impl AsFd, defers: bool) -> io::Result<()> {
+    let seconds = if defers { DEFER_S } else { 0 };
+    Ok(TcpDeferAccept.set(listener, &seconds)?)
+}
+
 /// Listens on a unix-domain socket that is made at `path`, with room for `backlog` connections that
 /// wait to be accepted. Nobody removes it when the listener is closed.
 ///
@@ -51,14 +77,28 @@ pub fn listen_unix(path: &Path, backlog: i32) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Lets nobody join those who wait to be accepted, who still can be: whoever knocks now is neither accepted nor
-/// turned away until the listener is closed. Only when nobody waits is there room for one.
+/// Lets nobody join those who wait to be accepted, who still can be. Over a unix-domain socket, whoever knocks now
+/// is refused. Over TCP they are neither accepted nor turned away until the listener is closed; only when nobody
+/// waits is there room for one.
 ///
 /// # Errors
 ///
 /// It is no listener.
 pub fn close_backlog(listener: impl AsFd) -> io::Result<()> {
+    let listener = listener.as_fd();
+    if rustix::net::getsockname(listener)?.address_family() == AddressFamily::UNIX {
+        return Ok(rustix::net::shutdown(listener, Shutdown::Read)?);
+    }
     Ok(rustix::net::listen(listener, 0)?)
+}
+
+/// Lets connections wait to be accepted again, this many of them, at a listener of TCP whose backlog was closed.
+///
+/// # Errors
+///
+/// It is no listener.
+pub fn reopen_backlog(listener: impl AsFd, backlog: i32) -> io::Result<()> {
+    Ok(rustix::net::listen(listener, backlog)?)
 }
 
 /// Takes the next waiting connection with the address and port of its peer, which over a unix-domain socket
@@ -88,6 +128,7 @@ pub fn accept(listener: impl AsFd) -> io::Result<Option<(Socket, Option<SocketAd
 mod tests {
     use std::io::{ErrorKind, Write};
     use std::net::{Ipv4Addr, Ipv6Addr, TcpStream};
+    use std::os::unix::net::UnixStream;
     use std::time::Duration;
 
     use super::*;
@@ -107,7 +148,52 @@ mod tests {
             assert!(accept(&listener).unwrap().is_some());
         }
         assert!(accept(&listener).unwrap().is_none());
+        reopen_backlog(&listener, BACKLOG).unwrap();
+        let _again: Vec<_> = (0..3).map(|_| TcpStream::connect(addr).unwrap()).collect();
+        assert!(accept(&listener).unwrap().is_some());
     }
+
+    #[test]
+    fn who_knocks_at_a_unix_socket_whose_backlog_was_closed_is_refused_at_once() {
+        let path = std::env::temp_dir().join(format!("tollgate-backlog-{}", std::process::id()));
+        let listener = listen_unix(&path, BACKLOG).unwrap();
+        let _waiting: Vec<_> = (0..3).map(|_| UnixStream::connect(&path).unwrap()).collect();
+        close_backlog(&listener).unwrap();
+        for _ in 0..3 {
+            let error = UnixStream::connect(&path).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+            assert!(accept(&listener).unwrap().is_some());
+        }
+        // There is room, and it is not for anybody.
+        assert!(accept(&listener).unwrap().is_none());
+        let error = UnixStream::connect(&path).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn a_deferred_connection_is_accepted_with_its_first_bytes_or_after_a_time() {
+        let listener = listen(ANY_PORT, false, BACKLOG).unwrap();
+        defer_accept(&listener, true).unwrap();
+        let mut silent = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(accept(&listener).unwrap().is_none());
+        silent.write_all(b"ping").unwrap();
+        let (server, _) = accept(&listener).unwrap().unwrap();
+        assert_eq!(server.receive(&mut [0; 8]).unwrap(), 4);
+
+        let _silent = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let poller = Poller::new().unwrap();
+        let mut events = Events::with_capacity(1);
+        poller.add(&listener, 0, Interest::Readable).unwrap();
+        poller.wait(&mut events, Some(Duration::from_secs(10))).unwrap();
+        assert!(accept(&listener).unwrap().is_some());
+
+        defer_accept(&listener, false).unwrap();
+        let _silent = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        assert!(accept(&listener).unwrap().is_some());
+    }
+
     const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
     fn connect_accept_exchange(addr: SocketAddr) {

@@ -61,12 +61,19 @@ impl Aside {
     ) -> Result<(), AsideError> {
         let moves = config.admin != self.admin_asked;
         let admin = if moves { self.listen(config.admin)? } else { None };
-        let checks = Checks::start(&config.pools, health).map_err(AsideError::Checks)?;
+        let are_checked = config.pools.iter().any(|pool| pool.health.is_some());
+        match &self.checks {
+            Some(checks) if are_checked && checks.go_on() => {
+                checks.change(&config.pools, health).map_err(AsideError::Checks)?;
+            }
+            _ => {
+                self.checks = Checks::start(&config.pools, health).map_err(AsideError::Checks)?;
+            }
+        }
         if moves {
             self.admin = admin;
             self.admin_asked = config.admin;
         }
-        self.checks = checks;
         self.view.set_pools(config, health);
         Ok(())
     }

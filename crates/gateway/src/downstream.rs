@@ -29,6 +29,8 @@ pub(crate) struct Client {
     pub(crate) outgoing: Outgoing,
     /// When it has waited for too long.
     pub(crate) deadline: Instant,
+    /// The poller is to know it from a moment on.
+    pub(crate) is_to_be_watched: bool,
 }
 
 /// What a client's connection is at.
@@ -66,7 +68,19 @@ impl Client {
             exchange: None,
             outgoing: Outgoing::default(),
             deadline,
+            is_to_be_watched: false,
         }
+    }
+
+    /// Whether nothing is to be read of it any more, as it has sent the one request that its connection is for, and
+    /// takes what it is sent.
+    pub(crate) fn may_go_unwatched(&self) -> bool {
+        let Some(exchange) = &self.exchange else { return false };
+        !exchange.asked.keep_alive
+            && exchange.is_sent()
+            && self.unsent.is_empty()
+            && !self.link.is_watched()
+            && !self.link.is_tls()
     }
 
     /// Whether the rest of an answer's body is all that is waited for: the client has taken what came of it, and

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use tollgate_eventloop::{Events, Waker};
 
-use crate::config::{Address, Config, Forwarded};
+use crate::config::{Address, Config, Forwarded, Listener};
 use crate::counters::Counters;
 use crate::orders::Orders;
 use crate::site::Plan;
@@ -19,6 +19,9 @@ use crate::worker::{Listening, Worker};
 
 /// How often everybody has a turn before the three are taken to keep each other busy for ever.
 const TURNS_MAX: usize = 10_000;
+
+/// One client comes at a time.
+const BACKLOG: i32 = 16;
 
 /// What a backend says to a request.
 pub struct Reply {
@@ -84,14 +87,9 @@ struct Connection {
 impl<ReplyTo: FnMut(&[u8]) -> Option<Reply>> Stage<ReplyTo> {
     fn set(reply: ReplyTo) -> io::Result<Self> {
         let places = Places::get()?;
-        let listening = Listening {
-            socket: Some(OwnedFd::from(places.entrance.try_clone()?)),
-            is_watched: false,
-            is_closing: false,
-            address: Address::Unix(places.entrance_path.clone()),
-            identity: None,
-            own_host: "localhost".to_owned(),
-        };
+        let socket = Arc::new(OwnedFd::from(places.entrance.try_clone()?));
+        let listener = Listener::new(Address::Unix(places.entrance_path.clone()));
+        let listening = Listening::new(socket, &listener, BACKLOG, "localhost".to_owned());
         let mut config = Config::new(
             Address::Unix(places.entrance_path.clone()),
             Address::Unix(places.backend_path.clone()),
@@ -270,14 +268,16 @@ mod tests {
                 Some(Reply {
                     consumed: bytes.len(),
                     pieces: vec![
-                        b"HTTP/1.1 200 OK\r\nConte".to_vec(),
+                        b"HTTP/1.1 200 OK\r\nDate: d\r\nConte".to_vec(),
                         b"nt-Length: 1\r\n\r\nx".to_vec(),
                     ],
                     closes: false,
                 })
             });
         assert_eq!(asked, [b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n"]);
-        assert!(talk.received.starts_with(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx"));
+        assert!(
+            talk.received.starts_with(b"HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 1\r\n\r\nx")
+        );
         assert_eq!(talk.begun, [b"GET /b"; 0]);
     }
 }

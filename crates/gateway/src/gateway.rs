@@ -6,7 +6,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use tollgate_eventloop::Waker;
-use tollgate_ledger::LogFile;
+use tollgate_ledger::{LogFile, messages};
 
 use crate::aside::Aside;
 use crate::config::{Address, Config};
@@ -23,6 +23,8 @@ use crate::worker::{Listening, Worker};
 pub struct Gateway {
     threads: Vec<Thread>,
     places: Vec<Place>,
+    /// Where no configuration in force listens, and threads may still.
+    closing: Vec<Place>,
     counters: Arc<Counters>,
     aside: Aside,
     /// What is in force.
@@ -62,15 +64,22 @@ impl Gateway {
         config: Config,
         mut inspector: impl FnMut(Resumer) -> Option<Box<dyn Inspector>>,
     ) -> Result<Self, Error> {
+        messages::start("tollgate gateway").map_err(Error::Start)?;
         let count = config.threads.get();
-        let (places, mut listenings) = listen_everywhere(&config, &[], count)?;
+        let (places, mut listenings) = listen_everywhere(&config, &[], &[], count)?;
         let plan = Arc::new(Plan::new(config, None, Instant::now())?);
         let counters = Arc::new(Counters::new(count));
         counters.begin(Arc::clone(&plan.tallies));
         let aside = Aside::start(Arc::clone(&counters), &plan.config, &plan.health)?;
         // Those that were started are stopped when a later one cannot be.
-        let mut gateway =
-            Self { threads: Vec::with_capacity(count), places, counters, aside, plan };
+        let mut gateway = Self {
+            threads: Vec::with_capacity(count),
+            places,
+            closing: Vec::new(),
+            counters,
+            aside,
+            plan,
+        };
         for index in 0..count {
             let listenings = std::mem::take(&mut listenings[index]);
             let thread = Thread::start(index, listenings, &gateway, &mut inspector)?;
@@ -117,13 +126,19 @@ impl Gateway {
         if config.threads.get() != count {
             return Err(Error::Threads { running: count, asked: config.threads.get() });
         }
-        let (added, mut listenings) = listen_everywhere(&config, &self.places, count)?;
+        let (added, mut listenings) =
+            listen_everywhere(&config, &self.places, &self.closing, count)?;
         let plan = Arc::new(Plan::new(config, Some(&self.plan), Instant::now())?);
         self.aside.change(&plan.config, &plan.health)?;
         self.counters.begin(Arc::clone(&plan.tallies));
         self.plan = Arc::clone(&plan);
-        self.places.retain(|place| {
-            plan.config.listeners.iter().any(|listener| listener.address == place.asked)
+        let is_left_out = |place: &mut Place| {
+            !plan.config.listeners.iter().any(|listener| listener.address == place.asked)
+        };
+        self.closing.extend(self.places.extract_if(.., is_left_out));
+        // What is asked for again is in use, whoever closes it.
+        self.closing.retain(|place| {
+            place.holds_port() && added.iter().all(|other| other.asked != place.asked)
         });
         self.places.extend(added);
         for (thread, added) in self.threads.iter().zip(&mut listenings) {
@@ -178,8 +193,9 @@ impl Gateway {
             outcome = outcome.and(ended);
         }
         if let Some(Err(error)) = self.plan.log.as_ref().map(LogFile::finish) {
-            eprintln!("tollgate gateway: {error}");
+            messages::tell(&format!("tollgate gateway: {error}"));
         }
+        messages::finish();
         outcome
     }
 }
@@ -187,7 +203,7 @@ impl Gateway {
 impl Drop for Gateway {
     fn drop(&mut self) {
         if let Err(error) = self.drain() {
-            eprintln!("tollgate gateway: {error}");
+            messages::tell(&format!("tollgate gateway: {error}"));
         }
     }
 }
@@ -220,10 +236,12 @@ impl Thread {
     }
 }
 
-/// Listens where `config` asks and nobody of `present` does; the listeners by thread.
+/// Listens where `config` asks and nobody of `present` does, with what is left of `closing`; the listeners by
+/// thread.
 fn listen_everywhere(
     config: &Config,
     present: &[Place],
+    closing: &[Place],
     threads: usize,
 ) -> Result<(Vec<Place>, Vec<Vec<Listening>>), Error> {
     let mut by_thread: Vec<Vec<Listening>> = (0..threads).map(|_| Vec::new()).collect();
@@ -232,7 +250,8 @@ fn listen_everywhere(
         if present.iter().any(|place| place.asked == listener.address) {
             continue;
         }
-        let (place, listenings) = listen_for_threads(listener, threads)?;
+        let closing = closing.iter().find(|place| place.asked == listener.address);
+        let (place, listenings) = listen_for_threads(listener, threads, closing)?;
         places.push(place);
         for (thread, listening) in by_thread.iter_mut().zip(listenings) {
             thread.push(listening);

@@ -10,6 +10,7 @@ mod checks;
 pub mod config;
 mod counters;
 mod date;
+mod door;
 mod downstream;
 mod error;
 mod exchange;
@@ -39,3 +40,5 @@ pub use config::{Config, ConfigError};
 pub use error::Error;
 pub use gateway::Gateway;
 pub use tls::IdentityError;
+/// What a gateway tells a person goes this way, and what its caller tells beside it should as well.
+pub use tollgate_ledger::messages;

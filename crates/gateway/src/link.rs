@@ -158,16 +158,14 @@ impl Link {
         }
     }
 
-    /// Sends what there is room for; fewer bytes than given means that there is no more room. When they
-    /// are the last, [`finish`](Self::finish) has to follow.
+    /// Sends what there is room for; fewer bytes than given means that there is no more room.
     ///
     /// # Errors
     ///
     /// The connection has failed.
     #[inline]
-    pub(crate) fn send(&mut self, bytes: &[u8], last: bool) -> io::Result<usize> {
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let sent = match &mut self.session {
-            None if last => self.socket.send_last(bytes),
             None => self.socket.send(bytes),
             Some(session) => session.send(&self.socket, bytes),
         };
@@ -244,8 +242,8 @@ impl Unsent {
     /// # Errors
     ///
     /// The connection has failed.
-    pub(crate) fn send(&mut self, link: &mut Link, last: bool) -> io::Result<usize> {
-        let count = link.send(&self.bytes[self.sent..], last)?;
+    pub(crate) fn send(&mut self, link: &mut Link) -> io::Result<usize> {
+        let count = link.send(&self.bytes[self.sent..])?;
         self.sent += count;
         if self.sent == self.bytes.len() {
             *self = Self::default();

@@ -74,6 +74,8 @@ pub(crate) struct AnswerMeaning {
     pub(crate) closes: bool,
     /// Its body goes on without the chunked coding that it came in.
     pub(crate) strips_coding: bool,
+    /// Where in the head that goes on the gateway's date is, for want of one of the backend's.
+    pub(crate) date_at: Option<usize>,
 }
 
 impl<Key: Copy + PartialEq, Meaning: Copy> Recall<Key, Meaning> {

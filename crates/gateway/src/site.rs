@@ -25,7 +25,8 @@ pub(crate) struct Plan {
 
 impl Plan {
     /// Of a configuration. What an earlier one knows of the same backends of pools of the same name is
-    /// known from the beginning; others are taken for well.
+    /// known from the beginning; others are taken for well. A pool of the same backends goes on with what is
+    /// known, so that requests which are still under way count for it as well.
     ///
     /// # Errors
     ///
@@ -37,6 +38,9 @@ impl Plan {
             .pools
             .iter()
             .map(|pool| {
+                if let Some(same) = before.and_then(|before| before.health_of_same(pool)) {
+                    return Arc::clone(same);
+                }
                 let checks = pool.health.as_ref();
                 let health = PoolHealth::new(pool.backends.len(), checks, pool.eject, now);
                 if let Some(before) = before {
@@ -47,6 +51,19 @@ impl Plan {
             .collect();
         let tallies = Arc::new(PoolTallies::new(&config));
         Ok(Self { routes: Routes::new(&config.routes), config, health, tallies, log })
+    }
+
+    /// What is known of a pool of this name, if it has the same backends and loses them in the same way.
+    fn health_of_same(&self, pool: &config::Pool) -> Option<&Arc<PoolHealth>> {
+        let its = self.config.pools.iter().position(|other| other.name == pool.name)?;
+        let other = &self.config.pools[its];
+        let addresses = |pool: &config::Pool| {
+            pool.backends.iter().map(|backend| backend.address.clone()).collect::<Vec<_>>()
+        };
+        let is_same = addresses(other) == addresses(pool)
+            && other.eject == pool.eject
+            && other.health.is_some() == pool.health.is_some();
+        is_same.then(|| &self.health[its])
     }
 
     fn pass_on(&self, pool: &config::Pool, health: &PoolHealth, now: Instant) {
@@ -111,5 +128,45 @@ impl Site {
             })
             .collect();
         Self { plan, pools, exchanges: 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::config::{Address, Backend, Ejection};
+
+    fn address(port: u16) -> Address {
+        Address::Tcp(SocketAddr::from(([127, 0, 0, 1], port)))
+    }
+
+    #[test]
+    fn a_pool_of_the_same_backends_goes_on_with_what_is_known_and_another_takes_it_over() {
+        let now = Instant::now();
+        let mut config = Config::new(address(1), address(2));
+        let eject = Ejection { failures: 2, for_time: Duration::from_secs(9) };
+        config.pools[0].eject = Some(eject);
+        let first = Plan::new(config.clone(), None, now).unwrap();
+        config.pools[0].backends[0].weight = 7;
+        config.pools[0].retries = 0;
+        let second = Plan::new(config.clone(), Some(&first), now).unwrap();
+        // A request that is under way under the first, and one of the second.
+        assert!(!first.health[0].failed(0, now));
+        assert!(second.health[0].failed(0, now));
+        for change in [
+            |pool: &mut config::Pool| pool.backends.push(Backend::new(address(3))),
+            |pool: &mut config::Pool| {
+                pool.eject = Some(Ejection { failures: 3, for_time: Duration::from_secs(9) });
+            },
+        ] {
+            let mut config = config.clone();
+            change(&mut config.pools[0]);
+            let third = Plan::new(config, Some(&second), now).unwrap();
+            assert!(!Arc::ptr_eq(&third.health[0], &second.health[0]));
+            assert_eq!(third.health[0].ejections(0), 1);
+        }
     }
 }

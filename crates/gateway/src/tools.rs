@@ -2,6 +2,7 @@
 
 use tollgate_wire::MAX_HEAD_BYTES;
 
+use crate::date::DateOfNow;
 use crate::recall::{AnswerKey, AnswerMeaning, Recall, RequestKey, RequestMeaning};
 use crate::relay::TAIL_MAX_BYTES;
 
@@ -21,6 +22,8 @@ pub(crate) struct Tools {
     pub(crate) head: Vec<u8>,
     pub(crate) requests: Recall<RequestKey, RequestMeaning>,
     pub(crate) answers: Recall<AnswerKey, AnswerMeaning>,
+    /// What answers say that have no date of their own.
+    pub(crate) date: DateOfNow,
 }
 
 impl Tools {
@@ -30,6 +33,7 @@ impl Tools {
             head: Vec::new(),
             requests: Recall::default(),
             answers: Recall::default(),
+            date: DateOfNow::default(),
         }
     }
 }

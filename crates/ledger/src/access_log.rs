@@ -12,10 +12,14 @@ use std::time::Duration;
 use jiff::Zoned;
 
 use crate::line::{Line, LogFormat, Second};
-use crate::queue::Queue;
+use crate::messages;
+use crate::queue::{Kind, Queue};
 
 /// From this size on, collected lines are written though the thread has more to do.
 const FLUSH_BYTES: usize = 64 << 10;
+
+/// How many bytes wait for a slow reader at most; lines beyond that are left out.
+const WAITING_MAX_BYTES: usize = 4 << 20;
 
 /// For how long a reader is waited for at the end, at most.
 pub const FINISH_TIMEOUT: Duration = Duration::from_secs(2);
@@ -92,6 +96,16 @@ impl LogTarget {
     }
 }
 
+fn kind(program: &'static str) -> Kind {
+    Kind {
+        program,
+        name: "the access log",
+        thread: "access-log",
+        waiting_max_bytes: WAITING_MAX_BYTES,
+        tell: messages::tell,
+    }
+}
+
 struct Writing {
     to: Box<dyn Write + Send>,
     /// Who says so when it ends.
@@ -143,7 +157,7 @@ impl LogFile {
                 let writing = Writing { to, program, has_failed: false };
                 Way::Direct(Arc::new(Mutex::new(writing)))
             }
-            Some(reader) => Way::Queued(Arc::new(Queue::start(to, program)?), reader),
+            Some(reader) => Way::Queued(Arc::new(Queue::start(to, kind(program))?), reader),
         };
         Ok(Self { way, format })
     }
@@ -187,7 +201,7 @@ impl LogFile {
             Err(error) => {
                 // Said once: serving goes on without.
                 writing.has_failed = true;
-                eprintln!("{}: the access log ends here: {error}", writing.program);
+                messages::tell(&format!("{}: the access log ends here: {error}", writing.program));
                 count
             }
         }

@@ -1,9 +1,10 @@
-//! What a server writes down about its work: numbers that one thread counts and others read, and an
-//! access log. Shared by the origin and the gateway.
+//! What a server writes down about its work: numbers that one thread counts and others read, an access
+//! log, and messages for a person. Shared by the origin and the gateway.
 
 mod access_log;
 mod count;
 mod line;
+pub mod messages;
 mod queue;
 
 pub use access_log::{FINISH_TIMEOUT, LogFile, LogTarget, ThreadLog, UnreadError};

@@ -5,9 +5,6 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How many bytes wait for the reader at most; lines beyond that are left out.
-const WAITING_MAX_BYTES: usize = 4 << 20;
-
 /// After how long without a word it is told once more that lines were left out.
 const QUIET: Duration = Duration::from_secs(60);
 
@@ -16,7 +13,23 @@ pub(crate) struct Queue {
     shared: Arc<Shared>,
 }
 
+/// What lines are of.
+#[derive(Clone, Copy)]
+pub(crate) struct Kind {
+    /// Who tells what goes wrong with them.
+    pub(crate) program: &'static str,
+    /// What they are called then.
+    pub(crate) name: &'static str,
+    /// The name of the thread that writes them.
+    pub(crate) thread: &'static str,
+    /// How many bytes wait for the reader at most; lines beyond that are left out.
+    pub(crate) waiting_max_bytes: usize,
+    /// Tells it; called by the thread that writes.
+    pub(crate) tell: fn(&str),
+}
+
 struct Shared {
+    kind: Kind,
     state: Mutex<State>,
     /// There is something to write, or there will be nothing more.
     is_asked: Condvar,
@@ -38,21 +51,20 @@ struct State {
 }
 
 impl Queue {
-    /// Starts the thread that writes to `to`. `program` is who tells what goes wrong.
+    /// Starts the thread that writes to `to`.
     ///
     /// # Errors
     ///
     /// There are no threads left.
-    pub(crate) fn start(to: Box<dyn Write + Send>, program: &'static str) -> std::io::Result<Self> {
+    pub(crate) fn start(to: Box<dyn Write + Send>, kind: Kind) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
+            kind,
             state: Mutex::default(),
             is_asked: Condvar::new(),
             is_written: Condvar::new(),
         });
         let its = Arc::clone(&shared);
-        thread::Builder::new()
-            .name("access-log".to_owned())
-            .spawn(move || its.write(to, program))?;
+        thread::Builder::new().name(kind.thread.to_owned()).spawn(move || its.write(to))?;
         Ok(Self { shared })
     }
 
@@ -60,7 +72,8 @@ impl Queue {
     /// none.
     pub(crate) fn add(&self, lines: &[u8], count: u64) -> u64 {
         let mut state = self.shared.lock();
-        if state.has_failed || state.waiting.len() + lines.len() > WAITING_MAX_BYTES {
+        let waiting_max_bytes = self.shared.kind.waiting_max_bytes;
+        if state.has_failed || state.waiting.len() + lines.len() > waiting_max_bytes {
             state.lost += count;
             return count;
         }
@@ -99,7 +112,8 @@ impl Shared {
     }
 
     /// The life of the thread.
-    fn write(&self, mut to: Box<dyn Write + Send>, program: &str) {
+    fn write(&self, mut to: Box<dyn Write + Send>) {
+        let Kind { program, name, tell, .. } = self.kind;
         let mut lines = Vec::new();
         let mut told = Told::default();
         while self.take(&mut lines) {
@@ -116,14 +130,14 @@ impl Shared {
             self.is_written.notify_all();
             if let Err(error) = written {
                 // Said once: serving goes on without.
-                eprintln!("{program}: the access log ends here: {error}");
+                tell(&format!("{program}: {name} ends here: {error}"));
                 return;
             }
-            // It is this thread that says so, for whoever reads that may be as slow.
+            // It is this thread that says so: whoever reads that may be as slow.
             if told.is_due(lost, Instant::now()) {
-                eprintln!(
-                    "{program}: the access log is not read as fast as it is written: {lost} lines were left out so far"
-                );
+                tell(&format!(
+                    "{program}: {name} is not read as fast as it is written: {lost} lines were left out so far"
+                ));
             }
         }
     }
@@ -190,9 +204,21 @@ mod tests {
         }
     }
 
+    const KIND: Kind = Kind {
+        program: "a test",
+        name: "what it tests",
+        thread: "a-test",
+        waiting_max_bytes: 4 << 20,
+        tell: |_| {},
+    };
+
     fn slow() -> (Queue, Sender<()>, Receiver<Vec<u8>>) {
+        slow_of(KIND)
+    }
+
+    fn slow_of(kind: Kind) -> (Queue, Sender<()>, Receiver<Vec<u8>>) {
         let ((take, takes), (taken, pieces)) = (channel(), channel());
-        let queue = Queue::start(Box::new(Slow { takes, taken }), "a test").unwrap();
+        let queue = Queue::start(Box::new(Slow { takes, taken }), kind).unwrap();
         (queue, take, pieces)
     }
 
@@ -204,7 +230,7 @@ mod tests {
         while !queue.shared.lock().is_writing {
             thread::yield_now();
         }
-        let half = vec![b'h'; WAITING_MAX_BYTES / 2];
+        let half = vec![b'h'; KIND.waiting_max_bytes / 2];
         assert_eq!(queue.add(&half, 7), 0);
         assert_eq!(queue.add(b"small\n", 1), 0);
         assert_eq!(queue.add(&half, 7), 7);
@@ -238,6 +264,32 @@ mod tests {
         assert_eq!(queue.add(b"a\n", 1), 0);
         assert_eq!(queue.finish(PATIENCE), 0);
         assert_eq!(queue.add(b"b\n", 1), 1);
+    }
+
+    #[test]
+    fn what_was_left_out_is_told_by_its_name_once_there_is_a_reader_again() {
+        static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
+        let tell = |message: &str| TOLD.lock().unwrap().push(message.to_owned());
+        let (queue, take, pieces) = slow_of(Kind { waiting_max_bytes: 10, tell, ..KIND });
+        assert_eq!(queue.add(b"1234567\n", 1), 0);
+        while !queue.shared.lock().is_writing {
+            thread::yield_now();
+        }
+        assert_eq!(queue.add(b"12345678901\n", 1), 1);
+        assert_eq!(queue.add(b"12\n", 1), 0);
+        assert_eq!(queue.add(b"1234567\n", 2), 2);
+        assert_eq!(*TOLD.lock().unwrap(), [""; 0]);
+        take.send(()).unwrap();
+        pieces.recv_timeout(PATIENCE).unwrap();
+        take.send(()).unwrap();
+        pieces.recv_timeout(PATIENCE).unwrap();
+        // Its thread has told it before it took the second piece.
+        assert_eq!(
+            *TOLD.lock().unwrap(),
+            [
+                "a test: what it tests is not read as fast as it is written: 3 lines were left out so far"
+            ]
+        );
     }
 
     #[test]

@@ -2,9 +2,7 @@
 
 use crate::body::BodyProgress;
 use crate::error::ParseError;
-
-/// How long the size of a chunk with its extensions may be, in bytes.
-pub const MAX_CHUNK_LINE_BYTES: usize = 4 * 1024;
+use crate::size_lines::SizeLines;
 
 /// How long the trailer after the last chunk may be, in bytes.
 pub const MAX_TRAILER_BYTES: usize = 16 * 1024;
@@ -13,8 +11,7 @@ pub const MAX_TRAILER_BYTES: usize = 16 * 1024;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ChunkedDecoder {
     state: State,
-    /// Bytes of the size line, or of the trailer, so far.
-    line_bytes: usize,
+    lines: SizeLines,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -35,10 +32,11 @@ enum State {
     /// After a chunk.
     DataReturn,
     DataLineFeed,
-    /// At the start of a line of the trailer, the empty one that ends it included.
-    TrailerStart,
-    TrailerLine,
-    TrailerLineFeed,
+    /// At the start of a line of the trailer, the empty one that ends it included; with the bytes of the trailer
+    /// so far, as in the two that follow.
+    TrailerStart(usize),
+    TrailerLine(usize),
+    TrailerLineFeed(usize),
     /// After the CR of the empty line.
     EndLineFeed,
     End,
@@ -58,6 +56,7 @@ impl ChunkedDecoder {
                 self.state =
                     if taken == left { State::DataReturn } else { State::Data(left - taken) };
                 body_bytes += taken;
+                self.lines.pass(taken);
                 // No more than `bytes` holds, so it fits.
                 let end = consumed + taken as usize;
                 payload(&bytes[consumed..end]);
@@ -79,55 +78,54 @@ impl ChunkedDecoder {
     fn step(&mut self, byte: u8) -> Result<State, ParseError> {
         match (self.state, byte) {
             (State::FirstDigit, _) => {
-                self.line_bytes = 1;
+                self.lines.begin();
                 Ok(State::Size(hex(byte).ok_or(ParseError::ChunkSize)?))
             }
             (State::Size(size) | State::Padding(size) | State::Extension(size), b'\r') => {
                 Ok(State::SizeLineFeed(size))
             }
             (State::Size(size) | State::Padding(size), b';') => {
-                self.lengthen(MAX_CHUNK_LINE_BYTES, ParseError::ChunkLineTooLong)?;
+                self.lines.lengthen()?;
                 Ok(State::Extension(size))
             }
             // Some servers pad the size with spaces.
             (State::Size(size) | State::Padding(size), b' ' | b'\t') => {
-                self.lengthen(MAX_CHUNK_LINE_BYTES, ParseError::ChunkLineTooLong)?;
+                self.lines.lengthen()?;
                 Ok(State::Padding(size))
             }
             (State::Padding(_), _) => Err(ParseError::ChunkSize),
             (State::Size(size), _) => {
-                self.lengthen(MAX_CHUNK_LINE_BYTES, ParseError::ChunkLineTooLong)?;
+                self.lines.lengthen()?;
                 let digit = hex(byte).ok_or(ParseError::ChunkSize)?;
                 let size = size.checked_mul(16).ok_or(ParseError::ChunkSize)?;
                 Ok(State::Size(size + digit))
             }
-            (State::Extension(_) | State::TrailerStart | State::TrailerLine, b'\n') => {
+            (State::Extension(_) | State::TrailerStart(_) | State::TrailerLine(_), b'\n') => {
                 Err(ParseError::ChunkEnd)
             }
             (State::Extension(size), _) => {
-                self.lengthen(MAX_CHUNK_LINE_BYTES, ParseError::ChunkLineTooLong)?;
+                self.lines.lengthen()?;
                 Ok(State::Extension(size))
             }
-            (State::SizeLineFeed(0), b'\n') => {
-                self.line_bytes = 0;
-                Ok(State::TrailerStart)
-            }
+            (State::SizeLineFeed(0), b'\n') => Ok(State::TrailerStart(0)),
             (State::SizeLineFeed(size), b'\n') => Ok(State::Data(size)),
             (State::DataReturn, b'\r') => Ok(State::DataLineFeed),
             (State::DataLineFeed, b'\n') => Ok(State::FirstDigit),
-            (State::TrailerStart, b'\r') => Ok(State::EndLineFeed),
-            (State::TrailerLine, b'\r') => Ok(State::TrailerLineFeed),
-            (State::TrailerStart | State::TrailerLine, _) => {
-                self.lengthen(MAX_TRAILER_BYTES, ParseError::TrailerTooLong)?;
-                Ok(State::TrailerLine)
+            (State::TrailerStart(_), b'\r') => Ok(State::EndLineFeed),
+            (State::TrailerLine(bytes), b'\r') => Ok(State::TrailerLineFeed(bytes)),
+            (State::TrailerStart(bytes) | State::TrailerLine(bytes), _) => {
+                if bytes == MAX_TRAILER_BYTES {
+                    return Err(ParseError::TrailerTooLong);
+                }
+                Ok(State::TrailerLine(bytes + 1))
             }
-            (State::TrailerLineFeed, b'\n') => Ok(State::TrailerStart),
+            (State::TrailerLineFeed(bytes), b'\n') => Ok(State::TrailerStart(bytes)),
             (State::EndLineFeed, b'\n') => Ok(State::End),
             (
                 State::SizeLineFeed(_)
                 | State::DataReturn
                 | State::DataLineFeed
-                | State::TrailerLineFeed
+                | State::TrailerLineFeed(_)
                 | State::EndLineFeed,
                 _,
             ) => Err(ParseError::ChunkEnd),
@@ -135,11 +133,6 @@ impl ChunkedDecoder {
                 unreachable!("feed takes data, and stops at the end")
             }
         }
-    }
-
-    fn lengthen(&mut self, limit: usize, too_long: ParseError) -> Result<(), ParseError> {
-        self.line_bytes += 1;
-        if self.line_bytes > limit { Err(too_long) } else { Ok(()) }
     }
 }
 

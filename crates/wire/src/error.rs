@@ -2,8 +2,9 @@
 
 use thiserror::Error;
 
-use crate::chunked::{MAX_CHUNK_LINE_BYTES, MAX_TRAILER_BYTES};
+use crate::chunked::MAX_TRAILER_BYTES;
 use crate::head::{MAX_HEAD_BYTES, MAX_HEADERS};
+use crate::size_lines::MAX_CHUNK_LINE_BYTES;
 
 /// Why bytes are not HTTP/1. After any of these the connection cannot be read further.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -65,8 +66,12 @@ pub enum ParseError {
     /// A chunk or one of its lines does not end in CR LF.
     #[error("a chunk, or a line of the chunked coding, does not end in CR LF")]
     ChunkEnd,
-    /// A chunk's size and extensions are longer than [`MAX_CHUNK_LINE_BYTES`].
-    #[error("the size line of a chunk is longer than {MAX_CHUNK_LINE_BYTES} bytes")]
+    /// A chunk's size and extensions are longer than [`MAX_CHUNK_LINE_BYTES`], or those of all chunks are much
+    /// longer than what comes with them.
+    #[error(
+        "the size line of a chunk is longer than {MAX_CHUNK_LINE_BYTES} bytes, or those of all chunks are much \
+         longer than their data"
+    )]
     ChunkLineTooLong,
     /// What follows the last chunk is longer than [`MAX_TRAILER_BYTES`].
     #[error("the trailer is longer than {MAX_TRAILER_BYTES} bytes")]

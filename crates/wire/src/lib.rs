@@ -15,10 +15,11 @@ mod memo;
 mod request;
 mod response;
 mod search;
+mod size_lines;
 mod target;
 
 pub use body::{BodyDecoder, BodyProgress};
-pub use chunked::{MAX_CHUNK_LINE_BYTES, MAX_TRAILER_BYTES};
+pub use chunked::MAX_TRAILER_BYTES;
 pub use error::ParseError;
 pub use framing::BodyFraming;
 pub use head::{
@@ -30,4 +31,5 @@ pub use memo::{HeadMemo, MAX_MEMO_BYTES};
 pub use request::{Part, RenderError, RequestText};
 pub use response::{Answer, ResponseScanner, Scan};
 pub use search::{BodySearch, Needle};
+pub use size_lines::{MAX_CHUNK_LINE_BYTES, SizeLines};
 pub use target::Target;

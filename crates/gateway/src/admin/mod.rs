@@ -15,6 +15,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tollgate_eventloop::{Waker, listen};
+use tollgate_ledger::messages;
 
 use crate::view::View;
 use desk::Desk;
@@ -53,7 +54,7 @@ impl Admin {
         let is_stopping = Arc::clone(&stopping);
         let thread = std::thread::Builder::new().name("admin".to_owned()).spawn(move || {
             if let Err(error) = desk.serve(&is_stopping) {
-                eprintln!("tollgate gateway: the admin listener ends here: {error}");
+                messages::tell(&format!("tollgate gateway: the admin listener ends here: {error}"));
             }
         })?;
         Ok(Self { address, stopping, waker, thread: Some(thread) })
@@ -69,13 +70,13 @@ impl Drop for Admin {
     fn drop(&mut self) {
         self.stopping.store(true, Ordering::Release);
         if let Err(error) = self.waker.wake() {
-            eprintln!("tollgate gateway: the admin listener goes on: {error}");
+            messages::tell(&format!("tollgate gateway: the admin listener goes on: {error}"));
             return;
         }
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            eprintln!("tollgate gateway: the admin listener had panicked");
+            messages::tell("tollgate gateway: the admin listener had panicked");
         }
     }
 }

@@ -15,19 +15,19 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Says nothing at all.
 const SILENT: u16 = 0;
 
-/// A backend that answers every request with the status that was set last, and tells the last request.
+/// A backend that answers every request with the status that was set last, and tells the requests.
 fn backend(status: &Arc<AtomicU16>) -> (SocketAddr, std::sync::mpsc::Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let status = Arc::clone(status);
-    let (told, requests) = std::sync::mpsc::sync_channel(1);
+    let (told, requests) = std::sync::mpsc::channel();
     thread::spawn(move || {
         let mut silent = Vec::new();
         for client in listener.incoming() {
             let mut client = client.unwrap();
             let mut request = [0; 1024];
             let bytes = client.read(&mut request).unwrap_or(0);
-            told.try_send(String::from_utf8_lossy(&request[..bytes]).into_owned()).ok();
+            told.send(String::from_utf8_lossy(&request[..bytes]).into_owned()).ok();
             match status.load(Ordering::Relaxed) {
                 SILENT => silent.push(client),
                 status => {
@@ -97,4 +97,72 @@ fn pools_that_want_no_checks_get_none() {
     let pool = Pool::new("p", vec![Backend::new(Address::Tcp("127.0.0.1:1".parse().unwrap()))]);
     let health = Arc::new(PoolHealth::new(1, None, None, Instant::now()));
     assert!(Checks::start(&[pool], &[health]).unwrap().is_none());
+}
+
+#[test]
+fn reloads_that_come_faster_than_checks_hold_none_of_them_up_and_hurry_none() {
+    let status = Arc::new(AtomicU16::new(503));
+    let (address, requests) = backend(&status);
+    let mut pool = pool(&[address]);
+    let interval = Duration::from_millis(100);
+    if let Some(terms) = &mut pool.health {
+        terms.interval = interval;
+        terms.timeout = PATIENCE;
+        (terms.rise, terms.fall) = (3, 3);
+    }
+    let pools = std::slice::from_ref(&pool);
+    // What is known is known to the checks alone.
+    let wrong = |is_down: bool| {
+        let health = PoolHealth::new(1, pool.health.as_ref(), None, Instant::now());
+        health.set_down(0, is_down);
+        Arc::new(health)
+    };
+    let start = Instant::now();
+    let checks = Checks::start(pools, &[wrong(false)]).unwrap().unwrap();
+    for (now, standing) in [(503, Standing::Down), (200, Standing::Well)] {
+        status.store(now, Ordering::Relaxed);
+        loop {
+            let health = wrong(standing == Standing::Well);
+            checks.change(pools, &[Arc::clone(&health)]).unwrap();
+            thread::sleep(Duration::from_millis(10));
+            if health.standing(0, Instant::now()) == standing {
+                break;
+            }
+            assert!(start.elapsed() < PATIENCE, "it did not come to be {standing:?}");
+        }
+    }
+    let (asked, taken) = (requests.try_iter().count(), start.elapsed());
+    assert!(asked >= 6, "{asked} checks were enough");
+    assert!(asked as u128 <= 1 + taken.as_millis() / interval.as_millis(), "{asked} in {taken:?}");
+}
+
+#[test]
+fn a_backend_that_is_asked_in_another_way_is_asked_at_once_and_others_no_more() {
+    let status = Arc::new(AtomicU16::new(200));
+    let ((first, of_first), (second, of_second)) = (backend(&status), backend(&status));
+    let of = |addresses: &[SocketAddr], path: &str| {
+        let mut pool = pool(addresses);
+        if let Some(terms) = &mut pool.health {
+            terms.path = path.to_owned();
+            terms.interval = 10 * PATIENCE;
+            terms.timeout = PATIENCE;
+        }
+        let count = addresses.len();
+        let health = PoolHealth::new(count, pool.health.as_ref(), None, Instant::now());
+        ([pool], [Arc::new(health)])
+    };
+    let asked = |requests: &std::sync::mpsc::Receiver<String>| {
+        let request = requests.recv_timeout(PATIENCE).unwrap();
+        request.split(' ').nth(1).unwrap().to_owned()
+    };
+    let (pools, health) = of(&[first], "/a");
+    let checks = Checks::start(&pools, &health).unwrap().unwrap();
+    assert_eq!(asked(&of_first), "/a");
+    let (pools, health) = of(&[second, first], "/a");
+    checks.change(&pools, &health).unwrap();
+    assert_eq!(asked(&of_second), "/a");
+    let (pools, health) = of(&[second], "/b");
+    checks.change(&pools, &health).unwrap();
+    assert_eq!(asked(&of_second), "/b");
+    assert!(of_first.try_recv().is_err());
 }

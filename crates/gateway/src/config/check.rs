@@ -79,7 +79,13 @@ fn listeners(files: &At<Vec<ListenerFile>>, folder: &Path) -> Result<Vec<Listene
             None => Listener::BACKLOG,
         };
         let tls = file.tls.as_ref().map(|files| tls(files, folder)).transpose()?;
-        listeners.push(Listener { address, backlog, tls });
+        let defer_accept = match (&file.defer_accept, &address) {
+            (Some(defers), Address::Unix(_)) if **defers => {
+                return Err(Fault::at(&defers.0, "a unix socket has no such thing; leave it out"));
+            }
+            (defers, _) => defers.as_deref().is_none_or(|defers| *defers),
+        };
+        listeners.push(Listener { address, backlog, defer_accept, tls });
     }
     Ok(listeners)
 }

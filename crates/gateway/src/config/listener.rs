@@ -49,6 +49,8 @@ pub struct Listener {
     pub address: Address,
     /// How many connections the kernel keeps that were not accepted yet.
     pub backlog: u32,
+    /// Whether a connection is accepted only once its first bytes are there. Over TCP alone.
+    pub defer_accept: bool,
     /// The certificate that is shown. None: clients speak in the clear.
     pub tls: Option<Tls>,
 }
@@ -57,7 +59,7 @@ impl Listener {
     /// Listens there in the clear, with the usual backlog.
     #[must_use]
     pub fn new(address: Address) -> Self {
-        Self { address, backlog: Self::BACKLOG, tls: None }
+        Self { address, backlog: Self::BACKLOG, defer_accept: true, tls: None }
     }
 
     /// The backlog of a listener that does not name one.

@@ -11,6 +11,8 @@ use crate::config::HeaderEdits;
 
 const UPGRADE_REQUIRED: u16 = 426;
 
+const DATE: &str = "Date";
+
 /// What a client is told about the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Persistence {
@@ -26,24 +28,31 @@ pub(crate) enum Persistence {
     Interim,
 }
 
-/// Writes the head that the client gets to `out`; its body is framed as `framing` says.
+/// Writes the head that the client gets to `out`; its body is framed as `framing` says. One that came without a
+/// date is given this one, if there is one (RFC 9110, section 6.6.1).
+///
+/// Tells where in `out` that is.
 pub(crate) fn render_answer(
     head: &AnswerHead<'_>,
     edits: &HeaderEdits,
     via: Option<&str>,
+    date: Option<&str>,
     persistence: Persistence,
     framing: BodyFraming,
     out: &mut Vec<u8>,
-) {
+) -> Option<usize> {
     let options = Options::of(head.headers);
     out.extend_from_slice(b"HTTP/1.1 ");
     write!(out, "{:03} ", head.status).expect("a vector takes all that is written");
     out.extend_from_slice(head.reason.as_bytes());
     out.extend_from_slice(b"\r\n");
+    // One that the route sets, or does away with, is not missed.
+    let mut is_dated = is_edited(edits, DATE);
     for (name, value) in head.headers.iter() {
         if ends_here(name) || options.name(name) || is_edited(edits, name) {
             continue;
         }
+        is_dated |= name.eq_ignore_ascii_case(DATE);
         push_header(out, name, value);
     }
     match head.content_length {
@@ -55,6 +64,7 @@ pub(crate) fn render_answer(
         }
         _ => push_framing(out, framing),
     }
+    let date_at = date.filter(|_| !is_dated).map(|date| push_date(out, date));
     if let Some(via) = via {
         push_via(out, head.version, via);
     }
@@ -73,6 +83,14 @@ pub(crate) fn render_answer(
         }
     }
     out.extend_from_slice(b"\r\n");
+    date_at
+}
+
+/// Writes the date, and tells where its value is.
+fn push_date(out: &mut Vec<u8>, date: &str) -> usize {
+    let at = out.len() + DATE.len() + b": ".len();
+    push_header(out, DATE, date.as_bytes());
+    at
 }
 
 impl Persistence {

@@ -37,7 +37,7 @@ fn push_length(out: &mut Vec<u8>, bytes: u64) {
 }
 
 /// Whether the edits do away with what came under this name.
-fn is_edited(edits: &HeaderEdits, name: &str) -> bool {
+pub(crate) fn is_edited(edits: &HeaderEdits, name: &str) -> bool {
     edits.remove.iter().any(|removed| removed.eq_ignore_ascii_case(name))
         || edits.set.iter().any(|(set, _)| set.eq_ignore_ascii_case(name))
 }

@@ -230,7 +230,8 @@ fn what_may_be_asked_twice_is_known() {
 fn answered(head: &str, to_head: bool, persistence: Persistence, framing: BodyFraming) -> String {
     let head = parse_answer_head(head.as_bytes(), to_head).unwrap().unwrap();
     let mut out = Vec::new();
-    render_answer(&head, &HeaderEdits::default(), Some("gate"), persistence, framing, &mut out);
+    let edits = HeaderEdits::default();
+    render_answer(&head, &edits, Some("gate"), None, persistence, framing, &mut out);
     String::from_utf8(out).unwrap()
 }
 
@@ -317,6 +318,34 @@ fn an_upgrade_names_the_protocol_and_edits_hold_for_answers_too() {
     let head = b"HTTP/1.1 200 OK\r\nserver: a\r\nX-Powered-By: b\r\nContent-Length: 0\r\n\r\n";
     let head = parse_answer_head(head, false).unwrap().unwrap();
     let mut out = Vec::new();
-    render_answer(&head, &edits, None, Persistence::Implied, BodyFraming::Length(0), &mut out);
+    let (persistence, framing) = (Persistence::Implied, BodyFraming::Length(0));
+    render_answer(&head, &edits, None, None, persistence, framing, &mut out);
     assert_eq!(out, b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nServer: hidden\r\n\r\n");
+}
+
+#[test]
+fn a_final_answer_that_has_no_date_is_given_the_one_of_now_and_no_other_is() {
+    const NOW: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
+    let none = HeaderEdits::default();
+    let removed = HeaderEdits { set: Vec::new(), remove: vec!["date".into()] };
+    let set = HeaderEdits { set: vec![("DATE".into(), "s".into())], remove: Vec::new() };
+    for (came, edits, said) in [
+        ("", &none, format!("Date: {NOW}\r\nVia: 1.1 gate\r\n")),
+        ("Dated: d\r\n", &none, format!("Dated: d\r\nDate: {NOW}\r\nVia: 1.1 gate\r\n")),
+        ("Connection: Date\r\nDate: d\r\n", &none, format!("Date: {NOW}\r\nVia: 1.1 gate\r\n")),
+        ("dATE: d\r\n", &none, "dATE: d\r\nVia: 1.1 gate\r\n".to_owned()),
+        ("Date: \r\n", &none, "Date: \r\nVia: 1.1 gate\r\n".to_owned()),
+        ("Date: d\r\n", &removed, "Via: 1.1 gate\r\n".to_owned()),
+        ("Date: d\r\n", &set, "Via: 1.1 gate\r\nDATE: s\r\n".to_owned()),
+    ] {
+        let head = format!("HTTP/1.1 204 No Content\r\n{came}\r\n");
+        let head = parse_answer_head(head.as_bytes(), false).unwrap().unwrap();
+        let (persistence, framing) = (Persistence::Implied, BodyFraming::Empty);
+        let mut out = Vec::new();
+        let (via, date) = (Some("gate"), Some(NOW));
+        let at = render_answer(&head, edits, via, date, persistence, framing, &mut out);
+        let text = std::str::from_utf8(&out).unwrap();
+        assert_eq!(text, format!("HTTP/1.1 204 No Content\r\n{said}\r\n"), "{came}");
+        assert_eq!(at, text.find(NOW), "{came}");
+    }
 }

@@ -1,8 +1,11 @@
 //! The chunked transfer coding (RFC 9112, section 7.1), made plain on its way.
 
-use tollgate_wire::{MAX_CHUNK_LINE_BYTES, MAX_TRAILER_BYTES, ParseError};
+use std::borrow::Cow;
+
+use tollgate_wire::{MAX_TRAILER_BYTES, ParseError, SizeLines};
 
 use super::{Taken, trailer};
+use crate::config::HeaderEdits;
 
 /// How far a chunked body has come. Sizes go on as they came, without leading zeros, padding and
 /// extensions, which are the hop's own. The last chunk goes on with what follows it, once that is
@@ -11,24 +14,10 @@ use super::{Taken, trailer};
 pub(super) struct Chunked {
     state: State,
     keeps_coding: bool,
-    /// Bytes of the size line so far.
-    line_bytes: usize,
-    /// Bytes of all size lines beyond [`PLAIN_LINE_BYTES`] each.
-    surplus_bytes: u64,
-    /// Bytes of all chunks.
-    payload_bytes: u64,
+    lines: SizeLines,
     /// The trailer section so far; behind the end, the last chunk with what goes on of the section.
     trailer: Vec<u8>,
 }
-
-/// What the size of any chunk has room in.
-const PLAIN_LINE_BYTES: usize = 16;
-
-/// What size lines may have beyond that in all: so much, and a part of what the chunks have. RFC 9112, section
-/// 7.1.1, asks for such a limit: what is thrown away here counts against no other. A chunk that is signed by
-/// its extension, as some stores of objects have it, has 85 bytes of that for 8 KiB or more.
-const SURPLUS_MAX_BYTES: u64 = 16 << 10;
-const PAYLOAD_FOR_SURPLUS: u64 = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -64,9 +53,7 @@ impl Chunked {
         Self {
             state: State::FirstDigit,
             keeps_coding,
-            line_bytes: 0,
-            surplus_bytes: 0,
-            payload_bytes: 0,
+            lines: SizeLines::default(),
             trailer: Vec::new(),
         }
     }
@@ -76,11 +63,11 @@ impl Chunked {
     }
 
     /// The last chunk and what follows it, once all of that is there.
-    pub(super) fn tail(&self) -> &[u8] {
+    pub(super) fn tail(&self, edits: &HeaderEdits) -> Cow<'_, [u8]> {
         match (self.is_done() && self.keeps_coding, self.trailer.is_empty()) {
-            (true, true) => b"0\r\n\r\n",
-            (true, false) => &self.trailer,
-            (false, _) => b"",
+            (true, true) => Cow::Borrowed(b"0\r\n\r\n"),
+            (true, false) => trailer::edit(&self.trailer, edits),
+            (false, _) => Cow::Borrowed(b""),
         }
     }
 
@@ -98,7 +85,7 @@ impl Chunked {
                 self.state =
                     if taken == left { State::DataReturn } else { State::Data(left - taken) };
                 payload_bytes += taken;
-                self.payload_bytes += taken;
+                self.lines.pass(taken);
                 // No more than `bytes` holds, so it fits.
                 let end = consumed + taken as usize;
                 payload(&bytes[consumed..end]);
@@ -125,7 +112,7 @@ impl Chunked {
     fn step(&mut self, byte: u8) -> Result<bool, ParseError> {
         let (state, goes_on) = match (self.state, byte) {
             (State::FirstDigit, _) => {
-                self.line_bytes = 1;
+                self.lines.begin();
                 let digit = hex(byte).ok_or(ParseError::ChunkSize)?;
                 (State::Size(digit), digit != 0)
             }
@@ -133,23 +120,23 @@ impl Chunked {
                 (State::SizeLineFeed(size), size != 0)
             }
             (State::Size(size) | State::Padding(size), b';') => {
-                self.lengthen()?;
+                self.lines.lengthen()?;
                 (State::Extension(size), false)
             }
             (State::Size(size) | State::Padding(size), b' ' | b'\t') => {
-                self.lengthen()?;
+                self.lines.lengthen()?;
                 (State::Padding(size), false)
             }
             (State::Padding(_), _) => return Err(ParseError::ChunkSize),
             (State::Size(size), _) => {
-                self.lengthen()?;
+                self.lines.lengthen()?;
                 let digit = hex(byte).ok_or(ParseError::ChunkSize)?;
                 let size = size.checked_mul(16).ok_or(ParseError::ChunkSize)? + digit;
                 (State::Size(size), size != 0)
             }
             (State::Extension(_), b'\n' | b'\0') => return Err(ParseError::ChunkEnd),
             (State::Extension(size), _) => {
-                self.lengthen()?;
+                self.lines.lengthen()?;
                 (State::Extension(size), false)
             }
             (State::SizeLineFeed(0), b'\n') => (State::LastLine, false),
@@ -193,16 +180,6 @@ impl Chunked {
             (true, _) | (false, b'\n') => Err(ParseError::ChunkEnd),
             (false, _) => Ok(State::Trailer { after_return: false, is_empty: false }),
         }
-    }
-
-    fn lengthen(&mut self) -> Result<(), ParseError> {
-        self.line_bytes += 1;
-        self.surplus_bytes += u64::from(self.line_bytes > PLAIN_LINE_BYTES);
-        let surplus_max_bytes = SURPLUS_MAX_BYTES + self.payload_bytes / PAYLOAD_FOR_SURPLUS;
-        if self.line_bytes > MAX_CHUNK_LINE_BYTES || self.surplus_bytes > surplus_max_bytes {
-            return Err(ParseError::ChunkLineTooLong);
-        }
-        Ok(())
     }
 }
 

@@ -4,8 +4,11 @@
 mod chunked;
 mod trailer;
 
+use std::borrow::Cow;
+
 use tollgate_wire::{BodyFraming, MAX_TRAILER_BYTES, ParseError};
 
+use crate::config::HeaderEdits;
 use chunked::Chunked;
 
 /// The most bytes of a body's tail: trailers may come with no space behind their colons.
@@ -98,12 +101,12 @@ impl Body {
         }
     }
 
-    /// What is to follow once it is done: the last chunk with its trailers; at most
-    /// [`TAIL_MAX_BYTES`].
-    pub(crate) fn tail(&self) -> &[u8] {
+    /// What is to follow once it is done: the last chunk with its trailers, without what these edits set or
+    /// remove; at most [`TAIL_MAX_BYTES`].
+    pub(crate) fn tail(&self, edits: &HeaderEdits) -> Cow<'_, [u8]> {
         match &self.state {
-            State::Chunked(chunked) => chunked.tail(),
-            State::Length { .. } | State::UntilClose => b"",
+            State::Chunked(chunked) => chunked.tail(edits),
+            State::Length { .. } | State::UntilClose => Cow::Borrowed(b""),
         }
     }
 

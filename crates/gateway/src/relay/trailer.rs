@@ -1,8 +1,11 @@
 //! Headers behind a chunked body.
 
+use std::borrow::Cow;
+
 use tollgate_wire::ParseError;
 
-use crate::forward::push_header;
+use crate::config::HeaderEdits;
+use crate::forward::{is_edited, push_header};
 
 /// How many trailers there may be.
 pub(super) const TRAILERS_MAX: usize = 32;
@@ -10,7 +13,7 @@ pub(super) const TRAILERS_MAX: usize = 32;
 /// Parses the trailer section `section`, which ends in an empty line, and writes it anew, behind the
 /// last chunk, without what
 /// may not stand there (RFC 9110, section 6.5.1): what says where a message ends, how it is to be
-/// handled, or who sent it.
+/// handled, or who sent it, or, of an answer, when it was made and how long it holds.
 ///
 /// # Errors
 ///
@@ -30,10 +33,25 @@ pub(super) fn filter(section: &[u8]) -> Result<Vec<u8>, ParseError> {
     Ok(kept)
 }
 
+/// What [`filter`] has written, without the headers that a route sets or removes: what it says of a head is not
+/// to be got round by saying it behind the body.
+pub(super) fn edit<'a>(tail: &'a [u8], edits: &HeaderEdits) -> Cow<'a, [u8]> {
+    if edits.is_empty() {
+        return Cow::Borrowed(tail);
+    }
+    let goes_on = |line: &&[u8]| {
+        let name = line.split(|&byte| byte == b':').next().unwrap_or_default();
+        !std::str::from_utf8(name).is_ok_and(|name| is_edited(edits, name))
+    };
+    let lines = tail.split_inclusive(|&byte| byte == b'\n');
+    Cow::Owned(lines.filter(goes_on).collect::<Vec<_>>().concat())
+}
+
 const LAST_CHUNK: &[u8] = b"0\r\n";
 
 fn may_trail(name: &str) -> bool {
-    const NOT_BEHIND_A_BODY: [&str; 24] = [
+    const NOT_BEHIND_A_BODY: [&str; 32] = [
+        "age",
         "authorization",
         "cache-control",
         "connection",
@@ -42,21 +60,28 @@ fn may_trail(name: &str) -> bool {
         "content-range",
         "content-type",
         "cookie",
+        "date",
         "expect",
+        "expires",
         "forwarded",
         "host",
         "keep-alive",
         "location",
         "max-forwards",
+        "pragma",
+        "proxy-authenticate",
         "proxy-authorization",
         "proxy-connection",
         "range",
+        "retry-after",
         "set-cookie",
         "te",
         "trailer",
         "transfer-encoding",
         "upgrade",
+        "vary",
         "via",
+        "warning",
         "www-authenticate",
     ];
     // To many who read headers as variables, `Content_Length` is the same name.
@@ -77,6 +102,59 @@ mod tests {
             X_Forwarded_For: 1.2.3.4\r\nContent_Length: 5\r\n\r\n";
         let kept = filter(section).unwrap();
         assert_eq!(kept, b"0\r\nServer-Timing: a;dur=1\r\nX-Sum: ab\r\n\r\n");
+    }
+
+    #[test]
+    fn nothing_that_frames_routes_authenticates_or_controls_stands_behind_a_body() {
+        // By the kinds of RFC 7230, section 4.1.2, which RFC 9110, section 6.5.1, sums up.
+        for name in [
+            "Transfer-Encoding",
+            "Content-Length",
+            "Host",
+            "Cache-Control",
+            "Expect",
+            "Max-Forwards",
+            "Pragma",
+            "Range",
+            "TE",
+            "If-None-Match",
+            "If-Range",
+            "WWW-Authenticate",
+            "Authorization",
+            "Proxy-Authenticate",
+            "Proxy-Authorization",
+            "Cookie",
+            "Set-Cookie",
+            "Age",
+            "Expires",
+            "Date",
+            "Location",
+            "Retry-After",
+            "Vary",
+            "Warning",
+            "Content-Encoding",
+            "Content-Type",
+            "Content-Range",
+            "Trailer",
+            "Connection",
+            "Keep-Alive",
+            "Upgrade",
+        ] {
+            let section = format!("{name}: x\r\nETag: \"a\"\r\n\r\n");
+            let kept = filter(section.as_bytes()).unwrap();
+            assert_eq!(kept, b"0\r\nETag: \"a\"\r\n\r\n", "{name}");
+        }
+    }
+
+    #[test]
+    fn what_a_route_sets_or_removes_is_not_said_behind_a_body_either() {
+        let kept = filter(b"X-User: evil\r\nX-Sum: 9:9\r\nx-debug: a\r\n\r\n").unwrap();
+        assert_eq!(edit(&kept, &HeaderEdits::default()), &kept[..]);
+        let edits = HeaderEdits {
+            set: vec![("x-user".into(), "me".into())],
+            remove: vec!["x-debug".into()],
+        };
+        assert_eq!(edit(&kept, &edits), &b"0\r\nX-Sum: 9:9\r\n\r\n"[..]);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Answers as they come, and their way to the client.
 
+use std::time::SystemTime;
+
 use tollgate_wire::{AnswerHead, BodyFraming, Version, parse_answer_head};
 
 use super::phases::{Look, take_body};
@@ -36,7 +38,7 @@ impl Worker {
     pub(super) fn pass_answer(&mut self, key: usize) -> Step {
         let client = &mut self.clients[key];
         if !client.unsent.is_empty() {
-            match client.unsent.send(&mut client.link, false) {
+            match client.unsent.send(&mut client.link) {
                 Ok(sent) if sent > 0 => client.deadline = self.now + self.timeouts.body,
                 Ok(_) => {}
                 Err(_) => return Step::Over,
@@ -162,8 +164,9 @@ impl Worker {
         let has_surplus = start + taken.consumed < end;
         let mut piece = start..start + taken.kept;
         if taken.done {
-            let tail = body.tail();
-            self.tools.input[piece.end..piece.end + tail.len()].copy_from_slice(tail);
+            let route = &self.sites[exchange.site].plan.config.routes[exchange.route];
+            let tail = body.tail(&route.answer_headers);
+            self.tools.input[piece.end..piece.end + tail.len()].copy_from_slice(&tail);
             piece.end += tail.len();
         }
         let verdict = verdict.and(of_body);
@@ -187,7 +190,6 @@ impl Worker {
                 }
             };
         }
-        let is_last = taken.done && exchange.closes && exchange.is_sent();
         if meaning.is_some() {
             // Right before the body, so that both leave in one send.
             let head = &self.tools.head;
@@ -195,14 +197,14 @@ impl Worker {
                 piece.start -= head.len();
                 self.tools.input[piece.start..piece.start + head.len()].copy_from_slice(head);
             } else {
-                let sent = client.link.send(head, false);
+                let sent = client.link.send(head);
                 let Ok(sent) = sent else { return Step::Over };
                 client.unsent.keep(&head[sent..]);
             }
         }
         let piece = &self.tools.input[piece];
         if client.unsent.is_empty() && !piece.is_empty() {
-            match client.link.send(piece, is_last) {
+            match client.link.send(piece) {
                 Ok(sent) if sent == piece.len() => {}
                 Ok(sent) => client.unsent.keep(&piece[sent..]),
                 Err(_) => return Step::Over,
@@ -233,9 +235,15 @@ impl Worker {
         if self.inspector.is_none()
             && let Some(known) = self.tools.answers.find(input, about)
         {
+            let meaning = known.meaning;
             self.tools.head.clear();
             self.tools.head.extend_from_slice(&known.rendered);
-            return Arrived::Final(known.meaning, Verdict::Pass);
+            if let Some(at) = meaning.date_at
+                && let Some(date) = self.tools.date.at(self.now, SystemTime::now)
+            {
+                self.tools.head[at..at + date.len()].copy_from_slice(date.as_bytes());
+            }
+            return Arrived::Final(meaning, Verdict::Pass);
         }
         let head = match parse_answer_head(input, exchange.asked.is_head) {
             Ok(Some(head)) => head,
@@ -248,27 +256,30 @@ impl Worker {
         self.tools.head.clear();
         let out = &mut self.tools.head;
         match head.status {
-            101 if exchange.asked.wants_upgrade && exchange.is_sent() => {
-                render_answer(&head, edits, via, Persistence::Upgrade, BodyFraming::Empty, out);
+            101 if exchange.asked.wants_upgrade && exchange.is_sent() && names_protocol(&head) => {
+                let (persistence, framing) = (Persistence::Upgrade, BodyFraming::Empty);
+                render_answer(&head, edits, via, None, persistence, framing, out);
                 Arrived::Switch { head_bytes: head.len }
             }
             101 => Arrived::Fault,
             100..=199 if exchange.interims < INTERIMS_MAX => {
                 exchange.interims += 1;
                 if exchange.asked.version == Version::Http11 {
-                    render_answer(&head, edits, via, Persistence::Interim, BodyFraming::Empty, out);
+                    let (persistence, framing) = (Persistence::Interim, BodyFraming::Empty);
+                    render_answer(&head, edits, via, None, persistence, framing, out);
                 }
                 Arrived::Interim { head_bytes: head.len }
             }
             100..=199 => Arrived::Fault,
             _ if head.has_other_coding => Arrived::Fault,
             _ => {
-                let meaning = meaning(&head, exchange, stays_open);
+                let mut meaning = meaning(&head, exchange, stays_open);
                 let persistence =
                     Persistence::of(exchange.asked.version, stays_open && !meaning.closes);
                 let framing =
                     if meaning.strips_coding { BodyFraming::UntilClose } else { head.body };
-                render_answer(&head, edits, via, persistence, framing, out);
+                let date = self.tools.date.at(self.now, SystemTime::now);
+                meaning.date_at = render_answer(&head, edits, via, date, persistence, framing, out);
                 let verdict = match &mut self.inspector {
                     Some(inspector) => inspector.answer_headers(exchange.id, &head),
                     None => {
@@ -289,7 +300,7 @@ impl Worker {
         if head.is_empty() {
             return true;
         }
-        let sent = if client.unsent.is_empty() { client.link.send(head, false) } else { Ok(0) };
+        let sent = if client.unsent.is_empty() { client.link.send(head) } else { Ok(0) };
         match sent {
             Ok(sent) => {
                 if sent < head.len() {
@@ -328,6 +339,11 @@ impl Worker {
 
 const LOOK: Look = |inspector, id, piece| inspector.answer_body(id, piece);
 
+/// Whether a switch says to what, without which nobody knows what comes next (RFC 9110, section 7.8).
+fn names_protocol(head: &AnswerHead<'_>) -> bool {
+    head.headers.first("upgrade").is_some_and(|protocol| !protocol.is_empty())
+}
+
 fn meaning(head: &AnswerHead<'_>, exchange: &Exchange, stays_open: bool) -> AnswerMeaning {
     let strips_coding =
         head.body == BodyFraming::Chunked && exchange.asked.version == Version::Http10;
@@ -338,5 +354,6 @@ fn meaning(head: &AnswerHead<'_>, exchange: &Exchange, stays_open: bool) -> Answ
         keep_alive: head.keep_alive,
         closes: !stays_open || strips_coding || head.body == BodyFraming::UntilClose,
         strips_coding,
+        date_at: None,
     }
 }

@@ -1,6 +1,6 @@
 //! What a thread writes down about its work: counts that others read, and the access log.
 
-use tollgate_ledger::{Entry, Line, UNANSWERED, Upstream as Origin};
+use tollgate_ledger::{Entry, Line, UNANSWERED, Upstream as Origin, messages};
 use tollgate_wire::parse_request_head;
 
 use super::Worker;
@@ -33,11 +33,11 @@ impl Worker {
         let state = &self.sites[place.site].pools[place.pool].state;
         if state.failed(BackendId(place.backend), self.now) {
             let pool = &self.sites[place.site].plan.config.pools[place.pool];
-            eprintln!(
+            messages::tell(&format!(
                 "tollgate gateway: the backend {} of the pool {} is left alone for a time, as it failed \
                  requests",
                 pool.backends[place.backend].address, pool.name
-            );
+            ));
         }
     }
 
@@ -46,14 +46,14 @@ impl Worker {
         self.tally().ran_out(shortage);
         if self.shortages_told.is_due(self.now) {
             let pool = &self.sites[place.site].plan.config.pools[place.pool];
-            eprintln!(
+            messages::tell(&format!(
                 "tollgate gateway: no connection to the backend {} of the pool {} can be begun ({}); {}; this is \
                  said once a minute, and /metrics counts it",
                 pool.backends[place.backend].address,
                 pool.name,
                 shortage.name(),
                 shortage.advice()
-            );
+            ));
         }
     }
 

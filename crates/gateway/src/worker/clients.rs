@@ -5,12 +5,12 @@ use std::io;
 use std::net::IpAddr;
 use std::time::{Duration, Instant, SystemTime};
 
-use tollgate_eventloop::{Interest, Socket, accept, close_backlog};
+use tollgate_eventloop::{Interest, Socket, accept, close_backlog, reopen_backlog};
+use tollgate_ledger::messages;
 use tollgate_wire::Version;
 
 use super::{Listening, Step, Worker, listener_token};
 use crate::answers::{Delivery, Refusal};
-use crate::date::http_date;
 use crate::downstream::{Client, Stage};
 use crate::exchange::Answer;
 use crate::forward::Persistence;
@@ -47,15 +47,22 @@ pub(super) struct Asker {
 impl Worker {
     /// One more listener is listened to: at once, or when connections are accepted again.
     pub(super) fn listen(&mut self, listening: Listening) -> io::Result<()> {
+        // One that was to be closed, and is asked for again, lets nobody join those who wait there by now.
+        if let Some(socket) = &listening.socket {
+            reopen_backlog(socket, listening.backlog)?;
+        }
         // The place of one that was closed is free once nobody is left who came in there, so that there are
         // not more and more of them.
         let is_free = |(place, listening): (usize, &Listening)| {
             listening.socket.is_none()
                 && self.clients.iter().all(|(_, client)| client.listener != place)
         };
-        match self.listeners.iter().enumerate().position(is_free) {
-            Some(place) => self.listeners[place] = listening,
-            None => self.listeners.push(listening),
+        if let Some(known) = self.listeners.iter_mut().find(|it| it.is(&listening)) {
+            *known = Listening { is_watched: known.is_watched, ..listening };
+        } else if let Some(place) = self.listeners.iter().enumerate().position(is_free) {
+            self.listeners[place] = listening;
+        } else {
+            self.listeners.push(listening);
         }
         if self.accept_again_at.is_none() { self.watch_listeners() } else { Ok(()) }
     }
@@ -153,7 +160,7 @@ impl Worker {
     fn pause_accepting(&mut self, reason: &str) -> io::Result<()> {
         // Said once, for it may go on for long; and again when that was over.
         if self.paused_at.is_none_or(|at| self.now.duration_since(at) >= QUIET) {
-            eprintln!("tollgate gateway: connections are made to wait: {reason}");
+            messages::tell(&format!("tollgate gateway: connections are made to wait: {reason}"));
         }
         self.paused_at = Some(self.now);
         for listening in self.listeners.iter_mut().filter(|it| it.is_watched) {
@@ -199,17 +206,19 @@ impl Worker {
         }
         let is_watched = std::mem::take(&mut listening.is_watched);
         // The threads of a gateway may share one, which this thread is to be told of no more.
-        match listening.socket.take() {
-            Some(socket) if is_watched => self.poller.remove(&socket),
-            _ => Ok(()),
-        }
+        let Some(socket) = listening.socket.take() else {
+            return Ok(());
+        };
+        let removed = if is_watched { self.poller.remove(&socket) } else { Ok(()) };
+        listening.door.close(socket);
+        removed
     }
 
     /// Sends what is left of the last answer, and then closes.
     pub(super) fn end(&mut self, key: usize, lingers: bool) -> Step {
         let client = &mut self.clients[key];
         if !client.unsent.is_empty() {
-            match client.unsent.send(&mut client.link, !lingers) {
+            match client.unsent.send(&mut client.link) {
                 Ok(sent) if sent > 0 => client.deadline = self.now + self.timeouts.body,
                 Ok(_) => {}
                 Err(_) => return Step::Over,
@@ -218,8 +227,10 @@ impl Worker {
                 return Step::Waits;
             }
         }
-        // A close alone would forget what the kernel holds back, when the client has sent more than it
-        // should.
+        // A close says so by itself.
+        if !lingers && !client.link.is_tls() {
+            return Step::Over;
+        }
         match client.link.finish() {
             Ok(true) if lingers => {}
             Ok(false) => return Step::Waits,
@@ -383,11 +394,10 @@ impl Worker {
         let stays = asker.stays && self.stop_by.is_none();
         let client = &mut self.clients[key];
         let mut answer = Vec::new();
-        let date = http_date(SystemTime::now());
         let delivery = Delivery {
             is_to_head: asker.is_head,
             connection: Persistence::of(asker.version, stays).option(),
-            date: date.as_deref(),
+            date: self.tools.date.at(self.now, SystemTime::now),
         };
         render(delivery, &mut answer);
         client.unsent.keep(&answer);

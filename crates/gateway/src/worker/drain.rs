@@ -3,6 +3,8 @@
 use std::fmt;
 use std::io;
 
+use tollgate_ledger::messages;
+
 use super::Worker;
 use crate::downstream::{Client, Stage};
 use crate::exchange::{Answer, Exchange};
@@ -34,11 +36,11 @@ impl Worker {
         self.close_all_idle();
         let waited_for = self.in_flight();
         if !self.clients.is_empty() {
-            eprintln!(
+            messages::tell(&format!(
                 "tollgate gateway: thread {} waits for {waited_for} to end, at most {}",
                 self.index,
                 humantime::format_duration(self.timeouts.drain)
-            );
+            ));
         }
         Ok(())
     }
@@ -47,7 +49,10 @@ impl Worker {
     pub(super) fn cut_off(&mut self) {
         if !self.clients.is_empty() {
             let cut_off = self.in_flight();
-            eprintln!("tollgate gateway: thread {} has cut off {cut_off}", self.index);
+            messages::tell(&format!(
+                "tollgate gateway: thread {} has cut off {cut_off}",
+                self.index
+            ));
         }
         let keys: Vec<usize> = self.clients.iter().map(|(key, _)| key).collect();
         for key in keys {

@@ -42,7 +42,7 @@ impl Worker {
     pub(super) fn read_request(&mut self, key: usize) -> io::Result<Step> {
         let client = &mut self.clients[key];
         if !client.unsent.is_empty() {
-            match client.unsent.send(&mut client.link, false) {
+            match client.unsent.send(&mut client.link) {
                 Ok(sent) if sent > 0 => client.deadline = self.now + self.timeouts.body,
                 Ok(_) => {}
                 Err(_) => return Ok(Step::Over),

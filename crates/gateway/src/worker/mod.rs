@@ -22,8 +22,9 @@ use slab::Slab;
 use tollgate_eventloop::{Event, Events, Interest, Poller, Waker};
 use tollgate_ledger::{LogFile, ThreadLog};
 
-use crate::config::{Address, Timeouts};
+use crate::config::{Address, Listener, Timeouts};
 use crate::counters::Counters;
+use crate::door::Door;
 use crate::downstream::{Client, Stage};
 use crate::orders::Orders;
 use crate::phase::Inspector;
@@ -38,6 +39,9 @@ const EVENTS_A_WAIT: usize = 256;
 
 /// The most connections that are accepted before the others have their turn.
 const ACCEPTS_A_WAKE: usize = 64;
+
+/// How long a client may wait for its last answer without the poller knowing it, and nobody notices that it has gone.
+const UNWATCHED_MAX: Duration = Duration::from_millis(5);
 
 /// How many steps one client's turn has before the others have theirs: each moves at most what one
 /// read takes.
@@ -60,6 +64,8 @@ pub(crate) struct Worker {
     inspector: Option<Box<dyn Inspector>>,
     /// Those who have more to do though nothing happens on their sockets.
     ready: VecDeque<Waiter>,
+    /// Those whom the poller is to know from a moment on, unless they are gone by then.
+    unwatched: VecDeque<(Instant, Waiter)>,
     /// The number of the last connection, of either kind.
     serial: u32,
     counters: Arc<Counters>,
@@ -84,17 +90,48 @@ pub(crate) struct Worker {
 #[derive(Debug)]
 pub(crate) struct Listening {
     /// None: it was closed.
-    pub(crate) socket: Option<OwnedFd>,
+    pub(crate) socket: Option<Arc<OwnedFd>>,
+    /// By which others know it.
+    pub(crate) door: Arc<Door>,
     /// The thread's poller knows it, as it does unless the thread accepts nothing for a while.
     pub(crate) is_watched: bool,
     /// It is closed behind those who have arrived.
     pub(crate) is_closing: bool,
     /// The address that was asked for.
     pub(crate) address: Address,
+    /// How many connections the kernel keeps that were not accepted yet.
+    pub(crate) backlog: i32,
     /// What clients are shown over TLS. None: they speak in the clear.
     pub(crate) identity: Option<Identity>,
     /// What a client is taken to have asked for that names no host.
     pub(crate) own_host: String,
+}
+
+impl Listening {
+    /// This socket, for what `listener` asks for.
+    pub(crate) fn new(
+        socket: Arc<OwnedFd>,
+        listener: &Listener,
+        backlog: i32,
+        own_host: String,
+    ) -> Self {
+        Self {
+            door: Arc::new(Door::new(&socket)),
+            socket: Some(socket),
+            is_watched: false,
+            is_closing: false,
+            address: listener.address.clone(),
+            backlog,
+            identity: listener.tls.as_ref().map(|tls| tls.identity().clone()),
+            own_host,
+        }
+    }
+
+    /// Whether it is the same socket.
+    fn is(&self, other: &Self) -> bool {
+        let sockets = self.socket.as_ref().zip(other.socket.as_ref());
+        sockets.is_some_and(|(one, another)| Arc::ptr_eq(one, another))
+    }
 }
 
 /// How a client goes on.
@@ -139,6 +176,7 @@ impl Worker {
             tools: Tools::new(),
             inspector,
             ready: VecDeque::new(),
+            unwatched: VecDeque::new(),
             serial: 0,
             counters,
             index,
@@ -209,7 +247,8 @@ impl Worker {
             return Some(Duration::ZERO);
         }
         let is_waited_for = !self.clients.is_empty() || !self.upstreams.is_empty();
-        [is_waited_for.then_some(self.sweep_at), self.accept_again_at, self.stop_by]
+        let watch_at = self.unwatched.front().map(|(at, _)| *at);
+        [is_waited_for.then_some(self.sweep_at), self.accept_again_at, self.stop_by, watch_at]
             .into_iter()
             .flatten()
             .min()
@@ -267,7 +306,7 @@ impl Worker {
             match self.step(key)? {
                 Step::On => {}
                 Step::Waits => {
-                    self.watch(key);
+                    self.watch_in_time(key);
                     return Ok(());
                 }
                 Step::Over => {
@@ -290,6 +329,23 @@ impl Worker {
         }
     }
 
+    /// Has the poller tell of what is waited for; but of one whose answer is the last thing that
+    /// happens to it only when that is not there in a moment: telling the poller costs more than forwarding does.
+    fn watch_in_time(&mut self, key: usize) {
+        let client = &mut self.clients[key];
+        if !client.may_go_unwatched() {
+            return self.watch(key);
+        }
+        if !client.is_to_be_watched {
+            client.is_to_be_watched = true;
+            let waiter = Waiter { client: key, serial: client.serial };
+            self.unwatched.push_back((self.now + UNWATCHED_MAX, waiter));
+        }
+        if self.try_to_watch_upstream(key).is_err() {
+            self.remove_client(key);
+        }
+    }
+
     /// Has the poller tell of what is waited for. For whom it cannot, as when the kernel has no memory for
     /// that, it is over; the others go on.
     fn watch(&mut self, key: usize) {
@@ -303,13 +359,17 @@ impl Worker {
         let token = token(false, key, client.serial);
         let room = !client.unsent.is_empty();
         client.link.watch(&self.poller, token, room)?;
-        let Some(exchange) = &client.exchange else {
+        self.try_to_watch_upstream(key)
+    }
+
+    fn try_to_watch_upstream(&mut self, key: usize) -> io::Result<()> {
+        let Some(exchange) = &self.clients[key].exchange else {
             return Ok(());
         };
         if let Some(at) = exchange.upstream {
             let upstream = &mut self.upstreams[at];
             let room = !exchange.outgoing.is_sent();
-            upstream.link.watch(&self.poller, self::token(true, at, upstream.serial), room)?;
+            upstream.link.watch(&self.poller, token(true, at, upstream.serial), room)?;
         }
         Ok(())
     }
@@ -323,6 +383,17 @@ impl Worker {
         self.serial
     }
 
+    fn watch_those_who_wait_on(&mut self) {
+        while let Some((at, waiter)) = self.unwatched.front().copied()
+            && (at <= self.now || !self.is_there(waiter))
+        {
+            self.unwatched.pop_front();
+            if self.is_there(waiter) {
+                self.watch(waiter.client);
+            }
+        }
+    }
+
     fn look_at_the_clock(&mut self) -> io::Result<()> {
         if self.now >= self.sweep_at {
             self.sweep_at = self.now + sweep_period(&self.sites);
@@ -331,6 +402,7 @@ impl Worker {
         if self.accept_again_at.is_some_and(|at| self.now >= at) {
             self.accept_again()?;
         }
+        self.watch_those_who_wait_on();
         Ok(())
     }
 }

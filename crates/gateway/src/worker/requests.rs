@@ -51,7 +51,7 @@ impl Worker {
             outgoing.add(&self.tools.input[body_start..body_start + taken.kept], 0);
         }
         if taken.done {
-            outgoing.add(body.tail(), 0);
+            outgoing.add(&body.tail(&site.plan.config.routes[route].request_headers), 0);
         }
         site.exchanges += 1;
         client.stage = Stage::Exchanging;
@@ -174,8 +174,9 @@ impl Worker {
         }
         let mut end = start + taken.kept;
         if taken.done {
-            let tail = exchange.body.tail();
-            self.tools.input[end..end + tail.len()].copy_from_slice(tail);
+            let route = &self.sites[exchange.site].plan.config.routes[exchange.route];
+            let tail = exchange.body.tail(&route.request_headers);
+            self.tools.input[end..end + tail.len()].copy_from_slice(&tail);
             end += tail.len();
         }
         let piece = &self.tools.input[start..end];
@@ -192,7 +193,7 @@ impl Worker {
             };
         }
         let upstream = &mut self.upstreams[at];
-        match upstream.link.send(piece, false) {
+        match upstream.link.send(piece) {
             Ok(sent) => {
                 exchange.outgoing.add(piece, sent);
                 if exchange.is_sent() {
@@ -218,7 +219,7 @@ impl Worker {
         }
         let upstream = &mut self.upstreams[at];
         let unsent = exchange.outgoing.unsent();
-        match upstream.link.send(unsent, false) {
+        match upstream.link.send(unsent) {
             Ok(0) => false,
             Ok(count) => {
                 upstream.is_connecting = false;

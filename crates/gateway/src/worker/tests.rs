@@ -4,7 +4,7 @@ use std::net::{TcpListener, TcpStream};
 use tollgate_eventloop::Socket;
 
 use super::*;
-use crate::config::{Config, Listener};
+use crate::config::Config;
 use crate::exchange::Exchange;
 use crate::link::Link;
 use crate::orders::Reload;
@@ -73,7 +73,7 @@ impl Stage {
         let (key, _) = self.worker.clients.iter().next().unwrap();
         let mut is_full = 0;
         while is_full < 2 {
-            let sent = self.worker.clients[key].link.send(&[b'f'; 1 << 16], false).unwrap();
+            let sent = self.worker.clients[key].link.send(&[b'f'; 1 << 16]).unwrap();
             is_full = if sent == 0 { is_full + 1 } else { 0 };
             std::thread::sleep(Duration::from_millis(u64::from(sent == 0)));
         }
@@ -92,14 +92,9 @@ fn listening() -> (Listening, std::net::SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     let place = listener.local_addr().unwrap();
-    let listening = Listening {
-        socket: Some(OwnedFd::from(listener)),
-        is_watched: false,
-        is_closing: false,
-        address: Address::Tcp(place),
-        identity: None,
-        own_host: place.to_string(),
-    };
+    let socket = Arc::new(OwnedFd::from(listener));
+    let of = Listener::new(Address::Tcp(place));
+    let listening = Listening::new(socket, &of, 128, place.to_string());
     (listening, place)
 }
 

@@ -46,7 +46,7 @@ impl Worker {
         };
         let Some(at) = exchange.upstream else { return Step::Over };
         if !client.unsent.is_empty() {
-            match client.unsent.send(&mut client.link, false) {
+            match client.unsent.send(&mut client.link) {
                 Ok(0) => return Step::Waits,
                 Ok(_) => client.deadline = self.now + self.timeouts.tunnel,
                 Err(_) => return Step::Over,
@@ -62,7 +62,7 @@ impl Worker {
             Ok(Received::Bytes(count)) => {
                 exchange.answer_bytes += count as u64;
                 client.deadline = self.now + self.timeouts.tunnel;
-                match client.link.send(&room[..count], false) {
+                match client.link.send(&room[..count]) {
                     Ok(sent) => client.unsent.keep(&room[sent..count]),
                     Err(_) => return Step::Over,
                 }
@@ -86,7 +86,7 @@ impl Worker {
         let Some(at) = exchange.upstream else { return Step::Over };
         let upstream = &mut self.upstreams[at];
         if !exchange.outgoing.is_sent() {
-            match upstream.link.send(exchange.outgoing.unsent(), false) {
+            match upstream.link.send(exchange.outgoing.unsent()) {
                 Ok(0) => return Step::Waits,
                 Ok(count) => exchange.outgoing.take(count),
                 Err(_) => return Step::Over,
@@ -101,7 +101,7 @@ impl Worker {
         match client.link.receive(room) {
             Ok(Received::Bytes(count)) => {
                 client.deadline = self.now + self.timeouts.tunnel;
-                match upstream.link.send(&room[..count], false) {
+                match upstream.link.send(&room[..count]) {
                     Ok(sent) => exchange.outgoing.add(&room[..count], sent),
                     Err(_) => return Step::Over,
                 }

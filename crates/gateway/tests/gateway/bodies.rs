@@ -1,3 +1,5 @@
+use tollgate_gateway::config::HeaderEdits;
+
 use crate::support::{Backend, GET, OK, Peer, Served};
 
 /// A client and the backend's end of its first request, of which the backend has seen the head.
@@ -19,8 +21,8 @@ fn a_body_of_a_length_goes_on_as_it_comes() {
         client.send(piece);
         peer.expect(piece);
     }
-    peer.send("HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nab");
-    client.expect("HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nab");
+    peer.send("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 6\r\n\r\nab");
+    client.expect("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 6\r\n\r\nab");
     peer.send("cdef");
     client.expect("cdef");
     // What comes behind the body is the next request.
@@ -41,7 +43,7 @@ fn chunks_and_trailers_go_on_both_ways() {
     peer.expect("3\r\nabc\r\n");
     client.send("2\r\nde\r\n0\r\nX-Sum: 5\r\nHost: evil\r\n\r\n");
     peer.expect("2\r\nde\r\n0\r\nX-Sum: 5\r\n\r\n");
-    let answer = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let answer = "HTTP/1.1 200 OK\r\nDate: d\r\nTransfer-Encoding: chunked\r\n\r\n";
     peer.send(format!("{answer}1\r\na"));
     client.expect(format!("{answer}1\r\na"));
     peer.send("\r\n0\r\nX-Sum: 1\r\n\r\n");
@@ -53,6 +55,36 @@ fn chunks_and_trailers_go_on_both_ways() {
 }
 
 #[test]
+fn what_a_route_says_of_headers_is_not_got_round_behind_a_body() {
+    let backend = Backend::start();
+    let mut config = backend.config();
+    config.routes[0].request_headers =
+        HeaderEdits { set: Vec::new(), remove: vec!["x-user".to_owned()] };
+    config.routes[0].answer_headers =
+        HeaderEdits { set: vec![("X-By".to_owned(), "g".to_owned())], remove: Vec::new() };
+    let served = Served::start(config);
+    let head = "POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let section = "X-User: root\r\nX-Sum: 5\r\nX-By: evil\r\n\r\n";
+    let mut client = served.client();
+    let mut peer = None;
+    // With the head, and behind it.
+    for pieces in [
+        vec![format!("{head}2\r\nde\r\n0\r\n{section}")],
+        vec![format!("{head}2\r\nd"), format!("e\r\n0\r\n{section}")],
+    ] {
+        for piece in pieces {
+            client.send(piece);
+            std::thread::sleep(std::time::Duration::from_millis(30));
+        }
+        let peer = peer.get_or_insert_with(|| backend.accept());
+        peer.expect(format!("{head}2\r\nde\r\n0\r\nX-Sum: 5\r\nX-By: evil\r\n\r\n"));
+        let answer = "HTTP/1.1 200 OK\r\nDate: d\r\nTransfer-Encoding: chunked\r\n";
+        peer.send(format!("{answer}\r\n0\r\n{section}"));
+        client.expect(format!("{answer}X-By: g\r\n\r\n0\r\nX-User: root\r\nX-Sum: 5\r\n\r\n"));
+    }
+}
+
+#[test]
 fn an_old_client_gets_chunks_as_a_stream_that_ends_with_the_connection() {
     let backend = Backend::start();
     let served = backend.gateway();
@@ -60,8 +92,8 @@ fn an_old_client_gets_chunks_as_a_stream_that_ends_with_the_connection() {
     client.send("GET /a HTTP/1.0\r\nHost: x\r\nConnection: keep-alive\r\n\r\n");
     let mut peer = backend.accept();
     peer.expect(GET);
-    peer.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n");
-    client.expect("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nabc");
+    peer.send("HTTP/1.1 200 OK\r\nDate: d\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n");
+    client.expect("HTTP/1.1 200 OK\r\nDate: d\r\nConnection: close\r\n\r\nabc");
     peer.send("2\r\nde\r\n0\r\n\r\n");
     client.expect_last("de");
     // The backend's connection is whole, and takes the next one's request.
@@ -75,8 +107,8 @@ fn a_stream_without_a_length_ends_with_the_connection() {
     let backend = Backend::start();
     let served = backend.gateway();
     let (mut client, mut peer) = asked(&backend, &served, GET);
-    peer.send("HTTP/1.1 200 OK\r\n\r\nabc");
-    client.expect("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nabc");
+    peer.send("HTTP/1.1 200 OK\r\nDate: d\r\n\r\nabc");
+    client.expect("HTTP/1.1 200 OK\r\nDate: d\r\nConnection: close\r\n\r\nabc");
     peer.send("def");
     client.expect("def");
     drop(peer);
@@ -96,9 +128,9 @@ fn a_stream_without_a_length_goes_on_as_one_to_clients_and_from_backends_of_both
             client.send(ask);
             let mut peer = backend.accept();
             peer.expect(GET);
-            peer.send(format!("{version} 200 OK\r\nConnection: keep-alive\r\n\r\nabc"));
+            peer.send(format!("{version} 200 OK\r\nDate: d\r\nConnection: keep-alive\r\n\r\nabc"));
             // No chunks: the last one would vouch for an end that the backend has not told.
-            client.expect("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nabc");
+            client.expect("HTTP/1.1 200 OK\r\nDate: d\r\nConnection: close\r\n\r\nabc");
             peer.send("def");
             drop(peer);
             client.expect_last("def");
@@ -114,8 +146,8 @@ fn a_stream_without_a_length_that_is_reset_is_reset_for_the_client_too() {
         let mut client = served.client();
         client.send(ask);
         let mut peer = backend.accept();
-        peer.send("HTTP/1.1 200 OK\r\n\r\nabc");
-        client.expect("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nabc");
+        peer.send("HTTP/1.1 200 OK\r\nDate: d\r\n\r\nabc");
+        client.expect("HTTP/1.1 200 OK\r\nDate: d\r\nConnection: close\r\n\r\nabc");
         // Closing over the request, which was not read, is a reset.
         drop(peer);
         client.expect_reset();
@@ -129,11 +161,11 @@ fn a_stream_that_breaks_off_is_not_taken_for_whole() {
     for (answer, got) in [
         // Where a close is the end of the body, only a reset says that it is not.
         (
-            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",
-            "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nabc",
+            "HTTP/1.1 200 OK\r\nDate: d\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",
+            "HTTP/1.1 200 OK\r\nDate: d\r\nConnection: close\r\n\r\nabc",
         ),
         (
-            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nabc\r\n",
+            "HTTP/1.1 200 OK\r\nDate: d\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nabc\r\n",
             "HTTP/1.1 502 Bad Gateway\r\n",
         ),
     ] {
@@ -156,14 +188,14 @@ fn answers_without_a_body_have_none_whatever_they_say() {
     let served = backend.gateway();
     let head = GET.replace("GET", "HEAD");
     let (mut client, mut peer) = asked(&backend, &served, &head);
-    let answer = "HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n";
+    let answer = "HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 500\r\n\r\n";
     peer.send(answer);
     client.expect(answer);
     for status in ["204 No Content", "304 Not Modified"] {
         client.send(GET);
         peer.expect(GET);
-        peer.send(format!("HTTP/1.1 {status}\r\nETag: \"a\"\r\n\r\n"));
-        client.expect(format!("HTTP/1.1 {status}\r\nETag: \"a\"\r\n\r\n"));
+        peer.send(format!("HTTP/1.1 {status}\r\nDate: d\r\nETag: \"a\"\r\n\r\n"));
+        client.expect(format!("HTTP/1.1 {status}\r\nDate: d\r\nETag: \"a\"\r\n\r\n"));
     }
     client.send(GET);
     peer.expect(GET);
@@ -193,8 +225,8 @@ fn an_answer_that_comes_before_the_body_is_passed_on_and_ends_the_connections() 
     let (mut client, mut peer) = asked(&backend, &served, head);
     client.send([b'b'; 1000]);
     peer.expect([b'b'; 1000]);
-    peer.send("HTTP/1.1 413 No\r\nContent-Length: 2\r\n\r\nno");
-    client.expect("HTTP/1.1 413 No\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno");
+    peer.send("HTTP/1.1 413 No\r\nDate: d\r\nContent-Length: 2\r\n\r\nno");
+    client.expect("HTTP/1.1 413 No\r\nDate: d\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno");
     peer.expect_end();
     // It is listened to a little longer, so that the answer is not overtaken by a reset.
     client.send([b'b'; 1000]);
@@ -236,7 +268,9 @@ fn what_is_sent_behind_the_last_request_makes_no_reset() {
     // Time for the gateway to be told of it.
     std::thread::sleep(std::time::Duration::from_millis(30));
     peer.send(OK);
-    client.expect_last("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi");
+    client.expect_last(
+        "HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi",
+    );
     std::thread::sleep(std::time::Duration::from_millis(30));
     assert!(client.stream.take_error().unwrap().is_none());
     client.send(GET);
@@ -249,7 +283,7 @@ fn bodies_larger_than_all_buffers_arrive_whole_though_the_other_side_is_slow() {
     let body: Vec<u8> = (0..6_000_000_u32).map(|at| (at % 251) as u8).collect();
     let head = format!("PUT /a HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n", body.len());
     let (mut client, mut peer) = asked(&backend, &served, &head);
-    let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+    let answer = format!("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: {}\r\n\r\n", body.len());
     std::thread::scope(|scope| {
         let sent = scope.spawn(|| {
             client.send(&body);

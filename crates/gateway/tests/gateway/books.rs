@@ -116,8 +116,8 @@ fn a_backend_that_breaks_its_answers_off_is_left_alone() {
     config.timeouts.body = Duration::from_millis(200);
     let mut served = Served::start(config);
     let of_backend = format!("{{pool=\"default\",backend=\"{}\"}}", backend.addr());
-    let begun = "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf";
-    let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n";
+    let begun = "HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 9\r\n\r\nhalf";
+    let chunked = "HTTP/1.1 200 OK\r\nDate: d\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n";
     let ask = |answer: &str| {
         let mut client = served.client();
         client.send(GET);
@@ -143,7 +143,7 @@ fn a_backend_that_breaks_its_answers_off_is_left_alone() {
     let mut peer = backend.accept();
     peer.expect(GET);
     let long = vec![b'x'; 64 << 20];
-    peer.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", long.len()));
+    peer.send(format!("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: {}\r\n\r\n", long.len()));
     peer.stream.write_all(&long).unwrap_err();
     drop((client, peer));
     // It closes, it sends what is no chunk, and it stalls.

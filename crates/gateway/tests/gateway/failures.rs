@@ -147,6 +147,67 @@ fn a_backend_that_answers_nonsense_is_not_passed_on() {
 }
 
 #[test]
+fn a_switch_that_was_not_asked_for_or_does_not_say_to_what_is_none() {
+    let backend = Backend::start();
+    let served = backend.gateway();
+    let ask = "GET /a HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
+    let switch = "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\n";
+    let named = format!("{switch}Upgrade: websocket\r\n\r\n");
+    let old = ask.replace("HTTP/1.1", "HTTP/1.0");
+    let with_body = ask.replace("\r\n\r\n", "\r\nContent-Length: 0\r\n\r\n");
+    for (ask, switch) in [
+        (GET, &named[..]),
+        (&*old, &*named),
+        (&*with_body, &*named),
+        (&*ask.replace("GET", "POST"), &*named),
+        (&*ask.replace("websocket", "h2c"), &*named),
+        (ask, &*format!("{switch}\r\n")),
+        (ask, &*format!("{switch}Upgrade:\r\n\r\n")),
+    ] {
+        let mut client = served.client();
+        client.send(ask);
+        let mut peer = backend.accept();
+        peer.head();
+        peer.send(format!("{switch}{OK}"));
+        let head = client.head();
+        assert!(head.starts_with("HTTP/1.1 502 "), "{ask} {switch} {head}");
+        peer.expect_end();
+        client.expect("No backend gave an answer that could be passed on.\n");
+    }
+}
+
+#[test]
+fn interim_answers_have_a_limit_and_go_to_none_who_does_not_know_them() {
+    const MOST: usize = 64;
+    let backend = Backend::start();
+    let served = backend.gateway();
+    let interim = "HTTP/1.1 103 Early Hints\r\nLink: b\r\n\r\n";
+    let mut client = served.client();
+    client.send(GET);
+    let mut peer = backend.accept();
+    peer.expect(GET);
+    peer.send(interim.repeat(MOST) + OK);
+    client.expect(interim.repeat(MOST) + OK);
+    let mut old = served.client();
+    old.send("GET /a HTTP/1.0\r\nHost: x\r\nConnection: keep-alive\r\n\r\n");
+    peer.expect(GET);
+    peer.send(interim.repeat(MOST) + OK);
+    old.expect(
+        "HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\nConnection: keep-alive\r\n\r\nhi",
+    );
+    // One after the other, they count as well.
+    client.send(GET);
+    peer.expect(GET);
+    for _ in 0..MOST {
+        peer.send(interim);
+        client.expect(interim);
+    }
+    peer.send(interim);
+    assert!(client.head().starts_with("HTTP/1.1 502 "));
+    peer.expect_end();
+}
+
+#[test]
 fn what_comes_behind_an_answer_is_nobody_s() {
     let backend = Backend::start();
     let served = backend.gateway();
@@ -196,8 +257,8 @@ fn who_takes_too_long_is_told() {
     stalled.send(GET);
     let mut peer = backend.accept();
     peer.expect(GET);
-    peer.send("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab");
-    stalled.expect("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab");
+    peer.send("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 5\r\n\r\nab");
+    stalled.expect("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 5\r\n\r\nab");
     stalled.expect_end();
 }
 
@@ -267,7 +328,7 @@ fn who_waits_in_the_queue_too_long_is_refused_and_who_leaves_it_is_forgotten() {
     first.send("GET /a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     let mut peer = backend.accept();
     peer.expect(GET);
-    peer.send("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n");
+    peer.send("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 9\r\n\r\n");
     second.send(GET);
     third.send(GET);
     drop(third);

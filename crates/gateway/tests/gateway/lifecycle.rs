@@ -1,5 +1,6 @@
 use std::io::Write;
 use std::net::TcpStream;
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use tollgate_gateway::Config;
@@ -24,7 +25,9 @@ fn a_drain_answers_what_is_under_way_and_closes_the_rest() {
     served.gateway().drain().unwrap();
     idle.expect_last("");
     peer.send(OK);
-    busy.expect_last("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi");
+    busy.expect_last(
+        "HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi",
+    );
     let addr = served.addr;
     served.join();
     assert!(TcpStream::connect(addr).is_err());
@@ -111,7 +114,7 @@ fn full(served: &Served, backend: &Backend) -> (Peer, Peer, [Peer; 2]) {
     (first, peer, waiting)
 }
 
-const LAST: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi";
+const LAST: &str = "HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi";
 
 #[test]
 fn a_drain_answers_those_who_have_arrived_though_nothing_was_accepted_just_then() {
@@ -163,6 +166,85 @@ fn so_does_a_reload_that_leaves_their_listener_out() {
     }
 }
 
+/// A configuration that listens on one port of its own, and one without that.
+fn with_and_without(backend: &Backend) -> (std::net::SocketAddr, Config, Config) {
+    // Nobody listens there any more.
+    let own = Backend::start().addr();
+    let mut with = backend.config();
+    with.listeners = ["127.0.0.2:0".parse().unwrap(), own]
+        .map(|address| Listener::new(Address::Tcp(address)))
+        .to_vec();
+    let mut without = with.clone();
+    without.listeners.truncate(1);
+    (own, with, without)
+}
+
+#[test]
+fn a_listener_that_was_left_out_may_be_asked_for_again_at_once() {
+    let backend = Backend::start();
+    for threads in [1, 3] {
+        let (own, mut with, mut without) = with_and_without(&backend);
+        with.threads = std::num::NonZeroUsize::new(threads).unwrap();
+        without.threads = with.threads;
+        let mut served = Served::start(with.clone());
+        for round in 0..200_u64 {
+            served.gateway().reload(without.clone()).unwrap();
+            if round.is_multiple_of(2) {
+                // Some threads have closed theirs by then, and some have not.
+                std::thread::sleep(Duration::from_micros(50 * (round % 8)));
+            }
+            let again = served.gateway().reload(with.clone());
+            again
+                .unwrap_or_else(|error| panic!("{error}: {:?}", std::error::Error::source(&error)));
+        }
+        for _ in 0..20 {
+            let mut client = Peer::new(TcpStream::connect(own).unwrap());
+            client.send("GET /a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+            let mut peer = backend.accept();
+            peer.expect(GET);
+            peer.send("HTTP/1.1 204 No\r\nDate: d\r\nConnection: close\r\n\r\n");
+            client.expect_last("HTTP/1.1 204 No\r\nDate: d\r\nConnection: close\r\n\r\n");
+        }
+        served.gateway().reload(without).unwrap();
+        // Its port comes to be free, for others as for this gateway.
+        let until = Instant::now() + PATIENCE;
+        while let Err(error) = std::net::TcpListener::bind(own) {
+            assert!(Instant::now() < until, "{error}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        served.gateway().reload(with).unwrap();
+        drop(TcpStream::connect(own).unwrap());
+    }
+}
+
+#[test]
+fn who_waits_at_a_listener_that_is_to_be_closed_is_served_when_it_is_not() {
+    let backend = Backend::start();
+    let (own, mut with, mut without) = with_and_without(&backend);
+    (with.limits.connections, without.limits.connections) = (1, 1);
+    let mut served = Served::start(with.clone());
+    served.addr = own;
+    let (mut first, mut peer, waiting) = full(&served, &backend);
+    served.gateway().reload(without).unwrap();
+    // Time to close it as far as that goes.
+    std::thread::sleep(Duration::from_millis(120));
+    let late = TcpStream::connect_timeout(&own, Duration::from_millis(50));
+    assert_eq!(late.unwrap_err().kind(), std::io::ErrorKind::TimedOut);
+    served.gateway().reload(with).unwrap();
+    std::thread::sleep(Duration::from_millis(120));
+    let mut more = served.client();
+    more.send(GET);
+    peer.send(OK);
+    first.expect(OK);
+    drop(first);
+    for mut client in waiting.into_iter().chain([more]) {
+        let mut peer = backend.accept();
+        peer.expect(GET);
+        peer.send(OK);
+        client.expect(OK);
+    }
+}
+
 #[test]
 fn a_client_that_has_sent_its_last_byte_gets_its_answer() {
     let backend = Backend::start();
@@ -186,9 +268,23 @@ fn when_a_client_is_gone_its_request_is_given_up() {
     let mut peer = backend.accept();
     peer.expect(GET);
     // Closing over what was not read is a reset.
-    peer.send("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf");
+    peer.send("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 9\r\n\r\nhalf");
     client.read(10);
     drop(client);
+    peer.expect_end();
+}
+
+#[test]
+fn who_asks_once_and_goes_while_the_backend_is_silent_is_noticed() {
+    let backend = Backend::start();
+    let served = backend.gateway();
+    let mut client = served.client();
+    client.send("GET /a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    let mut peer = backend.accept();
+    peer.expect(GET);
+    std::thread::sleep(Duration::from_millis(50));
+    // Closing with nothing to be read is an end, which a client may have sent that reads on; a reset is not.
+    tollgate_eventloop::Socket::from(OwnedFd::from(client.stream)).reset().unwrap();
     peer.expect_end();
 }
 

@@ -2,6 +2,7 @@
 //!
 //! - `requests`: what a backend gets, and in which order answers come back
 //! - `bodies`: lengths, chunks, closes, in both directions and in pieces
+//! - `dates`: when an answer was made, or came
 //! - `failures`: backends that are down, silent, closed or wrong
 //! - `lifecycle`: drain, reload, half-closed peers, other protocols
 //! - `books`: the access log, `/metrics`, limits per client, backends that are left alone
@@ -12,6 +13,7 @@
 
 mod bodies;
 mod books;
+mod dates;
 mod failures;
 mod lifecycle;
 mod phases;

@@ -120,8 +120,8 @@ fn an_exchange_passes_all_phases_in_order_and_goes_on_as_it_is() {
         client.send(GET);
         peer.expect(GET);
         watched.expect(&["GET /a", "body "]);
-        peer.send("HTTP/1.1 204 No\r\n\r\n");
-        client.expect("HTTP/1.1 204 No\r\n\r\n");
+        peer.send("HTTP/1.1 204 No\r\nDate: d\r\n\r\n");
+        client.expect("HTTP/1.1 204 No\r\nDate: d\r\n\r\n");
         let next = watched.expect(&["204 No", "answer ", "log 204 0 0"]);
         assert_ne!(next, first);
     }
@@ -142,15 +142,15 @@ fn what_is_answered_instead_reaches_no_backend_and_the_connection_goes_on() {
     client.send(GET);
     let mut peer = backend.accept();
     peer.expect(GET);
-    peer.send("HTTP/1.1 200 block\r\nContent-Length: 2\r\n\r\nhi");
+    peer.send("HTTP/1.1 200 block\r\nDate: d\r\nContent-Length: 2\r\n\r\nhi");
     client.expect_dated(BLOCKED);
     peer.expect_end();
     // What is known to be bad only when a part of it is out is cut off.
     client.send(GET);
     let mut peer = backend.accept();
     peer.expect(GET);
-    peer.send("HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\nhi");
-    client.expect("HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\nhi");
+    peer.send("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 7\r\n\r\nhi");
+    client.expect("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 7\r\n\r\nhi");
     peer.send("block");
     client.expect_end();
 }
@@ -168,11 +168,11 @@ fn what_waits_goes_on_when_it_is_resumed_and_not_before() {
     watched.resumer.resume(id, Verdict::Pass).unwrap();
     let mut peer = backend.accept();
     peer.expect(&request);
-    peer.send("HTTP/1.1 200 wait\r\nContent-Length: 2\r\n\r\nhi");
+    peer.send("HTTP/1.1 200 wait\r\nDate: d\r\nContent-Length: 2\r\n\r\nhi");
     watched.expect(&["200 wait", "answer hi", "answer "]);
     client.expect_nothing();
     watched.resumer.resume(id, Verdict::Pass).unwrap();
-    client.expect("HTTP/1.1 200 wait\r\nContent-Length: 2\r\n\r\nhi");
+    client.expect("HTTP/1.1 200 wait\r\nDate: d\r\nContent-Length: 2\r\n\r\nhi");
     watched.expect(&["log 200 0 2"]);
     // Once more does nothing.
     watched.resumer.resume(id, Verdict::Answer(Box::new(blocked()))).unwrap();
@@ -184,7 +184,7 @@ fn what_waits_goes_on_when_it_is_resumed_and_not_before() {
     watched.expect(&["log 403 0 2"]);
     client.send(GET);
     peer.expect(GET);
-    peer.send("HTTP/1.1 200 wait\r\nContent-Length: 2\r\n\r\nhi");
+    peer.send("HTTP/1.1 200 wait\r\nDate: d\r\nContent-Length: 2\r\n\r\nhi");
     let id = watched.expect(&["GET /a", "body ", "200 wait", "answer hi", "answer "]);
     watched.resumer.resume(id, Verdict::Answer(Box::new(blocked()))).unwrap();
     client.expect_dated(BLOCKED);

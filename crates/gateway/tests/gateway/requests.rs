@@ -34,8 +34,8 @@ fn pipelined_requests_are_answered_in_order_and_one_after_the_other() {
     let mut peer = backend.accept();
     for (request, answer) in [(GET, "1"), (&other, "2"), (GET, "3")] {
         peer.expect(request);
-        peer.send(format!("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n{answer}"));
-        client.expect(format!("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n{answer}"));
+        peer.send(format!("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 1\r\n\r\n{answer}"));
+        client.expect(format!("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 1\r\n\r\n{answer}"));
     }
 }
 
@@ -64,7 +64,9 @@ fn a_client_that_closes_is_told_so_and_the_backend_s_connection_goes_on() {
     let mut peer = backend.accept();
     peer.expect(GET);
     peer.send(OK);
-    client.expect_last("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi");
+    client.expect_last(
+        "HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi",
+    );
     let mut client = served.client();
     client.send(GET);
     peer.expect(GET);
@@ -81,11 +83,15 @@ fn an_old_client_is_kept_only_if_it_asks_for_that() {
     let mut peer = backend.accept();
     peer.expect(GET);
     peer.send(OK);
-    client.expect("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: keep-alive\r\n\r\nhi");
+    client.expect(
+        "HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\nConnection: keep-alive\r\n\r\nhi",
+    );
     client.send("GET /a HTTP/1.0\r\nHost: x\r\n\r\n");
     peer.expect(GET);
     peer.send(OK);
-    client.expect_last("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi");
+    client.expect_last(
+        "HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi",
+    );
 }
 
 #[test]
@@ -103,7 +109,7 @@ fn the_backend_is_told_who_asked_and_the_client_who_answered() {
          X-Forwarded-Host: x\r\nVia: 1.1 tollgate\r\n\r\n",
     );
     peer.send(OK);
-    client.expect("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nVia: 1.1 tollgate\r\n\r\nhi");
+    client.expect("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\nVia: 1.1 tollgate\r\n\r\nhi");
 }
 
 #[test]
@@ -124,7 +130,9 @@ fn headers_longer_than_the_room_before_the_body_go_on_too() {
     let mut peer = backend.accept();
     peer.expect(GET);
     peer.send(OK);
-    client.expect(format!("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Long: {value}\r\n\r\nhi"));
+    client.expect(format!(
+        "HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\nX-Long: {value}\r\n\r\nhi"
+    ));
 }
 
 #[test]

@@ -147,9 +147,9 @@ impl Peer {
         assert_eq!(String::from_utf8_lossy(&received[..count]), String::from_utf8_lossy(expected));
     }
 
-    /// `expected`, with one `Date` more in its head, must come: an answer of the gateway's own.
+    /// `expected`, with one `Date` more in its head, which is the gateway's, must come. Gives that date.
     #[track_caller]
-    pub(crate) fn expect_dated(&mut self, expected: &str) {
+    pub(crate) fn expect_dated(&mut self, expected: &str) -> String {
         let (dates, rest): (Vec<String>, Vec<String>) = self
             .head()
             .split_inclusive("\r\n")
@@ -161,6 +161,7 @@ impl Peer {
         let head_end = expected.find("\r\n\r\n").unwrap() + 4;
         assert_eq!(rest.concat(), expected[..head_end]);
         self.expect(&expected[head_end..]);
+        dates[0]["Date: ".len()..].trim_end().to_owned()
     }
 
     /// `expected` and then the end must come.
@@ -224,4 +225,4 @@ impl Peer {
 /// A request that backends see as it is.
 pub(crate) const GET: &str = "GET /a HTTP/1.1\r\nHost: x\r\n\r\n";
 /// An answer that clients see as it is.
-pub(crate) const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
+pub(crate) const OK: &str = "HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\n\r\nhi";

@@ -67,7 +67,7 @@ fn echo(backend: &Backend, expected: usize) -> String {
     let mut peer: Peer = backend.accept();
     let head = peer.head();
     let body = peer.read(expected);
-    peer.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {expected}\r\n\r\n"));
+    peer.send(format!("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: {expected}\r\n\r\n"));
     peer.send(body);
     head
 }
@@ -143,7 +143,7 @@ fn openssl_speaks_http_over_tls_and_plain_http_is_no_tls() {
     stdin.write_all(b"GET /a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
     let mut peer = backend.accept();
     assert!(peer.head().starts_with("GET /a HTTP/1.1\r\n"));
-    peer.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi");
+    peer.send("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\n\r\nhi");
     let output = client.wait_with_output().unwrap();
     drop(stdin);
     let text = String::from_utf8_lossy(&output.stdout);

@@ -14,11 +14,21 @@ pub(crate) struct OwnProcess {
 impl OwnProcess {
     /// The test of this name, which is told these things by its environment.
     pub(crate) fn of<Value: AsRef<OsStr>>(test: &str, environment: &[(&str, Value)]) -> Self {
+        Self::telling(test, environment, Stdio::inherit())
+    }
+
+    /// The same, whose standard error is `told_to`.
+    pub(crate) fn telling<Value: AsRef<OsStr>>(
+        test: &str,
+        environment: &[(&str, Value)],
+        told_to: Stdio,
+    ) -> Self {
         let mut process = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", test, "--ignored", "--nocapture"])
             .envs(environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            .stderr(told_to)
             .spawn()
             .unwrap();
         let told = BufReader::new(process.stdout.take().unwrap());

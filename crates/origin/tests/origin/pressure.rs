@@ -109,3 +109,14 @@ fn a_client_that_sends_on_after_the_last_answer_is_cut_off() {
         "64 MiB were read after the last answer"
     );
 }
+
+#[test]
+fn chunks_of_which_most_is_extension_are_refused() {
+    let origin = Served::start(1);
+    let mut client = origin.client();
+    client.send(b"POST /upload HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+    client.send(format!("1;{}\r\nx\r\n", "e".repeat(1_000)).repeat(20).as_bytes());
+    // It does not wait for the end, which never comes.
+    assert!(client.head().starts_with("HTTP/1.1 400 "));
+    is_served(&origin);
+}

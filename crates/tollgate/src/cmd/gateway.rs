@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use nix::sys::signal::Signal;
 use signal_hook::iterator::Signals;
 use tollgate_gateway::config::Address;
-use tollgate_gateway::{Config, Gateway};
+use tollgate_gateway::{Config, Gateway, messages};
 use tollgate_lab::process::files;
 
 use crate::exit::{Exit, Failure};
@@ -111,7 +111,7 @@ fn reload(gateway: &mut Gateway, path: &Path) {
             Err(error.into())
         }
     };
-    output::tell(&match outcome {
+    messages::tell(&match outcome {
         Ok(()) => format!("tollgate gateway: {} is in force", path.display()),
         Err(error) => format!("tollgate gateway: the old configuration stays: {error:#}"),
     });
@@ -121,7 +121,8 @@ fn reload(gateway: &mut Gateway, path: &Path) {
 fn end_at_once_if_told(orders: Receiver<Order>) -> std::io::Result<()> {
     std::thread::Builder::new().name("hurry".to_owned()).spawn(move || {
         if orders.iter().any(|order| order == Order::End) {
-            output::tell("tollgate gateway: ended at once; requests in flight were cut off");
+            messages::tell("tollgate gateway: ended at once; requests in flight were cut off");
+            messages::finish();
             std::process::exit(Exit::Interrupted as i32);
         }
     })?;

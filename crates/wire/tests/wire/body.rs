@@ -116,6 +116,22 @@ fn the_limit_of_a_size_line_starts_anew_with_each_chunk() {
     assert_eq!(chunked(body.as_bytes()), Ok(progress(body.len(), 3, true)));
 }
 
+#[test]
+fn size_lines_may_be_long_beside_what_they_belong_to_and_not_beside_nothing() {
+    let body = |chunks: usize, extension: usize, data: usize| {
+        let chunk = format!("{data:x};{}\r\n{}\r\n", "e".repeat(extension), "d".repeat(data));
+        [chunk.repeat(chunks).as_bytes(), b"0\r\n\r\n"].concat()
+    };
+    for fine in [body(1_000, 85, 8_192), body(16, 1_000, 1), body(10_000, 13, 1)] {
+        assert!(chunked(&fine).is_ok_and(|progress| progress.done));
+    }
+    for endless in [body(17, 1_000, 1), body(2_000, 30, 1), body(5, 4_000, 1)] {
+        assert_eq!(chunked(&endless), Err(ParseError::ChunkLineTooLong));
+    }
+    let zeros = format!("{}1\r\nd\r\n", "0".repeat(1_000)).repeat(17);
+    assert_eq!(chunked(zeros.as_bytes()), Err(ParseError::ChunkLineTooLong));
+}
+
 proptest! {
     /// Whatever the chunks and wherever they are split, the payload is counted once.
     #[test]

@@ -9,6 +9,7 @@
 //! - `gone`: clients that go away in the middle
 //! - `half_open`: ten thousand clients that never finish their requests
 //! - `reload`: another configuration under load
+//! - `unread`: nobody reads what the gateway tells
 
 mod broken;
 mod descriptors;
@@ -19,6 +20,7 @@ mod killed;
 mod reload;
 mod silent;
 mod slow;
+mod unread;
 
 use std::io::Write;
 use std::net::TcpStream;

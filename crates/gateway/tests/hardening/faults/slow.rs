@@ -124,7 +124,7 @@ fn bodies_that_come_byte_by_byte_arrive_whole_in_both_directions() {
         while read_head(&mut stream).is_some() {
             let mut body = vec![0; BODY.len()];
             stream.read_exact(&mut body).unwrap();
-            let head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+            let head = b"HTTP/1.1 200 OK\r\nDate: d\r\nTransfer-Encoding: chunked\r\n\r\n";
             for byte in head.iter().chain(&body) {
                 stream.write_all(&[*byte]).unwrap();
                 std::thread::sleep(Duration::from_micros(200));
@@ -138,6 +138,6 @@ fn bodies_that_come_byte_by_byte_arrive_whole_in_both_directions() {
         client.send(&[*byte]);
         std::thread::sleep(Duration::from_micros(200));
     }
-    client.expect("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+    client.expect("HTTP/1.1 200 OK\r\nDate: d\r\nTransfer-Encoding: chunked\r\n\r\n");
     client.expect(std::str::from_utf8(BODY).unwrap());
 }
