@@ -83,7 +83,7 @@ fn listeners(files: &At<Vec<ListenerFile>>, folder: &Path) -> Result<Vec<Listene
             (Some(defers), Address::Unix(_)) if **defers => {
                 return Err(Fault::at(&defers.0, "a unix socket has no such thing; leave it out"));
             }
-            (defers, _) => defers.as_deref().is_none_or(|defers| *defers),
+            (defers, _) => defers.as_deref().is_some_and(|defers| *defers),
         };
         listeners.push(Listener { address, backlog, defer_accept, tls });
     }

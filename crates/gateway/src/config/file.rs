@@ -48,9 +48,9 @@ pub(super) struct ListenerFile {
     pub(super) address: At<String>,
     /// How many connections the kernel keeps that were not accepted yet, from 1 to 65535 (4096).
     pub(super) backlog: Option<At<u32>>,
-    /// Whether a connection is accepted only once its first bytes are there, which saves a wake-up for each (true). One on
-    /// which nothing comes is accepted after a second; until then, closing the listener leaves it to be reset by its
-    /// first bytes. Over TCP alone.
+    /// Whether a connection is accepted only once its first bytes are there, which saves a wake-up for each (false). One
+    /// on which nothing comes is accepted after a second; until then it takes a place in the backlog, and the end of the
+    /// listener is a reset to its first bytes. Over TCP alone.
     pub(super) defer_accept: Option<At<bool>>,
     /// The certificate that is shown. Left out: clients speak in the clear.
     pub(super) tls: Option<TlsFile>,

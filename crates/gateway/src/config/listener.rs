@@ -59,7 +59,7 @@ impl Listener {
     /// Listens there in the clear, with the usual backlog.
     #[must_use]
     pub fn new(address: Address) -> Self {
-        Self { address, backlog: Self::BACKLOG, defer_accept: true, tls: None }
+        Self { address, backlog: Self::BACKLOG, defer_accept: false, tls: None }
     }
 
     /// The backlog of a listener that does not name one.

@@ -55,7 +55,7 @@ fn what_is_written_is_what_is_served() {
     let config = parse(
         "threads: 4
 listeners:
-  - { address: '[::1]:80', backlog: 16, defer_accept: false }
+  - { address: '[::1]:80', backlog: 16, defer_accept: true }
   - address: unix:g.sock
 routes:
   - { host: WWW.example.org, path: /a, pool: two, rewrite: /,
@@ -86,8 +86,8 @@ admin: 127.0.0.1:9900
     assert_eq!(config.threads.get(), 4);
     assert_eq!(config.listeners[0].address.to_string(), "[::1]:80");
     assert_eq!(config.listeners[0].backlog, 16);
-    assert!(!config.listeners[0].defer_accept);
-    assert!(config.listeners[1].defer_accept);
+    assert!(config.listeners[0].defer_accept);
+    assert!(!config.listeners[1].defer_accept);
     assert_eq!(config.listeners[1].address, Address::Unix("/etc/g/g.sock".into()));
     let [exact, below, any] = &config.routes[..] else { panic!("{:?}", config.routes) };
     assert_eq!(exact.host, HostPattern::Exact("www.example.org".to_owned()));

@@ -46,10 +46,15 @@ impl Served {
 
     /// On any free port, with two threads.
     pub(crate) fn on_tcp(backends: &[SocketAddr]) -> Self {
+        Self::on_tcp_with(backends, |_| {})
+    }
+
+    pub(crate) fn on_tcp_with(backends: &[SocketAddr], edit: impl FnOnce(&mut Config)) -> Self {
         Self::with(backends[0], |config| {
             config.listeners[0].address = Address::Tcp("127.0.0.1:0".parse().unwrap());
             config.pools[0].backends = same_share(backends);
             config.threads = NonZeroUsize::new(2).unwrap();
+            edit(config);
         })
     }
 

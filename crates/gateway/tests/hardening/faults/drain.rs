@@ -23,12 +23,7 @@ fn what_is_in_flight_is_answered_and_nobody_else_is_waited_for() {
         }
     });
     let gateway = Served::on_tcp(&[backend.address]);
-    let mut idle = Caller::connect(gateway.address()).unwrap();
-    idle.client().send(b"GET /idle HTTP/1.1\r\nHost: a\r\n\r\n");
-    is_begun.recv_timeout(PATIENCE).unwrap();
-    assert!(is_echo(&idle.answer().unwrap(), "/idle"));
-    // Nothing of it has come, so that it is the kernel's still.
-    let mut silent = Client::connect(gateway.address()).unwrap();
+    let mut idle = Client::connect(gateway.address()).unwrap();
     let mut asking: Vec<_> = (0..4)
         .map(|number| {
             let mut client = Caller::connect(gateway.address()).unwrap();
@@ -42,10 +37,24 @@ fn what_is_in_flight_is_answered_and_nobody_else_is_waited_for() {
         let answer = client.answer().unwrap();
         assert!(is_echo(&answer, &format!("/{number}")) && answer.is_last(), "{answer:?}");
     }
+    assert_eq!(idle.read_to_close(), b"");
+    Client::connect(gateway.address()).unwrap_err();
+}
+
+#[test]
+fn a_drain_resets_who_has_said_nothing_to_a_listener_that_defers() {
+    let backend = super::echo();
+    let gateway = Served::on_tcp_with(&[backend.address], |config| {
+        config.listeners[0].defer_accept = true;
+    });
+    let mut idle = Caller::connect(gateway.address()).unwrap();
+    assert!(is_echo(&idle.get("/idle").unwrap(), "/idle"));
+    // Nothing of it has come, so that it is the kernel's still.
+    let mut silent = Client::connect(gateway.address()).unwrap();
+    gateway.drain();
     assert_eq!(idle.client().read_to_close(), b"");
     silent.write_all(b"GET /late HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
     assert_eq!(silent.read_to_close(), b"");
-    Client::connect(gateway.address()).unwrap_err();
 }
 
 #[test]
