@@ -322,6 +322,35 @@ blocks     = 1
         }
         workspace.write(name, &text);
     }
+    for name in ["experiments/burner.toml", "mixes/ping.toml", recipe] {
+        workspace.write(&format!("another/{name}"), &workspace.read(name));
+    }
+    let catalog = || workspace.json("batch/batch.json")["catalog"].clone();
+    let elsewhere = [&run[..], &["--catalog", "another"]].concat();
+    let here = catalog();
+    // In another catalog, what is measured with counts, and not where it lies.
+    workspace
+        .write("another/mixes/ping.toml", &(workspace.read("mixes/ping.toml") + "\n# edited\n"));
+    let told = refused(&elsewhere);
+    assert!(told.contains("\n  mixes.ping.toml: "), "{told}");
+    let folder = workspace.path("another").canonicalize().expect("a folder");
+    let folder = folder.display().to_string();
+    assert!(told.contains(&format!(", now {folder}:")), "{told}");
+    assert_eq!(catalog(), here, "nothing is taken from it");
+    workspace.write("another/mixes/ping.toml", &workspace.read("mixes/ping.toml"));
+    let told = works(&elsewhere);
+    assert!(!told.contains("round 2") && !told.contains("building "), "{told}");
+    assert_eq!(catalog()[0], folder);
+    let title =
+        workspace.read("another/experiments/burner.toml").replace("title", "title = 'mine' #");
+    workspace.write("another/experiments/burner.toml", &title);
+    let told = refused(&elsewhere);
+    assert!(told.contains("holds a batch with other settings"), "{told}");
+    works(&run);
+    assert_eq!(catalog(), here);
+    let told = refused(&[&run[..], &["--seed", "1"]].concat());
+    assert!(told.contains("holds a batch that was begun with --seed "), "{told}");
+
     let server = workspace.read("repository/server.c");
     workspace.write("repository/server.c", &(server.clone() + "\n/* edited */\n"));
     let told = refused(&run);
@@ -357,5 +386,10 @@ blocks     = 1
     assert_eq!(state(), "build-failed");
     works(&["batch", "find", "--retry"]);
     assert_eq!(state(), "done");
+    // From another catalog, and for `find` from then on.
+    workspace.write("another/experiments/burner.toml", &workspace.read("experiments/burner.toml"));
+    works(&elsewhere);
+    works(&["batch", "find"]);
+    assert_eq!(catalog()[0], folder);
     workspace.assert_nothing_runs();
 }

@@ -32,7 +32,8 @@ pub fn find(
 ) -> Result<Findings, BatchError> {
     let manifest = BatchManifest::read(request.out)?;
     let dir = BatchDir::open(request.out)?;
-    let mut workshop = Workshop::new(dir, manifest, request)?;
+    let catalog = manifest.catalog.clone();
+    let mut workshop = Workshop::new(dir, manifest, catalog, request)?;
     if request.steps.is_some() {
         workshop.manifest.steps = request.steps;
         workshop.manifest.write(workshop.dir.path())?;

@@ -83,7 +83,7 @@ pub fn run(
     let dir = BatchDir::open(request.out)?;
     let manifest = manifest(&dir, request, beginning)?;
     manifest.write(dir.path())?;
-    let mut workshop = Workshop::new(dir, manifest, request)?;
+    let mut workshop = Workshop::new(dir, manifest, beginning.catalog.clone(), request)?;
     series(&mut workshop, tell)?;
     report::write_all(&workshop.records()?, workshop.dir.path())
 }
