@@ -7,6 +7,7 @@ mod in_use;
 pub mod installed;
 pub mod packages;
 pub mod render;
+pub mod results;
 mod unfinished;
 
 /// Whether something holds within ten seconds. A process that another test starts has what is open here until it
