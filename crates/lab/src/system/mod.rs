@@ -9,6 +9,7 @@ pub mod packages;
 pub mod render;
 pub mod results;
 mod unfinished;
+pub mod versions;
 
 /// Whether something holds within ten seconds. A process that another test starts has what is open here until it
 /// runs its program, and a lock with it.
