@@ -393,3 +393,42 @@ blocks     = 1
     assert_eq!(catalog()[0], folder);
     workspace.assert_nothing_runs();
 }
+
+/// A product that is so broken that no trial of it can be begun: its version command fails.
+#[test]
+fn a_revision_that_cannot_tell_its_version_has_failed_to_run_and_is_not_tried_again() {
+    let workspace = workspace(&["1000"]);
+    let recipe = workspace.read("systems/burner/system.toml");
+    let asks_it = "version = [['{{ binary }}', '--version']]";
+    let version = recipe.lines().find(|line| line.starts_with("version")).expect("a version");
+    workspace.write("systems/burner/system.toml", &recipe.replace(version, asks_it));
+    let revisions = r##"
+experiment = "burner"
+subject    = "burner"
+product    = { option = "binary", path = "server" }
+versions   = ["1.0", "1.1"]
+files      = "repository"
+build      = '''
+cc -o "$OUT/burner" server.c
+if [ "$VERSION" = 1.0 ]; then
+    printf '#!/bin/sh\n[ "$1" != --version ] || { echo 1; exit; }\nexec "${0%%/*}/burner" "$@"\n' >"$OUT/server"
+else
+    printf '#!/bin/sh\necho no such symbol >&2\nexit 3\n' >"$OUT/server"
+fi
+chmod +x "$OUT/server"
+'''
+blocks     = 1
+"##;
+    workspace.write("revisions.toml", revisions);
+    let run = || {
+        let output = workspace.run(&["batch", "run", "revisions.toml"]);
+        assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+        let table = stdout(&output);
+        assert!(table.contains("2 revisions: 1 done, 1 run-failed"), "{table}");
+        assert!(table.contains("no such symbol"), "{table}");
+        stderr(&output)
+    };
+    assert!(run().contains("round 1"));
+    assert!(!run().contains("round "), "there is nothing left to do");
+    workspace.assert_nothing_runs();
+}
