@@ -42,6 +42,7 @@ impl<'a> Repository<'a> {
 
     /// Makes the clone, or brings it up to date.
     pub(super) fn fetch(&self, from: &str) -> Result<(), BatchError> {
+        remove_locks(&self.dir)?;
         let mut init = git();
         init.args(["init", "--quiet", "--bare"]).arg(&self.dir);
         command::output(&mut init, QUICK, self.interrupt)?;
@@ -187,6 +188,23 @@ impl<'a> Repository<'a> {
     }
 }
 
+/// Removes the locks that a git which was killed has left in a clone: no batch goes on beside another one in its
+/// directory, so nobody holds them.
+fn remove_locks(folder: &Path) -> Result<(), BatchError> {
+    if !folder.is_dir() {
+        return Ok(());
+    }
+    for entry in fs::read_dir(folder).map_err(io_error("reading", folder))? {
+        let path = entry.map_err(io_error("reading", folder))?.path();
+        if path.is_dir() && path.file_name() != Some(OsStr::new("objects")) {
+            remove_locks(&path)?;
+        } else if path.is_file() && path.extension() == Some(OsStr::new("lock")) {
+            fs::remove_file(&path).map_err(io_error("removing", &path))?;
+        }
+    }
+    Ok(())
+}
+
 /// How long git may take for what it has on disk, and for what it fetches or writes.
 const QUICK: Duration = Duration::from_secs(120);
 const FETCH: Duration = Duration::from_secs(3_600);
@@ -278,6 +296,17 @@ mod tests {
         assert_eq!(head.trim(), two);
         repository.forget(&sources).unwrap();
         assert!(!sources.exists());
+    }
+
+    #[test]
+    fn locks_of_a_git_that_was_killed_hold_nobody_up() {
+        let (dir, interrupt) = (tempfile::tempdir().unwrap(), Interrupt::default());
+        let (repository, [_, two]) = clone_of_two(dir.path(), &interrupt);
+        for lock in ["HEAD.lock", "config.lock", "refs/tollgate/HEAD.lock"] {
+            fs::write(dir.path().join("clone").join(lock), "").unwrap();
+        }
+        repository.fetch(&dir.path().join("user").display().to_string()).unwrap();
+        assert_eq!(repository.one("HEAD").unwrap().id, two);
     }
 
     #[test]
