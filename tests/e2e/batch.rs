@@ -396,7 +396,7 @@ blocks     = 1
 
 /// A product that is so broken that no trial of it can be begun: its version command fails.
 #[test]
-fn a_revision_that_cannot_tell_its_version_has_failed_to_run_and_is_not_tried_again() {
+fn a_revision_that_cannot_tell_its_version_has_failed_to_run_until_that_is_tried_again() {
     let workspace = workspace(&["1000"]);
     let recipe = workspace.read("systems/burner/system.toml");
     let asks_it = "version = [['{{ binary }}', '--version']]";
@@ -410,25 +410,30 @@ versions   = ["1.0", "1.1"]
 files      = "repository"
 build      = '''
 cc -o "$OUT/burner" server.c
-if [ "$VERSION" = 1.0 ]; then
-    printf '#!/bin/sh\n[ "$1" != --version ] || { echo 1; exit; }\nexec "${0%%/*}/burner" "$@"\n' >"$OUT/server"
-else
-    printf '#!/bin/sh\necho no such symbol >&2\nexit 3\n' >"$OUT/server"
-fi
+needs=/
+[ "$VERSION" = 1.0 ] || needs=$OUT/../../../mended
+printf '#!/bin/sh\n[ -e %s ] || { echo no such symbol >&2; exit 3; }\n' "$needs" >"$OUT/server"
+printf '[ "$1" != --version ] || { echo 1; exit; }\nexec "${0%%/*}/burner" "$@"\n' >>"$OUT/server"
 chmod +x "$OUT/server"
 '''
 blocks     = 1
 "##;
     workspace.write("revisions.toml", revisions);
-    let run = || {
-        let output = workspace.run(&["batch", "run", "revisions.toml"]);
+    let run = |arguments: &[&str]| {
+        let arguments = [&["batch", "run", "revisions.toml"], arguments].concat();
+        let output = workspace.run(&arguments);
         assert_eq!(output.status.code(), Some(0), "{}", told(&output));
-        let table = stdout(&output);
-        assert!(table.contains("2 revisions: 1 done, 1 run-failed"), "{table}");
-        assert!(table.contains("no such symbol"), "{table}");
-        stderr(&output)
+        (stdout(&output), stderr(&output))
     };
-    assert!(run().contains("round 1"));
-    assert!(!run().contains("round "), "there is nothing left to do");
+    let (table, told) = run(&[]);
+    assert!(table.contains("2 revisions: 1 done, 1 run-failed"), "{table}");
+    assert!(table.contains("no such symbol"), "{table}");
+    assert!(told.contains("round 1"), "{told}");
+    workspace.write("mended", "");
+    let (again, told) = run(&[]);
+    assert!(again == table && !told.contains("round "), "there is nothing left to do: {told}");
+    let (table, told) = run(&["--retry"]);
+    assert!(table.contains("2 revisions: 2 done"), "{table}");
+    assert!(told.contains("round 2") && !told.contains("building "), "{told}");
     workspace.assert_nothing_runs();
 }

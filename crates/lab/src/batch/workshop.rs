@@ -58,6 +58,11 @@ impl<'a> Workshop<'a> {
         Ok(Self { dir, manifest, repository, interrupt, tollgate, catalog, cpus, tools, tried })
     }
 
+    /// Whether what failed is tried again.
+    pub(super) fn retries(&self) -> bool {
+        self.tried.is_some()
+    }
+
     /// All that is on record.
     pub(super) fn records(&self) -> Result<BatchRecords, BatchError> {
         self.dir.records(&self.manifest)

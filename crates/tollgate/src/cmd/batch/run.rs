@@ -85,7 +85,7 @@ pub(crate) struct Args {
     /// run; `tollgate batch find` goes on from there
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
     steps: Option<u32>,
-    /// Try builds again that failed or did not end in time
+    /// Try again what failed to build or to run
     #[arg(long)]
     retry: bool,
     /// The seed of every random choice; by default a new one for each batch, which keeps it
