@@ -322,6 +322,35 @@ blocks     = 1
         }
         workspace.write(name, &text);
     }
+    for name in ["experiments/burner.toml", "mixes/ping.toml", recipe] {
+        workspace.write(&format!("another/{name}"), &workspace.read(name));
+    }
+    let catalog = || workspace.json("batch/batch.json")["catalog"].clone();
+    let elsewhere = [&run[..], &["--catalog", "another"]].concat();
+    let here = catalog();
+    // In another catalog, what is measured with counts, and not where it lies.
+    workspace
+        .write("another/mixes/ping.toml", &(workspace.read("mixes/ping.toml") + "\n# edited\n"));
+    let told = refused(&elsewhere);
+    assert!(told.contains("\n  mixes.ping.toml: "), "{told}");
+    let folder = workspace.path("another").canonicalize().expect("a folder");
+    let folder = folder.display().to_string();
+    assert!(told.contains(&format!(", now {folder}:")), "{told}");
+    assert_eq!(catalog(), here, "nothing is taken from it");
+    workspace.write("another/mixes/ping.toml", &workspace.read("mixes/ping.toml"));
+    let told = works(&elsewhere);
+    assert!(!told.contains("round 2") && !told.contains("building "), "{told}");
+    assert_eq!(catalog()[0], folder);
+    let title =
+        workspace.read("another/experiments/burner.toml").replace("title", "title = 'mine' #");
+    workspace.write("another/experiments/burner.toml", &title);
+    let told = refused(&elsewhere);
+    assert!(told.contains("holds a batch with other settings"), "{told}");
+    works(&run);
+    assert_eq!(catalog(), here);
+    let told = refused(&[&run[..], &["--seed", "1"]].concat());
+    assert!(told.contains("holds a batch that was begun with --seed "), "{told}");
+
     let server = workspace.read("repository/server.c");
     workspace.write("repository/server.c", &(server.clone() + "\n/* edited */\n"));
     let told = refused(&run);
@@ -357,5 +386,54 @@ blocks     = 1
     assert_eq!(state(), "build-failed");
     works(&["batch", "find", "--retry"]);
     assert_eq!(state(), "done");
+    // From another catalog, and for `find` from then on.
+    workspace.write("another/experiments/burner.toml", &workspace.read("experiments/burner.toml"));
+    works(&elsewhere);
+    works(&["batch", "find"]);
+    assert_eq!(catalog()[0], folder);
+    workspace.assert_nothing_runs();
+}
+
+/// A product that is so broken that no trial of it can be begun: its version command fails.
+#[test]
+fn a_revision_that_cannot_tell_its_version_has_failed_to_run_until_that_is_tried_again() {
+    let workspace = workspace(&["1000"]);
+    let recipe = workspace.read("systems/burner/system.toml");
+    let asks_it = "version = [['{{ binary }}', '--version']]";
+    let version = recipe.lines().find(|line| line.starts_with("version")).expect("a version");
+    workspace.write("systems/burner/system.toml", &recipe.replace(version, asks_it));
+    let revisions = r##"
+experiment = "burner"
+subject    = "burner"
+product    = { option = "binary", path = "server" }
+versions   = ["1.0", "1.1"]
+files      = "repository"
+build      = '''
+cc -o "$OUT/burner" server.c
+needs=/
+[ "$VERSION" = 1.0 ] || needs=$OUT/../../../mended
+printf '#!/bin/sh\n[ -e %s ] || { echo no such symbol >&2; exit 3; }\n' "$needs" >"$OUT/server"
+printf '[ "$1" != --version ] || { echo 1; exit; }\nexec "${0%%/*}/burner" "$@"\n' >>"$OUT/server"
+chmod +x "$OUT/server"
+'''
+blocks     = 1
+"##;
+    workspace.write("revisions.toml", revisions);
+    let run = |arguments: &[&str]| {
+        let arguments = [&["batch", "run", "revisions.toml"], arguments].concat();
+        let output = workspace.run(&arguments);
+        assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+        (stdout(&output), stderr(&output))
+    };
+    let (table, told) = run(&[]);
+    assert!(table.contains("2 revisions: 1 done, 1 run-failed"), "{table}");
+    assert!(table.contains("no such symbol"), "{table}");
+    assert!(told.contains("round 1"), "{told}");
+    workspace.write("mended", "");
+    let (again, told) = run(&[]);
+    assert!(again == table && !told.contains("round "), "there is nothing left to do: {told}");
+    let (table, told) = run(&["--retry"]);
+    assert!(table.contains("2 revisions: 2 done"), "{table}");
+    assert!(told.contains("round 2") && !told.contains("building "), "{told}");
     workspace.assert_nothing_runs();
 }

@@ -82,3 +82,32 @@ fn a_build_that_is_not_there_is_told_with_the_line_that_makes_it() {
     assert!(stderr(&output).contains("install Go"), "{}", told(&output));
     assert!(!workspace.path("empty/tollgate/builds").exists());
 }
+
+#[test]
+fn what_is_there_is_listed_by_asking_each_part_once_and_several_at_a_time() {
+    let workspace = workspace();
+    // Each of the two ends only beside the other, and the first has one part whatever its option is.
+    let recipe = |own: &str, other: &str| {
+        format!(
+            "title = 'A system'\n\
+             version = [['sh', '-c', 'echo asked >>{own}; until [ -e {other} ]; do sleep 0.01; done; echo part 1'], \
+                        ['echo', 'kind', '{{{{ kind }}}}']]\n\
+             [option.kind]\nabout = 'which'\ndefault = 'one'\nvalues = ['one', 'two', 'three']\n\
+             [[process]]\nname = 'a'\ncommand = ['false']\n"
+        )
+    };
+    workspace.write("systems/0-first/system.toml", &recipe("first", "second"));
+    workspace.write("systems/0-second/system.toml", &recipe("second", "first"));
+    let output = workspace.run(&["systems", "list"]);
+    let listed = stdout(&output);
+    for name in ["0-first ", "0-second"] {
+        let expected = format!(
+            "{name:<21}A system\n{:21}installed: part 1, kind one\n{:21}kind = \"three\": kind three\n\
+             {:21}kind = \"two\": kind two\n  kind               which (",
+            "", "", ""
+        );
+        assert!(listed.contains(&expected), "no {expected}: {}", told(&output));
+    }
+    assert_eq!(workspace.read("first"), "asked\n");
+    assert_eq!(workspace.read("second"), "asked\n");
+}

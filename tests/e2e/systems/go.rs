@@ -9,7 +9,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// Says that it is the release that it is told to be, and makes programs that write down which one made
 /// them.
@@ -186,12 +186,16 @@ fn without_go_results_of_several_tool_chains_are_named() {
     assert!(stdout(&output).contains(&names[1]), "{}", told(&output));
 }
 
+/// Two checkouts have other sources of one build, and one cache.
 #[test]
-fn results_of_other_sources_go_after_a_build_unless_they_are_in_use() {
+fn results_stay_for_other_checkouts_until_nothing_has_used_them_for_long() {
     let workspace = with_fake_go();
-    let build = |arguments: &[&str]| {
+    let output = |arguments: &[&str]| {
         let arguments = [&["systems", "build", "a"][..], arguments].concat();
-        let output = run(&workspace, &arguments, "1.25.1", &[]);
+        run(&workspace, &arguments, "1.25.1", &[])
+    };
+    let build = |arguments: &[&str]| {
+        let output = output(arguments);
         assert_eq!(output.status.code(), Some(0), "{}", told(&output));
         stderr(&output)
     };
@@ -211,19 +215,45 @@ fn results_of_other_sources_go_after_a_build_unless_they_are_in_use() {
     set_up(&workspace, &mut check, "1.25.1").stdout(Stdio::null()).stderr(Stdio::null());
     let mut check = check.spawn().expect("it runs");
     assert!(wait_until(Duration::from_secs(20), || begun.exists()), "it never began");
+    let refused = output(&["--again"]);
+    assert_eq!(refused.status.code(), Some(1), "{}", told(&refused));
+    let words = format!("{} is in use by another process", first.display());
+    assert!(flat(&stderr(&refused)).contains(&words), "{}", told(&refused));
+    // The other checkout.
     workspace.write("builds/a/main.go", "package main\n");
     let said = build(&[]);
-    assert!(said.contains("builds/a/0123456789ab, which other sources had made"), "{said}");
+    assert!(!said.contains("removed "), "{said}");
+    for result in results(&workspace) {
+        unused_since(&result, LONG);
+    }
+    let said = build(&["--again"]);
+    let old = workspace.path("cache/tollgate/builds/a/0123456789ab");
+    let words =
+        |folder: &Path| format!("removed {}, which nothing had used for 90 days", folder.display());
+    assert!(said.contains(&words(&old)), "{said}");
+    assert_eq!(said.matches("removed ").count(), 1, "{said}");
     assert!(first.join("made").exists(), "removed under a check: {said}");
     kill(Pid::from_raw(check.id().cast_signed()), Signal::SIGTERM).expect("it is there");
     check.wait().expect("its end");
+    // The first one is in use again, if only for a moment.
+    fs::remove_file(workspace.path("builds/a/main.go")).expect("a source");
+    assert!(build(&[]).contains("built already"));
+    workspace.write("builds/a/main.go", "package main\n");
+    assert!(!build(&["--again"]).contains("removed "));
+    unused_since(&first, LONG);
     let said = build(&["--again"]);
-    let words = format!("removed {}, which other sources had made", first.display());
-    assert!(said.contains(&words), "{said}");
+    assert!(said.contains(&words(&first)), "{said}");
     let left = results(&workspace);
     assert_eq!(left.len(), 2, "{left:?}");
     assert!(left[0].join("made").exists() && left[1].ends_with("notes"), "{left:?}");
     workspace.assert_nothing_runs();
+}
+
+const LONG: Duration = Duration::from_secs(91 * 24 * 3600);
+
+fn unused_since(result: &Path, before: Duration) {
+    let folder = fs::File::open(result).expect("a folder");
+    folder.set_modified(SystemTime::now() - before).expect("its time");
 }
 
 /// The folders with what was built, by name.

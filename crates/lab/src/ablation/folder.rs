@@ -65,6 +65,10 @@ impl RuleSetFolder {
         // Made beside its place and moved there when it is whole: one that was cut off does not pass
         // for it.
         let work = self.kept_in.join(format!("unfinished-{name}-{}", std::process::id()));
+        // A process of this number that was killed may have left some of it.
+        if work.is_dir() {
+            fs::remove_dir_all(&work).map_err(files("removing", &work))?;
+        }
         let changes = self.write(&work, gone);
         let moved = match &changes {
             Ok(_) if !folder.is_dir() => fs::rename(&work, &folder),
@@ -159,6 +163,10 @@ mod tests {
         let mut rules = RuleSetFolder::read(&whole).unwrap();
         rules.kept_in = dir.path().join("kept");
         let [one, two] = [&rules.files[0], &rules.files[1]];
+        // What was cut off is in nobody's way.
+        let cut_off = format!("unfinished-{}-{}", name_without(&[one]), std::process::id());
+        fs::create_dir_all(rules.kept_in.join(&cut_off).join("rules")).unwrap();
+        fs::write(rules.kept_in.join(&cut_off).join("rules/words.data"), "o").unwrap();
         let (without_one, changes) = rules.without(&[one]).unwrap();
         assert_eq!(changes, 1);
         assert_eq!(names(&without_one.join("rules")).unwrap(), ["2.conf", "words.data"]);

@@ -27,8 +27,8 @@ pub struct Beginning {
     pub command: String,
     /// The folder that it is given in.
     pub directory: PathBuf,
-    /// The seed of every random choice of a batch that is begun.
-    pub seed: u64,
+    /// The seed of every random choice; a new one for a batch that is begun without.
+    pub seed: Option<u64>,
 }
 
 /// The manifest of the batch: a new one, or the one that is there with the revisions of today.
@@ -49,14 +49,15 @@ pub(super) fn manifest(
         revisions.insert(0, Revision { listed: false, ..anchor });
     }
     let Some(mut known) = known else {
+        let now = Timestamp::now();
         return Ok(BatchManifest {
             schema: SCHEMA,
             tollgate: VERSION.to_owned(),
-            started_at: Timestamp::now().to_string(),
+            started_at: now.to_string(),
             command: beginning.command.clone(),
             directory: beginning.directory.clone(),
             catalog: beginning.catalog.clone(),
-            seed: beginning.seed,
+            seed: beginning.seed.unwrap_or_else(|| now.as_second().unsigned_abs()),
             settings: beginning.settings.clone(),
             files,
             steps: request.steps,
@@ -122,19 +123,27 @@ fn asked(
     }
 }
 
-/// What is known of a batch, where it is asked for with the same settings.
+/// What is known of a batch, where it is asked for with the same settings and seed.
 fn same_settings(
     known: BatchManifest,
     dir: &BatchDir,
     beginning: &Beginning,
 ) -> Result<BatchManifest, BatchError> {
-    match known.settings == beginning.settings {
-        true => Ok(known),
-        false => Err(BatchError::Asked(format!(
-            "{} holds a batch with other settings, and figures of both would be mixed up; choose another \
-             --out, or repeat its command: {}",
-            dir.path().display(),
+    let out = dir.path().display();
+    if known.settings != beginning.settings {
+        let catalog = known.other_catalog(&beginning.catalog);
+        let catalog = catalog.map_or(String::new(), |catalog| format!(" ({catalog})"));
+        return Err(BatchError::Asked(format!(
+            "{out} holds a batch with other settings{catalog}, and figures of both would be mixed up; choose \
+             another --out, or repeat its command: {}",
             known.command
+        )));
+    }
+    match beginning.seed {
+        Some(seed) if seed != known.seed => Err(BatchError::Asked(format!(
+            "{out} holds a batch that was begun with --seed {}; leave --seed out, or choose another --out",
+            known.seed
         ))),
+        Some(_) | None => Ok(known),
     }
 }

@@ -6,8 +6,8 @@ use super::records::{BuildOutcome, BuildRecord, Round, RoundRecord};
 use super::{BatchError, io_error};
 use crate::run_dir::RunRecords;
 use std::collections::BTreeMap;
-use std::fs::{self, File, TryLockError};
-use std::io::ErrorKind;
+use std::fs::{self, DirEntry, File, TryLockError};
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 /// The directory of a batch that this process alone adds to.
@@ -46,14 +46,14 @@ impl BatchDir {
         let is_strange = path.is_dir()
             && !BatchManifest::is_in(path)
             && !path.join(LOCK).is_file()
-            && fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some());
+            && fs::read_dir(path).is_ok_and(|mut entries| !entries.all(is_of_the_beginning));
         if is_strange || path.is_file() {
             let path = path.display();
             return Err(BatchError::Asked(format!(
                 "{path} is there and holds no batch; choose another --out"
             )));
         }
-        for folder in [PRODUCTS, LOGS, ROUNDS] {
+        for folder in FOLDERS {
             let folder = path.join(folder);
             fs::create_dir_all(&folder).map_err(io_error("making", &folder))?;
         }
@@ -204,6 +204,15 @@ impl BatchRecords {
     }
 }
 
+/// Whether this is all that one that was killed before it had a lock has made: it begins with empty folders.
+fn is_of_the_beginning(entry: io::Result<DirEntry>) -> bool {
+    let is_one = |entry: &DirEntry| FOLDERS.into_iter().any(|name| entry.file_name() == name);
+    let is_empty = |entry: DirEntry| {
+        fs::read_dir(entry.path()).is_ok_and(|mut entries| entries.next().is_none())
+    };
+    entry.is_ok_and(|entry| is_one(&entry) && is_empty(entry))
+}
+
 /// What the folder of a round is called.
 pub fn round_name(number: u32) -> String {
     format!("{number:03}")
@@ -212,6 +221,7 @@ pub fn round_name(number: u32) -> String {
 const PRODUCTS: &str = "products";
 const LOGS: &str = "builds";
 const ROUNDS: &str = "rounds";
+const FOLDERS: [&str; 3] = [PRODUCTS, LOGS, ROUNDS];
 const LOCK: &str = "lock";
 const BUILDS: &str = "builds.ndjson";
 const ROUND_LIST: &str = "rounds.ndjson";
@@ -244,6 +254,23 @@ fn records(
 mod tests {
     use super::*;
     use crate::batch::records::SCHEMA;
+
+    #[test]
+    fn a_batch_that_was_killed_as_it_began_goes_on_and_what_is_none_is_left_alone() {
+        let tmp = tempfile::tempdir().unwrap();
+        let begun = tmp.path().join("begun");
+        fs::create_dir_all(begun.join(PRODUCTS)).unwrap();
+        drop(BatchDir::open(&begun).unwrap());
+        assert!(begun.join(LOCK).is_file());
+        for (name, file) in [("mine", "notes"), ("theirs", "builds/a/build.toml")] {
+            let path = tmp.path().join(name);
+            fs::create_dir_all(path.join(file).parent().unwrap()).unwrap();
+            fs::write(path.join(file), "").unwrap();
+            let error = BatchDir::open(&path).unwrap_err().to_string();
+            assert!(error.ends_with("holds no batch; choose another --out"), "{error}");
+            assert_eq!(fs::read_dir(&path).unwrap().count(), 1, "nothing is made in {name}");
+        }
+    }
 
     #[test]
     fn each_attempt_of_a_build_has_a_folder_that_nobody_else_writes_to() {

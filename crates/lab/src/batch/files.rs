@@ -39,6 +39,11 @@ pub(super) fn take(
              be mixed up; put them back, or choose another --out"
         )));
     }
+    if known.is_some() && product::hash(kept).is_ok_and(|kept| kept == hash) {
+        // A kill between the two steps below would leave none.
+        remove(&draft)?;
+        return Ok(hash);
+    }
     remove(kept)?;
     fs::rename(&draft, kept).map_err(io_error("moving the files to", kept))?;
     Ok(hash)
@@ -76,6 +81,7 @@ fn copy(from: &Path, to: &Path) -> Result<(), BatchError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::MetadataExt;
 
     #[test]
     fn builds_get_what_was_hashed_whatever_becomes_of_the_files() {
@@ -93,7 +99,13 @@ mod tests {
         assert!(error.contains("are not those that the batch was begun with"), "{error}");
         assert_eq!(fs::read_to_string(kept.join("sub/make.sh")).unwrap(), "one");
         fs::write(mine.join("sub/make.sh"), "one").unwrap();
+        let place = fs::metadata(&kept).unwrap().ino();
         assert_eq!(take(Some(&mine), &kept, Some(&hash)).unwrap(), hash);
+        assert_eq!(fs::metadata(&kept).unwrap().ino(), place, "it stays where it is");
+        // Of one that is not whole any more, it takes the place.
+        fs::remove_file(kept.join("sub/make.sh")).unwrap();
+        assert_eq!(take(Some(&mine), &kept, Some(&hash)).unwrap(), hash);
+        assert_eq!(product::hash(&kept).unwrap(), hash);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 3, "no draft is left");
     }
 

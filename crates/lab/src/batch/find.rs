@@ -30,9 +30,12 @@ pub fn find(
     request: &Request<'_>,
     tell: &mut dyn FnMut(Event<'_>),
 ) -> Result<Findings, BatchError> {
-    let manifest = BatchManifest::read(request.out)?;
+    // Nothing is made where there is no batch; and only now that it is this process's, it stays what it is.
+    BatchManifest::read(request.out)?;
     let dir = BatchDir::open(request.out)?;
-    let mut workshop = Workshop::new(dir, manifest, request)?;
+    let manifest = BatchManifest::read(dir.path())?;
+    let catalog = manifest.catalog.clone();
+    let mut workshop = Workshop::new(dir, manifest, catalog, request)?;
     if request.steps.is_some() {
         workshop.manifest.steps = request.steps;
         workshop.manifest.write(workshop.dir.path())?;

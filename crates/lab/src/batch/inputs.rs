@@ -21,7 +21,7 @@ pub struct Inputs {
     pub tollgate: String,
     /// What the tools of the build print as their versions, by the command that asks them.
     pub tools: BTreeMap<String, String>,
-    /// SHA-256 of the mix and of those that it includes, by file.
+    /// SHA-256 of the mix and of those that it includes, by the name of the file. Where they lie is all the same.
     pub mixes: BTreeMap<String, String>,
     /// SHA-256 of the recipe, of the one whose options it has, and of what it copies from the catalog. What it
     /// has of templates and files is in the configs of the system.
@@ -66,19 +66,21 @@ impl Inputs {
         })
     }
 
-    /// Checks that they are those of a batch that was begun before.
+    /// Checks that they are those of a batch that was begun before. `elsewhere` says where they are looked for,
+    /// where that is not where they were.
     ///
     /// # Errors
     ///
     /// They are not.
-    pub(super) fn hold(&self, begun: &Self) -> Result<(), BatchError> {
+    pub(super) fn hold(&self, begun: &Self, elsewhere: Option<&str>) -> Result<(), BatchError> {
         let as_value = |inputs: &Self| serde_json::to_value(inputs).unwrap_or_default();
         let differences = differences(&as_value(begun), &as_value(self));
         if differences.is_empty() {
             return Ok(());
         }
-        let listed: String =
-            differences.iter().map(|difference| format!("\n  {difference}")).collect();
+        let lines = differences.iter().map(ToString::to_string);
+        let lines = lines.chain(elsewhere.map(str::to_owned));
+        let listed: String = lines.map(|line| format!("\n  {line}")).collect();
         Err(BatchError::Asked(format!(
             "this is not what the batch was begun with, and figures of both would be mixed up:{listed}\n\
              Put back what it was begun with, or choose another --out for a new series"
@@ -93,7 +95,17 @@ fn mixes(experiment: &Experiment) -> BTreeMap<String, String> {
     let cases = experiment.cases.iter();
     let sources =
         cases.flat_map(|case| std::iter::once(&case.mix_source).chain(&case.mix_included));
-    sources.map(|source| (source.name.clone(), hash_text(&source.text))).collect()
+    let mut hashes = BTreeMap::new();
+    for source in sources {
+        let file = source.name.rsplit('/').next().unwrap_or_default();
+        // Mixes of several folders may have files of one name; they come in the order in which they are included.
+        let numbered = (2..).map(|number| format!("{file} ({number})"));
+        let mut names = std::iter::once(file.to_owned()).chain(numbered);
+        if let Some(name) = names.find(|name| !hashes.contains_key(name)) {
+            hashes.insert(name, hash_text(&source.text));
+        }
+    }
+    hashes
 }
 
 fn recipe(
@@ -204,8 +216,9 @@ mod tests {
             write(name, text);
         }
         let begun = inputs(dir.path(), "cc 12").unwrap();
-        inputs(dir.path(), "cc 12").unwrap().hold(&begun).unwrap();
-        let told = |cc: &str| inputs(dir.path(), cc).unwrap().hold(&begun).unwrap_err().to_string();
+        inputs(dir.path(), "cc 12").unwrap().hold(&begun, None).unwrap();
+        let told =
+            |cc: &str| inputs(dir.path(), cc).unwrap().hold(&begun, None).unwrap_err().to_string();
         assert!(
             told("cc 13").contains("\n  tools.cc --version: cc 12, now cc 13\n"),
             "{}",
@@ -219,11 +232,35 @@ mod tests {
             write(name, text);
         }
         // A batch that was moved is the same one.
-        inputs_in(dir.path(), &dir.path().join("moved"), "cc 12").unwrap().hold(&begun).unwrap();
+        let moved = inputs_in(dir.path(), &dir.path().join("moved"), "cc 12").unwrap();
+        moved.hold(&begun, Some("catalog: /a, now /b")).unwrap();
         let older = Inputs { tollgate: "0.0.1 (abc)".to_owned(), ..begun.clone() };
-        assert!(
-            begun.hold(&older).unwrap_err().to_string().contains("\n  tollgate: 0.0.1 (abc), now ")
-        );
+        let told = begun.hold(&older, Some("catalog: /a, now /b")).unwrap_err().to_string();
+        assert!(told.contains("\n  tollgate: 0.0.1 (abc), now "), "{told}");
+        assert!(told.contains("\n  catalog: /a, now /b\nPut back "), "{told}");
+    }
+
+    #[test]
+    fn the_same_mixes_elsewhere_are_the_same_and_each_of_them_counts() {
+        let hashes = |folder: &Path, included: &str| {
+            let write = |name: &str, text: &str| {
+                let path = folder.join(name);
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(path, text).unwrap();
+            };
+            write("systems/a/system.toml", SYSTEM);
+            write("systems/a/a.conf", CONFIG);
+            write("mixes/parts/m.toml", &MIX.replace("path = '/'", included));
+            let include = format!("{}[[include]]\nmix = 'parts/m'\n", MIX.replace("'a'", "'own'"));
+            write("mixes/m.toml", &include);
+            inputs(folder, "cc 12").unwrap().mixes
+        };
+        let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let [one, other] = [folders[0].path(), folders[1].path()];
+        let begun = hashes(one, "path = '/'");
+        assert_eq!(begun.keys().collect::<Vec<_>>(), ["m.toml", "m.toml (2)"]);
+        assert_eq!(hashes(other, "path = '/'"), begun);
+        assert_ne!(hashes(other, "path = '/other'"), begun);
     }
 
     #[test]

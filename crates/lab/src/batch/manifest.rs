@@ -25,7 +25,7 @@ pub struct BatchManifest {
     pub command: String,
     /// The folder that it was started in.
     pub directory: PathBuf,
-    /// The folders in which experiments, systems and mixes are looked for.
+    /// The folders in which experiments, systems and mixes are looked for: others only with the same in them.
     pub catalog: Vec<PathBuf>,
     /// The seed of every random choice.
     pub seed: u64,
@@ -92,6 +92,17 @@ impl BatchManifest {
     /// Whether there is one in this directory.
     pub fn is_in(dir: &Path) -> bool {
         dir.join(NAME).is_file()
+    }
+
+    /// Its catalog and the one that is asked for now, in words, where they are not the same.
+    pub(super) fn other_catalog(&self, asked: &[PathBuf]) -> Option<String> {
+        let folders = |catalog: &[PathBuf]| {
+            let folders: Vec<String> =
+                catalog.iter().map(|folder| folder.display().to_string()).collect();
+            folders.join(":")
+        };
+        (self.catalog != asked)
+            .then(|| format!("catalog: {}, now {}", folders(&self.catalog), folders(asked)))
     }
 
     /// The revision of this id.

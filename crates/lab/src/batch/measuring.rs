@@ -37,13 +37,16 @@ impl Workshop<'_> {
         let tools = making::tools(&self.manifest.settings, self.interrupt)?;
         self.tools = Some(tools.clone());
         let now = Inputs::of(&catalog, &experiment, tools, self.dir.path(), &folder)?;
-        match &self.manifest.inputs {
-            Some(begun) => now.hold(begun),
-            None => {
-                self.manifest.inputs = Some(now);
-                self.manifest.write(self.dir.path())
+        if let Some(begun) = &self.manifest.inputs {
+            now.hold(begun, self.manifest.other_catalog(&self.catalog).as_deref())?;
+            if self.manifest.catalog == self.catalog {
+                return Ok(());
             }
         }
+        // Those of another catalog that are the same by their hashes are the same inputs.
+        self.manifest.inputs = Some(now);
+        self.manifest.catalog.clone_from(&self.catalog);
+        self.manifest.write(self.dir.path())
     }
 
     /// Runs rounds that were begun and not ended to their end.
@@ -145,7 +148,7 @@ impl Workshop<'_> {
 
     /// An experiment of the batch, read as a run reads it.
     fn experiment(&self, path: &Path) -> Result<(Catalog, Experiment), BatchError> {
-        let catalog = Catalog::new(self.manifest.catalog.clone());
+        let catalog = Catalog::new(self.catalog.clone());
         let quick = self.manifest.settings.quick;
         let adjustments = Adjustments { quick, ..Adjustments::default() };
         let experiment = Experiment::load(&catalog, &path.display().to_string(), &adjustments)?;

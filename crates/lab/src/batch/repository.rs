@@ -42,6 +42,7 @@ impl<'a> Repository<'a> {
 
     /// Makes the clone, or brings it up to date.
     pub(super) fn fetch(&self, from: &str) -> Result<(), BatchError> {
+        remove_locks(&self.dir)?;
         let mut init = git();
         init.args(["init", "--quiet", "--bare"]).arg(&self.dir);
         command::output(&mut init, QUICK, self.interrupt)?;
@@ -100,13 +101,18 @@ impl<'a> Repository<'a> {
         of_log(&text, &[name.to_owned()], true).into_iter().next().ok_or_else(missing)
     }
 
-    /// The commits after `good` up to `bad`, the oldest first; none where one is not the other's
-    /// ancestor, so that there is no way from one to the other.
+    /// The commits after `good` up to `bad`, the oldest first; none where no way along first parents leads from
+    /// one to the other: one is not the other's ancestor, or came in by a merge, so that those before the merge
+    /// lack it.
     pub(super) fn way(&self, good: &str, bad: &str) -> Result<Option<Vec<Revision>>, BatchError> {
-        match self.is_ancestor(good, bad)? {
-            true => self.log(good, bad, false).map(Some),
-            false => Ok(None),
+        if !self.is_ancestor(good, bad)? {
+            return Ok(None);
         }
+        let commits = self.log(good, bad, false)?;
+        let Some(oldest) = commits.first() else { return Ok(Some(commits)) };
+        // The commit itself, and then its parents.
+        let parents = self.output(["rev-list", "--parents", "--max-count=1", &oldest.id])?;
+        Ok((parents.split_whitespace().nth(1) == Some(good)).then_some(commits))
     }
 
     /// Puts the sources of a commit into a folder that is not there.
@@ -185,6 +191,23 @@ impl<'a> Repository<'a> {
         command.arg("-C").arg(&self.dir).args(arguments);
         command
     }
+}
+
+/// Removes the locks that a git which was killed has left in a clone: no batch goes on beside another one in its
+/// directory, so nobody holds them.
+fn remove_locks(folder: &Path) -> Result<(), BatchError> {
+    if !folder.is_dir() {
+        return Ok(());
+    }
+    for entry in fs::read_dir(folder).map_err(io_error("reading", folder))? {
+        let path = entry.map_err(io_error("reading", folder))?.path();
+        if path.is_dir() && path.file_name() != Some(OsStr::new("objects")) {
+            remove_locks(&path)?;
+        } else if path.is_file() && path.extension() == Some(OsStr::new("lock")) {
+            fs::remove_file(&path).map_err(io_error("removing", &path))?;
+        }
+    }
+    Ok(())
 }
 
 /// How long git may take for what it has on disk, and for what it fetches or writes.
@@ -278,6 +301,49 @@ mod tests {
         assert_eq!(head.trim(), two);
         repository.forget(&sources).unwrap();
         assert!(!sources.exists());
+    }
+
+    #[test]
+    fn locks_of_a_git_that_was_killed_hold_nobody_up() {
+        let (dir, interrupt) = (tempfile::tempdir().unwrap(), Interrupt::default());
+        let (repository, [_, two]) = clone_of_two(dir.path(), &interrupt);
+        for lock in ["HEAD.lock", "config.lock", "refs/tollgate/HEAD.lock"] {
+            fs::write(dir.path().join("clone").join(lock), "").unwrap();
+        }
+        repository.fetch(&dir.path().join("user").display().to_string()).unwrap();
+        assert_eq!(repository.one("HEAD").unwrap().id, two);
+    }
+
+    #[test]
+    fn no_way_leads_over_commits_that_lack_what_a_merge_brought() {
+        let (dir, interrupt) = (tempfile::tempdir().unwrap(), Interrupt::default());
+        let (repository, [one, two]) = clone_of_two(dir.path(), &interrupt);
+        let user = dir.path().join("user");
+        let in_user = |arguments: &[&str]| {
+            let mut command = git();
+            command.arg("-C").arg(&user).args([
+                "-c",
+                "user.name=A",
+                "-c",
+                "user.email=a@b.invalid",
+            ]);
+            command::output(command.args(arguments), QUICK, &interrupt).unwrap()
+        };
+        // A branch from the first commit, with one of its own, comes into the one with the second.
+        in_user(&["checkout", "--quiet", "-b", "side", &one]);
+        in_user(&["commit", "--quiet", "--allow-empty", "-m", "aside"]);
+        let aside = in_user(&["rev-parse", "HEAD"]).trim().to_owned();
+        in_user(&["checkout", "--quiet", &two]);
+        in_user(&["merge", "--quiet", "--no-ff", "-m", "both", &aside]);
+        let both = in_user(&["rev-parse", "HEAD"]).trim().to_owned();
+        repository.fetch(&user.display().to_string()).unwrap();
+        let way = |from: &str| {
+            let way = repository.way(from, &both).unwrap();
+            way.map(|way| way.into_iter().map(|one| one.id).collect::<Vec<_>>())
+        };
+        assert_eq!(way(&one).unwrap(), [two.clone(), both.clone()]);
+        assert_eq!(way(&aside), None, "the second commit lacks it");
+        assert_eq!(way(&both).unwrap(), [""; 0]);
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub struct Request<'a> {
     /// How many revisions are measured, as far apart as can be. Where this is left out, `run` measures all, and
     /// `find` as many as were measured last.
     pub steps: Option<usize>,
-    /// Whether builds that failed are tried again.
+    /// Whether builds that failed, and products that did not run, are tried again.
     pub retries: bool,
 }
 
@@ -83,7 +83,7 @@ pub fn run(
     let dir = BatchDir::open(request.out)?;
     let manifest = manifest(&dir, request, beginning)?;
     manifest.write(dir.path())?;
-    let mut workshop = Workshop::new(dir, manifest, request)?;
+    let mut workshop = Workshop::new(dir, manifest, beginning.catalog.clone(), request)?;
     series(&mut workshop, tell)?;
     report::write_all(&workshop.records()?, workshop.dir.path())
 }
@@ -111,7 +111,7 @@ pub(super) fn series(
     // What was measured now, and what needs no more blocks.
     let mut done = BTreeSet::new();
     loop {
-        let wanted = wanted(workshop, &listed, &mut steps, tell)?;
+        let wanted = wanted(workshop, &listed, &mut steps, &done, tell)?;
         done.append(&mut measured(workshop)?);
         let left: Vec<Wanted> =
             wanted.into_iter().filter(|one| !done.contains(&one.product)).collect();
@@ -128,16 +128,21 @@ pub(super) fn series(
     }
 }
 
-/// Builds a revision for each step; their products. One that cannot be built, or is known not to run,
-/// leaves its place to the next that may stand in for it.
+/// Builds a revision for each step; their products. One that cannot be built, or is known not to run (where that
+/// is tried again, from what was done now), leaves its place to the next that may stand in for it.
 fn wanted(
     workshop: &mut Workshop<'_>,
     listed: &[Revision],
     steps: &mut [VecDeque<usize>],
+    done: &BTreeSet<String>,
     tell: &mut dyn FnMut(Event<'_>),
 ) -> Result<Vec<Wanted>, BatchError> {
     let points = points(&workshop.records()?);
+    let retries = workshop.retries();
     let fails = |product: &String| {
+        if retries && !done.contains(product) {
+            return false;
+        }
         let is_it = |point: &&Point| point.product.as_ref() == Some(product);
         points.iter().find(is_it).is_some_and(|point| point.state == State::RunFailed)
     };
@@ -166,10 +171,12 @@ fn wanted(
     Ok(wanted)
 }
 
-/// The products that need no more blocks: those with enough for an interval, and those that do not run.
+/// The products that need no more blocks: those with enough for an interval, and those that do not run, unless
+/// that is tried again.
 pub(super) fn measured(workshop: &Workshop<'_>) -> Result<BTreeSet<String>, BatchError> {
     let enough = (workshop.manifest.settings.blocks as usize).min(INTERVAL_BLOCKS);
-    let is_measured = |point: &Point| point.state == State::RunFailed || point.n >= enough;
+    let is_lost = |point: &Point| point.state == State::RunFailed && !workshop.retries();
+    let is_measured = |point: &Point| is_lost(point) || point.n >= enough;
     let points = points(&workshop.records()?);
     Ok(points.into_iter().filter(is_measured).filter_map(|point| point.product).collect())
 }

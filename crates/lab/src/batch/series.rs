@@ -7,6 +7,7 @@ use super::rounds::ANCHOR;
 use super::states::{State, state};
 use crate::analysis::{Metric, Range};
 use crate::blocks::{self, Valid};
+use crate::manifest::SubjectState;
 use crate::record::{Measurement, TrialRecord};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -97,7 +98,8 @@ pub fn points(records: &BatchRecords) -> Vec<Point> {
         let pairs = runs.iter().flat_map(|(run, name)| pairs(records, run, name, ANCHOR));
         let pairs = latest(pairs.collect());
         let price = ratio(&pairs, records.manifest.seed).map(Range::from);
-        let (state, why) = state(build, &trials, price.is_some());
+        let absent = runs.iter().rev().find_map(|(run, name)| absent(run, name));
+        let (state, why) = state(build, &trials, absent, price.is_some());
         Point {
             revision: revision.id.clone(),
             name: revision.name.clone(),
@@ -190,6 +192,16 @@ fn counts(round: &Round, name: &str, anchor: Option<&str>) -> bool {
     let is_twin = round.again.get(name).is_some_and(|first| first != ANCHOR);
     let is_over_it = round.products.get(ANCHOR).map(String::as_str) == anchor;
     is_series && name != ANCHOR && !is_twin && is_over_it
+}
+
+/// Why no trial of a subject was begun in a round; none where they were.
+fn absent<'a>(run: &'a RoundRun, name: &str) -> Option<&'a str> {
+    let mut subjects = run.run.manifest.experiment.subjects.iter();
+    match &subjects.find(|subject| subject.name == name)?.state {
+        SubjectState::Present { .. } => None,
+        SubjectState::Skipped { missing } => Some(&missing.what),
+        SubjectState::Broken { reason } => Some(reason),
+    }
 }
 
 /// As many blocks as are priced at the most: a product that is measured again and again may have more, and

@@ -27,10 +27,12 @@ pub enum State {
     Done,
 }
 
-/// The state of a revision, and the end of the log that says why.
+/// The state of a revision, and the end of the log that says why. `absent` is why a round had no trial of its
+/// product, where that was one that could not even be begun.
 pub(super) fn state(
     build: Option<&BuildRecord>,
     trials: &[&TrialRecord],
+    absent: Option<&str>,
     has_price: bool,
 ) -> (State, Vec<String>) {
     match build.map(|build| &build.outcome) {
@@ -42,7 +44,10 @@ pub(super) fn state(
             (State::TimedOut, told(&failure.reason, &failure.log))
         }
         Some(BuildOutcome::Built { .. }) if has_price => (State::Done, Vec::new()),
-        Some(BuildOutcome::Built { .. }) if trials.is_empty() => (State::Built, Vec::new()),
+        Some(BuildOutcome::Built { .. }) if trials.is_empty() => match absent {
+            Some(why) => (State::RunFailed, why.lines().map(str::to_owned).collect()),
+            None => (State::Built, Vec::new()),
+        },
         Some(BuildOutcome::Built { .. }) => {
             let was_measured =
                 trials.iter().any(|trial| Fate::of(&trial.outcome) != Fate::Unmeasured);
@@ -146,13 +151,16 @@ mod tests {
         let failed = build(BuildOutcome::Failed(failure.clone()));
         let late = build(BuildOutcome::TimedOut(failure));
         let trial = failed_trial();
-        assert_eq!(state(None, &[], false).0, State::Queued);
-        assert_eq!(state(Some(&built), &[], false).0, State::Built);
-        assert_eq!(state(Some(&built), &[&trial], true).0, State::Done);
+        assert_eq!(state(None, &[], None, false).0, State::Queued);
+        assert_eq!(state(Some(&built), &[], None, false).0, State::Built);
+        assert_eq!(state(Some(&built), &[&trial], None, true).0, State::Done);
         let log = vec!["status 2".to_owned(), "error: x".to_owned()];
-        assert_eq!(state(Some(&failed), &[], false), (State::BuildFailed, log.clone()));
-        assert_eq!(state(Some(&late), &[], false), (State::TimedOut, log));
-        let (crashed, log) = state(Some(&built), &[&trial], false);
+        assert_eq!(state(Some(&failed), &[], None, false), (State::BuildFailed, log.clone()));
+        assert_eq!(state(Some(&late), &[], None, false), (State::TimedOut, log));
+        // It does not tell its version, so that no trial of it was begun.
+        let (dead, log) = state(Some(&built), &[], Some("running `server -v`\nno symbol"), false);
+        assert_eq!((dead, log.len()), (State::RunFailed, 2));
+        let (crashed, log) = state(Some(&built), &[&trial], None, false);
         assert_eq!(crashed, State::RunFailed);
         assert_eq!(log, ["it did not start: `server` ended", "Segmentation fault"]);
     }

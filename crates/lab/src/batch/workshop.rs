@@ -30,6 +30,8 @@ pub(super) struct Workshop<'a> {
     pub(super) repository: Repository<'a>,
     pub(super) interrupt: &'a Interrupt,
     pub(super) tollgate: &'a Path,
+    /// The folders in which inputs are looked for now: those of the manifest, once they are known to hold the same.
+    pub(super) catalog: Vec<PathBuf>,
     /// The CPUs that this process had before its first round, which pins it.
     cpus: Vec<usize>,
     /// What the tools of the build say of themselves, once they were asked.
@@ -43,6 +45,7 @@ impl<'a> Workshop<'a> {
     pub(super) fn new(
         dir: BatchDir,
         manifest: BatchManifest,
+        catalog: Vec<PathBuf>,
         request: &Request<'a>,
     ) -> Result<Self, BatchError> {
         let Request { tollgate, interrupt, retries, .. } = *request;
@@ -51,7 +54,13 @@ impl<'a> Workshop<'a> {
         set_child_subreaper(true).map_err(system_error("becoming the parent of orphans"))?;
         let repository = Repository::at(dir.repository(), interrupt);
         let tried = retries.then(BTreeSet::new);
-        Ok(Self { dir, manifest, repository, interrupt, tollgate, cpus, tools: None, tried })
+        let tools = None;
+        Ok(Self { dir, manifest, repository, interrupt, tollgate, catalog, cpus, tools, tried })
+    }
+
+    /// Whether what failed is tried again.
+    pub(super) fn retries(&self) -> bool {
+        self.tried.is_some()
     }
 
     /// All that is on record.

@@ -1,17 +1,15 @@
-//! Builds on this machine: where their results are kept, and how they are made.
-//!
-//! A result is kept in the user's cache folder under the build's name, the hash of its sources and that of
-//! the tool chain that made it, so that another version of a build never passes for this one.
+//! Builds on this machine: which results are there, and how they are made.
 
 use super::go::{self, GoError, ToolChain};
 use super::render::{hash_file, hash_text};
+use super::results::{of_any_tool_chain, of_sources, only, unused, version};
 use super::{in_use, unfinished};
 use crate::inputs::build::Build;
-use sha2::{Digest, Sha256};
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::SystemTime;
 use std::{env, fs, io};
 use thiserror::Error;
 
@@ -40,6 +38,15 @@ pub enum BuildError {
         mend: String,
         /// Why not.
         source: GoError,
+    },
+    /// A result would be replaced that somebody uses.
+    #[error(
+        "{folder} is in use by another process, which may start it again at any time, and would find something \
+         else; wait for its end"
+    )]
+    InUse {
+        /// The result.
+        folder: PathBuf,
     },
     /// A program cannot be run.
     #[error("running `{command}`")]
@@ -109,52 +116,53 @@ pub fn can_be_made(build: &Build) -> Result<&'static ToolChain, BuildError> {
     })
 }
 
-/// Makes a build and returns the folder with its result. What the tools print goes to standard error.
+/// Makes a build and returns the folder with its result, which stays there for as long as this process lives. What
+/// the tools print goes to standard error.
+///
+/// A result that somebody uses is not made again: a run starts its servers anew in every trial, and would measure
+/// two of them under one name.
 ///
 /// # Errors
 ///
-/// A tool is missing, too old or fails, or the result cannot be kept.
+/// A tool is missing, too old or fails, the result cannot be kept, or there is one that is in use.
 pub fn make(build: &Build) -> Result<PathBuf, BuildError> {
     let tool_chain = can_be_made(build)?;
     let parent = results(build)?;
     fs::create_dir_all(&parent).map_err(files("making", &parent))?;
     unfinished::remove(&parent).map_err(files("removing what was not finished in", &parent))?;
     let folder = parent.join(version(build, tool_chain));
+    // Said now, and not after minutes that would also have disturbed whoever uses it.
+    if folder.is_dir() && in_use::is_held(&folder).map_err(files("locking", &folder))? {
+        return Err(BuildError::InUse { folder });
+    }
     // Made beside its place and moved there when it is whole: a build that was cut off leaves nothing
     // that looks like a result.
     let work = parent.join(unfinished::name());
-    let made = make_in(build, tool_chain, &work).and_then(|result| {
-        if folder.is_dir() {
-            fs::remove_dir_all(&folder).map_err(files("removing", &folder))?;
-        }
-        fs::rename(&result, &folder).map_err(files("moving the result to", &folder))
-    });
+    let made = make_in(build, tool_chain, &work)
+        .and_then(|result| keep(&result, &folder, &work.join("replaced")));
     // What is left of it helps nobody, and the error of the build says more than one of this.
     fs::remove_dir_all(&work).ok();
-    made.map(|()| folder)
+    made?;
+    in_use::hold(&folder);
+    Ok(folder)
 }
 
-/// Removes the results that other sources of a build had, and those of which nobody knows what tool chain made
-/// them, and returns their folders. What a process has found stays until that has ended.
+/// Removes the results of a build, of whatever sources and tool chains, that no process has found for
+/// [`UNUSED_DAYS`](super::results::UNUSED_DAYS), and returns their folders. Before that they may be those of another
+/// checkout. What a process has found stays until that has ended.
 ///
 /// # Errors
 ///
 /// A folder cannot be read or removed.
-pub fn remove_others(build: &Build) -> Result<Vec<PathBuf>, BuildError> {
+pub fn remove_unused(build: &Build) -> Result<Vec<PathBuf>, BuildError> {
     let parent = results(build)?;
-    let sources = of_sources(build);
     let mut removed = Vec::new();
-    for entry in fs::read_dir(&parent).map_err(files("reading", &parent))? {
-        let path = entry.map_err(files("reading", &parent))?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if is_of_others(&name, &sources)
-            && in_use::remove(&path, &parent.join(unfinished::name()))
-                .map_err(files("removing", &path))?
-        {
+    for path in unused(&parent, SystemTime::now()).map_err(files("reading", &parent))? {
+        let on_the_way = parent.join(unfinished::name());
+        if in_use::remove(&path, &on_the_way).map_err(files("removing", &path))? {
             removed.push(path);
         }
     }
-    removed.sort();
     Ok(removed)
 }
 
@@ -187,53 +195,22 @@ fn results(build: &Build) -> Result<PathBuf, BuildError> {
     Ok(cache()?.join("builds").join(&build.name))
 }
 
-/// The name of a result: enough to tell those of other sources and those of other tool chains apart.
-fn version(build: &Build, tool_chain: &ToolChain) -> String {
-    format!("{}-{}", of_sources(build), &tool_chain.hash()[..VERSION_DIGITS])
-}
-
-/// Whether a folder of this name is a result of other sources, or of nobody knows which tool chain. Any other
-/// name is none of a result.
-fn is_of_others(name: &str, sources: &str) -> bool {
-    let is_hash = |part: &str| {
-        part.len() == VERSION_DIGITS && part.bytes().all(|one| one.is_ascii_hexdigit())
-    };
-    match name.split_once('-') {
-        Some((of, tools)) => is_hash(of) && is_hash(tools) && of != sources,
-        None => is_hash(name),
+/// Puts a result into its place. What is there already makes room, unless a process holds it.
+fn keep(result: &Path, folder: &Path, replaced: &Path) -> Result<(), BuildError> {
+    let moving = files("moving the result to", folder);
+    if !folder.is_dir() {
+        return fs::rename(result, folder).map_err(moving);
+    }
+    if in_use::replace(folder, result, replaced).map_err(moving)? {
+        return Ok(());
+    }
+    // Another process has made it meanwhile, and found it.
+    let hash = |folder: &Path| hash_folder(folder).map_err(files("reading", folder));
+    match hash(result)? == hash(folder)? {
+        true => Ok(()),
+        false => Err(BuildError::InUse { folder: folder.to_owned() }),
     }
 }
-
-/// The results of these sources, whatever tool chain made them, by name.
-fn of_any_tool_chain(results: &Path, sources: &str) -> Vec<PathBuf> {
-    // A folder that is not there, or cannot be read, has no result.
-    let entries = fs::read_dir(results).into_iter().flatten().flatten();
-    let is_of_sources = |path: &PathBuf| {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        name.strip_prefix(sources).is_some_and(|tools| tools.starts_with('-'))
-    };
-    let mut found: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_of_sources).collect();
-    found.sort();
-    found
-}
-
-fn only(found: Vec<PathBuf>) -> Option<PathBuf> {
-    let [found] = <[PathBuf; 1]>::try_from(found).ok()?;
-    Some(found)
-}
-
-/// The hash of the sources, shortened.
-fn of_sources(build: &Build) -> String {
-    let mut hasher = Sha256::new();
-    for source in &build.sources {
-        hasher.update(format!("{} {}\n", source.name, source.text.len()));
-        hasher.update(&source.text);
-    }
-    let hash = super::render::hex(&hasher.finalize());
-    hash[..VERSION_DIGITS].to_owned()
-}
-
-const VERSION_DIGITS: usize = 12;
 
 fn make_in(build: &Build, tool_chain: &ToolChain, work: &Path) -> Result<PathBuf, BuildError> {
     let needed = go::needed(build);
@@ -308,17 +285,6 @@ fn files(doing: &'static str, path: &Path) -> impl Fn(io::Error) -> BuildError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::inputs::build::BuildFile;
-    use crate::inputs::toml_file::Source;
-
-    fn build(sources: &[(&str, &str)]) -> Build {
-        let source = |(name, text): &(&str, &str)| Source {
-            name: (*name).to_owned(),
-            text: (*text).to_owned(),
-        };
-        let file: BuildFile = toml::from_str("title = 'a build'\n[programs]").unwrap();
-        Build { name: "a".to_owned(), file, sources: sources.iter().map(source).collect() }
-    }
 
     #[test]
     fn the_cache_folder_is_where_the_user_wants_it() {
@@ -330,46 +296,6 @@ mod tests {
         assert_eq!(folder("", "/users/me").unwrap(), "/users/me/.cache/tollgate");
         assert_eq!(folder("relative", "/users/me").unwrap(), "/users/me/.cache/tollgate");
         assert_eq!(folder("", ""), None);
-    }
-
-    #[test]
-    fn other_sources_are_another_version() {
-        let one = of_sources(&build(&[("go.mod", "a"), ("main.go", "b")]));
-        assert_eq!(one, of_sources(&build(&[("go.mod", "a"), ("main.go", "b")])));
-        assert_ne!(one, of_sources(&build(&[("go.mod", "a"), ("main.go", "c")])));
-        // A text that moves from one file into the next is another source.
-        assert_ne!(one, of_sources(&build(&[("go.mod", "ab"), ("main.go", "")])));
-        assert_eq!(one.len(), 12);
-    }
-
-    #[test]
-    fn without_a_tool_chain_the_only_result_of_the_sources_is_taken() {
-        let dir = tempfile::tempdir().unwrap();
-        let make = |name: &str| fs::create_dir(dir.path().join(name)).unwrap();
-        let found = || only(of_any_tool_chain(dir.path(), "0123456789ab"));
-        make("unfinished-1");
-        make("0123456789ac-000000000000");
-        // Made before tool chains were told apart: nobody knows by which.
-        make("0123456789ab");
-        assert_eq!(found(), None);
-        make("0123456789ab-000000000001");
-        assert_eq!(found(), Some(dir.path().join("0123456789ab-000000000001")));
-        make("0123456789ab-000000000002");
-        assert_eq!(found(), None);
-        assert_eq!(only(of_any_tool_chain(&dir.path().join("nowhere"), "0123456789ab")), None);
-    }
-
-    #[test]
-    fn results_of_other_sources_may_go_and_what_is_no_result_stays() {
-        let may_go = |name: &str| is_of_others(name, "0123456789ab");
-        assert!(may_go("0123456789ac-000000000001"));
-        // Made before tool chains were told apart.
-        assert!(may_go("0123456789ab") && may_go("0123456789ac"));
-        // By another tool chain: whoever takes that finds it again.
-        assert!(!may_go("0123456789ab-000000000001"));
-        for name in ["unfinished-1", "unfinished-000000000001", "0123456789ac-mine", "notes"] {
-            assert!(!may_go(name), "{name}");
-        }
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Whether a subject's system is on this machine, and which version it is.
 
-use super::bounded::output_of;
 use super::builds::{self, BuildError};
 use super::render::{self, RenderError};
+use super::versions::Versions;
 use crate::causes::in_full;
 use crate::inputs::build::Build;
 use crate::inputs::catalog::{Catalog, CatalogError};
@@ -13,8 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
+use std::sync::Arc;
 use std::{env, fs, io};
 use thiserror::Error;
 
@@ -81,7 +80,7 @@ pub enum CheckError {
         /// The command.
         command: String,
         /// Why.
-        source: io::Error,
+        source: Arc<io::Error>,
     },
 }
 
@@ -95,7 +94,7 @@ pub fn check(
     catalog: &Catalog,
     subject: &Subject,
 ) -> Result<Result<Installed, Missing>, CheckError> {
-    let (mut installed, places) = match look(catalog, subject)? {
+    let (mut installed, places) = match look(catalog, subject, &Versions::default())? {
         Ok(found) => found,
         Err(missing) => return Ok(Err(missing)),
     };
@@ -108,7 +107,7 @@ pub fn check(
 }
 
 /// As `check`, for who asks only whether it is there and in which version: what is built is some hundred MB, which
-/// take seconds to hash.
+/// take seconds to hash. What its version commands say may be known already.
 ///
 /// # Errors
 ///
@@ -116,8 +115,9 @@ pub fn check(
 pub fn find(
     catalog: &Catalog,
     subject: &Subject,
+    versions: &Versions,
 ) -> Result<Result<Installed, Missing>, CheckError> {
-    Ok(look(catalog, subject)?.map(|(installed, _)| installed))
+    Ok(look(catalog, subject, versions)?.map(|(installed, _)| installed))
 }
 
 /// The programs and files that are there, of those that packages bring: what has to be built besides may be
@@ -139,6 +139,7 @@ pub fn packaged(catalog: &Catalog, subject: &Subject) -> Result<Vec<PathBuf>, Ch
 fn look(
     catalog: &Catalog,
     subject: &Subject,
+    versions: &Versions,
 ) -> Result<Result<(Installed, Vec<PathBuf>), Missing>, CheckError> {
     let mut installed = Installed::default();
     let mut places = Vec::new();
@@ -148,9 +149,9 @@ fn look(
             Err(missing) => return Ok(Err(missing)),
         }
     }
-    let versions = subject.recipe.file.version.iter();
-    let versions = versions.map(|command| version(subject, &installed, command));
-    installed.version = versions.collect::<Result<_, _>>()?;
+    let commands = subject.recipe.file.version.iter();
+    let told = commands.map(|command| version(subject, &installed, command, versions));
+    installed.version = told.collect::<Result<_, _>>()?;
     Ok(Ok((installed, places)))
 }
 
@@ -333,36 +334,23 @@ fn holds_text(path: &Path, text: &str) -> Result<bool, CheckError> {
     Ok(found.contains(text))
 }
 
-/// The first line that a version command prints, wherever it prints it: nginx uses standard error.
+/// What one of its version commands says.
 fn version(
     subject: &Subject,
     installed: &Installed,
     command: &[String],
+    versions: &Versions,
 ) -> Result<String, CheckError> {
     let words: Vec<String> = command
         .iter()
         .map(|word| render::text(subject, installed, word))
         .collect::<Result<_, _>>()?;
-    let failed = |source| CheckError::Version {
+    versions.of(&words).map_err(|source| CheckError::Version {
         system: subject.recipe.name.clone(),
         command: words.join(" "),
         source,
-    };
-    let (program, arguments) =
-        words.split_first().ok_or_else(|| failed(io::Error::other("the command is empty")))?;
-    let output = output_of(Command::new(program).args(arguments), VERSION_LIMIT).map_err(failed)?;
-    let printed = [output.stdout, output.stderr].concat();
-    if !output.status.success() {
-        let printed = String::from_utf8_lossy(&printed);
-        return Err(failed(io::Error::other(format!("{}: {}", output.status, printed.trim()))));
-    }
-    let printed = String::from_utf8_lossy(&printed);
-    let line = printed.lines().map(str::trim).find(|line| !line.is_empty());
-    line.map(str::to_owned).ok_or_else(|| failed(io::Error::other("it printed nothing")))
+    })
 }
-
-/// How long a version command may take.
-const VERSION_LIMIT: Duration = Duration::from_secs(5);
 
 /// In words; the line to type stands on a line of its own, indented, so that it can be copied.
 impl std::fmt::Display for Missing {

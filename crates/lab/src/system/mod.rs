@@ -7,7 +7,9 @@ mod in_use;
 pub mod installed;
 pub mod packages;
 pub mod render;
+pub mod results;
 mod unfinished;
+pub mod versions;
 
 /// Whether something holds within ten seconds. A process that another test starts has what is open here until it
 /// runs its program, and a lock with it.

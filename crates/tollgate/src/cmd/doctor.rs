@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 use tollgate_lab::doctor::{State, examine};
-use tollgate_lab::inputs::catalog::{Catalog, Kind};
+use tollgate_lab::inputs::catalog::Catalog;
 use tollgate_lab::inputs::experiment::{Adjustments, Experiment};
 use tollgate_lab::system::installed;
 
@@ -59,8 +59,8 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
         }
     }
     text += "\nSystems:\n";
-    for name in catalog.names(Kind::System) {
-        let (mark, about) = match list::system(catalog, &name) {
+    for (name, system) in list::systems(catalog) {
+        let (mark, about) = match system {
             Ok(system) if system.installed => ("ok  ", system.in_words),
             Ok(system) => ("miss", system.in_words),
             Err(error) => ("FAIL", format!("{error:#}")),

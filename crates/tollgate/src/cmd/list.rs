@@ -5,11 +5,16 @@ use crate::exit::{Exit, Failure};
 use crate::output;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::iter;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use tollgate_lab::inputs::catalog::{Catalog, Kind};
 use tollgate_lab::inputs::experiment::{Adjustments, Experiment, Subject};
 use tollgate_lab::inputs::options;
 use tollgate_lab::system::installed::{self, Installed};
+use tollgate_lab::system::versions::Versions;
 
 pub(crate) fn run(args: &CatalogArgs) -> Result<Exit, Failure> {
     let catalog = &args.open()?;
@@ -27,8 +32,8 @@ pub(crate) fn run(args: &CatalogArgs) -> Result<Exit, Failure> {
         writeln!(text, "  {name:<18} {about}")?;
     }
     text += "\nSystems (system = \"NAME\" in an experiment):\n";
-    for name in catalog.names(Kind::System) {
-        let about = match system(catalog, &name) {
+    for (name, system) in systems(catalog) {
+        let about = match system {
             Ok(system) => system.in_words,
             Err(error) => broken(&mut all_sound, &error),
         };
@@ -54,18 +59,45 @@ pub(crate) struct SystemState {
     pub(crate) installed: bool,
 }
 
+/// Looks for every system, several at a time: most of the time goes by while their version commands run. By name.
+pub(crate) fn systems(catalog: &Catalog) -> Vec<(String, anyhow::Result<SystemState>)> {
+    let names = catalog.names(Kind::System);
+    let (versions, next) = (Versions::default(), AtomicUsize::new(0));
+    let look = || {
+        let name = || names.get(next.fetch_add(1, Ordering::Relaxed));
+        let found = |name: &String| (name.clone(), system(catalog, name, &versions));
+        iter::from_fn(name).map(found).collect::<Vec<_>>()
+    };
+    let mut found = thread::scope(|scope| {
+        let lookers: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(look)).collect();
+        let found = lookers.into_iter().flat_map(|looker| match looker.join() {
+            Ok(found) => found,
+            Err(panic) => resume_unwind(panic),
+        });
+        found.collect::<Vec<_>>()
+    });
+    found.sort_by(|(one, _), (other, _)| one.cmp(other));
+    found
+}
+
+const AT_ONCE: usize = 8;
+
 /// Looks for a system under its default options and under every single other word of them, because
 /// an option may need a package more.
 ///
 /// # Errors
 ///
 /// The recipe is wrong.
-pub(crate) fn system(catalog: &Catalog, name: &str) -> anyhow::Result<SystemState> {
+pub(crate) fn system(
+    catalog: &Catalog,
+    name: &str,
+    versions: &Versions,
+) -> anyhow::Result<SystemState> {
     let subject = by_default(catalog, name)?;
-    let found = installed::find(catalog, &subject)?;
+    let found = installed::find(catalog, &subject, versions)?;
     let mut further = BTreeSet::new();
     for (option, word, variant) in variants(&subject) {
-        match (&found, installed::find(catalog, &variant)?) {
+        match (&found, installed::find(catalog, &variant, versions)?) {
             (Ok(_), Err(lack)) => {
                 further.insert(format!("{option} = \"{word}\" is missing: {lack}"));
             }

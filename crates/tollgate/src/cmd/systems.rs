@@ -10,7 +10,7 @@ use crate::exit::{Exit, Failure};
 use crate::output;
 use clap::Subcommand;
 use std::fmt::Write as _;
-use tollgate_lab::inputs::catalog::{Catalog, Kind};
+use tollgate_lab::inputs::catalog::Catalog;
 use tollgate_lab::inputs::recipe::Recipe;
 
 /// What `tollgate systems` is told.
@@ -55,8 +55,8 @@ fn list_all(args: &CatalogArgs) -> Result<Exit, Failure> {
     let catalog = &args.open()?;
     let mut text = String::new();
     let mut all_sound = true;
-    for name in catalog.names(Kind::System) {
-        let about = list::system(catalog, &name).map(|system| system.in_words);
+    for (name, system) in list::systems(catalog) {
+        let about = system.map(|system| system.in_words);
         let about = about.unwrap_or_else(|error| {
             all_sound = false;
             format!("cannot be used: {error:#}")

@@ -36,7 +36,7 @@ pub(crate) struct Args {
     /// measured last
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
     steps: Option<u32>,
-    /// Try builds again that failed or did not end in time
+    /// Try again what failed to build or to run
     #[arg(long)]
     retry: bool,
     /// How to write what was found

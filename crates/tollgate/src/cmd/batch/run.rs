@@ -5,7 +5,6 @@ use super::{DIR, cut_off, stats};
 use crate::cmd::beginning::Outside;
 use crate::cmd::catalog::CatalogArgs;
 use crate::exit::{Exit, Failure};
-use jiff::Timestamp;
 use std::path::{Path, PathBuf};
 use tollgate_lab::batch::beginning::Beginning;
 use tollgate_lab::batch::file::{BatchFile, ProductFile, Revs};
@@ -86,10 +85,10 @@ pub(crate) struct Args {
     /// run; `tollgate batch find` goes on from there
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
     steps: Option<u32>,
-    /// Try builds again that failed or did not end in time
+    /// Try again what failed to build or to run
     #[arg(long)]
     retry: bool,
-    /// The seed of every random choice; by default a new one for each batch
+    /// The seed of every random choice; by default a new one for each batch, which keeps it
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// The directory of the batch
@@ -101,8 +100,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
     let folders = args.catalog.folders()?;
     let catalog = Catalog::new(folders.clone());
     let outside = Outside::take(&catalog)?;
-    let now = Timestamp::now().as_second().unsigned_abs();
-    let beginning = match args.beginning(&catalog, &outside.directory, folders, now) {
+    let beginning = match args.beginning(&catalog, &outside.directory, folders) {
         Ok(beginning) => beginning,
         Err(error) => return cut_off(error),
     };
@@ -127,7 +125,6 @@ impl Args {
         catalog: &Catalog,
         directory: &Path,
         folders: Vec<PathBuf>,
-        now: u64,
     ) -> Result<Beginning, tollgate_lab::batch::BatchError> {
         let (in_file, folder) = match &self.file {
             Some(path) => {
@@ -151,7 +148,7 @@ impl Args {
             catalog: folders,
             command: shell_words::join(std::env::args()),
             directory: directory.to_owned(),
-            seed: self.seed.unwrap_or(now),
+            seed: self.seed,
         })
     }
 

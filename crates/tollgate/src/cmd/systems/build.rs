@@ -6,6 +6,7 @@ use crate::exit::{Exit, Failure};
 use crate::output::{self, tell};
 use std::fmt::Write as _;
 use std::time::Instant;
+use tollgate_lab::system::results::UNUSED_DAYS;
 use tollgate_lab::system::{builds, go};
 
 /// What `tollgate systems build` is told.
@@ -16,15 +17,16 @@ Examples:
   tollgate systems build crowdsec-appsec     CrowdSec and Caddy: minutes, once
 
 It takes Go. Results are kept in $XDG_CACHE_HOME/tollgate/builds/NAME/, or in ~/.cache: a folder for each
-version of the sources and of Go. Once a build is done, those of other sources of it are removed, but none
-that a run uses. By hand all of them may go while nothing runs: they are made again.")]
+version of the sources and of Go, so that several checkouts share it. Once a build is done, those of it that
+nothing has looked for in 90 days are removed, but none that a run uses. By hand all of them may go while
+nothing runs: they are made again.")]
 pub(crate) struct Args {
     #[command(flatten)]
     catalog: CatalogArgs,
     /// The system (see `tollgate systems list`)
     #[arg(value_name = "NAME")]
     system: String,
-    /// Build again what is there already
+    /// Build again what is there already, and replace it, unless a run uses it
     #[arg(long)]
     again: bool,
 }
@@ -35,7 +37,9 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     let mut text = String::new();
     for name in recipe.file.builds() {
         let build = catalog.build(name).map_err(Failure::bad_input)?;
-        let folder = match builds::find(&build).filter(|_| !args.again) {
+        // What this process had found it could not replace.
+        let found = if args.again { None } else { builds::find(&build) };
+        let folder = match found {
             Some(folder) => {
                 tell(&format!("{}: built already", build.file.title));
                 folder
@@ -45,8 +49,11 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
                 let begun = Instant::now();
                 let folder = builds::make(&build)?;
                 tell(&format!("built in {} s", begun.elapsed().as_secs()));
-                for other in builds::remove_others(&build)? {
-                    tell(&format!("removed {}, which other sources had made", other.display()));
+                for unused in builds::remove_unused(&build)? {
+                    let unused = unused.display();
+                    tell(&format!(
+                        "removed {unused}, which nothing had used for {UNUSED_DAYS} days"
+                    ));
                 }
                 folder
             }

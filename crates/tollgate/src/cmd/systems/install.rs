@@ -14,6 +14,7 @@ use tollgate_lab::inputs::build::Build;
 use tollgate_lab::interrupt::Interrupt;
 use tollgate_lab::system::packages::{self, PackageError};
 use tollgate_lab::system::render;
+use tollgate_lab::system::versions::Versions;
 
 /// What `tollgate systems install` is told.
 #[derive(Debug, clap::Args)]
@@ -51,7 +52,7 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
             }
         }
     }
-    let state = list::system(catalog, &args.system)?;
+    let state = list::system(catalog, &args.system, &Versions::default())?;
     let mut text = format!("{:<21}{}\n", args.system, state.in_words);
     for path in list::packaged(catalog, &args.system)? {
         let hash =
