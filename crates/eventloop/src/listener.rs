@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, sockopt};
+use rustix::net::{AddressFamily, Shutdown, SocketAddrUnix, SocketType, sockopt};
 
 use crate::socket::{SOCKET_FLAGS, Socket, tcp_socket};
 
@@ -51,13 +51,18 @@ pub fn listen_unix(path: &Path, backlog: i32) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Lets nobody join those who wait to be accepted, who still can be: whoever knocks now is neither accepted nor
-/// turned away until the listener is closed. Only when nobody waits is there room for one.
+/// Lets nobody join those who wait to be accepted, who still can be. Over a unix-domain socket, whoever knocks now
+/// is refused. Over TCP they are neither accepted nor turned away until the listener is closed; only when nobody
+/// waits is there room for one.
 ///
 /// # Errors
 ///
 /// It is no listener.
 pub fn close_backlog(listener: impl AsFd) -> io::Result<()> {
+    let listener = listener.as_fd();
+    if rustix::net::getsockname(listener)?.address_family() == AddressFamily::UNIX {
+        return Ok(rustix::net::shutdown(listener, Shutdown::Read)?);
+    }
     Ok(rustix::net::listen(listener, 0)?)
 }
 
@@ -97,6 +102,7 @@ pub fn accept(listener: impl AsFd) -> io::Result<Option<(Socket, Option<SocketAd
 mod tests {
     use std::io::{ErrorKind, Write};
     use std::net::{Ipv4Addr, Ipv6Addr, TcpStream};
+    use std::os::unix::net::UnixStream;
     use std::time::Duration;
 
     use super::*;
@@ -120,6 +126,26 @@ mod tests {
         let _again: Vec<_> = (0..3).map(|_| TcpStream::connect(addr).unwrap()).collect();
         assert!(accept(&listener).unwrap().is_some());
     }
+
+    #[test]
+    fn who_knocks_at_a_unix_socket_whose_backlog_was_closed_is_refused_at_once() {
+        let path = std::env::temp_dir().join(format!("tollgate-backlog-{}", std::process::id()));
+        let listener = listen_unix(&path, BACKLOG).unwrap();
+        let _waiting: Vec<_> = (0..3).map(|_| UnixStream::connect(&path).unwrap()).collect();
+        close_backlog(&listener).unwrap();
+        for _ in 0..3 {
+            // One that would wait for room is told so.
+            let error = Socket::connect_unix(&path).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+            assert!(accept(&listener).unwrap().is_some());
+        }
+        // There is room, and it is not for anybody.
+        assert!(accept(&listener).unwrap().is_none());
+        let error = Socket::connect_unix(&path).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+        std::fs::remove_file(&path).unwrap();
+    }
+
     const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
     fn connect_accept_exchange(addr: SocketAddr) {
