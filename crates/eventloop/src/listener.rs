@@ -160,13 +160,14 @@ mod tests {
         let _waiting: Vec<_> = (0..3).map(|_| UnixStream::connect(&path).unwrap()).collect();
         close_backlog(&listener).unwrap();
         for _ in 0..3 {
-            let error = UnixStream::connect(&path).unwrap_err();
+            // One that would wait for room is told so.
+            let error = Socket::connect_unix(&path).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
             assert!(accept(&listener).unwrap().is_some());
         }
         // There is room, and it is not for anybody.
         assert!(accept(&listener).unwrap().is_none());
-        let error = UnixStream::connect(&path).unwrap_err();
+        let error = Socket::connect_unix(&path).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
         std::fs::remove_file(&path).unwrap();
     }
