@@ -70,19 +70,27 @@ impl<'a> Fields<'a> {
         Ok(fields)
     }
 
-    /// The framing that the headers ask for; `None` when they say nothing.
-    pub(crate) fn framing(&self, version: Version) -> Result<Option<BodyFraming>, ParseError> {
+    /// Checks that the headers do not contradict each other or the version, which tells of no peer to be trusted
+    /// even where there is no body.
+    pub(crate) fn check_framing(&self, version: Version) -> Result<(), ParseError> {
         match (&self.last_coding, self.content_length) {
-            (None, length) => Ok(length.map(BodyFraming::Length)),
+            (None, _) => Ok(()),
             // RFC 9112, section 6.1: the framing of such a message must be taken as faulty.
             (Some(_), _) if version == Version::Http10 => Err(ParseError::TransferEncodingInHttp10),
             // RFC 9112, section 6.3: this ought to be handled as an error; peers that disagree on
             // which of the two counts are how requests are smuggled.
             (Some(_), Some(_)) => Err(ParseError::TwoFramings),
-            (Some(Coding::Chunked), None) => Ok(Some(BodyFraming::Chunked)),
-            (Some(Coding::Other(coding)), None) => {
-                Err(ParseError::TransferEncoding(excerpt(coding)))
-            }
+            (Some(_), None) => Ok(()),
+        }
+    }
+
+    /// The framing that the headers ask for; `None` when they say nothing.
+    pub(crate) fn framing(&self, version: Version) -> Result<Option<BodyFraming>, ParseError> {
+        self.check_framing(version)?;
+        match &self.last_coding {
+            None => Ok(self.content_length.map(BodyFraming::Length)),
+            Some(Coding::Chunked) => Ok(Some(BodyFraming::Chunked)),
+            Some(Coding::Other(coding)) => Err(ParseError::TransferEncoding(excerpt(coding))),
         }
     }
 

@@ -155,8 +155,11 @@ pub fn parse_answer_head(
     let version = Version::from_minor(version);
     let fields = Fields::read(response.headers)?;
     let body = match status {
-        _ if to_head => BodyFraming::Empty,
-        100..=199 | 204 | 304 => BodyFraming::Empty,
+        100..=199 => BodyFraming::Empty,
+        _ if to_head || matches!(status, 204 | 304) => {
+            fields.check_framing(version)?;
+            BodyFraming::Empty
+        }
         _ => fields.framing(version)?.unwrap_or(BodyFraming::UntilClose),
     };
     Ok(Some(AnswerHead {

@@ -24,6 +24,14 @@ fn without_a_body_the_length_and_the_coding_are_told_all_the_same() {
 }
 
 #[test]
+fn what_contradicts_itself_is_an_error_without_a_body_as_well() {
+    let old = b"HTTP/1.0 304 Not Modified\r\nTransfer-Encoding: chunked\r\n\r\n";
+    assert_eq!(parse_answer_head(old, false), Err(ParseError::TransferEncodingInHttp10));
+    let both = b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n";
+    assert_eq!(parse_answer_head(both, true), Err(ParseError::TwoFramings));
+}
+
+#[test]
 fn interim_answers_are_heads_as_others_are() {
     let bytes = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: a\r\n\r\n";
     let head = parse_answer_head(bytes, false).unwrap().unwrap();
