@@ -74,13 +74,12 @@ impl<'a> Fields<'a> {
     /// even where there is no body.
     pub(crate) fn check_framing(&self, version: Version) -> Result<(), ParseError> {
         match (&self.last_coding, self.content_length) {
-            (None, _) => Ok(()),
             // RFC 9112, section 6.1: the framing of such a message must be taken as faulty.
             (Some(_), _) if version == Version::Http10 => Err(ParseError::TransferEncodingInHttp10),
             // RFC 9112, section 6.3: this ought to be handled as an error; peers that disagree on
             // which of the two counts are how requests are smuggled.
             (Some(_), Some(_)) => Err(ParseError::TwoFramings),
-            (Some(_), None) => Ok(()),
+            (None, _) | (Some(_), None) => Ok(()),
         }
     }
 

@@ -13,7 +13,7 @@ use crate::link::Received;
 use crate::phase::Verdict;
 use crate::recall::{AnswerKey, AnswerMeaning};
 use crate::relay::Body;
-use crate::tools::{HEADROOM_BYTES, INPUT_BYTES};
+use crate::tools::{HEADROOM_BYTES, INPUT_BYTES, PIECE_BYTES};
 
 /// How many interim answers may come before the final one.
 const INTERIMS_MAX: u32 = 64;
@@ -55,7 +55,8 @@ impl Worker {
         }
         let start = HEADROOM_BYTES;
         let kept = upstream.head.len();
-        let room = &mut self.tools.input[start..start + INPUT_BYTES];
+        let room_bytes = INPUT_BYTES.min(kept + PIECE_BYTES);
+        let room = &mut self.tools.input[start..start + room_bytes];
         room[..kept].copy_from_slice(&upstream.head);
         match upstream.link.receive(&mut room[kept..]) {
             Ok(Received::Bytes(count)) => {
