@@ -297,6 +297,10 @@ fn what_contradicts_itself_is_refused_with_its_line() {
         error(&SHORTEST.replace("pools:", "  - address: 127.0.0.1:8080\npools:")),
         "g.yaml:3:14: there is a listener on `127.0.0.1:8080` already, in line 2; leave one of them"
     );
+    assert_eq!(
+        error(&SHORTEST.replace("127.0.0.1:8080", "unix:g.sock\n    defer_accept: true")),
+        "g.yaml:3:19: a unix socket has no such thing; leave it out"
+    );
     let long = format!("unix:/{}", "s".repeat(107));
     assert_eq!(
         error(&SHORTEST.replace("127.0.0.1:8080", &long)),

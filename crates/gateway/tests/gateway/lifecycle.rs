@@ -277,7 +277,10 @@ fn when_a_client_is_gone_its_request_is_given_up() {
 #[test]
 fn who_asks_once_and_goes_while_the_backend_is_silent_is_noticed() {
     let backend = Backend::start();
-    let served = backend.gateway();
+    let mut config = backend.config();
+    // Its request is there when it is accepted, so that the poller is told nothing of it before it is waited for.
+    config.listeners[0].defer_accept = true;
+    let served = Served::start(config);
     let mut client = served.client();
     client.send("GET /a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     let mut peer = backend.accept();
