@@ -15,7 +15,7 @@ mod stamp;
 mod waker;
 
 pub use affinity::pin_current_thread;
-pub use listener::{accept, close_backlog, defer_accept, listen, listen_unix, reopen_backlog};
+pub use listener::{accept, close_backlog, defer_accept, listen, listen_unix, set_backlog};
 pub use poller::{Event, Events, Interest, Poller};
 pub use slack::wake_exactly;
 pub use socket::Socket;

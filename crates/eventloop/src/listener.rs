@@ -92,12 +92,12 @@ pub fn close_backlog(listener: impl AsFd) -> io::Result<()> {
     Ok(rustix::net::listen(listener, 0)?)
 }
 
-/// Lets connections wait to be accepted again, this many of them, at a listener of TCP whose backlog was closed.
+/// Lets this many connections wait to be accepted from now on; again, at a listener of TCP whose backlog was closed.
 ///
 /// # Errors
 ///
 /// It is no listener.
-pub fn reopen_backlog(listener: impl AsFd, backlog: i32) -> io::Result<()> {
+pub fn set_backlog(listener: impl AsFd, backlog: i32) -> io::Result<()> {
     Ok(rustix::net::listen(listener, backlog)?)
 }
 
@@ -148,7 +148,7 @@ mod tests {
             assert!(accept(&listener).unwrap().is_some());
         }
         assert!(accept(&listener).unwrap().is_none());
-        reopen_backlog(&listener, BACKLOG).unwrap();
+        set_backlog(&listener, BACKLOG).unwrap();
         let _again: Vec<_> = (0..3).map(|_| TcpStream::connect(addr).unwrap()).collect();
         assert!(accept(&listener).unwrap().is_some());
     }

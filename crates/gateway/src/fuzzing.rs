@@ -20,9 +20,6 @@ use crate::worker::{Listening, Worker};
 /// How often everybody has a turn before the three are taken to keep each other busy for ever.
 const TURNS_MAX: usize = 10_000;
 
-/// One client comes at a time.
-const BACKLOG: i32 = 16;
-
 /// What a backend says to a request.
 pub struct Reply {
     /// How many of the bytes that came are the request.
@@ -89,7 +86,7 @@ impl<ReplyTo: FnMut(&[u8]) -> Option<Reply>> Stage<ReplyTo> {
         let places = Places::get()?;
         let socket = Arc::new(OwnedFd::from(places.entrance.try_clone()?));
         let listener = Listener::new(Address::Unix(places.entrance_path.clone()));
-        let listening = Listening::new(socket, &listener, BACKLOG, "localhost".to_owned());
+        let listening = Listening::new(socket, &listener, "localhost".to_owned());
         let mut config = Config::new(
             Address::Unix(places.entrance_path.clone()),
             Address::Unix(places.backend_path.clone()),

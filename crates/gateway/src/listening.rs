@@ -44,7 +44,7 @@ pub(crate) fn listen_for_threads(
     threads: usize,
     closing: Option<&Place>,
 ) -> Result<(Place, Vec<Listening>), Error> {
-    let backlog = listener.backlog.try_into().unwrap_or(i32::MAX);
+    let backlog = listener.backlog();
     let bound = match &listener.address {
         Address::Tcp(address) => match closing.and_then(what_is_left) {
             Some((address, left)) => on_port_again(address, left, backlog),
@@ -64,7 +64,7 @@ pub(crate) fn listen_for_threads(
     };
     let listenings: Vec<_> = sockets
         .into_iter()
-        .map(|socket| Listening::new(socket, listener, backlog, own_host.clone()))
+        .map(|socket| Listening::new(socket, listener, own_host.clone()))
         .collect();
     let doors = listenings.iter().map(|listening| Arc::clone(&listening.door)).collect();
     Ok((Place { asked: listener.address.clone(), real, doors, _file: file }, listenings))

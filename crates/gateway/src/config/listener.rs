@@ -64,6 +64,11 @@ impl Listener {
 
     /// The backlog of a listener that does not name one.
     pub const BACKLOG: u32 = 4096;
+
+    /// The backlog, as the kernel takes it.
+    pub(crate) fn backlog(&self) -> i32 {
+        self.backlog.try_into().unwrap_or(i32::MAX)
+    }
 }
 
 /// What a listener that speaks TLS shows its clients.

@@ -5,7 +5,7 @@ use std::io;
 use std::net::IpAddr;
 use std::time::{Duration, Instant, SystemTime};
 
-use tollgate_eventloop::{Interest, Socket, accept, close_backlog, reopen_backlog};
+use tollgate_eventloop::{Interest, Socket, accept, close_backlog, set_backlog};
 use tollgate_ledger::messages;
 use tollgate_wire::Version;
 
@@ -49,7 +49,7 @@ impl Worker {
     pub(super) fn listen(&mut self, listening: Listening) -> io::Result<()> {
         // One that was to be closed, and is asked for again, lets nobody join those who wait there by now.
         if let Some(socket) = &listening.socket {
-            reopen_backlog(socket, listening.backlog)?;
+            set_backlog(socket, listening.backlog)?;
         }
         // The place of one that was closed is free once nobody is left who came in there, so that there are
         // not more and more of them.

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use slab::Slab;
-use tollgate_eventloop::{Event, Events, Interest, Poller, Waker};
+use tollgate_eventloop::{Event, Events, Interest, Poller, Waker, defer_accept, set_backlog};
 use tollgate_ledger::{LogFile, ThreadLog};
 
 use crate::config::{Address, Listener, Timeouts};
@@ -109,21 +109,30 @@ pub(crate) struct Listening {
 
 impl Listening {
     /// This socket, for what `listener` asks for.
-    pub(crate) fn new(
-        socket: Arc<OwnedFd>,
-        listener: &Listener,
-        backlog: i32,
-        own_host: String,
-    ) -> Self {
+    pub(crate) fn new(socket: Arc<OwnedFd>, listener: &Listener, own_host: String) -> Self {
         Self {
             door: Arc::new(Door::new(&socket)),
             socket: Some(socket),
             is_watched: false,
             is_closing: false,
             address: listener.address.clone(),
-            backlog,
+            backlog: listener.backlog(),
             identity: listener.tls.as_ref().map(|tls| tls.identity().clone()),
             own_host,
+        }
+    }
+
+    /// Accepts from now on as `listener` asks, which is the one of this address in another configuration.
+    fn adapt(&mut self, listener: &Listener) -> io::Result<()> {
+        self.identity = listener.tls.as_ref().map(|tls| tls.identity().clone());
+        self.backlog = listener.backlog();
+        let Some(socket) = self.socket.as_ref().filter(|_| !self.is_closing) else {
+            return Ok(());
+        };
+        set_backlog(socket, self.backlog)?;
+        match self.address {
+            Address::Tcp(_) => defer_accept(socket, listener.defer_accept),
+            Address::Unix(_) => Ok(()),
         }
     }
 

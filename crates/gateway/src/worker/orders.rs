@@ -44,7 +44,7 @@ impl Worker {
         for listening in &mut self.listeners {
             let same = |listener: &&Listener| listener.address == listening.address;
             if let Some(listener) = plan.config.listeners.iter().find(same) {
-                listening.identity = listener.tls.as_ref().map(|tls| tls.identity().clone());
+                listening.adapt(listener)?;
             }
         }
         self.tools.requests.clear();

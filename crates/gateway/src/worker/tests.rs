@@ -47,6 +47,15 @@ impl Stage {
         Address::Tcp(place)
     }
 
+    /// A reload with one thing changed, after which clients are listened for where they were.
+    fn reload(&mut self, change: impl FnOnce(&mut Config)) {
+        let mut config = self.worker.sites[self.worker.site].plan.config.clone();
+        change(&mut config);
+        let plan = Arc::new(Plan::new(config, None, Instant::now()).unwrap());
+        self.worker.orders.reload(Reload { plan, added: Vec::new() });
+        self.worker.obey().unwrap();
+    }
+
     fn client(&self) -> TcpStream {
         let client = TcpStream::connect(self.place).unwrap();
         client.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -94,7 +103,7 @@ fn listening() -> (Listening, std::net::SocketAddr) {
     let place = listener.local_addr().unwrap();
     let socket = Arc::new(OwnedFd::from(listener));
     let of = Listener::new(Address::Tcp(place));
-    let listening = Listening::new(socket, &of, 128, place.to_string());
+    let listening = Listening::new(socket, &of, place.to_string());
     (listening, place)
 }
 
@@ -205,4 +214,28 @@ fn who_goes_on_sending_behind_the_last_answer_is_heard_for_a_time_and_no_longer(
     stage.worker.clients[key].stage = super::Stage::Lingering { until };
     client.write_all(b"too much").unwrap();
     stage.turn_until(|worker| worker.clients[key].deadline == until);
+}
+
+#[test]
+fn a_reload_changes_whether_a_listener_defers_that_stays() {
+    let mut stage = Stage::set(|_| {});
+    stage.reload(|config| config.listeners[0].defer_accept = true);
+    let _silent = stage.client();
+    stage.worker.turn_once(&mut stage.events, Some(Duration::from_millis(50))).unwrap();
+    assert!(stage.worker.clients.is_empty());
+    stage.reload(|config| config.listeners[0].defer_accept = false);
+    let _accepted = stage.client();
+    stage.turn_until(|worker| !worker.clients.is_empty());
+}
+
+#[test]
+fn and_how_many_may_wait_there() {
+    let mut stage = Stage::set(|_| {});
+    // The kernel takes one more than it is asked to.
+    stage.reload(|config| config.listeners[0].backlog = 1);
+    let _waiting = [stage.client(), stage.client()];
+    let connect = |place, ms| TcpStream::connect_timeout(&place, Duration::from_millis(ms));
+    assert_eq!(connect(stage.place, 100).unwrap_err().kind(), ErrorKind::TimedOut);
+    stage.reload(|config| config.listeners[0].backlog = 128);
+    connect(stage.place, 10_000).unwrap();
 }
