@@ -91,7 +91,7 @@ impl Socket {
     ///
     /// As [`send`](Self::send).
     #[inline]
-    pub fn send_last(&self, bytes: &[u8]) -> io::Result<usize> {
+    pub fn send_more(&self, bytes: &[u8]) -> io::Result<usize> {
         Ok(rustix::net::send(&self.socket, bytes, SendFlags::NOSIGNAL | SendFlags::MORE)?)
     }
 
@@ -207,7 +207,7 @@ mod tests {
         let client = Socket::connect(listener.local_addr().unwrap()).unwrap();
         let (mut server, _) = listener.accept().unwrap();
         server.write_all(b"unread").unwrap();
-        assert_eq!(client.send_last(b"end").unwrap(), 3);
+        assert_eq!(client.send_more(b"end").unwrap(), 3);
         client.shutdown_write().unwrap();
         drop(client);
         let mut received = Vec::new();

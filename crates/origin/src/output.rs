@@ -31,7 +31,7 @@ pub(crate) trait Sink {
 
 impl Sink for &Socket {
     fn send(&mut self, bytes: &[u8], last: bool) -> io::Result<usize> {
-        if last { self.send_last(bytes) } else { Socket::send(self, bytes) }
+        if last { self.send_more(bytes) } else { Socket::send(self, bytes) }
     }
 
     fn send_slices(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {

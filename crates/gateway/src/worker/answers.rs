@@ -204,8 +204,9 @@ impl Worker {
             }
         }
         let piece = &self.tools.input[piece];
+        let follows = !taken.done && self.upstreams[at].link.is_readable();
         if client.unsent.is_empty() && !piece.is_empty() {
-            match client.link.send(piece) {
+            match client.link.send_part(piece, follows) {
                 Ok(sent) if sent == piece.len() => {}
                 Ok(sent) => client.unsent.keep(&piece[sent..]),
                 Err(_) => return Step::Over,
