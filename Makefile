@@ -47,7 +47,7 @@ truth: ## a price that is known beforehand, and the same prices with other seeds
 	@benches/known-cost
 	@benches/seeds
 
-batch: ## commits that cost more, planted in a history of twelve, found and named: an hour
+batch: ## commits that cost more, planted in a history of twelve, found and named: ten minutes
 	@scripts/setup jq git gcc
 	@cargo build --quiet --release --locked -p tollgate
 	@benches/batch

@@ -112,7 +112,6 @@ fn rows(stats: &Stats, anchor: &str) -> Rows {
         "CPU µs/request",
         "requests/s",
         "n",
-        "state",
     ];
     let mut before: Option<f64> = None;
     let row = |point: &Point| {
@@ -122,12 +121,12 @@ fn rows(stats: &Stats, anchor: &str) -> Rows {
         let figure = |value: Option<f64>| value.map_or("-".to_owned(), significant);
         vec![
             point.name.clone(),
-            point.price.as_ref().map_or("-".to_owned(), interval),
+            // Why there is none: how far it has come.
+            point.price.as_ref().map_or(point.state.word().to_owned(), interval),
             change.unwrap_or("-".to_owned()),
             figure(means.and_then(|means| means.cpu_us_per_request)),
             figure(means.map(|means| means.throughput_per_s)),
             point.n.to_string(),
-            point.state.word().to_owned(),
         ]
     };
     Rows {
