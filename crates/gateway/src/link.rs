@@ -322,6 +322,7 @@ mod tests {
         far.read_to_end(&mut end).unwrap();
         assert_eq!((end.len(), end[0]), (7, ALERT));
     }
+
     #[test]
     fn where_what_follows_does_not_come_nothing_is_held_back() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
