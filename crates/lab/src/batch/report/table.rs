@@ -105,14 +105,8 @@ pub(super) fn interval(range: &Range) -> String {
 }
 
 fn rows(stats: &Stats, anchor: &str) -> Rows {
-    let header = [
-        "revision",
-        &format!("× {anchor} [95 %]"),
-        "change",
-        "CPU µs/request",
-        "requests/s",
-        "n",
-    ];
+    let header =
+        ["revision", &format!("× {anchor} [95 %]"), "change", "CPU µs/request", "requests/s", "n"];
     let mut before: Option<f64> = None;
     let row = |point: &Point| {
         let change = point.price.zip(before).map(|(now, before)| relative(now.estimate / before));
