@@ -236,24 +236,23 @@ fn git() -> Command {
 mod tests {
     use super::*;
 
+    /// What git prints of these arguments in the user's repository.
+    fn in_user(dir: &Path, interrupt: &Interrupt, arguments: &[&str]) -> String {
+        let mut command = git();
+        command.arg("-C").arg(dir.join("user"));
+        command.args(["-c", "user.name=A", "-c", "user.email=a@b.invalid"]).args(arguments);
+        command::output(&mut command, QUICK, interrupt).unwrap()
+    }
+
     /// A repository with two commits, and a clone of it.
     fn clone_of_two<'a>(dir: &Path, interrupt: &'a Interrupt) -> (Repository<'a>, [String; 2]) {
         let user = dir.join("user");
-        let git_in_user = |arguments: &[&str]| {
-            let mut command = git();
-            command.arg("-C").arg(&user).args([
-                "-c",
-                "user.name=A",
-                "-c",
-                "user.email=a@b.invalid",
-            ]);
-            command::output(command.args(arguments), QUICK, interrupt).unwrap()
-        };
+        let in_user = |arguments: &[&str]| in_user(dir, interrupt, arguments);
         fs::create_dir(&user).unwrap();
-        git_in_user(&["init", "--quiet"]);
+        in_user(&["init", "--quiet"]);
         let commits = ["one", "two"].map(|log| {
-            git_in_user(&["commit", "--quiet", "--allow-empty", "-m", log]);
-            git_in_user(&["rev-parse", "HEAD"]).trim().to_owned()
+            in_user(&["commit", "--quiet", "--allow-empty", "-m", log]);
+            in_user(&["rev-parse", "HEAD"]).trim().to_owned()
         });
         let repository = Repository::at(dir.join("clone"), interrupt);
         repository.fetch(&user.display().to_string()).unwrap();
@@ -265,11 +264,7 @@ mod tests {
         let (dir, interrupt) = (tempfile::tempdir().unwrap(), Interrupt::default());
         let (repository, [one, two]) = clone_of_two(dir.path(), &interrupt);
         let user = dir.path().join("user");
-        let in_user = |arguments: &[&str]| {
-            let mut command = git();
-            command.arg("-C").arg(&user).args(arguments);
-            command::output(&mut command, QUICK, &interrupt).unwrap()
-        };
+        let in_user = |arguments: &[&str]| in_user(dir.path(), &interrupt, arguments);
         let tagged = |repository: &Repository<'_>| -> Vec<String> {
             let found = repository.revisions(&Wanted::Tags("v*".to_owned())).unwrap();
             found.into_iter().map(|revision| revision.id).collect()
@@ -319,16 +314,7 @@ mod tests {
         let (dir, interrupt) = (tempfile::tempdir().unwrap(), Interrupt::default());
         let (repository, [one, two]) = clone_of_two(dir.path(), &interrupt);
         let user = dir.path().join("user");
-        let in_user = |arguments: &[&str]| {
-            let mut command = git();
-            command.arg("-C").arg(&user).args([
-                "-c",
-                "user.name=A",
-                "-c",
-                "user.email=a@b.invalid",
-            ]);
-            command::output(command.args(arguments), QUICK, &interrupt).unwrap()
-        };
+        let in_user = |arguments: &[&str]| in_user(dir.path(), &interrupt, arguments);
         // A branch from the first commit, with one of its own, comes into the one with the second.
         in_user(&["checkout", "--quiet", "-b", "side", &one]);
         in_user(&["commit", "--quiet", "--allow-empty", "-m", "aside"]);
