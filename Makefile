@@ -13,8 +13,8 @@ lint: ## formatting, lints and documentation, where every warning is an error
 	@scripts/setup rustfmt clippy
 	cargo fmt --all --check
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
-	cargo clippy --workspace --all-targets --locked -- -D warnings
-	cargo clippy -p tollgate --test fidelity --locked -- -D warnings
+	cargo clippy --workspace --all-targets --features e2e --locked -- -D warnings
+	cargo clippy -p tollgate --test fidelity --test e2e --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
 
 systems: ## of that, the systems under test alone: Caddy, Coraza and CrowdSec built from Go modules, and the tests of all
@@ -22,7 +22,7 @@ systems: ## of that, the systems under test alone: Caddy, Coraza and CrowdSec bu
 	cargo run --quiet --locked -p tollgate -- systems build nginx-modsecurity
 	cargo run --quiet --locked -p tollgate -- systems build caddy-coraza
 	cargo run --quiet --locked -p tollgate -- systems build crowdsec-appsec
-	cargo test --workspace --locked --test e2e -- systems:: --test-threads=256
+	cargo test -p tollgate --features e2e --locked --test e2e -- systems:: --test-threads=256
 
 fidelity: ## the load generator's figures against known truths, in two minutes
 	@scripts/setup wrk
@@ -38,7 +38,7 @@ bench: ## figures and costs beside those of the peers, in turns: 45 minutes
 	@benches/cpu-per-request
 	@benches/load
 	@benches/origin
-	cargo test --locked -p tollgate-gateway --test hardening -- --ignored reloading_under_load
+	cargo test --locked -p tollgate-gateway --test gateway -- --ignored --nocapture reload_under_load_loses_no_request_of_100_000
 	@benches/gateway
 
 truth: ## a price that is known beforehand, and the same prices with other seeds

@@ -1,8 +1,8 @@
-# What the scripts of this folder share: they source it. Each works in "$work", which is gone in the
-# end, as is every process in `started`.
+# Functions shared by the benches, which source this file. Removes the folder "$work" and stops every process in
+# `started` on exit.
 #
-# A result is a line `CASE WHO ROUND CPU_US_PER_REQUEST REQUESTS_PER_S` in "$work/results";
-# `who` lists those that are compared, and `title` has their names.
+# A result is a line `CASE WHO ROUND CPU_US_PER_REQUEST REQUESTS_PER_S` in "$work/results"; `who` lists the compared
+# programs, `title` has their names.
 export LC_ALL=C
 tollgate=${CARGO_TARGET_DIR:-$PWD/target}/release/tollgate
 declare -A title
@@ -11,17 +11,17 @@ who=()
 say() { printf '%s\n' "$*" >&2; }
 refuse() { say "$*"; exit 2; }
 usage() { sed -n '2,/^set/{/^set/!s/^# \{0,1\}//p}' "$script"; }
-check_count() { [[ $1 =~ ^[1-9][0-9]{0,2}$ ]] || refuse "$2 has to be a whole number from 1 to 999, not '$1'"; }
+check_count() { [[ $1 =~ ^[1-9][0-9]{0,2}$ ]] || refuse "$2 must be a whole number from 1 to 999, not '$1'"; }
 
-check_machine() { # PROGRAM...: that these, nginx, the release build and two CPUs are there
+check_machine() { # PROGRAM...: checks for these programs, nginx, the release build and two CPUs
     local program cpu
     for program in "$@"; do
-        command -v "$program" >/dev/null || refuse "there is no $program; to install it: apt-get install -y ${package[$program]:-$program}"
+        command -v "$program" >/dev/null || refuse "$program not found; install it: apt-get install -y ${package[$program]:-$program}"
     done
-    nginx=$(PATH=$PATH:/usr/sbin command -v nginx) || refuse "there is no nginx; to install it: scripts/setup"
-    [ -x "$tollgate" ] || refuse "there is no $tollgate; to build it: cargo build --release"
+    nginx=$(PATH=$PATH:/usr/sbin command -v nginx) || refuse "nginx not found; install it: scripts/setup"
+    [ -x "$tollgate" ] || refuse "$tollgate not found; build it: cargo build --release"
     for cpu in 0 1; do
-        taskset -c $cpu true 2>/dev/null || refuse "this needs CPU 0 for the clients and CPU 1 for the server; there is no CPU $cpu here"
+        taskset -c $cpu true 2>/dev/null || refuse "CPU $cpu is not available; this needs CPU 0 for clients and CPU 1 for the server"
     done
     ulimit -Sn "$(ulimit -Hn)"
 }
@@ -40,15 +40,15 @@ trap 'exit 143' TERM
 
 listens() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; } # PORT
 
-find_port() { # sets `port` to one that nothing listens on
+find_port() { # sets `port` to a free port
     for _ in $(seq 20); do
         port=$((20000 + RANDOM % 10000))
         listens $port || return 0
     done
-    refuse "no free port was found"
+    refuse "found no free port"
 }
 
-wait_for() { # PORT NAME LOG: until something listens there
+wait_for() { # PORT NAME LOG: waits until the port accepts connections
     for _ in $(seq 100); do
         ! listens "$1" || return 0
         sleep 0.05
@@ -56,11 +56,11 @@ wait_for() { # PORT NAME LOG: until something listens there
     say "$2 did not start:"; cat "$3" >&2; exit 1
 }
 
-# ---- what was measured
+# ---- results
 
 cpu=4 throughput=5 # columns of `results`
 
-figure() { # CASE WHO COLUMN [OVER]: median, least and most over the rounds, of the column or of its ratio to OVER's
+figure() { # CASE WHO COLUMN [OVER]: median, minimum and maximum over the rounds, of the column or of its ratio to OVER
     awk -v id="$1" -v who="$2" -v column="$3" -v over="${4:-}" '
         $1 == id && $2 == who { mine[$3] = $column }
         $1 == id && $2 == over { theirs[$3] = $column }
@@ -86,14 +86,14 @@ print_row() { # LABEL DIGITS CASE COLUMN [OVER]
     echo
 }
 
-in_turns() { # ROUND: `who`, in an order that moves on by one each round
+in_turns() { # ROUND: `who`, rotated by one each round
     local first=$(($1 % ${#who[@]}))
     echo "${who[@]:first}" "${who[@]:0:first}"
 }
 
-# ---- what is said about the machine, and about the targets
+# ---- machine and targets
 
-version() { # COMMAND...: the first number that it prints, whatever its exit code
+version() { # COMMAND...: the first number in its output, whatever its exit code
     { "$@" 2>&1 || true; } | grep -om 1 '[0-9][0-9.]*[0-9]' | sed -n 1p | grep . || echo unknown
 }
 
@@ -104,11 +104,11 @@ print_machine() {
 }
 
 missed=0
-print_targets_head() { printf '\n| target | limit | median (least to most) | |\n|---|---|---|---|\n'; }
-print_target() { # WHAT '<='|'>='|'<' LIMIT 'MEDIAN [LEAST MOST]'
-    local median least most verdict=missed
-    read -r median least most <<<"$4"
+print_targets_head() { printf '\n| target | limit | median (min to max) | |\n|---|---|---|---|\n'; }
+print_target() { # WHAT '<='|'>='|'<' LIMIT 'MEDIAN [MIN MAX]'
+    local median low high verdict=missed
+    read -r median low high <<<"$4"
     if [ "$median" = - ]; then verdict='not measured'; elif awk "BEGIN { exit !($median $2 $3) }"; then verdict=held; fi
     [ "$verdict" = held ] || missed=$((missed + 1))
-    printf '| %s | %s %s | %s | %s |\n' "$1" "$2" "$3" "$median${least:+ ($least to $most)}" "$verdict"
+    printf '| %s | %s %s | %s | %s |\n' "$1" "$2" "$3" "$median${low:+ ($low to $high)}" "$verdict"
 }

@@ -1,5 +1,5 @@
-/* A web server that burns a stated amount of CPU time for each request: WORK rounds of arithmetic, which
-   work.h says. Everything is answered with 200 and the name of the revision. One thread, kept alive. */
+/* A web server that burns CPU time for each request: WORK rounds of arithmetic, as defined in work.h. Responds to
+   every request with 200 and the name of the revision. Single-threaded, with keep-alive. */
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
 #include <stdint.h>
@@ -20,8 +20,8 @@ static uint64_t burn(uint64_t state) {
     return state;
 }
 
-/* Answers every request whose head has come; a head is all that there is. */
-static int answer(int connection, uint64_t *state) {
+/* Responds to every complete request head in the buffer; bodies are not supported. */
+static int respond(int connection, uint64_t *state) {
     static char bytes[65536];
     ssize_t got = recv(connection, bytes, sizeof bytes - 1, 0);
     if (got <= 0) return -1;
@@ -55,7 +55,7 @@ int main(int count, char **words) {
         for (int index = 0; index < events; index++) {
             int from = ready[index].data.fd;
             if (from != listener) {
-                if (answer(from, &state)) close(from);
+                if (respond(from, &state)) close(from);
                 continue;
             }
             event.data.fd = accept(listener, NULL, NULL);

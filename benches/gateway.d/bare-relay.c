@@ -1,14 +1,12 @@
-/* The least that a proxy with one thread and epoll can do: recv, send, recv, send.
+/* The minimal work of a proxy with one thread and epoll: recv, send, recv, send.
  *
- * It parses nothing, times nothing and allocates only where a peer does not take what it is sent, so
- * its CPU per request is the kernel's price for moving the same bytes. Both sockets of an exchange
- * are registered once, edge-triggered.
+ * It parses nothing, has no timeouts and allocates only for bytes that a peer has no room for, so its CPU per request is
+ * the kernel's cost of moving the bytes. Both sockets of a request are registered once, edge-triggered.
  *
- * kept:  each client's connection has one to an origin of its own, and the bytes go to and fro.
- * close: each client's connection is for one request. The connections to the origins are kept and taken
- *        last in, first out, as a proxy's would be. That takes knowing where an answer ends and telling
- *        the client that it is the last one, both without parsing: every answer is ANSWER_BYTES long,
- *        every request is sent on as `GET PATH`, and `Connection: close` goes in behind the status line.
+ * kept:  each client connection has its own connection to an origin; bytes are copied in both directions.
+ * close: each client connection carries one request. Connections to the origins are kept, last in, first out, as in a
+ *        proxy. It knows the end of a response and announces it without parsing: every response is ANSWER_BYTES long,
+ *        every request is forwarded as `GET PATH`, and `Connection: close` is inserted behind the status line.
  *
  *   bare-relay PORT kept ORIGIN_PORT...
  *   bare-relay PORT close PATH ANSWER_BYTES ORIGIN_PORT...
@@ -32,15 +30,15 @@ enum { ENDED = EPOLLRDHUP | EPOLLHUP | EPOLLERR };
 static const char status_line[] = "HTTP/1.1 200 OK\r\n";
 static const char last_one[] = "Connection: close\r\n";
 
-/* A socket, by its number. One that stands for nothing has no peer and is not open. */
+/* A socket, indexed by its number. An unused entry has no peer and is not open. */
 struct side {
     bool open;
     bool is_client;
-    bool readable;  /* more may be there, which the peer had no room for */
-    int peer;       /* the socket that its bytes go to; -1: none */
-    int origin;     /* of a connection to an origin: which one */
-    size_t left;    /* close: bytes of the answer that are still to come */
-    char *unsent;   /* what this socket did not take yet */
+    bool readable;  /* more may be readable, for which the peer had no room */
+    int peer;       /* socket that receives its bytes; -1: none */
+    int origin;     /* index of the origin, for a connection to one */
+    size_t left;    /* close: remaining bytes of the response */
+    char *unsent;   /* bytes that this socket had no room for */
     size_t unsent_bytes, unsent_start;
 };
 
@@ -49,7 +47,7 @@ static char buffer[BUFFER_BYTES];
 static int epoll;
 static struct sockaddr_in origins[ORIGINS_MAX];
 static int origins_count;
-static int idle[ORIGINS_MAX][SOCKETS_MAX]; /* close: connections to each origin without a request, a stack each */
+static int idle[ORIGINS_MAX][SOCKETS_MAX]; /* close: idle connections, a stack per origin */
 static int idle_count[ORIGINS_MAX];
 static bool kept;
 static char request[512];
@@ -85,7 +83,7 @@ static void end_one(int socket)
     close(socket);
 }
 
-/* Ends an exchange on both sides. */
+/* Closes both sides of a request. */
 static void end(int socket)
 {
     int peer = sides[socket].peer;
@@ -94,7 +92,7 @@ static void end(int socket)
         end_one(peer);
 }
 
-/* The connect blocks: over loopback it is over at once. What is read and sent later does not. */
+/* The connect blocks, but returns at once over loopback. Later calls do not block. */
 static int connect_origin(int origin)
 {
     int socket_ = socket(AF_INET, SOCK_STREAM, 0);
@@ -109,7 +107,7 @@ static int connect_origin(int origin)
     return socket_;
 }
 
-/* Gives a client its connection to the next origin in turn. */
+/* Gives a client a connection to the next origin in turn. */
 static int join(int client)
 {
     static int turn;
@@ -121,7 +119,7 @@ static int join(int client)
     return upstream;
 }
 
-/* Keeps what a socket did not take. Returns false where the connection is lost. */
+/* Keeps bytes that a socket had no room for. Returns false if the connection is lost. */
 static bool put_by(int socket, ssize_t sent, const struct iovec *parts, int count)
 {
     struct side *side = &sides[socket];
@@ -150,7 +148,7 @@ static bool pass_on(int socket, char *bytes, size_t count)
     return put_by(socket, send(socket, bytes, count, MSG_DONTWAIT | MSG_NOSIGNAL), &whole, 1);
 }
 
-/* The first piece of an answer, which has to hold its status line, with what the client is told. */
+/* Sends the first piece of a response, which must contain the status line, with the inserted header. */
 static bool pass_on_first(int socket, char *bytes, size_t count)
 {
     size_t line = sizeof status_line - 1;
@@ -161,7 +159,7 @@ static bool pass_on_first(int socket, char *bytes, size_t count)
     return put_by(socket, sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL), parts, 3);
 }
 
-/* Moves what was read. Returns false where the exchange is lost. */
+/* Forwards the bytes that were read. Returns false if the request is lost. */
 static bool move(int socket, size_t count)
 {
     struct side *side = &sides[socket];
@@ -176,7 +174,7 @@ static bool move(int socket, size_t count)
     return first ? pass_on_first(side->peer, buffer, count) : pass_on(side->peer, buffer, count);
 }
 
-/* close: an answer is over when all of it has come and was taken. */
+/* close: a response is done once all of it was received and sent. */
 static bool is_over(int upstream)
 {
     int client = sides[upstream].peer;
@@ -191,8 +189,8 @@ static void release(int upstream)
     idle[side->origin][idle_count[side->origin]++] = upstream;
 }
 
-/* Moves all that is there. A read that leaves room in the buffer has emptied the socket, unless its end is
- * there too, of which no other event will tell. */
+/* Forwards everything readable. A read that leaves room in the buffer has emptied the socket, unless the stream has
+ * ended, which no other event reports. */
 static void read_all(int socket, bool to_the_end)
 {
     for (;;) {
@@ -263,7 +261,7 @@ static int listen_at(int port)
     int on = 1;
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((unsigned short)port),
                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    /* Those that it accepts inherit TCP_NODELAY. */
+    /* Accepted sockets inherit TCP_NODELAY. */
     if (listener < 0 || setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
         setsockopt(listener, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) != 0 ||
         bind(listener, (struct sockaddr *)&address, sizeof address) != 0 || listen(listener, BACKLOG) != 0 ||
@@ -310,8 +308,7 @@ int main(int arguments, char **argument)
                 accept_all(listener);
                 continue;
             }
-            /* An event may be of a socket that was closed since, or of the one that has its number now,
-             * which is then found to have nothing. */
+            /* The socket of an event may have been closed, or its number reused; then nothing is readable. */
             if (sides[socket].open && sides[socket].unsent != NULL && events[at].events & EPOLLOUT)
                 send_rest(socket);
             if (sides[socket].open && events[at].events & (EPOLLIN | ENDED))

@@ -1,16 +1,15 @@
-/* The least that a client with one thread and epoll can do: connect, send, count what is read.
+/* The minimum of a client with one thread and epoll: connects, sends, counts reads.
  *
- * It parses nothing and times nothing, so its CPU per request is the kernel's price for the same
- * traffic. An answer counts when something of it was read, which holds for answers that fit one
- * segment; without keep-alive, when the server has closed.
+ * It does not parse and does not measure times, so its CPU per request is that of the kernel for the same
+ * traffic. A response counts when any of it is read, which is right for responses in one segment;
+ * without keep-alive, when the server has closed.
  *
- * With a rate it is the least that an open loop can do: requests leave at constant gaps on
- * connections that are kept, and between two of them it sleeps. What it sleeps is not measured: a
- * machine on which that ratio is high is one on which a sleep is dear.
+ * With a rate it is the minimum of an open loop: requests leave at constant gaps on connections that are
+ * kept, and it sleeps between them. Where its ratio is high, a sleep is expensive.
  *
  *   bare-loop PORT CONNECTIONS SECONDS kept|close [RATE]
  *
- * prints REQUESTS, REQUESTS_PER_SECOND and, of connections that are kept, how many were answered at least once.
+ * prints REQUESTS, REQUESTS_PER_SECOND and, with kept connections, the number of those with a response.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -24,17 +23,17 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { EVENTS_MAX = 256, WAIT_MS_MAX = 100, ANSWER_BYTES_MAX = 65536, CONNECTIONS_MAX = 16384, SOCKETS_MAX = 65536 };
+enum { EVENTS_MAX = 256, WAIT_MS_MAX = 100, RESPONSE_BYTES_MAX = 65536, CONNECTIONS_MAX = 16384, SOCKETS_MAX = 65536 };
 
 static struct sockaddr_in server;
 static char request[256];
 static size_t request_bytes;
 static int epoll;
-static int idle[CONNECTIONS_MAX]; /* with a rate: the connections without a request, in a ring */
+static int idle[CONNECTIONS_MAX]; /* with a rate: free connections, in a ring */
 static unsigned idle_first, idle_count;
 static double rate_per_s; /* 0: a closed loop */
-static bool was_answered[SOCKETS_MAX];
-static unsigned connections_answered;
+static bool has_response[SOCKETS_MAX];
+static unsigned connections_with_response;
 
 static void fail(const char *what)
 {
@@ -55,13 +54,13 @@ static void send_request(int connection)
         fail("cannot send the request");
 }
 
-static void put_by(int connection)
+static void add_idle(int connection)
 {
     idle[(idle_first + idle_count++) % CONNECTIONS_MAX] = connection;
 }
 
-/* The sockets block: nothing is read before epoll has announced it, and a request fits any socket's
- * buffer, so no call waits, and no call is spent on making them non-blocking. */
+/* The sockets are blocking: nothing is read before epoll reports it, and a request fits any send buffer, so
+ * no call waits, and no call is needed to make them nonblocking. */
 static void open_connection(void)
 {
     int connection = socket(AF_INET, SOCK_STREAM, 0);
@@ -77,27 +76,27 @@ static void open_connection(void)
     if (epoll_ctl(epoll, EPOLL_CTL_ADD, connection, &readable) != 0)
         fail("cannot watch a socket");
     if (rate_per_s > 0)
-        put_by(connection);
+        add_idle(connection);
     else
         send_request(connection);
 }
 
-/* Takes what has arrived, and sends the next request. Returns whether an answer is complete. */
-static bool take_answer(int connection, bool kept)
+/* Reads and sends the next request. Returns true if a response is complete. */
+static bool read_response(int connection, bool kept)
 {
-    static char answer[ANSWER_BYTES_MAX];
-    ssize_t bytes = read(connection, answer, sizeof answer);
+    static char response[RESPONSE_BYTES_MAX];
+    ssize_t bytes = read(connection, response, sizeof response);
     if (bytes < 0)
-        fail("cannot read an answer");
+        fail("cannot read a response");
     if (kept) {
         if (bytes == 0) {
             fputs("the server closed a connection that was to be kept\n", stderr);
             exit(1);
         }
-        connections_answered += !was_answered[connection];
-        was_answered[connection] = true;
+        connections_with_response += !has_response[connection];
+        has_response[connection] = true;
         if (rate_per_s > 0)
-            put_by(connection);
+            add_idle(connection);
         else
             send_request(connection);
         return true;
@@ -109,8 +108,8 @@ static bool take_answer(int connection, bool kept)
     return true;
 }
 
-/* Sends what is due, and says how long it is to the next request: not at all while one is due that
- * has no connection, since then only an answer helps. */
+/* Sends the requests that are due. Returns the time until the next one, or a long time if one is due and no
+ * connection is free. */
 static double send_due(double since_begin_s)
 {
     static unsigned long sent;
@@ -125,7 +124,7 @@ static double send_due(double since_begin_s)
     return WAIT_MS_MAX / 1e3;
 }
 
-static int wait_for_answers(struct epoll_event *events, double wait_s)
+static int wait_for_responses(struct epoll_event *events, double wait_s)
 {
     struct timespec wait = {.tv_sec = 0, .tv_nsec = (long)(wait_s * 1e9)};
     if (rate_per_s > 0)
@@ -161,16 +160,16 @@ int main(int arguments, char **argument)
     for (int i = 0; i < connections; i++)
         open_connection();
     struct epoll_event events[EVENTS_MAX];
-    unsigned long answers = 0;
+    unsigned long responses = 0;
     while (time_s < begin_s + length_s) {
         double wait_s = rate_per_s > 0 ? send_due(time_s - begin_s) : 0;
-        int ready = wait_for_answers(events, wait_s);
+        int ready = wait_for_responses(events, wait_s);
         if (ready < 0)
             fail("cannot wait");
         for (int i = 0; i < ready; i++)
-            answers += take_answer(events[i].data.fd, kept);
+            responses += read_response(events[i].data.fd, kept);
         time_s = now_s();
     }
-    printf("%lu %.1f %u\n", answers, (double)answers / (time_s - begin_s), connections_answered);
+    printf("%lu %.1f %u\n", responses, (double)responses / (time_s - begin_s), connections_with_response);
     return 0;
 }

@@ -1,4 +1,4 @@
-// Caddy with the WAF Coraza and the bouncer of CrowdSec.
+// Command caddy is Caddy with the WAF Coraza and CrowdSec's bouncer.
 package main
 
 import (

@@ -1,6 +1,6 @@
 //go:build programs
 
-// What is built: named here, so that go.mod keeps what they need.
+// Package programs imports the programs to build, so that go.mod keeps their dependencies.
 package programs
 
 import (

@@ -1,4 +1,4 @@
-// Writes the Core Rule Set into a folder, as every engine here reads it.
+// Command crs writes the Core Rule Set into a folder, in a form that all engines can read.
 package main
 
 import (
@@ -55,8 +55,8 @@ func writeFile(source, target string) error {
 	return os.WriteFile(target, text, 0o644)
 }
 
-// The module ships its files without blank lines. libmodsecurity 3 then takes a rule without actions for
-// the start of the next one, so a blank line is put before each directive that begins a line.
+// spaced inserts a blank line before each directive. The module ships its files without blank lines, and libmodsecurity
+// 3 then merges a rule without actions with the next one.
 func spaced(text string) string {
 	var out strings.Builder
 	continued := false

@@ -1,6 +1,6 @@
--- Burns a known time of CPU: looks at the thread's CPU clock until that time has passed. Every subject
--- burns one microsecond more than it is told, so that all take the same road and end it half a reading too
--- late on average: two subjects differ by the burn alone.
+-- Burns a known CPU time: polls the thread's CPU clock until that time has passed. Every subject burns one
+-- microsecond more than configured, so that all run the same loop and overshoot by the same half reading on
+-- average: two subjects differ by the configured time alone.
 
 local ffi = require "ffi"
 
@@ -12,7 +12,7 @@ ffi.cdef [[
 local CLOCK_THREAD_CPUTIME_ID = 3
 local COMMON_US = 1
 local C = ffi.C
--- Made once, so that a request leaves nothing behind for the garbage collector.
+-- Allocated once, so that requests create no garbage.
 local clock = ffi.new("struct burn_timespec")
 
 local requests, burned_ns, longest_ns = 0, 0, 0
@@ -37,21 +37,20 @@ function burn.spin(us)
     longest_ns = math.max(longest_ns, spun_ns)
 end
 
--- What LuaJIT compiles depends on what runs first: where most burns end at once, it would make another
--- program of this than where they do not. So it learns here, before the first request and for every
--- burn alike, from spins that are long enough for the loop to be what it compiles.
+-- LuaJIT's traces depend on the first calls. These spins make it compile the loop before the first request, in the
+-- same way for every configured time.
 for _ = 1, 50 do
     burn.spin(200)
 end
 requests, burned_ns, longest_ns = 0, 0, 0
 
--- Leaves in the log how long it really took: a worker that ends tells the mean of its requests.
-function burn.tell()
+-- Logs the CPU time that was really burned, when a worker exits.
+function burn.report()
     if requests == 0 then
         return
     end
     local mean_us, longest_us = burned_ns / requests / 1e3, longest_ns / 1e3
-    local line = "burned %.4f us of CPU a request, %.1f us at the most, over %d requests\n"
+    local line = "burned %.4f us of CPU per request, %.1f us at most, over %d requests\n"
     io.stderr:write(line:format(mean_us, longest_us, requests))
 end
 

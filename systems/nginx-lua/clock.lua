@@ -1,4 +1,4 @@
--- The monotonic clock, in seconds with a fraction. It is read without a system call.
+-- The monotonic clock, in seconds with a fraction, read without a system call.
 
 local ffi = require "ffi"
 

@@ -1,10 +1,10 @@
--- /urandom and /zero: so many bytes read from the kernel.
+-- /urandom and /zero: reads bytes of devices.
 
 local clock = require "clock"
 local ffi = require "ffi"
 local parameters = require "parameters"
 local request = require "request"
-local turn = require "turn"
+local yield = require "yield"
 
 ffi.cdef [[
 int open(const char *path, int flags, ...);
@@ -20,20 +20,20 @@ local now = clock.now
 local BUFFER_BYTES = 64 * 1024
 local buffer = ffi.new("uint8_t[?]", BUFFER_BYTES)
 
--- After so many bytes other requests have their turn.
-local TURN_BYTES = 4 * 1024 * 1024
+-- Limit for bytes read before other requests run.
+local YIELD_BYTES = 4 * 1024 * 1024
 
 local SIZE = 2048
 local read_query = parameters.reader { parameters.bytes("size", 0, 64 * 1024 * 1024) }
 
--- What a read takes in after a signal is no error.
+-- Repeats a read that a signal interrupts.
 local function read(file, bytes)
     local count
     repeat
         count = tonumber(C.read(file, buffer, bytes))
     until count >= 0 or ffi.errno() ~= EINTR
     if count <= 0 then
-        error("reading a device: error " .. ffi.errno())
+        error("cannot read a device: error " .. ffi.errno())
     end
     return count
 end
@@ -41,26 +41,26 @@ end
 local function endpoint(path)
     local file = C.open(path, bit.bor(O_RDONLY, O_CLOEXEC))
     if file < 0 then
-        error("opening " .. path .. ": error " .. ffi.errno())
+        error("cannot open " .. path .. ": error " .. ffi.errno())
     end
     return function()
-        local method, query = request.begin_with_query(read_query)
+        local method, query = request.start_with_query(read_query)
         if not method then
             return
         end
         local size = query.size or SIZE
         local start = now()
-        local left, until_turn = size, TURN_BYTES
+        local left, until_yield = size, YIELD_BYTES
         while left > 0 do
             local count = read(file, left < BUFFER_BYTES and left or BUFFER_BYTES)
             left = left - count
-            until_turn = until_turn - count
-            if until_turn <= 0 and left > 0 then
-                turn.give()
-                until_turn = TURN_BYTES
+            until_yield = until_yield - count
+            if until_yield <= 0 and left > 0 then
+                yield()
+                until_yield = YIELD_BYTES
             end
         end
-        return request.answer(format('{"size":%d,"time":%.6f}', size, now() - start))
+        return request.respond(format('{"size":%d,"time":%.6f}', size, now() - start))
     end
 end
 

@@ -1,4 +1,4 @@
--- /download: so many bytes, chunk by chunk, whole or in part.
+-- /download: filler in chunks, with conditions and ranges.
 
 local filler = require "filler"
 local parameters = require "parameters"
@@ -13,9 +13,9 @@ local read_query = parameters.reader {
     parameters.bytes("size", 0, 1024 * 1024 * 1024),
 }
 
--- Whether a list of tags (RFC 9110, section 8.8.3) has this one. A weak tag is of the same file too
--- where it does not matter that every byte is the same.
-local function names(list, tag, weak_too)
+-- Returns true if a list of entity tags (RFC 9110, section 8.8.3) contains `tag`. A weak tag matches only
+-- if `weak_too`.
+local function contains_tag(list, tag, weak_too)
     if list:match "^%s*%*%s*$" then
         return true
     end
@@ -27,9 +27,9 @@ local function names(list, tag, weak_too)
     return false
 end
 
--- The part that a Range asks for, from its first byte to its last; nothing where it is the whole, and
--- `false` where there is no such part. Several ranges are answered with the whole.
-local function part(range, size)
+-- Returns the first and last byte of a Range; nil for the whole file, as for several ranges, and `false`
+-- if the range is not satisfiable.
+local function select_range(range, size)
     local first, last = range:match "^[Bb][Yy][Tt][Ee][Ss]=[%s,]*(%d*)%-(%d*)[%s,]*$"
     if not first or (first == "" and last == "") then
         return nil
@@ -39,7 +39,7 @@ local function part(range, size)
         if last == 0 then
             return false
         end
-        -- The last bytes; of an empty file, all of it.
+        -- A suffix; of an empty file, the whole file.
         if size == 0 then
             return nil
         end
@@ -54,20 +54,20 @@ local function part(range, size)
     return first, math.min(last or size - 1, size - 1)
 end
 
--- Whether the conditions of the request (RFC 9110, section 13.2.2) leave something to send; without a
--- date of the file, those on dates do not count. Otherwise the status instead.
-local function unmet(method, tag, match, none_match)
-    if match and not names(match, tag, false) then
+-- Evaluates preconditions (RFC 9110, section 13.2.2). Returns the status of the response, or nil if they
+-- hold. Conditions on dates are ignored, as the file has no date.
+local function failed_condition(method, tag, match, none_match)
+    if match and not contains_tag(match, tag, false) then
         return 412
     end
-    if none_match and names(none_match, tag, true) then
+    if none_match and contains_tag(none_match, tag, true) then
         return (method == "GET" or method == "HEAD") and 304 or 412
     end
 end
 
 local function download()
     local match, none_match = var.http_if_match, var.http_if_none_match
-    local method, query = request.begin_with_query(read_query)
+    local method, query = request.start_with_query(read_query)
     if not method then
         return
     end
@@ -75,13 +75,13 @@ local function download()
     local size = query.size or CHUNKS * chunk_bytes
     local tag = '"' .. size .. '"'
 
-    local status = unmet(method, tag, match, none_match)
+    local status = failed_condition(method, tag, match, none_match)
     if status == 304 then
         ngx.status = 304
         header["ETag"] = tag
         return
     elseif status then
-        return request.refuse(status, "the ETag is " .. tag .. ", which the condition excludes")
+        return request.respond_error(status, "precondition failed: the ETag is " .. tag)
     end
 
     header["ETag"] = tag
@@ -90,11 +90,11 @@ local function download()
     local range = method == "GET" and var.http_range
     local if_range = range and var.http_if_range
     if range and (not if_range or if_range == tag) then
-        local from, to = part(range, size)
+        local from, to = select_range(range, size)
         if from == false then
             header["Content-Range"] = "bytes */" .. size
-            return request.refuse(
-                416, "the range begins behind the end; there are " .. size .. " bytes"
+            return request.respond_error(
+                416, "range not satisfiable: the size is " .. size .. " bytes"
             )
         elseif from then
             first, last = from, to

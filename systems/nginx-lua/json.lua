@@ -1,4 +1,4 @@
--- A text as a JSON string.
+-- Quoting of JSON strings.
 
 local byte, char, format = string.byte, string.char, string.format
 local gsub, match = string.gsub, string.match
@@ -10,7 +10,7 @@ local function escaped(character)
     return SHORT[character] or format("\\u%04x", byte(character))
 end
 
--- The sequences of UTF-8 (RFC 3629, section 4).
+-- Multibyte sequences of UTF-8 (RFC 3629, section 4).
 local SEQUENCES = {
     "^[\194-\223][\128-\191]",
     "^\224[\160-\191][\128-\191]",
@@ -36,13 +36,13 @@ local function is_utf8(text)
     return true
 end
 
--- A character of Latin-1 in UTF-8.
+-- Encodes a character of Latin-1 in UTF-8.
 local function from_latin1(character)
     local code = byte(character)
     return char(192 + floor(code / 64), 128 + code % 64)
 end
 
--- Bytes that are not UTF-8 are taken for Latin-1, so that each can be told from the others.
+-- Bytes that are not UTF-8 are read as Latin-1, so that no two texts look the same.
 local function quoted(text)
     if match(text, "[\128-\255]") and not is_utf8(text) then
         text = gsub(text, "[\128-\255]", from_latin1)

@@ -1,12 +1,12 @@
--- multipart/form-data (RFC 7578), piece by piece as it comes: what is kept of it is names and sizes.
+-- Incremental parser of multipart/form-data (RFC 7578). Keeps names and sizes, no contents.
 
--- What one part's headers may have, and how many parts there may be.
+-- Limits for the headers of a part, and for parts.
 local HEAD_BYTES, PARTS = 4096, 1000
 
 local find, lower, match, sub = string.find, string.lower, string.match, string.sub
 
--- The text in quotes that begins at `at`, and where it ends. A backslash makes a quote or itself plain;
--- before anything else it stands for itself, as in the file names of old.
+-- Returns the quoted text that starts at `at`, and its end. Only quotes and backslashes are escaped by a
+-- backslash: browsers send filenames with literal ones.
 local function quoted(value, at)
     local pieces = {}
     while true do
@@ -31,14 +31,14 @@ end
 
 local NO_SPACE = "[^ \t\n\f\r]"
 
--- A text without the space around it.
+-- Removes the space around a text.
 local function trimmed(text)
     local start = find(text, NO_SPACE)
     return start and match(text, "^.*" .. NO_SPACE, start) or ""
 end
 
--- A header such as `form-data; name="a"`: what comes before the parameters, in lower case, and the
--- parameters in their order, their names in lower case. What is no parameter ends them.
+-- Parses a header such as `form-data; name="a"`. Returns the value in lower case, and the parameters in
+-- order, their names in lower case, up to the first syntax error.
 local function header_parameters(header)
     local behind = #header + 1
     local at = find(header, ";", 1, true) or behind
@@ -66,8 +66,8 @@ local function header_parameters(header)
     return value, found
 end
 
--- The boundary that a Content-Type names; nothing where it is no multipart/form-data, and `false` where
--- it is one without a usable boundary.
+-- Returns the boundary of a Content-Type; nil for other types than multipart/form-data, and `false` if the
+-- boundary is missing or invalid.
 local function boundary(content_type)
     local value, parameters = header_parameters(content_type or "")
     if value ~= "multipart/form-data" then
@@ -82,7 +82,7 @@ local function boundary(content_type)
     return false
 end
 
--- The last of a name counts.
+-- Parses the headers of a part. Of several names or filenames, the last one counts.
 local function part_of(head)
     local last = {}
     for line in head:gmatch "[^\n]+" do
@@ -97,24 +97,23 @@ local function part_of(head)
     return last.name and { name = last.name, filename = last.filename, size = 0 }
 end
 
--- A parser that has seen nothing yet. The first boundary may be the first thing in the body, so it
--- begins as if a line had ended before it.
+-- Creates a parser. The first boundary may start the body, so it begins as if after CR LF.
 local function parser(named)
     return { delimiter = "\r\n--" .. named, held = "\r\n", state = "data", parts = {}, part = nil }
 end
 
-local function fail(self, status, trouble)
-    self.status, self.trouble, self.held = status, trouble, ""
+local function fail(self, status, reason)
+    self.status, self.error, self.held = status, reason, ""
 end
 
--- Each state takes what is held, keeps what it cannot decide on, and says whether there is more to do.
+-- Each state consumes from `held` what it can decide on, and returns true if there is more to do.
 local states = {}
 
 function states.data(self)
     local held, part = self.held, self.part
     local start, stop = find(held, self.delimiter, 1, true)
     if not start then
-        -- The end of what is held may be the begin of a boundary.
+        -- The end of `held` may be the start of a boundary.
         local certain = math.max(#held - #self.delimiter + 1, 0)
         if part then
             part.size = part.size + certain
@@ -139,16 +138,16 @@ function states.boundary(self)
     local _, stop = find(held, "^[ \t]*\r\n")
     if stop then
         if #self.parts == PARTS then
-            fail(self, 413, "it may have " .. PARTS .. " parts")
+            fail(self, 413, "more than " .. PARTS .. " parts")
             return false
         end
-        -- The line's end stays: a head without a header is that and one more.
+        -- CR LF stays: an empty head is that and one more.
         self.held = sub(held, stop - 1)
         self.state = "head"
         return true
     end
     if #held > HEAD_BYTES or not (find(held, "^[ \t]*\r?$") or held == "-") then
-        fail(self, 400, "something follows a boundary on its line")
+        fail(self, 400, "unexpected bytes after a boundary")
     end
     return false
 end
@@ -156,10 +155,9 @@ end
 function states.head(self)
     local held = self.held
     local start, stop = find(held, "\r\n\r\n", 1, true)
-    -- The two bytes before the head, the end of the boundary's line, do not count; the four at `start`, of
-    -- which the last two are an empty line, do.
+    -- CR LF of the boundary, before the head, does not count; CR LF CR LF at `start` does.
     if (start and start + 1 or #held - 1) > HEAD_BYTES then
-        fail(self, 413, "the headers of a part may have " .. HEAD_BYTES .. " bytes")
+        fail(self, 413, "headers of a part exceed " .. HEAD_BYTES .. " bytes")
         return false
     end
     if not start then
@@ -167,7 +165,7 @@ function states.head(self)
     end
     self.part = part_of(sub(held, 3, start - 1))
     if not self.part then
-        fail(self, 400, "a part has no Content-Disposition: form-data with a name")
+        fail(self, 400, "part without a name in Content-Disposition: form-data")
         return false
     end
     self.parts[#self.parts + 1] = self.part
@@ -176,26 +174,26 @@ function states.head(self)
     return true
 end
 
--- What follows the last boundary is not looked at.
+-- Ignores the rest after the final boundary.
 function states.done(self)
     self.held = ""
     return false
 end
 
--- Takes the next piece of the body. What is wrong with it is `trouble`, in words, with a `status`.
+-- Parses the next piece of the body. After an error, `error` is its text and `status` its status.
 local function feed(self, piece)
-    if self.trouble then
+    if self.error then
         return
     end
     self.held = self.held .. piece
-    while not self.trouble and states[self.state](self) do
+    while not self.error and states[self.state](self) do
     end
 end
 
--- Says that there is no more.
+-- Ends the body.
 local function finish(self)
-    if self.state ~= "done" and not self.trouble then
-        fail(self, 400, "the last boundary is missing")
+    if self.state ~= "done" and not self.error then
+        fail(self, 400, "missing final boundary")
     end
 end
 

@@ -1,4 +1,4 @@
--- / and /index.html: the page, with the host that it was asked for under, or so many bytes of filler.
+-- / and /index.html: the page with the requested host, or filler; and all other paths.
 
 local filler = require "filler"
 local parameters = require "parameters"
@@ -9,12 +9,12 @@ local var = ngx.var
 
 local read_query = parameters.reader { parameters.bytes("payload", 0, 64 * 1024 * 1024) }
 
--- A payload up to this size is one text that is kept; others are sent in chunks of it.
+-- Payloads up to this size are cached; larger ones are sent in chunks of it.
 local CHUNK_BYTES = 64 * 1024
 
 local ENTITIES = { ["&"] = "&amp;", ["<"] = "&lt;", [">"] = "&gt;", ['"'] = "&quot;", ["'"] = "&#39;" }
 
--- The page between the places of the host.
+-- The page, split at the placeholders of the host.
 local pieces = {}
 
 local function load(path)
@@ -29,25 +29,25 @@ local function load(path)
     until not at
 end
 
--- Pages are kept by host, a few of them: a host is whatever a client says.
-local KEPT = 16
-local kept, count = {}, 0
+-- Rendered pages by host. Limited, as clients choose the host.
+local CACHED_PAGES = 16
+local cache, count = {}, 0
 
 local function page(host)
-    local text = kept[host]
+    local text = cache[host]
     if not text then
         local escaped = host:gsub("[&<>\"']", ENTITIES)
         text = table.concat(pieces, escaped)
-        if count == KEPT then
-            kept, count = {}, 0
+        if count == CACHED_PAGES then
+            cache, count = {}, 0
         end
-        kept[host] = text
+        cache[host] = text
         count = count + 1
     end
     return text
 end
 
--- RFC 9112, section 3.2.2: what the target says counts. A client of HTTP/1.0 may name no host at all.
+-- RFC 9112, section 3.2.2: the target takes precedence over Host. HTTP/1.0 needs neither.
 local function host()
     return var.request:match "^%S+ %a[%w+.%-]*://([^/?%s]+)"
         or var.http_host
@@ -56,17 +56,17 @@ end
 
 local function show()
     header["Content-Type"] = "text/html; charset=utf-8"
-    return request.answer(page(host()))
+    return request.respond(page(host()))
 end
 
 local function index()
-    if request.begin_without_body() then
+    if request.start_without_body() then
         return show()
     end
 end
 
 local function root()
-    local method, query = request.begin_with_query(read_query)
+    local method, query = request.start_with_query(read_query)
     if not method then
         return
     end
@@ -76,7 +76,7 @@ local function root()
     end
     header["Content-Type"] = "text/plain"
     if bytes <= CHUNK_BYTES then
-        return request.answer(filler.text(bytes))
+        return request.respond(filler.text(bytes))
     end
     header["Content-Length"] = bytes
     if method == "HEAD" then
@@ -85,15 +85,15 @@ local function root()
     return filler.send(bytes, CHUNK_BYTES)
 end
 
--- Every other path answers too, with a line that names it.
+-- Responds to every other path with a line that names it.
 local function any()
-    if not request.begin_without_body() then
+    if not request.start_without_body() then
         return
     end
     header["Content-Type"] = "text/plain"
     header["X-Content-Type-Options"] = "nosniff"
     local path = var.request_uri:match "^[^?]*"
-    return request.answer("nginx-lua: " .. path .. "\n")
+    return request.respond("nginx-lua: " .. path .. "\n")
 end
 
 return { load = load, index = index, root = root, any = any }

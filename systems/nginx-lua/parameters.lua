@@ -1,10 +1,9 @@
--- The parameters of a query: numbers within limits. What a query says is worked out once and kept.
-
+-- Query parameters: numbers within limits. Parsed queries are cached.
 
 local format = string.format
 
--- How many queries are kept, and how long one may be to be kept.
-local KEPT, KEPT_BYTES = 512, 256
+-- Limits for cached queries, and for the length of each.
+local CACHED_QUERIES, CACHED_QUERY_BYTES = 512, 256
 
 local function is_whole(value)
     return value:find "^%d+$"
@@ -14,24 +13,24 @@ local function is_decimal(value)
     return is_whole(value) or value:find "^%d+%.%d+$"
 end
 
--- How much of a value is shown.
-local EXCERPT_BYTES = 64
+-- Limit for the part of an invalid value that is quoted.
+local QUOTED_BYTES = 64
 
--- A number too long to be told apart from others is above every limit.
-local function refusal(spec, value, number)
+-- Returns the error of an invalid value. A huge number counts as above every limit.
+local function invalid(spec, value, number)
     local is_above = number and number > spec.highest
     local reason = format(
-        "%s is %s; it may be %s from %s to %s",
-        spec.name, '"' .. value:sub(1, EXCERPT_BYTES) .. '"', spec.is, spec.lowest, spec.highest
+        "invalid %s `%s`: must be %s from %s to %s",
+        spec.name, value:sub(1, QUOTED_BYTES), spec.is, spec.lowest, spec.highest
     )
-    return { status = is_above and 413 or 400, refusal = reason }
+    return { status = is_above and 413 or 400, error = reason }
 end
 
 local function read(specs, query)
     local given = {}
     for argument in query:gmatch "[^&]+" do
         local name, value = argument:match "^([^=]*)=?(.*)$"
-        -- The first of a name counts.
+        -- Of several parameters of one name, the first one counts.
         given[name] = given[name] or value
     end
     local values = {}
@@ -40,7 +39,7 @@ local function read(specs, query)
         if value then
             local number = spec.reads(value) and tonumber(value)
             if not number or number < spec.lowest or number > spec.highest then
-                return refusal(spec, value, number)
+                return invalid(spec, value, number)
             end
             values[spec.name] = number
         end
@@ -48,20 +47,19 @@ local function read(specs, query)
     return values
 end
 
--- A function that says what a query asks for: the parameters by name, those that are not in it left
--- out, or `refusal` in words and its `status`.
+-- Returns a parser of queries. It returns the given parameters by name, or `error` and its `status`.
 local function reader(specs)
-    local kept, count = {}, 0
+    local cache, count = {}, 0
     return function(query)
         query = query or ""
-        local values = kept[query]
+        local values = cache[query]
         if not values then
             values = read(specs, query)
-            if #query <= KEPT_BYTES then
-                if count == KEPT then
-                    kept, count = {}, 0
+            if #query <= CACHED_QUERY_BYTES then
+                if count == CACHED_QUERIES then
+                    cache, count = {}, 0
                 end
-                kept[query] = values
+                cache[query] = values
                 count = count + 1
             end
         end
@@ -84,4 +82,4 @@ local function seconds(name, lowest, highest)
     }
 end
 
-return { reader = reader, whole = whole, bytes = bytes, seconds = seconds, refusal = refusal }
+return { reader = reader, whole = whole, bytes = bytes, seconds = seconds, error = invalid }

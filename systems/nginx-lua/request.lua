@@ -1,5 +1,4 @@
--- What all endpoints have in common: whether a request may be answered, its body when nobody wants
--- it, and answers whose length is known.
+-- Common parts of all endpoints: checks of a request, unused bodies, and responses.
 
 require "resty.core"
 
@@ -19,18 +18,17 @@ local METHODS = {
     GET = true, HEAD = true, POST = true, PUT = true, PATCH = true, DELETE = true, OPTIONS = true,
 }
 
--- Headers as nginx keeps them, in the order in which they came. As many as nearly all requests have
--- fit in an array that is made once.
-local USUAL = 64
-local usual = ffi.new("ngx_http_lua_ffi_table_elt_t[?]", USUAL)
+-- Headers as nginx keeps them, in order. An array that is large enough for most requests is reused.
+local REUSED_HEADERS = 64
+local reused = ffi.new("ngx_http_lua_ffi_table_elt_t[?]", REUSED_HEADERS)
 local truncated = ffi.new "int[1]"
 
--- The headers of this request and how many there are; their names in lower case, unless `raw`.
+-- Returns the headers of this request and their number; names are in lower case unless `raw`.
 local function headers(raw)
     local r = base.get_request()
     local count = C.ngx_http_lua_ffi_req_get_headers_count(r, 0, truncated)
-    local list = usual
-    if count > USUAL then
+    local list = reused
+    if count > REUSED_HEADERS then
         list = ffi.new("ngx_http_lua_ffi_table_elt_t[?]", count)
     end
     if count > 0 then
@@ -39,7 +37,7 @@ local function headers(raw)
     return list, count
 end
 
--- What nginx takes for conditions on whatever is answered, by the length of the name.
+-- Headers that nginx evaluates as conditions on every response, by length.
 local CONDITIONS = {
     [8] = "if-match",
     [13] = "if-none-match",
@@ -48,15 +46,14 @@ local CONDITIONS = {
 }
 local LETTER_I = ("i"):byte()
 
--- How many headers a head may have, and the status that stands for one that is too long, after which
--- nginx closes.
+-- Limit for headers, and the status of a head that is too long, after which nginx closes.
 local HEADERS, TOO_LONG = 100, 414
 
--- How many headers and Hosts there are, whether there is a body of a told length or a chunked one, and whether there
--- are conditions. Names are told apart by their length first.
-local function look()
+-- Returns the numbers of headers and of Hosts, and true for a Content-Length, a Transfer-Encoding and
+-- conditions. Compares the lengths of names first.
+local function scan_headers()
     local list, count = headers(false)
-    local hosts, told, chunked, conditional = 0, false, false, false
+    local hosts, has_length, chunked, conditional = 0, false, false, false
     for i = 0, count - 1 do
         local key = list[i].key
         local length = key.len
@@ -65,42 +62,42 @@ local function look()
                 hosts = hosts + 1
             end
         elseif length == 14 then
-            told = told or ffi.string(key.data, 14) == "content-length"
+            has_length = has_length or ffi.string(key.data, 14) == "content-length"
         elseif CONDITIONS[length] and key.data[0] == LETTER_I then
             conditional = conditional or ffi.string(key.data, length) == CONDITIONS[length]
         elseif length == 17 then
             chunked = chunked or ffi.string(key.data, 17) == "transfer-encoding"
         end
     end
-    return count, hosts, told, chunked, conditional
+    return count, hosts, has_length, chunked, conditional
 end
 
-local function answer(body)
+local function respond(body)
     header["Content-Length"] = #body
     return print(body)
 end
 
--- Says why a request is not answered as it asks.
-local function refuse(status, reason)
+-- Responds with an error.
+local function respond_error(status, reason)
     ngx.status = status
     header["X-Content-Type-Options"] = "nosniff"
-    return answer('{"error":' .. json.quoted(reason) .. "}")
+    return respond('{"error":' .. json.quoted(reason) .. "}")
 end
 
--- Throws a body away. One of unknown length is read, because only that tells when it is too large.
-local function discard(told, chunked)
+-- Discards a body. A chunked one is read, as its size is not known before.
+local function discard(has_length, chunked)
     if chunked then
         ngx.req.read_body()
-    elseif told then
+    elseif has_length then
         ngx.req.discard_body()
     end
 end
 
--- The method, if the request may be answered; otherwise it has been. nginx itself has refused what is
--- no request at all, but takes a second Host, and any number of headers. Conditions are gone then: an endpoint that has a use for
--- them, or for the headers as they came, reads them before.
-local function begin()
-    local count, hosts, told, chunked, conditional = look()
+-- Checks what nginx accepts: a second Host, too many headers, unknown methods. Returns the method, or
+-- responds with an error and returns nil. Removes conditions: an endpoint that evaluates them, or shows
+-- the headers, reads them before.
+local function start()
+    local count, hosts, has_length, chunked, conditional = scan_headers()
     if conditional then
         for _, name in pairs(CONDITIONS) do
             clear_header(name)
@@ -114,43 +111,43 @@ local function begin()
     end
     local method = get_method()
     if not METHODS[method] then
-        discard(told, chunked)
-        refuse(501, "the method is " .. method
-            .. "; it may be GET, HEAD, POST, PUT, PATCH, DELETE or OPTIONS")
+        discard(has_length, chunked)
+        respond_error(501, "method `" .. method
+            .. "` is not supported: must be GET, HEAD, POST, PUT, PATCH, DELETE or OPTIONS")
         return nil
     end
-    return method, told, chunked
+    return method, has_length, chunked
 end
 
--- The same for an endpoint that wants no body.
-local function begin_without_body()
-    local method, told, chunked = begin()
+-- The same for an endpoint that does not use the body.
+local function start_without_body()
+    local method, has_length, chunked = start()
     if method then
-        discard(told, chunked)
+        discard(has_length, chunked)
     end
     return method
 end
 
--- The same for one that has parameters, which have to be what they may be. Returns them too.
-local function begin_with_query(read_query)
-    local method = begin_without_body()
+-- The same for an endpoint with parameters. Returns them too.
+local function start_with_query(read_query)
+    local method = start_without_body()
     if not method then
         return nil
     end
     local query = read_query(var.args)
-    if query.refusal then
-        refuse(query.status, query.refusal)
+    if query.error then
+        respond_error(query.status, query.error)
         return nil
     end
     return method, query
 end
 
 return {
-    answer = answer,
-    begin = begin,
-    begin_with_query = begin_with_query,
-    begin_without_body = begin_without_body,
     discard = discard,
     headers = headers,
-    refuse = refuse,
+    respond = respond,
+    respond_error = respond_error,
+    start = start,
+    start_with_query = start_with_query,
+    start_without_body = start_without_body,
 }

@@ -1,20 +1,20 @@
--- The benchmark site: every endpoint by the name that nginx.conf calls it by.
+-- The benchmark site: handlers of all endpoints, for nginx.conf.
 
 local devices = require "devices"
-local mirror = require "mirror"
+local inspection = require "inspection"
 local page = require "page"
 
 return {
     load = page.load,
     any = page.any,
     download = require("download").download,
-    echo = mirror.echo,
-    headers = mirror.headers,
+    echo = inspection.echo,
+    headers = inspection.headers,
     index = page.index,
-    method = mirror.method,
-    nap = require("nap").nap,
+    method = inspection.method,
     root = page.root,
-    status = mirror.status,
+    sleep = require("sleep").sleep,
+    status = inspection.status,
     upload = require("upload").upload,
     urandom = devices.urandom,
     zero = devices.zero,

@@ -1,4 +1,4 @@
--- /upload: counts what is sent to it.
+-- /upload: size, duration and parts of a request body.
 
 local body = require "body"
 local clock = require "clock"
@@ -11,12 +11,12 @@ local now = clock.now
 local read_body = ngx.req.read_body
 local var = ngx.var
 
--- A plain body up to this size is read into memory by nginx; it is what client_body_buffer_size says.
+-- Limit for bodies that nginx reads into memory, the value of client_body_buffer_size.
 local MEMORY_BYTES = 1024 * 1024
 local PIECE_BYTES = 64 * 1024
 
--- Hands a body of a told length to `take`, piece by piece as it comes. Says whether all of it came.
-local function stream(length, take)
+-- Calls `receive` with each piece of a body of known length. Returns true if the body is complete.
+local function stream(length, receive)
     if length == 0 then
         return true
     end
@@ -30,7 +30,7 @@ local function stream(length, take)
         if not piece then
             return false
         end
-        take(piece)
+        receive(piece)
         left = left - #piece
     end
     return true
@@ -39,13 +39,13 @@ end
 local function ignore()
 end
 
--- The bytes of a plain body; nothing where the client is gone.
+-- Returns the size of a plain body, or nil if the client disconnects.
 local function count(length)
     if length and length > MEMORY_BYTES then
         return stream(length, ignore) and length
     end
     read_body()
-    -- Of a chunked body, this is known by now.
+    -- Set for a chunked body as well by now.
     return tonumber(var.content_length) or 0
 end
 
@@ -58,22 +58,22 @@ local function part_line(part)
     )
 end
 
--- The bytes of a multipart body, and its parser; nothing where the client is gone.
+-- Returns the size of a multipart body and its parser, or nil if the client disconnects.
 local function parse(boundary, length)
     local parser = multipart.parser(boundary)
     local bytes = 0
-    local function take(piece)
+    local function receive(piece)
         bytes = bytes + #piece
         multipart.feed(parser, piece)
     end
     if length then
-        if not stream(length, take) then
+        if not stream(length, receive) then
             return nil
         end
     else
         -- The module cannot stream chunked bodies.
         read_body()
-        body.replay(take)
+        body.read_pieces(receive)
     end
     multipart.finish(parser)
     return bytes, parser
@@ -81,14 +81,16 @@ end
 
 local function upload()
     local start = now()
-    local method, told, chunked = request.begin()
+    local method, has_length, chunked = request.start()
     if not method then
         return
     end
     if method ~= "POST" and method ~= "PUT" then
-        request.discard(told, chunked)
+        request.discard(has_length, chunked)
         ngx.header["Allow"] = "POST, PUT"
-        return request.refuse(405, "the method is " .. method .. "; it may be POST or PUT")
+        return request.respond_error(
+            405, "method `" .. method .. "` is not allowed: must be POST or PUT"
+        )
     end
     local length = not chunked and (tonumber(var.content_length) or 0) or nil
     local boundary = multipart.boundary(var.content_type)
@@ -97,22 +99,22 @@ local function upload()
         if not size then
             return ngx.exit(ngx.HTTP_CLOSE)
         end
-        return request.answer(format('{"size":%d,"time":%.6f}', size, now() - start))
+        return request.respond(format('{"size":%d,"time":%.6f}', size, now() - start))
     end
     if boundary == false then
-        request.discard(told, chunked)
-        return request.refuse(
+        request.discard(has_length, chunked)
+        return request.respond_error(
             400,
-            "the body is not multipart/form-data: its Content-Type needs a boundary of 1 to 70 characters"
+            "malformed multipart/form-data: Content-Type must have a boundary of 1 to 70 characters"
         )
     end
     local size, parser = parse(boundary, length)
     if not size then
         return ngx.exit(ngx.HTTP_CLOSE)
     end
-    if parser.trouble then
-        return request.refuse(
-            parser.status, "the body is not multipart/form-data: " .. parser.trouble
+    if parser.error then
+        return request.respond_error(
+            parser.status, "malformed multipart/form-data: " .. parser.error
         )
     end
     local lines = {}
@@ -120,7 +122,7 @@ local function upload()
         lines[i] = part_line(part)
     end
     ngx.header["X-Content-Type-Options"] = "nosniff"
-    return request.answer(format(
+    return request.respond(format(
         '{"size":%d,"time":%.6f,"parts":[%s\n]}', size, now() - start, table.concat(lines, ",")
     ))
 end

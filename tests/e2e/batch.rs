@@ -1,7 +1,7 @@
-//! `tollgate batch` on a repository that the test makes: revisions of a small server, of which one does
-//! not build, one crashes at start, and one is twenty times slower.
+//! `tollgate batch` on a generated repository of a small server: one revision does not build, one crashes at
+//! start, one is twenty times slower.
 
-use crate::support::{Workspace, stderr, stdout, told, wait_until};
+use crate::support::{NO_LIMITS, Workspace, show, stderr, stdout, wait_until};
 use nix::sys::signal::{Signal, kill};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -14,29 +14,26 @@ fn parts() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benches/batch.d")
 }
 
-/// A folder with the repository of these revisions, and the batch's file.
+/// Creates a workspace with the repository and the file of the batch.
 fn workspace(revisions: &[&str]) -> Workspace {
-    let workspace = Workspace::new();
+    let workspace = Workspace::exclusive();
     let made = Command::new(parts().join("history"))
         .arg(workspace.path("repository"))
         .args(revisions)
         .output()
         .expect("a shell");
-    assert!(made.status.success(), "{}", told(&made));
+    assert!(made.status.success(), "{}", show(&made));
     let read = |name: &str| fs::read_to_string(parts().join(name)).expect("a file");
     workspace.write("revisions.toml", &read("revisions.toml"));
     for name in ["systems/burner/system.toml", "mixes/ping.toml", "experiments/burner.toml"] {
         workspace.write(name, &read(&format!("catalog/{name}")));
     }
-    // How busy others are on the machine is not what these tests are about.
-    let limits =
-        "\n[limits]\nsteal = \"100%\"\nforeign_cpu = \"100%\"\nhalt = \"100%\"\nskew = \"100%\"\n";
-    let experiment = workspace.read("experiments/burner.toml") + limits;
+    let experiment = workspace.read("experiments/burner.toml") + NO_LIMITS;
     workspace.write("experiments/burner.toml", &experiment);
     workspace
 }
 
-/// Every file below a folder, with when it was last changed.
+/// Returns every file below a folder with its modification time.
 fn files(folder: &Path) -> BTreeMap<PathBuf, SystemTime> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(folder).expect("a folder").flatten() {
@@ -51,16 +48,17 @@ fn files(folder: &Path) -> BTreeMap<PathBuf, SystemTime> {
 
 fn point<'a>(stats: &'a Value, log: &str) -> &'a Value {
     let revisions = stats["revisions"].as_array().expect("revisions");
-    let found = revisions.iter().find(|one| one["log"].as_str().expect("a text").starts_with(log));
+    let found =
+        revisions.iter().find(|one| one["message"].as_str().expect("a text").starts_with(log));
     found.unwrap_or_else(|| panic!("no {log}: {stats:#}"))
 }
 
 #[test]
-fn the_commit_that_made_it_twenty_times_slower_is_found_and_named() {
+fn finds_commit_with_regression() {
     let workspace = workspace(&["60000", "same", "fails", "crashes", "1200000", "same"]);
     let before = files(&workspace.path("repository"));
 
-    // Coarse first, and killed on the way.
+    // Two revisions first; killed in between.
     let run = ["batch", "run", "revisions.toml", "--steps", "2", "--seed", "7"];
     let mut child = workspace.start(&run);
     let trials = || {
@@ -68,31 +66,35 @@ fn the_commit_that_made_it_twenty_times_slower_is_found_and_named() {
         text.unwrap_or_default().matches('\n').count()
     };
     assert!(wait_until(Duration::from_secs(60), || trials() >= 2));
-    kill(workspace.lab_of(&child), Signal::SIGKILL).expect("the batch is there");
+    kill(workspace.supervised(&child), Signal::SIGKILL).expect("the batch is there");
     assert_eq!(child.wait().expect("an end").code(), Some(137));
     workspace.assert_nothing_runs();
     let kept = trials();
     let output = workspace.run(&run);
-    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", show(&output));
     assert!(
-        stderr(&output).contains(&format!("{kept} trials on record already")),
+        stderr(&output).contains(&format!("{kept} trials already on record")),
         "{}",
-        told(&output)
+        show(&output)
     );
-    assert_eq!(stderr(&output).matches("building ").count(), 0, "{}", told(&output));
+    assert_eq!(stderr(&output).matches("building ").count(), 0, "{}", show(&output));
 
-    // As many steps as were taken before.
+    // The default is the number of steps before.
     let output = workspace.run(&["batch", "find", "--format", "json"]);
-    assert!(stderr(&output).contains("2 of 6 revisions"), "{}", told(&output));
-    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    assert!(stderr(&output).contains("2 of 6 revisions"), "{}", show(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", show(&output));
     let findings: Value = serde_json::from_str(&stdout(&output)).expect("JSON");
     let changes = findings["changes"].as_array().expect("changes");
     assert_eq!(changes.len(), 1, "{findings:#}");
-    assert_eq!(changes[0]["parent"]["log"], "revision 2, same");
-    assert_eq!(changes[0]["culprit"]["log"], "revision 5, 1200000");
-    let doubtful: Vec<&Value> =
-        changes[0]["doubtful"].as_array().expect("a list").iter().map(|one| &one["log"]).collect();
-    assert_eq!(doubtful, ["revision 3, fails", "revision 4, crashes"]);
+    assert_eq!(changes[0]["parent"]["message"], "revision 2, same");
+    assert_eq!(changes[0]["first_bad"]["message"], "revision 5, 1200000");
+    let candidates: Vec<&Value> = changes[0]["candidates"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|one| &one["message"])
+        .collect();
+    assert_eq!(candidates, ["revision 3, fails", "revision 4, crashes"]);
     let confirmation = &changes[0]["confirmation"];
     assert_eq!(confirmation["verdict"], "costs-more", "{findings:#}");
     assert_eq!(changes[0]["conclusion"], "regression", "{findings:#}");
@@ -111,27 +113,27 @@ fn the_commit_that_made_it_twenty_times_slower_is_found_and_named() {
     ] {
         assert_eq!(point(&stats, log)["state"], state, "{stats:#}");
     }
-    let why = |log: &str| point(&stats, log)["why"].to_string();
+    let why = |log: &str| point(&stats, log)["reason"].to_string();
     assert!(why("revision 3").contains("this revision does not build"), "{stats:#}");
     assert!(why("revision 4").contains("this revision crashes at start"), "{stats:#}");
     let product = |log: &str| point(&stats, log)["product"].as_str().expect("a product").to_owned();
     assert_eq!(product("revision 1"), product("revision 2"), "only the README differs");
     assert_eq!(point(&stats, "revision 1")["price"], point(&stats, "revision 2")["price"]);
     assert_ne!(product("revision 2"), product("revision 5"));
-    // The anchor is the first revision, which stands beside itself.
+    // The anchor is compared with itself.
     let check = &stats["checks"][0];
     assert_eq!((&check["same_as"], &check["round"]), (&"anchor".into(), &1.into()), "{stats:#}");
 
-    csv(&workspace, &stats);
-    page(&workspace);
-    assert_eq!(files(&workspace.path("repository")), before, "the repository is not touched");
+    check_csv(&workspace, &stats);
+    check_page(&workspace);
+    assert_eq!(files(&workspace.path("repository")), before, "the repository has changed");
     workspace.assert_nothing_runs();
 }
 
-/// The document's columns, and a line for each revision, those that failed among them.
-fn csv(workspace: &Workspace, stats: &Value) {
+/// Checks the columns, and the lines of all revisions.
+fn check_csv(workspace: &Workspace, stats: &Value) {
     let output = workspace.run(&["batch", "stats"]);
-    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", show(&output));
     let text = stdout(&output);
     let mut lines = text.lines();
     let header = ";rps_avg,latency_avg,workers_utime_avg,revision,date,commit_log";
@@ -151,8 +153,8 @@ fn csv(workspace: &Workspace, stats: &Value) {
     }
 }
 
-/// One click from a revision to the report of the round that measured it.
-fn page(workspace: &Workspace) {
+/// Checks the links from revisions to the reports of their rounds.
+fn check_page(workspace: &Workspace) {
     let page = workspace.read("batch/stats.html");
     let links: Vec<&str> = page
         .split("href=\"")
@@ -162,7 +164,7 @@ fn page(workspace: &Workspace) {
         .collect();
     assert!(links.len() >= 4, "{links:?}");
     for link in links {
-        assert!(workspace.path("batch").join(link).is_file(), "{link} leads nowhere");
+        assert!(workspace.path("batch").join(link).is_file(), "{link} has no target");
     }
     assert!(page.contains("Regression: "), "{page}");
     assert!(page.contains(">change</text>"), "{page}");
@@ -170,14 +172,14 @@ fn page(workspace: &Workspace) {
     assert_eq!(stdout(&output), page);
 }
 
-/// Of a long history two revisions are measured first. The last one does not build, and the one before it does not
-/// run, so a third one stands in for it; and between the two that are measured are two changes.
+/// Of two revisions to measure first, the last does not build, and the one before does not run; a third one
+/// replaces them. There are two changes between the measured ones.
 #[test]
-fn two_changes_between_two_steps_are_both_found_and_a_broken_step_has_a_stand_in() {
+fn finds_two_changes_between_measured_revisions() {
     let workspace = workspace(&["60000", "200000", "same", "1500000", "crashes", "fails"]);
     let run = ["batch", "run", "revisions.toml", "--steps", "2", "--seed", "7"];
     let output = workspace.run(&run);
-    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", show(&output));
     let stats = |workspace: &Workspace| -> Value {
         let output = workspace.run(&["batch", "stats", "--format", "json"]);
         serde_json::from_str(&stdout(&output)).expect("JSON")
@@ -192,18 +194,18 @@ fn two_changes_between_two_steps_are_both_found_and_a_broken_step_has_a_stand_in
         ["done", "queued", "queued", "done", "run-failed", "build-failed"],
         "{before:#}"
     );
-    // The same again finds its stand-in on record.
+    // The same command finds the replacement in the log.
     let output = workspace.run(&run);
-    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", show(&output));
     assert!(!stderr(&output).contains("building ") && !stderr(&output).contains("round "));
 
     let output = workspace.run(&["batch", "find", "--format", "json"]);
-    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", show(&output));
     let findings: Value = serde_json::from_str(&stdout(&output)).expect("JSON");
     let changes = findings["changes"].as_array().expect("changes");
     let found: Vec<[&str; 3]> = changes
         .iter()
-        .map(|one| [&one["parent"]["log"], &one["culprit"]["log"], &one["conclusion"]])
+        .map(|one| [&one["parent"]["message"], &one["first_bad"]["message"], &one["conclusion"]])
         .map(|texts| texts.map(|text| text.as_str().expect("a text")))
         .collect();
     assert_eq!(
@@ -217,10 +219,9 @@ fn two_changes_between_two_steps_are_both_found_and_a_broken_step_has_a_stand_in
     workspace.assert_nothing_runs();
 }
 
-/// Versions of a package, whose build gets the version and a copy of the files beside it; and a build that
-/// does not end.
+/// A build gets the version and a copy of its files; one does not end.
 #[test]
-fn versions_are_built_from_a_copy_of_their_files_in_bounded_time() {
+fn versions_are_built_from_copy_with_time_limit() {
     let workspace = workspace(&["1000"]);
     let revisions = r#"
 experiment = "burner"
@@ -241,12 +242,12 @@ blocks     = 1
     workspace.write("package/revisions.toml", &revisions.replace("repository", "../repository"));
     let run = ["batch", "run", "package/revisions.toml", "--out", "out"];
     let output = workspace.run(&run);
-    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", show(&output));
     let table = stdout(&output);
     assert!(table.contains("3 revisions: 2 done, 1 timed-out"), "{table}");
-    assert!(table.contains("the build did not end within 2 s"), "{table}");
+    assert!(table.contains("the build exceeded its time limit of 2 s"), "{table}");
     assert!(!workspace.path("repository/server.c.log").exists(), "the files are copied");
-    // However much a build prints, its log has a bounded size, and is the end of it.
+    // The log of a build is limited to the end of its output.
     let logs = files(&workspace.path("out/builds"));
     assert_eq!(logs.len(), 3, "{logs:?}");
     let sizes = logs.keys().map(|log| fs::metadata(log).expect("a log").len());
@@ -254,10 +255,10 @@ blocks     = 1
     assert!(table.contains("| a line that says nothing"), "{table}");
     workspace.assert_nothing_runs();
 
-    // The same again has nothing to do; other settings would mix up figures.
+    // The same command has nothing to do; other settings are rejected.
     let again = workspace.run(&run);
-    assert_eq!(again.status.code(), Some(0), "{}", told(&again));
-    assert!(!stderr(&again).contains("round 2"), "{}", told(&again));
+    assert_eq!(again.status.code(), Some(0), "{}", show(&again));
+    assert!(!stderr(&again).contains("round 2"), "{}", show(&again));
     for (changed, code, expected) in [
         (&["--blocks", "2"][..], 2, "holds a batch with other settings"),
         (&["--anchor", "1.0"], 2, "holds a batch with another anchor"),
@@ -266,20 +267,19 @@ blocks     = 1
         (&["--repo", "repository", "--tags", "r*"], 2, "`repo` and `versions` are both given"),
     ] {
         let output = workspace.run(&[&run[..], changed].concat());
-        assert_eq!(output.status.code(), Some(code), "{}", told(&output));
-        assert!(stderr(&output).contains(expected), "{}", told(&output));
+        assert_eq!(output.status.code(), Some(code), "{}", show(&output));
+        assert!(stderr(&output).contains(expected), "{}", show(&output));
     }
     for arguments in [&["batch", "stats", "none"][..], &["batch", "find", "none"]] {
         let output = workspace.run(arguments);
-        assert_eq!(output.status.code(), Some(2), "{}", told(&output));
-        assert!(stderr(&output).contains("is not the directory of a batch"), "{}", told(&output));
+        assert_eq!(output.status.code(), Some(2), "{}", show(&output));
+        assert!(stderr(&output).contains("is not the directory of a batch"), "{}", show(&output));
     }
 }
 
-/// Between two runs of one command, what is measured with changes: each time that is told, and no figure is
-/// added to those of before.
+/// Any change of what is measured is reported, and no figure is added.
 #[test]
-fn a_batch_goes_on_only_with_what_it_was_begun_with() {
+fn changed_input_is_rejected_on_continuation() {
     let workspace = workspace(&["1000"]);
     let revisions = r#"
 experiment = "burner"
@@ -298,12 +298,12 @@ blocks     = 1
     let run = ["batch", "run", "revisions.toml"];
     let works = |arguments: &[&str]| {
         let output = workspace.run(arguments);
-        assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+        assert_eq!(output.status.code(), Some(0), "{}", show(&output));
         stderr(&output)
     };
     let refused = |arguments: &[&str]| {
         let output = workspace.run(arguments);
-        assert_eq!(output.status.code(), Some(2), "{}", told(&output));
+        assert_eq!(output.status.code(), Some(2), "{}", show(&output));
         stderr(&output)
     };
     let stats = || stdout(&workspace.run(&["batch", "stats", "--format", "json"]));
@@ -316,9 +316,9 @@ blocks     = 1
         let text = workspace.read(name);
         workspace.write(name, &(text.clone() + "\n# edited\n"));
         for command in [&run[..], &["batch", "find"]] {
-            let told = refused(command);
-            assert!(told.contains("this is not what the batch was begun with"), "{told}");
-            assert!(told.contains(&format!("\n  {place}")), "{told}");
+            let message = refused(command);
+            assert!(message.contains("the inputs of the batch have changed"), "{message}");
+            assert!(message.contains(&format!("\n  {place}")), "{message}");
         }
         workspace.write(name, &text);
     }
@@ -328,55 +328,58 @@ blocks     = 1
     let catalog = || workspace.json("batch/batch.json")["catalog"].clone();
     let elsewhere = [&run[..], &["--catalog", "another"]].concat();
     let here = catalog();
-    // In another catalog, what is measured with counts, and not where it lies.
+    // Another catalog with the same contents is accepted.
     workspace
         .write("another/mixes/ping.toml", &(workspace.read("mixes/ping.toml") + "\n# edited\n"));
-    let told = refused(&elsewhere);
-    assert!(told.contains("\n  mixes.ping.toml: "), "{told}");
+    let message = refused(&elsewhere);
+    assert!(message.contains("\n  mixes.ping.toml: "), "{message}");
     let folder = workspace.path("another").canonicalize().expect("a folder");
     let folder = folder.display().to_string();
-    assert!(told.contains(&format!(", now {folder}:")), "{told}");
-    assert_eq!(catalog(), here, "nothing is taken from it");
+    assert!(message.contains(&format!(", now {folder}:")), "{message}");
+    assert_eq!(catalog(), here, "the catalog is unchanged");
     workspace.write("another/mixes/ping.toml", &workspace.read("mixes/ping.toml"));
-    let told = works(&elsewhere);
-    assert!(!told.contains("round 2") && !told.contains("building "), "{told}");
+    let message = works(&elsewhere);
+    assert!(!message.contains("round 2") && !message.contains("building "), "{message}");
     assert_eq!(catalog()[0], folder);
     let title =
         workspace.read("another/experiments/burner.toml").replace("title", "title = 'mine' #");
     workspace.write("another/experiments/burner.toml", &title);
-    let told = refused(&elsewhere);
-    assert!(told.contains("holds a batch with other settings"), "{told}");
+    let message = refused(&elsewhere);
+    assert!(message.contains("holds a batch with other settings"), "{message}");
     works(&run);
     assert_eq!(catalog(), here);
-    let told = refused(&[&run[..], &["--seed", "1"]].concat());
-    assert!(told.contains("holds a batch that was begun with --seed "), "{told}");
+    let message = refused(&[&run[..], &["--seed", "1"]].concat());
+    assert!(message.contains("holds a batch that was begun with --seed "), "{message}");
 
     let server = workspace.read("repository/server.c");
     workspace.write("repository/server.c", &(server.clone() + "\n/* edited */\n"));
-    let told = refused(&run);
-    assert!(told.contains("are not those that the batch was begun with"), "{told}");
+    let message = refused(&run);
+    assert!(message.contains("are not those that the batch was begun with"), "{message}");
     workspace.write("repository/server.c", &server);
     assert!(!works(&run).contains("round 2"));
 
-    // The anchor's product is what prices are over, whatever its revision is built into later.
+    // The product of the anchor must not change.
     let product =
         fs::read_dir(workspace.path("batch/products")).expect("a folder").flatten().next();
     let product = product.expect("a product").path();
     let stamp = product.join("built-at");
     let text = fs::read(&stamp).expect("a file");
     fs::write(&stamp, "another").expect("a file");
-    let told = refused(&run);
-    assert!(told.contains("is gone from") && told.contains("or was changed there"), "{told}");
+    let message = refused(&run);
+    assert!(
+        message.contains("is gone from") && message.contains("or was changed there"),
+        "{message}"
+    );
     fs::write(&stamp, text).expect("a file");
     fs::rename(&product, workspace.path("aside")).expect("a folder");
-    let told = refused(&run);
-    assert!(told.contains("was built into another product than the one"), "{told}");
-    assert!(!product.exists(), "the other product is not kept");
+    let message = refused(&run);
+    assert!(message.contains("was built into another product than the one"), "{message}");
+    assert!(!product.exists(), "the other product is removed");
     fs::rename(workspace.path("aside"), &product).expect("a folder");
     assert!(!works(&run).contains("building "));
     assert_eq!(stats(), before);
 
-    // What failed to build is tried again when that is asked for, by `find` too.
+    // `--retry` repeats failed builds, also of `find`.
     let state = || {
         let stats: Value = serde_json::from_str(&stats()).expect("JSON");
         stats["revisions"][1]["state"].as_str().expect("a state").to_owned()
@@ -386,7 +389,7 @@ blocks     = 1
     assert_eq!(state(), "build-failed");
     works(&["batch", "find", "--retry"]);
     assert_eq!(state(), "done");
-    // From another catalog, and for `find` from then on.
+    // `find` uses the catalog of the last `run`.
     workspace.write("another/experiments/burner.toml", &workspace.read("experiments/burner.toml"));
     works(&elsewhere);
     works(&["batch", "find"]);
@@ -394,9 +397,9 @@ blocks     = 1
     workspace.assert_nothing_runs();
 }
 
-/// A product that is so broken that no trial of it can be begun: its version command fails.
+/// The version command of the product fails, so no trial can start.
 #[test]
-fn a_revision_that_cannot_tell_its_version_has_failed_to_run_until_that_is_tried_again() {
+fn revision_without_version_fails_until_retried() {
     let workspace = workspace(&["1000"]);
     let recipe = workspace.read("systems/burner/system.toml");
     let asks_it = "version = [['{{ binary }}', '--version']]";
@@ -422,18 +425,18 @@ blocks     = 1
     let run = |arguments: &[&str]| {
         let arguments = [&["batch", "run", "revisions.toml"], arguments].concat();
         let output = workspace.run(&arguments);
-        assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+        assert_eq!(output.status.code(), Some(0), "{}", show(&output));
         (stdout(&output), stderr(&output))
     };
-    let (table, told) = run(&[]);
+    let (table, message) = run(&[]);
     assert!(table.contains("2 revisions: 1 done, 1 run-failed"), "{table}");
     assert!(table.contains("no such symbol"), "{table}");
-    assert!(told.contains("round 1"), "{told}");
+    assert!(message.contains("round 1"), "{message}");
     workspace.write("mended", "");
-    let (again, told) = run(&[]);
-    assert!(again == table && !told.contains("round "), "there is nothing left to do: {told}");
-    let (table, told) = run(&["--retry"]);
+    let (again, message) = run(&[]);
+    assert!(again == table && !message.contains("round "), "{message}");
+    let (table, message) = run(&["--retry"]);
     assert!(table.contains("2 revisions: 2 done"), "{table}");
-    assert!(told.contains("round 2") && !told.contains("building "), "{told}");
+    assert!(message.contains("round 2") && !message.contains("building "), "{message}");
     workspace.assert_nothing_runs();
 }

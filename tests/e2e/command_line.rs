@@ -1,13 +1,10 @@
-//! The command line itself: help, bad input, exit codes.
+//! Help texts, invalid input, exit codes.
 
-use crate::experiment::two_subjects;
-use crate::support::{Workspace, stderr, stdout, told, wait_until};
-use std::net::TcpListener;
-use std::time::Duration;
+use crate::support::{Workspace, show, stderr, stdout, two_subjects};
 
 #[test]
-fn help_names_every_subcommand_and_every_exit_code() {
-    let workspace = Workspace::beside_others();
+fn help_of_every_subcommand() {
+    let workspace = Workspace::concurrent();
     let help = stdout(&workspace.run(&["--help"]));
     insta::assert_snapshot!(help);
     let subcommands =
@@ -25,8 +22,8 @@ fn help_names_every_subcommand_and_every_exit_code() {
 }
 
 #[test]
-fn bad_input_exits_with_2_and_says_what_to_do() {
-    let workspace = Workspace::beside_others();
+fn invalid_input_exits_with_2() {
+    let workspace = Workspace::concurrent();
     workspace.write("two.toml", &two_subjects());
     workspace.write("typo.toml", &two_subjects().replace("baseline ", "basline "));
     workspace.write("load.toml", &two_subjects().replace("warmup", "warmpu"));
@@ -45,7 +42,7 @@ fn bad_input_exits_with_2_and_says_what_to_do() {
     workspace.write("taken/precious", "data");
     workspace.write("early/trials.ndjson", "");
     workspace.write("emptied/manifest.json", "");
-    for (arguments, told_line) in [
+    for (arguments, message) in [
         (
             &["run", "first-lok"][..],
             "there is no experiment `first-lok`; did you mean `first-look`?",
@@ -67,10 +64,10 @@ fn bad_input_exits_with_2_and_says_what_to_do() {
         ),
         (
             &["run", "two.toml", "--threshold", "cpu(full/nginx)<60us"],
-            "--threshold: `cpu(full/nginx)<60us`, column 19: `us` is no unit of a ratio; there is `x`, `%`",
+            "--threshold: `cpu(full/nginx)<60us`, column 19: `us` is not a unit of a ratio; there is `x`, `%`",
         ),
         (&["run", "zero.toml"], "zero.toml:8:74: 0s: it has to be between 1ms and 1h"),
-        (&["run", "verb.toml"], "odd.toml: template `browse`: the method has the byte 0x20"),
+        (&["run", "verb.toml"], "odd.toml: template `browse`: method contains the byte 0x20"),
         (&["run", "list.toml"], "list.toml:5:1: there may be several of `case`: write [[case]]"),
         (&["run", "crs.toml"], "crs.toml:17:19: system `nginx-modsecurity` has no option `rule`"),
         (&["run", "cpus.toml"], "[cpus] gives CPU 0 to the system and to what measures it"),
@@ -81,7 +78,7 @@ fn bad_input_exits_with_2_and_says_what_to_do() {
             "two.toml is a file, not a directory; choose another --out",
         ),
         (
-            &["search", "two.toml", "--slo", "p99<5ms", "--out", "two.toml/out"],
+            &["search", "two.toml", "--goal", "p99<5ms", "--out", "two.toml/out"],
             "two.toml is a file, not a directory; choose another --out",
         ),
         (
@@ -100,45 +97,46 @@ fn bad_input_exits_with_2_and_says_what_to_do() {
         ),
         (&["compare", "nowhere", "."], "there is no directory nowhere"),
         (&["run", "rate.toml"], "rate.toml:8:34: 0: it has to be above 0 and at most 10000000"),
+        (&["search", "--goal", "p98<5ms"], "`p98<5ms`, column 1: unknown metric `p98`"),
+        (&["search"], "--goal <GOALS>"),
         (
-            &["search", "--slo", "p98<5ms"],
-            "`p98<5ms`: there is no figure `p98`; did you mean `p90`?",
+            &["search", "two.toml", "--goal", "p99<5ms", "--width", "0.5%"],
+            "--width must be from 1% to 100%, not 0.5%",
         ),
-        (&["search"], "--slo <GOALS>"),
-        (
-            &["search", "two.toml", "--slo", "p99<5ms", "--width", "0.5%"],
-            "--width 0.5%: it has to be from 1% to 100%",
-        ),
-        (&["load", "http://127.0.0.1:99999/", "-n", "1"], "a number up to 65535"),
+        (&["load", "http://127.0.0.1:99999/", "-n", "1"], "the port must be at most 65535"),
         (&["load", "http://127.0.0.1/"], "<--requests <N>|--duration <TIME>>"),
         (
             &["load", "http://127.0.0.1/", "-n", "1", "-c", "1", "-t", "2"],
-            "2 threads need at least 2",
+            "cannot use 1 connections for 2 threads",
         ),
         (&["report", "."], ". is not a run's directory: it has no manifest.json"),
         (&["run", "--resume", "early"], "early holds a run that ended before its first trial"),
         (&["load", "http://192.0.2.7/", "-n", "1"], "--allow-host 192.0.2.7"),
-        (&["load", "ftp://127.0.0.1/", "-n", "1"], "only http is spoken here, not ftp"),
+        (&["load", "ftp://127.0.0.1/", "-n", "1"], "scheme ftp is not supported, use http"),
     ] {
         let output = workspace.run(arguments);
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", told(&output));
-        assert!(stderr(&output).contains(told_line), "{arguments:?}: {}", told(&output));
-        assert_eq!(stdout(&output), "", "errors go to standard error");
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", show(&output));
+        assert!(stderr(&output).contains(message), "{arguments:?}: {}", show(&output));
+        assert_eq!(stdout(&output), "", "errors belong to standard error");
     }
     assert_eq!(workspace.read("taken/precious"), "data");
-    assert!(!workspace.path("a\"b").exists(), "a directory that cannot be used is not made");
+    assert!(!workspace.path("a\"b").exists(), "the directory is created");
 }
 
 #[test]
-fn list_and_doctor_tell_what_there_is() {
-    let workspace = Workspace::beside_others();
+#[cfg_attr(
+    not(feature = "e2e"),
+    ignore = "needs nginx and a build of ModSecurity; add `--features e2e`"
+)]
+fn list_and_doctor_show_systems() {
+    let workspace = Workspace::concurrent();
     let list = stdout(&workspace.run(&["list"]));
     for word in [
         "first-look",
         "modsecurity",
         "nginx-modsecurity",
         "installed: nginx version:",
-        // No system has it in use by default.
+        // No system uses it by default.
         "Core Rule Set not in use",
         "rules = \"crs\": OWASP_CRS/4.25.0",
         "in_band = \"crs\": OWASP_CRS/4.25.0",
@@ -148,7 +146,7 @@ fn list_and_doctor_tell_what_there_is() {
     }
     assert!(!list.contains("no Core Rule Set"), "{list}");
     let output = workspace.run(&["doctor"]);
-    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", show(&output));
     for word in
         ["CPUs", "open files", "clock", "hypervisor", "steal", "pressure", "A run is possible"]
     {
@@ -157,39 +155,13 @@ fn list_and_doctor_tell_what_there_is() {
 }
 
 #[test]
-fn doctor_exits_with_1_where_no_run_is_possible() {
-    let workspace = Workspace::beside_others();
+fn doctor_exits_with_1_on_one_cpu() {
+    let workspace = Workspace::concurrent();
     let mut command = std::process::Command::new("taskset");
     command.args(["-c", "0"]).arg(assert_cmd::cargo::cargo_bin!("tollgate")).arg("doctor");
     let output = command.output().expect("taskset");
-    assert_eq!(output.status.code(), Some(1), "{}", told(&output));
-    assert!(stdout(&output).contains("FAIL  CPUs"), "{}", told(&output));
+    assert_eq!(output.status.code(), Some(1), "{}", show(&output));
+    assert!(stdout(&output).contains("FAIL  CPUs"), "{}", show(&output));
     assert!(stdout(&output).contains("-> give the machine or container a second CPU"));
     workspace.assert_nothing_runs();
-}
-
-#[test]
-fn an_origin_says_where_it_listens_stops_on_term_and_names_a_port_in_use() {
-    use std::io::{BufRead, BufReader};
-    let workspace = Workspace::beside_others();
-    let mut child = workspace.start(&["origin", "--listen", "127.0.0.1:0"]);
-    let mut line = String::new();
-    let mut printed = BufReader::new(child.stdout.take().expect("its output"));
-    printed.read_line(&mut line).expect("a line");
-    let address = line.trim().strip_prefix("listening on http://").expect("an address").to_owned();
-    let second = workspace.run(&["origin", "--listen", &address]);
-    assert_eq!(second.status.code(), Some(1), "{}", told(&second));
-    assert!(
-        stderr(&second).contains(&address) && stderr(&second).contains("in use"),
-        "{}",
-        told(&second)
-    );
-    let pid = nix::unistd::Pid::from_raw(child.id().cast_signed());
-    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).expect("it runs");
-    let ended = std::cell::RefCell::new(child);
-    let gone = wait_until(Duration::from_secs(5), || {
-        ended.borrow_mut().try_wait().expect("its end").is_some_and(|status| status.success())
-    });
-    assert!(gone, "it did not stop with 0");
-    TcpListener::bind(&address).expect("the port is free again");
 }

@@ -1,61 +1,57 @@
-//! What a subject may do wrong: missing, refused, rejected, dead. Each is told in one clear line,
-//! and the other subjects still run.
+//! Subjects that are missing, refused, rejected or dead. Each is reported, and the other subjects run.
 
-use crate::experiment::two_subjects;
-use crate::support::{Workspace, flat, stderr, stdout, told};
+use crate::support::{Workspace, flat, show, stderr, stdout};
 use serde_json::Value;
 use std::net::TcpListener;
 
-fn standing(workspace: &Workspace, name: &str) -> (String, String) {
+fn subject_status(workspace: &Workspace, name: &str) -> (String, String) {
     let report = workspace.json("out/report.json");
     let subjects = report["cases"][0]["subjects"].as_array().expect("subjects").clone();
     let subject = subjects.iter().find(|subject| subject["name"] == name).expect("the subject");
-    let kind = subject["standing"].as_str().expect("a standing").to_owned();
+    let kind = subject["status"].as_str().expect("a standing").to_owned();
     (kind, subject["reason"].to_string().trim_matches('"').replace("\\\"", "\""))
 }
 
 fn workspace() -> Workspace {
-    let workspace = Workspace::beside_others();
-    workspace.write("two.toml", &two_subjects());
-    workspace
+    Workspace::concurrent().with_two_subjects()
 }
 
 #[test]
-fn a_waf_without_rules_is_refused_and_not_priced() {
+fn waf_without_rules_is_refused() {
     let workspace = workspace();
     workspace.copy_recipe("nginx-modsecurity");
     let config = "systems/nginx-modsecurity/modsecurity-full.conf";
     workspace.change(config, "Include {{ path }}", "# {{ path }}");
     let output = workspace.run(&["run", "two.toml", "--out", "out"]);
-    assert_eq!(output.status.code(), Some(4), "no subject has a price: {}", told(&output));
-    let refused = "refused: 4 of 4 attacks were let through";
-    assert!(flat(&stdout(&output)).contains(&format!("full was {refused}")), "{}", told(&output));
+    assert_eq!(output.status.code(), Some(4), "{}", show(&output));
+    let refused = "refused: 4 of 4 attacks passed";
+    assert!(flat(&stdout(&output)).contains(&format!("full was {refused}")), "{}", show(&output));
     assert!(
-        stderr(&output).contains("full is left out of the rest of the run"),
+        stderr(&output).contains("full is skipped in the rest of the run"),
         "{}",
-        told(&output)
+        show(&output)
     );
-    let expected = ("refused".to_owned(), "4 of 4 attacks were let through".to_owned());
-    assert_eq!(standing(&workspace, "full"), expected);
-    assert_eq!(standing(&workspace, "nginx").0, "baseline");
+    let expected = ("refused".to_owned(), "4 of 4 attacks passed".to_owned());
+    assert_eq!(subject_status(&workspace, "full"), expected);
+    assert_eq!(subject_status(&workspace, "nginx").0, "baseline");
     workspace.assert_nothing_runs();
 }
 
 #[test]
-fn errors_of_a_live_proxy_are_no_attacks_let_through() {
+fn proxy_errors_are_neither_blocked_nor_passed() {
     let workspace = workspace();
     workspace.copy_recipe("nginx");
-    // It answers the probe, and most of the load with 502.
+    // The proxy passes the probe and responds to most of the load with 502.
     let limit = "limit_req_zone $binary_remote_addr zone=all:1m rate=50r/s;
     limit_req zone=all burst=20 nodelay;
     limit_req_status 502;
     access_log off;";
     workspace.change("systems/nginx/nginx.conf", "access_log off;", limit);
     let output = workspace.run(&["run", "two.toml", "--blocks", "1", "--out", "out"]);
-    let note = "nginx answered ";
-    let rest = "requests neither as blocked nor as let through";
-    let said = flat(&stdout(&output));
-    assert!(said.contains(note) && said.contains(rest), "{}", told(&output));
+    let note = "nginx sent ";
+    let rest = "responses that count neither as blocked nor as passed";
+    let message = flat(&stdout(&output));
+    assert!(message.contains(note) && message.contains(rest), "{}", show(&output));
     let report = workspace.json("out/report.json");
     let subjects = report["cases"][0]["subjects"].as_array().expect("subjects");
     let nginx = subjects.iter().find(|subject| subject["name"] == "nginx").expect("nginx");
@@ -74,10 +70,10 @@ fn errors_of_a_live_proxy_are_no_attacks_let_through() {
             of_name.map(|one| one["statuses"][status].as_u64().unwrap_or(0)).sum()
         };
         let (passed, failed) = (of_status("200"), of_status("502"));
-        assert!(failed > passed, "{template}: {}", told(&output));
+        assert!(failed > passed, "{template}: {}", show(&output));
         let count = |name: &str| template[name].as_u64().expect("a count");
         assert_eq!(
-            [count("blocked"), count("let_through"), count("other"), count("answered")],
+            [count("blocked"), count("passed"), count("other"), count("responses")],
             [0, passed, failed, passed + failed],
             "{template}"
         );
@@ -86,45 +82,45 @@ fn errors_of_a_live_proxy_are_no_attacks_let_through() {
 }
 
 #[test]
-fn a_waf_that_only_detects_is_refused() {
+fn waf_in_detection_mode_is_refused() {
     let workspace = workspace();
     workspace.copy_recipe("nginx-modsecurity");
     let config = "systems/nginx-modsecurity/modsecurity-light.conf";
     workspace.change(config, "SecRuleEngine On", "SecRuleEngine DetectionOnly");
     let output = workspace.run(&["run", "two.toml", "--blocks", "1", "--out", "out"]);
-    assert_eq!(standing(&workspace, "full").0, "refused", "{}", told(&output));
+    assert_eq!(subject_status(&workspace, "full").0, "refused", "{}", show(&output));
 }
 
 #[test]
-fn a_subject_whose_system_is_missing_is_skipped_with_the_line_to_type() {
+fn missing_system_is_skipped_with_install_command() {
     let workspace = workspace();
     workspace.copy_recipe("nginx-modsecurity");
     let recipe = "systems/nginx-modsecurity/system.toml";
     workspace.change(recipe, "ngx_http_modsecurity_module.so", "ngx_http_no_such_module.so");
     let output = workspace.run(&["run", "two.toml", "--blocks", "1", "--out", "out"]);
     let line = "apt-get install -y nginx libnginx-mod-http-modsecurity modsecurity-crs";
-    assert!(stderr(&output).contains(line), "{}", told(&output));
-    assert!(stdout(&output).contains(line), "{}", told(&output));
-    assert_eq!(standing(&workspace, "full").0, "skipped");
-    assert_eq!(standing(&workspace, "nginx").0, "baseline");
-    assert_eq!(output.status.code(), Some(4), "a baseline alone has no price");
+    assert!(stderr(&output).contains(line), "{}", show(&output));
+    assert!(stdout(&output).contains(line), "{}", show(&output));
+    assert_eq!(subject_status(&workspace, "full").0, "skipped");
+    assert_eq!(subject_status(&workspace, "nginx").0, "baseline");
+    assert_eq!(output.status.code(), Some(4), "a baseline has no price");
 }
 
 #[test]
-fn another_core_rule_set_than_the_one_asked_for_is_not_taken_for_it() {
+fn other_rule_set_version_is_skipped() {
     let workspace = workspace();
     workspace.copy_recipe("nginx-modsecurity");
     let recipe = "systems/nginx-modsecurity/system.toml";
     workspace.change(recipe, "contains = \"OWASP_CRS/3.3.4\"", "contains = \"OWASP_CRS/9.9.9\"");
     workspace.change("two.toml", "crs = \"packaged\"", "crs = \"3.3.4\"");
     let output = workspace.run(&["run", "two.toml", "--blocks", "1", "--out", "out"]);
-    let (standing, reason) = standing(&workspace, "full");
-    assert_eq!(standing, "skipped", "{}", told(&output));
+    let (status, reason) = subject_status(&workspace, "full");
+    assert_eq!(status, "skipped", "{}", show(&output));
     assert!(reason.contains("OWASP_CRS/9.9.9"), "{reason}");
 }
 
 #[test]
-fn a_config_that_nginx_rejects_is_told_in_nginx_s_words_with_file_and_line() {
+fn rejected_config_is_reported_with_nginx_error() {
     let workspace = workspace();
     workspace.copy_recipe("nginx-modsecurity");
     let config = "systems/nginx-modsecurity/nginx.conf";
@@ -134,39 +130,39 @@ fn a_config_that_nginx_rejects_is_told_in_nginx_s_words_with_file_and_line() {
         "modsecurity {{ engine }}; no_such_directive on;",
     );
     let output = workspace.run(&["run", "two.toml", "--out", "out"]);
-    let (standing, reason) = standing(&workspace, "full");
-    assert_eq!(standing, "failed", "{}", told(&output));
+    let (status, reason) = subject_status(&workspace, "full");
+    assert_eq!(status, "failed", "{}", show(&output));
     for word in
         ["unknown directive \"no_such_directive\"", "configs/full/nginx.conf:", "`nginx` ended"]
     {
         assert!(reason.contains(word), "no {word:?} in {reason}");
         assert!(stderr(&output).contains(word), "no {word:?} in {}", stderr(&output));
     }
-    assert_eq!(output.status.code(), Some(4), "{}", told(&output));
+    assert_eq!(output.status.code(), Some(4), "{}", show(&output));
 }
 
 #[test]
-fn a_template_that_cannot_be_rendered_names_its_file_and_line() {
+fn template_error_names_file_and_variable() {
     let workspace = workspace();
     workspace.copy_recipe("nginx-modsecurity");
     let config = "systems/nginx-modsecurity/nginx.conf";
     workspace.change(config, "modsecurity {{ engine }};", "modsecurity {{ enginee }};");
     let output = workspace.run(&["run", "two.toml", "--blocks", "1", "--out", "out"]);
-    let (standing, reason) = standing(&workspace, "full");
-    assert_eq!(standing, "failed", "{}", told(&output));
+    let (status, reason) = subject_status(&workspace, "full");
+    assert_eq!(status, "failed", "{}", show(&output));
     for word in ["enginee", "nginx.conf", "nginx-modsecurity"] {
         assert!(reason.contains(word), "no {word:?} in {reason}");
     }
 }
 
 #[test]
-fn a_port_in_use_is_told_by_the_system_that_meets_it() {
+fn port_in_use_is_reported() {
     let workspace = workspace();
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("an address").to_string();
     workspace.copy_recipe("nginx-modsecurity");
     workspace.copy_recipe("nginx");
-    // Only the subject `full` has the port; the template that it extends stays as it is.
+    // Only the subject `full` uses the port; other subjects keep the original template.
     workspace.change(
         "systems/nginx-modsecurity/nginx.conf",
         "nginx/nginx.conf",
@@ -175,18 +171,18 @@ fn a_port_in_use_is_told_by_the_system_that_meets_it() {
     let config = workspace.read("systems/nginx/nginx.conf");
     workspace.write("systems/nginx/taken.conf", &config.replace("{{ listen.address }}", &address));
     let output = workspace.run(&["run", "two.toml", "--blocks", "1", "--out", "out"]);
-    let (standing, reason) = standing(&workspace, "full");
-    assert_eq!(standing, "failed", "{}", told(&output));
-    assert!(stderr(&output).contains("Address already in use"), "{reason}\n{}", told(&output));
-    assert_eq!(self::standing(&workspace, "nginx").0, "baseline");
+    let (status, reason) = subject_status(&workspace, "full");
+    assert_eq!(status, "failed", "{}", show(&output));
+    assert!(stderr(&output).contains("Address already in use"), "{reason}\n{}", show(&output));
+    assert_eq!(subject_status(&workspace, "nginx").0, "baseline");
     drop(taken);
     workspace.assert_nothing_runs();
 }
 
 #[test]
-fn a_system_that_dies_under_load_does_not_count() {
+fn trial_of_crashed_system_is_invalid() {
     let workspace = workspace();
-    // A server that answers the probe and then ends by itself in the middle of the window.
+    // The server responds to the probe and ends during the measurement.
     workspace.copy_recipe("nginx-modsecurity");
     let recipe = "systems/nginx-modsecurity/system.toml";
     let from = r#"command = ["{{ programs.nginx }}", "#;
@@ -199,27 +195,27 @@ fn a_system_that_dies_under_load_does_not_count() {
     assert!(
         table.contains("`nginx` ended (signal: 9 (SIGKILL)) during the measurement"),
         "{}",
-        told(&output)
+        show(&output)
     );
     workspace.assert_nothing_runs();
 }
 
 #[test]
-fn prices_for_some_subjects_exit_with_3() {
+fn partial_prices_exit_with_3() {
     let workspace = workspace();
     workspace.copy_recipe("nginx-modsecurity");
-    // Only a subject with rules has the broken file.
+    // Only a subject with rules includes the invalid file.
     let config = "systems/nginx-modsecurity/modsecurity-full.conf";
-    workspace.change(config, "# JSON and XML", "NoSuchDirective\n# JSON and XML");
+    workspace.change(config, "# Parses JSON", "NoSuchDirective\n# Parses JSON");
     workspace.change(
         "two.toml",
         "[design]",
         "[[subject]]\nname = \"light\"\nsystem = \"nginx-modsecurity\"\n\n[design]",
     );
     let output = workspace.run(&["run", "two.toml", "--out", "out"]);
-    assert_eq!(output.status.code(), Some(3), "{}", told(&output));
-    let (standing, reason) = standing(&workspace, "full");
-    assert_eq!(standing, "failed");
+    assert_eq!(output.status.code(), Some(3), "{}", show(&output));
+    let (status, reason) = subject_status(&workspace, "full");
+    assert_eq!(status, "failed");
     assert!(reason.contains("modsecurity-full.conf. Line: "), "{reason}");
-    assert_eq!(self::standing(&workspace, "light").0, "measured");
+    assert_eq!(subject_status(&workspace, "light").0, "measured");
 }

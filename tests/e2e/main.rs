@@ -1,66 +1,68 @@
-//! End-to-end tests: the real binary, on real nginx with real ModSecurity and the Core Rule Set.
+//! End-to-end tests of the `tollgate` binary, on real servers.
 //!
-//! They need what `scripts/setup` installs, and fail without it, with the line to type. Figures are
-//! checked against wide bounds only: these tests say whether the road holds, `benches/` says how
-//! fast it is.
+//! Most suites need installed packages and are compiled with the feature `e2e` only; `make test` installs what
+//! is missing and runs all. Without a package that it needs, a test fails with the command that installs it.
+//! Figures are compared with wide bounds: `benches/` measures performance.
 //!
-//! Tests that say the same however busy the machine is run beside each other (`Workspace::beside_others`), as
-//! far as there are threads for them: `make test` gives each test one.
+//! Tests whose results do not depend on the load of the machine run concurrently
+//! (`Workspace::concurrent`); `make test` gives each its own thread.
 
-/// Every revision of a component, and the commit that changed its price.
-mod batch;
-/// Cases that are measured over a number of requests, and cases that are for some of the subjects.
-mod cases;
-/// The command line itself: help, bad input, exit codes.
-mod command_line;
-/// Two runs side by side.
-mod compare;
-mod design;
-/// The texts of short experiments.
-mod experiment;
-/// What a subject may do wrong: missing, refused, rejected, dead.
-mod faults;
-/// Files that cannot be written.
-mod full_disk;
-/// `--threshold`: runs that a build passes or fails by.
-mod gates;
-/// `tollgate gateway`: its file, its signals and its exit codes.
-mod gateway;
-/// Ctrl-C and kill -9: nothing is left running, nothing that was finished is lost.
-mod interruption;
-/// A price that is known beforehand.
-mod known_cost;
-/// `tollgate load` against servers that are not ours.
+#![cfg_attr(
+    not(feature = "e2e"),
+    expect(dead_code, reason = "helpers of suites behind the feature")
+)]
+
+// The binary alone.
+mod command_line; // Help texts, invalid input, exit codes.
+mod gateway; // `tollgate gateway`: configuration, signals, exit codes.
+mod origin; // `tollgate origin`: curl, access log, many connections.
+mod records; // The runs kept in `records/` give the same reports.
+
+// `tollgate load` beside wrk, ab and others.
+#[cfg(feature = "e2e")]
 mod load;
-/// What `tollgate load` prints: the formats of others beside the real ones, and its books.
+#[cfg(feature = "e2e")]
 mod load_formats;
-/// The machine that the tests share.
-mod machine;
-/// The mixes in the binary, against the origin and a WAF.
-mod mixes;
-/// `tollgate doctor --noise`: this machine against itself.
-mod noise;
-/// Experiments in an open loop.
-mod open_loop;
-/// `tollgate origin`: asked by curl, and held open by many.
-mod origin;
-/// Cases with several origins, and a baseline that is not there.
-mod origins;
-/// `tollgate run` and `tollgate report` from end to end.
-mod prices;
-/// What is kept in `records/`.
-mod records;
-/// `report.html` in a real browser, and the formats of other tools.
-mod report;
-/// Options side by side, and a rule set without each of its files.
-mod rule_files;
-/// `tollgate search` on real nginx.
-mod search;
-/// The benchmark site on both servers that have it.
+
+// `tollgate run`: experiments on nginx, ModSecurity and HAProxy.
+#[cfg(feature = "e2e")]
+mod ablation; // Ablation of rule sets, and matrices of options.
+#[cfg(feature = "e2e")]
+mod faults; // Subjects that are missing, refused, rejected or dead.
+#[cfg(feature = "e2e")]
+mod interruption; // Signals, kill -9, and processes that do not stop.
+#[cfg(feature = "e2e")]
+mod measurement; // Fixed rates, warm-up, a known price.
+#[cfg(feature = "e2e")]
+mod mixes; // The built-in mixes, against the origin and a WAF.
+#[cfg(feature = "e2e")]
+mod resume; // Budgets, interval widths, `--resume`, a full disk.
+#[cfg(feature = "e2e")]
+mod run; // Prices, records, cases, several origins.
+
+// What is made of runs.
+#[cfg(feature = "e2e")]
+mod batch; // `tollgate batch`: revisions of a component, and the commit that changed its price.
+#[cfg(feature = "e2e")]
+mod compare; // `tollgate compare`, `--threshold` and `tollgate search`.
+#[cfg(feature = "e2e")]
+mod doctor; // `tollgate doctor --noise`.
+#[cfg(feature = "e2e")]
+mod report; // `report.html` in Chromium, and exported formats.
+
+// The benchmark site, on `tollgate origin` and on nginx with Lua.
+#[cfg(feature = "e2e")]
 mod site;
-/// What the tests share: a folder to run in, the binary, and a look at what is left running.
-mod support;
-/// The systems under test, one by one: they answer, they block, and the traps are told.
+
+// Every system: installation, builds, responses, blocking.
+#[cfg(feature = "e2e")]
 mod systems;
-/// Warm-ups that last until a server is steady.
-mod warm_up;
+
+// A folder to run the binary in, shares of the machine, texts of experiments.
+mod support;
+
+/// Makes the missing suites visible in the output of `cargo test`.
+#[cfg(not(feature = "e2e"))]
+#[test]
+#[ignore = "most end-to-end tests need nginx, Go builds and Chromium; run `make test`, or add `--features e2e`"]
+fn suites_behind_feature_e2e() {}

@@ -1,35 +1,34 @@
-//! The mixes in the binary: each request gets the answer that its template expects, from the origin by
-//! itself, through a proxy, and from a WAF, as far as it is not left open there.
+//! The built-in mixes: requests get the expected responses from the origin, a proxy and a WAF.
 
-use crate::origin::Started;
-use crate::support::{Workspace, stdout, told};
-use serde_json::{Value, json};
+use crate::origin::OriginProcess;
+use crate::support::{NO_LIMITS, Workspace, show, stdout};
+use serde_json::json;
 
-/// The size of the largest deck: of every mix, each template is sent at least once.
-const DECK: &str = "4500";
+/// Requests that send each template of every mix at least once.
+const REQUESTS: &str = "4500";
 
 #[test]
-fn every_request_gets_its_answer_from_the_origin() {
-    let workspace = Workspace::beside_others();
-    let origin = Started::new(&workspace, &["127.0.0.1:0"]);
+fn origin_gives_expected_responses_to_mixes() {
+    let workspace = Workspace::concurrent();
+    let origin = OriginProcess::start(&workspace, &["127.0.0.1:0"]);
     for mix in
         ["get", "post-10", "get-10-malicious", "post-10-malicious", "realistic", "naxsi-bench"]
     {
         let (code, result) =
-            workspace.load(&[&origin.listens_on, "--mix", mix, "-c", "4", "-n", DECK]);
+            workspace.load(&[&origin.listens_on, "--mix", mix, "-c", "4", "-n", REQUESTS]);
         assert_eq!((code, &result["unexpected"]), (Some(0), &json!(0)), "{mix}: {result}");
         let templates = result["templates"].as_array().expect("templates");
         let unsent = templates.iter().filter(|template| template["statuses"] == json!({}));
         let mut unsent: Vec<&str> =
             unsent.filter_map(|template| template["name"].as_str()).collect();
         unsent.sort_unstable();
-        assert_eq!(unsent, by_the_probe_alone(mix), "{mix}");
+        assert_eq!(unsent, probe_only(mix), "{mix}");
     }
     origin.stop();
 }
 
-/// The attacks of weight 0 in the mixes that would have none: they prove that a WAF is on.
-fn by_the_probe_alone(mix: &str) -> Vec<&'static str> {
+/// Templates of weight 0, which are sent by the probe only.
+fn probe_only(mix: &str) -> Vec<&'static str> {
     let in_targets = [
         "CVE-2022-46169",
         "sql-tautology",
@@ -84,19 +83,15 @@ blocks = 1
 "#;
 
 #[test]
-fn a_proxy_lets_all_through_and_a_waf_blocks_what_it_has_to() {
-    let workspace = Workspace::new();
-    workspace.write("realistic.toml", REALISTIC);
-    // Whether the trials count is up to the machine, and does not matter here.
-    let output =
-        workspace.command(&["run", "realistic.toml", "--seed", "5", "--out", "out"]).output();
-    let output = output.expect("the binary runs");
+fn proxy_passes_and_waf_blocks_realistic_mix() {
+    let workspace = Workspace::exclusive();
+    workspace.write("realistic.toml", &format!("{REALISTIC}{NO_LIMITS}"));
+    let output = workspace.run(&["run", "realistic.toml", "--seed", "5", "--out", "out"]);
     let mut seen = Vec::new();
-    for record in workspace.read("out/trials.ndjson").lines() {
-        let record: Value = serde_json::from_str(record).expect("JSON");
+    for record in workspace.records() {
         let measured = &record["outcome"]["measured"];
-        // It is refused, and not measured, where the probe finds one wrong answer.
-        assert_eq!(measured["unexpected"], 0, "{}: {record}", told(&output));
+        // One unexpected response to the probe would refuse the subject.
+        assert_eq!(measured["unexpected"], 0, "{}: {record}", show(&output));
         let templates = measured["templates"].as_array().expect("templates");
         let blocked = |class: &str| -> u64 {
             let some = templates.iter().filter(|template| template["class"] == class);
@@ -111,7 +106,7 @@ fn a_proxy_lets_all_through_and_a_waf_blocks_what_it_has_to() {
         seen.push(record["subject"].as_str().expect("a name").to_owned());
     }
     assert!(["nginx", "full"].iter().all(|name| seen.iter().any(|one| one == name)), "{seen:?}");
-    let report = workspace.command(&["report", "out"]).output().expect("the binary runs");
-    assert!(stdout(&report).contains("full let attacks through: "), "{}", told(&report));
+    let report = workspace.run(&["report", "out"]);
+    assert!(stdout(&report).contains("full let attacks through: "), "{}", show(&report));
     workspace.assert_nothing_runs();
 }

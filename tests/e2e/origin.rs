@@ -1,26 +1,26 @@
-//! `tollgate origin` as a server of its own, asked by curl, which is not ours, and by many at once.
+//! `tollgate origin` as a process: with curl, with an unread access log, with many connections.
 
-use crate::support::{Workspace, stdout, told, wait_until};
+use crate::support::{Workspace, show, stderr, stdout, wait_until};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use procfs::process::Process;
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Output};
 use std::time::Duration;
 
-/// An origin that is stopped by TERM, and has to end well.
-pub(crate) struct Started {
+/// A running origin.
+pub(crate) struct OriginProcess {
     child: Child,
     printed: BufReader<std::process::ChildStdout>,
-    /// What it said it listens on.
+    /// URL or `unix:PATH`, as printed.
     pub(crate) listens_on: String,
 }
 
-impl Started {
-    pub(crate) fn new(workspace: &Workspace, arguments: &[&str]) -> Self {
+impl OriginProcess {
+    pub(crate) fn start(workspace: &Workspace, arguments: &[&str]) -> Self {
         let mut child = workspace.start(&[&["origin", "--listen"], arguments].concat());
         let mut printed = BufReader::new(child.stdout.take().expect("its output"));
         let mut line = String::new();
@@ -29,17 +29,17 @@ impl Started {
         Self { child, printed, listens_on }
     }
 
-    /// Ends it, and returns what it printed since its first line.
+    /// Stops it with TERM and checks that it exits with 0. Returns its output after the first line.
     pub(crate) fn stop(mut self) -> String {
         let pid = Pid::from_raw(self.child.id().cast_signed());
         kill(pid, Signal::SIGTERM).expect("it runs");
         let mut printed = String::new();
         self.printed.read_to_string(&mut printed).expect("its output");
         let child = RefCell::new(self.child);
-        let gone = wait_until(Duration::from_secs(3), || {
+        let gone = wait_until(Duration::from_secs(30), || {
             child.borrow_mut().try_wait().expect("its end").is_some_and(|status| status.success())
         });
-        assert!(gone, "it did not stop with 0");
+        assert!(gone, "the origin did not exit with 0");
         printed
     }
 }
@@ -51,9 +51,11 @@ fn curl(arguments: &[&str]) -> Output {
 }
 
 #[test]
-fn curl_gets_from_every_endpoint_what_it_asks_for() {
-    let workspace = Workspace::beside_others();
-    let origin = Started::new(&workspace, &["127.0.0.1:0", "--threads", "2", "--access-log"]);
+#[cfg_attr(not(feature = "e2e"), ignore = "needs curl; add `--features e2e`")]
+fn curl_uses_every_endpoint() {
+    let workspace = Workspace::concurrent();
+    let origin =
+        OriginProcess::start(&workspace, &["127.0.0.1:0", "--threads", "2", "--access-log"]);
     let url = |path: &str| format!("{}{path}", origin.listens_on);
     workspace.write("a.txt", &"a".repeat(300_000));
     let form = format!("file=@{}", workspace.path("a.txt").display());
@@ -62,7 +64,7 @@ fn curl_gets_from_every_endpoint_what_it_asks_for() {
     assert!(page.contains(&url("/urandom")), "{page}");
     assert_eq!(curl(&[&url("/?payload=100")]).stdout, [b'x'; 100]);
     let whole = curl(&["--dump-header", "-", &url("/download?size=3000000")]);
-    assert!(stdout(&whole).contains("\r\nETag: \"3000000\"\r\n"), "{}", told(&whole));
+    assert!(stdout(&whole).contains("\r\nETag: \"3000000\"\r\n"), "{}", show(&whole));
     let resumed = curl(&[
         "--range",
         "2999990-",
@@ -75,7 +77,7 @@ fn curl_gets_from_every_endpoint_what_it_asks_for() {
     let parts = "\"parts\":[\n{\"name\":\"file\",\"filename\":\"a.txt\",\"size\":300000},\n\
         {\"name\":\"note\",\"filename\":null,\"size\":1}\n]}";
     assert!(uploaded.ends_with(parts), "{uploaded}");
-    // A body that curl asks leave for, and one that it sends in chunks.
+    // A body after `100 Continue`, and a chunked one.
     let data = format!("@{}", workspace.path("a.txt").display());
     let expects = ["--header", "Expect: 100-continue", "--data-binary", &data, &url("/echo")];
     assert_eq!(curl(&expects).stdout.len(), 300_000);
@@ -87,80 +89,103 @@ fn curl_gets_from_every_endpoint_what_it_asks_for() {
     let refused = curl(&["--write-out", " %{http_code}", &url("/zero?size=-1")]);
     assert_eq!(
         stdout(&refused),
-        "{\"error\":\"size is \\\"-1\\\"; it may be a whole number of bytes from 0 to 67108864\"} 400"
+        "{\"error\":\"invalid size `-1`: must be a whole number of bytes from 0 to 67108864\"} 400"
     );
 
     let log = origin.stop();
     assert_eq!(log.lines().count(), 9, "{log}");
-    assert!(log.contains("\"GET /zero?size=-1 HTTP/1.1\" 400 80 \"-\" \"curl/"), "{log}");
+    assert!(log.contains("\"GET /zero?size=-1 HTTP/1.1\" 400 81 \"-\" \"curl/"), "{log}");
 
-    // The same over a unix socket.
+    // Over a unix-domain socket.
     let path = workspace.path("origin.sock");
     let listen = format!("unix:{}", path.display());
-    let origin = Started::new(&workspace, &[&listen]);
+    let origin = OriginProcess::start(&workspace, &[&listen]);
     assert_eq!(origin.listens_on, listen);
     let socket = path.to_str().expect("a path");
     let method = curl(&["--unix-socket", socket, "--request", "PATCH", "http://a.test/method"]);
     assert_eq!(stdout(&method), "{\"method\":\"PATCH\"}");
     let second = workspace.run(&["origin", "--listen", &listen]);
-    assert_eq!(second.status.code(), Some(1), "{}", told(&second));
+    assert_eq!(second.status.code(), Some(1), "{}", show(&second));
     origin.stop();
     assert!(!path.exists());
 }
 
 #[test]
-fn a_log_that_nobody_reads_does_not_keep_it_from_its_end() {
-    let workspace = Workspace::beside_others();
-    // Its standard output is a pipe, which holds 64 KiB, and is not read after the first line.
-    let origin = Started::new(&workspace, &["127.0.0.1:0", "--access-log"]);
-    let mut client =
-        TcpStream::connect(origin.listens_on.trim_start_matches("http://")).expect("a connection");
-    let agent = "a".repeat(10_000);
-    for _ in 0..20 {
-        write!(client, "GET /a HTTP/1.1\r\nHost: a\r\nUser-Agent: {agent}\r\n\r\n").expect("asked");
-    }
-    std::thread::sleep(Duration::from_millis(500));
-    let pid = Pid::from_raw(origin.child.id().cast_signed());
-    kill(pid, Signal::SIGTERM).expect("it runs");
-    let child = RefCell::new(origin.child);
-    let ended =
-        || child.borrow_mut().try_wait().expect("its end").map(|status| status.code() == Some(0));
-    let gone = wait_until(Duration::from_secs(6), || ended().is_some());
-    if !gone {
-        child.borrow_mut().kill().expect("it runs");
-    }
-    assert!(gone, "it did not stop");
-    assert_eq!(ended(), Some(true), "it stopped with another code than 0");
-    let mut said = String::new();
-    let stderr = child.borrow_mut().stderr.take().expect("its errors");
-    BufReader::new(stderr).read_to_string(&mut said).expect("text");
-    assert!(said.contains("of the access log were not read in time, and are lost"), "{said}");
+fn port_in_use_is_reported_and_free_after_stop() {
+    let workspace = Workspace::concurrent();
+    let origin = OriginProcess::start(&workspace, &["127.0.0.1:0"]);
+    let address = origin.listens_on.trim_start_matches("http://").to_owned();
+    let second = workspace.run(&["origin", "--listen", &address]);
+    assert_eq!(second.status.code(), Some(1), "{}", show(&second));
+    let message = stderr(&second);
+    assert!(message.contains(&address) && message.contains("in use"), "{message}");
+    origin.stop();
+    TcpListener::bind(&address).expect("a free port");
 }
 
 #[test]
-fn ten_thousand_idle_connections_take_less_than_64_mib() {
+fn unread_access_log_does_not_keep_origin_from_stopping() {
+    const REQUESTS: usize = 20;
+    let workspace = Workspace::concurrent();
+    // Standard output is a pipe that holds 64 KiB, and is not read after the first line.
+    let origin = OriginProcess::start(&workspace, &["127.0.0.1:0", "--access-log"]);
+    let mut client =
+        TcpStream::connect(origin.listens_on.trim_start_matches("http://")).expect("a connection");
+    client.set_read_timeout(Some(Duration::from_secs(30))).expect("a timeout");
+    let agent = "a".repeat(10_000);
+    let mut responses = 0;
+    for _ in 0..REQUESTS {
+        write!(client, "GET /?payload=1 HTTP/1.1\r\nHost: a\r\nUser-Agent: {agent}\r\n\r\n")
+            .expect("a request");
+        let mut response = vec![0; ONE.len()];
+        client.read_exact(&mut response).expect("a response");
+        responses += usize::from(response == ONE.as_bytes());
+    }
+    assert_eq!(responses, REQUESTS);
+    let pid = Pid::from_raw(origin.child.id().cast_signed());
+    kill(pid, Signal::SIGTERM).expect("it runs");
+    let child = RefCell::new(origin.child);
+    let exit_code =
+        || child.borrow_mut().try_wait().expect("its state").map(|status| status.code());
+    let gone = wait_until(Duration::from_secs(30), || exit_code().is_some());
+    if !gone {
+        child.borrow_mut().kill().expect("it runs");
+    }
+    assert!(gone, "the origin did not stop");
+    assert_eq!(exit_code(), Some(Some(0)));
+    let mut messages = String::new();
+    let stderr = child.borrow_mut().stderr.take().expect("its errors");
+    BufReader::new(stderr).read_to_string(&mut messages).expect("text");
+    assert!(messages.contains("cannot finish the access log: the last "), "{messages}");
+}
+
+const ONE: &str = "HTTP/1.1 200 OK\r\nServer: tollgate-origin\r\nContent-Type: text/plain\r\n\
+    Content-Length: 1\r\n\r\nx";
+
+#[test]
+fn ten_thousand_idle_connections_use_less_than_64_mib() {
     const CONNECTIONS: usize = 10_000;
-    let workspace = Workspace::beside_others();
+    let workspace = Workspace::concurrent();
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit");
-    assert!(most >= 10_200, "this test needs 10200 open files; raise the hard limit (ulimit -Hn)");
+    assert!(most >= 10_200, "this test needs 10200 open files: raise the hard limit (ulimit -Hn)");
     setrlimit(Resource::RLIMIT_NOFILE, most, most).expect("the hard limit");
-    let origin = Started::new(&workspace, &["127.0.0.1:0"]);
+    let origin = OriginProcess::start(&workspace, &["127.0.0.1:0"]);
     let address = origin.listens_on.trim_start_matches("http://").to_owned();
 
-    // Each has had work that needs memory, and has ended it.
+    // Each connection has used memory for a request.
     let body = "b".repeat(50_000);
     let upload = format!("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 50000\r\n\r\n{body}");
-    let mut answer = vec![0; ECHO_HEAD.len() + body.len()];
+    let mut response = vec![0; ECHO_HEAD.len() + body.len()];
     let clients: Vec<TcpStream> = (0..CONNECTIONS)
         .map(|_| {
             let mut client = TcpStream::connect(&address).expect("a connection");
             client.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
             client.write_all(upload.as_bytes()).expect("an upload");
-            client.read_exact(&mut answer).expect("its echo");
+            client.read_exact(&mut response).expect("its echo");
             client
         })
         .collect();
-    assert!(answer.starts_with(ECHO_HEAD.as_bytes()) && answer.ends_with(body.as_bytes()));
+    assert!(response.starts_with(ECHO_HEAD.as_bytes()) && response.ends_with(body.as_bytes()));
     let process = Process::new(origin.child.id().cast_signed()).expect("the origin");
     let rss_kib = process.status().expect("its status").vmrss.expect("its memory");
     eprintln!("{CONNECTIONS} idle connections: {rss_kib} KiB");

@@ -1,11 +1,11 @@
-//! What is kept in `records/`: whole runs on a real machine, which this version still reads.
+//! The runs and batches kept in `records/` give the reports beside them.
 
-use crate::support::{Workspace, stdout, told};
+use crate::support::{Workspace, show, stdout};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// Those that the documentation speaks of.
+/// Records that the documentation cites.
 const KEPT: [&str; 12] = [
     "crowdsec-basic",
     "crowdsec-stress",
@@ -21,14 +21,14 @@ const KEPT: [&str; 12] = [
     "wafs",
 ];
 
-/// What is kept of a run, and of a batch: the command that prints it, the format, and the file.
+/// Reports of a run and of a batch: command, format and file.
 const OF_A_RUN: [(&str, &str, &str); 2] =
     [("report", "markdown", "report.md"), ("report", "csv", "report.csv")];
 const OF_A_BATCH: [(&str, &str, &str); 2] =
     [("batch stats", "table", "stats.txt"), ("batch stats", "csv", "stats.csv")];
 
 #[test]
-fn the_reports_in_records_are_what_the_trials_beside_them_say() {
+fn kept_reports_match_their_trials() {
     let records = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../records");
     let folders = fs::read_dir(&records).expect("records/").map(|entry| entry.expect("an entry"));
     let kept: BTreeSet<String> = folders
@@ -36,9 +36,9 @@ fn the_reports_in_records_are_what_the_trials_beside_them_say() {
         .map(|entry| entry.file_name().into_string().expect("a name"))
         .collect();
     for name in KEPT {
-        assert!(kept.contains(name), "records/{name} is missing; scripts/record makes it");
+        assert!(kept.contains(name), "records/{name} is missing; run scripts/record");
     }
-    let workspace = Workspace::beside_others();
+    let workspace = Workspace::concurrent();
     for name in kept {
         let folder = records.join(&name);
         let is_batch = folder.join("batch.json").is_file();
@@ -46,9 +46,9 @@ fn the_reports_in_records_are_what_the_trials_beside_them_say() {
             let path = folder.to_str().expect("a path in UTF-8");
             let args: Vec<&str> = command.split(' ').chain([path, "--format", format]).collect();
             let output = workspace.run(&args);
-            assert_eq!(output.status.code(), Some(0), "{name}: {}", told(&output));
+            assert_eq!(output.status.code(), Some(0), "{name}: {}", show(&output));
             let before = fs::read_to_string(folder.join(file)).expect(file);
-            assert_eq!(stdout(&output), before, "records/{name}/{file}, of the trials beside it");
+            assert_eq!(stdout(&output), before, "records/{name}/{file}");
         }
     }
 }

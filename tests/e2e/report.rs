@@ -1,26 +1,24 @@
-//! `report.html` in a real browser, and the formats of other tools in their real readers.
+//! `report.html` in Chromium, and the formats of other tools.
 
-use crate::experiment::two_subjects;
-use crate::support::{Workspace, stderr, stdout, told};
+use crate::support::{Workspace, show, stderr, stdout, two_subjects};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-/// A short run with enough blocks for intervals, and its reports. These tests are about what a report
-/// shows and not about how busy the machine is, so every trial that was measured is made to count.
+/// A short run with enough blocks for intervals, and its reports. All measured trials are made valid.
 fn finished_run() -> Workspace {
-    let workspace = Workspace::beside_others();
+    let workspace = Workspace::concurrent();
     workspace.write("two.toml", &two_subjects());
     let arguments = ["run", "two.toml", "--quick", "--blocks", "6", "--seed", "3", "--out", "out"];
     let output = workspace.command(&arguments).output().expect("the binary runs");
-    assert!(matches!(output.status.code(), Some(0 | 3 | 4)), "{}", told(&output));
+    assert!(matches!(output.status.code(), Some(0 | 3 | 4)), "{}", show(&output));
     assert!(workspace.read("out/report.html").starts_with("<!DOCTYPE html>"));
     let records = workspace.read("out/trials.ndjson");
     let counting = records.lines().map(|line| {
         let mut record: Value = serde_json::from_str(line).expect("JSON");
         let measured = record["outcome"].get_mut("measured");
-        measured.unwrap_or_else(|| panic!("not measured: {}", told(&output)))["invalid"] =
+        measured.unwrap_or_else(|| panic!("not measured: {}", show(&output)))["invalid"] =
             Value::Array(vec![]);
         format!("{record}\n")
     });
@@ -32,12 +30,11 @@ fn finished_run() -> Workspace {
 
 fn report(workspace: &Workspace, format: &str) -> String {
     let output = workspace.run(&["report", "out", "--format", format]);
-    assert_eq!(output.status.code(), Some(0), "{format}: {}", told(&output));
+    assert_eq!(output.status.code(), Some(0), "{format}: {}", show(&output));
     stdout(&output)
 }
 
-/// Chromium without a window, on a file. It has a home of its own, so that no other profile is
-/// touched.
+/// Runs headless Chromium on a file, with its own profile.
 fn chromium(workspace: &Workspace, arguments: &[&str], file: &Path) -> Output {
     let home = format!("--user-data-dir={}", workspace.path("chromium").display());
     let output = Command::new("chromium")
@@ -48,27 +45,25 @@ fn chromium(workspace: &Workspace, arguments: &[&str], file: &Path) -> Output {
         .arg(format!("file://{}", file.display()))
         .stdin(Stdio::null())
         .output()
-        .unwrap_or_else(|error| {
-            panic!("there is no chromium ({error}); to install it, type: scripts/setup chromium")
-        });
-    assert!(output.status.success(), "{}", told(&output));
-    let told = stderr(&output);
-    assert!(!told.contains("CONSOLE"), "the browser has something to say:\n{told}");
+        .unwrap_or_else(|error| panic!("cannot run chromium: {error}; run scripts/setup chromium"));
+    assert!(output.status.success(), "{}", show(&output));
+    let message = stderr(&output);
+    assert!(!message.contains("CONSOLE"), "messages of the browser:\n{message}");
     output
 }
 
-/// What is looked at in the browser: where each plot stands, what is in it, whether anything
-/// reaches beyond its plot or beyond the window, and the figures of the first table.
+/// Collects plots, parts outside their plot or the window, accessibility problems, and the figures of the
+/// first table.
 const PROBE: &str = r#"
-// The parts of the timeline are folded; they are laid out like the rest.
+// Opens the folded parts of the timeline, to lay them out.
 const folded = [...document.querySelectorAll("details")];
 folded.forEach(details => { details.open = true; });
 const boxes = element => element.getBoundingClientRect();
 const isShown = element => boxes(element).width > 0;
-// Two texts that share more than a hair's breadth.
+// Two boxes that overlap by more than rounding.
 const overlap = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 0.5
     && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 0.5;
-// The box of a text is as high as its font could be; its letters are less.
+// The box of the letters is smaller than that of the font.
 const letters = text => {
     const { left, right, top, bottom } = boxes(text);
     const quarter = (bottom - top) / 4;
@@ -124,7 +119,7 @@ const access = {
     ids: twice([...document.querySelectorAll("[id]")].map(element => element.id)),
     links: [...document.querySelectorAll("a")].filter(a => !document.querySelector(a.getAttribute("href")))
         .length,
-    // A section with a name is a region too.
+    // Named sections are regions, too.
     regions: twice([...document.querySelectorAll("[role=region], section")].map(nameOf)),
     landmarks: ["header", "main", "footer"].map(name => document.querySelectorAll(`body > ${name}`).length),
     outside: [...document.body.children].filter(child =>
@@ -157,15 +152,14 @@ element.textContent = JSON.stringify(found);
 parent.document.body.append(element);
 "#;
 
-/// The page as a browser of this width lays it out. The page allows no script, so a copy of it is
-/// looked at that allows one.
+/// Lays out the page at this width. Uses a copy that allows scripts, which the page does not.
 fn laid_out(workspace: &Workspace, width: u32, scheme: Scheme) -> Value {
     let page = workspace.read("out/report.html");
     let policy = "default-src 'none';";
-    assert!(page.contains(policy), "a page that allows what it does not need");
+    assert!(page.contains(policy), "the page has a strict policy");
     let page = page.replace(policy, "default-src 'none'; script-src 'unsafe-inline';");
     let page = page.replace("</body>", &format!("<script>{PROBE}</script></body>"));
-    // A window has a least width, which is more than that of a phone; a frame has none.
+    // Unlike a window, a frame has no minimum width.
     let page = page.replace('&', "&amp;").replace('"', "&quot;");
     let frame = format!(
         "<!DOCTYPE html><body><iframe width={width} height=2000 style='border: 0' srcdoc=\"{page}\">\
@@ -177,7 +171,7 @@ fn laid_out(workspace: &Workspace, width: u32, scheme: Scheme) -> Value {
     let dom = stdout(&output);
     let found = dom.split_once(r#"<script type="application/json" id="found">"#);
     let found = found.and_then(|(_, rest)| rest.split_once("</script>"));
-    let (found, _) = found.unwrap_or_else(|| panic!("the browser did not look: {dom}"));
+    let (found, _) = found.unwrap_or_else(|| panic!("the script did not run: {dom}"));
     serde_json::from_str(found).expect("JSON")
 }
 
@@ -197,18 +191,18 @@ impl Scheme {
 }
 
 #[test]
-fn a_run_is_a_page_that_draws_every_plot_and_every_format_holds_every_block() {
+fn report_page_and_formats() {
     let workspace = finished_run();
-    page_draws_every_plot(&workspace);
-    formats_hold_every_block(&workspace);
-    blocked_is_counted_by_template(&workspace);
-    a_run_without_a_price_is_no_array_for_github(&workspace);
-    a_terminal_is_used_as_wide_as_it_is(&workspace);
-    dense_sweep_is_legible(&workspace);
+    check_page(&workspace);
+    check_formats(&workspace);
+    check_counts_by_template(&workspace);
+    check_github_format_without_price(&workspace);
+    check_terminal_width(&workspace);
+    check_dense_sweep(&workspace);
 }
 
-/// The counts of report.json are those of the records.
-fn blocked_is_counted_by_template(workspace: &Workspace) {
+/// The counts of report.json match the records.
+fn check_counts_by_template(workspace: &Workspace) {
     let report = workspace.json("out/report.json");
     for (place, name) in ["nginx", "full"].into_iter().enumerate() {
         let templates = &report["cases"][0]["subjects"][place]["templates"];
@@ -229,15 +223,15 @@ fn blocked_is_counted_by_template(workspace: &Workspace) {
                     }
                 }
             }
-            assert_eq!(template["answered"], answered, "{template:#}");
+            assert_eq!(template["responses"], answered, "{template:#}");
             assert_eq!(template["blocked"], blocked, "{template:#}");
-            assert_eq!(template["let_through"], answered - blocked, "{template:#}");
+            assert_eq!(template["passed"], answered - blocked, "{template:#}");
         }
     }
 }
 
-/// On a real terminal, which `script` makes.
-fn a_terminal_is_used_as_wide_as_it_is(workspace: &Workspace) {
+/// Uses a terminal created by `script`.
+fn check_terminal_width(workspace: &Workspace) {
     let plain = report(workspace, "table");
     let binary = assert_cmd::cargo::cargo_bin!("tollgate");
     for (columns, is_wider) in [(80, false), (140, true)] {
@@ -246,7 +240,7 @@ fn a_terminal_is_used_as_wide_as_it_is(workspace: &Workspace) {
         command.args(["-qec", &line, "/dev/null"]).env("NO_COLOR", "1").stdin(Stdio::null());
         command.current_dir(workspace.path(""));
         let output = command.output().expect("script, of util-linux");
-        assert!(output.status.success(), "{}", told(&output));
+        assert!(output.status.success(), "{}", show(&output));
         let text = stdout(&output).replace("\r\n", "\n");
         assert_eq!(text != plain, is_wider, "at {columns}: {text}");
         assert_eq!(text.contains("p99 × nginx"), is_wider, "at {columns}: {text}");
@@ -255,45 +249,45 @@ fn a_terminal_is_used_as_wide_as_it_is(workspace: &Workspace) {
     }
 }
 
-/// An empty array is what its reader refuses.
-fn a_run_without_a_price_is_no_array_for_github(workspace: &Workspace) {
+/// github-action-benchmark rejects an empty array.
+fn check_github_format_without_price(workspace: &Workspace) {
     workspace.write("none/manifest.json", &workspace.read("out/manifest.json"));
     workspace.write("none/trials.ndjson", "");
     let output = workspace.run(&["report", "none", "--format", "github"]);
-    assert_eq!(output.status.code(), Some(4), "{}", told(&output));
+    assert_eq!(output.status.code(), Some(4), "{}", show(&output));
     assert_eq!(stdout(&output), "");
     let why = "no subject of this run has a valid trial, and github-action-benchmark refuses";
-    assert!(stderr(&output).contains(why), "{}", told(&output));
+    assert!(stderr(&output).contains(why), "{}", show(&output));
 }
 
-/// At the width of a phone in the light, and at that of a screen in the dark.
-fn page_draws_every_plot(workspace: &Workspace) {
+/// Narrow in light, and wide in dark.
+fn check_page(workspace: &Workspace) {
     let report = workspace.json("out/report.json");
-    let mut papers = Vec::new();
+    let mut backgrounds = Vec::new();
     for (width, scheme) in [(360, Scheme::Light), (1600, Scheme::Dark)] {
         let found = laid_out(workspace, width, scheme);
         assert_eq!(found["width"], width, "{found:#}");
-        assert_eq!(found["pageWidth"], width, "the page scrolls sideways");
+        assert_eq!(found["pageWidth"], width, "the page scrolls horizontally");
         assert_eq!(found["answer"], report["answer"]);
         assert_eq!(found["access"], accessible(), "at {width}");
         assert_eq!(found["overlapping"], Value::Array(vec![]), "at {width}");
-        papers.push(found["paper"].clone());
+        backgrounds.push(found["paper"].clone());
 
         let plots = found["plots"].as_array().expect("plots");
         let names: Vec<&str> = plots.iter().filter_map(|plot| plot["name"].as_str()).collect();
         assert_eq!(names, ["bars", "dots", "spectrum", "distribution", "timeline"]);
-        // One mark a subject, one a block, two quantiles or more a subject, one a subject, and four
+        // One mark per subject, one per block, two quantiles or more per subject, one per subject, four
         // figures or more of twelve trials.
         for (plot, marks) in plots.iter().zip([2, 6, 4, 2, 48]) {
-            assert_eq!(plot["shown"], 1, "one of the two drawings: {plot:#}");
+            assert_eq!(plot["shown"], 1, "{plot:#}");
             assert!(plot["marks"].as_u64() >= Some(marks), "at {width}: {plot:#}");
             assert_ne!(plot["label"], "", "{plot:#}");
-            // Two subjects, and one whose blocks are dots.
+            // Two subjects; the dots are blocks of one.
             let colors = if plot["name"] == "dots" { 1 } else { 2 };
             assert_eq!(plot["colors"], colors, "{plot:#}");
             assert_eq!(plot["outside"], Value::Array(vec![]), "at {width}: {plot:#}");
             assert!(plot["smallestText"].as_f64() >= Some(10.0), "at {width}: {plot:#}");
-            // The bars' figures are those of the table below them; of the timeline there is one a block.
+            // The bars have the figures of the table below; the timeline has one part per block.
             let (closer, tables) = match plot["name"].as_str() {
                 Some("bars") => (0, 0),
                 Some("timeline") => (6, 6),
@@ -305,19 +299,19 @@ fn page_draws_every_plot(workspace: &Workspace) {
                 "{plot:#}"
             );
         }
-        figures_are_those_of(&report, &found["prices"]);
+        check_figures(&report, &found["prices"]);
     }
-    assert_ne!(papers[0], papers[1], "light and dark");
+    assert_ne!(backgrounds[0], backgrounds[1], "light and dark");
 
     let picture = workspace.path("page.png");
     let argument = format!("--screenshot={}", picture.display());
     let page = workspace.path("out/report.html");
     chromium(workspace, &[&argument, "--window-size=1600,3000"], &page);
-    let bytes = fs::read(picture).expect("a picture");
+    let bytes = fs::read(picture).expect("a screenshot");
     assert!(bytes.starts_with(b"\x89PNG") && bytes.len() > 20_000, "{} bytes", bytes.len());
 }
 
-/// What is found on a page that a screen reader can tell: nothing amiss.
+/// The result for an accessible page.
 fn accessible() -> Value {
     json!({
         "headings": [], "svgs": 0, "ids": [], "links": 0, "regions": [], "landmarks": [1, 1, 1],
@@ -325,8 +319,8 @@ fn accessible() -> Value {
     })
 }
 
-/// The run again as a sweep of forty numbers of connections, with the same trials under each.
-fn dense_sweep_is_legible(workspace: &Workspace) {
+/// The same trials as a sweep of forty numbers of connections.
+fn check_dense_sweep(workspace: &Workspace) {
     let mut manifest = workspace.json("out/manifest.json");
     let case = manifest["experiment"]["cases"][0].clone();
     let records = workspace.read("out/trials.ndjson");
@@ -339,7 +333,7 @@ fn dense_sweep_is_legible(workspace: &Workspace) {
     });
     manifest["experiment"]["cases"] = cases.collect();
     let trials = (1..=40).map(level).flat_map(|(name, _)| {
-        // A block of each is enough here.
+        // One block each.
         let of_first =
             records.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
         of_first.filter(|record| record["block"] == 1).map(move |mut record| {
@@ -350,13 +344,13 @@ fn dense_sweep_is_legible(workspace: &Workspace) {
     workspace.write("sweep/trials.ndjson", &trials.collect::<String>());
     workspace.write("sweep/manifest.json", &manifest.to_string());
     let output = workspace.run(&["report", "sweep", "--format", "html"]);
-    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", show(&output));
     workspace.write("out/report.html", &stdout(&output));
     for width in [360, 1280] {
         let found = laid_out(workspace, width, Scheme::Light);
         assert_eq!(found["overlapping"], Value::Array(vec![]), "at {width}");
         assert_eq!(found["access"], accessible(), "at {width}");
-        assert_eq!(found["pageWidth"], width, "the page scrolls sideways");
+        assert_eq!(found["pageWidth"], width, "the page scrolls horizontally");
         let plots = found["plots"].as_array().expect("plots");
         assert_eq!(plots[0]["name"], "sweep", "before the cases");
         assert_eq!(plots[0]["outside"], Value::Array(vec![]), "at {width}: {:#}", plots[0]);
@@ -365,30 +359,30 @@ fn dense_sweep_is_legible(workspace: &Workspace) {
     }
 }
 
-fn figures_are_those_of(report: &Value, prices: &Value) {
+fn check_figures(report: &Value, prices: &Value) {
     let mut compared = 0;
     for subject in report["cases"][0]["subjects"].as_array().expect("subjects") {
         let shown = &prices[subject["name"].as_str().expect("a name")];
         let cpu = &subject["prices"]["cpu_us_per_request"];
         let figures = &subject["figures"];
-        for (figure, told) in [
+        for (figure, expected) in [
             ("ratio", &cpu["ratio"]["estimate"]),
             ("difference", &cpu["difference"]["estimate"]),
             ("cpu_us_per_request", &figures["cpu_us_per_request"]),
             ("memory_peak_bytes", &figures["memory_peak_bytes"]),
             ("startup_ms", &figures["startup_ms"]),
-            ("attacks_blocked", &figures["attacks_blocked"]),
-            ("harmless_blocked", &figures["harmless_blocked"]),
+            ("detection_rate", &figures["detection_rate"]),
+            ("false_positive_rate", &figures["false_positive_rate"]),
         ] {
-            assert_eq!(shown[figure].as_f64(), told.as_f64(), "{figure} of {subject:#}");
-            compared += usize::from(told.is_number());
+            assert_eq!(shown[figure].as_f64(), expected.as_f64(), "{figure} of {subject:#}");
+            compared += usize::from(expected.is_number());
         }
     }
-    // All seven of `full`, and the five that a baseline has.
+    // Seven figures of `full`, and five of the baseline.
     assert_eq!(compared, 12, "{prices:#}");
 }
 
-fn formats_hold_every_block(workspace: &Workspace) {
+fn check_formats(workspace: &Workspace) {
     let json =
         |name: &str| -> Value { serde_json::from_str(&report(workspace, name)).expect("JSON") };
     let lines = report(workspace, "gobench");

@@ -1,6 +1,5 @@
-//! What the tests share: a folder to run in, the binary, and a look at what is left running.
+//! Helpers of all suites: a folder to run the binary in, shares of the machine, texts of experiments.
 
-use crate::machine::Share;
 use assert_cmd::cargo::cargo_bin;
 use nix::unistd::Pid;
 use procfs::net::TcpState;
@@ -9,28 +8,29 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::SocketAddr;
+use std::num::NonZero;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// A folder of its own for one test, in which the binary runs, and a share of the machine for as long as
-/// the test lasts.
+/// A folder in which one test runs the binary, and its share of the machine.
 pub(crate) struct Workspace {
     dir: TempDir,
     _machine: Share,
 }
 
 impl Workspace {
-    /// With the machine for itself: for a test that looks at figures or at the time, as other work would
-    /// change them.
-    pub(crate) fn new() -> Self {
+    /// For a test that checks figures or times: no other test runs meanwhile.
+    pub(crate) fn exclusive() -> Self {
         Self::on(Share::all())
     }
 
-    /// Beside others: for a test that says the same however busy the machine is.
-    pub(crate) fn beside_others() -> Self {
+    /// For a test whose result does not depend on the load of the machine.
+    pub(crate) fn concurrent() -> Self {
         Self::on(Share::part())
     }
 
@@ -57,6 +57,25 @@ impl Workspace {
         serde_json::from_str(&self.read(name)).expect("JSON")
     }
 
+    /// Writes an experiment of two subjects to `two.toml`.
+    pub(crate) fn with_two_subjects(self) -> Self {
+        self.write("two.toml", &two_subjects());
+        self
+    }
+
+    /// Returns the complete records of the run in `out`.
+    pub(crate) fn records(&self) -> Vec<Value> {
+        let text = fs::read_to_string(self.path("out/trials.ndjson")).unwrap_or_default();
+        let complete = text.rfind('\n').map_or("", |end| &text[..end]);
+        complete.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    }
+
+    /// Returns the number of complete records of the run in `out`.
+    pub(crate) fn trials(&self) -> usize {
+        let text = fs::read_to_string(self.path("out/trials.ndjson")).unwrap_or_default();
+        text.matches('\n').count()
+    }
+
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(cargo_bin!("tollgate"));
         command.args(arguments).current_dir(self.dir.path()).env("NO_COLOR", "1");
@@ -64,9 +83,9 @@ impl Workspace {
         command
     }
 
-    /// The same as a user without rights, where the test itself has them: the binary is copied to
-    /// where that user can reach it, and the folder is theirs.
-    pub(crate) fn command_as_nobody(&self, arguments: &[&str]) -> Command {
+    /// The same as an unprivileged user if the test runs as root. The binary is copied to the folder, which
+    /// that user owns.
+    pub(crate) fn unprivileged_command(&self, arguments: &[&str]) -> Command {
         if !nix::unistd::geteuid().is_root() {
             return self.command(arguments);
         }
@@ -79,8 +98,8 @@ impl Workspace {
         command
     }
 
-    /// Runs the binary to its end. A run whose trials the machine disturbed is repeated, at most twice
-    /// and aloud: how busy others are on it is not what these tests are about.
+    /// Runs the binary to its end. Repeats a run up to twice, with a message, if other load on the machine
+    /// has made trials invalid.
     pub(crate) fn run(&self, arguments: &[&str]) -> Output {
         for attempt in 1.. {
             let output = self.command(arguments).output().expect("the binary runs");
@@ -94,13 +113,13 @@ impl Workspace {
         unreachable!("the last attempt returns")
     }
 
-    /// Runs `tollgate load` for its result in JSON, and tells the exit code with it.
+    /// Runs `tollgate load`. Returns the exit code and the result.
     pub(crate) fn load(&self, arguments: &[&str]) -> (Option<i32>, Value) {
         let mut all = vec!["load", "--format", "json"];
         all.extend(arguments);
         let output = self.run(&all);
         let result = serde_json::from_str(&stdout(&output));
-        (output.status.code(), result.unwrap_or_else(|error| panic!("{error}: {}", told(&output))))
+        (output.status.code(), result.unwrap_or_else(|error| panic!("{error}: {}", show(&output))))
     }
 
     pub(crate) fn start(&self, arguments: &[&str]) -> Child {
@@ -109,8 +128,8 @@ impl Workspace {
         command.spawn().expect("the binary runs")
     }
 
-    /// The process that does the work of one that was started; that one only keeps it.
-    pub(crate) fn lab_of(&self, child: &Child) -> Pid {
+    /// Returns the process that does the work; `child` only supervises it.
+    pub(crate) fn supervised(&self, child: &Child) -> Pid {
         let keeper = child.id().cast_signed();
         let children = format!("/proc/{keeper}/task/{keeper}/children");
         let lab = || -> Option<i32> {
@@ -120,7 +139,7 @@ impl Workspace {
         Pid::from_raw(lab().expect("a child that works"))
     }
 
-    /// A recipe of the repository, copied here so that the binary finds it before its own.
+    /// Copies a recipe of the repository, so that it overrides the built-in one.
     pub(crate) fn copy_recipe(&self, system: &str) {
         let systems = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../systems");
         self.copy_folder(&systems.join(system), &format!("systems/{system}"));
@@ -138,14 +157,14 @@ impl Workspace {
         }
     }
 
-    /// Changes a file here; the text to change has to be in it.
+    /// Replaces a text in a file, which must contain it.
     pub(crate) fn change(&self, name: &str, from: &str, to: &str) {
         let text = self.read(name);
-        assert!(text.contains(from), "{name} does not hold {from:?}:\n{text}");
+        assert!(text.contains(from), "{name} does not contain {from:?}:\n{text}");
         fs::write(self.path(name), text.replace(from, to)).expect("a file");
     }
 
-    /// Processes that run in this folder or are told of it, in words.
+    /// Returns processes that run in this folder or name it in their command line.
     pub(crate) fn running(&self) -> Vec<String> {
         let mut found = Vec::new();
         for process in all_processes().expect("/proc").flatten() {
@@ -163,7 +182,7 @@ impl Workspace {
         here || command_of(process).contains(dir.to_str().expect("a name"))
     }
 
-    /// The sockets of processes that run in the folders of other tests.
+    /// Returns the sockets of processes of other tests.
     fn sockets_of_others(&self) -> BTreeSet<u64> {
         let in_a_folder = |process: &Process| {
             let cwd = process.cwd().unwrap_or_default();
@@ -179,7 +198,7 @@ impl Workspace {
         files.filter_map(|file| inode(file.target)).collect()
     }
 
-    /// The addresses that the last trials of a run in `out` used, the origin's and the systems'.
+    /// Returns the addresses in the configurations of the run in `out`.
     fn ports(&self) -> BTreeSet<SocketAddr> {
         let configs = fs::read_dir(self.path("out/configs")).into_iter().flatten().flatten();
         let texts = configs
@@ -190,11 +209,11 @@ impl Workspace {
         texts.flat_map(addresses).collect()
     }
 
-    /// Fails when a process of this folder is still there after a moment.
+    /// Fails if processes or listeners of this folder are left.
     pub(crate) fn assert_nothing_runs(&self) {
         let gone = wait_until(Duration::from_secs(10), || self.running().is_empty());
         assert!(gone, "left running: {:#?}", self.running());
-        // Another test may have been given a port since. What ends while it is looked at is not left.
+        // Another test may use a port by now. Sockets that disappear between two looks are not left.
         let (ports, then, others) = (self.ports(), listening(), self.sockets_of_others());
         let mut still = listening();
         still.retain(|inode, address| {
@@ -204,20 +223,20 @@ impl Workspace {
     }
 }
 
-/// How often a run that the machine disturbs is tried.
+/// Attempts for a run that other load disturbs.
 const ATTEMPTS: u32 = 3;
 
-/// Whether a trial does not count for something that neither the lab nor the subject did.
+/// Returns true if other load has made a trial invalid.
 fn was_disturbed(output: &Output) -> bool {
     const DISTURBANCES: [&str; 3] =
         ["other processes took", "the hypervisor took", "the lab was stopped or starved"];
-    let told = stderr(output);
-    told.lines().any(|line| {
+    let message = stderr(output);
+    message.lines().any(|line| {
         line.contains("does not count") && DISTURBANCES.iter().any(|what| line.contains(what))
     })
 }
 
-/// The addresses on which anything listens, by the socket.
+/// Returns all listening addresses by socket.
 fn listening() -> BTreeMap<u64, SocketAddr> {
     let sockets = procfs::net::tcp().expect("/proc/net/tcp");
     let listening = sockets.into_iter().filter(|socket| socket.state == TcpState::Listen);
@@ -247,16 +266,149 @@ pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// A text with its line breaks taken back, to look for a sentence in.
+/// Waits until a process generates load, which its threads show, and until its warm-up of 100 ms or less is
+/// over.
+pub(crate) fn wait_for_load(process: Pid) {
+    let generates_load = || {
+        let tasks = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+        let names = tasks.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
+        names.into_iter().any(|name| name.starts_with("load-"))
+    };
+    assert!(wait_until(Duration::from_secs(60), generates_load), "no load from {process}");
+    std::thread::sleep(Duration::from_millis(500));
+}
+
+/// Joins the lines of a text, to search for sentences.
 pub(crate) fn flat(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Both streams and the code, for the message of a failed assertion.
-pub(crate) fn told(output: &Output) -> String {
+/// Formats exit code and output for a failed assertion.
+pub(crate) fn show(output: &Output) -> String {
     format!("{}\n{}\n{}", output.status, stdout(output), stderr(output))
 }
 
-/// How the names of the tests' folders begin.
+/// Prefix of the names of all folders.
 const FOLDER: &str = "tollgate-e2e-";
 const NOBODY: u32 = 65_534;
+
+/// A share of the machine, returned on drop.
+pub(crate) struct Share {
+    is_all: bool,
+}
+
+impl Share {
+    /// Waits until no other test has a share.
+    pub(crate) fn all() -> Self {
+        take(|users| !users.has_all && users.parts == 0).has_all = true;
+        Self { is_all: true }
+    }
+
+    /// Waits for one of several parts. Takes precedence over tests that wait for the whole machine, so that
+    /// it is emptied rarely.
+    pub(crate) fn part() -> Self {
+        take(|users| !users.has_all && users.parts < parts_max()).parts += 1;
+        Self { is_all: false }
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let mut users = USERS.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.is_all {
+            true => users.has_all = false,
+            false => users.parts -= 1,
+        }
+        FREED.notify_all();
+    }
+}
+
+struct Users {
+    parts: usize,
+    has_all: bool,
+}
+
+static USERS: Mutex<Users> = Mutex::new(Users { parts: 0, has_all: false });
+static FREED: Condvar = Condvar::new();
+
+/// More than CPUs, as most tests wait for a part of their time.
+fn parts_max() -> usize {
+    2 * available_parallelism().map_or(1, NonZero::get)
+}
+
+/// Longer than all tests together take.
+const PATIENCE: Duration = Duration::from_secs(1_800);
+
+fn take(is_free: impl Fn(&Users) -> bool) -> MutexGuard<'static, Users> {
+    let users = USERS.lock().unwrap_or_else(PoisonError::into_inner);
+    let waited = FREED.wait_timeout_while(users, PATIENCE, |users| !is_free(users));
+    let (users, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+    assert!(!waited.timed_out(), "no share of the machine for {PATIENCE:?}");
+    users
+}
+
+/// Limits that make trials valid on a busy machine.
+pub(crate) const NO_LIMITS: &str = r#"
+[limits]
+steal = "100%"
+background_cpu = "100%"
+pause = "100%"
+window_skew = "100%"
+"#;
+
+/// An experiment with one case, on the mix `browse`.
+pub(crate) struct Experiment<'a> {
+    pub(crate) title: &'a str,
+    /// Keys of the case's load.
+    pub(crate) load: &'a str,
+    /// The first is the baseline.
+    pub(crate) subjects: &'a [Subject<'a>],
+    pub(crate) blocks: u32,
+}
+
+/// Name, system and options (may be empty) of a subject.
+pub(crate) type Subject<'a> = (&'a str, &'a str, &'a str);
+
+impl Experiment<'_> {
+    pub(crate) fn text(&self) -> String {
+        let Self { title, load, subjects, blocks } = self;
+        let [(baseline, ..), ..] = subjects else { panic!("an experiment needs a subject") };
+        let subjects: String = subjects.iter().map(subject).collect();
+        format!(
+            r#"
+title    = "{title}"
+baseline = "{baseline}"
+
+[[case]]
+name = "browse"
+mix  = "browse"
+load = {{ {load} }}
+
+{subjects}[design]
+blocks = {blocks}
+{NO_LIMITS}"#
+        )
+    }
+}
+
+fn subject((name, system, options): &Subject<'_>) -> String {
+    let with = match *options {
+        "" => String::new(),
+        options => format!("with   = {{ {options} }}\n"),
+    };
+    format!("[[subject]]\nname   = \"{name}\"\nsystem = \"{system}\"\n{with}\n")
+}
+
+/// A proxy, and the same with a WAF.
+pub(crate) fn two_subjects() -> String {
+    let experiment = Experiment {
+        title: "Do both subjects work?",
+        load: r#"connections = 4, duration = "500ms", warmup = "50ms""#,
+        subjects: &[
+            ("nginx", "nginx", ""),
+            ("full", "nginx-modsecurity", r#"rules = "crs", crs = "packaged""#),
+        ],
+        blocks: 4,
+    };
+    experiment.text()
+}

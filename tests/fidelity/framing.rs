@@ -1,14 +1,12 @@
 use std::time::Duration;
 
 use crate::delays::histogram_us;
-use crate::findings::Findings;
-use crate::floor::PRECISION;
 use crate::load::{Report, run};
-use crate::log::Log;
-use crate::machine::alone;
-use crate::server::DelayServer;
+use crate::machine::{Checks, exclusive};
+use crate::sample::PRECISION;
+use crate::server::{DelayServer, Log};
 
-/// What the server never ends is given up after this, so a run that takes as long has hung.
+/// Timeout of requests: a run that takes as long has hung.
 const TIMEOUT: Duration = Duration::from_secs(2);
 const REQUESTS: u64 = 12;
 
@@ -19,10 +17,10 @@ fn load(path: &str, options: &str) -> (Report, Log) {
     (report, server.stop())
 }
 
-/// Every way in which an answer can end, whole and with a pause after every byte.
+/// Every framing of a response, at once and with a pause after every byte.
 #[test]
 fn t10_framings() {
-    // Bytes of the body of each answer; `ok` and a line break, or none.
+    // Path, options, status and length of the body: `ok` and a line feed, or none.
     const FRAMINGS: [(&str, &str, &str, u64); 8] = [
         ("/length", "", "200", 3),
         ("/chunked", "", "200", 3),
@@ -33,100 +31,100 @@ fn t10_framings() {
         ("/until-close", "", "200", 3),
         ("/last", "", "200", 3),
     ];
-    alone("t10 framings", |findings| {
+    exclusive("t10 framings", |checks| {
         for (path, options, status, body_bytes) in FRAMINGS {
             for prefix in ["", "/bytewise"] {
                 let path = format!("{prefix}{path}");
                 let (report, log) = load(&path, &format!("-c 3 -n {REQUESTS} {options}"));
-                findings.note(&path);
-                findings.equal("answered", report.count("/answered"), REQUESTS);
-                findings.equal("failed", report.failed(), 0);
-                findings.equal(status, report.count(&format!("/statuses/{status}")), REQUESTS);
-                findings.equal(
-                    "bytes of bodies",
+                checks.note(&path);
+                checks.equal("responses", report.count("/responses"), REQUESTS);
+                checks.equal("failed", report.failed(), 0);
+                checks.equal(status, report.count(&format!("/statuses/{status}")), REQUESTS);
+                checks.equal(
+                    "bytes of the bodies",
                     report.count("/body_bytes"),
                     REQUESTS * body_bytes,
                 );
-                findings.equal("read by the server", log.records.len() as u64, REQUESTS);
+                checks.equal("read by the server", log.records.len() as u64, REQUESTS);
                 let closes = ["/until-close", "/last"].iter().any(|end| path.ends_with(end));
-                // A connection whose answer was its last is not replaced before it is needed.
+                // A connection is not replaced before it is needed.
                 let connections = if closes { REQUESTS } else { 3 };
-                findings.equal("connections", log.connections(), connections);
+                checks.equal("connections", log.connections(), connections);
             }
         }
     });
 }
 
-/// A server may close after any answer. Requests that it did not read are sent again or counted,
-/// and none is lost or counted twice.
+/// A server may close after any response. Requests that it did not read are sent again or fail; none is
+/// lost or counted twice.
 #[test]
-fn t10_closing_after_k_answers() {
-    alone("t10 a server that closes after 3 answers", |findings| {
+fn t10_close_after_k_responses() {
+    exclusive("t10 a close after 3 responses", |checks| {
         for options in ["-c 2 -n 60", "-c 2 -n 60 --pipeline 4"] {
-            findings.note(options);
+            checks.note(options);
             let (report, log) = load("/close-after/3", options);
-            findings.equal("sent", report.count("/sent"), 60);
-            findings.equal("answered + failed", report.count("/answered") + report.failed(), 60);
-            findings.equal("answered", report.count("/answered"), log.count('a'));
-            findings.equal(
-                "failed otherwise than closed early",
-                report.failed() - report.count("/errors/closed_early"),
+            checks.equal("sent", report.count("/sent"), 60);
+            checks.equal("responses + failed", report.count("/responses") + report.failed(), 60);
+            checks.equal("responses", report.count("/responses"), log.count('a'));
+            checks.equal(
+                "other failures than closed early",
+                report.failed() - report.count("/failures/closed_early"),
                 0,
             );
-            // What the server read without answering was sent again, or failed.
+            // Requests that the server read without a response were sent again, or failed.
             let seen = log.records.len() as u64;
-            findings.within(
+            checks.within(
                 "read by the server",
                 seen as f64,
-                report.count("/answered") as f64..=(60 + report.count("/resent")) as f64,
+                report.count("/responses") as f64..=(60 + report.count("/resent")) as f64,
             );
         }
     });
 }
 
-/// Requests in a pipeline have a latency each: where the server takes 5 ms for one after the other,
-/// those of one batch take 5, 10, 15 and 20 ms.
+/// Each request of a pipeline has its own latency: if the server takes 5 ms for one after the other, those
+/// of a batch take 5, 10, 15 and 20 ms.
 #[test]
-fn t10_pipelined_answers_have_their_own_latencies() {
-    // From the writing of a batch to its reading, and from an answer to its reading: wake-ups of
-    // both sides, which take some tens of microseconds each.
-    const WAKING_US: f64 = 1000.0;
-    alone("t10 a pipeline of 4, in us", |findings| {
+fn t10_pipelined_requests_have_their_own_latencies() {
+    // From the write of a batch to its read, and from a response to its read: wake-ups of both sides,
+    // which take some tens of microseconds each.
+    const WAKE_US: f64 = 1000.0;
+    exclusive("t10 a pipeline of 4, in us", |checks| {
         let (report, log) = load("/in-turn/5000", "-c 1 -n 4 --pipeline 4");
         let seen = histogram_us(&report, "/latency");
-        findings.equal("latencies", seen.len(), 4);
+        checks.equal("latencies", seen.len(), 4);
         let truth = log.delays_us();
         for (q, nominal) in [(0.25, 5000.0), (0.5, 10_000.0), (0.75, 15_000.0), (1.0, 20_000.0)] {
             let truth = truth.quantile(q);
-            findings.within("truth", truth, nominal..=nominal + 4.0 * WAKING_US);
-            let bounds = truth * (1.0 - PRECISION)..=truth * (1.0 + PRECISION) + WAKING_US;
-            findings.within("latency", seen.quantile(q), bounds);
+            checks.within("truth", truth, nominal..=nominal + 4.0 * WAKE_US);
+            let bounds = truth * (1.0 - PRECISION)..=truth * (1.0 + PRECISION) + WAKE_US;
+            checks.within("latency", seen.quantile(q), bounds);
         }
     });
 }
 
-/// What is no answer is an error with its reason, at once, though the connection stays open.
+/// A malformed response fails at once with its reason, though the connection stays open.
 #[test]
-fn t10_malformed_answers() {
+fn t10_malformed_responses() {
     const KINDS: [&str; 7] =
         ["version", "status", "header", "length", "lengths", "chunk-size", "chunk-end"];
-    alone("t10 malformed answers", |findings| {
+    exclusive("t10 malformed responses", |checks| {
         for kind in KINDS {
             for prefix in ["", "/bytewise"] {
                 let (report, _) = load(&format!("{prefix}/malformed/{kind}"), "-c 2 -n 6");
-                findings.note(&format!(
+                checks.note(&format!(
                     "{prefix}/malformed/{kind}: {}",
-                    report.text("/examples/malformed")
+                    report.text("/failures/malformed_example")
                 ));
-                check_failure(findings, &report, "malformed");
+                check_failure(checks, &report, "malformed");
             }
         }
     });
 }
 
-/// The end of the connection instead of an answer, or amid one, which makes it malformed.
+/// A close before the response is a failure of its own kind; a close within it makes it malformed.
 #[test]
-fn t10_answers_that_break_off() {
+fn t10_incomplete_responses() {
     const BREAKS: [(&str, &str); 5] = [
         ("/closed", "closed_early"),
         ("/half-head", "malformed"),
@@ -134,18 +132,18 @@ fn t10_answers_that_break_off() {
         ("/half-chunk", "malformed"),
         ("/reset", "reset"),
     ];
-    alone("t10 answers that break off", |findings| {
+    exclusive("t10 incomplete responses", |checks| {
         for (path, kind) in BREAKS {
             let (report, _) = load(path, "-c 2 -n 6");
-            findings.note(path);
-            check_failure(findings, &report, kind);
+            checks.note(path);
+            check_failure(checks, &report, kind);
         }
     });
 }
 
-fn check_failure(findings: &mut Findings, report: &Report, kind: &str) {
-    findings.equal(kind, report.count(&format!("/errors/{kind}")), 6);
-    findings.equal("failed", report.failed(), 6);
-    findings.equal("exit code", report.exit, 4);
-    findings.holds("at once", report.elapsed < TIMEOUT);
+fn check_failure(checks: &mut Checks, report: &Report, kind: &str) {
+    checks.equal(kind, report.count(&format!("/failures/{kind}")), 6);
+    checks.equal("failed", report.failed(), 6);
+    checks.equal("exit code", report.exit, 4);
+    checks.holds("at once", report.elapsed < TIMEOUT);
 }

@@ -12,13 +12,13 @@ use serde_json::Value;
 
 use crate::machine::{GENERATOR_CPU, has_two_cpus};
 
-/// A run of `tollgate load` that is under way.
+/// A running `tollgate load`.
 pub(crate) struct Load {
     child: Child,
-    pub(crate) started: Instant,
+    pub(crate) started_at: Instant,
 }
 
-/// What a run printed, and how it ended.
+/// Result and exit code of a run.
 pub(crate) struct Report {
     json: Value,
     pub(crate) exit: i32,
@@ -26,7 +26,7 @@ pub(crate) struct Report {
 }
 
 impl Load {
-    /// Starts the generator on its CPU; `options` are those of the command line.
+    /// Starts the generator on its CPU with options of the command line.
     pub(crate) fn start(options: &str, url: &str) -> Self {
         let mut command = Command::new(cargo_bin!("tollgate"));
         command.args(["load", "--format", "json"]).args(options.split_whitespace()).arg(url);
@@ -34,40 +34,40 @@ impl Load {
             command.args(["--cpus", &GENERATOR_CPU.to_string()]);
         }
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
-        Self { started: Instant::now(), child: command.spawn().expect("the binary runs") }
+        Self { started_at: Instant::now(), child: command.spawn().expect("the binary runs") }
     }
 
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Stops it where it stands.
-    pub(crate) fn freeze(&self) {
+    /// Suspends it (SIGSTOP).
+    pub(crate) fn suspend(&self) {
         self.signal(Signal::SIGSTOP);
     }
 
-    pub(crate) fn thaw(&self) {
+    pub(crate) fn resume(&self) {
         self.signal(Signal::SIGCONT);
     }
 
     pub(crate) fn has_ended(&mut self) -> bool {
-        self.child.try_wait().expect("it was started here").is_some()
+        self.child.try_wait().expect("its status").is_some()
     }
 
-    /// Waits for the end. The result is some kilobytes, which the pipe holds until it is read.
+    /// Waits for the end. The pipe has room for the result.
     pub(crate) fn wait(self) -> Report {
-        let output = self.child.wait_with_output().expect("it was started here");
-        let elapsed = self.started.elapsed();
+        let output = self.child.wait_with_output().expect("its status");
+        let elapsed = self.started_at.elapsed();
         let text = String::from_utf8(output.stdout).expect("text");
         let json = serde_json::from_str(&text);
-        let exit = output.status.code().expect("an exit code, and no signal");
+        let exit = output.status.code().expect("an exit code");
         let json =
-            json.unwrap_or_else(|error| panic!("exit code {exit}, no JSON ({error}): {text}"));
+            json.unwrap_or_else(|error| panic!("exit code {exit}, invalid JSON ({error}): {text}"));
         Report { json, exit, elapsed }
     }
 
     fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(self.child.id() as i32), signal).expect("the generator runs");
+        kill(Pid::from_raw(self.child.id() as i32), signal).expect("a running generator");
     }
 }
 
@@ -77,42 +77,37 @@ pub(crate) fn run(options: &str, url: &str) -> Report {
 }
 
 impl Report {
-    /// What stands at `place`, a JSON pointer.
+    /// Value at a JSON pointer.
     pub(crate) fn value(&self, place: &str) -> &Value {
-        let missing = || panic!("there is no {place} in {}", self.json);
+        let missing = || panic!("no {place} in {}", self.json);
         self.json.pointer(place).unwrap_or_else(missing)
     }
 
-    /// A count.
     pub(crate) fn count(&self, place: &str) -> u64 {
-        self.value(place).as_u64().unwrap_or_else(|| panic!("{place} is no count"))
+        self.value(place).as_u64().unwrap_or_else(|| panic!("{place} is not a count"))
     }
 
-    /// A figure.
     pub(crate) fn figure(&self, place: &str) -> f64 {
-        self.value(place).as_f64().unwrap_or_else(|| panic!("{place} is no figure"))
+        self.value(place).as_f64().unwrap_or_else(|| panic!("{place} is not a number"))
     }
 
     pub(crate) fn text(&self, place: &str) -> &str {
-        self.value(place).as_str().unwrap_or_else(|| panic!("{place} is no text"))
+        self.value(place).as_str().unwrap_or_else(|| panic!("{place} is not a string"))
     }
 
-    /// Requests without a complete answer.
+    /// Requests without a complete response.
     pub(crate) fn failed(&self) -> u64 {
-        let errors = self.value("/errors").as_object().expect("an object");
-        let failures = errors.iter().filter(|(kind, _)| *kind != "unexpected");
-        failures.map(|(kind, count)| count.as_u64().unwrap_or_else(|| panic!("{kind}"))).sum()
+        self.count("/failed")
     }
 
-    /// The percentiles that are printed at `place`, as shares and in microseconds; those without
-    /// enough answers behind them are left out.
+    /// Percentiles at `place`, as shares and in microseconds, without those that are null.
     pub(crate) fn percentiles_us(&self, place: &str) -> Vec<(f64, f64)> {
         let quantiles = self.value(&format!("{place}/quantiles")).as_object().expect("an object");
         let percent = |name: &str| name.strip_prefix('p')?.strip_suffix("_ms")?.parse::<f64>().ok();
         let mut found: Vec<(f64, f64)> = quantiles
             .iter()
             .filter_map(|(name, ms)| {
-                let percent = percent(name).unwrap_or_else(|| panic!("{name} is no percentile"));
+                let percent = percent(name).unwrap_or_else(|| panic!("{name} is not a percentile"));
                 Some((percent / 100.0, ms.as_f64()? * 1e3))
             })
             .collect();
@@ -120,14 +115,14 @@ impl Report {
         found
     }
 
-    /// The histogram at `place`, in nanoseconds.
+    /// Histogram at `place`, in nanoseconds.
     pub(crate) fn histogram(&self, place: &str) -> Histogram<u64> {
         let text = self.text(&format!("{place}/histogram_v2_base64"));
         let bytes = STANDARD.decode(text).expect("base64");
         Deserializer::new().deserialize(&mut bytes.as_slice()).expect("a histogram")
     }
 
-    /// How many figures of the histogram at `place` are above `limit`, to its precision.
+    /// Number of values above `limit` in the histogram at `place`, with its precision.
     pub(crate) fn count_above(&self, place: &str, limit: Duration) -> u64 {
         let histogram = self.histogram(place);
         histogram.len() - histogram.count_between(0, limit.as_nanos() as u64)

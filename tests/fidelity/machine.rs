@@ -1,3 +1,8 @@
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::thread::{available_parallelism, sleep};
 use std::time::{Duration, Instant};
@@ -5,71 +10,126 @@ use std::time::{Duration, Instant};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 
-use crate::findings::Findings;
-use crate::nap::{Watch, disturbance};
+use crate::reference::{Sleepers, disturbed_share};
 
-/// The generator's CPU.
 pub(crate) const GENERATOR_CPU: usize = 0;
-/// The server's CPU, where there are two.
+/// The CPU of the server, if there are two.
 pub(crate) const SERVER_CPU: usize = 1;
 
-/// How often a test is done again that failed while others kept the machine busy.
+/// Attempts of a test that fails on a busy machine.
 const ATTEMPTS: u32 = 3;
 
-/// The share of moments at which a napping process could not run, above which a test that failed is
-/// done again. A 99th percentile moves when 1 % of the requests meet a disturbance, on either CPU,
-/// so half of that is the most that leaves it alone.
+/// Share of disturbed times above which a failed test is repeated. A 99th percentile moves if 1 % of
+/// the requests meet a disturbance on either CPU, so half of that leaves it alone.
 const NOISE_MAX: f64 = 0.005;
 
-/// Runs a test when no other runs, and fails with what it found wrong. Only where the
-/// napping processes say that the machine was disturbed it is done again; a test never passes
-/// for being noisy.
-pub(crate) fn alone(name: &str, test: impl Fn(&mut Findings)) {
+/// Runs a test while no other runs, and fails with its failed checks. A failed test is repeated only if
+/// the sleepers found the machine disturbed; noise never makes a test pass.
+pub(crate) fn exclusive(name: &str, test: impl Fn(&mut Checks)) {
     static MACHINE: Mutex<()> = Mutex::new(());
     let _machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
     for attempt in 1.. {
         eprintln!("{name}");
-        let began = Instant::now();
-        let watch = Watch::start();
-        let mut findings = Findings::default();
-        test(&mut findings);
-        let noise = disturbance(&watch.end());
+        let started_at = Instant::now();
+        let sleepers = Sleepers::start();
+        let mut checks = Checks::default();
+        test(&mut checks);
+        let noise = disturbed_share(&sleepers.stop());
         let percent = 100.0 * noise;
-        eprintln!("  took {:.1} s; noise {percent:.2} %", began.elapsed().as_secs_f64());
-        if findings.wrong().is_empty() {
+        eprintln!("  took {:.1} s; noise {percent:.2} %", started_at.elapsed().as_secs_f64());
+        if checks.failed.is_empty() {
             return;
         }
-        let wrong = findings.wrong().join("\n");
+        let failed = checks.failed.join("\n");
         if noise <= NOISE_MAX || attempt == ATTEMPTS {
-            panic!("attempt {attempt}, with {percent:.2} % noise:\n{wrong}");
+            panic!("attempt {attempt}, with {percent:.2} % noise:\n{failed}");
         }
-        eprintln!("  the machine was busy with something else, so once more");
+        eprintln!("  the machine was busy, trying again");
         wait_for_quiet();
     }
 }
 
-/// Waits until a second passes without noise, but not for long.
+/// Waits until a second passes without noise, up to a limit.
 fn wait_for_quiet() {
     const SECONDS_MAX: u32 = 10;
     for _ in 0..SECONDS_MAX {
-        let watch = Watch::start();
+        let sleepers = Sleepers::start();
         sleep(Duration::from_secs(1));
-        if disturbance(&watch.end()) <= NOISE_MAX {
+        if disturbed_share(&sleepers.stop()) <= NOISE_MAX {
             return;
         }
     }
 }
 
-/// Pins a process (0: this thread) to a CPU, where there is more than one.
+/// Checks of a test. Each figure is printed with its bounds.
+#[derive(Debug, Default)]
+pub(crate) struct Checks {
+    failed: Vec<String>,
+}
+
+impl Checks {
+    pub(crate) fn within(&mut self, what: &str, actual: f64, bounds: RangeInclusive<f64>) {
+        let line = format!("{what}: {actual:.2} in {:.2} to {:.2}", bounds.start(), bounds.end());
+        self.add(bounds.contains(&actual), line);
+    }
+
+    pub(crate) fn equal<T: Copy + PartialEq + Display>(
+        &mut self,
+        what: &str,
+        actual: T,
+        expected: T,
+    ) {
+        self.add(actual == expected, format!("{what}: {actual}, expected {expected}"));
+    }
+
+    /// A condition without a figure.
+    pub(crate) fn holds(&mut self, what: &str, holds: bool) {
+        self.add(holds, what.to_owned());
+    }
+
+    pub(crate) fn note(&self, what: &str) {
+        eprintln!("        {what}");
+    }
+
+    fn add(&mut self, is_ok: bool, line: String) {
+        eprintln!("  {} {line}", if is_ok { "ok    " } else { "FAILED" });
+        if !is_ok {
+            self.failed.push(line);
+        }
+    }
+}
+
+/// Pins a process (0: this thread) to a CPU, if there is more than one.
 pub(crate) fn pin(pid: u32, cpu: usize) {
     if !has_two_cpus() {
         return;
     }
     let mut cpus = CpuSet::new();
     cpus.set(cpu).expect("a CPU number");
-    sched_setaffinity(Pid::from_raw(pid as i32), &cpus).expect("the CPU is there");
+    sched_setaffinity(Pid::from_raw(pid as i32), &cpus).expect("an available CPU");
 }
 
 pub(crate) fn has_two_cpus() -> bool {
     available_parallelism().expect("the number of CPUs").get() > 1
+}
+
+/// Compiles a program in C, once per run. `sources` are files of this folder.
+pub(crate) fn compiled(name: &'static str, sources: &[&str]) -> PathBuf {
+    static COMPILED: Mutex<BTreeMap<&str, PathBuf>> = Mutex::new(BTreeMap::new());
+    let mut compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
+    compiled.entry(name).or_insert_with(|| compile(name, sources)).clone()
+}
+
+fn compile(name: &str, sources: &[&str]) -> PathBuf {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fidelity");
+    let binary = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let status = Command::new("cc")
+        .args(["-O2", "-Wall", "-Wextra", "-Werror", "-o"])
+        .arg(&binary)
+        .args(sources.iter().map(|source| folder.join(source)))
+        .arg("-lm")
+        .status()
+        .expect("a C compiler: scripts/setup installs one");
+    assert!(status.success(), "cannot compile {name}");
+    binary
 }

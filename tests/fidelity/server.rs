@@ -1,24 +1,25 @@
+use std::fs;
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 
-use crate::log::Log;
-use crate::machine::{SERVER_CPU, pin};
-use crate::program::built;
+use crate::machine::{SERVER_CPU, compiled, pin};
+use crate::sample::Sample;
 
-/// A running delay server, stopped at the latest when it goes out of scope.
+/// A running delay server. Dropping it stops it.
 pub(crate) struct DelayServer {
     child: Child,
     port: u16,
     dir: TempDir,
 }
 
-/// How many connections may wait to be accepted, where the test does not care.
+/// Default backlog.
 const BACKLOG: u32 = 1024;
-/// What random delays are drawn from, so that each run has the same ones.
+/// Seed of random delays.
 const SEED: u32 = 1;
 
 impl DelayServer {
@@ -26,15 +27,14 @@ impl DelayServer {
         Self::start_with(0, BACKLOG)
     }
 
-    /// On a port that is known beforehand.
     pub(crate) fn start_on(port: u16) -> Self {
         Self::start_with(port, BACKLOG)
     }
 
-    /// On any port (0) or this one, with room for `backlog` connections that wait to be accepted.
+    /// Starts a server on a port (0: any) with a backlog.
     pub(crate) fn start_with(port: u16, backlog: u32) -> Self {
-        let dir = tempfile::tempdir().expect("a folder for the log");
-        let mut child = Command::new(built("delay_server", &SOURCES))
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut child = Command::new(compiled("delay_server", &SOURCES))
             .arg(dir.path().join(LOG))
             .args([port.to_string(), backlog.to_string(), SEED.to_string()])
             .stdin(Stdio::null())
@@ -43,9 +43,9 @@ impl DelayServer {
             .expect("the delay server starts");
         pin(child.id(), SERVER_CPU);
         let mut line = String::new();
-        let stdout = child.stdout.take().expect("it is piped");
+        let stdout = child.stdout.take().expect("its output");
         BufReader::new(stdout).read_line(&mut line).expect("the port");
-        let port = line.trim().parse().expect("the delay server prints its port");
+        let port = line.trim().parse().expect("the port of the delay server");
         Self { child, port, dir }
     }
 
@@ -53,43 +53,43 @@ impl DelayServer {
         self.port
     }
 
-    /// The address of an answer: `path` as `delay_server/answer.c` knows it.
+    /// URL of a path that `delay_server/response.c` defines.
     pub(crate) fn url(&self, path: &str) -> String {
         url(self.port, path)
     }
 
-    /// Stops it where it stands.
-    pub(crate) fn freeze(&self) {
+    /// Suspends it (SIGSTOP).
+    pub(crate) fn suspend(&self) {
         self.signal(Signal::SIGSTOP);
     }
 
-    pub(crate) fn thaw(&self) {
+    pub(crate) fn resume(&self) {
         self.signal(Signal::SIGCONT);
     }
 
-    /// Ends it when it has read all that has come, and takes its log.
+    /// Stops it after it has read all input, and returns its log.
     pub(crate) fn stop(mut self) -> Log {
-        self.thaw();
+        self.resume();
         self.signal(Signal::SIGTERM);
-        let status: ExitStatus = self.child.wait().expect("it was started here");
+        let status: ExitStatus = self.child.wait().expect("its exit status");
         assert!(status.success(), "the delay server failed: {status}");
         Log::read(&self.dir.path().join(LOG))
     }
 
     fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(self.child.id() as i32), signal).expect("the delay server runs");
+        kill(Pid::from_raw(self.child.id() as i32), signal).expect("a running server");
     }
 }
 
 impl Drop for DelayServer {
     fn drop(&mut self) {
-        // After `stop` there is nothing left to end, and killing says so.
+        // Fails after `stop`, when the process has ended.
         self.child.kill().ok();
         self.child.wait().ok();
     }
 }
 
-/// Where `path` of a server on `port` is.
+/// URL of a path of the server on a port.
 pub(crate) fn url(port: u16, path: &str) -> String {
     format!("http://127.0.0.1:{port}{path}")
 }
@@ -98,7 +98,82 @@ const LOG: &str = "log";
 const SOURCES: [&str; 5] = [
     "delay_server/main.c",
     "delay_server/connection.c",
-    "delay_server/answer.c",
-    "delay_server/due.c",
+    "delay_server/response.c",
+    "delay_server/timers.c",
     "delay_server/log.c",
 ];
+
+/// Log of the server: a record for each request, in the order of reading.
+#[derive(Debug)]
+pub(crate) struct Log {
+    pub(crate) records: Vec<Record>,
+}
+
+/// One request; times in nanoseconds of the monotonic clock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Record {
+    /// Serial number, from 1.
+    pub(crate) connection: u64,
+    /// A letter of `enum outcome` in `delay_server/response.h`.
+    pub(crate) outcome: char,
+    /// Just after the read.
+    pub(crate) read_ns: u64,
+    /// Just before the write of the last byte; 0 without one.
+    pub(crate) written_ns: u64,
+}
+
+impl Log {
+    pub(crate) fn read(path: &Path) -> Self {
+        let text = fs::read_to_string(path).expect("the server's log");
+        Self { records: text.lines().map(Record::parse).collect() }
+    }
+
+    /// Splits off the records of the last connection, that of the reference client.
+    pub(crate) fn without_last_connection(mut self) -> (Self, Self) {
+        let last = self.records.iter().map(|record| record.connection).max().expect("a request");
+        let (last_records, rest) =
+            self.records.drain(..).partition(|record| record.connection == last);
+        (Self { records: rest }, Self { records: last_records })
+    }
+
+    pub(crate) fn count(&self, outcome: char) -> u64 {
+        self.records.iter().filter(|record| record.outcome == outcome).count() as u64
+    }
+
+    /// Number of connections with a request.
+    pub(crate) fn connections(&self) -> u64 {
+        let mut serials: Vec<u64> = self.records.iter().map(|record| record.connection).collect();
+        serials.sort_unstable();
+        serials.dedup();
+        serials.len() as u64
+    }
+
+    /// Delays of the responses, in microseconds.
+    pub(crate) fn delays_us(&self) -> Sample {
+        let is_written = |record: &&Record| record.outcome == 'a' && record.written_ns > 0;
+        let written = self.records.iter().filter(is_written);
+        Sample::new(written.map(|record| (record.written_ns - record.read_ns) as f64 / 1e3))
+    }
+
+    /// Times of the reads, in microseconds after the first.
+    pub(crate) fn reads_us(&self) -> Vec<f64> {
+        let first_ns = self.records.first().expect("a request").read_ns;
+        self.records.iter().map(|record| (record.read_ns - first_ns) as f64 / 1e3).collect()
+    }
+}
+
+impl Record {
+    fn parse(line: &str) -> Self {
+        let mut words = line.split_whitespace();
+        Self {
+            connection: number(words.next()),
+            outcome: words.next().and_then(|word| word.chars().next()).expect("a letter"),
+            read_ns: number(words.next()),
+            written_ns: number(words.next()),
+        }
+    }
+}
+
+fn number(word: Option<&str>) -> u64 {
+    word.and_then(|word| word.parse().ok()).expect("a number")
+}

@@ -1,23 +1,16 @@
-//! The epoll loop that the data-path programs share: readiness, sockets, wake-ups and CPU pinning.
+//! The event loop that load generator, origin and gateway share: epoll, sockets, listeners, wake-ups, CPU affinity.
 //!
-//! A thread owns one [`Poller`], the [`Events`] that it fills, and the connections that their tokens
-//! name. Sources are level-triggered unless asked otherwise, so a connection that is left half read is
-//! reported again.
-//! Linux 5.11 or newer, for waits with nanosecond precision.
+//! Each thread owns one [`Poller`] and the connections that its tokens name. Requires Linux 5.11 for waits with
+//! nanosecond timeouts.
 
-mod affinity;
 mod listener;
 mod poller;
-mod slack;
+mod send_buffer;
 mod socket;
-mod socket_file;
-mod stamp;
-mod waker;
+mod thread;
 
-pub use affinity::pin_current_thread;
-pub use listener::{accept, close_backlog, defer_accept, listen, listen_unix, set_backlog};
-pub use poller::{Event, Events, Interest, Poller};
-pub use slack::wake_exactly;
+pub use listener::{UnixSocket, accept, close_backlog, defer_accept, listen, set_backlog};
+pub use poller::{Event, Events, Interest, Poller, Waker};
+pub use send_buffer::{SendBuffer, try_io};
 pub use socket::Socket;
-pub use socket_file::SocketFile;
-pub use waker::Waker;
+pub use thread::{CpuSet, available_cpus, minimize_timer_slack, pin_current_thread};

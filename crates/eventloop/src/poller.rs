@@ -1,89 +1,64 @@
-//! Readiness of many sockets, from one epoll instance.
+//! Waiting for readiness of many sources with one epoll instance, and waking that wait from other threads.
 
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::buffer::spare_capacity;
-use rustix::event::{Timespec, epoll};
+use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+use rustix::io::Errno;
 
-/// One epoll instance. Unless their interest says otherwise, sources are level-triggered: what is
-/// ready and left undone is reported again by the next wait.
+/// An epoll instance. Sources are level-triggered unless their [`Interest`] says otherwise.
 #[derive(Debug)]
 pub struct Poller {
     epoll: OwnedFd,
 }
 
 impl Poller {
-    /// Opens an epoll instance, closed on exec.
-    ///
-    /// # Errors
-    ///
-    /// The process or the machine has no file descriptors left.
+    /// Creates an epoll instance, closed on exec.
     pub fn new() -> io::Result<Self> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        Ok(Self { epoll })
+        Ok(Self { epoll: epoll::create(epoll::CreateFlags::CLOEXEC)? })
     }
 
     /// Watches `source` and reports it under `token`.
-    ///
-    /// # Errors
-    ///
-    /// `source` is watched already, or the kernel's limit on watches is reached.
     pub fn add(&self, source: impl AsFd, token: u64, interest: Interest) -> io::Result<()> {
-        epoll::add(&self.epoll, source, data(token), interest.flags())?;
-        Ok(())
+        Ok(epoll::add(&self.epoll, source, data(token), interest.flags())?)
     }
 
-    /// Replaces the token and the interest that `source` was added with.
-    ///
-    /// # Errors
-    ///
-    /// `source` is not watched.
+    /// Replaces token and interest of a watched source.
     pub fn modify(&self, source: impl AsFd, token: u64, interest: Interest) -> io::Result<()> {
-        epoll::modify(&self.epoll, source, data(token), interest.flags())?;
-        Ok(())
+        Ok(epoll::modify(&self.epoll, source, data(token), interest.flags())?)
     }
 
-    /// Stops watching `source`. Closing the last descriptor of a socket does the same.
-    ///
-    /// # Errors
-    ///
-    /// `source` is not watched.
+    /// Stops watching `source`. Closing its last descriptor has the same effect.
     pub fn remove(&self, source: impl AsFd) -> io::Result<()> {
-        epoll::delete(&self.epoll, source)?;
-        Ok(())
+        Ok(epoll::delete(&self.epoll, source)?)
     }
 
     /// Waits until a source is ready or `timeout` has passed, and replaces the contents of `events`.
     ///
-    /// `None` waits without limit. The timeout is kept to the nanosecond that was asked for, give or
-    /// take the thread's timer slack (50 microseconds unless changed), and never ends early. A signal
-    /// ends the wait with no events, so that its flag can be looked at.
-    ///
-    /// # Errors
-    ///
-    /// The kernel is older than Linux 5.11, which has no `epoll_pwait2`.
+    /// `None` waits without limit. A timeout never ends early; it may end late by the thread's timer slack (50
+    /// microseconds by default). A signal ends the wait without events.
     pub fn wait(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
         events.ready.clear();
-        // A timeout beyond the kernel's clock (292 billion years) is the same as no limit.
+        // A timeout beyond the kernel's range (292 billion years) is no limit.
         let timeout = timeout.and_then(|duration| Timespec::try_from(duration).ok());
         match epoll::wait(&self.epoll, spare_capacity(&mut events.ready), timeout.as_ref()) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 }
 
-/// What one wait reported. Allocated once and reused, apart from the state that the caller changes
-/// while it goes through the events.
+/// Events of one wait. Allocated once and reused.
 pub struct Events {
     ready: Vec<epoll::Event>,
 }
 
 impl Events {
-    /// Room for `capacity` events a wait; what is ready beyond that comes with the next wait.
+    /// Allocates room for `capacity` events per wait. Events beyond that are reported by the next wait.
     ///
     /// # Panics
     ///
@@ -94,7 +69,6 @@ impl Events {
         Self { ready: Vec::with_capacity(capacity) }
     }
 
-    /// The events of the last wait, in the kernel's order.
     pub fn iter(&self) -> impl Iterator<Item = Event> + '_ {
         self.ready.iter().map(|event| Event { token: event.data.u64(), flags: event.flags })
     }
@@ -106,38 +80,35 @@ impl fmt::Debug for Events {
     }
 }
 
-/// What to be told about a source. Errors and hang-ups are always told.
+/// Events to report for a source. Errors and hang-ups are always reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interest {
-    /// There is something to read, the peer has sent its last byte, or a connection to accept.
+    /// Bytes to read, the end of the stream, or a connection to accept.
     Readable,
-    /// There is room to write, or a connect has ended.
+    /// Room to write, or the end of a connect.
     Writable,
-    /// Either.
     Both,
-    /// What was there is told once: more to read, or the peer has sent its last byte
-    /// ([`Event::is_shut`]). A read that leaves room in its buffer has emptied the socket, unless the
-    /// peer had shut its side; anything that comes later is told anew. Saves the kernel a second
-    /// look at the source in the next wait.
-    ReadableOnce,
-    /// The same, and when there is room to write again.
-    BothOnce,
-    /// As `Readable`, for a source that several pollers watch: one of them is told, rather than all.
-    /// Such a source cannot be modified, only removed.
-    ReadableByOne,
+    /// Edge-triggered: each arrival of bytes, and the peer's end of the stream
+    /// ([`Event::is_read_closed`]), are reported once. A read that leaves room in its buffer has emptied the socket,
+    /// unless the stream has ended. Saves the kernel a second look at the source in the next wait.
+    ReadableEdge,
+    /// As `ReadableEdge`, and when there is room to write again.
+    BothEdge,
+    /// As `Readable`, for a source watched by several pollers: wakes one of them instead of all
+    /// (`EPOLLEXCLUSIVE`). Cannot be modified, only removed.
+    ReadableExclusive,
 }
 
 impl Interest {
     fn flags(self) -> epoll::EventFlags {
+        use epoll::EventFlags;
         match self {
-            Self::Readable => epoll::EventFlags::IN,
-            Self::Writable => epoll::EventFlags::OUT,
-            Self::Both => epoll::EventFlags::IN | epoll::EventFlags::OUT,
-            Self::ReadableOnce => {
-                epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET
-            }
-            Self::BothOnce => Self::ReadableOnce.flags() | epoll::EventFlags::OUT,
-            Self::ReadableByOne => epoll::EventFlags::IN | epoll::EventFlags::EXCLUSIVE,
+            Self::Readable => EventFlags::IN,
+            Self::Writable => EventFlags::OUT,
+            Self::Both => EventFlags::IN | EventFlags::OUT,
+            Self::ReadableEdge => EventFlags::IN | EventFlags::RDHUP | EventFlags::ET,
+            Self::BothEdge => Self::ReadableEdge.flags() | EventFlags::OUT,
+            Self::ReadableExclusive => EventFlags::IN | EventFlags::EXCLUSIVE,
         }
     }
 }
@@ -145,32 +116,31 @@ impl Interest {
 /// One ready source.
 #[derive(Clone, Copy, Debug)]
 pub struct Event {
-    /// The token that the source was added with.
     pub token: u64,
     flags: epoll::EventFlags,
 }
 
 impl Event {
-    /// A read will not block: it gives bytes, end of file, or the error.
+    /// Returns true if a read will not block: it returns bytes, the end of the stream, or an error.
     #[must_use]
     pub fn is_readable(self) -> bool {
         self.flags.contains(epoll::EventFlags::IN)
     }
 
-    /// A write will not block.
+    /// Returns true if a write will not block.
     #[must_use]
     pub fn is_writable(self) -> bool {
         self.flags.contains(epoll::EventFlags::OUT)
     }
 
-    /// The peer has sent its last byte; told to those who asked to be told once.
+    /// Returns true if the peer has ended its stream. Reported to edge-triggered interests only.
     #[must_use]
-    pub fn is_shut(self) -> bool {
+    pub fn is_read_closed(self) -> bool {
         self.flags.contains(epoll::EventFlags::RDHUP)
     }
 
-    /// Both directions are shut or the socket has failed. Told whatever the interest and, to those who
-    /// did not ask to be told once, again by every wait until the source is closed or removed.
+    /// Returns true if both directions are closed or the socket has failed. Reported for any interest; unless
+    /// edge-triggered, by every wait until the source is closed or removed.
     #[must_use]
     pub fn is_closed(self) -> bool {
         self.flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR)
@@ -179,6 +149,42 @@ impl Event {
 
 fn data(token: u64) -> epoll::EventData {
     epoll::EventData::new_u64(token)
+}
+
+/// Wakes the [`Poller`] it was added to, from any thread. Clones wake the same poller.
+#[derive(Clone, Debug)]
+pub struct Waker {
+    eventfd: Arc<OwnedFd>,
+}
+
+impl Waker {
+    /// Creates a waker, to be added to a poller with [`Interest::Readable`].
+    pub fn new() -> io::Result<Self> {
+        let eventfd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { eventfd: Arc::new(eventfd) })
+    }
+
+    /// Makes the waker ready until it is drained. Several wakes before a drain count as one.
+    pub fn wake(&self) -> io::Result<()> {
+        match rustix::io::write(&self.eventfd, &1_u64.to_ne_bytes()) {
+            Ok(_) | Err(Errno::AGAIN) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Clears the readiness. Read the shared state after this call, or a wake in between is lost.
+    pub fn drain(&self) -> io::Result<()> {
+        match rustix::io::read(&self.eventfd, &mut [0; size_of::<u64>()]) {
+            Ok(_) | Err(Errno::AGAIN) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl AsFd for Waker {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.eventfd.as_fd()
+    }
 }
 
 #[cfg(test)]
@@ -220,11 +226,11 @@ mod tests {
     }
 
     #[test]
-    fn told_once_until_there_is_more() {
+    fn edge_triggered_reports_each_arrival_once() {
         let (near, mut far) = UnixStream::pair().unwrap();
         let poller = Poller::new().unwrap();
         let mut events = Events::with_capacity(4);
-        poller.add(&near, 5, Interest::ReadableOnce).unwrap();
+        poller.add(&near, 5, Interest::ReadableEdge).unwrap();
         for _ in 0..2 {
             far.write_all(b"x").unwrap();
             poller.wait(&mut events, SOON).unwrap();
@@ -234,7 +240,7 @@ mod tests {
         }
         drop(far);
         poller.wait(&mut events, SOON).unwrap();
-        assert!(events.iter().next().unwrap().is_shut());
+        assert!(events.iter().next().unwrap().is_read_closed());
     }
 
     #[test]
@@ -261,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gone_peer_is_closed_whatever_the_interest() {
+    fn reports_closed_peer_for_any_interest() {
         let (near, far) = UnixStream::pair().unwrap();
         let poller = Poller::new().unwrap();
         let mut events = Events::with_capacity(1);
@@ -273,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_comes_with_the_next_wait() {
+    fn events_beyond_the_capacity_come_with_the_next_wait() {
         let (left, right) = UnixStream::pair().unwrap();
         let poller = Poller::new().unwrap();
         let mut events = Events::with_capacity(1);
@@ -289,12 +295,12 @@ mod tests {
     }
 
     #[test]
-    fn waits_are_not_rounded_up_to_milliseconds() {
+    fn waits_keep_submillisecond_timeouts() {
         let poller = Poller::new().unwrap();
         let mut events = Events::with_capacity(1);
         let wait = Duration::from_micros(200);
-        // The quickest of many, because a busy machine only ever lengthens a wait.
-        let quickest = (0..50)
+        // The shortest of many, because a busy machine only lengthens a wait.
+        let shortest = (0..50)
             .map(|_| {
                 let start = Instant::now();
                 poller.wait(&mut events, Some(wait)).unwrap();
@@ -302,7 +308,30 @@ mod tests {
             })
             .min()
             .unwrap();
-        assert!(quickest >= wait, "{quickest:?}");
-        assert!(quickest < Duration::from_micros(900), "{quickest:?}");
+        assert!(shortest >= wait, "{shortest:?}");
+        assert!(shortest < Duration::from_micros(900), "{shortest:?}");
+    }
+    #[test]
+    fn waker_ends_a_wait_without_limit_from_another_thread() {
+        let poller = Poller::new().unwrap();
+        let waker = Waker::new().unwrap();
+        poller.add(&waker, 9, Interest::Readable).unwrap();
+        let mut events = Events::with_capacity(2);
+        poller.wait(&mut events, NOW).unwrap();
+        assert_eq!(tokens(&events), []);
+
+        let other = waker.clone();
+        let thread = std::thread::spawn(move || {
+            other.wake().unwrap();
+            other.wake().unwrap();
+        });
+        poller.wait(&mut events, None).unwrap();
+        assert_eq!(tokens(&events), [9]);
+        thread.join().unwrap();
+
+        waker.drain().unwrap();
+        waker.drain().unwrap();
+        poller.wait(&mut events, NOW).unwrap();
+        assert_eq!(tokens(&events), []);
     }
 }

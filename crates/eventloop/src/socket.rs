@@ -1,140 +1,143 @@
-//! One end of a connection: nonblocking, closed on exec, over TCP or a unix-domain socket.
+//! Nonblocking stream sockets over TCP and unix-domain sockets, closed on exec.
 
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use nix::sys::socket::{
+    ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt as nix_sockopt,
+};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType,
     ipproto, sockopt,
 };
 
-/// A stream socket that connects, or was accepted.
+/// A nonblocking stream socket that connects or was accepted.
 #[derive(Debug)]
 pub struct Socket {
-    pub(crate) socket: OwnedFd,
+    fd: OwnedFd,
 }
+
+/// Room for the control messages of one receive: a timestamp takes 32 bytes.
+#[repr(align(8))]
+struct ControlBuffer([u8; 64]);
 
 pub(crate) const SOCKET_FLAGS: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
 
 impl Socket {
-    /// Starts to connect to an address, without Nagle's delay. The attempt has ended when the socket
-    /// is writable, and [`error`](Self::error) says how; a [`send`](Self::send) before that would
-    /// block.
-    ///
-    /// # Errors
-    ///
-    /// The attempt has failed at once: no descriptor, no free local port, no route, or refused.
+    /// Starts to connect, without Nagle's delay. The attempt has ended when the socket is writable;
+    /// [`take_error`](Self::take_error) returns its result. A [`send`](Self::send) before that would block.
     pub fn connect(addr: SocketAddr) -> io::Result<Self> {
-        let socket = tcp_socket(addr)?;
-        sockopt::set_tcp_nodelay(&socket, true)?;
-        match rustix::net::connect(&socket, &addr) {
-            // A signal does not stop the attempt, which goes on as after EINPROGRESS.
-            Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(Self { socket }),
+        let fd = tcp_socket(addr)?;
+        sockopt::set_tcp_nodelay(&fd, true)?;
+        match rustix::net::connect(&fd, &addr) {
+            // A signal does not stop the attempt, which continues as after EINPROGRESS.
+            Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(Self { fd }),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Connects to a unix-domain socket. This never takes time: it has happened when the call returns,
-    /// or it will not.
+    /// Connects to a unix-domain socket. The connection exists when this returns.
     ///
     /// # Errors
     ///
-    /// Nobody listens there, the path is longer than an address may be (107 bytes), or the backlog of
-    /// the listener is full (`WouldBlock`).
+    /// No listener (`ConnectionRefused` or `NotFound`), its backlog is full (`WouldBlock`), or the path is longer
+    /// than 107 bytes.
     pub fn connect_unix(path: &Path) -> io::Result<Self> {
         let address = SocketAddrUnix::new(path)?;
-        let socket =
-            rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SOCKET_FLAGS, None)?;
-        rustix::net::connect(&socket, &address)?;
-        Ok(Self { socket })
+        let fd = unix_socket()?;
+        rustix::net::connect(&fd, &address)?;
+        Ok(Self { fd })
     }
 
-    /// What has gone wrong on the socket since this was asked last; after a connect, how it ended.
+    /// Returns and clears the pending error of the socket; after a connect, its result.
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        Ok(sockopt::socket_error(&self.fd)?.err().map(io::Error::from))
+    }
+
+    /// Receives up to `buffer.len()` bytes. Returns 0 at the end of the stream.
     ///
     /// # Errors
     ///
-    /// The kernel did not say.
-    pub fn error(&self) -> io::Result<Option<io::Error>> {
-        Ok(sockopt::socket_error(&self.socket)?.err().map(io::Error::from))
-    }
-
-    /// Receives what there is, up to the buffer's length; 0 at the end of the stream.
-    ///
-    /// # Errors
-    ///
-    /// There is nothing yet (`WouldBlock`), or the connection has failed.
+    /// Nothing to receive (`WouldBlock`), or the connection has failed.
     #[inline]
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        let (received, _) = rustix::net::recv(&self.socket, buffer, RecvFlags::empty())?;
+        let (received, _) = rustix::net::recv(&self.fd, buffer, RecvFlags::empty())?;
         Ok(received)
     }
 
-    /// Sends as many of the bytes as there is room for.
+    /// Makes the kernel record when packets arrive (`SO_TIMESTAMPNS`), for
+    /// [`receive_with_timestamp`](Self::receive_with_timestamp). Takes effect a moment after the first
+    /// socket of the machine asks for it. No effect on unix-domain sockets.
+    pub fn enable_receive_timestamps(&self) -> io::Result<()> {
+        Ok(setsockopt(&self.fd, nix_sockopt::ReceiveTimestampns, &true)?)
+    }
+
+    /// As [`receive`](Self::receive). Also returns the arrival time of the last byte received, if the kernel has
+    /// recorded it.
+    pub fn receive_with_timestamp(
+        &self,
+        buffer: &mut [u8],
+    ) -> io::Result<(usize, Option<SystemTime>)> {
+        let mut control = ControlBuffer([0; 64]);
+        let mut slices = [IoSliceMut::new(buffer)];
+        let fd = self.fd.as_raw_fd();
+        let received = recvmsg::<()>(fd, &mut slices, Some(&mut control.0), MsgFlags::empty())?;
+        let timestamp = received.cmsgs()?.find_map(|message| match message {
+            ControlMessageOwned::ScmTimestampns(time) => Some(Duration::from(time)),
+            _ => None,
+        });
+        Ok((received.bytes, timestamp.map(|since_epoch| SystemTime::UNIX_EPOCH + since_epoch)))
+    }
+
+    /// Sends as many bytes as there is room for, and returns their number.
     ///
     /// # Errors
     ///
-    /// There is no room (`WouldBlock`), as while connecting; or the connection has failed.
+    /// No room (`WouldBlock`), also while connecting; or the connection has failed.
     #[inline]
     pub fn send(&self, bytes: &[u8]) -> io::Result<usize> {
-        Ok(rustix::net::send(&self.socket, bytes, SendFlags::NOSIGNAL)?)
+        Ok(rustix::net::send(&self.fd, bytes, SendFlags::NOSIGNAL)?)
     }
 
-    /// Sends as many of the bytes as there is room for, and leaves it to the kernel to hold back the last
-    /// packet until more is sent or nothing more is to be ([`shutdown_write`](Self::shutdown_write)):
-    /// the end then travels with the bytes, instead of in a packet of its own.
-    ///
-    /// # Errors
-    ///
-    /// As [`send`](Self::send).
+    /// As [`send`](Self::send), but the kernel may hold back the last packet until the next send or
+    /// [`shutdown_write`](Self::shutdown_write), so that both leave in one packet (`MSG_MORE`).
     #[inline]
     pub fn send_more(&self, bytes: &[u8]) -> io::Result<usize> {
-        Ok(rustix::net::send(&self.socket, bytes, SendFlags::NOSIGNAL | SendFlags::MORE)?)
+        Ok(rustix::net::send(&self.fd, bytes, SendFlags::NOSIGNAL | SendFlags::MORE)?)
     }
 
-    /// Says that nothing more will be sent; what the peer sends can be received still.
-    ///
-    /// # Errors
-    ///
-    /// The connection has failed.
-    pub fn shutdown_write(&self) -> io::Result<()> {
-        Ok(rustix::net::shutdown(&self.socket, Shutdown::Write)?)
-    }
-
-    /// Sends several slices, one after the other, as far as there is room for.
-    ///
-    /// # Errors
-    ///
-    /// As [`send`](Self::send).
+    /// As [`send`](Self::send), for several slices in one system call.
     pub fn send_slices(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         let mut control = rustix::net::SendAncillaryBuffer::default();
-        Ok(rustix::net::sendmsg(&self.socket, slices, &mut control, SendFlags::NOSIGNAL)?)
+        Ok(rustix::net::sendmsg(&self.fd, slices, &mut control, SendFlags::NOSIGNAL)?)
     }
 
-    /// Closes with a reset. The pair of ports is free at once, where closing first would keep it for
-    /// a minute (`TIME_WAIT`).
-    ///
-    /// # Errors
-    ///
-    /// None that is known of a stream socket.
+    /// Ends the outgoing stream. Receiving remains possible.
+    pub fn shutdown_write(&self) -> io::Result<()> {
+        Ok(rustix::net::shutdown(&self.fd, Shutdown::Write)?)
+    }
+
+    /// Closes the connection with a reset, which frees its pair of ports at once instead of after a minute
+    /// (`TIME_WAIT`).
     pub fn reset(self) -> io::Result<()> {
-        Ok(sockopt::set_socket_linger(&self.socket, Some(Duration::ZERO))?)
+        Ok(sockopt::set_socket_linger(&self.fd, Some(Duration::ZERO))?)
     }
 }
 
-/// A nonblocking stream socket.
+/// The descriptor must be a nonblocking stream socket.
 impl From<OwnedFd> for Socket {
-    fn from(socket: OwnedFd) -> Self {
-        Self { socket }
+    fn from(fd: OwnedFd) -> Self {
+        Self { fd }
     }
 }
 
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.fd.as_fd()
     }
 }
 
@@ -146,11 +149,16 @@ pub(crate) fn tcp_socket(addr: SocketAddr) -> io::Result<OwnedFd> {
     Ok(rustix::net::socket_with(family, SocketType::STREAM, SOCKET_FLAGS, Some(ipproto::TCP))?)
 }
 
+pub(crate) fn unix_socket() -> io::Result<OwnedFd> {
+    Ok(rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SOCKET_FLAGS, None)?)
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::{ErrorKind, Read, Write};
-    use std::net::TcpListener;
+    use std::net::{TcpListener, TcpStream};
     use std::os::unix::net::UnixListener;
+    use std::thread::sleep;
 
     use super::*;
     use crate::{Event, Events, Interest, Poller};
@@ -177,11 +185,11 @@ mod tests {
     }
 
     #[test]
-    fn over_tcp() {
+    fn exchanges_bytes_over_tcp() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = Socket::connect(listener.local_addr().unwrap()).unwrap();
         assert!(wait_for(&client, Interest::Writable).is_writable());
-        assert!(client.error().unwrap().is_none());
+        assert!(client.take_error().unwrap().is_none());
         assert!(sockopt::tcp_nodelay(&client).unwrap());
         let (mut server, _) = listener.accept().unwrap();
         exchange(&client, &mut server);
@@ -191,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn over_a_unix_socket() {
+    fn exchanges_bytes_over_unix_socket() {
         let dir = std::env::temp_dir().join(format!("tollgate-socket-{}", std::process::id()));
         let listener = UnixListener::bind(&dir).unwrap();
         let client = Socket::connect_unix(&dir).unwrap();
@@ -202,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_last_arrives_with_the_end_though_more_was_received_than_read() {
+    fn held_back_bytes_arrive_before_the_end_with_unread_input() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = Socket::connect(listener.local_addr().unwrap()).unwrap();
         let (mut server, _) = listener.accept().unwrap();
@@ -216,25 +224,90 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_connect_says_so() {
+    fn refused_connect_is_reported() {
         let addr = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let error = match Socket::connect(addr) {
             Err(error) => error,
             Ok(client) => {
                 assert!(wait_for(&client, Interest::Writable).is_closed());
-                client.error().unwrap().unwrap()
+                client.take_error().unwrap().unwrap()
             }
         };
         assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
     }
 
     #[test]
-    fn a_reset_is_one() {
+    fn reset_is_seen_by_the_peer() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = Socket::connect(listener.local_addr().unwrap()).unwrap();
         let (mut server, _) = listener.accept().unwrap();
         client.reset().unwrap();
         let error = server.read(&mut [0; 8]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    }
+    /// Returns both ends of a connection; the first has receive timestamps.
+    fn timestamped() -> (Socket, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = Socket::connect(listener.local_addr().unwrap()).unwrap();
+        client.enable_receive_timestamps().unwrap();
+        let (server, _) = listener.accept().unwrap();
+        server.set_nodelay(true).unwrap();
+        (client, server)
+    }
+
+    fn receive_when_ready(client: &Socket) -> (usize, Option<SystemTime>) {
+        let poller = Poller::new().unwrap();
+        poller.add(client, 0, Interest::Readable).unwrap();
+        poller.wait(&mut Events::with_capacity(1), Some(Duration::from_secs(5))).unwrap();
+        client.receive_with_timestamp(&mut [0; 64]).unwrap()
+    }
+
+    /// Sends bytes until the kernel records timestamps.
+    fn await_timestamps(client: &Socket, server: &mut impl Write) {
+        for _ in 0..500 {
+            server.write_all(b"x").unwrap();
+            if receive_when_ready(client).1.is_some() {
+                return;
+            }
+            sleep(Duration::from_millis(1));
+        }
+        panic!("the kernel records no timestamps");
+    }
+
+    #[test]
+    fn timestamp_is_of_the_arrival() {
+        let (client, mut server) = timestamped();
+        await_timestamps(&client, &mut server);
+        let before = SystemTime::now();
+        server.write_all(b"first").unwrap();
+        let after = SystemTime::now();
+        sleep(Duration::from_millis(20));
+        let (bytes, timestamp) = receive_when_ready(&client);
+        assert_eq!(bytes, 5);
+        let timestamp = timestamp.unwrap();
+        assert!(before <= timestamp && timestamp <= after, "{before:?} {timestamp:?} {after:?}");
+    }
+
+    #[test]
+    fn bytes_received_together_have_the_last_timestamp() {
+        let (client, mut server) = timestamped();
+        await_timestamps(&client, &mut server);
+        server.write_all(b"one").unwrap();
+        sleep(Duration::from_millis(20));
+        let before = SystemTime::now();
+        server.write_all(b"two").unwrap();
+        sleep(Duration::from_millis(20));
+        let (bytes, timestamp) = receive_when_ready(&client);
+        assert_eq!(bytes, 6);
+        assert!(timestamp.unwrap() >= before);
+    }
+
+    #[test]
+    fn end_of_stream_has_no_timestamp() {
+        let (client, server) = timestamped();
+        let error = client.receive_with_timestamp(&mut [0; 8]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::WouldBlock);
+        drop(server);
+        assert_eq!(receive_when_ready(&client), (0, None));
     }
 }

@@ -1,6 +1,5 @@
-//! What the programs of `fuzz/` drive: a gateway of one thread that is given its turns by hand, between a
-//! client and a backend that do the same. It is there only in tests and under `--cfg fuzzing`, which
-//! cargo-fuzz sets.
+//! Entry point of the programs of `fuzz/`: a gateway of one thread, a client and a backend, driven in turns. Built only
+//! for tests and under `--cfg fuzzing`, which cargo-fuzz sets.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
@@ -9,66 +8,68 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use tollgate_eventloop::{Events, Waker};
+use tollgate_eventloop::Events;
 
+use crate::command::CommandQueue;
 use crate::config::{Address, Config, Forwarded, Listener};
 use crate::counters::Counters;
-use crate::orders::Orders;
-use crate::site::Plan;
-use crate::worker::{Listening, Worker};
+use crate::filter::FilterSlot;
+use crate::generation::ConfigGeneration;
+use crate::listener::ThreadListener;
+use crate::worker::Worker;
 
-/// How often everybody has a turn before the three are taken to keep each other busy for ever.
+/// More turns than this are an endless loop.
 const TURNS_MAX: usize = 10_000;
 
-/// What a backend says to a request.
+/// The backend's reply to a request.
 pub struct Reply {
-    /// How many of the bytes that came are the request.
+    /// Length of the request.
     pub consumed: usize,
-    /// The answer; all have had their turns between one piece and the next.
+    /// The response; the gateway and the client have a turn between two pieces.
     pub pieces: Vec<Vec<u8>>,
-    /// Whether the connection is closed behind it. If not, that is done once nobody has any more to do.
+    /// Closes the connection behind the response; otherwise it is closed at the end.
     pub closes: bool,
 }
 
-/// What came of a client's bytes.
+/// Result of a [`talk`].
 #[derive(Debug)]
 pub struct Talk {
-    /// All that the client received.
+    /// Bytes that the client received.
     pub received: Vec<u8>,
-    /// What backends got that was no whole request, a connection after the other.
-    pub begun: Vec<Vec<u8>>,
+    /// Incomplete requests that the backend received, by connection.
+    pub incomplete: Vec<Vec<u8>>,
 }
 
-/// Sends these pieces to a gateway that is made for them, on one connection. `reply` is what its backend says to
-/// the bytes that have come on a connection and were not answered yet: nothing, while more are to come.
+/// Sends `pieces` to a new gateway on one connection. `reply` is called with the unanswered bytes of a backend
+/// connection, and returns `None` while a request is incomplete.
 pub fn talk<'a>(
     pieces: impl Iterator<Item = &'a [u8]>,
     reply: impl FnMut(&[u8]) -> Option<Reply>,
 ) -> Talk {
-    let mut stage = Stage::set(reply).expect("sockets and an epoll instance");
+    let mut scene = Scene::new(reply).expect("sockets and an epoll instance");
     for piece in pieces {
-        stage.client_sends(piece);
-        stage.settle();
+        scene.client_sends(piece);
+        scene.settle();
     }
     // The gateway may have closed it.
-    stage.client.shutdown(std::net::Shutdown::Write).ok();
-    stage.settle();
-    stage.is_ending = true;
-    stage.settle();
-    stage.end()
+    scene.client.shutdown(std::net::Shutdown::Write).ok();
+    scene.settle();
+    scene.is_ending = true;
+    scene.settle();
+    scene.end()
 }
 
-/// The three, and what has come of them so far.
-struct Stage<ReplyTo> {
+/// The gateway, its client and its backend.
+struct Scene<ReplyTo> {
     worker: Worker,
     events: Events,
     client: UnixStream,
     received: Vec<u8>,
-    client_is_over: bool,
+    is_client_closed: bool,
     backend: &'static UnixListener,
     connections: Vec<Connection>,
     reply: ReplyTo,
-    begun: Vec<Vec<u8>>,
+    incomplete: Vec<Vec<u8>>,
     is_ending: bool,
 }
 
@@ -78,138 +79,137 @@ struct Connection {
     unanswered: Vec<u8>,
     pieces: std::vec::IntoIter<Vec<u8>>,
     closes: bool,
-    is_over: bool,
+    is_closed: bool,
 }
 
-impl<ReplyTo: FnMut(&[u8]) -> Option<Reply>> Stage<ReplyTo> {
-    fn set(reply: ReplyTo) -> io::Result<Self> {
-        let places = Places::get()?;
-        let socket = Arc::new(OwnedFd::from(places.entrance.try_clone()?));
-        let listener = Listener::new(Address::Unix(places.entrance_path.clone()));
-        let listening = Listening::new(socket, &listener, "localhost".to_owned());
+impl<ReplyTo: FnMut(&[u8]) -> Option<Reply>> Scene<ReplyTo> {
+    fn new(reply: ReplyTo) -> io::Result<Self> {
+        let sockets = Sockets::get()?;
+        let socket = Arc::new(OwnedFd::from(sockets.front.try_clone()?));
+        let listener = Listener::new(Address::Unix(sockets.front_path.clone()));
+        let listener = ThreadListener::new(socket, &listener, "localhost".to_owned());
         let mut config = Config::new(
-            Address::Unix(places.entrance_path.clone()),
-            Address::Unix(places.backend_path.clone()),
+            Address::Unix(sockets.front_path.clone()),
+            Address::Unix(sockets.backend_path.clone()),
         );
         config.forwarded =
             Forwarded { via: None, x_forwarded: false, forwarded: false, trust_client: false };
-        let plan = Plan::new(config, None, Instant::now()).map_err(io::Error::other)?;
-        let plan = Arc::new(plan);
+        let generation = Arc::new(ConfigGeneration::new(config, None, None, Instant::now()));
         let counters = Arc::new(Counters::new(1));
-        counters.begin(Arc::clone(&plan.tallies));
-        let orders = Arc::new(Orders::default());
-        let (listeners, waker) = (vec![listening], Waker::new()?);
-        let worker = Worker::new(listeners, plan, counters, orders, waker, 0, None)?;
-        let client = UnixStream::connect(&places.entrance_path)?;
+        counters.add_generation(Arc::clone(&generation.counters));
+        let commands = Arc::new(CommandQueue::new()?);
+        let filter = FilterSlot(None);
+        let worker = Worker::new(vec![listener], generation, counters, commands, 0, filter)?;
+        let client = UnixStream::connect(&sockets.front_path)?;
         client.set_nonblocking(true)?;
         Ok(Self {
             worker,
             events: Events::with_capacity(64),
             client,
             received: Vec::new(),
-            client_is_over: false,
-            backend: &places.backend,
+            is_client_closed: false,
+            backend: &sockets.backend,
             connections: Vec::new(),
             reply,
-            begun: Vec::new(),
+            incomplete: Vec::new(),
             is_ending: false,
         })
     }
 
     fn client_sends(&mut self, piece: &[u8]) {
         let mut unsent = piece;
-        while !unsent.is_empty() && !self.client_is_over {
+        while !unsent.is_empty() && !self.is_client_closed {
             match self.client.write(unsent) {
                 Ok(count) => unsent = &unsent[count..],
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.settle(),
-                // The gateway has hung up, which a read will tell.
+                // The gateway has closed the connection; the next read shows it.
                 Err(_) => return,
             }
         }
     }
 
-    /// Gives everybody turns until nobody has anything to do.
+    /// Gives turns until none of the three has anything to do.
     fn settle(&mut self) {
         for _ in 0..TURNS_MAX {
-            let is_busy = self.worker.turn_once(&mut self.events, Some(Duration::ZERO));
-            let is_busy = is_busy.expect("a gateway that can wait for its sockets");
+            let is_busy = self.worker.run_once(&mut self.events, Some(Duration::ZERO));
+            let is_busy = is_busy.expect("waiting for events");
             let backend_is_busy = self.backend_turn();
             let client_is_busy = self.client_turn();
             if !is_busy && !backend_is_busy && !client_is_busy {
                 return;
             }
         }
-        panic!("the gateway comes to no rest");
+        panic!("the gateway does not settle");
     }
 
     fn client_turn(&mut self) -> bool {
-        if self.client_is_over {
+        if self.is_client_closed {
             return false;
         }
         let count = read(&mut self.client, &mut self.received);
-        self.client_is_over = count.is_none();
+        self.is_client_closed = count.is_none();
         count != Some(0)
     }
 
     fn backend_turn(&mut self) -> bool {
         let mut was_busy = false;
         while let Ok((stream, _)) = self.backend.accept() {
-            stream.set_nonblocking(true).expect("a socket that need not block");
+            stream.set_nonblocking(true).expect("a nonblocking socket");
             self.connections.push(Connection {
                 stream,
                 unanswered: Vec::new(),
                 pieces: Vec::new().into_iter(),
                 closes: false,
-                is_over: false,
+                is_closed: false,
             });
             was_busy = true;
         }
         for connection in &mut self.connections {
             was_busy |= connection.turn(&mut self.reply, self.is_ending);
         }
-        let over = self.connections.extract_if(.., |connection| connection.is_over);
-        let unanswered = over.map(|connection| connection.unanswered);
-        self.begun.extend(unanswered.filter(|bytes| !bytes.is_empty()));
+        let closed = self.connections.extract_if(.., |connection| connection.is_closed);
+        let unanswered = closed.map(|connection| connection.unanswered);
+        self.incomplete.extend(unanswered.filter(|bytes| !bytes.is_empty()));
         was_busy
     }
 
     fn end(mut self) -> Talk {
         let unanswered = self.connections.into_iter().map(|connection| connection.unanswered);
-        self.begun.extend(unanswered.filter(|bytes| !bytes.is_empty()));
-        Talk { received: self.received, begun: self.begun }
+        self.incomplete.extend(unanswered.filter(|bytes| !bytes.is_empty()));
+        Talk { received: self.received, incomplete: self.incomplete }
     }
 }
 
 impl Connection {
-    /// Reads what there is, and answers by one piece; says whether anything was to be done.
+    /// Reads what is available and sends one piece. Returns true if there was anything to do.
     fn turn(&mut self, reply: &mut impl FnMut(&[u8]) -> Option<Reply>, is_ending: bool) -> bool {
         let mut was_busy = false;
         match read(&mut self.stream, &mut self.unanswered) {
             Some(count) => was_busy |= count > 0,
-            None => self.is_over = true,
+            None => self.is_closed = true,
         }
         if self.pieces.len() == 0
             && !self.unanswered.is_empty()
-            && let Some(answer) = reply(&self.unanswered)
+            && let Some(reply) = reply(&self.unanswered)
         {
-            self.unanswered.drain(..answer.consumed);
-            self.pieces = answer.pieces.into_iter();
-            self.closes = answer.closes;
+            self.unanswered.drain(..reply.consumed);
+            self.pieces = reply.pieces.into_iter();
+            self.closes = reply.closes;
             was_busy = true;
         }
         if let Some(piece) = self.pieces.next() {
-            // The gateway may have hung up, which the next read tells. Pieces are short.
+            // If the gateway has closed the connection, the next read shows it. Pieces are short.
             self.stream.write_all(&piece).ok();
             was_busy = true;
         }
         if self.pieces.len() == 0 && (self.closes || (is_ending && !was_busy)) {
-            self.is_over = true;
+            self.is_closed = true;
         }
-        was_busy || self.is_over
+        was_busy || self.is_closed
     }
 }
 
-/// Adds what there is; `None`: the other side is over.
+/// Appends what is available; `None` at the end of the connection.
 fn read(stream: &mut UnixStream, into: &mut Vec<u8>) -> Option<usize> {
     let mut piece = [0; 16 << 10];
     match stream.read(&mut piece) {
@@ -223,21 +223,20 @@ fn read(stream: &mut UnixStream, into: &mut Vec<u8>) -> Option<usize> {
     }
 }
 
-/// Where the gateway listens and where its backend does; the same for all talks of a process, one after
-/// the other.
-struct Places {
-    entrance: UnixListener,
-    entrance_path: PathBuf,
+/// The listening sockets of the gateway and the backend, for all talks of a process, one after the other.
+struct Sockets {
+    front: UnixListener,
+    front_path: PathBuf,
     backend: UnixListener,
     backend_path: PathBuf,
 }
 
-impl Places {
-    /// Two sockets in the folder for temporary files, named after the process.
+impl Sockets {
+    /// Opens them in the folder for temporary files, named after the process.
     fn get() -> io::Result<&'static Self> {
-        static PLACES: OnceLock<Places> = OnceLock::new();
-        if let Some(places) = PLACES.get() {
-            return Ok(places);
+        static SOCKETS: OnceLock<Sockets> = OnceLock::new();
+        if let Some(sockets) = SOCKETS.get() {
+            return Ok(sockets);
         }
         let listen = |name: &str| -> io::Result<_> {
             let file = format!("tollgate-fuzz-{}-{name}", std::process::id());
@@ -246,9 +245,9 @@ impl Places {
             listener.set_nonblocking(true)?;
             Ok((listener, path))
         };
-        let (entrance, entrance_path) = listen("entrance")?;
+        let (front, front_path) = listen("front")?;
         let (backend, backend_path) = listen("backend")?;
-        Ok(PLACES.get_or_init(|| Self { entrance, entrance_path, backend, backend_path }))
+        Ok(SOCKETS.get_or_init(|| Self { front, front_path, backend, backend_path }))
     }
 }
 
@@ -257,11 +256,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn three_talk_in_turns_until_they_have_no_more_to_say() {
-        let mut asked = Vec::new();
+    fn talk_ends_once_nobody_has_more_to_do() {
+        let mut requests = Vec::new();
         let talk =
             talk([&b"GET /a HTT"[..], b"P/1.1\r\nHost: a\r\n\r\nGET /b"].into_iter(), |bytes| {
-                asked.push(bytes.to_vec());
+                requests.push(bytes.to_vec());
                 Some(Reply {
                     consumed: bytes.len(),
                     pieces: vec![
@@ -271,10 +270,10 @@ mod tests {
                     closes: false,
                 })
             });
-        assert_eq!(asked, [b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n"]);
+        assert_eq!(requests, [b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n"]);
         assert!(
             talk.received.starts_with(b"HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 1\r\n\r\nx")
         );
-        assert_eq!(talk.begun, [b"GET /b"; 0]);
+        assert_eq!(talk.incomplete, [b"GET /b"; 0]);
     }
 }

@@ -1,44 +1,40 @@
-//! The gateway: a reverse proxy that costs little more than moving the bytes.
+//! A reverse proxy whose cost per request is close to that of moving the bytes.
 //!
-//! A configuration names listeners, routes and pools of backends. Each thread has listeners of its
-//! own on the same addresses, and its own connections to the backends.
+//! A configuration names listeners, routes and pools of backends. Each thread has its own listeners on the same
+//! addresses and its own connections to the backends.
 
 mod admin;
-mod answers;
-mod aside;
-mod checks;
+mod body;
+mod cluster;
+mod command;
 pub mod config;
 mod counters;
-mod date;
-mod door;
-mod downstream;
-mod error;
-mod exchange;
-mod forward;
+pub mod filter;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
-mod gateway;
-mod link;
-mod listening;
+mod generation;
+mod headers;
+mod listener;
+mod local_response;
 mod metrics;
-mod orders;
 mod path;
-pub mod phase;
-mod pool;
-mod recall;
-mod relay;
-mod routes;
-mod shortage;
-mod site;
+mod router;
+mod server;
 mod tls;
-mod tools;
-mod upstream;
-mod view;
+mod transport;
 mod worker;
 
+pub use command::Resumer;
 pub use config::{Config, ConfigError};
-pub use error::Error;
-pub use gateway::Gateway;
-pub use tls::IdentityError;
-/// What a gateway tells a person goes this way, and what its caller tells beside it should as well.
-pub use tollgate_ledger::messages;
+pub use server::{Error, Gateway};
+pub use tls::{TlsError, TlsIdentity};
+/// The gateway writes its messages here, as its caller should.
+pub use tollgate_accesslog::stderr_log;
+
+/// Interval of messages about a condition that persists.
+const LOG_INTERVAL: std::time::Duration = std::time::Duration::from_secs(60);
+
+/// Writes a message on standard error.
+fn log(message: impl std::fmt::Display) {
+    stderr_log::write(&format!("tollgate gateway: {message}"));
+}

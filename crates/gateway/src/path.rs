@@ -1,105 +1,107 @@
-//! Paths as routes see them. One path can be written in many ways, and a backend may read it in more ways than
-//! one: what is behind a route must not be reached past it by another spelling.
+//! Normalization of paths. One path can be written in many ways, and backends differ in how they read it: a
+//! request must not reach what a route protects by another spelling.
 
 /// A way to read a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Reading {
-    /// `%2F`, `\` and `%5C` stand for `/`.
-    slashes: bool,
-    /// Several slashes stand for one.
-    merges: bool,
-    /// What follows a `;` is no part of its segment.
-    parameters: bool,
+struct Reading {
+    /// `%2F`, `\` and `%5C` are slashes.
+    decode_slashes: bool,
+    /// Consecutive slashes are one.
+    merge_slashes: bool,
+    /// `;` and what follows it are not part of a segment.
+    drop_parameters: bool,
 }
 
-/// How routes are matched, which is nginx's way but for `%2F`, which stays apart.
-pub(crate) const PLAIN: Reading = Reading { slashes: false, merges: true, parameters: false };
+/// The reading that routes are matched by: nginx's, except that `%2F` is not a slash.
+const NORMAL: Reading =
+    Reading { decode_slashes: false, merge_slashes: true, drop_parameters: false };
 
-/// A part of a path between two slashes.
 struct Segment<'a> {
-    /// As it came.
     raw: &'a str,
-    /// Without escapes that it needs not have.
-    read: String,
+    normalized: String,
 }
 
-/// The segments of a path after those that climb have been followed, and whether a slash ends it.
+/// The segments of a path after `..` is resolved.
 struct Segments<'a> {
     kept: Vec<Segment<'a>>,
-    is_open: bool,
-    climbs: bool,
+    ends_with_slash: bool,
+    has_parent: bool,
 }
 
-/// Whether a path, without its query, is read in one way by everybody.
+/// True if all backends read a path (without its query) in the same way.
 pub(crate) fn is_plain(path: &str) -> bool {
-    let is_odd = |byte: &u8| matches!(byte, b'%' | b'\\' | b';');
-    let is_odd_pair = |pair: &[u8]| matches!(pair, b"//" | b"/.");
-    !path.as_bytes().iter().any(is_odd) && !path.as_bytes().windows(2).any(is_odd_pair)
+    let is_special = |byte: &u8| matches!(byte, b'%' | b'\\' | b';');
+    let is_special_pair = |pair: &[u8]| matches!(pair, b"//" | b"/.");
+    !path.as_bytes().iter().any(is_special) && !path.as_bytes().windows(2).any(is_special_pair)
 }
 
-/// A path, without its query, as it is read first, and then in every other way that a backend may have. Slashes
-/// are always merged, as they are by nginx, unless the path climbs: then it counts how many there are.
+/// The normalized path (without its query), then all other readings that a backend may have. Slashes are always
+/// merged, as nginx does, except in paths with `..`, where their number matters.
 pub(crate) fn readings(path: &str) -> impl Iterator<Item = String> + '_ {
     let both = [false, true];
-    let all = both.into_iter().flat_map(move |slashes| {
-        both.into_iter().flat_map(move |parameters| {
-            [true, false].map(|merges| Reading { slashes, merges, parameters })
+    let all = both.into_iter().flat_map(move |decode_slashes| {
+        both.into_iter().flat_map(move |drop_parameters| {
+            [true, false].map(|merge_slashes| Reading {
+                decode_slashes,
+                merge_slashes,
+                drop_parameters,
+            })
         })
     });
     all.filter_map(|reading| {
         let segments = segments(path, reading);
-        (reading.merges || segments.climbs).then(|| segments.text(|segment| &segment.read))
+        (reading.merge_slashes || segments.has_parent)
+            .then(|| segments.join(|segment| &segment.normalized))
     })
 }
 
-/// What is left of a path behind so many segments, in the spelling in which it came; it begins with a slash, unless
-/// nothing is left.
+/// The rest of a path behind its first `count` segments, in its original spelling: empty or with a slash at its start.
 pub(crate) fn behind(path: &str, count: usize) -> String {
-    let mut segments = segments(path, PLAIN);
+    let mut segments = segments(path, NORMAL);
     segments.kept.drain(..count.min(segments.kept.len()));
-    if segments.kept.is_empty() && !segments.is_open {
+    if segments.kept.is_empty() && !segments.ends_with_slash {
         return String::new();
     }
-    segments.text(|segment| segment.raw)
+    segments.join(|segment| segment.raw)
 }
 
-/// How many segments a path has that is read in one way.
+/// The number of segments of a plain path.
 pub(crate) fn segment_count(path: &str) -> usize {
     path.split('/').filter(|segment| !segment.is_empty()).count()
 }
 
 fn segments(path: &str, reading: Reading) -> Segments<'_> {
-    let mut segments = Segments { kept: Vec::new(), is_open: false, climbs: false };
+    let mut segments = Segments { kept: Vec::new(), ends_with_slash: false, has_parent: false };
     let mut parts = split(path.strip_prefix('/').unwrap_or(path), reading).into_iter().peekable();
     while let Some(raw) = parts.next() {
-        let read = read(raw, reading);
+        let normalized = normalize(raw, reading);
         let is_last = parts.peek().is_none();
-        segments.is_open = matches!(&*read, "" | "." | "..");
-        match &*read {
+        segments.ends_with_slash = matches!(&*normalized, "" | "." | "..");
+        match &*normalized {
             "." => {}
             ".." => {
-                segments.climbs = true;
-                // Above the top there is nothing.
+                segments.has_parent = true;
+                // The parent of the root is the root.
                 drop(segments.kept.pop());
             }
-            "" if reading.merges || is_last => {}
-            _ => segments.kept.push(Segment { raw, read }),
+            "" if reading.merge_slashes || is_last => {}
+            _ => segments.kept.push(Segment { raw, normalized }),
         }
     }
     segments
 }
 
 impl Segments<'_> {
-    fn text<'a>(&'a self, of: impl Fn(&'a Segment<'a>) -> &'a str) -> String {
-        let mut text = String::new();
+    fn join<'a>(&'a self, text_of: impl Fn(&'a Segment<'a>) -> &'a str) -> String {
+        let mut path = String::new();
         for segment in &self.kept {
-            text.push('/');
-            text.push_str(of(segment));
+            path.push('/');
+            path.push_str(text_of(segment));
         }
-        if self.is_open || text.is_empty() {
-            text.push('/');
+        if self.ends_with_slash || path.is_empty() {
+            path.push('/');
         }
-        text
+        path
     }
 }
 
@@ -120,21 +122,22 @@ fn split(path: &str, reading: Reading) -> Vec<&str> {
     parts
 }
 
-/// How long the slash is that stands at the start; 0 where there is none.
+/// Length of the slash at the start; 0 if there is none.
 fn slash_bytes(rest: &[u8], reading: Reading) -> usize {
     match rest {
         [b'/', ..] => 1,
-        [b'\\', ..] if reading.slashes => 1,
-        [b'%', b'2', b'f' | b'F', ..] | [b'%', b'5', b'c' | b'C', ..] if reading.slashes => 3,
+        [b'\\', ..] if reading.decode_slashes => 1,
+        [b'%', b'2', b'f' | b'F', ..] | [b'%', b'5', b'c' | b'C', ..] if reading.decode_slashes => {
+            3
+        }
         _ => 0,
     }
 }
 
-/// A segment without its parameters, if they are none of it, and without the escapes that say nothing: those of
-/// what may stand there as it is. Others are written in one way.
-fn read(raw: &str, reading: Reading) -> String {
+/// Decodes needless escapes of a segment and writes the others in upper case.
+fn normalize(raw: &str, reading: Reading) -> String {
     let raw = match raw.split_once(';') {
-        Some((name, _)) if reading.parameters => name,
+        Some((name, _)) if reading.drop_parameters => name,
         _ => raw,
     };
     let mut out = String::with_capacity(raw.len());
@@ -164,8 +167,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_read_as_nginx_reads_it_but_for_escaped_slashes() {
-        for (path, read) in [
+    fn normalizes_like_nginx_except_escaped_slashes() {
+        for (path, normalized) in [
             ("/", "/"),
             ("//", "/"),
             ("/a/./b", "/a/b"),
@@ -188,12 +191,12 @@ mod tests {
             ("/...", "/..."),
             ("/.a/..b", "/.a/..b"),
         ] {
-            assert_eq!(readings(path).next().unwrap(), read, "{path}");
+            assert_eq!(readings(path).next().unwrap(), normalized, "{path}");
         }
     }
 
     #[test]
-    fn other_readings_are_those_of_backends_that_know_more() {
+    fn readings_cover_other_backends() {
         let all = |path: &str| -> std::collections::BTreeSet<String> { readings(path).collect() };
         let are = |path: &str, expected: &[&str]| {
             assert_eq!(all(path), expected.iter().map(|&text| text.to_owned()).collect(), "{path}");
@@ -209,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_behind_a_prefix_keeps_its_spelling() {
+    fn rest_behind_prefix_keeps_spelling() {
         for (path, count, rest) in [
             ("/a/%62?", 1, "/%62?"),
             ("/x/../%61/b%2fc/./d;e", 1, "/b%2fc/d;e"),
@@ -225,10 +228,10 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_path_has_one_reading() {
+    fn plain_path_has_one_reading() {
         for path in ["/", "/a", "/a/b/", "/a.b/c..d", "/a~!$&'()*+,=:@-_"] {
             assert!(is_plain(path));
-            assert!(readings(path).all(|read| read == path), "{path}");
+            assert!(readings(path).all(|reading| reading == path), "{path}");
         }
         for path in ["//", "/.a", "/a/..", "/%61", "/a;b", "/a\\b"] {
             assert!(!is_plain(path), "{path}");

@@ -1,4 +1,4 @@
-//! TLS of clients, by rustls: what carries the bytes in the place of a plain socket.
+//! TLS on client connections, by rustls: a session sits between the socket and the plain bytes.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -9,90 +9,80 @@ use rustls::crypto::ring;
 use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection};
-use tollgate_eventloop::Socket;
+use tollgate_eventloop::{Socket, try_io};
 
-/// A certificate and its key, read and found to belong together.
+/// A certificate chain and its private key.
 #[derive(Clone)]
-pub(crate) struct Identity(Arc<ServerConfig>);
+pub struct TlsIdentity(Arc<ServerConfig>);
 
-/// Why a certificate and its key cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum IdentityError {
-    /// The file of the certificate cannot be read, or has none.
+pub enum TlsError {
     #[error(
-        "the certificate cannot be read; name a file of PEM with the certificate, then what it is signed by"
+        "cannot read the certificate; expected a PEM file with the certificate, followed by its chain"
     )]
     Certificate(#[source] pem::Error),
-    /// The file of the key cannot be read, or has none.
-    #[error(
-        "the key cannot be read; name a file of PEM with the private key, without a passphrase"
-    )]
+    #[error("cannot read the key; expected a PEM file with a private key without passphrase")]
     Key(#[source] pem::Error),
-    /// They cannot be used, or not together.
     #[error(
-        "the key is not that of the certificate, or one of them is of a kind that is not known here"
+        "cannot use the certificate with this key; check that they belong together and have a supported type"
     )]
     Pair(#[source] rustls::Error),
 }
 
-impl Identity {
-    /// Reads both from files of PEM.
-    ///
-    /// # Errors
-    ///
-    /// [`IdentityError`]: which of them cannot be used.
-    pub(crate) fn read(certificate: &Path, key: &Path) -> Result<Self, IdentityError> {
+impl TlsIdentity {
+    /// Reads the certificate chain and the key from PEM files.
+    pub fn read(certificate: &Path, key: &Path) -> Result<Self, TlsError> {
         let chain = CertificateDer::pem_file_iter(certificate)
             .and_then(Iterator::collect::<Result<Vec<_>, _>>)
             .and_then(
                 |chain| if chain.is_empty() { Err(pem::Error::NoItemsFound) } else { Ok(chain) },
             )
-            .map_err(IdentityError::Certificate)?;
-        let key = PrivateKeyDer::from_pem_file(key).map_err(IdentityError::Key)?;
+            .map_err(TlsError::Certificate)?;
+        let key = PrivateKeyDer::from_pem_file(key).map_err(TlsError::Key)?;
         let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
         let mut config = builder
             .with_safe_default_protocol_versions()
             .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key))
-            .map_err(IdentityError::Pair)?;
+            .map_err(TlsError::Pair)?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(Self(Arc::new(config)))
     }
 }
 
-impl fmt::Debug for Identity {
+impl fmt::Debug for TlsIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Identity").finish_non_exhaustive()
+        f.debug_tuple("TlsIdentity").finish_non_exhaustive()
     }
 }
 
-impl PartialEq for Identity {
+impl PartialEq for TlsIdentity {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
-impl Eq for Identity {}
+impl Eq for TlsIdentity {}
 
-/// One client's connection, above the socket that carries it.
-pub(crate) struct Session {
+/// TLS state of one client connection.
+pub(crate) struct TlsSession {
     connection: ServerConnection,
-    /// The last byte of a send was taken, but is not said to be sent before all that was made of it is:
-    /// whoever has bytes left to send is told of room, and so is what is left of these.
+    /// The last byte of a send was encrypted but not reported as sent, since a part of its record is still
+    /// unsent: the caller then waits for room and calls again, which sends the rest.
     is_byte_held: bool,
 }
 
-/// How much becomes one record of TLS.
+/// Plain bytes per TLS record.
 const RECORD_BYTES: usize = 16 << 10;
 
-impl Session {
-    pub(crate) fn new(identity: &Identity) -> io::Result<Self> {
+impl TlsSession {
+    pub(crate) fn new(identity: &TlsIdentity) -> io::Result<Self> {
         let connection =
             ServerConnection::new(Arc::clone(&identity.0)).map_err(io::Error::other)?;
         Ok(Self { connection, is_byte_held: false })
     }
 
-    /// Reads what there is, as far as the buffer has room, and says whether there may be more at once;
-    /// 0 bytes at the end, and `WouldBlock` when there is nothing yet.
+    /// Fills the buffer as far as possible. Returns the number of bytes, 0 at the end of the stream, and
+    /// whether more may be available at once; `WouldBlock` if there is nothing.
     pub(crate) fn receive(
         &mut self,
         socket: &Socket,
@@ -101,7 +91,7 @@ impl Session {
         let mut filled = 0;
         loop {
             match self.connection.reader().read(&mut buffer[filled..]) {
-                // The end comes again, behind what there is.
+                // The next call reports the end again, behind the bytes returned now.
                 Ok(0) => return Ok((filled, true)),
                 Ok(count) => {
                     filled += count;
@@ -110,32 +100,30 @@ impl Session {
                     }
                     continue;
                 }
-                // It ended without saying so, which the end of a request shows as well.
+                // Closed without close_notify: HTTP framing detects a truncated message.
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
                     return Ok((filled, true));
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error),
             }
-            match self.connection.read_tls(&mut Carrier(socket)) {
-                Ok(_) => {
-                    let understood = self.connection.process_new_packets();
-                    // What there is to be said, an alert included; the peer may be gone.
-                    let flushed = self.flush(socket);
-                    understood.map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
-                    flushed?;
-                }
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock && filled > 0 => {
-                    return Ok((filled, false));
-                }
-                Err(error) => return Err(error),
+            let received = try_io(|| self.connection.read_tls(&mut Carrier(socket)))?;
+            if received.is_some() {
+                let processed = self.connection.process_new_packets();
+                // Sends handshake messages and alerts, even after an error.
+                let flushed = self.flush(socket);
+                processed.map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
+                flushed?;
+            } else if filled > 0 {
+                return Ok((filled, false));
+            } else {
+                return Err(ErrorKind::WouldBlock.into());
             }
         }
     }
 
-    /// Sends what there is room for. Whoever is told that not all was sent has to go on with the bytes
-    /// that follow those.
+    /// Sends what the socket has room for. If fewer bytes are reported as sent than given, the next call must
+    /// continue with the bytes that follow.
     pub(crate) fn send(&mut self, socket: &Socket, bytes: &[u8]) -> io::Result<usize> {
         let mut taken = usize::from(self.is_byte_held && !bytes.is_empty());
         loop {
@@ -152,38 +140,34 @@ impl Session {
         }
     }
 
-    /// Sends what was made of earlier bytes. Whether all of it is sent.
+    /// Sends pending records. Returns true if none are left.
     pub(crate) fn flush(&mut self, socket: &Socket) -> io::Result<bool> {
         while self.connection.wants_write() {
-            match self.connection.write_tls(&mut Carrier(socket)) {
-                Ok(_) => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
+            if try_io(|| self.connection.write_tls(&mut Carrier(socket)))?.is_none() {
+                return Ok(false);
             }
         }
         Ok(true)
     }
 
-    /// Whether it waits for room to send.
-    pub(crate) fn wants_room(&self) -> bool {
+    pub(crate) fn wants_write(&self) -> bool {
         self.connection.wants_write()
     }
 
-    /// Says that nothing more is sent. Whether that has gone out; said again, it goes out once.
+    /// Sends `close_notify`, once. Returns true if it is out.
     pub(crate) fn finish(&mut self, socket: &Socket) -> io::Result<bool> {
         self.connection.send_close_notify();
         self.flush(socket)
     }
 }
 
-impl fmt::Debug for Session {
+impl fmt::Debug for TlsSession {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Session").field("is_byte_held", &self.is_byte_held).finish_non_exhaustive()
+        f.debug_struct("TlsSession").finish_non_exhaustive()
     }
 }
 
-/// The socket, as rustls reads and writes it.
+/// Lets rustls read from and write to the socket.
 struct Carrier<'a>(&'a Socket);
 
 impl Read for Carrier<'_> {

@@ -1,8 +1,9 @@
-//! The threads of a run, and the caller's hold on them.
+//! The threads of a load and the caller's handle to them.
 
 use std::convert::Infallible;
 use std::io;
 use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -11,87 +12,83 @@ use std::time::{Duration, Instant};
 use tollgate_eventloop::{Waker, pin_current_thread};
 use tollgate_stats::LatencyHistogram;
 
-use crate::error::Error;
-use crate::live::Live;
-use crate::outcome::{Outcome, Progress};
-use crate::plan::{Arrivals, Plan};
-use crate::recorder::Report;
-use crate::window::Stage;
-use crate::worker::Worker;
+use crate::metrics::{SharedProgress, ThreadSummary};
+use crate::plan::{Arrivals, Error, Plan};
+use crate::summary::{Progress, Summary};
+use crate::worker::{Control, Worker};
 
-/// A run under way. Dropping it ends the run and waits for its threads.
+/// How long after its start an open loop begins to send, so that connections can be opened first. A
+/// connection that is not open by then delays its requests, and their latency includes that.
+const LEAD_MIN: Duration = Duration::from_millis(10);
+const LEAD_PER_CONNECTION: Duration = Duration::from_micros(50);
+
+/// A running load. Dropping it ends the load and waits for its threads.
 #[derive(Debug)]
 pub struct Generator {
-    stage: Arc<Stage>,
+    control: Arc<Control>,
     threads: Vec<Thread>,
-    /// Nothing is ever sent: it disconnects when the last thread has ended.
+    /// Disconnects when the last thread ends. Nothing is sent.
     ended: Mutex<Receiver<Infallible>>,
 }
 
 #[derive(Debug)]
 struct Thread {
-    handle: JoinHandle<io::Result<Report>>,
+    handle: JoinHandle<io::Result<ThreadSummary>>,
     waker: Waker,
-    live: Arc<Live>,
+    progress: Arc<SharedProgress>,
 }
 
 impl Generator {
-    /// Starts the threads of a plan, which begin to send at once.
+    /// Starts the threads of a plan, which send at once.
     ///
     /// # Errors
     ///
-    /// The plan is outside its limits, or a thread cannot be started where it should run. Then
-    /// nothing is left running.
+    /// The plan is invalid, or a thread cannot start on its CPU. Then nothing is sent.
     pub fn start(plan: Plan) -> Result<Self, Error> {
-        plan.check()?;
-        try_pinning(&plan.cpus)?;
+        plan.validate()?;
+        check_cpus(&plan.cpus)?;
         let plan = Arc::new(plan);
-        let start = Instant::now() + lead(&plan);
+        let start = Instant::now() + lead_time(&plan);
         let (alive, ended) = mpsc::channel();
-        let stage = Arc::new(Stage::new(start));
-        let mut generator = Self { stage, threads: Vec::new(), ended: Mutex::new(ended) };
+        let control = Arc::new(Control::new(start));
+        let mut generator = Self { control, threads: Vec::new(), ended: Mutex::new(ended) };
         for index in 0..plan.threads {
-            let thread = Thread::start(&plan, index, &generator.stage, alive.clone())?;
+            let thread = Thread::start(&plan, index, &generator.control, alive.clone())?;
             generator.threads.push(thread);
         }
         Ok(generator)
     }
 
-    /// When the first request is sent, or is to be sent: an open loop opens its connections first.
+    /// When the first request is sent or due. An open loop opens its connections first.
     #[must_use]
-    pub fn begins_at(&self) -> Instant {
-        self.stage.start()
+    pub fn starts_at(&self) -> Instant {
+        self.control.start
     }
 
-    /// From now on, what finishes is measured; what came before was the warm-up. Each thread is
-    /// woken and takes its own readings. A window opens once.
+    /// Ends the warm-up: what finishes from now on is measured. Later calls have no effect.
     pub fn open_window(&self) {
-        self.stage.measure();
-        self.wake();
+        self.command(&self.control.measure);
     }
 
-    /// Ends the run: each thread is woken, takes its own readings and sends nothing more.
+    /// Ends the load. Requests in flight stay without a response.
     pub fn close_window(&self) {
-        self.stage.end();
-        self.wake();
+        self.command(&self.control.stop);
     }
 
-    /// Sends nothing more, and has what is under way answered; [`Generator::wait`] tells when it is.
-    /// What of a schedule is due and not sent is left out.
+    /// Sends no further request, and waits for the responses of those in flight, whose end
+    /// [`Generator::wait`] reports. Scheduled requests that are due are not sent.
     pub fn drain(&self) {
-        self.stage.drain();
-        self.wake();
+        self.command(&self.control.drain);
     }
 
-    /// Waits until the run has ended by itself, as [`Generator::is_done`] tells it, but no longer than
-    /// this. Tells whether it has.
+    /// Waits up to `timeout` until the load is done. Returns [`Generator::is_done`].
     #[must_use]
-    pub fn wait(&self, longest: Duration) -> bool {
+    pub fn wait(&self, timeout: Duration) -> bool {
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-        match ended.recv_timeout(longest) {
+        match ended.recv_timeout(timeout) {
             Ok(never) => match never {},
             Err(RecvTimeoutError::Disconnected) => {
-                // The threads have let go of their ends, which is the last that they do but end.
+                // The threads drop their senders just before they end.
                 while !self.is_done() {
                     thread::yield_now();
                 }
@@ -101,56 +98,71 @@ impl Generator {
         }
     }
 
-    /// Whether the run has ended by itself: its plan's requests are delivered, or every thread has
-    /// failed.
+    /// True if all threads have ended: all requests of the plan have finished, or the threads failed.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.threads.iter().all(|thread| thread.handle.is_finished())
     }
 
-    /// What has finished since the start, warm-up included.
+    /// Requests finished since the start, warm-up included.
     #[must_use]
     pub fn progress(&self) -> Progress {
         let mut sum = Progress::default();
         for thread in &self.threads {
-            sum.add(&thread.live.progress());
+            sum.add(&thread.progress.progress());
         }
         sum
     }
 
-    /// The latencies that the threads had measured when this was asked for the last time, and asks
-    /// them anew. Each time costs every thread some tens of microseconds, so ask for what a person
-    /// can read: twice a second.
-    pub fn latency_so_far(&self) -> LatencyHistogram {
+    /// Returns the latencies measured until the last call, and has the threads copy their current ones
+    /// for the next call. This costs each thread some tens of microseconds: call it twice per second at
+    /// most.
+    pub fn live_latency(&self) -> LatencyHistogram {
         let mut sum = LatencyHistogram::new();
-        for latency in self.threads.iter().filter_map(|thread| thread.live.ask_latency()) {
+        for latency in self.threads.iter().filter_map(|thread| thread.progress.take_latency()) {
             sum.merge(&latency);
         }
         self.wake();
         sum
     }
 
-    /// Closes the window if it is open, waits for the threads and puts their figures together.
+    /// Ends the load, waits for the threads and merges their metrics.
     ///
     /// # Errors
     ///
-    /// A thread could not go on.
-    pub fn finish(mut self) -> Result<Outcome, Error> {
+    /// A thread failed.
+    pub fn finish(mut self) -> Result<Summary, Error> {
         self.close_window();
         let joined: Vec<_> = self.threads.drain(..).map(|thread| thread.handle.join()).collect();
-        let mut reports = Vec::new();
+        let mut summary = Summary::default();
+        let mut windows = Vec::new();
         for (thread, result) in joined.into_iter().enumerate() {
-            // A panic is a defect of ours and goes on in the caller's thread.
-            let report = result.unwrap_or_else(|panic| resume_unwind(panic));
-            let doing = "sending the load";
-            reports.push(report.map_err(|source| Error::Thread { thread, doing, source })?);
+            // A panic is a defect of this crate and continues in the thread of the caller.
+            let result = result.unwrap_or_else(|panic| resume_unwind(panic));
+            let action = "send the load";
+            let ended = result.map_err(|source| Error::Thread { thread, action, source })?;
+            windows.extend(ended.window);
+            summary.merge(ended.summary);
         }
-        Ok(Outcome::of(reports))
+        let opened_at = windows.iter().map(|(opened_at, _)| *opened_at).min();
+        let closed_at = windows.iter().map(|(_, closed_at)| *closed_at).max();
+        if let (Some(opened_at), Some(closed_at)) = (opened_at, closed_at) {
+            summary.window = closed_at - opened_at;
+        }
+        if let [only] = &mut summary.templates[..] {
+            only.latency = summary.latency.clone();
+        }
+        Ok(summary)
+    }
+
+    fn command(&self, flag: &AtomicBool) {
+        flag.store(true, Ordering::Release);
+        self.wake();
     }
 
     fn wake(&self) {
         for thread in &self.threads {
-            thread.waker.wake().expect("waking a thread that holds the other end cannot fail");
+            thread.waker.wake().expect("the thread holds the other end of its waker");
         }
     }
 }
@@ -169,35 +181,34 @@ impl Drop for Generator {
 }
 
 impl Thread {
-    /// `alive` is dropped when the thread ends, however it does.
+    /// `alive` is dropped when the thread ends, however it ends.
     fn start(
         plan: &Arc<Plan>,
         index: usize,
-        stage: &Arc<Stage>,
+        control: &Arc<Control>,
         alive: Sender<Infallible>,
     ) -> Result<Self, Error> {
-        let failed = |doing| move |source| Error::Thread { thread: index, doing, source };
-        let waker = Waker::new().map_err(failed("opening its waker"))?;
-        let live = Arc::<Live>::default();
-        let worker = Worker::new(plan, index, waker.clone(), stage, &live)
-            .map_err(failed("opening its poller"))?;
-        // One CPU each, so that threads do not push each other around.
+        let failed = |action| move |source| Error::Thread { thread: index, action, source };
+        let waker = Waker::new().map_err(failed("open its waker"))?;
+        let progress = Arc::<SharedProgress>::default();
+        let worker = Worker::new(plan, index, waker.clone(), control, &progress)
+            .map_err(failed("open its poller"))?;
+        // One CPU each, so that threads do not compete.
         let cpu = plan.cpus.get(index % plan.cpus.len().max(1)).copied();
         let handle = thread::Builder::new()
             .name(format!("load-{index}"))
             .spawn(move || {
-                let report = pin(cpu.as_slice()).and_then(|()| worker.run());
+                let result = cpu.map_or(Ok(()), |cpu| pin_current_thread(&[cpu]));
+                let result = result.and_then(|()| worker.run());
                 drop(alive);
-                report
+                result
             })
-            .map_err(failed("starting it"))?;
-        Ok(Self { handle, waker, live })
+            .map_err(failed("start"))?;
+        Ok(Self { handle, waker, progress })
     }
 }
 
-/// How long after its start an open loop begins to send: time to open its connections. One that is not
-/// open by then delays the requests that it is to carry, and they say so.
-fn lead(plan: &Plan) -> Duration {
+fn lead_time(plan: &Plan) -> Duration {
     match plan.arrivals {
         Arrivals::Open { .. } if plan.keep_alive => {
             LEAD_MIN + LEAD_PER_CONNECTION * u32::try_from(plan.connections).unwrap_or(u32::MAX)
@@ -207,19 +218,10 @@ fn lead(plan: &Plan) -> Duration {
     }
 }
 
-const LEAD_MIN: Duration = Duration::from_millis(10);
-const LEAD_PER_CONNECTION: Duration = Duration::from_micros(50);
-
-/// Whether threads may run on `cpus`, tried on a thread that ends right after, so that a plan which
-/// cannot run fails before any request is sent.
-fn try_pinning(cpus: &[usize]) -> Result<(), Error> {
-    let pin_each = || cpus.iter().try_for_each(|cpu| pin(&[*cpu]));
-    let tried = thread::scope(|scope| scope.spawn(pin_each).join());
-    tried
+/// Pins a thread to each CPU in turn, so that a plan that cannot run fails before its first request.
+fn check_cpus(cpus: &[usize]) -> Result<(), Error> {
+    let pin_each = || cpus.iter().try_for_each(|cpu| pin_current_thread(&[*cpu]));
+    thread::scope(|scope| scope.spawn(pin_each).join())
         .unwrap_or_else(|panic| resume_unwind(panic))
         .map_err(|source| Error::Cpus { cpus: cpus.to_vec(), source })
-}
-
-fn pin(cpus: &[usize]) -> io::Result<()> {
-    if cpus.is_empty() { Ok(()) } else { pin_current_thread(cpus) }
 }

@@ -1,45 +1,39 @@
-//! The load generator: closed loop, where each connection sends its next request when the answer to
-//! the one before is complete, and open loop, where requests leave on a schedule.
+//! HTTP/1.1 load generator.
 //!
-//! No async runtime: each thread has its own epoll instance, connections and histogram, and shares
-//! nothing on the way. An exchange costs one write, one read, its share of a wait and one look at
-//! the clock, which is the end of one request and the start of the next. Memory does not grow with
-//! the run.
+//! A closed loop sends the next request of a connection when the last response is complete. An open
+//! loop sends on a schedule, independent of responses.
 //!
-//! A [`Plan`] says what to send where. [`Generator::start`] begins at once; what finishes between
-//! [`Generator::open_window`] and [`Generator::close_window`] is measured, and
-//! [`Generator::finish`] gives the [`Outcome`]. Sending to this machine only is the caller's
-//! business.
+//! No async runtime: each thread has its own epoll instance, connections and histograms, and shares
+//! nothing per request. A request costs one send, one receive, its share of a wait and one reading of
+//! the clock, which ends one request and starts the next. Memory does not grow with the run.
+//!
+//! A [`Plan`] says what to send where. [`Generator::start`] sends at once. What finishes between
+//! [`Generator::open_window`] and [`Generator::close_window`] is measured, and [`Generator::finish`]
+//! returns the [`Summary`], which a [`Report`] prints. The caller checks that the target may be loaded.
+#![warn(missing_docs)]
 
-mod clocks;
-mod course;
-mod error;
-mod exchange;
-mod failure;
+mod connection;
+mod format;
 mod generator;
-mod link;
-mod live;
-mod nap;
-mod outcome;
-mod pacer;
-mod pause;
+mod metrics;
+mod pacing;
 mod plan;
-mod recorder;
-mod schedule;
-mod slices;
-mod slot;
-mod usage;
-mod window;
+mod steady_state;
+mod summary;
+mod verdict;
 mod worker;
 mod workload;
 
-pub use error::Error;
-pub use failure::Failures;
+#[cfg(test)]
+mod tests;
+
+pub use format::{Report, TemplateLabel, WarmUpResult};
 pub use generator::Generator;
-pub use outcome::{Outcome, Progress, TemplateTally, ThreadUsage};
 pub use plan::{
-    Arrivals, MAX_CONNECTIONS, MAX_PIPELINE, MAX_RATE, MAX_THREADS, MAX_TIMEOUT, MAX_TIMER_SLACK,
-    Plan, Spacing, Target,
+    Arrivals, Error, MAX_CONNECTIONS, MAX_PIPELINE, MAX_RATE, MAX_THREADS, MAX_TIMEOUT,
+    MAX_TIMER_SLACK, Plan, Spacing, Target,
 };
-pub use slices::{SLICE, STEADY_AFTER, Slice, Slices};
-pub use workload::{Expectation, MAX_NEEDLE_BYTES, MAX_TEMPLATES, Request, Workload};
+pub use steady_state::{SLICE, STEADY_AFTER, Slice, SteadyState};
+pub use summary::{Failures, Progress, Summary, TemplateSummary, ThreadUsage};
+pub use verdict::{LATENESS_MAX, Measured, SATURATED_SHARE, UNSENT_SHARE_MAX, Verdict};
+pub use workload::{Expectation, MAX_PATTERN_BYTES, MAX_TEMPLATES, Request, Workload};

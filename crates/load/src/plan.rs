@@ -1,195 +1,252 @@
-//! What a run of the generator is to do.
+//! Plan of a load: target, connections, schedule and limits.
 
 use std::fmt;
+use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::Error;
+use thiserror::Error;
+
 use crate::workload::Workload;
 
-/// The most connections of one plan. One client address has about 28,000 ports towards one target
+/// Limit of [`Plan::connections_max`]. One client address has about 28,000 ports towards one target
 /// (`net.ipv4.ip_local_port_range`).
 pub const MAX_CONNECTIONS: usize = 20_000;
 
-/// The most threads of one plan.
+/// Limit of [`Plan::threads`].
 pub const MAX_THREADS: usize = 256;
 
-/// The deepest pipeline: requests under way on one connection.
+/// Limit of [`Plan::pipeline`].
 pub const MAX_PIPELINE: usize = 1_000;
 
-/// The highest rate of one plan, in requests a second.
+/// Limit of the rate of an open loop, in requests per second.
 pub const MAX_RATE: f64 = 10_000_000.0;
 
-/// The longest timeout: a latency histogram reaches no further.
+/// Limit of both timeouts. A latency histogram does not reach further.
 pub const MAX_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// The longest timer slack.
+/// Limit of [`Plan::timer_slack`].
 pub const MAX_TIMER_SLACK: Duration = Duration::from_millis(10);
 
-/// What a run of the generator is to do.
+/// One load: what the generator sends, where, when and over which connections.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Where the requests go.
+    /// Server to send to.
     pub target: Target,
-    /// What is sent.
+    /// Requests to send.
     pub workload: Arc<Workload>,
-    /// When it is sent.
+    /// Closed or open loop.
     pub arrivals: Arrivals,
-    /// How many connections are kept open, over all threads; 1 to [`MAX_CONNECTIONS`].
+    /// Connections opened at the start, over all threads; 1 to [`MAX_CONNECTIONS`].
     pub connections: usize,
-    /// How far the connections may grow when requests are due and none is free, over all threads;
-    /// from `connections` to [`MAX_CONNECTIONS`]. A closed loop does not grow.
+    /// Connections that an open loop may grow to when a request is due and none is free, over all
+    /// threads; `connections` to [`MAX_CONNECTIONS`]. A closed loop does not grow.
     pub connections_max: usize,
-    /// How late a request of a schedule may be sent, so that one waking serves many: up to
-    /// [`MAX_TIMER_SLACK`], zero for on time. Answers are read up to that late too, and their arrival
-    /// is what the kernel has noted; so it needs TCP, kept connections, no pipeline and no
-    /// `first_byte`.
+    /// How late an open loop may send, so that one wake-up serves many requests; zero to
+    /// [`MAX_TIMER_SLACK`]. Responses are read up to that late too, and the kernel's receive
+    /// timestamps tell when they arrived. Needs TCP, keep-alive, no pipeline and no `first_byte`.
     pub timer_slack: Duration,
-    /// How many threads send; 1 to [`MAX_THREADS`], and no more than connections.
+    /// Threads that send; 1 to [`MAX_THREADS`], at most one per connection.
     pub threads: usize,
-    /// How many requests may be under way on one connection; 1 to [`MAX_PIPELINE`], and 1 without
-    /// keep-alive.
+    /// Requests in flight on one connection; 1 to [`MAX_PIPELINE`], and 1 without keep-alive.
     pub pipeline: usize,
-    /// Whether a connection carries one request after another. If not, each request opens a
-    /// connection of its own, its latency runs from the start of the connect, and the request's
-    /// text should say `Connection: close`.
+    /// True if a connection carries one request after another. Otherwise each request opens a
+    /// connection, its latency includes the connect, and its text should say `Connection: close`.
     pub keep_alive: bool,
-    /// How long connecting may take; up to [`MAX_TIMEOUT`], kept to the millisecond.
+    /// Limit of the time to connect; up to [`MAX_TIMEOUT`], checked every millisecond.
     pub connect_timeout: Duration,
-    /// How long an answer may take from the start of sending; as `connect_timeout`.
-    pub answer_timeout: Duration,
-    /// Stop after this many requests over all threads.
+    /// Limit of the time from send to complete response; as `connect_timeout`.
+    pub response_timeout: Duration,
+    /// Number of requests after which the load ends, over all threads.
     pub requests: Option<u64>,
-    /// Whether what is sent first is a warm-up. Then the window opens when the caller says so, else
-    /// with the first request.
+    /// True if the load starts with a warm-up, so that the caller opens the window. Otherwise the
+    /// window opens with the first request.
     pub warm_up: bool,
-    /// Whether the time to an answer's first byte is recorded too. It costs a little for each
-    /// answer.
+    /// True to record the time to first byte, which costs some CPU per response.
     pub first_byte: bool,
-    /// Whether the threads ask for events over and over instead of sleeping until there are some.
-    /// Nobody then has to wake them, which costs a server CPU, and they are never late for having
-    /// slept; each takes a whole CPU.
+    /// True if threads poll for events instead of sleeping. This saves the server the cost of waking
+    /// them and makes no request late, but each thread uses a whole CPU.
     pub busy_poll: bool,
-    /// The CPUs that the threads run on, one each, in a circle; empty for wherever the kernel likes.
+    /// CPUs to run on, one per thread, round robin. Empty: threads are not pinned.
     pub cpus: Vec<usize>,
 }
 
-/// Where requests go.
+/// Address of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// An address and a port.
+    /// TCP address and port.
     Tcp(SocketAddr),
-    /// The path of a unix-domain socket.
+    /// Path of a unix-domain socket.
     Unix(PathBuf),
 }
 
 /// When requests are sent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Arrivals {
-    /// Closed loop: as soon as the answer to the one before is in. Finds what a server can hold.
+    /// Closed loop: each connection sends when its last response is complete. Finds the capacity of
+    /// a server.
     Closed,
-    /// Open loop: on a schedule, whatever comes back. Finds the latency under a known load.
+    /// Open loop: requests leave on a schedule, independent of responses. Finds the latency at a
+    /// known load.
     Open {
-        /// Requests a second over all threads; above 0, at most [`MAX_RATE`].
+        /// Requests per second over all threads; above 0, at most [`MAX_RATE`].
         per_second: f64,
-        /// How the schedule spaces them.
+        /// Gaps between requests.
         spacing: Spacing,
     },
 }
 
-/// How a schedule spaces requests.
+/// Gaps between the requests of a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spacing {
-    /// All the same.
+    /// Constant gaps.
     Constant,
-    /// Exponential gaps, as of many independent clients: a Poisson process.
+    /// Exponential gaps, as from many independent clients: a Poisson process.
     Poisson {
-        /// What the gaps are drawn from.
+        /// Seed of the gaps.
         seed: u64,
     },
 }
 
+/// Error that prevents or ends a load. Failures of single requests are counted in
+/// [`Failures`](crate::Failures) instead.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// A workload outside its limits.
+    #[error("{0}")]
+    Workload(String),
+    /// A plan outside its limits.
+    #[error("{0}")]
+    Plan(String),
+    /// Threads cannot be pinned to the CPUs of the plan.
+    #[error("cannot pin threads to CPUs {cpus:?}: choose others, or none")]
+    Cpus {
+        /// CPUs of the plan.
+        cpus: Vec<usize>,
+        /// Reason.
+        source: io::Error,
+    },
+    /// A thread cannot start or continue.
+    #[error("load thread {thread} cannot {action}")]
+    Thread {
+        /// Index of the thread, from 0.
+        thread: usize,
+        /// What failed.
+        action: &'static str,
+        /// Reason.
+        source: io::Error,
+    },
+}
+
 impl Plan {
-    pub(crate) fn check(&self) -> Result<(), Error> {
-        let &Self { connections, connections_max, threads, .. } = self;
-        if !(1..=MAX_THREADS).contains(&threads) {
-            return Err(Error::Threads(threads));
+    /// Rate of an open loop in requests per second.
+    pub fn rate_per_s(&self) -> Option<f64> {
+        match self.arrivals {
+            Arrivals::Closed => None,
+            Arrivals::Open { per_second, .. } => Some(per_second),
         }
-        if !(threads..=MAX_CONNECTIONS).contains(&connections) {
-            return Err(Error::Connections { connections, threads });
+    }
+
+    /// Checks all limits. [`Generator::start`](crate::Generator::start) does, too.
+    ///
+    /// # Errors
+    ///
+    /// A value is outside its limits, or contradicts another one.
+    pub fn validate(&self) -> Result<(), Error> {
+        let &Self { connections, connections_max, threads, pipeline, .. } = self;
+        check((1..=MAX_THREADS).contains(&threads), || {
+            format!("cannot use {threads} threads: choose 1 to {MAX_THREADS}")
+        })?;
+        check((threads..=MAX_CONNECTIONS).contains(&connections), || {
+            format!(
+                "cannot use {connections} connections for {threads} threads: choose {threads} to {MAX_CONNECTIONS}"
+            )
+        })?;
+        check((connections..=MAX_CONNECTIONS).contains(&connections_max), || {
+            format!(
+                "cannot grow {connections} connections to {connections_max}: choose {connections} to {MAX_CONNECTIONS}"
+            )
+        })?;
+        check((1..=MAX_PIPELINE).contains(&pipeline), || {
+            format!("cannot pipeline {pipeline} requests: choose 1 to {MAX_PIPELINE}")
+        })?;
+        check(pipeline == 1 || self.keep_alive, || {
+            format!("cannot pipeline {pipeline} requests without keep-alive: choose 1")
+        })?;
+        if let Some(rate) = self.rate_per_s() {
+            check(rate > 0.0 && rate <= MAX_RATE, || {
+                format!(
+                    "cannot send {rate} requests per second: choose more than 0 and at most {MAX_RATE}"
+                )
+            })?;
         }
-        if !(connections..=MAX_CONNECTIONS).contains(&connections_max) {
-            return Err(Error::ConnectionsMax { connections, connections_max });
-        }
-        self.check_pipeline()?;
-        if let Arrivals::Open { per_second, .. } = self.arrivals
-            && !(per_second > 0.0 && per_second <= MAX_RATE)
+        self.validate_timer_slack()?;
+        check(self.requests != Some(0), || "cannot send 0 requests: choose at least 1".to_owned())?;
+        for (name, timeout) in
+            [("connect", self.connect_timeout), ("response", self.response_timeout)]
         {
-            return Err(Error::Rate(per_second));
-        }
-        self.check_timer_slack()?;
-        if self.requests == Some(0) {
-            return Err(Error::NoRequests);
-        }
-        for (which, timeout) in [("connect", self.connect_timeout), ("answer", self.answer_timeout)]
-        {
-            if timeout.is_zero() || timeout > MAX_TIMEOUT {
-                return Err(Error::Timeout { which, timeout });
-            }
+            check(!timeout.is_zero() && timeout <= MAX_TIMEOUT, || {
+                let seconds = timeout.as_secs_f64();
+                let max = MAX_TIMEOUT.as_secs();
+                format!(
+                    "cannot use a {name} timeout of {seconds} s: choose more than 0 and at most {max} s"
+                )
+            })?;
         }
         Ok(())
     }
 
-    fn check_timer_slack(&self) -> Result<(), Error> {
-        let slack = self.timer_slack;
-        if slack.is_zero() {
+    fn validate_timer_slack(&self) -> Result<(), Error> {
+        if self.timer_slack.is_zero() {
             return Ok(());
         }
-        if slack > MAX_TIMER_SLACK {
-            return Err(Error::TimerSlack(slack));
+        let slack_ms = self.timer_slack.as_secs_f64() * 1e3;
+        check(self.timer_slack <= MAX_TIMER_SLACK, || {
+            let max_ms = MAX_TIMER_SLACK.as_millis();
+            format!("cannot use a timer slack of {slack_ms} ms: choose at most {max_ms} ms")
+        })?;
+        let refuse = |reason: &str| Error::Plan(format!("cannot use a timer slack {reason}"));
+        let rate = self.rate_per_s().ok_or_else(|| refuse("in a closed loop: set a rate"))?;
+        let conflicts = [
+            (self.busy_poll, "with busy polling, which never sleeps: choose one of them"),
+            (
+                matches!(self.target, Target::Unix(_)),
+                "with a unix-domain socket, which has no receive timestamps: use TCP",
+            ),
+            (!self.keep_alive, "without keep-alive: connects would be noticed late"),
+            (
+                self.pipeline > 1,
+                "with a pipeline: a receive timestamp covers the last of several responses only",
+            ),
+            (
+                self.first_byte,
+                "with the time to first byte: a receive timestamp is that of the last byte",
+            ),
+        ];
+        if let Some((_, reason)) = conflicts.into_iter().find(|(is_used, _)| *is_used) {
+            return Err(refuse(reason));
         }
-        let Arrivals::Open { per_second, .. } = self.arrivals else {
-            return Err(Error::TimerSlackNeeds("a schedule: a closed loop has none"));
-        };
-        if self.busy_poll {
-            return Err(Error::TimerSlackBusy);
-        }
-        if matches!(self.target, Target::Unix(_)) {
-            let needs = "TCP: the kernel does not note when a unix-domain socket receives";
-            return Err(Error::TimerSlackNeeds(needs));
-        }
-        if !self.keep_alive {
-            return Err(Error::TimerSlackNeeds("keep-alive: a connect would be seen that late"));
-        }
-        if self.pipeline > 1 {
-            let needs = "a pipeline of 1: of several answers, the arrival of the last is known";
-            return Err(Error::TimerSlackNeeds(needs));
-        }
-        if self.first_byte {
-            let needs = "no first_byte: the arrival of the last byte is known";
-            return Err(Error::TimerSlackNeeds(needs));
-        }
-        // A connection is free again when its answer is read, so it carries one request in a slack.
-        let due = per_second * slack.as_secs_f64();
-        if due > self.connections_max as f64 {
-            let connections_max = self.connections_max;
-            return Err(Error::TimerSlackConnections { slack, due, connections_max });
-        }
-        Ok(())
+        // A connection is free again when its response is read, so it carries one request per slack.
+        let due = rate * self.timer_slack.as_secs_f64();
+        let connections_max = self.connections_max;
+        check(due <= connections_max as f64, || {
+            format!(
+                "cannot carry the {due:.0} requests of a timer slack of {slack_ms} ms on {connections_max} connections: choose more connections, or less slack"
+            )
+        })
     }
+}
 
-    fn check_pipeline(&self) -> Result<(), Error> {
-        let pipeline = self.pipeline;
-        if !(1..=MAX_PIPELINE).contains(&pipeline) {
-            return Err(Error::Pipeline(pipeline));
-        }
-        if pipeline > 1 && !self.keep_alive {
-            return Err(Error::PipelineWithoutKeepAlive(pipeline));
-        }
-        Ok(())
-    }
+/// Share of one thread in `total`. The first threads get the remainder.
+pub(crate) fn share(total: u64, thread: usize, threads: usize) -> u64 {
+    let (thread, threads) = (thread as u64, threads as u64);
+    total / threads + u64::from(thread < total % threads)
+}
+
+fn check(is_valid: bool, message: impl FnOnce() -> String) -> Result<(), Error> {
+    if is_valid { Ok(()) } else { Err(Error::Plan(message())) }
 }
 
 impl fmt::Display for Target {
@@ -198,5 +255,18 @@ impl fmt::Display for Target {
             Self::Tcp(address) => address.fmt(f),
             Self::Unix(path) => path.display().fmt(f),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_of_threads_add_up() {
+        let shares = |total| [0, 1, 2].map(|thread| share(total, thread, 3));
+        assert_eq!(shares(7), [3, 2, 2]);
+        assert_eq!(shares(2), [1, 1, 0]);
+        assert_eq!(shares(9), [3, 3, 3]);
     }
 }

@@ -1,261 +1,288 @@
-//! One thread of the generator: its connections, one after another as they become ready.
+//! One thread of the generator: its event loop.
 
-mod answers;
-mod connections;
-mod resting;
-mod sending;
+mod connect;
+mod receive;
+mod send;
 
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use tollgate_eventloop::{Event, Events, Interest, Poller, Waker, wake_exactly};
-use tollgate_wire::HeadMemo;
+use tollgate_eventloop::{Event, Events, Interest, Poller, Waker, minimize_timer_slack};
+use tollgate_http1::ResponseHeadCache;
 
-use crate::clocks::Clocks;
-use crate::course::{Course, share};
-use crate::live::Live;
-use crate::nap::Naps;
-use crate::pacer::Pacer;
-use crate::pause::{EARLY, Pause};
-use crate::plan::{Arrivals, Plan};
-use crate::recorder::{Recorder, Report};
-use crate::schedule::Schedule;
-use crate::slot::{Slot, State};
-use crate::usage::ThreadClock;
-use crate::window::Stage;
-use sending::Budget;
+use crate::connection::{Connection, State};
+use crate::metrics::{Metrics, SharedProgress, ThreadCpuClock, ThreadSummary};
+use crate::pacing::{ClockOffset, EARLY_WAKE, Pacer, RequestWait, Schedule, SlackWait, Wait};
+use crate::plan::{Arrivals, Plan, share};
+use crate::workload::RequestSequence;
 
-/// One thread's part of a plan under way.
+/// Commands of the caller to all threads. Threads read them when they are woken.
+#[derive(Debug)]
+pub(crate) struct Control {
+    /// Start of the schedule; in a closed loop, start of the generator.
+    pub(crate) start: Instant,
+    /// The window is to be opened.
+    pub(crate) measure: AtomicBool,
+    /// No further request is to be sent.
+    pub(crate) drain: AtomicBool,
+    /// The run is to end.
+    pub(crate) stop: AtomicBool,
+}
+
+/// One thread's part of a plan.
 #[derive(Debug)]
 pub(crate) struct Worker {
     poller: Poller,
     waker: Waker,
-    stage: Arc<Stage>,
+    control: Arc<Control>,
     plan: Arc<Plan>,
-    course: Course,
+    sequence: RequestSequence,
     /// `None` in a closed loop.
     pacer: Option<Pacer>,
-    pause: Pause,
-    /// `None` where the schedule has no slack.
-    naps: Option<Naps>,
-    /// With slack: read when the thread woke last.
-    clocks: Clocks,
-    recorder: Recorder,
-    slots: Vec<Slot>,
-    /// How many slots there may be.
-    slots_max: usize,
-    /// Open loop: slots that can take a request, the one that has waited longest first, so that
-    /// every connection has its turn.
-    offered: VecDeque<usize>,
-    /// Slots whose last look at the socket did not empty it.
+    request_wait: RequestWait,
+    /// `None` without timer slack.
+    slack_wait: Option<SlackWait>,
+    /// With timer slack: as of the last wake-up.
+    clock_offset: ClockOffset,
+    metrics: Metrics,
+    connections: Vec<Connection>,
+    connections_max: usize,
+    /// Open loop: connections that can take a request, longest free first, so that all are used.
+    free: VecDeque<usize>,
+    /// Connections whose last read did not empty the socket.
     unread: Vec<usize>,
-    heads: HeadMemo,
-    /// How many slots have begun; the first ones.
-    begun: usize,
-    /// Since when connections are opened.
-    began: Instant,
-    /// Whether requests are sent.
-    has_begun: bool,
-    /// What may still be done before the poller is asked again.
+    heads: ResponseHeadCache,
+    /// Number of connections started; the first ones.
+    started: usize,
+    started_at: Instant,
+    /// True when connections are open, so that requests are sent.
+    is_sending: bool,
+    /// Work left in this turn of the event loop.
     budget: Budget,
-    /// Requests under way on all slots.
-    under_way: usize,
-    /// The last look at the clock.
+    /// Requests in flight on all connections.
+    in_flight: usize,
+    /// Last reading of the clock.
     now: Instant,
-    /// When timeouts are looked at next.
-    next_sweep: Instant,
-    /// The window is to be opened as soon as the schedule has begun.
-    wants_window: bool,
-    /// Since when the poller has been asked over and over, and there was nothing to do.
-    idle_since: Option<Instant>,
+    /// Time of the next check of timeouts.
+    next_timeout_check: Instant,
+    /// True until the window is open, if it is to be opened.
+    opens_window: bool,
+    /// Start of polling without an event.
+    polls_since: Option<Instant>,
 }
 
-/// The least time between two looks at all timeouts, which is how exactly they are kept.
-const SWEEP_INTERVAL_MIN: Duration = Duration::from_millis(1);
+/// Limits of the work between two calls of the poller.
+#[derive(Debug, PartialEq, Eq)]
+struct Budget {
+    events: usize,
+    sends: usize,
+    new_connections: usize,
+}
 
-/// The most time between two of them.
-const SWEEP_INTERVAL_MAX: Duration = Duration::from_secs(1);
+impl Budget {
+    const TURN: Self = Self { events: EVENTS_PER_WAIT, sends: 64, new_connections: 4 };
+
+    fn is_spent(&self) -> bool {
+        self.events == 0 || self.sends == 0 || self.new_connections == 0
+    }
+}
 
 const READ_BUFFER_BYTES: usize = 64 * 1024;
 const EVENTS_PER_WAIT: usize = 256;
 const WAKER_TOKEN: u64 = u64::MAX;
-/// A token holds a slot's index, and above it the number of its connection. There are far fewer slots
-/// than indices, so none is the waker's.
+/// A token holds the index of a connection and, above it, its generation. Indices are far below the
+/// mask, so no token equals the waker's.
 const INDEX_BITS: u32 = 32;
 const INDEX_MASK: u64 = (1 << INDEX_BITS) - 1;
 
+impl Control {
+    pub(crate) fn new(start: Instant) -> Self {
+        let flag = || AtomicBool::new(false);
+        Self { start, measure: flag(), drain: flag(), stop: flag() }
+    }
+}
+
 impl Worker {
-    /// A thread's part of a plan that has been checked.
+    /// Creates a thread's part of a validated plan.
     pub(crate) fn new(
         plan: &Arc<Plan>,
         thread: usize,
         waker: Waker,
-        stage: &Arc<Stage>,
-        live: &Arc<Live>,
+        control: &Arc<Control>,
+        progress: &Arc<SharedProgress>,
     ) -> io::Result<Self> {
         let poller = Poller::new()?;
         poller.add(&waker, WAKER_TOKEN, Interest::Readable)?;
         let now = Instant::now();
-        let naps = (!plan.timer_slack.is_zero()).then(|| Naps::new(plan.timer_slack, now));
-        // What may be late need not be woken for early.
-        let early = if naps.is_some() { Duration::ZERO } else { EARLY };
-        let of_thread = |total: usize| share(total as u64, thread as u64, plan.threads as u64);
-        let requests = plan.requests.map(|all| share(all, thread as u64, plan.threads as u64));
-        let mut connections = of_thread(plan.connections);
-        let (pacer, slots_max) = match plan.arrivals {
+        let slack = plan.timer_slack;
+        let slack_wait = (!slack.is_zero()).then(|| SlackWait::new(slack, now));
+        // A request that may be late needs no early wake-up.
+        let early = if slack_wait.is_some() { Duration::ZERO } else { EARLY_WAKE };
+        let share = |total: u64| share(total, thread, plan.threads);
+        let requests = plan.requests.map(share);
+        let mut connections = share(plan.connections as u64);
+        let (pacer, connections_max) = match plan.arrivals {
             Arrivals::Closed => {
-                // More would have nothing to send.
+                // Further connections would have nothing to send.
                 connections = connections.min(requests.unwrap_or(u64::MAX));
                 (None, connections)
             }
             Arrivals::Open { per_second, spacing } => {
                 let schedule = Schedule::new(per_second, spacing, thread, plan.threads);
-                let pacer = Pacer::new(schedule, stage.start(), requests);
-                (Some(pacer), of_thread(plan.connections_max))
+                let pacer = Pacer::new(schedule, control.start, requests);
+                (Some(pacer), share(plan.connections_max as u64))
             }
         };
         Ok(Self {
             poller,
             waker,
-            stage: Arc::clone(stage),
+            control: Arc::clone(control),
             plan: Arc::clone(plan),
-            course: Course::new(plan, thread),
+            sequence: RequestSequence::new(&plan.workload, thread, plan.threads, requests),
             pacer,
-            pause: Pause::new(early),
-            naps,
-            clocks: Clocks::read(),
-            recorder: Recorder::new(plan, Arc::clone(live)),
-            slots: (0..connections).map(|_| Slot::new(now)).collect(),
-            slots_max: slots_max as usize,
-            offered: VecDeque::new(),
+            request_wait: RequestWait::new(early),
+            slack_wait,
+            clock_offset: ClockOffset::read(),
+            metrics: Metrics::new(plan, Arc::clone(progress)),
+            connections: (0..connections).map(|_| Connection::new(now)).collect(),
+            connections_max: connections_max as usize,
+            free: VecDeque::new(),
             unread: Vec::new(),
-            heads: HeadMemo::new(),
-            begun: 0,
-            began: now,
-            has_begun: false,
+            heads: ResponseHeadCache::new(),
+            started: 0,
+            started_at: now,
+            is_sending: false,
             budget: Budget::TURN,
-            under_way: 0,
+            in_flight: 0,
             now,
-            next_sweep: now,
-            wants_window: !plan.warm_up,
-            idle_since: None,
+            next_timeout_check: now,
+            opens_window: !plan.warm_up,
+            polls_since: None,
         })
     }
 
-    /// Sends until the stage is over or the plan's requests are delivered.
-    pub(crate) fn run(mut self) -> io::Result<Report> {
-        wake_exactly()?;
-        let clock = ThreadClock::open()?;
+    /// Sends until the run is stopped or all requests of the plan have finished.
+    pub(crate) fn run(mut self) -> io::Result<ThreadSummary> {
+        minimize_timer_slack()?;
+        let clock = ThreadCpuClock::open()?;
         let mut buffer = vec![0; READ_BUFFER_BYTES];
         let mut events = Events::with_capacity(EVENTS_PER_WAIT);
         self.now = Instant::now();
-        self.began = self.now;
+        self.started_at = self.now;
         if !self.plan.keep_alive {
-            self.has_begun = true;
+            self.is_sending = true;
             self.open_window(&clock)?;
         }
-        self.begin();
-        self.begin_sending(&clock)?;
-        'turns: while !self.is_finished() && !self.stage.is_over() {
-            let patience = self.rest();
-            self.poller.wait(&mut events, Some(patience))?;
-            self.woke_after(patience);
+        self.start_connections();
+        self.start_sending(&clock)?;
+        'turns: while !self.is_finished() && !self.is_stopped() {
+            let timeout = self.wait_before_poll();
+            self.poller.wait(&mut events, Some(timeout))?;
+            if !timeout.is_zero() {
+                self.wake();
+            }
             self.budget = Budget::TURN;
             let before = self.now;
             self.open_window(&clock)?;
             for event in events.iter() {
                 self.budget.events -= 1;
                 if event.token == WAKER_TOKEN {
-                    self.on_wake()?;
+                    self.process_commands()?;
                 } else {
-                    self.on_ready(event, &mut buffer);
+                    self.process_event(event, &mut buffer);
                 }
-                if self.stage.is_over() {
+                if self.is_stopped() {
                     break 'turns;
                 }
                 self.open_window(&clock)?;
-                self.send_between();
+                self.send_due_between_reads();
             }
             for index in std::mem::take(&mut self.unread) {
-                if self.stage.is_over() {
+                if self.is_stopped() {
                     break 'turns;
                 }
-                self.slots[index].is_unread = false;
+                self.connections[index].is_unread = false;
                 self.receive(index, &mut buffer);
                 self.open_window(&clock)?;
-                self.send_between();
+                self.send_due_between_reads();
             }
             if self.now == before {
                 self.now = Instant::now();
             }
             self.open_window(&clock)?;
             self.send_due();
-            self.turned_after(patience);
-            if self.now >= self.next_sweep {
-                self.sweep();
+            self.count_polling(timeout);
+            if self.now >= self.next_timeout_check {
+                self.check_timeouts();
             }
-            self.begin();
-            self.begin_sending(&clock)?;
+            self.start_connections();
+            self.start_sending(&clock)?;
         }
-        self.close(&clock)
+        self.finish(&clock)
     }
 
-    /// Whether all requests of the plan have ended. Without a number of them, it never is.
+    fn is_stopped(&self) -> bool {
+        self.control.stop.load(Ordering::Acquire)
+    }
+
+    /// True if all requests of the plan have finished; never without a limit.
     fn is_finished(&self) -> bool {
         let is_all_sent = match &self.pacer {
             Some(pacer) => pacer.next().is_none(),
-            None => self.course.is_over(),
+            None => self.sequence.is_over(),
         };
-        is_all_sent && self.under_way == 0
+        is_all_sent && self.in_flight == 0
     }
 
-    fn on_wake(&mut self) -> io::Result<()> {
+    fn process_commands(&mut self) -> io::Result<()> {
         self.waker.drain()?;
         self.now = Instant::now();
-        self.wants_window |= self.stage.is_measuring() && !self.stage.is_over();
-        if self.stage.is_draining() {
-            self.course.end();
+        self.opens_window |= self.control.measure.load(Ordering::Acquire) && !self.is_stopped();
+        if self.control.drain.load(Ordering::Acquire) {
+            self.sequence.end();
             if let Some(pacer) = &mut self.pacer {
                 pacer.end();
             }
         }
-        self.recorder.show();
+        self.metrics.share_latency();
         Ok(())
     }
 
-    /// Opens the window if that is wanted, but not before the first request is sent or, on a schedule,
-    /// due: those that have to wait for the first connections are held, and count.
-    fn open_window(&mut self, clock: &ThreadClock) -> io::Result<()> {
-        if self.wants_window {
+    /// Opens the window if it is to be opened, but not before the first request is sent or, on a
+    /// schedule, due: requests that wait for the first connections are queued, and count.
+    fn open_window(&mut self, clock: &ThreadCpuClock) -> io::Result<()> {
+        if self.opens_window {
             self.now = Instant::now();
-            let may_begin = self.has_begun || self.pacer.is_some();
-            if self.now >= self.stage.start() && may_begin {
-                self.recorder.open_window(self.now, clock)?;
-                self.wants_window = false;
+            let has_started = self.is_sending || self.pacer.is_some();
+            if self.now >= self.control.start && has_started {
+                self.metrics.open_window(self.now, clock)?;
+                self.opens_window = false;
             }
         }
         Ok(())
     }
 
-    fn on_ready(&mut self, event: Event, buffer: &mut [u8]) {
+    fn process_event(&mut self, event: Event, buffer: &mut [u8]) {
         let index = (event.token & INDEX_MASK) as usize;
         if event.token != self.token(index) {
-            // It tells of a connection that has been replaced in this turn.
+            // The event of a connection that was replaced in this turn.
             return;
         }
         let is_readable = event.is_readable() || event.is_closed();
-        match &mut self.slots[index].state {
-            State::Connecting(link) => {
-                link.is_shut |= event.is_shut();
-                self.establish(index);
+        match &mut self.connections[index].state {
+            State::Connecting(stream) => {
+                stream.is_shut |= event.is_read_closed();
+                self.on_connect_result(index);
                 if is_readable {
                     self.receive(index, buffer);
                 }
             }
-            State::Open(link) => {
-                link.is_shut |= event.is_shut();
+            State::Open(stream) => {
+                stream.is_shut |= event.is_read_closed();
                 if event.is_writable() {
                     self.send(index);
                 }
@@ -263,26 +290,83 @@ impl Worker {
                     self.receive(index, buffer);
                 }
             }
-            // The server has closed, keeps on sending, or makes room for the rest of a request that
-            // it has answered already.
-            State::Closing(_) => self.go_on(index),
-            // Without a socket there is nothing to be ready.
-            State::Down | State::Pausing => {}
+            // The server has closed, continues to send, or makes room for the rest of a request that
+            // has its response already.
+            State::Closing(_) => self.reconnect(index),
+            State::Closed | State::RetryWait => {}
         }
     }
 
-    /// What the poller calls the connection of a slot.
+    /// Token of the current connection at an index.
     fn token(&self, index: usize) -> u64 {
-        u64::from(self.slots[index].generation) << INDEX_BITS | index as u64
+        u64::from(self.connections[index].generation) << INDEX_BITS | index as u64
     }
 
-    fn close(self, clock: &ThreadClock) -> io::Result<Report> {
-        let now = Instant::now();
-        let overdue = match self.pacer {
-            Some(pacer) => pacer.overdue(now),
-            None => (0, None),
+    /// With timer slack, sleeps if it is time to. Returns how long the poller may wait then.
+    fn wait_before_poll(&mut self) -> Duration {
+        let has_more = self.has_more();
+        let has_worked = self.budget != Budget::TURN;
+        // Connections are opened without delay.
+        let Some(slack_wait) = self.slack_wait.as_mut().filter(|_| self.is_sending) else {
+            return self.poll_timeout();
         };
-        let ages = self.slots.iter().flat_map(|slot| slot.ages(now));
-        self.recorder.close(now, clock, ages, overdue)
+        match slack_wait.after_turn(has_worked, has_more, Instant::now()) {
+            Wait::None => Duration::ZERO,
+            Wait::Event => self.poll_timeout(),
+            Wait::Sleep(left) => {
+                thread::sleep(left);
+                self.wake();
+                Duration::ZERO
+            }
+        }
+    }
+
+    /// How long the poller may wait: until the next request is due or the next timeout is checked.
+    fn poll_timeout(&mut self) -> Duration {
+        if self.plan.busy_poll || self.has_more() {
+            return Duration::ZERO;
+        }
+        let Some(pacer) = &self.pacer else {
+            return self.next_timeout_check.saturating_duration_since(self.now);
+        };
+        let now = Instant::now();
+        let left = self.next_timeout_check.saturating_duration_since(now);
+        let is_idle = self.in_flight == 0;
+        // Queued requests wait for a connection, not for the clock.
+        match pacer.next_unqueued() {
+            Some(due) => self.request_wait.timeout(due, now, is_idle).min(left),
+            None => left,
+        }
+    }
+
+    /// True if there is work that needs no event.
+    fn has_more(&self) -> bool {
+        let is_starting = self.started < self.connections.len();
+        is_starting || self.budget.is_spent() || !self.unread.is_empty()
+    }
+
+    /// Records that a wait has ended.
+    fn wake(&mut self) {
+        self.polls_since = None;
+        if let Some(slack_wait) = &mut self.slack_wait {
+            slack_wait.wake(Instant::now());
+            self.clock_offset = ClockOffset::read();
+        }
+    }
+
+    /// Counts the time since the last turn as polling if neither turn waited nor had work.
+    fn count_polling(&mut self, timeout: Duration) {
+        let is_idle = timeout.is_zero() && self.budget == Budget::TURN && self.unread.is_empty();
+        let since = std::mem::replace(&mut self.polls_since, is_idle.then_some(self.now));
+        if let (Some(since), true) = (since, is_idle) {
+            self.metrics.polled(self.now - since);
+        }
+    }
+
+    fn finish(self, clock: &ThreadCpuClock) -> io::Result<ThreadSummary> {
+        let now = Instant::now();
+        let unsent = self.pacer.map_or((0, None), |pacer| pacer.unsent(now));
+        let ages = self.connections.iter().flat_map(|connection| connection.ages(now));
+        self.metrics.finish(now, clock, ages, unsent)
     }
 }

@@ -1,115 +1,122 @@
-//! What is sent, rendered before the run.
+//! Requests, the responses that they expect, and the order in which they are sent.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use tollgate_wire::{Answer, Needle};
+use tollgate_http1::{Pattern, Response};
 
-use crate::error::Error;
+use crate::plan::Error;
 
-/// Requests and the order in which they are sent.
+/// Limit of [`Expectation::body_contains`] in bytes.
+pub const MAX_PATTERN_BYTES: usize = 4096;
+
+/// Limit of the templates of one workload. Each has a histogram of its own.
+pub const MAX_TEMPLATES: usize = 1_000;
+
+/// Requests, rendered before the run, and the order in which they are sent.
 #[derive(Clone, Debug)]
 pub struct Workload {
     pub(crate) requests: Vec<Request>,
-    /// Indices into `requests`; never empty, all within.
+    /// Indices into `requests`. Not empty, all valid.
     pub(crate) order: Vec<u32>,
-    /// What is looked for in the body of the answer to each request.
-    pub(crate) needles: Vec<Option<Arc<Needle>>>,
-    /// How many templates the requests name.
+    /// Compiled `body_contains` of each request.
+    pub(crate) patterns: Vec<Option<Arc<Pattern>>>,
+    /// Number of templates.
     pub(crate) templates: usize,
 }
 
-/// One request and the answer that it should get.
+/// One request and the response that it expects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// The whole request as it goes over the wire.
+    /// The whole request as sent.
     pub bytes: Vec<u8>,
-    /// Whether it is a HEAD, whose answer has no body.
+    /// True for a HEAD request, whose response has no body.
     pub is_head: bool,
-    /// The answer that counts as the expected one.
+    /// The expected response.
     pub expect: Expectation,
-    /// The template that it was rendered from, numbered from 0; figures are kept for each template.
+    /// Index of the template that it was rendered from, from 0. Responses are counted per template.
     pub template: usize,
 }
 
-/// What an answer should be; `None` accepts anything.
+/// The expected response. `None` accepts any value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Expectation {
-    /// The status code.
+    /// Status code.
     pub status: Option<u16>,
-    /// The length of the body in bytes, without its transfer coding.
+    /// Length of the body in bytes, without its transfer coding.
     pub body_bytes: Option<u64>,
-    /// Bytes that occur somewhere in the body; of at most [`MAX_NEEDLE_BYTES`].
+    /// Bytes that occur in the body; 1 to [`MAX_PATTERN_BYTES`].
     pub body_contains: Option<Arc<[u8]>>,
-    /// Another status code that is as it should be, whatever comes with it.
+    /// A second status code that is accepted with any body.
     pub or_status: Option<u16>,
 }
 
-/// The longest text that is looked for in a body.
-pub const MAX_NEEDLE_BYTES: usize = 4096;
-
-/// The most templates of one workload: each has a histogram of its own.
-pub const MAX_TEMPLATES: usize = 1_000;
-
 impl Workload {
-    /// A workload that sends `requests` in `order`, which holds indices into them and is walked in a
-    /// circle by every thread, each from a place of its own.
+    /// Creates a workload that sends `requests` in `order`, which holds indices into them. Each thread
+    /// repeats the order from a start of its own.
     ///
     /// # Errors
     ///
-    /// A request without bytes, with a needle that is empty or too long, or of a template that is out
-    /// of range; an empty order, or one that names a request that is not there.
+    /// A request without bytes, with a pattern of invalid length, or with a template out of range; an
+    /// empty order, or one with an index out of range.
     pub fn new(requests: Vec<Request>, order: Vec<u32>) -> Result<Self, Error> {
         for (index, request) in requests.iter().enumerate() {
+            let error = |reason| Error::Workload(format!("invalid request {index}: {reason}"));
             if request.bytes.is_empty() {
-                return Err(Error::EmptyRequest { index });
+                return Err(error("it has no bytes".to_owned()));
             }
             if request.template >= MAX_TEMPLATES {
-                return Err(Error::Template { index, template: request.template });
+                let (template, max) = (request.template, MAX_TEMPLATES - 1);
+                return Err(error(format!(
+                    "template {template} is out of range, choose 0 to {max}"
+                )));
             }
-            if let Some(needle) = &request.expect.body_contains
-                && !(1..=MAX_NEEDLE_BYTES).contains(&needle.len())
-            {
-                return Err(Error::Needle { index, bytes: needle.len() });
+            let pattern = request.expect.body_contains.as_ref().map(|pattern| pattern.len());
+            if let Some(bytes) = pattern.filter(|bytes| !(1..=MAX_PATTERN_BYTES).contains(bytes)) {
+                return Err(error(format!(
+                    "the body pattern has {bytes} bytes, choose 1 to {MAX_PATTERN_BYTES}"
+                )));
             }
         }
         if order.is_empty() {
-            return Err(Error::EmptyOrder);
+            return Err(Error::Workload("the workload sends no request".to_owned()));
         }
-        let is_outside = |index: &&u32| **index as usize >= requests.len();
-        if let Some(&index) = order.iter().find(is_outside) {
-            return Err(Error::Order { index, requests: requests.len() });
+        if let Some(index) = order.iter().find(|index| **index as usize >= requests.len()) {
+            let count = requests.len();
+            return Err(Error::Workload(format!(
+                "cannot send request {index} of {count}: indices start at 0"
+            )));
         }
         let templates = requests.iter().map(|request| request.template + 1).max().unwrap_or(0);
-        let needles = needles(&requests);
-        Ok(Self { requests, order, needles, templates })
+        let patterns = compile_patterns(&requests);
+        Ok(Self { requests, order, patterns, templates })
     }
+}
+
+/// Compiles the body pattern of each request. Equal patterns are shared.
+fn compile_patterns(requests: &[Request]) -> Vec<Option<Arc<Pattern>>> {
+    let mut compiled: HashMap<&[u8], Arc<Pattern>> = HashMap::new();
+    let mut compile = |bytes| {
+        if let Some(pattern) = compiled.get(bytes) {
+            return Some(Arc::clone(pattern));
+        }
+        let pattern = Arc::new(Pattern::new(bytes)?);
+        compiled.insert(bytes, Arc::clone(&pattern));
+        Some(pattern)
+    };
+    requests.iter().map(|request| compile(request.expect.body_contains.as_deref()?)).collect()
 }
 
 impl Expectation {
-    /// Whether an answer is as it should be, of which is known whether its body contains the text that
-    /// is looked for; so it does where none is.
-    pub fn accepts(&self, answer: Answer, contains: bool) -> bool {
-        let as_it_should = contains
-            && self.status.is_none_or(|status| status == answer.status)
-            && self.body_bytes.is_none_or(|bytes| bytes == answer.body_bytes);
-        as_it_should || self.or_status == Some(answer.status)
+    /// Returns true if the response matches. `has_pattern`: the body contains `body_contains`, or none
+    /// is set.
+    pub fn accepts(&self, response: Response, has_pattern: bool) -> bool {
+        let matches = has_pattern
+            && self.status.is_none_or(|status| status == response.status)
+            && self.body_bytes.is_none_or(|bytes| bytes == response.body_bytes);
+        matches || self.or_status == Some(response.status)
     }
-}
-
-/// Prepares what is looked for, once for all requests that look for the same.
-fn needles(requests: &[Request]) -> Vec<Option<Arc<Needle>>> {
-    let mut known: HashMap<&[u8], Arc<Needle>> = HashMap::new();
-    let mut prepare = |bytes| {
-        if let Some(needle) = known.get(bytes) {
-            return Some(Arc::clone(needle));
-        }
-        let needle = Arc::new(Needle::new(bytes)?);
-        known.insert(bytes, Arc::clone(&needle));
-        Some(needle)
-    };
-    requests.iter().map(|request| prepare(request.expect.body_contains.as_deref()?)).collect()
 }
 
 impl fmt::Display for Expectation {
@@ -121,12 +128,97 @@ impl fmt::Display for Expectation {
         if let Some(bytes) = self.body_bytes {
             write!(f, " with {bytes} bytes")?;
         }
-        if let Some(needle) = &self.body_contains {
-            write!(f, " with `{}` in the body", needle.escape_ascii())?;
+        if let Some(pattern) = &self.body_contains {
+            write!(f, " with `{}` in the body", pattern.escape_ascii())?;
         }
         if let Some(status) = self.or_status {
             write!(f, ", or {status}")?;
         }
         Ok(())
+    }
+}
+
+/// The requests of one thread, in order.
+#[derive(Debug)]
+pub(crate) struct RequestSequence {
+    workload: Arc<Workload>,
+    /// Index into the order.
+    position: usize,
+    /// Requests left to take. `None`: no limit.
+    left: Option<u64>,
+}
+
+impl RequestSequence {
+    /// Creates the sequence of one of `threads`, which start at evenly spaced positions of the order.
+    pub(crate) fn new(
+        workload: &Arc<Workload>,
+        thread: usize,
+        threads: usize,
+        limit: Option<u64>,
+    ) -> Self {
+        let position = workload.order.len() * thread / threads;
+        Self { workload: Arc::clone(workload), position, left: limit }
+    }
+
+    /// Takes the index of the next request; `None` after the last.
+    pub(crate) fn take(&mut self) -> Option<usize> {
+        if let Some(left) = &mut self.left {
+            *left = left.checked_sub(1)?;
+        }
+        Some(self.next())
+    }
+
+    /// Takes the index of the next request without counting it: a schedule has its own limit.
+    pub(crate) fn next(&mut self) -> usize {
+        let order = &self.workload.order;
+        let index = order[self.position];
+        self.position = if self.position + 1 == order.len() { 0 } else { self.position + 1 };
+        index as usize
+    }
+
+    /// Ends the sequence.
+    pub(crate) fn end(&mut self) {
+        self.left = Some(0);
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.left == Some(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sequence(order: &[u32], thread: usize, limit: Option<u64>) -> RequestSequence {
+        let request = Request {
+            bytes: b"x".to_vec(),
+            is_head: false,
+            expect: Expectation::default(),
+            template: 0,
+        };
+        let workload = Workload::new(vec![request; 3], order.to_vec()).unwrap();
+        RequestSequence::new(&Arc::new(workload), thread, 2, limit)
+    }
+
+    fn take(sequence: &mut RequestSequence, count: usize) -> Vec<usize> {
+        std::iter::from_fn(|| sequence.take()).take(count).collect()
+    }
+
+    #[test]
+    fn sequence_repeats_the_order_from_the_position_of_its_thread() {
+        let order = [0, 1, 2, 2];
+        assert_eq!(take(&mut sequence(&order, 0, None), 6), [0, 1, 2, 2, 0, 1]);
+        assert_eq!(take(&mut sequence(&order, 1, None), 6), [2, 2, 0, 1, 2, 2]);
+        assert_eq!(take(&mut sequence(&[1], 1, None), 3), [1, 1, 1]);
+    }
+
+    #[test]
+    fn sequence_ends_at_its_limit() {
+        let mut sequence = sequence(&[0, 1], 0, Some(3));
+        assert!(!sequence.is_over());
+        assert_eq!(take(&mut sequence, 10), [0, 1, 0]);
+        assert!(sequence.is_over());
+        assert_eq!(sequence.take(), None);
     }
 }

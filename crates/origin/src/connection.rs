@@ -1,79 +1,102 @@
-//! One client's connection: bytes in, answers out, closing.
-
-mod tools;
+//! One client connection: reading, sending, deadlines and closing.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use tollgate_eventloop::{Event, Interest, Socket};
+use tollgate_eventloop::{Event, Interest, Socket, try_io};
+use tollgate_http1::MAX_HEAD_BYTES;
 
 use crate::config::Timeouts;
-use crate::conversation::{Arriving, Circumstances, Conversation, Ending, Need};
-use crate::output::{Output, Sent};
-use tools::Received;
+use crate::endpoints::ByteSource;
+use crate::http1_connection::{CloseMode, Context, Http1Connection, Need, Receiving, ServerState};
+use crate::output::{OutputBuffer, Sent};
+use crate::state::{Metric, Shared};
 
-pub(crate) use tools::Tools;
+/// Room for an incomplete head and as much again behind it.
+const INPUT_BYTES: usize = 2 * MAX_HEAD_BYTES;
 
-/// A client that is sending still after the last answer is listened to for so many bytes.
+/// Limit for reading after the last response.
 const LINGER_MAX_BYTES: usize = 1 << 20;
 
-/// A connection sends at most so much, and reads about as much, before the others of its thread have
-/// their turn.
-const TURN_BUDGET_BYTES: usize = 1 << 20;
+/// Limit for bytes sent, and for bytes read, in one run of a connection.
+const IO_BUDGET_BYTES: usize = 1 << 20;
 
-/// A connection has at most so many random bytes or zeros before the others have their turn: some
-/// hundred microseconds' worth of random ones.
+/// Limit for bytes fetched in one run: some hundred microseconds of random bytes.
 const FETCH_BUDGET_BYTES: usize = 256 << 10;
 
-/// One client's connection. Between turns it keeps only what could not be dealt with.
+/// Buffers and state that the connections of a thread use in turn, so that an idle one holds no
+/// memory.
+pub(crate) struct Scratch {
+    input: Box<[u8]>,
+    output: OutputBuffer,
+    source: ByteSource,
+    pub(crate) shared: Shared,
+    pub(crate) timeouts: Timeouts,
+}
+
+impl Scratch {
+    pub(crate) fn new(shared: Shared, source: ByteSource, timeouts: Timeouts) -> Self {
+        Self {
+            input: vec![0; INPUT_BYTES].into_boxed_slice(),
+            output: OutputBuffer::default(),
+            source,
+            shared,
+            timeouts,
+        }
+    }
+}
+
+/// One client connection. Between runs it keeps only bytes that could not be processed.
 pub(crate) struct Connection {
     socket: Socket,
-    /// The client, if there is an access log to name it in.
+    /// Address for the access log, if there is one.
     peer: Box<str>,
-    conversation: Conversation,
+    http: Http1Connection,
     phase: Phase,
-    /// There may be something to read. The poller tells once, and a read that leaves room in its
-    /// buffer has taken all that there was.
+    /// The socket may have bytes to read. Events are edge-triggered: a read that leaves room in its
+    /// buffer has emptied the socket.
     is_readable: bool,
-    /// The client has sent its last byte, of which a read that leaves room says nothing.
+    /// The client has shut its side down. A read that leaves room does not show that.
     is_shut: bool,
-    /// It was told of room to write, or may be, for it has waited for that before.
-    has_waited_for_room: bool,
-    /// It is to have a turn without anything happening on its socket.
+    /// The socket was full once, so the connection watches for room to write.
+    was_full: bool,
+    /// Waits in the run queue of the worker.
     is_queued: bool,
     unread: Vec<u8>,
-    unsent: Output,
-    /// Since when the request that is under way arrives; its first byte has come then.
-    arriving_since: Instant,
+    unsent: OutputBuffer,
+    /// Start of the request that is being received.
+    request_started: Instant,
     deadline: Instant,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Waits for requests.
     Reading,
-    /// Waits for room to send answers, and reads nothing until they are gone.
+    /// The socket is full; nothing is read until all output is sent.
     Writing,
-    /// Waits for a moment; what the client sends meanwhile is left where it is.
-    Waiting { until: Instant },
-    /// Has random bytes or zeros to be taken.
-    Working,
-    /// Everything is sent. Reads to the client's end and throws it away.
-    Lingering { left_bytes: usize },
+    /// A response waits for its time; nothing is read until then.
+    Waiting {
+        until: Instant,
+    },
+    /// A response waits for bytes to be fetched.
+    Fetching,
+    /// All output is sent; what the client still sends is discarded.
+    Lingering {
+        remaining_bytes: usize,
+    },
 }
 
-/// Whether a connection goes on after its turn.
+/// When a connection is to run again.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
-    /// It does, when something happens on its socket.
-    Goes,
-    /// It does, at this moment.
-    Waits(Instant),
-    /// It does, as soon as the others have had their turn.
-    Works,
-    /// It is over and can be dropped.
-    Over,
+pub(crate) enum Next {
+    /// At the next event of its socket.
+    Event,
+    At(Instant),
+    /// After the other connections that are ready.
+    Queue,
+    /// Never; it is to be dropped.
+    Close,
 }
 
 impl Connection {
@@ -81,338 +104,313 @@ impl Connection {
         Self {
             socket,
             peer,
-            conversation: Conversation::default(),
+            http: Http1Connection::default(),
             phase: Phase::Reading,
             is_readable: false,
             is_shut: false,
-            has_waited_for_room: false,
+            was_full: false,
             is_queued: false,
             unread: Vec::new(),
-            unsent: Output::default(),
-            arriving_since: now,
+            unsent: OutputBuffer::default(),
+            request_started: now,
             deadline: now + timeouts.idle,
         }
     }
 
-    /// What it is to be told of.
     pub(crate) fn interest(&self) -> Interest {
-        // Once a client has been slow, its connection goes on being told of both, which costs nothing.
-        if self.has_waited_for_room { Interest::BothOnce } else { Interest::ReadableOnce }
+        if self.was_full { Interest::BothEdge } else { Interest::ReadableEdge }
     }
 
-    /// Takes note of what the poller tells, which it will not tell again. Returns whether there is
-    /// something to be done about it now.
-    pub(crate) fn notice(&mut self, event: Event) -> bool {
-        let is_end = event.is_shut() || event.is_closed();
+    /// Records an event. Returns true if the connection is to run now.
+    pub(crate) fn on_event(&mut self, event: Event) -> bool {
+        let is_end = event.is_read_closed() || event.is_closed();
         self.is_readable |= event.is_readable() || is_end;
         self.is_shut |= is_end;
         !self.is_queued && !matches!(self.phase, Phase::Waiting { .. })
     }
 
-    /// It works on an answer without looking at its socket, or waits to give it.
-    pub(crate) fn is_occupied(&self) -> bool {
-        matches!(self.phase, Phase::Waiting { .. } | Phase::Working)
+    /// True while a response is prepared without looking at the socket.
+    pub(crate) fn is_preparing_response(&self) -> bool {
+        matches!(self.phase, Phase::Waiting { .. } | Phase::Fetching)
     }
 
-    /// Reads again, though the poller has told of nothing.
-    pub(crate) fn look_again(&mut self) {
+    /// Makes the next run read without an event.
+    pub(crate) fn assume_readable(&mut self) {
         self.is_readable = true;
     }
 
-    /// Its turn comes without anything happening on its socket. Returns whether it is due to one.
-    pub(crate) fn is_next_in_queue(&mut self) -> bool {
+    /// Removes the mark of the run queue. Returns false if there was none.
+    pub(crate) fn take_queued(&mut self) -> bool {
         std::mem::take(&mut self.is_queued)
     }
 
-    /// No request is under way, not even half a head.
+    /// True if not even a part of a request was received.
     pub(crate) fn is_idle(&self) -> bool {
         matches!(self.phase, Phase::Reading)
             && self.unread.is_empty()
-            && self.conversation.is_between_requests()
+            && self.http.is_between_requests()
     }
 
-    /// It waits for this very moment.
-    pub(crate) fn waits_for(&self, at: Instant) -> bool {
-        self.phase == Phase::Waiting { until: at }
+    /// Time of the response, if it waits for one.
+    pub(crate) fn waiting_until(&self) -> Option<Instant> {
+        match self.phase {
+            Phase::Waiting { until } => Some(until),
+            _ => None,
+        }
     }
 
-    /// When it is to be closed, unless it has a turn before.
+    /// Time at which the connection is closed, unless it runs before.
     pub(crate) fn deadline(&self) -> Instant {
         self.deadline
     }
 
-    /// Reads, answers and sends as far as it goes without waiting, and within bounds. Once told to
-    /// stop, `stop_by` is when the origin ends.
-    ///
-    /// # Errors
-    ///
-    /// The socket's own; the connection is over then.
-    pub(crate) fn turn(
+    /// Reads, processes and sends as far as possible without waiting, within the budgets. `stop_by`
+    /// is the time at which a stopping server ends. After an error, the connection is to be dropped.
+    pub(crate) fn run(
         &mut self,
-        tools: &mut Tools,
+        scratch: &mut Scratch,
         now: Instant,
         stop_by: Option<Instant>,
-    ) -> io::Result<Turn> {
-        let turn = self.go_on(tools, now, stop_by)?;
-        self.is_queued = turn == Turn::Works;
-        Ok(turn)
+    ) -> io::Result<Next> {
+        let next = self.run_phase(scratch, now, stop_by)?;
+        self.is_queued = next == Next::Queue;
+        Ok(next)
     }
 
-    fn go_on(
+    fn run_phase(
         &mut self,
-        tools: &mut Tools,
+        scratch: &mut Scratch,
         now: Instant,
         stop_by: Option<Instant>,
-    ) -> io::Result<Turn> {
-        // A connection that failed in its turn may have left answers here that are not ours.
-        tools.output.clear();
-        let mut send_budget_bytes = TURN_BUDGET_BYTES;
+    ) -> io::Result<Next> {
+        // Another connection may have failed and left its output.
+        scratch.output.clear();
+        let mut send_budget_bytes = IO_BUDGET_BYTES;
         match self.phase {
-            Phase::Lingering { left_bytes } => return self.linger(left_bytes, tools),
+            Phase::Lingering { remaining_bytes } => return self.linger(remaining_bytes, scratch),
             Phase::Writing => {
-                let before = self.unsent.left_bytes();
-                let sent = self.unsent.send(&mut &self.socket, &mut send_budget_bytes, false);
-                let sent_bytes = before - self.unsent.left_bytes();
-                self.count_sent(sent_bytes, tools);
-                if sent_bytes > 0 {
-                    self.deadline = now + tools.timeouts.answer;
+                std::mem::swap(&mut self.unsent, &mut scratch.output);
+                if let Some(next) = self.flush(scratch, &mut send_budget_bytes, false, now)? {
+                    return Ok(next);
                 }
-                match sent? {
-                    Sent::All => self.unsent = Output::default(),
-                    Sent::Part => {
-                        self.has_waited_for_room = true;
-                        return Ok(Turn::Goes);
-                    }
-                    Sent::Enough => return Ok(Turn::Works),
-                }
+                self.unsent = OutputBuffer::default();
+                self.deadline = now + scratch.timeouts.response;
             }
-            // Answers that are due after the end are not waited for.
-            Phase::Waiting { until } if is_after(until, stop_by) => return Ok(Turn::Over),
-            Phase::Waiting { until } if now < until => return Ok(Turn::Goes),
-            Phase::Reading | Phase::Waiting { .. } | Phase::Working => {}
+            Phase::Waiting { until } if is_after(until, stop_by) => return Ok(Next::Close),
+            Phase::Waiting { until } if now < until => return Ok(Next::Event),
+            Phase::Reading | Phase::Waiting { .. } | Phase::Fetching => {}
         }
         if self.phase != Phase::Reading {
-            // Requests that were received already are answered before more are read. That they had to
-            // wait was no fault of the client.
-            self.arriving_since = now;
-            let input_bytes = self.recall_unread(tools);
-            let turn = self.converse(tools, input_bytes, &mut send_budget_bytes, now, stop_by)?;
-            if self.phase != Phase::Reading || turn == Turn::Over {
-                return Ok(turn);
+            // Bytes that were read before come first. The client did not cause their delay.
+            self.request_started = now;
+            let input_bytes = self.restore_unread(scratch);
+            let next = self.process(scratch, input_bytes, &mut send_budget_bytes, now, stop_by)?;
+            if self.phase != Phase::Reading || next == Next::Close {
+                return Ok(next);
             }
         }
         let mut read_bytes = 0;
         while self.is_readable {
-            if read_bytes >= TURN_BUDGET_BYTES {
-                return Ok(Turn::Works);
+            if read_bytes >= IO_BUDGET_BYTES {
+                return Ok(Next::Queue);
             }
-            let input_bytes = match self.read(tools)? {
-                Received::Bytes(count) => count,
-                Received::Nothing => return Ok(Turn::Goes),
-                Received::End => return Ok(Turn::Over),
+            let kept = self.restore_unread(scratch);
+            let input_bytes = match self.receive(scratch, kept)? {
+                None => return Ok(Next::Event),
+                Some(0) => return Ok(Next::Close),
+                Some(count) => kept + count,
             };
             read_bytes += input_bytes;
-            let turn = self.converse(tools, input_bytes, &mut send_budget_bytes, now, stop_by)?;
-            if self.phase != Phase::Reading || turn == Turn::Over {
-                return Ok(turn);
+            let next = self.process(scratch, input_bytes, &mut send_budget_bytes, now, stop_by)?;
+            if self.phase != Phase::Reading || next == Next::Close {
+                return Ok(next);
             }
         }
-        Ok(Turn::Goes)
+        Ok(Next::Event)
     }
 
-    /// Answers what is in the input, and sends the answers, until more input is needed or something
-    /// else is to be waited for. Keeps what could not be dealt with.
-    fn converse(
+    /// Processes the input and sends the output until the connection has to wait. Keeps the rest of
+    /// both.
+    fn process(
         &mut self,
-        tools: &mut Tools,
+        scratch: &mut Scratch,
         input_bytes: usize,
         send_budget_bytes: &mut usize,
         now: Instant,
         stop_by: Option<Instant>,
-    ) -> io::Result<Turn> {
+    ) -> io::Result<Next> {
+        let server = if stop_by.is_some() { ServerState::Stopping } else { ServerState::Running };
         let mut fetch_budget_bytes = FETCH_BUDGET_BYTES;
         let mut consumed = 0;
-        loop {
-            let circumstances = Circumstances { stopping: stop_by.is_some() };
-            let input = &tools.input[consumed..input_bytes];
-            let (count, need) =
-                self.conversation.advance(input, &mut tools.output, &mut tools.site, circumstances);
+        let next = loop {
+            let Scratch { input, output, shared, .. } = &mut *scratch;
+            let input = &input[consumed..input_bytes];
+            let (count, need) = self.http.advance(input, &mut Context { output, shared, server });
             consumed += count;
-            let last = need == Need::Close(Ending::Clean);
-            let sent = self.send(tools, send_budget_bytes, last)?;
-            let turn = match need {
-                _ if sent != Sent::All => {
-                    std::mem::swap(&mut self.unsent, &mut tools.output);
-                    self.deadline = now + tools.timeouts.answer;
-                    self.phase = Phase::Writing;
-                    self.has_waited_for_room |= sent == Sent::Part;
-                    if sent == Sent::Enough { Turn::Works } else { Turn::Goes }
-                }
-                Need::Room => continue,
-                Need::Bytes(source, bytes) if fetch_budget_bytes > 0 => {
-                    let fetched = tools.sources.fetch(source, bytes)?;
-                    self.conversation.fetched(fetched as u64);
+            let is_last = need == Need::Close(CloseMode::Immediate);
+            if let Some(next) = self.flush(scratch, send_budget_bytes, is_last, now)? {
+                break next;
+            }
+            match need {
+                Need::Flush => {}
+                Need::Fetch(source, bytes) if fetch_budget_bytes > 0 => {
+                    let fetched = scratch.source.fetch(source, bytes)?;
+                    self.http.fetched(fetched as u64);
                     fetch_budget_bytes = fetch_budget_bytes.saturating_sub(fetched);
-                    continue;
                 }
-                Need::Bytes(..) => {
-                    self.phase = Phase::Working;
-                    self.deadline = now + tools.timeouts.idle;
-                    Turn::Works
+                Need::Fetch(..) => {
+                    self.phase = Phase::Fetching;
+                    self.deadline = now + scratch.timeouts.idle;
+                    break Next::Queue;
                 }
-                Need::Until(until) if is_after(until, stop_by) => Turn::Over,
+                // Responses that are due after the end are dropped.
+                Need::Until(until) if is_after(until, stop_by) => break Next::Close,
                 Need::Until(until) => {
                     self.phase = Phase::Waiting { until };
-                    self.deadline = until + tools.timeouts.idle;
-                    Turn::Waits(until)
+                    self.deadline = until + scratch.timeouts.idle;
+                    break Next::At(until);
                 }
                 Need::Input => {
                     self.phase = Phase::Reading;
-                    self.wait_for_input(now, consumed, input_bytes, &tools.timeouts);
-                    Turn::Goes
+                    self.set_read_deadline(now, consumed, input_bytes, &scratch.timeouts);
+                    break Next::Event;
                 }
-                Need::Close(Ending::Clean) => {
-                    // Sends what the kernel holds back: a close alone would forget it when the client
-                    // has sent more than it should.
+                Need::Close(CloseMode::Immediate) => {
+                    // Sends what the kernel holds back, which a close alone may discard.
                     self.socket.shutdown_write()?;
-                    Turn::Over
+                    break Next::Close;
                 }
-                Need::Close(Ending::Linger) => {
+                Need::Close(CloseMode::Linger) => {
                     self.socket.shutdown_write()?;
-                    self.deadline = now + tools.timeouts.linger;
-                    self.phase = Phase::Lingering { left_bytes: LINGER_MAX_BYTES };
+                    self.deadline = now + scratch.timeouts.linger;
+                    self.phase = Phase::Lingering { remaining_bytes: LINGER_MAX_BYTES };
                     consumed = input_bytes;
-                    if self.is_readable { Turn::Works } else { Turn::Goes }
+                    break if self.is_readable { Next::Queue } else { Next::Event };
                 }
-            };
-            self.unread.clear();
-            if consumed < input_bytes {
-                self.unread.extend_from_slice(&tools.input[consumed..input_bytes]);
-            } else if self.unread.capacity() > 0 {
-                self.unread = Vec::new();
             }
-            return Ok(turn);
+        };
+        self.unread.clear();
+        if consumed < input_bytes {
+            self.unread.extend_from_slice(&scratch.input[consumed..input_bytes]);
+        } else if self.unread.capacity() > 0 {
+            self.unread = Vec::new();
         }
+        Ok(next)
     }
 
-    /// Sets the deadline for what is to be read.
-    fn wait_for_input(
+    fn set_read_deadline(
         &mut self,
         now: Instant,
         consumed: usize,
         input_bytes: usize,
         timeouts: &Timeouts,
     ) {
-        match self.conversation.arriving() {
-            Arriving::Head if consumed == input_bytes => {
-                self.arriving_since = now;
+        match self.http.receiving() {
+            Receiving::Head if consumed == input_bytes => {
+                self.request_started = now;
                 self.deadline = now + timeouts.idle;
             }
-            Arriving::Head => {
-                // The rest of what was there before, to which bytes were added, or a new beginning.
+            Receiving::Head => {
+                // Either a new head, or one that was already incomplete before this read.
                 if consumed > 0 || self.unread.is_empty() {
-                    self.arriving_since = now;
+                    self.request_started = now;
                 }
-                self.deadline = self.arriving_since + timeouts.head;
+                self.deadline = self.request_started + timeouts.head;
             }
-            Arriving::Body { since, bytes } => {
-                let least = bytes / timeouts.body_bytes_per_second.max(1);
-                let at_least_rate = since + timeouts.body + Duration::from_secs(least);
-                self.deadline = at_least_rate.min(now + timeouts.body);
+            Receiving::Body { since, bytes } => {
+                let allowed_s = bytes / timeouts.body_bytes_per_second.max(1);
+                let rate_deadline = since + timeouts.body + Duration::from_secs(allowed_s);
+                self.deadline = rate_deadline.min(now + timeouts.body);
             }
-            Arriving::Nothing => {}
+            Receiving::Nothing => {}
         }
     }
 
-    /// Sends word to a client that has been too long about its request, if there is room for it. The
-    /// connection is over.
-    ///
-    /// # Errors
-    ///
-    /// The socket's own.
-    pub(crate) fn give_up(&mut self, tools: &mut Tools) -> io::Result<()> {
-        // To ask nothing is not to be late with it.
+    /// Handles an expired deadline; the connection is to be dropped afterwards. A client whose
+    /// request is incomplete gets an error response, if there is room for it.
+    pub(crate) fn time_out(&mut self, scratch: &mut Scratch, now: Instant) -> io::Result<()> {
         if self.is_idle() || matches!(self.phase, Phase::Lingering { .. }) {
             return Ok(());
         }
-        tools.site.counters.tally().timed_out.add(1);
+        scratch.shared.counters.add(Metric::TimedOut, 1);
         if self.phase == Phase::Reading {
-            tools.output.clear();
-            self.conversation.give_up(&mut tools.output, &mut tools.site);
-            self.send(tools, &mut TURN_BUDGET_BYTES.clone(), true)?;
+            let Scratch { output, shared, .. } = &mut *scratch;
+            output.clear();
+            self.http.time_out(&mut Context { output, shared, server: ServerState::Running });
+            self.flush(scratch, &mut IO_BUDGET_BYTES.clone(), true, now)?;
             self.socket.shutdown_write()?;
         }
         Ok(())
     }
 
-    /// It is over. The access log has a line of what was cut off, too.
-    pub(crate) fn leave(&mut self, tools: &mut Tools) {
-        self.conversation.cut_off(&mut tools.site, &self.peer);
+    /// Completes the access log before the connection is dropped.
+    pub(crate) fn close(&mut self, scratch: &mut Scratch) {
+        self.http.closed(&mut scratch.shared.log, &self.peer);
     }
 
-    /// Sends what is in the output, as [`Output::send`] does.
-    fn send(
+    /// Sends the output. Keeps what is left of it, if any, and returns when to continue.
+    fn flush(
         &mut self,
-        tools: &mut Tools,
+        scratch: &mut Scratch,
         budget_bytes: &mut usize,
         last: bool,
-    ) -> io::Result<Sent> {
-        let before = tools.output.left_bytes();
-        let sent = tools.output.send(&mut &self.socket, budget_bytes, last);
-        let sent_bytes = before - tools.output.left_bytes();
-        self.count_sent(sent_bytes, tools);
-        sent
-    }
-
-    fn count_sent(&mut self, bytes: u64, tools: &mut Tools) {
-        tools.site.counters.tally().bytes_out.add(bytes);
-        self.conversation.sent(bytes, &mut tools.site, &self.peer);
-    }
-
-    /// Fills the input with what is unread and what has arrived.
-    fn read(&mut self, tools: &mut Tools) -> io::Result<Received> {
-        let kept = self.recall_unread(tools);
-        assert!(kept < tools.input.len(), "an incomplete head leaves room to read");
-        let received = tools.receive(&self.socket, kept)?;
-        self.is_readable = self.is_readable_after(&received, tools.input.len() - kept);
-        Ok(match received {
-            Received::Bytes(count) => Received::Bytes(kept + count),
-            other => other,
-        })
-    }
-
-    fn is_readable_after(&self, received: &Received, room: usize) -> bool {
-        match received {
-            Received::Bytes(count) => *count == room || self.is_shut,
-            Received::Nothing => false,
-            Received::End => true,
+        now: Instant,
+    ) -> io::Result<Option<Next>> {
+        let Scratch { output, shared, .. } = &mut *scratch;
+        let before = output.unsent_bytes();
+        let sent = output.send(&mut &self.socket, budget_bytes, last);
+        let sent_bytes = before - output.unsent_bytes();
+        shared.counters.add(Metric::BytesOut, sent_bytes);
+        self.http.sent(sent_bytes, &mut shared.log, &self.peer);
+        let next = match sent? {
+            Sent::All => return Ok(None),
+            Sent::Partial => Next::Event,
+            Sent::BudgetExhausted => Next::Queue,
+        };
+        self.was_full |= next == Next::Event;
+        if sent_bytes > 0 || self.phase != Phase::Writing {
+            self.deadline = now + scratch.timeouts.response;
         }
+        std::mem::swap(&mut self.unsent, &mut scratch.output);
+        self.phase = Phase::Writing;
+        Ok(Some(next))
     }
 
-    /// Fills the input with what is unread.
-    fn recall_unread(&self, tools: &mut Tools) -> usize {
-        tools.input[..self.unread.len()].copy_from_slice(&self.unread);
+    /// Copies the unread bytes to the input. Returns their number.
+    fn restore_unread(&self, scratch: &mut Scratch) -> usize {
+        scratch.input[..self.unread.len()].copy_from_slice(&self.unread);
         self.unread.len()
     }
 
-    fn linger(&mut self, mut left_bytes: usize, tools: &mut Tools) -> io::Result<Turn> {
+    /// Reads once into the input, from `at` on. Returns `None` if the socket is empty, and 0 at the
+    /// end of the stream.
+    fn receive(&mut self, scratch: &mut Scratch, at: usize) -> io::Result<Option<usize>> {
+        let room = scratch.input.len() - at;
+        assert!(room > 0, "an incomplete head leaves room to read");
+        let count = try_io(|| self.socket.receive(&mut scratch.input[at..]))?;
+        scratch.shared.counters.add(Metric::BytesIn, count.unwrap_or(0) as u64);
+        self.is_readable = match count {
+            None => false,
+            Some(count) => count == 0 || count == room || self.is_shut,
+        };
+        Ok(count)
+    }
+
+    fn linger(&mut self, mut remaining_bytes: usize, scratch: &mut Scratch) -> io::Result<Next> {
         while self.is_readable {
-            let received = tools.receive(&self.socket, 0)?;
-            self.is_readable = self.is_readable_after(&received, tools.input.len());
-            match received {
-                Received::Bytes(count) if count < left_bytes => left_bytes -= count,
-                Received::Bytes(_) | Received::End => return Ok(Turn::Over),
-                Received::Nothing => {}
+            match self.receive(scratch, 0)? {
+                None => {}
+                Some(count) if count > 0 && count < remaining_bytes => remaining_bytes -= count,
+                Some(_) => return Ok(Next::Close),
             }
         }
-        self.phase = Phase::Lingering { left_bytes };
-        Ok(Turn::Goes)
+        self.phase = Phase::Lingering { remaining_bytes };
+        Ok(Next::Event)
     }
 }
 
-/// Whether the origin, once told to stop, has ended by then.
-fn is_after(moment: Instant, stop_by: Option<Instant>) -> bool {
-    stop_by.is_some_and(|stop_by| moment > stop_by)
+fn is_after(time: Instant, stop_by: Option<Instant>) -> bool {
+    stop_by.is_some_and(|stop_by| time > stop_by)
 }
 
 impl AsFd for Connection {

@@ -1,55 +1,131 @@
-//! What the programs of `fuzz/` drive. It is there only in tests and under `--cfg fuzzing`, which
-//! cargo-fuzz sets.
+//! A client without sockets, for unit tests and for the programs of `fuzz/` (`--cfg fuzzing`, which
+//! cargo-fuzz sets).
 
+use std::cell::Cell;
 use std::io::{self, IoSlice};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use crate::conversation::Need;
-use crate::conversation::talk::Talk;
-use crate::multipart::Multipart;
-use crate::output::Sink;
-use crate::site::made_up::{made_up_clock, pass};
+use tollgate_http1::HeadCache;
 
-/// A client of a site of its own. Where an answer waits for a moment, that moment comes at once.
-#[derive(Default)]
-pub struct Client {
-    talk: Talk<Received>,
-    is_over: bool,
+use crate::endpoints::upload::Multipart;
+use crate::http1_connection::{Context, Http1Connection, Need, ServerState};
+use crate::output::{OutputBuffer, Sent, Sink};
+use crate::state::{PageCache, Shared, ThreadCounters};
+
+thread_local! {
+    static START: Instant = Instant::now();
+    static ELAPSED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 
-impl Client {
-    /// Sends the next bytes, and receives whatever is answered to them. After the last answer of a
-    /// connection they are not heard.
+/// A clock that each test advances on its own thread.
+pub(crate) fn test_clock() -> Instant {
+    START.with(|start| *start) + ELAPSED.get()
+}
+
+pub(crate) fn advance_test_clock(time: Duration) {
+    ELAPSED.set(ELAPSED.get() + time);
+}
+
+/// State of a thread that uses the test clock and has no access log.
+pub(crate) fn test_state() -> Shared {
+    Shared {
+        clock: test_clock,
+        counters: ThreadCounters::for_threads(1, test_clock()).remove(0),
+        default_host: "127.0.0.1:8000".into(),
+        pages: PageCache::default(),
+        responses: HeadCache::new(),
+        delays: Arc::default(),
+        log: None,
+    }
+}
+
+/// Limit for bytes fetched at once.
+const FETCH_BYTES_MAX: u64 = 60_000;
+
+/// A client of one connection to a site of its own.
+pub struct TestClient {
+    pub(crate) shared: Shared,
+    pub(crate) connection: Http1Connection,
+    pub(crate) server: ServerState,
+    /// Sent but not consumed.
+    pub(crate) unread: Vec<u8>,
+    pub received: Received,
+    pub is_closed: bool,
+}
+
+impl Default for TestClient {
+    fn default() -> Self {
+        Self {
+            shared: test_state(),
+            connection: Http1Connection::default(),
+            server: ServerState::Running,
+            unread: Vec::new(),
+            received: Received::default(),
+            is_closed: false,
+        }
+    }
+}
+
+impl TestClient {
+    /// Sends bytes and receives the responses; waits take no time. Bytes are ignored once the
+    /// connection is closed.
     pub fn send(&mut self, piece: &[u8]) {
         let mut piece = piece;
-        while !self.is_over {
-            match self.talk.hear(piece) {
-                Need::Until(moment) => pass(moment.saturating_duration_since(made_up_clock())),
-                Need::Close(_) => self.is_over = true,
+        while !self.is_closed {
+            match self.advance(piece) {
+                Need::Until(time) => {
+                    advance_test_clock(time.saturating_duration_since(test_clock()));
+                }
+                Need::Close(_) => self.is_closed = true,
                 _ => return,
             }
             piece = &[];
         }
     }
 
-    /// Whether the site has closed the connection.
-    #[must_use]
-    pub fn is_over(&self) -> bool {
-        self.is_over
+    /// Sends bytes and receives the responses, until the connection needs more than that.
+    pub(crate) fn advance(&mut self, piece: &[u8]) -> Need {
+        self.unread.extend_from_slice(piece);
+        loop {
+            match self.step() {
+                Need::Flush => {}
+                Need::Fetch(_, bytes) => self.connection.fetched(bytes.min(FETCH_BYTES_MAX)),
+                need => return need,
+            }
+        }
     }
 
-    /// What was answered.
-    #[must_use]
-    pub fn into_received(self) -> Received {
-        self.talk.answers
+    /// Advances the connection once and receives its output.
+    pub(crate) fn step(&mut self) -> Need {
+        self.with_context(|connection, unread, context| {
+            let (consumed, need) = connection.advance(unread, context);
+            unread.drain(..consumed);
+            need
+        })
+    }
+
+    /// Calls `act` with the connection and the unread bytes, and receives the output.
+    pub(crate) fn with_context<T>(
+        &mut self,
+        act: impl FnOnce(&mut Http1Connection, &mut Vec<u8>, &mut Context<'_>) -> T,
+    ) -> T {
+        let mut output = OutputBuffer::default();
+        let shared = &mut self.shared;
+        let mut context = Context { output: &mut output, shared, server: self.server };
+        let result = act(&mut self.connection, &mut self.unread, &mut context);
+        let sent = output.send(&mut self.received, &mut usize::MAX.clone(), false);
+        assert_eq!(sent.ok(), Some(Sent::All), "the sink takes everything");
+        result
     }
 }
 
-/// Answers as they came. A lot of filler is only counted, as it is in the site.
+/// Responses as received.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Received {
-    /// What came, but for filler that is only counted.
+    /// All bytes except counted filler.
     pub bytes: Vec<u8>,
-    /// Before which of the bytes there was filler, and how many bytes of it.
+    /// Counted filler: its position in `bytes`, and its length.
     pub filler: Vec<(usize, u64)>,
 }
 
@@ -59,46 +135,44 @@ impl Sink for Received {
         Ok(bytes.len())
     }
 
-    /// The first slice is what comes before the filler.
+    /// All slices but the first are filler.
     fn send_slices(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        let first_bytes = slices[0].len();
-        self.bytes.extend_from_slice(&slices[0]);
-        let filler_bytes: usize = slices[1..].iter().map(|slice| slice.len()).sum();
+        let (first, filler) = slices.split_first().expect("at least one slice");
+        self.bytes.extend_from_slice(first);
+        let filler_bytes: usize = filler.iter().map(|slice| slice.len()).sum();
         let at = self.bytes.len();
         match self.filler.last_mut() {
             Some((before, bytes)) if *before == at => *bytes += filler_bytes as u64,
             _ => self.filler.push((at, filler_bytes as u64)),
         }
-        Ok(first_bytes + filler_bytes)
+        Ok(first.len() + filler_bytes)
     }
 }
 
-/// A part of a multipart/form-data body: its name, its file name, and how many bytes it has.
+/// A part of a multipart/form-data body: name, filename and size.
 pub type Part = (Vec<u8>, Option<Vec<u8>>, u64);
 
-/// The parts of a body that comes in these pieces, or the name of what is wrong with it; nothing where
-/// its type is another one.
+/// Parses a body that arrives in pieces. Returns `None` for types other than multipart/form-data.
 ///
 /// # Errors
 ///
-/// The name of the fault.
+/// The name of the error.
 pub fn parts<'a>(
     content_type: &[u8],
     pieces: impl Iterator<Item = &'a [u8]>,
 ) -> Option<Result<Vec<Part>, String>> {
-    let read = |multipart: Multipart| {
-        let mut multipart = multipart;
+    let parse = |mut multipart: Multipart| {
         for piece in pieces {
             multipart.feed(piece)?;
         }
         multipart.finish()
     };
-    let parts = Multipart::of_type(content_type).transpose()?.and_then(read);
+    let parts = Multipart::new(content_type).transpose()?.and_then(parse);
     Some(match parts {
         Ok(parts) => {
             Ok(parts.into_iter().map(|part| (part.name, part.filename, part.bytes)).collect())
         }
-        Err(fault) => Err(format!("{fault:?}")),
+        Err(error) => Err(format!("{error:?}")),
     })
 }
 
@@ -107,13 +181,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_waits_for_no_moment_and_counts_filler() {
-        let mut client = Client::default();
+    fn client_skips_waits_and_counts_filler() {
+        let mut client = TestClient::default();
         client
             .send(b"GET /sleep?time=60 HTTP/1.1\r\nHost: a\r\n\r\nGET /download?size=1073741824 ");
         client.send(b"HTTP/1.0\r\n\r\nGET / HTTP/1.1\r\n");
-        assert!(client.is_over());
-        let received = client.into_received();
+        assert!(client.is_closed);
+        let received = client.received;
         let text = String::from_utf8(received.bytes.clone()).unwrap();
         assert!(text.contains("\r\n\r\n{\"time\":60.000000}HTTP/1.1 200 OK\r\n"), "{text}");
         assert_eq!(received.filler, [(text.len(), 1 << 30)]);

@@ -1,36 +1,34 @@
-//! Answers on their way out: bytes to send, then filler.
+//! Bytes of responses to be sent: rendered bytes, then filler.
 
-use std::io::{self, ErrorKind, IoSlice};
+use std::io::{self, IoSlice};
 
-use tollgate_eventloop::Socket;
+use tollgate_eventloop::{Socket, try_io};
 
-/// Up to this size filler is copied behind what comes before it, so that both leave in one plain send.
+/// Filler up to this size is copied, so that it leaves with its head in one plain send.
 const COPIED_FILLER_MAX_BYTES: u64 = 16 << 10;
 
-/// From this size on, what is collected is sent before more requests are answered.
+/// Rendered bytes are sent from this size on, before more requests are processed.
 const BATCH_BYTES: usize = 64 << 10;
 
-/// An output that has grown beyond this gives its memory back once it is sent.
+/// Largest capacity that is kept for the next responses.
 const KEPT_CAPACITY_MAX_BYTES: usize = 4 * BATCH_BYTES;
 
-/// What filler is made of, however much: the same bytes again and again, few enough to stay in the
-/// processor's cache.
+/// Source of all filler. Small enough to stay in the processor's cache.
 static FILLER: [u8; 64 << 10] = [b'x'; 64 << 10];
 
-/// How often the filler is given to the kernel at once, at most.
+/// Limit for slices of filler in one system call.
 const FILLER_SLICES: usize = 16;
 
-/// Where an output goes.
 pub(crate) trait Sink {
-    /// Sends bytes as far as there is room, or says `WouldBlock` where there is none. When they are the
-    /// last, the sink is told of the end once all are sent.
+    /// Sends as much as there is room for, or fails with `WouldBlock`. `last` says that no bytes
+    /// follow these.
     fn send(&mut self, bytes: &[u8], last: bool) -> io::Result<usize>;
-    /// The same of several slices, one after the other.
     fn send_slices(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize>;
 }
 
 impl Sink for &Socket {
     fn send(&mut self, bytes: &[u8], last: bool) -> io::Result<usize> {
+        // The shutdown that follows travels with the held back bytes.
         if last { self.send_more(bytes) } else { Socket::send(self, bytes) }
     }
 
@@ -39,77 +37,72 @@ impl Sink for &Socket {
     }
 }
 
-/// How much of an output was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
-    /// All of it.
     All,
-    /// What there was room for.
-    Part,
-    /// As much as the budget allows; there may be room for more.
-    Enough,
+    /// The socket is full.
+    Partial,
+    /// The budget is used up; the socket may have room.
+    BudgetExhausted,
 }
 
-/// Answers on their way out. Large payloads are only counted, so memory does not grow with them.
+/// Responses to be sent. Large filler is only counted, so it takes no memory.
 #[derive(Default)]
-pub(crate) struct Output {
+pub(crate) struct OutputBuffer {
     bytes: Vec<u8>,
     sent_bytes: usize,
-    filler_left_bytes: u64,
+    /// Follows `bytes`.
+    filler_bytes: u64,
 }
 
-impl Output {
-    /// Adds bytes to send.
+impl OutputBuffer {
     pub(crate) fn push(&mut self, bytes: &[u8]) {
-        assert_eq!(self.filler_left_bytes, 0, "filler is the end of an output");
+        assert_eq!(self.filler_bytes, 0, "filler must be sent before more bytes are pushed");
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Adds bytes to send that come one by one.
     pub(crate) fn extend(&mut self, bytes: impl Iterator<Item = u8>) {
-        assert_eq!(self.filler_left_bytes, 0, "filler is the end of an output");
+        assert_eq!(self.filler_bytes, 0, "filler must be sent before more bytes are pushed");
         self.bytes.extend(bytes);
     }
 
-    /// Adds filler to send.
     pub(crate) fn push_filler(&mut self, count: u64) {
         match usize::try_from(count) {
             Ok(short) if count <= COPIED_FILLER_MAX_BYTES => self.push(&FILLER[..short]),
-            _ => self.filler_left_bytes = count,
+            _ => self.filler_bytes = count,
         }
     }
 
-    /// How much is collected, filler aside that is only counted.
-    pub(crate) fn collected_bytes(&self) -> usize {
+    /// Number of bytes held, without counted filler.
+    pub(crate) fn held_bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// What was collected after the first so many bytes; nothing when filler follows that is not there.
-    pub(crate) fn collected_after(&self, count: usize) -> Option<&[u8]> {
-        if self.filler_left_bytes > 0 { None } else { self.bytes.get(count..) }
+    /// Returns the bytes pushed after the first `count`, unless counted filler follows them.
+    pub(crate) fn held_after(&self, count: usize) -> Option<&[u8]> {
+        if self.filler_bytes > 0 { None } else { self.bytes.get(count..) }
     }
 
-    /// Forgets what is left to send.
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         if self.bytes.capacity() > KEPT_CAPACITY_MAX_BYTES {
             self.bytes = Vec::new();
         }
         self.sent_bytes = 0;
-        self.filler_left_bytes = 0;
+        self.filler_bytes = 0;
     }
 
-    /// Enough is collected; send it before adding more.
+    /// True if the buffer must be sent before more is pushed.
     pub(crate) fn is_full(&self) -> bool {
-        self.filler_left_bytes > 0 || self.bytes.len() >= BATCH_BYTES
+        self.filler_bytes > 0 || self.bytes.len() >= BATCH_BYTES
     }
 
-    /// Sends what `sink` takes at once, and no more than `budget_bytes`, from which it is taken away.
-    /// When it is the `last`, the sink has to be told of the end once everything is sent.
-    ///
-    /// # Errors
-    ///
-    /// The sink's own, other than that it would block.
+    pub(crate) fn unsent_bytes(&self) -> u64 {
+        (self.bytes.len() - self.sent_bytes) as u64 + self.filler_bytes
+    }
+
+    /// Sends what `sink` has room for, up to `budget_bytes`, which is reduced accordingly. `last` says
+    /// that nothing follows the contents of the buffer.
     pub(crate) fn send(
         &mut self,
         sink: &mut impl Sink,
@@ -118,55 +111,45 @@ impl Output {
     ) -> io::Result<Sent> {
         loop {
             let unsent = &self.bytes[self.sent_bytes..];
-            if unsent.is_empty() && self.filler_left_bytes == 0 {
+            if unsent.is_empty() && self.filler_bytes == 0 {
                 self.clear();
                 return Ok(Sent::All);
             }
             if *budget_bytes == 0 {
-                return Ok(Sent::Enough);
+                return Ok(Sent::BudgetExhausted);
             }
             let filler_budget_bytes = budget_bytes.saturating_sub(unsent.len()) as u64;
-            let filler_bytes = self.filler_left_bytes.min(filler_budget_bytes);
-            let (sent, offered) = if filler_bytes == 0 {
-                (sink.send(unsent, last && self.filler_left_bytes == 0), unsent.len())
+            let filler_bytes = self.filler_bytes.min(filler_budget_bytes);
+            let (offered, sent) = if filler_bytes == 0 {
+                let is_last = last && self.filler_bytes == 0;
+                (unsent.len(), try_io(|| sink.send(unsent, is_last))?)
             } else {
-                send_with_filler(sink, unsent, filler_bytes)
+                send_with_filler(sink, unsent, filler_bytes)?
             };
-            match sent {
-                Ok(count) => {
-                    self.take(count);
-                    *budget_bytes = budget_bytes.saturating_sub(count);
-                    // A socket that took a part is full: asking again would only be told so.
-                    if count < offered {
-                        return Ok(Sent::Part);
-                    }
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Sent::Part),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
+            let Some(sent) = sent else { return Ok(Sent::Partial) };
+            self.advance(sent);
+            *budget_bytes = budget_bytes.saturating_sub(sent);
+            // A socket that took less than offered is full.
+            if sent < offered {
+                return Ok(Sent::Partial);
             }
         }
     }
 
-    /// How many bytes are left to send.
-    pub(crate) fn left_bytes(&self) -> u64 {
-        (self.bytes.len() - self.sent_bytes) as u64 + self.filler_left_bytes
-    }
-
-    /// Counts `count` more bytes as sent.
-    fn take(&mut self, count: usize) {
+    fn advance(&mut self, count: usize) {
         let from_bytes = count.min(self.bytes.len() - self.sent_bytes);
         self.sent_bytes += from_bytes;
-        self.filler_left_bytes -= (count - from_bytes) as u64;
+        self.filler_bytes -= (count - from_bytes) as u64;
     }
 }
 
-/// Sends bytes and filler after them in one call. Returns how many bytes it offered, too.
+/// Sends bytes and filler in one call. Returns the number of bytes offered and, unless the call
+/// would block, of bytes sent.
 fn send_with_filler(
     sink: &mut impl Sink,
     bytes: &[u8],
     mut filler_bytes: u64,
-) -> (io::Result<usize>, usize) {
+) -> io::Result<(usize, Option<usize>)> {
     let mut slices = [IoSlice::new(&[]); 1 + FILLER_SLICES];
     slices[0] = IoSlice::new(bytes);
     let mut offered = bytes.len();
@@ -181,27 +164,16 @@ fn send_with_filler(
         offered += piece.len();
         filler_bytes -= piece.len() as u64;
     }
-    (sink.send_slices(&slices[..used]), offered)
-}
-
-/// Takes everything.
-#[cfg(test)]
-impl Sink for Vec<u8> {
-    fn send(&mut self, bytes: &[u8], _last: bool) -> io::Result<usize> {
-        self.extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn send_slices(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        slices.iter().map(|slice| self.send(slice, false)).sum()
-    }
+    Ok((offered, try_io(|| sink.send_slices(&slices[..used]))?))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::ErrorKind;
+
     use super::*;
 
-    /// A socket that takes so many bytes a call, and says `Interrupted` before each.
+    /// A socket that takes `width` bytes a call, and fails with `Interrupted` before each.
     struct Narrow {
         width: usize,
         received: Vec<u8>,
@@ -236,13 +208,13 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_is_sent_once_however_narrow_the_socket() {
+    fn sends_every_byte_once_through_narrow_socket() {
         for filler in [0, 1, 16 << 10, (16 << 10) + 1, 64 << 10, 200_000, (1 << 20) + 1] {
             for width in [1_109, 65_536, 65_537, 1_000_000, 2_000_000] {
-                let mut output = Output::default();
+                let mut output = OutputBuffer::default();
                 output.push(b"head");
                 output.push_filler(filler);
-                assert_eq!(output.left_bytes(), 4 + filler);
+                assert_eq!(output.unsent_bytes(), 4 + filler);
                 let mut socket = narrow(width);
                 let mut turns = 0;
                 while output.send(&mut socket, &mut usize::MAX.clone(), false).unwrap() != Sent::All
@@ -253,43 +225,42 @@ mod tests {
                 assert_eq!(&socket.received[..4], b"head");
                 assert_eq!(socket.received.len() as u64, 4 + filler);
                 assert!(socket.received[4..].iter().all(|&byte| byte == b'x'));
-                assert_eq!(output.left_bytes(), 0);
+                assert_eq!(output.unsent_bytes(), 0);
             }
         }
     }
 
     #[test]
-    fn a_full_socket_and_a_spent_budget_keep_the_rest() {
-        let mut output = Output::default();
+    fn keeps_rest_for_full_socket_and_exhausted_budget() {
+        let mut output = OutputBuffer::default();
         output.push(b"head");
         output.push_filler(300_000);
         let mut budget = 100_000;
-        assert_eq!(output.send(&mut narrow(0), &mut budget, false).unwrap(), Sent::Part);
+        assert_eq!(output.send(&mut narrow(0), &mut budget, false).unwrap(), Sent::Partial);
         assert_eq!(budget, 100_000);
 
-        // What takes a part of the bytes is not asked again.
+        // A socket that took a part is full.
         let mut socket = narrow(3);
-        assert_eq!(output.send(&mut socket, &mut budget, false).unwrap(), Sent::Part);
+        assert_eq!(output.send(&mut socket, &mut budget, false).unwrap(), Sent::Partial);
         assert_eq!((budget, socket.received.len()), (99_997, 3));
 
         let mut socket = narrow(usize::MAX);
-        assert_eq!(output.send(&mut socket, &mut budget, false).unwrap(), Sent::Enough);
+        assert_eq!(output.send(&mut socket, &mut budget, false).unwrap(), Sent::BudgetExhausted);
         assert_eq!((budget, socket.received.len()), (0, 99_997));
         assert!(output.is_full());
-        assert_eq!(output.left_bytes(), 300_004 - 100_000);
+        assert_eq!(output.unsent_bytes(), 300_004 - 100_000);
     }
 
     #[test]
-    fn large_payloads_take_no_memory_and_large_bodies_give_it_back() {
-        let mut output = Output::default();
+    fn large_filler_takes_no_memory_and_large_capacity_is_released() {
+        let mut output = OutputBuffer::default();
         output.push_filler(1 << 40);
         assert_eq!(output.bytes.capacity(), 0);
         output.clear();
         output.push(&vec![b'b'; 1 << 20]);
-        assert_eq!(
-            output.send(&mut Vec::new(), &mut usize::MAX.clone(), false).unwrap(),
-            Sent::All
-        );
+        let mut socket = narrow(usize::MAX);
+        let sent = output.send(&mut socket, &mut usize::MAX.clone(), false).unwrap();
+        assert_eq!((sent, socket.received.len()), (Sent::All, 1 << 20));
         assert_eq!(output.bytes.capacity(), 0);
     }
 }

@@ -1,87 +1,228 @@
-//! Answers as HTTP/1.1 bytes.
+//! Responses and their rendering as HTTP/1.1.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::rc::Rc;
+use std::time::Duration;
 
 use http::StatusCode;
 
-use crate::answer::{Answer, Body, PATH_PREFIX};
-use crate::output::Output;
+use crate::output::OutputBuffer;
+use crate::request::RequestError;
 
-/// What is said about the connection after an answer.
+/// A response without the headers that depend on the connection.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Response<'a> {
+    pub(crate) status: u16,
+    pub(crate) content_type: Cow<'a, [u8]>,
+    /// More header lines, each with its CR LF.
+    pub(crate) headers: Cow<'static, str>,
+    pub(crate) body: Body<'a>,
+    /// Reports a [`RequestError`].
+    pub(crate) is_error: bool,
+}
+
+#[derive(Debug, PartialEq)]
+pub(crate) enum Body<'a> {
+    /// This many bytes of filler.
+    Filler(u64),
+    /// One line that names the path.
+    Path(&'a str),
+    Bytes(Vec<u8>),
+    Cached(Rc<[u8]>),
+    /// No body, Content-Type or Content-Length: the status (204, 304) forbids them.
+    None,
+}
+
+const PATH_PREFIX: &str = "tollgate origin: ";
+
+/// Header for responses that repeat what the client sent.
+pub(crate) const NO_SNIFF: &str = "X-Content-Type-Options: nosniff\r\n";
+
+/// Interim response to `Expect: 100-continue`.
+pub(crate) const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+const TEXT: Cow<'static, [u8]> = Cow::Borrowed(b"text/plain");
+const JSON: Cow<'static, [u8]> = Cow::Borrowed(b"application/json");
+
+impl<'a> Response<'a> {
+    pub(crate) fn filler(bytes: u64) -> Self {
+        Self::new(200, TEXT, "", Body::Filler(bytes))
+    }
+
+    /// One line of text that names `path`.
+    pub(crate) fn path(path: &'a str) -> Self {
+        Self::new(200, TEXT, NO_SNIFF, Body::Path(path))
+    }
+
+    pub(crate) fn json(text: String) -> Self {
+        Self::new(200, JSON, "", Body::Bytes(text.into_bytes()))
+    }
+
+    /// JSON that repeats what the client sent.
+    pub(crate) fn untrusted_json(text: String) -> Self {
+        Self { headers: NO_SNIFF.into(), ..Self::json(text) }
+    }
+
+    pub(crate) fn without_body(status: u16, headers: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(status, TEXT, headers, Body::None)
+    }
+
+    pub(crate) fn new(
+        status: u16,
+        content_type: impl Into<Cow<'a, [u8]>>,
+        headers: impl Into<Cow<'static, str>>,
+        body: Body<'a>,
+    ) -> Self {
+        Self {
+            status,
+            content_type: content_type.into(),
+            headers: headers.into(),
+            body,
+            is_error: false,
+        }
+    }
+
+    /// Copies what is borrowed from the request.
+    pub(crate) fn into_owned(self) -> Response<'static> {
+        let body = match self.body {
+            Body::Path(path) => Body::Bytes(path_line(path).collect()),
+            Body::Filler(bytes) => Body::Filler(bytes),
+            Body::Bytes(bytes) => Body::Bytes(bytes),
+            Body::Cached(bytes) => Body::Cached(bytes),
+            Body::None => Body::None,
+        };
+        Response { content_type: Cow::Owned(self.content_type.into_owned()), body, ..self }
+    }
+
+    /// True if the response depends on the request head alone.
+    pub(crate) fn is_cacheable(&self) -> bool {
+        self.status == 200 && matches!(self.body, Body::Filler(_) | Body::Path(_))
+    }
+}
+
+impl Body<'_> {
+    pub(crate) fn len(&self) -> u64 {
+        match self {
+            Self::Filler(bytes) => *bytes,
+            Self::Path(path) => path_line(path).count() as u64,
+            Self::Bytes(bytes) => bytes.len() as u64,
+            Self::Cached(bytes) => bytes.len() as u64,
+            Self::None => 0,
+        }
+    }
+}
+
+fn path_line(path: &str) -> impl Iterator<Item = u8> {
+    PATH_PREFIX.bytes().chain(path.as_bytes().escape_ascii()).chain(std::iter::once(b'\n'))
+}
+
+/// Response that reports `error` as JSON.
+pub(crate) fn error_response<'a>(error: &RequestError<'_>) -> Response<'a> {
+    let text = format!("{{\"error\":{}}}", json_string(error.to_string().as_bytes()));
+    let headers: Cow<'static, str> = match error {
+        RequestError::NotAnUpload { .. } => format!("{NO_SNIFF}Allow: POST, PUT\r\n").into(),
+        RequestError::PreconditionFailed { etag } => {
+            format!("{NO_SNIFF}ETag: \"{etag}\"\r\n").into()
+        }
+        RequestError::RangeNotSatisfiable { size } => {
+            format!("{NO_SNIFF}Content-Range: bytes */{size}\r\n").into()
+        }
+        _ => NO_SNIFF.into(),
+    };
+    Response { status: error.status(), headers, is_error: true, ..Response::json(text) }
+}
+
+/// Quotes a text for JSON. Bytes that are not UTF-8 are read as Latin-1, so that no two texts look
+/// the same.
+pub(crate) fn json_string(bytes: &[u8]) -> String {
+    let text: Cow<'_, str> = match std::str::from_utf8(bytes) {
+        Ok(text) => text.into(),
+        Err(_) => bytes.iter().copied().map(char::from).collect::<String>().into(),
+    };
+    serde_json::to_string(&text).expect("every string is valid JSON")
+}
+
+/// A time in seconds with six decimals, for responses of constant length. Rounds up, so that only a
+/// time of zero is shown as zero.
+pub(crate) struct Seconds(pub(crate) Duration);
+
+impl fmt::Display for Seconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let micros = self.0.as_nanos().div_ceil(1000);
+        write!(f, "{}.{:06}", micros / 1_000_000, micros % 1_000_000)
+    }
+}
+
+/// Persistence of a connection after a response (RFC 9112, section 9.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Persistence {
-    /// It stays open, which HTTP/1.1 need not say.
-    Implied,
-    /// It stays open, said for the sake of HTTP/1.0.
-    Stated,
-    /// It is closed.
+    /// Stays open, the default of HTTP/1.1.
+    Implicit,
+    /// Stays open; an HTTP/1.0 client needs `Connection: keep-alive`.
+    Explicit,
     Close,
 }
 
-/// What is said before the body of a request that waits to be asked for it.
-pub(crate) const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
-
-/// Writes `answer` to `output`; without its body, but with the length of it, when the request was
-/// HEAD.
+/// Writes `response` to `output`, without its body in response to HEAD.
 pub(crate) fn render(
-    answer: &Answer<'_>,
+    response: &Response<'_>,
     to_head: bool,
     persistence: Persistence,
-    output: &mut Output,
+    output: &mut OutputBuffer,
 ) {
-    push_status(answer.status, output);
-    if !matches!(answer.body, Body::Never) {
+    push_status_line(response.status, output);
+    output.push(b"Server: tollgate-origin\r\n");
+    let has_body = !matches!(response.body, Body::None);
+    if has_body {
         output.push(b"Content-Type: ");
-        output.push(&answer.content_type);
+        output.push(&response.content_type);
         output.push(b"\r\n");
     }
-    output.push(answer.lines.as_bytes());
+    output.push(response.headers.as_bytes());
     output.push(match persistence {
-        Persistence::Implied => b"",
-        Persistence::Stated => b"Connection: keep-alive\r\n",
+        Persistence::Implicit => b"",
+        Persistence::Explicit => b"Connection: keep-alive\r\n",
         Persistence::Close => b"Connection: close\r\n",
     });
-    if !matches!(answer.body, Body::Never) {
+    if has_body {
         output.push(b"Content-Length: ");
-        push_decimal(answer.body.bytes(), output);
+        push_decimal(response.body.len(), output);
         output.push(b"\r\n");
     }
     output.push(b"\r\n");
     if to_head {
         return;
     }
-    match &answer.body {
+    match &response.body {
         Body::Filler(bytes) => output.push_filler(*bytes),
-        Body::Path(path) => {
-            output.push(PATH_PREFIX.as_bytes());
-            output.extend(path.as_bytes().escape_ascii());
-            output.push(b"\n");
-        }
+        Body::Path(path) => output.extend(path_line(path)),
         Body::Bytes(bytes) => output.push(bytes),
-        Body::Page(bytes) => output.push(bytes),
-        Body::Never => {}
+        Body::Cached(bytes) => output.push(bytes),
+        Body::None => {}
     }
 }
 
-/// Writes the status line and who says it.
-fn push_status(status: u16, output: &mut Output) {
+fn push_status_line(status: u16, output: &mut OutputBuffer) {
     if status == 200 {
-        return output.push(b"HTTP/1.1 200 OK\r\nServer: tollgate-origin\r\n");
+        return output.push(b"HTTP/1.1 200 OK\r\n");
     }
-    output.push(b"HTTP/1.1 ");
-    push_decimal(u64::from(status), output);
-    output.push(b" ");
     let reason = match status {
-        // As RFC 9110 names them.
+        // Names of RFC 9110, which the crate `http` does not have.
         413 => Some("Content Too Large"),
         422 => Some("Unprocessable Content"),
         _ => StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason()),
     };
-    // RFC 9112, section 4: the phrase may be empty, the space before it may not be missing.
+    output.push(b"HTTP/1.1 ");
+    push_decimal(u64::from(status), output);
+    // RFC 9112, section 4: the space is required even if the reason is empty.
+    output.push(b" ");
     output.push(reason.unwrap_or("").as_bytes());
-    output.push(b"\r\nServer: tollgate-origin\r\n");
+    output.push(b"\r\n");
 }
 
 /// Writes `number` in decimal, without an allocation.
-fn push_decimal(mut number: u64, output: &mut Output) {
+fn push_decimal(mut number: u64, output: &mut OutputBuffer) {
     let mut digits = [b'0'; 20];
     let mut first = digits.len() - 1;
     while number > 9 {
@@ -91,4 +232,31 @@ fn push_decimal(mut number: u64, output: &mut Output) {
     }
     digits[first] += number as u8;
     output.push(&digits[first..]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_strings_are_escaped() {
+        assert_eq!(json_string(b"a \"b\" \\ \n \x01"), r#""a \"b\" \\ \n \u0001""#);
+        assert_eq!(json_string("gr\u{fc}n".as_bytes()), "\"gr\u{fc}n\"");
+        assert_eq!(json_string(b"gr\xfcn"), "\"gr\u{fc}n\"");
+    }
+
+    #[test]
+    fn seconds_have_six_decimals_and_round_up() {
+        for (nanos, text) in [
+            (0, "0.000000"),
+            (1, "0.000001"),
+            (1_000, "0.000001"),
+            (12_000, "0.000012"),
+            (12_001, "0.000013"),
+            (999_999_500, "1.000000"),
+            (60_000_000_001, "60.000001"),
+        ] {
+            assert_eq!(Seconds(Duration::from_nanos(nanos)).to_string(), text);
+        }
+    }
 }

@@ -1,39 +1,38 @@
-//! One thread of an origin: its listener, its connections and its timers.
+//! One thread of an origin: its event loop, connections, timers and end.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use slab::Slab;
+use tollgate_accesslog::stderr_log;
 use tollgate_eventloop::{Event, Events, Interest, Poller, Waker, accept};
 
-use crate::config::Timeouts;
-use crate::connection::{Connection, Tools, Turn};
-use crate::error::Error;
-use crate::stopper::Stopper;
-use crate::timers::Timers;
+use crate::config::Error;
+use crate::connection::{Connection, Next, Scratch};
+use crate::state::Metric;
 
-/// The most connections of a thread; more wait to be accepted.
+/// Limit for open connections; more stay in the backlog.
 const MAX_CONNECTIONS: usize = 16_384;
 
-/// The most connections that are accepted before the others have their turn.
-const ACCEPTS_A_WAKE: usize = 64;
+/// Limit for connections accepted before other connections run.
+const ACCEPTS_MAX: usize = 64;
 
-/// The most events that one wait reports.
-const EVENTS_A_WAIT: usize = 256;
+const EVENTS_MAX: usize = 256;
 
-/// How many connections of a thread may wait to be accepted.
+/// Limit for connections of a listener that are not accepted yet.
 pub(crate) const BACKLOG: i32 = 4096;
 
-/// How long those who have more to do are served before the others are looked at: several of their
-/// turns, for few of them.
+/// Time for queued connections before events are handled again.
 const QUEUE_TIME: Duration = Duration::from_millis(2);
 
-/// How long a thread that can accept no more leaves it be.
+/// Pause after the process has run out of connections or descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// How long what is in flight may take to finish, once told to stop.
+/// Time for requests in flight after a stop.
 pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
 const LISTENER: u64 = u64::MAX;
@@ -42,42 +41,37 @@ const WAKER: u64 = u64::MAX - 1;
 /// One thread of an origin.
 pub(crate) struct Worker {
     poller: Poller,
+    /// `None` once the worker is stopping.
     listener: Option<OwnedFd>,
     waker: Waker,
     stopper: Stopper,
-    timeouts: Timeouts,
-    /// The key of a connection is its token. A key that is used again within one batch of events can
-    /// give its new owner a turn too many, which does no harm.
+    /// Keys are the tokens of the poller. A key that is reused within one batch of events may make
+    /// its new connection run once too often, which is harmless.
     connections: Slab<Connection>,
-    tools: Tools,
-    /// Those who wait for a moment.
-    timers: Timers,
-    /// Those who have more to do, each once, who has waited longest first.
-    queue: VecDeque<usize>,
-    sweep_at: Instant,
-    /// Set while nothing is accepted.
-    accept_again_at: Option<Instant>,
-    has_told_of_pause: bool,
-    /// Set once told to stop.
+    scratch: Scratch,
+    /// Connections that wait for a time.
+    timers: BTreeSet<(Instant, usize)>,
+    /// Connections that can run without an event, in order.
+    run_queue: VecDeque<usize>,
+    next_sweep: Instant,
+    /// Set while accepting is paused.
+    resume_accepting_at: Option<Instant>,
+    has_logged_pause: bool,
+    /// Set once the worker is stopping.
     stop_by: Option<Instant>,
 }
 
 impl Worker {
-    /// Watches `listener`, and `waker` for the word of `stopper`.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Start`].
+    /// `waker` is one of those of `stopper`.
     pub(crate) fn new(
         listener: OwnedFd,
         waker: Waker,
         stopper: Stopper,
-        tools: Tools,
-        timeouts: Timeouts,
+        scratch: Scratch,
     ) -> Result<Self, Error> {
         let poller = Poller::new().map_err(Error::Start)?;
         poller
-            .add(&listener, LISTENER, Interest::ReadableByOne)
+            .add(&listener, LISTENER, Interest::ReadableExclusive)
             .and_then(|()| poller.add(&waker, WAKER, Interest::Readable))
             .map_err(Error::Start)?;
         Ok(Self {
@@ -85,42 +79,37 @@ impl Worker {
             listener: Some(listener),
             waker,
             stopper,
-            timeouts,
             connections: Slab::new(),
-            tools,
-            timers: Timers::default(),
-            queue: VecDeque::new(),
-            sweep_at: Instant::now() + timeouts.sweep_period(),
-            accept_again_at: None,
-            has_told_of_pause: false,
+            timers: BTreeSet::new(),
+            run_queue: VecDeque::new(),
+            next_sweep: Instant::now() + scratch.timeouts.sweep_interval(),
+            scratch,
+            resume_accepting_at: None,
+            has_logged_pause: false,
             stop_by: None,
         })
     }
 
-    /// Serves until told to stop, and finishes what is in flight.
-    ///
-    /// # Errors
-    ///
-    /// The poller's own.
+    /// Serves until stopped, then finishes the requests in flight.
     pub(crate) fn run(mut self) -> io::Result<()> {
-        let mut events = Events::with_capacity(EVENTS_A_WAIT);
+        let mut events = Events::with_capacity(EVENTS_MAX);
         let mut now = Instant::now();
         loop {
             self.poller.wait(&mut events, self.timeout(now))?;
             now = Instant::now();
             for event in events.iter() {
                 match event.token {
-                    LISTENER => self.accept(now, ACCEPTS_A_WAKE)?,
+                    LISTENER => self.accept(now, ACCEPTS_MAX)?,
                     WAKER => self.waker.drain()?,
-                    _ => self.turn_on_event(event, now)?,
+                    _ => self.on_event(event, now)?,
                 }
             }
-            self.serve_queue(now)?;
-            self.look_at_the_clock(now)?;
-            if self.stopper.is_stopping() && self.stop_by.is_none() {
-                self.stop(now)?;
+            self.run_queued(now)?;
+            self.run_timers(now)?;
+            if self.stop_by.is_none() && self.stopper.is_stopping() {
+                self.begin_stop(now)?;
             }
-            if let Some(log) = &mut self.tools.site.log {
+            if let Some(log) = &mut self.scratch.shared.log {
                 log.flush();
             }
             if let Some(stop_by) = self.stop_by
@@ -132,138 +121,137 @@ impl Worker {
         }
     }
 
-    /// How long nothing is to be done unless an event comes.
+    /// Returns the time until something is to be done without an event.
     fn timeout(&self, now: Instant) -> Option<Duration> {
-        if !self.queue.is_empty() {
+        if !self.run_queue.is_empty() {
             return Some(Duration::ZERO);
         }
-        let sweep_at = (!self.connections.is_empty()).then_some(self.sweep_at);
-        [sweep_at, self.timers.next(), self.accept_again_at, self.stop_by]
+        let next_sweep = (!self.connections.is_empty()).then_some(self.next_sweep);
+        let next_timer = self.timers.first().map(|(at, _)| *at);
+        [next_sweep, next_timer, self.resume_accepting_at, self.stop_by]
             .into_iter()
             .flatten()
             .min()
             .map(|at| at.saturating_duration_since(now))
     }
 
-    fn accept(&mut self, now: Instant, most: usize) -> io::Result<()> {
-        for _ in 0..most {
+    fn accept(&mut self, now: Instant, count_max: usize) -> io::Result<()> {
+        for _ in 0..count_max {
             let Some(listener) = &self.listener else {
                 return Ok(());
             };
             if self.connections.len() == MAX_CONNECTIONS {
-                return self
-                    .pause_accepting(now, &format!("{MAX_CONNECTIONS} connections are open"));
+                return self.pause_accepting(now, &format!("limit of {MAX_CONNECTIONS} reached"));
             }
             let (socket, peer) = match accept(listener) {
                 Ok(Some(accepted)) => accepted,
                 Ok(None) => return Ok(()),
-                // Most likely out of file descriptors, which closing connections gives back. The
-                // listener would be reported ready all the while.
+                // Most likely out of descriptors, until connections are closed. The listener would
+                // be reported as ready all the time.
                 Err(error) => return self.pause_accepting(now, &error.to_string()),
             };
-            let peer = match &self.tools.site.log {
+            let peer = match &self.scratch.shared.log {
                 Some(_) => peer.map_or_else(|| "unix:".into(), |peer| peer.ip().to_string().into()),
                 None => Box::default(),
             };
-            self.tools.site.counters.tally().accepted.add(1);
-            self.welcome(Connection::new(socket, peer, now, &self.timeouts), now)?;
+            self.scratch.shared.counters.add(Metric::Accepted, 1);
+            self.add(Connection::new(socket, peer, now, &self.scratch.timeouts), now)?;
         }
         Ok(())
     }
 
-    /// Gives a new connection its first turn, and watches it if it goes on after that. Most clients
-    /// have sent their request by now, and one that asks for one answer is done with already.
-    fn welcome(&mut self, mut connection: Connection, now: Instant) -> io::Result<()> {
-        connection.look_again();
-        let turn = match connection.turn(&mut self.tools, now, self.stop_by) {
-            Ok(Turn::Over) | Err(_) => {
-                connection.leave(&mut self.tools);
-                self.tools.site.counters.tally().closed.add(1);
+    /// Runs a new connection and watches it afterwards. Most clients have sent their request by
+    /// now, and a connection for a single request is closed without ever being watched.
+    fn add(&mut self, mut connection: Connection, now: Instant) -> io::Result<()> {
+        connection.assume_readable();
+        let next = match connection.run(&mut self.scratch, now, self.stop_by) {
+            Ok(Next::Close) | Err(_) => {
+                connection.close(&mut self.scratch);
+                self.scratch.shared.counters.add(Metric::Closed, 1);
                 return Ok(());
             }
-            Ok(turn) => turn,
+            Ok(next) => next,
         };
         let entry = self.connections.vacant_entry();
         let key = entry.key();
         self.poller.add(&connection, key as u64, connection.interest())?;
         entry.insert(connection);
-        self.follow_up(key, &turn);
+        self.schedule(key, &next);
         Ok(())
     }
 
-    /// Sees to it that a connection has its next turn.
-    fn follow_up(&mut self, key: usize, turn: &Turn) {
-        match turn {
-            Turn::Waits(until) => self.timers.add(*until, key),
-            Turn::Works => self.queue.push_back(key),
-            Turn::Goes | Turn::Over => {}
+    fn schedule(&mut self, key: usize, next: &Next) {
+        match next {
+            Next::At(at) => drop(self.timers.insert((*at, key))),
+            Next::Queue => self.run_queue.push_back(key),
+            Next::Event | Next::Close => {}
         }
     }
 
     fn pause_accepting(&mut self, now: Instant, reason: &str) -> io::Result<()> {
-        // Said once, for it may go on for long.
-        if !self.has_told_of_pause {
-            self.has_told_of_pause = true;
-            eprintln!("tollgate origin: connections are made to wait: {reason}");
+        if !self.has_logged_pause {
+            self.has_logged_pause = true;
+            stderr_log::write(&format!("tollgate origin: cannot accept connections: {reason}"));
         }
         if let Some(listener) = &self.listener {
             self.poller.remove(listener)?;
         }
-        self.accept_again_at = Some(now + ACCEPT_PAUSE);
+        self.resume_accepting_at = Some(now + ACCEPT_PAUSE);
         Ok(())
     }
 
-    fn turn_on_event(&mut self, event: Event, now: Instant) -> io::Result<()> {
+    fn on_event(&mut self, event: Event, now: Instant) -> io::Result<()> {
         let key = event.token as usize;
         let Some(connection) = self.connections.get_mut(key) else {
             return Ok(());
         };
-        if event.is_closed() && connection.is_occupied() {
-            // There is nobody left to answer.
+        if event.is_closed() && connection.is_preparing_response() {
             self.remove(key);
-        } else if connection.notice(event) {
-            self.turn(key, now)?;
+        } else if connection.on_event(event) {
+            self.run_connection(key, now)?;
         }
         Ok(())
     }
 
-    fn turn(&mut self, key: usize, now: Instant) -> io::Result<()> {
+    fn run_connection(&mut self, key: usize, now: Instant) -> io::Result<()> {
         let Some(connection) = self.connections.get_mut(key) else {
             return Ok(());
         };
         let interest = connection.interest();
-        match connection.turn(&mut self.tools, now, self.stop_by) {
-            Ok(Turn::Goes) if self.stop_by.is_some() && connection.is_idle() => {
-                self.remove(key);
-            }
-            // An error is a client that went away, as it may.
-            Ok(Turn::Over) | Err(_) => self.remove(key),
-            Ok(turn) => {
+        match connection.run(&mut self.scratch, now, self.stop_by) {
+            Ok(Next::Event) if self.stop_by.is_some() && connection.is_idle() => self.remove(key),
+            // Errors mean that the client is gone.
+            Ok(Next::Close) | Err(_) => self.remove(key),
+            Ok(next) => {
                 if connection.interest() != interest {
                     self.poller.modify(&*connection, key as u64, connection.interest())?;
                 }
-                self.follow_up(key, &turn);
+                self.schedule(key, &next);
             }
         }
         Ok(())
     }
 
     fn remove(&mut self, key: usize) {
-        self.connections.remove(key).leave(&mut self.tools);
-        self.tools.site.counters.tally().closed.add(1);
+        let mut connection = self.connections.remove(key);
+        connection.close(&mut self.scratch);
+        if let Some(until) = connection.waiting_until() {
+            self.timers.remove(&(until, key));
+        }
+        self.scratch.shared.counters.add(Metric::Closed, 1);
     }
 
     fn keys(&self) -> Vec<usize> {
         self.connections.iter().map(|(key, _)| key).collect()
     }
 
-    /// Gives those who have more to do a turn each, as long as that does not take too long.
-    fn serve_queue(&mut self, now: Instant) -> io::Result<()> {
-        for _ in 0..self.queue.len() {
-            let Some(key) = self.queue.pop_front() else { break };
-            // Its key may be another's by now.
-            if self.connections.get_mut(key).is_some_and(Connection::is_next_in_queue) {
-                self.turn(key, now)?;
+    /// Runs each queued connection once, within [`QUEUE_TIME`].
+    fn run_queued(&mut self, now: Instant) -> io::Result<()> {
+        for _ in 0..self.run_queue.len() {
+            let Some(key) = self.run_queue.pop_front() else { break };
+            // The key may belong to another connection by now.
+            if self.connections.get_mut(key).is_some_and(Connection::take_queued) {
+                self.run_connection(key, now)?;
                 if now.elapsed() > QUEUE_TIME {
                     break;
                 }
@@ -272,53 +260,76 @@ impl Worker {
         Ok(())
     }
 
-    fn look_at_the_clock(&mut self, now: Instant) -> io::Result<()> {
-        while let Some((at, key)) = self.timers.pop_due(now) {
-            if self.connections.get(key).is_some_and(|connection| connection.waits_for(at)) {
-                self.turn(key, now)?;
-            }
+    fn run_timers(&mut self, now: Instant) -> io::Result<()> {
+        while let Some(&(at, key)) = self.timers.first()
+            && at <= now
+        {
+            self.timers.pop_first();
+            self.run_connection(key, now)?;
         }
-        if now >= self.sweep_at {
+        if now >= self.next_sweep {
             self.sweep(now);
         }
-        if self.accept_again_at.is_some_and(|at| now >= at) {
-            self.accept_again_at = None;
+        if self.resume_accepting_at.is_some_and(|at| now >= at) {
+            self.resume_accepting_at = None;
             if let Some(listener) = &self.listener {
-                self.poller.add(listener, LISTENER, Interest::ReadableByOne)?;
+                self.poller.add(listener, LISTENER, Interest::ReadableExclusive)?;
             }
         }
         Ok(())
     }
 
-    /// Cuts off those whose time is over.
+    /// Closes connections whose deadline has passed.
     fn sweep(&mut self, now: Instant) {
-        let late =
-            |(key, connection): (usize, &Connection)| (connection.deadline() <= now).then_some(key);
-        for key in self.connections.iter().filter_map(late).collect::<Vec<_>>() {
-            // One that has gone by itself need not be told.
-            self.connections[key].give_up(&mut self.tools).ok();
+        let expired = |(key, it): (usize, &Connection)| (it.deadline() <= now).then_some(key);
+        for key in self.connections.iter().filter_map(expired).collect::<Vec<_>>() {
+            // An error means that the client is gone, and needs no response.
+            self.connections[key].time_out(&mut self.scratch, now).ok();
             self.remove(key);
         }
-        let connections = &self.connections;
-        self.timers.prune(connections.len(), |at, key| {
-            connections.get(key).is_some_and(|connection| connection.waits_for(at))
-        });
-        self.sweep_at = now + self.timeouts.sweep_period();
+        self.next_sweep = now + self.scratch.timeouts.sweep_interval();
     }
 
-    /// Takes in all that has arrived, closes the listener and what is idle.
-    fn stop(&mut self, now: Instant) -> io::Result<()> {
+    /// Accepts and reads what has arrived, then closes the listener and idle connections.
+    fn begin_stop(&mut self, now: Instant) -> io::Result<()> {
         self.stop_by = Some(now + STOP_TIMEOUT);
-        if self.accept_again_at.is_none() {
-            // Those that go on arriving do not keep it from its end.
+        if self.resume_accepting_at.is_none() {
             self.accept(now, BACKLOG as usize)?;
         }
         self.listener = None;
-        self.accept_again_at = None;
+        self.resume_accepting_at = None;
         for (_, connection) in &mut self.connections {
-            connection.look_again();
+            connection.assume_readable();
         }
-        self.keys().into_iter().try_for_each(|key| self.turn(key, now))
+        self.keys().into_iter().try_for_each(|key| self.run_connection(key, now))
+    }
+}
+
+/// Stops an origin from any thread.
+#[derive(Clone, Debug)]
+pub struct Stopper {
+    is_stopping: Arc<AtomicBool>,
+    wakers: Arc<[Waker]>,
+}
+
+impl Stopper {
+    /// Creates the stopper of the workers that `wakers` wake up.
+    pub(crate) fn new(wakers: &[Waker]) -> Self {
+        Self { is_stopping: Arc::default(), wakers: wakers.into() }
+    }
+
+    /// Makes every thread finish its requests in flight and end. Returns at once.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Stop`] if a thread cannot be woken up; no known kernel fails there.
+    pub fn stop(&self) -> Result<(), Error> {
+        self.is_stopping.store(true, Ordering::Release);
+        self.wakers.iter().try_for_each(Waker::wake).map_err(Error::Stop)
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.is_stopping.load(Ordering::Acquire)
     }
 }
 
@@ -330,114 +341,118 @@ mod tests {
     use tollgate_eventloop::listen;
 
     use super::*;
-    use crate::site::made_up::site;
-    use crate::sources::Sources;
+    use crate::config::Timeouts;
+    use crate::endpoints::ByteSource;
+    use crate::fuzzing::test_state;
 
-    const SWEEP_PERIOD: Duration = Duration::from_millis(250);
+    const SWEEP_INTERVAL: Duration = Duration::from_millis(250);
 
     fn worker() -> (Worker, std::net::SocketAddr) {
         let listener = listen("127.0.0.1:0".parse().unwrap(), false, 16).unwrap();
         let addr = listener.local_addr().unwrap();
+        let source = ByteSource::new(ByteSource::open_zero().unwrap());
+        let scratch = Scratch::new(test_state(), source, Timeouts::default());
         let waker = Waker::new().unwrap();
         let stopper = Stopper::new(std::slice::from_ref(&waker));
-        let timeouts = Timeouts::default();
-        let sources = Sources::new(Sources::open_zero().unwrap());
-        let tools = Tools::new(site(), sources, timeouts);
-        (Worker::new(listener.into(), waker, stopper, tools, timeouts).unwrap(), addr)
+        (Worker::new(listener.into(), waker, stopper, scratch).unwrap(), addr)
     }
 
-    /// Waits until the first connection has something to read, and gives it its turn.
-    fn turn_when_ready(worker: &mut Worker, now: Instant) {
+    fn counters(worker: &Worker, now: Instant) -> String {
+        worker.scratch.shared.counters.to_json(&[], now, false)
+    }
+
+    /// Waits for an event of the first connection and runs it.
+    fn run_when_ready(worker: &mut Worker, now: Instant) {
         let mut events = Events::with_capacity(4);
         loop {
-            worker.poller.wait(&mut events, Some(Duration::from_secs(5))).unwrap();
-            assert!(events.iter().next().is_some(), "nothing came");
+            worker.poller.wait(&mut events, Some(Duration::from_secs(20))).unwrap();
+            assert!(events.iter().next().is_some(), "no event");
             if let Some(event) = events.iter().find(|event| event.token == 0) {
-                return worker.turn_on_event(event, now).unwrap();
+                return worker.on_event(event, now).unwrap();
             }
         }
     }
 
     #[test]
-    fn who_asks_nothing_for_a_minute_and_who_does_not_end_a_head_is_cut_off() {
+    fn idle_connection_and_incomplete_head_time_out() {
         let (mut worker, addr) = worker();
         let mut client = TcpStream::connect(addr).unwrap();
         let start = Instant::now();
         let seconds = |count| start + Duration::from_secs(count);
-        worker.accept(start, ACCEPTS_A_WAKE).unwrap();
-        worker.look_at_the_clock(seconds(59)).unwrap();
+        worker.accept(start, ACCEPTS_MAX).unwrap();
+        worker.run_timers(seconds(59)).unwrap();
         assert_eq!(worker.connections.len(), 1);
 
         client.write_all(b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
-        turn_when_ready(&mut worker, seconds(50));
-        worker.look_at_the_clock(seconds(109)).unwrap();
+        run_when_ready(&mut worker, seconds(50));
+        worker.run_timers(seconds(109)).unwrap();
         assert_eq!(worker.connections.len(), 1);
 
         client.write_all(b"GET").unwrap();
-        turn_when_ready(&mut worker, seconds(109));
-        worker.look_at_the_clock(seconds(118)).unwrap();
+        run_when_ready(&mut worker, seconds(109));
+        worker.run_timers(seconds(118)).unwrap();
         assert_eq!(worker.connections.len(), 1);
-        worker.look_at_the_clock(seconds(120)).unwrap();
+        worker.run_timers(seconds(120)).unwrap();
         assert_eq!(worker.connections.len(), 0);
-        let told = worker.tools.site.counters.to_json(&[], start, false);
-        assert!(told.contains("\"timed_out\":1,"), "{told}");
-        assert!(told.contains("\"open\":0,\"accepted\":1}"), "{told}");
+        let json = counters(&worker, start);
+        assert!(json.contains("\"timed_out\":1,"), "{json}");
+        assert!(json.contains("\"open\":0,\"accepted\":1}"), "{json}");
     }
 
     #[test]
-    fn a_client_that_goes_on_after_the_last_answer_is_closed_after_a_second() {
+    fn lingering_connection_is_closed_after_timeout() {
         let (mut worker, addr) = worker();
         let mut client = TcpStream::connect(addr).unwrap();
         let start = Instant::now();
-        worker.accept(start, ACCEPTS_A_WAKE).unwrap();
+        worker.accept(start, ACCEPTS_MAX).unwrap();
         client.write_all(b"\0").unwrap();
-        turn_when_ready(&mut worker, start);
+        run_when_ready(&mut worker, start);
         client.write_all(b"more").unwrap();
-        turn_when_ready(&mut worker, start + Duration::from_millis(900));
+        run_when_ready(&mut worker, start + Duration::from_millis(900));
         assert_eq!(worker.connections.len(), 1);
-        worker.look_at_the_clock(start + Duration::from_millis(1_001)).unwrap();
+        worker.run_timers(start + Duration::from_millis(1_001)).unwrap();
         assert_eq!(worker.connections.len(), 0);
     }
 
     #[test]
-    fn what_a_client_sends_with_its_end_is_read_before_its_connection_is_closed() {
+    fn lingering_connection_reads_to_end_of_stream() {
         let (mut worker, addr) = worker();
         let mut client = TcpStream::connect(addr).unwrap();
         let start = Instant::now();
-        worker.accept(start, ACCEPTS_A_WAKE).unwrap();
+        worker.accept(start, ACCEPTS_MAX).unwrap();
         client.write_all(b"\0").unwrap();
-        turn_when_ready(&mut worker, start);
+        run_when_ready(&mut worker, start);
         client.write_all(&[b'r'; 5_000]).unwrap();
         client.shutdown(std::net::Shutdown::Write).unwrap();
-        turn_when_ready(&mut worker, start);
+        run_when_ready(&mut worker, start);
         assert_eq!(worker.connections.len(), 0);
-        // To close with some of it unread would be a reset, which can overtake the answer.
-        let told = worker.tools.site.counters.to_json(&[], start, false);
-        assert!(told.contains("\"bytes_in\":5001,"), "{told}");
+        // Closing with unread bytes would be a reset, which can overtake the response.
+        let json = counters(&worker, start);
+        assert!(json.contains("\"bytes_in\":5001,"), "{json}");
     }
 
     #[test]
-    fn a_thread_without_connections_waits_without_limit() {
+    fn worker_without_connections_waits_without_timeout() {
         let (mut worker, addr) = worker();
         let now = Instant::now();
         assert_eq!(worker.timeout(now), None);
 
         let _client = TcpStream::connect(addr).unwrap();
-        worker.accept(now, ACCEPTS_A_WAKE).unwrap();
-        assert!(worker.timeout(now).unwrap() <= SWEEP_PERIOD);
+        worker.accept(now, ACCEPTS_MAX).unwrap();
+        assert!(worker.timeout(now).unwrap() <= SWEEP_INTERVAL);
 
-        worker.pause_accepting(now, "the test says so").unwrap();
+        worker.pause_accepting(now, "test").unwrap();
         assert_eq!(worker.timeout(now), Some(ACCEPT_PAUSE));
-        worker.look_at_the_clock(now + ACCEPT_PAUSE).unwrap();
+        worker.run_timers(now + ACCEPT_PAUSE).unwrap();
         assert!(worker.timeout(now).unwrap() > ACCEPT_PAUSE);
 
-        let later = now + 2 * SWEEP_PERIOD;
-        worker.look_at_the_clock(later).unwrap();
-        assert_eq!(worker.timeout(later), Some(SWEEP_PERIOD));
+        let later = now + 2 * SWEEP_INTERVAL;
+        worker.run_timers(later).unwrap();
+        assert_eq!(worker.timeout(later), Some(SWEEP_INTERVAL));
     }
 
     #[test]
-    fn those_who_have_more_to_do_take_turns() {
+    fn queued_connections_run_in_turn() {
         let (mut worker, addr) = worker();
         let start = Instant::now();
         let mut clients: Vec<TcpStream> =
@@ -445,17 +460,29 @@ mod tests {
         for client in &mut clients {
             client.write_all(b"GET /zero?size=1000000 HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
         }
-        worker.accept(start, ACCEPTS_A_WAKE).unwrap();
-        assert_eq!(worker.queue, [0, 1, 2]);
+        worker.accept(start, ACCEPTS_MAX).unwrap();
+        assert_eq!(worker.run_queue, [0, 1, 2]);
         assert_eq!(worker.timeout(start), Some(Duration::ZERO));
-        // One turn takes all the time there is when the time is over already.
-        worker.serve_queue(start - QUEUE_TIME).unwrap();
-        assert_eq!(worker.queue, [1, 2, 0]);
-        // A mebibyte takes four turns, of which one came with the request.
+        // The time is over after one run.
+        worker.run_queued(start - QUEUE_TIME).unwrap();
+        assert_eq!(worker.run_queue, [1, 2, 0]);
+        // A megabyte takes four runs, of which one followed the request.
         for _ in 0..8 {
-            worker.serve_queue(start - QUEUE_TIME).unwrap();
+            worker.run_queued(start - QUEUE_TIME).unwrap();
         }
-        assert!(worker.queue.is_empty());
+        assert!(worker.run_queue.is_empty());
         assert!(worker.connections.iter().all(|(_, connection)| connection.is_idle()));
+    }
+
+    #[test]
+    fn closed_connection_leaves_no_timer() {
+        let (mut worker, addr) = worker();
+        let mut client = TcpStream::connect(addr).unwrap();
+        client.write_all(b"GET /sleep?time=60 HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        let now = Instant::now();
+        worker.accept(now, ACCEPTS_MAX).unwrap();
+        assert_eq!(worker.timers.len(), 1);
+        worker.remove(0);
+        assert!(worker.timers.is_empty());
     }
 }

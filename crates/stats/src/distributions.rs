@@ -1,13 +1,11 @@
-//! What is needed of the normal distribution and of Student's, by printed approximations.
+//! Approximations of the normal distribution and of Student's t distribution.
 //!
 //! Source: M. Abramowitz and I. A. Stegun, "Handbook of Mathematical Functions" (1964), chapter 26.
 
-/// The quantile of the standard normal distribution that 97.5 % lie below.
+/// The 97.5 % quantile of the standard normal distribution.
 pub(crate) const NORMAL_QUANTILE: f64 = 1.959_963_984_540_054;
 
-/// The 97.5 % quantile of Student's t, within 0.0002 from 11 degrees of freedom up.
-///
-/// Source: 26.7.5.
+/// Returns the 97.5 % quantile of Student's t, within 0.0002 from 11 degrees of freedom up (26.7.5).
 pub(crate) fn student_quantile(degrees_of_freedom: f64) -> f64 {
     let x = NORMAL_QUANTILE;
     let terms = [
@@ -19,20 +17,15 @@ pub(crate) fn student_quantile(degrees_of_freedom: f64) -> f64 {
     polynomial(&terms, 1.0 / degrees_of_freedom)
 }
 
-/// The share of the standard normal distribution above `x`, which must not be negative, within
-/// 0.000 000 1.
-///
-/// Source: 26.2.17.
+/// Returns the share of the standard normal distribution above `x`, within 1e-7 (26.2.17). `x` must not be negative.
 pub(crate) fn normal_tail(x: f64) -> f64 {
     let terms = [0.0, 0.319_381_530, -0.356_563_782, 1.781_477_937, -1.821_255_978, 1.330_274_429];
     let density = (-x * x / 2.0).exp() / (2.0 * std::f64::consts::PI).sqrt();
     density * polynomial(&terms, 1.0 / (1.0 + 0.231_641_9 * x))
 }
 
-/// The chance that Student's t with so many degrees of freedom lies at least as far from zero as `t`,
-/// which must not be negative, within 1e-12.
-///
-/// Source: 26.7.3 and 26.7.4, sums that end, as the degrees of freedom are whole.
+/// Returns the probability that Student's t lies at least as far from zero as `t`, within 1e-12 (26.7.3 and 26.7.4).
+/// `t` must not be negative.
 pub(crate) fn student_two_sided(t: f64, degrees_of_freedom: usize) -> f64 {
     let angle = t.atan2((degrees_of_freedom as f64).sqrt());
     let (sine, cosine) = angle.sin_cos();
@@ -52,7 +45,7 @@ pub(crate) fn student_two_sided(t: f64, degrees_of_freedom: usize) -> f64 {
     (1.0 - within).max(0.0)
 }
 
-/// The sum of `terms[k] * x^k`.
+/// Returns the sum of `terms[k] * x^k`.
 fn polynomial(terms: &[f64], x: f64) -> f64 {
     terms.iter().rev().fold(0.0, |sum, term| sum * x + term)
 }
@@ -62,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_of_student_are_those_of_the_printed_table() {
+    fn student_quantiles_match_the_printed_table() {
         for (degrees_of_freedom, quantile) in [(11.0, 2.201), (19.0, 2.093), (99.0, 1.984)] {
             let difference: f64 = student_quantile(degrees_of_freedom) - quantile;
             assert!(difference.abs() < 0.0006, "{degrees_of_freedom}");
@@ -70,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn normal_tails_are_those_of_the_printed_table() {
+    fn normal_tails_match_the_printed_table() {
         for (x, share) in [(0.0, 0.5), (1.0, 0.158_655), (1.96, 0.024_998), (3.0, 0.001_350)] {
             let difference: f64 = normal_tail(x) - share;
             assert!(difference.abs() < 0.000_001, "{x}");
@@ -78,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn both_are_those_of_scipy() {
+    fn approximations_match_scipy() {
         let by_scipy = include_str!("../tests/fixtures/formulas.tsv");
         let mut compared = 0;
         for line in by_scipy.lines() {

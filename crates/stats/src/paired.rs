@@ -1,150 +1,316 @@
-//! Prices: what a subject costs over the baseline of the same block.
+//! Prices: the cost of a subject over the baseline of the same block, its precision, and the smallest difference that a
+//! run can detect.
 //!
-//! The block is the sample. Requests inside a trial are not independent samples of a price.
+//! The block is the sample; requests inside a trial are not independent samples of a price.
 
-use crate::bootstrap;
-use crate::hodges_lehmann::{hodges_lehmann, walsh_averages};
-use crate::inversion;
-use crate::signed_rank::p_value;
+use rand::{RngExt as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
+
+use crate::interval::{
+    EXACT_MAX, bootstrap_interval, exact_interval, hodges_lehmann, walsh_averages,
+};
+use crate::signed_rank::{critical_value, p_value};
 use crate::summary::sorted;
 
-/// The most blocks that are priced. The work of the bootstrap grows with their square, and
-/// stays within seconds up to here.
+/// Limit for the number of blocks of a price. The work of the bootstrap grows with the square of the blocks, and takes
+/// seconds at this limit.
 pub const BLOCKS_MAX: usize = 1_000;
 
 /// One metric of a subject and of its baseline in one block, in the same unit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pair {
-    /// What the subject took.
+    /// Value of the subject.
     pub subject: f64,
-    /// What the baseline took.
+    /// Value of the baseline.
     pub baseline: f64,
 }
 
 /// A price over several blocks: a ratio without unit, or a difference in the unit of the metric.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
-    /// The Hodges-Lehmann estimate.
+    /// Hodges-Lehmann estimate.
     pub point: f64,
-    /// How far it may be off.
+    /// Uncertainty of the estimate.
     pub interval: Interval,
-    /// How many blocks stand behind it.
+    /// Number of blocks.
     pub n: usize,
 }
 
-/// How far an estimate may be off.
+/// Uncertainty of an estimate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Interval {
-    /// The interval that holds the true price in 95 % of such runs.
+    /// The 95 % confidence interval.
     Confidence {
-        /// Its lower end.
+        /// Lower end.
         low: f64,
-        /// Its upper end.
+        /// Upper end.
         high: f64,
     },
-    /// There are fewer than six blocks, and no 95 % interval exists. What was seen is told in its
-    /// place; it is not an interval of the price.
+    /// The range of the blocks' prices. With fewer than six blocks, no 95 % interval exists.
     TooFew {
-        /// The smallest price of a block.
+        /// Smallest price of a block.
         min: f64,
-        /// The largest price of a block.
+        /// Largest price of a block.
         max: f64,
     },
 }
 
 impl Interval {
-    /// Applies a rising function to both ends.
-    fn map(self, rising: impl Fn(f64) -> f64) -> Self {
+    /// Applies an increasing function to both ends.
+    fn map(self, increasing: impl Fn(f64) -> f64) -> Self {
         match self {
             Self::Confidence { low, high } => {
-                Self::Confidence { low: rising(low), high: rising(high) }
+                Self::Confidence { low: increasing(low), high: increasing(high) }
             }
-            Self::TooFew { min, max } => Self::TooFew { min: rising(min), max: rising(max) },
+            Self::TooFew { min, max } => {
+                Self::TooFew { min: increasing(min), max: increasing(max) }
+            }
         }
     }
 }
 
-/// How many times as much the subject takes as the baseline.
+/// Estimates the ratio subject / baseline. Uses logarithms, so that half and double cancel out. From 12 blocks up, the
+/// interval is a bootstrap seeded by `seed`.
 ///
-/// Estimated on the logarithms of subject / baseline, so that twice as much and half as much
-/// weigh the same. From 12 blocks up the interval is a bootstrap, redrawn from `seed`.
-///
-/// `None` when there is no block, or when a value or a ratio is not positive and finite: no ratio
-/// exists then.
+/// `None` without blocks, or if a value or a ratio is not positive and finite.
 ///
 /// # Panics
 ///
 /// With more than [`BLOCKS_MAX`] pairs.
 pub fn ratio(pairs: &[Pair], seed: u64) -> Option<Estimate> {
-    let logs: Vec<f64> = pairs.iter().map(log_ratio).collect::<Option<_>>()?;
-    let Estimate { point, interval, n } = estimate(&logs, seed)?;
+    let Estimate { point, interval, n } = estimate(&log_ratios(pairs)?, seed)?;
     Some(Estimate { point: point.exp(), interval: interval.map(f64::exp), n })
 }
 
-/// How much more the subject takes than the baseline, in the unit of the pairs.
+/// Estimates the difference subject - baseline, in the unit of the pairs. From 12 blocks up, the interval is a bootstrap
+/// seeded by `seed`.
 ///
-/// From 12 blocks up the interval is a bootstrap, redrawn from `seed`.
-///
-/// `None` when there is no block, or when a difference is not finite.
+/// `None` without blocks, or if a difference is not finite.
 ///
 /// # Panics
 ///
 /// With more than [`BLOCKS_MAX`] pairs.
 pub fn difference(pairs: &[Pair], seed: u64) -> Option<Estimate> {
-    let differences: Vec<f64> = pairs.iter().map(|pair| pair.subject - pair.baseline).collect();
-    estimate(&differences, seed)
+    estimate(&differences(pairs), seed)
 }
 
-/// The chance that blocks whose true ratio is 1 speak against it at least as clearly as these, by
-/// Wilcoxon's two-sided signed-rank test on the logarithms of subject / baseline.
-///
-/// For [`holm`](crate::holm) and a [`verdict`](crate::verdict), not for a report. `None` wherever
-/// [`ratio`] is.
+/// Returns the p-value of Wilcoxon's two-sided signed-rank test that the ratio is 1, on logarithms. For
+/// [`holm`](crate::holm) and [`verdict`](crate::verdict). `None` where [`ratio`] is `None`.
 pub fn ratio_p(pairs: &[Pair]) -> Option<f64> {
-    let logs: Vec<f64> = pairs.iter().map(log_ratio).collect::<Option<_>>()?;
-    p_of_no_price(&logs)
+    p_of_finite(&log_ratios(pairs)?)
 }
 
-/// The chance that blocks whose true difference is 0 speak against it at least as clearly as
-/// these, by Wilcoxon's two-sided signed-rank test.
-///
-/// `None` wherever [`difference`] is.
+/// Returns the p-value of Wilcoxon's two-sided signed-rank test that the difference is 0. `None` where [`difference`] is
+/// `None`.
 pub fn difference_p(pairs: &[Pair]) -> Option<f64> {
-    let differences: Vec<f64> = pairs.iter().map(|pair| pair.subject - pair.baseline).collect();
-    p_of_no_price(&differences)
+    p_of_finite(&differences(pairs))
 }
 
-/// `None` without values or when one is not finite.
-fn p_of_no_price(values: &[f64]) -> Option<f64> {
-    let measurable = !values.is_empty() && values.iter().all(|value| value.is_finite());
-    measurable.then(|| p_value(values))
+/// Returns half the width of the interval of a ratio as a share: 0.02 if the interval goes from its middle divided by
+/// 1.02 to its middle times 1.02, where the middle is that of the logarithms. `None` with too few blocks for an interval.
+///
+/// A run may stop once its interval is narrow, but not once its verdict is clear: testing for significance after
+/// every block finds it sooner or later, true or not (J. K. Kruschke, "Doing Bayesian Data Analysis", 2nd edition
+/// (2015), section 13.3).
+pub fn half_width(ratio: &Estimate) -> Option<f64> {
+    match ratio.interval {
+        Interval::Confidence { low, high } => Some(((high.ln() - low.ln()) / 2.0).exp_m1()),
+        Interval::TooFew { .. } => None,
+    }
 }
 
-/// The natural logarithm of subject / baseline; `None` unless both are positive.
-pub(crate) fn log_ratio(pair: &Pair) -> Option<f64> {
-    (pair.subject > 0.0 && pair.baseline > 0.0).then(|| (pair.subject / pair.baseline).ln())
+/// Returns the logarithms of subject / baseline; `None` unless all values are positive.
+fn log_ratios(pairs: &[Pair]) -> Option<Vec<f64>> {
+    let log_ratio = |pair: &Pair| {
+        (pair.subject > 0.0 && pair.baseline > 0.0).then(|| (pair.subject / pair.baseline).ln())
+    };
+    pairs.iter().map(log_ratio).collect()
 }
 
-/// The centre of `values`, one a block, and its interval; `None` without values or when one is
-/// not finite.
+fn differences(pairs: &[Pair]) -> Vec<f64> {
+    pairs.iter().map(|pair| pair.subject - pair.baseline).collect()
+}
+
+/// `None` without values or if one is not finite.
+fn p_of_finite(values: &[f64]) -> Option<f64> {
+    let is_defined = !values.is_empty() && values.iter().all(|value| value.is_finite());
+    is_defined.then(|| p_value(values))
+}
+
+/// Estimates the centre of `values`, one per block; `None` without values or if one is not finite.
 fn estimate(values: &[f64], seed: u64) -> Option<Estimate> {
     let n = values.len();
     assert!(n <= BLOCKS_MAX, "{n} blocks are more than {BLOCKS_MAX}");
     if !values.iter().all(|value| value.is_finite()) {
         return None;
     }
-    // Sorted, so that the bootstrap redraws the same blocks whatever order they ran in.
+    // Sorted, so that the bootstrap does not depend on the order of the blocks.
     let values = sorted(values);
     let (&min, &max) = values.first().zip(values.last())?;
     let averages = walsh_averages(&values);
-    let confidence = if n <= inversion::SAMPLES_MAX {
-        inversion::interval(n, &averages)
+    let confidence = if n <= EXACT_MAX {
+        exact_interval(n, &averages)
     } else {
-        Some(bootstrap::interval(n, &averages, seed))
+        Some(bootstrap_interval(n, &averages, seed))
     };
     let interval = match confidence {
         Some((low, high)) => Interval::Confidence { low, high },
         None => Interval::TooFew { min, max },
     };
     Some(Estimate { point: hodges_lehmann(&averages), interval, n })
+}
+
+/// Share of the runs in which a visible difference is detected.
+const POWER: f64 = 0.8;
+
+/// Number of simulated runs.
+const RUNS: usize = 4_000;
+
+/// Limit for the blocks of a simulated run. The intervals of longer runs shrink with the square root of the blocks.
+const RUN_BLOCKS_MAX: usize = 40;
+
+/// Minimum of A/A blocks that describe the noise.
+const AA_BLOCKS_MIN: usize = 6;
+
+/// Seed of the simulated runs, fixed so that the same A/A blocks give the same result.
+const SEED: u64 = 1;
+
+/// Returns the smallest relative difference that the 95 % interval of a run of `blocks` blocks detects with a power of
+/// 80 %; 0.01 for a subject that costs one percent more. `None` for fewer than six blocks on either side, or if a ratio is
+/// not positive and finite.
+///
+/// `aa` contains a metric of two equal subjects in each block of an A/A run. Runs are simulated by drawing from these
+/// blocks, each with either sign, since neither subject is the dearer one; the result is the price that lifts the lower
+/// end of 80 % of the intervals above no price.
+///
+/// Source: B. J. Collings and M. A. Hamilton, "Estimating the power of the two-sample Wilcoxon test for location shift",
+/// Biometrics 44 (1988), 847-860, which samples in the same way. Formulas for normal values promise too much below ten
+/// blocks, where the rank sums have few values.
+pub fn smallest_visible_difference(aa: &[Pair], blocks: usize) -> Option<f64> {
+    let noise = log_ratios(aa)?;
+    if noise.len() < AA_BLOCKS_MIN || !noise.iter().all(|value| value.is_finite()) {
+        return None;
+    }
+    let simulated_blocks = blocks.min(RUN_BLOCKS_MAX);
+    let outside = critical_value(simulated_blocks)?;
+
+    let mut random = ChaCha8Rng::seed_from_u64(SEED);
+    let mut shortfalls: Vec<f64> = (0..RUNS)
+        .map(|_| {
+            let mut draw = || {
+                let value = noise[random.random_range(0..noise.len())];
+                if random.random() { value } else { -value }
+            };
+            let run: Vec<f64> = (0..simulated_blocks).map(|_| draw()).collect();
+            -lower_end(&run, outside)
+        })
+        .collect();
+    shortfalls.sort_unstable_by(f64::total_cmp);
+
+    let detected = (POWER * RUNS as f64).ceil() as usize;
+    let shrinkage = (simulated_blocks as f64 / blocks as f64).sqrt();
+    Some((shortfalls[detected - 1] * shrinkage).exp_m1())
+}
+
+/// Returns the lower end of the 95 % interval of the centre of `values`: the pairwise mean with `outside` others below
+/// it.
+fn lower_end(values: &[f64], outside: usize) -> f64 {
+    let mut means: Vec<f64> = values
+        .iter()
+        .enumerate()
+        .flat_map(|(first, &a)| values[first..].iter().map(move |&b| f64::midpoint(a, b)))
+        .collect();
+    *means.select_nth_unstable_by(outside, f64::total_cmp).1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn half_width_of(low: f64, high: f64) -> f64 {
+        let interval = Interval::Confidence { low, high };
+        half_width(&Estimate { point: low, interval, n: 6 }).unwrap()
+    }
+
+    #[test]
+    fn half_width_is_the_factor_from_the_middle_to_either_end() {
+        // The middle of 2 and 8 is 4, half and double.
+        assert!((half_width_of(2.0, 8.0) - 1.0).abs() < 1e-12);
+        assert!((half_width_of(1.0 / 1.02, 1.02) - 0.02).abs() < 1e-12);
+        assert!((half_width_of(106.0 / 1.005, 106.0 * 1.005) - 0.005).abs() < 1e-12);
+        assert_eq!(half_width_of(3.0, 3.0), 0.0);
+    }
+
+    #[test]
+    fn too_few_blocks_have_no_half_width() {
+        let interval = Interval::TooFew { min: 1.0, max: 1.0 };
+        assert_eq!(half_width(&Estimate { point: 1.0, interval, n: 5 }), None);
+    }
+
+    fn pair_of_log(log: f64) -> Pair {
+        Pair { subject: log.exp(), baseline: 1.0 }
+    }
+
+    /// Returns noise that is uniform between -0.01 and 0.01.
+    fn uniform_noise() -> Vec<Pair> {
+        (0..1_000).map(|i| pair_of_log((f64::from(i) - 499.5) / 50_000.0)).collect()
+    }
+
+    #[test]
+    fn visible_difference_in_six_blocks_by_hand() {
+        // The interval is the whole range, so six values have to be positive. A value uniform in
+        // -0.01 to 0.01, raised by d, is positive with probability (0.01 + d) / 0.02, and six are with 80 % for
+        // d = 0.01 * (2 * 0.8^(1/6) - 1) = 0.009271; as a ratio, 0.009314.
+        let visible = smallest_visible_difference(&uniform_noise(), 6).unwrap();
+        assert!((visible - 0.009_314).abs() < 0.000_05, "{visible}");
+    }
+
+    #[test]
+    fn noise_of_one_size_is_the_visible_difference() {
+        // Every A/A block is off by 3 %, up or down. A run of six in which one block is down has
+        // its lower end 3 % down, and 63 of 64 runs have such a block.
+        let noise = [1.03, 1.03, 1.0 / 1.03, 1.03, 1.0 / 1.03, 1.03]
+            .map(|subject| Pair { subject, baseline: 1.0 });
+        let visible = smallest_visible_difference(&noise, 6).unwrap();
+        assert!((visible - 0.03).abs() < 1e-12, "{visible}");
+    }
+
+    #[test]
+    fn visible_difference_is_proportional_to_the_noise() {
+        let visible = |scale: f64| {
+            let noise: Vec<Pair> =
+                [-0.7, -0.4, 0.1, 0.2, 0.5, 0.8, 1.1].map(|log| pair_of_log(log * scale)).into();
+            smallest_visible_difference(&noise, 10).unwrap().ln_1p()
+        };
+        assert!((visible(0.02) - 2.0 * visible(0.01)).abs() < 1e-12);
+    }
+
+    #[test]
+    fn more_blocks_make_smaller_differences_visible() {
+        let visible = |blocks| smallest_visible_difference(&uniform_noise(), blocks).unwrap();
+        let few_to_many = [6, 8, 10, 20, 40, 41, 160].map(visible);
+        assert!(few_to_many.is_sorted_by(|few, more| few > more), "{few_to_many:?}");
+        // Four times the blocks, half the width.
+        let (forty, four_times) = (few_to_many[4].ln_1p(), few_to_many[6].ln_1p());
+        assert!((forty - 2.0 * four_times).abs() < 1e-12);
+    }
+
+    #[test]
+    fn without_noise_any_difference_is_visible() {
+        assert_eq!(smallest_visible_difference(&[pair_of_log(0.0); 6], 10), Some(0.0));
+    }
+
+    #[test]
+    fn too_few_blocks_have_no_visible_difference() {
+        assert_eq!(smallest_visible_difference(&uniform_noise(), 5), None);
+        assert_eq!(smallest_visible_difference(&uniform_noise()[..5], 10), None);
+        assert_eq!(smallest_visible_difference(&[], 10), None);
+    }
+
+    #[test]
+    fn undefined_ratio_has_no_visible_difference() {
+        let mut noise = uniform_noise();
+        noise[3].baseline = 0.0;
+        assert_eq!(smallest_visible_difference(&noise, 10), None);
+    }
 }

@@ -1,5 +1,5 @@
-//! How two samples differ that share no blocks, as those of two runs do: the Hodges-Lehmann shift,
-//! with the interval that turns the rank-sum test round.
+//! Comparison of two independent samples, such as those of two runs: the Hodges-Lehmann shift, with the interval from
+//! inversion of the rank-sum test.
 //!
 //! Source: J. L. Hodges and E. L. Lehmann, "Estimates of location based on rank tests", Annals of
 //! Mathematical Statistics 34 (1963), 598-611 (the shift); H. B. Mann and D. R. Whitney, "On a test of
@@ -12,27 +12,26 @@ use crate::distributions::{NORMAL_QUANTILE, normal_tail};
 use crate::paired::{BLOCKS_MAX, Estimate, Interval};
 use crate::summary::{median_of_sorted, sorted};
 
-/// How a new sample stands to an old one.
+/// Ratio of a new sample to an old one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shift {
-    /// How many times as much the new values are; `n` is the size of the smaller sample.
+    /// Ratio new / old; `n` is the size of the smaller sample.
     pub ratio: Estimate,
-    /// The chance of a shift at least as large, either way, if both samples were of one kind.
+    /// Two-sided p-value of the rank-sum test that the ratio is 1.
     pub p: f64,
 }
 
-/// How many times as much the values of `new` are as those of `old`, which need not be as many.
+/// Estimates the ratio of the values of `new` to those of `old`.
 ///
-/// The estimate is the median of all new / old; it and its interval are taken on logarithms, so that
-/// twice as much and half as much weigh the same. The interval is exact where the values are
-/// continuous and the two distributions differ by a factor alone; ties only make it cover more. Up to
-/// a hundred values together it comes from the counted distribution of the rank-sum statistic,
-/// beyond from its normal approximation.
+/// The estimate is the median of all new / old, taken on logarithms, so that half and double cancel out. The interval is
+/// exact if the values are continuous and the two distributions differ by a factor only; ties increase the coverage. Up
+/// to a hundred values in total it uses the exact distribution of the rank-sum statistic, beyond that its normal
+/// approximation.
 ///
-/// A 95 % interval needs samples whose values can be mixed in 40 orders at the least: 4 values beside 4
-/// (70 orders), 3 beside 5 (56), 2 beside 8 (45); with fewer the range of all new / old is told.
+/// A 95 % interval needs samples whose values can be ordered in at least 40 ways: 4 and 4 values (70 ways), 3 and 5 (56),
+/// 2 and 8 (45). With fewer values the interval is the range of all new / old.
 ///
-/// `None` when a sample is empty, or holds a value that is not positive and finite.
+/// `None` if a sample is empty, or a value is not positive and finite.
 ///
 /// # Panics
 ///
@@ -55,12 +54,11 @@ pub fn ratio_of_samples(old: &[f64], new: &[f64]) -> Option<Shift> {
     Some(Shift { ratio, p: two_sided_p(&differences, old.len(), new.len()) })
 }
 
-/// The most values, both samples together, whose distribution is counted. Twice as many would not fit
-/// the integers that count it.
+/// Limit for the values of both samples with an exact distribution. The counts of twice as many would overflow.
 const EXACT_MAX: usize = 100;
 
-/// Half of the chance that the interval misses, as one of so many.
-const ONE_OF_TAIL: u128 = 40;
+/// Inverse of the probability of one tail.
+const TAIL_INVERSE: u128 = 40;
 
 fn logs(values: &[f64]) -> Option<Vec<f64>> {
     let n = values.len();
@@ -69,13 +67,13 @@ fn logs(values: &[f64]) -> Option<Vec<f64>> {
     values.iter().map(log).collect()
 }
 
-/// How many differences lie outside the interval at either end; `None` where even the whole range
-/// covers the shift with less than 95 %.
+/// Returns the number of differences outside the interval at each end; `None` if even the whole range covers the shift
+/// with less than 95 %.
 fn critical_value(old: usize, new: usize) -> Option<usize> {
     if old + new > EXACT_MAX {
         let (mean, deviation) = normal_moments(old, new);
         let first_inside = (mean - NORMAL_QUANTILE * deviation).floor();
-        // Ranks count from 1, and what is outside comes before the first inside.
+        // Ranks count from 1; those before the first inside are outside.
         return (first_inside >= 1.0).then(|| first_inside as usize - 1);
     }
     let ways = ways(old, new);
@@ -83,13 +81,13 @@ fn critical_value(old: usize, new: usize) -> Option<usize> {
     let mut ways_so_far = 0;
     let rejected = ways.iter().take_while(|&&ways_to_count| {
         ways_so_far += ways_to_count;
-        ONE_OF_TAIL * ways_so_far <= all_ways
+        TAIL_INVERSE * ways_so_far <= all_ways
     });
     rejected.count().checked_sub(1)
 }
 
-/// The two-sided p of the rank-sum test. A tie counts one half to either side; where that leaves half
-/// a count, the larger p is told.
+/// Returns the two-sided p-value of the rank-sum test. A tie counts one half to either side; half a count is rounded to
+/// the larger p.
 fn two_sided_p(differences: &[f64], old: usize, new: usize) -> f64 {
     let twice_above: usize = differences
         .iter()
@@ -99,7 +97,7 @@ fn two_sided_p(differences: &[f64], old: usize, new: usize) -> f64 {
     let fewer = twice_fewer.div_ceil(2);
     let tail = if old + new > EXACT_MAX {
         let (mean, deviation) = normal_moments(old, new);
-        // Half a count nearer, because counts are whole. Ties would only make the deviation smaller.
+        // With correction for continuity. Ties would only make the deviation smaller.
         normal_tail(((mean - fewer as f64 - 0.5) / deviation).max(0.0))
     } else {
         let ways = ways(old, new);
@@ -110,22 +108,21 @@ fn two_sided_p(differences: &[f64], old: usize, new: usize) -> f64 {
     (2.0 * tail).min(1.0)
 }
 
-/// Mean and standard deviation of the number of differences above zero, when both samples are of one
-/// kind.
+/// Returns mean and standard deviation of the number of positive differences between samples of one distribution.
 fn normal_moments(old: usize, new: usize) -> (f64, f64) {
     let (old, new) = (old as f64, new as f64);
     (old * new / 2.0, (old * new * (old + new + 1.0) / 12.0).sqrt())
 }
 
-/// In how many orders of `old` and `new` values each number of pairs has the new one above the old:
-/// the distribution of the Mann-Whitney statistic, times the number of all orders.
+/// Returns, for each number of pairs with the new value above the old, the number of orders of `old` and `new` values
+/// that have it: the distribution of the Mann-Whitney statistic, times the number of orders.
 fn ways(old: usize, new: usize) -> Vec<u128> {
-    assert!(old + new <= EXACT_MAX, "{old} and {new} values are too many to count");
-    // ways[k][count]: orders of the values so far, from the smallest up, that hold k new ones.
+    assert!(old + new <= EXACT_MAX, "{old} and {new} values are beyond the exact limit");
+    // ways[k][count]: orders of the values so far, in ascending order, with k new ones.
     let mut ways = vec![vec![0_u128; old * new + 1]; new + 1];
     ways[0][0] = 1;
     for so_far in 0..old + new {
-        // From the top down, so that each value is placed once.
+        // In descending order, so that each value is placed once.
         for placed in (so_far.saturating_sub(old)..=so_far.min(new)).rev() {
             let below = so_far - placed;
             if placed == new {
@@ -148,20 +145,20 @@ mod tests {
     fn orders_of_two_and_two_by_hand() {
         // o o n n: 4; o n o n: 3; o n n o and n o o n: 2; n o n o: 1; n n o o: 0.
         assert_eq!(ways(2, 2), [1, 1, 2, 1, 1]);
-        // The new one above none, one, two or three old ones.
+        // The new value above 0, 1, 2 or 3 old ones.
         assert_eq!(ways(3, 1), [1, 1, 1, 1]);
         assert_eq!(ways(1, 3), [1, 1, 1, 1]);
     }
 
     #[test]
-    fn the_orders_are_as_many_as_there_are_choices() {
+    fn orders_add_up_to_the_binomial_coefficient() {
         // 100 over 50, from the printed tables of binomials.
         let all: u128 = ways(50, 50).iter().sum();
         assert_eq!(all, 100_891_344_545_564_193_334_812_497_256);
     }
 
     #[test]
-    fn critical_values_are_those_of_the_printed_table() {
+    fn critical_values_match_the_printed_table() {
         let table = [
             (4, 4, 0),
             (3, 5, 0),
@@ -183,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn too_few_to_reject_anything_have_no_interval() {
+    fn too_few_values_have_no_critical_value() {
         for (old, new) in [(1, 1), (3, 4), (2, 7), (1, 38)] {
             assert_eq!(critical_value(old, new), None, "{old} and {new}");
         }
@@ -191,11 +188,11 @@ mod tests {
     }
 
     #[test]
-    fn the_approximation_goes_on_where_counting_ends() {
+    fn approximation_continues_the_exact_critical_values() {
         // By hand for 51 and 51: mean 1300.5, deviation sqrt(2601 * 103 / 12) = 149.416;
         // 1300.5 - 1.95996 * 149.416 = 1007.65, so 1006 lie outside.
         assert_eq!(critical_value(51, 51), Some(1_006));
-        // Counted, for 50 and 50: 1250 - 1.95996 * sqrt(2500 * 101 / 12) = 965.7, so 964 or 965.
+        // Exact, for 50 and 50: 1250 - 1.95996 * sqrt(2500 * 101 / 12) = 965.7, so 964 or 965.
         assert!((964..=965).contains(&critical_value(50, 50).unwrap()));
     }
 }

@@ -1,18 +1,20 @@
-//! The command line: what can be asked of the binary.
+//! The subcommands.
 
-use crate::cmd::catalog::CatalogArgs;
-use crate::cmd::{batch, compare, doctor, gateway, load, origin, report, run, search, systems};
+use crate::cmd::prepare::CatalogArgs;
+use crate::cmd::{
+    batch, compare, doctor, gateway, load, origin, report, run, search, systems, waf,
+};
 use crate::exit::EXIT_CODES;
 use clap::{Parser, Subcommand};
-use tollgate_lab::manifest::VERSION;
+use tollgate_experiment::manifest::VERSION;
 
-/// What a reverse proxy or WAF costs, and what it catches.
+/// Measure what reverse proxies and WAFs cost and catch
 ///
-/// Sends the same requests through several proxies and web application firewalls (WAFs) on this
-/// machine, side by side, and prices each against a baseline: CPU per request, throughput, latency,
-/// memory, and the attacks that it blocks.
+/// Sends the same requests through several reverse proxies and web application firewalls (WAFs) on
+/// this machine, side by side, and prices each against a baseline: CPU per request, throughput,
+/// latency, memory, and blocked attacks.
 #[derive(Debug, Parser)]
-#[command(version = VERSION, after_help = EXIT_CODES, max_term_width = 100)]
+#[command(version = VERSION, after_help = EXIT_CODES, max_term_width = 80)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -22,32 +24,34 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run an experiment and print the prices
     Run(run::Args),
-    /// Find the highest rate at which each subject keeps a goal
+    /// Find the highest rate at which each subject meets a goal
     Search(search::Args),
-    /// Print the report of a run, made from its records
+    /// Print the report of a run
     Report(report::Args),
-    /// Compare what the same subjects cost in two runs
+    /// Compare the prices of two runs
     Compare(compare::Args),
-    /// Price every revision of a component, and find the commit that changed the price
+    /// Price every revision of a component and find regressions
     Batch(batch::Args),
     /// List experiments, systems and mixes
     List(CatalogArgs),
-    /// List, install, build or check the systems under test
+    /// List, install, build or check systems under test
     Systems(systems::Args),
-    /// Say whether this machine can run experiments, and what would make their figures better
+    /// Check whether this machine can run experiments
     ///
-    /// Exits with 1 when a run would not be possible.
+    /// Exits with 1 if a run is not possible.
     Doctor(doctor::Args),
     /// Send load to a server and measure it
     Load(Box<load::Args>),
-    /// Start the benchmark origin: a server that answers at once and costs little
+    /// Start the benchmark origin server
     Origin(origin::Args),
-    /// Pass requests on to backends: a reverse proxy
+    /// Start the reverse proxy
     Gateway(gateway::Args),
+    /// Check WAF rules, explain matches, run the regression tests of a rule set
+    Waf(waf::Args),
 }
 
 impl Command {
-    /// Whether it starts servers that have to be gone in the end, whatever happens to it.
+    /// True if the command starts servers, which must not outlive it.
     pub(crate) fn starts_servers(&self) -> bool {
         match self {
             Self::Run(_) | Self::Search(_) => true,
@@ -59,7 +63,8 @@ impl Command {
             | Self::List(_)
             | Self::Load(_)
             | Self::Origin(_)
-            | Self::Gateway(_) => false,
+            | Self::Gateway(_)
+            | Self::Waf(_) => false,
         }
     }
 }
@@ -70,7 +75,7 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn the_command_line_is_consistent() {
+    fn arguments_are_consistent() {
         Cli::command().debug_assert();
     }
 }

@@ -1,11 +1,11 @@
-//! `tollgate`: what a reverse proxy or WAF costs, and what it catches.
+//! `tollgate`: prices reverse proxies and WAFs.
 
 mod cli;
 mod cmd;
 mod exit;
-mod keeper;
 mod output;
 mod signals;
+mod supervisor;
 
 use clap::Parser;
 use cli::{Cli, Command};
@@ -13,11 +13,11 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    if cli.command.starts_servers() { keeper::keep(|| perform(&cli)) } else { perform(&cli) }
+    if cli.command.starts_servers() { supervisor::supervise(|| run(&cli)) } else { run(&cli) }
 }
 
-fn perform(cli: &Cli) -> ExitCode {
-    let ended = match &cli.command {
+fn run(cli: &Cli) -> ExitCode {
+    let result = match &cli.command {
         Command::Run(args) => cmd::run::run(args),
         Command::Search(args) => cmd::search::run(args),
         Command::Report(args) => cmd::report::run(args),
@@ -29,6 +29,7 @@ fn perform(cli: &Cli) -> ExitCode {
         Command::Load(args) => cmd::load::run(args),
         Command::Origin(args) => cmd::origin::run(args),
         Command::Gateway(args) => cmd::gateway::run(args),
+        Command::Waf(args) => cmd::waf::run(args),
     };
-    exit::code(ended)
+    exit::code(result)
 }

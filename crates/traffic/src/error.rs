@@ -1,155 +1,192 @@
-//! What is wrong with a mix.
+//! Errors in mixes.
 
-use crate::body::MAX_BODY_BYTES;
-use crate::mix::MAX_DECK;
-use crate::script::MAX_RENDERED_BYTES;
-use crate::template::MAX_CONTAINS_BYTES;
-use crate::variable::VariableError;
 use thiserror::Error;
-use tollgate_wire::RenderError;
+use tollgate_http1::RenderError;
 
-/// What is wrong with a mix.
+use crate::{
+    MAX_BODY_BYTES, MAX_CONTAINS_BYTES, MAX_LIST, MAX_RENDERED_BYTES, MAX_REQUESTS, MAX_ROUND,
+};
+
+/// Error in a mix.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum MixError {
     /// Nothing would be sent.
-    #[error("every template has weight 0, so nothing would be sent; give one a weight above 0")]
-    NothingSent,
-    /// The weights are too large to shuffle as one deck.
-    #[error("the weights add up to {0}, the limit is {MAX_DECK}; divide them by a common factor")]
-    DeckTooLarge(u64),
-    /// A template has a name that cannot stand in a report.
+    #[error("all templates have weight 0; give at least one a weight above 0")]
+    WeightsZero,
+    /// The sum of weights exceeds the limit.
+    #[error("weights add up to {0}, but the limit is {MAX_ROUND}; divide them by a common factor")]
+    WeightsTooLarge(u64),
+    /// A name is empty or contains control characters.
     #[error(
-        "the name of a template is `{}`: it has to be one line of plain text, as figures are reported by it",
+        "invalid template name `{}`: expected one line of plain text, under which figures are reported",
         .0.escape_debug()
     )]
-    OddName(String),
-    /// Two templates share a name.
+    InvalidName(String),
+    /// Two templates have the same name.
     #[error("two templates are named `{0}`; figures are reported by name, so rename one")]
     DuplicateName(String),
-    /// A target is not a path.
-    #[error("template `{template}`: the path `{path}` does not start with `/`")]
-    NotAPath {
-        /// The template's name.
+    /// A path does not start with `/`.
+    #[error("template `{template}`: path `{path}` does not start with `/`")]
+    InvalidPath {
+        /// Name of the template.
         template: String,
-        /// The path as written.
+        /// Path as written.
         path: String,
     },
     /// A header line has no colon or no name.
-    #[error("the header line `{0}` is not of the form `Name: value`")]
-    BadHeader(String),
-    /// A header is left out that is not there.
-    #[error("template `{template}` leaves out the header `{header}`, which the mix does not share")]
-    WithoutWhat {
-        /// The template's name.
+    #[error("invalid header `{0}`: expected `Name: value`")]
+    InvalidHeader(String),
+    /// `without` names a header that the mix does not have.
+    #[error("template `{template}`: `without` names `{header}`, which is not a header of the mix")]
+    UnknownHeader {
+        /// Name of the template.
         template: String,
-        /// The header's name.
+        /// Name of the header.
         header: String,
     },
-    /// A body is expected where there is none.
-    #[error("template `{0}`: the answer to a HEAD has no body, so none can be expected")]
+    /// A HEAD expects a body.
+    #[error("template `{0}`: cannot expect a body, because the response to HEAD has none")]
     BodyOfHead(String),
-    /// A template says in two ways what its body is.
-    #[error("template `{template}` has a `{first}` and `{second}`; leave one of them out")]
+    /// A template has two bodies.
+    #[error("template `{template}`: both `{first}` and `{second}`; remove one")]
     TwoBodies {
-        /// The template's name.
+        /// Name of the template.
         template: String,
         /// One key.
         first: &'static str,
-        /// The other.
+        /// The other key.
         second: &'static str,
     },
-    /// A body that is described is longer than a mix may have.
-    #[error("template `{template}`: `{key}` is {bytes}; it may be at most {MAX_BODY_BYTES}")]
+    /// A generated body exceeds the limit.
+    #[error(
+        "template `{template}`: `{key}` makes {bytes} bytes, but the limit is {MAX_BODY_BYTES}"
+    )]
     BodyTooLarge {
-        /// The template's name.
+        /// Name of the template.
         template: String,
-        /// The key that describes it.
+        /// Key that describes the body.
         key: &'static str,
-        /// How long it would be.
+        /// Length of the body.
         bytes: u64,
     },
-    /// A body repeats a text in which `{{index}}` could mean two things.
+    /// `{{index}}` in a `body_repeat` could be the number or a variable.
     #[error(
-        "template `{0}`: in a `body_repeat` {{{{index}}}} counts, so no variable may be named `index`"
+        "template `{0}`: variable `index` conflicts with {{{{index}}}} in `body_repeat`; rename it"
     )]
-    IndexTaken(String),
-    /// A family has no name.
-    #[error("template `{0}`: its `family` is empty; name it, or leave the key out")]
-    NoFamily(String),
-    /// An included mix was not read with the one that includes it.
-    #[error("it includes the mix `{0}`, which was not read with it")]
-    NotIncluded(String),
-    /// Of an included mix, nothing would be sent.
-    #[error("the included mix `{0}` has weight {1}, and each of its templates has weight 0")]
-    IncludesNothing(String, u32),
-    /// Of a mix, a template is wanted that it does not have.
-    #[error("there is no template `{template}`; the mix has {}", .known.join(", "))]
-    NoTemplate {
-        /// The name that is wanted.
+    IndexVariable(String),
+    /// A family is empty.
+    #[error("template `{0}`: `family` is empty; give it a name, or remove the key")]
+    EmptyFamily(String),
+    /// A [`MixTree`](crate::MixTree) lacks an included mix.
+    #[error("included mix `{0}` is missing")]
+    MissingInclude(String),
+    /// All templates of an included mix have weight 0.
+    #[error("included mix `{0}` has weight {1}, but all its templates have weight 0")]
+    IncludedWeightsZero(String, u32),
+    /// A mix has no template of this name.
+    #[error("unknown template `{template}`; the mix has {}", .known.join(", "))]
+    UnknownTemplate {
+        /// Name requested.
         template: String,
-        /// The names that there are.
+        /// Names of the mix.
         known: Vec<String>,
     },
-    /// A variable cannot be.
+    /// A variable is invalid.
     #[error("variable `{variable}`")]
     Variable {
-        /// The variable's name.
+        /// Name of the variable.
         variable: String,
-        /// Why not.
+        /// Reason.
         source: VariableError,
     },
-    /// A template uses a variable that is not there.
-    #[error("template `{template}`: there is no variable `{variable}`; {}", hint(.nearest.as_deref()))]
-    Undeclared {
-        /// The template's name.
+    /// A template uses an undeclared variable.
+    #[error("template `{template}`: unknown variable `{variable}`; {}", hint(.nearest.as_deref()))]
+    UnknownVariable {
+        /// Name of the template.
         template: String,
-        /// The name that it uses.
+        /// Name of the variable.
         variable: String,
-        /// The name most like it of those that are there.
+        /// Most similar declared name.
         nearest: Option<String>,
     },
-    /// A variable is not used.
-    #[error("no template uses the variable `{0}`; write {{{{{0}}}}} in one, or remove it")]
-    Unused(String),
-    /// A template is not a request, at least with some values of its variables.
+    /// No template uses a variable.
+    #[error("unused variable `{0}`; write {{{{{0}}}}} in a template, or remove it")]
+    UnusedVariable(String),
+    /// A template does not render to a request, at least with some values.
     #[error("template `{template}`{values}")]
-    NoRequest {
-        /// The template's name.
+    InvalidRequest {
+        /// Name of the template.
         template: String,
-        /// The values, in words; empty where there are no variables.
+        /// Values of its variables, as text; empty without variables.
         values: String,
-        /// Why not.
+        /// Reason.
         source: RenderError,
     },
-    /// The text expected in a body is empty, or too long to be looked for.
+    /// `body_contains` is empty or too long.
     #[error(
-        "template `{template}`: `body_contains` can have {bytes} bytes; it has to have 1 to {MAX_CONTAINS_BYTES}"
+        "template `{template}`: `body_contains` can have {bytes} bytes; expected 1 to {MAX_CONTAINS_BYTES}"
     )]
-    Contains {
-        /// The template's name.
+    ContainsLength {
+        /// Name of the template.
         template: String,
-        /// How many bytes it has with the values that are shortest or longest.
+        /// Length with the shortest or longest values.
         bytes: usize,
     },
-    /// What is rendered before a run would not fit.
+    /// One round of requests with variables exceeds the limit.
     #[error(
-        "to send every template with variables as often as its weight says takes {0} bytes, the limit is {MAX_RENDERED_BYTES}; make weights or requests smaller"
+        "templates with variables, each sent as often as its weight, take {0} bytes, but the limit is \
+         {MAX_RENDERED_BYTES}; reduce weights or requests"
     )]
     RenderedTooLarge(usize),
 }
 
+/// Error in a variable.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum VariableError {
+    /// The name is not an identifier.
+    #[error("invalid name: use letters, digits and `_`, but no digit first")]
+    Name,
+    /// None or several of the keys that define values.
+    #[error("expected exactly one of `list`, `counter` and `range`")]
+    Kind,
+    /// A step without a counter.
+    #[error("`step` requires `counter`")]
+    StepWithoutCounter,
+    /// A step of 0.
+    #[error("a `step` of 0 repeats one number; use a `list` of one text")]
+    StepZero,
+    /// A counter overflows.
+    #[error(
+        "a counter from {from} in steps of {step} exceeds 64 bits within {MAX_REQUESTS} requests"
+    )]
+    CounterOverflow {
+        /// First number.
+        from: i64,
+        /// Step.
+        step: i64,
+    },
+    /// A list without texts.
+    #[error("`list` is empty; give it at least one text")]
+    EmptyList,
+    /// A list exceeds the limit.
+    #[error("`list` has {0} texts, but the limit is {MAX_LIST}")]
+    LongList(usize),
+    /// A range without numbers.
+    #[error("`range` [{0}, {1}] is empty; put the smaller number first")]
+    EmptyRange(i64, i64),
+}
+
 impl MixError {
-    /// The error of a template that uses a variable which is none of `names`.
-    pub(crate) fn undeclared(template: &str, variable: String, names: &[String]) -> Self {
+    pub(crate) fn unknown_variable(template: &str, variable: String, names: &[String]) -> Self {
         let distance = |name: &&String| strsim::damerau_levenshtein(&variable, name);
         let nearest = names.iter().min_by_key(distance).cloned();
-        Self::Undeclared { template: template.to_owned(), variable, nearest }
+        Self::UnknownVariable { template: template.to_owned(), variable, nearest }
     }
 }
 
 fn hint(nearest: Option<&str>) -> String {
     match nearest {
-        Some(name) => format!("the nearest that there is is `{name}`"),
+        Some(name) => format!("the nearest one is `{name}`"),
         None => "the mix declares none".to_owned(),
     }
 }

@@ -1,22 +1,38 @@
-//! What is sent: request templates, each of a class, mixed by weight from a seed.
+//! Traffic: weighted request templates, each of a class, and the requests drawn from them by a seed.
 //!
-//! This crate is pure. It knows what a request says and what answer it deserves, and opens no file or
-//! socket. Everything is checked when a [`Mix`] is made, by the code of `tollgate-wire` that turns
-//! requests to bytes later: what that code would refuse in the middle of a run is refused here.
+//! Opens no file or socket. A [`Mix`] is checked when it is made, by the code of `tollgate-http1` that renders its
+//! requests later, so that no request of a run is invalid.
 
-mod body;
+#![warn(missing_docs)]
+
 mod error;
-mod message;
+mod file;
+mod include;
 mod mix;
-mod script;
 mod template;
-mod text;
 mod variable;
 
-pub use body::BodyRepeat;
-pub use error::MixError;
-pub use message::Message;
-pub use mix::{IncludeFile, Mix, MixFile, MixTree};
-pub use script::Step;
-pub use template::{Class, Expect, MAX_CONTAINS_BYTES, Template, TemplateFile};
-pub use variable::{VariableError, VariableFile};
+pub use error::{MixError, VariableError};
+pub use file::{BodyRepeat, Class, Expect, IncludeFile, MixFile, TemplateFile, VariableFile};
+pub use include::MixTree;
+pub use mix::{Mix, Step};
+pub use template::{Message, Template};
+
+/// Limit in bytes for `body_contains`.
+pub const MAX_CONTAINS_BYTES: usize = 4096;
+
+/// Limit for the sum of weights: a round is shuffled in memory.
+const MAX_ROUND: u64 = 10_000;
+
+/// Limit for the requests of a script.
+const MAX_REQUESTS: usize = 65_536;
+
+/// Limit in bytes for all requests of a script that are rendered one by one, and the texts expected in their responses,
+/// if every variable has its longest value.
+const MAX_RENDERED_BYTES: usize = 16 << 20;
+
+/// Limit in bytes for a body given by `body_bytes` or `body_repeat`: the largest that the origin accepts.
+const MAX_BODY_BYTES: u64 = 64 << 20;
+
+/// Limit for the texts of a list: each is tried in every template that uses it when a mix is read.
+const MAX_LIST: usize = 10_000;

@@ -1,98 +1,34 @@
-//! One request template: what is sent, what kind of request it is, and what answer it deserves.
+//! Validated templates, and the requests they render to.
 
-use crate::body::{self, BodyRepeat};
-use crate::error::MixError;
-use crate::message::Message;
-use crate::mix::MixFile;
-use crate::text::{Names, Text};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-/// Whether a request is one that a WAF should let through.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize, JsonSchema,
-)]
-#[serde(rename_all = "lowercase")]
-pub enum Class {
-    /// Harmless: a subject that blocks it raises a false alarm.
-    Benign,
-    /// An attack: a subject that says it blocks attacks must block it.
-    Malicious,
-}
+use tollgate_http1::RequestText;
 
-/// The answer that a request gets when nothing blocks it.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Expect {
-    /// The status code.
-    #[serde(default = "ok_status")]
-    pub status: u16,
-    /// The length of the body in bytes, when it is known beforehand.
-    pub body_bytes: Option<u64>,
-    /// A text that occurs in the body, when one is known beforehand; 1 to 4096 bytes.
-    pub body_contains: Option<String>,
-}
+use crate::MAX_BODY_BYTES;
+use crate::error::MixError;
+use crate::file::{BodyRepeat, Class, Expect, MixFile, TemplateFile};
+use crate::variable::{Names, Text};
 
-/// The longest text that can be expected in a body.
-pub const MAX_CONTAINS_BYTES: usize = 4096;
+/// Name and placeholder of the number in a [`BodyRepeat`].
+const INDEX: &str = "index";
+const INDEX_PLACEHOLDER: &str = "{{index}}";
 
-/// A template as a mix file writes it. Path, values of headers, body and the text expected in the
-/// answer may use variables, as `{{NAME}}`.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct TemplateFile {
-    /// A short name, unique in the mix; figures are reported under it.
-    pub name: String,
-    /// What kind of request this is.
-    pub class: Class,
-    /// Which requests of its class it is one of, in a word or two: `sql-injection`, `search`. Reports
-    /// tell what was blocked by family, and a recipe may say which families it is sure to block.
-    pub family: Option<String>,
-    /// Whether a subject that blocks attacks may block it or let it through, and both are expected:
-    /// what it did is a finding. Otherwise an attack has to be blocked and a harmless request let
-    /// through. What the mix says, unless it is given here.
-    pub open: Option<bool>,
-    /// How often it is sent in proportion to the others; 0 leaves it to the probe alone.
-    pub weight: u32,
-    /// The request method.
-    #[serde(default = "get_method")]
-    pub method: String,
-    /// The request target: a path that starts with `/`, and a query if any.
-    pub path: String,
-    /// Headers as `Name: value` lines, after those that the whole mix shares.
-    #[serde(default)]
-    pub headers: Vec<String>,
-    /// Names of shared headers that this template does not send.
-    #[serde(default)]
-    pub without: Vec<String>,
-    /// The request body.
-    #[serde(default)]
-    pub body: String,
-    /// In the place of `body`: so many bytes of filler, the letter `x`; up to 64 MiB.
-    pub body_bytes: Option<u64>,
-    /// In the place of `body`: one text again and again.
-    pub body_repeat: Option<BodyRepeat>,
-    /// The answer that this request gets when nothing blocks it.
-    #[serde(default)]
-    pub expect: Expect,
-}
-
-/// A template whose parts have been checked.
+/// A validated template.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template {
-    /// The name that figures are reported under.
+    /// Name under which figures are reported.
     pub name: String,
-    /// What kind of request this is.
+    /// Class of the request.
     pub class: Class,
-    /// Which requests of its class it is one of, where the mix says so.
+    /// Kind of request within its class.
     pub family: Option<String>,
-    /// Whether a subject that blocks attacks may block it or let it through.
+    /// True if both blocking the request and letting it through are expected.
     pub open: bool,
-    /// The status code that this request is answered with when nothing blocks it.
+    /// Expected status code if nothing blocks the request.
     pub status: u16,
     pub(crate) weight: u32,
-    /// The variables that it uses, by index.
+    /// Indices of the variables used.
     pub(crate) variables: BTreeSet<usize>,
     pub(crate) body_contains: Option<Text>,
     method: String,
@@ -102,37 +38,68 @@ pub struct Template {
     body_bytes: Option<u64>,
 }
 
+/// A request with values for all variables, and the expected response.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message {
+    /// Request method.
+    pub method: String,
+    /// Request target, which starts with `/`.
+    pub path: String,
+    /// All headers, those of the mix first.
+    pub headers: Vec<(String, String)>,
+    /// Request body.
+    pub body: String,
+    /// Expected response if nothing blocks the request.
+    pub expect: Expect,
+}
+
+impl Message {
+    /// Returns the request for rendering to bytes.
+    pub fn text(&self) -> RequestText<'_> {
+        RequestText {
+            method: &self.method,
+            target: &self.path,
+            headers: &self.headers,
+            body: self.body.as_bytes(),
+        }
+    }
+}
+
 impl Template {
-    /// Checks what can be told without the values of the variables, of which the mix `of` knows those
-    /// that it declares.
-    pub(crate) fn check(
+    /// Checks what does not depend on the values of variables.
+    pub(crate) fn new(
         file: TemplateFile,
-        of: &MixFile,
+        mix: &MixFile,
         names: &Names<'_>,
     ) -> Result<Self, MixError> {
+        if file.name.trim().is_empty() || file.name.contains(char::is_control) {
+            return Err(MixError::InvalidName(file.name));
+        }
         if !file.path.starts_with('/') {
-            return Err(MixError::NotAPath { template: file.name, path: file.path });
+            return Err(MixError::InvalidPath { template: file.name, path: file.path });
         }
         let Expect { status, body_bytes, body_contains } = file.expect.clone();
-        let bodiless = body_bytes.is_none_or(|bytes| bytes == 0) && body_contains.is_none();
-        if file.method == "HEAD" && !bodiless {
+        let expects_body = body_bytes.is_some_and(|bytes| bytes > 0) || body_contains.is_some();
+        if file.method == "HEAD" && expects_body {
             return Err(MixError::BodyOfHead(file.name));
         }
         if file.family.as_deref().is_some_and(str::is_empty) {
-            return Err(MixError::NoFamily(file.name));
+            return Err(MixError::EmptyFamily(file.name));
         }
         let parse = |text: &str| {
             Text::parse(text, names)
-                .map_err(|variable| MixError::undeclared(&file.name, variable, names.own))
+                .map_err(|variable| MixError::unknown_variable(&file.name, variable, names.own))
         };
-        let shared = shared(&file, of)?;
         let mut headers = Vec::new();
-        for line in shared.into_iter().chain(&file.headers) {
-            let (name, value) = named(line)?;
+        for (name, value) in inherited_headers(&file, mix)? {
+            headers.push((name.to_owned(), parse(value.trim())?));
+        }
+        for line in &file.headers {
+            let (name, value) = split_header(line)?;
             headers.push((name.to_owned(), parse(value.trim())?));
         }
         let path = parse(&file.path)?;
-        let body = parse(&body::text(&file, names.own)?)?;
+        let body = parse(&body(&file, names.own)?)?;
         let body_contains = body_contains.as_deref().map(parse).transpose()?;
         let texts = headers.iter().map(|(_, value)| value).chain([&path, &body]);
         let variables = texts.chain(&body_contains).flat_map(Text::variables).collect();
@@ -140,7 +107,7 @@ impl Template {
             name: file.name,
             class: file.class,
             family: file.family,
-            open: file.open.unwrap_or(of.open),
+            open: file.open.unwrap_or(mix.open),
             status,
             weight: file.weight,
             variables,
@@ -153,7 +120,7 @@ impl Template {
         })
     }
 
-    /// The request with `values[i]` in the place of variable `i`.
+    /// Returns the request with `values[i]` for variable `i`.
     pub(crate) fn message(&self, values: &[String]) -> Message {
         let header = |(name, value): &(String, Text)| (name.clone(), value.render(values));
         Message {
@@ -170,41 +137,70 @@ impl Template {
     }
 }
 
-impl Default for Expect {
-    fn default() -> Self {
-        Self { status: ok_status(), body_bytes: None, body_contains: None }
-    }
-}
-
-/// The header lines of the mix that a template sends.
-fn shared<'a>(file: &TemplateFile, of: &'a MixFile) -> Result<Vec<&'a String>, MixError> {
-    let mut lines = Vec::new();
-    for line in &of.headers {
-        lines.push((named(line)?.0, line));
-    }
-    let is = |name: &str, left_out: &String| name.eq_ignore_ascii_case(left_out);
-    for left_out in &file.without {
-        if !lines.iter().any(|(name, _)| is(name, left_out)) {
-            let (template, header) = (file.name.clone(), left_out.clone());
-            return Err(MixError::WithoutWhat { template, header });
+/// Returns names and values of the mix's headers that a template sends.
+fn inherited_headers<'a>(
+    file: &TemplateFile,
+    mix: &'a MixFile,
+) -> Result<Vec<(&'a str, &'a str)>, MixError> {
+    let mut headers: Vec<(&str, &str)> =
+        mix.headers.iter().map(|line| split_header(line)).collect::<Result<_, _>>()?;
+    for removed in &file.without {
+        let count = headers.len();
+        headers.retain(|(name, _)| !name.eq_ignore_ascii_case(removed));
+        if headers.len() == count {
+            let (template, header) = (file.name.clone(), removed.clone());
+            return Err(MixError::UnknownHeader { template, header });
         }
     }
-    lines.retain(|(name, _)| !file.without.iter().any(|left_out| is(name, left_out)));
-    Ok(lines.into_iter().map(|(_, line)| line).collect())
+    Ok(headers)
 }
 
-/// The name and the value of a header line.
-fn named(line: &str) -> Result<(&str, &str), MixError> {
+fn split_header(line: &str) -> Result<(&str, &str), MixError> {
     match line.split_once(':') {
         Some((name, value)) if !name.is_empty() => Ok((name, value)),
-        _ => Err(MixError::BadHeader(line.to_owned())),
+        _ => Err(MixError::InvalidHeader(line.to_owned())),
     }
 }
 
-fn ok_status() -> u16 {
-    200
+/// Returns the text of the body. `names` are the variables of the file.
+fn body<'a>(file: &'a TemplateFile, names: &[String]) -> Result<Cow<'a, str>, MixError> {
+    let check_limit = |key: &'static str, bytes: u64| match bytes > MAX_BODY_BYTES {
+        true => Err(MixError::BodyTooLarge { template: file.name.clone(), key, bytes }),
+        false => Ok(()),
+    };
+    let has_text = !file.body.is_empty();
+    match (has_text, file.body_bytes, &file.body_repeat) {
+        (_, None, None) => Ok(Cow::Borrowed(&file.body)),
+        (false, Some(bytes), None) => {
+            check_limit("body_bytes", bytes)?;
+            Ok(Cow::Owned("x".repeat(bytes as usize)))
+        }
+        (false, None, Some(_)) if names.iter().any(|name| name == INDEX) => {
+            Err(MixError::IndexVariable(file.name.clone()))
+        }
+        (false, None, Some(repeat)) => {
+            check_limit("body_repeat", repeat.bytes_max())?;
+            Ok(Cow::Owned(repeat.text()))
+        }
+        (has_text, bytes, _) => {
+            let first = if has_text { "body" } else { "body_bytes" };
+            let second = if has_text && bytes.is_some() { "body_bytes" } else { "body_repeat" };
+            Err(MixError::TwoBodies { template: file.name.clone(), first, second })
+        }
+    }
 }
 
-fn get_method() -> String {
-    "GET".to_owned()
+impl BodyRepeat {
+    /// Returns an upper bound of the length: an index may exceed its placeholder of nine characters by one.
+    fn bytes_max(&self) -> u64 {
+        let one = self.each.len() + self.between.len();
+        let longer = self.each.matches(INDEX_PLACEHOLDER).count();
+        u64::from(self.times) * (one + longer) as u64 + (self.begin.len() + self.end.len()) as u64
+    }
+
+    fn text(&self) -> String {
+        let each = |index: u32| self.each.replace(INDEX_PLACEHOLDER, &index.to_string());
+        let all: Vec<String> = (1..=self.times).map(each).collect();
+        format!("{}{}{}", self.begin, all.join(&self.between), self.end)
+    }
 }

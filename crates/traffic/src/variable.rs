@@ -1,68 +1,22 @@
-//! Variables: what their values are, and how one is drawn for each request.
+//! Variables, and texts that use them.
 
-use crate::script::MAX_SENDS;
-use crate::text::is_identifier;
+use std::ops::RangeInclusive;
+
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
-use schemars::JsonSchema;
-use serde::Deserialize;
-use std::ops::RangeInclusive;
-use thiserror::Error;
 
-/// A variable as a mix file writes it: exactly one of `list`, `counter` and `range`.
-#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct VariableFile {
-    /// Texts, one of which is drawn for each request; all are equally likely.
-    pub list: Option<Vec<String>>,
-    /// The first of numbers that count up, request by request, in the order of sending.
-    pub counter: Option<i64>,
-    /// How far a counter goes from one request to the next; 1 by default.
-    pub step: Option<i64>,
-    /// The smallest and the largest of whole numbers, one of which is drawn for each request; all
-    /// are equally likely.
-    pub range: Option<[i64; 2]>,
-}
+use crate::error::VariableError;
+use crate::file::VariableFile;
+use crate::{MAX_LIST, MAX_REQUESTS};
 
-/// What is wrong with a variable.
-#[derive(Debug, Error, PartialEq, Eq)]
-pub enum VariableError {
-    /// The name could not be told from other text in braces.
-    #[error("a name has letters, digits and `_`, and does not start with a digit")]
-    Name,
-    /// There is no way, or more than one, to get a value.
-    #[error("it needs exactly one of `list`, `counter` and `range`")]
-    Kind,
-    /// There is a step and nothing that counts.
-    #[error("`step` goes with `counter` only")]
-    StepWithoutCounter,
-    /// The counter stands still.
-    #[error("a `step` of 0 repeats one number; use a `list` of one text")]
-    StandsStill,
-    /// The counter goes beyond what a number can be.
-    #[error("a counter from {from} in steps of {step} leaves 64 bits within {MAX_SENDS} requests")]
-    CounterTooFar {
-        /// Its first number.
-        from: i64,
-        /// Its step.
-        step: i64,
-    },
-    /// There is no text to draw.
-    #[error("the `list` is empty; give it at least one text")]
-    EmptyList,
-    /// There are more texts than are checked.
-    #[error("the `list` has {0} texts, the limit is {MAX_LIST}")]
-    LongList(usize),
-    /// There is no number to draw.
-    #[error("the `range` [{0}, {1}] is empty; the smaller number comes first")]
-    EmptyRange(i64, i64),
-}
+const OPEN: &str = "{{";
+const CLOSE: &str = "}}";
 
-/// A variable whose parts have been checked.
+/// A validated variable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Variable {
     List(Vec<String>),
-    /// `last` is the furthest that it gets within a script.
+    /// `last` is the number of the last request of a script.
     Counter {
         from: i64,
         step: i64,
@@ -72,8 +26,7 @@ pub(crate) enum Variable {
 }
 
 impl Variable {
-    /// Checks a variable of this name.
-    pub(crate) fn check(name: &str, file: VariableFile) -> Result<Self, VariableError> {
+    pub(crate) fn new(name: &str, file: VariableFile) -> Result<Self, VariableError> {
         if !is_identifier(name) {
             return Err(VariableError::Name);
         }
@@ -93,7 +46,7 @@ impl Variable {
         }
     }
 
-    /// The value that a sample shows: the first of a list or counter, the smallest of a range.
+    /// Returns the value in a sample: the first of a list or counter, the smallest of a range.
     pub(crate) fn first(&self) -> String {
         match self {
             Self::List(list) => list[0].clone(),
@@ -102,8 +55,8 @@ impl Variable {
         }
     }
 
-    /// Every text of a list. Of numbers, which differ in their length only as far as a request is
-    /// concerned, those that are longest and shortest.
+    /// Returns the values that decide whether a request is valid: all texts of a list; of numbers, which differ in their
+    /// length only, the longest and the shortest.
     pub(crate) fn candidates(&self) -> Vec<String> {
         let (from, to) = match self {
             Self::List(list) => return list.clone(),
@@ -117,7 +70,7 @@ impl Variable {
         ends
     }
 
-    /// The value for one more request; `used` is how many had one before.
+    /// Returns the value for the next request, after `used` others with this variable.
     pub(crate) fn draw(&self, used: i64, rng: &mut ChaCha8Rng) -> String {
         match self {
             Self::List(list) => list[rng.random_range(0..list.len())].clone(),
@@ -127,16 +80,156 @@ impl Variable {
     }
 }
 
-/// The most texts of one list: each is tried in every template that uses it when a mix is read.
-const MAX_LIST: usize = 10_000;
-
 fn counter(from: i64, step: i64) -> Result<Variable, VariableError> {
     if step == 0 {
-        return Err(VariableError::StandsStill);
+        return Err(VariableError::StepZero);
     }
-    let length = step.checked_mul(MAX_SENDS as i64 - 1);
+    let length = step.checked_mul(MAX_REQUESTS as i64 - 1);
     match length.and_then(|length| from.checked_add(length)) {
         Some(last) => Ok(Variable::Counter { from, step, last }),
-        None => Err(VariableError::CounterTooFar { from, step }),
+        None => Err(VariableError::CounterOverflow { from, step }),
+    }
+}
+
+/// Text in which `{{NAME}}` stands for the value of a variable.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Text {
+    pieces: Vec<Piece>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Piece {
+    Literal(String),
+    /// Index of a variable.
+    Variable(usize),
+}
+
+/// Names of the variables of one file. Variables are numbered across all files of a mix.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Names<'a> {
+    pub(crate) own: &'a [String],
+    /// Index of the first.
+    pub(crate) first: usize,
+}
+
+impl Names<'_> {
+    fn index(&self, name: &str) -> Option<usize> {
+        self.own.iter().position(|known| known == name).map(|position| self.first + position)
+    }
+}
+
+impl Text {
+    /// Parses a text. Braces around anything but an identifier, as in the attack `{{7*7}}`, are plain text. The error is
+    /// the first unknown name.
+    pub(crate) fn parse(text: &str, names: &Names<'_>) -> Result<Self, String> {
+        let mut pieces = Vec::new();
+        let mut literal = String::new();
+        let mut rest = text;
+        while let Some(start) = rest.find(OPEN) {
+            let (before, braces) = rest.split_at(start);
+            literal.push_str(before);
+            let Some(name) = placeholder(braces) else {
+                // One brace only: the next may start a placeholder.
+                literal.push('{');
+                rest = &braces[1..];
+                continue;
+            };
+            let index = names.index(name).ok_or(name)?;
+            if !literal.is_empty() {
+                pieces.push(Piece::Literal(std::mem::take(&mut literal)));
+            }
+            pieces.push(Piece::Variable(index));
+            rest = &braces[OPEN.len() + name.len() + CLOSE.len()..];
+        }
+        literal.push_str(rest);
+        if !literal.is_empty() {
+            pieces.push(Piece::Literal(literal));
+        }
+        Ok(Self { pieces })
+    }
+
+    /// Returns the indices of the variables used.
+    pub(crate) fn variables(&self) -> impl Iterator<Item = usize> {
+        self.pieces.iter().filter_map(|piece| match piece {
+            Piece::Literal(_) => None,
+            Piece::Variable(index) => Some(*index),
+        })
+    }
+
+    /// Renders the text with `values[i]` for variable `i`.
+    pub(crate) fn render(&self, values: &[String]) -> String {
+        let pieces = self.pieces.iter().map(|piece| match piece {
+            Piece::Literal(literal) => literal.as_str(),
+            Piece::Variable(index) => values[*index].as_str(),
+        });
+        pieces.collect()
+    }
+}
+
+fn is_identifier(word: &str) -> bool {
+    word.bytes().all(is_identifier_byte) && word.bytes().next().is_some_and(|b| !b.is_ascii_digit())
+}
+
+/// Returns the name in the placeholder that the text starts with.
+fn placeholder(braces: &str) -> Option<&str> {
+    let inner = braces.strip_prefix(OPEN)?;
+    let end = inner.bytes().position(|byte| !is_identifier_byte(byte))?;
+    let (name, after) = inner.split_at(end);
+    (is_identifier(name) && after.starts_with(CLOSE)).then_some(name)
+}
+
+fn is_identifier_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_'
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn rendered(text: &str) -> String {
+        let own = ["id".to_owned(), "_b2".to_owned()];
+        let values = ["of another file".to_owned(), "7".to_owned(), "{{id}}".to_owned()];
+        Text::parse(text, &Names { own: &own, first: 1 }).unwrap().render(&values)
+    }
+
+    #[test]
+    fn replaces_variables_once() {
+        assert_eq!(rendered("/p/{{id}}"), "/p/7");
+        assert_eq!(rendered("{{id}}{{id}}-{{_b2}}"), "77-{{id}}");
+        assert_eq!(rendered("{\"a\":{{{id}}}}"), "{\"a\":{7}}");
+        assert_eq!(rendered(""), "");
+    }
+
+    #[test]
+    fn other_braces_are_plain_text() {
+        for text in [
+            "{{7*7}}", "{{ id }}", "{{}}", "{{7}}", "{{2id}}", "{{id}", "{id}", "{{id", "{{", "{",
+            "}}", "{{é}}", "{{a-b}}", "{{{{",
+        ] {
+            assert_eq!(rendered(text), text);
+        }
+    }
+
+    #[test]
+    fn unknown_name_is_an_error() {
+        let names = Names { own: &["id".to_owned()], first: 0 };
+        assert_eq!(Text::parse("{{7*7}} {{idd}} {{x}}", &names), Err("idd".to_owned()));
+    }
+
+    proptest! {
+        #[test]
+        fn text_without_double_braces_is_unchanged(text in "([^{]|\\{[^{])*") {
+            prop_assert_eq!(rendered(&text), text);
+        }
+
+        #[test]
+        fn any_text_parses_unless_a_name_is_unknown(text in "[{}a-c0_é]{0,20}") {
+            if let Err(name) = Text::parse(&text, &Names { own: &[], first: 0 }) {
+                let placeholder = format!("{{{{{name}}}}}");
+                prop_assert!(text.contains(&placeholder));
+            }
+        }
     }
 }

@@ -1,10 +1,9 @@
-//! `tollgate load --format ab` on the site prints what people know from `ab -c 128 -n 10000
-//! http://myserver/urandom?size=2048`.
+//! `tollgate load --format ab` on the site prints a report like that of `ab`.
 
 use super::server::Site;
-use crate::support::{Workspace, stdout, told};
+use crate::support::{Workspace, show, stdout};
 
-/// The report of `ab` 2.3 on nginx with Lua, `#` for every number that depends on the machine.
+/// The report of `ab` 2.3 on nginx with Lua; `#` stands for numbers that depend on the machine.
 const REPORT: &str = "\
 Server Software:        nginx/#
 Server Hostname:        127.0.0.1
@@ -44,27 +43,27 @@ Percentage of the requests served within a certain time (ms)
 ";
 
 #[test]
-fn ab_on_the_site_reads_as_everybody_knows_it() {
-    let workspace = Workspace::new();
+fn format_ab_prints_report_of_ab() {
+    let workspace = Workspace::exclusive();
     let site = Site::nginx_lua(&workspace);
     let url = format!("http://{}/urandom?size=2048", site.address);
     let arguments = ["load", "--format", "ab", "--no-keepalive", "-c", "128", "-n", "10000", &url];
     let output = workspace.run(&arguments);
-    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", show(&output));
     let report = stdout(&output);
     let lines: Vec<&str> = report.lines().collect();
     assert_eq!(lines.len(), REPORT.lines().count(), "{report}");
     for (line, pattern) in lines.iter().zip(REPORT.lines()) {
-        assert!(is_like(line, pattern), "{line:?} is not {pattern:?} in\n{report}");
+        assert!(matches(line, pattern), "{line:?} is not {pattern:?} in\n{report}");
     }
 }
 
-/// Whether a line has the pattern's words, and a number for every `#`.
-fn is_like(line: &str, pattern: &str) -> bool {
+/// Returns true if a line has the words of the pattern, and a number for every `#`.
+fn matches(line: &str, pattern: &str) -> bool {
     let is_number = |word: &str| word.parse::<f64>().is_ok();
     let same = |(found, wanted): (&str, &str)| match wanted.strip_suffix('#') {
         Some("") => is_number(found),
-        // The version of nginx has more than one point.
+        // Versions have several points.
         Some(before) => found
             .strip_prefix(before)
             .is_some_and(|rest| !rest.is_empty() && rest.split('.').all(is_number)),

@@ -1,5 +1,5 @@
-//! Chromium without a window, driven over its debugging pipe: commands and events are JSON, a zero byte
-//! after each.
+//! Headless Chromium, driven over its debugging pipe: commands and events in JSON, each followed by a zero
+//! byte.
 
 use crate::support::Workspace;
 use serde_json::{Value, json};
@@ -15,19 +15,19 @@ pub(super) struct Browser {
     process: Child,
     commands: File,
     messages: Receiver<Value>,
-    /// What the page has told meanwhile.
+    /// Unread events.
     events: Vec<Value>,
     session: Option<String>,
     last_id: u64,
 }
 
 impl Browser {
-    /// A browser with an empty page. Files that are downloaded go into `downloads`.
+    /// Starts a browser with an empty page, which saves downloads to `downloads`.
     pub(super) fn start(workspace: &Workspace, downloads: &Path) -> Self {
         let [commands, messages] = ["commands", "messages"].map(|name| workspace.path(name));
         let made = Command::new("mkfifo").arg(&commands).arg(&messages).status();
         assert!(made.expect("mkfifo").success());
-        // The pipe's ends are the descriptors 3 and 4 (its --help calls this --remote-debugging-pipe).
+        // --remote-debugging-pipe uses the descriptors 3 and 4.
         let script = r#"exec "$0" "$@" 3<"$COMMANDS" 4>"$MESSAGES""#;
         let process = Command::new("sh")
             .args(["-c", script, "chromium"])
@@ -59,7 +59,7 @@ impl Browser {
         browser
     }
 
-    /// Opens an address and waits until the page is there.
+    /// Opens a URL and waits until the page is loaded.
     pub(super) fn open(&mut self, url: &str) {
         self.events.clear();
         let opened = self.send("Page.navigate", &json!({ "url": url }));
@@ -67,7 +67,7 @@ impl Browser {
         self.wait_for("Page.loadEventFired");
     }
 
-    /// Waits until the page tells this, once.
+    /// Waits for one event of this kind.
     pub(super) fn wait_for(&mut self, method: &str) {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -81,15 +81,16 @@ impl Browser {
         }
     }
 
-    /// The value of a script's expression, waited for where it is a promise.
+    /// Evaluates an expression and awaits it if it is a promise.
     pub(super) fn evaluate(&mut self, script: &str) -> Value {
-        let asked = json!({ "expression": script, "awaitPromise": true, "returnByValue": true });
-        let answer = self.send("Runtime.evaluate", &asked);
-        assert!(answer.get("exceptionDetails").is_none(), "{script}: {answer:#}");
-        answer["result"]["value"].clone()
+        let parameters =
+            json!({ "expression": script, "awaitPromise": true, "returnByValue": true });
+        let reply = self.send("Runtime.evaluate", &parameters);
+        assert!(reply.get("exceptionDetails").is_none(), "{script}: {reply:#}");
+        reply["result"]["value"].clone()
     }
 
-    /// A window of this width, in the light or in the dark.
+    /// Sets the width of the window and the color scheme, `light` or `dark`.
     pub(super) fn resize(&mut self, width: u32, scheme: &str) {
         let metrics =
             json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false });
@@ -98,27 +99,27 @@ impl Browser {
         self.send("Emulation.setEmulatedMedia", &json!({ "features": features }));
     }
 
-    pub(super) fn without_scripts(&mut self, without: bool) {
-        self.send("Emulation.setScriptExecutionDisabled", &json!({ "value": without }));
+    pub(super) fn disable_scripts(&mut self) {
+        self.send("Emulation.setScriptExecutionDisabled", &json!({ "value": true }));
     }
 
-    /// The whole page as a PNG.
-    pub(super) fn picture(&mut self) -> Vec<u8> {
+    /// Returns the whole page as PNG.
+    pub(super) fn screenshot(&mut self) -> Vec<u8> {
         use base64::Engine as _;
         let shot = self.send("Page.captureScreenshot", &json!({ "captureBeyondViewport": true }));
-        let text = shot["data"].as_str().expect("a picture");
+        let text = shot["data"].as_str().expect("a screenshot");
         base64::engine::general_purpose::STANDARD.decode(text).expect("base64")
     }
 
-    /// What the page complained of since it was opened: errors of its script, and what its console
-    /// shows. That an answer has a status of 400 and more is shown there too, and is none.
-    pub(super) fn complaints(&self) -> Vec<String> {
-        let is_complaint = |event: &&Value| match event["method"].as_str() {
+    /// Returns exceptions and console messages since the page was opened, without those on status codes of
+    /// 400 and above.
+    pub(super) fn errors(&self) -> Vec<String> {
+        let is_error = |event: &&Value| match event["method"].as_str() {
             Some("Runtime.exceptionThrown" | "Runtime.consoleAPICalled") => true,
             Some("Log.entryAdded") => event["params"]["entry"]["source"] != "network",
             _ => false,
         };
-        self.events.iter().filter(is_complaint).map(Value::to_string).collect()
+        self.events.iter().filter(is_error).map(Value::to_string).collect()
     }
 
     fn send(&mut self, method: &str, parameters: &Value) -> Value {
@@ -130,21 +131,21 @@ impl Browser {
         let bytes = [message.to_string().as_bytes(), b"\0"].concat();
         self.commands.write_all(&bytes).expect("the browser listens");
         loop {
-            let answer = self.messages.recv_timeout(PATIENCE);
-            let answer = answer.unwrap_or_else(|error| panic!("{method}: {error}"));
-            if answer["id"] == self.last_id {
-                assert!(answer.get("error").is_none(), "{message}: {answer}");
-                return answer["result"].clone();
+            let reply = self.messages.recv_timeout(PATIENCE);
+            let reply = reply.unwrap_or_else(|error| panic!("{method}: {error}"));
+            if reply["id"] == self.last_id {
+                assert!(reply.get("error").is_none(), "{message}: {reply}");
+                return reply["result"].clone();
             }
-            self.events.push(answer);
+            self.events.push(reply);
         }
     }
 }
 
-/// How long a busy machine may take over one step.
+/// Deadline for one step on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Reads messages on a thread of their own, so that waiting for one has an end.
+/// Reads messages on a thread, so that receiving can time out.
 fn receive(messages: File) -> Receiver<Value> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
@@ -164,7 +165,7 @@ fn receive(messages: File) -> Receiver<Value> {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // The shell has become the browser, and its own processes end with it.
+        // The shell has replaced itself with the browser, whose child processes end with it.
         self.process.kill().expect("the browser was running");
         self.process.wait().expect("the browser has ended");
     }

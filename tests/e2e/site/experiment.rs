@@ -1,31 +1,22 @@
 //! The experiment `site`, from its file to its report.
 
-use crate::support::{Workspace, stdout, told};
+use crate::support::{NO_LIMITS, Workspace, show, stdout};
 use serde_json::Value;
 use std::path::Path;
 
-/// Trials count whatever else the machine does: this is about what is measured, and not how well.
-const LIMITS: &str = "
-[limits]
-steal       = \"100%\"
-foreign_cpu = \"100%\"
-halt        = \"100%\"
-skew        = \"100%\"
-";
-
 #[test]
 fn the_experiment_prices_the_built_in_site_over_nginx_with_lua() {
-    let workspace = Workspace::new();
+    let workspace = Workspace::exclusive();
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/site.toml");
     let text = std::fs::read_to_string(file).expect("the experiment");
-    workspace.write("site.toml", &(text + LIMITS));
+    workspace.write("site.toml", &(text + NO_LIMITS));
     let arguments = ["run", "site.toml", "--quick", "--blocks", "1", "--seed", "5", "--out", "out"];
     let output = workspace.run(&arguments);
     let report = workspace.json("out/report.json");
-    assert_eq!(report["cases"].as_array().map(Vec::len), Some(8), "{}", told(&output));
+    assert_eq!(report["cases"].as_array().map(Vec::len), Some(8), "{}", show(&output));
     for case in report["cases"].as_array().expect("cases") {
         for subject in case["subjects"].as_array().expect("subjects") {
-            let of = format!("{} of {}: {}", case["name"], subject["name"], told(&output));
+            let of = format!("{} of {}: {}", case["name"], subject["name"], show(&output));
             let figures = &subject["figures"];
             assert!(figures["cpu_us_per_request"].as_f64() > Some(0.0), "{of}");
             assert_eq!(figures["origin_cpu_us_per_request"], Value::Null, "{of}");
@@ -37,7 +28,7 @@ fn the_experiment_prices_the_built_in_site_over_nginx_with_lua() {
         assert!(ours["throughput_per_s"]["ratio"]["estimate"].is_number(), "{ours:#}");
     }
     let shown = stdout(&output);
-    assert_eq!(shown.matches("answers MB/s").count(), 8, "{shown}");
+    assert_eq!(shown.matches("responses MB/s").count(), 8, "{shown}");
     workspace.assert_nothing_runs();
 }
 

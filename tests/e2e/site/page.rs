@@ -1,4 +1,4 @@
-//! The page in a real browser: every form sent, with its script and without, and every answer seen.
+//! The page in Chromium: every form, with and without JavaScript, layout and live counters.
 
 use super::browser::Browser;
 use super::server::Site;
@@ -9,35 +9,35 @@ use std::path::Path;
 use std::time::Duration;
 
 #[test]
-fn the_page_of_nginx_with_lua_sends_every_form() {
-    let workspace = Workspace::beside_others();
+fn page_of_nginx_with_lua_works() {
+    let workspace = Workspace::concurrent();
     let site = Site::nginx_lua(&workspace);
-    page_works(&workspace, &site);
+    check_page(&workspace, &site);
 }
 
 #[test]
-fn the_page_of_the_built_in_site_sends_every_form_and_counts() {
-    let workspace = Workspace::beside_others();
+fn page_of_built_in_site_works() {
+    let workspace = Workspace::concurrent();
     let site = Site::origin(&workspace);
-    page_works(&workspace, &site);
+    check_page(&workspace, &site);
 }
 
-fn page_works(workspace: &Workspace, site: &Site) {
+fn check_page(workspace: &Workspace, site: &Site) {
     let downloads = workspace.path("downloads");
     let mut browser = Browser::start(workspace, &downloads);
     let url = format!("http://{}/", site.address);
-    is_well_laid_out(&mut browser, site, &url);
+    check_layout(&mut browser, site, &url);
     browser.resize(1280, "light");
-    sends_every_form(&mut browser, site, &url);
-    browser.without_scripts(true);
-    works_without_its_script(&mut browser, &url, &downloads);
+    check_forms(&mut browser, site, &url);
+    browser.disable_scripts();
+    check_forms_without_scripts(&mut browser, &url, &downloads);
 }
 
-/// An answer that has to be seen: the endpoint, the button, the status, the bytes, and a part of the text.
-type Seen = (&'static str, &'static str, u16, Option<u64>, &'static str);
+/// An expected response: endpoint, button, status, size and a part of the text.
+type Shown = (&'static str, &'static str, u16, Option<u64>, &'static str);
 
 /// In the order of the page.
-const FORMS: [Seen; 17] = [
+const FORMS: [Shown; 17] = [
     ("urandom", "Read", 200, Some(29), "{\"size\":2048,\"time\":0."),
     ("zero", "Read", 200, Some(29), "{\"size\":2048,\"time\":0."),
     ("sleep", "Sleep", 200, Some(17), "{\"time\":0."),
@@ -57,20 +57,19 @@ const FORMS: [Seen; 17] = [
     ("others", "Get", 200, None, "/any/other/path"),
 ];
 
-/// Those that the built-in site alone has, before the last.
-const OF_THE_ORIGIN: [Seen; 2] =
+/// Forms of the built-in site only, before the last.
+const ORIGIN_FORMS: [Shown; 2] =
     [("delay", "Wait", 200, None, "{"), ("counters", "Count", 200, None, "\"requests\":")];
 
-/// What each form has to show.
-fn expected(site: &Site) -> Vec<Seen> {
+fn expected(site: &Site) -> Vec<Shown> {
     let (others, before) = FORMS.split_last().expect("forms");
-    let origin: &[Seen] = if site.name == "origin" { &OF_THE_ORIGIN } else { &[] };
+    let origin: &[Shown] = if site.name == "origin" { &ORIGIN_FORMS } else { &[] };
     [before, origin, &[*others]].concat()
 }
 
-/// Presses every button of the page, and tells what its endpoint shows then.
-const PRESS: &str = r#"(async () => {
-    const seen = [];
+/// Presses every button of the page. Returns what the page shows then.
+const PRESS_ALL: &str = r#"(async () => {
+    const shown = [];
     for (const form of document.forms) {
         const section = form.closest("section");
         if (section.hidden) continue;
@@ -81,62 +80,61 @@ const PRESS: &str = r#"(async () => {
             for (let tries = 0; !output.dataset.status && tries < 2000; tries += 1) {
                 await new Promise(done => setTimeout(done, 5));
             }
-            seen.push({
+            shown.push({
                 name: section.querySelector("h2").id,
                 button: button.textContent,
                 status: Number(output.dataset.status),
                 size: Number(output.dataset.size),
-                told: output.querySelector("p")?.textContent,
-                text: section.querySelector(".answer:not([hidden])")?.textContent ?? "",
+                summary: output.querySelector("p")?.textContent,
+                text: section.querySelector(".response:not([hidden])")?.textContent ?? "",
             });
         }
     }
-    return seen;
+    return shown;
 })()"#;
 
-fn sends_every_form(browser: &mut Browser, site: &Site, url: &str) {
+fn check_forms(browser: &mut Browser, site: &Site, url: &str) {
     open_settled(browser, url);
-    let seen = browser.evaluate(PRESS);
-    let seen = seen.as_array().expect("a list");
+    let shown = browser.evaluate(PRESS_ALL);
+    let shown = shown.as_array().expect("a list");
     let expected = expected(site);
-    assert_eq!(seen.len(), expected.len(), "{seen:#?}");
-    for (found, (name, button, status, size, text)) in seen.iter().zip(expected) {
+    assert_eq!(shown.len(), expected.len(), "{shown:#?}");
+    for (found, (name, button, status, size, text)) in shown.iter().zip(expected) {
         assert_eq!((&found["name"], &found["button"]), (&name.into(), &button.into()), "{found:#}");
         assert_eq!(found["status"], status, "{found:#}");
         if let Some(size) = size {
             assert_eq!(found["size"], size, "{found:#}");
         }
         assert!(found["text"].as_str().expect("a text").contains(text), "{found:#}");
-        let told = found["told"].as_str().expect("a line");
-        assert!(told.starts_with(&status.to_string()) && told.ends_with(" ms"), "{told}");
+        let summary = found["summary"].as_str().expect("a line");
+        assert!(summary.starts_with(&status.to_string()) && summary.ends_with(" ms"), "{summary}");
     }
-    // What is typed is what the curl line says, and a refusal is shown as one.
+    // The curl command follows the fields.
     let typed = browser.evaluate(
         "(() => { const size = document.getElementById('urandom-size'); size.value = '7'; \
          size.dispatchEvent(new Event('input', { bubbles: true })); \
          return size.closest('section').querySelector('.curl').textContent; })()",
     );
     assert_eq!(typed, format!("curl '{url}urandom?size=7'"));
-    counts_live(browser, site);
-    assert_eq!(browser.complaints(), Vec::<String>::new(), "{}", site.name);
+    check_live_counters(browser, site);
+    assert_eq!(browser.errors(), Vec::<String>::new(), "{}", site.name);
 }
 
-/// Opens the page and waits until it knows whether this server counts, which takes it one question.
+/// Opens the page and waits until it has asked the server for counters.
 fn open_settled(browser: &mut Browser, url: &str) {
     browser.open(url);
     let settled =
         "[...document.querySelectorAll('.origin')].every(one => one.hidden) || !live.hidden";
-    assert!(holds_soon(browser, settled), "does it count or not?");
+    assert!(holds_soon(browser, settled), "the page waits for counters");
 }
 
-/// The strip shows what the server counts, where it counts.
-fn counts_live(browser: &mut Browser, site: &Site) {
+fn check_live_counters(browser: &mut Browser, site: &Site) {
     if site.name != "origin" {
         let hidden = "live.hidden && document.querySelectorAll('.origin[hidden]').length === 2";
         assert_eq!(browser.evaluate(hidden), true);
         return;
     }
-    // Two counts of the page itself, a second apart, make a rate.
+    // The requests of the page itself give a rate after a second.
     let counted = "!live.hidden && document.getElementById('live-line').getAttribute('points') !== '' \
          && parseInt(document.getElementById('live-requests').textContent.replace(/,/g, '')) > 20 \
          && parseInt(document.getElementById('live-rate').textContent) >= 1";
@@ -151,9 +149,9 @@ fn holds_soon(browser: &mut Browser, condition: &str) -> bool {
     browser.evaluate(&script) == true
 }
 
-/// Forms are sent by the browser itself, and the answer takes the page's place.
-fn works_without_its_script(browser: &mut Browser, url: &str, downloads: &Path) {
-    let answers = [
+/// The browser sends the forms itself and shows the response instead of the page.
+fn check_forms_without_scripts(browser: &mut Browser, url: &str, downloads: &Path) {
+    let responses = [
         ("urandom", "Read", "{\"size\":2048,\"time\":0."),
         ("zero", "Read", "{\"size\":2048,\"time\":0."),
         ("sleep", "Sleep", "{\"time\":0."),
@@ -167,7 +165,7 @@ fn works_without_its_script(browser: &mut Browser, url: &str, downloads: &Path) 
         ("method", "POST", "{\"method\":\"POST\"}"),
         ("others", "Get", "/any/other/path"),
     ];
-    for (name, button, text) in answers {
+    for (name, button, text) in responses {
         browser.open(url);
         browser.evaluate(&press(name, button));
         browser.wait_for("Page.loadEventFired");
@@ -190,29 +188,29 @@ fn press(name: &str, button: &str) -> String {
     )
 }
 
-/// What makes a page hard to read or to use.
-const FLAWS: &str = r#"(() => {
-    const flaws = [];
-    if (document.documentElement.scrollWidth > innerWidth) flaws.push("it scrolls sideways");
+/// Finds problems of layout and accessibility.
+const PROBLEMS: &str = r#"(() => {
+    const problems = [];
+    if (document.documentElement.scrollWidth > innerWidth) problems.push("the page scrolls horizontally");
     const ids = [...document.querySelectorAll("[id]")].map(one => one.id);
-    if (new Set(ids).size !== ids.length) flaws.push("an id is there twice");
+    if (new Set(ids).size !== ids.length) problems.push("duplicate id");
     let level = 0;
     for (const heading of document.querySelectorAll("h1, h2, h3, h4")) {
         const own = Number(heading.tagName[1]);
-        if (own > level + 1) flaws.push(`heading ${heading.textContent} skips a level`);
+        if (own > level + 1) problems.push(`heading ${heading.textContent} skips a level`);
         level = own;
     }
     for (const field of document.querySelectorAll("input, select, textarea")) {
-        if (!field.labels.length) flaws.push(`${field.id} has no label`);
+        if (!field.labels.length) problems.push(`${field.id} has no label`);
         const { width, height } = field.getBoundingClientRect();
-        if (width > 0 && Math.min(width, height) < 20) flaws.push(`${field.id} is too small to hit`);
+        if (width > 0 && Math.min(width, height) < 20) problems.push(`${field.id} is too small`);
     }
     for (const region of document.querySelectorAll("section, output, nav, [role=region]")) {
         const by = region.getAttribute("aria-labelledby");
-        if (!region.getAttribute("aria-label") && !document.getElementById(by)) flaws.push(`${region.tagName} has no name`);
+        if (!region.getAttribute("aria-label") && !document.getElementById(by)) problems.push(`${region.tagName} has no name`);
     }
     for (const link of document.querySelectorAll("a[href^='#']")) {
-        if (!document.getElementById(link.getAttribute("href").slice(1))) flaws.push(`${link.href} leads nowhere`);
+        if (!document.getElementById(link.getAttribute("href").slice(1))) problems.push(`${link.href} has no target`);
     }
     const channels = color => color.match(/[\d.]+/g).map(Number);
     const luminance = ([r, g, b]) => {
@@ -235,40 +233,39 @@ const FLAWS: &str = r#"(() => {
         texts += 1;
         const [a, b] = [luminance(channels(getComputedStyle(element).color)), luminance(paper(element))];
         const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
-        if (ratio < 4.5) flaws.push(`${element.tagName} "${element.textContent.slice(0, 20)}" has contrast ${ratio.toFixed(2)}`);
-        if (parseFloat(getComputedStyle(element).fontSize) < 12) flaws.push(`${element.textContent.slice(0, 20)} is small`);
-        if (box.left >= 0 && box.right > innerWidth + 0.5) flaws.push(`${element.tagName} "${element.textContent.slice(0, 20)}" reaches beyond the window`);
+        if (ratio < 4.5) problems.push(`${element.tagName} "${element.textContent.slice(0, 20)}" has contrast ${ratio.toFixed(2)}`);
+        if (parseFloat(getComputedStyle(element).fontSize) < 12) problems.push(`${element.textContent.slice(0, 20)} is small`);
+        if (box.left >= 0 && box.right > innerWidth + 0.5) problems.push(`${element.tagName} "${element.textContent.slice(0, 20)}" exceeds the window`);
     }
-    if (texts < 80) flaws.push(`only ${texts} texts were looked at`);
-    return flaws;
+    if (texts < 80) problems.push(`only ${texts} texts checked`);
+    return problems;
 })()"#;
 
-/// On a phone and on a screen, in the light and in the dark. The pictures stay in the folder that cargo
-/// has for this test, to be looked at.
-fn is_well_laid_out(browser: &mut Browser, site: &Site, url: &str) {
-    let mut papers = Vec::new();
+/// On a narrow and a wide screen, in light and dark. The screenshots stay in cargo's folder for this test.
+fn check_layout(browser: &mut Browser, site: &Site, url: &str) {
+    let mut backgrounds = Vec::new();
     for (width, scheme) in [(360, "light"), (360, "dark"), (1280, "light"), (1280, "dark")] {
         browser.resize(width, scheme);
         open_settled(browser, url);
         assert_eq!(browser.evaluate("innerWidth"), width);
-        let flaws = browser.evaluate(FLAWS);
-        assert_eq!(flaws, Value::Array(vec![]), "{} at {width} in the {scheme}", site.name);
-        papers.push(browser.evaluate("getComputedStyle(document.body).backgroundColor"));
-        let picture = browser.picture();
+        let problems = browser.evaluate(PROBLEMS);
+        assert_eq!(problems, Value::Array(vec![]), "{} at {width}, {scheme}", site.name);
+        backgrounds.push(browser.evaluate("getComputedStyle(document.body).backgroundColor"));
+        let screenshot = browser.screenshot();
         assert!(
-            picture.starts_with(b"\x89PNG") && picture.len() > 20_000,
+            screenshot.starts_with(b"\x89PNG") && screenshot.len() > 20_000,
             "{} bytes",
-            picture.len()
+            screenshot.len()
         );
         let name = format!("site-{}-{width}-{scheme}.png", site.name);
-        fs::write(Path::new(env!("CARGO_TARGET_TMPDIR")).join(name), picture).expect("a file");
+        fs::write(Path::new(env!("CARGO_TARGET_TMPDIR")).join(name), screenshot).expect("a file");
     }
-    assert_ne!(papers[0], papers[1], "light and dark");
+    assert_ne!(backgrounds[0], backgrounds[1], "light and dark");
     let page = browser.evaluate("document.documentElement.outerHTML");
     let page = page.as_str().expect("a page");
-    assert!(!page.contains("{{host}}"), "a place of the host was forgotten");
-    let outside = browser.evaluate(
+    assert!(!page.contains("{{host}}"), "placeholder of the host");
+    let resources = browser.evaluate(
         "performance.getEntriesByType('resource').map(one => one.name).filter(name => !name.endsWith('/counters'))",
     );
-    assert_eq!(outside, Value::Array(vec![]), "the page loads nothing");
+    assert_eq!(resources, Value::Array(vec![]), "the page loads other resources");
 }

@@ -1,12 +1,15 @@
-//! Getting a system: what is there, what can be built, and what is told where it cannot be had.
+//! Builds of systems, and the Go toolchain that makes them.
 
 use super::workspace;
-use crate::experiment::Experiment;
-use crate::support::{flat, stderr, stdout, told};
-use std::process::Command;
+use crate::support::{Experiment, Workspace, flat, show, stderr, stdout};
+use std::env;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
 
 #[test]
-fn naxsi_that_cannot_be_had_is_skipped_and_spoils_nothing() {
+fn missing_naxsi_is_skipped() {
     let workspace = workspace();
     let experiment = Experiment {
         title: "What does naxsi cost?",
@@ -18,75 +21,74 @@ fn naxsi_that_cannot_be_had_is_skipped_and_spoils_nothing() {
         ],
         blocks: 1,
     };
-    // It has attacks that naxsi is sure to block: a WAF that nothing could prove to be on is refused as bad input.
+    // A mix with attacks that naxsi must block; other mixes are invalid for a WAF.
     let mix = experiment.text().replace("mix  = \"browse\"", "mix  = \"realistic\"");
     workspace.write("naxsi.toml", &mix);
     let output = workspace.run(&["run", "naxsi.toml", "--out", "out"]);
-    let said = flat(&stderr(&output));
+    let message = flat(&stderr(&output));
     for words in ["naxsi is skipped: no file /no/such/module.so", "no Debian package has naxsi"] {
-        assert!(said.contains(words), "no {words:?}: {}", told(&output));
+        assert!(message.contains(words), "no {words:?}: {}", show(&output));
     }
     let report = workspace.json("out/report.json");
     let standing = |name: &str| {
         let subjects = report["cases"][0]["subjects"].as_array().expect("subjects");
-        subjects.iter().find(|one| one["name"] == name).expect("it")["standing"].clone()
+        subjects.iter().find(|one| one["name"] == name).expect("the subject")["status"].clone()
     };
-    assert_eq!(standing("naxsi"), "skipped", "{}", told(&output));
-    assert_eq!(standing("haproxy"), "measured", "{}", told(&output));
+    assert_eq!(standing("naxsi"), "skipped", "{}", show(&output));
+    assert_eq!(standing("haproxy"), "measured", "{}", show(&output));
 }
 
 #[test]
-fn what_is_installed_is_not_installed_again() {
+fn installed_system_is_not_installed_again() {
     let workspace = workspace();
     let output = workspace.run(&["systems", "install", "haproxy"]);
-    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
-    assert!(stderr(&output).contains("installed already: haproxy"), "{}", told(&output));
-    assert!(stdout(&output).contains("installed: HAProxy version "), "{}", told(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", show(&output));
+    assert!(stderr(&output).contains("installed already: haproxy"), "{}", show(&output));
+    assert!(stdout(&output).contains("installed: HAProxy version "), "{}", show(&output));
     let hashed = Command::new("sha256sum").arg("/usr/sbin/haproxy").output().expect("coreutils");
     let hash = stdout(&hashed).split_whitespace().next().expect("a hash").to_owned();
     let line = format!("  sha256  {hash} /usr/sbin/haproxy\n");
-    assert!(stdout(&output).contains(&line), "{}", told(&output));
+    assert!(stdout(&output).contains(&line), "{}", show(&output));
     let output = workspace.run(&["systems", "build", "haproxy"]);
-    assert!(stderr(&output).contains("there is nothing to build"), "{}", told(&output));
+    assert!(stderr(&output).contains("there is nothing to build"), "{}", show(&output));
 }
 
 #[test]
-fn doctor_tells_a_build_that_is_wrong_and_goes_on() {
+fn doctor_reports_invalid_build_and_continues() {
     let workspace = workspace();
     let code = workspace.run(&["doctor"]).status.code();
     workspace.write("builds/b/build.toml", "title = 'A build'\nprogramms = {}\n");
     let output = workspace.run(&["doctor"]);
     let found = flat(&stdout(&output));
-    let words =
-        ["poor builds ", "builds/b/build.toml:2:1: ", "the systems that need it are left out"];
+    let words = ["poor builds ", "builds/b/build.toml:2:1: ", "systems that need it are skipped"];
     for words in words {
-        assert!(found.contains(words), "no {words:?}: {}", told(&output));
+        assert!(found.contains(words), "no {words:?}: {}", show(&output));
     }
-    // All else is told as without it, and it is no reason not to run.
-    assert!(found.contains("Systems: ") && found.contains("ok builds "), "{}", told(&output));
-    assert_eq!(output.status.code(), code, "{}", told(&output));
+    // The rest of the output and the exit code are the same.
+    assert!(found.contains("Systems: ") && found.contains("ok builds "), "{}", show(&output));
+    assert_eq!(output.status.code(), code, "{}", show(&output));
 }
 
 #[test]
-fn a_build_that_is_not_there_is_told_with_the_line_that_makes_it() {
+fn missing_build_is_reported_with_command() {
     let workspace = workspace();
     let mut command = workspace.command(&["systems", "check", "caddy"]);
     let output = command.env("XDG_CACHE_HOME", workspace.path("empty")).output().expect("it runs");
-    assert_eq!(output.status.code(), Some(1), "{}", told(&output));
-    assert!(stderr(&output).contains("tollgate systems build caddy"), "{}", told(&output));
-    // Without Go there is no build, and nothing is left that looks like one.
+    assert_eq!(output.status.code(), Some(1), "{}", show(&output));
+    assert!(stderr(&output).contains("tollgate systems build caddy"), "{}", show(&output));
+    // Without Go, no result is left.
     let mut command = workspace.command(&["systems", "build", "caddy"]);
     command.env("XDG_CACHE_HOME", workspace.path("empty")).env("PATH", workspace.path("nothing"));
     let output = command.output().expect("it runs");
-    assert_eq!(output.status.code(), Some(1), "{}", told(&output));
-    assert!(stderr(&output).contains("install Go"), "{}", told(&output));
+    assert_eq!(output.status.code(), Some(1), "{}", show(&output));
+    assert!(stderr(&output).contains("install Go"), "{}", show(&output));
     assert!(!workspace.path("empty/tollgate/builds").exists());
 }
 
 #[test]
-fn what_is_there_is_listed_by_asking_each_part_once_and_several_at_a_time() {
+fn list_asks_versions_once_and_concurrently() {
     let workspace = workspace();
-    // Each of the two ends only beside the other, and the first has one part whatever its option is.
+    // The version commands of the two systems wait for each other.
     let recipe = |own: &str, other: &str| {
         format!(
             "title = 'A system'\n\
@@ -106,8 +108,215 @@ fn what_is_there_is_listed_by_asking_each_part_once_and_several_at_a_time() {
              {:21}kind = \"two\": kind two\n  kind               which (",
             "", "", ""
         );
-        assert!(listed.contains(&expected), "no {expected}: {}", told(&output));
+        assert!(listed.contains(&expected), "no {expected}: {}", show(&output));
     }
     assert_eq!(workspace.read("first"), "asked\n");
     assert_eq!(workspace.read("second"), "asked\n");
+}
+
+/// A Go toolchain that reports the release in `$RELEASE`, and builds programs that write it to a file.
+const GO: &str = r#"#!/bin/sh
+case $1 in
+version) [ -n "$RELEASE" ] || exit 3; echo "go version go$RELEASE linux/amd64" ;;
+env)
+    [ "$2" = -json ] || { echo "${GOTOOLCHAIN-local}"; exit; }
+    printf '{"GOFLAGS": "%s", "GOTOOLCHAIN": "%s"}' "$GOFLAGS" "${GOTOOLCHAIN-local}" ;;
+build)
+    [ "$GOTOOLCHAIN" != auto ] || { echo "go: download go1.25: no network" >&2; exit 1; }
+    while [ "$1" != -o ]; do shift; done
+    printf '#!/bin/sh\necho "made by %s" >made' "$RELEASE" >"$2"
+    chmod 755 "$2" ;;
+esac
+"#;
+
+/// A build with one program, which is run and removed, so that its file is left.
+const BUILD: &str = "title = 'A build'\npost_build = [['./a'], ['rm', 'a']]\n[programs]\na = '.'\n";
+const MODULE: &str = "module a\n\ngo 1.25\n\nrequire b.example/b v1.2.3\n";
+const RECIPE: &str =
+    "title = 'A system'\n[[need]]\nbuild = 'a'\n[[process]]\nname = 'a'\ncommand = ['false']\n";
+
+fn with_fake_go() -> Workspace {
+    let workspace = workspace();
+    workspace.write("bin/go", GO);
+    make_executable(&workspace.path("bin/go"));
+    workspace.write("systems/a/system.toml", RECIPE);
+    workspace.write("builds/a/build.toml", BUILD);
+    workspace.write("builds/a/go.mod", MODULE);
+    workspace
+}
+
+fn make_executable(path: &Path) {
+    fs::set_permissions(path, Permissions::from_mode(0o755)).expect("a program");
+}
+
+/// Puts programs of the workspace first on the PATH, and the cache into the workspace.
+fn set_up<'a>(workspace: &Workspace, command: &'a mut Command, release: &str) -> &'a mut Command {
+    let path = env::var("PATH").expect("a PATH");
+    let path = format!("{}:{path}", workspace.path("bin").display());
+    command
+        .env("PATH", path)
+        .env("RELEASE", release)
+        .env_remove("GOFLAGS")
+        .env_remove("GOTOOLCHAIN");
+    command.env("XDG_CACHE_HOME", workspace.path("cache"))
+}
+
+fn run(workspace: &Workspace, arguments: &[&str], release: &str, env: &[(&str, &str)]) -> Output {
+    let mut command = workspace.command(arguments);
+    set_up(workspace, &mut command, release).envs(env.iter().copied());
+    command.output().expect("it runs")
+}
+
+#[test]
+fn outdated_go_is_reported() {
+    let workspace = with_fake_go();
+    let lack = "Go 1.19.8 is installed; Go 1.25 or newer is needed";
+    let hint = "install Go 1.25 or newer and put it first on the PATH";
+    for (arguments, words) in [
+        (&["systems", "build", "a"][..], vec![lack, hint]),
+        (&["systems", "check", "a"], vec![lack, hint, "then: tollgate systems build a"]),
+        (&["systems", "list"], vec![lack, hint]),
+        (&["doctor"], vec![lack, hint]),
+    ] {
+        let output = run(&workspace, arguments, "1.19.8", &[]);
+        let message = flat(&show(&output));
+        for words in words {
+            assert!(message.contains(words), "{arguments:?}: no {words:?} in {message}");
+        }
+        if arguments[0] == "systems" && arguments[1] != "list" {
+            assert_eq!(output.status.code(), Some(1), "{message}");
+        }
+    }
+    assert!(!workspace.path("cache/tollgate/builds").exists());
+    let doctor = run(&workspace, &["doctor"], "1.25.1", &[]);
+    assert!(
+        flat(&stdout(&doctor)).contains("ok builds Go 1.25.1; needed: 1.25"),
+        "{}",
+        show(&doctor)
+    );
+}
+
+#[test]
+fn failed_toolchain_download_is_reported() {
+    let workspace = with_fake_go();
+    let output = run(&workspace, &["systems", "build", "a"], "1.22.4", &[("GOTOOLCHAIN", "auto")]);
+    assert_eq!(output.status.code(), Some(1), "{}", show(&output));
+    let message = flat(&stderr(&output));
+    let words = "Go 1.22.4 is installed and has to fetch a newer release; if it cannot, install Go 1.25 or newer";
+    assert!(message.contains("no network") && message.contains(words), "{message}");
+}
+
+#[test]
+fn setup_reports_outdated_go() {
+    let workspace = with_fake_go();
+    // All other programs are installed.
+    workspace.write("bin/dpkg-query", "#!/bin/sh\nprintf installed\n");
+    workspace.write("bin/cargo", "#!/bin/sh\n");
+    for program in ["bin/dpkg-query", "bin/cargo"] {
+        make_executable(&workspace.path(program));
+    }
+    let setup_with = |release: &str, env: &[(&str, &str)]| {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/setup");
+        let mut command = Command::new(script);
+        let command = set_up(&workspace, command.arg("go"), release).envs(env.iter().copied());
+        let output = command.output().expect("it runs");
+        assert_eq!(output.status.code(), Some(0), "{}", show(&output));
+        flat(&stderr(&output))
+    };
+    let setup = |release: &str| setup_with(release, &[]);
+    assert!(setup("1.19.8").contains("Go 1.19.8 is here"), "{}", setup("1.19.8"));
+    assert!(setup("1.19.8").contains("or newer is needed"), "{}", setup("1.19.8"));
+    assert_eq!(setup("1.99.0"), "");
+    // A toolchain that may fetch a newer one is fine, unless it is bound to a release.
+    assert_eq!(setup_with("1.22.4", &[("GOTOOLCHAIN", "go1.22.4+auto")]), "");
+    let bound = setup_with("1.22.4", &[("GOTOOLCHAIN", "go1.22.4")]);
+    assert!(bound.contains("Go 1.22.4 is here"), "{bound}");
+    // A toolchain that does not report its version does not end the script.
+    assert!(setup("").contains("Go of unknown version is here"), "{}", setup(""));
+}
+
+#[test]
+fn toolchains_have_separate_builds() {
+    let workspace = with_fake_go();
+    let build = |release: &str, flags: &str| {
+        let output = run(&workspace, &["systems", "build", "a"], release, &[("GOFLAGS", flags)]);
+        assert_eq!(output.status.code(), Some(0), "{}", show(&output));
+        let out = stdout(&output);
+        assert!(out.contains("  module  b.example/b v1.2.3\n"), "{out}");
+        let folder =
+            out.lines().find_map(|line| line.trim().strip_prefix("in ")).expect("a folder");
+        let made = fs::read_to_string(Path::new(folder.trim()).join("made")).expect("a result");
+        (made, stderr(&output).contains("already built"))
+    };
+    assert_eq!(build("1.25.1", ""), ("made by 1.25.1\n".to_owned(), false));
+    assert_eq!(build("1.25.2", ""), ("made by 1.25.2\n".to_owned(), false));
+    assert_eq!(build("1.25.2", "-race"), ("made by 1.25.2\n".to_owned(), false));
+    // Each result is kept.
+    assert_eq!(build("1.25.1", ""), ("made by 1.25.1\n".to_owned(), true));
+    assert_eq!(build("1.25.2", "-race"), ("made by 1.25.2\n".to_owned(), true));
+}
+
+#[test]
+fn ambiguous_builds_without_go_are_reported() {
+    let workspace = with_fake_go();
+    for release in ["1.25.1", "1.25.2"] {
+        let output = run(&workspace, &["systems", "build", "a"], release, &[]);
+        assert_eq!(output.status.code(), Some(0), "{}", show(&output));
+    }
+    let results = results(&workspace);
+    assert_eq!(results.len(), 2);
+    let check = || {
+        let mut command = workspace.command(&["systems", "check", "a"]);
+        set_up(&workspace, &mut command, "").env("PATH", workspace.path("nothing"));
+        command.output().expect("it runs")
+    };
+    let output = check();
+    assert_eq!(output.status.code(), Some(1), "{}", show(&output));
+    let message = flat(&stderr(&output));
+    let names: Vec<String> = results.iter().map(|path| path.display().to_string()).collect();
+    let words = format!(
+        "A build was built by several tool chains, and without Go it is unknown which result to \
+         use (Go is not installed): {}. To fix this: install Go 1.25 or newer and put it first on the \
+         PATH; or remove all of these folders but one",
+        names.join(", ")
+    );
+    assert!(message.contains(&words), "{message}");
+    fs::remove_dir_all(&names[0]).expect("a folder");
+    // The remaining result is used; its system fails to start.
+    let output = check();
+    assert!(stdout(&output).contains(&names[1]), "{}", show(&output));
+}
+
+/// Two checkouts have different sources of one build, and share the cache.
+#[test]
+fn builds_of_several_checkouts_stay_until_clean() {
+    let workspace = with_fake_go();
+    let systems = |arguments: &[&str]| {
+        let output = run(&workspace, &[&["systems"][..], arguments].concat(), "1.25.1", &[]);
+        assert_eq!(output.status.code(), Some(0), "{}", show(&output));
+        stderr(&output)
+    };
+    systems(&["build", "a"]);
+    let first = results(&workspace).remove(0);
+    workspace.write("builds/a/main.go", "package main\n");
+    systems(&["build", "a"]);
+    assert_eq!(results(&workspace).len(), 2);
+    assert!(systems(&["build", "a"]).contains("already built"));
+    assert!(systems(&["build", "a", "--rebuild"]).contains("built in"));
+    assert_eq!(results(&workspace).len(), 2, "an unfinished build is left");
+    assert!(first.join("made").exists());
+    let cache = workspace.path("cache/tollgate");
+    let words = format!("removed {}: 1 MiB freed", cache.display());
+    let message = flat(&systems(&["clean"]));
+    assert!(message.contains(&words), "{message}");
+    assert!(!cache.exists());
+    assert!(systems(&["clean"]).contains("nothing to remove"));
+}
+
+/// Returns the folders of all results, by name.
+fn results(workspace: &Workspace) -> Vec<PathBuf> {
+    let entries = fs::read_dir(workspace.path("cache/tollgate/builds/a")).expect("the folder");
+    let mut results: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();
+    results.sort();
+    results
 }

@@ -1,35 +1,17 @@
-//! The systems under test: each starts, answers and blocks as its recipe says, and the traps in which a WAF
-//! is fast because it is not really on are told.
+//! The systems: each starts, responds and blocks as its recipe says, and a WAF that is not active is refused.
 //!
-//! Caddy, Coraza and CrowdSec are built from Go modules beforehand (`tollgate systems build`), as `make test`
-//! does: without them these tests fail, with the line to type.
+//! Caddy, Coraza and CrowdSec must be built first (`tollgate systems build`), as `make test` does; without them
+//! the tests fail with the command to run.
 
-/// One rule set, four engines.
-mod agreement;
-/// Getting a system: installed, built, or told how.
-mod builds;
-/// CPU time, of all processes of a system together.
-mod burns;
-/// CrowdSec's AppSec: its virtual patches, and what it lets through when it is not set up.
-mod crowdsec;
-/// What the help says that can be typed.
-mod examples;
-/// The Go tool chain that makes the builds.
-mod go;
-/// Installing packages, and being stopped meanwhile.
-mod install;
-/// Systems of several processes: started in turn, counted together, stopped together.
-mod processes;
-/// What is passed on, and what is blocked, by all of them.
-mod proxies;
-/// What `tollgate systems check` refuses.
-mod traps;
+mod blocking; // Responses, blocking, and WAFs that are not active.
+mod builds; // Builds from Go modules, and the Go toolchain.
+mod install; // Packages, and the examples of the help.
+mod processes; // Systems of several processes.
 
-use crate::support::{Workspace, stdout, told};
+use crate::support::{Workspace, show, stdout};
 use std::process::Output;
 
-/// Bodies, harmless and not: a form, and JSON in which an attack is told in escapes, so that only who
-/// parses it can see it.
+/// Requests with bodies: a form, and JSON with an escaped attack that only a parser of JSON can detect.
 const BODIES: &str = r#"
 title   = "Bodies"
 headers = [
@@ -83,42 +65,42 @@ fn check(workspace: &Workspace, system: &str, with: &[&str], mix: &str) -> Outpu
     workspace.run(&arguments)
 }
 
-/// What each request of a check was answered with: its template, and the status code.
-fn answers(output: &Output) -> Vec<(String, u16)> {
+/// Returns the template and the status of each response to a check.
+fn responses(output: &Output) -> Vec<(String, u16)> {
     let text = stdout(output);
     let lines = text.lines().filter(|line| line.starts_with("ok  ") || line.starts_with("FAIL"));
-    let answers = lines.map(|line| {
+    let responses = lines.map(|line| {
         let mut words = line.split_whitespace().skip(1);
         let template = words.next().expect("a template").to_owned();
         let status = words.nth(1).expect("a status code").parse().expect("a status code");
         (template, status)
     });
-    answers.collect()
+    responses.collect()
 }
 
-/// It does what it says, and nothing of it is left.
+/// Checks that a system works as its recipe says, and leaves no process.
 fn assert_sound(workspace: &Workspace, system: &str, with: &[&str], mix: &str) {
     let output = check(workspace, system, with, mix);
-    assert_eq!(output.status.code(), Some(0), "{system} {with:?}: {}", told(&output));
-    assert!(stdout(&output).contains(SOUND), "{}", told(&output));
+    assert_eq!(output.status.code(), Some(0), "{system} {with:?}: {}", show(&output));
+    assert!(stdout(&output).contains(SOUND), "{}", show(&output));
     for (begin, end) in
         [("  answers   after ", " ms"), ("  memory    ", " MiB at its peak, with the probe alone")]
     {
         let out = stdout(&output);
         let line = out.lines().find_map(|line| line.strip_prefix(begin)?.strip_suffix(end));
         let figure = line.and_then(|figure| figure.parse::<u32>().ok());
-        assert!(figure.is_some_and(|figure| figure > 0), "{begin}: {}", told(&output));
+        assert!(figure.is_some_and(|figure| figure > 0), "{begin}: {}", show(&output));
     }
     workspace.assert_nothing_runs();
 }
 
 fn assert_refused(output: &Output, why: &str) {
-    assert_eq!(output.status.code(), Some(3), "{}", told(output));
-    assert!(stdout(output).contains(&format!("It would be refused: {why}.")), "{}", told(output));
+    assert_eq!(output.status.code(), Some(3), "{}", show(output));
+    assert!(stdout(output).contains(&format!("It would be refused: {why}.")), "{}", show(output));
 }
 
 fn workspace() -> Workspace {
-    let workspace = Workspace::beside_others();
+    let workspace = Workspace::concurrent();
     workspace.write("bodies.toml", BODIES);
     workspace
 }

@@ -1,4 +1,4 @@
-/* The one clock of the server: CLOCK_MONOTONIC in nanoseconds. */
+/* Clock of the server: CLOCK_MONOTONIC in nanoseconds. */
 #ifndef CLOCK_H
 #define CLOCK_H
 

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "clock.h"
-#include "due.h"
+#include "timers.h"
 
 #define FILLERS_AT_ONCE 255
 
@@ -36,7 +36,7 @@ void connection_open(int epoll, int fd) {
     struct connection *connection = connections;
     struct connection *end = connections + MAX_CONNECTIONS;
     while (connection < end && connection->fd != -1) connection++;
-    if (connection == end) fail("more connections than there is room for");
+    if (connection == end) fail("too many connections");
     int on = 1;
     if (setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) != 0) fail("TCP_NODELAY failed");
     memset(connection, 0, offsetof(struct connection, input));
@@ -46,7 +46,7 @@ void connection_open(int epoll, int fd) {
 }
 
 static void release(struct connection *connection) {
-    due_remove(connection);
+    timer_cancel(connection);
     close(connection->fd);
     connection->fd = -1;
 }
@@ -55,30 +55,30 @@ static struct pending *first(struct connection *connection) {
     return &connection->pending[connection->first];
 }
 
-/* When the first pending answer is due. One that is never sent holds back those behind it. */
+/* Sets the timer of the first pending response. A response that is never sent delays those behind it. */
 static void schedule(struct connection *connection) {
-    if (connection->count == 0 || first(connection)->answer.fate == FATE_SILENT) return;
-    const struct answer *answer = &first(connection)->answer;
+    if (connection->count == 0 || first(connection)->response.outcome == OUTCOME_SILENT) return;
+    const struct response *response = &first(connection)->response;
     int64_t from_ns = first(connection)->record->read_ns;
-    if (answer->in_turn && connection->written_ns > from_ns) from_ns = connection->written_ns;
-    due_add(connection, from_ns + answer->delay_ns);
+    if (response->in_turn && connection->written_ns > from_ns) from_ns = connection->written_ns;
+    timer_set(connection, from_ns + response->delay_ns);
 }
 
 static void request(struct connection *connection, const char *path, int64_t read_ns) {
     struct record *record = log_request(connection->serial, read_ns);
     if (connection->closing) {
-        record->fate = FATE_IGNORED;
+        record->outcome = OUTCOME_IGNORED;
         return;
     }
-    if (connection->count == MAX_PENDING) fail("more requests are pipelined than there is room for");
-    struct answer answer = answer_of(path, log_length() - 1, ++connection->requests);
-    record->fate = answer.fate;
+    if (connection->count == MAX_PENDING) fail("too many pipelined requests");
+    struct response response = response_for(path, log_length() - 1, ++connection->requests);
+    record->outcome = response.outcome;
     size_t place = (connection->first + connection->count++) % MAX_PENDING;
-    connection->pending[place] = (struct pending){.answer = answer, .record = record};
+    connection->pending[place] = (struct pending){.response = response, .record = record};
     if (connection->count == 1) schedule(connection);
 }
 
-/* Takes whole requests out of the input; none has a body. */
+/* Takes complete requests out of the input. They have no bodies. */
 static void take_requests(struct connection *connection, int64_t read_ns) {
     char *rest = connection->input;
     char *end_of_input = connection->input + connection->received;
@@ -96,7 +96,7 @@ static void take_requests(struct connection *connection, int64_t read_ns) {
 
 void connection_read(struct connection *connection) {
     size_t room = MAX_REQUEST_BYTES - connection->received;
-    if (room == 0) fail("a request is longer than there is room for");
+    if (room == 0) fail("request too long");
     ssize_t got = read(connection->fd, connection->input + connection->received, room);
     int64_t read_ns = now_ns();
     if (got < 0 && errno == EAGAIN) return;
@@ -114,16 +114,16 @@ static void finish(struct connection *connection) {
     connection->sent = 0;
     connection->first = (connection->first + 1) % MAX_PENDING;
     connection->count--;
-    if (done->answer.end == END_RESET) {
+    if (done->response.end == END_RESET) {
         struct linger reset = {.l_onoff = 1, .l_linger = 0};
         int set = setsockopt(connection->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
         if (set != 0) fail("SO_LINGER failed");
         release(connection);
-    } else if (done->answer.end == END_CLOSE) {
-        /* Only this side is shut: closing with unread input would reset what has been sent. */
+    } else if (done->response.end == END_CLOSE) {
+        /* Shuts down this side only: a close with unread input would reset the connection. */
         connection->closing = true;
         while (connection->count > 0) {
-            first(connection)->record->fate = FATE_IGNORED;
+            first(connection)->record->outcome = OUTCOME_IGNORED;
             connection->first = (connection->first + 1) % MAX_PENDING;
             connection->count--;
         }
@@ -137,21 +137,21 @@ static struct iovec part(const char *bytes, size_t length) {
     return (struct iovec){.iov_base = (char *)bytes, .iov_len = length};
 }
 
-/* Writes once, from where the answer stands: a single byte if it pauses between them. */
-static ssize_t write_some(struct connection *connection, const struct answer *answer) {
+/* Writes the next part of the response: a single byte if it pauses between bytes. */
+static ssize_t write_some(struct connection *connection, const struct response *response) {
     struct iovec parts[FILLERS_AT_ONCE + 1];
     struct msghdr message = {.msg_iov = parts, .msg_iovlen = 1};
-    if (connection->sent < answer->length) {
-        parts[0] = part(answer->bytes + connection->sent, answer->length - connection->sent);
+    if (connection->sent < response->length) {
+        parts[0] = part(response->bytes + connection->sent, response->length - connection->sent);
     } else {
-        size_t filler = strlen(answer->filler);
-        size_t skip = (connection->sent - answer->length) % filler;
-        parts[0] = part(answer->filler + skip, filler - skip);
+        size_t filler = strlen(response->filler);
+        size_t skip = (connection->sent - response->length) % filler;
+        parts[0] = part(response->filler + skip, filler - skip);
         while (message.msg_iovlen <= FILLERS_AT_ONCE) {
-            parts[message.msg_iovlen++] = part(answer->filler, filler);
+            parts[message.msg_iovlen++] = part(response->filler, filler);
         }
     }
-    if (answer->pause_ns != 0) {
+    if (response->pause_ns != 0) {
         message.msg_iovlen = 1;
         parts[0].iov_len = 1;
     }
@@ -159,14 +159,14 @@ static ssize_t write_some(struct connection *connection, const struct answer *an
 }
 
 void connection_write(struct connection *connection) {
-    due_remove(connection);
+    timer_cancel(connection);
     if (connection->waits_for_room) watch(connection, EPOLL_CTL_MOD, EPOLLIN);
     connection->waits_for_room = false;
-    const struct answer *answer = &first(connection)->answer;
-    bool endless = answer->filler != NULL;
-    while (endless || connection->sent < answer->length) {
+    const struct response *response = &first(connection)->response;
+    bool endless = response->filler != NULL;
+    while (endless || connection->sent < response->length) {
         int64_t before_ns = now_ns();
-        ssize_t wrote = write_some(connection, answer);
+        ssize_t wrote = write_some(connection, response);
         if (wrote < 0 && errno == EAGAIN) {
             watch(connection, EPOLL_CTL_MOD, EPOLLIN | EPOLLOUT);
             connection->waits_for_room = true;
@@ -178,9 +178,9 @@ void connection_write(struct connection *connection) {
         }
         first(connection)->record->written_ns = before_ns;
         connection->sent += (size_t)wrote;
-        /* An answer without an end gives way to the other connections after every write. */
-        if (endless || (answer->pause_ns != 0 && connection->sent < answer->length)) {
-            due_add(connection, before_ns + answer->pause_ns);
+        /* A response without an end yields to other connections after each write. */
+        if (endless || (response->pause_ns != 0 && connection->sent < response->length)) {
+            timer_set(connection, before_ns + response->pause_ns);
             return;
         }
     }

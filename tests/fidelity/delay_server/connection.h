@@ -1,4 +1,4 @@
-/* One connection: requests are read into a queue, and answered from it in their order. */
+/* One connection: a queue of requests, and their responses in order. */
 #ifndef CONNECTION_H
 #define CONNECTION_H
 
@@ -6,41 +6,41 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "answer.h"
+#include "response.h"
 #include "log.h"
 
 #define MAX_CONNECTIONS 1024
-#define MAX_PENDING 64        /* requests that one connection may have waiting */
+#define MAX_PENDING 64        /* requests waiting on one connection */
 #define MAX_REQUEST_BYTES 8192
 
 struct pending {
-    struct answer answer;
+    struct response response;
     struct record *record;
 };
 
 struct connection {
-    int fd;                   /* -1 where there is no connection */
+    int fd;                   /* -1: unused */
     uint64_t serial;
     uint64_t requests;
-    bool closing;             /* this side is shut; what still comes is ignored */
-    bool waits_for_room;      /* the socket took no more */
+    bool closing;             /* this side is shut down; further requests are ignored */
+    bool waits_for_room;      /* the send buffer of the socket is full */
     int64_t due_ns;
-    size_t due_place;         /* where it stands among the due ones; 0 if nowhere */
-    int64_t written_ns;       /* when the answer before was written */
-    size_t sent;              /* bytes of the first pending answer */
+    size_t heap_index;        /* index in the timer heap; 0: no timer */
+    int64_t written_ns;       /* time of the last response */
+    size_t sent;              /* bytes sent of the first pending response */
     size_t first, count;      /* the ring of pending requests */
     struct pending pending[MAX_PENDING];
     size_t received;
     char input[MAX_REQUEST_BYTES];
 };
 
-/* Takes over an accepted socket. */
+/* Adds an accepted socket. */
 void connection_open(int epoll, int fd);
 
-/* Reads what has come; a request that can be answered at once is. */
+/* Reads requests and sets the timer of the first response. */
 void connection_read(struct connection *connection);
 
-/* Writes what is due. */
+/* Writes the response whose timer has expired. */
 void connection_write(struct connection *connection);
 
 #endif

@@ -18,7 +18,7 @@ struct record *log_request(uint64_t connection, int64_t read_ns) {
         exit(1);
     }
     struct record *record = &records[length++];
-    *record = (struct record){.connection = connection, .fate = FATE_SILENT, .read_ns = read_ns};
+    *record = (struct record){.connection = connection, .outcome = OUTCOME_SILENT, .read_ns = read_ns};
     return record;
 }
 
@@ -33,7 +33,7 @@ void log_write(const char *path) {
     for (uint64_t i = 0; i < length; i++) {
         const struct record *record = &records[i];
         fprintf(file, "%" PRIu64 " %c %" PRId64 " %" PRId64 "\n",
-                record->connection, (char)record->fate, record->read_ns, record->written_ns);
+                record->connection, (char)record->outcome, record->read_ns, record->written_ns);
     }
     if (ferror(file) || fclose(file) != 0) {
         perror(path);

@@ -1,11 +1,11 @@
-/* The truth against which the load generator is tested: a server that delays its answers by known
- * amounts, answers in every framing and misbehaves in known ways, all chosen by the path, and keeps
- * a log of what it did. In C, so that it shares no code and no clock arithmetic with the generator.
+/* Reference server for tests of the load generator. The path selects the delay, the framing or the
+ * fault of a response, and a log records the times of each request. Written in C, so that it shares no
+ * code and no clock arithmetic with the generator.
  *
  *     delay_server LOG PORT BACKLOG SEED
  *
- * It listens on 127.0.0.1, prints its port, and writes its log on SIGTERM, after it has read what
- * had come by then. */
+ * Listens on 127.0.0.1, prints its port, and writes its log on SIGTERM, after it has read all input
+ * received by then. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -19,7 +19,7 @@
 
 #include "clock.h"
 #include "connection.h"
-#include "due.h"
+#include "timers.h"
 
 #define MAX_EVENTS 256
 
@@ -62,20 +62,20 @@ static void accept_all(int epoll, int listener) {
     }
 }
 
-/* What becomes due while this runs is left for the next turn. */
-static void write_due(void) {
+/* Handles the timers that have expired. Those that expire meanwhile wait for the next turn. */
+static void run_timers(void) {
     int64_t until_ns = now_ns();
     struct connection *connection;
-    while ((connection = due_first()) != NULL && connection->due_ns <= until_ns) {
+    while ((connection = timer_first()) != NULL && connection->due_ns <= until_ns) {
         connection_write(connection);
     }
 }
 
-/* Handles what there is, waiting for it no longer than until the next answer is due, and not at all
- * once the server is to stop. Says whether there was anything. */
+/* Waits for events until the next timer expires, or not at all if the server is to stop, and handles
+ * them. Returns true if there were any. */
 static bool turn(int epoll, int listener, const sigset_t *while_waiting) {
     struct timespec wait = {0};
-    struct connection *next = due_first();
+    struct connection *next = timer_first();
     if (next != NULL && !stopping) {
         int64_t left_ns = next->due_ns - now_ns();
         if (left_ns > 0) wait = (struct timespec){left_ns / NS_PER_S, left_ns % NS_PER_S};
@@ -94,7 +94,7 @@ static bool turn(int epoll, int listener, const sigset_t *while_waiting) {
         if (events[i].events & EPOLLOUT) connection_write(connection);
         if (connection->fd != -1 && events[i].events & ~(uint32_t)EPOLLOUT) connection_read(connection);
     }
-    write_due();
+    run_timers();
     return count > 0;
 }
 
@@ -112,7 +112,7 @@ int main(int argc, char **argv) {
     check(prctl(PR_SET_TIMERSLACK, 1UL), "PR_SET_TIMERSLACK");
     check(prctl(PR_SET_PDEATHSIG, SIGKILL), "PR_SET_PDEATHSIG");
     log_prepare();
-    answer_seed(strtoull(argv[4], NULL, 10));
+    response_seed(strtoull(argv[4], NULL, 10));
     int epoll = epoll_create1(EPOLL_CLOEXEC);
     check(epoll, "epoll_create1");
     int listener = listen_on((uint16_t)strtoul(argv[2], NULL, 10), (int)strtol(argv[3], NULL, 10));

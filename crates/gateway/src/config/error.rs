@@ -1,74 +1,57 @@
-//! What is wrong with a configuration, and where.
+//! Errors of a configuration, with their place in the file.
 
+use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 
-use serde_saphyr::{Location, MessageFormatter as _, Spanned, UserMessageFormatter};
+use serde_saphyr::{Location, MessageFormatter as _, UserMessageFormatter};
 
-/// Why there is no configuration. Each says what to do next; the cause, if there is one, is in
-/// `source()`.
+use super::file::Located;
+
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// The file cannot be read.
-    #[error("the configuration {} cannot be read; name a file that can be", .path.display())]
-    Read {
-        /// The file that was named.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
-    /// Something in it cannot be.
+    #[error("cannot read the configuration `{}`", .path.display())]
+    Read { path: PathBuf, source: io::Error },
+    /// A syntax error or an invalid value. Line and column count from 1.
     #[error("{file}:{line}:{column}: {message}")]
-    Wrong {
-        /// The file, as it was named.
+    Invalid {
         file: String,
-        /// The line, from 1.
         line: u64,
-        /// The column in characters, from 1.
         column: u64,
-        /// What is wrong, and what to write instead.
         message: String,
-        /// What made it wrong, where that is not in the file.
-        source: Option<Box<dyn std::error::Error + Send + Sync>>,
+        source: Option<Box<dyn Error + Send + Sync>>,
     },
 }
 
-/// Something that is wrong at a place of the file, whose name is not known here.
+/// A syntax error or an invalid value, without the name of the file.
 #[derive(Debug)]
-pub(super) struct Fault {
-    at: Location,
+pub(super) struct InvalidValue {
+    location: Location,
     message: String,
-    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    source: Option<Box<dyn Error + Send + Sync>>,
 }
 
-impl Fault {
-    /// Something is wrong there.
-    pub(super) fn at<T>(place: &Spanned<T>, message: impl Into<String>) -> Self {
-        Self { at: place.referenced, message: message.into(), source: None }
+impl InvalidValue {
+    pub(super) fn at<T>(value: &Located<T>, message: impl Into<String>) -> Self {
+        Self { location: value.0.referenced, message: message.into(), source: None }
     }
 
-    /// What made it wrong.
-    pub(super) fn because(
-        self,
-        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
-    ) -> Self {
+    pub(super) fn with_source(self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self { source: Some(source.into()), ..self }
     }
 
-    /// The same, in this file.
     pub(super) fn in_file(self, file: &str) -> ConfigError {
-        ConfigError::Wrong {
+        ConfigError::Invalid {
             file: file.to_owned(),
-            line: self.at.line().max(1),
-            column: self.at.column().max(1),
+            line: self.location.line().max(1),
+            column: self.location.column().max(1),
             message: self.message,
             source: self.source,
         }
     }
 }
 
-/// What the reader of YAML found, in the words of this project.
-impl From<serde_saphyr::Error> for Fault {
+impl From<serde_saphyr::Error> for InvalidValue {
     fn from(error: serde_saphyr::Error) -> Self {
         use serde_saphyr::Error as Yaml;
 
@@ -80,40 +63,40 @@ impl From<serde_saphyr::Error> for Fault {
             Yaml::SerdeUnknownVariant { variant, expected, .. } => {
                 format!("unknown value `{variant}`{}", suggestion(variant, expected))
             }
-            Yaml::SerdeMissingField { field, .. } => format!("the key `{field}` is missing"),
+            Yaml::SerdeMissingField { field, .. } => format!("missing key `{field}`"),
             Yaml::DuplicateMappingKey { key: Some(key), .. } => {
-                format!("the key `{key}` is here for the second time; leave one of them")
+                format!("duplicate key `{key}`; remove one of them")
             }
             Yaml::InvalidScalar { ty: expected, .. } | Yaml::Unexpected { expected, .. } => {
-                format!("it has to be {}", kind(expected))
+                format!("expected {}", kind(expected))
             }
             Yaml::SerdeInvalidType { unexpected, expected, .. }
             | Yaml::SerdeInvalidValue { unexpected, expected, .. } => {
-                format!("it has to be {expected}, and not {unexpected}")
+                format!("expected {expected}, found {unexpected}")
             }
             other => UserMessageFormatter.format_message(other).into_owned(),
         };
         Self {
-            at: error.location().unwrap_or(Location::UNKNOWN),
+            location: error.location().unwrap_or(Location::UNKNOWN),
             message: message.trim_end().replace('\n', " "),
             source: None,
         }
     }
 }
 
-/// What the reader calls a kind of value, in words.
+/// The name for users of what the YAML parser expects.
 fn kind(of_yaml: &'static str) -> &'static str {
     match of_yaml {
-        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number from 0 on",
+        "u8" | "u16" | "u32" | "u64" | "usize" => "an integer of 0 or more",
         "boolean" => "true or false",
-        "string scalar" => "a text",
+        "string scalar" => "a string",
         "mapping start" => "keys with values",
         "sequence start" => "a list",
         other => other,
     }
 }
 
-/// "; did you mean `x`?" or, where nothing is near, the list of what there is.
+/// "; did you mean `x`?" or, if nothing is near, the list of known words.
 pub(super) fn suggestion<'a>(
     word: &str,
     known: impl IntoIterator<Item = &'a (impl AsRef<str> + ?Sized + 'a)>,
@@ -127,9 +110,6 @@ pub(super) fn suggestion<'a>(
     if let Some((_, nearest)) = nearest {
         return format!("; did you mean `{nearest}`?");
     }
-    if known.is_empty() {
-        return "; there is none to choose from".to_owned();
-    }
     let list: Vec<String> = known.iter().map(|key| format!("`{key}`")).collect();
-    format!("; there is {}", list.join(", "))
+    format!("; expected one of {}", list.join(", "))
 }

@@ -1,335 +1,327 @@
-//! A configuration as it is written: YAML, key by key, before anything is known to make sense.
+//! The configuration file as written, before validation. The doc comments are the descriptions of the JSON
+//! Schema.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde_saphyr::Spanned;
 
-use super::text::{At, Span};
-use super::{Forwarded, Limits, Pool, Timeouts};
+use super::Forwarded;
 
-/// The configuration of `tollgate gateway`. Durations are written as `10s`, `400ms` or `1m 30s`,
-/// addresses as `127.0.0.1:8080`, `[::1]:8080` or `unix:/path/of/a/socket`; a relative path is seen
-/// from the folder of the file.
+/// Configuration of `tollgate gateway`. Durations are written as `10s`, `400ms` or `1m 30s`, addresses as
+/// `127.0.0.1:8080`, `[::1]:8080` or `unix:/path/to/socket`. Relative paths are resolved against the folder
+/// of the file.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "tollgate gateway")]
 pub(super) struct ConfigFile {
-    /// How many threads serve, from 1 to 256, each with listeners of its own on the same addresses.
-    pub(super) threads: Option<At<u16>>,
-    /// Where clients are listened for.
-    pub(super) listeners: At<Vec<ListenerFile>>,
-    /// Which requests go to which pool: the most exact host first, then the longest path. May be left
-    /// out where there is one pool, which then gets all.
-    pub(super) routes: Option<At<Vec<RouteFile>>>,
-    /// The backends, in groups that answer alike.
-    pub(super) pools: At<Vec<PoolFile>>,
-    /// How long clients and backends are waited for.
-    #[serde(default)]
-    pub(super) timeouts: TimeoutsFile,
-    /// What is refused because it is too much.
-    #[serde(default)]
-    pub(super) limits: LimitsFile,
-    /// What a backend is told about the client, and who passed the request on.
-    #[serde(default)]
-    pub(super) forwarded: ForwardedFile,
-    /// A line a request. Left out: nothing is written.
+    /// Threads that serve requests, from 1 to 256, each with its own listeners on the same addresses. Default: 1.
+    pub(super) threads: Option<Located<u16>>,
+    /// Addresses that accept client connections.
+    pub(super) listeners: Located<Vec<ListenerFile>>,
+    /// Which requests go to which pool. The most specific host wins, then the longest path. Optional with a single
+    /// pool, which then receives all requests.
+    pub(super) routes: Option<Located<Vec<RouteFile>>>,
+    /// Groups of interchangeable backends.
+    pub(super) pools: Located<Vec<PoolFile>>,
+    /// Timeouts for clients and backends.
+    pub(super) timeouts: Option<TimeoutsFile>,
+    /// Limits on requests and connections.
+    pub(super) limits: Option<LimitsFile>,
+    /// Headers that tell backends about the client and about this gateway.
+    pub(super) forwarded: Option<ForwardedFile>,
+    /// Access log. Default: none.
     pub(super) access_log: Option<AccessLogFile>,
-    /// The address where `/metrics` and `/healthz` are answered. Left out: nowhere.
-    pub(super) admin: Option<At<String>>,
+    /// Address and port of `/metrics` and `/healthz`. Default: none.
+    pub(super) admin: Option<Located<String>>,
 }
 
-/// One place where clients are listened for.
+/// An address that accepts client connections.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "listener")]
 pub(super) struct ListenerFile {
-    /// Where.
-    pub(super) address: At<String>,
-    /// How many connections the kernel keeps that were not accepted yet, from 1 to 65535 (4096).
-    pub(super) backlog: Option<At<u32>>,
-    /// Whether a connection is accepted only once its first bytes are there, which saves a wake-up for each (false). One
-    /// on which nothing comes is accepted after a second; until then it takes a place in the backlog, and the end of the
-    /// listener is a reset to its first bytes. Over TCP alone.
-    pub(super) defer_accept: Option<At<bool>>,
-    /// The certificate that is shown. Left out: clients speak in the clear.
+    /// Address to listen on.
+    pub(super) address: Located<String>,
+    /// Connections that the kernel queues until they are accepted, from 1 to 65535. Default: 4096.
+    pub(super) backlog: Option<Located<u32>>,
+    /// Accepts a connection only once its first bytes have arrived, which saves a wake-up per connection. A silent
+    /// connection is accepted after one second and occupies a place in the backlog until then; closing the listener
+    /// resets it. TCP only. Default: false.
+    pub(super) defer_accept: Option<Located<bool>>,
+    /// TLS certificate and key. Default: plain HTTP.
     pub(super) tls: Option<TlsFile>,
 }
 
-/// The files of a listener that speaks TLS.
+/// Certificate and key of a TLS listener.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "tls")]
 pub(super) struct TlsFile {
-    /// The certificate and what it is signed by, as PEM.
-    pub(super) certificate: At<String>,
-    /// Its private key, as PEM.
-    pub(super) key: At<String>,
+    /// PEM file with the certificate, followed by its chain.
+    pub(super) certificate: Located<String>,
+    /// PEM file with the private key.
+    pub(super) key: Located<String>,
 }
 
-/// The requests of a host below a path, and the pool that they go to.
+/// Requests of a host below a path, and the pool that serves them.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "route")]
 pub(super) struct RouteFile {
-    /// `example.org`, `*.example.org` for all below it, or `*` for every host (`*`).
-    pub(super) host: Option<At<String>>,
-    /// What the path begins with, in whole segments: `/shop` is also `/shop/cart` but not
-    /// `/shopping` (`/`). In whatever way a request spells it: `//`, `/./`, `/x/../` and `%73` for `s` make no
-    /// difference. One that leads to another route when `%2F` or `\` is taken for a slash, or `;` for the end
-    /// of a name, is answered with 400.
-    pub(super) path: Option<At<String>>,
-    /// The pool's name.
-    pub(super) pool: At<String>,
-    /// What stands in the place of `path` for the backend; the rest is passed on without `//`, `/./` and `/x/../`.
-    /// Left out: the path goes on as it came.
-    pub(super) rewrite: Option<At<String>>,
-    /// What is changed in the heads of requests.
-    #[serde(default)]
-    pub(super) request_headers: HeaderEditsFile,
-    /// What is changed in the heads of answers.
-    #[serde(default)]
-    pub(super) answer_headers: HeaderEditsFile,
+    /// `example.org`, `*.example.org` for all subdomains, or `*` for every host. Default: `*`.
+    pub(super) host: Option<Located<String>>,
+    /// Prefix of the path in whole segments: `/shop` matches `/shop/cart` but not `/shopping`. Requests are matched
+    /// after normalization: `//`, `/./`, `/x/../` and needless escapes (`%73` for `s`) make no difference. A request
+    /// whose route depends on whether `%2F` and `\` count as slashes, or `;` as the end of a segment, is answered
+    /// with 400. Default: `/`.
+    pub(super) path: Option<Located<String>>,
+    /// Name of the pool.
+    pub(super) pool: Located<String>,
+    /// Replaces the prefix `path` in the request to the backend; the rest of the path is sent without `//`, `/./` and
+    /// `/x/../`. Default: the path is sent as received.
+    pub(super) rewrite: Option<Located<String>>,
+    /// Changes to request headers.
+    pub(super) request_headers: Option<HeaderEditsFile>,
+    /// Changes to response headers.
+    pub(super) response_headers: Option<HeaderEditsFile>,
 }
 
-/// What is changed in a head.
-#[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
+/// Changes to headers.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 #[schemars(title = "header edits")]
 pub(super) struct HeaderEditsFile {
-    /// Headers that are set, each in the place of all of that name.
-    pub(super) set: BTreeMap<String, At<String>>,
-    /// Headers that are removed.
-    pub(super) remove: Vec<At<String>>,
+    /// Headers to set; each replaces all headers of that name.
+    pub(super) set: Option<BTreeMap<String, Located<String>>>,
+    /// Headers to remove.
+    pub(super) remove: Option<Vec<Located<String>>>,
 }
 
-/// Backends that answer alike.
+/// A group of interchangeable backends.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "pool")]
 pub(super) struct PoolFile {
-    /// What routes and metrics call it.
-    pub(super) name: At<String>,
-    /// The backends.
-    pub(super) backends: At<Vec<BackendFile>>,
-    /// Which backend is next.
-    #[serde(default)]
-    pub(super) balance: BalanceFile,
-    /// How many connections to a backend are kept for the next request, by all threads together; 0 keeps
-    /// none.
-    #[serde(default = "keepalive_max")]
-    pub(super) keepalive_max: usize,
-    /// How many connections to a backend there may be, of all threads together: each has its share.
-    /// Left out: as many as there are requests.
-    pub(super) connections_max: Option<At<u32>>,
-    /// How many requests may wait for one of them, per backend and for all threads together; others are
-    /// answered with 503. They go to whichever backend has room first, and with `consistent-hash` to their own.
-    #[serde(default = "queue_max")]
-    pub(super) queue_max: usize,
-    /// For which a request waits there, before it is answered with 503.
-    #[serde(default = "queue_timeout")]
-    pub(super) queue_timeout: At<Span>,
-    /// The requests that backends are asked by to find out whether they are well. Left out: not asked.
+    /// Name of the pool in routes, logs and metrics.
+    pub(super) name: Located<String>,
+    /// Servers of the pool.
+    pub(super) backends: Located<Vec<BackendFile>>,
+    /// Load balancing. Default: `round-robin`.
+    pub(super) balance: Option<BalanceFile>,
+    /// Idle connections per backend that are kept open, for all threads together; 0 keeps none. Default: 1024.
+    pub(super) keepalive_max: Option<usize>,
+    /// Connections per backend, for all threads together; each thread has an equal share. Default: unlimited.
+    pub(super) connections_max: Option<Located<u32>>,
+    /// Requests per backend that wait for a connection, for all threads together; further requests are answered with
+    /// 503. A waiting request goes to the first backend with room; with `consistent-hash`, to its own. Default: 1024.
+    pub(super) queue_max: Option<usize>,
+    /// Time that a request waits in the queue before it is answered with 503. Default: 5s.
+    pub(super) queue_timeout: Option<Located<HumanDuration>>,
+    /// Active health checks. Default: none.
     pub(super) health: Option<HealthFile>,
-    /// When a backend that fails is left alone. Left out: never.
+    /// Outlier detection: ejects backends that fail requests. Default: none.
     pub(super) eject: Option<EjectionFile>,
-    /// How often a request is tried on another backend, where that is safe; up to 10.
-    pub(super) retries: Option<At<u32>>,
+    /// Further attempts of a request on other backends, where that is safe; at most 10. Default: 1.
+    pub(super) retries: Option<Located<u32>>,
 }
 
-/// One server that answers for a pool.
+/// A server of a pool.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "backend")]
 pub(super) struct BackendFile {
-    /// Where it is reached.
-    pub(super) address: At<String>,
-    /// Its share of the requests, beside the others' weights: 0 to 1000 (1).
-    pub(super) weight: Option<At<u32>>,
+    /// Address to connect to.
+    pub(super) address: Located<String>,
+    /// Share of the requests relative to the other weights, from 0 to 1000. Default: 1.
+    pub(super) weight: Option<Located<u32>>,
 }
 
-/// Which backend of a pool is next.
-#[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
+/// Load balancing method.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[schemars(title = "balance")]
 pub(super) enum BalanceFile {
-    /// Turn by turn, as often as its weight says.
-    #[default]
+    /// In turn, in proportion to the weights.
     RoundRobin,
-    /// The one with the fewest requests under way for its weight.
+    /// The backend with the fewest active requests for its weight.
     LeastConnections,
-    /// Always the same one for the same client or header, as long as it is up.
+    /// The same backend for the same key, as long as it is up.
     ConsistentHash(HashByFile),
-    /// Two are drawn by weight, and the one with fewer requests under way for its weight is taken.
+    /// Draws two backends by weight and takes the one with fewer active requests for its weight.
     RandomOfTwo,
 }
 
-/// What a consistent hash is taken of.
-#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+/// Key of the consistent hash.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[schemars(title = "hash by")]
 pub(super) enum HashByFile {
-    /// The client's address, without the port.
+    /// IP address of the client.
     Client,
-    /// The first header of this name; the client's address where there is none.
-    Header(At<String>),
+    /// First header of this name; the client's address if there is none.
+    Header(Located<String>),
 }
 
-/// The requests that backends are asked by to find out whether they are well.
+/// Active health checks.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "health")]
 pub(super) struct HealthFile {
-    /// The path that is asked for. Any answer of 200 to 399 is a good one.
-    pub(super) path: At<String>,
-    /// From one request to the next (5s).
-    pub(super) interval: Option<At<Span>>,
-    /// For which an answer is waited for; at most the interval (2s, or the interval if that is less).
-    pub(super) timeout: Option<At<Span>>,
-    /// How many good answers in a row bring a backend back (2).
-    pub(super) rise: Option<At<u32>>,
-    /// How many failures in a row take it out (3).
-    pub(super) fall: Option<At<u32>>,
+    /// Path of the request. A response with a status of 200 to 399 is a success.
+    pub(super) path: Located<String>,
+    /// Time between two checks of a backend. Default: 5s.
+    pub(super) interval: Option<Located<HumanDuration>>,
+    /// Timeout of a check; at most the interval. Default: 2s, or the interval if that is shorter.
+    pub(super) timeout: Option<Located<HumanDuration>>,
+    /// Consecutive successes that mark a backend as up. Default: 2.
+    pub(super) rise: Option<Located<u32>>,
+    /// Consecutive failures that mark a backend as down. Default: 3.
+    pub(super) fall: Option<Located<u32>>,
 }
 
-/// When a backend that fails is left alone.
+/// Outlier detection.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "eject")]
 pub(super) struct EjectionFile {
-    /// After how many requests in a row that it failed: it took no connection, gave no answer as HTTP has it, or
-    /// broke one off (5).
-    pub(super) failures: Option<At<u32>>,
-    /// For how long (10s).
-    pub(super) for_time: Option<At<Span>>,
+    /// Consecutive failed requests that eject a backend: connection refused, no valid response, or a response that
+    /// broke off or stalled. Default: 5.
+    pub(super) failures: Option<Located<u32>>,
+    /// Time that the backend receives no requests. Default: 10s.
+    pub(super) duration: Option<Located<HumanDuration>>,
 }
 
-/// How long clients and backends are waited for.
-#[derive(Debug, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
+/// Timeouts for clients and backends.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 #[schemars(title = "timeouts")]
 pub(super) struct TimeoutsFile {
-    /// For a connection to a backend to stand.
-    pub(super) connect: At<Span>,
-    /// From the first byte of a request's head to its last.
-    pub(super) header: At<Span>,
-    /// From one byte of a body to the next, in both directions.
-    pub(super) body: At<Span>,
-    /// From the end of a request to the first byte of the backend's answer.
-    pub(super) answer: At<Span>,
-    /// Between two requests of a client, and for a connection to a backend that nobody uses.
-    pub(super) idle: At<Span>,
-    /// From one byte to the next of a connection that has switched to another protocol, such as a
-    /// WebSocket, in either direction.
-    pub(super) tunnel: At<Span>,
-    /// For requests and tunnels under way to end, once the gateway was told to; what is left then is cut
-    /// off.
-    pub(super) drain: At<Span>,
+    /// Connecting to a backend. Default: 5s.
+    pub(super) connect: Option<Located<HumanDuration>>,
+    /// From the first byte of a request head to its last. Default: 10s.
+    pub(super) header: Option<Located<HumanDuration>>,
+    /// Between two reads of a body, in either direction. Default: 30s.
+    pub(super) body: Option<Located<HumanDuration>>,
+    /// From the end of a request to the first byte of the response. Default: 1m.
+    pub(super) response: Option<Located<HumanDuration>>,
+    /// Between two requests of a client, and for an unused connection to a backend. Default: 1m.
+    pub(super) idle: Option<Located<HumanDuration>>,
+    /// Between two reads of a tunnel (a WebSocket or another upgraded connection), in either direction. Default: 1m.
+    pub(super) tunnel: Option<Located<HumanDuration>>,
+    /// For active requests and tunnels to finish after TERM; the rest are aborted. Default: 30s.
+    pub(super) drain: Option<Located<HumanDuration>>,
 }
 
-/// What is refused because it is too much.
-#[derive(Debug, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
+/// Limits on requests and connections.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 #[schemars(title = "limits")]
 pub(super) struct LimitsFile {
-    /// The bytes of a head, its first line included; else 431, or 414 where that line alone has more.
-    pub(super) header_bytes: At<usize>,
-    /// The header lines of a head; else 431.
-    pub(super) headers: At<usize>,
-    /// The bytes of a request's body; else 413. Left out: any number.
+    /// Bytes of a request head, including the request line; larger ones are answered with 431, or with 414 if the
+    /// request line alone is too long. Default: 16384.
+    pub(super) header_bytes: Option<Located<usize>>,
+    /// Header lines of a request; more are answered with 431. Default: 100.
+    pub(super) headers: Option<Located<usize>>,
+    /// Bytes of a request body; larger ones are answered with 413. Default: unlimited.
     pub(super) body_bytes: Option<u64>,
-    /// The clients at a time, of all threads together: each has its share. Others wait in the backlog.
-    pub(super) connections: At<usize>,
-    /// The connections of one client address at a time, in each thread. Left out: any number.
-    pub(super) connections_per_client: Option<At<usize>>,
+    /// Client connections, for all threads together; each thread has an equal share. Others wait in the backlog.
+    /// Default: 16384.
+    pub(super) connections: Option<Located<usize>>,
+    /// Connections of one client address, in each thread. Default: unlimited.
+    pub(super) connections_per_client: Option<Located<usize>>,
 }
 
-/// What a backend is told about the client, and who passed the request on.
-#[derive(Debug, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
+/// Headers that tell backends about the client and about this gateway.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 #[schemars(title = "forwarded")]
 pub(super) struct ForwardedFile {
-    /// The name that `Via` gives this gateway. `null`: no `Via`.
-    pub(super) via: Option<At<String>>,
-    /// Whether `X-Forwarded-For`, `X-Forwarded-Proto` and `X-Forwarded-Host` are sent.
-    pub(super) x_forwarded: bool,
-    /// Whether `Forwarded` (RFC 7239) is sent.
-    pub(super) forwarded: bool,
-    /// Whether what the client says in those headers is kept and added to; if not, it is dropped, as
-    /// anybody could write anything there, and so is what many backends take for the same name, such as
-    /// `X_Forwarded_For`. Other names with underscores are passed on.
-    pub(super) trust_client: bool,
+    /// Name of this gateway in `Via`; `null` sends no `Via`.
+    #[serde(default = "default_via")]
+    pub(super) via: Option<Located<String>>,
+    /// Sends `X-Forwarded-For`, `X-Forwarded-Proto` and `X-Forwarded-Host`. Default: true.
+    pub(super) x_forwarded: Option<bool>,
+    /// Sends `Forwarded` (RFC 7239). Default: false.
+    pub(super) forwarded: Option<bool>,
+    /// Keeps these headers of the client and appends to them. Otherwise they are dropped, since any client can write
+    /// anything there, and so are names that many backends treat as equal, such as `X_Forwarded_For`. Other names with
+    /// underscores are forwarded. Default: false.
+    pub(super) trust_client: Option<bool>,
 }
 
-/// A line a request.
+fn default_via() -> Option<Located<String>> {
+    let unknown = serde_saphyr::Location::UNKNOWN;
+    Forwarded::default().via.map(|via| Located(Spanned::new(via, unknown, unknown)))
+}
+
+/// Access log.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "access log")]
 pub(super) struct AccessLogFile {
-    /// The file to add to, or `stdout`.
-    pub(super) to: At<String>,
-    /// How a line is written.
-    #[serde(default)]
-    pub(super) format: LogFormatFile,
+    /// File to append to, or `stdout`.
+    pub(super) to: Located<String>,
+    /// Format of an entry. Default: `combined`.
+    pub(super) format: Option<LogFormatFile>,
 }
 
-/// How a line of an access log is written.
-#[derive(Debug, Default, Clone, Copy, Deserialize, Serialize, JsonSchema)]
+/// Format of access log entries.
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[schemars(title = "log format")]
 pub(super) enum LogFormatFile {
     /// The combined log format of Apache and nginx.
-    #[default]
     Combined,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
-impl Default for TimeoutsFile {
-    fn default() -> Self {
-        let Timeouts { connect, header, body, answer, idle, tunnel, drain } = Timeouts::default();
-        let span = |time| At::unwritten(Span(time));
-        Self {
-            connect: span(connect),
-            header: span(header),
-            body: span(body),
-            answer: span(answer),
-            idle: span(idle),
-            tunnel: span(tunnel),
-            drain: span(drain),
-        }
+/// A value with its place in the file.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(transparent, bound(deserialize = "T: Deserialize<'de>"))]
+#[schemars(inline)]
+pub(super) struct Located<T>(#[schemars(with = "T")] pub(super) Spanned<T>);
+
+impl<T> Located<T> {
+    pub(super) fn line(&self) -> u64 {
+        self.0.referenced.line()
     }
 }
 
-impl Default for LimitsFile {
-    fn default() -> Self {
-        let Limits { header_bytes, headers, body_bytes, connections, connections_per_client } =
-            Limits::default();
-        Self {
-            header_bytes: At::unwritten(header_bytes),
-            headers: At::unwritten(headers),
-            body_bytes,
-            connections: At::unwritten(connections),
-            connections_per_client: connections_per_client.map(At::unwritten),
-        }
+impl<T> std::ops::Deref for Located<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0.value
     }
 }
 
-impl Default for ForwardedFile {
-    fn default() -> Self {
-        let Forwarded { via, x_forwarded, forwarded, trust_client } = Forwarded::default();
-        Self { via: via.map(At::unwritten), x_forwarded, forwarded, trust_client }
+impl<T: Serialize> Serialize for Located<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.value.serialize(serializer)
     }
 }
 
-fn keepalive_max() -> usize {
-    Pool::KEEPALIVE_MAX
+/// A duration such as `10s` or `1m 30s`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema)]
+#[schemars(inline, transparent)]
+pub(super) struct HumanDuration(#[schemars(with = "String")] pub(super) Duration);
+
+impl fmt::Display for HumanDuration {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        humantime::format_duration(self.0).fmt(out)
+    }
 }
 
-fn queue_max() -> usize {
-    Pool::QUEUE_MAX
-}
-
-fn queue_timeout() -> At<Span> {
-    At::unwritten(Span(Pool::QUEUE_TIMEOUT))
+impl<'de> Deserialize<'de> for HumanDuration {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        humantime::parse_duration(&text).map(Self).map_err(|error| {
+            de::Error::custom(format!("`{text}` is not a duration such as 10s or 400ms: {error}"))
+        })
+    }
 }

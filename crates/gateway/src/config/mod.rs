@@ -1,56 +1,47 @@
-//! What a gateway is started with, once it has been checked: past this point nothing is checked again.
+//! The validated configuration of a gateway. Past this module nothing is checked again.
 
-mod check;
-mod check_pools;
-mod check_routes;
 mod error;
 mod file;
-mod listener;
-mod pool;
-mod read;
-mod route;
 #[cfg(test)]
 mod tests;
-mod text;
+mod validate;
 
+use std::fmt;
+use std::io::{self, Read as _};
 use std::net::SocketAddr;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::Duration;
 
-pub use tollgate_ledger::{LogFormat, LogTarget};
+pub use tollgate_accesslog::{LogFormat, LogTarget};
 
+use crate::tls::TlsIdentity;
 pub use error::ConfigError;
-pub use listener::{Address, AddressParseError, Listener, Tls};
-pub use pool::{ActiveHealth, Backend, Balance, Ejection, HashBy, Pool, PoolId};
-pub use route::{HeaderEdits, HostPattern, Route};
+use error::InvalidValue;
 
-/// The whole of a gateway's configuration.
+/// Larger configuration files are refused.
+const FILE_BYTES_MAX: u64 = 4 << 20;
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Where clients are listened for; at least one.
+    /// At least one.
     pub listeners: Vec<Listener>,
-    /// Which requests go to which pool.
     pub routes: Vec<Route>,
-    /// The backends, in groups that answer alike. [`PoolId`] counts along this list.
+    /// [`PoolId`] is an index into this list.
     pub pools: Vec<Pool>,
-    /// How long clients and backends are waited for.
     pub timeouts: Timeouts,
-    /// What is refused because it is too much.
     pub limits: Limits,
-    /// What a backend is told about the client, and who passed the request on.
     pub forwarded: Forwarded,
-    /// Where a line a request goes. None: nothing is written.
     pub access_log: Option<AccessLog>,
-    /// Where `/metrics` and `/healthz` are answered. None: nowhere.
+    /// Address of the admin server: `/metrics` and `/healthz`.
     pub admin: Option<SocketAddr>,
-    /// How many threads serve, each with its own listeners.
     pub threads: NonZeroUsize,
 }
 
 impl Config {
-    /// One thread that listens there and passes everything on to this one backend, with the usual
-    /// timeouts and limits, and nothing logged.
-    #[must_use]
+    /// One thread, one listener and one backend, with the default timeouts and limits and without an
+    /// access log.
     pub fn new(listen: Address, backend: Address) -> Self {
         Self {
             listeners: vec![Listener::new(listen)],
@@ -64,25 +55,264 @@ impl Config {
             threads: NonZeroUsize::MIN,
         }
     }
+
+    /// Reads and validates a configuration file.
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let text = read_text(path)
+            .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        Self::parse(&text, path)
+    }
+
+    /// Parses and validates the text of the file `path`. Relative paths in it are resolved against the
+    /// folder of `path`.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
+        let folder = path.parent().unwrap_or(Path::new(""));
+        serde_saphyr::from_str(text)
+            .map_err(InvalidValue::from)
+            .and_then(|file| validate::validate(&file, folder))
+            .map_err(|invalid| invalid.in_file(&path.display().to_string()))
+    }
 }
 
-/// How long clients and backends are waited for. All are looked at a few times in the shortest of
-/// them, so that one who is late may have a little more.
+fn read_text(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    std::fs::File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > FILE_BYTES_MAX {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "larger than 4 MiB"));
+    }
+    Ok(text)
+}
+
+/// An address to listen on or to connect to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Address {
+    Tcp(SocketAddr),
+    /// Path of a Unix domain socket.
+    Unix(PathBuf),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected ADDRESS:PORT, such as 127.0.0.1:8080, or unix:/path/to/socket")]
+pub struct AddressParseError;
+
+impl FromStr for Address {
+    type Err = AddressParseError;
+
+    fn from_str(text: &str) -> Result<Self, AddressParseError> {
+        match text.strip_prefix("unix:") {
+            Some("") => Err(AddressParseError),
+            Some(path) => Ok(Self::Unix(PathBuf::from(path))),
+            None => text.parse().map(Self::Tcp).or(Err(AddressParseError)),
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(out),
+            Self::Unix(path) => write!(out, "unix:{}", path.display()),
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listener {
+    pub address: Address,
+    /// Connections that the kernel queues until they are accepted.
+    pub backlog: u32,
+    /// Accepts a connection only once its first bytes have arrived. TCP only.
+    pub defer_accept: bool,
+    /// `None`: plain HTTP.
+    pub tls: Option<TlsIdentity>,
+}
+
+impl Listener {
+    pub(crate) const DEFAULT_BACKLOG: u32 = 4096;
+
+    /// Plain HTTP with the default backlog.
+    pub fn new(address: Address) -> Self {
+        Self { address, backlog: Self::DEFAULT_BACKLOG, defer_accept: false, tls: None }
+    }
+
+    /// The backlog as `listen(2)` takes it.
+    pub(crate) fn backlog(&self) -> i32 {
+        self.backlog.try_into().unwrap_or(i32::MAX)
+    }
+}
+
+/// Requests of a host below a path, and the pool that serves them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    pub host: HostPattern,
+    /// Whole path segments: `/shop` matches `/shop/cart` but not `/shopping`.
+    pub path_prefix: String,
+    pub pool: PoolId,
+    /// Replaces the prefix in the request to the backend.
+    pub rewrite: Option<String>,
+    pub request_headers: HeaderEdits,
+    pub response_headers: HeaderEdits,
+}
+
+impl Route {
+    /// Sends every request to this pool, unchanged.
+    pub fn all_to(pool: PoolId) -> Self {
+        Self {
+            host: HostPattern::Any,
+            path_prefix: "/".to_owned(),
+            pool,
+            rewrite: None,
+            request_headers: HeaderEdits::default(),
+            response_headers: HeaderEdits::default(),
+        }
+    }
+}
+
+/// The hosts that a route matches, in lower case and without a port.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum HostPattern {
+    /// Every host, and requests without one.
+    Any,
+    Exact(String),
+    /// Every subdomain of this host.
+    Below(String),
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HeaderEdits {
+    /// Names and values to set; each replaces all headers of that name.
+    pub set: Vec<(String, String)>,
+    /// Names to remove, in lower case.
+    pub remove: Vec<String>,
+}
+
+impl HeaderEdits {
+    /// True if headers of this name are removed or replaced.
+    pub(crate) fn affect(&self, name: &str) -> bool {
+        self.remove.iter().any(|removed| removed.eq_ignore_ascii_case(name))
+            || self.set.iter().any(|(set, _)| set.eq_ignore_ascii_case(name))
+    }
+}
+
+/// Index of a pool in the configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PoolId(pub usize);
+
+/// A group of interchangeable backends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pool {
+    pub name: String,
+    pub balance: Balance,
+    /// At least one, of which at least one has a weight.
+    pub backends: Vec<Backend>,
+    /// Idle connections that are kept, per backend and thread.
+    pub keepalive_max: usize,
+    /// Connections per backend and thread. `None`: unlimited.
+    pub connections_max: Option<NonZeroU32>,
+    /// Requests that wait for a connection, per backend and thread.
+    pub queue_max: usize,
+    pub queue_timeout: Duration,
+    pub health: Option<HealthCheck>,
+    pub eject: Option<Ejection>,
+    /// Further attempts of a request on other backends, where that is safe.
+    pub retries: u32,
+}
+
+impl Pool {
+    pub(crate) const DEFAULT_KEEPALIVE_MAX: usize = 1024;
+    pub(crate) const DEFAULT_QUEUE_MAX: usize = 1024;
+    pub(crate) const DEFAULT_QUEUE_TIMEOUT: Duration = Duration::from_secs(5);
+    pub(crate) const DEFAULT_RETRIES: u32 = 1;
+
+    /// Round robin with the default limits, without health checks and ejection.
+    pub fn new(name: &str, backends: Vec<Backend>) -> Self {
+        Self {
+            name: name.to_owned(),
+            balance: Balance::RoundRobin,
+            backends,
+            keepalive_max: Self::DEFAULT_KEEPALIVE_MAX,
+            connections_max: None,
+            queue_max: Self::DEFAULT_QUEUE_MAX,
+            queue_timeout: Self::DEFAULT_QUEUE_TIMEOUT,
+            health: None,
+            eject: None,
+            retries: Self::DEFAULT_RETRIES,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Balance {
+    RoundRobin,
+    /// The backend with the fewest active requests for its weight.
+    LeastConnections,
+    ConsistentHash {
+        by: HashBy,
+    },
+    /// The less loaded of two backends that are drawn by weight.
+    RandomOfTwo,
+}
+
+/// The key of a consistent hash.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HashBy {
+    /// The client's IP address.
+    Client,
+    /// The first header of this name (in lower case); the client's address without one.
+    Header(String),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Backend {
+    pub address: Address,
+    /// Share of the requests relative to the other backends' weights.
+    pub weight: u32,
+}
+
+impl Backend {
+    /// A backend of weight 1.
+    pub fn new(address: Address) -> Self {
+        Self { address, weight: 1 }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HealthCheck {
+    /// Path of the request. A response of 200 to 399 is a success.
+    pub path: String,
+    pub interval: Duration,
+    /// At most the interval.
+    pub timeout: Duration,
+    /// Consecutive successes that mark a backend as up.
+    pub rise: u32,
+    /// Consecutive failures that mark a backend as down.
+    pub fall: u32,
+}
+
+/// Outlier detection: a backend that fails requests receives none for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ejection {
+    /// Consecutive failures that eject a backend.
+    pub failures: u32,
+    pub duration: Duration,
+}
+
+/// Timeouts are checked at intervals of a quarter of the shortest, so that each may take a little longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// For a connection to a backend to stand.
+    /// Connecting to a backend.
     pub connect: Duration,
-    /// From the first byte of a request's head to its last.
+    /// From the first byte of a request head to its last.
     pub header: Duration,
-    /// From one byte of a body to the next, in both directions.
+    /// Between two reads of a body, in either direction.
     pub body: Duration,
-    /// From the end of a request to the first byte of the backend's answer.
-    pub answer: Duration,
-    /// Between two requests of a client, and for a connection to a backend that nobody uses.
+    /// From the end of a request to the first byte of the response.
+    pub response: Duration,
+    /// Between two requests, and for an unused connection to a backend.
     pub idle: Duration,
-    /// From one byte of another protocol to the next, in either direction.
+    /// Between two reads of a tunnel, in either direction.
     pub tunnel: Duration,
-    /// For what is in flight to end, once told to drain.
+    /// For active requests to finish while draining.
     pub drain: Duration,
 }
 
@@ -92,7 +322,7 @@ impl Default for Timeouts {
             connect: Duration::from_secs(5),
             header: Duration::from_secs(10),
             body: Duration::from_secs(30),
-            answer: Duration::from_secs(60),
+            response: Duration::from_secs(60),
             idle: Duration::from_secs(60),
             tunnel: Duration::from_secs(60),
             drain: Duration::from_secs(30),
@@ -100,18 +330,16 @@ impl Default for Timeouts {
     }
 }
 
-/// What is refused because it is too much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The bytes of a head, its first line included.
+    /// Size of a request head, including the request line.
     pub header_bytes: usize,
-    /// The header lines of a head.
     pub headers: usize,
-    /// The bytes of a request's body. None: any number.
+    /// Size of a request body. `None`: unlimited.
     pub body_bytes: Option<u64>,
-    /// The clients of one thread at a time.
+    /// Client connections per thread.
     pub connections: usize,
-    /// The connections of one client address at a time, in one thread. None: as many as there are.
+    /// Connections per client address and thread. `None`: unlimited.
     pub connections_per_client: Option<usize>,
 }
 
@@ -127,17 +355,17 @@ impl Default for Limits {
     }
 }
 
-/// What a backend is told about the client, and who passed the request on.
+/// Headers that tell backends about the client and about this proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forwarded {
-    /// The name that `Via` gives this gateway, in requests and in answers. None: no `Via`.
+    /// Name of this gateway in `Via`, in requests and responses. `None`: no `Via`.
     pub via: Option<String>,
-    /// Whether `X-Forwarded-For`, `X-Forwarded-Proto` and `X-Forwarded-Host` are sent.
+    /// Sends `X-Forwarded-For`, `X-Forwarded-Proto` and `X-Forwarded-Host`.
     pub x_forwarded: bool,
-    /// Whether `Forwarded` (RFC 7239) is sent.
+    /// Sends `Forwarded` (RFC 7239).
     pub forwarded: bool,
-    /// Whether what the client says in those headers is kept and added to. If not, it is dropped, with
-    /// underscores for hyphens too: whoever connects could write anything there.
+    /// Keeps these headers of the client and appends to them. Otherwise they are dropped, spellings with
+    /// underscores included, since any client can write anything there.
     pub trust_client: bool,
 }
 
@@ -152,11 +380,8 @@ impl Default for Forwarded {
     }
 }
 
-/// Where a line a request goes, and how it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessLog {
-    /// Where the lines go.
     pub to: LogTarget,
-    /// How a line is written.
     pub format: LogFormat,
 }

@@ -1,16 +1,15 @@
-//! The page, read by a strict reader of the text format.
+//! The page, parsed by a strict parser of the text format.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::*;
 use crate::config::{Address, Backend, Config, Ejection};
-use crate::counters::{Counters, PoolTallies};
+use crate::counters::{Counters, GenerationCounters};
 
-/// A page as Prometheus has it: samples by their name and labels, as written. What the format forbids
-/// panics: a sample without a TYPE and a HELP before it, a family in two places, a sample twice, an odd
-/// name, a label's value that is not closed, a value that is no number.
-fn read(page: &str) -> BTreeMap<String, f64> {
+/// Parses samples by their names and labels, as written. Panics on a sample without TYPE and HELP before it, a family
+/// in two places, a duplicate sample, an invalid name, an unclosed label value, or a value that is not a number.
+fn parse(page: &str) -> BTreeMap<String, f64> {
     let mut kinds: BTreeMap<&str, &str> = BTreeMap::new();
     let mut helped = BTreeSet::new();
     let mut current = "";
@@ -40,7 +39,7 @@ fn read(page: &str) -> BTreeMap<String, f64> {
     samples
 }
 
-/// What comes after the labels of a sample.
+/// The rest of a sample behind its labels.
 fn after_labels(mut rest: &str) -> &str {
     loop {
         let (label, value) = rest.split_once("=\"").unwrap();
@@ -61,50 +60,51 @@ fn after_labels(mut rest: &str) -> &str {
 }
 
 #[test]
-fn a_page_tells_what_was_counted_and_what_is_known() {
+fn page_has_counters_and_health() {
     let address = |port| Address::Tcp(([127, 0, 0, 1], port).into());
     let mut config = Config::new(address(80), address(9001));
     config.pools[0].name = "a \"pool\" of \\".to_owned();
     config.pools[0].backends.push(Backend::new(Address::Unix("/b".into())));
-    let eject = Some(Ejection { failures: 1, for_time: std::time::Duration::from_secs(9) });
+    let eject = Some(Ejection { failures: 1, duration: std::time::Duration::from_secs(9) });
     let counters = Counters::new(1);
-    let tallies = Arc::new(PoolTallies::new(&config));
-    counters.begin(Arc::clone(&tallies));
+    let generation = Arc::new(GenerationCounters::new(&config));
+    counters.add_generation(Arc::clone(&generation));
     counters.clients(0).accepted.add(5);
     counters.clients(0).closed.add(2);
     counters.clients(0).sent_bytes.add(1 << 40);
-    counters.clients(0).lost_lines.add(9);
-    counters.clients(0).answered_itself(502);
-    counters.clients(0).ran_out(Shortage::Ports);
-    tallies.of(0, 0).answered(404);
-    tallies.of(0, 0).retries.add(3);
-    tallies.of(0, 0).backends[1].connects.add(4);
-    tallies.of(0, 0).backends[1].closed.add(1);
+    counters.clients(0).dropped_lines.add(9);
+    counters.clients(0).count_local_response(502);
+    counters.clients(0).count_exhaustion(&LOCAL_RESOURCES[4]);
+    generation.of(0, 0).count_response(404);
+    generation.of(0, 0).retries.add(3);
+    generation.of(0, 0).backends[1].connects.add(4);
+    generation.of(0, 0).backends[1].closed.add(1);
     let now = Instant::now();
-    let health = PoolHealth::new(2, None, eject, now);
-    assert!(health.failed(1, now));
+    config.pools[0].eject = eject;
+    let health = PoolHealth::new(&config.pools[0], now);
+    assert!(health.record_failure(1, now));
     let page = render(
         &counters.totals(),
         &config.pools.iter().zip([&health]),
-        Reloads { done: 2, refused: 1 },
+        Reloads { applied: 2, rejected: 1 },
         now,
     );
-    let samples = read(&page);
+    let samples = parse(&page);
     let sample = |rest: &str| samples[&format!("tollgate_gateway_{rest}")];
     let pool = "pool=\"a \\\"pool\\\" of \\\\\"";
     assert_eq!(sample("client_connections_total"), 5.0);
     assert_eq!(sample("client_connections"), 3.0);
     assert_eq!(sample("client_sent_bytes_total"), 1_099_511_627_776.0);
-    assert_eq!(sample("access_log_lost_lines_total"), 9.0);
-    assert_eq!(sample("own_answers_total{status=\"502\"}"), 1.0);
-    assert_eq!(sample("own_answers_total{status=\"503\"}"), 0.0);
-    assert_eq!(sample("shortages_total{error=\"EADDRNOTAVAIL\"}"), 1.0);
-    assert_eq!(sample("shortages_total{error=\"EMFILE\"}"), 0.0);
-    assert_eq!(sample(&format!("answers_total{{{pool},class=\"4xx\"}}")), 1.0);
+    assert_eq!(sample("access_log_dropped_lines_total"), 9.0);
+    assert_eq!(sample("local_responses_total{status=\"502\"}"), 1.0);
+    assert_eq!(sample("local_responses_total{status=\"503\"}"), 0.0);
+    assert_eq!(sample("resource_exhaustion_total{error=\"EADDRNOTAVAIL\"}"), 1.0);
+    assert_eq!(sample("resource_exhaustion_total{error=\"EMFILE\"}"), 0.0);
+    assert_eq!(sample(&format!("responses_total{{{pool},class=\"4xx\"}}")), 1.0);
     assert_eq!(sample(&format!("retries_total{{{pool}}}")), 3.0);
     assert_eq!(sample(&format!("backend_connections{{{pool},backend=\"unix:/b\"}}")), 3.0);
     assert_eq!(sample(&format!("backend_up{{{pool},backend=\"127.0.0.1:9001\"}}")), 1.0);
     assert_eq!(sample(&format!("backend_ejected{{{pool},backend=\"unix:/b\"}}")), 1.0);
     assert_eq!(sample(&format!("backend_ejections_total{{{pool},backend=\"unix:/b\"}}")), 1.0);
-    assert_eq!(sample("reloads_total{result=\"refused\"}"), 1.0);
+    assert_eq!(sample("reloads_total{result=\"rejected\"}"), 1.0);
 }

@@ -1,114 +1,86 @@
-//! The end of a thread: what is in flight is waited for, and what does not end in time is cut off.
+//! Reloading, and the end of a thread: active requests finish, and those that do not finish in time are aborted.
 
-use std::fmt;
 use std::io;
+use std::sync::Arc;
 
-use tollgate_ledger::messages;
+use tollgate_accesslog::LogFile;
 
 use super::Worker;
-use crate::downstream::{Client, Stage};
-use crate::exchange::{Answer, Exchange};
-
-/// What the clients of a thread are at.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct InFlight {
-    /// Those whose heads have not come to their ends among them.
-    requests: usize,
-    tunnels: usize,
-    /// Connections whose last answer is on its way, or that are sending still behind it.
-    endings: usize,
-}
+use super::upstream::Generation;
+use crate::config::Listener;
+use crate::generation::ConfigGeneration;
+use crate::listener::ThreadListener;
+use crate::log;
 
 impl Worker {
-    /// Closes the listeners, behind all who have arrived, and what is idle.
-    pub(super) fn drain(&mut self) -> io::Result<()> {
-        self.stop_by = Some(self.now + self.timeouts.drain);
-        (0..self.listeners.len()).try_for_each(|place| self.close_listener(place))?;
-        let keys: Vec<usize> = self.clients.iter().map(|(key, _)| key).collect();
-        for key in keys {
-            // A turn may have ended others than its own.
-            let Some(client) = self.clients.get_mut(key) else { continue };
-            if client.stage == Stage::Reading {
-                client.link.look_again();
-                self.turn(key)?;
+    /// Switches to another configuration. Active transactions finish under the one that they began with. Returns the
+    /// listeners to close.
+    pub(super) fn reload(
+        &mut self,
+        shared: &Arc<ConfigGeneration>,
+        added: Vec<ThreadListener>,
+    ) -> io::Result<Vec<usize>> {
+        for listener in added {
+            self.add_listener(listener)?;
+        }
+        let old = self.current;
+        self.timeouts = shared.config.timeouts;
+        let generation = Generation::new(Arc::clone(shared), self.thread as u64);
+        self.current = self.generations.insert(generation);
+        // Collected lines belong to the old file.
+        self.flush_access_log();
+        self.access_log = shared.access_log.as_ref().map(LogFile::thread_log);
+        self.recount_clients();
+        let mut removed = Vec::new();
+        for (index, listener) in self.listeners.iter_mut().enumerate() {
+            let is_same = |configured: &&Listener| configured.address == listener.address;
+            match shared.config.listeners.iter().find(is_same) {
+                Some(configured) => listener.reconfigure(configured)?,
+                None => removed.push(index),
             }
         }
-        self.close_all_idle();
-        let waited_for = self.in_flight();
+        self.scratch.requests.clear();
+        self.scratch.responses.clear();
+        self.sweep_at = self.sweep_at.min(self.now + self.sweep_period());
+        // Idle connections belong to the old pools.
+        self.close_idle_if(|_| true);
+        if self.generations[old].transactions == 0 {
+            self.generations.remove(old);
+        }
+        Ok(removed)
+    }
+
+    /// Logs the active clients that a drain waits for.
+    pub(super) fn log_drain(&self) {
         if !self.clients.is_empty() {
-            messages::tell(&format!(
-                "tollgate gateway: thread {} waits for {waited_for} to end, at most {}",
-                self.index,
-                humantime::format_duration(self.timeouts.drain)
+            log(format_args!(
+                "thread {} waits up to {} for active connections: {}",
+                self.thread,
+                humantime::format_duration(self.timeouts.drain),
+                self.clients.len()
             ));
         }
-        Ok(())
     }
 
-    /// Ends all that has not finished in time, as a client's deadline does.
-    pub(super) fn cut_off(&mut self) {
+    /// Ends all clients.
+    pub(super) fn abort_clients(&mut self) {
         if !self.clients.is_empty() {
-            let cut_off = self.in_flight();
-            messages::tell(&format!(
-                "tollgate gateway: thread {} has cut off {cut_off}",
-                self.index
-            ));
+            let count = self.clients.len();
+            log(format_args!("thread {} aborts active connections: {count}", self.thread));
         }
         let keys: Vec<usize> = self.clients.iter().map(|(key, _)| key).collect();
-        for key in keys {
-            // The end of one may have been that of another.
-            if self.clients.contains(key) {
-                self.remove_client(key);
+        keys.into_iter().for_each(|key| self.remove_client(key));
+        self.flush_access_log();
+    }
+
+    /// Hands collected lines to the writer, and counts those that it drops.
+    pub(super) fn flush_access_log(&mut self) {
+        if let Some(access_log) = &mut self.access_log {
+            access_log.flush();
+            let dropped = access_log.take_dropped();
+            if dropped > 0 {
+                self.client_counters().dropped_lines.add(dropped);
             }
         }
-        self.flush_log();
-    }
-
-    fn in_flight(&self) -> InFlight {
-        let mut in_flight = InFlight::default();
-        self.clients.iter().for_each(|(_, client)| in_flight.add(client));
-        in_flight
-    }
-}
-
-impl InFlight {
-    fn add(&mut self, client: &Client) {
-        let is_tunnel = |exchange: &Exchange| matches!(exchange.answer, Answer::Tunnel { .. });
-        match client.stage {
-            Stage::Exchanging if client.exchange.as_ref().is_some_and(is_tunnel) => {
-                self.tunnels += 1;
-            }
-            Stage::Exchanging | Stage::Reading => self.requests += 1,
-            Stage::Ending { .. } | Stage::Lingering { .. } => self.endings += 1,
-        }
-    }
-}
-
-impl fmt::Display for InFlight {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let parts = [
-            (self.requests, "request", "requests"),
-            (self.tunnels, "tunnel", "tunnels"),
-            (self.endings, "closing connection", "closing connections"),
-        ];
-        let there = parts.into_iter().filter(|(count, ..)| *count > 0);
-        for (at, (count, one, many)) in there.enumerate() {
-            let separator = if at == 0 { "" } else { ", " };
-            write!(f, "{separator}{count} {}", if count == 1 { one } else { many })?;
-        }
-        Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_not_there_is_not_told() {
-        let told = |requests, tunnels, endings| InFlight { requests, tunnels, endings }.to_string();
-        assert_eq!(told(1, 0, 0), "1 request");
-        assert_eq!(told(2, 1, 0), "2 requests, 1 tunnel");
-        assert_eq!(told(0, 3, 1), "3 tunnels, 1 closing connection");
     }
 }

@@ -1,110 +1,112 @@
+//! A thread driven by hand, with real clients and a backend that the test plays.
+
 use std::io::{ErrorKind, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::time::Duration;
 
-use tollgate_eventloop::Socket;
+use tollgate_eventloop::{Events, Socket};
 
+use super::event_loop::SWEEP_MAX;
+use super::transaction::Transaction;
 use super::*;
-use crate::config::Config;
-use crate::exchange::Exchange;
-use crate::link::Link;
-use crate::orders::Reload;
+use crate::command::Command;
+use crate::config::{Address, Config, Listener};
+use crate::transport::Transport;
 
-/// A test fails rather than hangs after so long.
+/// Deadline that turns a hang into a failure.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A thread that is given its turns by hand, before a backend that says what the test has it say.
-struct Stage {
+struct Scene {
     worker: Worker,
     events: Events,
     backend: TcpListener,
-    place: std::net::SocketAddr,
+    address: SocketAddr,
 }
 
-impl Stage {
-    fn set(change: impl FnOnce(&mut Config)) -> Self {
+impl Scene {
+    fn new(change: impl FnOnce(&mut Config)) -> Self {
         let backend = TcpListener::bind("127.0.0.1:0").unwrap();
-        let (listening, place) = listening();
-        let behind = Address::Tcp(backend.local_addr().unwrap());
-        let mut config = Config::new(listening.address.clone(), behind);
+        let (listener, address) = listener();
+        let backend_address = Address::Tcp(backend.local_addr().unwrap());
+        let mut config = Config::new(listener.address.clone(), backend_address);
         change(&mut config);
-        let plan = Arc::new(Plan::new(config, None, Instant::now()).unwrap());
+        let generation = Arc::new(ConfigGeneration::new(config, None, None, Instant::now()));
         let counters = Arc::new(Counters::new(1));
-        counters.begin(Arc::clone(&plan.tallies));
-        let orders = Arc::new(Orders::default());
-        let waker = Waker::new().unwrap();
-        let worker = Worker::new(vec![listening], plan, counters, orders, waker, 0, None).unwrap();
-        Self { worker, events: Events::with_capacity(64), backend, place }
+        counters.add_generation(Arc::clone(&generation.counters));
+        let commands = Arc::new(CommandQueue::new().unwrap());
+        let filter = FilterSlot(None);
+        let worker =
+            Worker::new(vec![listener], generation, counters, commands, 0, filter).unwrap();
+        Self { worker, events: Events::with_capacity(64), backend, address }
     }
 
-    /// A reload after which clients are listened for elsewhere, and nowhere else.
-    fn move_elsewhere(&mut self) -> Address {
-        let (listening, place) = listening();
-        let mut config = self.worker.sites[self.worker.site].plan.config.clone();
-        config.listeners = vec![Listener::new(Address::Tcp(place))];
-        let plan = Arc::new(Plan::new(config, None, Instant::now()).unwrap());
-        self.worker.orders.reload(Reload { plan, added: vec![listening] });
-        self.worker.obey().unwrap();
-        Address::Tcp(place)
+    /// Reloads with the listener on another address.
+    fn move_listener(&mut self) -> Address {
+        let (listener, address) = listener();
+        let address = Address::Tcp(address);
+        let listeners = vec![Listener::new(address.clone())];
+        self.reload(vec![listener], |config| config.listeners = listeners);
+        address
     }
 
-    /// A reload with one thing changed, after which clients are listened for where they were.
-    fn reload(&mut self, change: impl FnOnce(&mut Config)) {
-        let mut config = self.worker.sites[self.worker.site].plan.config.clone();
+    fn reload(&mut self, added: Vec<ThreadListener>, change: impl FnOnce(&mut Config)) {
+        let mut config = self.worker.generations[self.worker.current].shared.config.clone();
         change(&mut config);
-        let plan = Arc::new(Plan::new(config, None, Instant::now()).unwrap());
-        self.worker.orders.reload(Reload { plan, added: Vec::new() });
-        self.worker.obey().unwrap();
+        let generation = Arc::new(ConfigGeneration::new(config, None, None, Instant::now()));
+        self.worker.commands.send(Command::Reload { generation, added }).unwrap();
+        self.worker.run_once(&mut self.events, Some(Duration::ZERO)).unwrap();
     }
 
     fn client(&self) -> TcpStream {
-        let client = TcpStream::connect(self.place).unwrap();
+        let client = TcpStream::connect(self.address).unwrap();
         client.set_read_timeout(Some(PATIENCE)).unwrap();
         client
     }
 
     #[track_caller]
-    fn turn_until(&mut self, is_so: impl Fn(&Worker) -> bool) {
+    fn run_until(&mut self, condition: impl Fn(&Worker) -> bool) {
         let until = Instant::now() + PATIENCE;
-        while !is_so(&self.worker) {
-            assert!(Instant::now() < until, "it did not come to that");
+        while !condition(&self.worker) {
+            assert!(Instant::now() < until, "the condition did not become true");
             let wait = Some(Duration::from_millis(5));
-            self.worker.turn_once(&mut self.events, wait).unwrap();
+            self.worker.run_once(&mut self.events, wait).unwrap();
         }
     }
 
-    /// A client whose answer has come to its end, and which has taken nothing of it: what the kernel holds
-    /// for it was full before. The answer ends where its connection does.
-    fn client_that_takes_nothing(&mut self) -> (usize, TcpStream) {
+    /// A client that has received nothing of its complete response, since its socket buffers were full before. The end
+    /// of the response is that of the connection.
+    fn client_with_full_buffers(&mut self) -> (usize, TcpStream) {
         let mut client = self.client();
         client.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
-        let is_asked = |client: &Client| client.exchange.as_ref().is_some_and(Exchange::is_sent);
-        self.turn_until(|worker| worker.clients.iter().any(|(_, client)| is_asked(client)));
+        let is_sent =
+            |client: &Downstream| client.transaction.as_ref().is_some_and(Transaction::is_sent);
+        self.run_until(|worker| worker.clients.iter().any(|(_, client)| is_sent(client)));
         let (key, _) = self.worker.clients.iter().next().unwrap();
-        let mut is_full = 0;
-        while is_full < 2 {
-            let sent = self.worker.clients[key].link.send(&[b'f'; 1 << 16]).unwrap();
-            is_full = if sent == 0 { is_full + 1 } else { 0 };
+        let mut full_sends = 0;
+        while full_sends < 2 {
+            let sent = self.worker.clients[key].transport.send(&[b'f'; 1 << 16]).unwrap();
+            full_sends = if sent == 0 { full_sends + 1 } else { 0 };
             std::thread::sleep(Duration::from_millis(u64::from(sent == 0)));
         }
         let (mut peer, _) = self.backend.accept().unwrap();
         let head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
         peer.write_all(&[&head[..], b"2\r\nhi\r\n0\r\n\r\n"].concat()).unwrap();
-        self.turn_until(|worker| worker.clients[key].exchange.is_none());
-        assert!(matches!(self.worker.clients[key].stage, super::Stage::Ending { .. }));
+        self.run_until(|worker| worker.clients[key].transaction.is_none());
+        assert!(matches!(self.worker.clients[key].stage, Stage::Finish { .. }));
         assert!(!self.worker.clients[key].unsent.is_empty());
         (key, client)
     }
 }
 
-/// A listener on any free port, and where that is.
-fn listening() -> (Listening, std::net::SocketAddr) {
+/// A listener on a free port.
+fn listener() -> (ThreadListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
-    let place = listener.local_addr().unwrap();
+    let address = listener.local_addr().unwrap();
     let socket = Arc::new(OwnedFd::from(listener));
-    let of = Listener::new(Address::Tcp(place));
-    let listening = Listening::new(socket, &of, place.to_string());
-    (listening, place)
+    let configured = Listener::new(Address::Tcp(address));
+    (ThreadListener::new(socket, &configured, address.to_string()), address)
 }
 
 #[track_caller]
@@ -114,128 +116,129 @@ fn expect_reset(mut client: TcpStream) {
 }
 
 #[test]
-fn an_answer_that_is_cut_off_behind_its_end_does_not_look_whole() {
-    let mut stage = Stage::set(|_| {});
-    let (key, client) = stage.client_that_takes_nothing();
-    stage.worker.clients[key].deadline = stage.worker.now;
-    stage.worker.sweep().unwrap();
-    assert!(stage.worker.clients.is_empty());
+fn unsent_end_of_response_is_reset_at_deadline() {
+    let mut scene = Scene::new(|_| {});
+    let (key, client) = scene.client_with_full_buffers();
+    scene.worker.clients[key].deadline = scene.worker.now;
+    scene.worker.sweep();
+    assert!(scene.worker.clients.is_empty());
     expect_reset(client);
 }
 
 #[test]
-fn nor_does_one_that_is_not_taken_until_a_drain_is_over() {
-    let mut stage = Stage::set(|_| {});
-    let (_, client) = stage.client_that_takes_nothing();
-    stage.worker.stop_by = Some(stage.worker.now);
-    stage.worker.run().unwrap();
+fn unsent_end_of_response_is_reset_at_end_of_drain() {
+    let mut scene = Scene::new(|_| {});
+    let (_, client) = scene.client_with_full_buffers();
+    scene.worker.stop_by = Some(scene.worker.now);
+    scene.worker.run().unwrap();
     expect_reset(client);
 }
 
 #[test]
-fn who_does_not_take_the_end_of_an_answer_is_waited_for_as_within_it() {
-    let mut stage = Stage::set(|config| {
+fn unsent_end_of_response_has_body_timeout() {
+    let mut scene = Scene::new(|config| {
         config.timeouts.body = Duration::from_secs(20);
         config.timeouts.idle = Duration::from_secs(600);
     });
-    let (key, _client) = stage.client_that_takes_nothing();
-    let worker = &stage.worker;
+    let (key, _client) = scene.client_with_full_buffers();
+    let worker = &scene.worker;
     assert!(worker.clients[key].deadline <= worker.now + worker.timeouts.body);
 }
 
 #[test]
-fn a_connection_that_cannot_be_watched_ends_and_the_thread_goes_on() {
-    let mut stage = Stage::set(|_| {});
-    // The kernel watches no plain file.
+fn connection_that_cannot_be_watched_is_closed() {
+    let mut scene = Scene::new(|_| {});
+    // epoll rejects regular files.
     let socket = Socket::from(OwnedFd::from(tempfile::tempfile().unwrap()));
-    let worker = &mut stage.worker;
-    let client = Client::new(Link::connecting(socket), 1, None, 0, worker.now);
+    let worker = &mut scene.worker;
+    let client = Downstream::new(Transport::new(socket), 1, None, 0, worker.now);
     let key = worker.clients.insert(client);
-    worker.turn(key).unwrap();
+    worker.clients[key].stage = Stage::Finish { lingers: false, ends_at_close: false };
+    worker.watch(key);
     assert!(worker.clients.is_empty());
-    let _client = stage.client();
-    stage.turn_until(|worker| worker.clients.len() == 1);
+    let _client = scene.client();
+    scene.run_until(|worker| worker.clients.len() == 1);
 }
 
 #[test]
-fn those_who_wait_in_a_queue_are_looked_for_in_time() {
-    let stage = Stage::set(|config| config.pools[0].queue_timeout = Duration::from_millis(100));
-    assert_eq!(sweep_period(&stage.worker.sites), Duration::from_millis(25));
-    assert_eq!(sweep_period(&Stage::set(|_| {}).worker.sites), SWEEP_MAX);
+fn sweep_period_follows_shortest_timeout() {
+    let scene = Scene::new(|config| config.pools[0].queue_timeout = Duration::from_millis(100));
+    assert_eq!(scene.worker.sweep_period(), Duration::from_millis(25));
+    assert_eq!(Scene::new(|_| {}).worker.sweep_period(), SWEEP_MAX);
 }
 
 #[test]
-fn a_client_that_leaves_makes_room_at_once() {
-    let mut stage = Stage::set(|config| config.limits.connections = 1);
-    let first = stage.client();
-    stage.turn_until(|worker| worker.accept_again_at.is_some());
-    let second = stage.client();
-    stage.worker.accept_again_at = Some(stage.worker.now + 10 * PATIENCE);
-    let serial = stage.worker.clients.iter().next().unwrap().1.serial;
+fn closed_client_makes_room_at_once() {
+    let mut scene = Scene::new(|config| config.limits.connections = 1);
+    let first = scene.client();
+    scene.run_until(|worker| worker.accept_again_at.is_some());
+    let second = scene.client();
+    scene.worker.accept_again_at = Some(scene.worker.now + 10 * PATIENCE);
+    let serial = scene.worker.clients.iter().next().unwrap().1.serial;
     drop(first);
-    stage.turn_until(|worker| worker.clients.iter().any(|(_, client)| client.serial != serial));
+    scene.run_until(|worker| worker.clients.iter().any(|(_, client)| client.serial != serial));
     drop(second);
 }
 
 #[test]
-fn the_place_of_a_listener_that_was_closed_is_taken_again_once_its_clients_are_gone() {
-    let mut stage = Stage::set(|_| {});
-    let client = stage.client();
-    stage.turn_until(|worker| worker.clients.len() == 1);
-    let first = stage.worker.listeners[0].address.clone();
+fn index_of_closed_listener_is_reused_after_its_last_client() {
+    let mut scene = Scene::new(|_| {});
+    let client = scene.client();
+    scene.run_until(|worker| worker.clients.len() == 1);
+    let first = scene.worker.listeners[0].address.clone();
     for _ in 0..5 {
-        stage.move_elsewhere();
+        scene.move_listener();
     }
-    // The client's, the one in force, and the one of which that took over.
-    assert_eq!(stage.worker.listeners.len(), 3);
-    assert_eq!(stage.worker.listeners[0].address, first);
+    // The client's, the current one, and the one before it.
+    assert_eq!(scene.worker.listeners.len(), 3);
+    assert_eq!(scene.worker.listeners[0].address, first);
     drop(client);
-    stage.turn_until(|worker| worker.clients.is_empty());
-    let last = stage.move_elsewhere();
-    assert_eq!(stage.worker.listeners[0].address, last);
-    assert_eq!(stage.worker.listeners.len(), 3);
+    scene.run_until(|worker| worker.clients.is_empty());
+    let last = scene.move_listener();
+    assert_eq!(scene.worker.listeners[0].address, last);
+    assert_eq!(scene.worker.listeners.len(), 3);
 }
 
 #[test]
-fn who_goes_on_sending_behind_the_last_answer_is_heard_for_a_time_and_no_longer() {
-    let mut stage = Stage::set(|_| {});
-    let mut client = stage.client();
+fn lingering_is_limited_in_silence_and_in_total() {
+    let mut scene = Scene::new(|_| {});
+    let mut client = scene.client();
     client.write_all(b"nonsense\r\n\r\n").unwrap();
-    let lingers = |client: &Client| matches!(client.stage, super::Stage::Lingering { .. });
-    stage.turn_until(|worker| worker.clients.iter().any(|(_, client)| lingers(client)));
-    let (key, _) = stage.worker.clients.iter().next().unwrap();
-    // Each piece is a sign of life.
-    stage.worker.clients[key].deadline = stage.worker.now;
+    let lingers = |client: &Downstream| matches!(client.stage, Stage::Linger { .. });
+    scene.run_until(|worker| worker.clients.iter().any(|(_, client)| lingers(client)));
+    let (key, _) = scene.worker.clients.iter().next().unwrap();
+    // Each piece extends the deadline.
+    scene.worker.clients[key].deadline = scene.worker.now;
     client.write_all(b"more").unwrap();
-    stage.turn_until(|worker| worker.clients[key].deadline > worker.now);
-    assert!(stage.worker.clients[key].deadline <= stage.worker.now + Duration::from_secs(5));
-    // All of them together have a limit.
-    let until = stage.worker.now + Duration::from_secs(1);
-    stage.worker.clients[key].stage = super::Stage::Lingering { until };
+    scene.run_until(|worker| worker.clients[key].deadline > worker.now);
+    assert!(scene.worker.clients[key].deadline <= scene.worker.now + Duration::from_secs(5));
+    // The total is limited.
+    let until = scene.worker.now + Duration::from_secs(1);
+    scene.worker.clients[key].stage = Stage::Linger { until };
     client.write_all(b"too much").unwrap();
-    stage.turn_until(|worker| worker.clients[key].deadline == until);
+    scene.run_until(|worker| worker.clients[key].deadline == until);
 }
 
 #[test]
-fn a_reload_changes_whether_a_listener_defers_that_stays() {
-    let mut stage = Stage::set(|_| {});
-    stage.reload(|config| config.listeners[0].defer_accept = true);
-    let _silent = stage.client();
-    stage.worker.turn_once(&mut stage.events, Some(Duration::from_millis(50))).unwrap();
-    assert!(stage.worker.clients.is_empty());
-    stage.reload(|config| config.listeners[0].defer_accept = false);
-    let _accepted = stage.client();
-    stage.turn_until(|worker| !worker.clients.is_empty());
+fn reload_changes_defer_accept_of_listener() {
+    let mut scene = Scene::new(|_| {});
+    scene.reload(Vec::new(), |config| config.listeners[0].defer_accept = true);
+    let _silent = scene.client();
+    scene.worker.run_once(&mut scene.events, Some(Duration::from_millis(50))).unwrap();
+    assert!(scene.worker.clients.is_empty());
+    scene.reload(Vec::new(), |config| config.listeners[0].defer_accept = false);
+    let _accepted = scene.client();
+    scene.run_until(|worker| !worker.clients.is_empty());
 }
 
 #[test]
-fn and_how_many_may_wait_there() {
-    let mut stage = Stage::set(|_| {});
-    // The kernel takes one more than it is asked to.
-    stage.reload(|config| config.listeners[0].backlog = 1);
-    let _waiting = [stage.client(), stage.client()];
-    let connect = |place, ms| TcpStream::connect_timeout(&place, Duration::from_millis(ms));
-    assert_eq!(connect(stage.place, 100).unwrap_err().kind(), ErrorKind::TimedOut);
-    stage.reload(|config| config.listeners[0].backlog = 128);
-    connect(stage.place, 10_000).unwrap();
+fn reload_changes_backlog_of_listener() {
+    let mut scene = Scene::new(|_| {});
+    // The kernel queues one more than configured.
+    scene.reload(Vec::new(), |config| config.listeners[0].backlog = 1);
+    let _waiting = [scene.client(), scene.client()];
+    let connect = |address, ms| TcpStream::connect_timeout(&address, Duration::from_millis(ms));
+    assert_eq!(connect(scene.address, 100).unwrap_err().kind(), ErrorKind::TimedOut);
+    scene.reload(Vec::new(), |config| config.listeners[0].backlog = 128);
+    connect(scene.address, 10_000).unwrap();
 }

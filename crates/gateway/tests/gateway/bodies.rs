@@ -1,304 +1,244 @@
+//! Bodies in both directions: lengths, chunks, trailers, ends by close, and interruptions.
+
 use tollgate_gateway::config::HeaderEdits;
 
-use crate::support::{Backend, GET, OK, Peer, Served};
+use crate::support::{
+    Backend, GET, OK, Peer, TestGateway, ThreadedBackend, config, is_disconnect, path,
+};
 
-/// A client and the backend's end of its first request, of which the backend has seen the head.
-fn asked(backend: &Backend, served: &Served, head: &str) -> (Peer, Peer) {
-    let mut client = served.client();
+const CHUNKED_POST: &str = "POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
+const CHUNKED_OK: &str = "HTTP/1.1 200 OK\r\nDate: d\r\nTransfer-Encoding: chunked\r\n\r\n";
+/// A response whose body ends with the connection, as a backend sends it and as a client receives it.
+const STREAM: &str = "HTTP/1.1 200 OK\r\nDate: d\r\n\r\nabc";
+const STREAM_RECEIVED: &str = "HTTP/1.1 200 OK\r\nDate: d\r\nConnection: close\r\n\r\nabc";
+/// The same request in both versions, which the backend receives in the same form.
+const GETS: [&str; 2] = [GET, "GET /a HTTP/1.0\r\nHost: x\r\nConnection: keep-alive\r\n\r\n"];
+
+/// A client and the upstream connection of its first request, whose header section the backend has received.
+fn begin_request(backend: &Backend, gateway: &TestGateway, head: &str) -> (Peer, Peer) {
+    let mut client = gateway.client();
     client.send(head);
-    let mut peer = backend.accept();
-    peer.expect(head);
-    (client, peer)
+    let mut upstream = backend.accept();
+    upstream.expect(head);
+    (client, upstream)
 }
 
 #[test]
-fn a_body_of_a_length_goes_on_as_it_comes() {
+fn body_with_a_length_is_forwarded_as_it_arrives() {
     let backend = Backend::start();
-    let served = backend.gateway();
+    let gateway = TestGateway::start(&config(&[backend.addr()]));
     let head = "POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n";
-    let (mut client, mut peer) = asked(&backend, &served, head);
+    let (mut client, mut upstream) = begin_request(&backend, &gateway, head);
     for piece in ["01", "234", "56789"] {
         client.send(piece);
-        peer.expect(piece);
+        upstream.expect(piece);
     }
-    peer.send("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 6\r\n\r\nab");
-    client.expect("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 6\r\n\r\nab");
-    peer.send("cdef");
+    let start = "HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 6\r\n\r\nab";
+    upstream.send(start);
+    client.expect(start);
+    upstream.send("cdef");
     client.expect("cdef");
-    // What comes behind the body is the next request.
+    // The bytes behind a body are the next request.
     client.send(format!("{head}0123456789{GET}"));
-    peer.expect(format!("{head}0123456789"));
-    peer.send(OK);
+    upstream.expect(format!("{head}0123456789"));
+    upstream.send(OK);
     client.expect(OK);
-    peer.expect(GET);
+    upstream.expect(GET);
 }
 
 #[test]
-fn chunks_and_trailers_go_on_both_ways() {
+fn chunks_and_trailers_are_forwarded_in_both_directions() {
     let backend = Backend::start();
-    let served = backend.gateway();
-    let head = "POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
-    let (mut client, mut peer) = asked(&backend, &served, head);
+    let gateway = TestGateway::start(&config(&[backend.addr()]));
+    let (mut client, mut upstream) = begin_request(&backend, &gateway, CHUNKED_POST);
     client.send("3;x=y\r\nabc\r\n");
-    peer.expect("3\r\nabc\r\n");
+    upstream.expect("3\r\nabc\r\n");
     client.send("2\r\nde\r\n0\r\nX-Sum: 5\r\nHost: evil\r\n\r\n");
-    peer.expect("2\r\nde\r\n0\r\nX-Sum: 5\r\n\r\n");
-    let answer = "HTTP/1.1 200 OK\r\nDate: d\r\nTransfer-Encoding: chunked\r\n\r\n";
-    peer.send(format!("{answer}1\r\na"));
-    client.expect(format!("{answer}1\r\na"));
-    peer.send("\r\n0\r\nX-Sum: 1\r\n\r\n");
+    upstream.expect("2\r\nde\r\n0\r\nX-Sum: 5\r\n\r\n");
+    upstream.send(format!("{CHUNKED_OK}1\r\na"));
+    client.expect(format!("{CHUNKED_OK}1\r\na"));
+    upstream.send("\r\n0\r\nX-Sum: 1\r\n\r\n");
     client.expect("\r\n0\r\nX-Sum: 1\r\n\r\n");
-    client.send(format!("{head}0\r\n\r\n"));
-    peer.expect(format!("{head}0\r\n\r\n"));
-    peer.send(OK);
+    client.send(format!("{CHUNKED_POST}0\r\n\r\n"));
+    upstream.expect(format!("{CHUNKED_POST}0\r\n\r\n"));
+    upstream.send(OK);
     client.expect(OK);
 }
 
 #[test]
-fn what_a_route_says_of_headers_is_not_got_round_behind_a_body() {
+fn chunked_bodies_may_arrive_byte_by_byte() {
+    const BODY: &str = "6\r\nslowly\r\n1\r\n,\r\n0\r\nX-Sum: 7\r\n\r\n";
     let backend = Backend::start();
-    let mut config = backend.config();
+    let gateway = TestGateway::start(&config(&[backend.addr()]));
+    let (mut client, mut upstream) = begin_request(&backend, &gateway, CHUNKED_POST);
+    for byte in BODY.as_bytes() {
+        client.send([*byte]);
+        gateway.turn();
+    }
+    upstream.expect(BODY);
+    upstream.send(CHUNKED_OK);
+    for byte in BODY.as_bytes() {
+        upstream.send([*byte]);
+        gateway.turn();
+    }
+    client.expect(format!("{CHUNKED_OK}{BODY}"));
+}
+
+#[test]
+fn header_edits_of_a_route_apply_to_trailers() {
+    let backend = Backend::start();
+    let mut config = config(&[backend.addr()]);
     config.routes[0].request_headers =
         HeaderEdits { set: Vec::new(), remove: vec!["x-user".to_owned()] };
-    config.routes[0].answer_headers =
+    config.routes[0].response_headers =
         HeaderEdits { set: vec![("X-By".to_owned(), "g".to_owned())], remove: Vec::new() };
-    let served = Served::start(config);
-    let head = "POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
-    let section = "X-User: root\r\nX-Sum: 5\r\nX-By: evil\r\n\r\n";
-    let mut client = served.client();
-    let mut peer = None;
-    // With the head, and behind it.
+    let gateway = TestGateway::start(&config);
+    let trailer = "X-User: root\r\nX-Sum: 5\r\nX-By: evil\r\n\r\n";
+    let mut client = gateway.client();
+    let mut upstream = None;
+    // The trailer arrives with the header section, and after it.
     for pieces in [
-        vec![format!("{head}2\r\nde\r\n0\r\n{section}")],
-        vec![format!("{head}2\r\nd"), format!("e\r\n0\r\n{section}")],
+        vec![format!("{CHUNKED_POST}2\r\nde\r\n0\r\n{trailer}")],
+        vec![format!("{CHUNKED_POST}2\r\nd"), format!("e\r\n0\r\n{trailer}")],
     ] {
         for piece in pieces {
             client.send(piece);
-            std::thread::sleep(std::time::Duration::from_millis(30));
+            gateway.turn();
         }
-        let peer = peer.get_or_insert_with(|| backend.accept());
-        peer.expect(format!("{head}2\r\nde\r\n0\r\nX-Sum: 5\r\nX-By: evil\r\n\r\n"));
-        let answer = "HTTP/1.1 200 OK\r\nDate: d\r\nTransfer-Encoding: chunked\r\n";
-        peer.send(format!("{answer}\r\n0\r\n{section}"));
-        client.expect(format!("{answer}X-By: g\r\n\r\n0\r\nX-User: root\r\nX-Sum: 5\r\n\r\n"));
+        let upstream = upstream.get_or_insert_with(|| backend.accept());
+        upstream.expect(format!("{CHUNKED_POST}2\r\nde\r\n0\r\nX-Sum: 5\r\nX-By: evil\r\n\r\n"));
+        upstream.send(format!("{CHUNKED_OK}0\r\n{trailer}"));
+        let head = CHUNKED_OK.replace("\r\n\r\n", "\r\nX-By: g\r\n\r\n");
+        client.expect(format!("{head}0\r\nX-User: root\r\nX-Sum: 5\r\n\r\n"));
     }
 }
 
 #[test]
-fn an_old_client_gets_chunks_as_a_stream_that_ends_with_the_connection() {
+fn http_1_0_client_receives_chunks_as_a_stream() {
     let backend = Backend::start();
-    let served = backend.gateway();
-    let mut client = served.client();
-    client.send("GET /a HTTP/1.0\r\nHost: x\r\nConnection: keep-alive\r\n\r\n");
-    let mut peer = backend.accept();
-    peer.expect(GET);
-    peer.send("HTTP/1.1 200 OK\r\nDate: d\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n");
-    client.expect("HTTP/1.1 200 OK\r\nDate: d\r\nConnection: close\r\n\r\nabc");
-    peer.send("2\r\nde\r\n0\r\n\r\n");
-    client.expect_last("de");
-    // The backend's connection is whole, and takes the next one's request.
-    let mut client = served.client();
+    let gateway = TestGateway::start(&config(&[backend.addr()]));
+    let mut client = gateway.client();
+    client.send(GETS[1]);
+    let mut upstream = backend.accept();
+    upstream.expect(GET);
+    upstream.send(format!("{CHUNKED_OK}3\r\nabc\r\n"));
+    client.expect(STREAM_RECEIVED);
+    upstream.send("2\r\nde\r\n0\r\n\r\n");
+    client.expect_to_end("de");
+    // The upstream connection is reused.
+    let mut client = gateway.client();
     client.send(GET);
-    peer.expect(GET);
+    upstream.expect(GET);
 }
 
 #[test]
-fn a_stream_without_a_length_ends_with_the_connection() {
+fn stream_ends_with_the_connection_in_both_versions() {
     let backend = Backend::start();
-    let served = backend.gateway();
-    let (mut client, mut peer) = asked(&backend, &served, GET);
-    peer.send("HTTP/1.1 200 OK\r\nDate: d\r\n\r\nabc");
-    client.expect("HTTP/1.1 200 OK\r\nDate: d\r\nConnection: close\r\n\r\nabc");
-    peer.send("def");
-    client.expect("def");
-    drop(peer);
-    client.expect_last("");
-}
-
-/// Requests of both versions, which a backend sees alike.
-const ASKS: [&str; 2] = [GET, "GET /a HTTP/1.0\r\nHost: x\r\nConnection: keep-alive\r\n\r\n"];
-
-#[test]
-fn a_stream_without_a_length_goes_on_as_one_to_clients_and_from_backends_of_both_versions() {
-    let backend = Backend::start();
-    let served = backend.gateway();
-    for ask in ASKS {
+    let gateway = TestGateway::start(&config(&[backend.addr()]));
+    for get in GETS {
         for version in ["HTTP/1.0", "HTTP/1.1"] {
-            let mut client = served.client();
-            client.send(ask);
-            let mut peer = backend.accept();
-            peer.expect(GET);
-            peer.send(format!("{version} 200 OK\r\nDate: d\r\nConnection: keep-alive\r\n\r\nabc"));
-            // No chunks: the last one would vouch for an end that the backend has not told.
-            client.expect("HTTP/1.1 200 OK\r\nDate: d\r\nConnection: close\r\n\r\nabc");
-            peer.send("def");
-            drop(peer);
-            client.expect_last("def");
+            let mut client = gateway.client();
+            client.send(get);
+            let mut upstream = backend.accept();
+            upstream.expect(GET);
+            upstream
+                .send(format!("{version} 200 OK\r\nDate: d\r\nConnection: keep-alive\r\n\r\nabc"));
+            // It is not converted to chunks: the last chunk would claim an end that the backend has not sent.
+            client.expect(STREAM_RECEIVED);
+            upstream.send("def");
+            drop(upstream);
+            client.expect_to_end("def");
         }
     }
 }
 
 #[test]
-fn a_stream_without_a_length_that_is_reset_is_reset_for_the_client_too() {
+fn reset_of_a_stream_is_forwarded_as_a_reset() {
     let backend = Backend::start();
-    let served = backend.gateway();
-    for ask in ASKS {
-        let mut client = served.client();
-        client.send(ask);
-        let mut peer = backend.accept();
-        peer.send("HTTP/1.1 200 OK\r\nDate: d\r\n\r\nabc");
-        client.expect("HTTP/1.1 200 OK\r\nDate: d\r\nConnection: close\r\n\r\nabc");
-        // Closing over the request, which was not read, is a reset.
-        drop(peer);
+    let gateway = TestGateway::start(&config(&[backend.addr()]));
+    for get in GETS {
+        let mut client = gateway.client();
+        client.send(get);
+        let mut upstream = backend.accept();
+        upstream.send(STREAM);
+        client.expect(STREAM_RECEIVED);
+        // A close with an unread request is a reset.
+        drop(upstream);
         client.expect_reset();
     }
 }
 
 #[test]
-fn a_stream_that_breaks_off_is_not_taken_for_whole() {
+fn interrupted_chunks_reset_an_http_1_0_client() {
     let backend = Backend::start();
-    let served = backend.gateway();
-    for (answer, got) in [
-        // Where a close is the end of the body, only a reset says that it is not.
-        (
-            "HTTP/1.1 200 OK\r\nDate: d\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",
-            "HTTP/1.1 200 OK\r\nDate: d\r\nConnection: close\r\n\r\nabc",
-        ),
-        (
-            "HTTP/1.1 200 OK\r\nDate: d\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nabc\r\n",
-            "HTTP/1.1 502 Bad Gateway\r\n",
-        ),
-    ] {
-        let mut client = served.client();
+    let gateway = TestGateway::start(&config(&[backend.addr()]));
+    for (chunks, is_valid) in [("3\r\nabc\r\n", true), ("1\r\nabc\r\n", false)] {
+        let mut client = gateway.client();
         client.send("GET /a HTTP/1.0\r\nHost: x\r\n\r\n");
-        let mut peer = backend.accept();
-        peer.expect(GET);
-        peer.send(answer);
-        client.expect(got);
-        if got.contains("200") {
-            drop(peer);
+        let mut upstream = backend.accept();
+        upstream.expect(GET);
+        upstream.send(format!("{CHUNKED_OK}{chunks}"));
+        if is_valid {
+            client.expect(STREAM_RECEIVED);
+            drop(upstream);
+            // A close would be the end of the body.
             client.expect_reset();
+        } else {
+            client.expect_local_response(502);
         }
     }
 }
 
 #[test]
-fn answers_without_a_body_have_none_whatever_they_say() {
-    let backend = Backend::start();
-    let served = backend.gateway();
-    let head = GET.replace("GET", "HEAD");
-    let (mut client, mut peer) = asked(&backend, &served, &head);
-    let answer = "HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 500\r\n\r\n";
-    peer.send(answer);
-    client.expect(answer);
-    for status in ["204 No Content", "304 Not Modified"] {
-        client.send(GET);
-        peer.expect(GET);
-        peer.send(format!("HTTP/1.1 {status}\r\nDate: d\r\nETag: \"a\"\r\n\r\n"));
-        client.expect(format!("HTTP/1.1 {status}\r\nDate: d\r\nETag: \"a\"\r\n\r\n"));
-    }
-    client.send(GET);
-    peer.expect(GET);
-    peer.send(OK);
-    client.expect(OK);
-}
-
-#[test]
-fn a_client_may_wait_until_it_is_asked_for_its_body() {
-    let backend = Backend::start();
-    let served = backend.gateway();
-    let head = "PUT /a HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n";
-    let (mut client, mut peer) = asked(&backend, &served, head);
-    peer.send("HTTP/1.1 100 Continue\r\n\r\n");
-    client.expect("HTTP/1.1 100 Continue\r\n\r\n");
-    client.send("abc");
-    peer.expect("abc");
-    peer.send(format!("HTTP/1.1 103 Early Hints\r\nLink: b\r\n\r\n{OK}"));
-    client.expect(format!("HTTP/1.1 103 Early Hints\r\nLink: b\r\n\r\n{OK}"));
-}
-
-#[test]
-fn an_answer_that_comes_before_the_body_is_passed_on_and_ends_the_connections() {
-    let backend = Backend::start();
-    let served = backend.gateway();
-    let head = "POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n";
-    let (mut client, mut peer) = asked(&backend, &served, head);
-    client.send([b'b'; 1000]);
-    peer.expect([b'b'; 1000]);
-    peer.send("HTTP/1.1 413 No\r\nDate: d\r\nContent-Length: 2\r\n\r\nno");
-    client.expect("HTTP/1.1 413 No\r\nDate: d\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno");
-    peer.expect_end();
-    // It is listened to a little longer, so that the answer is not overtaken by a reset.
-    client.send([b'b'; 1000]);
-    client.finish();
-    client.expect_last("");
-}
-
-#[test]
-fn who_reads_no_answer_before_all_is_sent_gets_it_though_it_is_a_refusal() {
-    let backend = Backend::start();
-    let mut config = backend.config();
-    config.limits.body_bytes = Some(1_000);
-    let served = Served::start(config);
-    let mut client = served.client();
-    let piece = vec![b'b'; 1 << 20];
-    let head = "POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 67108864\r\n\r\n";
-    client.send(head);
-    for number in 0..64 {
-        client.send(&piece);
-        if number == 32 {
-            // It may have to read its next piece from somewhere.
-            std::thread::sleep(std::time::Duration::from_millis(1_500));
-        }
-    }
-    assert!(client.head().starts_with("HTTP/1.1 413 "));
-    client.expect_last("The body is longer than is passed on.\n");
-    backend.expect_nobody();
-}
-
-#[test]
-fn what_is_sent_behind_the_last_request_makes_no_reset() {
-    let backend = Backend::start();
-    let served = backend.gateway();
-    let mut client = served.client();
-    client.send("GET /a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
-    let mut peer = backend.accept();
-    peer.expect(GET);
-    client.send(GET);
-    // Time for the gateway to be told of it.
-    std::thread::sleep(std::time::Duration::from_millis(30));
-    peer.send(OK);
-    client.expect_last(
-        "HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi",
-    );
-    std::thread::sleep(std::time::Duration::from_millis(30));
-    assert!(client.stream.take_error().unwrap().is_none());
-    client.send(GET);
-}
-
-#[test]
-fn bodies_larger_than_all_buffers_arrive_whole_though_the_other_side_is_slow() {
-    let backend = Backend::start();
-    let served = backend.gateway();
-    let body: Vec<u8> = (0..6_000_000_u32).map(|at| (at % 251) as u8).collect();
-    let head = format!("PUT /a HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n", body.len());
-    let (mut client, mut peer) = asked(&backend, &served, &head);
-    let answer = format!("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: {}\r\n\r\n", body.len());
-    std::thread::scope(|scope| {
-        let sent = scope.spawn(|| {
-            client.send(&body);
-            client
-        });
-        std::thread::sleep(std::time::Duration::from_millis(30));
-        assert!(peer.read(body.len()) == body, "what the backend got is not what was sent");
-        let mut client = sent.join().unwrap();
-        let answered = scope.spawn(|| {
-            peer.send(&answer);
-            peer.send(&body);
-        });
-        std::thread::sleep(std::time::Duration::from_millis(30));
-        client.expect(&answer);
-        assert!(client.read(body.len()) == body, "what the client got is not what was sent");
-        answered.join().unwrap();
+fn interrupted_large_body_is_not_completed() {
+    const BYTES: usize = 4 << 20;
+    let backend = ThreadedBackend::start(|mut peer| {
+        let head = peer.head().unwrap();
+        let framing = match path(&head) {
+            "/length" => format!("Content-Length: {BYTES}\r\n\r\n"),
+            _ => format!("Transfer-Encoding: chunked\r\n\r\n{BYTES:x}\r\n"),
+        };
+        peer.send(format!("HTTP/1.1 200 OK\r\n{framing}"));
+        peer.send(vec![b'x'; BYTES - 1]);
     });
+    let gateway = TestGateway::on_unix_socket(config(&[backend.addr()]));
+    for path in ["/length", "/chunked"] {
+        let error = gateway.client().get(path).unwrap_err();
+        assert!(is_disconnect(&error), "{path}: {error}");
+    }
+}
+
+#[test]
+fn large_bodies_wait_for_a_slow_receiver_and_delay_no_other_request() {
+    const BYTES: usize = 64 << 20;
+    let backend = Backend::start();
+    let gateway = TestGateway::start(&config(&[backend.addr()]));
+    let body: Vec<u8> = (0..BYTES).map(|at| (at % 251) as u8).collect();
+    let head = format!("PUT /a HTTP/1.1\r\nHost: x\r\nContent-Length: {BYTES}\r\n\r\n");
+    let (client, upstream) = begin_request(&backend, &gateway, &head);
+    let (mut other, mut other_upstream) = begin_request(&backend, &gateway, GET);
+    other_upstream.send(OK);
+    other.expect(OK);
+    let mut transfer = |mut sender: Peer, mut receiver: Peer| {
+        let sent = sender.send_until_blocked(&body);
+        assert!(sent < BYTES / 2, "{sent} bytes were taken for a peer that reads nothing");
+        other.send(GET);
+        other_upstream.expect(GET);
+        other_upstream.send(OK);
+        other.expect(OK);
+        std::thread::scope(|scope| {
+            let sending = scope.spawn(|| sender.send(&body[sent..]));
+            assert!(receiver.read(BYTES) == body, "the body has changed");
+            sending.join().unwrap();
+        });
+        (sender, receiver)
+    };
+    let (mut client, mut upstream) = transfer(client, upstream);
+    let response = format!("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: {BYTES}\r\n\r\n");
+    upstream.send(&response);
+    client.expect(&response);
+    let (_, mut client) = transfer(upstream, client);
+    // The next response follows exactly.
+    client.send("invalid\r\n\r\n");
+    client.expect_local_response(400);
 }

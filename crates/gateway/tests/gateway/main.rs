@@ -1,22 +1,43 @@
-//! A whole gateway over real sockets, in literal bytes: clients and backends that know no HTTP.
-//!
-//! - `requests`: what a backend gets, and in which order answers come back
-//! - `bodies`: lengths, chunks, closes, in both directions and in pieces
-//! - `dates`: when an answer was made, or came
-//! - `failures`: backends that are down, silent, closed or wrong
-//! - `lifecycle`: drain, reload, half-closed peers, other protocols
-//! - `books`: the access log, `/metrics`, limits per client, backends that are left alone
-//! - `tls`: clients that speak TLS
-//! - `phases`: where an inspector looks, waits, or answers instead
+//! A whole gateway over real sockets. Clients and backends send and expect literal bytes, and share no code with it.
 
 #![expect(clippy::unwrap_used, reason = "the helpers of a test fail by panicking")]
 
-mod bodies;
-mod books;
-mod dates;
-mod failures;
-mod lifecycle;
-mod phases;
-mod requests;
 mod support;
+
+// Messages: forwarding, header edits, routes, limits, dates, bodies and their framing.
+mod bodies;
+mod requests;
+mod responses;
+// Requests and responses that two servers might parse differently.
+mod smuggling;
+// Connections that switch to another protocol.
+mod upgrade;
+// Clients over TLS.
 mod tls;
+
+// Filters of requests and responses.
+mod filter;
+
+// The choice of a backend: retries, queues, ejection, health checks.
+mod backends;
+// Peers that stop, leave, never finish, or do not read.
+mod clients;
+mod timeouts;
+// File descriptors and standard error that are exhausted.
+mod exhaustion;
+
+// The access log and metrics.
+mod logging;
+// Changes of the configuration, and shutdown.
+mod drain;
+mod reload;
+
+// Foreign programs: curl, ab, openssl, nginx, HAProxy. They have to be installed (scripts/setup).
+#[cfg(feature = "e2e")]
+mod e2e;
+
+/// Makes the missing suite visible in the output of `cargo test`.
+#[cfg(not(feature = "e2e"))]
+#[test]
+#[ignore = "needs curl, ab, openssl, nginx and HAProxy; run `make test`, or add `--features e2e`"]
+fn suite_behind_feature_e2e() {}

@@ -1,239 +1,207 @@
-//! Clients that speak TLS: curl and openssl, which are not ours.
+//! Clients over TLS, by the client of rustls. Foreign clients are in `e2e`.
+//!
+//! `certificates/` has self-signed certificates for `localhost` and their keys. They are valid until 2120.
 
 use std::fs;
-use std::io::Write;
-use std::net::TcpListener;
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::thread;
 
+use rustls::crypto::ring;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::version::{TLS12, TLS13};
+use rustls::{
+    ClientConfig, ClientConnection, RootCertStore, StreamOwned, SupportedProtocolVersion,
+};
 use tempfile::TempDir;
 use tollgate_gateway::Config;
-use tollgate_gateway::config::{Address, Listener, Tls};
+use tollgate_gateway::TlsIdentity;
+use tollgate_gateway::config::{Address, Listener};
 
-use crate::support::{Backend, GET, OK, PATIENCE, Peer, Served};
+use crate::support::{Backend, GET, OK, TestGateway, any_port, closed_port, config, connect};
 
-/// A certificate for `localhost` and its key, in a folder.
-fn certify(folder: &Path, name: &str) {
-    let file = |end: &str| folder.join(format!("{name}.{end}")).display().to_string();
-    let (key, certificate) = (file("key"), file("pem"));
-    let mut openssl = Command::new("openssl");
-    openssl.args(["req", "-x509", "-nodes", "-days", "2", "-subj", "/CN=localhost"]);
-    openssl.args(["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]);
-    openssl.args([
-        "-addext",
-        "subjectAltName=DNS:localhost",
-        "-keyout",
-        &key,
-        "-out",
-        &certificate,
-    ]);
-    let output = openssl.output().expect("openssl; to install it: apt-get install -y openssl");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+pub(crate) fn certificate_file(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/gateway/certificates").join(name)
 }
 
-fn tls(folder: &Path, name: &str) -> Option<Tls> {
-    let file = |end: &str| folder.join(format!("{name}.{end}"));
-    Some(Tls::read(file("pem"), file("key")).unwrap())
+fn tls(name: &str) -> Option<TlsIdentity> {
+    let file = |end: &str| certificate_file(&format!("{name}.{end}"));
+    Some(TlsIdentity::read(&file("pem"), &file("key")).unwrap())
 }
 
-fn config(backend: &Backend, folder: &Path) -> Config {
-    let mut config = backend.config();
-    config.listeners[0].tls = tls(folder, "site");
+/// A configuration that listens for TLS on this address, and forwards which protocol a client used.
+pub(crate) fn tls_config(backend: &Backend, address: Address) -> Config {
+    let mut config = config(&[backend.addr()]);
+    config.listeners = vec![Listener { tls: tls("site"), ..Listener::new(address) }];
     config.forwarded.x_forwarded = true;
     config
 }
 
-/// What curl gets, which trusts this certificate alone.
-fn curl(served: &Served, folder: &Path, name: &str, arguments: &[&str]) -> Vec<u8> {
-    let port = served.addr.port();
-    let mut curl = Command::new("curl");
-    curl.args(["--silent", "--show-error", "--max-time", "20", "--cacert"]);
-    curl.arg(folder.join(format!("{name}.pem")));
-    curl.args(["--resolve", &format!("localhost:{port}:127.0.0.1")]).args(arguments);
-    let output = curl.arg(format!("https://localhost:{port}/a")).output();
-    let output = output.expect("curl; to install it: apt-get install -y curl");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    output.stdout
+type TlsClient = StreamOwned<ClientConnection, TcpStream>;
+
+/// Connects to `localhost`, and trusts only the certificate of this name.
+fn tls_client(
+    gateway: &TestGateway,
+    name: &str,
+    version: &'static SupportedProtocolVersion,
+) -> TlsClient {
+    let certificate = certificate_file(&format!("{name}.pem"));
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(certificate).unwrap()).unwrap();
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    let mut config = builder
+        .with_protocol_versions(&[version])
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let connection = ClientConnection::new(Arc::new(config), "localhost".try_into().unwrap());
+    StreamOwned::new(connection.unwrap(), connect(gateway.address()).unwrap())
 }
 
-/// Long enough that sockets have no room for it, and odd, so that no piece is like another.
-fn long_body() -> Vec<u8> {
-    (0..16_000_000_u32).flat_map(|number| (number % 251).to_le_bytes()).step_by(4).collect()
+#[track_caller]
+fn expect(client: &mut TlsClient, expected: &str) {
+    let mut received = vec![0; expected.len()];
+    client.read_exact(&mut received).unwrap();
+    assert_eq!(String::from_utf8_lossy(&received), expected);
 }
 
-/// Answers one request with what it sent.
-fn echo(backend: &Backend, expected: usize) -> String {
-    let mut peer: Peer = backend.accept();
-    let head = peer.head();
-    let body = peer.read(expected);
-    peer.send(format!("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: {expected}\r\n\r\n"));
-    peer.send(body);
+/// More than socket buffers hold, without repetitions of the size of a TLS record.
+pub(crate) fn long_body() -> Vec<u8> {
+    (0..16_000_000_u32).map(|at| (at % 251) as u8).collect()
+}
+
+/// Responds to one request with its body. Returns its header section.
+pub(crate) fn echo_body_once(backend: &Backend, length: usize) -> String {
+    let mut upstream = backend.accept();
+    let head = upstream.head().unwrap();
+    let body = upstream.read(length);
+    upstream.send(format!("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: {length}\r\n\r\n"));
+    upstream.send(body);
     head
 }
 
 #[test]
-fn curl_sends_and_gets_a_long_body_over_tls() {
-    let folder = TempDir::new().unwrap();
-    certify(folder.path(), "site");
+fn long_bodies_pass_in_both_directions_and_versions() {
     let body = long_body();
-    fs::write(folder.path().join("body"), &body).unwrap();
-    // With a close behind it, nothing of the answer may be left in a buffer.
-    for (version, connection) in [("1.2", "keep-alive"), ("1.3", "close")] {
+    // The end of the connection must not cut off buffered bytes.
+    for (version, connection) in [(&TLS12, "keep-alive"), (&TLS13, "close")] {
         let backend = Backend::start();
-        let served = Served::start(config(&backend, folder.path()));
-        let data = format!("@{}", folder.path().join("body").display());
-        let only = [format!("--tlsv{version}"), "--tls-max".to_owned(), version.to_owned()];
+        let gateway = TestGateway::start(&tls_config(&backend, any_port()));
+        let mut client = tls_client(&gateway, "site", version);
+        let length = body.len();
         let received = thread::scope(|scope| {
-            let head = scope.spawn(|| echo(&backend, body.len()));
-            let mut arguments: Vec<&str> = only.iter().map(String::as_str).collect();
-            arguments.extend([
-                "--data-binary",
-                &data,
-                "--header",
-                "Expect:",
-                "--limit-rate",
-                "120M",
-            ]);
-            let connection = format!("Connection: {connection}");
-            arguments.extend(["--header", &connection]);
-            let received = curl(&served, folder.path(), "site", &arguments);
+            let head = scope.spawn(|| echo_body_once(&backend, length));
+            write!(
+                client,
+                "POST /a HTTP/1.1\r\nHost: x\r\nConnection: {connection}\r\nContent-Length: {length}\r\n\r\n"
+            )
+            .unwrap();
+            client.write_all(&body).unwrap();
+            expect(&mut client, "HTTP/1.1 200 OK\r\n");
+            let mut received = Vec::new();
+            if connection == "close" {
+                client.read_to_end(&mut received).unwrap();
+            } else {
+                let head_bytes = format!("Date: d\r\nContent-Length: {length}\r\n\r\n").len();
+                received.resize(head_bytes + length, 0);
+                client.read_exact(&mut received).unwrap();
+            }
             let head = head.join().unwrap();
             assert!(head.contains("\r\nX-Forwarded-Proto: https\r\n"), "{head}");
             received
         });
-        assert!(received == body, "{} bytes came back of {}", received.len(), body.len());
+        assert!(received.ends_with(&body), "{} bytes are not the body", received.len());
     }
 }
 
 #[test]
-fn it_is_known_where_clients_speak_tls() {
-    let folder = TempDir::new().unwrap();
-    certify(folder.path(), "site");
+fn gateway_reports_which_listeners_use_tls() {
     let backend = Backend::start();
-    let mut config = config(&backend, folder.path());
-    let clear = Address::Tcp("127.0.0.2:0".parse().unwrap());
-    config.listeners.push(Listener::new(clear));
-    let mut served = Served::start(config);
-    let gateway = served.gateway();
-    let known: Vec<bool> = gateway.addresses().map(|at| gateway.speaks_tls(at)).collect();
-    assert_eq!(known, [true, false]);
+    let mut config = tls_config(&backend, any_port());
+    config.listeners.push(Listener::new(Address::Tcp(([127, 0, 0, 2], 0).into())));
+    let gateway = TestGateway::start(&config);
+    let uses_tls: Vec<bool> = gateway.addresses().iter().map(|at| gateway.is_tls(at)).collect();
+    assert_eq!(uses_tls, [true, false]);
 }
 
 #[test]
-fn openssl_speaks_http_over_tls_and_plain_http_is_no_tls() {
-    let folder = TempDir::new().unwrap();
-    certify(folder.path(), "site");
+fn plain_http_on_a_tls_listener_is_closed_without_a_response() {
     let backend = Backend::start();
-    let served = Served::start(config(&backend, folder.path()));
-    let mut openssl = Command::new("openssl");
-    openssl.args([
-        "s_client",
-        "-quiet",
-        "-verify_return_error",
-        "-servername",
-        "localhost",
-        "-alpn",
-    ]);
-    openssl.args(["http/1.1", "-connect", &served.addr.to_string(), "-CAfile"]);
-    openssl.arg(folder.path().join("site.pem"));
-    openssl.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut client = openssl.spawn().expect("openssl; to install it: apt-get install -y openssl");
-    let mut stdin = client.stdin.take().unwrap();
-    stdin.write_all(b"GET /a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
-    let mut peer = backend.accept();
-    assert!(peer.head().starts_with("GET /a HTTP/1.1\r\n"));
-    peer.send("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\n\r\nhi");
-    let output = client.wait_with_output().unwrap();
-    drop(stdin);
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(text.starts_with("HTTP/1.1 200 OK\r\n") && text.ends_with("\r\n\r\nhi"), "{text}");
-
-    let mut plain = served.client();
-    plain.send("GET /a HTTP/1.1\r\nHost: x\r\n\r\n");
-    // An alert of TLS and the end, and nothing of HTTP.
-    plain.stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let mut received = Vec::new();
-    std::io::Read::read_to_end(&mut plain.stream, &mut received).ok();
+    let gateway = TestGateway::start(&tls_config(&backend, any_port()));
+    let mut client = gateway.client();
+    client.send(GET);
+    // A TLS alert at most.
+    let received = client.read_to_close();
     assert!(!received.starts_with(b"HTTP"), "{}", received.escape_ascii());
-    backend.expect_nobody();
+    backend.expect_no_connection(&gateway);
 }
 
 #[test]
-fn a_reload_shows_the_new_certificate_to_new_clients() {
-    let folder = TempDir::new().unwrap();
-    certify(folder.path(), "site");
-    certify(folder.path(), "next");
+fn reload_replaces_the_certificate_for_new_connections() {
     let backend = Backend::start();
-    let mut served = Served::start(config(&backend, folder.path()));
-    thread::scope(|scope| {
-        scope.spawn(|| echo(&backend, 0));
-        curl(&served, folder.path(), "site", &[]);
-    });
-    // The port was left open before; now it has a name, so that the listener stays.
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let mut changed = config(&backend, folder.path());
-    changed.listeners[0].address = Address::Tcp(free);
-    changed.listeners[0].tls = tls(folder.path(), "next");
-    served.gateway().reload(changed.clone()).unwrap();
-    served.addr = free;
-    thread::scope(|scope| {
-        scope.spawn(|| echo(&backend, 0));
-        curl(&served, folder.path(), "next", &[]);
-    });
-    changed.listeners[0].tls = tls(folder.path(), "site");
-    served.gateway().reload(changed).unwrap();
-    // The threads are told at once, and look when they wake, which is before they accept.
-    thread::scope(|scope| {
-        scope.spawn(|| echo(&backend, 0));
-        curl(&served, folder.path(), "site", &[]);
-    });
+    // A listener with the same address stays open.
+    let mut config = tls_config(&backend, Address::Tcp(closed_port()));
+    let gateway = TestGateway::start(&config);
+    let mut old = tls_client(&gateway, "site", &TLS13);
+    old.write_all(GET.as_bytes()).unwrap();
+    let mut upstream = backend.accept();
+    upstream.head().unwrap();
+    upstream.send(OK);
+    expect(&mut old, OK);
+    config.listeners[0].tls = tls("next");
+    gateway.reload(config);
+    let mut new = tls_client(&gateway, "next", &TLS13);
+    // The reload has closed the idle connection.
+    upstream.expect_closed();
+    new.write_all(GET.as_bytes()).unwrap();
+    let mut upstream = backend.accept();
+    upstream.head().unwrap();
+    upstream.send(OK);
+    expect(&mut new, OK);
+    old.write_all(GET.as_bytes()).unwrap();
+    upstream.head().unwrap();
+    upstream.send(OK);
+    expect(&mut old, OK);
 }
 
 #[test]
-fn who_came_over_tls_is_said_to_have_though_its_listener_speaks_in_the_clear_by_now() {
-    let folder = TempDir::new().unwrap();
-    certify(folder.path(), "site");
+fn tls_connection_keeps_its_protocol_when_its_listener_becomes_plain() {
     let backend = Backend::start();
-    // A port with a name, so that the listener stays.
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let mut config = config(&backend, folder.path());
-    config.listeners[0].address = Address::Tcp(free);
-    let mut served = Served::start(config.clone());
-    let mut openssl = Command::new("openssl");
-    openssl.args(["s_client", "-quiet", "-connect", &served.addr.to_string(), "-CAfile"]);
-    openssl.arg(folder.path().join("site.pem"));
-    openssl.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut client = openssl.spawn().expect("openssl; to install it: apt-get install -y openssl");
-    let mut stdin = client.stdin.take().unwrap();
-    stdin.write_all(GET.as_bytes()).unwrap();
-    let mut peer = backend.accept();
-    assert!(peer.head().contains("\r\nX-Forwarded-Proto: https\r\n"));
-    peer.send(OK);
+    let mut config = tls_config(&backend, Address::Tcp(closed_port()));
+    let gateway = TestGateway::start(&config);
+    let mut client = tls_client(&gateway, "site", &TLS13);
+    client.write_all(GET.as_bytes()).unwrap();
+    let mut upstream = backend.accept();
+    assert!(upstream.head().unwrap().contains("\r\nX-Forwarded-Proto: https\r\n"));
+    upstream.send(OK);
+    expect(&mut client, OK);
 
     config.listeners[0].tls = None;
-    served.gateway().reload(config).unwrap();
-    // The connection to the backend is closed, which tells that it has happened.
-    peer.expect_last("");
-    let mut clear = served.client();
-    clear.send(GET);
-    let mut peer = backend.accept();
-    assert!(peer.head().contains("\r\nX-Forwarded-Proto: http\r\n"));
-    peer.send(OK);
-    clear.expect(OK);
-    stdin.write_all(GET.as_bytes()).unwrap();
-    assert!(peer.head().contains("\r\nX-Forwarded-Proto: https\r\n"));
-    peer.send(OK);
-    // It would wait for the gateway to close.
-    client.kill().unwrap();
-    client.wait().unwrap();
+    gateway.reload(config);
+    // The reload closes idle connections to backends.
+    upstream.expect_closed();
+    let mut plain = gateway.client();
+    plain.send(GET);
+    let mut upstream = backend.accept();
+    assert!(upstream.head().unwrap().contains("\r\nX-Forwarded-Proto: http\r\n"));
+    upstream.send(OK);
+    plain.expect(OK);
+    client.write_all(GET.as_bytes()).unwrap();
+    assert!(upstream.head().unwrap().contains("\r\nX-Forwarded-Proto: https\r\n"));
+    upstream.send(OK);
+    expect(&mut client, OK);
 }
 
 #[test]
-fn files_that_cannot_be_used_are_named_with_their_line() {
+fn unusable_certificate_files_are_errors_with_their_line() {
     let folder = TempDir::new().unwrap();
-    certify(folder.path(), "site");
-    certify(folder.path(), "other");
+    for name in ["site.pem", "site.key", "next.key"] {
+        fs::copy(certificate_file(name), folder.path().join(name)).unwrap();
+    }
     fs::write(folder.path().join("empty.pem"), "").unwrap();
     let error = |certificate: &str, key: &str| {
         let text = format!(
@@ -245,18 +213,16 @@ fn files_that_cannot_be_used_are_named_with_their_line() {
         let text = error.to_string();
         text.strip_prefix(&format!("{}/", folder.path().display())).unwrap().to_owned()
     };
-    let no_certificate = "the certificate cannot be read; name a file of PEM with the certificate, then \
-                          what it is signed by";
+    let no_certificate = "cannot read the certificate; expected a PEM file with the certificate, followed by its chain";
     assert_eq!(error("none.pem", "site.key"), format!("g.yaml:4:20: {no_certificate}"));
     assert_eq!(error("empty.pem", "site.key"), format!("g.yaml:4:20: {no_certificate}"));
     assert_eq!(
         error("site.pem", "empty.pem"),
-        "g.yaml:5:12: the key cannot be read; name a file of PEM with the private key, without a \
-         passphrase"
+        "g.yaml:5:12: cannot read the key; expected a PEM file with a private key without passphrase"
     );
     assert_eq!(
-        error("site.pem", "other.key"),
-        "g.yaml:5:12: the key is not that of the certificate, or one of them is of a kind that is not \
-         known here"
+        error("site.pem", "next.key"),
+        "g.yaml:5:12: cannot use the certificate with this key; check that they belong together and have a \
+         supported type"
     );
 }

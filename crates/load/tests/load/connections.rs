@@ -1,36 +1,37 @@
-use std::net::Ipv4Addr;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use tollgate_eventloop::{Socket, listen};
-use tollgate_load::{Failures, Generator, Plan};
+use tollgate_load::{Failures, Generator, Plan, Target};
 
 use crate::server::{
-    OK, Server, assert_balance, closed_port, plan, request, run, wait_until, workload,
+    LAST, OK, Server, closed_port, endless, finish, plan, post, run, wait_until, workload,
 };
 
-const LAST: &[u8] = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok";
-
 #[test]
-fn a_server_that_announces_its_close_costs_no_request() {
+fn announced_close_costs_no_request() {
     let server = Server::start(|peer| {
-        for answer in [OK, OK, LAST] {
+        for response in [OK, OK, LAST] {
             if peer.request().is_none() {
                 return;
             }
-            peer.send(answer);
+            peer.send(response);
         }
     });
-    let outcome = run(Plan { connections: 2, ..plan(server.address, 30) });
-    assert_eq!((outcome.answered, outcome.failures.total()), (30, 0), "{outcome:?}");
+    let summary = run(Plan { connections: 2, ..plan(server.address, 30) });
+    assert_eq!((summary.responses, summary.failures.total()), (30, 0), "{summary:?}");
     assert_eq!(server.requests(), 30);
-    // 15 requests on each of two connections would be 10; how they are spread decides.
-    assert!((10..=12).contains(&outcome.connects), "{}", outcome.connects);
+    // 10 for requests that are spread evenly.
+    assert!((10..=12).contains(&summary.connects), "{}", summary.connects);
 }
 
 #[test]
-fn a_server_that_closes_unannounced_costs_the_request_on_its_way() {
+fn unannounced_close_costs_the_request_on_its_way() {
     let server = Server::start(|peer| {
         for _ in 0..3 {
             if peer.request().is_none() {
@@ -39,202 +40,233 @@ fn a_server_that_closes_unannounced_costs_the_request_on_its_way() {
             peer.send(OK);
         }
     });
-    let outcome = run(plan(server.address, 40));
-    let Failures { reset, closed_early, .. } = outcome.failures;
-    // Three answers and one lost request a connection, unless the close is seen before the next
-    // request leaves: then nothing is lost.
-    assert_eq!(outcome.failures.total(), reset + closed_early, "{outcome:?}");
-    assert!(reset + closed_early <= 10, "{outcome:?}");
-    assert_eq!(outcome.answered + reset + closed_early, 40);
-    assert!(outcome.connects >= 10, "{}", outcome.connects);
+    let summary = run(plan(server.address, 40));
+    let Failures { reset, closed_early, .. } = summary.failures;
+    // Three responses and one lost request per connection; none is lost if the close is seen before the
+    // next request leaves.
+    assert_eq!(summary.failures.total(), reset + closed_early, "{summary:?}");
+    assert!(reset + closed_early <= 10, "{summary:?}");
+    assert_eq!(summary.responses + reset + closed_early, 40);
+    assert!(summary.connects >= 10, "{}", summary.connects);
 }
 
 #[test]
-fn a_close_that_comes_with_the_answer_costs_no_request() {
-    let server = Server::start(|peer| {
-        peer.request();
-        peer.send(OK);
-    });
-    // While the generator's only thread is kept busy by the other connection, answer and end of the
-    // stream are both there when it looks.
-    let outcome = run(Plan { connections: 2, ..plan(server.address, 200) });
-    let lost = outcome.failures.total();
-    assert!(lost < 100, "{outcome:?}");
-
-    let together = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = together.local_addr().unwrap();
-    let server = std::thread::spawn(move || {
-        use std::io::{Read, Write};
+fn close_together_with_the_response_costs_no_request() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = thread::spawn(move || {
         for _ in 0..20 {
-            let (mut stream, _) = together.accept().unwrap();
+            let (mut stream, _) = listener.accept().unwrap();
             let _bytes = stream.read(&mut [0; 1024]).unwrap();
-            // Corked, the answer leaves with the end of the stream.
+            // Corked, the response leaves with the end of the stream.
             rustix::net::sockopt::set_tcp_cork(&stream, true).unwrap();
             stream.write_all(OK).unwrap();
         }
     });
-    let outcome = run(plan(address, 20));
+    let summary = run(plan(address, 20));
     server.join().unwrap();
-    assert_eq!((outcome.answered, outcome.failures.total()), (20, 0), "{outcome:?}");
-    assert_eq!(outcome.connects, 20);
+    assert_eq!((summary.responses, summary.failures.total()), (20, 0), "{summary:?}");
+    assert_eq!(summary.connects, 20);
 }
 
 #[test]
-fn an_answer_is_read_though_the_rest_of_the_request_is_refused() {
-    const BODY_BYTES: usize = 8_000_000;
-    let head = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {BODY_BYTES}\r\n\r\n");
-    let post = [head.as_bytes(), &vec![b'x'; BODY_BYTES]].concat();
-    // It answers at once, and closes with most of the request unread: that is a reset.
+fn reset_behind_the_response_costs_no_request() {
+    // A close with half a request unread resets the connection behind the response.
     let server = Server::start(|peer| {
-        peer.half_a_request();
-        peer.send(b"HTTP/1.1 413 Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
-        peer.sleep(Duration::from_millis(5));
-    });
-    let workload = workload(vec![request(&post)]);
-    let outcome = run(Plan { workload, connections: 2, ..plan(server.address, 20) });
-    assert_eq!(outcome.templates[0].statuses, [(413, 20)].into(), "{outcome:?}");
-}
-
-#[test]
-fn a_close_that_is_seen_in_time_costs_no_request() {
-    // Closing with half a request unread resets the connection right behind the answer.
-    let server = Server::start(|peer| {
-        if peer.half_a_request() {
+        if peer.half_request() {
             peer.send(OK);
         }
     });
-    let generator =
-        Generator::start(Plan { requests: None, warm_up: true, ..plan(server.address, 1) })
-            .unwrap();
-    // Each connection carries one answer. Were the request behind each of them lost, there would be
-    // as many failures as answers.
+    let generator = Generator::start(endless(server.address)).unwrap();
+    // Each connection carries one response. If the request after each were lost, there would be as many
+    // failures as responses.
     wait_until(|| {
         let progress = generator.progress();
-        progress.answered > progress.failed + 10
+        progress.responses > progress.failed + 10
     });
-    assert_balance(&generator.finish().unwrap());
+    finish(generator);
 }
 
 #[test]
-fn a_connect_that_takes_too_long_is_given_up() {
-    // Where the backlog is full, the kernel ignores further connects.
+fn response_is_read_though_the_rest_of_the_request_is_rejected() {
+    // The server responds at once and closes with most of the request unread, which is a reset.
+    let server = Server::start(|peer| {
+        peer.half_request();
+        peer.send(b"HTTP/1.1 413 Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
+        peer.sleep(Duration::from_millis(5));
+    });
+    let workload = workload(vec![post(8_000_000)]);
+    let summary = run(Plan { workload, connections: 2, ..plan(server.address, 20) });
+    assert_eq!(summary.statuses(), [(413, 20)].into(), "{summary:?}");
+}
+
+#[test]
+fn response_before_the_whole_request_ends_the_connection() {
+    // The server reads the start of the request, and responds when there is no room for the rest.
+    let server = Server::start(|peer| {
+        peer.half_request();
+        peer.send(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n");
+        peer.hang();
+    });
+    let workload = workload(vec![post(20_000_000)]);
+    let summary = run(Plan { workload, ..plan(server.address, 2) });
+    assert_eq!(summary.statuses(), [(413, 2)].into(), "{summary:?}");
+    assert_eq!(summary.connects, 2, "{summary:?}");
+}
+
+#[test]
+fn close_before_the_response_is_a_failure_without_latency() {
+    let server = Server::start(|peer| drop(peer.request()));
+    let summary = run(plan(server.address, 5));
+    assert_eq!(summary.failures.closed_early, 5, "{summary:?}");
+    assert_eq!((summary.sent, summary.connects), (5, 5));
+    assert_eq!(summary.latency.count(), 0);
+}
+
+#[test]
+fn connects_time_out() {
+    // If the backlog is full, the kernel ignores further connects.
     let listener = listen((Ipv4Addr::LOCALHOST, 0).into(), false, 0).unwrap();
     let address = listener.local_addr().unwrap();
     let _fillers: Vec<_> = (0..4).map(|_| Socket::connect(address).unwrap()).collect();
     let connect_timeout = Duration::from_millis(50);
-    let outcome = run(Plan { connect_timeout, ..plan(address, 3) });
-    assert_eq!(outcome.failures.connect_timeout, 3, "{outcome:?}");
-    assert_eq!(outcome.connects, 0);
-    let shortest = Duration::from_nanos(outcome.latency.min_ns().unwrap());
-    assert!((connect_timeout..connect_timeout * 4).contains(&shortest), "{shortest:?}");
+    let summary = run(Plan { connect_timeout, ..plan(address, 3) });
+    assert_eq!(summary.failures.connect_timeout, 3, "{summary:?}");
+    assert_eq!(summary.connects, 0);
+    let shortest = Duration::from_nanos(summary.latency.min_ns().unwrap());
+    assert!(shortest >= connect_timeout, "{shortest:?}");
 
+    // After a second, requests no longer wait for connections before they count as in flight.
     let generator = Generator::start(Plan { connections: 2, ..plan(address, 9) }).unwrap();
-    // After a second, requests no longer wait for the connections before they are counted.
-    std::thread::sleep(Duration::from_millis(1_100));
-    let outcome = generator.finish().unwrap();
-    assert_balance(&outcome);
-    assert_eq!((outcome.sent, outcome.unanswered), (2, 2), "connecting is being under way");
+    thread::sleep(Duration::from_millis(1_500));
+    let summary = finish(generator);
+    assert_eq!((summary.sent, summary.in_flight), (2, 2), "{summary:?}");
 }
 
 #[test]
-fn a_close_before_any_answer_is_counted() {
-    let server = Server::start(|peer| drop(peer.request()));
-    let outcome = run(plan(server.address, 5));
-    assert_eq!(outcome.failures.closed_early, 5, "{outcome:?}");
-    assert_eq!((outcome.sent, outcome.connects), (5, 5));
-    assert_eq!(outcome.latency.count(), 0, "failures have no latency");
+fn refused_connects_are_retried_after_a_wait() {
+    let started_at = Instant::now();
+    let summary = run(plan(closed_port(), 5));
+    assert_eq!(summary.failures.refused, 5);
+    assert_eq!((summary.sent, summary.connects), (5, 0));
+    // 10 ms after each but the last.
+    assert!(started_at.elapsed() >= Duration::from_millis(40));
+
+    let generator = Generator::start(Plan { connections: 3, ..endless(closed_port()) }).unwrap();
+    let started_at = Instant::now();
+    wait_until(|| generator.progress().failed >= 9);
+    let summary = finish(generator);
+    let attempts = summary.failures.refused + summary.warm_up.failed;
+    let attempts_max = 3 * (2 + started_at.elapsed().as_millis() as u64 / 10);
+    assert!(attempts <= attempts_max, "{attempts} attempts of 3 connections");
 }
 
 #[test]
-fn a_closed_port_ends_and_does_not_spin() {
-    let begun = Instant::now();
-    let outcome = run(plan(closed_port(), 5));
-    assert_eq!(outcome.failures.refused, 5);
-    assert_eq!((outcome.sent, outcome.connects), (5, 0));
-    // There is a pause of 10 ms after each but the last.
-    assert!(begun.elapsed() >= Duration::from_millis(40));
-
-    let generator = Generator::start(Plan {
-        requests: None,
-        warm_up: true,
-        connections: 3,
-        ..plan(closed_port(), 1)
-    })
-    .unwrap();
-    generator.open_window();
-    std::thread::sleep(Duration::from_millis(200));
-    let outcome = generator.finish().unwrap();
-    assert_balance(&outcome);
-    let refused = outcome.failures.refused + outcome.warm_up.failed;
-    assert!((3..=63).contains(&refused), "{refused} tries of 3 connections in 200 ms");
-}
-
-#[test]
-fn without_keep_alive_each_request_has_its_own_connection() {
+fn without_keep_alive_each_request_has_a_connection() {
     let server = Server::start(|peer| {
         if peer.request().is_some() {
             peer.send(LAST);
         }
     });
-    let outcome = run(Plan { keep_alive: false, connections: 4, ..plan(server.address, 50) });
-    assert_eq!((outcome.answered, outcome.connects), (50, 50));
-    assert_eq!(outcome.failures.total(), 0);
+    let summary = run(Plan { keep_alive: false, connections: 4, ..plan(server.address, 50) });
+    assert_eq!((summary.responses, summary.connects), (50, 50));
+    assert_eq!((summary.failures.total(), summary.kept_alive), (0, 0));
     assert_eq!(server.connections(), 50);
 }
 
 #[test]
-fn the_server_closes_first_and_its_time_for_that_is_no_latency() {
-    const LINGER: Duration = Duration::from_millis(50);
-    let deserted = Arc::<AtomicU64>::default();
+fn server_closes_first_and_its_time_is_not_latency() {
+    const LINGER: Duration = Duration::from_millis(100);
+    let closed_by_client = Arc::<AtomicU64>::default();
     let server = Server::start({
-        let deserted = Arc::clone(&deserted);
+        let closed_by_client = Arc::clone(&closed_by_client);
         move |peer| {
             if peer.request().is_some() {
                 peer.send(LAST);
                 peer.sleep(LINGER);
-                deserted.fetch_add(u64::from(peer.is_deserted()), Ordering::SeqCst);
+                closed_by_client.fetch_add(u64::from(peer.is_closed()), Ordering::SeqCst);
             }
         }
     });
-    let outcome = run(Plan { keep_alive: false, ..plan(server.address, 5) });
-    assert_eq!((outcome.answered, outcome.connects), (5, 5));
-    let shortest = outcome.latency.min_ns().unwrap();
+    let summary = run(Plan { keep_alive: false, ..plan(server.address, 5) });
+    assert_eq!((summary.responses, summary.connects), (5, 5));
+    let shortest = summary.latency.min_ns().unwrap();
     assert!(u128::from(shortest) < LINGER.as_nanos(), "{shortest} ns");
     drop(server);
-    // Only the last connection is left behind, because the run is over.
-    assert_eq!(deserted.load(Ordering::SeqCst), 1);
+    // The last connection is closed by the end of the run.
+    assert_eq!(closed_by_client.load(Ordering::SeqCst), 1);
 }
 
 #[test]
-fn a_server_that_does_not_close_is_cut_off() {
-    let server = Server::answering(OK);
-    let begun = Instant::now();
-    let outcome = run(Plan { keep_alive: false, ..plan(server.address, 3) });
-    assert_eq!((outcome.answered, outcome.connects), (3, 3));
-    // The run is over with the third answer.
-    assert_eq!(outcome.cut_off, 2);
-    assert!(begun.elapsed() < Duration::from_secs(2));
+fn connection_that_the_server_does_not_close_is_closed_by_force() {
+    let server = Server::responding(OK);
+    let summary = run(Plan { keep_alive: false, ..plan(server.address, 3) });
+    assert_eq!((summary.responses, summary.connects), (3, 3));
+    // The run ends with the third response.
+    assert_eq!(summary.force_closed, 2);
 }
 
 #[test]
-fn an_answer_before_the_request_is_sent_ends_the_connection() {
-    const BODY_BYTES: usize = 20_000_000;
-    let head = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {BODY_BYTES}\r\n\r\n");
-    let post = [head.as_bytes(), &vec![b'x'; BODY_BYTES]].concat();
-    // It reads the begin of the request, so that this has begun, and answers when there is no room on
-    // the way for all of the rest.
-    let server = Server::start(|peer| {
-        peer.half_a_request();
-        peer.send(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n");
-        peer.hang();
+fn requests_go_over_a_unix_socket() {
+    let path = std::env::temp_dir().join(format!("tollgate-load-{}", std::process::id()));
+    let listener = UnixListener::bind(&path).unwrap();
+    let server = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut responses = 0;
+        while matches!(stream.read(&mut [0; 1024]), Ok(bytes) if bytes > 0) {
+            stream.write_all(OK).unwrap();
+            responses += 1;
+        }
+        responses
     });
-    let generator = Generator::start(Plan {
-        workload: workload(vec![request(&post)]),
-        ..plan(server.address, 2)
-    })
+    let to_socket = Plan { target: Target::Unix(path.clone()), ..plan(closed_port(), 25) };
+    let summary = run(to_socket.clone());
+    assert_eq!((summary.responses, summary.connects), (25, 1), "{summary:?}");
+    assert_eq!(server.join().unwrap(), 25);
+
+    // A socket without a listener, and a missing one.
+    let summary = run(Plan { requests: Some(2), ..to_socket.clone() });
+    assert_eq!(summary.failures.refused, 2, "{:?}", summary.failures);
+    std::fs::remove_file(&path).unwrap();
+    let summary = run(Plan { requests: Some(2), ..to_socket });
+    let reason = summary.failures.other_example.unwrap();
+    assert!(reason.starts_with("cannot connect: No such file"), "{reason}");
+}
+
+#[test]
+fn full_backlog_of_a_unix_socket_delays_requests() {
+    let path = std::env::temp_dir().join(format!("tollgate-backlog-{}", std::process::id()));
+    let socket = rustix::net::socket(
+        rustix::net::AddressFamily::UNIX,
+        rustix::net::SocketType::STREAM,
+        None,
+    )
     .unwrap();
-    wait_until(|| generator.is_done());
-    let outcome = generator.finish().unwrap();
-    assert_eq!(outcome.templates[0].statuses, [(413, 2)].into(), "{outcome:?}");
-    assert_eq!(outcome.connects, 2, "{outcome:?}");
+    rustix::net::bind(&socket, &rustix::net::SocketAddrUnix::new(&path).unwrap()).unwrap();
+    rustix::net::listen(&socket, 2).unwrap();
+    let listener = UnixListener::from(socket);
+    let server = thread::spawn(move || {
+        // Eight connections for a backlog of two, which the server does not accept at first.
+        thread::sleep(Duration::from_millis(50));
+        let serve = |mut stream: UnixStream| {
+            while matches!(stream.read(&mut [0; 1024]), Ok(bytes) if bytes > 0) {
+                stream.write_all(OK).unwrap();
+            }
+        };
+        thread::scope(|scope| {
+            for _ in 0..8 {
+                let (stream, _) = listener.accept().unwrap();
+                scope.spawn(move || serve(stream));
+            }
+        });
+    });
+    let target = Target::Unix(path.clone());
+    let summary = run(Plan { target, connections: 8, ..plan(closed_port(), 4000) });
+    assert_eq!((summary.responses, summary.failures.total()), (4000, 0), "{:?}", summary.failures);
+    // Connections that the run did not need are opened here, so that the server ends.
+    for _ in summary.connects..8 {
+        drop(UnixStream::connect(&path).unwrap());
+    }
+    server.join().unwrap();
+    std::fs::remove_file(&path).unwrap();
 }

@@ -1,28 +1,19 @@
-//! The generator against tiny servers that answer with literal bytes over real sockets.
+//! The generator against small servers that send literal bytes over real sockets.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests are as free to panic as tests")]
+#![expect(clippy::unwrap_used, reason = "helpers of tests may panic like tests")]
 
-// The servers, and plans against them.
+// Servers and plans.
 mod server;
 
-// Exact counts, and books that balance.
-mod books;
-// What connections go through: closed, refused, reset, replaced.
+// Counts, their balance, and plans and workloads that are rejected.
+mod accounting;
+// Closed, refused, reset and replaced connections; unix-domain sockets.
 mod connections;
-// Where answers end, split everywhere.
-mod framing;
-// Timeouts, latency and the window.
-mod timing;
-// Expected and unexpected answers, by template.
-mod answers;
-// Schedules: what is sent when, and what is said of the rest.
+// Framing, expectations and templates.
+mod responses;
+// Latency, timeouts, the window and CPU use.
+mod latency;
+// Open loop: schedules and timer slack.
 mod schedules;
-// Schedules with slack: naps, and when answers arrived meanwhile.
-mod slack;
-// Several requests under way on one connection.
+// Several requests in flight on one connection.
 mod pipelines;
-mod polling;
-// Unix-domain sockets.
-mod unix;
-// Plans that are refused.
-mod plans;

@@ -1,4 +1,4 @@
-//! A server whose every connection runs a script, and plans against it.
+//! A server that runs a script per connection, and plans against it.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -8,32 +8,36 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use tollgate_load::{
-    Arrivals, Expectation, Generator, MAX_CONNECTIONS, Outcome, Plan, Request, Spacing, Target,
+    Arrivals, Expectation, Generator, MAX_CONNECTIONS, Plan, Request, Spacing, Summary, Target,
     Workload,
 };
 
 pub(crate) const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+pub(crate) const LAST: &[u8] =
+    b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok";
 pub(crate) const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
-/// How long a test waits for anything before it fails.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+/// Nanoseconds in a millisecond.
+pub(crate) const MS: u64 = 1_000_000;
 
-/// Runs a script on a thread for each connection; dropping it stops and joins them all.
+/// How long a test waits before it fails.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
+
+/// Runs a script on a thread per connection. Dropping it stops and joins all of them.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
-    pub(crate) log: Arc<Log>,
+    log: Arc<Log>,
     acceptor: Option<JoinHandle<()>>,
 }
 
-/// What a server saw.
 #[derive(Default)]
-pub(crate) struct Log {
-    pub(crate) requests: AtomicU64,
-    pub(crate) connections: AtomicU64,
+struct Log {
+    requests: AtomicU64,
+    connections: AtomicU64,
     is_stopped: AtomicBool,
 }
 
-/// The server's end of one connection.
+/// The server's end of a connection.
 pub(crate) struct Peer {
     stream: TcpStream,
     unread: Vec<u8>,
@@ -52,20 +56,40 @@ impl Server {
         Self { address, log, acceptor: Some(acceptor) }
     }
 
-    /// A server that gives every request the same answer.
-    pub(crate) fn answering(answer: impl Into<Vec<u8>>) -> Self {
-        let answer = answer.into();
+    /// Sends the same response to every request.
+    pub(crate) fn responding(response: impl Into<Vec<u8>>) -> Self {
+        let response = response.into();
         Self::start(move |peer| {
             while peer.request().is_some() {
-                peer.send(&answer);
+                peer.send(&response);
             }
         })
     }
 
+    /// Sends `OK` after a delay.
+    pub(crate) fn delaying(delay: Duration) -> Self {
+        Self::start(move |peer| {
+            while peer.request().is_some() {
+                thread::sleep(delay);
+                peer.send(OK);
+            }
+        })
+    }
+
+    /// Reads a request and never responds.
+    pub(crate) fn stalled() -> Self {
+        Self::start(|peer| {
+            peer.request();
+            peer.hang();
+        })
+    }
+
+    /// Requests read so far.
     pub(crate) fn requests(&self) -> u64 {
         self.log.requests.load(Ordering::SeqCst)
     }
 
+    /// Connections accepted so far.
     pub(crate) fn connections(&self) -> u64 {
         self.log.connections.load(Ordering::SeqCst)
     }
@@ -103,10 +127,10 @@ fn accept<S: Fn(&mut Peer) + Send + Sync + 'static>(
 }
 
 impl Peer {
-    /// The next request, head and body; `None` when the client has closed or the test is over.
+    /// Reads the next request, head and body; `None` when the client has closed or the test is over.
     pub(crate) fn request(&mut self) -> Option<Vec<u8>> {
         loop {
-            if let Some(len) = whole_request(&self.unread) {
+            if let Some(len) = request_length(&self.unread) {
                 self.log.requests.fetch_add(1, Ordering::SeqCst);
                 return Some(self.unread.drain(..len).collect());
             }
@@ -120,23 +144,23 @@ impl Peer {
         }
     }
 
-    /// Reads half of a plain GET and leaves the rest, if there is one.
-    pub(crate) fn half_a_request(&mut self) -> bool {
+    /// Reads half of a plain GET. Returns false if the client has closed.
+    pub(crate) fn half_request(&mut self) -> bool {
         let mut half = [0; GET.len() / 2];
         self.stream.read_exact(&mut half).is_ok()
     }
 
-    /// Sends bytes; a client that is gone is no concern of the server's.
+    /// Sends bytes. Ignores a client that has closed.
     pub(crate) fn send(&mut self, bytes: &[u8]) {
         drop(self.stream.write_all(bytes));
     }
 
-    /// Whether the client has closed.
-    pub(crate) fn is_deserted(&mut self) -> bool {
+    /// True if the client has closed.
+    pub(crate) fn is_closed(&mut self) -> bool {
         matches!(self.stream.read(&mut [0]), Ok(0))
     }
 
-    /// Sleeps; `false` when the test ends before.
+    /// Sleeps. Returns false if the test ends before.
     pub(crate) fn sleep(&self, duration: Duration) -> bool {
         let end = Instant::now() + duration;
         while Instant::now() < end && !self.is_stopped() {
@@ -146,7 +170,7 @@ impl Peer {
         !self.is_stopped()
     }
 
-    /// Never answers again.
+    /// Sleeps until the test ends.
     pub(crate) fn hang(&self) {
         self.sleep(Duration::from_secs(3600));
     }
@@ -156,16 +180,17 @@ impl Peer {
     }
 }
 
-/// The length of the request at the start of `bytes`, if it is all there.
-fn whole_request(bytes: &[u8]) -> Option<usize> {
-    let text = String::from_utf8_lossy(bytes);
+/// Length of the request at the start of `bytes`, if it is complete.
+fn request_length(bytes: &[u8]) -> Option<usize> {
+    const HEAD_BYTES_MAX: usize = 1024;
+    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(HEAD_BYTES_MAX)]);
     let head = text.find("\r\n\r\n")? + 4;
     let length = text[..head].split("Content-Length: ").nth(1);
     let body = length.map_or(0, |rest| rest.split("\r\n").next().unwrap().parse().unwrap());
     (bytes.len() >= head + body).then_some(head + body)
 }
 
-/// A port on which nobody listens.
+/// An address on which nothing listens.
 pub(crate) fn closed_port() -> SocketAddr {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
 }
@@ -174,7 +199,13 @@ pub(crate) fn request(bytes: &[u8]) -> Request {
     Request { bytes: bytes.to_vec(), is_head: false, expect: Expectation::default(), template: 0 }
 }
 
-/// Each request is its own template.
+/// A POST with a body of `x`.
+pub(crate) fn post(body_bytes: usize) -> Request {
+    let head = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {body_bytes}\r\n\r\n");
+    request(&[head.as_bytes(), &vec![b'x'; body_bytes]].concat())
+}
+
+/// A workload in which each request is a template of its own.
 pub(crate) fn workload(mut requests: Vec<Request>) -> Arc<Workload> {
     for (index, request) in requests.iter_mut().enumerate() {
         request.template = index;
@@ -197,43 +228,47 @@ pub(crate) fn plan(target: SocketAddr, requests: u64) -> Plan {
         first_byte: false,
         busy_poll: false,
         keep_alive: true,
-        connect_timeout: PATIENCE,
-        answer_timeout: PATIENCE,
+        connect_timeout: DEADLINE,
+        response_timeout: DEADLINE,
         requests: Some(requests),
         warm_up: false,
         cpus: vec![],
     }
 }
 
-/// The same on a schedule of so many requests a second.
+/// The same without an end, starting with a warm-up.
+pub(crate) fn endless(target: SocketAddr) -> Plan {
+    Plan { requests: None, warm_up: true, ..plan(target, 1) }
+}
+
+/// The same on a schedule.
 pub(crate) fn scheduled(target: SocketAddr, requests: u64, per_second: f64) -> Plan {
     let arrivals = Arrivals::Open { per_second, spacing: Spacing::Constant };
     Plan { arrivals, connections_max: 1, ..plan(target, requests) }
 }
 
-/// Runs a plan that ends by itself, and checks that its books balance.
-pub(crate) fn run(plan: Plan) -> Outcome {
+/// Runs a plan to its end and checks the balance of its counts.
+pub(crate) fn run(plan: Plan) -> Summary {
     let generator = Generator::start(plan).unwrap();
-    wait_until(|| generator.is_done());
-    let outcome = generator.finish().unwrap();
-    assert_balance(&outcome);
-    outcome
+    assert!(generator.wait(DEADLINE), "the load does not end");
+    finish(generator)
 }
 
-pub(crate) fn wait_until(is_so: impl Fn() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < end, "nothing happened for {PATIENCE:?}");
+/// Ends a load and checks the balance of its counts.
+pub(crate) fn finish(generator: Generator) -> Summary {
+    let summary = generator.finish().unwrap();
+    let warm_up = summary.warm_up.responses + summary.warm_up.failed;
+    let measured = summary.responses + summary.failures.total();
+    assert_eq!(summary.sent, warm_up + measured + summary.in_flight, "{summary:?}");
+    assert_eq!(summary.statuses().values().sum::<u64>(), summary.responses);
+    assert_eq!(summary.latency.count(), summary.responses + summary.failures.timeouts());
+    summary
+}
+
+pub(crate) fn wait_until(is_true: impl Fn() -> bool) {
+    let end = Instant::now() + DEADLINE;
+    while !is_true() {
+        assert!(Instant::now() < end, "not true within {DEADLINE:?}");
         thread::sleep(Duration::from_millis(1));
     }
-}
-
-pub(crate) fn assert_balance(outcome: &Outcome) {
-    let warm_up = outcome.warm_up.answered + outcome.warm_up.failed;
-    let measured = outcome.answered + outcome.failures.total();
-    assert_eq!(outcome.sent, warm_up + measured + outcome.unanswered, "{outcome:?}");
-    let statuses = outcome.templates.iter().flat_map(|tally| tally.statuses.values());
-    assert_eq!(statuses.sum::<u64>(), outcome.answered);
-    let timeouts = outcome.failures.connect_timeout + outcome.failures.answer_timeout;
-    assert_eq!(outcome.latency.count(), outcome.answered + timeouts);
 }

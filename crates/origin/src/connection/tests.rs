@@ -5,155 +5,154 @@ use rustix::net::sockopt::set_socket_linger;
 use tollgate_eventloop::{accept, listen};
 
 use super::*;
-use crate::site::made_up::site;
-use crate::sources::Sources;
+use crate::fuzzing::{advance_test_clock, test_clock, test_state};
 
 struct Peers {
     listener: std::net::TcpListener,
-    tools: Tools,
+    scratch: Scratch,
 }
 
 impl Peers {
     fn new() -> Self {
         let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
-        let sources = Sources::new(Sources::open_zero().unwrap());
+        let source = ByteSource::new(ByteSource::open_zero().unwrap());
         Self {
             listener: listen(any, false, 16).unwrap(),
-            tools: Tools::new(site(), sources, Timeouts::default()),
+            scratch: Scratch::new(test_state(), source, Timeouts::default()),
         }
     }
 
     fn connect(&self, now: Instant) -> (TcpStream, Connection) {
         let client = TcpStream::connect(self.listener.local_addr().unwrap()).unwrap();
         let (socket, _) = accept(&self.listener).unwrap().unwrap();
-        (client, Connection::new(socket, "".into(), now, &self.tools.timeouts))
+        (client, Connection::new(socket, "".into(), now, &self.scratch.timeouts))
     }
 
-    /// Gives the connection turns until one has read something.
-    fn turn(&mut self, connection: &mut Connection, now: Instant) -> Turn {
-        let before = connection.deadline;
+    /// Runs the connection until it has read something.
+    fn run(&mut self, connection: &mut Connection, now: Instant) -> Next {
+        let started = Instant::now();
         connection.deadline = now;
         loop {
-            connection.look_again();
-            let turn = connection.turn(&mut self.tools, now, None).unwrap();
-            if connection.deadline != now || turn != Turn::Goes {
-                return turn;
+            connection.assume_readable();
+            let next = connection.run(&mut self.scratch, now, None).unwrap();
+            if connection.deadline != now || next != Next::Event {
+                return next;
             }
-            assert!(now.elapsed() < Duration::from_secs(5), "nothing came since {before:?}");
+            assert!(started.elapsed() < Duration::from_secs(20), "nothing to read");
         }
     }
 }
 
 #[test]
-fn an_answer_that_could_not_be_sent_is_not_given_to_the_next_client() {
+fn failed_send_leaves_nothing_for_next_connection() {
     let mut peers = Peers::new();
     let now = Instant::now();
     let (mut gone, mut connection) = peers.connect(now);
     gone.write_all(b"GET /gone HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
-    // The close is a reset then.
+    // Makes the close a reset.
     set_socket_linger(&gone, Some(Duration::ZERO)).unwrap();
     drop(gone);
-    connection.look_again();
-    connection.turn(&mut peers.tools, now, None).unwrap_err();
+    connection.assume_readable();
+    connection.run(&mut peers.scratch, now, None).unwrap_err();
 
     let (mut client, mut connection) = peers.connect(now);
     client.write_all(b"GET /?payload=1 HTTP/1.0\r\n\r\n").unwrap();
-    assert_eq!(peers.turn(&mut connection, now), Turn::Over);
+    assert_eq!(peers.run(&mut connection, now), Next::Close);
     drop(connection);
-    let mut answer = String::new();
-    client.read_to_string(&mut answer).unwrap();
+    let mut response = String::new();
+    client.read_to_string(&mut response).unwrap();
     assert_eq!(
-        answer,
+        response,
         "HTTP/1.1 200 OK\r\nServer: tollgate-origin\r\nContent-Type: text/plain\r\n\
          Connection: close\r\nContent-Length: 1\r\n\r\nx"
     );
 }
 
 #[test]
-fn a_head_has_its_time_from_its_first_byte_on() {
+fn head_timeout_starts_at_first_byte() {
     let mut peers = Peers::new();
     let start = Instant::now();
     let at = |seconds| start + Duration::from_secs(seconds);
     let (mut client, mut connection) = peers.connect(start);
     assert_eq!(connection.deadline(), at(60));
     client.write_all(b"GET /?payload=1").unwrap();
-    peers.turn(&mut connection, at(5));
+    peers.run(&mut connection, at(5));
     assert_eq!(connection.deadline(), at(15));
     client.write_all(b" HTTP/1.1\r\n").unwrap();
-    peers.turn(&mut connection, at(12));
+    peers.run(&mut connection, at(12));
     assert_eq!(connection.deadline(), at(15));
     client.write_all(b"Host: a\r\n\r\n").unwrap();
-    peers.turn(&mut connection, at(14));
+    peers.run(&mut connection, at(14));
     assert_eq!(connection.deadline(), at(74));
-    // The end of one head and the beginning of the next.
+    // The end of one head and the start of the next.
     client.write_all(b"GET /?payload=1 HTTP/1.1\r\nHost: a\r\n\r\nG").unwrap();
-    peers.turn(&mut connection, at(20));
+    peers.run(&mut connection, at(20));
     assert_eq!(connection.deadline(), at(30));
 }
 
 #[test]
-fn a_body_must_go_on_and_keep_its_rate() {
+fn body_timeout_depends_on_rate() {
     let mut peers = Peers::new();
     let start = Instant::now();
-    // The site's clock stands still at its own start.
-    let since = peers.tools.site.now();
+    // The test clock stands still.
+    let since = test_clock();
     let (mut client, mut connection) = peers.connect(start);
     client.write_all(b"PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 90000\r\n\r\n").unwrap();
-    peers.turn(&mut connection, start);
+    peers.run(&mut connection, start);
     assert!(connection.deadline() <= start + Duration::from_secs(10));
     assert!(connection.deadline() >= since + Duration::from_secs(10));
-    // 30 KiB have half a minute more, of which no ten seconds may pass without a byte.
+    // 30 KiB allow half a minute more, but not ten seconds without a byte.
     client.write_all(&[b'b'; 30 << 10]).unwrap();
     let mut read = 0;
     while read < 30 << 10 {
-        peers.turn(&mut connection, since + Duration::from_secs(5));
-        match connection.conversation.arriving() {
-            Arriving::Body { bytes, .. } => read = bytes,
+        peers.run(&mut connection, since + Duration::from_secs(5));
+        match connection.http.receiving() {
+            Receiving::Body { bytes, .. } => read = bytes,
             other => panic!("{other:?}"),
         }
     }
     assert_eq!(connection.deadline(), since + Duration::from_secs(15));
     client.write_all(b"b").unwrap();
-    peers.turn(&mut connection, since + Duration::from_secs(39));
+    peers.run(&mut connection, since + Duration::from_secs(39));
     assert_eq!(connection.deadline(), since + Duration::from_secs(40));
 }
 
 #[test]
-fn who_waits_is_not_read_from_until_then() {
+fn waiting_connection_is_not_read() {
     let mut peers = Peers::new();
     let (mut client, mut connection) = peers.connect(Instant::now());
     client.write_all(b"GET /sleep?time=2 HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
-    let due = peers.tools.site.now() + Duration::from_secs(2);
+    let due = test_clock() + Duration::from_secs(2);
     let now = Instant::now();
-    assert_eq!(peers.turn(&mut connection, now), Turn::Waits(due));
-    assert!(connection.waits_for(due));
+    assert_eq!(peers.run(&mut connection, now), Next::At(due));
+    assert_eq!(connection.waiting_until(), Some(due));
     client.write_all(b"GET /?payload=3 HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
-    connection.look_again();
-    assert_eq!(connection.turn(&mut peers.tools, now, None).unwrap(), Turn::Goes);
-    assert!(connection.waits_for(due));
-    crate::site::made_up::pass(Duration::from_secs(2));
-    // What was sent meanwhile is read now, though nothing tells of it again.
-    peers.turn(&mut connection, due);
+    connection.assume_readable();
+    assert_eq!(connection.run(&mut peers.scratch, now, None).unwrap(), Next::Event);
+    assert_eq!(connection.waiting_until(), Some(due));
+    advance_test_clock(Duration::from_secs(2));
+    // The second request is read now, without another event.
+    peers.run(&mut connection, due);
     assert!(connection.is_idle() && !connection.is_readable);
     drop(connection);
-    let mut answers = String::new();
-    client.read_to_string(&mut answers).unwrap();
+    let mut responses = String::new();
+    client.read_to_string(&mut responses).unwrap();
     let first = "\r\n\r\n{\"time\":2.000000}HTTP/1.1 200 OK";
-    assert!(answers.contains(first) && answers.ends_with("\r\n\r\nxxx"), "{answers}");
+    assert!(responses.contains(first) && responses.ends_with("\r\n\r\nxxx"), "{responses}");
 }
 
 #[test]
-fn many_bytes_are_taken_in_turns() {
+fn large_fetch_yields_to_other_connections() {
     let mut peers = Peers::new();
     let now = Instant::now();
     let (mut client, mut connection) = peers.connect(now);
     client.write_all(b"GET /zero?size=1048577 HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
-    assert_eq!(peers.turn(&mut connection, now), Turn::Works);
-    let mut turns = 1;
-    while connection.turn(&mut peers.tools, now, None).unwrap() == Turn::Works {
-        turns += 1;
+    assert_eq!(peers.run(&mut connection, now), Next::Queue);
+    let mut runs = 1;
+    while connection.run(&mut peers.scratch, now, None).unwrap() == Next::Queue {
+        runs += 1;
     }
-    // Four quarters of a mebibyte, and then the last byte.
-    assert_eq!(turns, 4);
+    // Four quarters of a mebibyte; the last byte follows in the fifth run.
+    assert_eq!(runs, 4);
     assert!(connection.is_idle());
 }

@@ -1,90 +1,74 @@
-//! What the site answers, a file a family of endpoints, and the table that they are found in.
+//! The endpoints of the site and the table that routes to them.
 
-pub(crate) mod bytes;
-pub(crate) mod counters;
-pub(crate) mod delay;
-pub(crate) mod download;
-pub(crate) mod echo;
-pub(crate) mod mirror;
-pub(crate) mod page;
-pub(crate) mod path;
-pub(crate) mod sleep;
-pub(crate) mod status;
+mod bodies;
+mod inspection;
+mod timing;
 pub(crate) mod upload;
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 
-use crate::counters::PATHS_MAX;
-use crate::plan::Plan;
-use crate::refusal::Refusal;
-use crate::request::Request;
-use crate::site::Site;
+use crate::request::{Request, RequestError};
+use crate::response::Response;
+use crate::state::{MAX_ENDPOINTS, Shared};
+pub(crate) use bodies::{ByteSource, SourceKind, fetch_response};
+use inspection::Echo;
+use upload::Upload;
 
-/// The largest body of a request, unless its endpoint keeps it.
+/// Limit for request bodies that are not kept.
 const MAX_BODY_BYTES: u64 = 64 << 20;
 
-/// The longest that an endpoint waits, in seconds.
-const MAX_WAIT_S: u32 = 60;
-
-/// A path, or all paths below one, and what is done for it.
+/// A path, or all paths below one, and its handler.
 pub(crate) struct Endpoint {
-    /// The path, by which it is counted too.
+    /// Also the name in `/counters`.
     pub(crate) path: &'static str,
-    /// Only what is below the path, a slash between them, is meant.
-    is_below: bool,
+    /// Matches `path/ANYTHING` instead of `path`.
+    is_prefix: bool,
     pub(crate) body_bytes_max: u64,
-    pub(crate) plan: PlanOf,
+    handler: Handler,
 }
 
-type PlanOf = for<'a> fn(&Request<'a>, &mut Site) -> Result<Plan<'a>, Refusal<'a>>;
+type Handler = for<'a> fn(&Request<'a>, &mut Shared) -> ActionResult<'a>;
+type ActionResult<'a> = Result<Action<'a>, RequestError<'a>>;
 
-const fn at(path: &'static str, plan: PlanOf) -> Endpoint {
-    Endpoint { path, is_below: false, body_bytes_max: MAX_BODY_BYTES, plan }
+const fn at(path: &'static str, handler: Handler) -> Endpoint {
+    Endpoint { path, is_prefix: false, body_bytes_max: MAX_BODY_BYTES, handler }
 }
 
-/// Every endpoint, the one that is asked for most first. The last takes every path.
+/// Every endpoint, the most used first. The last one matches every path.
 pub(crate) static ENDPOINTS: [Endpoint; 14] = [
-    at("/", page::payload_or_page),
-    at("/index.html", page::page),
-    at("/urandom", bytes::urandom),
-    at("/zero", bytes::zero),
-    at("/sleep", sleep::sleep),
-    at("/download", download::download),
+    at("/", bodies::payload_or_page),
+    at("/index.html", bodies::page),
+    at("/urandom", bodies::urandom),
+    at("/zero", bodies::zero),
+    at("/sleep", timing::sleep),
+    at("/download", bodies::download),
     at("/upload", upload::upload),
-    Endpoint { is_below: true, ..at("/status", status::status) },
-    at("/headers", mirror::headers),
-    Endpoint { body_bytes_max: echo::MAX_ECHO_BYTES, ..at("/echo", echo::echo) },
-    at("/method", mirror::method),
-    at("/delay", delay::delay),
-    at("/counters", counters::counters),
-    at("other", path::path),
+    Endpoint { is_prefix: true, ..at("/status", inspection::status) },
+    at("/headers", inspection::headers),
+    Endpoint { body_bytes_max: inspection::MAX_ECHO_BYTES, ..at("/echo", inspection::echo) },
+    at("/method", inspection::method),
+    at("/delay", timing::delay),
+    at("/counters", inspection::counters),
+    at("other", inspection::path),
 ];
 
-const _: () = assert!(ENDPOINTS.len() <= PATHS_MAX, "every endpoint is counted");
+const FALLBACK: usize = ENDPOINTS.len() - 1;
 
-/// The endpoint of a path, and its place in the table. What need not be percent-encoded names the same
-/// when it is (RFC 9110, section 4.2.3); what need be is decoded too, as nginx does.
+const _: () = assert!(ENDPOINTS.len() <= MAX_ENDPOINTS, "every endpoint has a counter");
+
+/// Returns the endpoint of a path and its index in the table. A path that matches none is decoded
+/// and tried again, because encoded characters may name the same path (RFC 9110, section 4.2.3).
 pub(crate) fn route(path: &str) -> (usize, &'static Endpoint) {
-    let last = ENDPOINTS.len() - 1;
-    let index = find(path).or_else(|| find(&decoded(path)?)).unwrap_or(last);
+    let index = find(path).or_else(|| find(&decode(path)?)).unwrap_or(FALLBACK);
     (index, &ENDPOINTS[index])
 }
 
-/// A path without percent-encoding; nothing where it has none, or would be no text.
-pub(crate) fn decoded(path: &str) -> Option<Cow<'_, str>> {
-    if !path.contains('%') {
-        return None;
-    }
-    percent_decode_str(path).decode_utf8().ok()
-}
-
-/// The place of the endpoint that has this path.
 fn find(path: &str) -> Option<usize> {
-    let last = ENDPOINTS.len() - 1;
-    ENDPOINTS[..last].iter().position(|endpoint| {
-        if endpoint.is_below {
+    ENDPOINTS[..FALLBACK].iter().position(|endpoint| {
+        if endpoint.is_prefix {
             path.strip_prefix(endpoint.path).is_some_and(|rest| rest.starts_with('/'))
         } else {
             path == endpoint.path
@@ -92,57 +76,127 @@ fn find(path: &str) -> Option<usize> {
     })
 }
 
-#[cfg(test)]
-pub(crate) mod tests {
-    use tollgate_wire::parse_request_head;
+/// Percent-decodes a path. `None` if nothing is encoded, or the result is not UTF-8.
+fn decode(path: &str) -> Option<Cow<'_, str>> {
+    if !path.contains('%') {
+        return None;
+    }
+    percent_decode_str(path).decode_utf8().ok()
+}
 
-    use super::*;
-    use crate::answer::{Answer, Body};
-    use crate::plan::Work;
-    use crate::site::made_up::made_up_clock;
+impl Endpoint {
+    /// Returns what to do for a request; an unknown method is an error for every endpoint.
+    pub(crate) fn action<'a>(
+        &self,
+        request: &Request<'a>,
+        shared: &mut Shared,
+    ) -> ActionResult<'a> {
+        match request.method {
+            "GET" | "HEAD" | "POST" | "PUT" | "PATCH" | "DELETE" | "OPTIONS" => {
+                (self.handler)(request, shared)
+            }
+            unknown => Err(RequestError::UnknownMethod(unknown)),
+        }
+    }
+}
 
-    /// What is answered at once to a request with these header lines, each with its CR LF, and this
-    /// body.
-    pub(crate) fn ask(
-        site: &mut Site,
-        method_and_target: &str,
-        lines: &str,
-        body: &[u8],
-    ) -> Answer<'static> {
-        match work(site, method_and_target, lines, body) {
-            Work::Done(answer) => answer,
-            work => panic!("it is not answered at once: {work:?}"),
+/// What to do for a request before its response is ready.
+#[derive(Debug)]
+pub(crate) enum Action<'a> {
+    Respond(Response<'a>),
+    Wait(Wait),
+    /// Read bytes from a source and discard them.
+    Fetch {
+        source: SourceKind,
+        bytes: u64,
+    },
+    /// Measure the request body.
+    Upload(Box<Upload>),
+    /// Keep the request body and return it.
+    Echo(Box<Echo>),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wait {
+    pub(crate) duration: Duration,
+    /// Builds the response from the duration and the time that has passed.
+    pub(crate) respond: fn(Duration, Duration) -> Response<'static>,
+}
+
+impl<'a> Action<'a> {
+    /// Takes the next piece of the request body.
+    pub(crate) fn receive(&mut self, piece: &[u8]) {
+        match self {
+            Self::Upload(upload) => upload.receive(piece),
+            Self::Echo(echo) => echo.receive(piece),
+            Self::Respond(_) | Self::Wait(_) | Self::Fetch { .. } => {}
         }
     }
 
-    /// What is left to do when such a request has arrived.
-    pub(crate) fn work(
-        site: &mut Site,
+    /// Copies what is borrowed from the request.
+    pub(crate) fn into_owned(self) -> Action<'static> {
+        match self {
+            Self::Respond(response) => Action::Respond(response.into_owned()),
+            Self::Wait(wait) => Action::Wait(wait),
+            Self::Fetch { source, bytes } => Action::Fetch { source, bytes },
+            Self::Upload(upload) => Action::Upload(upload),
+            Self::Echo(echo) => Action::Echo(echo),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tollgate_http1::parse_request_head;
+
+    use super::*;
+    use crate::fuzzing::test_clock;
+    use crate::response::{Body, error_response};
+
+    /// Returns the response to a request that needs no further work. `headers` are lines, each with
+    /// its CR LF.
+    pub(super) fn respond(
+        shared: &mut Shared,
         method_and_target: &str,
-        lines: &str,
+        headers: &str,
         body: &[u8],
-    ) -> Work<'static> {
-        let text = format!("{method_and_target} HTTP/1.1\r\nHost: a.test\r\n{lines}\r\n");
-        let head = parse_request_head(text.as_bytes()).unwrap().unwrap();
-        let request = Request::new(&head);
-        let planned = (route(request.path).1.plan)(&request, site);
-        let mut plan =
-            planned.unwrap_or_else(|refusal| Plan::Answer(Answer::from(&refusal))).into_owned();
-        body.chunks(3).for_each(|piece| plan.take(piece));
-        plan.begin(made_up_clock)
+    ) -> Response<'static> {
+        match action(shared, method_and_target, headers, body) {
+            Action::Respond(response) => response,
+            other => panic!("not a response: {other:?}"),
+        }
     }
 
-    /// The body of an answer that is kept as it is, as text.
-    pub(crate) fn text(answer: &Answer<'_>) -> String {
-        match &answer.body {
+    /// Returns what is left to do for a request that has been received.
+    pub(super) fn action(
+        shared: &mut Shared,
+        method_and_target: &str,
+        headers: &str,
+        body: &[u8],
+    ) -> Action<'static> {
+        let text = format!("{method_and_target} HTTP/1.1\r\nHost: a.test\r\n{headers}\r\n");
+        let head = parse_request_head(text.as_bytes()).unwrap().unwrap();
+        let request = Request::new(&head);
+        let result = route(request.path).1.action(&request, shared);
+        let mut action = result.unwrap_or_else(|error| Action::Respond(error_response(&error)));
+        body.chunks(3).for_each(|piece| action.receive(piece));
+        match action.into_owned() {
+            Action::Upload(upload) => Action::Respond(upload.into_response(test_clock())),
+            Action::Echo(echo) => Action::Respond(echo.into_response()),
+            other => other,
+        }
+    }
+
+    pub(super) fn text(response: &Response<'_>) -> String {
+        match &response.body {
             Body::Bytes(bytes) => String::from_utf8(bytes.clone()).unwrap(),
-            Body::Page(bytes) => String::from_utf8(bytes.to_vec()).unwrap(),
-            body => panic!("{body:?} is no text"),
+            Body::Cached(bytes) => String::from_utf8(bytes.to_vec()).unwrap(),
+            body => panic!("not held as bytes: {body:?}"),
         }
     }
 
     #[test]
-    fn every_path_has_its_endpoint() {
+    fn routes_paths() {
         for (path, name) in [
             ("/", "/"),
             ("/index.html", "/index.html"),
@@ -165,7 +219,7 @@ pub(crate) mod tests {
             assert_eq!(route(path).1.path, name, "{path}");
         }
         for (index, endpoint) in ENDPOINTS.iter().enumerate() {
-            let path = if endpoint.is_below { "/status/1" } else { endpoint.path };
+            let path = if endpoint.is_prefix { "/status/1" } else { endpoint.path };
             assert_eq!(route(path).0, index, "{path}");
         }
     }

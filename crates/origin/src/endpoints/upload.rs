@@ -1,67 +1,306 @@
-//! `/upload`: how large a body was, how long it took, and what parts it had.
+//! `/upload`: size, duration and parts of a request body.
 
 use std::time::Instant;
 
-use crate::answer::{Answer, NO_SNIFF};
-use crate::json::{self, Seconds};
-use crate::multipart::{Fault, Multipart, Part};
-use crate::plan::Plan;
-use crate::refusal::Refusal;
-use crate::request::Request;
-use crate::site::Site;
+use memchr::memchr;
 
-/// A body that is measured on its way to nowhere.
+use super::{Action, ActionResult};
+use crate::request::{Request, RequestError};
+use crate::response::{Response, Seconds, error_response, json_string};
+use crate::state::Shared;
+
+/// A request body that is measured and discarded.
 #[derive(Debug)]
 pub(crate) struct Upload {
     started: Instant,
     bytes: u64,
-    /// The parts of multipart/form-data, until something is no part.
-    parts: Option<Result<Multipart, Fault>>,
+    /// The parts of multipart/form-data, until the first error.
+    parts: Option<Result<Multipart, MultipartError>>,
 }
 
 /// Measures the body of a POST or PUT.
-pub(crate) fn upload<'a>(request: &Request<'a>, site: &mut Site) -> Result<Plan<'a>, Refusal<'a>> {
+pub(super) fn upload<'a>(request: &Request<'a>, shared: &mut Shared) -> ActionResult<'a> {
     if !matches!(request.method, "POST" | "PUT") {
-        return Err(Refusal::NotAnUpload(request.method));
+        return Err(RequestError::NotAnUpload { method: request.method });
     }
     let content_type = request.headers.first("Content-Type").unwrap_or(b"");
-    let parts = Multipart::of_type(content_type).map_err(Refusal::Multipart)?.map(Ok);
-    Ok(Plan::Upload(Box::new(Upload { started: site.now(), bytes: 0, parts })))
+    let parts = Multipart::new(content_type)?.map(Ok);
+    Ok(Action::Upload(Box::new(Upload { started: shared.now(), bytes: 0, parts })))
 }
 
 impl Upload {
-    /// Looks at the next piece of the body.
-    pub(crate) fn take(&mut self, piece: &[u8]) {
+    /// Takes the next piece of the body.
+    pub(super) fn receive(&mut self, piece: &[u8]) {
         self.bytes += piece.len() as u64;
         if let Some(Ok(parts)) = &mut self.parts
-            && let Err(fault) = parts.feed(piece)
+            && let Err(error) = parts.feed(piece)
         {
-            self.parts = Some(Err(fault));
+            self.parts = Some(Err(error));
         }
     }
 
-    pub(crate) fn answer(self, now: Instant) -> Answer<'static> {
-        let took = Seconds(now.saturating_duration_since(self.started));
-        let start = format!("{{\"size\":{},\"time\":{took}", self.bytes);
+    pub(crate) fn into_response(self, now: Instant) -> Response<'static> {
+        let elapsed = Seconds(now.saturating_duration_since(self.started));
+        let start = format!("{{\"size\":{},\"time\":{elapsed}", self.bytes);
         match self.parts.map(|parts| parts.and_then(Multipart::finish)) {
-            None => Answer::json(format!("{start}}}")),
+            None => Response::json(format!("{start}}}")),
             Some(Ok(parts)) => {
-                let lines: Vec<String> = parts.iter().map(line).collect();
-                let text = format!("{start},\"parts\":[{}\n]}}", lines.join(","));
-                Answer { lines: NO_SNIFF.into(), ..Answer::json(text) }
+                let parts: Vec<String> = parts.iter().map(part_json).collect();
+                let text = format!("{start},\"parts\":[{}\n]}}", parts.join(","));
+                Response::untrusted_json(text)
             }
-            Some(Err(fault)) => Answer::from(&Refusal::Multipart(fault)),
+            Some(Err(error)) => error_response(&error.into()),
         }
     }
 }
 
-fn line(part: &Part) -> String {
-    let filename = part.filename.as_deref().map_or_else(|| "null".to_owned(), json::string);
+fn part_json(part: &Part) -> String {
+    let filename = part.filename.as_deref().map_or_else(|| "null".to_owned(), json_string);
     format!(
         "\n{{\"name\":{},\"filename\":{filename},\"size\":{}}}",
-        json::string(&part.name),
+        json_string(&part.name),
         part.bytes
     )
+}
+
+const MAX_PARTS: usize = 1000;
+
+const MAX_PART_HEAD_BYTES: usize = 4096;
+
+/// RFC 2046, section 5.1.1.
+const MAX_BOUNDARY_BYTES: usize = 70;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum MultipartError {
+    #[error("Content-Type must have a boundary of 1 to {MAX_BOUNDARY_BYTES} characters")]
+    Boundary,
+    #[error("unexpected bytes after a boundary")]
+    Delimiter,
+    #[error("headers of a part exceed {MAX_PART_HEAD_BYTES} bytes")]
+    PartHeadTooLong,
+    #[error("part without a name in Content-Disposition: form-data")]
+    NoName,
+    #[error("more than {MAX_PARTS} parts")]
+    TooManyParts,
+    #[error("missing final boundary")]
+    Unfinished,
+}
+
+impl From<MultipartError> for RequestError<'_> {
+    fn from(error: MultipartError) -> Self {
+        let is_too_large =
+            matches!(error, MultipartError::TooManyParts | MultipartError::PartHeadTooLong);
+        Self::Multipart { reason: error.to_string(), is_too_large }
+    }
+}
+
+/// One part of a body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) name: Vec<u8>,
+    pub(crate) filename: Option<Vec<u8>>,
+    pub(crate) bytes: u64,
+}
+
+/// Incremental parser of multipart/form-data (RFC 7578). Keeps names and sizes, no contents.
+#[derive(Debug)]
+pub(crate) struct Multipart {
+    /// CR LF, two dashes, the boundary. CR occurs at its start only, so a failed match can restart
+    /// at the byte that failed.
+    delimiter: Vec<u8>,
+    state: State,
+    parts: Vec<Part>,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Before the first delimiter, or in a part, after this many bytes of a delimiter.
+    Content {
+        matched_bytes: usize,
+    },
+    AfterBoundary,
+    AfterBoundaryDash,
+    AfterBoundarySpace,
+    AfterBoundaryCr,
+    PartHead(Vec<u8>),
+    /// After the final boundary; the rest is ignored.
+    Epilogue,
+}
+
+impl Multipart {
+    /// Returns a parser if the type is multipart/form-data.
+    pub(crate) fn new(content_type: &[u8]) -> Result<Option<Self>, MultipartError> {
+        let mut parameters = Parameters::parse(content_type);
+        if !parameters.value.eq_ignore_ascii_case(b"multipart/form-data") {
+            return Ok(None);
+        }
+        let boundary = std::iter::from_fn(|| parameters.next())
+            .find(|(name, _)| name.eq_ignore_ascii_case(b"boundary"))
+            .map_or_else(Vec::new, |(_, value)| value);
+        let is_printable = boundary.iter().all(|byte| (b' '..=b'~').contains(byte));
+        if boundary.is_empty() || boundary.len() > MAX_BOUNDARY_BYTES || !is_printable {
+            return Err(MultipartError::Boundary);
+        }
+        Ok(Some(Self {
+            delimiter: [b"\r\n--", &boundary[..]].concat(),
+            // The first delimiter may start the body, without a CR LF.
+            state: State::Content { matched_bytes: 2 },
+            parts: Vec::new(),
+        }))
+    }
+
+    /// Parses the next piece of the body.
+    pub(crate) fn feed(&mut self, piece: &[u8]) -> Result<(), MultipartError> {
+        let mut rest = piece;
+        while let Some(&byte) = rest.first() {
+            match &mut self.state {
+                State::Content { matched_bytes: 0 } => {
+                    let content = memchr(b'\r', rest).unwrap_or(rest.len());
+                    rest = &rest[content..];
+                    self.add_content(content);
+                    if !rest.is_empty() {
+                        rest = &rest[1..];
+                        self.state = State::Content { matched_bytes: 1 };
+                    }
+                    continue;
+                }
+                State::Content { matched_bytes } if self.delimiter[*matched_bytes] != byte => {
+                    let content = std::mem::take(matched_bytes);
+                    self.add_content(content);
+                    continue;
+                }
+                State::Content { matched_bytes } => {
+                    *matched_bytes += 1;
+                    if *matched_bytes == self.delimiter.len() {
+                        self.state = State::AfterBoundary;
+                    }
+                }
+                State::PartHead(head) => {
+                    head.push(byte);
+                    if head.ends_with(b"\r\n\r\n") || head == b"\r\n" {
+                        let part = parse_part_head(head)?;
+                        self.parts.push(part);
+                        // Even an empty part has a CR LF before its delimiter.
+                        self.state = State::Content { matched_bytes: 0 };
+                    } else if head.len() == MAX_PART_HEAD_BYTES {
+                        return Err(MultipartError::PartHeadTooLong);
+                    }
+                }
+                State::Epilogue => return Ok(()),
+                state => *state = state.after_boundary(byte)?,
+            }
+            if matches!(self.state, State::AfterBoundaryCr) && self.parts.len() == MAX_PARTS {
+                return Err(MultipartError::TooManyParts);
+            }
+            rest = &rest[1..];
+        }
+        Ok(())
+    }
+
+    /// Returns the parts once the body has ended.
+    pub(crate) fn finish(self) -> Result<Vec<Part>, MultipartError> {
+        match self.state {
+            State::Epilogue => Ok(self.parts),
+            _ => Err(MultipartError::Unfinished),
+        }
+    }
+
+    fn add_content(&mut self, bytes: usize) {
+        if let Some(part) = self.parts.last_mut() {
+            part.bytes += bytes as u64;
+        }
+    }
+}
+
+impl State {
+    /// Returns the state after one more byte on the line of a boundary.
+    fn after_boundary(&self, byte: u8) -> Result<Self, MultipartError> {
+        match (self, byte) {
+            (Self::AfterBoundary, b'-') => Ok(Self::AfterBoundaryDash),
+            (Self::AfterBoundaryDash, b'-') => Ok(Self::Epilogue),
+            (Self::AfterBoundary | Self::AfterBoundarySpace, b' ' | b'\t') => {
+                Ok(Self::AfterBoundarySpace)
+            }
+            (Self::AfterBoundary | Self::AfterBoundarySpace, b'\r') => Ok(Self::AfterBoundaryCr),
+            (Self::AfterBoundaryCr, b'\n') => Ok(Self::PartHead(Vec::new())),
+            _ => Err(MultipartError::Delimiter),
+        }
+    }
+}
+
+/// Parses the headers of a part. Of several names or filenames, the last one counts.
+fn parse_part_head(head: &[u8]) -> Result<Part, MultipartError> {
+    let mut name = None;
+    let mut filename = None;
+    for line in head.split(|&byte| byte == b'\n') {
+        let Some(colon) = memchr(b':', line) else { continue };
+        if !line[..colon].eq_ignore_ascii_case(b"content-disposition") {
+            continue;
+        }
+        let mut parameters = Parameters::parse(&line[colon + 1..]);
+        if !parameters.value.eq_ignore_ascii_case(b"form-data") {
+            continue;
+        }
+        while let Some((found, value)) = parameters.next() {
+            if found.eq_ignore_ascii_case(b"name") {
+                name = Some(value);
+            } else if found.eq_ignore_ascii_case(b"filename") {
+                filename = Some(value);
+            }
+        }
+    }
+    Ok(Part { name: name.ok_or(MultipartError::NoName)?, filename, bytes: 0 })
+}
+
+/// Parser of a header value with parameters: `value; name=value; name="quoted value"`.
+struct Parameters<'a> {
+    value: &'a [u8],
+    rest: &'a [u8],
+}
+
+impl<'a> Parameters<'a> {
+    fn parse(header: &'a [u8]) -> Self {
+        let end = memchr(b';', header).unwrap_or(header.len());
+        Self { value: header[..end].trim_ascii(), rest: &header[end..] }
+    }
+
+    /// Returns the next parameter. Ends at the first syntax error.
+    fn next(&mut self) -> Option<(&'a [u8], Vec<u8>)> {
+        let rest = self.rest.strip_prefix(b";")?.trim_ascii_start();
+        let equals = memchr(b'=', rest)?;
+        let name = rest[..equals].trim_ascii();
+        let value = rest[equals + 1..].trim_ascii_start();
+        if let Some(quoted) = value.strip_prefix(b"\"") {
+            let (value, rest) = unquote(quoted)?;
+            self.rest = rest.trim_ascii_start();
+            Some((name, value))
+        } else {
+            let end = memchr(b';', value).unwrap_or(value.len());
+            self.rest = &value[end..];
+            Some((name, value[..end].trim_ascii().to_vec()))
+        }
+    }
+}
+
+/// Returns the text up to the closing quote, and the rest. Only quotes and backslashes are escaped
+/// by a backslash: browsers send filenames with literal ones.
+fn unquote(quoted: &[u8]) -> Option<(Vec<u8>, &[u8])> {
+    let mut value = Vec::new();
+    let mut rest = quoted;
+    loop {
+        match rest {
+            [b'\\', escaped @ (b'"' | b'\\'), after @ ..] => {
+                value.push(*escaped);
+                rest = after;
+            }
+            [b'"', after @ ..] => return Some((value, after)),
+            [byte, after @ ..] => {
+                value.push(*byte);
+                rest = after;
+            }
+            [] => return None,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -69,53 +308,150 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::endpoints::tests::{ask, text};
-    use crate::site::made_up::{made_up_clock, pass, site};
+    use crate::endpoints::tests::{respond, text};
+    use crate::fuzzing::{advance_test_clock, test_clock, test_state};
 
     #[test]
-    fn a_body_is_measured() {
-        let mut site = site();
+    fn body_is_measured() {
+        let mut shared = test_state();
         for method in ["POST", "PUT"] {
-            let answer = ask(&mut site, &format!("{method} /upload"), "", b"hello");
-            assert_eq!(text(&answer), "{\"size\":5,\"time\":0.000000}");
+            let response = respond(&mut shared, &format!("{method} /upload"), "", b"hello");
+            assert_eq!(text(&response), "{\"size\":5,\"time\":0.000000}");
         }
-        let upload = Upload { started: made_up_clock(), bytes: 9, parts: None };
-        pass(Duration::from_micros(1_250_000));
-        assert_eq!(text(&upload.answer(made_up_clock())), "{\"size\":9,\"time\":1.250000}");
+        let upload = Upload { started: test_clock(), bytes: 9, parts: None };
+        advance_test_clock(Duration::from_micros(1_250_000));
+        assert_eq!(text(&upload.into_response(test_clock())), "{\"size\":9,\"time\":1.250000}");
     }
 
     #[test]
-    fn the_parts_of_a_form_are_told_a_line_each() {
-        let mut site = site();
+    fn form_parts_are_listed() {
+        let mut shared = test_state();
         let form = "Content-Type: multipart/form-data; boundary=b\r\n";
         let body = b"--b\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\nxyz\r\n\
             --b\r\nContent-Disposition: form-data; name=\"f\"; filename=\"\\\"q\\\".txt\"\r\n\r\n\r\n--b--\r\n";
         assert_eq!(
-            text(&ask(&mut site, "POST /upload", form, body)),
+            text(&respond(&mut shared, "POST /upload", form, body)),
             "{\"size\":134,\"time\":0.000000,\"parts\":[\n\
              {\"name\":\"a\",\"filename\":null,\"size\":3},\n\
              {\"name\":\"f\",\"filename\":\"\\\"q\\\".txt\",\"size\":0}\n]}"
         );
         assert_eq!(
-            text(&ask(&mut site, "POST /upload", form, b"--b--")),
+            text(&respond(&mut shared, "POST /upload", form, b"--b--")),
             "{\"size\":5,\"time\":0.000000,\"parts\":[\n]}"
         );
-        let refused = ask(&mut site, "POST /upload", form, b"--b\r\n");
-        assert_eq!(refused.status, 400);
+        let error = respond(&mut shared, "POST /upload", form, b"--b\r\n");
+        assert_eq!(error.status, 400);
         assert_eq!(
-            text(&refused),
-            "{\"error\":\"the body is not multipart/form-data: the last boundary is missing\"}"
+            text(&error),
+            "{\"error\":\"malformed multipart/form-data: missing final boundary\"}"
         );
-        let refused = ask(&mut site, "POST /upload", "Content-Type: multipart/form-data\r\n", b"");
-        assert_eq!(refused.status, 400);
+        let no_boundary = "Content-Type: multipart/form-data\r\n";
+        assert_eq!(respond(&mut shared, "POST /upload", no_boundary, b"").status, 400);
     }
 
     #[test]
-    fn other_methods_are_told_which_it_may_be() {
-        let mut site = site();
-        let refused = ask(&mut site, "GET /upload", "", b"");
-        assert_eq!((refused.status, refused.is_refusal), (405, true));
-        assert!(refused.lines.contains("Allow: POST, PUT\r\n"));
-        assert_eq!(text(&refused), "{\"error\":\"the method is GET; it may be POST or PUT\"}");
+    fn other_methods_are_not_allowed() {
+        let mut shared = test_state();
+        let error = respond(&mut shared, "GET /upload", "", b"");
+        assert_eq!((error.status, error.is_error), (405, true));
+        assert!(error.headers.contains("Allow: POST, PUT\r\n"));
+        assert_eq!(text(&error), r#"{"error":"method `GET` is not allowed: must be POST or PUT"}"#);
+    }
+
+    const TYPE: &[u8] = b"multipart/form-data; boundary=aXb";
+
+    fn parts(content_type: &[u8], pieces: &[&[u8]]) -> Result<Vec<Part>, MultipartError> {
+        let mut multipart = Multipart::new(content_type)?.expect("multipart/form-data");
+        pieces.iter().try_for_each(|piece| multipart.feed(piece))?;
+        multipart.finish()
+    }
+
+    fn expected(list: &[(&str, Option<&str>, u64)]) -> Vec<Part> {
+        list.iter()
+            .map(|&(name, filename, bytes)| Part {
+                name: name.into(),
+                filename: filename.map(Into::into),
+                bytes,
+            })
+            .collect()
+    }
+
+    /// With many near matches of the boundary.
+    const BODY: &[u8] = b"preamble --aXb\r\n--aXc\r\n--aXb\r\n\
+        Content-Disposition: form-data; name=\"a\"\r\n\r\nxyz\r\n--aXb \t\r\n\
+        Content-Type: text/plain\r\ncontent-disposition:form-data;filename=\"b;\\\".txt\" ; name=f\r\n\r\n\
+        \r\n-\r\n--aX\r\r\r\n--aYb--aXb\r\r\n--aXb\r\n\
+        Content-Disposition: form-data; name=\"\"; filename=\"\"\r\n\r\n\r\n--aXb--\r\nepilogue\r\n--aXb\r\n";
+
+    #[test]
+    fn parts_do_not_depend_on_splits() {
+        // The second part: CR LF -, CR LF --aX, CR CR, CR LF --aYb--aXb, CR.
+        let parts_of_body = expected(&[
+            ("a", None, 3),
+            ("f", Some("b;\".txt"), 3 + 6 + 2 + 2 + 10 + 1),
+            ("", Some(""), 0),
+        ]);
+        for at in 0..=BODY.len() {
+            let (first, second) = BODY.split_at(at);
+            assert_eq!(parts(TYPE, &[first, second]).as_ref(), Ok(&parts_of_body), "split at {at}");
+        }
+        let single: Vec<&[u8]> = BODY.chunks(1).collect();
+        assert_eq!(parts(TYPE, &single), Ok(parts_of_body));
+    }
+
+    #[test]
+    fn empty_form_has_no_parts() {
+        assert_eq!(parts(TYPE, &[b"--aXb--"]), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn boundary_is_parsed_from_content_type() {
+        for content_type in [
+            &b"multipart/form-data; boundary=aXb"[..],
+            b"Multipart/Form-Data;charset=utf-8;BOUNDARY=\"aXb\"",
+            b" multipart/form-data ; boundary = aXb ; x=y",
+        ] {
+            assert_eq!(parts(content_type, &[b"--aXb--"]), Ok(Vec::new()));
+        }
+        for content_type in [&b""[..], b"text/plain; boundary=aXb", b"multipart/mixed; boundary=a"]
+        {
+            assert!(Multipart::new(content_type).unwrap().is_none());
+        }
+        let long = format!("multipart/form-data; boundary={}", "b".repeat(71));
+        for content_type in [
+            &b"multipart/form-data"[..],
+            b"multipart/form-data; boundary=",
+            b"multipart/form-data; boundary=\"open",
+            b"multipart/form-data; boundary=\"a\x01\"",
+            long.as_bytes(),
+        ] {
+            assert_eq!(Multipart::new(content_type).unwrap_err(), MultipartError::Boundary);
+        }
+    }
+
+    #[test]
+    fn malformed_forms_are_rejected() {
+        let part = "--aXb\r\nContent-Disposition: form-data; name=a\r\n\r\n\r\n";
+        let long = format!("--aXb\r\nX: {}", "y".repeat(MAX_PART_HEAD_BYTES));
+        let many = part.repeat(MAX_PARTS + 1);
+        for (body, fault) in [
+            ("", MultipartError::Unfinished),
+            (
+                "--aXb\r\nContent-Disposition: form-data; name=a\r\n\r\n--aXb--",
+                MultipartError::Unfinished,
+            ),
+            ("--aXb-\r\n", MultipartError::Delimiter),
+            ("--aXbc\r\n", MultipartError::Delimiter),
+            ("--aXb\rx", MultipartError::Delimiter),
+            ("--aXb\r\n\r\n", MultipartError::NoName),
+            ("--aXb\r\nContent-Disposition: form-data\r\n\r\n", MultipartError::NoName),
+            ("--aXb\r\nContent-Disposition: attachment; name=a\r\n\r\n", MultipartError::NoName),
+            (&long, MultipartError::PartHeadTooLong),
+            (&many, MultipartError::TooManyParts),
+        ] {
+            assert_eq!(parts(TYPE, &[body.as_bytes()]), Err(fault), "{body:.80}");
+        }
+        let most = format!("{}--aXb--", part.repeat(MAX_PARTS));
+        assert_eq!(parts(TYPE, &[most.as_bytes()]).unwrap().len(), MAX_PARTS);
     }
 }

@@ -1,18 +1,14 @@
-//! The origin over real sockets, as literal bytes.
-//!
-//! - `http`: what requests are answered with
-//! - `lifecycle`: ports, threads, stopping
-//! - `patience`: clients that take too long
-//! - `pressure`: clients that are slow, go away, or send more than they read
-//! - `site`: the endpoints, from end to end
-//! - `unix`: sockets in the file system
+//! The origin over real sockets, with literal bytes.
 
-#![expect(clippy::unwrap_used, reason = "the helpers of a test fail by panicking")]
+#![expect(clippy::unwrap_used, reason = "test helpers fail by panicking")]
 
-mod http;
+/// Endpoints from end to end, beside requests that take long.
+mod endpoints;
+/// Listening, threads, stopping and the access log.
 mod lifecycle;
-mod patience;
-mod pressure;
-mod site;
+/// Requests and responses: framing, pipelining, persistence, errors.
+mod protocol;
+/// Clients that are slow, disconnect, or send more than they read.
+mod slow_clients;
+/// A served origin and a client of literal bytes.
 mod support;
-mod unix;

@@ -1,14 +1,18 @@
-//! An origin on a thread of the test, and a client that reads and writes literal bytes.
+//! A served origin and a client of literal bytes.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tollgate_origin::{Config, Error, Listen, Origin, Stopper, Timeouts};
 
-/// A test fails rather than hangs after so long.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+/// Deadline for everything that a busy machine may delay.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+pub(crate) const GET_ONE: &[u8] = b"GET /?payload=1 HTTP/1.1\r\nHost: a\r\n\r\n";
+pub(crate) const ONE: &str = "HTTP/1.1 200 OK\r\nServer: tollgate-origin\r\n\
+    Content-Type: text/plain\r\nContent-Length: 1\r\n\r\nx";
 
 /// An origin that serves until dropped.
 pub(crate) struct Served {
@@ -18,19 +22,18 @@ pub(crate) struct Served {
 }
 
 impl Served {
-    /// On any free port, unpinned.
     pub(crate) fn start(threads: usize) -> Self {
-        Self::serve(Origin::bind(&on_any_port(threads)).unwrap())
+        Self::with_config(&on_any_port(threads))
     }
 
-    /// The same, and as patient as that.
     pub(crate) fn with_timeouts(timeouts: Timeouts) -> Self {
-        Self::serve(Origin::bind(&Config { timeouts, ..on_any_port(1) }).unwrap())
+        Self::with_config(&Config { timeouts, ..on_any_port(1) })
     }
 
-    pub(crate) fn serve(origin: Origin) -> Self {
+    pub(crate) fn with_config(config: &Config) -> Self {
+        let origin = Origin::bind(config).unwrap();
         Self {
-            addr: addr(&origin),
+            addr: tcp_addr(&origin),
             stopper: origin.stopper(),
             thread: Some(std::thread::spawn(move || origin.serve())),
         }
@@ -40,9 +43,25 @@ impl Served {
         Client::connect(self.addr)
     }
 
-    /// What `serve` returned, once stopped by someone.
-    pub(crate) fn outcome(mut self) -> Result<(), Error> {
-        self.thread.take().unwrap().join().unwrap()
+    /// Completes a request on a new connection.
+    pub(crate) fn assert_responds(&self) {
+        let mut client = self.client();
+        client.send(GET_ONE);
+        client.expect(ONE);
+    }
+
+    /// Returns the number of this name in `/counters`.
+    pub(crate) fn counter(&self, name: &str) -> u64 {
+        let (_, json) = self.client().request(&get("/counters"));
+        number(&json, name) as u64
+    }
+
+    /// Stops the origin. Returns its result, and how long it took.
+    pub(crate) fn stop(mut self) -> (Result<(), Error>, Duration) {
+        let start = Instant::now();
+        self.stopper.stop().unwrap();
+        let result = self.thread.take().unwrap().join().unwrap();
+        (result, start.elapsed())
     }
 }
 
@@ -55,7 +74,7 @@ impl Drop for Served {
     }
 }
 
-/// A client that knows no HTTP.
+/// A client of literal bytes.
 pub(crate) struct Client {
     pub(crate) stream: TcpStream,
 }
@@ -73,14 +92,12 @@ impl Client {
         self.stream.write_all(bytes).unwrap();
     }
 
-    /// Exactly as many bytes as `expected` has must come, and be those.
+    /// Reads as many bytes as `expected` has and compares them.
     pub(crate) fn expect(&mut self, expected: &str) {
-        let mut received = vec![0; expected.len()];
-        self.stream.read_exact(&mut received).unwrap();
-        assert_eq!(String::from_utf8_lossy(&received), expected);
+        assert_eq!(self.read(expected.len()), expected);
     }
 
-    /// `expected` and then the end must come.
+    /// Reads to the end of the stream and compares.
     pub(crate) fn expect_last(&mut self, expected: &str) {
         assert_eq!(self.read_to_end(), expected);
     }
@@ -91,25 +108,24 @@ impl Client {
         String::from_utf8(received).unwrap()
     }
 
-    /// So many bytes, as text.
     pub(crate) fn read(&mut self, count: usize) -> String {
         let mut received = vec![0; count];
         self.stream.read_exact(&mut received).unwrap();
-        String::from_utf8(received).unwrap()
+        String::from_utf8_lossy(&received).into_owned()
     }
 
-    /// So many bytes, whatever they are.
+    /// Reads and discards `count` bytes.
     pub(crate) fn skip(&mut self, mut count: u64) {
-        let mut piece = vec![0; 1 << 20];
+        let mut buffer = vec![0; 1 << 20];
         while count > 0 {
-            let most = piece.len().min(usize::try_from(count).unwrap_or(usize::MAX));
-            let read = self.stream.read(&mut piece[..most]).unwrap();
-            assert!(read > 0, "the end came {count} bytes early");
+            let most = buffer.len().min(usize::try_from(count).unwrap_or(usize::MAX));
+            let read = self.stream.read(&mut buffer[..most]).unwrap();
+            assert!(read > 0, "end of stream with {count} bytes missing");
             count -= read as u64;
         }
     }
 
-    /// The bytes up to the empty line that ends a head.
+    /// Reads a head, with the empty line at its end.
     pub(crate) fn head(&mut self) -> String {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
@@ -119,13 +135,45 @@ impl Client {
         }
         String::from_utf8(head).unwrap()
     }
+
+    /// Reads a response. Returns its head and its body.
+    pub(crate) fn response(&mut self) -> (String, String) {
+        let head = self.head();
+        let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
+        let body = self.read(length.map_or(0, |length| length.parse().unwrap()));
+        (head, body)
+    }
+
+    pub(crate) fn request(&mut self, request: &str) -> (String, String) {
+        self.send(request.as_bytes());
+        self.response()
+    }
 }
 
-/// The port that an origin listens on.
-pub(crate) fn addr(origin: &Origin) -> SocketAddr {
+pub(crate) fn get(target: &str) -> String {
+    format!("GET {target} HTTP/1.1\r\nHost: a.test\r\n\r\n")
+}
+
+/// Returns the number of this name in JSON.
+pub(crate) fn number(json: &str, name: &str) -> f64 {
+    let (_, rest) = json.split_once(&format!("\"{name}\":")).unwrap_or_else(|| panic!("{json}"));
+    let end = rest.find([',', '}']).unwrap();
+    rest[..end].parse().unwrap()
+}
+
+/// Polls until `condition` holds.
+pub(crate) fn wait_until(mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < deadline, "condition not met within {PATIENCE:?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+pub(crate) fn tcp_addr(origin: &Origin) -> SocketAddr {
     match origin.listens_on() {
         Listen::Tcp(addr) => *addr,
-        Listen::Unix(path) => panic!("{} is no port", path.display()),
+        Listen::Unix(path) => panic!("listens on {}", path.display()),
     }
 }
 

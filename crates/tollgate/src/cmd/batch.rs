@@ -1,28 +1,38 @@
-//! `tollgate batch`: a price for every revision of a component, and the commit that changed it.
+//! `tollgate batch`.
 
-mod events;
-mod find;
-mod run;
-mod stats;
-
-use super::beginning;
+use super::prepare::{self, CatalogArgs, Process};
+use super::progress::Progress;
 use crate::exit::{Exit, Failure};
-use crate::output::tell;
-use anyhow::anyhow;
-use clap::Subcommand;
-use std::path::Path;
-use tollgate_lab::batch::BatchError;
+use crate::output::{self, tell};
+use anyhow::{Context, anyhow};
+use clap::{Subcommand, ValueEnum};
+use std::path::{Path, PathBuf};
+use tollgate_batch::BatchError;
+use tollgate_batch::builder::{Event, Request};
+use tollgate_batch::config::{BatchFile, ProductFile, Revs};
+use tollgate_batch::config::{Settings, Wanted};
+use tollgate_batch::find::find;
+use tollgate_batch::manifest::BatchManifest;
+use tollgate_batch::report;
+use tollgate_batch::run::BatchOptions;
+use tollgate_batch::run::run as run_batch;
+use tollgate_batch::store::BatchRecords;
+use tollgate_batch::store::{BuildOutcome, Purpose};
+use tollgate_experiment::catalog::Catalog;
+use tollgate_experiment::duration::Span;
+use tollgate_experiment::toml_file::{self, Source};
+use tollgate_stats::number::{counted, significant};
 
-/// What `tollgate batch` is told.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  tollgate batch run revisions.toml     build and measure every revision, each beside the anchor
-  tollgate batch stats                  a line a revision, in the columns of batchbench.sh
-  tollgate batch stats --format table   prices with intervals, states and what was found
-  tollgate batch find                   which commit changed the price, confirmed by a fresh run
+  tollgate batch run revisions.toml     build and measure every revision
+  tollgate batch stats --format table   prices with intervals and states
+  tollgate batch find                   find and confirm the commits that changed
+                                        the price
 
-Whatever ends a batch, the same command goes on with it. Exit codes: see `tollgate --help`.")]
+The same command continues an interrupted batch. Exit codes: see
+`tollgate --help`.")]
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -31,15 +41,15 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Build and measure revisions
-    Run(Box<run::Args>),
-    /// Print what is known of each revision
-    Stats(stats::Args),
+    Run(Box<RunArgs>),
+    /// Print the figures of each revision
+    Stats(StatsArgs),
     /// Find the commits that changed the price
-    Find(find::Args),
+    Find(FindArgs),
 }
 
 impl Command {
-    /// Whether it starts servers that have to be gone in the end.
+    /// True if the command starts servers, which must not outlive it.
     pub(crate) fn starts_servers(&self) -> bool {
         match self {
             Self::Run(_) | Self::Find(_) => true,
@@ -48,35 +58,407 @@ impl Command {
     }
 }
 
-/// The directory of a batch where nobody names one.
-const DIR: &str = "batch";
+const DEFAULT_DIR: &str = "batch";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+A file of revisions:
+  experiment = \"mine.toml\"          # a name, or a file
+  subject    = \"full\"               # the subject whose option gets each product
+  product    = { option = \"crs\", path = \"rules\" }     # $OUT/rules
+  repo       = \"../coreruleset\"     # or: versions = [\"v1.0\", \"v1.1\"]
+  revs       = \"v4.0.0..HEAD\"       # or a file, or a list; or: tags = \"v4.*\"
+  build      = \"./make.sh && cp -r rules $OUT/\"       # knows REV, SRC and OUT
+
+Examples:
+  tollgate batch run revisions.toml
+  tollgate batch run revisions.toml --revs v4.7.0..v4.8.0 --out other
+  tollgate batch run revisions.toml --steps 10
+  tollgate batch run --repo ../server --tags 'v3.*' --experiment mine.toml \\
+      --subject server --build 'make && cp server $OUT' --product binary=server
+
+The repository is cloned into the directory of the batch and not changed. A
+revision that does not build or run is a result, and the batch continues. The
+same command continues an interrupted batch and measures new revisions, but
+only with the same tollgate, mix, recipe, systems and compilers. Exits with 4
+if no revision has a price. Exit codes: see `tollgate --help`.")]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    catalog: CatalogArgs,
+    /// File of revisions; options override it
+    #[arg(value_name = "FILE.toml")]
+    file: Option<PathBuf>,
+    /// Git repository: a folder or a URL
+    #[arg(long, value_name = "DIR")]
+    repo: Option<String>,
+    /// Commits: A..B, or a file with one per line
+    #[arg(long, value_name = "FILE | A..B", conflicts_with = "tags")]
+    revs: Option<String>,
+    /// Commits with a matching tag
+    #[arg(long, value_name = "PATTERN")]
+    tags: Option<String>,
+    /// Revision to run in every block [default: the first that builds]
+    #[arg(long, value_name = "REV")]
+    anchor: Option<String>,
+    /// Name of an experiment, or a .toml file
+    #[arg(long, value_name = "NAME | FILE.toml")]
+    experiment: Option<String>,
+    /// Case of the experiment, if it has several
+    #[arg(long, value_name = "CASE")]
+    case: Option<String>,
+    /// Subject of the experiment to replace by revisions
+    #[arg(long, value_name = "SUBJECT")]
+    subject: Option<String>,
+    /// Shell command that builds a revision
+    #[arg(long, value_name = "COMMAND")]
+    build: Option<String>,
+    /// Time limit of a build
+    #[arg(long, value_name = "TIME")]
+    timeout: Option<Span>,
+    /// Option that gets a product, and its path in $OUT
+    #[arg(long, value_name = "OPTION[=PATH]")]
+    product: Option<String>,
+    /// Blocks per round; fewer than 6 give no interval
+    #[arg(long, value_name = "N")]
+    blocks: Option<u32>,
+    /// Cut trials to a fifth of their time
+    #[arg(long)]
+    quick: bool,
+    /// Measure only N revisions, evenly spread
+    ///
+    /// Revisions that cannot be built or run are replaced by their neighbours. `tollgate batch find` continues from
+    /// there.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
+    steps: Option<u32>,
+    /// Repeat failed builds and runs
+    #[arg(long)]
+    retry: bool,
+    /// Seed of all random choices [default: random, kept by the batch]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Directory of the batch
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_DIR)]
+    out: PathBuf,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  tollgate batch stats > stats.csv
+  tollgate batch stats --format table
+  tollgate batch stats --format html > batch/page.html
+
+The CSV has the columns of `batchbench.sh stats` of modsecurity-performance:
+means over the valid trials of requests/s, latency in milliseconds, and the
+system's user time in ticks of 10 ms. Links of the page are relative to the
+directory of the batch, which contains the same page as `stats.html`.")]
+pub(crate) struct StatsArgs {
+    /// Directory of the batch
+    #[arg(value_name = "DIR", default_value = DEFAULT_DIR)]
+    dir: PathBuf,
+    /// Output format
+    #[arg(long, value_enum, default_value_t = StatsFormat::Csv)]
+    format: StatsFormat,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum StatsFormat {
+    /// For a spreadsheet: the columns of batchbench.sh
+    Csv,
+    /// For a terminal: prices, intervals and states
+    Table,
+    /// For programs: all data
+    Json,
+    /// For a browser: with a plot, and links to the reports of all rounds
+    Html,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  tollgate batch find                         the batch in batch/
+  tollgate batch run revisions.toml --steps 10 && tollgate batch find
+                                              a long history, coarse then fine
+
+Where the level of the series changes, the commits between are bisected: each is
+measured beside the anchor until its interval lies on one side of the middle, in
+at most three rounds; commits that do not build or run are skipped. Several
+changes between two revisions are all searched. Finally each candidate and its
+parent run side by side; it is reported as regression or improvement only if the
+95 % interval of that run excludes 1 and lies beyond the differences that the
+batch has seen between equal products. Exit codes: see `tollgate --help`.")]
+pub(crate) struct FindArgs {
+    /// Directory of the batch
+    #[arg(value_name = "DIR", default_value = DEFAULT_DIR)]
+    dir: PathBuf,
+    /// First measure N revisions, evenly spread [default: as in the last `batch run`]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
+    steps: Option<u32>,
+    /// Repeat failed builds and runs
+    #[arg(long)]
+    retry: bool,
+    /// Output format
+    #[arg(long, value_enum, default_value_t = FindFormat::Text)]
+    format: FindFormat,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum FindFormat {
+    /// For people
+    Text,
+    /// For programs
+    Json,
+}
 
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
-    match &args.command {
-        Command::Run(args) => run::run(args),
-        Command::Stats(args) => stats::run(args),
-        Command::Find(args) => find::run(args),
-    }
-}
-
-/// How a batch ended that did not come to its end.
-fn cut_off(error: BatchError) -> Result<Exit, Failure> {
-    match error {
-        BatchError::Interrupted(_) => {
-            tell("What was finished is kept; the same command goes on with it.");
+    let result = match &args.command {
+        Command::Run(args) => args.run()?,
+        Command::Stats(args) => args.run()?,
+        Command::Find(args) => args.run()?,
+    };
+    match result {
+        Ok(exit) => Ok(exit),
+        Err(BatchError::Interrupted(_)) => {
+            tell("Finished work is kept; the same command continues.");
             Ok(Exit::Interrupted)
         }
-        BatchError::Run(error) => Err(beginning::failure(*error)),
-        BatchError::Asked(_)
-        | BatchError::Toml(_)
-        | BatchError::Catalog(_)
-        | BatchError::Experiment(_) => Err(Failure::bad_input(error)),
-        error => Err(Failure::from(error)),
+        Err(BatchError::Run(error)) => Err(prepare::failure(*error)),
+        Err(
+            error @ (BatchError::Asked(_)
+            | BatchError::Toml(_)
+            | BatchError::Catalog(_)
+            | BatchError::Experiment(_)),
+        ) => Err(Failure::bad_input(error)),
+        Err(error) => Err(Failure::from(error)),
     }
 }
 
-/// Nothing has a price.
-fn nothing(out: &Path) -> Failure {
-    let out = out.display();
-    Failure::nothing(anyhow!("no revision of {out} has a price; the table says why"))
+/// Errors of the batch, which [`run`] classifies, inside of all others.
+type BatchResult = Result<Result<Exit, BatchError>, Failure>;
+
+impl RunArgs {
+    fn run(&self) -> BatchResult {
+        let folders = self.catalog.folders()?;
+        let catalog = Catalog::new(folders.clone());
+        let process = Process::start(&catalog)?;
+        let options = match self.options(&catalog, &process.directory, folders) {
+            Ok(options) => options,
+            Err(error) => return Ok(Err(error)),
+        };
+        let Settings { title, experiment, build, .. } = &options.settings;
+        tell(&format!("{title}: experiment {experiment}, `{build}`"));
+        let mut events = Events::default();
+        let request = Request {
+            out: &self.out,
+            tollgate: &process.tollgate,
+            interrupt: &process.interrupt,
+            steps: self.steps.map(|steps| steps as usize),
+            retries: self.retry,
+        };
+        match run_batch(&request, &options, &mut |event| events.show(&event)) {
+            Ok(_) => print_stats(&self.out, StatsFormat::Table),
+            Err(error) => Ok(Err(error)),
+        }
+    }
+
+    fn options(
+        &self,
+        catalog: &Catalog,
+        directory: &Path,
+        folders: Vec<PathBuf>,
+    ) -> Result<BatchOptions, BatchError> {
+        let (in_file, folder) = match &self.file {
+            Some(path) => {
+                let source = Source {
+                    name: path.display().to_string(),
+                    text: std::fs::read_to_string(path).map_err(|source| {
+                        let path = path.clone();
+                        tollgate_experiment::catalog::CatalogError::Unreadable { path, source }
+                    })?,
+                };
+                let folder = path.parent().unwrap_or(Path::new("")).to_owned();
+                (toml_file::parse::<BatchFile>(&source)?, directory.join(folder))
+            }
+            None => (BatchFile::default(), directory.to_owned()),
+        };
+        let file = rooted(in_file, &folder).overridden_by(rooted(self.as_file(), directory));
+        Ok(BatchOptions {
+            settings: Settings::of(&file, directory, catalog)?,
+            wanted: Wanted::of(&file, directory)?,
+            anchor: file.anchor,
+            catalog: folders,
+            command: shell_words::join(std::env::args()),
+            directory: directory.to_owned(),
+            seed: self.seed,
+        })
+    }
+
+    /// Returns the options as a file, which overrides the other one.
+    fn as_file(&self) -> BatchFile {
+        let product = self.product.as_ref().map(|product| {
+            let (option, path) = product.split_once('=').unwrap_or((product, ""));
+            ProductFile { option: option.to_owned(), path: path.to_owned() }
+        });
+        BatchFile {
+            repo: self.repo.clone(),
+            revs: self.revs.clone().map(Revs::One),
+            tags: self.tags.clone(),
+            anchor: self.anchor.clone(),
+            experiment: self.experiment.clone(),
+            case: self.case.clone(),
+            subject: self.subject.clone(),
+            build: self.build.clone(),
+            timeout: self.timeout,
+            product,
+            blocks: self.blocks,
+            quick: self.quick.then_some(true),
+            ..BatchFile::default()
+        }
+    }
 }
+
+/// Makes paths absolute; those of a file are relative to its folder.
+fn rooted(file: BatchFile, folder: &Path) -> BatchFile {
+    let root = |path: String| folder.join(path).display().to_string();
+    let is_url = |repo: &str| repo.split('/').next().is_some_and(|first| first.contains(':'));
+    BatchFile {
+        experiment: file
+            .experiment
+            .map(|name| if name.ends_with(".toml") { root(name) } else { name }),
+        repo: file.repo.map(|repo| if is_url(&repo) { repo } else { root(repo) }),
+        revs: file.revs.map(|revs| match revs {
+            Revs::One(list) if !list.contains("..") => Revs::One(root(list)),
+            other => other,
+        }),
+        files: file.files.map(root),
+        ..file
+    }
+}
+
+impl StatsArgs {
+    fn run(&self) -> BatchResult {
+        print_stats(&self.dir, self.format)
+    }
+}
+
+/// Prints the figures of a batch; fails if no revision has a price.
+fn print_stats(dir: &Path, format: StatsFormat) -> BatchResult {
+    let format = match format {
+        StatsFormat::Csv => report::Format::Csv,
+        StatsFormat::Table => report::Format::Table,
+        StatsFormat::Json => report::Format::Json,
+        StatsFormat::Html => report::Format::Html,
+    };
+    let rendered = BatchRecords::read(dir).and_then(|records| {
+        let stats = report::stats(&records, dir)?;
+        let has_price = stats.revisions.iter().any(|point| point.price.is_some());
+        Ok((report::render(&stats, format, output::screen())?, has_price))
+    });
+    match rendered {
+        Ok((text, has_price)) => {
+            output::print(&text)?;
+            if has_price {
+                return Ok(Ok(Exit::Success));
+            }
+            let error = anyhow!("no revision in {} has a price; see the table", dir.display());
+            Err(Failure::nothing(error))
+        }
+        Err(error) => Ok(Err(error)),
+    }
+}
+
+impl FindArgs {
+    fn run(&self) -> BatchResult {
+        let manifest = match BatchManifest::read(&self.dir) {
+            Ok(manifest) => manifest,
+            Err(error) => return Ok(Err(error)),
+        };
+        let process = Process::start(&Catalog::new(manifest.catalog))?;
+        let mut events = Events::default();
+        let request = Request {
+            out: &self.dir,
+            tollgate: &process.tollgate,
+            interrupt: &process.interrupt,
+            steps: self.steps.map(|steps| steps as usize),
+            retries: self.retry,
+        };
+        let found = match find(&request, &mut |event| events.show(&event)) {
+            Ok(found) => found,
+            Err(error) => return Ok(Err(error)),
+        };
+        let screen = output::screen();
+        output::print(&match self.format {
+            FindFormat::Text => {
+                found.paragraphs().iter().map(|paragraph| screen.wrapped(paragraph)).collect()
+            }
+            FindFormat::Json => {
+                let text = serde_json::to_string_pretty(&found);
+                text.context("cannot write the result as JSON")? + "\n"
+            }
+        })?;
+        Ok(Ok(Exit::Success))
+    }
+}
+
+/// Progress of a batch on standard error.
+#[derive(Default)]
+struct Events {
+    round: Option<Progress>,
+}
+
+impl Events {
+    fn show(&mut self, event: &Event<'_>) {
+        match event {
+            Event::Revisions { count, tried } if count == tried => {
+                tell(&counted(*count, "revision"));
+            }
+            Event::Revisions { count, tried } => {
+                tell(&format!("{tried} of {}", counted(*count, "revision")));
+            }
+            Event::Building { revision } => {
+                tell(format!("building {} {}", revision.name, revision.message).trim_end());
+            }
+            Event::Built { revision, record } => match &record.outcome {
+                BuildOutcome::Built { product, .. } => {
+                    let seconds = significant(record.duration_s);
+                    tell(&format!(
+                        "built {} in {seconds} s: {}",
+                        revision.name,
+                        &product[..HASH_DIGITS]
+                    ));
+                }
+                BuildOutcome::Failed(failure) | BuildOutcome::TimedOut(failure) => {
+                    tell(&format!("{}: {}", revision.name, failure.reason));
+                    for line in &failure.log {
+                        tell(&format!("    | {line}"));
+                    }
+                }
+            },
+            Event::Round { round, experiment } => {
+                let what = match round.purpose {
+                    Purpose::Series => "series",
+                    Purpose::Bisection => "bisection",
+                    Purpose::Confirmation { .. } => "confirmation",
+                };
+                let subjects: Vec<&str> =
+                    experiment.subjects.iter().map(|subject| subject.name.as_str()).collect();
+                tell(&format!("round {}, {what}: {}", round.round, subjects.join(", ")));
+                self.round = Some(Progress::new(experiment));
+            }
+            Event::Run(event) => {
+                if let Some(round) = &mut self.round {
+                    round.show(event);
+                }
+            }
+            Event::RoundEnded => {
+                if let Some(round) = self.round.take() {
+                    round.end();
+                }
+            }
+            Event::Search(what) => tell(what),
+        }
+    }
+}
+
+/// Digits of a hash that identify a product.
+const HASH_DIGITS: usize = 12;

@@ -1,42 +1,41 @@
-//! `tollgate compare`: the same subjects in two runs.
+//! `tollgate compare`.
 
 use crate::exit::{Exit, Failure};
 use crate::output::{self, tell};
 use clap::ValueEnum;
 use std::path::PathBuf;
-use tollgate_lab::compare;
-use tollgate_lab::run_dir::RunRecords;
+use tollgate_experiment::run_dir::RunRecords;
+use tollgate_report::compare;
+use tollgate_stats::number::counted;
 
-/// What `tollgate compare` is told.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   tollgate compare runs/before runs/after
   tollgate compare runs/before runs/after --format markdown   for a pull request
 
-Compared are prices, which are ratios to each run's own baseline; both runs need the same. Where the
-machine, a version, a config or a rule set differs, the lines that do are told. Exits with 4 when no
+Compares prices, which are ratios to the baseline of each run; both runs must have the same
+baseline. Also lists differences of machine, versions, configs and rule sets. Exits with 4 if no
 subject has a price in both runs. Exit codes: see `tollgate --help`.")]
 pub(crate) struct Args {
-    /// The directory of the run that came first
+    /// Directory of the earlier run
     #[arg(value_name = "OLD")]
     old: PathBuf,
-    /// The directory of the run that is held against it
+    /// Directory of the later run
     #[arg(value_name = "NEW")]
     new: PathBuf,
-    /// How to write it
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
 }
 
-/// How a comparison is written.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Format {
     /// For a terminal
     Table,
     /// For a pull request
     Markdown,
-    /// For a program: everything
+    /// For programs: all data
     Json,
 }
 
@@ -50,10 +49,9 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
         Format::Json => compare::Format::Json,
     };
     output::print(&compare::render(&comparison, format)?)?;
-    let differing = comparison.fingerprint.len();
-    if differing > 0 {
-        let lines = if differing == 1 { "line" } else { "lines" };
-        tell(&format!("warning: the fingerprints of the runs differ in {differing} {lines}"));
+    let differences = comparison.fingerprint.len();
+    if differences > 0 {
+        tell(&format!("warning: {} between the fingerprints", counted(differences, "difference")));
     }
-    Ok(if comparison.has_changes() { Exit::Done } else { Exit::Nothing })
+    Ok(if comparison.has_changes() { Exit::Success } else { Exit::Nothing })
 }

@@ -1,35 +1,44 @@
-//! `tollgate doctor`: whether this machine can run experiments.
+//! `tollgate doctor`.
 
-mod noise;
-
-use super::catalog::CatalogArgs;
 use super::list;
+use super::prepare::{self, CatalogArgs};
 use super::run::DEFAULT_EXPERIMENT;
 use crate::exit::{Exit, Failure};
-use crate::output;
+use crate::output::{self, tell};
+use crate::signals;
+use anyhow::Context;
+use jiff::Timestamp;
 use std::fmt::Write as _;
-use std::path::PathBuf;
-use std::time::Duration;
-use tollgate_lab::doctor::{State, examine};
-use tollgate_lab::inputs::catalog::Catalog;
-use tollgate_lab::inputs::experiment::{Adjustments, Experiment};
-use tollgate_lab::system::installed;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use tollgate_experiment::catalog::Catalog;
+use tollgate_experiment::experiment::{Adjustments, Experiment};
+use tollgate_experiment::manifest::Invocation;
+use tollgate_experiment::plan::stop::EndedBy;
+use tollgate_experiment::record::{Outcome, TrialRecord};
+use tollgate_experiment::run_dir::RunRecords;
+use tollgate_report::noise::{self, EXPERIMENTS};
+use tollgate_report::output as report;
+use tollgate_runner::doctor::{State, examine};
+use tollgate_runner::process::group;
+use tollgate_runner::run::{self, Event, RunRequest};
+use tollgate_runner::system::installed;
 
-/// What `tollgate doctor` is told.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  tollgate doctor                        what this machine has, and what would help
-  tollgate doctor --noise                and how small a difference a run on it could see
+  tollgate doctor                check this machine and the installed systems
+  tollgate doctor --noise        also measure its noise
   tollgate doctor --noise --seconds 120 --out noise")]
 pub(crate) struct Args {
     #[command(flatten)]
     catalog: CatalogArgs,
-    /// Run nginx against itself, or where it is missing no proxy at all, and say how much the two
-    /// differ, which trials were disturbed, and the smallest difference that ten blocks could see
+    /// Compare nginx with itself (without nginx: no proxy) to measure the noise
+    ///
+    /// Prints the differences, the disturbed trials, and the smallest difference that ten blocks would show.
     #[arg(long)]
     pub(crate) noise: bool,
-    /// How long that may take
+    /// Time for the measurement, in seconds
     #[arg(
         long,
         value_name = "N",
@@ -38,7 +47,7 @@ pub(crate) struct Args {
         value_parser = clap::value_parser!(u32).range(2..=3600)
     )]
     seconds: u32,
-    /// Keep that run in this directory; by default nothing is kept
+    /// Keep the run in this directory [default: not kept]
     #[arg(long, value_name = "DIR", requires = "noise")]
     out: Option<PathBuf>,
 }
@@ -54,45 +63,140 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
             State::Impossible => "FAIL",
         };
         writeln!(text, "{mark}  {:<13} {}", check.name, check.found)?;
-        if let Some(mend) = &check.mend {
-            writeln!(text, "{:20}-> {mend}", "")?;
+        if let Some(hint) = &check.hint {
+            writeln!(text, "{:20}-> {hint}", "")?;
         }
     }
     text += "\nSystems:\n";
     for (name, system) in list::systems(catalog) {
-        let (mark, about) = match system {
-            Ok(system) if system.installed => ("ok  ", system.in_words),
-            Ok(system) => ("miss", system.in_words),
+        let (mark, description) = match system {
+            Ok(system) if system.installed => ("ok  ", system.description),
+            Ok(system) => ("miss", system.description),
             Err(error) => ("FAIL", format!("{error:#}")),
         };
-        writeln!(text, "{mark}  {name:<18} {}", about.replace('\n', "\n    "))?;
+        writeln!(text, "{mark}  {name:<18} {}", description.replace('\n', "\n    "))?;
     }
-    let without = missing_baseline(catalog)?;
-    if let Some(missing) = &without {
+    let missing = missing_baseline(catalog)?;
+    if let Some(missing) = &missing {
         writeln!(text, "FAIL  {DEFAULT_EXPERIMENT}: its baseline is not installed: {missing}")?;
     }
-    let sound = checks.iter().all(|check| check.state != State::Impossible);
-    let possible = sound && without.is_none();
+    let machine_ok = checks.iter().all(|check| check.state != State::Impossible);
+    let possible = machine_ok && missing.is_none();
     text += match possible {
         true => "\nA run is possible on this machine.\n",
-        false => "\nA run is not possible on this machine: see the lines marked FAIL.\n",
+        false => "\nA run is not possible on this machine: see the lines with FAIL.\n",
     };
     output::print(&text)?;
-    if args.noise && sound {
+    if args.noise && machine_ok {
         let time = Duration::from_secs(args.seconds.into());
-        let exit = noise::run(catalog, time, args.out.as_deref())?;
-        // Without nginx there is noise to be told, and still no run of the default experiment.
+        let exit = measure_noise(catalog, time, args.out.as_deref())?;
         return Ok(match exit {
-            Exit::Done | Exit::Nothing if !possible => Exit::Failed,
+            Exit::Success | Exit::Nothing if !possible => Exit::Failed,
             exit => exit,
         });
     }
-    Ok(if possible { Exit::Done } else { Exit::Failed })
+    Ok(if possible { Exit::Success } else { Exit::Failed })
 }
 
-/// What the baseline of the default experiment lacks: without a baseline there is no price.
+/// Returns what is missing for the baseline of the default experiment.
 fn missing_baseline(catalog: &Catalog) -> Result<Option<String>, Failure> {
     let experiment = Experiment::load(catalog, DEFAULT_EXPERIMENT, &Adjustments::default())?;
     let baseline = &experiment.subjects[experiment.baseline];
     Ok(installed::check(catalog, baseline)?.err().map(|missing| missing.to_string()))
+}
+
+/// Compares a subject with itself for a time and prints the noise.
+fn measure_noise(catalog: &Catalog, time: Duration, out: Option<&Path>) -> Result<Exit, Failure> {
+    let mut experiment = noise_experiment(catalog)?;
+    noise::fit(&mut experiment, time);
+    let (dir, folder) = match out {
+        Some(out) => (out.to_owned(), None),
+        None => {
+            let folder = tempfile::Builder::new().prefix("tollgate-noise-").tempdir();
+            let folder =
+                folder.context("cannot create a folder for the run (choose another with --out)")?;
+            (folder.path().to_owned(), Some(folder))
+        }
+    };
+    let dir = dir.as_path();
+
+    let interrupt =
+        signals::interrupt(group::kill_now).context("cannot install signal handlers")?;
+    let started = Instant::now();
+    tell(&format!(
+        "comparing {} with itself for {} s",
+        experiment.subjects[experiment.baseline].name,
+        time.as_secs()
+    ));
+    let seed = Timestamp::now().as_second().unsigned_abs();
+    let ending = run::run(
+        &RunRequest {
+            catalog,
+            experiment: &experiment,
+            invocation: Invocation {
+                seed,
+                quick: false,
+                command: format!("tollgate doctor --noise --seconds {}", time.as_secs()),
+                directory: std::env::current_dir().context("cannot read the working directory")?,
+            },
+            tollgate: &std::env::current_exe().context("cannot find the tollgate binary")?,
+            out: dir,
+            interrupt: &interrupt,
+            resumes: false,
+        },
+        &mut |event| {
+            if let Event::Recorded(record) = event {
+                tell(&trial_line(record, started.elapsed()));
+            }
+        },
+    )
+    .map_err(prepare::failure)?;
+
+    let records = RunRecords::read(dir)?;
+    if out.is_some() {
+        report::write_all(&report::of_run(dir)?, dir)?;
+    }
+    let noise = noise::findings(&records);
+    output::print(&format!("\n{}", noise::render(&noise, output::screen())))?;
+    if let Some(folder) = folder {
+        folder.close().context("cannot remove the folder of the run")?;
+    }
+    Ok(match ending.ended_by {
+        EndedBy::Interrupted => Exit::Interrupted,
+        _ if noise.figures.is_empty() => Exit::Nothing,
+        _ => Exit::Success,
+    })
+}
+
+/// Returns the first noise experiment whose system is installed.
+fn noise_experiment(catalog: &Catalog) -> Result<Experiment, Failure> {
+    let [with_proxy, without] = EXPERIMENTS;
+    let adjustments = Adjustments::default();
+    let load = |name| Experiment::load(catalog, name, &adjustments).map_err(Failure::bad_input);
+    let experiment = load(with_proxy)?;
+    match installed::check(catalog, &experiment.subjects[experiment.baseline])? {
+        Ok(_) => Ok(experiment),
+        Err(missing) => {
+            tell(&format!("nginx is not installed ({missing}); measuring without a proxy"));
+            load(without)
+        }
+    }
+}
+
+fn trial_line(record: &TrialRecord, elapsed: Duration) -> String {
+    let what = match &record.outcome {
+        Outcome::Measured(measurement) if measurement.invalid.is_empty() => {
+            let cpu = measurement.system_cpu_us_per_request();
+            let cpu = cpu.map_or(String::new(), |us| format!(", {us:.2} µs CPU/request"));
+            format!("{:.0} responses/s{cpu}", measurement.throughput_per_s)
+        }
+        Outcome::Measured(measurement) => {
+            let reasons: Vec<String> =
+                measurement.invalid.iter().map(ToString::to_string).collect();
+            format!("invalid: {}", reasons.join("; "))
+        }
+        Outcome::Refused(refusal) => format!("refused: {}", refusal.reason),
+        Outcome::Failed(failure) => format!("{}: {}", failure.step, failure.reason),
+    };
+    format!("{:3.0} s: {}: {what}", elapsed.as_secs_f64(), record.subject)
 }

@@ -8,132 +8,129 @@ use anyhow::Context as _;
 use nix::sys::signal::Signal;
 use signal_hook::iterator::Signals;
 use tollgate_gateway::config::Address;
-use tollgate_gateway::{Config, Gateway, messages};
-use tollgate_lab::process::files;
+use tollgate_gateway::{Config, Gateway, stderr_log};
+use tollgate_runner::process;
 
 use crate::exit::{Exit, Failure};
 use crate::output;
 use crate::signals;
 
-/// What `tollgate gateway` is told.
+/// Arguments of `tollgate gateway`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The configuration is YAML. The shortest one:
+The configuration is YAML. A minimal one:
 
   listeners: [{ address: 127.0.0.1:8080 }]
   pools:
     - name: site
       backends: [{ address: 127.0.0.1:8000 }]
 
-examples/gateway.yaml has every key, with what it does; schemas/gateway.json is its JSON Schema,
-which an editor can use.
+examples/gateway.yaml documents every key; schemas/gateway.json is a JSON Schema for editors.
 
 Signals:
-  HUP        read the file again, without losing a request; one that cannot be is refused, told
-             with its line, and the old one stays. The access log is opened anew. The number of
-             threads cannot change
-  TERM, INT  take no new connection, tell what is in flight, finish that within `timeouts.drain`
-             (30 s unless set), and end; once more ends it at once
+  HUP        reload the configuration and reopen the access log without interrupting requests. An
+             invalid configuration is reported and the old one stays. `threads` cannot change
+  TERM, INT  stop accepting connections, finish active requests within `timeouts.drain` (default:
+             30s), and exit; a second signal exits at once
 
 Exit codes:
-  0    it was told to end, and did; or the configuration of --check is fine
-  1    it cannot listen, or a thread cannot go on
-  2    the configuration cannot be read, or something in it cannot be
-  130  it was told to end twice, and requests in flight were cut off
+  0    ended by a signal, or --check found no error
+  1    cannot listen, or a thread failed
+  2    the configuration cannot be read or is invalid
+  130  ended by a second signal; active requests were aborted
 
 Examples:
   tollgate gateway --config examples/gateway.yaml --check
   tollgate gateway --config examples/gateway.yaml &
   kill -HUP $!")]
 pub(crate) struct Args {
-    /// The configuration
+    /// Configuration file
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
-    /// Only say whether the configuration is fine
+    /// Validate the configuration and exit
     #[arg(long)]
     check: bool,
 }
 
-/// What the process is told from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Order {
+enum Event {
     Reload,
-    End,
+    Terminate,
 }
 
-/// How often it is looked whether a thread has ended by itself.
-const LOOK_PERIOD: Duration = Duration::from_secs(1);
+/// Interval of checks for a thread that has failed.
+const THREAD_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     let config = Config::read(&args.config).map_err(Failure::bad_input)?;
     if args.check {
-        output::print(&format!("{} is fine\n", args.config.display()))?;
-        return Ok(Exit::Done);
+        output::print(&format!("{}: the configuration is valid\n", args.config.display()))?;
+        return Ok(Exit::Success);
     }
-    files::raise_limit().context("raising the limit of open files")?;
-    let orders = orders().context("asking for signals")?;
+    process::raise_file_limit().context("cannot raise the limit on open files")?;
+    let events = signal_events().context("cannot handle signals")?;
     let mut gateway = Gateway::start(config)?;
-    output::print(&places(&gateway))?;
+    output::print(&addresses(&gateway))?;
     loop {
-        match orders.recv_timeout(LOOK_PERIOD) {
-            Ok(Order::Reload) => reload(&mut gateway, &args.config),
+        match events.recv_timeout(THREAD_CHECK_INTERVAL) {
+            Ok(Event::Reload) => reload(&mut gateway, &args.config),
             Err(RecvTimeoutError::Timeout) if !gateway.has_ended_thread() => {}
-            Ok(Order::End) | Err(_) => break,
+            Ok(Event::Terminate) | Err(_) => break,
         }
     }
     gateway.drain()?;
-    end_at_once_if_told(orders).context("starting a thread")?;
+    exit_on_second_signal(events).context("cannot start a thread")?;
     gateway.join()?;
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
-/// The orders as they come.
-fn orders() -> std::io::Result<Receiver<Order>> {
-    // One that is ignored from the start is meant to be, as HUP is by `nohup`.
-    let mut signals = Signals::new(signals::heeded().into_iter().map(|signal| signal as i32))?;
-    let (told, orders) = mpsc::channel();
+fn signal_events() -> std::io::Result<Receiver<Event>> {
+    let mut signals = Signals::new(signals::handled().into_iter().map(|signal| signal as i32))?;
+    let (sender, events) = mpsc::channel();
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         for signal in signals.forever() {
-            let order = if signal == Signal::SIGHUP as i32 { Order::Reload } else { Order::End };
-            // Nobody listens any more only when the process ends.
-            told.send(order).ok();
+            let is_reload = signal == Signal::SIGHUP as i32;
+            let event = if is_reload { Event::Reload } else { Event::Terminate };
+            // The receiver is gone only at the end of the process.
+            sender.send(event).ok();
         }
     })?;
-    Ok(orders)
+    Ok(events)
 }
 
-/// Reads the file again. Whatever is wrong with it, the gateway goes on as it was.
+/// Reloads the configuration. After an error the gateway continues with the old one.
 fn reload(gateway: &mut Gateway, path: &Path) {
-    let outcome = match Config::read(path) {
+    let result = match Config::read(path) {
         Ok(config) => gateway.reload(config).map_err(anyhow::Error::from),
         Err(error) => {
-            gateway.refused_reload();
+            gateway.count_rejected_reload();
             Err(error.into())
         }
     };
-    messages::tell(&match outcome {
-        Ok(()) => format!("tollgate gateway: {} is in force", path.display()),
-        Err(error) => format!("tollgate gateway: the old configuration stays: {error:#}"),
+    stderr_log::write(&match result {
+        Ok(()) => format!("tollgate gateway: reloaded {}", path.display()),
+        Err(error) => {
+            format!("tollgate gateway: reload failed, the old configuration stays: {error:#}")
+        }
     });
 }
 
-/// Ends the process when it is told to once more.
-fn end_at_once_if_told(orders: Receiver<Order>) -> std::io::Result<()> {
-    std::thread::Builder::new().name("hurry".to_owned()).spawn(move || {
-        if orders.iter().any(|order| order == Order::End) {
-            messages::tell("tollgate gateway: ended at once; requests in flight were cut off");
-            messages::finish();
+fn exit_on_second_signal(events: Receiver<Event>) -> std::io::Result<()> {
+    std::thread::Builder::new().name("second-signal".to_owned()).spawn(move || {
+        if events.iter().any(|event| event == Event::Terminate) {
+            stderr_log::write("tollgate gateway: second signal; active requests aborted");
+            stderr_log::finish();
             std::process::exit(Exit::Interrupted as i32);
         }
     })?;
     Ok(())
 }
 
-/// Where it listens, a line each.
-fn places(gateway: &Gateway) -> String {
+/// The listening addresses, one per line.
+fn addresses(gateway: &Gateway) -> String {
     let clients = gateway.addresses().map(|address| match address {
         Address::Tcp(tcp) => {
-            let scheme = if gateway.speaks_tls(address) { "https" } else { "http" };
+            let scheme = if gateway.is_tls(address) { "https" } else { "http" };
             format!("listening on {scheme}://{tcp}\n")
         }
         Address::Unix(path) => format!("listening on unix:{}\n", path.display()),

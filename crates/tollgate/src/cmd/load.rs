@@ -1,79 +1,265 @@
-//! `tollgate load`: load on one server, and what came of it.
+//! `tollgate load`: sends load to one server and prints the result.
 
 mod args;
-mod content;
-mod course;
-#[cfg(test)]
-mod examples;
-mod live;
-mod millis;
-mod report;
-mod result;
-mod settings;
-mod target;
-mod verdict;
-mod warm_up;
+mod progress;
+mod request;
 
 pub(crate) use args::Args;
 
 use crate::exit::{Exit, Failure};
 use crate::output;
 use crate::signals;
-use anyhow::Context;
-use live::Live;
-use result::LoadResult;
-use settings::Settings;
-use tollgate_lab::layout::available_cpus;
-use tollgate_lab::process::files;
-use tollgate_load::{Generator, Outcome};
-use verdict::{TOO_MANY, share_overdue};
+use anyhow::{Context, Result, bail};
+use args::{Format, WarmUp};
+use progress::{ProgressLine, RunEnd};
+use request::{Content, Target};
+use std::time::Duration;
+use tollgate_eventloop::available_cpus;
+use tollgate_experiment::catalog::Catalog;
+use tollgate_load::{Arrivals, Generator, Plan, Report, Spacing, Summary, UNSENT_SHARE_MAX};
+use tollgate_runner::process;
+
+/// One load, validated.
+#[derive(Debug)]
+struct Load {
+    target: Target,
+    content: Content,
+    plan: Plan,
+    /// Length of the measurement; `None` if the plan ends after a number of requests.
+    duration: Option<Duration>,
+    warm_up: WarmUp,
+    seed: u64,
+    format: Format,
+}
+
+/// Descriptors besides connections: standard streams, the signals' pipe, and files that libraries open.
+const FILES: usize = 16;
+
+/// Descriptors of a thread: poller, timer, waker and CPU statistics.
+const FILES_PER_THREAD: usize = 4;
 
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     let catalog = args.catalog.open()?;
-    let settings = Settings::of(args, &catalog).map_err(Failure::bad_input)?;
-    let files_max = files::raise_limit().context("raising the limit of open files")?;
-    let cpus = available_cpus().context("asking for the CPUs")?;
-    settings.check_machine(files_max, &cpus).map_err(Failure::bad_input)?;
-    // Nothing that the load sends outlives the program.
-    let at_once = || std::process::exit(Exit::Interrupted as i32);
-    let interrupt = signals::interrupt(at_once).context("asking for signals")?;
-    let generator = Generator::start(settings.plan())?;
-    let mut live = Live::new();
-    let course = course::run(&settings, &generator, &mut live, &interrupt);
+    let load = Load::new(args, &catalog).map_err(Failure::bad_input)?;
+    let files_max = process::raise_file_limit().context("cannot raise the limit of open files")?;
+    let cpus = available_cpus().context("cannot read the available CPUs")?;
+    load.check_machine(files_max, &cpus).map_err(Failure::bad_input)?;
+    // No child process outlives the program, so a second signal may end it at once.
+    let kill_now = || std::process::exit(Exit::Interrupted as i32);
+    let interrupt = signals::interrupt(kill_now).context("cannot handle signals")?;
+    let generator = Generator::start(load.plan.clone())?;
+    let mut line = ProgressLine::new();
+    let end = progress::run(&load, &generator, &mut line, &interrupt);
     generator.close_window();
-    live.end();
-    let outcome = generator.finish()?;
-    let result = LoadResult::of(&settings, course, &outcome)?;
-    let report = report::render(&settings, &outcome, &result)?;
-    output::print(&report)?;
-    Ok(match course.is_interrupted {
-        true => Exit::Interrupted,
-        false => exit(&outcome),
-    })
+    line.clear();
+    let summary = generator.finish()?;
+    output::print(&load.render(end, &summary)?)?;
+    Ok(if end.is_interrupted { Exit::Interrupted } else { exit(&summary) })
 }
 
-/// Whether the load was delivered.
-fn exit(outcome: &Outcome) -> Exit {
-    if outcome.answered == 0 {
-        return Exit::Nothing;
+fn exit(summary: &Summary) -> Exit {
+    if summary.responses == 0 {
+        Exit::Nothing
+    } else if summary.unsent_share() > UNSENT_SHARE_MAX {
+        Exit::Partial
+    } else {
+        Exit::Success
     }
-    match share_overdue(outcome) > TOO_MANY {
-        true => Exit::Partial,
-        false => Exit::Done,
+}
+
+impl Load {
+    fn new(args: &Args, catalog: &Catalog) -> Result<Self> {
+        let target = Target::parse(&args.url, args.unix_socket.as_deref(), &args.allow_host)?;
+        let content = Content::new(args, &target, catalog)?;
+        let spacing = match args.poisson {
+            true => Spacing::Poisson { seed: args.seed },
+            false => Spacing::Constant,
+        };
+        let arrivals =
+            args.rate.map_or(Arrivals::Closed, |per_second| Arrivals::Open { per_second, spacing });
+        let warm_up = args.warmup.unwrap_or(WarmUp::None);
+        let timer_slack = args.timer_slack.unwrap_or_default();
+        let plan = Plan {
+            target: target.address.clone(),
+            workload: content.workload.clone(),
+            arrivals,
+            connections: args.connections,
+            connections_max: args.max_connections.unwrap_or(args.connections),
+            timer_slack,
+            threads: args.threads,
+            pipeline: args.pipeline,
+            keep_alive: !args.no_keepalive,
+            busy_poll: args.busy_poll,
+            connect_timeout: args.connect_timeout,
+            response_timeout: args.timeout,
+            requests: args.requests,
+            warm_up: warm_up != WarmUp::None,
+            // It costs CPU per response, so only the formats that print it record it.
+            first_byte: matches!(args.format, Format::Ab | Format::Json) && timer_slack.is_zero(),
+            cpus: args.cpus.as_ref().map_or(Vec::new(), |list| list.0.clone()),
+        };
+        plan.validate()?;
+        let (duration, seed, format) = (args.duration, args.seed, args.format);
+        Ok(Self { target, content, plan, duration, warm_up, seed, format })
+    }
+
+    /// Checks the plan against the limit of open files and the available CPUs.
+    fn check_machine(&self, files_max: u64, cpus: &[usize]) -> Result<()> {
+        let plan = &self.plan;
+        if let Some(cpu) = plan.cpus.iter().find(|cpu| !cpus.contains(cpu)) {
+            let list = cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+            bail!("--cpus: CPU {cpu} is not available to this process, choose from {list}");
+        }
+        let files = (plan.connections_max + FILES + FILES_PER_THREAD * plan.threads) as u64;
+        if files > files_max {
+            let option = match plan.connections_max > plan.connections {
+                true => "--max-connections",
+                false => "-c",
+            };
+            bail!(
+                "{option} {} needs {files} open files, but the limit is {files_max}: raise it with `ulimit -n`, or use fewer connections",
+                plan.connections_max
+            );
+        }
+        Ok(())
+    }
+
+    fn render(&self, end: RunEnd, summary: &Summary) -> Result<String> {
+        let report = Report {
+            url: &self.target.url,
+            hostname: &self.target.hostname,
+            port: self.target.port,
+            path: &self.target.path,
+            plan: &self.plan,
+            duration: self.duration,
+            seed: self.seed,
+            mix: self.content.mix.as_deref(),
+            templates: &self.content.templates,
+            warm_up: end.warm_up,
+            is_interrupted: end.is_interrupted,
+            summary,
+        };
+        let text = match self.format {
+            Format::Table => report.to_table(),
+            Format::Json => report.to_json(),
+            Format::Csv => report.to_csv(),
+            Format::Ab => Ok(report.to_ab()),
+            Format::Hgrm => Ok(report.to_hgrm()),
+        };
+        text.context("cannot format the result")
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    /// Parses arguments separated by blanks.
+    pub(super) fn parse(line: &str) -> Result<Args, clap::Error> {
+        let words = ["load"].into_iter().chain(line.split_whitespace());
+        Line::try_parse_from(words).map(|line| line.args)
+    }
+
+    pub(super) fn args(line: &str) -> Args {
+        parse(line).unwrap_or_else(|error| panic!("{line}: {error}"))
+    }
+
+    pub(super) fn load(line: &str) -> Result<Load> {
+        Load::new(&args(line), &Catalog::new(vec![]))
+    }
+
+    fn plan(line: &str) -> Plan {
+        load(line).unwrap().plan
+    }
 
     #[test]
-    fn a_load_of_which_too_much_was_never_sent_is_delivered_in_part() {
-        let overdue = |overdue| Outcome { sent: 9_900, overdue, ..examples::outcome() };
-        assert_eq!(exit(&overdue(0)), Exit::Done);
-        // 100 of 10,000 are one in a hundred, 101 of 10,001 more.
-        assert_eq!(exit(&overdue(100)), Exit::Done);
-        assert_eq!(exit(&overdue(101)), Exit::Partial);
-        assert_eq!(exit(&Outcome { answered: 0, ..examples::outcome() }), Exit::Nothing);
+    fn default_is_a_closed_loop_over_fifty_connections() {
+        let load = load("http://127.0.0.1:8000/ -d 2s").unwrap();
+        let plan = &load.plan;
+        assert_eq!(plan.arrivals, Arrivals::Closed);
+        assert_eq!((plan.connections, plan.connections_max, plan.threads), (50, 50, 1));
+        assert_eq!((plan.pipeline, plan.keep_alive, plan.requests), (1, true, None));
+        assert_eq!(plan.connect_timeout, Duration::from_secs(5));
+        assert_eq!(plan.response_timeout, Duration::from_secs(10));
+        assert_eq!(load.duration, Some(Duration::from_secs(2)));
+        assert_eq!((load.warm_up, plan.warm_up), (WarmUp::None, false));
+        assert!(!plan.first_byte);
+    }
+
+    #[test]
+    fn options_reach_the_plan() {
+        let line = "http://127.0.0.1/ -n 7 -c 4 --max-connections 9 -t 2 --cpus 0,2-3 --rate 2.5 \
+            --poisson --seed 3 --pipeline 5 --timeout 1s --connect-timeout 2s --format ab";
+        let full = plan(line);
+        let spacing = Spacing::Poisson { seed: 3 };
+        assert_eq!(full.arrivals, Arrivals::Open { per_second: 2.5, spacing });
+        assert_eq!((full.connections, full.connections_max, full.threads), (4, 9, 2));
+        assert_eq!((full.pipeline, full.requests, full.cpus), (5, Some(7), vec![0, 2, 3]));
+        assert_eq!(full.response_timeout, Duration::from_secs(1));
+        assert_eq!(full.connect_timeout, Duration::from_secs(2));
+        for warm_up in ["1s", "steady"] {
+            assert!(plan(&format!("http://127.0.0.1/ -d 1s --warmup {warm_up}")).warm_up);
+        }
+    }
+
+    #[test]
+    fn time_to_first_byte_is_recorded_for_formats_that_print_it() {
+        let first_byte =
+            |options: &str| plan(&format!("http://127.0.0.1/ -n 1 {options}")).first_byte;
+        assert!(["json", "ab"].iter().all(|name| first_byte(&format!("--format {name}"))));
+        assert!(
+            !["table", "csv", "hgrm"].iter().any(|name| first_byte(&format!("--format {name}")))
+        );
+        assert!(!first_byte("--rate 50000 --timer-slack 1ms --format json"));
+    }
+
+    #[test]
+    fn invalid_plans_are_rejected() {
+        for (line, reason) in [
+            ("-c 1 -t 2", "cannot use 1 connections for 2 threads"),
+            ("--rate 1 --max-connections 49", "cannot grow 50 connections to 49"),
+            ("--pipeline 2 --no-keepalive", "without keep-alive"),
+            ("--rate 1 --timer-slack 1ms --pipeline 2", "cannot use a timer slack with a pipeline"),
+            ("--rate 60000 --timer-slack 1ms", "cannot carry the 60 requests of a timer slack"),
+        ] {
+            let error =
+                format!("{:#}", load(&format!("http://127.0.0.1/ -n 1 {line}")).unwrap_err());
+            assert!(error.contains(reason), "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn limits_of_the_machine_are_checked() {
+        let check = |options: &str, files_max| {
+            let load = load(&format!("http://127.0.0.1/ -n 1 {options}")).unwrap();
+            load.check_machine(files_max, &[0, 2]).map_err(|error| error.to_string())
+        };
+        // 50 connections, 16 descriptors of the program and 4 of its thread.
+        assert_eq!(check("-c 50 --cpus 0,2", 70), Ok(()));
+        let reason = check("-c 50", 69).unwrap_err();
+        assert!(reason.starts_with("-c 50 needs 70 open files, but the limit is 69"), "{reason}");
+        let reason = check("-c 1 --rate 1 --max-connections 100", 20).unwrap_err();
+        assert!(reason.starts_with("--max-connections 100 needs 120 open files"), "{reason}");
+        let reason = check("--cpus 0,99", 1_024).unwrap_err();
+        let expected = "--cpus: CPU 99 is not available to this process, choose from 0, 2";
+        assert_eq!(reason, expected);
+    }
+
+    #[test]
+    fn exit_code_depends_on_responses_and_unsent_requests() {
+        let summary =
+            |responses, unsent| Summary { sent: 9_900, responses, unsent, ..Summary::default() };
+        assert_eq!(exit(&summary(1, 0)), Exit::Success);
+        // 100 of 10,000 are 1 %, 101 of 10,001 more.
+        assert_eq!(exit(&summary(1, 100)), Exit::Success);
+        assert_eq!(exit(&summary(1, 101)), Exit::Partial);
+        assert_eq!(exit(&summary(0, 0)), Exit::Nothing);
     }
 }

@@ -1,17 +1,17 @@
-//! One module a subcommand: its arguments, and what it does with them.
+//! One module per subcommand.
 
 pub(crate) mod batch;
-mod beginning;
-pub(crate) mod catalog;
 pub(crate) mod compare;
 pub(crate) mod doctor;
-mod gates;
 pub(crate) mod gateway;
 pub(crate) mod list;
 pub(crate) mod load;
 pub(crate) mod origin;
+pub(crate) mod prepare;
 mod progress;
 pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod search;
 pub(crate) mod systems;
+mod threshold;
+pub(crate) mod waf;

@@ -1,21 +1,20 @@
-//! What a run shows on standard error while it is under way: a bar on a terminal, lines elsewhere.
+//! Progress of a run on standard error: a bar on a terminal, otherwise lines.
 
 use crate::output::tell;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{IsTerminal, stderr};
-use tollgate_lab::inputs::experiment::Experiment;
-use tollgate_lab::plan::stop::Stop;
-use tollgate_lab::record::{Outcome, TrialRecord};
-use tollgate_lab::report::number::share;
-use tollgate_lab::report::rows::counted;
-use tollgate_lab::run::{Event, shortest_time};
+use tollgate_experiment::experiment::Experiment;
+use tollgate_experiment::plan::stop::Stop;
+use tollgate_experiment::record::{Outcome, TrialRecord};
+use tollgate_runner::run::{Event, shortest_time};
+use tollgate_stats::number::counted;
+use tollgate_stats::number::share;
 
-/// Shows the events of a run.
 pub(crate) struct Progress {
     stop: Stop,
     at_least_s: u64,
-    /// What the trials have taken so far, where that is what the bar shows.
-    took_s: f64,
+    /// Time spent in trials, for a run with a budget.
+    spent_s: f64,
     bar: ProgressBar,
     terminal: bool,
 }
@@ -24,7 +23,7 @@ impl Progress {
     pub(crate) fn new(experiment: &Experiment) -> Self {
         Self {
             stop: experiment.stop,
-            took_s: 0.0,
+            spent_s: 0.0,
             at_least_s: shortest_time(experiment).as_secs(),
             bar: ProgressBar::hidden(),
             terminal: stderr().is_terminal(),
@@ -33,13 +32,15 @@ impl Progress {
 
     pub(crate) fn show(&mut self, event: &Event<'_>) {
         match event {
-            Event::Absent(absent) => self.line(&absent.to_string()),
+            Event::NotInstalled(subject) => self.line(&subject.to_string()),
             Event::Changed(difference) => {
-                self.line(&format!("the machine has changed since the run began: {difference}"));
+                self.line(&format!(
+                    "the machine has changed since the start of the run: {difference}"
+                ));
             }
             Event::Begun { trials, done } => self.begin(*trials, done),
             Event::Block { half_width: Some(half), .. } => {
-                self.line(&format!("the widest interval is {} to either side", share(*half)));
+                self.line(&format!("widest interval: ±{}", share(*half)));
             }
             Event::Block { half_width: None, .. } => {}
             Event::Trial { block, case, subject } => {
@@ -50,7 +51,7 @@ impl Progress {
                 self.record(record);
             }
             Event::GivenUp { case, subject } => {
-                self.line(&format!("{subject} is left out of the rest of the run ({case})"));
+                self.line(&format!("{subject} is skipped in the rest of the run ({case})"));
             }
         }
     }
@@ -61,18 +62,17 @@ impl Progress {
 
     fn begin(&mut self, trials: Option<usize>, done: &[TrialRecord]) {
         if !done.is_empty() {
-            self.line(&format!("{} on record already", counted(done.len(), "trial")));
+            self.line(&format!("{} already on record", counted(done.len(), "trial")));
         }
         let what = match (trials, self.stop.width) {
             (Some(trials), _) => format!(
-                "{} in {}: {} s, and what it takes to start each server",
+                "{} in {}: {} s plus server starts",
                 counted(trials, "trial"),
                 counted(self.stop.blocks as usize, "block"),
                 self.at_least_s
             ),
             (None, width) => format!(
-                "blocks until every interval is {} to either side, but no more than {}, nor \
-                 longer than about {} s",
+                "blocks until every interval is within ±{}, at most {} blocks and about {} s",
                 share(width.unwrap_or_default()),
                 self.stop.blocks,
                 self.at_least_s
@@ -82,13 +82,13 @@ impl Progress {
         if self.terminal {
             let (length, template) = match trials {
                 Some(trials) => (trials as u64, "{wide_bar} {pos}/{len} trials, {eta} left, {msg}"),
-                None => (self.at_least_s, "{wide_bar} {pos}/{len} s at the most, {msg}"),
+                None => (self.at_least_s, "{wide_bar} {pos}/{len} s at most, {msg}"),
             };
             self.bar = ProgressBar::new(length);
             for record in done {
                 self.advance(record);
             }
-            // The template is a constant; the default style says less, and is no reason to stop.
+            // The template is a constant; the default style is acceptable.
             if let Ok(style) = ProgressStyle::with_template(template) {
                 self.bar.set_style(style);
             }
@@ -97,13 +97,13 @@ impl Progress {
 
     fn advance(&mut self, record: &TrialRecord) {
         if self.stop.budget_s.is_some() {
-            self.took_s += record.took_s;
+            self.spent_s += record.duration_s;
             #[expect(
                 clippy::cast_possible_truncation,
                 clippy::cast_sign_loss,
                 reason = "seconds of a run, for a bar"
             )]
-            self.bar.set_position(self.took_s as u64);
+            self.bar.set_position(self.spent_s as u64);
             return;
         }
         if record.attempt > 1 {
@@ -112,7 +112,7 @@ impl Progress {
         self.bar.inc(1);
     }
 
-    /// The block, and of how many where that is known.
+    /// Returns the block, and the number of blocks if it is fixed.
     fn place(&self, block: u32) -> String {
         match self.stop.budget_s {
             None => format!("block {block}/{}", self.stop.blocks),
@@ -124,9 +124,9 @@ impl Progress {
         let TrialRecord { block, subject, .. } = record;
         let what = match &record.outcome {
             Outcome::Measured(measurement) => {
-                let answers = format!("{:.0} answers/s", measurement.throughput_per_s);
+                let rate = format!("{:.0} responses/s", measurement.throughput_per_s);
                 let cpu = measurement.system_cpu_us_per_request();
-                let cpu = cpu.map_or(String::new(), |us| format!(", {us:.1} us of CPU each"));
+                let cpu = cpu.map_or(String::new(), |us| format!(", {us:.1} µs CPU/request"));
                 let reasons: Vec<String> =
                     measurement.invalid.iter().map(ToString::to_string).collect();
                 let unsteady = measurement.warm_up.filter(|it| it.steady == Some(false));
@@ -134,11 +134,11 @@ impl Progress {
                     return;
                 }
                 let unsteady = unsteady.map_or(String::new(), |warm_up| {
-                    format!("; not steady after {:.1} s of warm-up", warm_up.lasted_s)
+                    format!("; not steady after a warm-up of {:.1} s", warm_up.duration_s)
                 });
                 match reasons.is_empty() {
-                    true => format!("{answers}{cpu}{unsteady}"),
-                    false => format!("does not count: {}", reasons.join("; ")),
+                    true => format!("{rate}{cpu}{unsteady}"),
+                    false => format!("invalid: {}", reasons.join("; ")),
                 }
             }
             Outcome::Refused(refusal) => format!("refused: {}", refusal.reason),

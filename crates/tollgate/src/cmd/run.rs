@@ -1,132 +1,138 @@
-//! `tollgate run`: an experiment from its file to its table of prices.
+//! `tollgate run`.
 
-use super::beginning::{self, Beginning, Outside, Wish};
-use super::catalog::CatalogArgs;
-use super::gates::{self, GateArgs};
+use super::prepare::{self, CatalogArgs, PreparedRun, Process, RunOptions};
 use super::progress::Progress;
+use super::threshold::{self, ThresholdArgs};
 use crate::cli::{Cli, Command};
 use crate::exit::{Exit, Failure};
 use crate::output;
 use anyhow::{Context, anyhow};
 use clap::Parser;
 use std::path::{Path, PathBuf};
-use tollgate_lab::ablation::{self, AblationError, Wish as Ablate};
-use tollgate_lab::analysis::{Analysis, Standing, SubjectAnalysis};
-use tollgate_lab::inputs::duration::Span;
-use tollgate_lab::inputs::experiment::{Adjustments, Axis};
-use tollgate_lab::inputs::percent::Percent;
-use tollgate_lab::manifest::Circumstances;
-use tollgate_lab::plan::stop::EndedBy;
-use tollgate_lab::report::{self, Format};
-use tollgate_lab::run::{self, RunError, RunRequest};
-use tollgate_lab::run_dir::{RunDirError, RunRecords};
-use tollgate_lab::system::installed;
+use tollgate_experiment::duration::Span;
+use tollgate_experiment::experiment::{Adjustments, Axis};
+use tollgate_experiment::manifest::Invocation;
+use tollgate_experiment::percent::Percent;
+use tollgate_experiment::plan::stop::EndedBy;
+use tollgate_experiment::run_dir::{RunDirError, RunRecords};
+use tollgate_report::analysis::{Analysis, SubjectAnalysis, SubjectStatus};
+use tollgate_report::output as report;
+use tollgate_report::output::Format;
+use tollgate_runner::ablation::{self, AblationError, FolderError, Selection as Ablate};
+use tollgate_runner::run::{self, RunError, RunRequest};
+use tollgate_runner::system::installed;
 
-/// What `tollgate run` runs when no experiment is named.
+/// Default of `tollgate run`, `search` and `doctor`.
 pub(crate) const DEFAULT_EXPERIMENT: &str = "first-look";
 
-/// What `tollgate run` is told.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  tollgate run                           nginx, ModSecurity without rules and with all of them
-  tollgate run --only full --blocks 20   fewer subjects, more blocks
-  tollgate run --baseline direct         prices over no proxy at all
-  tollgate run modsecurity --quick       a first idea of another experiment
-  tollgate run mine.toml --out results   an experiment of your own
-  tollgate run --threshold 'cpu(full/nginx)<130'   pass or fail, by the 95 % interval
-  tollgate run --width 1% --budget 15m   as many blocks as it takes, within 15 minutes
-  tollgate run --aa                      with the baseline twice, to see what is noise
-  tollgate run --matrix full.crs=packaged,4.25.0    one option, several values, side by side
-  tollgate run rule-files --ablate modsecurity      what every file of the Core Rule Set costs
-  tollgate run --resume runs/first-...   go on with a run that was cut off
+  tollgate run                            nginx, ModSecurity, the gateway
+  tollgate run --only full --blocks 20    fewer subjects, more blocks
+  tollgate run --baseline direct          prices over no proxy
+  tollgate run modsecurity --quick        another experiment, shortened
+  tollgate run mine.toml --out results    your own experiment
+  tollgate run --threshold 'cpu(full/nginx)<130'
+  tollgate run --width 1% --budget 15m    as many blocks as needed in 15 minutes
+  tollgate run --aa                       the baseline twice, to show the noise
+  tollgate run --matrix full.crs=packaged,4.25.0
+  tollgate run rule-files --ablate modsecurity
+  tollgate run --resume runs/first-look-...
 
-Ctrl-C ends a run at once; what was finished is kept and shown, and --resume goes on. Exit codes: see `tollgate --help`.")]
+Ctrl-C stops a run; finished trials are kept and shown, and --resume continues.
+Exit codes: see `tollgate --help`.")]
 pub(crate) struct Args {
     #[command(flatten)]
     catalog: CatalogArgs,
-    /// An experiment's name (see `tollgate list`), or a file that ends in .toml
+    /// Name of an experiment (see `tollgate list`), or a .toml file
     #[arg(default_value = DEFAULT_EXPERIMENT, value_name = "NAME | FILE.toml")]
     experiment: String,
-    /// The same design with durations cut, so that it ends in about a fifth of the time
+    /// Shorten durations, so that the run takes about a fifth of the time
     #[arg(long)]
     quick: bool,
-    /// Blocks: each runs every subject once; below 6 there is no interval. With --width or --budget, the
-    /// most that are run
+    /// Number of blocks; fewer than 6 give no interval
+    ///
+    /// Each block runs every subject once. With --width or --budget: the maximum number.
     #[arg(long, value_name = "N")]
     blocks: Option<u32>,
-    /// Run blocks until the interval of every price in CPU per request (in requests/s, where the
-    /// baseline has no CPU of its own, or in the p50 latency where the rate is given too) is this narrow:
-    /// its half-width, such as 2%
+    /// Run until the half-width of all intervals is below this, such as 2%
+    ///
+    /// Applies to CPU per request; to requests/s if the baseline uses no CPU of its own; to the p50 latency if
+    /// the rate is given too.
     #[arg(long, value_name = "PERCENT")]
     width: Option<Percent>,
-    /// Run blocks until the intervals are within --width (2% by default), but no longer than all trials
-    /// together take so long, such as 10m, the default with --width; the first block always runs
+    /// Run until --width is reached (default: 2%), at most for this time [default with --width: 10m]
+    ///
+    /// Counts the time of trials. The first block is always completed.
     #[arg(long, value_name = "TIME")]
     budget: Option<Span>,
-    /// What is too small to matter: prices within it are called the same (default: 2%)
+    /// Margin within which prices count as the same [default: 2%]
     #[arg(long, value_name = "PERCENT")]
     margin: Option<Percent>,
-    /// Run the baseline a second time in each block: what this machine's noise alone looks like
+    /// Run the baseline twice per block, to show the noise of this machine
     #[arg(long)]
     aa: bool,
-    /// The seed of every random choice; by default a new one for each run
+    /// Seed of all random choices [default: random]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Only these subjects; the baseline always runs, because every price needs it
+    /// Run only these subjects, and the baseline
     #[arg(long, value_name = "SUBJECT", value_delimiter = ',')]
     only: Vec<String>,
-    /// In place of a subject, one with each value of an option: full.paranoia=1,2,3. The load too:
-    /// CASE.connections=10,50 or CASE.rate=100,200. Without a name, for all that have the option:
-    /// workers=1,2. Given several times, every combination is run
+    /// Replace a subject by one per value of an option, such as full.paranoia=1,2 (may be repeated)
+    ///
+    /// For cases: CASE.connections=10,50 or CASE.rate=100,200. Without a name, such as workers=1,2: applies to all
+    /// subjects that have the option. Several matrices give all combinations.
     #[arg(long, value_name = "SUBJECT.OPTION=VALUE,VALUE,...")]
     matrix: Vec<Axis>,
-    /// Run this subject with its whole rule set, and without each of its files in turn: what every file
-    /// costs, and what is caught because of it. With parts of names, only those files: full=941,942
+    /// Run this subject with its rule set and without each file of it, to price every file
+    ///
+    /// With parts of file names: only these files, such as full=941,942.
     #[arg(long, value_name = "SUBJECT[=FILE,FILE,...]", conflicts_with_all = ["matrix", "only"])]
     ablate: Option<Ablate>,
-    /// The subject that the others are priced against, in place of the experiment's baseline
+    /// Baseline for the prices, instead of the experiment's
     #[arg(long, value_name = "SUBJECT")]
     baseline: Option<String>,
-    /// The directory for records and reports; by default a new one below runs/
+    /// Directory for records and reports [default: a new one in runs/]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     #[command(flatten)]
-    gates: GateArgs,
-    /// Go on with the run in this directory, as it was begun, from its first trial without a record
+    threshold: ThresholdArgs,
+    /// Continue the run in this directory
     #[arg(long, value_name = "DIR", exclusive = true)]
     resume: Option<PathBuf>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     match &args.resume {
-        None => begin(args, false),
+        None => start(args, false),
         Some(dir) => resume(dir),
     }
 }
 
-/// Goes on with a run: with the words that it was begun with, in the folder that it was begun in.
+/// Continues a run with its original command, in its original working directory.
 fn resume(dir: &Path) -> Result<Exit, Failure> {
     let RunRecords { manifest, .. } = RunRecords::read(dir).map_err(Failure::bad_input)?;
-    let dir = dir.canonicalize().with_context(|| format!("finding {}", dir.display()))?;
-    let doing = || format!("taking up the command of {}: {}", dir.display(), manifest.command);
-    let words = shell_words::split(&manifest.command).with_context(doing);
-    let cli = Cli::try_parse_from(words.map_err(Failure::bad_input)?).with_context(doing);
+    let dir = dir.canonicalize().with_context(|| format!("cannot resolve {}", dir.display()))?;
+    let context =
+        || format!("cannot repeat the command of {}: {}", dir.display(), manifest.command);
+    let words = shell_words::split(&manifest.command).with_context(context);
+    let cli = Cli::try_parse_from(words.map_err(Failure::bad_input)?).with_context(context);
     let Command::Run(mut args) = cli.map_err(Failure::bad_input)?.command else {
-        return Err(Failure::bad_input(anyhow!("{}: it is no run", doing())));
+        return Err(Failure::bad_input(anyhow!("{}: not a run", context())));
     };
     args.seed = Some(manifest.seed);
     std::env::set_current_dir(&manifest.directory)
         .with_context(|| {
             let folder = &manifest.directory;
-            format!("a run goes on where it was begun, but there is no going to {folder}")
+            format!("cannot enter {folder}, in which the run was started")
         })
         .map_err(Failure::bad_input)?;
     args.out = Some(dir);
-    begin(&args, true)
+    start(&args, true)
 }
 
-fn begin(args: &Args, resumes: bool) -> Result<Exit, Failure> {
+fn start(args: &Args, resumes: bool) -> Result<Exit, Failure> {
     let mut adjustments = Adjustments {
         quick: args.quick,
         blocks: args.blocks,
@@ -138,8 +144,8 @@ fn begin(args: &Args, resumes: bool) -> Result<Exit, Failure> {
         aa: args.aa,
         matrix: args.matrix.clone(),
     };
-    let begin = |adjustments: &Adjustments| {
-        let wish = Wish {
+    let prepare = |adjustments: &Adjustments| {
+        let options = RunOptions {
             catalog: &args.catalog,
             experiment: &args.experiment,
             adjustments,
@@ -147,50 +153,52 @@ fn begin(args: &Args, resumes: bool) -> Result<Exit, Failure> {
             out: args.out.as_deref(),
             prefix: "",
         };
-        wish.begin()
+        options.prepare()
     };
-    let mut beginning = begin(&adjustments)?;
+    let mut prepared = prepare(&adjustments)?;
     if adjustments.baseline.is_none()
-        && let Some(stand_in) = stand_in(&beginning)
+        && let Some(fallback) = fallback_baseline(&prepared)
     {
-        adjustments.baseline = Some(stand_in);
-        beginning = begin(&adjustments)?;
+        adjustments.baseline = Some(fallback);
+        prepared = prepare(&adjustments)?;
     }
-    let Beginning { catalog, mut experiment, seed, out } = beginning;
-    if let Some(wish) = &args.ablate {
-        experiment = ablation::ablate(&catalog, experiment, wish).map_err(not_ablated)?;
+    let PreparedRun { catalog, mut experiment, seed, out } = prepared;
+    if let Some(ablate) = &args.ablate {
+        experiment = ablation::ablate(&catalog, experiment, ablate).map_err(ablation_failure)?;
     }
     let subjects: Vec<&str> = experiment.subjects.iter().map(|s| s.name.as_str()).collect();
     let cases: Vec<&str> = experiment.cases.iter().map(|case| case.name.as_str()).collect();
-    let gates = args.gates.gates(&subjects, &cases)?;
-    let outside = Outside::take(&catalog)?;
+    let thresholds = args.threshold.parse(&subjects, &cases)?;
+    let process = Process::start(&catalog)?;
     let mut progress = Progress::new(&experiment);
     let ending = run::run(
         &RunRequest {
             catalog: &catalog,
             experiment: &experiment,
-            circumstances: Circumstances {
+            invocation: Invocation {
                 seed,
                 quick: args.quick,
                 command: args.command(seed, adjustments.baseline.as_deref()),
-                directory: outside.directory,
+                directory: process.directory,
             },
-            tollgate: &outside.tollgate,
+            tollgate: &process.tollgate,
             out: &out,
-            interrupt: &outside.interrupt,
+            interrupt: &process.interrupt,
             resumes,
         },
         &mut |event| progress.show(&event),
     )
-    .map_err(|error| cut_off(error, &out))?;
+    .map_err(|error| run_failure(error, &out))?;
     progress.end();
 
     let analysis = report::of_run(&ending.dir)?;
-    // Neither a terminal that is gone nor a disk that is full keeps the other from its answer.
+    // A closed terminal does not prevent the reports on disk, nor a full disk the table on the terminal.
     let printed = output::print(&report::render(&analysis, Format::Table, output::screen())?);
     report::write_all(&analysis, &ending.dir).with_context(|| {
-        let go_on = go_on(&out);
-        format!("the records are whole, and `{go_on}` writes the reports that are missing")
+        let resume = resume_command(&out);
+        format!(
+            "cannot write the reports (the records are complete; `{resume}` writes the reports)"
+        )
     })?;
     printed?;
     output::print(&format!(
@@ -199,55 +207,52 @@ fn begin(args: &Args, resumes: bool) -> Result<Exit, Failure> {
         analysis.command
     ))?;
     if ending.ended_by == EndedBy::Interrupted {
-        output::print(&format!("To go on with it: {}\n", go_on(&out)))?;
+        output::print(&format!("To continue it: {}\n", resume_command(&out)))?;
         return Ok(Exit::Interrupted);
     }
-    gates::judge(&gates, &ending.dir, &analysis, Format::Table, verdict(&analysis))
+    threshold::judge(&thresholds, &ending.dir, &analysis, Format::Table, exit(&analysis))
 }
 
-/// The subject that takes the place of a baseline whose system is not here, which is told.
-fn stand_in(Beginning { catalog, experiment, .. }: &Beginning) -> Option<String> {
+/// Returns the fallback if the system of the baseline is not installed, and prints why.
+fn fallback_baseline(PreparedRun { catalog, experiment, .. }: &PreparedRun) -> Option<String> {
     let baseline = &experiment.subjects[experiment.baseline];
-    let stand_in = experiment.baseline_else.clone()?;
-    // What else may be wrong with it the run tells, as of every subject.
+    let fallback = experiment.baseline_fallback.clone()?;
+    // Other errors are reported by the run.
     let Ok(Err(missing)) = installed::check(catalog, baseline) else { return None };
     output::tell(&format!(
-        "{} is the baseline, and not here ({missing}): prices are over {stand_in}",
+        "the baseline {} is not installed ({missing}); prices are over {fallback}",
         baseline.name
     ));
-    Some(stand_in)
+    Some(fallback)
 }
 
-/// Why a run did not come to its end, and how to go on with one of which something is kept.
-fn cut_off(error: RunError, out: &Path) -> Failure {
+fn run_failure(error: RunError, out: &Path) -> Failure {
     match error {
         RunError::RunDir(RunDirError::NotKept { .. }) => {
-            let hint = format!("the run was cut off; `{}` goes on with it", go_on(out));
+            let hint = format!("the run was interrupted; `{}` continues it", resume_command(out));
             Failure::from(anyhow::Error::from(error).context(hint))
         }
-        _ => beginning::failure(error),
+        _ => prepare::failure(error),
     }
 }
 
-/// Whose fault it is that a rule set cannot be taken apart: what was asked for, or the machine's.
-fn not_ablated(error: AblationError) -> Failure {
+/// Classifies an error as bad input or system error.
+fn ablation_failure(error: AblationError) -> Failure {
     match error {
-        AblationError::Asked(_)
+        AblationError::Selection(_)
         | AblationError::Missing { .. }
         | AblationError::NoSetup { .. }
-        | AblationError::Files { .. } => Failure::bad_input(error),
+        | AblationError::Folder(FolderError::FileCount { .. }) => Failure::bad_input(error),
         _ => Failure::from(error),
     }
 }
 
-/// The command that goes on with a run.
-fn go_on(out: &Path) -> String {
+fn resume_command(out: &Path) -> String {
     shell_words::join([&program(), "run", "--resume", &out.display().to_string()])
 }
 
-/// Whether every subject that is installed got what it was run for: a price, or the baseline its
-/// figures.
-fn verdict(analysis: &Analysis) -> Exit {
+/// Succeeds if every installed subject has a price, and the baseline its figures.
+fn exit(analysis: &Analysis) -> Exit {
     let subjects = || analysis.cases.iter().flat_map(|case| &case.subjects);
     let is_alone = subjects().all(|subject| subject.name == analysis.baseline);
     let has_result = |subject: &SubjectAnalysis| match is_alone {
@@ -257,25 +262,25 @@ fn verdict(analysis: &Analysis) -> Exit {
     if !subjects().any(has_result) {
         return Exit::Nothing;
     }
-    let fell_short = |subject: &SubjectAnalysis| match &subject.standing {
-        Standing::Baseline => subject.figures.is_none(),
-        Standing::Measured => subject.prices.is_empty(),
-        Standing::Refused(_) | Standing::Failed(_) | Standing::Missing => true,
-        Standing::Skipped(_) => false,
+    let is_incomplete = |subject: &SubjectAnalysis| match &subject.status {
+        SubjectStatus::Baseline => subject.figures.is_none(),
+        SubjectStatus::Measured => subject.prices.is_empty(),
+        SubjectStatus::Refused(_) | SubjectStatus::Failed(_) | SubjectStatus::Missing => true,
+        SubjectStatus::Skipped(_) => false,
     };
-    match subjects().any(fell_short) {
+    match subjects().any(is_incomplete) {
         true => Exit::Partial,
-        false => Exit::Done,
+        false => Exit::Success,
     }
 }
 
-/// How this program was called.
+/// Returns the name with which the program was called.
 pub(crate) fn program() -> String {
     std::env::args().next().unwrap_or_else(|| "tollgate".to_owned())
 }
 
 impl Args {
-    /// The command that repeats this run, whose baseline may be another than the experiment's.
+    /// Returns the command that repeats this run.
     fn command(&self, seed: u64, baseline: Option<&str>) -> String {
         let mut words = vec![program(), "run".to_owned(), self.experiment.clone()];
         words.extend(["--seed".to_owned(), seed.to_string()]);
@@ -289,7 +294,7 @@ impl Args {
             words.extend(["--width".to_owned(), width.to_string()]);
         }
         if let Some(budget) = self.budget {
-            // Without the spaces that stand between its parts.
+            // Without spaces between its parts.
             let budget = humantime::format_duration(budget.0).to_string().replace(' ', "");
             words.extend(["--budget".to_owned(), budget]);
         }
@@ -311,7 +316,7 @@ impl Args {
         if let Some(baseline) = baseline {
             words.extend(["--baseline".to_owned(), baseline.to_owned()]);
         }
-        words.extend(self.gates.words());
+        words.extend(self.threshold.words());
         words.extend(self.catalog.words());
         shell_words::join(words)
     }

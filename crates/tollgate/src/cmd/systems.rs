@@ -1,30 +1,46 @@
-//! `tollgate systems`: the systems under test on this machine.
+//! `tollgate systems`: lists, installs, builds and checks the systems under test.
 
-mod build;
-mod check;
-mod install;
-
-use super::catalog::CatalogArgs;
 use super::list;
+use super::prepare::CatalogArgs;
 use crate::exit::{Exit, Failure};
-use crate::output;
+use crate::output::{self, tell};
+use crate::signals;
+use anyhow::{Context, anyhow};
 use clap::Subcommand;
 use std::fmt::Write as _;
-use tollgate_lab::inputs::catalog::Catalog;
-use tollgate_lab::inputs::recipe::Recipe;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+use tollgate_experiment::build::Build;
+use tollgate_experiment::catalog::{Catalog, Kind};
+use tollgate_experiment::experiment::Subject;
+use tollgate_experiment::hash::hash_file;
+use tollgate_experiment::installed::Installed;
+use tollgate_experiment::options::{self, OptionValue, Options};
+use tollgate_experiment::recipe::Recipe;
+use tollgate_experiment::record::ProbeResponse;
+use tollgate_runner::check::{self, CheckRequest, Found};
+use tollgate_runner::interrupt::Interrupt;
+use tollgate_runner::process::group;
+use tollgate_runner::system::installed::Versions;
+use tollgate_runner::system::packages::{self, PackageError};
+use tollgate_runner::system::{build, go};
+use tollgate_runner::trial::Checked;
+use tollgate_traffic::Class;
 
-/// What `tollgate systems` is told.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  tollgate systems list                      what there is, what is installed, in which version
-  tollgate systems install haproxy           the Debian packages that its recipe names
-  tollgate systems build caddy-coraza        what no package brings: Caddy, and the Core Rule Set
+  tollgate systems list                   all systems with options and versions
+  tollgate systems install haproxy        Debian packages of a system
+  tollgate systems install                Debian packages of all systems
+  tollgate systems build caddy-coraza     Caddy and the Core Rule Set, from source
+  tollgate systems clean                  remove everything that was built
   tollgate systems check nginx-modsecurity --with rules=crs
-                                             start it, send the probe, print each answer
 
-Exit codes: 0 done; 1 the machine did not let it be done, or (check) it did not start; 2 bad input;
-3 (check) it does not do what its recipe says; 130 stopped.")]
+Exit codes: 0 success; 1 system error, or (check) the system did not start;
+2 bad input; 3 (check) a response differs from the recipe; 130 stopped.")]
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -32,47 +48,331 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// List the systems, their options and versions, and what is missing
+    /// List the systems with their options, versions and missing parts
     List(CatalogArgs),
-    /// Install the Debian packages of a system, without starting any service
-    Install(install::Args),
-    /// Build what a system needs and no package brings, from Go modules at pinned versions
-    Build(build::Args),
-    /// Start a system, send it one request of each template of a mix, and print each answer
-    Check(check::Args),
+    /// Install the Debian packages of systems, without starting services
+    Install(InstallArgs),
+    /// Build what a system needs from source: Go modules at pinned versions
+    Build(BuildArgs),
+    /// Remove the cache of builds and of rule sets with omitted files; not while a run uses it
+    Clean,
+    /// Start a system, send it one request per template of a mix, and print each response
+    Check(CheckArgs),
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  tollgate systems install haproxy
+  tollgate systems install apache-modsecurity && tollgate systems build apache-modsecurity")]
+pub(crate) struct InstallArgs {
+    #[command(flatten)]
+    catalog: CatalogArgs,
+    /// Systems (see `tollgate systems list`) [default: all]
+    #[arg(value_name = "NAME")]
+    systems: Vec<String>,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  tollgate systems build nginx-modsecurity   the Core Rule Set 4.25.0: seconds
+  tollgate systems build crowdsec-appsec     CrowdSec and Caddy: minutes, once
+
+Needs Go. Results are stored in $XDG_CACHE_HOME/tollgate/builds/NAME/ (default:
+~/.cache), one folder for each version of the sources and of Go, shared by all
+checkouts. `tollgate systems clean` removes all of them.")]
+pub(crate) struct BuildArgs {
+    #[command(flatten)]
+    catalog: CatalogArgs,
+    /// System (see `tollgate systems list`)
+    #[arg(value_name = "NAME")]
+    system: String,
+    /// Rebuild and replace an existing result; not while a run uses it
+    #[arg(long = "rebuild", alias = "again")]
+    rebuild: bool,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  tollgate systems check haproxy
+  tollgate systems check apache-modsecurity --with rules=crs
+  tollgate systems check crowdsec-appsec --with in_band=crs --with bouncer=nginx")]
+pub(crate) struct CheckArgs {
+    #[command(flatten)]
+    catalog: CatalogArgs,
+    /// System (see `tollgate systems list`)
+    #[arg(value_name = "NAME")]
+    system: String,
+    /// Option of the system (may be repeated)
+    #[arg(long, value_name = "OPTION=VALUE")]
+    with: Vec<String>,
+    /// Mix to take the requests from: a name, or a .toml file
+    #[arg(long, value_name = "NAME | FILE.toml", default_value = "browse")]
+    mix: String,
+    /// Keep configs and logs in this directory [default: not kept]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     match &args.command {
         Command::List(args) => list_all(args),
-        Command::Install(args) => install::run(args),
-        Command::Build(args) => build::run(args),
-        Command::Check(args) => check::run(args),
+        Command::Install(args) => install(args),
+        Command::Build(args) => build_parts(args),
+        Command::Clean => clean(),
+        Command::Check(args) => check(args),
     }
 }
 
 fn list_all(args: &CatalogArgs) -> Result<Exit, Failure> {
     let catalog = &args.open()?;
     let mut text = String::new();
-    let mut all_sound = true;
+    let mut all_valid = true;
     for (name, system) in list::systems(catalog) {
-        let about = system.map(|system| system.in_words);
-        let about = about.unwrap_or_else(|error| {
-            all_sound = false;
+        let description = system.map(|system| system.description).unwrap_or_else(|error| {
+            all_valid = false;
             format!("cannot be used: {error:#}")
         });
-        writeln!(text, "{name:<21}{about}")?;
-        // A recipe that cannot be read has been told of.
+        writeln!(text, "{name:<21}{description}")?;
+        // An invalid recipe was reported above.
         let Ok(recipe) = catalog.recipe(&name) else { continue };
         for (option, spec) in &recipe.file.option {
             writeln!(text, "  {option:<18} {} ({}; {})", spec.about, spec.allowed(), spec.default)?;
         }
     }
     output::print(&text)?;
-    Ok(if all_sound { Exit::Done } else { Exit::BadInput })
+    Ok(if all_valid { Exit::Success } else { Exit::BadInput })
 }
 
-/// The recipe of a system that was named on the command line.
+fn install(args: &InstallArgs) -> Result<Exit, Failure> {
+    let catalog = &args.catalog.open()?;
+    let systems = match args.systems.is_empty() {
+        true => catalog.names(Kind::System),
+        false => args.systems.clone(),
+    };
+    let mut wanted: Vec<String> = Vec::new();
+    for system in &systems {
+        let recipe = recipe(catalog, system)?;
+        wanted.extend(recipe.file.apt.iter().cloned());
+        for build in recipe.file.builds() {
+            let build: Build = catalog.build(build).map_err(Failure::bad_input)?;
+            wanted.extend(build.file.apt);
+        }
+    }
+    wanted.sort_unstable();
+    wanted.dedup();
+    let wanted: Vec<&str> = wanted.iter().map(String::as_str).collect();
+    let missing = packages::missing(&wanted)?;
+    match (wanted.is_empty(), missing.is_empty()) {
+        (true, _) => tell(&format!("{}: no packages needed", systems.join(", "))),
+        (false, true) => tell(&format!("already installed: {}", wanted.join(", "))),
+        (false, false) => {
+            tell(&format!("installing {}", missing.join(", ")));
+            let interrupt = package_interrupt().context("cannot install signal handlers")?;
+            match packages::install(&missing, &interrupt) {
+                Err(PackageError::Interrupted(_)) => {
+                    tell("stopped");
+                    return Ok(Exit::Interrupted);
+                }
+                installed => installed?,
+            }
+        }
+    }
+    if let [system] = &args.systems[..] {
+        let state = list::system(catalog, system, &Versions::default())?;
+        let mut text = format!("{system:<21}{}\n", state.description);
+        for path in list::packaged(catalog, system)? {
+            let hash =
+                hash_file(&path).with_context(|| format!("cannot read {}", path.display()))?;
+            writeln!(text, "  sha256  {hash} {}", path.display())?;
+        }
+        output::print(&text)?;
+    }
+    Ok(Exit::Success)
+}
+
+/// Returns an interrupt that never kills the package manager, which would leave half an installed package.
+fn package_interrupt() -> io::Result<Interrupt> {
+    let interrupt = Interrupt::default();
+    let flag = interrupt.flag();
+    signals::listen(move |count| {
+        flag.store(true, Ordering::Relaxed);
+        if count == 1 {
+            tell("stopping after the current package operation");
+        }
+    })?;
+    Ok(interrupt)
+}
+
+fn build_parts(args: &BuildArgs) -> Result<Exit, Failure> {
+    let catalog = &args.catalog.open()?;
+    let recipe = recipe(catalog, &args.system)?;
+    let mut text = String::new();
+    for name in recipe.file.builds() {
+        let build = catalog.build(name).map_err(Failure::bad_input)?;
+        let found = if args.rebuild { None } else { build::find(&build) };
+        let folder = match found {
+            Some(folder) => {
+                tell(&format!("{}: already built", build.file.title));
+                folder
+            }
+            None => {
+                tell(&format!("building {}", build.file.title));
+                let started = Instant::now();
+                let folder = build::make(&build)?;
+                tell(&format!("built in {} s", started.elapsed().as_secs()));
+                folder
+            }
+        };
+        writeln!(text, "{}", build.file.title)?;
+        for module in go::modules(&build) {
+            writeln!(text, "  module  {module}")?;
+        }
+        writeln!(text, "  in      {}", folder.display())?;
+        writeln!(text, "  sha256  {} (over all files)", build::hash_folder(&folder)?)?;
+    }
+    if text.is_empty() {
+        tell(&format!("{}: nothing to build", args.system));
+    }
+    output::print(&text)?;
+    Ok(Exit::Success)
+}
+
+fn clean() -> Result<Exit, Failure> {
+    match build::remove_cache()? {
+        Some((path, bytes)) => {
+            let mebibytes = bytes.div_ceil(1 << 20);
+            tell(&format!("removed {}: {mebibytes} MiB freed", path.display()));
+        }
+        None => tell("nothing to remove"),
+    }
+    Ok(Exit::Success)
+}
+
+fn check(args: &CheckArgs) -> Result<Exit, Failure> {
+    let catalog = &args.catalog.open()?;
+    let recipe = recipe(catalog, &args.system)?;
+    let options = parse_options(&recipe, &args.with)?;
+    let mix = catalog.mix(&args.mix, Path::new(".")).map_err(Failure::bad_input)?;
+    let subject = Subject {
+        name: args.system.clone(),
+        recipe,
+        options,
+        prefix: String::new(),
+        about: String::new(),
+        lacks_rules: false,
+        tells_probe: false,
+    };
+    let folder = tempfile::Builder::new().prefix("tollgate-check-").tempdir();
+    let folder = folder.context("cannot create a folder for configs and logs")?;
+    // Absolute, as servers have other working directories.
+    let dir = match &args.out {
+        Some(out) => std::path::absolute(out).context("cannot resolve --out")?,
+        None => folder.path().to_owned(),
+    };
+    let interrupt =
+        signals::interrupt(group::kill_now).context("cannot install signal handlers")?;
+    let found = check::check(CheckRequest {
+        catalog,
+        subject: &subject,
+        mix,
+        tollgate: &std::env::current_exe().context("cannot find the tollgate binary")?,
+        dir: &dir,
+        interrupt: &interrupt,
+    })?;
+    folder.close().context("cannot remove the folder of configs and logs")?;
+    match found {
+        Found::NotInstalled(missing) => {
+            tell(&format!("{} is not installed: {missing}", args.system));
+            Ok(Exit::Failed)
+        }
+        Found::Failed(installed, failure) => {
+            output::print(&describe(&subject, &installed)?)?;
+            tell(&format!("{}: {}", failure.step, failure.reason));
+            for line in &failure.log {
+                tell(&format!("    | {line}"));
+            }
+            Ok(Exit::Failed)
+        }
+        Found::Probed(installed, checked) => {
+            output::print(&describe(&subject, &installed)?)?;
+            output::print(&responses(&checked)?)?;
+            Ok(if checked.refused.is_none() { Exit::Success } else { Exit::Partial })
+        }
+        Found::Interrupted => Ok(Exit::Interrupted),
+    }
+}
+
+/// Parses --with, with defaults for the other options.
+fn parse_options(recipe: &Recipe, with: &[String]) -> Result<Options, Failure> {
+    let mut chosen = Options::new();
+    for text in with {
+        let Some((name, value)) = text.split_once('=') else {
+            let error = anyhow!("--with {text}: expected OPTION=VALUE, such as rules=crs");
+            return Err(Failure::bad_input(error));
+        };
+        let number = value.parse().ok().map(OptionValue::Integer);
+        let value = number.unwrap_or_else(|| OptionValue::Text(value.to_owned()));
+        chosen.insert(name.to_owned(), value);
+    }
+    options::choose(&recipe.name, &recipe.file.option, &chosen).map_err(Failure::bad_input)
+}
+
+fn describe(subject: &Subject, installed: &Installed) -> Result<String, std::fmt::Error> {
+    let mut text = format!("{}\n", subject.recipe.file.title);
+    let options: Vec<String> =
+        subject.options.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    writeln!(text, "  options   {}", options.join(" "))?;
+    for version in &installed.version {
+        writeln!(text, "  version   {version}")?;
+    }
+    for (path, hash) in &installed.hashes {
+        writeln!(text, "  sha256    {hash} {}", path.display())?;
+    }
+    if let Some(rule_set) = &installed.rule_set {
+        writeln!(text, "  rule set  {} {}", rule_set.name, rule_set.hash)?;
+    }
+    Ok(text)
+}
+
+fn responses(checked: &Checked) -> Result<String, std::fmt::Error> {
+    let mut text = String::new();
+    if let Some(startup) = checked.startup {
+        writeln!(text, "  startup   {:.0} ms", startup.as_secs_f64() * 1e3)?;
+    }
+    if let Some(bytes) = checked.memory_peak_bytes {
+        let mebibytes = bytes.div_ceil(1 << 20);
+        writeln!(text, "  memory    {mebibytes} MiB (peak during the probe)")?;
+    }
+    let width = |text: fn(&ProbeResponse) -> &str| {
+        checked.responses.iter().map(|answer| text(answer).chars().count()).max().unwrap_or(0)
+    };
+    let (name, got) = (width(|answer| &answer.template), width(|answer| &answer.actual));
+    for answer in &checked.responses {
+        let mark = if answer.as_expected { "ok  " } else { "FAIL" };
+        let expected =
+            if answer.as_expected { "" } else { &format!("expected: {}", answer.expected) };
+        let line = format!(
+            "{mark}  {:name$}  {:<8}  {:got$}  {expected}",
+            answer.template,
+            match answer.class {
+                Class::Benign => "benign",
+                Class::Malicious => "attack",
+            },
+            answer.actual
+        );
+        writeln!(text, "{}", line.trim_end())?;
+    }
+    match &checked.refused {
+        None => writeln!(text, "All responses are as expected.")?,
+        Some(reason) => writeln!(text, "A run would refuse it: {reason}.")?,
+    }
+    Ok(text)
+}
+
+/// Reads the recipe of a system named on the command line.
 fn recipe(catalog: &Catalog, name: &str) -> Result<Recipe, Failure> {
     catalog.recipe(name).map_err(Failure::bad_input)
 }

@@ -1,26 +1,30 @@
-//! The arguments of `tollgate load`, as they are written.
+//! Arguments of `tollgate load`.
 
-mod values;
-
-use crate::cmd::catalog::CatalogArgs;
+use crate::cmd::prepare::CatalogArgs;
 use clap::ValueEnum;
+use clap::builder::{RangedU64ValueParser, TypedValueParser};
+use http::uri::Authority;
 use std::path::PathBuf;
 use std::time::Duration;
-use tollgate_load::{MAX_CONNECTIONS, MAX_PIPELINE, MAX_THREADS};
-use values::{
-    count, cpu_list, duration, header, host, rate, requests, seed, timeout, timer_slack, warm_up,
+use tollgate_load::{
+    MAX_CONNECTIONS, MAX_PIPELINE, MAX_RATE, MAX_THREADS, MAX_TIMEOUT, MAX_TIMER_SLACK,
 };
 
-/// What `tollgate load` is told.
+/// Limit of the length of a measurement or a warm-up.
+const MAX_DURATION: Duration = Duration::from_secs(24 * 3600);
+
+/// Limit of CPU numbers: the size of the kernel's CPU masks.
+const MAX_CPU: usize = 1023;
+
+/// Arguments of `tollgate load`.
 #[derive(Debug, clap::Args)]
 #[command(group(clap::ArgGroup::new("end").required(true).args(["requests", "duration"])))]
 #[command(after_help = "\
-Closed loop (without --rate): each connection sends when the answer to its last request is in.
-This finds what a server can hold; the latency is that with no more requests under way than the
-connections carry.
+Closed loop (without --rate): each connection sends when its last response is complete. This finds
+the capacity of a server.
 
-Open loop (with --rate): requests leave on schedule, whatever comes back. This finds the latency
-under a known load; it counts from the scheduled moment, so that waiting is not left out.
+Open loop (with --rate): requests leave on a schedule, independent of responses. This finds the
+latency at a known load, from the moment when each request was due.
 
 Examples:
   tollgate load 'http://127.0.0.1:8000/?payload=100' -c 50 -d 10s
@@ -31,90 +35,94 @@ Examples:
   tollgate load 'http://127.0.0.1:8000/?payload=100' -c 1 -d 10s --busy-poll --cpus 1
   tollgate load http://shop.example/ --unix-socket /run/shop.sock -n 1000
 
-FORMAT.md describes what each format holds.
+docs/formats.md describes the formats.
 
 Exit codes:
-  0    the load was delivered; that says nothing of the answers, which may all be errors
-  1    the machine did not let it be done
-  2    bad input
-  3    more than 1 % of an open loop's requests were due and never sent
-  4    no answer came
+  0    the load was sent; responses may still be unexpected, or requests failed
+  1    system error
+  2    invalid arguments
+  3    more than 1 % of the requests of an open loop were due, but not sent
+  4    no response
   130  stopped by a signal; the result so far is printed")]
 pub(crate) struct Args {
-    /// What to ask for, sent byte for byte: `http://HOST[:PORT]/PATH?QUERY`
+    /// URL to request, sent byte for byte: `http://HOST[:PORT]/PATH?QUERY`
     #[arg(value_name = "URL")]
     pub(super) url: String,
 
-    /// Stop after this many requests, which are all measured
-    #[arg(short = 'n', long, value_name = "N", help_heading = "How long", allow_negative_numbers = true, value_parser = requests)]
+    /// Number of requests to send, all measured
+    #[arg(short = 'n', long, value_name = "N", help_heading = "Length", allow_negative_numbers = true, value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) requests: Option<u64>,
-    /// Stop after this time, such as 10s or 1m 30s
-    #[arg(short, long, value_name = "TIME", help_heading = "How long", allow_hyphen_values = true, value_parser = duration)]
+    /// Length of the measurement, such as 10s or 1m 30s
+    #[arg(short, long, value_name = "TIME", help_heading = "Length", allow_hyphen_values = true, value_parser = duration)]
     pub(super) duration: Option<Duration>,
-    /// What is sent before the measurement: for a time, or until throughput and mean latency stand
-    /// still, at most 30 s, and no longer where nothing is answered for 5 s
-    #[arg(long, value_name = "TIME|steady", help_heading = "How long", allow_hyphen_values = true, conflicts_with = "requests", value_parser = warm_up)]
+    /// Warm-up before the measurement: a time, or `steady` to wait up to 30s until throughput and mean
+    /// latency are steady [default: none]
+    #[arg(long, value_name = "TIME|steady", help_heading = "Length", allow_hyphen_values = true, conflicts_with = "requests", value_parser = warm_up)]
     pub(super) warmup: Option<WarmUp>,
 
-    /// Connections that are open at the same time
-    #[arg(short, long, value_name = "N", help_heading = "Load", default_value_t = 50, value_parser = count(MAX_CONNECTIONS))]
-    pub(super) connections: u64,
-    /// With --rate: how far connections may grow when requests are due and none is free; by default
-    /// not at all
-    #[arg(long, value_name = "N", help_heading = "Load", requires = "rate", value_parser = count(MAX_CONNECTIONS))]
-    pub(super) max_connections: Option<u64>,
-    /// Open loop: this many requests a second, at constant gaps
+    /// Open connections
+    #[arg(short, long, value_name = "N", help_heading = "Load", default_value = "50", value_parser = number(MAX_CONNECTIONS))]
+    pub(super) connections: usize,
+    /// Open loop: limit of connections, added when a request is due and none is free [default:
+    /// --connections]
+    #[arg(long, value_name = "N", help_heading = "Load", requires = "rate", value_parser = number(MAX_CONNECTIONS))]
+    pub(super) max_connections: Option<usize>,
+    /// Open loop: requests per second, at constant gaps
     #[arg(long, value_name = "N", help_heading = "Load", allow_negative_numbers = true, value_parser = rate)]
     pub(super) rate: Option<f64>,
-    /// With --rate: exponential gaps, as of many independent clients
+    /// Open loop: exponential gaps, as from many independent clients
     #[arg(long, help_heading = "Load", requires = "rate")]
     pub(super) poisson: bool,
-    /// With --rate: send up to this late, at most 10ms, so that one waking serves many requests; at
-    /// high rates that saves most of the CPU that being on time costs. The latency from send does not
-    /// hold it: the kernel tells when answers came. Needs TCP
+    /// Open loop: send up to this late, at most 10ms, so that one wake-up serves many requests; saves
+    /// CPU at high rates and does not change the uncorrected latency [default: 0]
     #[arg(long, value_name = "TIME", help_heading = "Load", requires = "rate", conflicts_with_all = ["no_keepalive", "busy_poll"], value_parser = timer_slack)]
     pub(super) timer_slack: Option<Duration>,
-    /// What Poisson gaps, the order of a mix and its variables are drawn from
-    #[arg(long, value_name = "N", help_heading = "Load", default_value_t = 1, allow_negative_numbers = true, value_parser = seed)]
+    /// Seed of Poisson gaps and of the order and variables of a mix
+    #[arg(
+        long,
+        value_name = "N",
+        help_heading = "Load",
+        default_value_t = 1,
+        allow_negative_numbers = true
+    )]
     pub(super) seed: u64,
-    /// A new connection for every request
+    /// Open a new connection for each request
     #[arg(long, help_heading = "Load")]
     pub(super) no_keepalive: bool,
-    /// Requests under way on one connection
-    #[arg(long, value_name = "N", help_heading = "Load", default_value_t = 1, value_parser = count(MAX_PIPELINE))]
-    pub(super) pipeline: u64,
+    /// Requests in flight on one connection
+    #[arg(long, value_name = "N", help_heading = "Load", default_value = "1", value_parser = number(MAX_PIPELINE))]
+    pub(super) pipeline: usize,
     /// Threads that send
-    #[arg(short, long, value_name = "N", help_heading = "Load", default_value_t = 1, value_parser = count(MAX_THREADS))]
-    pub(super) threads: u64,
-    /// Never sleep: ask for events over and over. Each thread takes a whole CPU, and the server pays
-    /// nothing for waking it
+    #[arg(short, long, value_name = "N", help_heading = "Load", default_value = "1", value_parser = number(MAX_THREADS))]
+    pub(super) threads: usize,
+    /// Poll for events instead of sleeping; each thread uses a whole CPU, and the server does not pay
+    /// for waking it
     #[arg(long, help_heading = "Load")]
     pub(super) busy_poll: bool,
-    /// CPUs to send from, such as 0,2-3: each thread runs on one of them, in a circle
+    /// CPUs to send from, such as 0,2-3, one per thread, round robin [default: any]
     #[arg(long, value_name = "LIST", help_heading = "Load", value_parser = cpu_list)]
     pub(super) cpus: Option<CpuList>,
 
-    /// The method; GET by default, POST where there is a body
+    /// Method [default: GET, or POST with a body]
     #[arg(short = 'X', long, value_name = "METHOD", help_heading = "Request")]
     pub(super) method: Option<String>,
-    /// A header to send; may be given several times, and may replace Host and User-Agent
+    /// Header to send; repeatable, may replace Host and User-Agent
     #[arg(short = 'H', long = "header", value_name = "NAME: VALUE", help_heading = "Request", value_parser = header)]
     pub(super) headers: Vec<(String, String)>,
-    /// The body to send
+    /// Body to send
     #[arg(long, value_name = "TEXT", help_heading = "Request", conflicts_with = "body_file")]
     pub(super) body: Option<String>,
-    /// A file that holds the body to send
+    /// File with the body to send
     #[arg(long, value_name = "FILE", help_heading = "Request")]
     pub(super) body_file: Option<PathBuf>,
-    /// The Host header, where it is not that of the URL
+    /// Host header [default: that of the URL]
     #[arg(long, value_name = "NAME", help_heading = "Request", value_parser = host)]
     pub(super) host: Option<String>,
-    /// The status that counts as expected; by default any answer does
+    /// Expected status code [default: any]
     #[arg(long, value_name = "STATUS", help_heading = "Request", value_parser = clap::value_parser!(u16).range(200..=599))]
     pub(super) expect: Option<u16>,
-    /// Send a mix: its name (see `tollgate list`), or a file that ends in .toml; the URL gives only
-    /// the address. What the file expects is expected of attacks too, so those that a WAF blocks
-    /// are counted as unexpected
+    /// Send a mix to the address of the URL: a name (see `tollgate list`) or a .toml file; attacks that
+    /// are blocked count as unexpected
     #[arg(long, value_name = "NAME | FILE.toml", help_heading = "Request", conflicts_with_all = ["method", "headers", "body", "body_file", "expect"])]
     pub(super) mix: Option<String>,
     #[command(flatten, next_help_heading = "Request")]
@@ -123,96 +131,188 @@ pub(crate) struct Args {
     /// Connect to this unix-domain socket; the URL gives Host and path
     #[arg(long, value_name = "PATH", help_heading = "Target and limits")]
     pub(super) unix_socket: Option<PathBuf>,
-    /// A host that may be sent load besides this machine itself: only one that you may load
+    /// Allow load to a host other than this machine; repeatable, only for hosts that you may load
     #[arg(long, value_name = "HOST", help_heading = "Target and limits")]
     pub(super) allow_host: Vec<String>,
-    /// How long an answer may take
+    /// Limit of the time to a complete response
     #[arg(long, value_name = "TIME", help_heading = "Target and limits", default_value = "10s", value_parser = timeout)]
     pub(super) timeout: Duration,
-    /// How long connecting may take
+    /// Limit of the time to connect
     #[arg(long, value_name = "TIME", help_heading = "Target and limits", default_value = "5s", value_parser = timeout)]
     pub(super) connect_timeout: Duration,
 
-    /// How to print the result
+    /// Format of the result
     #[arg(long, value_enum, help_heading = "Result", default_value_t = Format::Table)]
     pub(super) format: Format,
 }
 
-/// How the result is printed.
+/// Format of the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// For people
     Table,
-    /// For programs: everything
+    /// Everything, for programs
     Json,
-    /// For spreadsheets: a row for the whole, each class and each template
+    /// A row for the total, each class and each template, for spreadsheets
     Csv,
-    /// As `ab` (Apache's benchmark) prints it, for scripts that read that
+    /// The report of `ab`, Apache's benchmark
     Ab,
-    /// The percentiles of the latency in milliseconds, for HdrHistogram's plotters
+    /// Latency percentiles in milliseconds, for the plotters of `HdrHistogram`
     Hgrm,
 }
 
-/// What comes before the measurement.
+/// What precedes the measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WarmUp {
-    /// Nothing.
     None,
-    /// Load for a time.
     For(Duration),
-    /// Load until the figures stand still.
     Steady,
 }
 
-/// CPUs by their numbers, at least one.
+/// CPU numbers; not empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CpuList(pub(super) Vec<usize>);
 
+fn number(max: usize) -> impl TypedValueParser<Value = usize> {
+    RangedU64ValueParser::<usize>::new().range(1..=max as u64)
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    duration_up_to(text, MAX_DURATION)
+}
+
+fn timeout(text: &str) -> Result<Duration, String> {
+    duration_up_to(text, MAX_TIMEOUT)
+}
+
+fn timer_slack(text: &str) -> Result<Duration, String> {
+    duration_up_to(text, MAX_TIMER_SLACK)
+}
+
+fn warm_up(text: &str) -> Result<WarmUp, String> {
+    match text {
+        "steady" => Ok(WarmUp::Steady),
+        time => duration(time).map(WarmUp::For).map_err(|error| format!("{error}, or `steady`")),
+    }
+}
+
+fn duration_up_to(text: &str, max: Duration) -> Result<Duration, String> {
+    let duration = humantime::parse_duration(text)
+        .map_err(|error| format!("{error}; expected a time such as 500ms, 10s or 1m 30s"))?;
+    if duration.is_zero() || duration > max {
+        let max = humantime::format_duration(max);
+        return Err(format!("expected a time above 0 and at most {max}"));
+    }
+    Ok(duration)
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(rate) if rate > 0.0 && rate <= MAX_RATE => Ok(rate),
+        _ => Err(format!("expected a number above 0 and at most {MAX_RATE}, such as 5000 or 0.5")),
+    }
+}
+
+fn header(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once(':').ok_or("expected `Name: value`")?;
+    Ok((name.trim().to_owned(), value.trim().to_owned()))
+}
+
+fn host(text: &str) -> Result<String, String> {
+    match text.parse::<Authority>() {
+        Ok(host) if !host.as_str().contains('@') => Ok(text.to_owned()),
+        _ => Err("expected a host such as shop.example or shop.example:8080".to_owned()),
+    }
+}
+
+fn cpu_list(text: &str) -> Result<CpuList, String> {
+    let number = |digits: &str| match digits.trim().parse::<usize>() {
+        Ok(cpu) if cpu <= MAX_CPU => Ok(cpu),
+        _ => Err(format!("expected numbers up to {MAX_CPU} and ranges, such as 0,2-3")),
+    };
+    let mut cpus = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last) = (number(first)?, number(last)?);
+        if first > last {
+            return Err(format!("range `{part}` is empty, write {last}-{first}"));
+        }
+        cpus.extend(first..=last);
+    }
+    Ok(CpuList(cpus))
+}
+
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
-    use clap::Parser;
+    use crate::cmd::load::tests::parse;
 
-    #[derive(Debug, Parser)]
-    struct Line {
-        #[command(flatten)]
-        args: Args,
-    }
-
-    /// The arguments of a line, whose words are apart by blanks.
-    pub(in crate::cmd::load) fn args(line: &str) -> Args {
-        parsed(line).unwrap_or_else(|error| panic!("{line}: {error}"))
-    }
-
-    fn parsed(line: &str) -> Result<Args, clap::Error> {
-        let words = ["load"].into_iter().chain(line.split_whitespace());
-        Line::try_parse_from(words).map(|line| line.args)
+    #[test]
+    fn invalid_options_are_named() {
+        for (line, reason) in [
+            ("", "--requests"),
+            ("-n 1 -d 1s", "--duration"),
+            ("-n 1 --warmup 1s", "--warmup"),
+            ("-d 1s --poisson", "--rate"),
+            ("-d 1s --max-connections 9", "--rate"),
+            ("-d 1s --timer-slack 1ms", "--rate"),
+            ("-d 1s --rate 1 --timer-slack 11ms", "above 0 and at most 10ms"),
+            ("-d 1s --rate 1 --timer-slack 1ms --no-keepalive", "--no-keepalive"),
+            ("-d 1s --body a --body-file b", "--body-file"),
+            ("-d 1s --mix browse --expect 200", "--expect"),
+            ("-d 1s --mix browse -H a:b", "--header"),
+            ("-d 1s --expect 99", "--expect"),
+            ("-d 1s --pipeline 1001", "--pipeline"),
+            ("-n 0", "'0' for '--requests <N>'"),
+            ("-n -5", "'-5' for '--requests <N>'"),
+            ("-d -5s", "'-5s' for '--duration <TIME>': expected number"),
+            ("-d 1s --rate -5", "'-5' for '--rate <N>': expected a number above 0"),
+            ("-d 1s --seed -5", "'-5' for '--seed <N>'"),
+            ("-d 1s --warmup stead", "such as 500ms, 10s or 1m 30s, or `steady`"),
+        ] {
+            let error = parse(&format!("http://127.0.0.1/ {line}")).unwrap_err().to_string();
+            assert!(error.contains(reason), "{line}: {error}");
+        }
     }
 
     #[test]
-    fn options_that_need_or_exclude_another_say_so() {
-        for (line, why) in [
-            ("http://127.0.0.1/", "--requests"),
-            ("http://127.0.0.1/ -n 1 -d 1s", "--duration"),
-            ("http://127.0.0.1/ -n 1 --warmup 1s", "--warmup"),
-            ("http://127.0.0.1/ -d 1s --poisson", "--rate"),
-            ("http://127.0.0.1/ -d 1s --max-connections 9", "--rate"),
-            ("http://127.0.0.1/ -d 1s --timer-slack 1ms", "--rate"),
-            ("http://127.0.0.1/ -d 1s --rate 1 --timer-slack 11ms", "above 0 and at most 10ms"),
-            ("http://127.0.0.1/ -d 1s --rate 1 --timer-slack 1ms --no-keepalive", "--no-keepalive"),
-            ("http://127.0.0.1/ -d 1s --body a --body-file b", "--body-file"),
-            ("http://127.0.0.1/ -d 1s --mix browse --expect 200", "--expect"),
-            ("http://127.0.0.1/ -d 1s --mix browse -H a:b", "--header"),
-            ("http://127.0.0.1/ -d 1s --expect 99", "--expect"),
-            ("http://127.0.0.1/ -d 1s --pipeline 1001", "--pipeline"),
-            ("http://127.0.0.1/ -d -5s", "'-5s' for '--duration <TIME>': it has to be a time"),
-            ("http://127.0.0.1/ -n -5", "'-5' for '--requests <N>': it has to be a whole number"),
-            ("http://127.0.0.1/ -d 1s --rate -5", "'-5' for '--rate <N>': it has to be a number"),
-            ("http://127.0.0.1/ -d 1s --seed -5", "'-5' for '--seed <N>': it has to be a whole"),
-            ("http://127.0.0.1/ -d 1s --warmup -5s", "'-5s' for '--warmup <TIME|steady>': it has"),
+    fn cpu_lists_have_numbers_and_ranges() {
+        assert_eq!(cpu_list("0,2-3, 7"), Ok(CpuList(vec![0, 2, 3, 7])));
+        assert_eq!(cpu_list("1,1"), Ok(CpuList(vec![1, 1])));
+        for (text, reason) in [
+            ("", "such as 0,2-3"),
+            ("0,,1", "such as 0,2-3"),
+            ("3-2", "write 2-3"),
+            ("1024", "numbers up to 1023"),
         ] {
-            let error = parsed(line).unwrap_err().to_string();
-            assert!(error.contains(why), "{line}: {error}");
+            let error = cpu_list(text).unwrap_err();
+            assert!(error.contains(reason), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn rates_and_times_have_limits() {
+        assert_eq!(rate("0.5"), Ok(0.5));
+        for text in ["0", "-1", "NaN", "inf", "10000000.1", "5k"] {
+            assert!(rate(text).unwrap_err().ends_with("such as 5000 or 0.5"), "{text}");
+        }
+        assert_eq!(warm_up("steady"), Ok(WarmUp::Steady));
+        assert_eq!(warm_up("2s"), Ok(WarmUp::For(Duration::from_secs(2))));
+        for text in ["10", "-5s", "", "fast"] {
+            assert!(duration(text).unwrap_err().contains("expected a time such as"), "{text:?}");
+        }
+        for error in [duration("25h"), timeout("61m"), timeout("0s")] {
+            assert!(error.unwrap_err().starts_with("expected a time above 0 and at most"));
+        }
+    }
+
+    #[test]
+    fn host_has_an_optional_port() {
+        for text in ["shop.example", "shop.example:8080", "[::1]:80", "127.0.0.1"] {
+            assert_eq!(host(text), Ok(text.to_owned()));
+        }
+        for text in ["", "a b", "a/b", "a\r\nb", "user@shop.example"] {
+            assert!(host(text).unwrap_err().contains("such as shop.example"), "{text:?}");
         }
     }
 }

@@ -1,0 +1,527 @@
+//! Entries of an access log, and their writers. Each thread collects entries and writes them in batches.
+
+use std::borrow::Cow;
+use std::fmt::{self, Arguments};
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use jiff::Zoned;
+use tollgate_http1::{RequestHead, Version};
+
+use crate::queue::{FINISH_TIMEOUT, Queue, QueueConfig};
+use crate::stderr_log;
+
+/// Size from which collected entries are written before the thread asks for it.
+const FLUSH_BYTES: usize = 64 << 10;
+
+/// Limit for bytes queued for a slow reader. Entries beyond it are dropped.
+const QUEUE_MAX_BYTES: usize = 4 << 20;
+
+/// Status logged for a request that ended without a response, as in nginx.
+pub const STATUS_NO_RESPONSE: u16 = 499;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// The combined log format of Apache and nginx.
+    Combined,
+    /// One JSON object per line.
+    Json,
+}
+
+/// Output of an access log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LogTarget {
+    Stdout,
+    /// A file to append to, created if missing.
+    File(PathBuf),
+}
+
+/// Request line and headers to log, kept until the response has ended.
+#[derive(Clone, Debug)]
+pub struct LoggedRequest {
+    method: Box<[u8]>,
+    target: Box<[u8]>,
+    version: Version,
+    host: Option<Box<[u8]>>,
+    referer: Option<Box<[u8]>>,
+    agent: Option<Box<[u8]>>,
+}
+
+/// One line of an access log: a request and its response.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry<'a> {
+    /// Address of the client, or `unix:`.
+    pub peer: &'a str,
+    /// `None` if the request could not be parsed.
+    pub request: Option<&'a LoggedRequest>,
+    /// Status of the response, or [`STATUS_NO_RESPONSE`].
+    pub status: u16,
+    /// Bytes of the response body that were sent.
+    pub body_bytes: u64,
+    /// Origin of a forwarded response. Logged in JSON only.
+    pub upstream: Option<Upstream<'a>>,
+}
+
+/// Origin of a forwarded response.
+#[derive(Clone, Copy, Debug)]
+pub struct Upstream<'a> {
+    /// Name of the pool.
+    pub pool: &'a str,
+    /// Address of the backend, or `None` if no backend took the request.
+    pub backend: Option<&'a str>,
+    /// Number of backends tried.
+    pub tries: usize,
+    /// Time from the request's head to the end of the response.
+    pub duration: Duration,
+}
+
+/// A reader has not taken the end of an access log in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "cannot finish the access log: the last {bytes} bytes were not read within {} seconds",
+    FINISH_TIMEOUT.as_secs()
+)]
+pub struct UnreadError {
+    bytes: usize,
+}
+
+/// An open access log, shared by all threads.
+#[derive(Clone)]
+pub struct LogFile {
+    writer: Writer,
+    format: LogFormat,
+}
+
+#[derive(Clone)]
+enum Writer {
+    /// Threads write themselves: a regular file takes entries at once.
+    Direct(Arc<Mutex<DirectWriter>>),
+    /// Another thread writes, because the reader, such as that of a pipe, may be slow.
+    Queued(Arc<Queue>, Reader),
+}
+
+struct DirectWriter {
+    to: Box<dyn Write + Send>,
+    /// Name of the program in the message of a failure.
+    program: &'static str,
+    has_failed: bool,
+}
+
+/// Identity of a pipe, a socket or a terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Reader {
+    device: u64,
+    inode: u64,
+}
+
+/// The entries of one thread.
+pub struct ThreadLog {
+    file: LogFile,
+    lines: Vec<u8>,
+    line_count: u64,
+    dropped_lines: u64,
+    clock: ClockText,
+}
+
+/// The current time as formatted in entries, renewed every second.
+#[derive(Default)]
+struct ClockText {
+    unix_s: i64,
+    text: String,
+}
+
+impl LogTarget {
+    /// Returns `None` for a regular file, existing or not.
+    fn reader(&self) -> io::Result<Option<Reader>> {
+        let metadata = match self {
+            Self::Stdout => File::from(io::stdout().as_fd().try_clone_to_owned()?).metadata()?,
+            Self::File(path) => match path.metadata() {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+                found => found?,
+            },
+        };
+        let reader = Reader { device: metadata.dev(), inode: metadata.ino() };
+        Ok((!metadata.is_file()).then_some(reader))
+    }
+
+    fn open(&self) -> io::Result<Box<dyn Write + Send>> {
+        Ok(match self {
+            Self::Stdout => Box::new(io::stdout()),
+            Self::File(path) => Box::new(File::options().append(true).create(true).open(path)?),
+        })
+    }
+}
+
+impl fmt::Debug for LogFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LogFile").field("format", &self.format).finish_non_exhaustive()
+    }
+}
+
+impl LogFile {
+    /// Opens an access log. `program` names the program in messages about failures and slow readers.
+    ///
+    /// Always opens a regular file, since `target` may name another file now than in `previous`; keeps the writer of
+    /// `previous` for the same pipe, so that its entries stay in order.
+    pub fn open(
+        target: &LogTarget,
+        format: LogFormat,
+        program: &'static str,
+        previous: Option<&Self>,
+    ) -> io::Result<Self> {
+        let reader = target.reader()?;
+        if let Some(Writer::Queued(queue, same)) = previous.map(|previous| &previous.writer)
+            && reader == Some(*same)
+            && !queue.has_failed()
+        {
+            return Ok(Self { writer: Writer::Queued(Arc::clone(queue), *same), format });
+        }
+        let to = target.open()?;
+        let writer = match reader {
+            None => {
+                let direct = DirectWriter { to, program, has_failed: false };
+                Writer::Direct(Arc::new(Mutex::new(direct)))
+            }
+            Some(reader) => {
+                let config = QueueConfig {
+                    program,
+                    name: "access log",
+                    thread: "access-log",
+                    max_bytes: QUEUE_MAX_BYTES,
+                    report: stderr_log::write,
+                };
+                Writer::Queued(Arc::new(Queue::start(to, config)?), reader)
+            }
+        };
+        Ok(Self { writer, format })
+    }
+
+    /// Creates the log of one thread.
+    #[must_use]
+    pub fn thread_log(&self) -> ThreadLog {
+        ThreadLog {
+            file: self.clone(),
+            lines: Vec::new(),
+            line_count: 0,
+            dropped_lines: 0,
+            clock: ClockText::default(),
+        }
+    }
+
+    /// Waits until a slow reader has taken all entries, for [`FINISH_TIMEOUT`] at most. Call after the threads
+    /// have ended.
+    pub fn finish(&self) -> Result<(), UnreadError> {
+        let bytes = match &self.writer {
+            Writer::Direct(_) => 0,
+            Writer::Queued(queue, _) => queue.finish(FINISH_TIMEOUT),
+        };
+        if bytes == 0 { Ok(()) } else { Err(UnreadError { bytes }) }
+    }
+
+    /// Writes `count` lines. Returns the number of lines dropped.
+    fn write(&self, lines: &[u8], count: u64) -> u64 {
+        let mut direct = match &self.writer {
+            Writer::Direct(direct) => direct.lock().unwrap_or_else(PoisonError::into_inner),
+            Writer::Queued(queue, _) => return queue.add(lines, count),
+        };
+        if direct.has_failed {
+            return count;
+        }
+        match direct.to.write_all(lines).and_then(|()| direct.to.flush()) {
+            Ok(()) => 0,
+            Err(error) => {
+                direct.has_failed = true;
+                stderr_log::write(&format!(
+                    "{}: access log write failed: {error}; logging disabled",
+                    direct.program
+                ));
+                count
+            }
+        }
+    }
+}
+
+impl ThreadLog {
+    /// Adds an entry with the current time.
+    pub fn add(&mut self, entry: &Entry<'_>) {
+        self.add_at(&Zoned::now(), entry);
+    }
+
+    fn add_at(&mut self, now: &Zoned, entry: &Entry<'_>) {
+        let format = self.file.format;
+        entry.write(&mut self.lines, format, self.clock.text(now, format));
+        self.line_count += 1;
+        if self.lines.len() >= FLUSH_BYTES {
+            self.flush();
+        }
+    }
+
+    /// Writes the collected entries.
+    pub fn flush(&mut self) {
+        if !self.lines.is_empty() {
+            self.dropped_lines += self.file.write(&self.lines, self.line_count);
+            self.lines.clear();
+            self.line_count = 0;
+        }
+    }
+
+    /// Returns the number of entries dropped since the last call, because the reader is too slow or gone.
+    pub fn take_dropped(&mut self) -> u64 {
+        std::mem::take(&mut self.dropped_lines)
+    }
+}
+
+impl Drop for ThreadLog {
+    fn drop(&mut self) {
+        self.flush();
+    }
+}
+
+impl LoggedRequest {
+    #[must_use]
+    pub fn new(head: &RequestHead<'_>) -> Self {
+        let header = |name| head.headers.first(name).map(Box::from);
+        Self {
+            method: head.method.as_bytes().into(),
+            target: head.target.as_bytes().into(),
+            version: head.version,
+            host: header("Host"),
+            referer: header("Referer"),
+            agent: header("User-Agent"),
+        }
+    }
+
+    fn minor_version(&self) -> u8 {
+        if self.version == Version::Http10 { 0 } else { 1 }
+    }
+}
+
+impl Entry<'_> {
+    /// Appends the entry to `lines`.
+    fn write(&self, lines: &mut Vec<u8>, format: LogFormat, time: &str) {
+        match format {
+            LogFormat::Combined => self.write_combined(lines, time),
+            LogFormat::Json => self.write_json(lines, time),
+        }
+        lines.push(b'\n');
+    }
+
+    fn write_combined(&self, lines: &mut Vec<u8>, time: &str) {
+        let Self { peer, status, body_bytes, .. } = self;
+        put(lines, format_args!("{peer} - - [{time}] \""));
+        if let Some(request) = self.request {
+            push_escaped(lines, &request.method);
+            lines.push(b' ');
+            push_escaped(lines, &request.target);
+            put(lines, format_args!(" HTTP/1.{}", request.minor_version()));
+        }
+        put(lines, format_args!("\" {status} {body_bytes} \""));
+        let header = |of: fn(&LoggedRequest) -> &Option<Box<[u8]>>| {
+            self.request.and_then(|request| of(request).as_deref()).unwrap_or(b"-")
+        };
+        push_escaped(lines, header(|request| &request.referer));
+        lines.extend_from_slice(b"\" \"");
+        push_escaped(lines, header(|request| &request.agent));
+        lines.push(b'"');
+    }
+
+    fn write_json(&self, lines: &mut Vec<u8>, time: &str) {
+        let peer = json_string(self.peer.as_bytes());
+        put(lines, format_args!("{{\"time\":\"{time}\",\"client\":{peer}"));
+        if let Some(request) = self.request {
+            push_member(lines, "method", Some(&request.method));
+            push_member(lines, "target", Some(&request.target));
+            put(lines, format_args!(",\"version\":\"1.{}\"", request.minor_version()));
+            push_member(lines, "host", request.host.as_deref());
+            push_member(lines, "referer", request.referer.as_deref());
+            push_member(lines, "agent", request.agent.as_deref());
+        }
+        put(lines, format_args!(",\"status\":{},\"body_bytes\":{}", self.status, self.body_bytes));
+        if let Some(upstream) = &self.upstream {
+            push_member(lines, "pool", Some(upstream.pool.as_bytes()));
+            push_member(lines, "backend", upstream.backend.map(str::as_bytes));
+            let (tries, micros) = (upstream.tries, upstream.duration.as_micros());
+            let (millis, rest) = (micros / 1000, micros % 1000);
+            put(lines, format_args!(",\"tries\":{tries},\"duration_ms\":{millis}.{rest:03}"));
+        }
+        lines.push(b'}');
+    }
+}
+
+impl ClockText {
+    fn text(&mut self, now: &Zoned, format: LogFormat) -> &str {
+        let unix_s = now.timestamp().as_second();
+        if self.unix_s != unix_s || self.text.is_empty() {
+            let pattern = match format {
+                LogFormat::Combined => "%d/%b/%Y:%H:%M:%S %z",
+                LogFormat::Json => "%Y-%m-%dT%H:%M:%S%:z",
+            };
+            *self = Self { unix_s, text: now.strftime(pattern).to_string() };
+        }
+        &self.text
+    }
+}
+
+fn put(lines: &mut Vec<u8>, text: Arguments<'_>) {
+    // Writing to a vector does not fail.
+    lines.write_fmt(text).ok();
+}
+
+fn push_member(lines: &mut Vec<u8>, name: &str, value: Option<&[u8]>) {
+    match value {
+        Some(value) => put(lines, format_args!(",\"{name}\":{}", json_string(value))),
+        None => put(lines, format_args!(",\"{name}\":null")),
+    }
+}
+
+/// Bytes that are not UTF-8 are read as Latin-1, which keeps different bytes different.
+fn json_string(bytes: &[u8]) -> serde_json::Value {
+    let text: Cow<'_, str> = match std::str::from_utf8(bytes) {
+        Ok(text) => text.into(),
+        Err(_) => bytes.iter().copied().map(char::from).collect::<String>().into(),
+    };
+    text.into_owned().into()
+}
+
+/// Escapes control characters, quotes, backslashes and bytes above ASCII as nginx does, so that a client cannot end
+/// a field or a line.
+fn push_escaped(lines: &mut Vec<u8>, bytes: &[u8]) {
+    for &byte in bytes {
+        match byte {
+            b'"' | b'\\' | 0..=31 | 127.. => put(lines, format_args!("\\x{byte:02X}")),
+            _ => lines.push(byte),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tollgate_http1::parse_request_head;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Shared(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Shared {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Logs a request with special characters and one that could not be parsed.
+    fn written(format: LogFormat) -> String {
+        let written = Shared::default();
+        let to = Box::new(written.clone());
+        let direct = DirectWriter { to, program: "test", has_failed: false };
+        let writer = Writer::Direct(Arc::new(Mutex::new(direct)));
+        let mut log = LogFile { writer, format }.thread_log();
+        let head = parse_request_head(
+            b"GET /a\"b?\\ HTTP/1.1\r\nHost: a\r\nUser-Agent: x/1 (\"y\")\r\nReferer: /\xc3\xa9\r\n\r\n",
+        )
+        .unwrap()
+        .unwrap();
+        let now: Zoned = "2026-11-21T20:38:08+01:00[+01:00]".parse().unwrap();
+        let request = LoggedRequest::new(&head);
+        let upstream = Upstream {
+            pool: "site",
+            backend: Some("127.0.0.1:9001"),
+            tries: 1,
+            duration: Duration::from_micros(1_020),
+        };
+        let answered = Entry {
+            peer: "127.0.0.1",
+            request: Some(&request),
+            status: 200,
+            body_bytes: 26,
+            upstream: Some(upstream),
+        };
+        log.add_at(&now, &answered);
+        let unparsed =
+            Entry { peer: "unix:", request: None, status: 400, body_bytes: 5, upstream: None };
+        log.add_at(&now, &unparsed);
+        assert_eq!(*written.0.lock().unwrap(), b"");
+        log.flush();
+        let bytes = written.0.lock().unwrap().clone();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn combined_format() {
+        assert_eq!(
+            written(LogFormat::Combined),
+            "127.0.0.1 - - [21/Nov/2026:20:38:08 +0100] \"GET /a\\x22b?\\x5C HTTP/1.1\" 200 26 \
+             \"/\\xC3\\xA9\" \"x/1 (\\x22y\\x22)\"\n\
+             unix: - - [21/Nov/2026:20:38:08 +0100] \"\" 400 5 \"-\" \"-\"\n"
+        );
+    }
+
+    #[test]
+    fn json_format() {
+        assert_eq!(
+            written(LogFormat::Json),
+            "{\"time\":\"2026-11-21T20:38:08+01:00\",\"client\":\"127.0.0.1\",\"method\":\"GET\",\
+             \"target\":\"/a\\\"b?\\\\\",\"version\":\"1.1\",\"host\":\"a\",\"referer\":\"/\u{e9}\",\
+             \"agent\":\"x/1 (\\\"y\\\")\",\"status\":200,\"body_bytes\":26,\"pool\":\"site\",\
+             \"backend\":\"127.0.0.1:9001\",\"tries\":1,\"duration_ms\":1.020}\n\
+             {\"time\":\"2026-11-21T20:38:08+01:00\",\"client\":\"unix:\",\"status\":400,\
+             \"body_bytes\":5}\n"
+        );
+        for line in written(LogFormat::Json).lines() {
+            serde_json::from_str::<serde_json::Value>(line).unwrap();
+        }
+    }
+
+    #[test]
+    fn reopening_keeps_the_writer_of_a_pipe_only() {
+        let folder =
+            std::env::temp_dir().join(format!("tollgate-accesslog-pipe-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let (pipe, file) = (folder.join("pipe"), folder.join("file"));
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+        assert!(made.success());
+        // Opening a pipe for both reading and writing does not block.
+        let reader = File::options().read(true).write(true).open(&pipe).unwrap();
+        let open = |path: &PathBuf, previous: Option<&LogFile>| {
+            let target = LogTarget::File(path.clone());
+            LogFile::open(&target, LogFormat::Combined, "test", previous).unwrap()
+        };
+        let same = |one: &LogFile, other: &LogFile| match (&one.writer, &other.writer) {
+            (Writer::Queued(one, _), Writer::Queued(other, _)) => Some(Arc::ptr_eq(one, other)),
+            (Writer::Direct(one), Writer::Direct(other)) => Some(Arc::ptr_eq(one, other)),
+            _ => None,
+        };
+        let first = open(&pipe, None);
+        assert_eq!(same(&first, &open(&pipe, Some(&first))), Some(true));
+        assert_eq!(same(&first, &open(&pipe, None)), Some(false));
+        let first_file = open(&file, Some(&first));
+        assert_eq!(same(&first, &first_file), None);
+        assert_eq!(same(&first_file, &open(&file, Some(&first_file))), Some(false));
+        drop(reader);
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn existing_file_is_appended_to() {
+        let path = std::env::temp_dir().join(format!("tollgate-accesslog-{}", std::process::id()));
+        for _ in 0..2 {
+            let target = LogTarget::File(path.clone());
+            let file = LogFile::open(&target, LogFormat::Combined, "test", None).unwrap();
+            let entry =
+                Entry { peer: "a", request: None, status: 400, body_bytes: 0, upstream: None };
+            file.thread_log().add(&entry);
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(text.lines().count(), 2);
+    }
+}

@@ -1,0 +1,30 @@
+//! Access logs, messages on standard error, and counters of a server.
+
+mod access_log;
+mod queue;
+pub mod stderr_log;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+pub use access_log::{
+    Entry, LogFile, LogFormat, LogTarget, LoggedRequest, STATUS_NO_RESPONSE, ThreadLog,
+    UnreadError, Upstream,
+};
+pub use queue::{FINISH_TIMEOUT, RateLimit};
+
+/// A counter that one thread adds to and any thread reads. Adding takes no lock and no locked instruction.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds `more`. Must be called by one thread only, or counts are lost.
+    #[inline]
+    pub fn add(&self, more: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed) + more, Ordering::Relaxed);
+    }
+
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}

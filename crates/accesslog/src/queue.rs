@@ -1,0 +1,289 @@
+//! A thread that writes lines to a reader that may be slow. Callers never wait for the reader.
+
+use std::io::{self, Write};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Limit for waiting until a slow reader has taken everything.
+pub const FINISH_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Interval between reports of dropped lines.
+const REPORT_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Allows an event once per interval.
+#[derive(Clone, Copy, Debug)]
+pub struct RateLimit {
+    interval: Duration,
+    allowed_at: Option<Instant>,
+}
+
+impl RateLimit {
+    #[must_use]
+    pub const fn new(interval: Duration) -> Self {
+        Self { interval, allowed_at: None }
+    }
+
+    /// Returns true if the interval since the last allowed event has passed, and restarts it.
+    pub fn allow(&mut self, now: Instant) -> bool {
+        let is_allowed =
+            self.allowed_at.is_none_or(|at| now.saturating_duration_since(at) >= self.interval);
+        if is_allowed {
+            self.allowed_at = Some(now);
+        }
+        is_allowed
+    }
+}
+
+/// Queue of lines with the thread that writes them. The thread ends once the queue is dropped and written.
+pub(crate) struct Queue {
+    shared: Arc<Shared>,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct QueueConfig {
+    /// Program and output as named in reports.
+    pub(crate) program: &'static str,
+    pub(crate) name: &'static str,
+    /// Name of the thread.
+    pub(crate) thread: &'static str,
+    /// Limit for queued bytes. Lines beyond it are dropped.
+    pub(crate) max_bytes: usize,
+    /// Reports dropped lines and failures; called by the queue's thread.
+    pub(crate) report: fn(&str),
+}
+
+struct Shared {
+    config: QueueConfig,
+    state: Mutex<State>,
+    /// Lines were added, or the queue was closed.
+    added: Condvar,
+    written: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    bytes: Vec<u8>,
+    dropped_lines: u64,
+    is_writing: bool,
+    /// The writer waits for `added`.
+    is_idle: bool,
+    has_failed: bool,
+    is_closed: bool,
+}
+
+impl Queue {
+    pub(crate) fn start(to: Box<dyn Write + Send>, config: QueueConfig) -> io::Result<Self> {
+        let shared = Arc::new(Shared {
+            config,
+            state: Mutex::default(),
+            added: Condvar::new(),
+            written: Condvar::new(),
+        });
+        let writer = Arc::clone(&shared);
+        thread::Builder::new().name(config.thread.to_owned()).spawn(move || writer.run(to))?;
+        Ok(Self { shared })
+    }
+
+    /// Adds `count` lines. Returns the number of lines dropped: all or none.
+    pub(crate) fn add(&self, lines: &[u8], count: u64) -> u64 {
+        let mut state = self.shared.lock();
+        if state.has_failed || state.bytes.len() + lines.len() > self.shared.config.max_bytes {
+            state.dropped_lines += count;
+            return count;
+        }
+        state.bytes.extend_from_slice(lines);
+        if std::mem::take(&mut state.is_idle) {
+            self.shared.added.notify_one();
+        }
+        0
+    }
+
+    /// Returns true if writing has failed, after which all lines are dropped.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.shared.lock().has_failed
+    }
+
+    /// Waits until everything is written, for `timeout` at most. Returns the number of bytes still queued.
+    pub(crate) fn finish(&self, timeout: Duration) -> usize {
+        let is_busy = |state: &mut State| state.is_writing || !state.bytes.is_empty();
+        let result = self.shared.written.wait_timeout_while(self.shared.lock(), timeout, is_busy);
+        let (state, _) = result.unwrap_or_else(PoisonError::into_inner);
+        state.bytes.len()
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        self.shared.lock().is_closed = true;
+        self.shared.added.notify_one();
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(&self, mut to: Box<dyn Write + Send>) {
+        let QueueConfig { program, name, report, .. } = self.config;
+        let mut lines = Vec::new();
+        let mut reported_lines = 0;
+        let mut rate_limit = RateLimit::new(REPORT_INTERVAL);
+        while self.take(&mut lines) {
+            let result = to.write_all(&lines).and_then(|()| to.flush());
+            lines.clear();
+            let mut state = self.lock();
+            state.is_writing = false;
+            if result.is_err() {
+                state.has_failed = true;
+                state.bytes = Vec::new();
+            }
+            let dropped_lines = state.dropped_lines;
+            drop(state);
+            self.written.notify_all();
+            if let Err(error) = result {
+                report(&format!("{program}: {name} write failed: {error}; logging disabled"));
+                return;
+            }
+            if dropped_lines > reported_lines && rate_limit.allow(Instant::now()) {
+                reported_lines = dropped_lines;
+                report(&format!(
+                    "{program}: reader of {name} is too slow: {dropped_lines} lines dropped so far"
+                ));
+            }
+        }
+    }
+
+    /// Waits for lines and takes all of them. Returns false once the queue is closed and empty.
+    fn take(&self, lines: &mut Vec<u8>) -> bool {
+        let mut state = self.lock();
+        while state.bytes.is_empty() {
+            if state.is_closed {
+                return false;
+            }
+            state.is_idle = true;
+            state = self.added.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.is_idle = false;
+        state.is_writing = true;
+        std::mem::swap(&mut state.bytes, lines);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_secs(10);
+
+    /// Takes one write per permit, and passes it on.
+    struct SlowReader {
+        permits: Receiver<()>,
+        writes: Sender<Vec<u8>>,
+    }
+
+    impl Write for SlowReader {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.permits.recv().map_err(io::Error::other)?;
+            self.writes.send(bytes.to_vec()).map_err(io::Error::other)?;
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    const CONFIG: QueueConfig = QueueConfig {
+        program: "test",
+        name: "output",
+        thread: "test",
+        max_bytes: 4 << 20,
+        report: |_| {},
+    };
+
+    fn slow_queue(config: QueueConfig) -> (Queue, Sender<()>, Receiver<Vec<u8>>) {
+        let ((permit, permits), (writes, written)) = (channel(), channel());
+        let queue = Queue::start(Box::new(SlowReader { permits, writes }), config).unwrap();
+        (queue, permit, written)
+    }
+
+    fn await_writing(queue: &Queue) {
+        while !queue.shared.lock().is_writing {
+            thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn slow_reader_gets_lines_within_the_limit_in_order() {
+        let (queue, permit, written) = slow_queue(CONFIG);
+        assert_eq!(queue.add(b"first\n", 1), 0);
+        await_writing(&queue);
+        let half = vec![b'h'; CONFIG.max_bytes / 2];
+        assert_eq!(queue.add(&half, 7), 0);
+        assert_eq!(queue.add(b"small\n", 1), 0);
+        assert_eq!(queue.add(&half, 7), 7);
+        assert_eq!(queue.add(b"last\n", 2), 0);
+        assert_eq!(queue.finish(Duration::from_millis(10)), half.len() + 11);
+        (0..2).for_each(|_| permit.send(()).unwrap());
+        assert_eq!(written.recv_timeout(TIMEOUT).unwrap(), b"first\n");
+        let rest = written.recv_timeout(TIMEOUT).unwrap();
+        assert_eq!(rest, [&half[..], b"small\n", b"last\n"].concat());
+        assert_eq!(queue.finish(TIMEOUT), 0);
+        assert_eq!(queue.add(&half, 7), 0);
+        assert_eq!(queue.shared.lock().dropped_lines, 7);
+    }
+
+    #[test]
+    fn queued_lines_are_written_after_drop() {
+        let (queue, permit, written) = slow_queue(CONFIG);
+        assert_eq!(queue.add(b"a\n", 1), 0);
+        drop(queue);
+        permit.send(()).unwrap();
+        assert_eq!(written.recv_timeout(TIMEOUT).unwrap(), b"a\n");
+        // The thread ends, and drops its writer.
+        assert!(written.recv_timeout(TIMEOUT).is_err());
+    }
+
+    #[test]
+    fn lines_after_an_error_are_dropped() {
+        let (queue, permit, _) = slow_queue(CONFIG);
+        drop(permit);
+        assert_eq!(queue.add(b"a\n", 1), 0);
+        assert_eq!(queue.finish(TIMEOUT), 0);
+        assert_eq!(queue.add(b"b\n", 1), 1);
+    }
+
+    #[test]
+    fn dropped_lines_are_reported_once_the_reader_reads() {
+        static REPORTS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+        let report = |message: &str| REPORTS.lock().unwrap().push(message.to_owned());
+        let (queue, permit, written) = slow_queue(QueueConfig { max_bytes: 10, report, ..CONFIG });
+        assert_eq!(queue.add(b"1234567\n", 1), 0);
+        await_writing(&queue);
+        assert_eq!(queue.add(b"12345678901\n", 1), 1);
+        assert_eq!(queue.add(b"12\n", 1), 0);
+        assert_eq!(queue.add(b"1234567\n", 2), 2);
+        assert_eq!(*REPORTS.lock().unwrap(), [""; 0]);
+        permit.send(()).unwrap();
+        written.recv_timeout(TIMEOUT).unwrap();
+        permit.send(()).unwrap();
+        written.recv_timeout(TIMEOUT).unwrap();
+        // The report precedes the second write.
+        let expected = ["test: reader of output is too slow: 3 lines dropped so far"];
+        assert_eq!(*REPORTS.lock().unwrap(), expected);
+    }
+
+    #[test]
+    fn rate_limit_allows_one_event_per_interval() {
+        let start = Instant::now();
+        let mut limit = RateLimit::new(Duration::from_secs(60));
+        let allowed =
+            [0, 1, 59, 60, 119, 120].map(|second| limit.allow(start + Duration::from_secs(second)));
+        assert_eq!(allowed, [true, false, false, true, false, true]);
+    }
+}

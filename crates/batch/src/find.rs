@@ -1,0 +1,388 @@
+//! `tollgate batch find`: changes of the level, the commits that caused them, and their confirmation.
+
+use crate::bisect_report::{BisectReport, Conclusion, Confirmation, Found, Named, SCHEMA};
+use crate::builder::{Builder, Event, Request};
+use crate::changes::{
+    Change, Entry, Next, Stretch, Verdict as Side, changes, entries, next, split, stretches_left,
+};
+use crate::config::RevisionSource;
+use crate::manifest::BatchManifest;
+use crate::repository::Revision;
+use crate::rounds::Share;
+use crate::run::{INTERVAL_BLOCKS, measured, series};
+use crate::series::{Point, checks, confirmed, estimate, noise, points, side};
+use crate::store::{BatchDir, Purpose};
+use crate::{BatchError, report};
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use tollgate_report::analysis::Range;
+use tollgate_stats::{BLOCKS_MAX, Pair, SERIES_MAX, holm, ratio, ratio_p, verdict};
+
+/// Finds the commits that changed the price. Measures missing revisions first.
+pub fn find(
+    request: &Request<'_>,
+    tell: &mut dyn FnMut(Event<'_>),
+) -> Result<BisectReport, BatchError> {
+    // Creates nothing if there is no batch; read again under the lock.
+    BatchManifest::read(request.out)?;
+    let dir = BatchDir::open(request.out)?;
+    let manifest = BatchManifest::read(dir.path())?;
+    let catalog = manifest.catalog.clone();
+    let mut builder = Builder::new(dir, manifest, catalog, request)?;
+    if request.steps.is_some() {
+        builder.manifest.steps = request.steps;
+        builder.manifest.write(builder.dir.path())?;
+    }
+    series(&mut builder, tell)?;
+    let points: Vec<Point> = points(&builder.records()?);
+    let listed = points.iter().enumerate().filter(|(_, point)| point.listed);
+    let entries = entries(listed);
+    if entries.len() > SERIES_MAX {
+        let count = entries.len();
+        return Err(BatchError::Asked(format!(
+            "{count} revisions with a price are more than the {SERIES_MAX} that can be searched at once; \
+             begin a batch of a part of them, or with --steps"
+        )));
+    }
+    let mut found: Vec<Traced> = Vec::new();
+    for change in changes(&entries, builder.manifest.seed) {
+        for traced in trace(&mut builder, &points, &entries, &change, tell)? {
+            // Searches for neighbouring changes may find both.
+            if !found.iter().any(|known| known.is_between(&traced)) {
+                found.push(traced);
+            }
+        }
+    }
+    let place = |traced: &Traced| {
+        let is_it = |revision: &Revision| revision.id == traced.first_bad.id;
+        builder.manifest.revisions.iter().position(is_it)
+    };
+    found.sort_by_key(place);
+    let records = builder.records()?;
+    let settings = &builder.manifest.settings;
+    let noise = noise(&checks(&records), settings.margin);
+    let confirmations = judge(&builder, &found)?;
+    let changes = found.into_iter().zip(confirmations).map(|(traced, confirmation)| {
+        let Traced { parent, first_bad, candidates, before, after, p, .. } = traced;
+        let conclusion =
+            Conclusion::of(after / before, confirmation.as_ref(), settings.margin, noise);
+        let candidates = candidates.iter().map(named).collect();
+        let (parent, first_bad) = (named(&parent), named(&first_bad));
+        Found { parent, first_bad, candidates, before, after, p, confirmation, conclusion }
+    });
+    let findings = BisectReport {
+        schema: SCHEMA,
+        title: settings.title.clone(),
+        metric: settings.metric.words().to_owned(),
+        more_is_better: settings.metric.more_is_better(),
+        margin: settings.margin,
+        noise,
+        priced: points.iter().filter(|point| point.listed && point.price.is_some()).count(),
+        changes: changes.collect(),
+    };
+    findings.write(builder.dir.path())?;
+    report::write_all(&records, builder.dir.path())?;
+    Ok(findings)
+}
+
+/// A change before its verdict.
+struct Traced {
+    parent: Revision,
+    first_bad: Revision,
+    candidates: Vec<Revision>,
+    before: f64,
+    after: f64,
+    /// Probability of an equally clear division by chance.
+    p: f64,
+    /// Products of parent and candidate, if they were confirmed.
+    products: Option<(String, String)>,
+}
+
+impl Traced {
+    fn is_between(&self, other: &Self) -> bool {
+        self.parent.id == other.parent.id && self.first_bad.id == other.first_bad.id
+    }
+}
+
+/// Further rounds for a commit that is not settled.
+const MORE_ROUNDS: usize = 2;
+
+/// Entries beside a change to search, as one block may move it.
+const BESIDE: usize = 1;
+
+/// Bisects a change and confirms each candidate beside its parent. There may be several, if measured revisions are far
+/// apart.
+fn trace(
+    builder: &mut Builder<'_>,
+    points: &[Point],
+    entries: &[Entry],
+    change: &Change,
+    tell: &mut dyn FnMut(Event<'_>),
+) -> Result<Vec<Traced>, BatchError> {
+    let of = |builder: &Builder<'_>, entry: usize| {
+        let id = &points[entries[entry].place].revision;
+        let missing = || BatchError::Asked(format!("{id} is not a revision of the batch any more"));
+        builder.manifest.revision(id).cloned().ok_or_else(missing)
+    };
+    let Change { before, after, p, .. } = *change;
+    if (after / before).ln().abs() <= (1.0 + threshold(builder)?).ln() {
+        let (parent, first_bad) = (of(builder, change.at - 1)?, of(builder, change.at)?);
+        let candidates = Vec::new();
+        return Ok(vec![Traced {
+            parent,
+            first_bad,
+            candidates,
+            before,
+            after,
+            p,
+            products: None,
+        }]);
+    }
+    let first = of(builder, (change.at - 1).saturating_sub(BESIDE).max(change.from))?;
+    let last = of(builder, (change.at + BESIDE).min(change.to - 1))?;
+    let way = way(builder, &first, &last)?;
+    let mut open = vec![Stretch { from: 0, to: way.len() - 1, before, after, p }];
+    let mut steps = Vec::new();
+    while let Some(stretch) = open.pop() {
+        let searched = &way[stretch.from..=stretch.to];
+        let (step, settled) = bisect(builder, searched, &stretch, tell)?;
+        let of_way = |place: usize| stretch.from + place;
+        let (step, settled) =
+            ((of_way(step.0), of_way(step.1)), settled.into_iter().map(of_way).collect::<Vec<_>>());
+        let prices = prices(builder, &way)?;
+        let logs = |place: usize| prices[place].as_slice();
+        let share = threshold(builder)?;
+        let left = stretches_left(&stretch, step, settled, logs, share);
+        match split(step, logs, share) {
+            Some(halves) => open.extend(halves),
+            None => steps.push((step, stretch)),
+        }
+        open.extend(left);
+    }
+    let mut found = Vec::new();
+    for ((good, bad), Stretch { before, after, p, .. }) in steps {
+        let products = Some(confirm(builder, &way[good], &way[bad], tell)?);
+        let (parent, first_bad) = (way[good].clone(), way[bad].clone());
+        let candidates = way[good + 1..bad].to_vec();
+        found.push(Traced { parent, first_bad, candidates, before, after, p, products });
+    }
+    Ok(found)
+}
+
+/// Steps below this share are ignored: within the margin or the noise.
+fn threshold(builder: &Builder<'_>) -> Result<f64, BatchError> {
+    let margin = builder.manifest.settings.margin;
+    Ok(noise(&checks(&builder.records()?), margin).unwrap_or(margin))
+}
+
+/// Bisects a range: the last commit on the first level, the first commit on the second, and all commits that are settled.
+fn bisect(
+    builder: &mut Builder<'_>,
+    way: &[Revision],
+    stretch: &Stretch,
+    tell: &mut dyn FnMut(Event<'_>),
+) -> Result<((usize, usize), Vec<usize>), BatchError> {
+    let figure = builder.manifest.settings.metric.words();
+    let [first, last] = [0, way.len() - 1].map(|place| &way[place].name);
+    let choice = tollgate_stats::number::counted(way.len() - 1, "revision");
+    tell(Event::Search(&format!(
+        "{figure} changes between {first} and {last}: {choice} to search"
+    )));
+    let mut known = on_record(builder, way, stretch)?;
+    let step = loop {
+        match next(way.len() - 1, &known) {
+            Next::Found { good, bad } => break (good, bad),
+            Next::Try(place) => {
+                let side = probe(builder, &way[place], stretch, tell)?;
+                tell(Event::Search(&format!("{} is {}", way[place].name, in_words(side))));
+                known.insert(place, side);
+            }
+        }
+    };
+    let settled = known.into_iter().filter(|(_, side)| *side != Side::Unknown);
+    Ok((step, settled.map(|(place, _)| place).collect()))
+}
+
+/// Returns the log prices of the revisions, one per block; empty without a price.
+fn prices(builder: &Builder<'_>, way: &[Revision]) -> Result<Vec<Vec<f64>>, BatchError> {
+    let points = points(&builder.records()?);
+    let logs = |revision: &Revision| {
+        let point = points.iter().find(|point| point.revision == revision.id);
+        point.map_or(Vec::new(), |point| point.logs.clone())
+    };
+    Ok(way.iter().map(logs).collect())
+}
+
+/// Returns the revisions between two, inclusive: all commits along first parents, or else the listed ones.
+fn way(
+    builder: &mut Builder<'_>,
+    first: &Revision,
+    last: &Revision,
+) -> Result<Vec<Revision>, BatchError> {
+    let commits = match &builder.manifest.settings.source {
+        RevisionSource::Repository(_) => builder.repository.way(&first.id, &last.id)?,
+        RevisionSource::Versions(_) => None,
+    };
+    let place = |manifest: &BatchManifest, id: &str| {
+        manifest.revisions.iter().position(|one| one.id == id).unwrap_or(0)
+    };
+    if let Some(commits) = commits {
+        builder.manifest.add_between(&first.id, &commits);
+        builder.manifest.write(builder.dir.path())?;
+        let known = commits.iter().filter_map(|one| builder.manifest.revision(&one.id)).cloned();
+        return Ok(std::iter::once(first.clone()).chain(known).collect());
+    }
+    let manifest = &builder.manifest;
+    let between = place(manifest, &first.id)..=place(manifest, &last.id);
+    let all = manifest.revisions.get(between).unwrap_or_default();
+    Ok(all.iter().filter(|one| one.listed).cloned().collect())
+}
+
+/// Returns the known verdicts of the revisions between the ends.
+fn on_record(
+    builder: &Builder<'_>,
+    way: &[Revision],
+    stretch: &Stretch,
+) -> Result<BTreeMap<usize, Side>, BatchError> {
+    let points = points(&builder.records()?);
+    let mut known = BTreeMap::new();
+    let between = way.iter().enumerate().take(way.len().saturating_sub(1)).skip(1);
+    for (place, revision) in between {
+        let point = points.iter().find(|point| point.revision == revision.id);
+        let side = match point {
+            Some(point) if !point.logs.is_empty() => side_of(builder, &point.logs, stretch),
+            Some(point) if point.state.is_lost() => Some(Side::Unknown),
+            _ => None,
+        };
+        if let Some(side) = side {
+            known.insert(place, side);
+        }
+    }
+    Ok(known)
+}
+
+/// Builds and measures a revision until its side is settled, up to a limit.
+fn probe(
+    builder: &mut Builder<'_>,
+    revision: &Revision,
+    stretch: &Stretch,
+    tell: &mut dyn FnMut(Event<'_>),
+) -> Result<Side, BatchError> {
+    let Some(product) = builder.build(revision, tell)? else { return Ok(Side::Unknown) };
+    let blocks = builder.manifest.settings.blocks;
+    for attempt in 0..=MORE_ROUNDS {
+        if attempt > 0 || !measured(builder)?.contains(&product) {
+            let share = Share {
+                subjects: vec![(revision.name.clone(), product.clone())],
+                again: BTreeMap::new(),
+            };
+            builder.measure(Purpose::Bisection, share, blocks, tell)?;
+        }
+        let points = points(&builder.records()?);
+        let point = points.iter().find(|point| point.revision == revision.id);
+        let logs = point.map_or(&[][..], |point| &point.logs);
+        if let Some(side) = side_of(builder, logs, stretch) {
+            return Ok(side);
+        }
+        if point.is_some_and(|point| point.state.is_lost()) {
+            return Ok(Side::Unknown);
+        }
+    }
+    Ok(Side::Unknown)
+}
+
+/// Returns the side of the middle of the two levels, if it is settled.
+fn side_of(builder: &Builder<'_>, logs: &[f64], stretch: &Stretch) -> Option<Side> {
+    let middle = (stretch.before * stretch.after).sqrt();
+    let is_above = side(&estimate(logs, builder.manifest.seed)?, middle)? == Ordering::Greater;
+    Some(if is_above == (stretch.after > stretch.before) { Side::Bad } else { Side::Good })
+}
+
+/// Runs a candidate beside its parent, unless there are enough blocks; returns their products.
+fn confirm(
+    builder: &mut Builder<'_>,
+    parent: &Revision,
+    first_bad: &Revision,
+    tell: &mut dyn FnMut(Event<'_>),
+) -> Result<(String, String), BatchError> {
+    let mut product = |revision: &Revision| {
+        let gone = || BatchError::Asked(format!("{} can no longer be built", revision.name));
+        builder.build(revision, tell)?.ok_or_else(gone)
+    };
+    let products = (product(parent)?, product(first_bad)?);
+    let purpose =
+        Purpose::Confirmation { parent: products.0.clone(), first_bad: products.1.clone() };
+    let most = u32::try_from(BLOCKS_MAX).unwrap_or(u32::MAX);
+    let blocks = (2 * builder.manifest.settings.blocks).min(most);
+    let pairs = confirmed(&builder.records()?, &products.0, &products.1).unwrap_or_default();
+    if is_too_few(pairs.len(), blocks) {
+        let text = format!("confirmation of {} and {}", parent.name, first_bad.name);
+        tell(Event::Search(&text));
+        let subjects = vec![
+            (parent.name.clone(), products.0.clone()),
+            (first_bad.name.clone(), products.1.clone()),
+        ];
+        let share = Share { subjects, again: BTreeMap::new() };
+        builder.measure(purpose, share, blocks, tell)?;
+    }
+    Ok(products)
+}
+
+/// True if a confirmation has too few blocks, as a busy machine may have invalidated some.
+fn is_too_few(pairs: usize, planned: u32) -> bool {
+    pairs < (planned as usize).min(INTERVAL_BLOCKS)
+}
+
+/// Judges all confirmations together, as more of them make a false result more likely.
+fn judge(builder: &Builder<'_>, found: &[Traced]) -> Result<Vec<Option<Confirmation>>, BatchError> {
+    let records = builder.records()?;
+    let settings = &builder.manifest.settings;
+    let pairs = |traced: &Traced| -> Option<Vec<Pair>> {
+        let (parent, first_bad) = traced.products.as_ref()?;
+        Some(confirmed(&records, parent, first_bad).unwrap_or_default())
+    };
+    let all: Vec<Option<Vec<Pair>>> = found.iter().map(pairs).collect();
+    let tested = |pairs: &Option<Vec<Pair>>| pairs.as_ref().and_then(|pairs| ratio_p(pairs));
+    let mut adjusted = holm(&all.iter().filter_map(tested).collect::<Vec<f64>>()).into_iter();
+    let confirmation = |pairs: Option<Vec<Pair>>| {
+        let is_tested = tested(&pairs).is_some();
+        let p = if is_tested { adjusted.next() } else { None }.unwrap_or(1.0);
+        let pairs = pairs?;
+        let estimate = ratio(&pairs, builder.manifest.seed);
+        let said = estimate.as_ref().map(|estimate| verdict(estimate, p, settings.margin));
+        let said = said.unwrap_or(tollgate_stats::Verdict::Inconclusive);
+        let verdict = if settings.metric.more_is_better() { said.reversed() } else { said };
+        Some(Confirmation { ratio: estimate.map(Range::from), n: pairs.len(), verdict })
+    };
+    Ok(all.into_iter().map(confirmation).collect())
+}
+
+fn named(revision: &Revision) -> Named {
+    Named {
+        revision: revision.id.clone(),
+        name: revision.name.clone(),
+        message: revision.message.clone(),
+    }
+}
+
+fn in_words(side: Side) -> &'static str {
+    match side {
+        Side::Good => "as before",
+        Side::Bad => "as after",
+        Side::Unknown => "skipped: not measurable, or not settled",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn confirmation_is_repeated_until_it_has_enough_blocks() {
+        assert!(is_too_few(0, 2));
+        assert!(is_too_few(5, 12));
+        assert!(!is_too_few(6, 12));
+        // There are never more than planned.
+        assert!(!is_too_few(2, 2));
+    }
+}

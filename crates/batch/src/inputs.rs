@@ -1,0 +1,262 @@
+//! Everything that a batch measures with, besides the revisions. A batch continues only if it is unchanged.
+
+use crate::{BatchError, io_error};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use tollgate_experiment::catalog::Catalog;
+use tollgate_experiment::experiment::Experiment;
+use tollgate_experiment::hash::hash_text;
+use tollgate_experiment::manifest::difference::differences;
+use tollgate_experiment::manifest::{SubjectState, VERSION};
+use tollgate_runner::run::prepare;
+use tollgate_runner::trial::config_dir;
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Inputs {
+    /// Version and commit of tollgate.
+    pub tollgate: String,
+    /// Versions of the build tools, by command.
+    pub tools: BTreeMap<String, String>,
+    /// SHA-256 of the mix and its includes, by file name without folder.
+    pub mixes: BTreeMap<String, String>,
+    /// SHA-256 of the recipe, of the one in `options_from`, and of copied catalog files. Templates are covered by the configs.
+    pub recipe: BTreeMap<String, String>,
+    pub system: SystemInputs,
+}
+
+/// The installed system, with the anchor.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SystemInputs {
+    pub versions: Vec<String>,
+    /// SHA-256 of its programs and of the files that its configs include.
+    pub files: BTreeMap<String, String>,
+    /// SHA-256.
+    pub configs: BTreeMap<String, String>,
+    pub rule_set: Option<String>,
+}
+
+impl Inputs {
+    /// Collects the inputs of an experiment with only the anchor. `batch`: directory of the batch; `configs`: folder for the
+    /// rendered configs.
+    pub(crate) fn of(
+        catalog: &Catalog,
+        experiment: &Experiment,
+        tools: BTreeMap<String, String>,
+        batch: &Path,
+        configs: &Path,
+    ) -> Result<Self, BatchError> {
+        Ok(Self {
+            tollgate: VERSION.to_owned(),
+            tools,
+            mixes: mixes(experiment),
+            recipe: recipe(catalog, experiment)?,
+            system: system(catalog, experiment, batch, configs)?,
+        })
+    }
+
+    /// Checks that the inputs equal those of the start of the batch. `elsewhere`: the other folders in which they were
+    /// found.
+    pub(crate) fn hold(&self, begun: &Self, elsewhere: Option<&str>) -> Result<(), BatchError> {
+        let as_value = |inputs: &Self| serde_json::to_value(inputs).unwrap_or_default();
+        let differences = differences(&as_value(begun), &as_value(self));
+        if differences.is_empty() {
+            return Ok(());
+        }
+        let lines = differences.iter().map(ToString::to_string);
+        let lines = lines.chain(elsewhere.map(str::to_owned));
+        let listed: String = lines.map(|line| format!("\n  {line}")).collect();
+        Err(BatchError::Asked(format!(
+            "the inputs of the batch have changed:{listed}\n\
+             Restore them, or choose another --out for a new series"
+        )))
+    }
+}
+
+const SYSTEM_FILE: &str = "system.toml";
+
+fn mixes(experiment: &Experiment) -> BTreeMap<String, String> {
+    let cases = experiment.cases.iter();
+    let sources =
+        cases.flat_map(|case| std::iter::once(&case.mix_source).chain(&case.mix_included));
+    let mut hashes = BTreeMap::new();
+    for source in sources {
+        let file = source.name.rsplit('/').next().unwrap_or_default();
+        // Files of the same name in several folders are numbered in the order of inclusion.
+        let numbered = (2..).map(|number| format!("{file} ({number})"));
+        let mut names = std::iter::once(file.to_owned()).chain(numbered);
+        if let Some(name) = names.find(|name| !hashes.contains_key(name)) {
+            hashes.insert(name, hash_text(&source.text));
+        }
+    }
+    hashes
+}
+
+fn recipe(
+    catalog: &Catalog,
+    experiment: &Experiment,
+) -> Result<BTreeMap<String, String>, BatchError> {
+    let mut hashes = BTreeMap::new();
+    for subject in &experiment.subjects {
+        let file = &subject.recipe.file;
+        for system in std::iter::once(&subject.recipe.name).chain(&file.options_from) {
+            let source = catalog.template(&format!("{system}/{SYSTEM_FILE}"))?;
+            hashes.insert(format!("systems/{system}/{SYSTEM_FILE}"), hash_text(&source.text));
+        }
+        for copied in &file.copy {
+            for source in catalog.files(&copied.from)? {
+                let name = format!("{}: {}", copied.from, source.name);
+                hashes.insert(name, hash_text(&source.text));
+            }
+        }
+    }
+    Ok(hashes)
+}
+
+/// Describes the installed system of the anchor, without the path of the batch, which may be moved.
+fn system(
+    catalog: &Catalog,
+    experiment: &Experiment,
+    batch: &Path,
+    configs: &Path,
+) -> Result<SystemInputs, BatchError> {
+    let mut told = String::new();
+    let mut tell = |absent: prepare::NotInstalled<'_>| told = absent.to_string();
+    let state = prepare::states(catalog, experiment, configs, &mut tell).pop();
+    let (Some(subject), Some(SubjectState::Present { installed, configs: names, referenced })) =
+        (experiment.subjects.first(), state)
+    else {
+        return Err(BatchError::Asked(format!("cannot run the system of the revisions: {told}")));
+    };
+    let batch = batch.display().to_string();
+    let placeless = |text: &str| text.replace(&batch, "BATCH");
+    let hash = |name: String| {
+        let path = config_dir(configs, subject).join(&name);
+        let text = fs::read_to_string(&path).map_err(io_error("read", &path))?;
+        Ok((name, hash_text(&placeless(&text))))
+    };
+    let files = installed.hashes.into_iter().chain(referenced);
+    let files = files.map(|(path, hash)| (placeless(&path.display().to_string()), hash));
+    Ok(SystemInputs {
+        versions: installed.version,
+        files: files.collect(),
+        configs: names.into_keys().map(hash).collect::<Result<_, BatchError>>()?,
+        rule_set: installed.rule_set.map(|set| set.hash),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tollgate_experiment::experiment::Adjustments;
+
+    const SYSTEM: &str = "title = 'a system'\nversion = [['echo', '1']]\ntemplates = ['a.conf']\n\
+                          [option.binary]\ndefault = '/nowhere'\npath = true\nabout = ''\n\
+                          [[need]]\nfile = '{{ binary }}'\n\
+                          [[process]]\nname = 'a'\ncommand = ['true']\n";
+    const CONFIG: &str = "run {{ binary }} in {{ dir }}";
+    const MIX: &str = "title = 'a mix'\nheaders = ['Host: a']\n[[template]]\nname = 'a'\nclass = 'benign'\n\
+                       weight = 1\npath = '/'\n";
+    const EXPERIMENT: &str = "title = 't'\nbaseline = 'anchor'\n[[case]]\nname = 'c'\nmix = 'm'\n\
+                              load = { connections = 1, duration = '1s' }\n[[subject]]\nname = 'anchor'\n\
+                              system = 'a'\nwith = { binary = 'BATCH/server' }\n";
+
+    fn inputs(dir: &Path, cc: &str) -> Result<Inputs, BatchError> {
+        inputs_in(dir, &dir.join("batch"), cc)
+    }
+
+    fn inputs_in(dir: &Path, batch: &Path, cc: &str) -> Result<Inputs, BatchError> {
+        let catalog = Catalog::new(vec![dir.to_owned()]);
+        let path = dir.join("anchor.toml");
+        let text = EXPERIMENT.replace("BATCH", &batch.display().to_string());
+        fs::write(&path, text).unwrap();
+        fs::create_dir_all(batch).unwrap();
+        fs::write(batch.join("server"), "").unwrap();
+        let path = path.display().to_string();
+        let experiment = Experiment::load(&catalog, &path, &Adjustments::default()).unwrap();
+        let tools = BTreeMap::from([("cc --version".to_owned(), cc.to_owned())]);
+        Inputs::of(&catalog, &experiment, tools, batch, &batch.join("inputs"))
+    }
+
+    #[test]
+    fn changes_of_all_inputs_are_errors() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            let path = dir.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        let files = [
+            ("mixes/m.toml", MIX),
+            ("systems/a/system.toml", SYSTEM),
+            ("systems/a/a.conf", CONFIG),
+        ];
+        for (name, text) in files {
+            write(name, text);
+        }
+        let begun = inputs(dir.path(), "cc 12").unwrap();
+        inputs(dir.path(), "cc 12").unwrap().hold(&begun, None).unwrap();
+        let told =
+            |cc: &str| inputs(dir.path(), cc).unwrap().hold(&begun, None).unwrap_err().to_string();
+        assert!(
+            told("cc 13").contains("\n  tools.cc --version: cc 12, now cc 13\n"),
+            "{}",
+            told("cc 13")
+        );
+        for ((name, text), place) in files.into_iter().zip(["mixes.", "recipe.", "system."]) {
+            write(name, &format!("{text}\n# changed\n"));
+            let told = told("cc 12");
+            assert!(told.contains(&format!("\n  {place}")), "{name}: {told}");
+            assert!(told.ends_with("choose another --out for a new series"), "{told}");
+            write(name, text);
+        }
+        // A moved batch has the same inputs.
+        let moved = inputs_in(dir.path(), &dir.path().join("moved"), "cc 12").unwrap();
+        moved.hold(&begun, Some("catalog: /a, now /b")).unwrap();
+        let older = Inputs { tollgate: "0.0.1 (abc)".to_owned(), ..begun.clone() };
+        let told = begun.hold(&older, Some("catalog: /a, now /b")).unwrap_err().to_string();
+        assert!(told.contains("\n  tollgate: 0.0.1 (abc), now "), "{told}");
+        assert!(told.contains("\n  catalog: /a, now /b\nRestore "), "{told}");
+    }
+
+    #[test]
+    fn mixes_are_compared_by_content() {
+        let hashes = |folder: &Path, included: &str| {
+            let write = |name: &str, text: &str| {
+                let path = folder.join(name);
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(path, text).unwrap();
+            };
+            write("systems/a/system.toml", SYSTEM);
+            write("systems/a/a.conf", CONFIG);
+            write("mixes/parts/m.toml", &MIX.replace("path = '/'", included));
+            let include = format!("{}[[include]]\nmix = 'parts/m'\n", MIX.replace("'a'", "'own'"));
+            write("mixes/m.toml", &include);
+            inputs(folder, "cc 12").unwrap().mixes
+        };
+        let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let [one, other] = [folders[0].path(), folders[1].path()];
+        let begun = hashes(one, "path = '/'");
+        assert_eq!(begun.keys().collect::<Vec<_>>(), ["m.toml", "m.toml (2)"]);
+        assert_eq!(hashes(other, "path = '/'"), begun);
+        assert_ne!(hashes(other, "path = '/other'"), begun);
+    }
+
+    #[test]
+    fn missing_system_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        for folder in ["mixes", "systems/a"] {
+            fs::create_dir_all(dir.path().join(folder)).unwrap();
+        }
+        fs::write(dir.path().join("mixes/m.toml"), MIX).unwrap();
+        let needs = format!("{SYSTEM}[[need]]\nprogram = 'no-such-program'\n");
+        fs::write(dir.path().join("systems/a/system.toml"), needs).unwrap();
+        fs::write(dir.path().join("systems/a/a.conf"), CONFIG).unwrap();
+        let error = inputs(dir.path(), "cc 12").unwrap_err().to_string();
+        assert!(
+            error.contains("cannot run the system of the revisions: anchor is skipped: no program"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,113 @@
+//! Prices every revision of a component and finds the commits that changed the price.
+//!
+//! Each revision is built into a product. Products are measured in rounds; a round is an ordinary run whose baseline is a
+//! pinned revision, the anchor. The state of a batch is read from its directory each time, so a killed batch continues.
+
+pub mod bisect_report;
+mod build;
+pub mod builder;
+mod changes;
+pub mod config;
+pub mod find;
+mod inputs;
+pub mod manifest;
+mod measure;
+pub mod report;
+pub mod repository;
+mod rounds;
+pub mod run;
+pub mod series;
+pub mod store;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+use tollgate_experiment::catalog::CatalogError;
+use tollgate_experiment::experiment::ExperimentError;
+use tollgate_experiment::run_dir::RunDirError;
+use tollgate_experiment::toml_file::TomlError;
+use tollgate_report::error::ReportError;
+use tollgate_runner::interrupt::Interrupted;
+use tollgate_runner::process::command::CommandError;
+use tollgate_runner::process::group::LaunchError;
+use tollgate_runner::run::RunError;
+
+#[derive(Debug, Error)]
+pub enum BatchError {
+    #[error("{0}")]
+    Asked(String),
+    #[error(transparent)]
+    Toml(#[from] TomlError),
+    #[error(transparent)]
+    Catalog(Box<CatalogError>),
+    #[error(transparent)]
+    Experiment(Box<ExperimentError>),
+    #[error(transparent)]
+    Run(Box<RunError>),
+    #[error(transparent)]
+    RunDir(Box<RunDirError>),
+    #[error(transparent)]
+    Report(Box<ReportError>),
+    #[error(transparent)]
+    Command(Box<CommandError>),
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+    #[error("cannot {action}")]
+    System { action: &'static str, source: io::Error },
+    #[error("cannot {action} {path}")]
+    Io { action: &'static str, path: PathBuf, source: io::Error },
+    #[error("{path}:{line} is damaged; restore the file, or start a new batch")]
+    Malformed { path: PathBuf, line: usize, source: serde_json::Error },
+    #[error("cannot write the report of the batch")]
+    Render(#[source] Box<dyn std::error::Error + Send + Sync>),
+    #[error(transparent)]
+    Interrupted(#[from] Interrupted),
+}
+
+impl From<CommandError> for BatchError {
+    fn from(error: CommandError) -> Self {
+        match error {
+            CommandError::Interrupted(interrupted) => Self::Interrupted(interrupted),
+            error => Self::Command(Box::new(error)),
+        }
+    }
+}
+
+impl From<CatalogError> for BatchError {
+    fn from(error: CatalogError) -> Self {
+        Self::Catalog(Box::new(error))
+    }
+}
+
+impl From<ExperimentError> for BatchError {
+    fn from(error: ExperimentError) -> Self {
+        Self::Experiment(Box::new(error))
+    }
+}
+
+impl From<RunError> for BatchError {
+    fn from(error: RunError) -> Self {
+        Self::Run(Box::new(error))
+    }
+}
+
+impl From<RunDirError> for BatchError {
+    fn from(error: RunDirError) -> Self {
+        Self::RunDir(Box::new(error))
+    }
+}
+
+impl From<ReportError> for BatchError {
+    fn from(error: ReportError) -> Self {
+        Self::Report(Box::new(error))
+    }
+}
+
+fn io_error(action: &'static str, path: &Path) -> impl Fn(io::Error) -> BatchError + use<> {
+    let path = path.to_owned();
+    move |source| BatchError::Io { action, path: path.clone(), source }
+}
+
+fn system_error<E: Into<io::Error>>(action: &'static str) -> impl Fn(E) -> BatchError {
+    move |source| BatchError::System { action, source: source.into() }
+}

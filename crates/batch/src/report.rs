@@ -1,0 +1,431 @@
+//! A batch as people and programs read it.
+
+use crate::bisect_report::{BisectReport, Found};
+use crate::series::{Check, Point, State, checks, points};
+use crate::store::{BatchRecords, round_name};
+use crate::{BatchError, io_error};
+use csv::{QuoteStyle, WriterBuilder};
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::Serde;
+use minijinja::{Environment, UndefinedBehavior};
+use schemars::JsonSchema;
+use serde::Serialize;
+use std::path::Path;
+use tollgate_experiment::atomic_write;
+use tollgate_report::analysis::Range;
+use tollgate_report::html::STYLE;
+use tollgate_report::html::svg::history::{Cut, Stop, draw};
+use tollgate_report::html::svg::{Size, Whisker};
+use tollgate_report::rows::Rows;
+use tollgate_report::table;
+use tollgate_stats::number::{counted, relative, share, significant};
+use tollgate_stats::text::Screen;
+
+/// The version of the shape of the JSON.
+pub const SCHEMA: u32 = 2;
+
+/// How a batch is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// The columns of modsecurity-performance's `batchbench.sh stats`.
+    Csv,
+    /// For a terminal.
+    Table,
+    /// For a program: everything.
+    Json,
+    /// For a browser.
+    Html,
+}
+
+/// What a batch says.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct Stats {
+    /// The version of this shape.
+    pub schema: u32,
+    /// The question that it answers.
+    pub title: String,
+    /// The version and commit of the tool that began it.
+    pub tollgate: String,
+    /// When it began, RFC 3339, UTC.
+    pub started_at: String,
+    /// The command that began it.
+    pub command: String,
+    /// The figure that revisions are priced by, in words.
+    pub metric: String,
+    /// What is too small to matter, as a share.
+    pub margin: f64,
+    /// The revision that prices are over.
+    pub anchor: Option<String>,
+    /// The revisions, in their order.
+    pub revisions: Vec<Point>,
+    /// Products that stood twice in a round.
+    pub checks: Vec<Check>,
+    /// What `tollgate batch find` found; none where nobody searched.
+    pub bisect: Option<BisectReport>,
+}
+
+/// What a batch says, from its records and from what was found in its directory.
+pub fn stats(records: &BatchRecords, dir: &Path) -> Result<Stats, BatchError> {
+    let manifest = &records.manifest;
+    let anchor = manifest.anchor.as_deref().and_then(|id| manifest.revision(id));
+    Ok(Stats {
+        schema: SCHEMA,
+        title: manifest.settings.title.clone(),
+        tollgate: manifest.tollgate.clone(),
+        started_at: manifest.started_at.clone(),
+        command: manifest.command.clone(),
+        metric: manifest.settings.metric.words().to_owned(),
+        margin: manifest.settings.margin,
+        anchor: anchor.map(|revision| revision.name.clone()),
+        revisions: points(records),
+        checks: checks(records),
+        bisect: BisectReport::read(dir)?,
+    })
+}
+
+/// Writes what a batch says as text. The screen is for the terminal's table alone.
+pub fn render(stats: &Stats, format: Format, screen: Screen) -> Result<String, BatchError> {
+    match format {
+        Format::Csv => render_csv(stats),
+        Format::Table => Ok(render_table(stats, screen)),
+        Format::Json => {
+            let text = serde_json::to_string_pretty(stats);
+            text.map(|text| text + "\n").map_err(|error| BatchError::Render(error.into()))
+        }
+        Format::Html => render_html(stats),
+    }
+}
+
+/// Writes the reports that the directory of a batch holds.
+pub(crate) fn write_all(records: &BatchRecords, dir: &Path) -> Result<(), BatchError> {
+    let stats = stats(records, dir)?;
+    for (format, name) in
+        [(Format::Csv, "stats.csv"), (Format::Json, "stats.json"), (Format::Html, "stats.html")]
+    {
+        let path = dir.join(name);
+        let text = render(&stats, format, Screen::PLAIN)?;
+        atomic_write::write(&path, &text).map_err(io_error("write", &path))?;
+    }
+    Ok(())
+}
+
+/// The first line, which begins as a comment does there.
+const HEADER: &str = ";rps_avg,latency_avg,workers_utime_avg,revision,date,commit_log\n";
+
+/// One line a revision. One without figures has its first three cells empty; a cell is in quotes only
+/// where it holds a comma or a quote.
+fn render_csv(stats: &Stats) -> Result<String, BatchError> {
+    let failed = |error: csv::Error| BatchError::Render(error.into());
+    let mut writer =
+        WriterBuilder::new().quote_style(QuoteStyle::Necessary).from_writer(Vec::new());
+    for point in &stats.revisions {
+        writer.write_record(cells(point)).map_err(failed)?;
+    }
+    let bytes =
+        writer.into_inner().map_err(|error| BatchError::Render(error.to_string().into()))?;
+    let text = String::from_utf8(bytes).map_err(|error| BatchError::Render(error.into()))?;
+    Ok(HEADER.to_owned() + &text)
+}
+
+fn cells(point: &Point) -> [String; 6] {
+    let figure = |value: Option<f64>| value.map_or(String::new(), |value| format!("{value:.2}"));
+    [
+        figure(point.means.map(|means| means.throughput_per_s)),
+        figure(point.means.and_then(|means| means.latency_mean_ms)),
+        figure(point.means.and_then(|means| means.user_ticks)),
+        point.revision.clone(),
+        point.date.clone(),
+        point.message.clone(),
+    ]
+}
+
+/// Writes a batch for a terminal.
+fn render_table(stats: &Stats, screen: Screen) -> String {
+    let anchor = stats.anchor.as_deref().unwrap_or("none yet");
+    let mut text = screen.heading(&stats.title);
+    text += &screen.wrapped(&summary(stats));
+    text.push('\n');
+    text += &table::draw(&rows(stats, anchor), screen);
+    let explained = format!(
+        "× {anchor}: {} over that of the anchor {anchor} in the same block, with the 95 % interval; a range \
+         in ( ) is what was seen in fewer than six blocks.",
+        stats.metric
+    );
+    text += &screen.wrapped(&explained);
+    for point in stats.revisions.iter().filter(|point| !point.reason.is_empty()) {
+        text += &format!("\n{}: {}\n", point.name, point.state);
+        text.extend(point.reason.iter().map(|line| format!("    | {line}\n")));
+    }
+    for line in check_lines(stats) {
+        text += &screen.wrapped(&line);
+    }
+    if let Some(findings) = &stats.bisect {
+        text.push('\n');
+        for paragraph in findings.paragraphs() {
+            text += &screen.wrapped(&paragraph);
+        }
+    }
+    text
+}
+
+/// How many revisions there are in which state.
+pub(crate) fn summary(stats: &Stats) -> String {
+    let states = [
+        State::Done,
+        State::Built,
+        State::Queued,
+        State::Invalid,
+        State::RunFailed,
+        State::BuildFailed,
+        State::TimedOut,
+    ];
+    let count = |state: State| stats.revisions.iter().filter(|one| one.state == state).count();
+    let told: Vec<String> = states
+        .into_iter()
+        .filter(|state| count(*state) > 0)
+        .map(|state| format!("{} {state}", count(state)))
+        .collect();
+    format!("{}: {}", counted(stats.revisions.len(), "revision"), told.join(", "))
+}
+
+/// What products that stood twice say of the others.
+fn check_lines(stats: &Stats) -> Vec<String> {
+    if stats.checks.is_empty() {
+        return Vec::new();
+    }
+    let told = |wanted: &dyn Fn(&Check) -> bool| -> Vec<String> {
+        let of = stats.checks.iter().filter(|check| wanted(check));
+        of.map(|check| {
+            let (round, subject, same) = (check.round, &check.subject, &check.same_as);
+            format!("round {round}, {subject} over {same}: {}", interval(&check.ratio))
+        })
+        .collect()
+    };
+    let is_same = |check: &Check| is_within(&check.ratio, stats.margin);
+    let same = stats.checks.iter().filter(|check| is_same(check)).count();
+    let off = told(&|check| check.differs);
+    let open = told(&|check| !check.differs && !is_same(check));
+    let all = counted(stats.checks.len(), "time");
+    let mut text = format!("Equal products stood beside each other {all}.");
+    if same > 0 {
+        text += &format!(" The same within {}: {}.", share(stats.margin), counted(same, "time"));
+    }
+    if !off.is_empty() {
+        text +=
+            &format!(" Off: {}. Differences as small between others say nothing.", off.join("; "));
+    }
+    if !open.is_empty() {
+        text += &format!(" Not settled: {}.", open.join("; "));
+    }
+    vec![text]
+}
+
+/// Whether the interval says that the two are the same, up to the margin.
+fn is_within(ratio: &Range, margin: f64) -> bool {
+    ratio.interval && ratio.low >= 1.0 / (1.0 + margin) && ratio.high <= 1.0 + margin
+}
+
+/// A price with its interval, as a factor.
+pub(crate) fn interval(range: &Range) -> String {
+    let [estimate, low, high] = [range.estimate, range.low, range.high].map(factor);
+    match range.interval {
+        true => format!("{estimate} [{low} {high}]"),
+        false => format!("{estimate} ({low} {high})"),
+    }
+}
+
+fn rows(stats: &Stats, anchor: &str) -> Rows {
+    let header =
+        ["revision", &format!("× {anchor} [95 %]"), "change", "CPU µs/request", "requests/s", "n"];
+    let mut before: Option<f64> = None;
+    let row = |point: &Point| {
+        let change = point.price.zip(before).map(|(now, before)| relative(now.estimate / before));
+        before = point.price.map(|price| price.estimate).or(before);
+        let means = point.means;
+        let figure = |value: Option<f64>| value.map_or("-".to_owned(), significant);
+        vec![
+            point.name.clone(),
+            // Why there is none: how far it has come.
+            point.price.as_ref().map_or(point.state.word().to_owned(), interval),
+            change.unwrap_or("-".to_owned()),
+            figure(means.and_then(|means| means.cpu_us_per_request)),
+            figure(means.map(|means| means.throughput_per_s)),
+            point.n.to_string(),
+        ]
+    };
+    Rows {
+        header: header.map(str::to_owned).to_vec(),
+        rows: stats.revisions.iter().map(row).collect(),
+    }
+}
+
+/// A factor near 1 with the digits in which it differs from it.
+fn factor(value: f64) -> String {
+    match (0.5..2.0).contains(&value) {
+        true => format!("{value:.3}"),
+        false => significant(value),
+    }
+}
+
+/// Writes a batch as a page.
+fn render_html(stats: &Stats) -> Result<String, BatchError> {
+    let failed = |error: minijinja::Error| BatchError::Render(error.into());
+    let mut environment = Environment::new();
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
+    environment.set_syntax(syntax.map_err(failed)?);
+    environment.add_template(TEMPLATE, include_str!("batch.html.j2")).map_err(failed)?;
+    let template = environment.get_template(TEMPLATE).map_err(failed)?;
+    template.render(Serde(Page::of(stats))).map_err(failed)
+}
+
+/// Named as HTML, so that all text is escaped.
+const TEMPLATE: &str = "batch.html.j2";
+
+#[derive(Serialize)]
+struct Page<'a> {
+    style: &'static str,
+    title: &'a str,
+    findings: Vec<String>,
+    summary: String,
+    wide: String,
+    narrow: String,
+    caption: String,
+    anchor: &'a str,
+    rows: Vec<Row<'a>>,
+    checks: Vec<String>,
+    command: &'a str,
+    made_by: String,
+}
+
+#[derive(Serialize)]
+struct Row<'a> {
+    revision: &'a str,
+    name: &'a str,
+    price: Option<f64>,
+    interval: String,
+    cpu: String,
+    rate: String,
+    n: usize,
+    state: &'static str,
+    date: &'a str,
+    log: &'a str,
+    rounds: Vec<String>,
+    why: &'a [String],
+}
+
+impl<'a> Page<'a> {
+    fn of(stats: &'a Stats) -> Self {
+        let anchor = stats.anchor.as_deref().unwrap_or("anchor");
+        let unit = format!("{} × {anchor}", stats.metric);
+        let stops: Vec<Stop> = stats.revisions.iter().map(stop).collect();
+        let cuts = cuts(stats);
+        let findings = stats.bisect.as_ref();
+        Self {
+            style: STYLE,
+            title: &stats.title,
+            findings: findings.map_or(Vec::new(), BisectReport::paragraphs),
+            summary: summary(stats),
+            wide: draw(&unit, &stops, &cuts, Size::Wide),
+            narrow: draw(&unit, &stops, &cuts, Size::Narrow),
+            caption: format!(
+                "{} over that of the anchor {anchor} in the same block, with the 95 % interval; in dashes \
+                 what was seen in fewer than six blocks. Hollow: without a price. Lines are changes of the \
+                 level; one without a word was not confirmed.",
+                stats.metric
+            ),
+            anchor,
+            rows: stats.revisions.iter().map(row).collect(),
+            checks: check_lines(stats),
+            command: &stats.command,
+            made_by: format!("Made by tollgate {} on {}.", stats.tollgate, stats.started_at),
+        }
+    }
+}
+
+fn stop(point: &Point) -> Stop {
+    let price = point.price.map(|price| Whisker {
+        estimate: price.estimate,
+        low: price.low,
+        high: price.high,
+        interval: price.interval,
+    });
+    let what = point.price.as_ref().map_or(point.state.word().to_owned(), interval);
+    let hint = format!("{}: {what} {}", point.name, point.message).trim_end().to_owned();
+    Stop { name: point.name.clone(), price, hint }
+}
+
+fn cuts(stats: &Stats) -> Vec<Cut> {
+    let changes = stats.bisect.iter().flat_map(|findings| &findings.changes);
+    let cut = |found: &Found| {
+        let is_it = |point: &Point| point.revision == found.first_bad.revision;
+        let before = stats.revisions.iter().position(is_it)?;
+        Some(Cut { before, confirmed: found.is_confirmed() })
+    };
+    changes.filter_map(cut).collect()
+}
+
+fn row(point: &Point) -> Row<'_> {
+    let figure = |value: Option<f64>| value.map_or("-".to_owned(), significant);
+    Row {
+        revision: &point.revision,
+        name: &point.name,
+        price: point.price.map(|price| price.estimate),
+        interval: point.price.as_ref().map_or("-".to_owned(), interval),
+        cpu: figure(point.means.and_then(|means| means.cpu_us_per_request)),
+        rate: figure(point.means.map(|means| means.throughput_per_s)),
+        n: point.n,
+        state: point.state.word(),
+        date: &point.date,
+        log: &point.message,
+        rounds: point.rounds.iter().map(|round| round_name(*round)).collect(),
+        why: &point.reason,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stats(checks: Vec<Check>) -> Stats {
+        Stats {
+            schema: 1,
+            title: "t".to_owned(),
+            tollgate: String::new(),
+            started_at: String::new(),
+            command: String::new(),
+            metric: "CPU per request".to_owned(),
+            margin: 0.02,
+            anchor: None,
+            revisions: Vec::new(),
+            checks,
+            bisect: None,
+        }
+    }
+
+    #[test]
+    fn equal_products_are_the_same_or_off_or_not_settled() {
+        let check = |low: f64, high: f64, interval: bool, differs: bool| Check {
+            round: 1,
+            subject: "b".to_owned(),
+            same_as: "a".to_owned(),
+            ratio: Range { estimate: 1.01, low, high, interval },
+            n: 12,
+            differs,
+        };
+        let told = |checks: Vec<Check>| check_lines(&stats(checks)).concat();
+        assert_eq!(told(Vec::new()), "");
+        assert_eq!(
+            told(vec![check(0.99, 1.015, true, false)]),
+            "Equal products stood beside each other 1 time. The same within 2 %: 1 time."
+        );
+        assert_eq!(
+            told(vec![check(1.005, 1.2, true, true), check(0.8, 1.2, true, false)]),
+            "Equal products stood beside each other 2 times. Off: round 1, b over a: 1.010 [1.005 1.200]. \
+             Differences as small between others say nothing. Not settled: round 1, b over a: 1.010 \
+             [0.800 1.200]."
+        );
+        // What was seen in a few blocks is no interval, however narrow.
+        assert!(told(vec![check(0.999, 1.001, false, false)]).contains("Not settled: "));
+    }
+}

@@ -1,0 +1,301 @@
+//! `tollgate batch run`: creates or continues a batch and measures its revisions.
+
+use crate::builder::{Builder, Event, Request, product_of};
+use crate::config::{RevisionSource, Settings, Wanted};
+use crate::manifest::{BatchManifest, SCHEMA};
+use crate::repository::{Repository, Revision, of_versions};
+use crate::rounds::{RoundProduct, shares, spread, stand_ins};
+use crate::series::{Point, State, points};
+use crate::store::{BatchDir, Purpose};
+use crate::{BatchError, builder, report};
+use jiff::Timestamp;
+use std::collections::{BTreeSet, VecDeque};
+use std::path::PathBuf;
+use tollgate_experiment::hash::hash_text;
+use tollgate_experiment::manifest::VERSION;
+
+#[derive(Debug, Clone)]
+pub struct BatchOptions {
+    pub settings: Settings,
+    pub wanted: Wanted,
+    /// Revision that runs in every block.
+    pub anchor: Option<String>,
+    /// Folders of inputs.
+    pub catalog: Vec<PathBuf>,
+    /// This command.
+    pub command: String,
+    /// Working directory.
+    pub directory: PathBuf,
+    /// `None`: from the clock, for a new batch.
+    pub seed: Option<u64>,
+}
+
+/// Returns a new manifest, or the existing one with the current revisions.
+pub(crate) fn manifest(
+    dir: &BatchDir,
+    request: &Request<'_>,
+    beginning: &BatchOptions,
+) -> Result<BatchManifest, BatchError> {
+    let known = match BatchManifest::is_in(dir.path()) {
+        true => Some(same_settings(BatchManifest::read(dir.path())?, dir, beginning)?),
+        false => None,
+    };
+    let Asked { mut revisions, anchor, files } = asked(dir, request, beginning, known.as_ref())?;
+    let anchor_id = anchor.as_ref().map(|anchor| anchor.id.clone());
+    if let Some(anchor) = anchor
+        && !revisions.iter().any(|one| one.id == anchor.id)
+    {
+        revisions.insert(0, Revision { listed: false, ..anchor });
+    }
+    let Some(mut known) = known else {
+        let now = Timestamp::now();
+        return Ok(BatchManifest {
+            schema: SCHEMA,
+            tollgate: VERSION.to_owned(),
+            started_at: now.to_string(),
+            command: beginning.command.clone(),
+            directory: beginning.directory.clone(),
+            catalog: beginning.catalog.clone(),
+            seed: beginning.seed.unwrap_or_else(|| now.as_second().unsigned_abs()),
+            settings: beginning.settings.clone(),
+            files,
+            steps: request.steps,
+            inputs: None,
+            anchor: anchor_id,
+            anchor_product: None,
+            revisions,
+        });
+    };
+    if anchor_id.is_some() && known.anchor.is_some() && anchor_id != known.anchor {
+        return Err(BatchError::Asked(format!(
+            "{} is a batch with another anchor; choose another --out",
+            dir.path().display()
+        )));
+    }
+    known.steps = request.steps;
+    known.anchor = known.anchor.or(anchor_id);
+    // A pinned anchor stays in the batch, even if it is not listed any more.
+    let pinned = known.anchor.as_deref().and_then(|id| known.revision(id)).cloned();
+    known.take_up(revisions);
+    if let Some(pinned) = pinned
+        && known.revision(&pinned.id).is_none()
+    {
+        known.revisions.insert(0, Revision { listed: false, ..pinned });
+    }
+    Ok(known)
+}
+
+/// The selected revisions, resolved.
+struct Asked {
+    revisions: Vec<Revision>,
+    anchor: Option<Revision>,
+    /// Hash of the files for versions.
+    files: Option<String>,
+}
+
+fn asked(
+    dir: &BatchDir,
+    request: &Request<'_>,
+    beginning: &BatchOptions,
+    known: Option<&BatchManifest>,
+) -> Result<Asked, BatchError> {
+    let BatchOptions { settings, wanted, anchor, .. } = beginning;
+    match &settings.source {
+        RevisionSource::Repository(from) => {
+            let repository = Repository::at(dir.repository(), request.interrupt);
+            repository.fetch(from)?;
+            let anchor = anchor.as_deref().map(|name| repository.one(name)).transpose()?;
+            Ok(Asked { revisions: repository.revisions(wanted)?, anchor, files: None })
+        }
+        RevisionSource::Versions(from) => {
+            let before = known.and_then(|known| known.files.as_deref());
+            let files = builder::take(from.as_deref(), &dir.files(), before)?;
+            let tree = |version: &str| hash_text(&format!("{version}\n{files}"));
+            let Wanted::List(versions) = wanted else {
+                return Err(BatchError::Asked("`versions` must be a list".to_owned()));
+            };
+            let anchor = anchor.iter().cloned().collect::<Vec<_>>();
+            let revisions = of_versions(versions, tree);
+            let anchor = of_versions(&anchor, tree).pop();
+            Ok(Asked { revisions, anchor, files: Some(files) })
+        }
+    }
+}
+
+/// Checks that an existing batch has the same settings and seed.
+fn same_settings(
+    known: BatchManifest,
+    dir: &BatchDir,
+    beginning: &BatchOptions,
+) -> Result<BatchManifest, BatchError> {
+    let out = dir.path().display();
+    if known.settings != beginning.settings {
+        let catalog = known.other_catalog(&beginning.catalog);
+        let catalog = catalog.map_or(String::new(), |catalog| format!(" ({catalog})"));
+        return Err(BatchError::Asked(format!(
+            "{out} holds a batch with other settings{catalog}, and figures of both would be mixed up; choose \
+             another --out, or repeat its command: {}",
+            known.command
+        )));
+    }
+    match beginning.seed {
+        Some(seed) if seed != known.seed => Err(BatchError::Asked(format!(
+            "{out} is a batch with --seed {}; remove --seed, or choose another --out",
+            known.seed
+        ))),
+        Some(_) | None => Ok(known),
+    }
+}
+
+/// Creates or continues a batch and measures its revisions.
+pub fn run(
+    request: &Request<'_>,
+    beginning: &BatchOptions,
+    tell: &mut dyn FnMut(Event<'_>),
+) -> Result<(), BatchError> {
+    let dir = BatchDir::open(request.out)?;
+    let manifest = manifest(&dir, request, beginning)?;
+    manifest.write(dir.path())?;
+    let mut builder = Builder::new(dir, manifest, beginning.catalog.clone(), request)?;
+    series(&mut builder, tell)?;
+    report::write_all(&builder.records()?, builder.dir.path())
+}
+
+/// Measures the listed revisions, or evenly spread ones if the batch has steps, unless already done.
+pub(crate) fn series(
+    builder: &mut Builder<'_>,
+    tell: &mut dyn FnMut(Event<'_>),
+) -> Result<(), BatchError> {
+    let listed: Vec<Revision> =
+        builder.manifest.revisions.iter().filter(|one| one.listed).cloned().collect();
+    let chosen = spread(listed.len(), builder.manifest.steps.unwrap_or(listed.len()));
+    tell(Event::Revisions { count: listed.len(), tried: chosen.len() });
+    anchor(builder, &listed, tell)?;
+    builder.hold_inputs()?;
+    builder.end_rounds(tell)?;
+    // For each step: the revision and its replacements.
+    let mut steps: Vec<VecDeque<usize>> = (0..chosen.len())
+        .map(|which| {
+            let others = stand_ins(&chosen, which, listed.len());
+            std::iter::once(chosen[which]).chain(others).collect()
+        })
+        .collect();
+    // Products measured now, and products with enough blocks.
+    let mut done = BTreeSet::new();
+    loop {
+        let wanted = wanted(builder, &listed, &mut steps, &done, tell)?;
+        done.append(&mut measured(builder)?);
+        let left: Vec<RoundProduct> =
+            wanted.into_iter().filter(|one| !done.contains(&one.product)).collect();
+        if left.is_empty() {
+            return Ok(());
+        }
+        let (together, blocks) =
+            (builder.manifest.settings.products_per_round, builder.manifest.settings.blocks);
+        for share in shares(&left, together, &builder.anchor_product()?) {
+            builder.measure(Purpose::Series, share, blocks, tell)?;
+        }
+        // A product that did not run is replaced by the next one.
+        done.extend(left.into_iter().map(|one| one.product));
+    }
+}
+
+/// Builds a revision for each step and returns the products. A revision that cannot be built, or that is known not to
+/// run, is replaced.
+fn wanted(
+    builder: &mut Builder<'_>,
+    listed: &[Revision],
+    steps: &mut [VecDeque<usize>],
+    done: &BTreeSet<String>,
+    tell: &mut dyn FnMut(Event<'_>),
+) -> Result<Vec<RoundProduct>, BatchError> {
+    let points = points(&builder.records()?);
+    let retries = builder.retries();
+    let fails = |product: &String| {
+        if retries && !done.contains(product) {
+            return false;
+        }
+        let is_it = |point: &&Point| point.product.as_ref() == Some(product);
+        points.iter().find(is_it).is_some_and(|point| point.state == State::RunFailed)
+    };
+    let mut wanted: Vec<RoundProduct> = Vec::new();
+    for step in steps {
+        while let Some(revision) = step.front().map(|place| &listed[*place]) {
+            let product = builder.build(revision, tell)?.filter(|product| !fails(product));
+            let Some(product) = product else {
+                step.pop_front();
+                if let Some(next) = step.front().map(|place| &listed[*place]) {
+                    let told = format!(
+                        "{} cannot be measured; trying {} instead",
+                        revision.name, next.name
+                    );
+                    tell(Event::Search(&told));
+                }
+                continue;
+            };
+            match wanted.iter_mut().find(|known| known.product == product) {
+                Some(known) => known.revisions += 1,
+                None => {
+                    wanted.push(RoundProduct {
+                        product,
+                        name: revision.name.clone(),
+                        revisions: 1,
+                    });
+                }
+            }
+            break;
+        }
+    }
+    Ok(wanted)
+}
+
+/// Returns the products that need no more blocks: with enough for an interval, or that do not run, unless that is
+/// repeated.
+pub(crate) fn measured(builder: &Builder<'_>) -> Result<BTreeSet<String>, BatchError> {
+    let enough = (builder.manifest.settings.blocks as usize).min(INTERVAL_BLOCKS);
+    let is_lost = |point: &Point| point.state == State::RunFailed && !builder.retries();
+    let is_measured = |point: &Point| is_lost(point) || point.n >= enough;
+    let points = points(&builder.records()?);
+    Ok(points.into_iter().filter(is_measured).filter_map(|point| point.product).collect())
+}
+
+/// Fewer give no interval.
+pub(crate) const INTERVAL_BLOCKS: usize = 6;
+
+/// Builds the anchor: the selected one, or the first revision that can be built.
+fn anchor(
+    builder: &mut Builder<'_>,
+    listed: &[Revision],
+    tell: &mut dyn FnMut(Event<'_>),
+) -> Result<(), BatchError> {
+    if let Some(id) = builder.manifest.anchor.clone() {
+        // After the first round, the product is fixed.
+        if let Some(product) = &builder.manifest.anchor_product
+            && builder.manifest.inputs.is_some()
+            && builder.folder_of(product).is_some()
+        {
+            return Ok(());
+        }
+        let revision = builder.manifest.revision(&id).cloned();
+        let gone = || {
+            BatchError::Asked(format!("the anchor {id} is not a revision of the batch any more"))
+        };
+        let revision = revision.ok_or_else(gone)?;
+        return match builder.build(&revision, tell)? {
+            Some(product) => builder.pin_anchor(&revision, product),
+            None => Err(BatchError::Asked(format!(
+                "cannot build the anchor {}; choose another --anchor and --out",
+                revision.name
+            ))),
+        };
+    }
+    for revision in listed {
+        if let Some(product) = builder.build(revision, tell)? {
+            return builder.pin_anchor(revision, product);
+        }
+    }
+    let builds = builder.dir.builds.lines();
+    let last = builds.iter().rev().find(|build| product_of(build).is_none());
+    let log = last.map_or(String::new(), |build| builder.dir.log(&build.key).display().to_string());
+    Err(BatchError::Asked(format!("no revision can be built; output of the last build: {log}")))
+}

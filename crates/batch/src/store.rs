@@ -1,0 +1,442 @@
+//! The directory of a batch: records of builds and rounds, one JSON object per line, and the paths of its parts.
+
+use crate::manifest::BatchManifest;
+use crate::{BatchError, io_error};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs::{self, DirEntry, File, OpenOptions, TryLockError};
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use tollgate_experiment::run_dir::RunRecords;
+
+pub const SCHEMA: u32 = 3;
+
+/// A line of `builds.ndjson`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BuildRecord {
+    pub schema: u32,
+    /// Hash of sources, command and tools.
+    pub key: String,
+    pub revision: String,
+    /// RFC 3339, UTC.
+    pub ended_at: String,
+    pub duration_s: f64,
+    pub outcome: BuildOutcome,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BuildOutcome {
+    Built {
+        /// SHA-256 over names, contents and executable bits of its files.
+        product: String,
+        /// Name of its folder in `products/`.
+        folder: String,
+    },
+    Failed(BuildFailure),
+    TimedOut(BuildFailure),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BuildFailure {
+    /// One line.
+    pub reason: String,
+    /// Last lines of its output.
+    pub log: Vec<String>,
+}
+
+/// A line of `rounds.ndjson`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RoundRecord {
+    Started(Round),
+    Ended { round: u32, reason: String },
+}
+
+/// A run with the anchor and some products.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Round {
+    pub schema: u32,
+    /// From 1; the name of its folder.
+    pub round: u32,
+    pub purpose: Purpose,
+    /// Product of each subject, including the anchor.
+    pub products: BTreeMap<String, String>,
+    /// For a product that runs twice: the second subject and the first.
+    #[serde(default)]
+    pub duplicates: BTreeMap<String, String>,
+    pub blocks: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Purpose {
+    Series,
+    Bisection,
+    /// A candidate beside its parent.
+    Confirmation {
+        parent: String,
+        /// The culprit's product.
+        first_bad: String,
+    },
+}
+
+/// A file of records to append to.
+#[derive(Debug)]
+pub(crate) struct Log<T> {
+    path: PathBuf,
+    file: File,
+    lines: Vec<T>,
+}
+
+impl<T: Serialize + DeserializeOwned> Log<T> {
+    /// Opens or creates the file and removes an incomplete last line.
+    pub(crate) fn open(path: &Path) -> Result<Self, BatchError> {
+        let failed = io_error("open", path);
+        let file = OpenOptions::new().create(true).append(true).open(path).map_err(&failed)?;
+        let text = fs::read(path).map_err(&failed)?;
+        let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
+        file.set_len(whole as u64).map_err(failed)?;
+        Ok(Self { path: path.to_owned(), file, lines: parse(path, &text[..whole])? })
+    }
+
+    pub(crate) fn lines(&self) -> &[T] {
+        &self.lines
+    }
+
+    /// Appends a line and syncs it to disk.
+    pub(crate) fn add(&mut self, value: T) -> Result<(), BatchError> {
+        let failed = io_error("append to", &self.path);
+        let mut line = serde_json::to_vec(&value).map_err(|error| failed(error.into()))?;
+        line.push(b'\n');
+        self.file.write_all(&line).map_err(&failed)?;
+        self.file.sync_data().map_err(failed)?;
+        self.lines.push(value);
+        Ok(())
+    }
+}
+
+/// Reads the complete lines of a file that another process may be appending to.
+pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, BatchError> {
+    if !path.is_file() {
+        return Ok(Vec::new());
+    }
+    let text = fs::read(path).map_err(io_error("read", path))?;
+    let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
+    parse(path, &text[..whole])
+}
+
+fn parse<T: DeserializeOwned>(path: &Path, whole: &[u8]) -> Result<Vec<T>, BatchError> {
+    let lines = whole.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    (1..)
+        .zip(lines)
+        .map(|(line, text)| {
+            let malformed = |source| BatchError::Malformed { path: path.to_owned(), line, source };
+            serde_json::from_slice(text).map_err(malformed)
+        })
+        .collect()
+}
+
+/// The directory of a batch, locked by this process.
+#[derive(Debug)]
+pub(crate) struct BatchDir {
+    path: PathBuf,
+    _lock: File,
+    pub(crate) builds: Log<BuildRecord>,
+    pub(crate) rounds: Log<RoundRecord>,
+}
+
+/// All records of a batch.
+#[derive(Debug)]
+pub struct BatchRecords {
+    pub manifest: BatchManifest,
+    pub builds: Vec<BuildRecord>,
+    pub rounds: Vec<RoundRun>,
+}
+
+#[derive(Debug)]
+pub struct RoundRun {
+    pub round: Round,
+    pub run: RunRecords,
+}
+
+impl BatchDir {
+    /// Creates or opens the directory.
+    pub(crate) fn open(path: &Path) -> Result<Self, BatchError> {
+        let is_strange = path.is_dir()
+            && !BatchManifest::is_in(path)
+            && !path.join(LOCK).is_file()
+            && fs::read_dir(path).is_ok_and(|mut entries| !entries.all(is_of_the_beginning));
+        if is_strange || path.is_file() {
+            let path = path.display();
+            return Err(BatchError::Asked(format!(
+                "{path} exists and is not a batch; choose another --out"
+            )));
+        }
+        for folder in FOLDERS {
+            let folder = path.join(folder);
+            fs::create_dir_all(&folder).map_err(io_error("create", &folder))?;
+        }
+        let path = path.canonicalize().map_err(io_error("resolve", path))?;
+        let lock_path = path.join(LOCK);
+        let lock = File::create(&lock_path).map_err(io_error("open", &lock_path))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let path = path.display();
+                return Err(BatchError::Asked(format!(
+                    "{path} is in use by another process; wait until it has finished"
+                )));
+            }
+            Err(TryLockError::Error(error)) => return Err(io_error("lock", &lock_path)(error)),
+        }
+        let builds = Log::open(&path.join(BUILDS))?;
+        let rounds = Log::open(&path.join(ROUND_LIST))?;
+        Ok(Self { path, _lock: lock, builds, rounds })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Worktree of the current build; always the same path, so that equal sources give equal products.
+    pub(crate) fn sources(&self) -> PathBuf {
+        self.path.join("source")
+    }
+
+    pub(crate) fn repository(&self) -> PathBuf {
+        self.path.join("repository.git")
+    }
+
+    /// Copy of the files for a list of versions.
+    pub(crate) fn files(&self) -> PathBuf {
+        self.path.join("files")
+    }
+
+    /// The experiment with only the anchor, and its rendered configs.
+    pub(crate) fn inputs(&self) -> PathBuf {
+        self.path.join("inputs")
+    }
+
+    pub(crate) fn product(&self, folder: &str) -> PathBuf {
+        self.path.join(PRODUCTS).join(folder)
+    }
+
+    /// Creates a folder for a product and returns its name: a new one for each attempt, as a process of a killed attempt may
+    /// still write to the last one. Removes the folders of unfinished attempts.
+    pub(crate) fn new_product(&self, key: &str) -> Result<String, BatchError> {
+        let mut attempt = 1;
+        let name = loop {
+            let name = if attempt == 1 { key.to_owned() } else { format!("{key}-{attempt}") };
+            let path = self.product(&name);
+            match fs::create_dir(&path) {
+                Ok(()) => break name,
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => attempt += 1,
+                Err(error) => return Err(io_error("create", &path)(error)),
+            }
+        };
+        self.remove_unfinished(key, &name)?;
+        Ok(name)
+    }
+
+    /// Removes other folders of a key that are not products.
+    fn remove_unfinished(&self, key: &str, but: &str) -> Result<(), BatchError> {
+        let all = self.path.join(PRODUCTS);
+        for entry in fs::read_dir(&all).map_err(io_error("read", &all))? {
+            let entry = entry.map_err(io_error("read", &all))?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let is_of_key = name.strip_prefix(key).is_some_and(|rest| {
+                rest.is_empty()
+                    || rest.strip_prefix('-').is_some_and(|number| number.parse::<u64>().is_ok())
+            });
+            let is_product = |build: &BuildRecord| matches!(&build.outcome, BuildOutcome::Built { folder, .. } if *folder == name);
+            if is_of_key && name != but && !self.builds.lines().iter().any(is_product) {
+                // Fails if a process still writes to it; the next attempt retries.
+                fs::remove_dir_all(entry.path()).ok();
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn log(&self, key: &str) -> PathBuf {
+        self.path.join(LOGS).join(format!("{key}.log"))
+    }
+
+    pub(crate) fn round(&self, number: u32) -> PathBuf {
+        self.path.join(ROUNDS).join(round_name(number))
+    }
+
+    pub(crate) fn experiment(&self, number: u32) -> PathBuf {
+        self.path.join(ROUNDS).join(format!("{}.toml", round_name(number)))
+    }
+
+    /// All started rounds.
+    pub(crate) fn begun(&self) -> impl Iterator<Item = &Round> {
+        begun(self.rounds.lines())
+    }
+
+    pub(crate) fn has_ended(&self, number: u32) -> bool {
+        let ends = |record: &RoundRecord| matches!(record, RoundRecord::Ended { round, .. } if *round == number);
+        self.rounds.lines().iter().any(ends)
+    }
+
+    pub(crate) fn records(&self, manifest: &BatchManifest) -> Result<BatchRecords, BatchError> {
+        let rounds = self.begun().cloned().collect();
+        records(&self.path, manifest.clone(), self.builds.lines().to_vec(), rounds)
+    }
+}
+
+impl BatchRecords {
+    /// Reads the directory of a batch, which may be in use.
+    pub fn read(dir: &Path) -> Result<Self, BatchError> {
+        let manifest = BatchManifest::read(dir)?;
+        let builds = read(&dir.join(BUILDS))?;
+        let rounds: Vec<RoundRecord> = read(&dir.join(ROUND_LIST))?;
+        records(dir, manifest, builds, begun(&rounds).cloned().collect())
+    }
+
+    /// Returns the last build of a revision.
+    pub fn build(&self, revision: &str) -> Option<&BuildRecord> {
+        self.builds.iter().rev().find(|build| build.revision == revision)
+    }
+
+    /// Groups the rounds by the products of their subjects.
+    pub fn by_product(&self) -> BTreeMap<&str, Vec<(&RoundRun, &str)>> {
+        let mut found: BTreeMap<&str, Vec<(&RoundRun, &str)>> = BTreeMap::new();
+        for run in &self.rounds {
+            for (subject, product) in &run.round.products {
+                found.entry(product).or_default().push((run, subject));
+            }
+        }
+        found
+    }
+}
+
+/// True for an empty folder of a batch that was killed before it created its lock.
+fn is_of_the_beginning(entry: io::Result<DirEntry>) -> bool {
+    let is_one = |entry: &DirEntry| FOLDERS.into_iter().any(|name| entry.file_name() == name);
+    let is_empty = |entry: DirEntry| {
+        fs::read_dir(entry.path()).is_ok_and(|mut entries| entries.next().is_none())
+    };
+    entry.is_ok_and(|entry| is_one(&entry) && is_empty(entry))
+}
+
+pub fn round_name(number: u32) -> String {
+    format!("{number:03}")
+}
+
+const PRODUCTS: &str = "products";
+const LOGS: &str = "builds";
+const ROUNDS: &str = "rounds";
+const FOLDERS: [&str; 3] = [PRODUCTS, LOGS, ROUNDS];
+const LOCK: &str = "lock";
+const BUILDS: &str = "builds.ndjson";
+const ROUND_LIST: &str = "rounds.ndjson";
+
+fn begun(rounds: &[RoundRecord]) -> impl Iterator<Item = &Round> {
+    rounds.iter().filter_map(|record| match record {
+        RoundRecord::Started(round) => Some(round),
+        RoundRecord::Ended { .. } => None,
+    })
+}
+
+fn records(
+    dir: &Path,
+    manifest: BatchManifest,
+    builds: Vec<BuildRecord>,
+    rounds: Vec<Round>,
+) -> Result<BatchRecords, BatchError> {
+    let mut runs = Vec::new();
+    for round in rounds {
+        let path = dir.join(ROUNDS).join(round_name(round.round));
+        // A round that was killed before its first trial has no run.
+        if path.join("manifest.json").is_file() {
+            runs.push(RoundRun { run: RunRecords::read(&path)?, round });
+        }
+    }
+    Ok(BatchRecords { manifest, builds, rounds: runs })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn incomplete_last_line_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("builds.ndjson");
+        let mut journal: Log<String> = Log::open(&path).unwrap();
+        journal.add("one".to_owned()).unwrap();
+        fs::write(&path, "\"one\"\n\"tw").unwrap();
+        assert_eq!(read::<String>(&path).unwrap(), ["one"]);
+        let mut journal: Log<String> = Log::open(&path).unwrap();
+        journal.add("three".to_owned()).unwrap();
+        assert_eq!(journal.lines(), ["one", "three"]);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "\"one\"\n\"three\"\n");
+    }
+
+    #[test]
+    fn damaged_line_is_an_error_with_its_number() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("builds.ndjson");
+        fs::write(&path, "\"one\"\n{\n\"two\"\n").unwrap();
+        let error = Log::<String>::open(&path).unwrap_err().to_string();
+        assert!(error.contains("builds.ndjson:2 is damaged"), "{error}");
+    }
+}
+
+#[cfg(test)]
+mod dir_tests {
+    use super::*;
+    use crate::store::SCHEMA;
+
+    #[test]
+    fn opens_a_batch_killed_at_its_start_but_no_other_directory() {
+        let tmp = tempfile::tempdir().unwrap();
+        let begun = tmp.path().join("begun");
+        fs::create_dir_all(begun.join(PRODUCTS)).unwrap();
+        drop(BatchDir::open(&begun).unwrap());
+        assert!(begun.join(LOCK).is_file());
+        for (name, file) in [("mine", "notes"), ("theirs", "builds/a/build.toml")] {
+            let path = tmp.path().join(name);
+            fs::create_dir_all(path.join(file).parent().unwrap()).unwrap();
+            fs::write(path.join(file), "").unwrap();
+            let error = BatchDir::open(&path).unwrap_err().to_string();
+            assert!(error.ends_with("is not a batch; choose another --out"), "{error}");
+            assert_eq!(fs::read_dir(&path).unwrap().count(), 1, "nothing is made in {name}");
+        }
+    }
+
+    #[test]
+    fn each_build_attempt_gets_its_own_folder() {
+        let tmp = tempfile::tempdir().unwrap();
+        let mut dir = BatchDir::open(&tmp.path().join("batch")).unwrap();
+        let first = dir.new_product("abc").unwrap();
+        assert_eq!(first, "abc");
+        // After a kill, the next attempt gets another folder, and the first one is removed.
+        fs::write(dir.product(&first).join("half"), "").unwrap();
+        let second = dir.new_product("abc").unwrap();
+        assert_eq!(second, "abc-2");
+        assert!(!dir.product(&first).exists());
+        let record = BuildRecord {
+            schema: SCHEMA,
+            key: "abc".to_owned(),
+            revision: "r".to_owned(),
+            ended_at: String::new(),
+            duration_s: 1.0,
+            outcome: BuildOutcome::Built { product: "p".to_owned(), folder: second.clone() },
+        };
+        dir.builds.add(record).unwrap();
+        // Folders of other keys and recorded products stay.
+        fs::create_dir(dir.product("abcd")).unwrap();
+        fs::create_dir(dir.product("abc-d")).unwrap();
+        assert_eq!(dir.new_product("abc").unwrap(), "abc");
+        assert_eq!(dir.new_product("abc").unwrap(), "abc-3");
+        for (name, stays) in
+            [("abc", false), ("abc-2", true), ("abc-3", true), ("abcd", true), ("abc-d", true)]
+        {
+            assert_eq!(dir.product(name).is_dir(), stays, "{name}");
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Nonblocking calls and bytes that wait to be sent.
+
+use std::io::{self, ErrorKind};
+
+/// Runs a nonblocking call. Returns `None` if it would block; repeats it if a signal interrupts it.
+#[inline]
+pub fn try_io<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<Option<T>> {
+    loop {
+        match call() {
+            Ok(result) => return Ok(Some(result)),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Bytes to be sent on one connection, in order. Holds no memory while it is empty.
+#[derive(Debug, Default)]
+pub struct SendBuffer {
+    bytes: Vec<u8>,
+    sent: usize,
+}
+
+impl SendBuffer {
+    /// Creates a buffer of `bytes` without copying them.
+    #[must_use]
+    pub fn new(bytes: Vec<u8>) -> Self {
+        Self { bytes, sent: 0 }
+    }
+
+    /// Appends bytes.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// The bytes that are not sent yet.
+    #[must_use]
+    pub fn unsent(&self) -> &[u8] {
+        &self.bytes[self.sent..]
+    }
+
+    /// Returns true if all bytes are sent.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Marks the first `count` unsent bytes as sent. Releases the memory after the last.
+    ///
+    /// # Panics
+    ///
+    /// Fewer bytes are unsent.
+    pub fn advance(&mut self, count: usize) {
+        self.sent += count;
+        assert!(self.sent <= self.bytes.len(), "more bytes sent than were there");
+        if self.sent == self.bytes.len() {
+            *self = Self::default();
+        }
+    }
+
+    /// Sends what the peer has room for by one call of `send`, which may also return 0 for no room. Returns
+    /// the number of bytes sent; compare [`is_empty`](Self::is_empty) for the end.
+    #[inline]
+    pub fn send(&mut self, mut send: impl FnMut(&[u8]) -> io::Result<usize>) -> io::Result<usize> {
+        if self.is_empty() {
+            return Ok(0);
+        }
+        let count = try_io(|| send(self.unsent()))?.unwrap_or(0);
+        self.advance(count);
+        Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sends_every_byte_once_through_a_narrow_socket() {
+        let mut received = Vec::new();
+        let mut calls = 0;
+        let mut narrow = |bytes: &[u8]| {
+            calls += 1;
+            match calls % 3 {
+                0 => Err(ErrorKind::WouldBlock.into()),
+                1 => Err(ErrorKind::Interrupted.into()),
+                _ => {
+                    let count = bytes.len().min(2);
+                    received.extend_from_slice(&bytes[..count]);
+                    Ok(count)
+                }
+            }
+        };
+        let mut buffer = SendBuffer::new(b"abc".to_vec());
+        buffer.push(b"de");
+        assert_eq!(buffer.send(&mut narrow).unwrap(), 2);
+        assert_eq!(buffer.unsent(), b"cde");
+        assert_eq!(buffer.send(&mut narrow).unwrap(), 0);
+        while !buffer.is_empty() {
+            buffer.send(&mut narrow).unwrap();
+        }
+        assert_eq!(buffer.send(&mut narrow).unwrap(), 0);
+        assert_eq!(received, b"abcde");
+        assert_eq!(buffer.bytes.capacity(), 0);
+    }
+
+    #[test]
+    fn keeps_bytes_on_error() {
+        let mut buffer = SendBuffer::new(b"ab".to_vec());
+        let error = buffer.send(|_| Err(ErrorKind::ConnectionReset.into())).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+        assert_eq!(buffer.unsent(), b"ab");
+    }
+}

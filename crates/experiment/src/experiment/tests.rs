@@ -1,0 +1,435 @@
+//! Experiments from text: what they come to, and what is refused by name.
+
+use super::*;
+use crate::catalog::Kind;
+use std::fs;
+use std::time::Duration;
+
+#[test]
+fn every_experiment_in_the_binary_loads() {
+    let catalog = Catalog::new(vec![]);
+    for name in catalog.names(Kind::Experiment) {
+        Experiment::load(&catalog, &name, &Adjustments::default()).unwrap();
+    }
+}
+
+#[test]
+fn quick_cuts_durations_and_only_keeps_the_baseline() {
+    let adjustments = Adjustments {
+        quick: true,
+        blocks: Some(3),
+        only: vec!["full".to_owned()],
+        ..Adjustments::default()
+    };
+    let experiment = Experiment::load(&Catalog::new(vec![]), "modsecurity", &adjustments).unwrap();
+    let names: Vec<&str> = experiment.subjects.iter().map(|s| s.name.as_str()).collect();
+    assert_eq!(names, ["off", "full"]);
+    assert_eq!(experiment.baseline, 0);
+    assert_eq!(experiment.stop, Stop::after(3));
+    assert_eq!(experiment.cases[0].load.window(), Window::For(Duration::from_secs(2)));
+}
+
+#[test]
+fn a_load_may_say_how_long_a_quick_run_measures() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("mine.toml");
+    let text = Catalog::new(vec![]).experiment("first-look").unwrap().text;
+    let text = text.replace("duration = ", "quick_duration = \"2s\", duration = ");
+    fs::write(&path, text).unwrap();
+    let duration = |quick| {
+        let adjustments = Adjustments { quick, ..Adjustments::default() };
+        let catalog = Catalog::new(vec![]);
+        let experiment = Experiment::load(&catalog, path.to_str().unwrap(), &adjustments);
+        experiment.unwrap().cases[0].load.window().longest()
+    };
+    assert_eq!(duration(true), Duration::from_secs(2));
+    assert_eq!(duration(false), Duration::from_millis(2_400));
+}
+
+#[test]
+fn a_load_may_say_how_many_connections_a_quick_run_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("mine.toml");
+    let text = Catalog::new(vec![]).experiment("first-look").unwrap().text;
+    let connections = |text: &str, quick| {
+        fs::write(&path, text).unwrap();
+        let adjustments = Adjustments { quick, ..Adjustments::default() };
+        let experiment =
+            Experiment::load(&Catalog::new(vec![]), path.to_str().unwrap(), &adjustments);
+        experiment.unwrap().cases[0].load.connections
+    };
+    assert_eq!((connections(&text, false), connections(&text, true)), (50, 50));
+    let text = text.replace("connections = 50", "connections = 50, quick_connections = 7");
+    assert_eq!((connections(&text, false), connections(&text, true)), (50, 7));
+    let none =
+        |text: &str| text.replace("connections = 50", "connections = 50, quick_connections = 0");
+    assert!(error_of(none).contains("0: it has to be between 1 and "), "{}", error_of(none));
+}
+
+fn error_of(change: impl Fn(&str) -> String) -> String {
+    let text = Catalog::new(vec![]).experiment("first-look").unwrap().text;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("mine.toml");
+    fs::write(&path, change(&text)).unwrap();
+    let path = path.to_str().unwrap();
+    let error = Experiment::load(&Catalog::new(vec![]), path, &Adjustments::default()).unwrap_err();
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(&error);
+    while let Some(source) = cause {
+        text += &format!(": {source}");
+        cause = source.source();
+    }
+    text.replace(path, "mine.toml")
+}
+
+#[test]
+fn what_cannot_be_is_named() {
+    assert_eq!(
+        error_of(|text| text.replace("baseline = \"nginx\"", "baseline = \"ngin\"")),
+        "mine.toml:4:12: no subject is named `ngin`; did you mean `nginx`?"
+    );
+    assert_eq!(
+        error_of(|text| text.replace("connections = 50", "connections = 0")),
+        "mine.toml:10:24: 0: it has to be between 1 and 20000"
+    );
+    assert_eq!(
+        error_of(|text| text.replace("rules = \"crs\"", "rulez = \"crs\"")),
+        "mine.toml:31:35: system `nginx-modsecurity` has no option `rulez`; did you mean `rules`?"
+    );
+    assert_eq!(
+        error_of(|text| text.replace("name   = \"light\"", "name   = \"../light\"")),
+        "mine.toml:23:10: the name `../light` has to be letters, digits, `-`, `_` and `.`: files are named after it"
+    );
+    let longest = "x".repeat(64);
+    let named = |name: &str| {
+        let name = format!("name   = \"{name}\"");
+        error_of(|text| text.replace("name   = \"light\"", &name).replace("full", &longest))
+    };
+    assert_eq!(
+        named(&"y".repeat(65)),
+        "mine.toml:23:10: it has 65 letters, and a name 64 at the most: files are named after it"
+    );
+    // As long as a name may be, and so refused for another reason.
+    assert!(named(&longest).contains("two subjects are named"), "{}", named(&longest));
+    assert_eq!(
+        error_of(|text| text.replace("title    = \"What does ModSecurity cost?\"", "title = ' '")),
+        "mine.toml:3:9: it is empty: it has to say what the experiment asks"
+    );
+    let prefixed = |prefix: &str| {
+        let lines = format!("name   = \"light\"\nprefix = \"{prefix}\"");
+        error_of(|text| text.replace("name   = \"light\"", &lines))
+    };
+    assert_eq!(prefixed("a"), "mine.toml:24:10: `a` has to start with `/` and to end without one");
+    assert_eq!(prefixed("/a b"), "mine.toml:24:10: ` ` cannot stand in the path of a request");
+    assert_eq!(prefixed("/a?b"), "mine.toml:24:10: `?` cannot stand in the path of a request");
+    assert!(
+        error_of(|text| text.replace("2.4s", "soon"))
+            .starts_with("mine.toml:10:39: `soon` is not a duration"),
+    );
+}
+
+const REQUESTS: &str = "load = { connections = 50, requests = 10000";
+
+/// The first look, measured over 10,000 requests, and what is said besides.
+fn counted(besides: &str) -> impl Fn(&str) -> String {
+    let besides = besides.to_owned();
+    move |text| {
+        text.replace(
+            "load = { connections = 50, duration = \"2.4s\"",
+            &format!("{REQUESTS}{besides}"),
+        )
+    }
+}
+
+#[test]
+fn a_load_may_be_a_number_of_requests_instead_of_a_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("mine.toml");
+    let window = |besides: &str, quick| {
+        let text = Catalog::new(vec![]).experiment("first-look").unwrap().text;
+        let counted = counted(besides)(&text);
+        assert!(counted.contains(REQUESTS), "{counted}");
+        fs::write(&path, counted).unwrap();
+        let adjustments = Adjustments { quick, ..Adjustments::default() };
+        let catalog = Catalog::new(vec![]);
+        let experiment = Experiment::load(&catalog, path.to_str().unwrap(), &adjustments);
+        experiment.unwrap().cases[0].load.window()
+    };
+    let requests = |requests, s| Window::Requests { requests, within: Duration::from_secs(s) };
+    assert_eq!(window("", false), requests(10_000, 60));
+    assert_eq!(window(", duration_max = \"5s\"", false), requests(10_000, 5));
+    assert_eq!(window("", true), requests(2_000, 60));
+    assert_eq!(window(", quick_requests = 50", true), requests(50, 60));
+}
+
+#[test]
+fn a_quick_run_has_a_request_for_each_connection() {
+    let load = LoadFile {
+        connections: 900,
+        duration: None,
+        requests: Some(1_000),
+        ..Experiment::load(&Catalog::new(vec![]), "first-look", &Adjustments::default())
+            .unwrap()
+            .cases[0]
+            .load
+    };
+    assert_eq!(load.quick().window().requests(), Some(900));
+}
+
+#[test]
+fn a_load_has_either_a_time_or_a_number_of_requests() {
+    let told = |change: &dyn Fn(&str) -> String| error_of(|text| change(text));
+    assert_eq!(
+        told(&|text| text.replace("duration = \"2.4s\", ", "")),
+        "mine.toml:10:8: the load says neither how long it is measured nor over how many requests: \
+             add a `duration` or `requests`"
+    );
+    assert_eq!(
+        told(&counted(", duration = \"1s\"")),
+        "mine.toml:10:57: the load has `requests`, which end it: remove one of them"
+    );
+    assert_eq!(
+        told(&counted(", rate = 100.0")),
+        "mine.toml:10:39: they belong to a closed loop; with a rate, say a `duration`"
+    );
+    assert_eq!(
+        told(&counted(", quick_requests = 49")),
+        "mine.toml:10:63: 49: they are less than one for each of 50 connections"
+    );
+    assert_eq!(
+        told(&|text| text.replace("duration = ", "duration_max = \"1s\", duration = ")),
+        "mine.toml:10:43: it belongs to `requests`: add them"
+    );
+    assert!(told(&counted(", duration_max = \"2h\"")).contains("between 150ms and 1h"));
+    assert!(told(&|text| counted("")(text).replace("10000", "0")).contains("0: it has to be"));
+}
+
+/// The first look, with these subjects for its case.
+fn with_subjects(names: &str) -> String {
+    let text = Catalog::new(vec![]).experiment("first-look").unwrap().text;
+    text.replace("mix  = \"browse\"", &format!("mix  = \"browse\"\nsubjects = [{names}]"))
+}
+
+#[test]
+fn a_case_may_be_for_some_subjects_and_the_baseline_is_there_in_any_case() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("mine.toml");
+    let of_case = |names: &str, adjustments: Adjustments| -> Vec<Vec<String>> {
+        // A second case, for all, so that no subject is without a case.
+        let all =
+            "[[case]]\nname = 'all'\nmix = 'browse'\nload = { connections = 1, duration = '1s' }\n";
+        let text = with_subjects(names).replacen("[[subject]]", &format!("{all}\n[[subject]]"), 1);
+        fs::write(&path, text).unwrap();
+        let catalog = Catalog::new(vec![]);
+        let experiment = Experiment::load(&catalog, path.to_str().unwrap(), &adjustments).unwrap();
+        let name = |at: &usize| experiment.subjects[*at].name.clone();
+        experiment.cases.iter().map(|case| case.subjects.iter().map(name).collect()).collect()
+    };
+    let all = ["nginx", "direct", "light", "full", "gateway"];
+    let none = Adjustments::default();
+    assert_eq!(of_case("", none.clone())[0], all);
+    assert_eq!(of_case("\"full\"", none.clone()), [vec!["nginx", "full"], all.to_vec()]);
+    assert_eq!(of_case("\"full\", \"nginx\"", none.clone())[0], ["nginx", "full"]);
+    let again = Adjustments { aa: true, ..none.clone() };
+    assert_eq!(of_case("\"full\"", again)[0], ["nginx", "full", "nginx-again"]);
+    let only = |name: &str| Adjustments { only: vec![name.to_owned()], ..none.clone() };
+    assert_eq!(of_case("\"full\"", only("full")), [["nginx", "full"], ["nginx", "full"]]);
+    // A case without any of those that are asked for is left out.
+    assert_eq!(of_case("\"full\"", only("light")), [["nginx", "light"]]);
+    assert_eq!(of_case("\"full\"", only("nginx")), [["nginx"], ["nginx"]]);
+}
+
+#[test]
+fn a_case_names_subjects_that_are_there_and_each_subject_has_a_case() {
+    let of = |names: &str| error_of(|_| with_subjects(names));
+    assert_eq!(
+        of("\"light\", \"ful\""),
+        "mine.toml:10:22: no subject is named `ful`; did you mean `full`?"
+    );
+    assert_eq!(of("\"full\", \"full\""), "mine.toml:10:21: `full` is named twice");
+    assert_eq!(
+        of("\"light\", \"full\""),
+        "mine.toml:19:10: no case has `direct` among its `subjects`"
+    );
+}
+
+#[test]
+fn another_subject_may_be_the_baseline() {
+    let load = |baseline: &str| {
+        let adjustments = Adjustments {
+            baseline: Some(baseline.to_owned()),
+            only: vec!["light".to_owned()],
+            ..Adjustments::default()
+        };
+        Experiment::load(&Catalog::new(vec![]), "first-look", &adjustments)
+    };
+    let experiment = load("direct").unwrap();
+    let names: Vec<&str> = experiment.subjects.iter().map(|s| s.name.as_str()).collect();
+    assert_eq!((&names[..], experiment.baseline), (&["direct", "light"][..], 0));
+    assert_eq!(experiment.baseline_fallback.unwrap(), "direct");
+    assert_eq!(
+        load("dirct").unwrap_err().to_string(),
+        "--baseline dirct: there is no such subject; did you mean `direct`?"
+    );
+    let stand_in = |name: &str| {
+        let line = format!("baseline_fallback = \"{name}\"");
+        error_of(|text| text.replace("baseline_fallback = \"direct\"", &line))
+    };
+    assert_eq!(
+        stand_in("nginx"),
+        "mine.toml:5:21: `nginx` is the baseline itself; name another subject"
+    );
+    assert_eq!(
+        stand_in("dirct"),
+        "mine.toml:5:21: no subject is named `dirct`; did you mean `direct`?"
+    );
+}
+
+#[test]
+fn a_case_may_send_only_some_templates_of_its_mix() {
+    let experiment =
+        Experiment::load(&Catalog::new(vec![]), "site", &Adjustments::default()).unwrap();
+    for case in &experiment.cases {
+        let names: Vec<&str> = case.mix.templates().iter().map(|t| t.name.as_str()).collect();
+        assert_eq!(names, [case.name.as_str()]);
+    }
+    let only = |name: &str| {
+        let mix = format!("mix  = \"browse\"\nonly = [\"{name}\"]");
+        error_of(|text| text.replace("mix  = \"browse\"", &mix))
+    };
+    assert_eq!(
+        only("browsing"),
+        "mine.toml:10:8: unknown template `browsing`; the mix has browse, xss, sql-injection, path-traversal, shell"
+    );
+}
+
+#[test]
+fn only_a_system_that_spreads_requests_may_have_several_origins() {
+    let with = |origins: u16, subjects: &str| {
+        let keys = format!("name = \"browse\"\norigins = {origins}\nsubjects = {subjects}");
+        move |text: &str| text.replace("name = \"browse\"", &keys)
+    };
+    assert_eq!(
+        error_of(with(2, "[]")),
+        "mine.toml:9:11: subject `direct` would send everything to the first one: the recipe of \
+             system `direct` does not say `balances = true`; leave it out of the case's `subjects`, or \
+             take one origin"
+    );
+    let between = |origins| format!("mine.toml:9:11: {origins}: it has to be between 1 and 16");
+    assert_eq!(error_of(with(0, "[]")), between(0));
+    assert_eq!(error_of(with(17, "[\"light\"]")), between(17));
+    let experiment =
+        Experiment::load(&Catalog::new(vec![]), "vitrix", &Adjustments::default()).unwrap();
+    let origins = experiment.cases.iter().map(|case| (case.name.as_str(), case.origins));
+    let several: Vec<_> = origins.filter(|(_, origins)| *origins > 1).collect();
+    assert_eq!(several, [("case-4", 2), ("case-4-close", 2)]);
+}
+
+#[test]
+fn an_open_loop_has_a_rate_and_what_belongs_to_it() {
+    let with = |keys: &str| {
+        let loads = format!("connections = 50, {keys}");
+        error_of(|text| text.replace("connections = 50", &loads))
+    };
+    let alone = "it belongs to an open loop: add a `rate`, or a `rate_of` to the case";
+    assert_eq!(with("spacing = \"poisson\""), format!("mine.toml:10:38: {alone}"));
+    assert_eq!(with("connections_max = 60"), format!("mine.toml:10:46: {alone}"));
+    assert_eq!(with("rate = 0"), "mine.toml:10:35: 0: it has to be above 0 and at most 10000000");
+    assert_eq!(
+        with("rate = 10, connections_max = 49"),
+        "mine.toml:10:57: 49: it is less than the 50 connections from the start"
+    );
+    let unknown = with("rate = 10, spacing = \"even\"");
+    assert!(unknown.contains("unknown variant `even`"), "{unknown}");
+    assert!(unknown.contains("`constant` or `poisson`"), "{unknown}");
+}
+
+#[test]
+fn a_rate_may_follow_from_another_case_which_is_a_closed_loop() {
+    let text = Catalog::new(vec![]).experiment("wafs").unwrap().text;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("mine.toml");
+    let load = |from: &str, to: &str| {
+        assert!(text.contains(from));
+        fs::write(&path, text.replace(from, to)).unwrap();
+        let catalog = Catalog::new(vec![]);
+        Experiment::load(&catalog, path.to_str().unwrap(), &Adjustments::default())
+    };
+    let rate_of = load("50%", "25 %").unwrap().cases[1].rate_of.clone().unwrap();
+    assert_eq!(rate_of, RateOfFile { case: "capacity".to_owned(), share: Percent(0.25) });
+
+    let error = |from: &str, to: &str| {
+        let error = load(from, to).unwrap_err();
+        std::error::Error::source(&error).map_or(error.to_string(), ToString::to_string)
+    };
+    let of = "rate_of = { case = \"capacity\"";
+    assert_eq!(
+        error(of, "rate_of = { case = \"capasity\""),
+        "no case is named `capasity`; did you mean `capacity`?"
+    );
+    assert_eq!(
+        error(of, "rate_of = { case = \"latency\""),
+        "`latency` is an open loop, which holds the rate that it is given; name a closed one"
+    );
+    assert_eq!(
+        error("spacing =", "rate = 5, spacing ="),
+        "the case has a `rate_of` too; leave one of them out"
+    );
+}
+
+#[test]
+fn a_warm_up_lasts_for_a_time_or_until_it_is_steady() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = Catalog::new(vec![]).experiment("first-look").unwrap().text;
+    let path = folder.path().join("mine.toml");
+    let load = |warm_up: &str, quick| {
+        fs::write(&path, text.replace("warmup = \"400ms\"", warm_up)).unwrap();
+        let adjustments = Adjustments { quick, ..Adjustments::default() };
+        let name = path.to_str().unwrap();
+        let load = Experiment::load(&Catalog::new(vec![]), name, &adjustments).unwrap();
+        let load = load.cases[0].load;
+        (load.warmup_shortest().as_millis(), load.warmup_longest().as_millis())
+    };
+    assert_eq!(load("warmup = \"400ms\"", false), (400, 400));
+    assert_eq!(load("warmup = \"400ms\"", true), (80, 80));
+    // Five slices of 200 ms.
+    assert_eq!(load("warmup = \"steady\"", false), (1_000, 10_000));
+    assert_eq!(load("warmup = \"steady\", warmup_max = \"30s\"", false), (1_000, 30_000));
+    assert_eq!(load("warmup = \"steady\", warmup_max = \"30s\"", true), (1_000, 6_000));
+    assert_eq!(load("warmup = \"steady\"", true), (1_000, 2_000));
+}
+
+#[test]
+fn a_warm_up_that_cannot_be_is_named() {
+    let with = |keys: &str| error_of(|text| text.replace("warmup = \"400ms\"", keys));
+    assert_eq!(
+        with("warmup = \"1s\", warmup_max = \"5s\""),
+        "mine.toml:10:75: it belongs to a `warmup` that is \"steady\""
+    );
+    assert_eq!(
+        with("warmup = \"steady\", warmup_max = \"1s\""),
+        "mine.toml:10:79: 1s: it has to be between 2s and 1h"
+    );
+    let neither = with("warmup = \"stedy\"");
+    assert!(
+        neither.starts_with("mine.toml:10:56: `stedy` is neither \"steady\" nor a duration"),
+        "{neither}"
+    );
+}
+
+#[test]
+fn a_rate_makes_the_loop_open_with_constant_gaps_unless_it_says_otherwise() {
+    let catalog = Catalog::new(vec![]);
+    let load = |name| {
+        let experiment = Experiment::load(&catalog, name, &Adjustments::default()).unwrap();
+        experiment.cases[0].load
+    };
+    let closed = load("first-look");
+    assert_eq!((closed.rate, closed.spacing(), closed.connections_most()), (None, None, 50));
+    let open = load("latency-at-rate");
+    assert_eq!(open.rate, Some(400.0));
+    assert_eq!(open.spacing(), Some(SpacingFile::Poisson));
+    assert_eq!((open.connections, open.connections_most()), (50, 200));
+    let even = LoadFile { spacing: None, ..open };
+    assert_eq!(even.spacing(), Some(SpacingFile::Constant));
+}

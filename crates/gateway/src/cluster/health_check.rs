@@ -1,0 +1,349 @@
+//! Active health checks. One thread checks all backends, so that no slow backend delays another or a request.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use tollgate_accesslog::RateLimit;
+use tollgate_eventloop::{Events, Interest, Poller, Waker};
+use tollgate_http1::{ParseError, parse_response_head};
+
+use super::health::{CheckResults, HealthStatus, PoolHealth};
+use crate::config::{Address, HealthCheck, Pool};
+use crate::transport::{Received, Transport, exhausted_resource};
+use crate::{LOG_INTERVAL, log};
+
+/// The health checks of a configuration. Dropping it stops them.
+#[derive(Debug)]
+pub(crate) struct HealthChecks {
+    control: Arc<Control>,
+    waker: Arc<Waker>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// State that the thread reads when its waker wakes it.
+#[derive(Debug, Default)]
+struct Control {
+    is_stopping: AtomicBool,
+    /// Backends of a new configuration.
+    backends: Mutex<Option<Vec<CheckedBackend>>>,
+}
+
+/// The thread that makes the checks.
+struct Checker {
+    poller: Poller,
+    waker: Arc<Waker>,
+    control: Arc<Control>,
+    backends: Vec<CheckedBackend>,
+    /// Checks started so far; the token of the last one.
+    checks: u64,
+    exhaustion_log: RateLimit,
+}
+
+#[derive(Debug)]
+struct CheckedBackend {
+    /// For messages.
+    name: String,
+    address: Address,
+    request: Vec<u8>,
+    check: HealthCheck,
+    results: CheckResults,
+    health: Arc<PoolHealth>,
+    /// Index of the backend in `health`.
+    index: usize,
+    next_at: Instant,
+    active: Option<ActiveCheck>,
+}
+
+#[derive(Debug)]
+struct ActiveCheck {
+    probe: Probe,
+    token: u64,
+    deadline: Instant,
+}
+
+/// Other tokens are those of checks.
+const WAKER: u64 = u64::MAX;
+const EVENTS_MAX: usize = 64;
+
+impl HealthChecks {
+    /// Starts to check the backends of those pools that ask for it, and reports to `health`, one for each pool.
+    /// Returns `None` if no pool does.
+    pub(crate) fn start(pools: &[Pool], health: &[Arc<PoolHealth>]) -> io::Result<Option<Self>> {
+        let backends = checked_backends(pools, health);
+        if backends.is_empty() {
+            return Ok(None);
+        }
+        let (poller, waker) = (Poller::new()?, Arc::new(Waker::new()?));
+        poller.add(&*waker, WAKER, Interest::Readable)?;
+        let control = Arc::new(Control::default());
+        let checker = Checker {
+            poller,
+            waker: Arc::clone(&waker),
+            control: Arc::clone(&control),
+            backends,
+            checks: 0,
+            exhaustion_log: RateLimit::new(LOG_INTERVAL),
+        };
+        let thread =
+            std::thread::Builder::new().name("health-checks".to_owned()).spawn(move || {
+                if let Err(error) = checker.run() {
+                    log(format_args!("health checks stopped: {error}"));
+                }
+            })?;
+        Ok(Some(Self { control, waker, thread: Some(thread) }))
+    }
+
+    /// Replaces the pools. A backend that is checked as before keeps its results and its schedule.
+    pub(crate) fn reload(&self, pools: &[Pool], health: &[Arc<PoolHealth>]) -> io::Result<()> {
+        *self.control.backends() = Some(checked_backends(pools, health));
+        self.waker.wake()
+    }
+
+    pub(crate) fn is_running(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
+}
+
+impl Drop for HealthChecks {
+    fn drop(&mut self) {
+        self.control.is_stopping.store(true, Ordering::Release);
+        if let Err(error) = self.waker.wake() {
+            log(format_args!("cannot stop the health checks: {error}"));
+            return;
+        }
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            log("the thread of the health checks panicked");
+        }
+    }
+}
+
+impl Control {
+    fn backends(&self) -> MutexGuard<'_, Option<Vec<CheckedBackend>>> {
+        self.backends.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn checked_backends(pools: &[Pool], health: &[Arc<PoolHealth>]) -> Vec<CheckedBackend> {
+    let now = Instant::now();
+    let mut checked = Vec::new();
+    for (pool, health) in pools.iter().zip(health) {
+        let Some(check) = &pool.health else { continue };
+        for (index, backend) in pool.backends.iter().enumerate() {
+            let is_up = health.status(index, now) != HealthStatus::Down;
+            checked.push(CheckedBackend {
+                name: format!("backend {} of pool {}", backend.address, pool.name),
+                address: backend.address.clone(),
+                request: request(&check.path, &backend.address),
+                check: check.clone(),
+                results: CheckResults::new(check, is_up),
+                health: Arc::clone(health),
+                index,
+                next_at: now,
+                active: None,
+            });
+        }
+    }
+    checked
+}
+
+fn request(path: &str, address: &Address) -> Vec<u8> {
+    let host = match address {
+        Address::Tcp(address) => address.to_string(),
+        Address::Unix(_) => "localhost".to_owned(),
+    };
+    format!(
+        "GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: tollgate-gateway\r\nConnection: close\r\n\r\n"
+    )
+    .into_bytes()
+}
+
+impl Checker {
+    fn run(mut self) -> io::Result<()> {
+        let mut events = Events::with_capacity(EVENTS_MAX);
+        while !self.control.is_stopping.load(Ordering::Acquire) {
+            let new_backends = self.control.backends().take();
+            if let Some(backends) = new_backends {
+                self.replace_backends(backends);
+            }
+            let now = Instant::now();
+            for at in 0..self.backends.len() {
+                self.check_timers(at, now)?;
+            }
+            let next = self.backends.iter().map(CheckedBackend::next_timer).min();
+            let timeout = next.map(|at| at.saturating_duration_since(Instant::now()));
+            self.poller.wait(&mut events, timeout)?;
+            for event in events.iter() {
+                if event.token == WAKER {
+                    self.waker.drain()?;
+                    continue;
+                }
+                for backend in &mut self.backends {
+                    if let Some(active) = &mut backend.active
+                        && active.token == event.token
+                        && let Some(result) = active.probe.advance(&backend.request)
+                    {
+                        backend.finish(&result);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn replace_backends(&mut self, mut backends: Vec<CheckedBackend>) {
+        for backend in &mut backends {
+            let is_same =
+                |old: &CheckedBackend| old.name == backend.name && old.check == backend.check;
+            if let Some(old) = self.backends.iter().position(is_same) {
+                backend.inherit(self.backends.swap_remove(old));
+            }
+        }
+        self.backends = backends;
+    }
+
+    /// Ends a check that has timed out and starts one that is due.
+    fn check_timers(&mut self, at: usize, now: Instant) -> io::Result<()> {
+        let backend = &mut self.backends[at];
+        if backend.active.as_ref().is_some_and(|active| active.deadline <= now) {
+            backend.finish(&Err(CheckError::Timeout));
+        }
+        if backend.active.is_some() || backend.next_at > now {
+            return Ok(());
+        }
+        backend.next_at = now + backend.check.interval;
+        match Transport::connect(&backend.address) {
+            Ok(transport) => {
+                self.checks += 1;
+                self.poller.add(&transport, self.checks, Interest::BothEdge)?;
+                backend.active = Some(ActiveCheck {
+                    probe: Probe { transport, sent_bytes: 0, response: Vec::new() },
+                    token: self.checks,
+                    deadline: now + backend.check.timeout,
+                });
+            }
+            Err(error) => match exhausted_resource(&error) {
+                // Says nothing about the backend, whose status remains.
+                Some(resource) if self.exhaustion_log.allow(now) => {
+                    log(format_args!(
+                        "cannot check {}: {}; {} (logged once a minute)",
+                        backend.name, resource.error, resource.advice
+                    ));
+                }
+                Some(_) => {}
+                None => backend.finish(&Err(CheckError::Connect(error))),
+            },
+        }
+        Ok(())
+    }
+}
+
+impl CheckedBackend {
+    fn next_timer(&self) -> Instant {
+        self.active.as_ref().map_or(self.next_at, |active| active.deadline)
+    }
+
+    /// Continues with the results and the active check of the same backend in the earlier configuration.
+    fn inherit(&mut self, old: Self) {
+        self.results = old.results;
+        self.next_at = old.next_at;
+        self.active = old.active;
+        let is_down = self.health.status(self.index, Instant::now()) == HealthStatus::Down;
+        if is_down == self.results.is_up() {
+            self.health.set_down(self.index, !self.results.is_up());
+        }
+    }
+
+    fn finish(&mut self, result: &Result<(), CheckError>) {
+        // Closing the connection removes it from the poller.
+        self.active = None;
+        if !self.results.add(result.is_ok()) {
+            return;
+        }
+        self.health.set_down(self.index, !self.results.is_up());
+        match result {
+            Ok(()) => log(format_args!("{} is up", self.name)),
+            Err(error) => log(format_args!("{} is down: {error}", self.name)),
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+enum CheckError {
+    #[error("cannot connect: {0}")]
+    Connect(#[source] io::Error),
+    #[error("the connection failed: {0}")]
+    Connection(#[source] io::Error),
+    #[error("the connection was closed without a response")]
+    Closed,
+    #[error("invalid response: {0}")]
+    Response(#[source] ParseError),
+    #[error("status {0}")]
+    Status(u16),
+    #[error("no response in time")]
+    Timeout,
+}
+
+/// One check: a connection, a request, and the head of its response.
+#[derive(Debug)]
+struct Probe {
+    transport: Transport,
+    sent_bytes: usize,
+    response: Vec<u8>,
+}
+
+const READ_BYTES: usize = 4096;
+
+impl Probe {
+    /// Continues as far as possible without blocking. Returns the result once there is one.
+    fn advance(&mut self, request: &[u8]) -> Option<Result<(), CheckError>> {
+        while self.sent_bytes < request.len() {
+            match self.transport.send(&request[self.sent_bytes..]) {
+                Ok(0) => return None,
+                Ok(count) => self.sent_bytes += count,
+                Err(error) if self.sent_bytes == 0 => return Some(Err(CheckError::Connect(error))),
+                Err(error) => return Some(Err(CheckError::Connection(error))),
+            }
+        }
+        loop {
+            let old_bytes = self.response.len();
+            self.response.resize(old_bytes + READ_BYTES, 0);
+            let received = self.transport.receive(&mut self.response[old_bytes..]);
+            let count = if let Ok(Received::Bytes(count)) = received { count } else { 0 };
+            self.response.truncate(old_bytes + count);
+            match received {
+                Ok(Received::Bytes(_)) => {
+                    if let Some(result) = judge(&mut self.response) {
+                        return Some(result);
+                    }
+                }
+                Ok(Received::Nothing) => return None,
+                Ok(Received::End) => return Some(Err(CheckError::Closed)),
+                Err(error) => return Some(Err(CheckError::Connection(error))),
+            }
+        }
+    }
+}
+
+/// Judges the first final response once its head is complete. The parser limits the size of a head.
+fn judge(response: &mut Vec<u8>) -> Option<Result<(), CheckError>> {
+    loop {
+        let (status, len) = match parse_response_head(response, false) {
+            Ok(Some(head)) => (head.status, head.len),
+            Ok(None) => return None,
+            Err(error) => return Some(Err(CheckError::Response(error))),
+        };
+        match status {
+            100..=199 => drop(response.drain(..len)),
+            200..=399 => return Some(Ok(())),
+            _ => return Some(Err(CheckError::Status(status))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,547 @@
+//! From a configuration file to a [`Config`]: every contradiction is found here, once.
+
+use std::collections::BTreeSet;
+use std::fmt::Display;
+use std::net::{Ipv6Addr, SocketAddr};
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::path::Path;
+use std::time::Duration;
+
+use tollgate_http1::{MAX_HEAD_BYTES, MAX_HEADERS};
+
+use super::error::{InvalidValue, suggestion};
+use super::file::{
+    AccessLogFile, BackendFile, BalanceFile, ConfigFile, EjectionFile, ForwardedFile, HashByFile,
+    HeaderEditsFile, HealthFile, HumanDuration, LimitsFile, ListenerFile, Located, LogFormatFile,
+    PoolFile, RouteFile, TimeoutsFile, TlsFile,
+};
+use super::{
+    AccessLog, Address, Backend, Balance, Config, Ejection, Forwarded, HashBy, HeaderEdits,
+    HealthCheck, HostPattern, Limits, Listener, LogFormat, LogTarget, Pool, PoolId, Route,
+    Timeouts,
+};
+use crate::path::readings;
+use crate::tls::{TlsError, TlsIdentity};
+
+const THREADS_MAX: u16 = 256;
+const DURATION_MIN: Duration = Duration::from_millis(1);
+const DURATION_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+/// The smallest limit that leaves room for an ordinary request.
+const HEADER_BYTES_MIN: usize = 256;
+/// Longest path of a Unix domain socket, without the final NUL (`unix(7)`).
+const SOCKET_PATH_BYTES_MAX: usize = 107;
+/// Each choice looks at all backends of a pool.
+const BACKENDS_MAX: usize = 1024;
+const WEIGHT_MAX: u32 = 1000;
+const RETRIES_MAX: u32 = 10;
+/// Longest series of successes or failures that a health check or an ejection may require.
+const CONSECUTIVE_MAX: u32 = 1000;
+
+const HEALTH_INTERVAL: Duration = Duration::from_secs(5);
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(2);
+const HEALTH_RISE: u32 = 2;
+const HEALTH_FALL: u32 = 3;
+const EJECT_FAILURES: u32 = 5;
+const EJECT_DURATION: Duration = Duration::from_secs(10);
+
+/// Headers about one connection or about message framing, which the gateway itself writes.
+const OWN_HEADERS: &str = "connection content-length expect keep-alive proxy-connection te trailer \
+                           transfer-encoding upgrade via";
+
+/// Validates a file. Relative paths are resolved against `folder`.
+pub(super) fn validate(file: &ConfigFile, folder: &Path) -> Result<Config, InvalidValue> {
+    let threads = number(file.threads.as_ref(), 1, Some(THREADS_MAX), 1)?;
+    let threads = NonZeroUsize::new(threads.into()).unwrap_or(NonZeroUsize::MIN);
+    let listeners = listeners(&file.listeners, folder)?;
+    let pools = pools(&file.pools, folder, threads)?;
+    let routes = routes(file.routes.as_ref(), &file.pools, &pools)?;
+    let admin = file.admin.as_ref().map(|text| admin(text, &listeners)).transpose()?;
+    Ok(Config {
+        listeners,
+        routes,
+        pools,
+        timeouts: file.timeouts.as_ref().map_or(Ok(Timeouts::default()), timeouts)?,
+        limits: limits(file.limits.as_ref().unwrap_or(&LimitsFile::default()), threads)?,
+        forwarded: file.forwarded.as_ref().map_or(Ok(Forwarded::default()), forwarded)?,
+        access_log: file.access_log.as_ref().map(|log| access_log(log, folder)).transpose()?,
+        admin,
+        threads,
+    })
+}
+
+fn listeners(
+    files: &Located<Vec<ListenerFile>>,
+    folder: &Path,
+) -> Result<Vec<Listener>, InvalidValue> {
+    if files.is_empty() {
+        return Err(InvalidValue::at(files, "`listeners` is empty; add at least one address"));
+    }
+    let mut listeners: Vec<Listener> = Vec::with_capacity(files.len());
+    for file in files.iter() {
+        let address = address(&file.address, folder)?;
+        let is_same = |other: &Listener| other.address == address && !is_ephemeral_port(&address);
+        if let Some(first) = listeners.iter().position(is_same) {
+            let advice = "remove one of them";
+            return Err(duplicate("listener", &file.address, &files[first].address, advice));
+        }
+        if let (Some(defer), Address::Unix(_)) = (&file.defer_accept, &address)
+            && **defer
+        {
+            let message = "`defer_accept` is not available on a unix socket; remove it";
+            return Err(InvalidValue::at(defer, message));
+        }
+        listeners.push(Listener {
+            address,
+            backlog: number(
+                file.backlog.as_ref(),
+                1,
+                Some(u16::MAX.into()),
+                Listener::DEFAULT_BACKLOG,
+            )?,
+            defer_accept: file.defer_accept.as_deref().is_some_and(|defer| *defer),
+            tls: file.tls.as_ref().map(|files| tls(files, folder)).transpose()?,
+        });
+    }
+    Ok(listeners)
+}
+
+/// Each listener on port 0 gets a free port of its own.
+fn is_ephemeral_port(address: &Address) -> bool {
+    matches!(address, Address::Tcp(address) if address.port() == 0)
+}
+
+fn tls(file: &TlsFile, folder: &Path) -> Result<TlsIdentity, InvalidValue> {
+    let (certificate, key) = (folder.join(&*file.certificate), folder.join(&*file.key));
+    TlsIdentity::read(&certificate, &key).map_err(|error| {
+        let value = match &error {
+            TlsError::Certificate(_) => &file.certificate,
+            TlsError::Key(_) | TlsError::Pair(_) => &file.key,
+        };
+        let invalid = InvalidValue::at(value, error.to_string());
+        match error {
+            TlsError::Certificate(source) | TlsError::Key(source) => invalid.with_source(source),
+            TlsError::Pair(source) => invalid.with_source(source),
+        }
+    })
+}
+
+fn admin(text: &Located<String>, listeners: &[Listener]) -> Result<SocketAddr, InvalidValue> {
+    let Ok(address) = text.parse() else {
+        let message = format!("`{}` is not an address and port such as 127.0.0.1:9900", **text);
+        return Err(InvalidValue::at(text, message));
+    };
+    let same = Address::Tcp(address);
+    if listeners.iter().any(|listener| listener.address == same && !is_ephemeral_port(&same)) {
+        let message = format!("a listener already uses `{address}`; choose another port");
+        return Err(InvalidValue::at(text, message));
+    }
+    Ok(address)
+}
+
+fn address(text: &Located<String>, folder: &Path) -> Result<Address, InvalidValue> {
+    let address = text.parse().map_err(|error| {
+        InvalidValue::at(text, format!("`{}` is not an address: {error}", **text))
+    })?;
+    let Address::Unix(path) = address else {
+        return Ok(address);
+    };
+    let path = folder.join(path);
+    let path_bytes = path.as_os_str().len();
+    if path_bytes > SOCKET_PATH_BYTES_MAX {
+        let message = format!(
+            "the socket path `{}` has {path_bytes} bytes, more than {SOCKET_PATH_BYTES_MAX}; choose a shorter one",
+            path.display(),
+        );
+        return Err(InvalidValue::at(text, message));
+    }
+    Ok(Address::Unix(path))
+}
+
+fn pools(
+    files: &Located<Vec<PoolFile>>,
+    folder: &Path,
+    threads: NonZeroUsize,
+) -> Result<Vec<Pool>, InvalidValue> {
+    if files.is_empty() {
+        return Err(InvalidValue::at(files, "`pools` is empty; add at least one backend"));
+    }
+    let mut pools: Vec<Pool> = Vec::with_capacity(files.len());
+    for file in files.iter() {
+        if let Some(first) = pools.iter().position(|pool| pool.name == *file.name) {
+            return Err(duplicate("pool", &file.name, &files[first].name, "rename one of them"));
+        }
+        pools.push(pool(file, folder, threads)?);
+    }
+    Ok(pools)
+}
+
+fn pool(file: &PoolFile, folder: &Path, threads: NonZeroUsize) -> Result<Pool, InvalidValue> {
+    if file.name.is_empty() || file.name.chars().any(char::is_control) {
+        let message = "the name of a pool must not be empty or contain control characters";
+        return Err(InvalidValue::at(&file.name, message));
+    }
+    let keepalive_max = file.keepalive_max.unwrap_or(Pool::DEFAULT_KEEPALIVE_MAX);
+    let queue_max = file.queue_max.unwrap_or(Pool::DEFAULT_QUEUE_MAX);
+    Ok(Pool {
+        name: (*file.name).clone(),
+        balance: file.balance.as_ref().map_or(Ok(Balance::RoundRobin), balance)?,
+        backends: backends(&file.backends, folder)?,
+        keepalive_max: keepalive_max.div_ceil(threads.get()),
+        connections_max: file
+            .connections_max
+            .as_ref()
+            .map(|count| connections_max(count, threads))
+            .transpose()?,
+        queue_max: queue_max.div_ceil(threads.get()),
+        queue_timeout: duration(file.queue_timeout.as_ref(), Pool::DEFAULT_QUEUE_TIMEOUT)?,
+        health: file.health.as_ref().map(health).transpose()?,
+        eject: file.eject.as_ref().map(ejection).transpose()?,
+        retries: number(file.retries.as_ref(), 0, Some(RETRIES_MAX), Pool::DEFAULT_RETRIES)?,
+    })
+}
+
+fn balance(file: &BalanceFile) -> Result<Balance, InvalidValue> {
+    Ok(match file {
+        BalanceFile::RoundRobin => Balance::RoundRobin,
+        BalanceFile::LeastConnections => Balance::LeastConnections,
+        BalanceFile::RandomOfTwo => Balance::RandomOfTwo,
+        BalanceFile::ConsistentHash(HashByFile::Client) => {
+            Balance::ConsistentHash { by: HashBy::Client }
+        }
+        BalanceFile::ConsistentHash(HashByFile::Header(name)) => {
+            check_header_name(name, name)?;
+            Balance::ConsistentHash { by: HashBy::Header(name.to_ascii_lowercase()) }
+        }
+    })
+}
+
+/// The share of one thread. Rounded down, so that all threads together keep the limit.
+fn connections_max(
+    count: &Located<u32>,
+    threads: NonZeroUsize,
+) -> Result<NonZeroU32, InvalidValue> {
+    let total = number(Some(count), 1, None, 0)?;
+    let share = total / u32::try_from(threads.get()).unwrap_or(u32::MAX);
+    NonZeroU32::new(share).ok_or_else(|| {
+        let message = format!(
+            "{total} connections cannot be divided among {threads} threads; allow at least one per thread"
+        );
+        InvalidValue::at(count, message)
+    })
+}
+
+fn backends(
+    files: &Located<Vec<BackendFile>>,
+    folder: &Path,
+) -> Result<Vec<Backend>, InvalidValue> {
+    if !(1..=BACKENDS_MAX).contains(&files.len()) {
+        let message = format!("expected 1 to {BACKENDS_MAX} backends, found {}", files.len());
+        return Err(InvalidValue::at(files, message));
+    }
+    let mut backends: Vec<Backend> = Vec::with_capacity(files.len());
+    for file in files.iter() {
+        let address = address(&file.address, folder)?;
+        if let Some(first) = backends.iter().position(|backend| backend.address == address) {
+            let advice = "remove one and raise the weight of the other";
+            return Err(duplicate("backend", &file.address, &files[first].address, advice));
+        }
+        let weight = number(file.weight.as_ref(), 0, Some(WEIGHT_MAX), 1)?;
+        backends.push(Backend { address, weight });
+    }
+    if backends.iter().all(|backend| backend.weight == 0) {
+        let message = "all backends have weight 0; give at least one of them a weight";
+        return Err(InvalidValue::at(files, message));
+    }
+    Ok(backends)
+}
+
+fn health(file: &HealthFile) -> Result<HealthCheck, InvalidValue> {
+    let interval = duration(file.interval.as_ref(), HEALTH_INTERVAL)?;
+    if let Some(timeout) = &file.timeout
+        && timeout.0.value.0 > interval
+    {
+        let message =
+            "the timeout is longer than the interval; shorten the timeout or lengthen the interval";
+        return Err(InvalidValue::at(timeout, message));
+    }
+    Ok(HealthCheck {
+        path: path(&file.path, "#")?,
+        interval,
+        timeout: duration(file.timeout.as_ref(), HEALTH_TIMEOUT.min(interval))?,
+        rise: number(file.rise.as_ref(), 1, Some(CONSECUTIVE_MAX), HEALTH_RISE)?,
+        fall: number(file.fall.as_ref(), 1, Some(CONSECUTIVE_MAX), HEALTH_FALL)?,
+    })
+}
+
+fn ejection(file: &EjectionFile) -> Result<Ejection, InvalidValue> {
+    Ok(Ejection {
+        failures: number(file.failures.as_ref(), 1, Some(CONSECUTIVE_MAX), EJECT_FAILURES)?,
+        duration: duration(file.duration.as_ref(), EJECT_DURATION)?,
+    })
+}
+
+/// Without routes, the only pool receives all requests.
+fn routes(
+    files: Option<&Located<Vec<RouteFile>>>,
+    pool_files: &Located<Vec<PoolFile>>,
+    pools: &[Pool],
+) -> Result<Vec<Route>, InvalidValue> {
+    let Some(files) = files.filter(|files| !files.is_empty()) else {
+        return match pools {
+            [_] => Ok(vec![Route::all_to(PoolId(0))]),
+            _ => Err(InvalidValue::at(
+                pool_files,
+                "several pools but no routes; add routes that name the pools",
+            )),
+        };
+    };
+    let mut routes: Vec<Route> = Vec::with_capacity(files.len());
+    for file in files.iter() {
+        let route = route(file, pools)?;
+        let is_same =
+            |other: &Route| (&other.host, &other.path_prefix) == (&route.host, &route.path_prefix);
+        if let Some(first) = routes.iter().position(is_same) {
+            return Err(InvalidValue::at(
+                &file.pool,
+                format!(
+                    "duplicate route: the one in line {} has the same host and path; remove one of them",
+                    files[first].pool.line()
+                ),
+            ));
+        }
+        routes.push(route);
+    }
+    Ok(routes)
+}
+
+fn route(file: &RouteFile, pools: &[Pool]) -> Result<Route, InvalidValue> {
+    let Some(pool) = pools.iter().position(|pool| pool.name == *file.pool) else {
+        let hint = suggestion(&file.pool, pools.iter().map(|pool| pool.name.as_str()));
+        return Err(InvalidValue::at(&file.pool, format!("unknown pool `{}`{hint}", *file.pool)));
+    };
+    let edits = |file: &Option<_>| file.as_ref().map_or(Ok(HeaderEdits::default()), header_edits);
+    Ok(Route {
+        host: file.host.as_ref().map_or(Ok(HostPattern::Any), host)?,
+        path_prefix: file.path.as_ref().map_or(Ok("/".to_owned()), path_prefix)?,
+        pool: PoolId(pool),
+        rewrite: file.rewrite.as_ref().map(|text| path(text, "?#")).transpose()?,
+        request_headers: edits(&file.request_headers)?,
+        response_headers: edits(&file.response_headers)?,
+    })
+}
+
+fn host(text: &Located<String>) -> Result<HostPattern, InvalidValue> {
+    let lower = text.to_ascii_lowercase();
+    if lower == "*" {
+        return Ok(HostPattern::Any);
+    }
+    let (name, is_wildcard) = match lower.strip_prefix("*.") {
+        Some(name) => (name, true),
+        None => (lower.as_str(), false),
+    };
+    let is_v6 = name
+        .strip_prefix('[')
+        .and_then(|name| name.strip_suffix(']'))
+        .is_some_and(|name| name.parse::<Ipv6Addr>().is_ok());
+    let is_name = !name.is_empty()
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
+    match (is_name, is_v6, is_wildcard) {
+        (true, _, true) => Ok(HostPattern::Below(name.to_owned())),
+        (true, _, false) | (_, true, false) => Ok(HostPattern::Exact(name.to_owned())),
+        _ => Err(InvalidValue::at(
+            text,
+            format!(
+                "`{}` is not a host: write example.org, *.example.org for its subdomains, or * for every host, \
+                 without a port",
+                **text
+            ),
+        )),
+    }
+}
+
+fn path_prefix(text: &Located<String>) -> Result<String, InvalidValue> {
+    let prefix = path(text, "?#")?;
+    // Requests are matched by normalized path, so a prefix that is not normalized would match none.
+    if let Some(other) = readings(&prefix).find(|reading| *reading != prefix) {
+        let message = format!(
+            "`{prefix}` can be read as `{other}`: write it without needless escapes, empty segments, . and .., and \
+             without %2F, %5C, \\ and ;"
+        );
+        return Err(InvalidValue::at(text, message));
+    }
+    Ok(prefix)
+}
+
+/// A path that can be sent as a request target, without these characters.
+fn path(text: &Located<String>, forbidden: &str) -> Result<String, InvalidValue> {
+    let is_allowed = |c: char| c.is_ascii_graphic() && !forbidden.contains(c);
+    if text.starts_with('/') && text.chars().all(is_allowed) {
+        return Ok((**text).clone());
+    }
+    let forbidden: String = forbidden.chars().map(|c| format!("{c}, ")).collect();
+    let message = format!(
+        "`{}` is not a path: it must begin with / and contain no {forbidden}spaces or control characters",
+        **text
+    );
+    Err(InvalidValue::at(text, message))
+}
+
+fn header_edits(file: &HeaderEditsFile) -> Result<HeaderEdits, InvalidValue> {
+    let mut names = BTreeSet::new();
+    let mut edits = HeaderEdits::default();
+    for (name, value) in file.set.iter().flatten() {
+        check_edited_name(name, value, &mut names)?;
+        let is_value_byte = |byte: u8| byte == b'\t' || byte == b' ' || byte.is_ascii_graphic();
+        if !value.bytes().all(is_value_byte) {
+            let message =
+                format!("the value of `{name}` must not contain line breaks or control characters");
+            return Err(InvalidValue::at(value, message));
+        }
+        edits.set.push((name.clone(), value.trim().to_owned()));
+    }
+    for name in file.remove.iter().flatten() {
+        check_edited_name(name, name, &mut names)?;
+        if name.eq_ignore_ascii_case("host") {
+            return Err(InvalidValue::at(name, "`Host` cannot be removed; set it instead"));
+        }
+        edits.remove.push(name.to_ascii_lowercase());
+    }
+    Ok(edits)
+}
+
+fn check_edited_name<T>(
+    name: &str,
+    at: &Located<T>,
+    names: &mut BTreeSet<String>,
+) -> Result<(), InvalidValue> {
+    check_header_name(name, at)?;
+    let lower = name.to_ascii_lowercase();
+    if OWN_HEADERS.split(' ').any(|own| own == lower) {
+        let message = format!("`{name}` is written by the gateway itself; remove it");
+        return Err(InvalidValue::at(at, message));
+    }
+    if !names.insert(lower) {
+        return Err(InvalidValue::at(at, format!("duplicate header `{name}`; remove one of them")));
+    }
+    Ok(())
+}
+
+fn check_header_name<T>(name: &str, at: &Located<T>) -> Result<(), InvalidValue> {
+    if is_token(name) {
+        return Ok(());
+    }
+    Err(InvalidValue::at(at, format!("`{name}` is not a header name such as X-Served-By")))
+}
+
+/// A token of RFC 9110, section 5.6.2.
+fn is_token(text: &str) -> bool {
+    let is_token_byte =
+        |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    !text.is_empty() && text.bytes().all(is_token_byte)
+}
+
+fn timeouts(file: &TimeoutsFile) -> Result<Timeouts, InvalidValue> {
+    let default = Timeouts::default();
+    Ok(Timeouts {
+        connect: duration(file.connect.as_ref(), default.connect)?,
+        header: duration(file.header.as_ref(), default.header)?,
+        body: duration(file.body.as_ref(), default.body)?,
+        response: duration(file.response.as_ref(), default.response)?,
+        idle: duration(file.idle.as_ref(), default.idle)?,
+        tunnel: duration(file.tunnel.as_ref(), default.tunnel)?,
+        drain: duration(file.drain.as_ref(), default.drain)?,
+    })
+}
+
+fn limits(file: &LimitsFile, threads: NonZeroUsize) -> Result<Limits, InvalidValue> {
+    let default = Limits::default();
+    let connections = number(file.connections.as_ref(), threads.get(), None, default.connections)?;
+    Ok(Limits {
+        header_bytes: number(
+            file.header_bytes.as_ref(),
+            HEADER_BYTES_MIN,
+            Some(MAX_HEAD_BYTES),
+            default.header_bytes,
+        )?,
+        headers: number(file.headers.as_ref(), 1, Some(MAX_HEADERS), default.headers)?,
+        body_bytes: file.body_bytes,
+        connections: connections / threads,
+        connections_per_client: file
+            .connections_per_client
+            .as_ref()
+            .map(|count| number(Some(count), 1, None, 0))
+            .transpose()?,
+    })
+}
+
+fn forwarded(file: &ForwardedFile) -> Result<Forwarded, InvalidValue> {
+    if let Some(via) = &file.via
+        && !is_token(via)
+    {
+        let message = format!(
+            "`{}` is not a name for `Via`: use letters, digits and -._~, or `null` to send no `Via`",
+            **via
+        );
+        return Err(InvalidValue::at(via, message));
+    }
+    let default = Forwarded::default();
+    Ok(Forwarded {
+        via: file.via.as_ref().map(|via| (**via).clone()),
+        x_forwarded: file.x_forwarded.unwrap_or(default.x_forwarded),
+        forwarded: file.forwarded.unwrap_or(default.forwarded),
+        trust_client: file.trust_client.unwrap_or(default.trust_client),
+    })
+}
+
+fn access_log(file: &AccessLogFile, folder: &Path) -> Result<AccessLog, InvalidValue> {
+    let to = match file.to.as_str() {
+        "" => return Err(InvalidValue::at(&file.to, "`to` is empty; name a file or `stdout`")),
+        "stdout" => LogTarget::Stdout,
+        path => LogTarget::File(folder.join(path)),
+    };
+    let format = match file.format {
+        None | Some(LogFormatFile::Combined) => LogFormat::Combined,
+        Some(LogFormatFile::Json) => LogFormat::Json,
+    };
+    Ok(AccessLog { to, format })
+}
+
+fn duplicate(
+    kind: &str,
+    value: &Located<String>,
+    first: &Located<String>,
+    advice: &str,
+) -> InvalidValue {
+    let (name, line) = (&**value, first.line());
+    InvalidValue::at(value, format!("duplicate {kind} `{name}`, first in line {line}; {advice}"))
+}
+
+fn duration(
+    value: Option<&Located<HumanDuration>>,
+    default: Duration,
+) -> Result<Duration, InvalidValue> {
+    match value {
+        Some(value) if !(DURATION_MIN..=DURATION_MAX).contains(&value.0.value.0) => {
+            let message = format!("`{}` is out of range: expected 1ms to 24h", **value);
+            Err(InvalidValue::at(value, message))
+        }
+        value => Ok(value.map_or(default, |value| value.0.value.0)),
+    }
+}
+
+fn number<N: Copy + Ord + Display>(
+    value: Option<&Located<N>>,
+    low: N,
+    high: Option<N>,
+    default: N,
+) -> Result<N, InvalidValue> {
+    let Some(value) = value else { return Ok(default) };
+    if **value >= low && high.is_none_or(|high| **value <= high) {
+        return Ok(**value);
+    }
+    let expected = match high {
+        Some(high) => format!("{low} to {high}"),
+        None => format!("{low} or more"),
+    };
+    Err(InvalidValue::at(value, format!("{} is out of range: expected {expected}", **value)))
+}

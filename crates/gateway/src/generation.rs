@@ -1,0 +1,111 @@
+//! A configuration in use, shared by all threads.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use tollgate_accesslog::LogFile;
+
+use crate::cluster::PoolHealth;
+use crate::config::{Config, Pool};
+use crate::counters::GenerationCounters;
+use crate::router::Router;
+
+/// A configuration and what is derived from it. A reload creates a new one; active requests finish under the one that
+/// they began with.
+#[derive(Debug)]
+pub(crate) struct ConfigGeneration {
+    pub(crate) config: Config,
+    pub(crate) router: Router,
+    /// One per pool.
+    pub(crate) health: Vec<Arc<PoolHealth>>,
+    pub(crate) counters: Arc<GenerationCounters>,
+    pub(crate) access_log: Option<LogFile>,
+}
+
+impl ConfigGeneration {
+    /// A pool with the same backends and health settings as in `old` shares its health, so that active requests count
+    /// for both. Other backends of a pool of the same name inherit a copy; new ones start as up.
+    pub(crate) fn new(
+        config: Config,
+        access_log: Option<LogFile>,
+        old: Option<&Self>,
+        now: Instant,
+    ) -> Self {
+        let health = config
+            .pools
+            .iter()
+            .map(|pool| match old.and_then(|old| old.pool(&pool.name)) {
+                Some((old_pool, health)) if has_same_health(old_pool, pool) => Arc::clone(health),
+                Some((old_pool, old_health)) => {
+                    let health = PoolHealth::new(pool, now);
+                    for (at, backend) in pool.backends.iter().enumerate() {
+                        let mut old_backends = old_pool.backends.iter();
+                        if let Some(old_at) =
+                            old_backends.position(|old| old.address == backend.address)
+                        {
+                            health.inherit(at, old_health, old_at, now);
+                        }
+                    }
+                    Arc::new(health)
+                }
+                None => Arc::new(PoolHealth::new(pool, now)),
+            })
+            .collect();
+        let counters = Arc::new(GenerationCounters::new(&config));
+        Self { router: Router::new(&config.routes), config, health, counters, access_log }
+    }
+
+    fn pool(&self, name: &str) -> Option<(&Pool, &Arc<PoolHealth>)> {
+        self.config.pools.iter().zip(&self.health).find(|(pool, _)| pool.name == name)
+    }
+}
+
+/// True if health of one pool means the same for the other.
+fn has_same_health(one: &Pool, other: &Pool) -> bool {
+    let addresses = |pool: &Pool| {
+        pool.backends.iter().map(|backend| backend.address.clone()).collect::<Vec<_>>()
+    };
+    addresses(one) == addresses(other)
+        && one.eject == other.eject
+        && one.health.is_some() == other.health.is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::config::{Address, Backend, Ejection};
+
+    fn address(port: u16) -> Address {
+        Address::Tcp(SocketAddr::from(([127, 0, 0, 1], port)))
+    }
+
+    #[test]
+    fn pool_with_same_backends_shares_health_and_changed_pool_inherits_it() {
+        let now = Instant::now();
+        let mut config = Config::new(address(1), address(2));
+        let eject = Ejection { failures: 2, duration: Duration::from_secs(9) };
+        config.pools[0].eject = Some(eject);
+        let first = ConfigGeneration::new(config.clone(), None, None, now);
+        config.pools[0].backends[0].weight = 7;
+        config.pools[0].retries = 0;
+        let second = ConfigGeneration::new(config.clone(), None, Some(&first), now);
+        // One failed request of each generation.
+        assert!(!first.health[0].record_failure(0, now));
+        assert!(second.health[0].record_failure(0, now));
+        for change in [
+            |pool: &mut Pool| pool.backends.push(Backend::new(address(3))),
+            |pool: &mut Pool| {
+                pool.eject = Some(Ejection { failures: 3, duration: Duration::from_secs(9) });
+            },
+        ] {
+            let mut config = config.clone();
+            change(&mut config.pools[0]);
+            let third = ConfigGeneration::new(config, None, Some(&second), now);
+            assert!(!Arc::ptr_eq(&third.health[0], &second.health[0]));
+            assert_eq!(third.health[0].ejections(0), 1);
+        }
+    }
+}

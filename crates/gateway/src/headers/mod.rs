@@ -1,0 +1,130 @@
+//! Message heads on their way: what a backend receives of a request, and a client of a response. Heads are parsed and
+//! rendered, never copied, so that both sides agree on framing.
+
+mod request;
+mod response;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use request::{
+    ClientInfo, InvalidMaxForwards, RequestSummary, max_forwards, render_request,
+};
+pub(crate) use response::{Persistence, render_response};
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use jiff::Timestamp;
+use jiff::fmt::rfc2822::DateTimePrinter;
+use tollgate_http1::{BodyFraming, Headers, Version};
+
+use crate::config::HeaderEdits;
+
+pub(crate) fn push_header(out: &mut Vec<u8>, name: &str, value: &[u8]) {
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+}
+
+pub(crate) fn push_length(out: &mut Vec<u8>, bytes: u64) {
+    push_header(out, "Content-Length", bytes.to_string().as_bytes());
+}
+
+fn push_framing(out: &mut Vec<u8>, framing: BodyFraming) {
+    match framing {
+        BodyFraming::Length(bytes) => push_length(out, bytes),
+        BodyFraming::Chunked => push_header(out, "Transfer-Encoding", b"chunked"),
+        BodyFraming::Empty | BodyFraming::UntilClose => {}
+    }
+}
+
+fn push_edits(out: &mut Vec<u8>, edits: &HeaderEdits) {
+    for (name, value) in &edits.set {
+        push_header(out, name, value.as_bytes());
+    }
+}
+
+/// Writes `Via` with the version in which the message was received (RFC 9110, section 7.6.3).
+fn push_via(out: &mut Vec<u8>, version: Version, name: &str) {
+    let version: &[u8] = match version {
+        Version::Http10 => b"1.0 ",
+        Version::Http11 => b"1.1 ",
+    };
+    out.extend_from_slice(b"Via: ");
+    out.extend_from_slice(version);
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Options of the `Connection` headers of a head (RFC 9110, section 7.6.1).
+#[derive(Clone, Copy)]
+struct ConnectionOptions<'a> {
+    headers: Headers<'a>,
+    /// Only `close` and `keep-alive`, as in most heads, which name no header.
+    are_plain: bool,
+}
+
+impl<'a> ConnectionOptions<'a> {
+    fn of(headers: Headers<'a>) -> Self {
+        let are_plain = connection_options(headers).all(|option| {
+            option.eq_ignore_ascii_case(b"close") || option.eq_ignore_ascii_case(b"keep-alive")
+        });
+        Self { headers, are_plain }
+    }
+
+    fn contain(self, header: &str) -> bool {
+        let is_it = |option: &[u8]| option.eq_ignore_ascii_case(header.as_bytes());
+        !self.are_plain && connection_options(self.headers).any(is_it)
+    }
+}
+
+fn connection_options(headers: Headers<'_>) -> impl Iterator<Item = &[u8]> {
+    headers
+        .all("connection")
+        .flat_map(|value| value.split(|&byte| byte == b','))
+        .map(<[u8]>::trim_ascii)
+}
+
+/// True for headers that concern one connection or the framing, which are never copied.
+fn is_hop_by_hop(name: &str) -> bool {
+    // By length first, so that most headers cost one comparison.
+    let known: &[&str] = match name.len() {
+        2 => &["te"],
+        7 => &["upgrade"],
+        10 => &["connection", "keep-alive"],
+        14 => &["content-length"],
+        16 => &["proxy-connection"],
+        17 => &["transfer-encoding"],
+        _ => &[],
+    };
+    known.iter().any(|known| name.eq_ignore_ascii_case(known))
+}
+
+/// Formats a `Date` (RFC 9110, section 6.6.1). `None` if the clock shows a time that HTTP cannot express, such as one
+/// before the year 0; a server then sends no `Date`.
+pub(crate) fn http_date(now: SystemTime) -> Option<String> {
+    let now = Timestamp::try_from(now).ok()?;
+    DateTimePrinter::new().timestamp_to_rfc9110_string(&now).ok()
+}
+
+/// The current date, formatted once a second.
+#[derive(Debug, Default)]
+pub(crate) struct DateCache {
+    date: Option<String>,
+    expires_at: Option<Instant>,
+}
+
+impl DateCache {
+    /// Returns the date at `now`, always of the same length. Reads `clock` once a second.
+    pub(crate) fn at(&mut self, now: Instant, clock: impl FnOnce() -> SystemTime) -> Option<&str> {
+        if self.expires_at.is_none_or(|at| at <= now) {
+            let time = clock();
+            self.date = http_date(time);
+            // Before 1970 a second may expire late, by less than a second.
+            let subsecond = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.subsec_nanos());
+            let rest = Duration::from_secs(1) - Duration::from_nanos(subsecond.into());
+            self.expires_at = Some(now + rest);
+        }
+        self.date.as_deref()
+    }
+}

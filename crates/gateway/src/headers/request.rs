@@ -1,0 +1,277 @@
+//! The request head that a backend receives.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+
+use tollgate_http1::{BodyFraming, RequestHead, Version};
+
+use super::{ConnectionOptions, is_hop_by_hop, push_edits, push_framing, push_header, push_via};
+use crate::config::{Forwarded, HeaderEdits, Route};
+use crate::path::{behind, is_plain, segment_count};
+
+/// The client of a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ClientInfo<'a> {
+    /// `None` over a Unix domain socket.
+    pub(crate) ip: Option<IpAddr>,
+    pub(crate) is_tls: bool,
+    /// `Host` for a request without one: the listener's address.
+    pub(crate) default_host: &'a str,
+}
+
+/// What a request head means for the gateway itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RequestSummary {
+    pub(crate) version: Version,
+    pub(crate) keep_alive: bool,
+    pub(crate) body: BodyFraming,
+    /// HEAD: the response has no body.
+    pub(crate) is_head: bool,
+    /// May be sent twice (RFC 9110, section 9.2.2).
+    pub(crate) is_idempotent: bool,
+    /// The upgrade that the client offers is forwarded.
+    pub(crate) wants_upgrade: bool,
+    /// Length of the head as received.
+    pub(crate) head_bytes: usize,
+}
+
+/// Appends the head for the backend to `out`.
+pub(crate) fn render_request(
+    head: &RequestHead<'_>,
+    route: &Route,
+    forwarded: &Forwarded,
+    client: &ClientInfo<'_>,
+    out: &mut Vec<u8>,
+) -> RequestSummary {
+    let edits = &route.request_headers;
+    let options = ConnectionOptions::of(head.headers);
+    let upgrade = upgrade(head, options);
+    out.extend_from_slice(head.method.as_bytes());
+    out.push(b' ');
+    match head.target_parts.path_and_query {
+        // RFC 9112, section 3.2.4: concerns the whole server.
+        "" | "*" if head.method == "OPTIONS" => out.push(b'*'),
+        path_and_query => push_target(out, path_and_query, route),
+    }
+    out.extend_from_slice(b" HTTP/1.1\r\n");
+    // RFC 9112, section 3.2.2: the target takes precedence over `Host`.
+    let host = head.target_parts.authority.or(head.host);
+    if !edits.affect("host") {
+        push_header(out, "Host", host.unwrap_or(client.default_host).as_bytes());
+    }
+    for (name, value) in head.headers.iter() {
+        if counts_hops(head.method)
+            && name.eq_ignore_ascii_case(MAX_FORWARDS)
+            && !edits.affect(name)
+        {
+            // Even if `Connection` lists it: otherwise two gateways could loop forever.
+            let rest = saturating_number(value).saturating_sub(1);
+            push_header(out, MAX_FORWARDS, rest.to_string().as_bytes());
+            continue;
+        }
+        if name.eq_ignore_ascii_case("host")
+            || is_hop_by_hop(name)
+            || is_replaced(name, forwarded)
+            || (name.eq_ignore_ascii_case("expect") && head.version == Version::Http10)
+            || options.contain(name)
+            || edits.affect(name)
+        {
+            continue;
+        }
+        push_header(out, name, value);
+    }
+    push_framing(out, head.body);
+    push_forwarded(out, head, host, forwarded, edits, client);
+    push_edits(out, edits);
+    if let Some(protocol) = upgrade {
+        push_header(out, "Connection", b"upgrade");
+        push_header(out, "Upgrade", protocol);
+    }
+    out.extend_from_slice(b"\r\n");
+    RequestSummary {
+        version: head.version,
+        keep_alive: head.keep_alive,
+        body: head.body,
+        is_head: head.method == "HEAD",
+        is_idempotent: matches!(
+            head.method,
+            "GET" | "HEAD" | "OPTIONS" | "TRACE" | "PUT" | "DELETE"
+        ),
+        wants_upgrade: upgrade.is_some(),
+        head_bytes: head.len,
+    }
+}
+
+/// Writes path and query, with the route's prefix rewritten.
+fn push_target(out: &mut Vec<u8>, path_and_query: &str, route: &Route) {
+    let prefix = route.path_prefix.trim_end_matches('/');
+    let start = out.len();
+    let rest = match &route.rewrite {
+        // A target in absolute form may have no path; then it matches only the prefix `/`.
+        Some(rewrite) if path_and_query.starts_with('/') || prefix.is_empty() => {
+            out.extend_from_slice(rewrite.trim_end_matches('/').as_bytes());
+            behind_prefix(path_and_query, prefix)
+        }
+        _ => path_and_query.into(),
+    };
+    let is_path_empty = out.len() == start;
+    if is_path_empty && (rest.is_empty() || rest.starts_with('?')) {
+        out.push(b'/');
+    }
+    out.extend_from_slice(rest.as_bytes());
+}
+
+/// The rest of path and query behind the matched prefix, which may be spelled differently.
+fn behind_prefix<'a>(path_and_query: &'a str, prefix: &str) -> Cow<'a, str> {
+    let path_end = path_and_query.find('?').unwrap_or(path_and_query.len());
+    let (path, query) = path_and_query.split_at(path_end);
+    match path_and_query.strip_prefix(prefix) {
+        Some(rest) if is_plain(path) => rest.into(),
+        _ => (behind(path, segment_count(prefix)) + query).into(),
+    }
+}
+
+/// The protocol of an upgrade that may be forwarded. Not HTTP/2 without TLS (`h2c`), whose requests would bypass the
+/// gateway, and not with a body, which would have to end first.
+fn upgrade<'a>(head: &RequestHead<'a>, options: ConnectionOptions<'_>) -> Option<&'a [u8]> {
+    if head.version != Version::Http11
+        || head.body != BodyFraming::Empty
+        || head.method != "GET"
+        || !options.contain("upgrade")
+    {
+        return None;
+    }
+    let mut protocols = head.headers.all("upgrade");
+    let (first, second) = (protocols.next()?, protocols.next());
+    let is_http2 = first
+        .split(|&byte| byte == b',')
+        .any(|protocol| protocol.trim_ascii().to_ascii_lowercase().starts_with(b"h2"));
+    (second.is_none() && !first.is_empty() && !is_http2).then_some(first)
+}
+
+const FOR: &str = "X-Forwarded-For";
+const PROTO: &str = "X-Forwarded-Proto";
+const HOST: &str = "X-Forwarded-Host";
+
+/// True if a client's header of this name is dropped or becomes a part of the gateway's own. Backends that read
+/// headers as CGI variables treat `X_Forwarded_For` as the same name, so it is dropped, too.
+fn is_replaced(name: &str, forwarded: &Forwarded) -> bool {
+    let is = |known: &str| {
+        name.eq_ignore_ascii_case(known)
+            || (!forwarded.trust_client && is_same_cgi_name(name, known))
+    };
+    match name.len() {
+        15 if is(FOR) => !forwarded.trust_client || forwarded.x_forwarded,
+        16 | 17 if is(PROTO) || is(HOST) => !forwarded.trust_client,
+        9 if is("Forwarded") => !forwarded.trust_client || forwarded.forwarded,
+        _ => false,
+    }
+}
+
+/// Compares names with `_` and `-` as equal.
+fn is_same_cgi_name(name: &str, known: &str) -> bool {
+    let normalized = |byte: u8| if byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
+    name.len() == known.len() && name.bytes().map(normalized).eq(known.bytes().map(normalized))
+}
+
+fn push_forwarded(
+    out: &mut Vec<u8>,
+    head: &RequestHead<'_>,
+    host: Option<&str>,
+    forwarded: &Forwarded,
+    edits: &HeaderEdits,
+    client: &ClientInfo<'_>,
+) {
+    let scheme: &[u8] = if client.is_tls { b"https" } else { b"http" };
+    let is_present = |name| forwarded.trust_client && head.headers.first(name).is_some();
+    if forwarded.x_forwarded {
+        if !edits.affect(FOR) {
+            let address = client.ip.map_or_else(|| "unknown".to_owned(), |ip| ip.to_string());
+            push_list(out, head, FOR, address.as_bytes(), forwarded);
+        }
+        if !edits.affect(PROTO) && !is_present(PROTO) {
+            push_header(out, PROTO, scheme);
+        }
+        if let Some(host) = host
+            && !edits.affect(HOST)
+            && !is_present(HOST)
+        {
+            push_header(out, HOST, host.as_bytes());
+        }
+    }
+    if forwarded.forwarded && !edits.affect("Forwarded") {
+        let element = forwarded_element(host, scheme, client);
+        push_list(out, head, "Forwarded", &element, forwarded);
+    }
+    if let Some(via) = &forwarded.via {
+        push_via(out, head.version, via);
+    }
+}
+
+/// Writes the client's values of this header, if they are trusted, and one more element.
+fn push_list(
+    out: &mut Vec<u8>,
+    head: &RequestHead<'_>,
+    name: &str,
+    element: &[u8],
+    forwarded: &Forwarded,
+) {
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b": ");
+    if forwarded.trust_client {
+        for value in head.headers.all(name).filter(|value| !value.is_empty()) {
+            out.extend_from_slice(value);
+            out.extend_from_slice(b", ");
+        }
+    }
+    out.extend_from_slice(element);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// One element of `Forwarded` (RFC 7239, section 4).
+fn forwarded_element(host: Option<&str>, scheme: &[u8], client: &ClientInfo<'_>) -> Vec<u8> {
+    let mut element = match client.ip {
+        Some(IpAddr::V4(ip)) => format!("for={ip}"),
+        Some(IpAddr::V6(ip)) => format!("for=\"[{ip}]\""),
+        None => "for=unknown".to_owned(),
+    }
+    .into_bytes();
+    if let Some(host) = host {
+        // The parser allows no quotes and backslashes in a host.
+        element.extend_from_slice(b";host=\"");
+        element.extend_from_slice(host.as_bytes());
+        element.push(b'"');
+    }
+    element.extend_from_slice(b";proto=");
+    element.extend_from_slice(scheme);
+    element
+}
+
+const MAX_FORWARDS: &str = "Max-Forwards";
+
+/// Several `Max-Forwards` headers, or one that is not a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct InvalidMaxForwards;
+
+/// How often a TRACE or OPTIONS may be forwarded (RFC 9110, section 7.6.2). `None`: unlimited.
+pub(crate) fn max_forwards(head: &RequestHead<'_>) -> Result<Option<u32>, InvalidMaxForwards> {
+    if !counts_hops(head.method) {
+        return Ok(None);
+    }
+    let is_number = |value: &[u8]| !value.is_empty() && value.iter().all(u8::is_ascii_digit);
+    let mut values = head.headers.all(MAX_FORWARDS);
+    match (values.next(), values.next()) {
+        (None, _) => Ok(None),
+        (Some(value), None) if is_number(value) => Ok(Some(saturating_number(value))),
+        _ => Err(InvalidMaxForwards),
+    }
+}
+
+fn counts_hops(method: &str) -> bool {
+    matches!(method, "TRACE" | "OPTIONS")
+}
+
+/// Parses a number whose digits were checked.
+fn saturating_number(digits: &[u8]) -> u32 {
+    str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok()).unwrap_or(u32::MAX)
+}

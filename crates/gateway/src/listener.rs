@@ -1,0 +1,211 @@
+//! Listening sockets: one per address and thread.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use tollgate_eventloop::{UnixSocket, defer_accept, listen, set_backlog};
+
+use crate::config::{Address, Listener};
+use crate::tls::TlsIdentity;
+
+/// A listener of the configuration, with the sockets of all threads.
+#[derive(Debug)]
+pub(crate) struct BoundListener {
+    /// As configured.
+    pub(crate) configured: Address,
+    /// With the actual port.
+    pub(crate) actual: Address,
+    /// One per thread.
+    sockets: Vec<Arc<SharedSocket>>,
+    /// Removes the socket file when the gateway stops listening.
+    _file: Option<UnixSocket>,
+}
+
+/// The listening socket of one thread.
+#[derive(Debug)]
+pub(crate) struct ThreadListener {
+    /// `None`: closed.
+    pub(crate) socket: Option<Arc<OwnedFd>>,
+    pub(crate) shared: Arc<SharedSocket>,
+    /// Registered with the thread's poller.
+    pub(crate) is_watched: bool,
+    /// To be closed once all queued connections are accepted.
+    pub(crate) is_closing: bool,
+    /// As configured.
+    pub(crate) address: Address,
+    pub(crate) backlog: i32,
+    pub(crate) tls: Option<TlsIdentity>,
+    /// `Host` of requests without one.
+    pub(crate) default_host: String,
+}
+
+/// A reference to a thread's listening socket. The thread closes the socket unless a reload has taken it over: the port
+/// is free only afterwards.
+#[derive(Debug)]
+pub(crate) struct SharedSocket(Mutex<Weak<OwnedFd>>);
+
+impl BoundListener {
+    /// Opens one socket per thread. `closing` is the listener of an earlier configuration on the same address, whose
+    /// threads may not have closed their sockets yet: open ones are taken over, with their queued connections.
+    pub(crate) fn open(
+        listener: &Listener,
+        threads: usize,
+        closing: Option<&Self>,
+    ) -> io::Result<(Self, Vec<ThreadListener>)> {
+        let backlog = listener.backlog();
+        let (actual, sockets, file) = match &listener.address {
+            Address::Tcp(address) => {
+                let (address, sockets) = match closing.and_then(Self::open_sockets) {
+                    Some((address, open)) => (address, reopen_tcp(address, open, backlog)?),
+                    None => open_tcp(*address, backlog, threads)?,
+                };
+                for socket in &sockets {
+                    defer_accept(socket, listener.defer_accept)?;
+                }
+                (Address::Tcp(address), sockets, None)
+            }
+            Address::Unix(path) => {
+                let (sockets, file) = open_unix(path, backlog, threads)?;
+                (Address::Unix(path.clone()), sockets, Some(file))
+            }
+        };
+        let default_host = match &actual {
+            Address::Tcp(address) => address.to_string(),
+            Address::Unix(_) => "localhost".to_owned(),
+        };
+        let listeners: Vec<_> = sockets
+            .into_iter()
+            .map(|socket| ThreadListener::new(socket, listener, default_host.clone()))
+            .collect();
+        let sockets = listeners.iter().map(|listener| Arc::clone(&listener.shared)).collect();
+        let configured = listener.address.clone();
+        Ok((Self { configured, actual, sockets, _file: file }, listeners))
+    }
+
+    /// True while a thread still occupies the port.
+    pub(crate) fn holds_port(&self) -> bool {
+        matches!(self.actual, Address::Tcp(_)) && self.sockets.iter().any(|socket| socket.is_open())
+    }
+
+    /// The sockets that are still open, by thread. `None` if all are closed.
+    fn open_sockets(&self) -> Option<(SocketAddr, Vec<Option<Arc<OwnedFd>>>)> {
+        let Address::Tcp(address) = self.actual else { return None };
+        let open: Vec<_> = self.sockets.iter().map(|socket| socket.take_over()).collect();
+        open.iter().any(Option::is_some).then_some((address, open))
+    }
+}
+
+impl ThreadListener {
+    pub(crate) fn new(socket: Arc<OwnedFd>, listener: &Listener, default_host: String) -> Self {
+        Self {
+            shared: Arc::new(SharedSocket(Mutex::new(Arc::downgrade(&socket)))),
+            socket: Some(socket),
+            is_watched: false,
+            is_closing: false,
+            address: listener.address.clone(),
+            backlog: listener.backlog(),
+            tls: listener.tls.clone(),
+            default_host,
+        }
+    }
+
+    /// Applies the settings of the same listener in a new configuration.
+    pub(crate) fn reconfigure(&mut self, listener: &Listener) -> io::Result<()> {
+        self.tls.clone_from(&listener.tls);
+        self.backlog = listener.backlog();
+        let Some(socket) = self.socket.as_ref().filter(|_| !self.is_closing) else {
+            return Ok(());
+        };
+        set_backlog(socket, self.backlog)?;
+        match self.address {
+            Address::Tcp(_) => defer_accept(socket, listener.defer_accept),
+            Address::Unix(_) => Ok(()),
+        }
+    }
+
+    pub(crate) fn is_same_socket(&self, other: &Self) -> bool {
+        let sockets = self.socket.as_ref().zip(other.socket.as_ref());
+        sockets.is_some_and(|(one, another)| Arc::ptr_eq(one, another))
+    }
+}
+
+impl SharedSocket {
+    fn is_open(&self) -> bool {
+        self.lock().strong_count() > 0
+    }
+
+    /// Keeps the socket open. `None`: it is closed and its port is free.
+    fn take_over(&self) -> Option<Arc<OwnedFd>> {
+        self.lock().upgrade()
+    }
+
+    /// Closes the socket, unless it was taken over.
+    pub(crate) fn close(&self, socket: Arc<OwnedFd>) {
+        // Others see the socket as open until the kernel has closed it.
+        let _guard = self.lock();
+        drop(socket);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Weak<OwnedFd>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+type Sockets = Vec<Arc<OwnedFd>>;
+
+/// Returns the actual address.
+fn open_tcp(
+    address: SocketAddr,
+    backlog: i32,
+    threads: usize,
+) -> io::Result<(SocketAddr, Sockets)> {
+    // Sockets that share a port would also share it with another program, which would then receive a part of the
+    // requests. An exclusive socket detects that.
+    let exclusive = listen(address, false, backlog)?;
+    let address = exclusive.local_addr()?;
+    if threads == 1 {
+        return Ok((address, vec![Arc::new(OwnedFd::from(exclusive))]));
+    }
+    drop(exclusive);
+    Ok((address, (0..threads).map(|_| share_port(address, backlog)).collect::<io::Result<_>>()?))
+}
+
+/// Keeps the open sockets and replaces the closed ones.
+fn reopen_tcp(
+    address: SocketAddr,
+    open: Vec<Option<Arc<OwnedFd>>>,
+    backlog: i32,
+) -> io::Result<Sockets> {
+    open.into_iter().map(|socket| socket.map_or_else(|| share_port(address, backlog), Ok)).collect()
+}
+
+fn share_port(address: SocketAddr, backlog: i32) -> io::Result<Arc<OwnedFd>> {
+    Ok(Arc::new(OwnedFd::from(listen(address, true, backlog)?)))
+}
+
+/// Opens one socket that all threads accept from.
+fn open_unix(path: &Path, backlog: i32, threads: usize) -> io::Result<(Sockets, UnixSocket)> {
+    let (socket, file) = UnixSocket::listen(path, backlog, "tollgate gateway")?;
+    let mut sockets = (1..threads).map(|_| socket.try_clone()).collect::<io::Result<Vec<_>>>()?;
+    sockets.push(socket);
+    Ok((sockets.into_iter().map(Arc::new).collect(), file))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn taken_over_socket_stays_open_and_closed_one_cannot_be_taken_over() {
+        let socket = Arc::new(OwnedFd::from(tempfile::tempfile().unwrap()));
+        let shared = SharedSocket(Mutex::new(Arc::downgrade(&socket)));
+        let taken_over = shared.take_over().unwrap();
+        shared.close(socket);
+        assert!(shared.is_open());
+        shared.close(taken_over);
+        assert!(!shared.is_open() && shared.take_over().is_none());
+    }
+}

@@ -1,0 +1,260 @@
+//! Selects the route of a request: the most specific host first, then the longest path.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+use crate::config::{HostPattern, Route};
+use crate::path::{is_plain, readings};
+
+/// Index of a route in the configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RouteId(pub(crate) usize);
+
+/// Routes, sorted for lookup.
+#[derive(Clone, Debug)]
+pub(crate) struct Router {
+    exact: HashMap<String, PathRoutes>,
+    /// Longest host first.
+    below: Vec<(String, PathRoutes)>,
+    any: PathRoutes,
+}
+
+/// A path whose readings lead to different routes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AmbiguousPath;
+
+/// Longest host name (RFC 1035, section 2.3.4).
+const HOST_BYTES_MAX: usize = 255;
+
+/// Routes of one host by path prefix, longest first.
+#[derive(Clone, Debug, Default)]
+struct PathRoutes(Vec<(String, RouteId)>);
+
+impl Router {
+    pub(crate) fn new(routes: &[Route]) -> Self {
+        let mut router =
+            Self { exact: HashMap::new(), below: Vec::new(), any: PathRoutes::default() };
+        for (at, route) in routes.iter().enumerate() {
+            let paths = match &route.host {
+                HostPattern::Any => &mut router.any,
+                HostPattern::Exact(host) => router.exact.entry(host.clone()).or_default(),
+                HostPattern::Below(host) => router.below(host),
+            };
+            paths.0.push((route.path_prefix.clone(), RouteId(at)));
+        }
+        router.below.sort_by_key(|(host, _)| Reverse(host.len()));
+        let below = router.below.iter_mut().map(|(_, paths)| paths);
+        for paths in below.chain(router.exact.values_mut()).chain([&mut router.any]) {
+            paths.0.sort_by_key(|(prefix, _)| Reverse(prefix.len()));
+        }
+        router
+    }
+
+    /// Finds the route of a request by its host, with or without a port, and its path, with or without a query.
+    /// If the most specific host has no route for the path, the next one is tried.
+    pub(crate) fn route(
+        &self,
+        host: Option<&str>,
+        path: &str,
+    ) -> Result<Option<RouteId>, AmbiguousPath> {
+        let path = path.split('?').next().unwrap_or_default();
+        if is_plain(path) {
+            return Ok(self.find(host, path));
+        }
+        let mut routes = readings(path).map(|path| self.find(host, &path));
+        let route = routes.next().flatten();
+        if routes.all(|other| other == route) { Ok(route) } else { Err(AmbiguousPath) }
+    }
+
+    fn find(&self, host: Option<&str>, path: &str) -> Option<RouteId> {
+        if !self.exact.is_empty() || !self.below.is_empty() {
+            let found = host.and_then(|host| self.find_by_host(host, path));
+            if found.is_some() {
+                return found;
+            }
+        }
+        self.any.find(path)
+    }
+
+    fn find_by_host(&self, host: &str, path: &str) -> Option<RouteId> {
+        let host = without_port(host);
+        let mut lower = [0; HOST_BYTES_MAX];
+        let lower = lower.get_mut(..host.len())?;
+        lower.copy_from_slice(host.as_bytes());
+        lower.make_ascii_lowercase();
+        let host = std::str::from_utf8(lower).ok()?;
+        let exact = self.exact.get(host).and_then(|paths| paths.find(path));
+        exact.or_else(|| {
+            let mut below = self.below.iter().filter(|(parent, _)| is_subdomain(host, parent));
+            below.find_map(|(_, paths)| paths.find(path))
+        })
+    }
+
+    fn below(&mut self, host: &str) -> &mut PathRoutes {
+        let at = self.below.iter().position(|(other, _)| other == host).unwrap_or_else(|| {
+            self.below.push((host.to_owned(), PathRoutes::default()));
+            self.below.len() - 1
+        });
+        &mut self.below[at].1
+    }
+}
+
+impl PathRoutes {
+    fn find(&self, path: &str) -> Option<RouteId> {
+        self.0.iter().find(|(prefix, _)| has_prefix(path, prefix)).map(|(_, route)| *route)
+    }
+}
+
+/// Compares whole segments. A target that is not a path, such as `*`, matches only `/`.
+fn has_prefix(path: &str, prefix: &str) -> bool {
+    if prefix == "/" {
+        return true;
+    }
+    let Some(rest) = path.strip_prefix(prefix) else {
+        return false;
+    };
+    prefix.ends_with('/') || rest.is_empty() || rest.starts_with('/')
+}
+
+fn is_subdomain(host: &str, parent: &str) -> bool {
+    let labels = host.strip_suffix(parent).and_then(|labels| labels.strip_suffix('.'));
+    labels.is_some_and(|labels| !labels.is_empty())
+}
+
+/// Removes the port and the final dot of an absolute name.
+fn without_port(host: &str) -> &str {
+    // The colons of an IPv6 address are in brackets.
+    let name_end = host.rfind(']').map_or(0, |at| at + 1);
+    let host = host[name_end..].find(':').map_or(host, |at| &host[..name_end + at]);
+    host.strip_suffix('.').unwrap_or(host)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::PoolId;
+
+    fn router(routes: &[(HostPattern, &str)]) -> Router {
+        let routes: Vec<Route> = routes
+            .iter()
+            .map(|(host, path)| Route {
+                host: host.clone(),
+                path_prefix: (*path).to_owned(),
+                ..Route::all_to(PoolId(0))
+            })
+            .collect();
+        Router::new(&routes)
+    }
+
+    fn exact(host: &str) -> HostPattern {
+        HostPattern::Exact(host.to_owned())
+    }
+
+    fn below(host: &str) -> HostPattern {
+        HostPattern::Below(host.to_owned())
+    }
+
+    #[test]
+    fn longest_path_prefix_wins_by_segments() {
+        let router = router(&[
+            (HostPattern::Any, "/"),
+            (HostPattern::Any, "/shop"),
+            (HostPattern::Any, "/shop/cart/"),
+        ]);
+        for (path, route) in [
+            ("/", 0),
+            ("/shopping", 0),
+            ("/Shop", 0),
+            ("*", 0),
+            ("", 0),
+            ("/?a=/shop", 0),
+            ("/shop", 1),
+            ("/shop/", 1),
+            ("/shop?page=2", 1),
+            ("/shop/cart", 1),
+            ("/shop/cart/", 2),
+            ("/shop/cart/1", 2),
+        ] {
+            assert_eq!(router.route(None, path), Ok(Some(RouteId(route))), "{path}");
+        }
+    }
+
+    #[test]
+    fn most_specific_host_with_the_path_wins() {
+        let router = router(&[
+            (below("example.org"), "/"),
+            (below("a.example.org"), "/"),
+            (exact("www.example.org"), "/only"),
+            (HostPattern::Any, "/any"),
+            (exact("[::1]"), "/"),
+        ]);
+        for (host, path, route) in [
+            ("www.example.org", "/only", Some(2)),
+            ("WWW.Example.ORG:8080", "/only/this", Some(2)),
+            ("www.example.org.", "/only", Some(2)),
+            ("www.example.org", "/other", Some(0)),
+            ("b.a.example.org", "/", Some(1)),
+            ("a.example.org", "/", Some(0)),
+            ("[::1]:80", "/", Some(4)),
+            ("[::1]", "/", Some(4)),
+            // A host is not its own subdomain, nor is one with the same ending.
+            ("example.org", "/", None),
+            (".example.org", "/", None),
+            ("notexample.org", "/", None),
+            ("example.org", "/any", Some(3)),
+        ] {
+            assert_eq!(router.route(Some(host), path), Ok(route.map(RouteId)), "{host}{path}");
+        }
+        assert_eq!(router.route(None, "/only"), Ok(None));
+        assert_eq!(router.route(None, "/any"), Ok(Some(RouteId(3))));
+        let long = format!("{}.example.org", "a".repeat(HOST_BYTES_MAX));
+        assert_eq!(router.route(Some(&long), "/"), Ok(None));
+    }
+
+    #[test]
+    fn no_spelling_bypasses_a_route() {
+        let router = router(&[
+            (HostPattern::Any, "/"),
+            (HostPattern::Any, "/admin"),
+            (HostPattern::Any, "/admin/open/"),
+        ]);
+        for (path, route) in [
+            ("/%61dmin", 1),
+            ("/%41dmin", 0),
+            ("//admin/x", 1),
+            ("/./admin", 1),
+            ("/x/../admin?y=/../", 1),
+            ("/x/%2e%2E/%61%64%6d%69%6e/", 1),
+            ("/admin/open/../x", 1),
+            ("/admin/%6fpen/x", 2),
+            ("/admin/../x", 0),
+            ("/x?/admin", 0),
+            ("/x?a=%2F..%2Fadmin", 0),
+            ("/admin%3Fx", 0),
+            // The same route whether or not the escape counts as a slash.
+            ("/x%2Fy", 0),
+            ("/admin/x%2Fy;z", 1),
+            ("/%2561dmin", 0),
+        ] {
+            assert_eq!(router.route(None, path), Ok(Some(RouteId(route))), "{path}");
+        }
+        for path in [
+            "/x/..%2fadmin",
+            "/x%2F..%2Fadmin",
+            "/%2fadmin",
+            "/admin%2fx",
+            r"/x\..\admin",
+            "/x/..;/admin",
+            "/admin;/x",
+            "/x/%2e%2e;a=b/admin",
+            "/admin/open/..%2fx",
+            "/admin/open/..;/x",
+            "/x//../admin/../admin//../../admin",
+        ] {
+            assert_eq!(router.route(None, path), Err(AmbiguousPath), "{path}");
+        }
+        // With one route no spelling is ambiguous.
+        let one = self::router(&[(HostPattern::Any, "/")]);
+        assert_eq!(one.route(None, "/x/..%2f..;/%2e%2e//etc"), Ok(Some(RouteId(0))));
+    }
+}

@@ -1,0 +1,336 @@
+//! A gateway as a whole: its threads, listeners and background services.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
+
+use tollgate_accesslog::{LogFile, LogTarget, stderr_log};
+
+use crate::admin::{AdminServer, AdminState};
+use crate::cluster::PoolHealth;
+use crate::cluster::health_check::HealthChecks;
+use crate::command::{Command, CommandQueue, Resumer};
+use crate::config::{AccessLog, Address, Config};
+use crate::counters::Counters;
+use crate::filter::{Filter, FilterSlot};
+use crate::generation::ConfigGeneration;
+use crate::listener::{BoundListener, ThreadListener};
+use crate::log;
+use crate::worker::Worker;
+
+/// Why a gateway cannot start, reload, or continue.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("cannot listen on {address}; {}", listen_advice(.address, .source))]
+    Listen { address: Address, source: io::Error },
+    #[error(
+        "the admin server cannot listen on {address}; stop the program that uses it or choose another address"
+    )]
+    Admin { address: SocketAddr, source: io::Error },
+    #[error("cannot start the health checks; raise the limits on open files and processes")]
+    HealthChecks(#[source] io::Error),
+    #[error("cannot open the access log `{}`; choose a file in a writable folder", .path.display())]
+    AccessLog { path: PathBuf, source: io::Error },
+    #[error("cannot start a gateway thread; raise the limits on open files and processes")]
+    Start(#[source] io::Error),
+    #[error(
+        "cannot change `threads` from {running} to {configured} on reload; restart the gateway"
+    )]
+    Threads { running: usize, configured: usize },
+    #[error("a gateway thread cannot wait for events; restart the gateway")]
+    Wait(#[source] io::Error),
+    #[error("cannot wake a gateway thread; end the process")]
+    Wake(#[source] io::Error),
+    #[error("a gateway thread panicked; see its message on standard error")]
+    Panicked,
+}
+
+fn listen_advice(address: &Address, source: &io::Error) -> &'static str {
+    match (address, source.kind()) {
+        (_, io::ErrorKind::AddrInUse) => "stop the program that uses it or choose another address",
+        (Address::Tcp(_), io::ErrorKind::AddrNotAvailable) => "choose an address of this machine",
+        (Address::Tcp(_), io::ErrorKind::PermissionDenied) => "choose a port above 1023",
+        (Address::Tcp(_), _) => "choose another address",
+        (Address::Unix(_), _) => {
+            "choose a path of at most 107 bytes in a folder that is readable and writable"
+        }
+    }
+}
+
+/// A running gateway. Dropping it starts a drain and does not wait.
+#[derive(Debug)]
+pub struct Gateway {
+    threads: Vec<Thread>,
+    listeners: Vec<BoundListener>,
+    /// Listeners of earlier configurations whose port a thread may still occupy.
+    closing: Vec<BoundListener>,
+    counters: Arc<Counters>,
+    background: Background,
+    /// The current configuration.
+    generation: Arc<ConfigGeneration>,
+}
+
+#[derive(Debug)]
+struct Thread {
+    commands: Arc<CommandQueue>,
+    handle: Option<JoinHandle<Result<(), Error>>>,
+}
+
+impl Gateway {
+    pub fn start(config: Config) -> Result<Self, Error> {
+        Self::start_with(config, |_| FilterSlot(None))
+    }
+
+    /// Starts with a filter on each thread, which inspects all its requests and responses.
+    pub fn start_with_filter(
+        config: Config,
+        mut filter: impl FnMut(Resumer) -> Box<dyn Filter>,
+    ) -> Result<Self, Error> {
+        Self::start_with(config, |resumer| FilterSlot(Some(filter(resumer))))
+    }
+
+    fn start_with(
+        config: Config,
+        mut filter: impl FnMut(Resumer) -> FilterSlot,
+    ) -> Result<Self, Error> {
+        stderr_log::start("tollgate gateway").map_err(Error::Start)?;
+        let count = config.threads.get();
+        let (listeners, by_thread) = open_listeners(&config, &[], &[], count)?;
+        let access_log = open_access_log(&config, None)?;
+        let generation = ConfigGeneration::new(config, access_log, None, Instant::now());
+        let counters = Arc::new(Counters::new(count));
+        counters.add_generation(Arc::clone(&generation.counters));
+        let background =
+            Background::start(Arc::clone(&counters), &generation.config, &generation.health)?;
+        // Dropped on an error, which drains the threads started so far.
+        let mut gateway = Self {
+            threads: Vec::with_capacity(count),
+            listeners,
+            closing: Vec::new(),
+            counters,
+            background,
+            generation: Arc::new(generation),
+        };
+        for (index, listeners) in by_thread.into_iter().enumerate() {
+            let thread = gateway.start_thread(index, listeners, &mut filter)?;
+            gateway.threads.push(thread);
+        }
+        Ok(gateway)
+    }
+
+    fn start_thread(
+        &self,
+        index: usize,
+        listeners: Vec<ThreadListener>,
+        filter: &mut impl FnMut(Resumer) -> FilterSlot,
+    ) -> Result<Thread, Error> {
+        let commands = Arc::new(CommandQueue::new().map_err(Error::Start)?);
+        let filter = filter(Resumer(Arc::clone(&commands)));
+        let worker = Worker::new(
+            listeners,
+            Arc::clone(&self.generation),
+            Arc::clone(&self.counters),
+            Arc::clone(&commands),
+            index,
+            filter,
+        )
+        .map_err(Error::Start)?;
+        let handle = thread::Builder::new()
+            .name(format!("gateway-{index}"))
+            .spawn(move || worker.run().map_err(Error::Wait))
+            .map_err(Error::Start)?;
+        Ok(Thread { commands, handle: Some(handle) })
+    }
+
+    /// The listening addresses, in the order of the configuration, with actual ports.
+    pub fn addresses(&self) -> impl Iterator<Item = &Address> {
+        self.listeners.iter().map(|listener| &listener.actual)
+    }
+
+    /// True if the listener on one of the [`addresses`](Self::addresses) uses TLS.
+    pub fn is_tls(&self, address: &Address) -> bool {
+        let bound = self.listeners.iter().find(|listener| listener.actual == *address);
+        self.generation.config.listeners.iter().any(|listener| {
+            bound.is_some_and(|it| it.configured == listener.address) && listener.tls.is_some()
+        })
+    }
+
+    /// Switches to another configuration without interrupting requests, and returns at once. Active requests finish under
+    /// the old configuration; client connections and unchanged listeners remain; removed listeners are closed after
+    /// their queued connections. After an error other than [`Error::Wake`] the old configuration remains.
+    pub fn reload(&mut self, config: Config) -> Result<(), Error> {
+        let result = self.try_reload(config);
+        self.background.state.count_reload(result.is_ok());
+        result
+    }
+
+    /// Counts a reload that failed before [`reload`](Self::reload), as by an invalid file.
+    pub fn count_rejected_reload(&self) {
+        self.background.state.count_reload(false);
+    }
+
+    fn try_reload(&mut self, config: Config) -> Result<(), Error> {
+        let (running, configured) = (self.threads.len(), config.threads.get());
+        if configured != running {
+            return Err(Error::Threads { running, configured });
+        }
+        let (added, by_thread) = open_listeners(&config, &self.listeners, &self.closing, running)?;
+        let access_log = open_access_log(&config, self.generation.access_log.as_ref())?;
+        let old = Some(&*self.generation);
+        let generation = Arc::new(ConfigGeneration::new(config, access_log, old, Instant::now()));
+        self.background.reload(&generation.config, &generation.health)?;
+        self.counters.add_generation(Arc::clone(&generation.counters));
+        self.generation = Arc::clone(&generation);
+        let is_removed = |bound: &mut BoundListener| {
+            !generation.config.listeners.iter().any(|it| it.address == bound.configured)
+        };
+        self.closing.extend(self.listeners.extract_if(.., is_removed));
+        // A listener that was added again uses its port itself.
+        self.closing.retain(|bound| {
+            bound.holds_port() && added.iter().all(|other| other.configured != bound.configured)
+        });
+        self.listeners.extend(added);
+        for (thread, added) in self.threads.iter().zip(by_thread) {
+            let generation = Arc::clone(&generation);
+            thread.commands.send(Command::Reload { generation, added }).map_err(Error::Wake)?;
+        }
+        Ok(())
+    }
+
+    /// Stops accepting connections and finishes active requests within `timeouts.drain`. Returns at once.
+    pub fn drain(&self) -> Result<(), Error> {
+        self.background.state.set_draining();
+        for thread in &self.threads {
+            thread.commands.send(Command::Drain).map_err(Error::Wake)?;
+        }
+        Ok(())
+    }
+
+    /// True if a thread has ended, drained or with an error.
+    pub fn has_ended_thread(&self) -> bool {
+        self.threads.iter().filter_map(|it| it.handle.as_ref()).any(JoinHandle::is_finished)
+    }
+
+    /// Address of the admin server, with the actual port.
+    pub fn admin_address(&self) -> Option<SocketAddr> {
+        self.background.admin.as_ref().map(AdminServer::address)
+    }
+
+    /// Waits until all threads have ended. If one ends with an error, drains the others and returns the first error.
+    pub fn join(mut self) -> Result<(), Error> {
+        let mut result = Ok(());
+        let handles: Vec<_> =
+            self.threads.iter_mut().filter_map(|thread| thread.handle.take()).collect();
+        for handle in handles {
+            let ended = handle.join().unwrap_or(Err(Error::Panicked));
+            if ended.is_err() {
+                self.drain()?;
+            }
+            result = result.and(ended);
+        }
+        if let Some(Err(error)) = self.generation.access_log.as_ref().map(LogFile::finish) {
+            log(error);
+        }
+        stderr_log::finish();
+        result
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        if let Err(error) = self.drain() {
+            log(error);
+        }
+    }
+}
+
+/// Services beside the data path.
+#[derive(Debug)]
+struct Background {
+    state: Arc<AdminState>,
+    health_checks: Option<HealthChecks>,
+    admin: Option<AdminServer>,
+    /// Address of the admin server as configured.
+    configured_admin: Option<SocketAddr>,
+}
+
+impl Background {
+    fn start(
+        counters: Arc<Counters>,
+        config: &Config,
+        health: &[Arc<PoolHealth>],
+    ) -> Result<Self, Error> {
+        let state = Arc::new(AdminState::new(counters));
+        let mut background =
+            Self { state, health_checks: None, admin: None, configured_admin: None };
+        background.reload(config, health)?;
+        Ok(background)
+    }
+
+    /// Changes nothing if it fails.
+    fn reload(&mut self, config: &Config, health: &[Arc<PoolHealth>]) -> Result<(), Error> {
+        let moves_admin = config.admin != self.configured_admin;
+        let new_admin = config.admin.filter(|_| moves_admin);
+        let new_admin = new_admin
+            .map(|address| {
+                AdminServer::start(address, Arc::clone(&self.state))
+                    .map_err(|source| Error::Admin { address, source })
+            })
+            .transpose()?;
+        let needs_checks = config.pools.iter().any(|pool| pool.health.is_some());
+        match &self.health_checks {
+            Some(checks) if needs_checks && checks.is_running() => {
+                checks.reload(&config.pools, health).map_err(Error::HealthChecks)?;
+            }
+            _ => {
+                self.health_checks =
+                    HealthChecks::start(&config.pools, health).map_err(Error::HealthChecks)?;
+            }
+        }
+        if moves_admin {
+            self.admin = new_admin;
+            self.configured_admin = config.admin;
+        }
+        self.state.set_pools(config, health);
+        Ok(())
+    }
+}
+
+/// Opens the listeners that are not `open` already, with what is left of those that are `closing`. Returns the new
+/// listeners, and their sockets by thread.
+fn open_listeners(
+    config: &Config,
+    open: &[BoundListener],
+    closing: &[BoundListener],
+    threads: usize,
+) -> Result<(Vec<BoundListener>, Vec<Vec<ThreadListener>>), Error> {
+    let mut by_thread: Vec<Vec<ThreadListener>> = (0..threads).map(|_| Vec::new()).collect();
+    let mut opened = Vec::new();
+    for listener in &config.listeners {
+        let is_same = |bound: &&BoundListener| bound.configured == listener.address;
+        if open.iter().any(|bound| is_same(&bound)) {
+            continue;
+        }
+        let (bound, sockets) = BoundListener::open(listener, threads, closing.iter().find(is_same))
+            .map_err(|source| Error::Listen { address: listener.address.clone(), source })?;
+        opened.push(bound);
+        for (thread, socket) in by_thread.iter_mut().zip(sockets) {
+            thread.push(socket);
+        }
+    }
+    Ok((opened, by_thread))
+}
+
+fn open_access_log(config: &Config, previous: Option<&LogFile>) -> Result<Option<LogFile>, Error> {
+    let Some(AccessLog { to, format }) = &config.access_log else { return Ok(None) };
+    LogFile::open(to, *format, "tollgate gateway", previous).map(Some).map_err(|source| {
+        let path = match to {
+            LogTarget::Stdout => PathBuf::from("/dev/stdout"),
+            LogTarget::File(path) => path.clone(),
+        };
+        Error::AccessLog { path, source }
+    })
+}

@@ -1,0 +1,464 @@
+//! Client connections: reading request heads, local responses, and closing.
+
+use std::io;
+use std::net::IpAddr;
+use std::time::{Duration, Instant, SystemTime};
+
+use tollgate_accesslog::{Entry, LoggedRequest};
+use tollgate_eventloop::SendBuffer;
+use tollgate_http1::{BodyFraming, ParseError, RequestHead, Version, parse_request_head};
+
+use super::transaction::{CachedRequest, RequestBuffer, ResponseState, Transaction};
+use super::{HEADROOM_BYTES, INPUT_BYTES, Stage, Step, Worker};
+use crate::cluster::HashKey;
+use crate::config::{Balance, HashBy};
+use crate::filter::{TransactionId, Verdict};
+use crate::headers::{ClientInfo, InvalidMaxForwards, max_forwards, render_request};
+use crate::local_response::{LocalResponse, ResponseContext};
+use crate::router::AmbiguousPath;
+use crate::transport::{Received, Transport};
+
+/// How long a client that is still sending is read from behind the last response, and how long it may be silent: as in
+/// nginx (`lingering_time`, `lingering_timeout`). Many clients read no response before they have sent their body, and
+/// closing over unread bytes is a reset, which discards the response.
+const LINGER_TIME: Duration = Duration::from_secs(30);
+const LINGER_SILENCE: Duration = Duration::from_secs(5);
+
+/// A client connection. Between requests it uses no more memory than a short head needs.
+#[derive(Debug)]
+pub(super) struct Downstream {
+    pub(super) transport: Transport,
+    /// Distinguishes connections in the same slot.
+    pub(super) serial: u32,
+    /// `None` over a Unix domain socket.
+    pub(super) ip: Option<IpAddr>,
+    /// Index of the listener that accepted it.
+    pub(super) listener: usize,
+    pub(super) stage: Stage,
+    /// Bytes received behind the current request.
+    pub(super) unread: Vec<u8>,
+    /// `unread` is an incomplete head that was parsed before.
+    pub(super) is_partial: bool,
+    /// Response bytes that wait for room.
+    pub(super) unsent: SendBuffer,
+    /// Present while the stage is [`Stage::Transaction`].
+    pub(super) transaction: Option<Transaction>,
+    /// Memory of the last request, for the next one.
+    pub(super) request_buffer: RequestBuffer,
+    pub(super) deadline: Instant,
+    /// Listed in [`Worker::unwatched`].
+    pub(super) is_unwatched: bool,
+}
+
+impl Downstream {
+    pub(super) fn new(
+        transport: Transport,
+        serial: u32,
+        ip: Option<IpAddr>,
+        listener: usize,
+        deadline: Instant,
+    ) -> Self {
+        Self {
+            transport,
+            serial,
+            ip,
+            listener,
+            stage: Stage::ReadHead,
+            unread: Vec::new(),
+            is_partial: false,
+            unsent: SendBuffer::default(),
+            transaction: None,
+            request_buffer: RequestBuffer::default(),
+            deadline,
+            is_unwatched: false,
+        }
+    }
+
+    /// True if nothing more is to be read from the client, which has sent its only request, and it has room for the
+    /// response.
+    pub(super) fn can_stay_unwatched(&self) -> bool {
+        let Some(transaction) = &self.transaction else { return false };
+        !transaction.request.keep_alive
+            && transaction.is_sent()
+            && self.unsent.is_empty()
+            && !self.transport.is_watched()
+            && !self.transport.is_tls()
+    }
+
+    /// True if only the rest of a response body is missing: the client has received all that came of it, and has sent
+    /// its request or as much as the backend takes.
+    pub(super) fn waits_for_response_body(&self) -> bool {
+        let Some(transaction) = &self.transaction else { return false };
+        matches!(transaction.response, ResponseState::Body { .. })
+            && transaction.suspended.is_none()
+            && self.unsent.is_empty()
+            && (transaction.request_body.is_done() || !transaction.request_buffer.is_sent())
+    }
+
+    /// Keeps bytes behind the current request. Without any, releases the memory.
+    pub(super) fn keep_unread(&mut self, bytes: &[u8]) {
+        if bytes.is_empty() {
+            if self.unread.capacity() > 0 {
+                self.unread = Vec::new();
+            }
+        } else {
+            self.unread.clear();
+            self.unread.extend_from_slice(bytes);
+        }
+    }
+
+    /// Sends waiting bytes and, on progress, moves the deadline. Returns true if none are left.
+    pub(super) fn flush(&mut self, deadline: Instant) -> io::Result<bool> {
+        let Self { transport, unsent, .. } = self;
+        if unsent.send(|bytes| transport.send(bytes))? > 0 {
+            self.deadline = deadline;
+        }
+        Ok(self.unsent.is_empty())
+    }
+
+    /// Sends bytes behind those that wait, and keeps what the client has no room for.
+    pub(super) fn send(&mut self, bytes: &[u8], more_follows: bool) -> io::Result<()> {
+        let mut sent = 0;
+        if self.unsent.is_empty() && !bytes.is_empty() {
+            sent = self.transport.send_part(bytes, more_follows)?;
+        }
+        if sent < bytes.len() {
+            self.unsent.push(&bytes[sent..]);
+        }
+        Ok(())
+    }
+}
+
+/// What besides its bytes determines the meaning of a request head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RequestKey {
+    generation: usize,
+    listener: usize,
+    ip: Option<IpAddr>,
+    /// A reload can switch TLS of a listener on or off.
+    is_tls: bool,
+}
+
+/// What the start of the input is. The head to forward is in the scratch space.
+enum Parsed {
+    /// An incomplete head.
+    Partial,
+    Request(CachedRequest, Verdict),
+    /// An invalid head.
+    Invalid(LocalResponse),
+    /// A valid head that the gateway answers itself; another request may follow.
+    Local {
+        head_bytes: usize,
+        context: ResponseContext,
+        response: LocalResponse,
+    },
+}
+
+/// Result of reading a request head.
+pub(super) enum HeadRead {
+    Step(Step),
+    /// A request, with the range of the input that holds its head and what was read behind it.
+    Request {
+        cached: CachedRequest,
+        verdict: Verdict,
+        start: usize,
+        end: usize,
+    },
+}
+
+impl Worker {
+    /// Sends the rest of the previous response and reads the next request head.
+    pub(super) fn read_head(&mut self, key: usize) -> HeadRead {
+        let client = &mut self.clients[key];
+        if !client.unsent.is_empty() {
+            match client.flush(self.now + self.timeouts.body) {
+                Ok(true) => client.deadline = self.now + self.timeouts.idle,
+                Ok(false) => return HeadRead::Step(Step::Wait),
+                Err(_) => return HeadRead::Step(Step::Close),
+            }
+        }
+        let start = HEADROOM_BYTES;
+        let kept = client.unread.len();
+        self.scratch.input[start..start + kept].copy_from_slice(&client.unread);
+        let mut end = start + kept;
+        if kept == 0 || client.is_partial {
+            if !client.transport.is_readable() {
+                let is_idle_in_drain = kept == 0 && self.stop_by.is_some();
+                return HeadRead::Step(if is_idle_in_drain { Step::Close } else { Step::Wait });
+            }
+            match client.transport.receive(&mut self.scratch.input[end..start + INPUT_BYTES]) {
+                Ok(Received::Bytes(count)) => {
+                    if kept == 0 {
+                        client.deadline = self.now + self.timeouts.header;
+                    }
+                    let has_line_end = self.scratch.input[end..end + count].contains(&b'\n');
+                    end += count;
+                    let config = &self.generations[self.current].shared.config;
+                    // A head ends with a line end: without a new one it is still incomplete.
+                    if kept > 0 && !has_line_end && end - start < config.limits.header_bytes {
+                        client.unread.extend_from_slice(&self.scratch.input[start + kept..end]);
+                        return HeadRead::Step(Step::Continue);
+                    }
+                }
+                Ok(Received::Nothing) => return HeadRead::Step(Step::Continue),
+                Ok(Received::End) | Err(_) => return HeadRead::Step(Step::Close),
+            }
+        } else {
+            // The head was received behind the previous request.
+            client.deadline = self.now + self.timeouts.header;
+        }
+        match self.parse_head(key, start, end) {
+            Parsed::Request(cached, verdict) => {
+                return HeadRead::Request { cached, verdict, start, end };
+            }
+            Parsed::Partial => {
+                let client = &mut self.clients[key];
+                client.keep_unread(&self.scratch.input[start..end]);
+                client.is_partial = true;
+            }
+            Parsed::Invalid(response) => self.reject(key, &response),
+            Parsed::Local { head_bytes, context, response } => {
+                let body_start = start + head_bytes;
+                let client = &mut self.clients[key];
+                client.keep_unread(&self.scratch.input[body_start..end]);
+                client.is_partial = false;
+                let request = self.logged_request(&self.scratch.input[start..body_start]);
+                self.respond_directly(key, request.as_deref(), &response, context);
+            }
+        }
+        HeadRead::Step(Step::Continue)
+    }
+
+    /// Parses the head at the start of the input, or finds it in the cache.
+    fn parse_head(&mut self, key: usize, start: usize, end: usize) -> Parsed {
+        // Identifies the transaction that may begin here.
+        let serial = self.next_serial();
+        let client = &self.clients[key];
+        let input = &self.scratch.input[start..end];
+        let is_tls = client.transport.is_tls();
+        let request_key = RequestKey {
+            generation: self.current,
+            listener: client.listener,
+            ip: client.ip,
+            is_tls,
+        };
+        if !self.filter.is_active()
+            && let Some(cached) = self.scratch.requests.find(input, &request_key)
+        {
+            self.scratch.head.clear();
+            self.scratch.head.extend_from_slice(&cached.rendered);
+            return Parsed::Request(cached.value, Verdict::Pass);
+        }
+        let generation = &self.generations[self.current].shared;
+        let (config, limits) = (&generation.config, &generation.config.limits);
+        let head = match parse_request_head(input) {
+            Ok(Some(head)) if head.len > limits.header_bytes => {
+                return Parsed::Invalid(LocalResponse::of_long_head(input, limits.header_bytes));
+            }
+            Ok(Some(head)) => head,
+            Ok(None) | Err(ParseError::HeadTooLong) if input.len() >= limits.header_bytes => {
+                return Parsed::Invalid(LocalResponse::of_long_head(input, limits.header_bytes));
+            }
+            Ok(None) => return Parsed::Partial,
+            Err(error) => return Parsed::Invalid(LocalResponse::of_parse_error(&error)),
+        };
+        if head.headers.iter().count() > limits.headers {
+            return Parsed::Invalid(LocalResponse::HEAD_TOO_LARGE);
+        }
+        if head.method == "CONNECT" {
+            return Parsed::Invalid(LocalResponse::NOT_IMPLEMENTED);
+        }
+        // Fragments are never sent, and readers differ on bytes beyond ASCII.
+        if !head.target.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#') {
+            return Parsed::Invalid(LocalResponse::BAD_REQUEST);
+        }
+        let host = head.target_parts.authority.or(head.host);
+        let path = match head.target_parts.path_and_query {
+            path if path.starts_with('/') => path,
+            // `*`, an empty path, or a query alone.
+            _ => "/",
+        };
+        let local = |response| {
+            let keep_alive = head.keep_alive && head.body == BodyFraming::Empty;
+            let is_head = head.method == "HEAD";
+            let context = ResponseContext { is_head, version: head.version, keep_alive };
+            Parsed::Local { head_bytes: head.len, context, response }
+        };
+        let route = match generation.router.route(host, path) {
+            Ok(Some(route)) => route.0,
+            Ok(None) => return local(LocalResponse::NOT_FOUND),
+            Err(AmbiguousPath) => return Parsed::Invalid(LocalResponse::BAD_REQUEST),
+        };
+        match max_forwards(&head) {
+            Ok(Some(0)) => return local(LocalResponse::of_last_hop(&head)),
+            Ok(_) => {}
+            Err(InvalidMaxForwards) => return Parsed::Invalid(LocalResponse::BAD_REQUEST),
+        }
+        let default_host = &self.listeners[client.listener].default_host;
+        let client_info = ClientInfo { ip: client.ip, is_tls, default_host };
+        let balance = &config.pools[config.routes[route].pool.0].balance;
+        let hash_key = hash_key(balance, &head, client.ip);
+        self.scratch.head.clear();
+        let request = render_request(
+            &head,
+            &config.routes[route],
+            &config.forwarded,
+            &client_info,
+            &mut self.scratch.head,
+        );
+        let cached = CachedRequest { request, route, hash_key };
+        let verdict = if self.filter.is_active() {
+            self.filter.request_head(TransactionId { client: key, serial }, &head, client.ip)
+        } else {
+            let head_bytes = &input[..head.len];
+            self.scratch.requests.insert(head_bytes, request_key, cached, &self.scratch.head);
+            Verdict::Pass
+        };
+        Parsed::Request(cached, verdict)
+    }
+
+    /// Answers bytes that are not a valid request, and closes the connection.
+    pub(super) fn reject(&mut self, key: usize, response: &LocalResponse) {
+        let context =
+            ResponseContext { is_head: false, version: Version::Http11, keep_alive: false };
+        self.respond_directly(key, None, response, context);
+    }
+
+    /// Answers and logs a request without a transaction.
+    fn respond_directly(
+        &mut self,
+        key: usize,
+        request: Option<&LoggedRequest>,
+        response: &LocalResponse,
+        context: ResponseContext,
+    ) {
+        if self.access_log.is_some() {
+            let peer = self.peer(key);
+            let (status, body_bytes) = (response.status(), response.body_bytes(context));
+            let entry = Entry { peer: &peer, request, status, body_bytes, upstream: None };
+            self.access_log.iter_mut().for_each(|log| log.add(&entry));
+        }
+        self.send_local(key, response, context);
+    }
+
+    /// Queues a local response for a client and sets the stage that follows.
+    pub(super) fn send_local(
+        &mut self,
+        key: usize,
+        response: &LocalResponse,
+        context: ResponseContext,
+    ) {
+        self.client_counters().count_local_response(response.status());
+        let keep_alive = context.keep_alive && self.stop_by.is_none();
+        let date = self.scratch.date.at(self.now, SystemTime::now);
+        let mut bytes = Vec::new();
+        response.render(ResponseContext { keep_alive, ..context }, date, &mut bytes);
+        let client = &mut self.clients[key];
+        client.unsent.push(&bytes);
+        client.deadline = self.now + self.timeouts.body;
+        if keep_alive {
+            client.stage = Stage::ReadHead;
+        } else {
+            client.stage = Stage::Finish { lingers: true, ends_at_close: false };
+            client.keep_unread(&[]);
+        }
+    }
+
+    /// Sends the rest of the last response, then closes.
+    pub(super) fn finish_client(&mut self, key: usize, lingers: bool) -> Step {
+        let client = &mut self.clients[key];
+        match client.flush(self.now + self.timeouts.body) {
+            Ok(true) => {}
+            Ok(false) => return Step::Wait,
+            Err(_) => return Step::Close,
+        }
+        if !lingers && !client.transport.is_tls() {
+            return Step::Close;
+        }
+        match client.transport.shutdown() {
+            Ok(true) if lingers => {}
+            Ok(false) => return Step::Wait,
+            Ok(true) | Err(_) => return Step::Close,
+        }
+        client.stage = Stage::Linger { until: self.now + LINGER_TIME };
+        client.deadline = self.now + LINGER_SILENCE;
+        Step::Continue
+    }
+
+    /// Reads and discards what the client sends.
+    pub(super) fn linger(&mut self, key: usize, until: Instant) -> Step {
+        let client = &mut self.clients[key];
+        if !client.transport.is_readable() {
+            return Step::Wait;
+        }
+        match client.transport.receive(&mut self.scratch.input) {
+            Ok(Received::Bytes(_)) => {
+                client.deadline = until.min(self.now + LINGER_SILENCE);
+                Step::Continue
+            }
+            Ok(Received::Nothing) => Step::Wait,
+            Ok(Received::End) | Err(_) => Step::Close,
+        }
+    }
+
+    /// Removes a client and its transaction. If the end of its connection would make a truncated response look complete,
+    /// resets it.
+    pub(super) fn remove_client(&mut self, key: usize) {
+        let client = &self.clients[key];
+        let is_truncated = match (&client.transaction, client.stage) {
+            (Some(transaction), _) => transaction.response.ends_at_close(),
+            (None, Stage::Finish { ends_at_close, .. }) => {
+                ends_at_close && !client.unsent.is_empty()
+            }
+            (None, _) => false,
+        };
+        self.drop_upstream(key);
+        self.end_transaction(key);
+        self.count_bytes(key);
+        let client = self.clients.remove(key);
+        self.client_counters().closed.add(1);
+        self.discount_client(client.ip);
+        if self.accept_again_at.is_some() {
+            // There is room for another client.
+            self.accept_again_at = Some(self.now);
+        }
+        if is_truncated {
+            client.transport.reset();
+        }
+    }
+
+    /// Adds the bytes that a client's connection has moved to the counters.
+    pub(super) fn count_bytes(&self, key: usize) {
+        let (received_bytes, sent_bytes) = self.clients[key].transport.take_byte_counts();
+        self.client_counters().received_bytes.add(received_bytes);
+        self.client_counters().sent_bytes.add(sent_bytes);
+    }
+
+    /// What the access log needs of a request whose head was parsed before. `None` without an access log.
+    pub(super) fn logged_request(&self, head: &[u8]) -> Option<Box<LoggedRequest>> {
+        self.access_log.as_ref()?;
+        let head = parse_request_head(head).ok().flatten()?;
+        Some(Box::new(LoggedRequest::new(&head)))
+    }
+
+    /// The client's address for the access log.
+    pub(super) fn peer(&self, key: usize) -> String {
+        self.clients[key].ip.map_or_else(|| "unix:".to_owned(), |ip| ip.to_string())
+    }
+}
+
+/// Hash of what the requests to the same backend have in common.
+fn hash_key(balance: &Balance, head: &RequestHead<'_>, ip: Option<IpAddr>) -> HashKey {
+    let of_client = || match ip {
+        Some(IpAddr::V4(ip)) => HashKey::new(&ip.octets()),
+        Some(IpAddr::V6(ip)) => HashKey::new(&ip.octets()),
+        None => HashKey::new(b""),
+    };
+    match balance {
+        Balance::ConsistentHash { by: HashBy::Header(name) } => {
+            head.headers.first(name).map_or_else(of_client, HashKey::new)
+        }
+        Balance::ConsistentHash { by: HashBy::Client } => of_client(),
+        Balance::RoundRobin | Balance::LeastConnections | Balance::RandomOfTwo => HashKey::new(b""),
+    }
+}

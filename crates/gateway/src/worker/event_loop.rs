@@ -1,0 +1,375 @@
+//! The event loop of a thread: waits for events, gives clients their turns, and enforces deadlines.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use tollgate_eventloop::{Event, Events};
+
+use super::accept::Accepted;
+use super::downstream::HeadRead;
+use super::transaction::ResponseState;
+use super::{ClientId, Source, Stage, Step, Worker, connection_token, source};
+use crate::command::Command;
+use crate::config::Timeouts;
+use crate::local_response::LocalResponse;
+
+const EVENTS_PER_WAIT: usize = 256;
+/// Connections accepted from a listener before others have their turns.
+const ACCEPTS_PER_EVENT: usize = 64;
+/// The same for a listener that is being closed.
+const ACCEPTS_BEFORE_CLOSE: usize = 65_536;
+/// How long a client may wait for its last response without being registered with the poller, so that its disconnection
+/// goes unnoticed.
+const UNWATCHED_MAX: Duration = Duration::from_millis(5);
+/// Steps of one client before others have their turns; each moves at most one read's bytes.
+const STEPS_PER_TURN: usize = 16;
+
+const SWEEP_MIN: Duration = Duration::from_millis(10);
+pub(super) const SWEEP_MAX: Duration = Duration::from_secs(1);
+
+impl Worker {
+    /// Serves until drained.
+    pub(crate) fn run(mut self) -> io::Result<()> {
+        let mut events = Events::with_capacity(EVENTS_PER_WAIT);
+        while self.stop_by.is_none_or(|by| self.now < by && self.has_connections()) {
+            let timeout = self.timeout();
+            self.run_once(&mut events, timeout)?;
+        }
+        self.abort_clients();
+        Ok(())
+    }
+
+    /// False once all clients are gone and all listeners are closed.
+    fn has_connections(&self) -> bool {
+        !self.clients.is_empty() || self.listeners.iter().any(|it| it.socket.is_some())
+    }
+
+    /// Waits for events once and handles them. Returns false if there was nothing to do.
+    pub(crate) fn run_once(
+        &mut self,
+        events: &mut Events,
+        timeout: Option<Duration>,
+    ) -> io::Result<bool> {
+        self.poller.wait(events, timeout)?;
+        self.now = Instant::now();
+        let has_more = !self.ready.is_empty();
+        // All events are recorded before one is handled, so that no request is sent on a backend connection that has
+        // ended or received unexpected bytes.
+        for event in events.iter() {
+            self.record_event(event);
+        }
+        for event in events.iter() {
+            self.handle_event(event)?;
+        }
+        for _ in 0..self.ready.len() {
+            let Some(client) = self.ready.pop_front() else { break };
+            if self.is_connected(client) {
+                self.turn(client.key);
+            }
+        }
+        self.check_timers()?;
+        self.flush_access_log();
+        Ok(has_more || events.iter().next().is_some())
+    }
+
+    /// Time until something is due without an event.
+    fn timeout(&self) -> Option<Duration> {
+        if !self.ready.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        let needs_sweep = !self.clients.is_empty() || !self.upstreams.is_empty();
+        let watch_at = self.unwatched.front().map(|(at, _)| *at);
+        [needs_sweep.then_some(self.sweep_at), self.accept_again_at, self.stop_by, watch_at]
+            .into_iter()
+            .flatten()
+            .min()
+            .map(|at| at.saturating_duration_since(self.now))
+    }
+
+    fn record_event(&mut self, event: Event) {
+        match source(event.token) {
+            Source::Client(client) => {
+                if let Some(it) = self.clients.get_mut(client.key)
+                    && it.serial == client.serial
+                {
+                    it.transport.on_event(event);
+                }
+            }
+            Source::Upstream { key, serial } => {
+                if let Some(upstream) = self.upstreams.get_mut(key)
+                    && upstream.serial == serial
+                {
+                    upstream.transport.on_event(event);
+                    if upstream.client.is_none() && upstream.transport.is_readable() {
+                        self.close_idle(key);
+                    }
+                }
+            }
+            Source::Commands | Source::Listener(_) => {}
+        }
+    }
+
+    fn handle_event(&mut self, event: Event) -> io::Result<()> {
+        match source(event.token) {
+            Source::Commands => return self.process_commands(),
+            Source::Listener(index) => return self.accept(index, ACCEPTS_PER_EVENT),
+            Source::Upstream { key, serial } => {
+                if let Some(upstream) = self.upstreams.get(key)
+                    && upstream.serial == serial
+                    && let Some(client) = upstream.client
+                {
+                    self.turn(client);
+                }
+            }
+            Source::Client(client) => {
+                if let Some(it) = self.clients.get(client.key)
+                    && it.serial == client.serial
+                {
+                    if it.transport.is_closed() && it.stage != Stage::ReadHead {
+                        self.remove_client(client.key);
+                    } else {
+                        self.turn(client.key);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn process_commands(&mut self) -> io::Result<()> {
+        for command in self.commands.take()? {
+            match command {
+                Command::Reload { generation, added } => {
+                    for index in self.reload(&generation, added)? {
+                        self.close_listener(index)?;
+                    }
+                }
+                Command::Resume(id, verdict) => {
+                    if let Some(step) = self.resume(id, verdict) {
+                        self.continue_turn(id.client, step);
+                    }
+                }
+                Command::Drain if self.stop_by.is_none() => self.drain()?,
+                Command::Drain => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Closes listeners and idle connections.
+    fn drain(&mut self) -> io::Result<()> {
+        self.stop_by = Some(self.now + self.timeouts.drain);
+        (0..self.listeners.len()).try_for_each(|index| self.close_listener(index))?;
+        let keys: Vec<usize> = self.clients.iter().map(|(key, _)| key).collect();
+        for key in keys {
+            // The turn of one client may have ended others.
+            let Some(client) = self.clients.get_mut(key) else { continue };
+            if client.stage == Stage::ReadHead {
+                client.transport.assume_readable();
+                self.turn(key);
+            }
+        }
+        self.close_idle_if(|_| true);
+        self.log_drain();
+        Ok(())
+    }
+
+    /// Accepts connections and gives each its first turn at once: most have sent their request.
+    fn accept(&mut self, index: usize, max: usize) -> io::Result<()> {
+        for _ in 0..max {
+            match self.accept_one(index)? {
+                Accepted::Client(key) => self.turn(key),
+                Accepted::Refused => {}
+                Accepted::Nothing => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// Closes a listener once all its queued connections are accepted.
+    fn close_listener(&mut self, index: usize) -> io::Result<()> {
+        self.start_closing(index)?;
+        if self.accept_again_at.is_none() {
+            self.accept(index, ACCEPTS_BEFORE_CLOSE)?;
+        }
+        Ok(())
+    }
+
+    fn resume_accepting(&mut self) -> io::Result<()> {
+        self.accept_again_at = None;
+        for index in 0..self.listeners.len() {
+            if self.listeners[index].is_closing {
+                self.accept(index, ACCEPTS_BEFORE_CLOSE)?;
+            }
+        }
+        // Those may have led to another pause.
+        if self.accept_again_at.is_none() { self.watch_listeners() } else { Ok(()) }
+    }
+
+    /// Gives a client its turn, as far as it goes without blocking.
+    fn turn(&mut self, key: usize) {
+        for _ in 0..STEPS_PER_TURN {
+            match self.step(key) {
+                Step::Continue => {}
+                Step::Wait => return self.watch_later(key),
+                Step::Close => return self.remove_client(key),
+            }
+        }
+        self.ready.push_back(ClientId { key, serial: self.clients[key].serial });
+        self.watch(key);
+    }
+
+    fn step(&mut self, key: usize) -> Step {
+        match self.clients[key].stage {
+            Stage::ReadHead => match self.read_head(key) {
+                HeadRead::Step(step) => step,
+                HeadRead::Request { cached, verdict, start, end } => {
+                    self.begin(key, &cached, verdict, start, end)
+                }
+            },
+            Stage::Transaction => self.forward(key),
+            Stage::Finish { lingers, .. } => self.finish_client(key, lingers),
+            Stage::Linger { until } => self.linger(key, until),
+        }
+    }
+
+    /// Continues after a step that was taken outside a turn.
+    fn continue_turn(&mut self, key: usize, step: Step) {
+        match step {
+            Step::Close => self.remove_client(key),
+            Step::Continue | Step::Wait => self.turn(key),
+        }
+    }
+
+    /// Registers a waiting client with the poller, but a client that waits for its last response only after a moment:
+    /// registering costs more than forwarding.
+    fn watch_later(&mut self, key: usize) {
+        let client = &mut self.clients[key];
+        if !client.can_stay_unwatched() {
+            return self.watch(key);
+        }
+        if !client.is_unwatched {
+            client.is_unwatched = true;
+            let id = ClientId { key, serial: client.serial };
+            self.unwatched.push_back((self.now + UNWATCHED_MAX, id));
+        }
+        if self.try_watch_upstream(key).is_err() {
+            self.remove_client(key);
+        }
+    }
+
+    /// Registers a client and its backend connection with the poller. If the kernel has no memory for that, closes the
+    /// client.
+    pub(super) fn watch(&mut self, key: usize) {
+        let client = &mut self.clients[key];
+        let token = connection_token(false, key, client.serial);
+        let has_unsent = !client.unsent.is_empty();
+        let watched = client.transport.watch(&self.poller, token, has_unsent);
+        if watched.and_then(|()| self.try_watch_upstream(key)).is_err() {
+            self.remove_client(key);
+        }
+    }
+
+    fn try_watch_upstream(&mut self, key: usize) -> io::Result<()> {
+        let Some(transaction) = &self.clients[key].transaction else {
+            return Ok(());
+        };
+        if let Some(at) = transaction.upstream {
+            let upstream = &mut self.upstreams[at];
+            let token = connection_token(true, at, upstream.serial);
+            let has_unsent = !transaction.request_buffer.is_sent();
+            upstream.transport.watch(&self.poller, token, has_unsent)?;
+        }
+        Ok(())
+    }
+
+    fn check_timers(&mut self) -> io::Result<()> {
+        if self.now >= self.sweep_at {
+            self.sweep_at = self.now + self.sweep_period();
+            self.sweep();
+        }
+        if self.accept_again_at.is_some_and(|at| self.now >= at) {
+            self.resume_accepting()?;
+        }
+        while let Some((at, client)) = self.unwatched.front().copied()
+            && (at <= self.now || !self.is_connected(client))
+        {
+            self.unwatched.pop_front();
+            if self.is_connected(client) {
+                self.watch(client.key);
+            }
+        }
+        Ok(())
+    }
+
+    /// Time between two checks of all deadlines: a quarter of the shortest timeout in use.
+    pub(super) fn sweep_period(&self) -> Duration {
+        let timeouts = self.generations.iter().flat_map(|(_, generation)| {
+            let config = &generation.shared.config;
+            // The end of a drain has its own timer.
+            let Timeouts { connect, header, body, response, idle, tunnel, drain: _ } =
+                config.timeouts;
+            let queues = config.pools.iter().map(|pool| pool.queue_timeout);
+            [connect, header, body, response, idle, tunnel].into_iter().chain(queues)
+        });
+        (timeouts.min().unwrap_or(SWEEP_MAX) / 4).clamp(SWEEP_MIN, SWEEP_MAX)
+    }
+
+    /// Ends what has passed its deadline.
+    pub(super) fn sweep(&mut self) {
+        let now = self.now;
+        let is_late = |client: &super::Downstream| client.deadline <= now;
+        let late: Vec<usize> = self
+            .clients
+            .iter()
+            .filter_map(|(key, client)| is_late(client).then_some(key))
+            .collect();
+        for key in late {
+            // The end of one transaction may have ended others or moved their deadlines.
+            if self.clients.get(key).is_some_and(is_late) {
+                let step = self.handle_timeout(key);
+                self.continue_turn(key, step);
+            }
+        }
+        self.serve_queues();
+        self.close_idle_if(|upstream| upstream.idle_until <= now);
+        self.clients.iter().for_each(|(key, _)| self.count_bytes(key));
+    }
+
+    fn handle_timeout(&mut self, key: usize) -> Step {
+        let client = &self.clients[key];
+        let transaction = match (client.stage, &client.transaction) {
+            (Stage::ReadHead, _) if !client.unread.is_empty() => {
+                self.reject(key, &LocalResponse::REQUEST_TIMEOUT);
+                return Step::Continue;
+            }
+            (Stage::Transaction, Some(transaction)) => transaction,
+            _ => return Step::Close,
+        };
+        let is_head_missing = matches!(transaction.response, ResponseState::Head);
+        if transaction.suspended.as_ref().is_some_and(|it| it.has_head || is_head_missing) {
+            return self.respond(key, &LocalResponse::GATEWAY_TIMEOUT);
+        }
+        if !is_head_missing {
+            if client.waits_for_response_body() {
+                self.record_upstream_failure(key);
+            }
+            return Step::Close;
+        }
+        let Some(at) = transaction.upstream else {
+            let config = &self.generations[transaction.generation].shared.config;
+            let queue_timeout = config.pools[transaction.pool].queue_timeout;
+            return self.respond(key, &LocalResponse::unavailable(queue_timeout));
+        };
+        if self.upstreams[at].is_connecting {
+            let assigned = self.retry(key, LocalResponse::GATEWAY_TIMEOUT);
+            return self.or_respond(key, assigned);
+        }
+        // The backend does not respond, or takes no more of the request.
+        if transaction.request_body.is_done() || !transaction.request_buffer.is_sent() {
+            self.record_upstream_failure(key);
+            return self.respond(key, &LocalResponse::GATEWAY_TIMEOUT);
+        }
+        self.respond(key, &LocalResponse::REQUEST_TIMEOUT)
+    }
+}

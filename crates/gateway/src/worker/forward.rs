@@ -1,0 +1,489 @@
+//! Forwarding: the request to the backend, and the response to the client.
+
+use std::time::SystemTime;
+
+use tollgate_http1::{BodyFraming, ResponseHead, Version, parse_response_head};
+
+use super::transaction::{ResponseState, Transaction, exceeds_limit};
+use super::{HEADROOM_BYTES, INPUT_BYTES, RESPONSE_PIECE_BYTES, Stage, Step, Worker};
+use crate::body::Body;
+use crate::filter::{Direction, Verdict};
+use crate::headers::{Persistence, render_response};
+use crate::local_response::LocalResponse;
+use crate::transport::Received;
+
+const INTERIM_RESPONSES_MAX: u32 = 64;
+
+/// What besides its bytes determines the meaning of a response head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ResponseKey {
+    generation: usize,
+    route: usize,
+    is_head: bool,
+    version: Version,
+    /// The client's connection can be kept.
+    keep_alive: bool,
+}
+
+/// The meaning of a final response head.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CachedResponse {
+    status: u16,
+    head_bytes: usize,
+    framing: BodyFraming,
+    /// The backend keeps its connection open.
+    keep_alive: bool,
+    /// The client's connection ends with the response.
+    closes: bool,
+    /// The body is forwarded without its chunked coding.
+    strips_coding: bool,
+    /// Position of the gateway's date in the head to forward. `None`: the response has a date.
+    date_at: Option<usize>,
+}
+
+/// What the start of the input is. The head to forward is in the scratch space.
+enum Parsed {
+    /// An incomplete head.
+    Partial,
+    Interim {
+        head_bytes: usize,
+    },
+    /// An accepted upgrade.
+    Upgrade {
+        head_bytes: usize,
+    },
+    Final(CachedResponse, Verdict),
+    Invalid,
+}
+
+impl Worker {
+    /// Moves what is available, in both directions.
+    pub(super) fn forward(&mut self, key: usize) -> Step {
+        let Some(transaction) = &mut self.clients[key].transaction else {
+            return Step::Close;
+        };
+        if transaction.suspended.is_some() {
+            return Step::Wait;
+        }
+        if transaction.upstream.is_none() {
+            let Some(backend) = transaction.reserved.take() else { return Step::Wait };
+            let assigned = self.connect_transaction(key, backend);
+            return self.or_respond(key, assigned);
+        }
+        if matches!(transaction.response, ResponseState::Tunnel { .. }) {
+            return self.forward_tunnel(key);
+        }
+        let step = if transaction.is_sent() || transaction.is_send_aborted {
+            Step::Wait
+        } else {
+            self.forward_request(key)
+        };
+        // The transaction may have ended.
+        if step == Step::Close || self.clients[key].stage != Stage::Transaction {
+            return step;
+        }
+        match (step, self.forward_response(key)) {
+            (Step::Continue, Step::Wait) => Step::Continue,
+            (_, step) => step,
+        }
+    }
+
+    /// Sends the unsent part of the request, or reads and sends another piece.
+    fn forward_request(&mut self, key: usize) -> Step {
+        if !self.send_request(key) {
+            return Step::Wait;
+        }
+        let client = &mut self.clients[key];
+        let Some(transaction) = &mut client.transaction else { return Step::Close };
+        let Some(at) = transaction.upstream else { return Step::Continue };
+        if transaction.request_body.is_done()
+            || !client.transport.is_readable()
+            || transaction.is_send_aborted
+        {
+            return Step::Wait;
+        }
+        let can_respond = matches!(transaction.response, ResponseState::Head);
+        let start = HEADROOM_BYTES;
+        let room = &mut self.scratch.input[start..start + INPUT_BYTES];
+        let count = match client.transport.receive(room) {
+            Ok(Received::Bytes(count)) => count,
+            Ok(Received::Nothing) => return Step::Wait,
+            // The backend must not take the truncated request for complete.
+            Ok(Received::End) if can_respond => {
+                return self.respond(key, &LocalResponse::BAD_REQUEST);
+            }
+            Ok(Received::End) | Err(_) => return Step::Close,
+        };
+        let taken = self.filter.take_body(
+            Direction::Request,
+            transaction.id,
+            &mut transaction.request_body,
+            &mut room[..count],
+            Verdict::Pass,
+        );
+        let config = &self.generations[transaction.generation].shared.config;
+        let (taken, verdict) = match taken {
+            Ok(taken) => taken,
+            Err(_) if can_respond => return self.respond(key, &LocalResponse::BAD_REQUEST),
+            Err(_) => return Step::Close,
+        };
+        transaction.request_body_bytes += taken.payload_bytes;
+        let (framing, received) = (transaction.request.body, transaction.request_body_bytes);
+        if exceeds_limit(framing, received, config.limits.body_bytes) {
+            if can_respond {
+                return self.respond(key, &LocalResponse::CONTENT_TOO_LARGE);
+            }
+            return Step::Close;
+        }
+        client.deadline = self.now + self.timeouts.body;
+        let behind = start + taken.consumed..start + count;
+        if !behind.is_empty() {
+            client.unread.extend_from_slice(&self.scratch.input[behind]);
+        }
+        let mut end = start + taken.kept;
+        if taken.done {
+            let edits = &config.routes[transaction.route].request_headers;
+            let tail = transaction.request_body.tail(edits);
+            self.scratch.input[end..end + tail.len()].copy_from_slice(&tail);
+            end += tail.len();
+        }
+        let piece = &self.scratch.input[start..end];
+        match verdict {
+            Verdict::Pass => {}
+            Verdict::Suspend => {
+                transaction.request_buffer.push(piece, 0);
+                return self.suspend(key, Vec::new(), false);
+            }
+            Verdict::Respond(response) if can_respond => return self.respond(key, &response),
+            Verdict::Respond(_) => return Step::Close,
+        }
+        let upstream = &mut self.upstreams[at];
+        match upstream.transport.send(piece) {
+            Ok(sent) => {
+                transaction.request_buffer.push(piece, sent);
+                if transaction.is_sent() {
+                    client.deadline = self.now + self.timeouts.response;
+                }
+            }
+            Err(_) => {
+                transaction.request_buffer.push(piece, 0);
+                transaction.is_send_aborted = true;
+                upstream.transport.assume_readable();
+            }
+        }
+        Step::Continue
+    }
+
+    /// Sends the unsent part of the request. Returns true if none is left or the backend takes no more.
+    fn send_request(&mut self, key: usize) -> bool {
+        let client = &mut self.clients[key];
+        let Some(transaction) = &mut client.transaction else { return false };
+        let Some(at) = transaction.upstream else { return false };
+        if transaction.request_buffer.is_sent() {
+            return true;
+        }
+        let upstream = &mut self.upstreams[at];
+        match upstream.transport.send(transaction.request_buffer.unsent()) {
+            Ok(0) => false,
+            Ok(count) => {
+                upstream.is_connecting = false;
+                transaction.request_buffer.advance(count);
+                let timeout =
+                    if transaction.is_sent() { self.timeouts.response } else { self.timeouts.body };
+                client.deadline = self.now + timeout;
+                transaction.request_buffer.is_sent()
+            }
+            Err(_) => {
+                // A response may have arrived before; otherwise reading shows the failure.
+                transaction.is_send_aborted = true;
+                upstream.transport.assume_readable();
+                true
+            }
+        }
+    }
+
+    /// Reads a piece of the response and forwards it, if the client has room.
+    fn forward_response(&mut self, key: usize) -> Step {
+        let client = &mut self.clients[key];
+        match client.flush(self.now + self.timeouts.body) {
+            Ok(true) => {}
+            Ok(false) => return Step::Wait,
+            Err(_) => return Step::Close,
+        }
+        let Some(transaction) = &mut client.transaction else { return Step::Close };
+        let Some(at) = transaction.upstream else { return Step::Wait };
+        let upstream = &mut self.upstreams[at];
+        if !upstream.transport.is_readable() {
+            return Step::Wait;
+        }
+        let start = HEADROOM_BYTES;
+        let kept = upstream.partial_head.len();
+        let room_bytes = INPUT_BYTES.min(kept + RESPONSE_PIECE_BYTES);
+        let room = &mut self.scratch.input[start..start + room_bytes];
+        room[..kept].copy_from_slice(&upstream.partial_head);
+        match upstream.transport.receive(&mut room[kept..]) {
+            Ok(Received::Bytes(count)) => {
+                upstream.is_connecting = false;
+                upstream.partial_head.clear();
+                transaction.has_response_bytes = true;
+                self.forward_response_piece(key, at, start, start + kept + count)
+            }
+            Ok(Received::Nothing) => Step::Wait,
+            Ok(Received::End) => self.on_upstream_end(key, true),
+            Err(_) => self.on_upstream_end(key, false),
+        }
+    }
+
+    /// The backend has closed its connection, `cleanly` or with an error.
+    fn on_upstream_end(&mut self, key: usize, cleanly: bool) -> Step {
+        let Some(transaction) = &mut self.clients[key].transaction else { return Step::Close };
+        match &transaction.response {
+            ResponseState::Head if transaction.has_response_bytes => self.reject_response(key),
+            ResponseState::Head => {
+                let assigned = self.retry(key, LocalResponse::BAD_GATEWAY);
+                self.or_respond(key, assigned)
+            }
+            ResponseState::Body { body, .. } if body.ends_at_close() && cleanly => {
+                match self.filter.response_end(transaction.id) {
+                    Verdict::Pass => {}
+                    Verdict::Suspend => {
+                        self.suspend(key, Vec::new(), false);
+                    }
+                    // The response is sent already.
+                    Verdict::Respond(_) => return Step::Close,
+                }
+                self.finish_response(key, false, false)
+            }
+            ResponseState::Body { .. } => self.abort_response(key),
+            ResponseState::Done { .. } | ResponseState::Tunnel { .. } => Step::Close,
+        }
+    }
+
+    /// Aborts a response within which the backend failed: the client sees its connection end.
+    fn abort_response(&mut self, key: usize) -> Step {
+        self.record_upstream_failure(key);
+        Step::Close
+    }
+
+    /// The backend sent an invalid response head.
+    fn reject_response(&mut self, key: usize) -> Step {
+        self.record_upstream_failure(key);
+        self.respond(key, &LocalResponse::BAD_GATEWAY)
+    }
+
+    /// Forwards the part of the input from `start` to `end` that belongs to the response.
+    fn forward_response_piece(
+        &mut self,
+        key: usize,
+        at: usize,
+        mut start: usize,
+        end: usize,
+    ) -> Step {
+        let Some(transaction) = &self.clients[key].transaction else { return Step::Close };
+        let is_first_piece = matches!(transaction.response, ResponseState::Head);
+        let mut verdict = Verdict::Pass;
+        while matches!(
+            self.clients[key].transaction,
+            Some(Transaction { response: ResponseState::Head, .. })
+        ) {
+            match self.parse_response(key, start, end) {
+                Parsed::Partial => {
+                    let received = &self.scratch.input[start..end];
+                    self.upstreams[at].partial_head.extend_from_slice(received);
+                    return Step::Continue;
+                }
+                Parsed::Interim { head_bytes } => {
+                    start += head_bytes;
+                    // Empty for a client of HTTP/1.0.
+                    if self.clients[key].send(&self.scratch.head, false).is_err() {
+                        return Step::Close;
+                    }
+                    if start == end {
+                        return Step::Continue;
+                    }
+                }
+                Parsed::Upgrade { head_bytes } => {
+                    return self.start_tunnel(key, start + head_bytes, end);
+                }
+                Parsed::Final(response, of_head) => {
+                    start += response.head_bytes;
+                    verdict = of_head;
+                    self.begin_response(key, &response);
+                }
+                Parsed::Invalid => return self.reject_response(key),
+            }
+        }
+        let client = &mut self.clients[key];
+        let Some(transaction) = &mut client.transaction else { return Step::Close };
+        let ResponseState::Body { body, keep_alive, .. } = &mut transaction.response else {
+            return Step::Close;
+        };
+        let keep_alive = *keep_alive;
+        let input = &mut self.scratch.input[start..end];
+        let taken =
+            self.filter.take_body(Direction::Response, transaction.id, body, input, verdict);
+        let Ok((taken, verdict)) = taken else {
+            // Nothing of the first piece is sent yet.
+            return if is_first_piece {
+                self.reject_response(key)
+            } else {
+                self.abort_response(key)
+            };
+        };
+        transaction.response_body_bytes += taken.payload_bytes;
+        let has_surplus = start + taken.consumed < end;
+        let mut piece = start..start + taken.kept;
+        if taken.done {
+            let config = &self.generations[transaction.generation].shared.config;
+            let tail = body.tail(&config.routes[transaction.route].response_headers);
+            self.scratch.input[piece.end..piece.end + tail.len()].copy_from_slice(&tail);
+            piece.end += tail.len();
+        }
+        match verdict {
+            Verdict::Pass => {}
+            Verdict::Respond(response) if is_first_piece => return self.respond(key, &response),
+            // A part of the backend's response is sent already.
+            Verdict::Respond(_) => return Step::Close,
+            Verdict::Suspend => {
+                let head = if is_first_piece { &self.scratch.head[..] } else { b"" };
+                let bytes = [head, &self.scratch.input[piece]].concat();
+                let step = self.suspend(key, bytes, is_first_piece);
+                if taken.done {
+                    return self.finish_response(key, keep_alive, has_surplus);
+                }
+                return step;
+            }
+        }
+        if is_first_piece {
+            // In front of the body, so that one call sends both.
+            let head = &self.scratch.head;
+            if head.len() <= piece.start {
+                piece.start -= head.len();
+                self.scratch.input[piece.start..piece.start + head.len()].copy_from_slice(head);
+            } else if client.send(head, false).is_err() {
+                return Step::Close;
+            }
+        }
+        let more_follows = !taken.done && self.upstreams[at].transport.is_readable();
+        if client.send(&self.scratch.input[piece], more_follows).is_err() {
+            return Step::Close;
+        }
+        client.deadline = self.now + self.timeouts.body;
+        if taken.done { self.finish_response(key, keep_alive, has_surplus) } else { Step::Continue }
+    }
+
+    /// Parses the head at the start of the input, or finds it in the cache.
+    fn parse_response(&mut self, key: usize, start: usize, end: usize) -> Parsed {
+        let Some(transaction) = &mut self.clients[key].transaction else { return Parsed::Invalid };
+        let request = transaction.request;
+        let input = &self.scratch.input[start..end];
+        // The client's connection is not kept while its request is incomplete, and not while draining.
+        let keep_alive = request.keep_alive && transaction.is_sent() && self.stop_by.is_none();
+        let response_key = ResponseKey {
+            generation: transaction.generation,
+            route: transaction.route,
+            is_head: request.is_head,
+            version: request.version,
+            keep_alive,
+        };
+        if !self.filter.is_active()
+            && let Some(cached) = self.scratch.responses.find(input, &response_key)
+        {
+            let response = cached.value;
+            self.scratch.head.clear();
+            self.scratch.head.extend_from_slice(&cached.rendered);
+            if let Some(at) = response.date_at
+                && let Some(date) = self.scratch.date.at(self.now, SystemTime::now)
+            {
+                self.scratch.head[at..at + date.len()].copy_from_slice(date.as_bytes());
+            }
+            return Parsed::Final(response, Verdict::Pass);
+        }
+        let head = match parse_response_head(input, request.is_head) {
+            Ok(Some(head)) => head,
+            Ok(None) => return Parsed::Partial,
+            Err(_) => return Parsed::Invalid,
+        };
+        let config = &self.generations[transaction.generation].shared.config;
+        let via = config.forwarded.via.as_deref();
+        let edits = &config.routes[transaction.route].response_headers;
+        let out = &mut self.scratch.head;
+        out.clear();
+        let mut render = |persistence, framing, date: Option<&str>| {
+            render_response(&head, edits, via, date, persistence, framing, out)
+        };
+        match head.status {
+            101 if request.wants_upgrade && transaction.is_sent() && names_protocol(&head) => {
+                render(Persistence::Upgrade, BodyFraming::Empty, None);
+                Parsed::Upgrade { head_bytes: head.len }
+            }
+            101 => Parsed::Invalid,
+            100..=199 if transaction.interim_responses < INTERIM_RESPONSES_MAX => {
+                transaction.interim_responses += 1;
+                if request.version == Version::Http11 {
+                    render(Persistence::Interim, BodyFraming::Empty, None);
+                }
+                Parsed::Interim { head_bytes: head.len }
+            }
+            100..=199 => Parsed::Invalid,
+            _ if head.has_other_coding => Parsed::Invalid,
+            _ => {
+                let strips_coding =
+                    head.body == BodyFraming::Chunked && request.version == Version::Http10;
+                let framing = if strips_coding { BodyFraming::UntilClose } else { head.body };
+                let closes = !keep_alive || framing == BodyFraming::UntilClose;
+                let persistence = Persistence::of(request.version, !closes);
+                let date = self.scratch.date.at(self.now, SystemTime::now);
+                let date_at = render(persistence, framing, date);
+                let response = CachedResponse {
+                    status: head.status,
+                    head_bytes: head.len,
+                    framing: head.body,
+                    keep_alive: head.keep_alive,
+                    closes,
+                    strips_coding,
+                    date_at,
+                };
+                let verdict = if self.filter.is_active() {
+                    self.filter.response_head(transaction.id, &head)
+                } else {
+                    let head_bytes = &input[..head.len];
+                    let rendered = &self.scratch.head;
+                    self.scratch.responses.insert(head_bytes, response_key, response, rendered);
+                    Verdict::Pass
+                };
+                Parsed::Final(response, verdict)
+            }
+        }
+    }
+
+    /// The head of the final response has arrived.
+    fn begin_response(&mut self, key: usize, response: &CachedResponse) {
+        let Some(transaction) = &mut self.clients[key].transaction else { return };
+        let CachedResponse { framing, strips_coding, .. } = *response;
+        transaction.status = response.status;
+        transaction.closes = response.closes;
+        transaction.response = ResponseState::Body {
+            body: Body::new(framing, !strips_coding),
+            keep_alive: response.keep_alive,
+            ends_at_close: strips_coding || framing == BodyFraming::UntilClose,
+        };
+        let (generation, pool) = (transaction.generation, transaction.pool);
+        self.pool_counters(generation, pool).count_response(response.status);
+    }
+
+    /// The response was received to its end. Finishes the transaction unless it is suspended.
+    fn finish_response(&mut self, key: usize, keep_alive: bool, has_surplus: bool) -> Step {
+        let Some(transaction) = &mut self.clients[key].transaction else { return Step::Close };
+        let ends_at_close = transaction.response.ends_at_close();
+        transaction.response = ResponseState::Done { ends_at_close };
+        let is_suspended = transaction.suspended.is_some();
+        self.give_back_upstream(key, keep_alive, has_surplus);
+        if is_suspended { Step::Wait } else { self.finish(key) }
+    }
+}
+
+/// True if a switch names its protocol, without which it is invalid (RFC 9110, section 7.8).
+fn names_protocol(head: &ResponseHead<'_>) -> bool {
+    head.headers.first("upgrade").is_some_and(|protocol| !protocol.is_empty())
+}

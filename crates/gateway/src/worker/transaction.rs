@@ -1,0 +1,404 @@
+//! A request and its response: how a transaction begins, is suspended and resumed, and finishes.
+
+use std::time::Instant;
+
+use tollgate_accesslog::{Entry, LoggedRequest, STATUS_NO_RESPONSE, Upstream as LoggedUpstream};
+use tollgate_http1::BodyFraming;
+
+use super::upstream::Place;
+use super::{ClientId, Stage, Step, Worker};
+use crate::body::{Body, Taken};
+use crate::cluster::{Attempts, BackendId, HashKey, QueueId};
+use crate::filter::{Direction, Outcome, TransactionId, Verdict};
+use crate::headers::RequestSummary;
+use crate::local_response::{LocalResponse, ResponseContext};
+
+/// Longest request that is retained to be sent again.
+const RETAINED_BYTES_MAX: usize = 16 << 10;
+/// A client keeps at most this much memory of a request for the next one.
+const KEPT_CAPACITY_BYTES_MAX: usize = 2 << 10;
+
+/// The meaning of a request head.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CachedRequest {
+    pub(super) request: RequestSummary,
+    pub(super) route: usize,
+    pub(super) hash_key: HashKey,
+}
+
+/// A request and its response.
+#[derive(Debug)]
+pub(super) struct Transaction {
+    pub(super) id: TransactionId,
+    /// Present while a filter suspends the transaction.
+    pub(super) suspended: Option<Box<Suspended>>,
+    pub(super) request: RequestSummary,
+    /// The configuration that it began under.
+    pub(super) generation: usize,
+    pub(super) route: usize,
+    pub(super) pool: usize,
+    pub(super) hash_key: HashKey,
+    /// The connection that serves it. `None`: it waits for one.
+    pub(super) upstream: Option<usize>,
+    /// The queue that it waits in.
+    pub(super) queue: Option<QueueId>,
+    /// The backend that has room for it, after it waited.
+    pub(super) reserved: Option<BackendId>,
+    pub(super) request_buffer: RequestBuffer,
+    pub(super) request_body: Body,
+    /// Received payload.
+    pub(super) request_body_bytes: u64,
+    /// The backend takes no more of the request.
+    pub(super) is_send_aborted: bool,
+    pub(super) response: ResponseState,
+    /// A byte of a response was received.
+    pub(super) has_response_bytes: bool,
+    pub(super) interim_responses: u32,
+    /// Of the final response; 0 before.
+    pub(super) status: u16,
+    /// Received payload.
+    pub(super) response_body_bytes: u64,
+    /// The client's connection ends with the response.
+    pub(super) closes: bool,
+    /// Failed backends.
+    pub(super) attempts: Attempts,
+    /// An idle connection turned out to be closed, as others may be.
+    pub(super) needs_new_connection: bool,
+    pub(super) started_at: Instant,
+    /// The last backend.
+    pub(super) backend: Option<usize>,
+    /// How often the request was sent.
+    pub(super) sends: usize,
+    /// `None` without an access log.
+    pub(super) logged_request: Option<Box<LoggedRequest>>,
+}
+
+/// What a suspended transaction sends to its client once it is resumed.
+#[derive(Debug)]
+pub(super) struct Suspended {
+    pub(super) bytes: Vec<u8>,
+    /// `bytes` begin with the response head.
+    pub(super) has_head: bool,
+}
+
+#[derive(Debug)]
+pub(super) enum ResponseState {
+    /// The head has not arrived.
+    Head,
+    Body {
+        body: Body,
+        /// The backend keeps its connection open.
+        keep_alive: bool,
+        /// The end of the client's connection is the end of the response.
+        ends_at_close: bool,
+    },
+    /// All of it was received.
+    Done { ends_at_close: bool },
+    /// The connection was upgraded.
+    Tunnel { client_ended: bool, backend_ended: bool },
+}
+
+impl ResponseState {
+    /// True if the client recognizes the end of the response by the end of its connection.
+    pub(super) fn ends_at_close(&self) -> bool {
+        matches!(self, Self::Body { ends_at_close: true, .. } | Self::Done { ends_at_close: true })
+    }
+}
+
+/// The bytes of a request for the backend. As long as they are few, they are retained after sending, for a retry.
+#[derive(Debug, Default)]
+pub(super) struct RequestBuffer {
+    bytes: Vec<u8>,
+    sent: usize,
+    /// Sent bytes are no longer retained.
+    is_incomplete: bool,
+}
+
+impl RequestBuffer {
+    fn start(&mut self, head: &[u8]) {
+        self.bytes.clear();
+        self.bytes.extend_from_slice(head);
+        self.sent = 0;
+        self.is_incomplete = false;
+    }
+
+    /// Appends bytes of which `sent` are sent already: 0 unless everything before them is.
+    pub(super) fn push(&mut self, bytes: &[u8], sent: usize) {
+        debug_assert!(sent == 0 || self.is_sent(), "bytes are sent in order");
+        if self.is_incomplete || self.bytes.len() + bytes.len() > RETAINED_BYTES_MAX {
+            self.bytes.drain(..self.sent);
+            self.is_incomplete |= self.sent > 0 || sent > 0;
+            self.sent = 0;
+            self.bytes.extend_from_slice(&bytes[sent..]);
+        } else {
+            self.bytes.extend_from_slice(bytes);
+            self.sent += sent;
+        }
+    }
+
+    pub(super) fn unsent(&self) -> &[u8] {
+        &self.bytes[self.sent..]
+    }
+
+    pub(super) fn is_sent(&self) -> bool {
+        self.sent == self.bytes.len()
+    }
+
+    /// Marks bytes as sent.
+    pub(super) fn advance(&mut self, count: usize) {
+        self.sent += count;
+        if self.is_sent() && self.bytes.len() > RETAINED_BYTES_MAX {
+            self.bytes = Vec::new();
+            self.sent = 0;
+            self.is_incomplete = true;
+        }
+    }
+
+    /// Empties the buffer and keeps a little memory.
+    fn clear(&mut self) {
+        if self.bytes.capacity() > KEPT_CAPACITY_BYTES_MAX {
+            self.bytes = Vec::new();
+        }
+        self.start(b"");
+    }
+}
+
+impl Transaction {
+    /// True if the request may be sent to another backend: no response has begun, the request is complete, and it was
+    /// not sent or is idempotent.
+    pub(super) fn can_retry(&self) -> bool {
+        let RequestBuffer { sent, is_incomplete, .. } = self.request_buffer;
+        !self.has_response_bytes && !is_incomplete && (self.request.is_idempotent || sent == 0)
+    }
+
+    /// Prepares to send the request from its start.
+    pub(super) fn rewind(&mut self) {
+        self.request_buffer.sent = 0;
+        self.is_send_aborted = false;
+    }
+
+    /// True if the whole request is sent.
+    pub(super) fn is_sent(&self) -> bool {
+        !self.is_send_aborted && self.request_body.is_done() && self.request_buffer.is_sent()
+    }
+}
+
+impl Worker {
+    /// Begins the transaction of a request whose head is in the input from `start`, with what follows it up to `end`.
+    pub(super) fn begin(
+        &mut self,
+        key: usize,
+        cached: &CachedRequest,
+        verdict: Verdict,
+        start: usize,
+        end: usize,
+    ) -> Step {
+        let CachedRequest { request, route, hash_key } = *cached;
+        let body_start = start + request.head_bytes;
+        let logged_request = self.logged_request(&self.scratch.input[start..body_start]);
+        let generation = &mut self.generations[self.current];
+        let config = &generation.shared.config;
+        let client = &mut self.clients[key];
+        let id = TransactionId { client: key, serial: self.last_serial };
+        let mut body = Body::new(request.body, true);
+        let input = &mut self.scratch.input[body_start..end];
+        let taken = self.filter.take_body(Direction::Request, id, &mut body, input, verdict);
+        let (taken, verdict, error) = match taken {
+            Ok((taken, verdict)) => {
+                let is_too_long =
+                    exceeds_limit(request.body, taken.payload_bytes, config.limits.body_bytes);
+                (taken, verdict, is_too_long.then_some(LocalResponse::CONTENT_TOO_LARGE))
+            }
+            Err(_) => (Taken::default(), Verdict::Pass, Some(LocalResponse::BAD_REQUEST)),
+        };
+        client.keep_unread(&self.scratch.input[body_start + taken.consumed..end]);
+        client.is_partial = false;
+        let mut request_buffer = std::mem::take(&mut client.request_buffer);
+        request_buffer.start(&self.scratch.head);
+        if taken.kept > 0 {
+            request_buffer.push(&self.scratch.input[body_start..body_start + taken.kept], 0);
+        }
+        if taken.done {
+            request_buffer.push(&body.tail(&config.routes[route].request_headers), 0);
+        }
+        client.stage = Stage::Transaction;
+        client.transaction = Some(Transaction {
+            id,
+            suspended: None,
+            request,
+            generation: self.current,
+            route,
+            pool: config.routes[route].pool.0,
+            hash_key,
+            upstream: None,
+            queue: None,
+            reserved: None,
+            request_buffer,
+            request_body: body,
+            request_body_bytes: taken.payload_bytes,
+            is_send_aborted: false,
+            response: ResponseState::Head,
+            has_response_bytes: false,
+            interim_responses: 0,
+            status: 0,
+            response_body_bytes: 0,
+            closes: !request.keep_alive,
+            attempts: Attempts::default(),
+            needs_new_connection: false,
+            started_at: self.now,
+            backend: None,
+            sends: 0,
+            logged_request,
+        });
+        generation.transactions += 1;
+        if let Some(response) = error {
+            return self.respond(key, &response);
+        }
+        match verdict {
+            Verdict::Pass => {
+                let assigned = self.assign(key, None);
+                self.or_respond(key, assigned)
+            }
+            Verdict::Suspend => self.suspend(key, Vec::new(), false),
+            Verdict::Respond(response) => self.respond(key, &response),
+        }
+    }
+
+    /// Sends the response of a transaction that got no backend.
+    pub(super) fn or_respond(&mut self, key: usize, assigned: Result<Step, LocalResponse>) -> Step {
+        assigned.unwrap_or_else(|response| self.respond(key, &response))
+    }
+
+    /// Finishes a transaction with a local response instead of the backend's.
+    pub(super) fn respond(&mut self, key: usize, response: &LocalResponse) -> Step {
+        self.drop_upstream(key);
+        let Some(transaction) = &mut self.clients[key].transaction else { return Step::Close };
+        let RequestSummary { is_head, version, keep_alive, .. } = transaction.request;
+        let keep_alive = keep_alive && transaction.request_body.is_done() && !response.closes();
+        let context = ResponseContext { is_head, version, keep_alive };
+        transaction.status = response.status();
+        transaction.response_body_bytes = response.body_bytes(context);
+        self.send_local(key, response, context);
+        self.end_transaction(key);
+        Step::Continue
+    }
+
+    /// Suspends a transaction with bytes for its client.
+    pub(super) fn suspend(&mut self, key: usize, bytes: Vec<u8>, has_head: bool) -> Step {
+        let client = &mut self.clients[key];
+        if let Some(transaction) = &mut client.transaction {
+            transaction.suspended = Some(Box::new(Suspended { bytes, has_head }));
+            client.deadline = self.now + self.timeouts.response;
+        }
+        Step::Wait
+    }
+
+    /// Continues a suspended transaction. Returns `None` if it is not suspended.
+    pub(super) fn resume(&mut self, id: TransactionId, verdict: Verdict) -> Option<Step> {
+        if verdict == Verdict::Suspend {
+            return None;
+        }
+        let key = id.client;
+        let client = self.clients.get_mut(key)?;
+        let transaction = client.transaction.as_mut().filter(|it| it.id == id)?;
+        let suspended = transaction.suspended.take()?;
+        if let Verdict::Respond(response) = verdict {
+            let is_unsent =
+                suspended.has_head || matches!(transaction.response, ResponseState::Head);
+            return Some(if is_unsent { self.respond(key, &response) } else { Step::Close });
+        }
+        client.unsent.push(&suspended.bytes);
+        Some(match (&transaction.response, transaction.upstream) {
+            (ResponseState::Done { .. }, _) => self.finish(key),
+            (_, None) => {
+                let assigned = self.assign(key, None);
+                self.or_respond(key, assigned)
+            }
+            (_, Some(_)) => Step::Continue,
+        })
+    }
+
+    /// Finishes a transaction whose response was received and sent, or waits to be sent.
+    pub(super) fn finish(&mut self, key: usize) -> Step {
+        let client = &mut self.clients[key];
+        let Some(transaction) = &client.transaction else { return Step::Close };
+        // What the client has sent behind its last request may be here or still in the kernel.
+        let has_more = !client.unread.is_empty() || client.transport.is_readable();
+        let lingers = !transaction.is_sent() || has_more;
+        client.stage = if transaction.closes {
+            Stage::Finish { lingers, ends_at_close: transaction.response.ends_at_close() }
+        } else {
+            Stage::ReadHead
+        };
+        // The rest of a response has the time of a body.
+        let timeout =
+            if client.unsent.is_empty() { self.timeouts.idle } else { self.timeouts.body };
+        client.deadline = self.now + timeout;
+        self.end_transaction(key);
+        Step::Continue
+    }
+
+    /// Removes a client's transaction, whose upstream connection was given back or closed before, and logs it.
+    pub(super) fn end_transaction(&mut self, key: usize) {
+        let client = &mut self.clients[key];
+        let Some(mut transaction) = client.transaction.take() else {
+            return;
+        };
+        debug_assert!(transaction.upstream.is_none(), "a connection is given back before");
+        let id = ClientId { key, serial: client.serial };
+        transaction.request_buffer.clear();
+        client.request_buffer = std::mem::take(&mut transaction.request_buffer);
+        self.log_transaction(key, &transaction);
+        self.filter.finished(transaction.id, || Outcome {
+            status: (transaction.status > 0).then_some(transaction.status),
+            request_body_bytes: transaction.request_body_bytes,
+            response_body_bytes: transaction.response_body_bytes,
+            duration: self.now.saturating_duration_since(transaction.started_at),
+        });
+        let Transaction { generation: at, pool, .. } = transaction;
+        if let Some(backend) = transaction.reserved {
+            self.release(Place { generation: at, pool, backend: backend.0 });
+        }
+        let generation = &mut self.generations[at];
+        if let Some(queue) = transaction.queue {
+            generation.pools[pool].state.dequeue(queue, &id);
+        }
+        generation.transactions -= 1;
+        if generation.transactions == 0 && at != self.current {
+            self.generations.remove(at);
+        }
+    }
+
+    fn log_transaction(&mut self, key: usize, transaction: &Transaction) {
+        if self.access_log.is_none() {
+            return;
+        }
+        let peer = self.peer(key);
+        let pool = &self.generations[transaction.generation].shared.config.pools[transaction.pool];
+        let backend = transaction.backend.map(|at| pool.backends[at].address.to_string());
+        let entry = Entry {
+            peer: &peer,
+            request: transaction.logged_request.as_deref(),
+            status: if transaction.status == 0 { STATUS_NO_RESPONSE } else { transaction.status },
+            body_bytes: transaction.response_body_bytes,
+            upstream: Some(LoggedUpstream {
+                pool: &pool.name,
+                backend: backend.as_deref(),
+                tries: transaction.sends,
+                duration: self.now.saturating_duration_since(transaction.started_at),
+            }),
+        };
+        if let Some(log) = &mut self.access_log {
+            log.add(&entry);
+        }
+    }
+}
+
+/// True if a body is known to exceed the limit.
+pub(super) fn exceeds_limit(framing: BodyFraming, received: u64, limit: Option<u64>) -> bool {
+    let bytes = match framing {
+        BodyFraming::Length(bytes) => bytes,
+        _ => received,
+    };
+    limit.is_some_and(|limit| bytes > limit)
+}

@@ -1,0 +1,115 @@
+//! Tunnels: connections that were upgraded to another protocol, whose bytes are forwarded unread in both directions.
+
+use super::transaction::ResponseState;
+use super::{HEADROOM_BYTES, INPUT_BYTES, Step, Worker};
+use crate::transport::Received;
+
+impl Worker {
+    /// Forwards the upgrade, whose head is in the scratch space, and the input from `start` to `end` behind it.
+    pub(super) fn start_tunnel(&mut self, key: usize, start: usize, end: usize) -> Step {
+        let client = &mut self.clients[key];
+        let Some(transaction) = &mut client.transaction else { return Step::Close };
+        transaction.response = ResponseState::Tunnel { client_ended: false, backend_ended: false };
+        transaction.status = 101;
+        transaction.closes = true;
+        transaction.response_body_bytes = (end - start) as u64;
+        client.unsent.push(&self.scratch.head);
+        client.unsent.push(&self.scratch.input[start..end]);
+        // What the client has sent behind its request belongs to the tunnel.
+        transaction.request_buffer.push(&std::mem::take(&mut client.unread), 0);
+        let (generation, pool) = (transaction.generation, transaction.pool);
+        self.pool_counters(generation, pool).count_response(101);
+        Step::Continue
+    }
+
+    /// Moves what is available, in both directions.
+    pub(super) fn forward_tunnel(&mut self, key: usize) -> Step {
+        match (self.tunnel_to_client(key), self.tunnel_to_backend(key)) {
+            (Step::Close, _) | (_, Step::Close) => Step::Close,
+            (Step::Wait, Step::Wait) => Step::Wait,
+            _ => Step::Continue,
+        }
+    }
+
+    fn tunnel_to_client(&mut self, key: usize) -> Step {
+        let client = &mut self.clients[key];
+        if !client.unsent.is_empty() {
+            return match client.flush(self.now + self.timeouts.tunnel) {
+                Ok(true) => Step::Continue,
+                Ok(false) => Step::Wait,
+                Err(_) => Step::Close,
+            };
+        }
+        let Some(transaction) = &mut client.transaction else { return Step::Close };
+        let ResponseState::Tunnel { client_ended, backend_ended } = &mut transaction.response
+        else {
+            return Step::Close;
+        };
+        let Some(at) = transaction.upstream else { return Step::Close };
+        let transport = &mut self.upstreams[at].transport;
+        if *backend_ended || !transport.is_readable() {
+            return Step::Wait;
+        }
+        let room = &mut self.scratch.input[HEADROOM_BYTES..HEADROOM_BYTES + INPUT_BYTES];
+        match transport.receive(room) {
+            Ok(Received::Bytes(count)) => {
+                transaction.response_body_bytes += count as u64;
+                client.deadline = self.now + self.timeouts.tunnel;
+                if client.send(&room[..count], false).is_ok() {
+                    Step::Continue
+                } else {
+                    Step::Close
+                }
+            }
+            Ok(Received::Nothing) => Step::Wait,
+            Ok(Received::End) => {
+                *backend_ended = true;
+                let is_over = *client_ended || client.transport.shutdown().is_err();
+                if is_over { Step::Close } else { Step::Continue }
+            }
+            Err(_) => Step::Close,
+        }
+    }
+
+    fn tunnel_to_backend(&mut self, key: usize) -> Step {
+        let client = &mut self.clients[key];
+        let Some(transaction) = &mut client.transaction else { return Step::Close };
+        let ResponseState::Tunnel { client_ended, backend_ended } = &mut transaction.response
+        else {
+            return Step::Close;
+        };
+        let Some(at) = transaction.upstream else { return Step::Close };
+        let transport = &mut self.upstreams[at].transport;
+        let request_buffer = &mut transaction.request_buffer;
+        if !request_buffer.is_sent() {
+            match transport.send(request_buffer.unsent()) {
+                Ok(0) => return Step::Wait,
+                Ok(count) => request_buffer.advance(count),
+                Err(_) => return Step::Close,
+            }
+            client.deadline = self.now + self.timeouts.tunnel;
+            return Step::Continue;
+        }
+        if *client_ended || !client.transport.is_readable() {
+            return Step::Wait;
+        }
+        let room = &mut self.scratch.input[HEADROOM_BYTES..HEADROOM_BYTES + INPUT_BYTES];
+        match client.transport.receive(room) {
+            Ok(Received::Bytes(count)) => {
+                client.deadline = self.now + self.timeouts.tunnel;
+                match transport.send(&room[..count]) {
+                    Ok(sent) => request_buffer.push(&room[..count], sent),
+                    Err(_) => return Step::Close,
+                }
+                Step::Continue
+            }
+            Ok(Received::Nothing) => Step::Wait,
+            Ok(Received::End) => {
+                *client_ended = true;
+                let is_over = *backend_ended || transport.shutdown().is_err();
+                if is_over { Step::Close } else { Step::Continue }
+            }
+            Err(_) => Step::Close,
+        }
+    }
+}

@@ -1,0 +1,383 @@
+//! Connections to backends: choosing a backend, connecting, and keeping connections for later requests.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::{ClientId, Step, Worker};
+use crate::cluster::{BackendId, Choice, PoolState};
+use crate::counters::{BackendCounters, PoolCounters};
+use crate::generation::ConfigGeneration;
+use crate::local_response::LocalResponse;
+use crate::log;
+use crate::transport::{LocalResource, Received, Transport, exhausted_resource};
+
+/// A connection to a backend. It serves one request at a time and is kept only after a response that was read to its
+/// exact end.
+#[derive(Debug)]
+pub(super) struct Upstream {
+    pub(super) transport: Transport,
+    /// Distinguishes connections in the same slot.
+    pub(super) serial: u32,
+    pub(super) place: Place,
+    /// `None`: idle.
+    pub(super) client: Option<usize>,
+    /// Has served a request before: the backend may have closed it while it was idle.
+    pub(super) is_reused: bool,
+    /// No byte was sent or received yet.
+    pub(super) is_connecting: bool,
+    /// The received part of an incomplete response head.
+    pub(super) partial_head: Vec<u8>,
+    pub(super) idle_until: Instant,
+}
+
+/// A backend of a configuration that is in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) generation: usize,
+    pub(super) pool: usize,
+    pub(super) backend: usize,
+}
+
+/// A configuration on one thread.
+#[derive(Debug)]
+pub(super) struct Generation {
+    pub(super) shared: Arc<ConfigGeneration>,
+    pub(super) pools: Vec<UpstreamPool>,
+    /// Active transactions. A generation that is not current ends with the last one.
+    pub(super) transactions: usize,
+}
+
+#[derive(Debug)]
+pub(super) struct UpstreamPool {
+    pub(super) state: PoolState<ClientId>,
+    /// Idle connections per backend; the last one was used most recently.
+    idle: Vec<Vec<usize>>,
+}
+
+impl Generation {
+    /// `seed` distinguishes the random choices of threads.
+    pub(super) fn new(shared: Arc<ConfigGeneration>, seed: u64) -> Self {
+        let pools = shared.config.pools.iter().zip(&shared.health).map(|(pool, health)| {
+            let state = PoolState::new(pool, Arc::clone(health), seed);
+            UpstreamPool { state, idle: vec![Vec::new(); pool.backends.len()] }
+        });
+        Self { pools: pools.collect(), shared, transactions: 0 }
+    }
+}
+
+impl Worker {
+    /// Chooses a backend for a client's transaction and gives it a connection, or a place in a queue. Returns the
+    /// response for the client if there is no backend; `none_left` is that of a transaction that was tried before.
+    pub(super) fn assign(
+        &mut self,
+        key: usize,
+        none_left: Option<LocalResponse>,
+    ) -> Result<Step, LocalResponse> {
+        let client = &mut self.clients[key];
+        let Some(transaction) = &mut client.transaction else { return Ok(Step::Close) };
+        let generation = &mut self.generations[transaction.generation];
+        let queue_timeout = generation.shared.config.pools[transaction.pool].queue_timeout;
+        let state = &mut generation.pools[transaction.pool].state;
+        match state.choose(transaction.hash_key, &transaction.attempts, self.now) {
+            Choice::Backend(backend) => self.connect_transaction(key, backend),
+            Choice::Queue(queue) => {
+                let id = ClientId { key, serial: client.serial };
+                state.enqueue(queue, id, transaction.hash_key, transaction.attempts);
+                transaction.queue = Some(queue);
+                client.deadline = self.now + queue_timeout;
+                let (generation, pool) = (transaction.generation, transaction.pool);
+                self.pool_counters(generation, pool).queued.add(1);
+                Ok(Step::Wait)
+            }
+            // Another request would have been queued for as long.
+            Choice::QueueFull => Err(LocalResponse::unavailable(queue_timeout)),
+            Choice::NoBackend => {
+                Err(none_left.unwrap_or_else(|| LocalResponse::unavailable(queue_timeout)))
+            }
+        }
+    }
+
+    /// Gives a transaction that counts as active on `backend` an idle or a new connection.
+    pub(super) fn connect_transaction(
+        &mut self,
+        key: usize,
+        backend: BackendId,
+    ) -> Result<Step, LocalResponse> {
+        let Some(transaction) = &mut self.clients[key].transaction else { return Ok(Step::Close) };
+        transaction.queue = None;
+        let place = Place {
+            generation: transaction.generation,
+            pool: transaction.pool,
+            backend: backend.0,
+        };
+        let at = match self.take_idle(key, place) {
+            Some(at) => at,
+            None => match self.connect(place) {
+                Ok(at) => at,
+                Err(error) => {
+                    self.release(place);
+                    return match exhausted_resource(&error) {
+                        Some(resource) => {
+                            self.record_exhaustion(place, resource);
+                            // An idle connection to another backend may do.
+                            let exhausted = LocalResponse::exhausted();
+                            self.try_another(key, backend, exhausted.clone(), exhausted)
+                        }
+                        None => {
+                            self.record_failure(place);
+                            let failed = LocalResponse::BAD_GATEWAY;
+                            self.try_another(key, backend, failed.clone(), failed)
+                        }
+                    };
+                }
+            },
+        };
+        let client = &mut self.clients[key];
+        let Some(transaction) = &mut client.transaction else { return Ok(Step::Close) };
+        transaction.upstream = Some(at);
+        transaction.backend = Some(backend.0);
+        transaction.sends += 1;
+        let upstream = &mut self.upstreams[at];
+        upstream.client = Some(key);
+        client.deadline = self.now
+            + if upstream.is_connecting { self.timeouts.connect } else { self.timeouts.response };
+        self.backend_counters(place).requests.add(1);
+        Ok(Step::Continue)
+    }
+
+    /// Takes the idle connection that was used last, which is the most likely to be open.
+    fn take_idle(&mut self, key: usize, place: Place) -> Option<usize> {
+        let transaction = self.clients[key].transaction.as_ref()?;
+        if transaction.needs_new_connection {
+            return None;
+        }
+        let must_be_open = !transaction.request.is_idempotent;
+        loop {
+            let pool = &mut self.generations[place.generation].pools[place.pool];
+            let at = pool.idle[place.backend].pop()?;
+            // A request that cannot be repeated is not sent on a connection that the backend has closed.
+            if must_be_open && !self.is_quiet(at) {
+                self.close_upstream(at);
+                continue;
+            }
+            return Some(at);
+        }
+    }
+
+    /// True if a connection is open and no unexpected bytes have arrived.
+    fn is_quiet(&mut self, at: usize) -> bool {
+        let transport = &mut self.upstreams[at].transport;
+        !transport.is_closed() && matches!(transport.receive(&mut [0]), Ok(Received::Nothing))
+    }
+
+    fn connect(&mut self, place: Place) -> io::Result<usize> {
+        let config = &self.generations[place.generation].shared.config;
+        let backend = &config.pools[place.pool].backends[place.backend];
+        let transport = Transport::connect(&backend.address)?;
+        let serial = self.next_serial();
+        self.backend_counters(place).connects.add(1);
+        Ok(self.upstreams.insert(Upstream {
+            transport,
+            serial,
+            place,
+            client: None,
+            is_reused: false,
+            is_connecting: true,
+            partial_head: Vec::new(),
+            idle_until: self.now,
+        }))
+    }
+
+    fn close_upstream(&mut self, at: usize) -> Place {
+        let place = self.upstreams.remove(at).place;
+        self.backend_counters(place).closed.add(1);
+        place
+    }
+
+    /// The backend failed before the first byte of a response. Retries the request where that is safe; otherwise, or if
+    /// no retry is left, returns `response`.
+    pub(super) fn retry(
+        &mut self,
+        key: usize,
+        response: LocalResponse,
+    ) -> Result<Step, LocalResponse> {
+        let Some(transaction) = &mut self.clients[key].transaction else { return Ok(Step::Close) };
+        let Some(at) = transaction.upstream else { return Ok(Step::Close) };
+        let Upstream { place, is_reused, .. } = self.upstreams[at];
+        let can_retry = transaction.can_retry();
+        if is_reused && can_retry {
+            // A backend may close an idle connection at any time. It has not failed, and the transaction keeps its place
+            // there for a new connection.
+            transaction.upstream = None;
+            transaction.needs_new_connection = true;
+            transaction.rewind();
+            self.close_upstream(at);
+            return self.connect_transaction(key, BackendId(place.backend));
+        }
+        self.drop_upstream(key);
+        self.record_failure(place);
+        let Some(transaction) = &mut self.clients[key].transaction else { return Ok(Step::Close) };
+        if !can_retry {
+            return Err(response);
+        }
+        transaction.rewind();
+        self.try_another(key, BackendId(place.backend), response, LocalResponse::BAD_GATEWAY)
+    }
+
+    /// Assigns another backend after `backend` failed. Returns `no_retry` if no retry is left, and `none_left` if no
+    /// backend is.
+    fn try_another(
+        &mut self,
+        key: usize,
+        backend: BackendId,
+        no_retry: LocalResponse,
+        none_left: LocalResponse,
+    ) -> Result<Step, LocalResponse> {
+        let Some(transaction) = &mut self.clients[key].transaction else { return Ok(Step::Close) };
+        transaction.attempts.add(backend);
+        let attempts = transaction.attempts.count();
+        let (generation, pool) = (transaction.generation, transaction.pool);
+        let retries = self.generations[generation].shared.config.pools[pool].retries as usize;
+        if attempts > retries {
+            return Err(no_retry);
+        }
+        self.pool_counters(generation, pool).retries.add(1);
+        self.assign(key, Some(none_left))
+    }
+
+    /// Counts a failure for the backend that serves this client.
+    pub(super) fn record_upstream_failure(&mut self, key: usize) {
+        if let Some(transaction) = &self.clients[key].transaction
+            && let Some(at) = transaction.upstream
+        {
+            self.record_failure(self.upstreams[at].place);
+        }
+    }
+
+    fn record_failure(&mut self, place: Place) {
+        self.backend_counters(place).failures.add(1);
+        let generation = &self.generations[place.generation];
+        if generation.shared.health[place.pool].record_failure(place.backend, self.now) {
+            let pool = &generation.shared.config.pools[place.pool];
+            log(format_args!(
+                "backend {} of pool {} ejected after repeated failures",
+                pool.backends[place.backend].address, pool.name
+            ));
+        }
+    }
+
+    fn record_exhaustion(&mut self, place: Place, resource: &LocalResource) {
+        self.client_counters().count_exhaustion(resource);
+        if self.exhaustion_log.allow(self.now) {
+            let pool = &self.generations[place.generation].shared.config.pools[place.pool];
+            log(format_args!(
+                "cannot connect to backend {} of pool {}: {}; {} (logged once a minute, counted in /metrics)",
+                pool.backends[place.backend].address, pool.name, resource.error, resource.advice
+            ));
+        }
+    }
+
+    /// Closes the connection that serves a client, if there is one.
+    pub(super) fn drop_upstream(&mut self, key: usize) {
+        let Some(transaction) = &mut self.clients[key].transaction else { return };
+        if let Some(at) = transaction.upstream.take() {
+            let place = self.close_upstream(at);
+            self.release(place);
+        }
+    }
+
+    /// Keeps the connection after a complete response, provided that it is certainly at the end of the response;
+    /// otherwise closes it.
+    pub(super) fn give_back_upstream(&mut self, key: usize, keep_alive: bool, has_surplus: bool) {
+        let Some(transaction) = &mut self.clients[key].transaction else { return };
+        let Some(at) = transaction.upstream.take() else { return };
+        let is_complete = transaction.is_sent()
+            && keep_alive
+            && !has_surplus
+            && transaction.generation == self.current
+            && self.stop_by.is_none();
+        let upstream = &mut self.upstreams[at];
+        let place = upstream.place;
+        upstream.client = None;
+        upstream.is_reused = true;
+        upstream.is_connecting = false;
+        upstream.idle_until = self.now + self.timeouts.idle;
+        let is_clean = is_complete && (!upstream.transport.is_readable() || self.is_quiet(at));
+        let generation = &mut self.generations[place.generation];
+        let keepalive_max = generation.shared.config.pools[place.pool].keepalive_max;
+        generation.shared.health[place.pool].record_success(place.backend);
+        let idle = &mut generation.pools[place.pool].idle[place.backend];
+        // Only a watched connection is seen to close.
+        if is_clean && idle.len() < keepalive_max && self.upstreams[at].transport.is_watched() {
+            idle.push(at);
+        } else {
+            self.close_upstream(at);
+        }
+        self.release(place);
+    }
+
+    /// Frees the place of a transaction on its backend for the next waiting one.
+    pub(super) fn release(&mut self, place: Place) {
+        let pool = &mut self.generations[place.generation].pools[place.pool];
+        pool.state.release(BackendId(place.backend));
+        self.serve_queue(place.generation, place.pool);
+    }
+
+    /// Gives free room in a pool to the transaction that has waited longest. Returns false if there is none.
+    fn serve_queue(&mut self, generation: usize, pool: usize) -> bool {
+        // A waiting client may have disconnected.
+        loop {
+            let state = &mut self.generations[generation].pools[pool].state;
+            let Some((client, backend)) = state.next(self.now) else {
+                return false;
+            };
+            if self.is_connected(client)
+                && let Some(transaction) = &mut self.clients[client.key].transaction
+                && transaction.queue.take().is_some()
+            {
+                transaction.reserved = Some(backend);
+                // It continues after the turn of the client whose room it takes.
+                self.ready.push_back(client);
+                return true;
+            }
+            self.generations[generation].pools[pool].state.release(backend);
+        }
+    }
+
+    /// Serves all queues, since a backend that came up may have room.
+    pub(super) fn serve_queues(&mut self) {
+        let pools: Vec<(usize, usize)> = self
+            .generations
+            .iter()
+            .flat_map(|(at, generation)| (0..generation.pools.len()).map(move |pool| (at, pool)))
+            .collect();
+        for (generation, pool) in pools {
+            while self.serve_queue(generation, pool) {}
+        }
+    }
+
+    /// Closes an idle connection.
+    pub(super) fn close_idle(&mut self, at: usize) {
+        let place = self.upstreams[at].place;
+        let pool = &mut self.generations[place.generation].pools[place.pool];
+        pool.idle[place.backend].retain(|&other| other != at);
+        self.close_upstream(at);
+    }
+
+    /// Closes the idle connections that `is_over` selects.
+    pub(super) fn close_idle_if(&mut self, is_over: impl Fn(&Upstream) -> bool) {
+        let idle = self.upstreams.iter().filter(|(_, upstream)| upstream.client.is_none());
+        let over: Vec<usize> =
+            idle.filter(|(_, upstream)| is_over(upstream)).map(|(at, _)| at).collect();
+        over.into_iter().for_each(|at| self.close_idle(at));
+    }
+
+    pub(super) fn pool_counters(&self, generation: usize, pool: usize) -> &PoolCounters {
+        self.generations[generation].shared.counters.of(self.thread, pool)
+    }
+
+    fn backend_counters(&self, place: Place) -> &BackendCounters {
+        &self.pool_counters(place.generation, place.pool).backends[place.backend]
+    }
+}

@@ -1,0 +1,111 @@
+//! Clients and backends that stop sending.
+
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use tollgate_gateway::config::Timeouts;
+
+use crate::support::{Backend, GET, OK, TestGateway, ThreadedBackend, config, is_echo, serve_echo};
+
+/// The timeout under test. A request that is served meanwhile has to finish within it.
+const SHORT: Duration = Duration::from_millis(500);
+
+/// A gateway whose timeouts are edited.
+fn gateway(backend: &Backend, edit: impl FnOnce(&mut Timeouts)) -> TestGateway {
+    let mut config = config(&[backend.addr()]);
+    edit(&mut config.timeouts);
+    TestGateway::start(&config)
+}
+
+#[test]
+fn silent_backend_times_out_and_delays_no_other_request() {
+    let backend = Backend::start();
+    let gateway = gateway(&backend, |timeouts| timeouts.response = SHORT);
+    let mut waiting = Vec::new();
+    for _ in 0..5 {
+        let mut client = gateway.client();
+        client.send(GET);
+        let mut upstream = backend.accept();
+        upstream.expect(GET);
+        waiting.push((client, upstream));
+    }
+    let mut other = gateway.client();
+    other.send(GET);
+    let mut upstream = backend.accept();
+    upstream.expect(GET);
+    upstream.send(OK);
+    other.expect(OK);
+    for (mut client, mut upstream) in waiting {
+        client.expect_local_response(504);
+        upstream.expect_closed();
+    }
+}
+
+#[test]
+fn stalled_response_body_ends_both_connections() {
+    let backend = Backend::start();
+    let gateway = gateway(&backend, |timeouts| timeouts.body = SHORT);
+    let mut client = gateway.client();
+    client.send(GET);
+    let mut upstream = backend.accept();
+    upstream.expect(GET);
+    let start = "HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 5\r\n\r\nab";
+    upstream.send(start);
+    client.expect(start);
+    client.expect_closed();
+    upstream.expect_closed();
+}
+
+#[test]
+fn connection_attempt_times_out() {
+    // Nothing is accepted, and the queue of the listener is full.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    let attempt = || TcpStream::connect_timeout(&addr, Duration::from_millis(100)).ok();
+    let queued: Vec<_> = std::iter::from_fn(attempt).take(10_000).collect();
+    let mut config = config(&[addr]);
+    config.timeouts.connect = SHORT;
+    let gateway = TestGateway::start(&config);
+    let status = gateway.client().get("/").unwrap().status;
+    assert!(matches!(status, 502 | 504), "{status} with {} queued", queued.len());
+}
+
+#[test]
+fn incomplete_header_section_times_out() {
+    let backend = Backend::start();
+    let gateway = gateway(&backend, |timeouts| timeouts.header = SHORT);
+    for start in ["GET / HT", "GET / HTTP/1.1\r\nHost: a\r\n"] {
+        let mut client = gateway.client();
+        let started_at = Instant::now();
+        client.send(start);
+        client.expect_local_response(408);
+        client.expect_closed();
+        assert!(started_at.elapsed() >= SHORT);
+    }
+    backend.expect_no_connection(&gateway);
+}
+
+#[test]
+fn incomplete_request_body_times_out_and_is_not_completed() {
+    let backend = Backend::start();
+    let gateway = gateway(&backend, |timeouts| timeouts.body = SHORT);
+    let mut client = gateway.client();
+    let start = "POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhel";
+    client.send(start);
+    let mut upstream = backend.accept();
+    upstream.expect(start);
+    client.expect_local_response(408);
+    upstream.expect_closed();
+}
+
+#[test]
+fn idle_connection_is_closed_without_a_response() {
+    let backend = ThreadedBackend::start(serve_echo);
+    let mut config = config(&[backend.addr()]);
+    config.timeouts.idle = SHORT;
+    let gateway = TestGateway::start(&config);
+    gateway.client().expect_closed();
+    let mut client = gateway.client();
+    assert!(is_echo(&client.get("/once").unwrap(), "/once"));
+    client.expect_closed();
+}

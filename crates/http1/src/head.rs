@@ -1,0 +1,272 @@
+//! Parsing the heads of requests and responses.
+
+use std::mem::MaybeUninit;
+
+use httparse::{Header, Status};
+use memchr::memchr_iter;
+
+use crate::error::ParseError;
+use crate::headers::{BodyFraming, FramingHeaders, Headers, excerpt, parse_host};
+
+/// Limit in bytes for a head.
+pub const MAX_HEAD_BYTES: usize = 64 * 1024;
+
+/// Limit for the number of headers in a head.
+pub const MAX_HEADERS: usize = 100;
+
+/// Version of HTTP/1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// HTTP/1.0. Connections close after one request unless both sides ask for keep-alive.
+    Http10,
+    /// HTTP/1.1.
+    Http11,
+}
+
+/// Head of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestHead<'a> {
+    /// Method, as sent.
+    pub method: &'a str,
+    /// Request target with its query, as sent, not decoded.
+    pub target: &'a str,
+    /// The same target, split.
+    pub target_parts: Target<'a>,
+    /// Version.
+    pub version: Version,
+    /// True if the client keeps the connection open for another request.
+    pub keep_alive: bool,
+    /// Framing of the body; never [`BodyFraming::UntilClose`].
+    pub body: BodyFraming,
+    /// True if the client waits for `100 Continue` before it sends the body.
+    pub expects_continue: bool,
+    /// Value of `Host`. Always present in HTTP/1.1, but possibly empty.
+    pub host: Option<&'a str>,
+    /// All headers.
+    pub headers: Headers<'a>,
+    /// Length of the head in bytes, with the empty line that ends it.
+    pub len: usize,
+}
+
+/// Head of a response, which may be interim (1xx).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResponseHead<'a> {
+    /// Status code, 100 to 999.
+    pub status: u16,
+    /// Reason phrase, as sent; empty if it is missing or not ASCII.
+    pub reason: &'a str,
+    /// Version.
+    pub version: Version,
+    /// True if the server keeps the connection open for another request.
+    pub keep_alive: bool,
+    /// Framing of the body.
+    pub body: BodyFraming,
+    /// Value of `Content-Length`. In a 304 and in a response to HEAD it is not the length of the body.
+    pub content_length: Option<u64>,
+    /// True if the last transfer coding is `chunked`, even where no body follows.
+    pub is_chunked: bool,
+    /// True if there is another transfer coding.
+    pub has_other_coding: bool,
+    /// All headers.
+    pub headers: Headers<'a>,
+    /// Length of the head in bytes, with the empty line that ends it.
+    pub len: usize,
+}
+
+/// Part of a response head that [`ResponseScanner`](crate::ResponseScanner) needs.
+#[derive(Clone, Copy, Debug)]
+pub struct ResponseSummary {
+    pub(crate) status: u16,
+    pub(crate) keep_alive: bool,
+    pub(crate) body: BodyFraming,
+    pub(crate) len: usize,
+}
+
+/// Request target, split (RFC 9112, section 3.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target<'a> {
+    /// Host and port of a target in absolute form, or of a CONNECT.
+    pub authority: Option<&'a str>,
+    /// Path and query, as sent. Empty for a CONNECT and for an absolute form without path; `*` for the asterisk
+    /// form.
+    pub path_and_query: &'a str,
+}
+
+/// Parses the request head at the start of `bytes`. Returns `None` if more bytes are needed. Skips leading empty
+/// lines (RFC 9112, section 2.2).
+///
+/// # Errors
+///
+/// The bytes are not an HTTP/1 request, target, framing or host are invalid, or a limit is exceeded. Also rejects
+/// what two servers could read in two ways where RFC 9112 leaves a choice: lines that end in LF alone, a repeated
+/// length, codings other than `chunked`.
+pub fn parse_request_head(bytes: &[u8]) -> Result<Option<RequestHead<'_>>, ParseError> {
+    let mut headers = [const { MaybeUninit::uninit() }; MAX_HEADERS];
+    let mut request = httparse::Request::new(&mut []);
+    let parsed = match request.parse_with_uninit_headers(bytes, &mut headers) {
+        Err(httparse::Error::Version) if has_later_version(bytes) => {
+            return Err(ParseError::Version);
+        }
+        parsed => parsed?,
+    };
+    let Some(len) = head_len(parsed, bytes.len())? else {
+        return Ok(None);
+    };
+    let (Some(method), Some(target), Some(version)) =
+        (request.method, request.path, request.version)
+    else {
+        return Ok(None);
+    };
+    if has_bare_line_feed(&bytes[..len]) {
+        return Err(ParseError::BareLineFeed);
+    }
+    let target_parts = Target::parse(method, target)?;
+    let version = Version::from_minor(version);
+    let framing_headers = FramingHeaders::collect(request.headers)?;
+    let body = framing_headers.framing(version)?.unwrap_or(BodyFraming::Empty);
+    Ok(Some(RequestHead {
+        method,
+        target,
+        target_parts,
+        version,
+        keep_alive: framing_headers.keep_alive(version),
+        body,
+        host: framing_headers.request_host(version)?,
+        headers: Headers::of_parsed_head(&bytes[..len]),
+        // RFC 9110, section 10.1.1: the expectation of an HTTP/1.0 client is ignored.
+        expects_continue: framing_headers.expects_continue && version == Version::Http11,
+        len,
+    }))
+}
+
+/// Parses the response head at the start of `bytes`. Returns `None` if more bytes are needed. `to_head` is true for
+/// the response to a HEAD request. Lines may end in LF alone.
+///
+/// # Errors
+///
+/// The bytes are not an HTTP/1 response, its framing is invalid, or a limit is exceeded.
+pub fn parse_response_head(
+    bytes: &[u8],
+    to_head: bool,
+) -> Result<Option<ResponseHead<'_>>, ParseError> {
+    // The parser skips empty lines, which RFC 9112, section 2.2, allows for requests only.
+    if matches!(bytes.first(), Some(b'\r' | b'\n')) {
+        return Err(ParseError::EmptyLineBeforeResponse);
+    }
+    let mut headers = [const { MaybeUninit::<Header<'_>>::uninit() }; MAX_HEADERS];
+    let mut response = httparse::Response::new(&mut []);
+    let parsed = httparse::ParserConfig::default().parse_response_with_uninit_headers(
+        &mut response,
+        bytes,
+        &mut headers,
+    )?;
+    let Some(len) = head_len(parsed, bytes.len())? else {
+        return Ok(None);
+    };
+    let (Some(status), Some(version)) = (response.code, response.version) else {
+        return Ok(None);
+    };
+    if status < 100 {
+        return Err(ParseError::Status(status));
+    }
+    let version = Version::from_minor(version);
+    let framing_headers = FramingHeaders::collect(response.headers)?;
+    let body = match status {
+        100..=199 => BodyFraming::Empty,
+        _ if to_head || matches!(status, 204 | 304) => {
+            framing_headers.check_framing(version)?;
+            BodyFraming::Empty
+        }
+        _ => framing_headers.framing(version)?.unwrap_or(BodyFraming::UntilClose),
+    };
+    Ok(Some(ResponseHead {
+        status,
+        // The parser leaves it out if it is not ASCII.
+        reason: response.reason.unwrap_or(""),
+        version,
+        keep_alive: framing_headers.keep_alive(version) && body != BodyFraming::UntilClose,
+        body,
+        content_length: framing_headers.content_length,
+        is_chunked: framing_headers.is_chunked(),
+        has_other_coding: framing_headers.other_coding.is_some(),
+        headers: Headers::of_parsed_head(&bytes[..len]),
+        len,
+    }))
+}
+
+/// As [`parse_response_head`], reduced to what the scanner needs.
+pub(crate) fn parse_response_summary(
+    bytes: &[u8],
+    to_head: bool,
+) -> Result<Option<ResponseSummary>, ParseError> {
+    let head = parse_response_head(bytes, to_head)?;
+    Ok(head.map(|ResponseHead { status, keep_alive, body, len, .. }| ResponseSummary {
+        status,
+        keep_alive,
+        body,
+        len,
+    }))
+}
+
+/// Returns true if the request line has HTTP/2 or later as its version. The line may be incomplete behind that.
+fn has_later_version(bytes: &[u8]) -> bool {
+    let line = bytes.split(|byte| matches!(byte, b'\r' | b'\n')).find(|line| !line.is_empty());
+    let version = line.and_then(|line| line.splitn(3, |byte| *byte == b' ').nth(2));
+    matches!(version, Some([b'H', b'T', b'T', b'P', b'/', b'2'..=b'9', ..]))
+}
+
+fn has_bare_line_feed(head: &[u8]) -> bool {
+    memchr_iter(b'\n', head).any(|at| at == 0 || head[at - 1] != b'\r')
+}
+
+fn head_len(parsed: Status<usize>, available: usize) -> Result<Option<usize>, ParseError> {
+    match parsed {
+        Status::Complete(len) if len <= MAX_HEAD_BYTES => Ok(Some(len)),
+        Status::Partial if available < MAX_HEAD_BYTES => Ok(None),
+        Status::Complete(_) | Status::Partial => Err(ParseError::HeadTooLong),
+    }
+}
+
+impl Version {
+    fn from_minor(minor: u8) -> Self {
+        // The parser accepts 0 and 1 only.
+        if minor == 0 { Self::Http10 } else { Self::Http11 }
+    }
+}
+
+impl<'a> Target<'a> {
+    /// Splits the request target `text`.
+    ///
+    /// # Errors
+    ///
+    /// It has none of the forms allowed for `method`, or an invalid host.
+    pub fn parse(method: &str, text: &'a str) -> Result<Self, ParseError> {
+        // The common form first.
+        if text.starts_with('/') {
+            return Ok(Self { authority: None, path_and_query: text });
+        }
+        let invalid = || ParseError::Target(excerpt(text.as_bytes()));
+        let (authority, path_and_query) = match strip_scheme(text) {
+            Some(rest) => rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len())),
+            None if text == "*" && method == "OPTIONS" => {
+                return Ok(Self { authority: None, path_and_query: text });
+            }
+            None if method == "CONNECT" => (text, ""),
+            None => return Err(invalid()),
+        };
+        // RFC 9110, section 4.2.1: the host of an absolute form is not empty.
+        let has_host = !authority.is_empty() && !authority.starts_with(':');
+        if !has_host || parse_host(authority.as_bytes()).is_err() {
+            return Err(invalid());
+        }
+        Ok(Self { authority: Some(authority), path_and_query })
+    }
+}
+
+/// Strips `http://` or `https://`, compared without case.
+fn strip_scheme(text: &str) -> Option<&str> {
+    ["http://", "https://"].into_iter().find_map(|scheme| {
+        let (found, rest) = text.split_at_checked(scheme.len())?;
+        found.eq_ignore_ascii_case(scheme).then_some(rest)
+    })
+}

@@ -1,0 +1,222 @@
+//! The headers of a parsed head, and those among them that decide framing and persistence.
+
+use httparse::Header;
+
+use crate::error::ParseError;
+use crate::head::Version;
+
+/// Limit in bytes for the part of an invalid value that an error shows.
+const EXCERPT_MAX_BYTES: usize = 64;
+
+/// How to find the end of a body (RFC 9112, section 6.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyFraming {
+    /// No body.
+    Empty,
+    /// Length in bytes.
+    Length(u64),
+    /// The chunked transfer coding.
+    Chunked,
+    /// The body ends when the connection closes. Responses only.
+    UntilClose,
+}
+
+/// Headers of a parsed head in the order received, with duplicates. Each look-up scans the head, so that
+/// headers which are not looked up cost nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Headers<'a> {
+    /// From the start line to the empty line that ends the head.
+    head: &'a [u8],
+}
+
+impl<'a> Headers<'a> {
+    /// The parser must have accepted `head` as a whole.
+    pub(crate) fn of_parsed_head(head: &'a [u8]) -> Self {
+        Self { head }
+    }
+
+    /// Returns names as spelt, and values without surrounding whitespace.
+    pub fn iter(self) -> impl Iterator<Item = (&'a str, &'a [u8])> {
+        let mut lines = self
+            .head
+            .split(|&byte| byte == b'\n')
+            .map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+        // Empty lines may precede the start line, which is not a header.
+        lines.by_ref().find(|line| !line.is_empty());
+        lines.take_while(|line| !line.is_empty()).filter_map(|line| {
+            let colon = line.iter().position(|&byte| byte == b':')?;
+            let name = std::str::from_utf8(&line[..colon]).ok()?;
+            Some((name, line[colon + 1..].trim_ascii()))
+        })
+    }
+
+    /// Returns the values of all headers of this name, which is compared without case.
+    pub fn all(self, name: &str) -> impl Iterator<Item = &'a [u8]> {
+        self.iter()
+            .filter(move |(other, _)| other.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value)
+    }
+
+    /// Returns the value of the first header of this name.
+    #[must_use]
+    pub fn first(self, name: &str) -> Option<&'a [u8]> {
+        self.all(name).next()
+    }
+}
+
+/// Headers that decide framing and persistence, collected in one pass.
+#[derive(Debug, Default)]
+pub(crate) struct FramingHeaders<'a> {
+    pub(crate) content_length: Option<u64>,
+    /// A second `Content-Length` of the same value: harmless in a response (RFC 9110, section 8.6), but an error
+    /// in a request.
+    has_repeated_length: bool,
+    last_coding: Option<&'a [u8]>,
+    /// Last transfer coding other than `chunked`.
+    pub(crate) other_coding: Option<&'a [u8]>,
+    host_count: usize,
+    host: Option<&'a [u8]>,
+    close: bool,
+    keep_alive: bool,
+    pub(crate) expects_continue: bool,
+}
+
+impl<'a> FramingHeaders<'a> {
+    pub(crate) fn collect(headers: &[Header<'a>]) -> Result<Self, ParseError> {
+        let mut collected = Self::default();
+        for header in headers {
+            // Comparing the length first makes most headers cost one comparison.
+            match header.name.len() {
+                4 if header.name.eq_ignore_ascii_case("host") => {
+                    collected.host_count += 1;
+                    collected.host = Some(header.value);
+                }
+                6 if header.name.eq_ignore_ascii_case("expect") => {
+                    collected.expects_continue |=
+                        header.value.eq_ignore_ascii_case(b"100-continue");
+                }
+                10 if header.name.eq_ignore_ascii_case("connection") => {
+                    for option in list(header.value) {
+                        collected.close |= option.eq_ignore_ascii_case(b"close");
+                        collected.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
+                    }
+                }
+                14 if header.name.eq_ignore_ascii_case("content-length") => {
+                    collected.add_content_length(header.value)?;
+                }
+                17 if header.name.eq_ignore_ascii_case("transfer-encoding") => {
+                    collected.add_transfer_encoding(header.value)?;
+                }
+                _ => {}
+            }
+        }
+        Ok(collected)
+    }
+
+    fn add_content_length(&mut self, value: &[u8]) -> Result<(), ParseError> {
+        for element in list(value) {
+            let length =
+                decimal(element).ok_or_else(|| ParseError::ContentLength(excerpt(element)))?;
+            match self.content_length {
+                Some(other) if other != length => {
+                    return Err(ParseError::ContentLengths(other, length));
+                }
+                Some(_) => self.has_repeated_length = true,
+                None => self.content_length = Some(length),
+            }
+        }
+        Ok(())
+    }
+
+    fn add_transfer_encoding(&mut self, value: &'a [u8]) -> Result<(), ParseError> {
+        for coding in list(value) {
+            if self.is_chunked() {
+                return Err(ParseError::TransferEncoding(excerpt(value)));
+            }
+            self.last_coding = Some(coding);
+            if !self.is_chunked() {
+                self.other_coding = Some(coding);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns true if the last transfer coding is `chunked`.
+    pub(crate) fn is_chunked(&self) -> bool {
+        self.last_coding.is_some_and(|coding| coding.eq_ignore_ascii_case(b"chunked"))
+    }
+
+    /// Checks that the headers contradict neither each other nor the version. A message that fails
+    /// comes from a peer that cannot be trusted, even where no body follows.
+    pub(crate) fn check_framing(&self, version: Version) -> Result<(), ParseError> {
+        match (self.last_coding, self.content_length) {
+            // RFC 9112, section 6.1: the framing of such a message is faulty.
+            (Some(_), _) if version == Version::Http10 => Err(ParseError::TransferEncodingInHttp10),
+            // RFC 9112, section 6.3: requests are smuggled through peers that disagree on which counts.
+            (Some(_), Some(_)) => Err(ParseError::TwoFramings),
+            (None, _) | (Some(_), None) => Ok(()),
+        }
+    }
+
+    /// Returns the framing that the headers ask for, or `None` if they have neither a length nor a coding.
+    pub(crate) fn framing(&self, version: Version) -> Result<Option<BodyFraming>, ParseError> {
+        self.check_framing(version)?;
+        match self.last_coding {
+            None => Ok(self.content_length.map(BodyFraming::Length)),
+            Some(_) if self.is_chunked() => Ok(Some(BodyFraming::Chunked)),
+            Some(coding) => Err(ParseError::TransferEncoding(excerpt(coding))),
+        }
+    }
+
+    /// Checks the rules for requests only, so that no two servers read one in two ways: one length, one known
+    /// coding, one host. Returns the host.
+    ///
+    /// RFC 9112, section 3.2, asks for status 400 if the host is missing in HTTP/1.1, or repeated.
+    pub(crate) fn request_host(&self, version: Version) -> Result<Option<&'a str>, ParseError> {
+        if let (true, Some(length)) = (self.has_repeated_length, self.content_length) {
+            return Err(ParseError::ContentLengths(length, length));
+        }
+        if let Some(coding) = self.other_coding {
+            return Err(ParseError::UnknownCoding(excerpt(coding)));
+        }
+        if self.host_count > 1 || (self.host_count == 0 && version == Version::Http11) {
+            return Err(ParseError::HostCount(self.host_count));
+        }
+        self.host.map(parse_host).transpose()
+    }
+
+    /// Returns true if the sender keeps the connection open after this message (RFC 9112, section 9.3).
+    pub(crate) fn keep_alive(&self, version: Version) -> bool {
+        !self.close && (version == Version::Http11 || self.keep_alive)
+    }
+}
+
+/// Checks the characters of a host with optional port (RFC 3986, section 3.2.2). An empty host is valid.
+pub(crate) fn parse_host(value: &[u8]) -> Result<&str, ParseError> {
+    let is_allowed =
+        |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=%[]:".contains(byte);
+    match std::str::from_utf8(value) {
+        Ok(text) if value.iter().all(is_allowed) => Ok(text),
+        _ => Err(ParseError::Host(excerpt(value))),
+    }
+}
+
+fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii)
+}
+
+fn decimal(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() {
+        return None;
+    }
+    digits.iter().try_fold(0_u64, |value, byte| {
+        let digit = byte.is_ascii_digit().then(|| byte - b'0')?;
+        value.checked_mul(10)?.checked_add(u64::from(digit))
+    })
+}
+
+/// Returns the start of `value` with special bytes escaped.
+pub(crate) fn excerpt(value: &[u8]) -> String {
+    let end = value.len().min(EXCERPT_MAX_BYTES);
+    value[..end].escape_ascii().to_string()
+}

@@ -1,0 +1,29 @@
+//! HTTP/1.1 (RFC 9112): parsing heads, decoding bodies, rendering requests. No I/O.
+//!
+//! Decoders are incremental: [`BodyDecoder`], [`ResponseScanner`] and [`BodySearch`] take bytes in any pieces and keep
+//! no body. Ambiguous framing is an error with its reason, never a guess, because peers that disagree on the end of
+//! a message are open to request smuggling.
+
+#![warn(missing_docs)]
+
+mod body;
+mod error;
+mod head;
+mod head_cache;
+mod headers;
+mod render;
+mod response;
+
+pub use body::{
+    BodyDecoder, BodyPart, BodyPartKind, BodyProgress, BodySearch, MAX_CHUNK_LINE_BYTES,
+    MAX_TRAILER_BYTES, Pattern,
+};
+pub use error::ParseError;
+pub use head::{
+    MAX_HEAD_BYTES, MAX_HEADERS, RequestHead, ResponseHead, ResponseSummary, Target, Version,
+    parse_request_head, parse_response_head,
+};
+pub use head_cache::{CachedHead, HeadCache, MAX_CACHED_HEAD_BYTES};
+pub use headers::{BodyFraming, Headers};
+pub use render::{RenderError, RequestPart, RequestText};
+pub use response::{Response, ResponseHeadCache, ResponseScanner, Scan};

@@ -1,0 +1,251 @@
+//! A connection: its socket, its state and the requests in flight on it.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, IoSlice};
+use std::time::{Duration, Instant, SystemTime};
+
+use tollgate_eventloop::{Interest, Poller, Socket, try_io};
+use tollgate_http1::{BodySearch, ResponseScanner};
+
+use crate::plan::Target;
+use crate::workload::Request;
+
+/// A request without a complete response. It survives its connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InFlight {
+    /// Index in the workload.
+    pub(crate) request: usize,
+    /// Due time; in a closed loop, the same as `sent`.
+    pub(crate) scheduled: Instant,
+    /// Just before the first write; without keep-alive, the start of the connect.
+    pub(crate) sent: Instant,
+    /// True if any of it was sent on a connection that has ended since.
+    pub(crate) was_sent: bool,
+    /// Arrival of the first byte of its response, if the plan records it.
+    pub(crate) first_byte: Option<Instant>,
+}
+
+/// One of the connections of a thread, through reconnects.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) state: State,
+    /// Requests in the order of their responses.
+    pub(crate) in_flight: VecDeque<InFlight>,
+    /// Number of those that are sent completely on this connection.
+    sent: usize,
+    /// Bytes sent of the one after them.
+    sent_bytes: usize,
+    /// Start of the state.
+    pub(crate) since: Instant,
+    /// True while it is in the worker's queue of free connections.
+    pub(crate) is_free: bool,
+    /// True while it is in the worker's list of connections to read again.
+    pub(crate) is_unread: bool,
+    /// Number of connects. Distinguishes events of an old socket from those of the current one.
+    pub(crate) generation: u32,
+}
+
+#[derive(Debug)]
+pub(crate) enum State {
+    Closed,
+    /// Waits before the next attempt, after a failed connect.
+    RetryWait,
+    Connecting(Stream),
+    Open(Stream),
+    /// Waits for the server to close, after the last response of the connection.
+    Closing(Stream),
+}
+
+/// Limit of requests sent by one system call.
+const SLICES_MAX: usize = 64;
+
+impl Connection {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self {
+            state: State::Closed,
+            in_flight: VecDeque::with_capacity(1),
+            sent: 0,
+            sent_bytes: 0,
+            since: now,
+            is_free: false,
+            is_unread: false,
+            generation: 0,
+        }
+    }
+
+    pub(crate) fn enter(&mut self, state: State, now: Instant) {
+        self.state = state;
+        self.since = now;
+    }
+
+    /// Drops the socket. Returns the number of requests sent on it, completely or in part, which have to
+    /// be sent again.
+    pub(crate) fn disconnect(&mut self, now: Instant) -> usize {
+        let to_resend = self.sent + usize::from(self.sent_bytes > 0);
+        for request in self.in_flight.range_mut(..to_resend) {
+            request.was_sent = true;
+        }
+        self.sent = 0;
+        self.sent_bytes = 0;
+        self.enter(State::Closed, now);
+        to_resend
+    }
+
+    /// Sets the send time of requests that no connection has carried yet. In a closed loop it is their
+    /// due time too.
+    pub(crate) fn set_send_time(&mut self, now: Instant, is_closed_loop: bool) {
+        for request in self.in_flight.iter_mut().filter(|request| !request.was_sent) {
+            request.sent = now;
+            if is_closed_loop {
+                request.scheduled = now;
+            }
+        }
+    }
+
+    /// True if the front request is sent completely.
+    pub(crate) fn has_sent_front(&self) -> bool {
+        self.sent > 0
+    }
+
+    /// True if any of the front request is sent.
+    pub(crate) fn has_started_front(&self) -> bool {
+        self.sent > 0 || self.sent_bytes > 0
+    }
+
+    /// True if any of a second request is sent.
+    pub(crate) fn has_started_second(&self) -> bool {
+        self.sent > 1 || (self.sent == 1 && self.sent_bytes > 0)
+    }
+
+    /// Removes the front request, which has ended.
+    pub(crate) fn pop(&mut self) -> Option<InFlight> {
+        let request = self.in_flight.pop_front()?;
+        if self.sent > 0 {
+            self.sent -= 1;
+        } else {
+            self.sent_bytes = 0;
+        }
+        Some(request)
+    }
+
+    /// Sends the unsent bytes, several requests by one system call. Returns true if all are sent.
+    /// Otherwise the poller reports when there is room again. Sends nothing without a socket.
+    pub(crate) fn send(
+        &mut self,
+        requests: &[Request],
+        poller: &Poller,
+        token: u64,
+    ) -> io::Result<bool> {
+        let (State::Open(stream) | State::Connecting(stream)) = &mut self.state else {
+            return Ok(false);
+        };
+        while self.sent < self.in_flight.len() {
+            let bytes_of = |request: &InFlight| requests[request.request].bytes.as_slice();
+            let first = &bytes_of(&self.in_flight[self.sent])[self.sent_bytes..];
+            let sent = if self.sent + 1 == self.in_flight.len() {
+                try_io(|| stream.socket.send(first))?
+            } else {
+                let rest = self.in_flight.range(self.sent + 1..).map(bytes_of);
+                let slices: Vec<IoSlice<'_>> =
+                    std::iter::once(first).chain(rest).take(SLICES_MAX).map(IoSlice::new).collect();
+                try_io(|| stream.socket.send_slices(&slices))?
+            };
+            let Some(mut bytes) = sent else {
+                stream.watch(poller, token, true)?;
+                return Ok(false);
+            };
+            while self.sent < self.in_flight.len() {
+                let left = bytes_of(&self.in_flight[self.sent]).len() - self.sent_bytes;
+                if bytes < left {
+                    self.sent_bytes += bytes;
+                    break;
+                }
+                bytes -= left;
+                self.sent += 1;
+                self.sent_bytes = 0;
+            }
+        }
+        stream.watch(poller, token, false)?;
+        Ok(true)
+    }
+
+    /// True if a failed send means that the server closed between two requests: it has read nothing of
+    /// the second one.
+    pub(crate) fn was_closed_while_idle(&self, error: &io::Error) -> bool {
+        let is_reused = matches!(&self.state, State::Open(stream) if stream.is_reused);
+        is_reused && !self.has_started_front() && is_disconnect(error)
+    }
+
+    /// Ages of the requests in flight.
+    pub(crate) fn ages(&self, now: Instant) -> impl Iterator<Item = Duration> {
+        self.in_flight.iter().map(move |request| now.saturating_duration_since(request.scheduled))
+    }
+}
+
+/// True if a failed send means that the server has closed the connection.
+pub(crate) fn is_disconnect(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset)
+}
+
+/// A socket that connects or is connected, and the state of its response stream.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub(crate) socket: Socket,
+    /// True if the kernel stamps received packets.
+    has_timestamps: bool,
+    pub(crate) scanner: ResponseScanner,
+    /// Searches the body of the current response.
+    pub(crate) search: BodySearch,
+    /// True if the server has sent its last byte, so that no event announces the end of the stream.
+    pub(crate) is_shut: bool,
+    /// Error of a send whose response may still be unread.
+    pub(crate) send_error: Option<io::Error>,
+    /// True after the first complete response.
+    pub(crate) is_reused: bool,
+    /// True if the poller reports room to write; `None` before the socket is registered.
+    watches_room: Option<bool>,
+}
+
+impl Stream {
+    /// Starts to connect. `has_timestamps`: the kernel stamps received packets.
+    pub(crate) fn connect(target: &Target, has_timestamps: bool) -> io::Result<Self> {
+        let socket = match target {
+            Target::Tcp(address) => Socket::connect(*address)?,
+            Target::Unix(path) => Socket::connect_unix(path)?,
+        };
+        if has_timestamps {
+            socket.enable_receive_timestamps()?;
+        }
+        Ok(Self {
+            socket,
+            has_timestamps,
+            scanner: ResponseScanner::new(),
+            search: BodySearch::new(),
+            is_shut: false,
+            send_error: None,
+            is_reused: false,
+            watches_room: None,
+        })
+    }
+
+    /// Receives into the buffer. Returns the number of bytes and their receive timestamp, if there is one.
+    pub(crate) fn receive(&self, buffer: &mut [u8]) -> io::Result<(usize, Option<SystemTime>)> {
+        if self.has_timestamps {
+            self.socket.receive_with_timestamp(buffer)
+        } else {
+            Ok((self.socket.receive(buffer)?, None))
+        }
+    }
+
+    /// Registers for received bytes and, if `room`, for room to write. No system call if nothing changes.
+    pub(crate) fn watch(&mut self, poller: &Poller, token: u64, room: bool) -> io::Result<()> {
+        let interest = if room { Interest::BothEdge } else { Interest::ReadableEdge };
+        match self.watches_room {
+            Some(watched) if watched == room => return Ok(()),
+            Some(_) => poller.modify(&self.socket, token, interest)?,
+            None => poller.add(&self.socket, token, interest)?,
+        }
+        self.watches_room = Some(room);
+        Ok(())
+    }
+}

@@ -1,0 +1,119 @@
+//! Reports of a load: a table for people, JSON, CSV, and the formats of `ab` and `HdrHistogram`.
+//! docs/formats.md describes them.
+
+mod ab;
+mod csv;
+mod json;
+#[cfg(test)]
+pub(crate) use json::LoadResult;
+mod plot;
+mod table;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::time::Duration;
+
+use crate::plan::Plan;
+use crate::summary::{Summary, TemplateSummary};
+
+/// A finished load, with everything that its reports print.
+#[derive(Debug, Clone, Copy)]
+pub struct Report<'a> {
+    /// URL as given by the user.
+    pub url: &'a str,
+    /// Host of the URL without its port.
+    pub hostname: &'a str,
+    /// Port of the URL.
+    pub port: u16,
+    /// Path and query of the URL.
+    pub path: &'a str,
+    /// The plan.
+    pub plan: &'a Plan,
+    /// Planned length of the measurement; `None` if a number of requests ends it.
+    pub duration: Option<Duration>,
+    /// Seed of the schedule and of the mix.
+    pub seed: u64,
+    /// Name of the mix; `None` for a single request.
+    pub mix: Option<&'a str>,
+    /// Labels of the templates, in the order of the workload.
+    pub templates: &'a [TemplateLabel],
+    /// What preceded the measurement.
+    pub warm_up: WarmUpResult,
+    /// True if the load was stopped before its end.
+    pub is_interrupted: bool,
+    /// The result.
+    pub summary: &'a Summary,
+}
+
+/// Name and class of a template.
+#[derive(Debug, Clone)]
+pub struct TemplateLabel {
+    /// Name in the mix; method and path of a single request.
+    pub name: String,
+    /// Class in the mix; `None` for a single request.
+    pub class: Option<String>,
+}
+
+/// How a warm-up ended. The default is no warm-up.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct WarmUpResult {
+    /// Length of the warm-up.
+    pub duration: Duration,
+    /// True if the figures were steady at its end; `None` if it had a fixed length.
+    pub steady: Option<bool>,
+}
+
+impl Report<'_> {
+    /// Formats a table for people, in lines of at most 80 characters.
+    ///
+    /// # Errors
+    ///
+    /// A histogram cannot be encoded. The same holds for the other formats.
+    pub fn to_table(&self) -> io::Result<String> {
+        table::render(self)
+    }
+
+    /// Formats the complete result as JSON.
+    ///
+    /// # Errors
+    ///
+    /// As [`Report::to_table`].
+    pub fn to_json(&self) -> io::Result<String> {
+        json::render(self)
+    }
+
+    /// Formats a row for the total, each class and each template as CSV.
+    ///
+    /// # Errors
+    ///
+    /// As [`Report::to_table`].
+    pub fn to_csv(&self) -> io::Result<String> {
+        csv::render(self)
+    }
+
+    /// Formats the report of `ab`, Apache's benchmark.
+    pub fn to_ab(&self) -> String {
+        ab::render(self)
+    }
+
+    /// Formats the percentiles of the latency as HdrHistogram does, for its plotters.
+    pub fn to_hgrm(&self) -> String {
+        self.summary.latency.to_hgrm()
+    }
+
+    /// Labels and summaries of the templates.
+    fn templates(&self) -> impl Iterator<Item = (&TemplateLabel, &TemplateSummary)> {
+        self.templates.iter().zip(&self.summary.templates)
+    }
+
+    /// Sum of the templates of each class. Empty without a mix.
+    fn classes(&self) -> BTreeMap<&str, TemplateSummary> {
+        let mut classes: BTreeMap<&str, TemplateSummary> = BTreeMap::new();
+        for (label, template) in self.templates() {
+            if let Some(class) = &label.class {
+                classes.entry(class).or_default().merge(template.clone());
+            }
+        }
+        classes
+    }
+}

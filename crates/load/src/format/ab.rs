@@ -1,0 +1,197 @@
+//! The report of `ab` 2.3 (Apache's benchmark), line for line, for scripts that parse it. docs/formats.md lists
+//! the figures with another meaning.
+
+use std::fmt::Write as _;
+
+use tollgate_stats::LatencyHistogram;
+
+use super::Report;
+use crate::summary::{NS_PER_MS, Summary, ns_to_ms};
+
+/// Percentiles that `ab` prints.
+const PERCENTS: [u32; 8] = [50, 66, 75, 80, 90, 95, 98, 99];
+
+pub(super) fn render(report: &Report<'_>) -> String {
+    let mut text = String::new();
+    write(&mut text, report).expect("a String can always be written to");
+    text
+}
+
+fn write(text: &mut String, report: &Report<'_>) -> std::fmt::Result {
+    let summary = report.summary;
+    writeln!(text, "Server Software:        {}", header(&summary.first_head, "Server"))?;
+    writeln!(text, "Server Hostname:        {}", report.hostname)?;
+    writeln!(text, "Server Port:            {}\n", report.port)?;
+    writeln!(text, "Document Path:          {}", report.path)?;
+    writeln!(text, "Document Length:        {}\n", document_length(report))?;
+    writeln!(text, "Concurrency Level:      {}", report.plan.connections)?;
+    let seconds = summary.window.as_secs_f64();
+    writeln!(text, "Time taken for tests:   {seconds:.3} seconds")?;
+    write_counts(text, report)?;
+    if seconds > 0.0 && summary.responses > 0 {
+        write_rates(text, report, seconds)?;
+    }
+    if summary.responses > 0 {
+        write_times(text, summary, report.plan.keep_alive)?;
+    }
+    if summary.responses > 1 {
+        write_percentiles(text, &summary.latency)?;
+    }
+    Ok(())
+}
+
+fn write_counts(text: &mut String, report: &Report<'_>) -> std::fmt::Result {
+    let summary = report.summary;
+    let failures = &summary.failures;
+    writeln!(text, "Complete requests:      {}", summary.responses)?;
+    let failed = failures.total() + summary.unexpected;
+    writeln!(text, "Failed requests:        {failed}")?;
+    if failed > 0 {
+        let connect = failures.refused + failures.connect_timeout + failures.no_port;
+        let receive = failures.reset + failures.closed_early + failures.response_timeout;
+        let exceptions = failures.malformed + failures.other;
+        let length = summary.unexpected;
+        writeln!(
+            text,
+            "   (Connect: {connect}, Receive: {receive}, Length: {length}, Exceptions: {exceptions})"
+        )?;
+    }
+    let statuses = summary.statuses();
+    let non_2xx = statuses.iter().filter(|(status, _)| !(200..300).contains(*status));
+    let non_2xx: u64 = non_2xx.map(|(_, count)| count).sum();
+    if non_2xx > 0 {
+        writeln!(text, "Non-2xx responses:      {non_2xx}")?;
+    }
+    if report.plan.keep_alive {
+        writeln!(text, "Keep-Alive requests:    {}", summary.kept_alive)?;
+    }
+    writeln!(text, "Total transferred:      {} bytes", summary.bytes_received)?;
+    if let Some(bytes) = posted_bytes(report) {
+        writeln!(text, "Total body sent:        {bytes}")?;
+    }
+    writeln!(text, "HTML transferred:       {} bytes", summary.body_bytes)
+}
+
+fn write_rates(text: &mut String, report: &Report<'_>, seconds: f64) -> std::fmt::Result {
+    let summary = report.summary;
+    let responses = summary.responses as f64;
+    let each_ms = seconds * 1e3 / responses;
+    let concurrent_ms = each_ms * report.plan.connections as f64;
+    writeln!(text, "Requests per second:    {:.2} [#/sec] (mean)", responses / seconds)?;
+    writeln!(text, "Time per request:       {concurrent_ms:.3} [ms] (mean)")?;
+    writeln!(
+        text,
+        "Time per request:       {each_ms:.3} [ms] (mean, across all concurrent requests)"
+    )?;
+    let kib_per_s = |bytes: u64| bytes as f64 / 1024.0 / seconds;
+    let received = kib_per_s(summary.bytes_received);
+    writeln!(text, "Transfer rate:          {received:.2} [Kbytes/sec] received")?;
+    if let Some(sent) = posted_bytes(report) {
+        let both = kib_per_s(sent + summary.bytes_received);
+        writeln!(text, "                        {:.2} kb/s sent", kib_per_s(sent))?;
+        writeln!(text, "                        {both:.2} kb/s total")?;
+    }
+    Ok(())
+}
+
+/// Bytes of the requests that finished in the measurement, if the load is a single request with a body.
+fn posted_bytes(report: &Report<'_>) -> Option<u64> {
+    let bytes = single_request(report)?.bytes.as_slice();
+    let head_bytes = bytes.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
+    let finished = report.summary.responses + report.summary.failures.total();
+    (bytes.len() > head_bytes).then_some(bytes.len() as u64 * finished)
+}
+
+fn single_request<'a>(report: &Report<'a>) -> Option<&'a crate::Request> {
+    match report.mix {
+        Some(_) => None,
+        None => report.plan.workload.requests.first(),
+    }
+}
+
+fn write_times(text: &mut String, summary: &Summary, keep_alive: bool) -> std::fmt::Result {
+    let mut connect = summary.connect_time.clone();
+    // `ab` has a connect time for every request: 0 if the connection was open already.
+    connect.record_n(0, summary.responses.saturating_sub(connect.count()));
+    let total = Times::new(&summary.latency);
+    let connect = Times::new(&connect);
+    // Without keep-alive the latency includes the connect.
+    let processing = if keep_alive { total } else { total.less(connect.mean_ms) };
+    writeln!(text, "\nConnection Times (ms)")?;
+    writeln!(text, "              min  mean[+/-sd] median   max")?;
+    connect.write(text, "Connect:")?;
+    processing.write(text, "Processing:")?;
+    summary.first_byte.as_ref().map_or(processing, Times::new).write(text, "Waiting:")?;
+    total.write(text, "Total:")
+}
+
+fn write_percentiles(text: &mut String, latency: &LatencyHistogram) -> std::fmt::Result {
+    writeln!(text, "\nPercentage of the requests served within a certain time (ms)")?;
+    for percent in PERCENTS {
+        let value_ns = latency.value_at(f64::from(percent) / 100.0);
+        writeln!(text, "  {percent}%  {:5.0}", value_ns.map_or(0.0, ns_to_ms))?;
+    }
+    writeln!(text, " 100%  {:5.0} (longest request)", latency.max_ns().map_or(0.0, ns_to_ms))
+}
+
+/// A line of the connection times. `ab` prints 0 where there is no time.
+#[derive(Debug, Clone, Copy)]
+struct Times {
+    min_ms: f64,
+    mean_ms: f64,
+    stddev_ms: f64,
+    median_ms: f64,
+    max_ms: f64,
+}
+
+impl Times {
+    fn new(histogram: &LatencyHistogram) -> Self {
+        let or_zero = |ns: Option<u64>| ns.map_or(0.0, ns_to_ms);
+        Self {
+            min_ms: or_zero(histogram.min_ns()),
+            mean_ms: histogram.mean_ns().map_or(0.0, |ns| ns / NS_PER_MS),
+            stddev_ms: histogram.stdev_ns().map_or(0.0, |ns| ns / NS_PER_MS),
+            median_ms: or_zero(histogram.value_at(0.5)),
+            max_ms: or_zero(histogram.max_ns()),
+        }
+    }
+
+    /// Subtracts a time from each but the deviation.
+    fn less(self, by_ms: f64) -> Self {
+        let less = |value: f64| (value - by_ms).max(0.0);
+        Self {
+            min_ms: less(self.min_ms),
+            mean_ms: less(self.mean_ms),
+            stddev_ms: self.stddev_ms,
+            median_ms: less(self.median_ms),
+            max_ms: less(self.max_ms),
+        }
+    }
+
+    fn write(&self, text: &mut String, label: &str) -> std::fmt::Result {
+        let Self { min_ms, mean_ms, stddev_ms, median_ms, max_ms } = self;
+        writeln!(
+            text,
+            "{label:<12}{min_ms:5.0} {mean_ms:4.0} {stddev_ms:5.1} {median_ms:6.0} {max_ms:7.0}"
+        )
+    }
+}
+
+/// The `Content-Length` of the first response.
+fn document_length(report: &Report<'_>) -> String {
+    if single_request(report).is_some_and(|request| request.is_head) {
+        return "0 bytes".to_owned();
+    }
+    match header(&report.summary.first_head, "Content-Length") {
+        length if length.is_empty() || report.mix.is_some() => "Variable".to_owned(),
+        length => format!("{length} bytes"),
+    }
+}
+
+/// Value of the first header with a name; empty if there is none.
+fn header(head: &[u8], name: &str) -> String {
+    let head = String::from_utf8_lossy(head);
+    let mut fields = head.lines().filter_map(|line| line.split_once(':'));
+    let found = fields.find(|(known, _)| known.eq_ignore_ascii_case(name));
+    found.map_or(String::new(), |(_, value)| value.trim().to_owned())
+}

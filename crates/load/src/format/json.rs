@@ -1,0 +1,229 @@
+//! The result as JSON. Field names end with their units.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::Report;
+use crate::plan::{Arrivals, Spacing, Target};
+use crate::summary::{Summary, TemplateSummary, ThreadUsage};
+use crate::verdict::Verdict;
+
+/// Version of the schema. Incompatible changes increment it.
+const SCHEMA: u32 = 3;
+
+/// Result of `tollgate load`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct LoadResult<'a> {
+    /// Version of this schema.
+    schema: u32,
+    /// Version of the program.
+    tollgate: &'static str,
+    /// URL as given.
+    url: &'a str,
+    /// Address and port, or path of the unix-domain socket.
+    target: String,
+    /// Configuration of the load.
+    load: Load<'a>,
+    /// What preceded the measurement.
+    warm_up: WarmUp,
+    /// True if the load was stopped before its end. The figures are those so far.
+    interrupted: bool,
+    /// Complete responses per second; null for a measurement without length.
+    throughput_per_s: Option<f64>,
+    /// Requests without a complete response: the sum of `failures`.
+    failed: u64,
+    /// Responses by status code.
+    statuses: BTreeMap<u16, u64>,
+    #[serde(flatten)]
+    summary: &'a Summary,
+    /// Responses to each template.
+    templates: Vec<Group<'a>>,
+    /// Responses to each class; empty without a mix.
+    classes: Vec<Group<'a>>,
+    /// Resource use of each thread of the generator.
+    threads: Vec<Thread>,
+    /// What the figures describe.
+    verdict: Verdict,
+}
+
+/// Configuration of a load.
+#[derive(Debug, Serialize, JsonSchema)]
+struct Load<'a> {
+    /// What triggers a request.
+    r#loop: Loop,
+    /// Open loop: requests per second.
+    rate_per_s: Option<f64>,
+    /// Open loop: gaps between requests.
+    arrivals: Option<Gaps>,
+    /// Seed of all random choices.
+    seed: u64,
+    /// Connections at the start.
+    connections: usize,
+    /// Limit of connections.
+    connections_max: usize,
+    /// Open loop: how late a request may be sent, in milliseconds; 0 for on time.
+    timer_slack_ms: Option<f64>,
+    /// Threads that send.
+    threads: usize,
+    /// Requests in flight on one connection.
+    pipeline: usize,
+    /// True if a connection carries one request after another.
+    keep_alive: bool,
+    /// True if threads poll for events instead of sleeping.
+    busy_poll: bool,
+    /// Planned number of requests; null if a time ends the load.
+    requests: Option<u64>,
+    /// Planned length of the measurement, in seconds; null if a number of requests ends it.
+    duration_s: Option<f64>,
+    /// Limit of the time to a complete response, in milliseconds.
+    timeout_ms: f64,
+    /// Limit of the time to connect, in milliseconds.
+    connect_timeout_ms: f64,
+    /// True if `target` is the path of a unix-domain socket.
+    unix_socket: bool,
+    /// Name of the mix; null for a single request.
+    mix: Option<&'a str>,
+}
+
+/// What triggers a request.
+#[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum Loop {
+    /// The response to the one before.
+    Closed,
+    /// A schedule.
+    Open,
+}
+
+/// Gaps between the requests of a schedule.
+#[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum Gaps {
+    /// Constant gaps.
+    Constant,
+    /// Exponential gaps.
+    Poisson,
+}
+
+/// What preceded the measurement.
+#[derive(Debug, Serialize, JsonSchema)]
+struct WarmUp {
+    /// Length in seconds.
+    seconds: f64,
+    /// True if the figures were steady at its end; null if it had a fixed length.
+    steady: Option<bool>,
+    /// Complete responses.
+    responses: u64,
+    /// Requests without a complete response.
+    failed: u64,
+}
+
+/// Responses to the requests of a template or a class.
+#[derive(Debug, Serialize, JsonSchema)]
+struct Group<'a> {
+    /// Name in the mix; method and path of a single request.
+    name: &'a str,
+    /// Class, `benign` or `malicious`; null for a single request.
+    class: Option<&'a str>,
+    /// Complete responses.
+    responses: u64,
+    #[serde(flatten)]
+    summary: TemplateSummary,
+}
+
+/// Resource use of one thread.
+#[derive(Debug, Serialize, JsonSchema)]
+struct Thread {
+    #[serde(flatten)]
+    usage: ThreadUsage,
+    /// Share of the window in which the thread had work and ran or waited for a CPU.
+    busy: f64,
+}
+
+pub(super) fn render(report: &Report<'_>) -> io::Result<String> {
+    Ok(serde_json::to_string_pretty(&LoadResult::new(report))? + "\n")
+}
+
+impl<'a> LoadResult<'a> {
+    fn new(report: &'a Report<'a>) -> Self {
+        let summary = report.summary;
+        let group = |name: &'a str, class: Option<&'a str>, summary: TemplateSummary| Group {
+            name,
+            class,
+            responses: summary.responses(),
+            summary,
+        };
+        Self {
+            schema: SCHEMA,
+            tollgate: env!("CARGO_PKG_VERSION"),
+            url: report.url,
+            target: report.plan.target.to_string(),
+            load: Load::new(report),
+            warm_up: WarmUp {
+                seconds: report.warm_up.duration.as_secs_f64(),
+                steady: report.warm_up.steady,
+                responses: summary.warm_up.responses,
+                failed: summary.warm_up.failed,
+            },
+            interrupted: report.is_interrupted,
+            throughput_per_s: summary.throughput_per_s(),
+            failed: summary.failures.total(),
+            statuses: summary.statuses(),
+            summary,
+            templates: report
+                .templates()
+                .map(|(label, template)| {
+                    group(&label.name, label.class.as_deref(), template.clone())
+                })
+                .collect(),
+            classes: report
+                .classes()
+                .into_iter()
+                .map(|(class, sum)| group(class, Some(class), sum))
+                .collect(),
+            threads: summary
+                .threads
+                .iter()
+                .map(|usage| Thread { usage: *usage, busy: usage.busy() })
+                .collect(),
+            verdict: Verdict::new(report.plan, summary),
+        }
+    }
+}
+
+impl<'a> Load<'a> {
+    fn new(report: &Report<'a>) -> Self {
+        let plan = report.plan;
+        let (r#loop, arrivals) = match plan.arrivals {
+            Arrivals::Closed => (Loop::Closed, None),
+            Arrivals::Open { spacing: Spacing::Constant, .. } => (Loop::Open, Some(Gaps::Constant)),
+            Arrivals::Open { spacing: Spacing::Poisson { .. }, .. } => {
+                (Loop::Open, Some(Gaps::Poisson))
+            }
+        };
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        Self {
+            r#loop,
+            rate_per_s: plan.rate_per_s(),
+            arrivals,
+            seed: report.seed,
+            connections: plan.connections,
+            connections_max: plan.connections_max,
+            timer_slack_ms: arrivals.map(|_| ms(plan.timer_slack)),
+            threads: plan.threads,
+            pipeline: plan.pipeline,
+            keep_alive: plan.keep_alive,
+            busy_poll: plan.busy_poll,
+            requests: plan.requests,
+            duration_s: report.duration.map(|duration| duration.as_secs_f64()),
+            timeout_ms: ms(plan.response_timeout),
+            connect_timeout_ms: ms(plan.connect_timeout),
+            unix_socket: matches!(plan.target, Target::Unix(_)),
+            mix: report.mix,
+        }
+    }
+}

@@ -1,0 +1,511 @@
+//! When to send and how long to wait: schedules of an open loop, waits before the next request, and
+//! the clocks of both ends.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use rand::{RngExt as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
+
+use crate::plan::Spacing;
+
+/// Due times of one thread's requests, counted from the start of the schedule. Endless. Clones repeat
+/// the same times.
+#[derive(Clone, Debug)]
+pub(crate) enum Schedule {
+    Constant {
+        /// Gap between two requests of all threads.
+        gap_ns: f64,
+        /// Index of the next request, over all threads.
+        index: u64,
+        threads: u64,
+    },
+    Poisson {
+        /// Mean gap between two requests of this thread.
+        mean_gap_ns: f64,
+        at_ns: f64,
+        random: Box<ChaCha8Rng>,
+    },
+}
+
+const NS_PER_S: f64 = 1e9;
+
+impl Schedule {
+    /// Creates the schedule of one thread; `per_second` is the rate of all threads.
+    ///
+    /// At constant gaps the threads take turns. The sum of Poisson processes is a Poisson process, so
+    /// each thread draws its own.
+    pub(crate) fn new(per_second: f64, spacing: Spacing, thread: usize, threads: usize) -> Self {
+        let (thread, threads) = (thread as u64, threads as u64);
+        match spacing {
+            Spacing::Constant => {
+                Self::Constant { gap_ns: NS_PER_S / per_second, index: thread, threads }
+            }
+            Spacing::Poisson { seed } => {
+                let mut random = Box::new(ChaCha8Rng::seed_from_u64(seed));
+                random.set_stream(thread);
+                let mean_gap_ns = NS_PER_S * threads as f64 / per_second;
+                Self::Poisson { mean_gap_ns, at_ns: 0.0, random }
+            }
+        }
+    }
+
+    /// Returns the next due time, rounded to the nanosecond. Times beyond 584 years saturate.
+    pub(crate) fn advance(&mut self) -> Duration {
+        let at_ns = match self {
+            Self::Constant { gap_ns, index, threads } => {
+                // A product instead of a sum, so that rounding errors do not add up.
+                let at_ns = *index as f64 * *gap_ns;
+                *index += *threads;
+                at_ns
+            }
+            Self::Poisson { mean_gap_ns, at_ns, random } => {
+                // Inverse of the exponential distribution. The draw is below 1, so its complement is
+                // above 0.
+                let draw: f64 = random.random();
+                *at_ns -= (1.0 - draw).ln() * *mean_gap_ns;
+                *at_ns
+            }
+        };
+        Duration::from_nanos(at_ns.round() as u64)
+    }
+}
+
+/// Position of one thread in its schedule.
+///
+/// A request that is due while no connection is free is *queued*. Queued requests are not stored: one
+/// cursor of the schedule follows what is sent, a second one ahead of it what is queued, so that memory
+/// is constant however long a server stalls.
+#[derive(Debug)]
+pub(crate) struct Pacer {
+    to_send: Cursor,
+    to_queue: Cursor,
+}
+
+/// A request that is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Due {
+    pub(crate) scheduled: Instant,
+    pub(crate) was_queued: bool,
+}
+
+/// A position in the schedule.
+#[derive(Clone, Debug)]
+struct Cursor {
+    schedule: Schedule,
+    start: Instant,
+    /// Number of requests before this position.
+    passed: u64,
+    /// Number of requests in all.
+    limit: Option<u64>,
+    /// Due time of the request at this position; `None` after the last one.
+    next: Option<Instant>,
+}
+
+impl Pacer {
+    /// Starts a schedule of `limit` requests at `start`.
+    pub(crate) fn new(schedule: Schedule, start: Instant, limit: Option<u64>) -> Self {
+        let mut to_send = Cursor { schedule, start, passed: 0, limit, next: None };
+        to_send.load_next();
+        Self { to_queue: to_send.clone(), to_send }
+    }
+
+    /// Due time of the next request that is not sent; `None` when all are.
+    pub(crate) fn next(&self) -> Option<Instant> {
+        self.to_send.next
+    }
+
+    /// Due time of the next request that is neither sent nor queued.
+    pub(crate) fn next_unqueued(&self) -> Option<Instant> {
+        self.to_queue.next
+    }
+
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
+        self.to_send.next.is_some_and(|next| next <= now)
+    }
+
+    /// Takes the next request if it is due.
+    pub(crate) fn take(&mut self, now: Instant) -> Option<Due> {
+        let scheduled = self.to_send.next.filter(|next| *next <= now)?;
+        let was_queued = self.to_queue.passed > self.to_send.passed;
+        if !was_queued {
+            self.to_queue.step();
+        }
+        self.to_send.step();
+        Some(Due { scheduled, was_queued })
+    }
+
+    /// Queues all requests that are due. Calls `on_queued` for each with the time since it was due.
+    pub(crate) fn queue(&mut self, now: Instant, mut on_queued: impl FnMut(Duration)) {
+        while let Some(scheduled) = self.to_queue.next.filter(|next| *next <= now) {
+            on_queued(now - scheduled);
+            self.to_queue.step();
+        }
+    }
+
+    /// Ends the schedule: no further request becomes due.
+    pub(crate) fn end(&mut self) {
+        self.to_send.next = None;
+        self.to_queue = self.to_send.clone();
+    }
+
+    /// Returns the number of requests that are due and not sent, and the age of the oldest.
+    pub(crate) fn unsent(mut self, now: Instant) -> (u64, Option<Duration>) {
+        let oldest = self.to_send.next.filter(|next| *next <= now).map(|next| now - next);
+        self.queue(now, |_| {});
+        (self.to_queue.passed - self.to_send.passed, oldest)
+    }
+}
+
+impl Cursor {
+    fn step(&mut self) {
+        self.passed += 1;
+        self.load_next();
+    }
+
+    fn load_next(&mut self) {
+        let is_over = self.limit.is_some_and(|limit| self.passed >= limit);
+        self.next = if is_over { None } else { Some(self.start + self.schedule.advance()) };
+    }
+}
+
+/// How long before a due request the thread wakes, if it has time to sleep. Well above the delay of a
+/// timed wait after a long sleep, with cold caches (50 to 75 us).
+pub(crate) const EARLY_WAKE: Duration = Duration::from_micros(80);
+
+/// Length of the wait for the next due request.
+///
+/// A thread that sleeps until a request is due wakes some tens of microseconds late, and later after a
+/// longer sleep. If there is time, the thread wakes early and polls until the request is due, so that
+/// the request leaves within a few microseconds of its time. This costs at most the early time of CPU
+/// per request, so requests with shorter gaps are not polled for.
+#[derive(Debug)]
+pub(crate) struct RequestWait {
+    early: Duration,
+    /// The request of the last call.
+    due: Option<Instant>,
+    /// True if the thread wakes early for it.
+    is_early: bool,
+}
+
+impl RequestWait {
+    /// Creates waits that end `early` before a request is due. Zero: when it is due.
+    pub(crate) fn new(early: Duration) -> Self {
+        Self { early, due: None, is_early: false }
+    }
+
+    /// Returns how long the poller may wait for the request that is due next. The first call for a
+    /// request decides if the thread wakes early, however often responses end the wait. A thread polls
+    /// only while it `is_idle`: otherwise the server may need its CPU.
+    pub(crate) fn timeout(&mut self, due: Instant, now: Instant, is_idle: bool) -> Duration {
+        let left = due.saturating_duration_since(now);
+        if self.due != Some(due) {
+            self.due = Some(due);
+            self.is_early = left > 2 * self.early;
+        }
+        let left_early = left.saturating_sub(self.early);
+        if self.is_early && (is_idle || !left_early.is_zero()) { left_early } else { left }
+    }
+}
+
+/// What a thread with timer slack does after a turn of its event loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// Continues at once.
+    None,
+    /// Sleeps, then processes all events that came meanwhile.
+    Sleep(Duration),
+    /// Waits for the next event.
+    Event,
+}
+
+/// Waits of a thread with timer slack.
+///
+/// After a turn with work, the thread sleeps until the slack since its last wake-up is over. Responses
+/// do not wake it, so that one wake-up serves all that arrived and fell due meanwhile. After a turn
+/// without work it waits for events, so a low rate wakes no more often than its requests and responses
+/// do.
+#[derive(Debug)]
+pub(crate) struct SlackWait {
+    slack: Duration,
+    /// End of the last sleep or wait.
+    woke_at: Instant,
+    /// True if the thread sent or received since.
+    has_worked: bool,
+}
+
+impl SlackWait {
+    pub(crate) fn new(slack: Duration, now: Instant) -> Self {
+        Self { slack, woke_at: now, has_worked: false }
+    }
+
+    /// Records a wake-up.
+    pub(crate) fn wake(&mut self, now: Instant) {
+        self.woke_at = now;
+        self.has_worked = false;
+    }
+
+    /// Returns the wait after a turn. `has_worked`: the turn sent or received; `has_more`: it left work.
+    pub(crate) fn after_turn(&mut self, has_worked: bool, has_more: bool, now: Instant) -> Wait {
+        self.has_worked |= has_worked;
+        match (has_more, self.has_worked) {
+            (true, _) => Wait::None,
+            (false, false) => Wait::Event,
+            (false, true) => {
+                Wait::Sleep((self.woke_at + self.slack).saturating_duration_since(now))
+            }
+        }
+    }
+}
+
+/// Offset between the kernel's time of day, which stamps received packets, and the monotonic clock.
+/// Read at every wake-up, because the time of day may be adjusted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ClockOffset {
+    monotonic: Instant,
+    time_of_day: SystemTime,
+}
+
+/// Two readings within this time count as simultaneous.
+const SIMULTANEOUS: Duration = Duration::from_micros(1);
+/// Limit of attempts to read both clocks without an interruption between them.
+const CLOCK_READS_MAX: usize = 4;
+
+impl ClockOffset {
+    /// Reads both clocks.
+    pub(crate) fn read() -> Self {
+        let mut best = Self { monotonic: Instant::now(), time_of_day: SystemTime::now() };
+        let mut best_gap = best.monotonic.elapsed();
+        for _ in 1..CLOCK_READS_MAX {
+            if best_gap <= SIMULTANEOUS {
+                break;
+            }
+            let read = Self { monotonic: Instant::now(), time_of_day: SystemTime::now() };
+            let gap = read.monotonic.elapsed();
+            if gap < best_gap {
+                (best, best_gap) = (read, gap);
+            }
+        }
+        best
+    }
+
+    /// Converts a receive timestamp. The result is kept within `earliest` and `latest`: an adjustment of
+    /// the time of day between timestamp and reading would move it.
+    pub(crate) fn to_instant(
+        self,
+        timestamp: SystemTime,
+        earliest: Instant,
+        latest: Instant,
+    ) -> Instant {
+        let instant = match self.time_of_day.duration_since(timestamp) {
+            Ok(before) => self.monotonic.checked_sub(before),
+            Err(ahead) => self.monotonic.checked_add(ahead.duration()),
+        };
+        instant.unwrap_or(latest).min(latest).max(earliest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const US: Duration = Duration::from_micros(1);
+    const MS: Duration = Duration::from_millis(1);
+
+    fn due_times_ns(schedule: &mut Schedule, count: usize) -> Vec<u128> {
+        (0..count).map(|_| schedule.advance().as_nanos()).collect()
+    }
+
+    #[test]
+    fn constant_gaps_do_not_drift() {
+        let mut schedule = Schedule::new(3.0, Spacing::Constant, 0, 1);
+        let times = due_times_ns(&mut schedule, 3_000_001);
+        assert_eq!(times[..4], [0, 333_333_333, 666_666_667, 1_000_000_000]);
+        assert_eq!(times[3_000_000], 1_000_000_000_000_000);
+    }
+
+    #[test]
+    fn threads_of_a_constant_schedule_take_turns() {
+        let of = |thread| due_times_ns(&mut Schedule::new(1000.0, Spacing::Constant, thread, 2), 3);
+        assert_eq!(of(0), [0, 2_000_000, 4_000_000]);
+        assert_eq!(of(1), [1_000_000, 3_000_000, 5_000_000]);
+    }
+
+    #[test]
+    fn poisson_gaps_are_exponential() {
+        let n = 200_000_u32;
+        let spacing = Spacing::Poisson { seed: 1 };
+        let times = due_times_ns(&mut Schedule::new(1000.0, spacing, 1, 2), n as usize);
+        let mut gaps: Vec<f64> =
+            times.windows(2).map(|pair| (pair[1] - pair[0]) as f64 / 2e6).collect();
+        gaps.sort_by(f64::total_cmp);
+        // Kolmogorov-Smirnov: the largest distance from 1 - exp(-x) stays below 1.63 / sqrt(n) in 99 %
+        // of all draws. The seed is fixed, so this is one draw.
+        let count = gaps.len() as f64;
+        let distance = gaps
+            .iter()
+            .enumerate()
+            .map(|(rank, gap)| ((rank as f64 + 0.5) / count - (1.0 - (-gap).exp())).abs())
+            .fold(0.0, f64::max);
+        assert!(distance < 1.63 / count.sqrt(), "{distance}");
+    }
+
+    #[test]
+    fn seeds_and_threads_draw_different_gaps_and_clones_equal_ones() {
+        let of = |seed, thread| Schedule::new(10.0, Spacing::Poisson { seed }, thread, 2);
+        let first = due_times_ns(&mut of(1, 0), 5);
+        assert_eq!(first, due_times_ns(&mut of(1, 0).clone(), 5));
+        assert_ne!(first, due_times_ns(&mut of(2, 0), 5));
+        assert_ne!(first, due_times_ns(&mut of(1, 1), 5));
+    }
+
+    /// One request per millisecond.
+    fn pacer(start: Instant, limit: Option<u64>) -> Pacer {
+        Pacer::new(Schedule::new(1000.0, Spacing::Constant, 0, 1), start, limit)
+    }
+
+    fn due(scheduled: Instant, was_queued: bool) -> Option<Due> {
+        Some(Due { scheduled, was_queued })
+    }
+
+    #[test]
+    fn requests_are_taken_only_when_due() {
+        let start = Instant::now();
+        let mut pacer = pacer(start, None);
+        assert_eq!(pacer.take(start), due(start, false));
+        assert_eq!(pacer.take(start + MS / 2), None);
+        assert_eq!(pacer.next(), Some(start + MS));
+        assert_eq!(pacer.take(start + 2 * MS), due(start + MS, false));
+        assert_eq!(pacer.take(start + 2 * MS), due(start + 2 * MS, false));
+        assert_eq!(pacer.take(start + 2 * MS), None);
+    }
+
+    #[test]
+    fn queued_requests_keep_their_due_time_and_are_reported_once() {
+        let start = Instant::now();
+        let mut pacer = pacer(start, None);
+        let mut queued = Vec::new();
+        pacer.queue(start + MS, |late| queued.push(late));
+        pacer.queue(start + MS, |late| queued.push(late));
+        pacer.queue(start + 2 * MS, |late| queued.push(late));
+        assert_eq!(queued, [MS, Duration::ZERO, Duration::ZERO]);
+        assert_eq!(pacer.next_unqueued(), Some(start + 3 * MS));
+        let now = start + 5 * MS;
+        for (index, was_queued) in [(0, true), (1, true), (2, true), (3, false)] {
+            assert_eq!(pacer.take(now), due(start + index * MS, was_queued));
+        }
+        assert_eq!(pacer.next_unqueued(), Some(start + 4 * MS));
+    }
+
+    #[test]
+    fn schedule_ends_at_its_limit_and_counts_unsent_requests() {
+        let start = Instant::now();
+        let mut short = pacer(start, Some(2));
+        assert!(short.take(start).is_some());
+        assert!(short.take(start + 9 * MS).is_some());
+        assert_eq!((short.take(start + 9 * MS), short.next()), (None, None));
+        assert_eq!(short.unsent(start + 9 * MS), (0, None));
+
+        assert_eq!(pacer(start, Some(5)).unsent(start + 2 * MS), (3, Some(2 * MS)));
+        assert_eq!(pacer(start, Some(2)).unsent(start + 9 * MS), (2, Some(9 * MS)));
+        let mut started = pacer(start, None);
+        started.take(start);
+        started.queue(start + 3 * MS, |_| {});
+        assert_eq!(started.unsent(start + 3 * MS), (3, Some(2 * MS)));
+    }
+
+    #[test]
+    fn wakes_early_for_a_distant_request_and_then_polls() {
+        let start = Instant::now();
+        let mut wait = RequestWait::new(EARLY_WAKE);
+        let due = start + 1000 * US;
+        assert_eq!(wait.timeout(due, start, true), 920 * US);
+        // A response ends the wait; the rest of it is unchanged.
+        assert_eq!(wait.timeout(due, start + 300 * US, true), 620 * US);
+        // Between twice the early time and the early time the first decision holds.
+        assert_eq!(wait.timeout(due, start + 900 * US, true), 20 * US);
+        for now in [920, 921, 999, 1000, 1001] {
+            assert_eq!(wait.timeout(due, start + now * US, true), Duration::ZERO, "{now}");
+        }
+    }
+
+    #[test]
+    fn does_not_poll_while_requests_are_in_flight() {
+        let start = Instant::now();
+        let mut wait = RequestWait::new(EARLY_WAKE);
+        let due = start + 1000 * US;
+        assert_eq!(wait.timeout(due, start, false), 920 * US);
+        assert_eq!(wait.timeout(due, start + 920 * US, false), 80 * US);
+        // The last response has arrived.
+        assert_eq!(wait.timeout(due, start + 950 * US, true), Duration::ZERO);
+    }
+
+    #[test]
+    fn sleeps_until_a_near_request_is_due() {
+        let start = Instant::now();
+        let mut wait = RequestWait::new(EARLY_WAKE);
+        let near = start + 160 * US;
+        assert_eq!(wait.timeout(near, start, true), 160 * US);
+        assert_eq!(wait.timeout(near, start + 100 * US, true), 60 * US);
+        assert_eq!(wait.timeout(near, start + 200 * US, true), Duration::ZERO);
+        let mut never_early = RequestWait::new(Duration::ZERO);
+        assert_eq!(never_early.timeout(start + 1000 * US, start, true), 1000 * US);
+        assert_eq!(never_early.timeout(start + 1000 * US, start + 999 * US, true), US);
+    }
+
+    #[test]
+    fn decides_to_wake_early_for_each_request() {
+        let start = Instant::now();
+        let mut wait = RequestWait::new(EARLY_WAKE);
+        assert_eq!(wait.timeout(start + 161 * US, start, true), 81 * US);
+        assert_eq!(wait.timeout(start + 100 * US, start, true), 100 * US);
+        assert_eq!(wait.timeout(start + 400 * US, start + 161 * US, true), 159 * US);
+    }
+
+    #[test]
+    fn slack_is_slept_after_turns_with_work() {
+        let start = Instant::now();
+        let mut wait = SlackWait::new(500 * US, start);
+        assert_eq!(wait.after_turn(true, true, start + 100 * US), Wait::None);
+        assert_eq!(wait.after_turn(false, false, start + 120 * US), Wait::Sleep(380 * US));
+        wait.wake(start + 510 * US);
+        assert_eq!(wait.after_turn(true, false, start + 510 * US), Wait::Sleep(500 * US));
+        // A thread without time to sleep continues at once.
+        assert_eq!(wait.after_turn(false, false, start + 1020 * US), Wait::Sleep(Duration::ZERO));
+    }
+
+    #[test]
+    fn events_are_awaited_after_a_sleep_without_work() {
+        let start = Instant::now();
+        let mut wait = SlackWait::new(500 * US, start);
+        assert_eq!(wait.after_turn(false, false, start), Wait::Event);
+        assert_eq!(wait.after_turn(true, false, start), Wait::Sleep(500 * US));
+        wait.wake(start + 500 * US);
+        assert_eq!(wait.after_turn(false, false, start + 501 * US), Wait::Event);
+    }
+
+    #[test]
+    fn clock_offset_converts_timestamps_within_bounds() {
+        let monotonic = Instant::now();
+        let time_of_day = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
+        let offset = ClockOffset { monotonic, time_of_day };
+        let (sent, now) = (monotonic - 5 * MS, monotonic + 2 * MS);
+        assert_eq!(offset.to_instant(time_of_day - 3 * MS, sent, now), monotonic - 3 * MS);
+        assert_eq!(offset.to_instant(time_of_day + MS, sent, now), monotonic + MS);
+        // An adjusted time of day moves nothing before the send or after now.
+        let hour = Duration::from_secs(3600);
+        assert_eq!(offset.to_instant(time_of_day - hour, sent, now), sent);
+        assert_eq!(offset.to_instant(time_of_day + hour, sent, now), now);
+        assert_eq!(offset.to_instant(SystemTime::UNIX_EPOCH, sent, now), sent);
+    }
+
+    #[test]
+    fn clock_offset_reads_both_clocks_at_once() {
+        let offset = ClockOffset::read();
+        let before = Instant::now();
+        let time_of_day = SystemTime::now();
+        let after = Instant::now();
+        let instant = offset.to_instant(time_of_day, before - 1000 * MS, after + 1000 * MS);
+        assert!(instant + 10 * MS >= before, "{:?}", before - instant);
+        assert!(instant <= after + 10 * MS, "{:?}", instant - after);
+    }
+}

@@ -1,0 +1,172 @@
+//! Verdict on a load: what its figures describe, the server or what measured it.
+
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use tollgate_stats::LatencyHistogram;
+use tollgate_stats::number::{count, percent, significant};
+
+use crate::plan::Plan;
+use crate::summary::{Summary, ThreadUsage, ns_to_ms};
+
+/// What the figures of a load describe.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Verdict {
+    /// What the figures describe.
+    pub measured: Measured,
+    /// Problem to check before the figures; null if almost all responses were the expected ones.
+    pub warning: Option<String>,
+    /// One sentence with the figures behind the verdict.
+    pub reason: String,
+}
+
+/// What figures describe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Measured {
+    /// The server and the way to it.
+    Server,
+    /// The load generator: it had no CPU left, or it sent late.
+    Generator,
+    /// The connections: requests that were due waited for a free one.
+    Connections,
+    /// Nothing: no response, too few, or too short a measurement.
+    Nothing,
+}
+
+/// Share of its window in which a saturated thread has run or waited for a CPU.
+pub const SATURATED_SHARE: f64 = 0.9;
+
+/// Limit of the 99th percentile of the lateness of a generator that is on schedule. Well above the time
+/// to wake a thread (some tens of microseconds).
+pub const LATENESS_MAX: Duration = Duration::from_millis(1);
+
+/// Limit of the share of requests that are due, but not sent, in a load that is delivered.
+pub const UNSENT_SHARE_MAX: f64 = 0.01;
+
+/// Limits of the shares of requests that wait for a connection, or that get no expected response.
+const QUEUED_SHARE_MAX: f64 = 0.01;
+const WRONG_SHARE_MAX: f64 = 0.01;
+
+/// A shorter measurement is not judged: much of it is its own start.
+const WINDOW_MIN: Duration = Duration::from_millis(100);
+
+/// With fewer responses, one in a hundred cannot be seen.
+const RESPONSES_MIN: u64 = 100;
+
+impl Verdict {
+    /// Judges the result of a plan.
+    pub fn new(plan: &Plan, summary: &Summary) -> Self {
+        let (measured, reason) = match (too_little(summary), plan.rate_per_s()) {
+            (Some(reason), _) => (Measured::Nothing, reason),
+            (None, None) => judge_closed_loop(summary),
+            (None, Some(rate_per_s)) => judge_open_loop(rate_per_s, plan.timer_slack, summary),
+        };
+        let wrong = summary.wrong_share();
+        let warning = (wrong > WRONG_SHARE_MAX && summary.responses > 0).then(|| {
+            let wrong = percent(wrong);
+            format!("{wrong} of the requests got no expected response: check the failures first")
+        });
+        Self { measured, warning, reason }
+    }
+}
+
+/// Returns the reason if the summary is too small to be judged.
+fn too_little(summary: &Summary) -> Option<String> {
+    let &Summary { responses, window, warm_up, .. } = summary;
+    if responses == 0 && window.is_zero() && warm_up.responses > 0 {
+        return Some(format!(
+            "stopped during the warm-up, after {}",
+            responses_text(warm_up.responses)
+        ));
+    }
+    if responses == 0 {
+        let hint = if summary.failures.total() > 0 { ": check the failures" } else { "" };
+        return Some(format!("no response received{hint}"));
+    }
+    (window < WINDOW_MIN || responses < RESPONSES_MIN).then(|| {
+        format!(
+            "too short to judge: {} in {} ms, of {RESPONSES_MIN} responses and {} ms needed",
+            responses_text(responses),
+            significant(window.as_secs_f64() * 1e3),
+            WINDOW_MIN.as_millis()
+        )
+    })
+}
+
+fn responses_text(responses: u64) -> String {
+    format!("{} response{}", count(responses), if responses == 1 { "" } else { "s" })
+}
+
+fn judge_closed_loop(summary: &Summary) -> (Measured, String) {
+    let busiest = busiest_thread(summary);
+    if busiest >= SATURATED_SHARE {
+        let reason = saturated(busiest, "the server may have capacity left");
+        return (Measured::Generator, reason);
+    }
+    let busiest = percent(busiest);
+    let reason =
+        format!("the busiest generator thread used or waited for a CPU {busiest} of the time");
+    (Measured::Server, reason)
+}
+
+fn judge_open_loop(rate_per_s: f64, slack: Duration, summary: &Summary) -> (Measured, String) {
+    let late_ns = summary.lateness.as_ref().and_then(|lateness| lateness.value_at(0.99));
+    if late_ns.map(Duration::from_nanos) > Some(LATENESS_MAX + slack) {
+        let reason = format!(
+            "its lateness was {}: try a lower rate, or more threads (-t) on CPUs of their own (--cpus)",
+            lateness_text(summary)
+        );
+        return (Measured::Generator, reason);
+    }
+    let queued = summary.queued_share();
+    if queued > QUEUED_SHARE_MAX {
+        let queued =
+            format!("{} of the requests were due while no connection was free", percent(queued));
+        let busiest = busiest_thread(summary);
+        // A thread without time to read responses keeps its connections from being free.
+        if busiest >= SATURATED_SHARE {
+            return (Measured::Generator, saturated(busiest, &queued));
+        }
+        let reason = format!(
+            "{queued}, and the latency includes their wait: try more connections (-c, --max-connections), or a lower rate"
+        );
+        return (Measured::Connections, reason);
+    }
+    let unsent = summary.unsent_share();
+    if unsent > UNSENT_SHARE_MAX {
+        let free = if summary.queued == 0 { ", though connections were free" } else { "" };
+        let reason = format!(
+            "{} of the requests were due, but not sent{free}: try a lower rate, or more threads (-t)",
+            percent(unsent)
+        );
+        return (Measured::Generator, reason);
+    }
+    let rate = significant(rate_per_s);
+    let lateness = lateness_text(summary);
+    (Measured::Server, format!("{rate} requests/s were sent on schedule (lateness {lateness})"))
+}
+
+fn busiest_thread(summary: &Summary) -> f64 {
+    summary.threads.iter().map(ThreadUsage::busy).fold(0.0, f64::max)
+}
+
+fn saturated(busiest: f64, effect: &str) -> String {
+    let busiest = percent(busiest);
+    format!(
+        "a generator thread used or waited for a CPU {busiest} of the time, and {effect}: try more threads (-t) on CPUs of their own (--cpus)"
+    )
+}
+
+/// The lateness as the table shows it: p99, or the maximum if too few requests decide p99.
+fn lateness_text(summary: &Summary) -> String {
+    let lateness = summary.lateness.as_ref();
+    match lateness.and_then(|lateness| lateness.quantile_ns(0.99)) {
+        Some(p99_ns) => format!("p99 {} ms", significant(ns_to_ms(p99_ns))),
+        None => {
+            let max_ns = lateness.and_then(LatencyHistogram::max_ns);
+            format!("max {} ms", max_ns.map_or("-".to_owned(), |ns| significant(ns_to_ms(ns))))
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! Opening and closing connections, and timeouts.
+
+use std::io::{self, ErrorKind};
+use std::time::{Duration, Instant};
+
+use super::Worker;
+use crate::connection::{Connection, State, Stream};
+use crate::summary::Failure;
+
+/// Wait after a failed connect, so that a closed port is not flooded.
+const RETRY_WAIT: Duration = Duration::from_millis(10);
+
+/// How long a server may take to close a connection after its last response.
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(200);
+
+/// Minimum time between two checks of all timeouts: the precision of timeouts.
+const TIMEOUT_CHECK_MIN: Duration = Duration::from_millis(1);
+
+/// Maximum time between two checks of all timeouts.
+const TIMEOUT_CHECK_MAX: Duration = Duration::from_secs(1);
+
+impl Worker {
+    /// Starts to connect and sends at once: over loopback the connection is established when the call
+    /// returns, and a wait for the poller would cost three system calls.
+    pub(super) fn connect(&mut self, index: usize) {
+        let started_at = Instant::now();
+        self.now = started_at;
+        self.connections[index].generation = self.connections[index].generation.wrapping_add(1);
+        let stream = match Stream::connect(&self.plan.target, self.slack_wait.is_some()) {
+            Ok(stream) => stream,
+            Err(error) => return self.on_connect_error(index, &error),
+        };
+        self.enter(index, State::Connecting(stream));
+        if self.connections[index].in_flight.is_empty() {
+            return self.watch_connect(index);
+        }
+        let is_closed_loop = self.pacer.is_none();
+        if self.plan.keep_alive {
+            self.now = Instant::now();
+            self.connections[index].set_send_time(self.now, is_closed_loop);
+        }
+        let token = self.token(index);
+        let connection = &mut self.connections[index];
+        match connection.send(&self.plan.workload.requests, &self.poller, token) {
+            Ok(is_all_sent) if is_all_sent || connection.has_started_front() => {
+                self.on_connected(index);
+            }
+            // Until the connection is established, the time of the requests runs from the connect.
+            Ok(_) => connection.set_send_time(started_at, is_closed_loop),
+            Err(error) if connection.has_started_front() => {
+                self.on_connected(index);
+                self.on_send_error(index, error);
+            }
+            Err(error) => self.on_connect_error(index, &error),
+        }
+    }
+
+    fn watch_connect(&mut self, index: usize) {
+        let token = self.token(index);
+        let State::Connecting(stream) = &mut self.connections[index].state else {
+            return;
+        };
+        if let Err(error) = stream.watch(&self.poller, token, true) {
+            self.on_connect_error(index, &error);
+        }
+    }
+
+    /// Handles the end of an attempt to connect.
+    pub(super) fn on_connect_result(&mut self, index: usize) {
+        let State::Connecting(stream) = &self.connections[index].state else {
+            return;
+        };
+        match stream.socket.take_error() {
+            Ok(None) => {}
+            Ok(Some(error)) | Err(error) => return self.on_connect_error(index, &error),
+        }
+        self.on_connected(index);
+        if self.plan.keep_alive {
+            self.connections[index].set_send_time(self.now, self.pacer.is_none());
+        }
+        self.send_next(index);
+        if self.pacer.is_some() {
+            self.send(index);
+        }
+    }
+
+    fn on_connected(&mut self, index: usize) {
+        self.now = Instant::now();
+        let connection = &mut self.connections[index];
+        self.metrics.connected(self.now - connection.since);
+        if let State::Connecting(stream) = std::mem::replace(&mut connection.state, State::Closed) {
+            self.enter(index, State::Open(stream));
+        }
+    }
+
+    fn on_connect_error(&mut self, index: usize, error: &io::Error) {
+        self.now = Instant::now();
+        let front = self.connections[index].in_flight.front();
+        let is_in_time =
+            front.is_some_and(|front| self.now - front.sent < self.plan.connect_timeout);
+        match error.kind() {
+            // The backlog of a unix-domain socket is full. Over TCP the kernel would wait for room.
+            ErrorKind::WouldBlock if is_in_time => {}
+            ErrorKind::WouldBlock => self.fail_front(index, Failure::ConnectTimeout),
+            _ => self.fail_front(index, Failure::io("connect", error)),
+        }
+        self.wait_for_retry(index);
+    }
+
+    fn wait_for_retry(&mut self, index: usize) {
+        self.disconnect(index);
+        self.enter(index, State::RetryWait);
+    }
+
+    /// Drops the socket. Requests sent on it without a response will be sent again.
+    pub(super) fn disconnect(&mut self, index: usize) {
+        let to_resend = self.connections[index].disconnect(self.now);
+        self.metrics.resent(to_resend);
+    }
+
+    /// Waits for the server to close a connection that carries no further request.
+    ///
+    /// The side that closes first keeps the pair of ports for a minute (`TIME_WAIT`). On this side that
+    /// would leave about 28,000 connects per minute towards one target, so the server goes first, as it
+    /// has announced, and only one that does not is closed by force. Requests that wait for a new
+    /// connection do not wait for that.
+    pub(super) fn close(&mut self, index: usize) {
+        if !self.connections[index].in_flight.is_empty() {
+            return self.force_close(index);
+        }
+        match std::mem::replace(&mut self.connections[index].state, State::Closed) {
+            State::Open(stream) if !stream.is_shut => self.enter(index, State::Closing(stream)),
+            state => {
+                self.connections[index].state = state;
+                self.reconnect(index);
+            }
+        }
+    }
+
+    /// Closes a connection that the server should have closed, without keeping the pair of ports.
+    fn force_close(&mut self, index: usize) {
+        let state = std::mem::replace(&mut self.connections[index].state, State::Closed);
+        if let State::Closing(stream) | State::Open(stream) = state {
+            // A failure keeps the ports for a while and has no other effect.
+            stream.socket.reset().ok();
+        }
+        self.reconnect(index);
+    }
+
+    /// Drops the socket, and opens a new one if there is something to send.
+    pub(super) fn reconnect(&mut self, index: usize) {
+        self.now = Instant::now();
+        self.disconnect(index);
+        if self.pacer.is_none() {
+            self.take_requests(index);
+        }
+        if self.connections[index].in_flight.is_empty() {
+            self.send_next(index);
+        } else {
+            self.connect(index);
+            if self.pacer.is_some() {
+                self.free(index);
+            }
+        }
+    }
+
+    /// Fails the front request and its connection.
+    pub(super) fn fail(&mut self, index: usize, failure: Failure) {
+        self.now = Instant::now();
+        self.fail_front(index, failure);
+        self.reconnect(index);
+    }
+
+    fn fail_front(&mut self, index: usize, failure: Failure) {
+        if let Some(in_flight) = self.connections[index].pop() {
+            self.in_flight -= 1;
+            let template = self.plan.workload.requests[in_flight.request].template;
+            self.metrics.failure(&in_flight, template, failure, self.now);
+        }
+    }
+
+    /// Fails all requests at the front that have timed out.
+    fn time_out(&mut self, index: usize) {
+        while self.deadline(&self.connections[index]).is_some_and(|deadline| deadline <= self.now) {
+            self.fail_front(index, Failure::ResponseTimeout);
+        }
+        self.reconnect(index);
+    }
+
+    fn enter(&mut self, index: usize, state: State) {
+        self.connections[index].enter(state, self.now);
+        if let Some(deadline) = self.deadline(&self.connections[index]) {
+            self.next_timeout_check = self.next_timeout_check.min(deadline);
+        }
+    }
+
+    /// End of the time that a connection may stay in its state.
+    fn deadline(&self, connection: &Connection) -> Option<Instant> {
+        match connection.state {
+            State::Closed => None,
+            State::RetryWait => Some(connection.since + RETRY_WAIT),
+            State::Connecting(_) => Some(connection.since + self.plan.connect_timeout),
+            State::Open(_) => {
+                connection.in_flight.front().map(|front| front.sent + self.plan.response_timeout)
+            }
+            State::Closing(_) => Some(connection.since + CLOSE_TIMEOUT),
+        }
+    }
+
+    /// Handles all timeouts that have expired, and schedules the next check.
+    pub(super) fn check_timeouts(&mut self) {
+        for index in 0..self.connections.len() {
+            let connection = &self.connections[index];
+            if self.deadline(connection).is_none_or(|deadline| deadline > self.now) {
+                continue;
+            }
+            match connection.state {
+                State::Connecting(_) => {
+                    self.fail_front(index, Failure::ConnectTimeout);
+                    self.wait_for_retry(index);
+                }
+                State::Open(_) => self.time_out(index),
+                State::Closing(_) => {
+                    self.metrics.force_closed();
+                    self.force_close(index);
+                }
+                State::RetryWait => self.reconnect(index),
+                State::Closed => {}
+            }
+        }
+        let earliest = self.connections.iter().filter_map(|c| self.deadline(c)).min();
+        // The timeout of a request sent from now on expires no sooner than this.
+        let latest = self.now + TIMEOUT_CHECK_MAX.min(self.plan.response_timeout);
+        let soonest = self.now + TIMEOUT_CHECK_MIN;
+        self.next_timeout_check =
+            earliest.map_or(latest, |deadline| deadline.clamp(soonest, latest.max(soonest)));
+    }
+}

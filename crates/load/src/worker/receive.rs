@@ -1,0 +1,195 @@
+//! Receiving responses.
+
+use std::io::{self, ErrorKind};
+use std::time::{Instant, SystemTime};
+
+use thiserror::Error;
+use tollgate_http1::{Response, Scan};
+
+use super::Worker;
+use crate::connection::{Connection, State};
+use crate::summary::Failure;
+
+/// Limit of reads of a large response before other connections are served.
+const READS_PER_TURN_MAX: usize = 16;
+
+/// State of a connection after a piece of its stream.
+#[derive(Debug)]
+enum Parsed {
+    /// The connection continues.
+    Open,
+    /// The connection ends with its last response.
+    Ended,
+    /// The stream is invalid.
+    Failed(Failure),
+}
+
+/// The server sent more bytes than the framing of its response allows.
+#[derive(Debug, Error)]
+#[error("{bytes} bytes follow the end of the response")]
+struct SurplusBytes {
+    bytes: usize,
+}
+
+impl Worker {
+    /// Reads a socket. A read that leaves room in the buffer has emptied it, so no second read follows.
+    pub(super) fn receive(&mut self, index: usize, buffer: &mut [u8]) {
+        for read in 0..READS_PER_TURN_MAX {
+            if read > 0 {
+                // Long responses take time, and this reading decides which requests are due.
+                self.now = Instant::now();
+            }
+            let State::Open(stream) = &mut self.connections[index].state else {
+                return;
+            };
+            let (bytes, timestamp) = match stream.receive(buffer) {
+                Ok((0, _)) => return self.on_end_of_stream(index),
+                Ok(received) => received,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => return self.on_receive_error(index, &error),
+            };
+            let is_emptied = bytes < buffer.len() && !stream.is_shut;
+            self.metrics.received(bytes);
+            match self.parse(index, &buffer[..bytes], timestamp) {
+                Parsed::Open if is_emptied => return,
+                Parsed::Open => {}
+                Parsed::Ended => return self.close(index),
+                Parsed::Failed(failure) => return self.fail(index, failure),
+            }
+        }
+        self.read_again(index);
+    }
+
+    /// Schedules another read at the end of this turn.
+    pub(super) fn read_again(&mut self, index: usize) {
+        let connection = &mut self.connections[index];
+        if !connection.is_unread {
+            connection.is_unread = true;
+            self.unread.push(index);
+        }
+    }
+
+    /// Finds the responses in a piece of a stream and sends the requests that they make room for. All
+    /// responses in one piece have arrived with it, so one reading of the clock serves all. `timestamp`:
+    /// arrival of the last byte, if the kernel stamped it.
+    fn parse(&mut self, index: usize, mut bytes: &[u8], timestamp: Option<SystemTime>) -> Parsed {
+        let mut arrived = None;
+        while !bytes.is_empty() {
+            let connection = &mut self.connections[index];
+            if !connection.has_started_front() {
+                // A response without a request, such as a 408 on an idle connection.
+                return Parsed::Ended;
+            }
+            let is_pipelined = connection.has_started_second();
+            let Connection { state: State::Open(stream), in_flight, .. } = connection else {
+                return Parsed::Open;
+            };
+            let Some(front) = in_flight.front_mut() else {
+                return Parsed::Ended;
+            };
+            if self.plan.first_byte && front.first_byte.is_none() {
+                front.first_byte = Some(*arrived.get_or_insert_with(Instant::now));
+            }
+            let is_head = self.plan.workload.requests[front.request].is_head;
+            let scanned = match &self.plan.workload.patterns[front.request] {
+                None => stream.scanner.feed(bytes, is_head, &mut self.heads, |_| {}),
+                Some(pattern) => {
+                    let search = &mut stream.search;
+                    stream.scanner.feed(bytes, is_head, &mut self.heads, |piece| {
+                        search.feed(pattern, piece);
+                    })
+                }
+            };
+            match scanned {
+                Ok(Scan::Complete { response, consumed }) => {
+                    if consumed < bytes.len() && !is_pipelined {
+                        let surplus = SurplusBytes { bytes: bytes.len() - consumed };
+                        return Parsed::Failed(Failure::malformed(&surplus));
+                    }
+                    bytes = &bytes[consumed..];
+                    self.now = *arrived.get_or_insert_with(Instant::now);
+                    if !self.complete(index, response, timestamp) {
+                        return Parsed::Ended;
+                    }
+                }
+                Ok(Scan::Partial) => break,
+                Err(error) => return Parsed::Failed(Failure::malformed(&error)),
+            }
+        }
+        // A server that has shut its side accepts nothing more; the end of the stream is read next.
+        if matches!(&self.connections[index].state, State::Open(stream) if !stream.is_shut) {
+            self.send_next(index);
+        }
+        Parsed::Open
+    }
+
+    /// Completes the front request. Returns true if the connection continues.
+    fn complete(
+        &mut self,
+        index: usize,
+        response: Response,
+        timestamp: Option<SystemTime>,
+    ) -> bool {
+        let connection = &mut self.connections[index];
+        // A server that responds before it has the whole request will not read another one after it.
+        let is_whole = connection.has_sent_front();
+        let (Some(in_flight), State::Open(stream)) = (connection.pop(), &mut connection.state)
+        else {
+            return false;
+        };
+        let workload = &self.plan.workload;
+        let has_pattern = workload.patterns[in_flight.request].is_none() || stream.search.found();
+        stream.search.reset();
+        stream.is_reused = true;
+        self.in_flight -= 1;
+        let request = &workload.requests[in_flight.request];
+        let arrived = match timestamp {
+            Some(timestamp) => self.clock_offset.to_instant(timestamp, in_flight.sent, self.now),
+            None => self.now,
+        };
+        self.metrics.response(&in_flight, request, response, has_pattern, arrived);
+        if self.slack_wait.is_some() && timestamp.is_none() {
+            self.metrics.missing_timestamp();
+        }
+        if self.metrics.needs_first_head()
+            && let Some(cached) = self.heads.last()
+        {
+            self.metrics.set_first_head(cached.head());
+        }
+        self.plan.keep_alive && response.keep_alive && is_whole
+    }
+
+    /// Handles a close by the server.
+    fn on_end_of_stream(&mut self, index: usize) {
+        let connection = &mut self.connections[index];
+        let is_idle = !connection.has_started_front();
+        let State::Open(stream) = &mut connection.state else {
+            return;
+        };
+        if is_idle {
+            return self.reconnect(index);
+        }
+        match stream.scanner.close() {
+            Ok(Some(response)) => {
+                self.now = Instant::now();
+                // The end of a stream has no timestamp.
+                self.complete(index, response, None);
+                self.reconnect(index);
+            }
+            Ok(None) => match stream.send_error.take() {
+                Some(error) => self.fail(index, Failure::io("send", &error)),
+                None => self.fail(index, Failure::ClosedEarly),
+            },
+            Err(error) => self.fail(index, Failure::malformed(&error)),
+        }
+    }
+
+    fn on_receive_error(&mut self, index: usize, error: &io::Error) {
+        if self.connections[index].has_started_front() {
+            self.fail(index, Failure::io("receive", error));
+        } else {
+            self.reconnect(index);
+        }
+    }
+}

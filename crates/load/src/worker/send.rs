@@ -1,0 +1,225 @@
+//! Taking requests and sending them.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use super::Worker;
+use crate::connection::{Connection, InFlight, State, is_disconnect};
+use crate::metrics::ThreadCpuClock;
+use crate::summary::Failure;
+
+/// Limit of connections started between two calls of the poller.
+const STARTS_PER_TURN_MAX: usize = 16;
+
+/// How long the first requests wait for connections. Slower connections join later.
+const START_WAIT_MAX: Duration = Duration::from_secs(1);
+
+impl Worker {
+    /// Opens connections, some per turn, so that the poller can report those that are established.
+    ///
+    /// With keep-alive, all are opened before the first request: a server that processes requests of the
+    /// first ones is slow to accept the others, whose requests would wait for that. Without keep-alive, a
+    /// connection starts with its request.
+    pub(super) fn start_connections(&mut self) {
+        let end = self.connections.len().min(self.started + STARTS_PER_TURN_MAX);
+        for index in self.started..end {
+            if self.plan.keep_alive {
+                self.connect(index);
+            } else {
+                self.reconnect(index);
+            }
+        }
+        self.started = self.started.max(end);
+    }
+
+    /// Sends the first requests when all connections are established, have failed or take too long.
+    pub(super) fn start_sending(&mut self, clock: &ThreadCpuClock) -> io::Result<()> {
+        if self.is_sending {
+            return Ok(());
+        }
+        let is_connecting =
+            |connection: &Connection| matches!(connection.state, State::Connecting(_));
+        let is_starting =
+            self.started < self.connections.len() || self.connections.iter().any(is_connecting);
+        if is_starting && self.now - self.started_at < START_WAIT_MAX {
+            return Ok(());
+        }
+        self.started = self.connections.len();
+        self.is_sending = true;
+        self.open_window(clock)?;
+        for index in 0..self.connections.len() {
+            self.now = Instant::now();
+            match self.connections[index].state {
+                State::Open(_) => self.send_next(index),
+                State::Closed => self.reconnect(index),
+                // In a closed loop, its requests wait from now on, and count as in flight.
+                State::Connecting(_) if self.pacer.is_none() => self.take_requests(index),
+                State::Connecting(_) | State::RetryWait | State::Closing(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Uses the room of a connection: sends the next requests of a closed loop, or frees the connection
+    /// for those of a schedule.
+    pub(super) fn send_next(&mut self, index: usize) {
+        if !self.is_sending {
+            return;
+        }
+        if self.pacer.is_some() {
+            self.free(index);
+        } else {
+            self.take_requests(index);
+            self.send(index);
+        }
+    }
+
+    /// Closed loop: takes requests until the pipeline of a connection is full.
+    pub(super) fn take_requests(&mut self, index: usize) {
+        while self.is_sending
+            && self.connections[index].in_flight.len() < self.plan.pipeline
+            && let Some(request) = self.sequence.take()
+        {
+            self.put(index, request, self.now);
+        }
+    }
+
+    /// Sends requests that became due while responses were read. With timer slack they wait for the end
+    /// of the turn: receive timestamps do not depend on the time of the read.
+    pub(super) fn send_due_between_reads(&mut self) {
+        if self.slack_wait.is_none() {
+            self.send_due();
+        }
+    }
+
+    /// Open loop: sends the requests that are due while there are connections for them. After a number of
+    /// sends the poller is called first, so that responses are not left unread.
+    pub(super) fn send_due(&mut self) {
+        // The last reading of the clock is cheaper than a new one. Handlers renew it, and so does the
+        // event loop after the last of them.
+        if !self.pacer.as_ref().is_some_and(|pacer| pacer.is_due(self.now)) {
+            return;
+        }
+        loop {
+            self.now = Instant::now();
+            if !self.pacer.as_ref().is_some_and(|pacer| pacer.is_due(self.now)) {
+                return;
+            }
+            if self.budget.sends == 0 {
+                return;
+            }
+            let Some(index) = self.next_free().or_else(|| self.add_connection()) else {
+                return self.queue_due();
+            };
+            self.budget.sends -= 1;
+            self.send_scheduled(index);
+        }
+    }
+
+    /// Sends the request that is due on a connection that can take it.
+    fn send_scheduled(&mut self, index: usize) {
+        let Some(due) = self.pacer.as_mut().and_then(|pacer| pacer.take(self.now)) else {
+            return;
+        };
+        if !due.was_queued {
+            self.metrics.due(self.now - due.scheduled, false);
+        }
+        let request = self.sequence.next();
+        self.put(index, request, due.scheduled);
+        match self.connections[index].state {
+            State::Closed => self.connect(index),
+            _ => self.send(index),
+        }
+        self.free(index);
+    }
+
+    /// Queues the requests that are due until a connection is free.
+    fn queue_due(&mut self) {
+        if let Some(pacer) = &mut self.pacer {
+            pacer.queue(self.now, |late| self.metrics.due(late, true));
+        }
+    }
+
+    /// Adds a request to those in flight on a connection.
+    fn put(&mut self, index: usize, request: usize, scheduled: Instant) {
+        self.metrics.sent();
+        self.in_flight += 1;
+        let in_flight =
+            InFlight { request, scheduled, sent: self.now, was_sent: false, first_byte: None };
+        self.connections[index].in_flight.push_back(in_flight);
+    }
+
+    /// Queues a connection for the next request of the schedule, if it has room and is not queued.
+    pub(super) fn free(&mut self, index: usize) {
+        let can_take = self.can_take(index);
+        let connection = &mut self.connections[index];
+        if can_take && !connection.is_free {
+            connection.is_free = true;
+            self.free.push_back(index);
+        }
+    }
+
+    fn can_take(&self, index: usize) -> bool {
+        let connection = &self.connections[index];
+        let has_room = connection.in_flight.len() < self.plan.pipeline;
+        let is_usable = match &connection.state {
+            State::Closed => true,
+            State::Open(stream) => !stream.is_shut,
+            State::RetryWait | State::Connecting(_) | State::Closing(_) => false,
+        };
+        has_room && is_usable
+    }
+
+    /// Takes the first free connection that can still take a request.
+    fn next_free(&mut self) -> Option<usize> {
+        while let Some(index) = self.free.pop_front() {
+            self.connections[index].is_free = false;
+            if self.can_take(index) {
+                return Some(index);
+            }
+        }
+        None
+    }
+
+    /// Adds a connection up to the limit of the plan. After a few in a turn the poller is called first: it
+    /// may report a free connection.
+    fn add_connection(&mut self) -> Option<usize> {
+        let is_full = self.connections.len() == self.connections_max;
+        if !self.is_sending || is_full || self.budget.new_connections == 0 {
+            return None;
+        }
+        self.budget.new_connections -= 1;
+        self.started += 1;
+        self.connections.push(Connection::new(self.now));
+        Some(self.connections.len() - 1)
+    }
+
+    /// Sends the unsent bytes of a connection.
+    pub(super) fn send(&mut self, index: usize) {
+        let token = self.token(index);
+        let connection = &mut self.connections[index];
+        match connection.send(&self.plan.workload.requests, &self.poller, token) {
+            Ok(_) => {}
+            Err(error) if connection.was_closed_while_idle(&error) => {
+                self.disconnect(index);
+                self.connect(index);
+            }
+            Err(error) => self.on_send_error(index, error),
+        }
+    }
+
+    /// Handles a failed send. A server that rejects the rest of a request may have sent a response before
+    /// it closed, so the socket is read first.
+    pub(super) fn on_send_error(&mut self, index: usize, error: io::Error) {
+        let connection = &mut self.connections[index];
+        let may_have_response = connection.has_started_front() && is_disconnect(&error);
+        match &mut connection.state {
+            State::Open(stream) if may_have_response => {
+                stream.is_shut = true;
+                stream.send_error = Some(error);
+                self.read_again(index);
+            }
+            _ => self.fail(index, Failure::io("send", &error)),
+        }
+    }
+}

@@ -1,0 +1,256 @@
+use std::error::Error as _;
+use std::thread;
+use std::time::Duration;
+
+use tollgate_load::{Error, Generator, Plan, Progress, Target, Workload};
+
+use crate::server::{
+    DEADLINE, GET, OK, Server, closed_port, endless, finish, plan, request, run, scheduled,
+    wait_until,
+};
+
+#[test]
+fn sends_exactly_the_planned_requests() {
+    for (requests, connections, threads) in
+        [(1, 1, 1), (7, 3, 1), (100, 8, 1), (101, 7, 3), (2, 8, 4)]
+    {
+        let server = Server::responding(OK);
+        let summary = run(Plan { connections, threads, ..plan(server.address, requests) });
+        assert_eq!(server.requests(), requests);
+        assert_eq!((summary.sent, summary.responses), (requests, requests));
+        assert_eq!((summary.failures.total(), summary.in_flight), (0, 0));
+        assert_eq!(summary.oldest_in_flight, None);
+        assert_eq!(summary.warm_up, Progress::default());
+        // "HTTP/1.1 200 OK\r\n" is 17 bytes, header and empty line 21, the body 2.
+        assert_eq!(summary.bytes_received, 40 * requests);
+        assert_eq!(summary.connects, requests.min(connections as u64));
+        assert_eq!(summary.connects, server.connections());
+        assert_eq!(summary.threads.len(), threads);
+        assert!(summary.window > Duration::ZERO);
+    }
+}
+
+#[test]
+fn counts_balance_with_those_of_the_server() {
+    let server = Server::responding(OK);
+    let plan = Plan { connections: 5, threads: 2, ..endless(server.address) };
+    let generator = Generator::start(plan).unwrap();
+    wait_until(|| generator.progress().responses >= 50);
+    let warm_up = generator.progress();
+    generator.open_window();
+    wait_until(|| generator.progress().responses >= warm_up.responses + 200);
+    assert!(!generator.is_done());
+    let summary = finish(generator);
+    assert!(summary.warm_up.responses >= warm_up.responses);
+    assert!(summary.responses > 0);
+    assert!(summary.in_flight <= 5);
+    // Requests in flight at the end may have reached the server.
+    assert!(server.requests() <= summary.sent);
+    assert!(server.requests() + summary.in_flight >= summary.sent);
+}
+
+#[test]
+fn drain_waits_for_all_responses() {
+    for keep_alive in [true, false] {
+        let server = Server::responding(OK);
+        let plan = Plan { connections: 5, threads: 2, keep_alive, ..endless(server.address) };
+        let generator = Generator::start(plan).unwrap();
+        wait_until(|| generator.progress().responses >= 50);
+        assert!(!generator.wait(Duration::from_millis(1)), "ended without a command");
+        generator.drain();
+        assert!(generator.wait(DEADLINE));
+        assert!(generator.is_done());
+        let summary = finish(generator);
+        assert_eq!((summary.in_flight, summary.failures.total()), (0, 0));
+        assert_eq!(server.requests(), summary.sent);
+    }
+}
+
+#[test]
+fn drain_leaves_no_scheduled_request_unsent() {
+    let server = Server::responding(OK);
+    let plan = Plan { requests: None, ..scheduled(server.address, 1, 1_000.0) };
+    let generator = Generator::start(plan).unwrap();
+    wait_until(|| generator.progress().responses >= 20);
+    generator.drain();
+    assert!(generator.wait(DEADLINE));
+    let summary = finish(generator);
+    assert_eq!((summary.in_flight, summary.unsent), (0, 0));
+    assert_eq!(server.requests(), summary.sent);
+}
+
+#[test]
+fn warm_up_is_not_measured() {
+    let server = Server::responding(OK);
+    let generator = Generator::start(endless(server.address)).unwrap();
+    wait_until(|| generator.progress().responses >= 10);
+    let summary = finish(generator);
+    assert!(summary.warm_up.responses >= 10);
+    assert_eq!((summary.responses, summary.window), (0, Duration::ZERO));
+    assert!(summary.threads.is_empty());
+}
+
+#[test]
+fn all_is_measured_without_a_warm_up() {
+    let server = Server::responding(OK);
+    let plan = Plan { warm_up: false, connections: 3, ..endless(server.address) };
+    let generator = Generator::start(plan).unwrap();
+    // The window is open already.
+    generator.open_window();
+    wait_until(|| generator.progress().responses >= 30);
+    let summary = finish(generator);
+    assert_eq!((summary.warm_up.responses, summary.connects), (0, 3));
+    assert_eq!(summary.sent, summary.responses + summary.in_flight);
+}
+
+#[test]
+fn drop_ends_the_load() {
+    let server = Server::responding(OK);
+    let generator = Generator::start(endless(server.address)).unwrap();
+    wait_until(|| generator.progress().responses >= 1);
+    drop(generator);
+    let requests = server.requests();
+    thread::sleep(Duration::from_millis(50));
+    assert!(server.requests() <= requests + 1, "the load continued after the drop");
+}
+
+fn rejected(plan: Plan) -> String {
+    Generator::start(plan).map(drop).unwrap_err().to_string()
+}
+
+#[test]
+fn plans_outside_their_limits_are_rejected() {
+    let plan = || plan(closed_port(), 1);
+    let cases = [
+        (Plan { threads: 0, ..plan() }, "cannot use 0 threads: choose 1 to 256"),
+        (
+            Plan { threads: 257, connections: 300, ..plan() },
+            "cannot use 257 threads: choose 1 to 256",
+        ),
+        (
+            Plan { threads: 2, ..plan() },
+            "cannot use 1 connections for 2 threads: choose 2 to 20000",
+        ),
+        (
+            Plan { connections: 20_001, ..plan() },
+            "cannot use 20001 connections for 1 threads: choose 1 to 20000",
+        ),
+        (
+            Plan { pipeline: 2, keep_alive: false, ..plan() },
+            "cannot pipeline 2 requests without keep-alive: choose 1",
+        ),
+        (Plan { requests: Some(0), ..plan() }, "cannot send 0 requests: choose at least 1"),
+        (
+            Plan { response_timeout: Duration::ZERO, ..plan() },
+            "cannot use a response timeout of 0 s: choose more than 0 and at most 3600 s",
+        ),
+        (
+            Plan { connect_timeout: Duration::from_secs(3601), ..plan() },
+            "cannot use a connect timeout of 3601 s: choose more than 0 and at most 3600 s",
+        ),
+    ];
+    for (plan, reason) in cases {
+        assert_eq!(rejected(plan), reason);
+    }
+}
+
+#[test]
+fn timer_slack_is_rejected_where_it_has_no_effect() {
+    let address = closed_port();
+    let plan = || Plan {
+        timer_slack: Duration::from_millis(5),
+        connections: 20,
+        connections_max: 20,
+        ..scheduled(address, 1, 1000.0)
+    };
+    let cases = [
+        (
+            Plan { timer_slack: Duration::from_micros(10_500), ..plan() },
+            "of 10.5 ms: choose at most 10 ms",
+        ),
+        (
+            Plan { arrivals: tollgate_load::Arrivals::Closed, ..plan() },
+            "in a closed loop: set a rate",
+        ),
+        (
+            Plan { busy_poll: true, ..plan() },
+            "with busy polling, which never sleeps: choose one of them",
+        ),
+        (
+            Plan { target: Target::Unix("/run/a.sock".into()), ..plan() },
+            "with a unix-domain socket, which has no receive timestamps: use TCP",
+        ),
+        (
+            Plan { keep_alive: false, ..plan() },
+            "without keep-alive: connects would be noticed late",
+        ),
+        (
+            Plan { pipeline: 2, ..plan() },
+            "with a pipeline: a receive timestamp covers the last of several responses only",
+        ),
+        (
+            Plan { first_byte: true, ..plan() },
+            "with the time to first byte: a receive timestamp is that of the last byte",
+        ),
+    ];
+    for (plan, reason) in cases {
+        assert_eq!(rejected(plan), format!("cannot use a timer slack {reason}"));
+    }
+    let plan = Plan { connections_max: 20, ..scheduled(address, 1, 5000.0) };
+    let plan = Plan { timer_slack: Duration::from_millis(5), connections: 20, ..plan };
+    let reason = "cannot carry the 25 requests of a timer slack of 5 ms on 20 connections: choose more connections, or less slack";
+    assert_eq!(rejected(plan), reason);
+}
+
+#[test]
+fn missing_cpu_is_rejected_before_anything_is_sent() {
+    let server = Server::responding(OK);
+    let plan = Plan { cpus: vec![1023], ..plan(server.address, 1) };
+    let error = Generator::start(plan).map(drop).unwrap_err();
+    assert_eq!(error.to_string(), "cannot pin threads to CPUs [1023]: choose others, or none");
+    assert!(error.source().is_some());
+    assert_eq!(server.connections(), 0);
+}
+
+#[test]
+fn threads_are_pinned() {
+    let server = Server::responding(OK);
+    let plan = Plan { cpus: vec![0], threads: 2, connections: 2, ..endless(server.address) };
+    let generator = Generator::start(plan).unwrap();
+    // Names and CPUs of the threads, as the kernel has them. Other tests have threads with that name
+    // that are not pinned.
+    let is_pinned = |task: &std::fs::DirEntry| {
+        let read = |file| std::fs::read_to_string(task.path().join(file)).unwrap_or_default();
+        let status = read("status");
+        let cpus = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:\t"));
+        read("comm").starts_with("load-") && cpus == Some("0")
+    };
+    wait_until(|| {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+        tasks.filter(is_pinned).count() == 2
+    });
+    drop(generator);
+}
+
+#[test]
+fn invalid_workloads_are_rejected() {
+    let get = || request(GET);
+    let rejected = |requests, order| match Workload::new(requests, order) {
+        Err(Error::Workload(reason)) => reason,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(rejected(vec![get()], vec![]), "the workload sends no request");
+    assert_eq!(rejected(vec![get()], vec![0, 1]), "cannot send request 1 of 1: indices start at 0");
+    assert_eq!(rejected(vec![get(), request(b"")], vec![0]), "invalid request 1: it has no bytes");
+    let mut long = get();
+    long.expect.body_contains = Some(vec![b'x'; 4097].into());
+    assert_eq!(
+        rejected(vec![long], vec![0]),
+        "invalid request 0: the body pattern has 4097 bytes, choose 1 to 4096"
+    );
+    let template = tollgate_load::Request { template: 1000, ..get() };
+    assert_eq!(
+        rejected(vec![template], vec![0]),
+        "invalid request 0: template 1000 is out of range, choose 0 to 999"
+    );
+}

@@ -1,0 +1,226 @@
+//! An origin: its listeners, its threads and their end.
+
+use std::fs::File;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tollgate_accesslog::{FINISH_TIMEOUT, LogFile, LogFormat, LogTarget, stderr_log};
+use tollgate_eventloop::{UnixSocket, Waker, listen, minimize_timer_slack, pin_current_thread};
+use tollgate_http1::HeadCache;
+
+use crate::config::{Config, Error, Listen, Timeouts};
+use crate::connection::Scratch;
+use crate::endpoints::ByteSource;
+use crate::state::{PageCache, Shared, ThreadCounters};
+use crate::worker::{BACKLOG, STOP_TIMEOUT, Stopper, Worker};
+
+const MAX_THREADS: usize = 256;
+
+/// Longest time between [`Stopper::stop`] and the return of [`Origin::serve`]: for requests in
+/// flight, then for the reader of the access log.
+pub const STOP_TIMEOUT_MAX: Duration = STOP_TIMEOUT.saturating_add(FINISH_TIMEOUT);
+
+/// Name in messages.
+const PROGRAM: &str = "tollgate origin";
+
+/// A benchmark origin that listens and is ready to serve.
+#[derive(Debug)]
+pub struct Origin {
+    listen: Listen,
+    threads: Vec<Thread>,
+    stopper: Stopper,
+    log: Option<LogFile>,
+    /// Removed when the origin is dropped.
+    _unix_socket: Option<UnixSocket>,
+}
+
+/// Configuration of one thread.
+#[derive(Debug)]
+struct Thread {
+    listener: OwnedFd,
+    waker: Waker,
+    cpu: Option<usize>,
+    counters: ThreadCounters,
+    log: Option<LogFile>,
+    zero: Arc<File>,
+    delays: Arc<AtomicU64>,
+    default_host: Arc<str>,
+    timeouts: Timeouts,
+}
+
+impl Origin {
+    /// Starts to listen. Connections wait until [`serve`](Self::serve).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Threads`], [`Error::Listen`], [`Error::AccessLog`] or [`Error::Start`].
+    pub fn bind(config: &Config) -> Result<Self, Error> {
+        if !(1..=MAX_THREADS).contains(&config.threads) {
+            return Err(Error::Threads { threads: config.threads, max: MAX_THREADS });
+        }
+        let log = config.access_log.as_ref().map(open_log).transpose()?;
+        let (listen, listeners, unix_socket) = open_listeners(config)?;
+        let wakers = (0..config.threads)
+            .map(|_| Waker::new())
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(Error::Start)?;
+        let zero = ByteSource::open_zero().map_err(Error::Start)?;
+        let delays = Arc::default();
+        let default_host: Arc<str> = match &listen {
+            Listen::Tcp(addr) => addr.to_string().into(),
+            Listen::Unix(_) => "localhost".into(),
+        };
+        let stopper = Stopper::new(&wakers);
+        let counters = ThreadCounters::for_threads(config.threads, Instant::now());
+        let threads = listeners
+            .into_iter()
+            .zip(wakers)
+            .zip(counters)
+            .enumerate()
+            .map(|(index, ((listener, waker), counters))| Thread {
+                listener,
+                waker,
+                // One CPU each, so that threads do not migrate away from warm caches.
+                cpu: config.cpus.iter().cycle().nth(index).copied(),
+                counters,
+                log: log.clone(),
+                zero: Arc::clone(&zero),
+                delays: Arc::clone(&delays),
+                default_host: Arc::clone(&default_host),
+                timeouts: config.timeouts,
+            })
+            .collect();
+        Ok(Self { listen, threads, stopper, log, _unix_socket: unix_socket })
+    }
+
+    /// Address it listens on, with the actual port.
+    #[must_use]
+    pub fn listens_on(&self) -> &Listen {
+        &self.listen
+    }
+
+    #[must_use]
+    pub fn stopper(&self) -> Stopper {
+        self.stopper.clone()
+    }
+
+    /// Serves until stopped, then closes the listeners and gives requests in flight one second.
+    /// Requests that have arrived get a response, unless it is due later.
+    ///
+    /// # Errors
+    ///
+    /// The first error that ended a thread, which stops the others.
+    pub fn serve(self) -> Result<(), Error> {
+        let mut threads = Vec::with_capacity(self.threads.len());
+        let mut result = Ok(());
+        for (index, thread) in self.threads.into_iter().enumerate() {
+            let stopper = self.stopper.clone();
+            let spawned = thread::Builder::new()
+                .name(format!("origin-{index}"))
+                .spawn(move || thread.serve(stopper));
+            match spawned {
+                Ok(thread) => threads.push(thread),
+                Err(error) => {
+                    self.stopper.stop()?;
+                    result = Err(Error::Start(error));
+                    break;
+                }
+            }
+        }
+        for thread in threads {
+            result = result.and(thread.join().unwrap_or(Err(Error::Panicked)));
+        }
+        if let Some(Err(error)) = self.log.as_ref().map(LogFile::finish) {
+            stderr_log::write(&format!("{PROGRAM}: {error}"));
+        }
+        result
+    }
+}
+
+fn open_log(target: &LogTarget) -> Result<LogFile, Error> {
+    LogFile::open(target, LogFormat::Combined, PROGRAM, None).map_err(|source| {
+        let path = match target {
+            LogTarget::Stdout => PathBuf::from("/dev/stdout"),
+            LogTarget::File(path) => path.clone(),
+        };
+        Error::AccessLog { path, source }
+    })
+}
+
+/// The actual address, a listener for each thread, and the socket to remove at the end.
+type Listeners = (Listen, Vec<OwnedFd>, Option<UnixSocket>);
+
+fn open_listeners(config: &Config) -> Result<Listeners, Error> {
+    let opened = match &config.listen {
+        Listen::Tcp(addr) => listen_tcp(*addr, config.threads),
+        Listen::Unix(path) => listen_unix(path, config.threads),
+    };
+    opened.map_err(|source| Error::Listen { listen: config.listen.clone(), source })
+}
+
+/// Opens listeners on the same port; the kernel distributes the connections.
+fn listen_tcp(addr: SocketAddr, threads: usize) -> io::Result<Listeners> {
+    // Listeners that share a port would share it with another origin, too, so check first that the
+    // port is free.
+    let exclusive = listen(addr, false, BACKLOG)?;
+    let addr = exclusive.local_addr()?;
+    let listeners = if threads == 1 {
+        vec![OwnedFd::from(exclusive)]
+    } else {
+        drop(exclusive);
+        (0..threads)
+            .map(|_| listen(addr, true, BACKLOG).map(OwnedFd::from))
+            .collect::<io::Result<_>>()?
+    };
+    Ok((Listen::Tcp(addr), listeners, None))
+}
+
+/// Opens one listener, from which all threads accept.
+fn listen_unix(path: &Path, threads: usize) -> io::Result<Listeners> {
+    let (listener, unix_socket) = UnixSocket::listen(path, BACKLOG, PROGRAM)?;
+    let mut listeners =
+        (1..threads).map(|_| listener.try_clone()).collect::<io::Result<Vec<_>>>()?;
+    listeners.push(listener);
+    Ok((Listen::Unix(path.to_owned()), listeners, Some(unix_socket)))
+}
+
+impl Thread {
+    /// Serves on the calling thread.
+    fn serve(self, stopper: Stopper) -> Result<(), Error> {
+        // An origin with fewer threads than configured would be slower without saying so.
+        let _stop_all = StopOnDrop(stopper.clone());
+        if let Some(cpu) = self.cpu {
+            pin_current_thread(&[cpu]).map_err(|source| Error::Pin { cpu, source })?;
+        }
+        // For exact delays.
+        minimize_timer_slack().map_err(Error::Start)?;
+        let shared = Shared {
+            clock: Instant::now,
+            counters: self.counters,
+            default_host: self.default_host,
+            pages: PageCache::default(),
+            responses: HeadCache::new(),
+            delays: self.delays,
+            log: self.log.as_ref().map(LogFile::thread_log),
+        };
+        let scratch = Scratch::new(shared, ByteSource::new(self.zero), self.timeouts);
+        Worker::new(self.listener, self.waker, stopper, scratch)?.run().map_err(Error::Wait)
+    }
+}
+
+/// Stops all threads when one ends, for whatever reason.
+struct StopOnDrop(Stopper);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        if let Err(error) = self.0.stop() {
+            stderr_log::write(&format!("{PROGRAM}: {error}"));
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! The cost of each file of a rule set and the requests that it blocks, derived from the prices of subjects
+//! without that file.
+
+use crate::analysis::{CaseAnalysis, Price, Range, SubjectAnalysis};
+use schemars::JsonSchema;
+use serde::Serialize;
+use std::collections::BTreeSet;
+use tollgate_experiment::ablation::{AblatedFile, Ablation};
+use tollgate_experiment::metric::Metric;
+use tollgate_experiment::record::{Outcome, TrialRecord};
+use tollgate_stats::Verdict;
+use tollgate_stats::number::{percent, significant};
+use tollgate_traffic::Class;
+
+/// The files of a rule set in one case.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct AblationFigures {
+    /// The subject with all files.
+    pub subject: String,
+    /// Name of the rule set.
+    pub rule_set: String,
+    /// The files that were removed, the most expensive first.
+    pub files: Vec<FileFigures>,
+    /// All files together, if there are several.
+    pub all: Option<FileFigures>,
+    /// The files that were not removed because others depend on them, in the order in which they are read.
+    pub kept: Vec<KeptFile>,
+}
+
+/// The cost of a file and the requests that only it blocks.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct FileFigures {
+    /// Name of the file.
+    pub file: String,
+    /// The subject without the file.
+    pub subject: String,
+    /// The price; null if one side has no valid trial.
+    pub price: Option<FilePrice>,
+    /// Templates of attacks whose probe request was blocked only with the file.
+    pub attacks: Vec<String>,
+    /// Benign templates, likewise.
+    pub benign: Vec<String>,
+    /// Number of exceptions from its rules in other files, removed with it.
+    pub exceptions: usize,
+}
+
+/// The cost of a file: all files minus all files without it.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
+pub struct FilePrice {
+    /// Number of blocks in which both are valid.
+    pub n: usize,
+    /// CPU per request, in microseconds.
+    pub cpu_us: Range,
+    /// Share of the cost of all files, from 0 to 1; negative if the subject is more expensive without the file.
+    pub share: Option<Range>,
+    /// The verdict, corrected for the other files.
+    pub verdict: Option<Verdict>,
+}
+
+/// A file that was not removed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct KeptFile {
+    /// Name of the file.
+    pub file: String,
+    /// The reason.
+    pub reason: String,
+}
+
+/// The figures of one case, whose subjects are these and whose trials are among those.
+pub(super) fn figures(
+    ablation: &Ablation,
+    case: &str,
+    subjects: &[SubjectAnalysis],
+    trials: &[TrialRecord],
+) -> AblationFigures {
+    let probes = Probes { case, trials };
+    let whole = subjects.iter().find(|subject| subject.name == ablation.subject);
+    let always = probes.always_blocked(&ablation.subject);
+    let of = |file: &str, subject: &str, exceptions: usize| {
+        let found = subjects.iter().find(|found| found.name == subject);
+        let ever = probes.ever_blocked(subject);
+        let lost = |class: Class| -> Vec<String> {
+            let templates = whole.iter().flat_map(|whole| &whole.templates);
+            let of_class = templates.filter(|template| template.class == class);
+            let names = of_class.map(|template| template.name.as_str());
+            let is_lost = |name: &&str| {
+                always.contains(name) && ever.as_ref().is_some_and(|ever| !ever.contains(name))
+            };
+            names.filter(is_lost).map(str::to_owned).collect()
+        };
+        FileFigures {
+            file: file.to_owned(),
+            subject: subject.to_owned(),
+            price: found.and_then(|found| found.prices.get(&Metric::CpuUsPerRequest)).map(turned),
+            attacks: lost(Class::Malicious),
+            benign: lost(Class::Benign),
+            exceptions,
+        }
+    };
+    let taken_out =
+        |file: &AblatedFile| Some(of(&file.file, file.subject.as_ref()?, file.exceptions));
+    let mut files: Vec<FileFigures> = ablation.files.iter().filter_map(taken_out).collect();
+    let cost = |file: &FileFigures| file.price.map_or(f64::NEG_INFINITY, |p| p.cpu_us.estimate);
+    files.sort_by(|a, b| cost(b).total_cmp(&cost(a)));
+    let kept = ablation.files.iter().filter_map(|file| {
+        Some(KeptFile { file: file.file.clone(), reason: file.kept_reason.clone()? })
+    });
+    AblationFigures {
+        subject: ablation.subject.clone(),
+        rule_set: ablation.rule_set.clone(),
+        all: ablation.without_all.as_ref().map(|all| {
+            let exceptions = files.iter().map(|file| file.exceptions).sum();
+            of(&format!("all {} together", files.len()), all, exceptions)
+        }),
+        files,
+        kept: kept.collect(),
+    }
+}
+
+/// The price of what was taken out, from that of what was left.
+fn turned(left: &Price) -> FilePrice {
+    let flip = |range: &Range, flipped: fn(f64) -> f64| Range {
+        estimate: flipped(range.estimate),
+        low: flipped(range.high),
+        high: flipped(range.low),
+        interval: range.interval,
+    };
+    let verdict = |verdict: Verdict| match verdict {
+        Verdict::CostsMore => Verdict::CostsLess,
+        Verdict::CostsLess => Verdict::CostsMore,
+        same @ (Verdict::Same | Verdict::Inconclusive) => same,
+    };
+    FilePrice {
+        n: left.n,
+        // Subtracted from zero, which avoids a negative zero.
+        cpu_us: flip(&left.difference, |value| 0.0 - value),
+        share: left.ratio.as_ref().map(|ratio| flip(ratio, |value| 1.0 - value)),
+        verdict: left.verdict.map(verdict),
+    }
+}
+
+/// The requests blocked in the probes of one case.
+struct Probes<'a> {
+    case: &'a str,
+    trials: &'a [TrialRecord],
+}
+
+impl<'a> Probes<'a> {
+    fn of(&self, subject: &str) -> impl Iterator<Item = BTreeSet<&'a str>> {
+        let is_it = move |trial: &&TrialRecord| trial.case == self.case && trial.subject == subject;
+        self.trials.iter().filter(is_it).filter_map(|trial| match &trial.outcome {
+            Outcome::Measured(measurement) => {
+                let blocked = measurement.blocked_in_probe.as_ref()?;
+                Some(blocked.iter().map(String::as_str).collect())
+            }
+            Outcome::Refused(_) | Outcome::Failed(_) => None,
+        })
+    }
+
+    /// Requests blocked in every probe.
+    fn always_blocked(&self, subject: &str) -> BTreeSet<&'a str> {
+        let in_both = |one: BTreeSet<&'a str>, other| one.intersection(&other).copied().collect();
+        self.of(subject).reduce(in_both).unwrap_or_default()
+    }
+
+    /// Requests blocked in any probe. `None` without a probe.
+    fn ever_blocked(&self, subject: &str) -> Option<BTreeSet<&'a str>> {
+        self.of(subject).reduce(|one, other| one.union(&other).copied().collect())
+    }
+}
+
+/// Maximum number of files in the sentence.
+const NAMED: usize = 3;
+
+/// The headline: the cost of all files and the most expensive files.
+pub(super) fn sentence(case: &CaseAnalysis, figures: &AblationFigures) -> String {
+    let AblationFigures { subject, files, .. } = figures;
+    let whole = case.subjects.iter().find(|one| &one.name == subject);
+    let Some(cpu) = whole.and_then(|whole| whole.figures.as_ref()?.cpu_us_per_request) else {
+        return format!("There is no price, because {subject} has no valid trial.");
+    };
+    let mut sentence = format!("{subject} costs {} µs of CPU per request", significant(cpu));
+    let significant_files = || files.iter().filter(|f| f.verdict() == Some(Verdict::CostsMore));
+    let named: Vec<String> =
+        significant_files().take(NAMED).filter_map(FileFigures::clause).collect();
+    let dearest = files.first().and_then(FileFigures::clause);
+    match (&named[..], dearest) {
+        ([], None) => {}
+        ([], Some(dearest)) => {
+            sentence += &format!(
+                "; no file of {} has a significant cost yet (highest so far: {dearest})",
+                figures.rule_set
+            );
+        }
+        ([one], _) => sentence += &format!(", of which {one}"),
+        ([first @ .., last], _) => {
+            sentence += &format!(", of which {}, and {last}", first.join(", "));
+        }
+    }
+    let (count, of) = (significant_files().count(), files.len());
+    if count > named.len() {
+        sentence += &format!("; {count} of {of} files have a significant cost");
+    }
+    if files.iter().any(|f| f.price.is_some_and(|price| !price.cpu_us.interval)) {
+        sentence += " (n too small for an interval)";
+    }
+    sentence + "."
+}
+
+impl FileFigures {
+    fn verdict(&self) -> Option<Verdict> {
+        self.price.and_then(|price| price.verdict)
+    }
+
+    fn clause(&self) -> Option<String> {
+        let FilePrice { cpu_us, share, .. } = self.price?;
+        let share = share.map_or(String::new(), |share| format!(" ({})", percent(share.estimate)));
+        let stem = self.file.strip_suffix(".conf").unwrap_or(&self.file);
+        Some(format!("{stem} costs {} µs{share}", significant(cpu_us.estimate)))
+    }
+}

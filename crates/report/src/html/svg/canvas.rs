@@ -1,0 +1,256 @@
+//! A drawing as SVG text. Colors and fonts are the style sheet's, so that a page may be light or dark.
+
+use std::fmt::Write as _;
+
+/// How wide a drawing is made. A page holds each twice and shows the one that fits, so that letters
+/// are as large on a phone as on a screen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Size {
+    Wide,
+    Narrow,
+}
+
+/// x and y in pixels.
+pub(super) type Point = (f64, f64);
+
+/// Alignment of a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Anchor {
+    Start,
+    Middle,
+    End,
+}
+
+#[derive(Debug)]
+pub(super) struct Canvas {
+    width: f64,
+    height: f64,
+    body: String,
+}
+
+/// About the width of a letter, in pixels: texts are placed without measuring them.
+pub(super) const LETTER: f64 = 6.8;
+
+/// Number of distinct colors and marks.
+pub(super) const SERIES: usize = 8;
+
+impl Size {
+    pub(super) fn width(self) -> f64 {
+        match self {
+            Self::Wide => 720.0,
+            Self::Narrow => 340.0,
+        }
+    }
+
+    /// Maximum number of ticks of a horizontal axis.
+    pub(super) fn ticks(self) -> usize {
+        match self {
+            Self::Wide => 8,
+            Self::Narrow => 4,
+        }
+    }
+}
+
+impl Canvas {
+    pub(super) fn new(width: f64, height: f64) -> Self {
+        Self { width, height, body: String::new() }
+    }
+
+    pub(super) fn width(&self) -> f64 {
+        self.width
+    }
+
+    pub(super) fn line(&mut self, class: &str, from: Point, to: Point) {
+        let [x1, y1, x2, y2] = [from.0, from.1, to.0, to.1].map(px);
+        self.add(format_args!(
+            r#"<line class="{class}" x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}"/>"#
+        ));
+    }
+
+    /// A rectangle between two corners, with a tooltip.
+    pub(super) fn rect(&mut self, class: &str, a: Point, b: Point, hint: Option<&str>) {
+        let [x, y] = [a.0.min(b.0), a.1.min(b.1)].map(px);
+        let [width, height] = [(a.0 - b.0).abs(), (a.1 - b.1).abs()].map(px);
+        self.add(format_args!(
+            r#"<rect class="{class}" x="{x}" y="{y}" width="{width}" height="{height}""#
+        ));
+        match hint {
+            Some(hint) => self.add(format_args!("><title>{}</title></rect>", escape(hint))),
+            None => self.add(format_args!("/>")),
+        }
+    }
+
+    pub(super) fn text(&mut self, class: &str, at: Point, anchor: Anchor, text: &str) {
+        let [x, y] = [at.0, at.1].map(px);
+        let anchor = match anchor {
+            Anchor::Start => "start",
+            Anchor::Middle => "middle",
+            Anchor::End => "end",
+        };
+        self.add(format_args!(
+            r#"<text class="{class}" x="{x}" y="{y}" text-anchor="{anchor}">{}</text>"#,
+            escape(text)
+        ));
+    }
+
+    /// A line with the color and dashes of a series.
+    pub(super) fn curve(&mut self, class: &str, series: usize, points: &[Point]) {
+        if points.is_empty() {
+            return;
+        }
+        let series = series % SERIES;
+        self.add(format_args!(r#"<path class="{class} s{series}" d="{}"/>"#, path(points)));
+    }
+
+    /// The mark of a series, with a tooltip.
+    pub(super) fn mark(&mut self, class: &str, series: usize, at: Point, hint: &str) {
+        self.add(format_args!(
+            r#"<path class="mark {class} s{series}" d="{}"><title>{}</title></path>"#,
+            mark_path(series % SERIES, at),
+            escape(hint),
+            series = series % SERIES,
+        ));
+    }
+
+    /// The finished drawing with its text alternative.
+    pub(super) fn finish(self, label: &str) -> String {
+        let [width, height] = [self.width, self.height].map(px);
+        format!(
+            "<svg viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" role=\"img\" \
+             aria-label=\"{}\">\n{}</svg>\n",
+            escape(label),
+            self.body
+        )
+    }
+
+    fn add(&mut self, element: std::fmt::Arguments<'_>) {
+        // Writing to a String cannot fail.
+        self.body.write_fmt(element).ok();
+        if self.body.ends_with('>') {
+            self.body.push('\n');
+        }
+    }
+}
+
+/// A standalone mark for a legend.
+pub(crate) fn key(series: usize) -> String {
+    let mut canvas = Canvas::new(28.0, 14.0);
+    canvas.curve("curve", series, &[(1.0, 7.0), (27.0, 7.0)]);
+    canvas.add(format_args!(
+        r#"<path class="mark s{series}" d="{}"/>"#,
+        mark_path(series % SERIES, (14.0, 7.0)),
+        series = series % SERIES,
+    ));
+    // The text beside it names the series.
+    let svg = canvas.finish("");
+    svg.replace(r#"role="img" aria-label="""#, r#"aria-hidden="true""#)
+}
+
+/// A text inside markup. Control characters, which a server may have printed, are not allowed in it.
+pub(super) fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            _ if character.is_control() => escaped.push(' '),
+            _ => escaped.push(character),
+        }
+    }
+    escaped
+}
+
+fn px(length: f64) -> String {
+    let text = format!("{length:.1}");
+    let text = text.strip_suffix(".0").unwrap_or(&text);
+    if text == "-0" { "0".to_owned() } else { text.to_owned() }
+}
+
+fn path(points: &[Point]) -> String {
+    let mut path = String::new();
+    for (index, (x, y)) in points.iter().enumerate() {
+        let step = if index == 0 { 'M' } else { 'L' };
+        path.push(step);
+        path += &format!("{} {}", px(*x), px(*y));
+    }
+    path
+}
+
+/// The outline of a mark: eight shapes that can be distinguished without color.
+fn mark_path(shape: usize, (x, y): Point) -> String {
+    let corners = |corners: &[Point]| {
+        let points: Vec<Point> = corners.iter().map(|(dx, dy)| (x + dx, y + dy)).collect();
+        path(&points) + "Z"
+    };
+    match shape {
+        // A circle from two arcs.
+        0 => format!("M{} {}a3.8 3.8 0 1 0 7.6 0a3.8 3.8 0 1 0 -7.6 0Z", px(x - 3.8), px(y)),
+        1 => corners(&[(-3.5, -3.5), (3.5, -3.5), (3.5, 3.5), (-3.5, 3.5)]),
+        2 => corners(&[(0.0, -4.6), (4.4, 3.4), (-4.4, 3.4)]),
+        3 => corners(&[(0.0, -5.0), (5.0, 0.0), (0.0, 5.0), (-5.0, 0.0)]),
+        4 => corners(&[(-4.4, -3.4), (4.4, -3.4), (0.0, 4.6)]),
+        5 => corners(&[
+            (-1.5, -4.5),
+            (1.5, -4.5),
+            (1.5, -1.5),
+            (4.5, -1.5),
+            (4.5, 1.5),
+            (1.5, 1.5),
+            (1.5, 4.5),
+            (-1.5, 4.5),
+            (-1.5, 1.5),
+            (-4.5, 1.5),
+            (-4.5, -1.5),
+            (-1.5, -1.5),
+        ]),
+        6 => corners(&[(-5.0, -2.0), (5.0, -2.0), (5.0, 2.0), (-5.0, 2.0)]),
+        _ => corners(&[(-2.0, -5.0), (2.0, -5.0), (2.0, 5.0), (-2.0, 5.0)]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_are_short() {
+        assert_eq!(px(10.0), "10");
+        assert_eq!(px(10.26), "10.3");
+        assert_eq!(px(-0.01), "0");
+    }
+
+    #[test]
+    fn escapes_text() {
+        let mut canvas = Canvas::new(10.0, 20.0);
+        canvas.text("name", (1.0, 2.5), Anchor::End, "<b>&\"'\u{1b}[1m");
+        canvas.rect("bar", (5.0, 9.0), (1.0, 2.0), Some("</title>"));
+        assert_eq!(
+            canvas.finish("a \"label\""),
+            "<svg viewBox=\"0 0 10 20\" width=\"10\" height=\"20\" role=\"img\" \
+             aria-label=\"a &quot;label&quot;\">\n\
+             <text class=\"name\" x=\"1\" y=\"2.5\" text-anchor=\"end\">&lt;b&gt;&amp;&quot;&#39; [1m</text>\n\
+             <rect class=\"bar\" x=\"1\" y=\"2\" width=\"4\" height=\"7\"><title>&lt;/title&gt;</title></rect>\n\
+             </svg>\n"
+        );
+    }
+
+    #[test]
+    fn series_have_marks_of_their_own_and_begin_again() {
+        let marks: std::collections::BTreeSet<String> =
+            (0..SERIES).map(|shape| mark_path(shape, (50.0, 50.0))).collect();
+        assert_eq!(marks.len(), SERIES);
+        assert_eq!(key(1), key(1 + SERIES));
+        assert!(key(2).contains("aria-hidden"));
+    }
+
+    #[test]
+    fn a_curve_goes_through_its_points() {
+        let mut canvas = Canvas::new(1.0, 1.0);
+        canvas.curve("curve", 9, &[(0.0, 1.0), (2.0, 3.25)]);
+        canvas.curve("curve", 9, &[]);
+        assert_eq!(canvas.body, "<path class=\"curve s1\" d=\"M0 1L2 3.2\"/>\n");
+    }
+}

@@ -1,0 +1,247 @@
+//! Linear and logarithmic scales with round ticks.
+
+use tollgate_stats::number::with_decimals;
+
+/// Maps values to pixels along an axis.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Scale {
+    kind: Kind,
+    low: f64,
+    high: f64,
+    from: f64,
+    to: f64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Linear,
+    Log,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Tick {
+    pub(super) value: f64,
+    pub(super) label: String,
+}
+
+impl Scale {
+    /// A scale on which equal differences are equally far. Its ends are widened to round values.
+    /// Values that are all the same get some room about them.
+    pub(super) fn linear(values: impl IntoIterator<Item = f64>, ticks: usize) -> Self {
+        let (low, high) = ends(values).unwrap_or((0.0, 1.0));
+        let (low, high) = match high > low {
+            true => (low, high),
+            // Without values: from 0 to 1.
+            false if low == 0.0 => (0.0, 1.0),
+            false => (low - low.abs() / 2.0, low + low.abs() / 2.0),
+        };
+        let step = round_step(high - low, ticks);
+        let (low, high) = ((low / step).floor() * step, (high / step).ceil() * step);
+        Self { kind: Kind::Linear, low, high, from: 0.0, to: 1.0 }
+    }
+
+    /// A scale with exactly the given ends.
+    pub(super) fn exact(low: f64, high: f64) -> Self {
+        let high = if high > low { high } else { low + 1.0 };
+        Self { kind: Kind::Linear, low, high, from: 0.0, to: 1.0 }
+    }
+
+    /// A scale on which equal ratios are equally far, with some room at both ends. Values that are
+    /// not positive have no place on it and are left out.
+    pub(super) fn log(values: impl IntoIterator<Item = f64>) -> Self {
+        let (low, high) =
+            ends(values.into_iter().filter(|value| *value > 0.0)).unwrap_or((1.0, 10.0));
+        // Values that are all the same get a few percent about them.
+        let room = ((high / low).powf(LOG_ROOM)).max(LEAST_LOG_ROOM);
+        Self { kind: Kind::Log, low: low / room, high: high * room, from: 0.0, to: 1.0 }
+    }
+
+    /// [`Self::log`] with exactly the given ends.
+    pub(super) fn exact_log(low: f64, high: f64) -> Self {
+        Self { kind: Kind::Log, low, high, from: 0.0, to: 1.0 }
+    }
+
+    /// The same scale between two pixels; `from` is that of the lowest value.
+    pub(super) fn over(self, from: f64, to: f64) -> Self {
+        Self { from, to, ..self }
+    }
+
+    pub(super) fn at(&self, value: f64) -> f64 {
+        let share = match self.kind {
+            Kind::Linear => (value - self.low) / (self.high - self.low),
+            Kind::Log => (value / self.low).ln() / (self.high / self.low).ln(),
+        };
+        self.from + share * (self.to - self.from)
+    }
+
+    pub(super) fn holds(&self, value: f64) -> bool {
+        (self.low..=self.high).contains(&value)
+    }
+
+    /// About `count` round values between the ends.
+    pub(super) fn ticks(&self, about: usize) -> Vec<Tick> {
+        let decades = (self.high / self.low).log10();
+        match self.kind {
+            Kind::Linear => steps(self.low, self.high, about),
+            // Over little more than a decade, equal steps are rounder than powers.
+            Kind::Log if decades < 0.9 => steps(self.low, self.high, about),
+            Kind::Log => powers(self.low, self.high, decades, about),
+        }
+    }
+}
+
+/// The room at each end of a logarithmic scale, as a share of its length.
+const LOG_ROOM: f64 = 0.06;
+const LEAST_LOG_ROOM: f64 = 1.02;
+
+fn ends(values: impl IntoIterator<Item = f64>) -> Option<(f64, f64)> {
+    let finite = values.into_iter().filter(|value| value.is_finite());
+    finite.fold(None, |ends, value| match ends {
+        None => Some((value, value)),
+        Some((low, high)) => Some((f64::min(low, value), f64::max(high, value))),
+    })
+}
+
+/// 1, 2 or 5 times a power of ten, whichever is nearest to `span` over `count`.
+fn round_step(span: f64, count: usize) -> f64 {
+    let rough = span / as_f64(count.max(1));
+    let power = 10_f64.powf(rough.log10().floor());
+    let round = match rough / power {
+        part if part < 1.5 => 1.0,
+        part if part < 3.5 => 2.0,
+        part if part < 7.5 => 5.0,
+        _ => 10.0,
+    };
+    round * power
+}
+
+/// Multiples of a round step.
+fn steps(low: f64, high: f64, about: usize) -> Vec<Tick> {
+    let step = round_step(high - low, about);
+    let decimals = decimals_of(step);
+    let first = (low / step - 1e-9).ceil();
+    (0..MOST_TICKS)
+        .map(|index| (first + as_f64(index)) * step)
+        .take_while(|value| *value <= high + step * 1e-9)
+        .map(|value| {
+            // Adding zero makes a negative zero a zero.
+            let value = if value.abs() < step * 1e-9 { 0.0 } else { value };
+            Tick { value, label: with_decimals(value, decimals) }
+        })
+        .collect()
+}
+
+/// Powers of ten, with 2 and 5 times them where there is room; every second or third power where
+/// there is little.
+fn powers(low: f64, high: f64, decades: f64, about: usize) -> Vec<Tick> {
+    let about = as_f64(about);
+    let (parts, stride): (&[f64], usize) = if decades * 3.0 <= about {
+        (&[1.0, 2.0, 5.0], 1)
+    } else if decades * 2.0 <= about {
+        (&[1.0, 3.0], 1)
+    } else {
+        (&[1.0], strides(decades / about))
+    };
+    let first = low.log10().floor();
+    let exponents = (0..MOST_TICKS).map(|index| first + as_f64(index * stride));
+    let exponents = exponents.take_while(|exponent| 10_f64.powf(*exponent) <= high);
+    exponents
+        .flat_map(|exponent| parts.iter().map(move |part| (exponent, part * 10_f64.powf(exponent))))
+        .filter(|(_, value)| (low * 0.999_999..=high * 1.000_001).contains(value))
+        .map(|(exponent, value)| Tick {
+            value,
+            label: with_decimals(value, decimals_of(10_f64.powf(exponent))),
+        })
+        .collect()
+}
+
+/// More than any axis has room for; it ends every loop.
+const MOST_TICKS: usize = 60;
+
+fn strides(ratio: f64) -> usize {
+    (1..MOST_TICKS).find(|stride| as_f64(*stride) >= ratio).unwrap_or(MOST_TICKS)
+}
+
+/// How many digits behind the point multiples of a step have.
+fn decimals_of(step: f64) -> usize {
+    (0..12)
+        .find(|decimals| step * 10_f64.powi(*decimals) >= 0.999_999)
+        .map_or(12, |decimals| usize::try_from(decimals).unwrap_or(0))
+}
+
+fn as_f64(count: usize) -> f64 {
+    count as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn domain(scale: &Scale) -> (f64, f64) {
+        (scale.low, scale.high)
+    }
+
+    fn labels(scale: &Scale, about: usize) -> Vec<String> {
+        scale.ticks(about).into_iter().map(|tick| tick.label).collect()
+    }
+
+    #[test]
+    fn a_linear_scale_ends_at_round_values() {
+        let scale = Scale::linear([3.2, 17.5], 4).over(100.0, 300.0);
+        // A quarter of 14.3 is 3.6, and the next round step is 5: from 0 to 20.
+        assert_eq!(domain(&scale), (0.0, 20.0));
+        assert_eq!(labels(&scale, 4), ["0", "5", "10", "15", "20"]);
+        assert_eq!([0.0, 5.0, 20.0].map(|value| scale.at(value)), [100.0, 150.0, 300.0]);
+    }
+
+    #[test]
+    fn a_logarithmic_scale_has_equal_ratios_equally_far() {
+        let scale = Scale::exact_log(1.0, 100.0).over(0.0, 200.0);
+        assert_eq!([1.0, 10.0, 100.0].map(|value| scale.at(value).round()), [0.0, 100.0, 200.0]);
+        assert_eq!(labels(&scale, 6), ["1", "2", "5", "10", "20", "50", "100"]);
+        assert_eq!(labels(&scale, 4), ["1", "3", "10", "30", "100"]);
+        assert_eq!(labels(&scale, 2), ["1", "10", "100"]);
+        let long = Scale::exact_log(0.01, 1e6);
+        assert_eq!(labels(&long, 4), ["0.01", "1", "100", "10,000", "1,000,000"]);
+    }
+
+    #[test]
+    fn a_short_logarithmic_scale_has_equal_steps() {
+        let scale = Scale::exact_log(0.97, 1.06);
+        assert_eq!(labels(&scale, 4), ["0.98", "1.00", "1.02", "1.04", "1.06"]);
+    }
+
+    #[test]
+    fn labels_have_the_digits_of_their_step() {
+        assert_eq!(labels(&Scale::exact(0.0, 0.5), 5), ["0.0", "0.1", "0.2", "0.3", "0.4", "0.5"]);
+        assert_eq!(labels(&Scale::exact(-10.0, 10.0), 2), ["-10", "0", "10"]);
+        assert_eq!(labels(&Scale::exact(0.0, 40_000.0), 2), ["0", "20,000", "40,000"]);
+    }
+
+    #[test]
+    fn nothing_and_a_single_value_have_a_scale_too() {
+        assert_eq!(domain(&Scale::linear([], 4)), (0.0, 1.0));
+        assert_eq!(domain(&Scale::linear([0.0], 4)), (0.0, 1.0));
+        assert_eq!(domain(&Scale::linear([10.0, 10.0], 4)), (4.0, 16.0));
+        assert!(Scale::log([5.0]).holds(5.0));
+        assert!(Scale::log([f64::NAN, 0.0]).holds(2.0));
+    }
+
+    proptest! {
+        #[test]
+        fn every_value_has_its_place(values in proptest::collection::vec(1e-3..1e6, 1..20), about in 1usize..12) {
+            for scale in [Scale::linear(values.clone(), about), Scale::log(values.clone())] {
+                let scale = scale.over(0.0, 500.0);
+                for value in &values {
+                    prop_assert!(scale.holds(*value));
+                    prop_assert!((-1e-6..=500.000_001).contains(&scale.at(*value)));
+                }
+                let ticks = scale.ticks(about);
+                prop_assert!(ticks.len() <= 3 * about + 6, "{} ticks", ticks.len());
+                prop_assert!(ticks.is_sorted_by(|a, b| a.value < b.value));
+                prop_assert!(ticks.iter().all(|tick| scale.holds(tick.value * 0.999_999) || scale.holds(tick.value * 1.000_001)));
+            }
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! Two runs side by side: prices are compared, figures are not.
+
+use crate::records::{assert_close, blocks, case, run};
+use std::collections::BTreeMap;
+use tollgate_experiment::manifest::SubjectState;
+use tollgate_experiment::metric::Metric;
+use tollgate_experiment::run_dir::RunRecords;
+use tollgate_report::compare::fingerprint::Line;
+use tollgate_report::compare::{Change, Comparison, Format, compare, render};
+use tollgate_stats::Verdict;
+use tollgate_stats::text::Screen;
+
+fn priced(nginx: &[u64], full: &[u64]) -> RunRecords {
+    run(&["nginx", "full"], [blocks("nginx", nginx), blocks("full", full)].concat())
+}
+
+fn compared(old: &RunRecords, new: &RunRecords) -> Comparison {
+    compare(old, new).unwrap()
+}
+
+/// How the CPU price of `full` has changed.
+fn change(old: &RunRecords, new: &RunRecords) -> Change {
+    let comparison = compared(old, new);
+    let mut subjects = comparison.cases[0].subjects.iter();
+    let full = subjects.find(|subject| subject.name == "full").unwrap();
+    full.changes[&Metric::CpuUsPerRequest]
+}
+
+#[test]
+fn slower_machine_changes_no_price() {
+    let old = priced(&[10, 11, 12, 13, 14, 15], &[30, 33, 36, 39, 42, 45]);
+    let new = priced(&[20, 22, 24, 26], &[60, 66, 72, 78]);
+    let change = change(&old, &new);
+    assert_close(change.ratio.estimate, 1.0);
+    assert_eq!((change.n_old, change.n_new, change.verdict), (6, 4, Verdict::Same));
+    let comparison = compared(&old, &new);
+    let full = &comparison.cases[0].subjects[1];
+    assert_close(full.old.figures.as_ref().unwrap().cpu_us_per_request.unwrap(), 37.5);
+    assert_close(full.new.figures.as_ref().unwrap().cpu_us_per_request.unwrap(), 69.0);
+}
+
+#[test]
+fn higher_price_costs_more() {
+    // Old prices 2, new ones 3 and 4.
+    let (old, new) = (priced(&[10; 6], &[20; 6]), priced(&[10; 6], &[30, 30, 30, 40, 40, 40]));
+    let there = change(&old, &new);
+    // Of the 36 new / old half are 1.5 and half are 2; the middle of their logarithms is sqrt(3).
+    assert_close(there.ratio.estimate, 3.0_f64.sqrt());
+    assert_close(there.ratio.low, 1.5);
+    assert_close(there.ratio.high, 2.0);
+    assert!(there.ratio.interval);
+    assert_eq!(there.verdict, Verdict::CostsMore);
+    assert_eq!(change(&new, &old).verdict, Verdict::CostsLess);
+}
+
+#[test]
+fn too_few_blocks_have_a_range_and_no_verdict() {
+    let change = change(&priced(&[10; 3], &[20; 3]), &priced(&[10; 3], &[80; 3]));
+    assert_close(change.ratio.estimate, 4.0);
+    assert!(!change.ratio.interval);
+    assert_eq!(change.verdict, Verdict::Inconclusive);
+}
+
+#[test]
+fn lower_throughput_costs_more() {
+    let old = priced(&[10; 6], &[20; 6]);
+    let mut new = priced(&[10; 6], &[20; 6]);
+    for trial in new.trials.iter_mut().filter(|trial| trial.subject == "full") {
+        if let tollgate_experiment::record::Outcome::Measured(measurement) = &mut trial.outcome {
+            measurement.throughput_per_s = 500.0;
+        }
+    }
+    let comparison = compared(&old, &new);
+    let full = &comparison.cases[0].subjects[1];
+    assert_eq!(full.changes[&Metric::ThroughputPerS].verdict, Verdict::CostsMore);
+    assert_eq!(full.changes[&Metric::CpuUsPerRequest].verdict, Verdict::Same);
+}
+
+#[test]
+fn corrects_for_the_number_of_subjects() {
+    // Four beside four: p is 2 / 70 where all of the new are above the old, 0.029; three such subjects
+    // make it 0.086.
+    let of = |times: u64| [blocks("nginx", &[10; 4]), blocks("full", &[20 * times; 4])].concat();
+    let (old, new) = (run(&["nginx", "full"], of(1)), run(&["nginx", "full"], of(2)));
+    assert_eq!(change(&old, &new).verdict, Verdict::CostsMore);
+    let with_three = |times: u64| {
+        let others = ["a", "b"].map(|name| blocks(name, &[40 * times; 4])).concat();
+        run(&["nginx", "full", "a", "b"], [of(times), others].concat())
+    };
+    assert_eq!(change(&with_three(1), &with_three(2)).verdict, Verdict::Inconclusive);
+    // The baseline a second time is no further question, and takes nothing from the others.
+    let with_twin = |times: u64| {
+        let twin = blocks("nginx-again", &[10; 4]);
+        let mut run = run(&["nginx", "full", "nginx-again"], [of(times), twin].concat());
+        run.manifest.experiment.aa_subject = Some("nginx-again".to_owned());
+        run
+    };
+    let (old, new) = (with_twin(1), with_twin(2));
+    assert_eq!(change(&old, &new).verdict, Verdict::CostsMore);
+    let comparison = compared(&old, &new);
+    let twin = &comparison.cases[0].subjects[2];
+    assert_eq!(twin.changes[&Metric::CpuUsPerRequest].verdict, Verdict::Same);
+}
+
+#[test]
+fn different_baselines_are_refused() {
+    let old = priced(&[10; 6], &[20; 6]);
+    let new =
+        run(&["full", "nginx"], [blocks("nginx", &[10; 6]), blocks("full", &[20; 6])].concat());
+    let error = compare(&old, &new).unwrap_err().to_string();
+    assert!(error.contains("against `nginx`, the new one against `full`"), "{error}");
+}
+
+#[test]
+fn names_what_only_one_run_has() {
+    let mut old = priced(&[10; 6], &[20; 6]);
+    old.manifest.experiment.cases.push(case("search"));
+    let new =
+        run(&["nginx", "light"], [blocks("nginx", &[10; 6]), blocks("light", &[20; 6])].concat());
+    let comparison = compared(&old, &new);
+    assert_eq!(
+        comparison.missing,
+        [
+            "only the old run has the case search",
+            "only the old run has the subject full",
+            "only the new run has the subject light",
+        ]
+    );
+    assert!(!comparison.has_changes());
+    let text = render(&comparison, Format::Table { screen: Screen::PLAIN }).unwrap();
+    assert!(text.contains("There is no subject with a price in both runs."), "{text}");
+}
+
+#[test]
+fn fingerprint_ignores_seed_and_time() {
+    let old = priced(&[10; 6], &[20; 6]);
+    let mut new = priced(&[10; 6], &[20; 6]);
+    new.manifest.seed = 8;
+    "2027-01-02T03:04:05Z".clone_into(&mut new.manifest.started_at);
+    "tollgate run first-look --seed 8".clone_into(&mut new.manifest.command);
+    assert_eq!(compared(&old, &new).fingerprint, []);
+}
+
+#[test]
+fn lists_every_difference_of_fingerprints() {
+    let old = priced(&[10; 6], &[20; 6]);
+    let mut new = priced(&[10; 6], &[20; 6]);
+    let manifest = &mut new.manifest;
+    "0.2.0 (89abcde)".clone_into(&mut manifest.tollgate);
+    "Linux 6.2.0 x86_64".clone_into(&mut manifest.environment.kernel);
+    manifest.environment.governor = Some("performance".to_owned());
+    manifest.cpu_layout.system = vec![2];
+    manifest.experiment.mixes = BTreeMap::from([("pages.toml".to_owned(), "other".to_owned())]);
+    manifest.experiment.cases[0].connections = 60;
+    let SubjectState::Present { installed, configs, referenced } =
+        &mut manifest.experiment.subjects[1].state
+    else {
+        panic!("it is present");
+    };
+    installed.version = vec!["nginx/1.27".to_owned()];
+    installed.hashes.insert("/usr/sbin/nginx".into(), "ab".repeat(32));
+    configs.insert("nginx.conf".to_owned(), "cd".repeat(32));
+    referenced.insert("/etc/rules.conf".into(), "ef".repeat(32));
+    let comparison = compared(&old, &new);
+    let told: Vec<&str> = comparison.fingerprint.iter().map(|line| line.what.as_str()).collect();
+    assert_eq!(
+        told,
+        [
+            "case browse, connections",
+            "case browse, mix",
+            "layout, system",
+            "machine, governor",
+            "machine, kernel",
+            "subject full, config nginx.conf",
+            "subject full, program /usr/sbin/nginx",
+            "subject full, rules /etc/rules.conf",
+            "subject full, version",
+            "tollgate",
+        ]
+    );
+    let kernel = &comparison.fingerprint[4];
+    assert_eq!(kernel.old.as_deref(), Some("Linux 6.1.0 x86_64"));
+    assert_eq!(kernel.new.as_deref(), Some("Linux 6.2.0 x86_64"));
+    let text = render(&comparison, Format::Table { screen: Screen::PLAIN }).unwrap();
+    assert!(text.contains("Warning: the runs differ"), "{text}");
+    assert!(text.contains("  machine, governor: nothing, now performance\n"), "{text}");
+    assert!(text.contains("program /usr/sbin/nginx: nothing, now abababababab\n"), "{text}");
+}
+
+#[test]
+fn fingerprint_describes_the_warm_up() {
+    let warmed_up = |warmup_s: f64, steady: bool| {
+        let mut run = priced(&[10; 6], &[20; 6]);
+        let case = &mut run.manifest.experiment.cases[0];
+        (case.warmup_s, case.warmup_steady) = (warmup_s, steady);
+        run
+    };
+    let told = |old: &RunRecords, new: &RunRecords| {
+        let lines = compared(old, new).fingerprint;
+        let told = |line: &Line| {
+            [Some(line.what.clone()), line.old.clone(), line.new.clone()].map(Option::unwrap)
+        };
+        lines.iter().map(told).collect::<Vec<_>>()
+    };
+    let steady = "until the figures stand still, stopped after 2 s";
+    assert_eq!(
+        told(&warmed_up(0.1, false), &warmed_up(2.0, true)),
+        [["case browse, warmup", "0.1 s", steady]]
+    );
+    // As long at most as the other at all, and not the same.
+    assert_eq!(
+        told(&warmed_up(2.0, true), &warmed_up(2.0, false)),
+        [["case browse, warmup", steady, "2 s"]]
+    );
+    assert_eq!(told(&warmed_up(2.0, true), &warmed_up(2.0, true)), [[""; 3]; 0]);
+}
+
+#[test]
+fn comparison_as_table_markdown_and_json() {
+    let (old, new) = (priced(&[10; 6], &[20; 6]), priced(&[10; 6], &[30, 30, 30, 40, 40, 40]));
+    let comparison = compared(&old, &new);
+    let table = render(&comparison, Format::Table { screen: Screen::PLAIN }).unwrap();
+    assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
+    assert!(
+        table.contains("\nfull          1.73 [1.50, 2.00]      6      6  costs more\n"),
+        "{table}"
+    );
+    let flat = table.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        flat.contains("costs more or less than before, the same within 2 %, or not significant."),
+        "{table}"
+    );
+    assert!(
+        flat.starts_with(
+            "What does it cost? old begun 2026-01-02T03:04:05Z by tollgate 0.1.0 (0123456) on 2 x"
+        ),
+        "{table}"
+    );
+    let markdown = render(&comparison, Format::Markdown).unwrap();
+    assert!(
+        markdown.contains("| full | 1.73 \\[1.50, 2.00\\] | 6 | 6 | costs more |"),
+        "{markdown}"
+    );
+    let json: serde_json::Value =
+        serde_json::from_str(&render(&comparison, Format::Json).unwrap()).unwrap();
+    let change = &json["cases"][0]["subjects"][1]["changes"]["cpu_us_per_request"];
+    assert_eq!(change["verdict"], "costs-more");
+    assert_eq!((&change["n_old"], &change["n_new"]), (&6.into(), &6.into()));
+    assert_eq!(json["schema"], 2);
+}

@@ -1,0 +1,271 @@
+//! Builders of records whose figures can be divided in the head.
+
+use std::collections::BTreeMap;
+use tollgate_experiment::cpu_layout::CpuLayout;
+use tollgate_experiment::environment::Environment;
+use tollgate_experiment::installed::Installed;
+use tollgate_experiment::manifest::{
+    self, CaseManifest, ExperimentManifest, Manifest, SubjectManifest, SubjectState,
+};
+use tollgate_experiment::metric::Metric;
+use tollgate_experiment::plan::stop::Stop;
+use tollgate_experiment::record::Bottleneck;
+use tollgate_experiment::record::CpuTime;
+use tollgate_experiment::record::Noise;
+use tollgate_experiment::record::{
+    self, CpuRecord, Failure, LatencyRecord, Measurement, Outcome, Refusal, Step, TemplateRecord,
+    TrialRecord,
+};
+use tollgate_experiment::run_dir::RunRecords;
+use tollgate_experiment::validity::Limits;
+use tollgate_load::Failures;
+use tollgate_report::analysis::{Analysis, Figures, Price, SubjectAnalysis, analyse};
+use tollgate_stats::LatencyHistogram;
+use tollgate_traffic::Class;
+
+/// The case of every record that is not moved to another one.
+pub(crate) const CASE: &str = "browse";
+
+/// A finished run of one case. The first subject is the baseline.
+pub(crate) fn run(subjects: &[&str], trials: Vec<TrialRecord>) -> RunRecords {
+    RunRecords {
+        manifest: Manifest {
+            schema: manifest::SCHEMA,
+            tollgate: "0.1.0 (0123456)".to_owned(),
+            started_at: "2026-01-02T03:04:05Z".to_owned(),
+            command: "tollgate run first-look --seed 7".to_owned(),
+            directory: "/srv/bench".to_owned(),
+            seed: 7,
+            experiment: ExperimentManifest {
+                name: "first-look".to_owned(),
+                title: "What does it cost?".to_owned(),
+                file: "first-look.toml".to_owned(),
+                text: String::new(),
+                quick: false,
+                stop: Stop::after(6),
+                margin: 0.02,
+                limits: Limits::default(),
+                aa_subject: None,
+                baseline: subjects[0].to_owned(),
+                summary: false,
+                bytes: false,
+                latency: false,
+                cases: vec![case(CASE)],
+                mixes: BTreeMap::new(),
+                subjects: subjects.iter().map(|name| subject(name)).collect(),
+                ablation: None,
+            },
+            cpu_layout: CpuLayout { generator: vec![0], origin: vec![0], system: vec![1] },
+            environment: Environment {
+                kernel: "Linux 6.1.0 x86_64".to_owned(),
+                cpu_model: Some("Example CPU".to_owned()),
+                cpus: 2,
+                mitigations: BTreeMap::new(),
+                hypervisor: None,
+                governor: None,
+                clock_source: None,
+                open_files: (1024, 4096),
+                somaxconn: None,
+                port_range: None,
+            },
+        },
+        trials,
+        cut_off: false,
+    }
+}
+
+pub(crate) fn case(name: &str) -> CaseManifest {
+    CaseManifest {
+        name: name.to_owned(),
+        mix: "pages".to_owned(),
+        mix_file: "pages.toml".to_owned(),
+        connections: 50,
+        open_loop: None,
+        rate_of: None,
+        threads: 1,
+        origins: 1,
+        keep_alive: true,
+        busy_poll: false,
+        idle_poll: false,
+        warmup_s: 0.5,
+        warmup_steady: false,
+        requests: None,
+        duration_s: 2.5,
+        only_subjects: vec![],
+    }
+}
+
+fn subject(name: &str) -> SubjectManifest {
+    SubjectManifest {
+        name: name.to_owned(),
+        about: format!("what {name} is"),
+        system: "nginx".to_owned(),
+        recipe: "built in".to_owned(),
+        options: BTreeMap::new(),
+        prefix: String::new(),
+        state: SubjectState::Present {
+            installed: Installed::default(),
+            configs: BTreeMap::new(),
+            referenced: BTreeMap::new(),
+        },
+    }
+}
+
+/// Sets what became of a subject before the first trial.
+pub(crate) fn set_state(run: &mut RunRecords, name: &str, state: SubjectState) {
+    let mut subjects = run.manifest.experiment.subjects.iter_mut();
+    subjects.find(|subject| subject.name == name).unwrap().state = state;
+}
+
+pub(crate) fn trial(subject: &str, block: u32, outcome: Outcome) -> TrialRecord {
+    TrialRecord {
+        schema: record::SCHEMA,
+        case: CASE.to_owned(),
+        subject: subject.to_owned(),
+        block,
+        position: 1,
+        attempt: 1,
+        started_at: "2026-01-02T03:04:05Z".to_owned(),
+        duration_s: 3.5,
+        startup_ms: Some(30.0),
+        outcome,
+    }
+}
+
+pub(crate) fn measured(subject: &str, block: u32, measurement: Measurement) -> TrialRecord {
+    trial(subject, block, Outcome::Measured(Box::new(measurement)))
+}
+
+pub(crate) fn refused(subject: &str, block: u32, reason: &str) -> TrialRecord {
+    let refusal = Refusal { reason: reason.to_owned(), responses: Vec::new() };
+    trial(subject, block, Outcome::Refused(refusal))
+}
+
+pub(crate) fn failed(
+    subject: &str,
+    block: u32,
+    step: Step,
+    reason: &str,
+    log: &[&str],
+) -> TrialRecord {
+    let log = log.iter().map(|&line| line.to_owned()).collect();
+    trial(subject, block, Outcome::Failed(Failure { step, reason: reason.to_owned(), log }))
+}
+
+/// One trial a block, from block 1 on, each with so many microseconds of CPU a request.
+pub(crate) fn blocks(subject: &str, cpu_us_per_request: &[u64]) -> Vec<TrialRecord> {
+    let trials = (1..).zip(cpu_us_per_request);
+    trials.map(|(block, &cpu_us)| measured(subject, block, costing(cpu_us))).collect()
+}
+
+/// A valid measurement: 1,000 answers in a window of one second for all, so that a millisecond of
+/// CPU is a microsecond a request.
+pub(crate) fn costing(cpu_us_per_request: u64) -> Measurement {
+    Measurement {
+        window_s: 1.0,
+        responses: 1_000,
+        throughput_per_s: 1_000.0,
+        received_bytes_per_s: Some(250_000.0),
+        sent_bytes_per_s: Some(120_000.0),
+        latency: LatencyRecord {
+            mean_ms: Some(1.5),
+            min_ms: Some(0.5),
+            max_ms: Some(4.0),
+            p50_ms: Some(1.0),
+            p90_ms: Some(2.0),
+            p95_ms: Some(2.5),
+            p99_ms: Some(3.0),
+            p999_ms: None,
+            histogram_v2_base64: histogram(),
+        },
+        open_loop: None,
+        cpu: CpuRecord {
+            servers_window_s: 1.0,
+            system: Some(CpuTime {
+                user_us: 600 * cpu_us_per_request,
+                system_us: 400 * cpu_us_per_request,
+            }),
+            origin: Some(CpuTime { user_us: 1_000, system_us: 1_000 }),
+            generator: CpuTime { user_us: 2_000, system_us: 1_000 },
+            generator_polled_us: 0,
+        },
+        memory_peak_bytes: Some(8 * MIB),
+        origin_requests: vec![],
+        templates: vec![template(Class::Benign, 0, 1_000)],
+        unexpected: 0,
+        failures: Failures::default(),
+        in_flight: 0,
+        oldest_in_flight_ms: None,
+        noise: Noise {
+            steal_percent: 0.0,
+            background_cpu_percent: 0.0,
+            cpu_pressure_percent: None,
+            context_switches: 0,
+        },
+        warm_up: None,
+        blocked_in_probe: None,
+        bottleneck: Bottleneck::System,
+        invalid: Vec::new(),
+    }
+}
+
+/// 1,000 answers: 900 within a millisecond, 90 within two, and 10 within four.
+fn histogram() -> String {
+    let mut histogram = LatencyHistogram::new();
+    for (ms, answers) in [(1, 900), (2, 90), (4, 10)] {
+        histogram.record_n(ms * 1_000_000, answers);
+    }
+    histogram.to_v2_base64().unwrap()
+}
+
+pub(crate) const MIB: u64 = 1 << 20;
+
+/// A valid measurement of a subject that has no processes.
+pub(crate) fn without_processes() -> Measurement {
+    let mut measurement = costing(0);
+    measurement.cpu.system = None;
+    measurement.memory_peak_bytes = None;
+    measurement.bottleneck = Bottleneck::Generator;
+    measurement
+}
+
+/// A template of which so many of the answers were blocked.
+pub(crate) fn template(class: Class, blocked: u64, answered: u64) -> TemplateRecord {
+    TemplateRecord {
+        name: "page".to_owned(),
+        class,
+        family: None,
+        statuses: BTreeMap::from([(200, answered - blocked), (403, blocked)]),
+        blocked,
+        passed: Some(answered - blocked),
+        unexpected: 0,
+        unexpected_example: None,
+    }
+}
+
+/// What the run says about a subject under its first case.
+pub(crate) fn analysed(run: &RunRecords, name: &str) -> SubjectAnalysis {
+    found(&analyse(run), 0, name).clone()
+}
+
+pub(crate) fn found<'a>(analysis: &'a Analysis, case: usize, name: &str) -> &'a SubjectAnalysis {
+    let mut subjects = analysis.cases[case].subjects.iter();
+    subjects.find(|subject| subject.name == name).unwrap()
+}
+
+/// The medians of a subject under the first case.
+pub(crate) fn figures(run: &RunRecords, name: &str) -> Figures {
+    analysed(run, name).figures.unwrap()
+}
+
+/// The price of a subject in CPU, under the first case.
+pub(crate) fn cpu_price(run: &RunRecords, name: &str) -> Price {
+    analysed(run, name).prices[&Metric::CpuUsPerRequest]
+}
+
+/// Equal but for the last digits, which logarithms cost.
+#[track_caller]
+pub(crate) fn assert_close(found: f64, expected: f64) {
+    let off = (found - expected).abs();
+    assert!(off <= 1e-12 * expected.abs(), "{found} is not {expected}");
+}

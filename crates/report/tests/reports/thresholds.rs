@@ -1,0 +1,275 @@
+//! Thresholds: pass, fail or not settled, by the interval and never by the estimate.
+
+use crate::records::{MIB, assert_close, blocks, case, costing, measured, refused, run, template};
+use tollgate_experiment::installed::Missing;
+use tollgate_experiment::manifest::SubjectState;
+use tollgate_experiment::record::Bottleneck;
+use tollgate_experiment::record::{TemplateRecord, TrialRecord};
+use tollgate_experiment::run_dir::RunRecords;
+use tollgate_experiment::validity::Invalid;
+use tollgate_report::analysis::analyse;
+use tollgate_report::threshold::{Format, Judged, Outcome, Threshold, overall, render};
+use tollgate_stats::text::Screen;
+use tollgate_traffic::Class;
+
+/// Each block is twice as slow as the previous one, so pairing different blocks gives an error of at least 2.
+const DRIFT: [u64; 6] = [10, 20, 40, 80, 160, 320];
+
+fn drifting(subject: &str, times: u64) -> Vec<TrialRecord> {
+    blocks(subject, &DRIFT.map(|cpu_us| times * cpu_us))
+}
+
+/// Judges a threshold in the only case of the run.
+fn judged(run: &RunRecords, text: &str) -> Judged {
+    let mut all = text.parse::<Threshold>().unwrap().judge(run, &analyse(run));
+    assert_eq!(all.len(), 1, "{text}");
+    all.remove(0)
+}
+
+#[track_caller]
+fn assert_outcomes(run: &RunRecords, expected: &[(&str, Outcome)]) {
+    for (text, outcome) in expected {
+        let judged = judged(run, text);
+        assert_eq!(judged.outcome, *outcome, "{judged:?}");
+    }
+}
+
+#[test]
+fn ends_of_the_interval_decide() {
+    // The ratios are 1, 2, 4, 8, 16, 32; with six blocks, the interval is the whole range.
+    let run = run(&["nginx", "full"], [blocks("nginx", &[10; 6]), blocks("full", &DRIFT)].concat());
+    assert_outcomes(
+        &run,
+        &[
+            ("cpu(full/nginx)<33", Outcome::Pass),
+            ("cpu(full/nginx)<31", Outcome::NotSettled),
+            ("cpu(full/nginx)<0.9", Outcome::Fail),
+            ("cpu(full/nginx)>0.9", Outcome::Pass),
+            ("cpu(full/nginx)>1.1", Outcome::NotSettled),
+            ("cpu(full/nginx)>33", Outcome::Fail),
+        ],
+    );
+    let judged = judged(&run, "cpu(full/nginx)<31");
+    let value = judged.value.unwrap();
+    assert_close(value.estimate, 32.0_f64.sqrt());
+    assert_close(value.high, 32.0);
+    assert_eq!(judged.n, 6);
+    assert!(judged.note.unwrap().contains("the interval contains the limit"));
+}
+
+#[test]
+fn equality_satisfies_only_inclusive_relations() {
+    // Figures and shares without spread are exact; ratios are not, because of logarithms.
+    let run = run(&["nginx"], blocks("nginx", &[10; 6]));
+    assert_outcomes(
+        &run,
+        &[
+            ("cpu(nginx)<=10us", Outcome::Pass),
+            ("cpu(nginx)<10us", Outcome::Fail),
+            ("cpu(nginx)>=10us", Outcome::Pass),
+            ("cpu(nginx)>10us", Outcome::Fail),
+            ("false_positives(nginx)<=0%", Outcome::Pass),
+            ("false_positives(nginx)>0%", Outcome::Fail),
+        ],
+    );
+}
+
+#[test]
+fn any_two_subjects_are_paired_by_block() {
+    let trials = [drifting("nginx", 1), drifting("light", 2), drifting("full", 3)].concat();
+    let run = run(&["nginx", "light", "full"], trials);
+    let judged = judged(&run, "cpu(full/light)<1.51");
+    assert_eq!(judged.outcome, Outcome::Pass);
+    assert_close(judged.value.unwrap().high, 1.5);
+    assert_outcomes(&run, &[("cpu(full/light)<149%", Outcome::Fail)]);
+}
+
+#[test]
+fn invalid_trials_are_left_out() {
+    let mut trials = [drifting("nginx", 1), drifting("full", 3)].concat();
+    let mut invalid = costing(5_000);
+    invalid.invalid = vec![Invalid::NoResponse];
+    trials.push(measured("nginx", 7, costing(10)));
+    trials.push(measured("full", 7, invalid));
+    let judged = judged(&run(&["nginx", "full"], trials), "cpu(full/nginx)<3.01");
+    assert_eq!((judged.outcome, judged.n), (Outcome::Pass, 6));
+}
+
+#[test]
+fn fewer_than_six_blocks_settle_nothing() {
+    let trials = [blocks("nginx", &[10; 5]), blocks("full", &[30; 5])].concat();
+    let run = run(&["nginx", "full"], trials);
+    for text in
+        ["cpu(full/nginx)<100", "cpu(full/nginx)<2", "cpu(full)<1", "detection_rate(full)>=0%"]
+    {
+        let judged = judged(&run, text);
+        assert_eq!(judged.outcome, Outcome::NotSettled, "{text}");
+        let note = judged.note.unwrap();
+        assert!(note.contains("fewer than 6 blocks") || note.contains("no attack"), "{note}");
+    }
+}
+
+#[test]
+fn metrics_are_in_their_units() {
+    let run = run(&["nginx"], blocks("nginx", &[10; 6]));
+    for (text, value) in [
+        ("cpu(nginx)<11", 10.0),
+        ("throughput(nginx)>999", 1_000.0),
+        ("p50(nginx)<1.1ms", 1.0),
+        ("p99(nginx)<3100us", 3.0),
+        ("mean(nginx)<0.0016s", 1.5),
+        ("memory(nginx)<8.5MiB", 8.0 * f64::from(u32::try_from(MIB).unwrap())),
+        ("startup(nginx)<31", 30.0),
+        ("false_positives(nginx)<1%", 0.0),
+    ] {
+        let judged = judged(&run, text);
+        assert_eq!(judged.outcome, Outcome::Pass, "{judged:?}");
+        assert_close(judged.value.unwrap().estimate, value);
+    }
+}
+
+#[test]
+fn one_missed_attack_counts() {
+    // One of 20 attacks in one of twelve blocks was missed: 239 of 240.
+    let trials = (1..=12).map(|block| {
+        let mut measurement = costing(10);
+        let blocked = if block == 3 { 19 } else { 20 };
+        measurement.templates = vec![template(Class::Malicious, blocked, 20)];
+        measured("full", block, measurement)
+    });
+    let run = run(&["full"], trials.collect());
+    assert_outcomes(
+        &run,
+        &[
+            ("detection_rate(full)>=100%", Outcome::NotSettled),
+            ("detection_rate(full)>=90%", Outcome::Pass),
+            ("detection_rate(full)<90%", Outcome::Fail),
+        ],
+    );
+    assert_close(judged(&run, "detection_rate(full)>=100%").value.unwrap().estimate, 239.0 / 240.0);
+}
+
+#[test]
+fn throughput_limited_by_another_role_is_a_bound() {
+    let limited = |subject: &'static str| {
+        (1..=6).map(move |block| {
+            let mut measurement = costing(10);
+            measurement.bottleneck = Bottleneck::Generator;
+            measured(subject, block, measurement)
+        })
+    };
+    let full = blocks("full", &[30; 6]);
+    let run = run(&["nginx", "full"], limited("nginx").chain(full).collect());
+    assert_outcomes(
+        &run,
+        &[
+            // At least 1,000.
+            ("throughput(nginx)>900", Outcome::Pass),
+            ("throughput(nginx)<1100", Outcome::NotSettled),
+            ("throughput(nginx)<900", Outcome::Fail),
+            // At most 1.
+            ("throughput(full/nginx)<1.1", Outcome::Pass),
+            ("throughput(full/nginx)>0.9", Outcome::NotSettled),
+            ("throughput(full/nginx)>1.1", Outcome::Fail),
+            // Other figures are not affected.
+            ("cpu(nginx)<11", Outcome::Pass),
+        ],
+    );
+    let note = judged(&run, "throughput(full/nginx)>0.9").note.unwrap();
+    assert_eq!(note, "the CPU of nginx was not the bottleneck, so the value is an upper bound");
+}
+
+#[test]
+fn missing_values_have_a_reason() {
+    let mut refused_twice = run(
+        &["nginx", "full"],
+        [blocks("nginx", &[10; 6]), vec![refused("full", 1, "it lets attacks through")]].concat(),
+    );
+    let judged_full = judged(&refused_twice, "cpu(full/nginx)<60");
+    assert_eq!((judged_full.outcome, judged_full.n), (Outcome::NotSettled, 0));
+    assert_eq!(judged_full.note.unwrap(), "full was refused: it lets attacks through");
+
+    let missing = Missing { message: "no program `nginx`".to_owned(), hint: None };
+    refused_twice.trials.pop();
+    refused_twice.manifest.experiment.subjects[1].state = SubjectState::Skipped { missing };
+    let note = judged(&refused_twice, "cpu(full)<60").note.unwrap();
+    assert_eq!(note, "full was skipped: no program `nginx`");
+
+    let zero = [blocks("nginx", &[10; 6]), blocks("direct", &[0; 6])].concat();
+    let zero = judged(&run(&["nginx", "direct"], zero), "cpu(nginx/direct)<60");
+    let expected = "no ratio, because cpu of nginx or direct is zero or missing";
+    assert_eq!((zero.outcome, zero.note.as_deref()), (Outcome::NotSettled, Some(expected)));
+
+    // There were responses, but none shows whether the request was blocked.
+    for (class, text, expected) in [
+        (Class::Malicious, "detection_rate(nginx)>=99%", "no attack was blocked or passed"),
+        (Class::Benign, "false_positives(nginx)<=1%", "no benign request was blocked or passed"),
+    ] {
+        let mut measurement = costing(10);
+        let none = TemplateRecord { passed: Some(0), ..template(class, 0, 20) };
+        measurement.templates = vec![none];
+        let run = run(&["nginx"], vec![measured("nginx", 1, measurement)]);
+        assert_eq!(judged(&run, text).note.as_deref(), Some(expected));
+    }
+}
+
+#[test]
+fn applies_to_every_case_by_default() {
+    let mut trials = [blocks("nginx", &[10; 6]), blocks("full", &[30; 6])].concat();
+    let mut second = [blocks("nginx", &[10; 6]), blocks("full", &[50; 6])].concat();
+    second.iter_mut().for_each(|trial| "search".clone_into(&mut trial.case));
+    trials.extend(second);
+    let mut run = run(&["nginx", "full"], trials);
+    run.manifest.experiment.cases.push(case("search"));
+    let outcomes = |text: &str| {
+        let judged = text.parse::<Threshold>().unwrap().judge(&run, &analyse(&run));
+        let each: Vec<(String, Outcome)> =
+            judged.iter().map(|judged| (judged.case.clone(), judged.outcome)).collect();
+        (each, overall(&judged))
+    };
+    let (each, all) = outcomes("cpu(full/nginx)<4");
+    assert_eq!(each, [("browse".to_owned(), Outcome::Pass), ("search".to_owned(), Outcome::Fail)]);
+    assert_eq!(all, Outcome::Fail);
+    let (each, all) = outcomes("cpu(full/nginx @ browse)<4");
+    assert_eq!((each.len(), all), (1, Outcome::Pass));
+}
+
+#[test]
+fn overall_outcome_is_the_worst() {
+    let run = run(&["nginx", "full"], [blocks("nginx", &[10; 6]), blocks("full", &DRIFT)].concat());
+    let (pass, open, fail) = (
+        judged(&run, "cpu(full/nginx)<33"),
+        judged(&run, "cpu(full/nginx)<4"),
+        judged(&run, "cpu(full/nginx)<0.9"),
+    );
+    assert_eq!(overall(&[pass.clone(), open.clone(), fail]), Outcome::Fail);
+    assert_eq!(overall(&[pass.clone(), open]), Outcome::NotSettled);
+    assert_eq!(overall(&[pass]), Outcome::Pass);
+    assert_eq!(overall(&[]), Outcome::Pass);
+}
+
+#[test]
+fn renders_a_table_with_notes() {
+    let trials = [blocks("nginx", &[10; 6]), blocks("full", &[30, 30, 30, 30, 30, 60])].concat();
+    let run = run(&["nginx", "full"], trials);
+    let thresholds = ["cpu(full/nginx)<7", "memory(full)<4MiB", "p99(full)<5ms", "cpu(full)<40us"];
+    let judged: Vec<Judged> = thresholds.iter().map(|text| judged(&run, text)).collect();
+    assert_eq!(
+        render(&judged, Format::Table { screen: Screen::PLAIN }),
+        "\
+threshold                   value [95 %]  n      outcome
+────────────────────────────────────────────────────────
+cpu(full/nginx)<7    3.00 [3.00, 6.00] ×  6         pass
+memory(full)<4MiB  8.00 [8.00, 8.00] MiB  6         fail
+p99(full)<5ms       3.00 [3.00, 3.00] ms  6         pass
+cpu(full)<40us      30.0 [30.0, 60.0] µs  6  not settled
+cpu(full)<40us: the interval contains the limit; more --blocks narrow it.
+"
+    );
+    let markdown = render(&judged[3..], Format::Markdown);
+    assert!(markdown.contains("| cpu(full)\\<40us | 30.0 \\[30.0, 60.0\\] µs | 6 | not settled |"));
+    assert!(
+        markdown.contains("\n- cpu(full)\\<40us: the interval contains the limit"),
+        "{markdown}"
+    );
+}

@@ -1,0 +1,11 @@
+//! Effects of an experiment: processes, systems, one trial, a run of trials, ablation, doctor.
+
+pub mod ablation;
+pub mod check;
+pub mod doctor;
+pub mod environment;
+pub mod interrupt;
+pub mod process;
+pub mod run;
+pub mod system;
+pub mod trial;

@@ -1,0 +1,83 @@
+//! Free ports on loopback.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener};
+use std::sync::atomic::{AtomicU16, Ordering};
+
+/// Ports reserved for one trial until this is dropped. A server may bind its port a second after the port was
+/// chosen; another run that took the port in between would be measured instead.
+#[derive(Debug, Default)]
+pub struct Ports {
+    /// Abstract Unix sockets, one for each port: only one process can hold a name, and the kernel frees it when the
+    /// process ends.
+    claims: Vec<UnixListener>,
+}
+
+impl Ports {
+    /// Reserves a loopback address without a listener.
+    ///
+    /// Ports lie below the kernel's range for outgoing connections, so that a connection of the load generator cannot
+    /// take one before the server does.
+    pub fn free(&mut self) -> io::Result<SocketAddr> {
+        let span = LAST - FIRST;
+        for _ in 0..span {
+            let step = NEXT.fetch_add(1, Ordering::Relaxed);
+            // Runs that start at the same time begin far apart and try few ports in vain.
+            let start = std::process::id().wrapping_mul(STRIDE) % u32::from(span);
+            let offset = (start + u32::from(step)) % u32::from(span);
+            let port = FIRST + u16::try_from(offset).unwrap_or(0);
+            let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+            let Some(claim) = claim(port)? else { continue };
+            if TcpListener::bind(address).is_ok() {
+                self.claims.push(claim);
+                return Ok(address);
+            }
+        }
+        Err(io::Error::new(
+            io::ErrorKind::AddrInUse,
+            format!("no free port from {FIRST} to {LAST} on {}", Ipv4Addr::LOCALHOST),
+        ))
+    }
+}
+
+/// Returns `None` if another run holds the port.
+fn claim(port: u16) -> io::Result<Option<UnixListener>> {
+    let name = UnixAddr::from_abstract_name(format!("tollgate-port-{port}"))?;
+    match UnixListener::bind_addr(&name) {
+        Ok(claim) => Ok(Some(claim)),
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+const FIRST: u16 = 18_000;
+/// By default Linux uses ports from 32768 for outgoing connections.
+const LAST: u16 = 32_000;
+/// Coprime to the number of ports; small multiples of it are far apart.
+const STRIDE: u32 = 7_919;
+static NEXT: AtomicU16 = AtomicU16::new(0);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn skips_port_in_use() {
+        let first = Ports::default().free().unwrap();
+        let _listener = TcpListener::bind(first).unwrap();
+        for _ in 0..100 {
+            assert_ne!(Ports::default().free().unwrap(), first);
+        }
+    }
+
+    #[test]
+    fn reserves_port_until_dropped() {
+        let mut ports = Ports::default();
+        let port = ports.free().unwrap().port();
+        assert!(claim(port).unwrap().is_none());
+        drop(ports);
+        assert!(claim(port).unwrap().is_some());
+    }
+}

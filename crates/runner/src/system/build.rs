@@ -1,0 +1,335 @@
+//! Builds of systems: makes them, and keeps the results in the user's cache folder.
+//!
+//! A result is a folder named after the hashes of its sources and of the tool chain that made it, so that results of
+//! several checkouts and tool chains lie side by side. It is made beside its place and renamed when it is complete.
+
+use super::go::{self, GoError, ToolChain};
+use crate::process::command::command_line;
+use sha2::{Digest, Sha256};
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{self, Command, Stdio};
+use std::{env, fs, io};
+use thiserror::Error;
+use tollgate_experiment::build::Build;
+use tollgate_experiment::hash::{hash_file, hash_text, hex};
+
+#[derive(Debug, Error)]
+pub enum BuildError {
+    #[error("no cache folder: set XDG_CACHE_HOME or HOME to a writable folder")]
+    NoCache,
+    #[error("cannot {action} {path}")]
+    Io { action: &'static str, path: PathBuf, source: io::Error },
+    #[error("cannot build {title}; {hint}")]
+    Go { title: String, hint: String, source: GoError },
+    #[error("cannot run `{command}`")]
+    Run { command: String, source: io::Error },
+    /// Details are on standard error.
+    #[error("`{command}` failed ({status}){hint}")]
+    Failed { command: String, status: String, hint: String },
+}
+
+/// Returns the cache folder: `tollgate` in `$XDG_CACHE_HOME` or in `~/.cache`.
+pub fn cache() -> Result<PathBuf, BuildError> {
+    let cache = cache_folder(env::var_os("XDG_CACHE_HOME"), env::var_os("HOME"));
+    cache.ok_or(BuildError::NoCache)
+}
+
+/// Removes the cache folder with all results. Returns its path and the bytes of its files, or `None` if there is none.
+pub fn remove_cache() -> Result<Option<(PathBuf, u64)>, BuildError> {
+    let cache = cache()?;
+    if !cache.exists() {
+        return Ok(None);
+    }
+    let bytes = file_bytes(&cache).map_err(io_error("read", &cache))?;
+    fs::remove_dir_all(&cache).map_err(io_error("remove", &cache))?;
+    Ok(Some((cache, bytes)))
+}
+
+/// Returns the result made by the installed tool chain or, without Go, the only result of these sources.
+pub fn find(build: &Build) -> Option<PathBuf> {
+    let results = results_folder(build).ok()?;
+    match go::installed() {
+        Ok(tool_chain) => Some(results.join(result_name(build, tool_chain))),
+        Err(_) => only(results_of_sources(&results, &source_hash(build))),
+    }
+    .filter(|folder| folder.is_dir())
+}
+
+/// Returns the results of a build if there is no Go to choose among several.
+pub fn ambiguous(build: &Build) -> Vec<PathBuf> {
+    match (go::installed(), results_folder(build)) {
+        (Err(_), Ok(results)) => {
+            let found = results_of_sources(&results, &source_hash(build));
+            if found.len() > 1 { found } else { Vec::new() }
+        }
+        (Ok(_), _) | (_, Err(_)) => Vec::new(),
+    }
+}
+
+/// Returns the installed tool chain if it can make a build.
+pub fn tool_chain(build: &Build) -> Result<&'static ToolChain, BuildError> {
+    let needed = go::needed(build);
+    let tool_chain = go::installed().and_then(|go| go.check(needed).map(|()| go));
+    tool_chain.map_err(|source| BuildError::Go {
+        title: build.file.title.clone(),
+        hint: go::hint(needed),
+        source,
+    })
+}
+
+/// Makes a build, replaces an earlier result, and returns the folder of the result. The output of the tools goes to
+/// standard error.
+pub fn make(build: &Build) -> Result<PathBuf, BuildError> {
+    let tool_chain = tool_chain(build)?;
+    let results = results_folder(build)?;
+    let folder = results.join(result_name(build, tool_chain));
+    let work = results.join(format!("unfinished-{}", process::id()));
+    // Left by a killed process with the same id.
+    remove_if_exists(&work).map_err(io_error("remove", &work))?;
+    let made = make_in(build, tool_chain, &work)
+        .and_then(|result| move_into_place(&result, &folder, &work.join("replaced")));
+    // An error of the build is more important than one of the cleanup.
+    fs::remove_dir_all(&work).ok();
+    made?;
+    Ok(folder)
+}
+
+/// Hash over the names and contents of all files in a folder.
+pub fn hash_folder(folder: &Path) -> io::Result<String> {
+    let mut files = files_below(folder)?;
+    files.sort();
+    let mut text = String::new();
+    for path in files {
+        let name = path.strip_prefix(folder).unwrap_or(&path).display().to_string();
+        // Writing to a String cannot fail.
+        writeln!(text, "{}  {name}", hash_file(&path)?).ok();
+    }
+    Ok(hash_text(&text))
+}
+
+/// Returns every file below a folder, unordered.
+pub fn files_below(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        match path.is_dir() {
+            true => found.extend(files_below(&path)?),
+            false => found.push(path),
+        }
+    }
+    Ok(found)
+}
+
+const HASH_DIGITS: usize = 12;
+
+fn cache_folder(xdg: Option<OsString>, home: Option<OsString>) -> Option<PathBuf> {
+    // The XDG base directory specification says to ignore relative paths.
+    let absolute = |path: OsString| Some(PathBuf::from(path)).filter(|path| path.is_absolute());
+    let cache = xdg.and_then(absolute).or(home.and_then(absolute).map(|home| home.join(".cache")));
+    cache.map(|cache| cache.join("tollgate"))
+}
+
+/// Total size of the files below a folder. Symbolic links are not followed.
+fn file_bytes(folder: &Path) -> io::Result<u64> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let metadata = entry.metadata()?;
+        bytes += match metadata.is_dir() {
+            true => file_bytes(&entry.path())?,
+            false => metadata.len(),
+        };
+    }
+    Ok(bytes)
+}
+
+fn results_folder(build: &Build) -> Result<PathBuf, BuildError> {
+    Ok(cache()?.join("builds").join(&build.name))
+}
+
+fn result_name(build: &Build, tool_chain: &ToolChain) -> String {
+    format!("{}-{}", source_hash(build), &tool_chain.hash()[..HASH_DIGITS])
+}
+
+fn source_hash(build: &Build) -> String {
+    let mut hasher = Sha256::new();
+    for source in &build.sources {
+        hasher.update(format!("{} {}\n", source.name, source.text.len()));
+        hasher.update(&source.text);
+    }
+    hex(&hasher.finalize())[..HASH_DIGITS].to_owned()
+}
+
+/// Returns the results of these sources by any tool chain, sorted by name. A missing folder has none.
+fn results_of_sources(results: &Path, source_hash: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(results).into_iter().flatten().flatten();
+    let is_of_sources = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.strip_prefix(source_hash).is_some_and(|rest| rest.starts_with('-'))
+    };
+    let mut found: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_of_sources).collect();
+    found.sort();
+    found
+}
+
+fn only(found: Vec<PathBuf>) -> Option<PathBuf> {
+    let [found] = <[PathBuf; 1]>::try_from(found).ok()?;
+    Some(found)
+}
+
+fn move_into_place(result: &Path, folder: &Path, replaced: &Path) -> Result<(), BuildError> {
+    if folder.is_dir() {
+        fs::rename(folder, replaced).map_err(io_error("replace", folder))?;
+    }
+    match fs::rename(result, folder) {
+        // Another process finished the same build in between.
+        Err(_) if folder.is_dir() => Ok(()),
+        moved => moved.map_err(io_error("move the result to", folder)),
+    }
+}
+
+fn remove_if_exists(folder: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+fn make_in(build: &Build, tool_chain: &ToolChain, work: &Path) -> Result<PathBuf, BuildError> {
+    let needed = go::needed(build);
+    let hint = match tool_chain.must_fetch(needed) {
+        true => format!(
+            "; {tool_chain} is installed and has to fetch a newer release; if it cannot, {}",
+            go::hint(needed)
+        ),
+        false => String::new(),
+    };
+    let (sources, result) = (work.join("source"), work.join("result"));
+    for folder in [&sources, &result] {
+        fs::create_dir_all(folder).map_err(io_error("create", folder))?;
+    }
+    for source in &build.sources {
+        let path = sources.join(&source.name);
+        fs::write(&path, &source.text).map_err(io_error("write", &path))?;
+    }
+    for (program, package) in &build.file.programs {
+        let mut go = Command::new("go");
+        // Uses exactly the modules in go.mod and go.sum.
+        go.args(["build", "-mod=readonly", "-trimpath", "-buildvcs=false"]);
+        go.arg(format!("-ldflags=-s -w {}", build.file.ldflags));
+        go.arg("-o").arg(result.join(program)).arg(package).current_dir(&sources);
+        // Ignores a workspace in a parent folder.
+        run(go.env("GOWORK", "off"), &hint)?;
+    }
+    for words in &build.file.post_build {
+        let (program, arguments) = words.split_first().map_or(("", &[][..]), |(p, a)| (p, a));
+        run(Command::new(program).args(arguments).current_dir(&result), "")?;
+    }
+    Ok(result)
+}
+
+/// Runs a tool in the foreground, without a time limit: the user sees its output and can interrupt it.
+fn run(command: &mut Command, hint: &str) -> Result<(), BuildError> {
+    let text = command_line(command);
+    command.stdin(Stdio::null()).stdout(io::stderr());
+    let status =
+        command.status().map_err(|source| BuildError::Run { command: text.clone(), source })?;
+    match status.success() {
+        true => Ok(()),
+        false => Err(BuildError::Failed {
+            command: text,
+            status: status.to_string(),
+            hint: hint.to_owned(),
+        }),
+    }
+}
+
+fn io_error(action: &'static str, path: &Path) -> impl Fn(io::Error) -> BuildError {
+    move |source| BuildError::Io { action, path: path.to_owned(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tollgate_experiment::build::BuildFile;
+    use tollgate_experiment::toml_file::Source;
+
+    fn build(sources: &[(&str, &str)]) -> Build {
+        let source = |(name, text): &(&str, &str)| Source {
+            name: (*name).to_owned(),
+            text: (*text).to_owned(),
+        };
+        let file: BuildFile = toml::from_str("title = 'a build'\n[programs]").unwrap();
+        Build { name: "a".to_owned(), file, sources: sources.iter().map(source).collect() }
+    }
+
+    #[test]
+    fn cache_folder_follows_xdg_specification() {
+        let folder = |xdg: &str, home: &str| {
+            let path = cache_folder(Some(xdg.into()), Some(home.into()))?;
+            Some(path.display().to_string())
+        };
+        assert_eq!(folder("/var/cache/me", "/users/me").unwrap(), "/var/cache/me/tollgate");
+        assert_eq!(folder("", "/users/me").unwrap(), "/users/me/.cache/tollgate");
+        assert_eq!(folder("relative", "/users/me").unwrap(), "/users/me/.cache/tollgate");
+        assert_eq!(folder("", ""), None);
+    }
+
+    #[test]
+    fn hash_of_folder_covers_names_and_contents() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("rules")).unwrap();
+        fs::write(dir.path().join("setup"), "abc").unwrap();
+        fs::write(dir.path().join("rules/1"), "").unwrap();
+        let hash = hash_folder(dir.path()).unwrap();
+        // The output of sha256sum in the order of the paths, hashed once more.
+        let empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+        let abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(hash, hash_text(&format!("{empty}  rules/1\n{abc}  setup\n")));
+        assert_eq!(file_bytes(dir.path()).unwrap(), 3);
+        fs::rename(dir.path().join("setup"), dir.path().join("Setup")).unwrap();
+        assert_ne!(hash, hash_folder(dir.path()).unwrap());
+    }
+
+    #[test]
+    fn hash_of_sources_covers_names_and_contents() {
+        let hash = source_hash(&build(&[("go.mod", "a"), ("main.go", "b")]));
+        assert_eq!(hash, source_hash(&build(&[("go.mod", "a"), ("main.go", "b")])));
+        assert_ne!(hash, source_hash(&build(&[("go.mod", "a"), ("main.go", "c")])));
+        // Text moved from one file to the next.
+        assert_ne!(hash, source_hash(&build(&[("go.mod", "ab"), ("main.go", "")])));
+        assert_eq!(hash.len(), 12);
+    }
+
+    #[test]
+    fn without_go_the_only_result_of_the_sources_is_used() {
+        let dir = tempfile::tempdir().unwrap();
+        let create = |name: &str| fs::create_dir(dir.path().join(name)).unwrap();
+        let found = || only(results_of_sources(dir.path(), "0123456789ab"));
+        create("unfinished-1");
+        create("0123456789ac-000000000000");
+        create("0123456789ab");
+        assert_eq!(found(), None);
+        create("0123456789ab-000000000001");
+        assert_eq!(found(), Some(dir.path().join("0123456789ab-000000000001")));
+        create("0123456789ab-000000000002");
+        assert_eq!(found(), None);
+        assert_eq!(only(results_of_sources(&dir.path().join("missing"), "0123456789ab")), None);
+    }
+
+    #[test]
+    fn finished_result_replaces_an_earlier_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        for text in ["first", "second"] {
+            fs::create_dir_all(at("result")).unwrap();
+            fs::write(at("result/file"), text).unwrap();
+            move_into_place(&at("result"), &at("place"), &at("replaced")).unwrap();
+            assert_eq!(fs::read_to_string(at("place/file")).unwrap(), text);
+            assert!(!at("result").exists());
+        }
+        assert_eq!(fs::read_to_string(at("replaced/file")).unwrap(), "first");
+    }
+}

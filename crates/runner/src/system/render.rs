@@ -1,0 +1,330 @@
+//! Renders the commands and configuration files of a subject from the templates of its recipe.
+
+#[cfg(test)]
+mod tests;
+
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::Value;
+use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, context};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::{fs, io};
+use thiserror::Error;
+use tollgate_experiment::catalog::{Catalog, CatalogError};
+use tollgate_experiment::experiment::Subject;
+use tollgate_experiment::hash::{hash_file, hash_text};
+use tollgate_experiment::installed::Installed;
+use tollgate_experiment::options::OptionValue;
+
+/// Variables of one trial for templates, besides the options of the subject.
+#[derive(Debug, Clone)]
+pub struct Place<'a> {
+    /// Folder for the configuration files.
+    pub dir: &'a Path,
+    /// Address of the system.
+    pub listen: SocketAddr,
+    /// Addresses of the origins. Empty for a system that serves responses itself.
+    pub origins: &'a [SocketAddr],
+    /// Concurrent connections of the load.
+    pub connections: u32,
+    /// Further ports of the recipe, by name.
+    pub ports: &'a BTreeMap<String, SocketAddr>,
+    pub installed: &'a Installed,
+}
+
+/// Commands of a subject after rendering, and hashes of referenced files.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rendered {
+    /// Commands that run to their end before the processes start.
+    pub prepare: Vec<Vec<String>>,
+    /// In start order.
+    pub processes: Vec<RenderedProcess>,
+    /// Hashes of the files that templates name by `file()` and `files()`, such as rule sets.
+    pub referenced: BTreeMap<PathBuf, String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RenderedProcess {
+    pub name: String,
+    pub command: Vec<String>,
+    /// Additional environment variables.
+    pub env: BTreeMap<String, String>,
+    /// Address on which the process must listen before the next one starts.
+    pub listens: Option<SocketAddr>,
+}
+
+#[derive(Debug, Error)]
+pub enum RenderError {
+    #[error("cannot render {part} of system `{system}`")]
+    Template { system: String, part: String, source: Error },
+    #[error(transparent)]
+    Catalog(#[from] CatalogError),
+    #[error(
+        "process `{process}` of system `{system}` listens on unknown port `{port}`; add it to `ports`"
+    )]
+    NoPort { system: String, process: String, port: String },
+    #[error("cannot write {path}")]
+    Write { path: PathBuf, source: io::Error },
+}
+
+/// Renders the configuration files of a subject into `place.dir`, copies its other files there, and renders its
+/// commands.
+pub fn render(
+    catalog: &Catalog,
+    subject: &Subject,
+    place: &Place<'_>,
+) -> Result<Rendered, RenderError> {
+    let failed = |part: String| {
+        let system = subject.recipe.name.clone();
+        move |source: Error| RenderError::Template { system, part, source }
+    };
+    let referenced = Arc::new(Mutex::new(BTreeMap::new()));
+    let mut environment =
+        environment(catalog).map_err(failed("the configuration templates".to_owned()))?;
+    add_file_functions(&mut environment, &referenced);
+    let known = context! {
+        dir => place.dir.display().to_string(),
+        listen => address(place.listen),
+        origin => place.origins.first().copied().map_or(Value::UNDEFINED, address),
+        origins => match place.origins {
+            [] => Value::UNDEFINED,
+            origins => origins.iter().copied().map(address).collect(),
+        },
+        connections => place.connections,
+        ports => Value::from_pairs(place.ports.iter().map(|(name, at)| (name.as_str(), address(*at)))),
+        programs => paths(&place.installed.programs),
+        builds => paths(&place.installed.builds),
+        found => paths(&place.installed.found),
+        root => nix::unistd::geteuid().is_root(),
+        user => user_name(),
+        ..options(subject)
+    };
+    for file in &subject.recipe.file.templates {
+        let name = format!("{}/{file}", subject.recipe.name);
+        // The error of the catalog for a missing file is better than that of the engine.
+        catalog.template(&name)?;
+        let text = environment
+            .get_template(&name)
+            .and_then(|template| template.render(&known))
+            .map_err(failed(format!("configuration template `{file}`")))?;
+        write(&place.dir.join(file), &text)?;
+    }
+    for file in &subject.recipe.file.files {
+        let source = catalog.template(&format!("{}/{file}", subject.recipe.name))?;
+        write(&place.dir.join(file), &source.text)?;
+    }
+    let is_enabled = |when: &Option<String>| match when {
+        Some(when) => holds(subject, when),
+        None => Ok(true),
+    };
+    for copied in &subject.recipe.file.copy {
+        if is_enabled(&copied.when)? {
+            for source in catalog.files(&copied.from)? {
+                write(&place.dir.join(&copied.to).join(&source.name), &source.text)?;
+                let name = Path::new(&copied.from).with_file_name(&source.name);
+                let mut hashes = referenced.lock().unwrap_or_else(PoisonError::into_inner);
+                hashes.insert(name, hash_text(&source.text));
+            }
+        }
+    }
+    let words = |words: &[String]| -> Result<Vec<String>, Error> {
+        words.iter().map(|word| environment.render_str(word, &known)).collect()
+    };
+    let mut prepare = Vec::new();
+    for preparation in &subject.recipe.file.prepare {
+        if is_enabled(&preparation.when)? {
+            let failed = failed("a command in `prepare`".to_owned());
+            prepare.push(words(&preparation.command).map_err(failed)?);
+        }
+    }
+    let mut processes = Vec::new();
+    for process in &subject.recipe.file.process {
+        if !is_enabled(&process.when)? {
+            continue;
+        }
+        let of = |what: &str| failed(format!("the {what} of process `{}`", process.name));
+        let value = |(name, value): (&String, &String)| {
+            Ok((name.clone(), environment.render_str(value, &known)?))
+        };
+        let port = |port: &String| {
+            place.ports.get(port).copied().ok_or_else(|| RenderError::NoPort {
+                system: subject.recipe.name.clone(),
+                process: process.name.clone(),
+                port: port.clone(),
+            })
+        };
+        processes.push(RenderedProcess {
+            name: process.name.clone(),
+            command: words(&process.command).map_err(of("command"))?,
+            env: process.env.iter().map(value).collect::<Result<_, _>>().map_err(of("env"))?,
+            listens: process.listens.as_ref().map(port).transpose()?,
+        });
+    }
+    let referenced = referenced.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    Ok(Rendered { prepare, processes, referenced })
+}
+
+/// Writes a file, and creates its parent folders.
+fn write(path: &Path, text: &str) -> Result<(), RenderError> {
+    let made = path.parent().map_or(Ok(()), fs::create_dir_all);
+    let written = made.and_then(|()| fs::write(path, text));
+    written.map_err(|source| RenderError::Write { path: path.to_owned(), source })
+}
+
+/// Evaluates a condition of the recipe under the options of the subject.
+pub fn holds(subject: &Subject, expression: &str) -> Result<bool, RenderError> {
+    let mut environment = Environment::new();
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    environment
+        .compile_expression(expression)
+        .and_then(|compiled| compiled.eval(options(subject)))
+        .map(|value| value.is_true())
+        .map_err(|source| RenderError::Template {
+            system: subject.recipe.name.clone(),
+            part: format!("expression `{expression}`"),
+            source,
+        })
+}
+
+/// Evaluates a list expression of the recipe. Returns `None` for `none`.
+pub fn words(subject: &Subject, expression: &str) -> Result<Option<Vec<String>>, RenderError> {
+    let mut environment = Environment::new();
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    environment
+        .compile_expression(expression)
+        .and_then(|compiled| compiled.eval(options(subject)))
+        .and_then(|value| list(&value))
+        .map_err(|source| RenderError::Template {
+            system: subject.recipe.name.clone(),
+            part: format!("expression `{expression}`"),
+            source,
+        })
+}
+
+fn list(value: &Value) -> Result<Option<Vec<String>>, Error> {
+    match value.is_none() {
+        true => Ok(None),
+        false => Ok(Some(value.try_iter()?.map(|item| item.to_string()).collect())),
+    }
+}
+
+/// Renders a template of the recipe with the options of the subject and the parts found so far.
+pub fn text(
+    subject: &Subject,
+    installed: &Installed,
+    template: &str,
+) -> Result<String, RenderError> {
+    let mut environment = Environment::new();
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    environment
+        .render_str(
+            template,
+            context! {
+                programs => paths(&installed.programs),
+                builds => paths(&installed.builds),
+                found => paths(&installed.found),
+                ..options(subject)
+            },
+        )
+        .map_err(|source| RenderError::Template {
+            system: subject.recipe.name.clone(),
+            part: format!("template `{template}`"),
+            source,
+        })
+}
+
+fn environment(catalog: &Catalog) -> Result<Environment<'static>, Error> {
+    let mut environment = Environment::new();
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    let syntax = SyntaxConfig::builder()
+        .trim_blocks(true)
+        .lstrip_blocks(true)
+        .keep_trailing_newline(true)
+        .build()?;
+    environment.set_syntax(syntax);
+    let catalog = catalog.clone();
+    environment.set_loader(move |name| match catalog.template(name) {
+        Ok(source) => Ok(Some(source.text)),
+        Err(CatalogError::NotFound { .. }) => Ok(None),
+        Err(error) => {
+            Err(Error::new(ErrorKind::InvalidOperation, "cannot read a template")
+                .with_source(error))
+        }
+    });
+    Ok(environment)
+}
+
+type Referenced = Arc<Mutex<BTreeMap<PathBuf, String>>>;
+
+/// Adds `file(path)`, which returns the path, and `files(pattern)`, which returns the matching paths, sorted. Both
+/// record the hashes of the files: a configuration is not complete without its rules.
+fn add_file_functions(environment: &mut Environment<'_>, referenced: &Referenced) {
+    let hashes = Arc::clone(referenced);
+    environment.add_function("file", move |path: String| {
+        record_hash(&hashes, Path::new(&path))?;
+        Ok::<_, Error>(path)
+    });
+    let hashes = Arc::clone(referenced);
+    environment.add_function("files", move |pattern: String| {
+        let failed = |error: String| Error::new(ErrorKind::InvalidOperation, error);
+        let paths = glob::glob(&pattern).map_err(|error| failed(error.to_string()))?;
+        let mut names = Vec::new();
+        // glob yields the paths sorted.
+        for path in paths {
+            let path = path.map_err(|error| failed(error.to_string()))?;
+            record_hash(&hashes, &path)?;
+            names.push(path.display().to_string());
+        }
+        if names.is_empty() {
+            return Err(failed(format!("no file matches {pattern}")));
+        }
+        Ok(names)
+    });
+}
+
+fn record_hash(referenced: &Referenced, path: &Path) -> Result<(), Error> {
+    let hash = hash_file(path).map_err(|error| {
+        Error::new(ErrorKind::InvalidOperation, format!("cannot read {}: {error}", path.display()))
+    })?;
+    let mut hashes = referenced.lock().unwrap_or_else(PoisonError::into_inner);
+    hashes.insert(path.to_owned(), hash);
+    Ok(())
+}
+
+fn options(subject: &Subject) -> Value {
+    let mut known: BTreeMap<&str, Value> =
+        subject.options.iter().map(|(name, value)| (name.as_str(), option_value(value))).collect();
+    known.insert("prefix", Value::from(&subject.prefix));
+    Value::from_pairs(known)
+}
+
+fn option_value(value: &OptionValue) -> Value {
+    match value {
+        OptionValue::Integer(number) => Value::from(*number),
+        OptionValue::Text(text) => Value::from(text),
+    }
+}
+
+fn paths(found: &BTreeMap<String, PathBuf>) -> Value {
+    Value::from_pairs(found.iter().map(|(name, path)| (name.as_str(), path.display().to_string())))
+}
+
+fn address(address: SocketAddr) -> Value {
+    context! {
+        address => address.to_string(),
+        host => address.ip().to_string(),
+        port => address.port(),
+    }
+}
+
+/// Returns the name of the current user. Systems that drop privileges must stay this user, to be able to read a run
+/// directory in its home folder.
+fn user_name() -> String {
+    let uid = nix::unistd::geteuid();
+    match nix::unistd::User::from_uid(uid) {
+        Ok(Some(user)) => user.name,
+        Ok(None) | Err(_) => uid.to_string(),
+    }
+}

@@ -1,0 +1,198 @@
+//! One request on its own connection, for readiness checks and the probe.
+
+use crate::interrupt::{Interrupt, Interrupted};
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+use thiserror::Error;
+use tollgate_http1::{
+    BodySearch, ParseError, Pattern, Response, ResponseHeadCache, ResponseScanner, Scan,
+};
+use tollgate_load::Request;
+
+/// A complete response.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reply {
+    pub response: Response,
+    /// True if the body contains the text that the request expects, or the request expects none.
+    pub has_text: bool,
+}
+
+#[derive(Debug, Error)]
+pub enum ExchangeError {
+    /// `action`: connect to, send to or read from.
+    #[error("cannot {action} {address}")]
+    Io { action: &'static str, address: SocketAddr, source: io::Error },
+    #[error("malformed response from {address}")]
+    Malformed { address: SocketAddr, source: ParseError },
+    #[error("{address} closed the connection without a response")]
+    Closed { address: SocketAddr },
+    #[error(transparent)]
+    Interrupted(#[from] Interrupted),
+    #[error("no response from {address} within {} s", timeout.as_secs())]
+    TimedOut { address: SocketAddr, timeout: Duration },
+}
+
+/// Sends a request and waits for the complete response.
+pub fn exchange(
+    address: SocketAddr,
+    request: &Request,
+    timeout: Duration,
+    interrupt: &Interrupt,
+) -> Result<Reply, ExchangeError> {
+    exchange_with(address, request, timeout, interrupt, &mut |_| {})
+}
+
+/// As [`exchange`]; passes the pieces of the response body to `on_piece`.
+pub fn exchange_with(
+    address: SocketAddr,
+    request: &Request,
+    timeout: Duration,
+    interrupt: &Interrupt,
+    on_piece: &mut dyn FnMut(&[u8]),
+) -> Result<Reply, ExchangeError> {
+    let deadline = Instant::now() + timeout;
+    let failed = |action| move |source| ExchangeError::Io { action, address, source };
+    let mut stream = TcpStream::connect_timeout(&address, timeout).map_err(failed("connect to"))?;
+    stream.set_write_timeout(Some(timeout)).map_err(failed("send to"))?;
+    let send_error = match stream.write_all(&request.bytes) {
+        Ok(()) => None,
+        // The server closed before the end of the request. It may have sent a response before.
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
+            ) =>
+        {
+            Some(error)
+        }
+        Err(error) => return Err(failed("send to")(error)),
+    };
+    let mut scanner = ResponseScanner::new();
+    let mut heads = ResponseHeadCache::new();
+    let pattern = request.expect.body_contains.as_deref().and_then(Pattern::new);
+    let mut search = BodySearch::new();
+    let mut bytes = vec![0; READ_BYTES];
+    let response = loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(ExchangeError::TimedOut { address, timeout });
+        }
+        interrupt.check()?;
+        stream.set_read_timeout(Some(left.min(CHECK_INTERVAL))).map_err(failed("read from"))?;
+        let read = match stream.read(&mut bytes) {
+            Ok(0) => {
+                let last = scanner.close();
+                let last = last.map_err(|source| ExchangeError::Malformed { address, source })?;
+                break match (last, send_error) {
+                    (Some(response), _) => response,
+                    (None, Some(source)) => return Err(failed("send to")(source)),
+                    (None, None) => return Err(ExchangeError::Closed { address }),
+                };
+            }
+            Ok(read) => read,
+            // The deadline and the interrupt are checked above.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                ) =>
+            {
+                continue;
+            }
+            Err(source) => {
+                // The first error is the cause.
+                return Err(match send_error {
+                    Some(error) => failed("send to")(error),
+                    None => failed("read from")(source),
+                });
+            }
+        };
+        let scan = scanner.feed(&bytes[..read], request.is_head, &mut heads, |piece| {
+            if let Some(pattern) = &pattern {
+                search.feed(pattern, piece);
+            }
+            on_piece(piece);
+        });
+        match scan.map_err(|source| ExchangeError::Malformed { address, source })? {
+            Scan::Complete { response, .. } => break response,
+            Scan::Partial => {}
+        }
+    };
+    Ok(Reply { response, has_text: pattern.is_none() || search.found() })
+}
+
+const READ_BYTES: usize = 16 * 1024;
+/// Interval between checks of the interrupt.
+const CHECK_INTERVAL: Duration = Duration::from_millis(25);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+    use std::sync::Arc;
+    use tollgate_load::Expectation;
+
+    /// Sends a request to a server that responds with these bytes.
+    fn reply(response: &'static [u8], text: Option<&[u8]>) -> Reply {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = [0; 18];
+            stream.read_exact(&mut request).unwrap();
+            stream.write_all(response).unwrap();
+        });
+        let request = Request {
+            bytes: b"GET / HTTP/1.1\r\n\r\n".to_vec(),
+            is_head: false,
+            expect: Expectation { body_contains: text.map(Arc::from), ..Expectation::default() },
+            template: 0,
+        };
+        let reply = exchange(address, &request, Duration::from_secs(10), &Interrupt::default());
+        server.join().unwrap();
+        reply.unwrap()
+    }
+
+    /// Sends a large body to a server that reads only its begin, runs `server`, and closes.
+    fn early_close(server: impl FnOnce(&mut TcpStream) + Send + 'static) -> Result<u16, String> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = [0; 1024];
+            stream.read_exact(&mut request).unwrap();
+            server(&mut stream);
+        });
+        let head = b"POST / HTTP/1.1\r\nContent-Length: 33554432\r\n\r\n";
+        let mut bytes = head.to_vec();
+        // More than the socket buffers hold.
+        bytes.resize(head.len() + (32 << 20), b'a');
+        let request =
+            Request { bytes, is_head: false, expect: Expectation::default(), template: 0 };
+        let reply = exchange(address, &request, Duration::from_secs(30), &Interrupt::default());
+        server.join().unwrap();
+        reply.map(|reply| reply.response.status).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn reads_response_sent_before_the_end_of_the_request() {
+        let response = b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno";
+        assert_eq!(early_close(|stream| stream.write_all(response).unwrap()), Ok(413));
+        let error = early_close(|_| {}).unwrap_err();
+        assert!(error.starts_with("cannot send to 127.0.0.1:"), "{error}");
+    }
+
+    #[test]
+    fn searches_the_decoded_body() {
+        let chunked =
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nwel\r\n4\r\ncome\r\n0\r\n\r\n";
+        let until_close = b"HTTP/1.1 404 Not Found\r\n\r\nwelcome";
+        assert!(reply(chunked, Some(b"welcome")).has_text);
+        assert!(!reply(chunked, Some(b"chunked")).has_text);
+        assert!(reply(chunked, None).has_text);
+        assert!(reply(until_close, Some(b"come")).has_text);
+        let Reply { response, has_text } = reply(until_close, Some(b"Found"));
+        assert_eq!((response.status, response.body_bytes, has_text), (404, 7, false));
+    }
+}

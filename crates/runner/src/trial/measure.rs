@@ -1,0 +1,219 @@
+//! One measurement: load, CPU time and memory of every role, noise and validity.
+
+use super::validity::{self, Evidence, Utilization};
+use super::window::{self, Edge, Finished, MeasureError, Pids, Subject};
+use crate::environment;
+use crate::process::idle_poll::IdlePoll;
+use crate::process::usage::{self, Reading};
+use procfs::ProcError;
+use std::collections::BTreeSet;
+use std::time::Duration;
+use tollgate_experiment::cpu_layout::CpuLayout;
+use tollgate_experiment::experiment::{LoadFile, Window};
+use tollgate_experiment::record::{
+    CpuRecord, CpuTime, LatencyRecord, Measurement, Noise, OpenLoopRecord, TemplateRecord, as_f64,
+};
+use tollgate_load::{Summary, TemplateSummary};
+use tollgate_stats::EncodeError;
+use tollgate_traffic::Template;
+
+/// Warms up, measures and stops the load.
+pub fn measure(subject: &mut Subject<'_>) -> Result<Measurement, MeasureError> {
+    let idle_poll = match subject.load.idle_poll {
+        true => IdlePoll::start(&subject.layout.all())?,
+        false => IdlePoll::default(),
+    };
+    let Finished { origins_before, at_start, mut at_end, generator, warm_up, lateness } =
+        window::run(subject, &idle_poll)?;
+    drop(idle_poll);
+    let pids = Pids::list(subject)?;
+    at_end.add(&pids);
+    let origin_requests =
+        window::requests_between(&origins_before, &window::origin_requests(subject.origins)?);
+
+    let summary = generator.finish()?;
+    let memory_peak_bytes = match pids.system.is_empty() {
+        true => None,
+        false => memory_peak(&pids.system)?,
+    };
+
+    let window = summary.window;
+    if window.is_zero() {
+        return Err(MeasureError::NoWindow);
+    }
+    let servers_window = at_end.at - at_start.at;
+    let system = at_start.system.until(&at_end.system);
+    let cpu = CpuRecord {
+        servers_window_s: servers_window.as_secs_f64(),
+        system: match &system {
+            Ok(spent) => (!pids.system.is_empty()).then_some(*spent),
+            Err(_) => None,
+        },
+        origin: match pids.origin.is_empty() {
+            true => None,
+            false => Some(at_start.origin.until(&at_end.origin).map_err(MeasureError::Origin)?),
+        },
+        generator: summary.threads.iter().fold(CpuTime::default(), |sum, thread| CpuTime {
+            user_us: sum.user_us + micros(thread.user),
+            system_us: sum.system_us + micros(thread.system),
+        }),
+        generator_polled_us: summary.threads.iter().map(|thread| micros(thread.polled)).sum(),
+    };
+    let templates: Vec<TemplateRecord> = subject
+        .templates
+        .iter()
+        .zip(&summary.templates)
+        .map(|(template, summary)| template_record(template, summary, subject.blocked_status))
+        .collect();
+    let open_loop = open_loop(subject.load, &summary)?;
+    let late = open_loop.as_ref().is_some_and(OpenLoopRecord::is_late);
+    let noise = noise(subject.layout, &at_start, &at_end, &cpu);
+    let died = subject.system.process_exit().or_else(|| system.err().map(|died| died.to_string()));
+    let evidence = Evidence {
+        steal_percent: noise.steal_percent,
+        background_cpu_percent: noise.background_cpu_percent,
+        tick: environment::tick(),
+        died,
+        answered: summary.responses,
+        origin_requests: origin_requests.clone(),
+        unexpected: summary.unexpected,
+        unexpected_example: templates.iter().find_map(unexpected_example),
+        failed: summary.failures.total(),
+        failed_kinds: summary.failures.describe(),
+        window,
+        servers_window,
+        planned: subject.load.window(),
+        lateness,
+        // Expected if the system fell behind its schedule, which is reported.
+        oldest_in_flight: match open_loop.as_ref().is_some_and(OpenLoopRecord::fell_behind) {
+            true => None,
+            false => summary.oldest_in_flight,
+        },
+    };
+    Ok(Measurement {
+        window_s: window.as_secs_f64(),
+        responses: summary.responses,
+        throughput_per_s: as_f64(summary.responses - summary.unexpected) / window.as_secs_f64(),
+        received_bytes_per_s: Some(as_f64(summary.bytes_received) / window.as_secs_f64()),
+        sent_bytes_per_s: Some(as_f64(summary.bytes_sent) / window.as_secs_f64()),
+        latency: LatencyRecord::of(&summary.latency)?,
+        blocked_in_probe: None,
+        bottleneck: validity::bottleneck(&Utilization {
+            late,
+            ..utilization(subject, &at_start, &at_end, window, &cpu)
+        }),
+        open_loop,
+        cpu,
+        memory_peak_bytes,
+        templates,
+        origin_requests,
+        unexpected: summary.unexpected,
+        failures: summary.failures,
+        in_flight: summary.in_flight,
+        oldest_in_flight_ms: summary.oldest_in_flight.map(|age| age.as_secs_f64() * 1e3),
+        noise,
+        warm_up: Some(warm_up),
+        invalid: validity::judge(&evidence, subject.limits),
+    })
+}
+
+/// Returns `None` in a closed loop.
+fn open_loop(load: &LoadFile, summary: &Summary) -> Result<Option<OpenLoopRecord>, EncodeError> {
+    let (Some(rate_per_s), Some(spacing)) = (load.rate, load.spacing()) else {
+        return Ok(None);
+    };
+    let (Some(from_send), Some(lateness)) = (&summary.uncorrected_latency, &summary.lateness)
+    else {
+        return Ok(None);
+    };
+    Ok(Some(OpenLoopRecord {
+        rate_per_s,
+        spacing,
+        uncorrected_latency: LatencyRecord::of(from_send)?,
+        lateness_p99_ms: lateness.value_at(0.99).map(|ns| as_f64(ns) / 1e6),
+        due: lateness.count(),
+        queued: summary.queued,
+        unsent: summary.unsent,
+        oldest_unsent_ms: summary.oldest_unsent.map(|age| age.as_secs_f64() * 1e3),
+    }))
+}
+
+fn template_record(template: &Template, summary: &TemplateSummary, blocked: u16) -> TemplateRecord {
+    let of_status = |status: u16| summary.statuses.get(&status).copied().unwrap_or(0);
+    TemplateRecord {
+        name: template.name.clone(),
+        class: template.class,
+        family: template.family.clone(),
+        statuses: summary.statuses.clone(),
+        blocked: of_status(blocked),
+        passed: Some(if template.status == blocked { 0 } else { of_status(template.status) }),
+        unexpected: summary.unexpected,
+        unexpected_example: summary.unexpected_example.clone(),
+    }
+}
+
+/// Describes the first unexpected response of a template.
+fn unexpected_example(template: &TemplateRecord) -> Option<String> {
+    let example = template.unexpected_example.as_ref()?;
+    Some(format!("`{}`: {example}", template.name))
+}
+
+/// Returns the peak memory of processes, or `None` if one of them has ended, which is checked elsewhere, or is not
+/// readable.
+pub(super) fn memory_peak(pids: &BTreeSet<i32>) -> Result<Option<u64>, ProcError> {
+    match usage::memory_peak_bytes(pids) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(ProcError::NotFound(_) | ProcError::PermissionDenied(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn noise(layout: &CpuLayout, start: &Edge, end: &Edge, cpu: &CpuRecord) -> Noise {
+    let roles = [cpu.system, cpu.origin, Some(cpu.generator)];
+    let of_roles = roles.iter().flatten().copied().map(CpuTime::total_us).sum();
+    let idle_poll = end.idle_poll - start.idle_poll;
+    let own = Duration::from_micros(of_roles) + idle_poll;
+    let cpus = layout.all().len();
+    let noise = start.counters.until(&end.counters, end.at - start.at, cpus, own);
+    // Threads of idle priority wait all the time, which would count as pressure.
+    let has_pressure = idle_poll.is_zero();
+    Noise { cpu_pressure_percent: noise.cpu_pressure_percent.filter(|_| has_pressure), ..noise }
+}
+
+/// Returns the CPU utilization of each role.
+fn utilization(
+    subject: &Subject<'_>,
+    start: &Edge,
+    end: &Edge,
+    window: Duration,
+    cpu: &CpuRecord,
+) -> Utilization {
+    let layout = subject.layout;
+    let share = |spent_us: u64, window_s: f64, cpus: &[usize], threads: u64| {
+        let usable = threads.clamp(1, cpus.len() as u64);
+        as_f64(spent_us) / 1e6 / window_s / as_f64(usable)
+    };
+    // With fixed requests, servers work only while requests are in flight.
+    let servers_s = match subject.load.window() {
+        Window::For(_) => cpu.servers_window_s,
+        Window::Requests { .. } => window.as_secs_f64(),
+    };
+    let servers = |spent: CpuTime, cpus: &[usize], start: &Reading, end| {
+        share(spent.total_us(), servers_s, cpus, start.working_threads(end))
+    };
+    let threads = u64::from(subject.load.threads);
+    let generator_us = cpu.generator.total_us().saturating_sub(cpu.generator_polled_us);
+    Utilization {
+        system: cpu.system.map(|spent| servers(spent, &layout.system, &start.system, &end.system)),
+        generator: share(generator_us, window.as_secs_f64(), &layout.generator, threads),
+        origin: cpu
+            .origin
+            .map_or(0.0, |spent| servers(spent, &layout.origin, &start.origin, &end.origin)),
+        shared: layout.shared(),
+        late: false,
+    }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,426 @@
+//! One trial: configure, start, probe, warm up, measure, stop.
+
+pub mod detection_log;
+pub mod exchange;
+pub mod measure;
+pub mod probe;
+pub mod requests;
+pub mod servers;
+pub mod validity;
+mod window;
+
+use crate::interrupt::{Interrupt, Interrupted};
+use crate::process::group::Launch;
+use crate::process::ports::Ports;
+use crate::process::usage::ProcessTable;
+use crate::system::render::{self, Place, Rendered};
+use jiff::Timestamp;
+use procfs::ProcError;
+use requests::Requests;
+use servers::{Ready, Servers, StartError};
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tollgate_experiment::catalog::Catalog;
+use tollgate_experiment::cpu_layout::CpuLayout;
+use tollgate_experiment::error_chain::error_chain;
+use tollgate_experiment::experiment::{Case, Subject};
+use tollgate_experiment::installed::Installed;
+use tollgate_experiment::plan::TrialPlan;
+use tollgate_experiment::record::{
+    Failure, Outcome, ProbeResponse, Refusal, SCHEMA, Step, TrialRecord,
+};
+use tollgate_experiment::validity::Limits;
+use tollgate_load::{Expectation, Request};
+
+/// Context of all trials of a run.
+#[derive(Debug)]
+pub struct RunContext<'a> {
+    pub catalog: &'a Catalog,
+    /// The `tollgate` binary, for the origin.
+    pub tollgate: &'a Path,
+    /// Folder with a folder of configuration files for each subject.
+    pub configs: PathBuf,
+    /// Folder for log files.
+    pub logs: PathBuf,
+    pub layout: &'a CpuLayout,
+    pub limits: &'a Limits,
+    pub interrupt: &'a Interrupt,
+}
+
+/// Runs a trial and returns its record. A failure of the subject is a record too.
+pub fn run(
+    context: &RunContext<'_>,
+    plan: &TrialPlan,
+    case: &Case,
+    subject: &Subject,
+    installed: &Installed,
+) -> Result<TrialRecord, Interrupted> {
+    let started_at = Timestamp::now().to_string();
+    let start = Instant::now();
+    let mut trial =
+        Trial { context, plan, case, subject, installed, startup: None, ports: Ports::default() };
+    // The servers are stopped when this returns.
+    let outcome = match trial.outcome() {
+        Ok(outcome) => outcome,
+        Err(Stop::Failed(failure)) => Outcome::Failed(failure),
+        Err(Stop::Interrupted(interrupted)) => return Err(interrupted),
+    };
+    Ok(TrialRecord {
+        duration_s: start.elapsed().as_secs_f64(),
+        startup_ms: trial.startup.map(|startup| startup.as_secs_f64() * 1e3),
+        ..record(plan, case, subject, started_at, outcome)
+    })
+}
+
+/// Returns the record of a trial that failed before the start of its servers.
+pub fn failed_at_once(
+    plan: &TrialPlan,
+    case: &Case,
+    subject: &Subject,
+    step: Step,
+    reason: String,
+) -> TrialRecord {
+    let outcome = Outcome::Failed(Failure { step, reason, log: Vec::new() });
+    record(plan, case, subject, Timestamp::now().to_string(), outcome)
+}
+
+fn record(
+    plan: &TrialPlan,
+    case: &Case,
+    subject: &Subject,
+    started_at: String,
+    outcome: Outcome,
+) -> TrialRecord {
+    TrialRecord {
+        schema: SCHEMA,
+        case: case.name.clone(),
+        subject: subject.name.clone(),
+        block: plan.block,
+        position: plan.position,
+        attempt: plan.attempt,
+        started_at,
+        duration_s: 0.0,
+        startup_ms: None,
+        outcome,
+    }
+}
+
+/// Result of a check.
+#[derive(Debug)]
+pub struct Checked {
+    /// Time from the start of the first process to the first expected response, if there was one.
+    pub startup: Option<Duration>,
+    /// Peak memory after the probe. `None` for a subject without processes.
+    pub memory_peak_bytes: Option<u64>,
+    pub responses: Vec<ProbeResponse>,
+    /// Why a run would refuse the subject.
+    pub refused: Option<String>,
+}
+
+/// Starts a subject and probes it, without a measurement.
+pub fn check(
+    context: &RunContext<'_>,
+    plan: &TrialPlan,
+    case: &Case,
+    subject: &Subject,
+    installed: &Installed,
+) -> Result<Result<Checked, Failure>, Interrupted> {
+    let mut trial =
+        Trial { context, plan, case, subject, installed, startup: None, ports: Ports::default() };
+    match trial.probed() {
+        Ok(Probed { servers, responses, refused, .. }) => Ok(match memory_peak(&servers.system) {
+            Ok(memory_peak_bytes) => {
+                Ok(Checked { startup: trial.startup, memory_peak_bytes, responses, refused })
+            }
+            Err(error) => {
+                let reason =
+                    format!("cannot read the memory of the system: {}", error_chain(&error));
+                Err(Failure { step: Step::Probe, reason, log: Vec::new() })
+            }
+        }),
+        Err(Stop::Failed(failure)) => Ok(Err(failure)),
+        Err(Stop::Interrupted(interrupted)) => Err(interrupted),
+    }
+}
+
+fn memory_peak(system: &Servers) -> Result<Option<u64>, ProcError> {
+    let pids = system.pids(&ProcessTable::read()?);
+    match pids.is_empty() {
+        true => Ok(None),
+        false => measure::memory_peak(&pids),
+    }
+}
+
+struct Trial<'a> {
+    context: &'a RunContext<'a>,
+    plan: &'a TrialPlan,
+    case: &'a Case,
+    subject: &'a Subject,
+    installed: &'a Installed,
+    startup: Option<Duration>,
+    ports: Ports,
+}
+
+/// The servers of a trial.
+struct TrialServers {
+    origin: Servers,
+    origins: Vec<SocketAddr>,
+    system: Servers,
+    /// Address of the subject.
+    address: SocketAddr,
+    /// Further ports of the system, by name.
+    ports: BTreeMap<String, SocketAddr>,
+}
+
+/// A subject after the probe.
+struct Probed<'a> {
+    requests: Requests<'a>,
+    servers: TrialServers,
+    responses: Vec<ProbeResponse>,
+    /// Why the subject is not measured.
+    refused: Option<String>,
+}
+
+/// Reason for a trial without measurement.
+#[derive(Debug)]
+enum Stop {
+    Failed(Failure),
+    Interrupted(Interrupted),
+}
+
+impl<'a> Trial<'a> {
+    fn outcome(&mut self) -> Result<Outcome, Stop> {
+        let Probed { requests, mut servers, responses, refused } = self.probed()?;
+        if let Some(reason) = refused {
+            return Ok(Outcome::Refused(Refusal { reason, responses }));
+        }
+        let workload = requests.workload(self.plan.order_seed).map_err(failed(Step::Configure))?;
+        let TrialServers { origin, origins, system, address, .. } = &mut servers;
+        let measured = measure::measure(&mut window::Subject {
+            address: *address,
+            load: &self.case.load,
+            templates: self.case.mix.templates(),
+            workload: Arc::new(workload),
+            gaps_seed: self.plan.order_seed,
+            blocked_status: requests.blocked_status,
+            origin,
+            origins,
+            system,
+            layout: self.context.layout,
+            limits: self.context.limits,
+            interrupt: self.context.interrupt,
+        });
+        check_origin(origin)?;
+        match measured {
+            Ok(mut measurement) => {
+                if self.subject.tells_probe {
+                    let blocked = responses.iter().filter(|response| !response.passed);
+                    let names = blocked.map(|response| response.template.clone());
+                    measurement.blocked_in_probe = Some(names.collect());
+                }
+                Ok(Outcome::Measured(Box::new(measurement)))
+            }
+            Err(window::MeasureError::Interrupted(interrupted)) => {
+                Err(Stop::Interrupted(interrupted))
+            }
+            Err(error) => Err(failed_with(Step::Load, error_chain(&error), system)),
+        }
+    }
+
+    /// Starts the servers and probes the subject.
+    fn probed(&mut self) -> Result<Probed<'a>, Stop> {
+        let requests =
+            Requests::render(self.case, self.subject).map_err(failed(Step::Configure))?;
+        let mut servers = self.start_servers(&requests)?;
+        let TrialServers { origin, system, address, ports, .. } = &mut servers;
+        let templates = self.case.mix.templates();
+        let interrupt = self.context.interrupt;
+        let target = detection_log::Target { address: *address, ports, interrupt };
+        let undetected = detection_log::refusal_reason(self.subject, &target);
+        check_origin(origin)?;
+        let undetected =
+            undetected.map_err(|error| not_probed(error.interrupted(), &error, system))?;
+        let probed = probe::probe(*address, templates, &requests.samples, interrupt);
+        check_origin(origin)?;
+        let responses = probed.map_err(|error| not_probed(error.interrupted(), &error, system))?;
+        let reasons: Vec<String> =
+            probe::refusal_reason(&responses).into_iter().chain(undetected).collect();
+        let refused = (!reasons.is_empty()).then(|| reasons.join("; "));
+        Ok(Probed { requests, servers, responses, refused })
+    }
+
+    fn start_servers(&mut self, requests: &Requests<'_>) -> Result<TrialServers, Stop> {
+        let recipe = &self.subject.recipe.file;
+        let mut origin = Servers::default();
+        let count = if recipe.origin { self.case.origins } else { 0 };
+        let origins: Vec<SocketAddr> = (1..=count)
+            .map(|number| self.start_origin(number, requests, &mut origin))
+            .collect::<Result<_, _>>()?;
+        let ports = self.further_ports().map_err(failed(Step::Start))?;
+        let (system, address) = match origins.first() {
+            Some(first) if recipe.process.is_empty() => (Servers::default(), *first),
+            _ => self.start_system(requests, &origins, &ports)?,
+        };
+        Ok(TrialServers { origin, origins, system, address, ports })
+    }
+
+    /// Starts an origin and returns its address.
+    fn start_origin(
+        &mut self,
+        number: u16,
+        requests: &Requests<'_>,
+        origin: &mut Servers,
+    ) -> Result<SocketAddr, Stop> {
+        let address = self.ports.free().map_err(failed(Step::Start))?;
+        let name = match number {
+            1 => "origin".to_owned(),
+            number => format!("origin-{number}"),
+        };
+        let command = [
+            self.context.tollgate.display().to_string(),
+            "origin".to_owned(),
+            "--listen".to_owned(),
+            address.to_string(),
+        ];
+        let log = self.log_file(&name);
+        let launch = Launch {
+            name: &name,
+            command: &command,
+            env: &BTreeMap::new(),
+            dir: &self.context.configs,
+            log: &log,
+            cpus: &self.context.layout.origin,
+        };
+        let ready = origin.start(&launch).map_err(StartError::from).and_then(|()| {
+            // Expectations apply to the subject; the origin may respond with anything.
+            let request = Request { expect: Expectation::default(), ..requests.ready().clone() };
+            origin.wait_until_ready(address, &request, ORIGIN_READY, self.context.interrupt)
+        });
+        ready.map_err(not_started)?;
+        Ok(address)
+    }
+
+    fn start_system(
+        &mut self,
+        requests: &Requests<'_>,
+        origins: &[SocketAddr],
+        ports: &BTreeMap<String, SocketAddr>,
+    ) -> Result<(Servers, SocketAddr), Stop> {
+        let address = self.ports.free().map_err(failed(Step::Start))?;
+        let dir = config_dir(&self.context.configs, self.subject);
+        let place = Place {
+            dir: &dir,
+            listen: address,
+            origins,
+            connections: self.case.load.connections_most(),
+            ports,
+            installed: self.installed,
+        };
+        let Rendered { prepare, processes, .. } =
+            render::render(self.context.catalog, self.subject, &place)
+                .map_err(failed(Step::Configure))?;
+        let within = self.subject.recipe.file.ready.timeout.0;
+        for (number, command) in (1..).zip(&prepare) {
+            let name = format!("prepare-{number}");
+            let log = self.log_file(&name);
+            let launch = Launch {
+                name: &name,
+                command,
+                env: &BTreeMap::new(),
+                dir: &dir,
+                log: &log,
+                cpus: &self.context.layout.system,
+            };
+            servers::run_to_end(&launch, within, self.context.interrupt).map_err(not_started)?;
+        }
+        let mut system = Servers::of_system();
+        let start = Instant::now();
+        for process in &processes {
+            let log = self.log_file(&process.name);
+            let launch = Launch {
+                name: &process.name,
+                command: &process.command,
+                env: &process.env,
+                dir: &dir,
+                log: &log,
+                cpus: &self.context.layout.system,
+            };
+            let started = system.start(&launch).map_err(StartError::from);
+            let listens = started.and_then(|()| match process.listens {
+                Some(at) => system.wait_until_listening(at, within, self.context.interrupt),
+                None => Ok(()),
+            });
+            listens.map_err(not_started)?;
+        }
+        let ready = system
+            .wait_until_ready(address, requests.ready(), within, self.context.interrupt)
+            .map_err(not_started)?;
+        self.startup = (ready == Ready::AsExpected).then(|| start.elapsed());
+        Ok((system, address))
+    }
+
+    fn further_ports(&mut self) -> io::Result<BTreeMap<String, SocketAddr>> {
+        let names = self.subject.recipe.file.ports.iter();
+        names.map(|name| Ok((name.clone(), self.ports.free()?))).collect()
+    }
+
+    fn log_file(&self, process: &str) -> PathBuf {
+        let Self { plan, case, subject, .. } = self;
+        let attempt = match plan.attempt {
+            1 => String::new(),
+            attempt => format!("-{attempt}"),
+        };
+        let name =
+            format!("{:03}{attempt}-{}-{}-{process}.log", plan.block, case.name, subject.name);
+        self.context.logs.join(name)
+    }
+}
+
+/// Folder of the configuration files of a subject, and working directory of its processes.
+pub fn config_dir(configs: &Path, subject: &Subject) -> PathBuf {
+    configs.join(&subject.name)
+}
+
+const ORIGIN_READY: Duration = Duration::from_secs(10);
+
+/// Fails if the origin has ended: responses of the system then mean nothing.
+fn check_origin(origin: &mut Servers) -> Result<(), Stop> {
+    match origin.process_exit() {
+        Some(process_exit) => Err(failed_with(Step::Origin, process_exit, origin)),
+        None => Ok(()),
+    }
+}
+
+fn failed<E: std::error::Error>(step: Step) -> impl Fn(E) -> Stop {
+    move |error| Stop::Failed(Failure { step, reason: error_chain(&error), log: Vec::new() })
+}
+
+fn failed_with(step: Step, reason: String, system: &Servers) -> Stop {
+    Stop::Failed(Failure { step, reason, log: system.log_tail() })
+}
+
+/// Reason for an incomplete probe: interruption, a process that ended, or a failed request.
+fn not_probed(
+    interrupted: Option<Interrupted>,
+    error: &dyn std::error::Error,
+    system: &mut Servers,
+) -> Stop {
+    match (interrupted, system.process_exit()) {
+        (Some(interrupted), _) => Stop::Interrupted(interrupted),
+        (None, Some(what)) => {
+            failed_with(Step::Probe, format!("{what}: {}", error_chain(error)), system)
+        }
+        (None, None) => failed_with(Step::Probe, error_chain(error), system),
+    }
+}
+
+fn not_started(error: StartError) -> Stop {
+    match error.into_failure() {
+        Ok(failure) => Stop::Failed(failure),
+        Err(interrupted) => Stop::Interrupted(interrupted),
+    }
+}

@@ -1,0 +1,276 @@
+//! The servers of a trial, origin or system: starts them, waits until they respond, and stops them.
+
+use super::exchange::exchange;
+use crate::interrupt::{Interrupt, Interrupted};
+use crate::process::group::{self, Launch, LaunchError, ProcessGroup};
+use crate::process::usage::ProcessTable;
+use std::collections::BTreeSet;
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+use thiserror::Error;
+use tollgate_experiment::error_chain::error_chain;
+use tollgate_experiment::record::{Failure, Step};
+use tollgate_load::Request;
+
+/// The processes of one role. Dropping stops them in reverse order.
+#[derive(Debug, Default)]
+pub struct Servers {
+    groups: Vec<ProcessGroup>,
+    /// True if orphaned descendants of this process belong to the role.
+    adopts_orphans: bool,
+}
+
+/// Error at the start of servers. `log` has the last lines of their log files.
+#[derive(Debug, Error)]
+pub enum StartError {
+    #[error(transparent)]
+    Interrupted(#[from] Interrupted),
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+    #[error("{process_exit} before the first response")]
+    Ended { process_exit: String, log: Vec<String> },
+    #[error("`{command}` {reason}")]
+    Prepare { command: String, reason: String, log: Vec<String> },
+    #[error("no response from {address} within {} s: {last}", timeout.as_secs_f64())]
+    NotReady { address: SocketAddr, timeout: Duration, last: String, log: Vec<String> },
+}
+
+/// First responses of a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ready {
+    AsExpected,
+    /// Not as expected for longer than a start takes.
+    Unexpected,
+}
+
+impl Servers {
+    /// Creates the role of the system, to which orphaned descendants belong.
+    pub fn of_system() -> Self {
+        Self { groups: Vec::new(), adopts_orphans: true }
+    }
+
+    pub fn start(&mut self, launch: &Launch<'_>) -> Result<(), LaunchError> {
+        self.groups.push(ProcessGroup::start(launch)?);
+        Ok(())
+    }
+
+    /// Waits until a request gets the expected response. Gives up after two seconds of unexpected ones: the probe
+    /// will report them.
+    pub fn wait_until_ready(
+        &mut self,
+        address: SocketAddr,
+        request: &Request,
+        timeout: Duration,
+        interrupt: &Interrupt,
+    ) -> Result<Ready, StartError> {
+        let deadline = Instant::now() + timeout;
+        let mut unexpected_since = None;
+        loop {
+            if let Some(process_exit) = self.process_exit() {
+                return Err(StartError::Ended { process_exit, log: self.log_tail() });
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            let last = match exchange(address, request, left.clamp(POLL, ATTEMPT), interrupt) {
+                Ok(reply) if reply.response.status >= SERVER_ERROR => {
+                    unexpected_since = None;
+                    format!("status {}", reply.response.status)
+                }
+                Ok(reply) if request.expect.accepts(reply.response, reply.has_text) => {
+                    return Ok(Ready::AsExpected);
+                }
+                Ok(_) if left.is_zero() => return Ok(Ready::Unexpected),
+                Ok(reply) => {
+                    let since = *unexpected_since.get_or_insert_with(Instant::now);
+                    if since.elapsed() >= MAX_UNEXPECTED_TIME {
+                        return Ok(Ready::Unexpected);
+                    }
+                    format!("status {}", reply.response.status)
+                }
+                Err(error) => error_chain(&error),
+            };
+            if left.is_zero() {
+                let log = self.log_tail();
+                return Err(StartError::NotReady { address, timeout, last, log });
+            }
+            interrupt.sleep(POLL)?;
+        }
+    }
+
+    pub fn wait_until_listening(
+        &mut self,
+        address: SocketAddr,
+        timeout: Duration,
+        interrupt: &Interrupt,
+    ) -> Result<(), StartError> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            if let Some(process_exit) = self.process_exit() {
+                return Err(StartError::Ended { process_exit, log: self.log_tail() });
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            let Err(error) = TcpStream::connect_timeout(&address, left.clamp(POLL, ATTEMPT)) else {
+                return Ok(());
+            };
+            if left.is_zero() {
+                let (last, log) = (error.to_string(), self.log_tail());
+                return Err(StartError::NotReady { address, timeout, last, log });
+            }
+            interrupt.sleep(POLL)?;
+        }
+    }
+
+    pub fn pids(&self, table: &ProcessTable) -> BTreeSet<i32> {
+        let groups = self.groups.iter().flat_map(|group| table.descendants(group.pid()));
+        let orphans = self.adopts_orphans.then(|| group::orphans(table));
+        groups.chain(orphans.into_iter().flatten()).collect()
+    }
+
+    /// Describes the first process that has ended.
+    pub fn process_exit(&mut self) -> Option<String> {
+        self.groups.iter_mut().find_map(|group| match group.exit_status() {
+            Ok(None) => None,
+            Ok(Some(status)) => Some(format!("`{}` ended ({status})", group.name())),
+            Err(error) => Some(format!("cannot wait for `{}` ({error})", group.name())),
+        })
+    }
+
+    /// Returns the last lines of all log files.
+    pub fn log_tail(&self) -> Vec<String> {
+        self.groups.iter().flat_map(tail).collect()
+    }
+
+    pub fn stop(&mut self) {
+        while let Some(mut group) = self.groups.pop() {
+            group.stop();
+        }
+        if self.adopts_orphans {
+            group::stop_orphans();
+        }
+    }
+}
+
+/// Runs a command that must succeed.
+pub fn run_to_end(
+    launch: &Launch<'_>,
+    timeout: Duration,
+    interrupt: &Interrupt,
+) -> Result<(), StartError> {
+    let mut group = ProcessGroup::start(launch)?;
+    let deadline = Instant::now() + timeout;
+    let failed = |reason: String, group: &ProcessGroup| StartError::Prepare {
+        command: launch.command.join(" "),
+        reason,
+        log: tail(group),
+    };
+    loop {
+        match group.exit_status() {
+            Ok(Some(status)) if status.success() => return Ok(()),
+            Ok(Some(status)) => return Err(failed(format!("failed ({status})"), &group)),
+            Ok(None) => {}
+            Err(error) => return Err(failed(format!("cannot be waited for ({error})"), &group)),
+        }
+        if Instant::now() >= deadline {
+            let reason = format!("did not finish within {} s", timeout.as_secs_f64());
+            return Err(failed(reason, &group));
+        }
+        interrupt.sleep(POLL)?;
+    }
+}
+
+fn tail(group: &ProcessGroup) -> Vec<String> {
+    match group.log_tail(LOG_LINES) {
+        Ok(lines) => lines,
+        Err(error) => vec![format!("(cannot read the log of `{}`: {error})", group.name())],
+    }
+}
+
+impl Drop for Servers {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl StartError {
+    /// Converts to the failure of the record; `Err` after an interruption.
+    pub fn into_failure(self) -> Result<Failure, Interrupted> {
+        let reason = error_chain(&self);
+        let log = match self {
+            Self::Interrupted(interrupted) => return Err(interrupted),
+            Self::Launch(_) => Vec::new(),
+            Self::Ended { log, .. } | Self::Prepare { log, .. } | Self::NotReady { log, .. } => log,
+        };
+        Ok(Failure { step: Step::Start, reason, log })
+    }
+}
+
+const POLL: Duration = Duration::from_millis(5);
+/// Timeout of one attempt, after which the processes are checked again.
+const ATTEMPT: Duration = Duration::from_secs(2);
+const SERVER_ERROR: u16 = 500;
+/// Time for unexpected responses during the start: longer than any system takes from its first response to the first
+/// expected one, and short for a system with a wrong configuration.
+const MAX_UNEXPECTED_TIME: Duration = Duration::from_secs(2);
+const LOG_LINES: usize = 5;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+    use std::thread;
+    use tollgate_load::Expectation;
+
+    /// Waits for a server that responds with these status codes, and then with the last one for ever. Returns the
+    /// result and the number of responses.
+    fn ready(statuses: &'static [u16], timeout: Duration) -> (Result<Ready, String>, usize) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = thread::spawn(move || {
+            for count in 1.. {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut request = [0; 18];
+                if stream.read_exact(&mut request).is_err() {
+                    return count - 1;
+                }
+                let status = statuses[count.min(statuses.len()) - 1];
+                write!(stream, "HTTP/1.1 {status} X\r\nContent-Length: 0\r\n\r\n").unwrap();
+            }
+            unreachable!("the test ends the loop")
+        });
+        let request = Request {
+            bytes: b"GET / HTTP/1.1\r\n\r\n".to_vec(),
+            is_head: false,
+            expect: Expectation { status: Some(200), ..Expectation::default() },
+            template: 0,
+        };
+        let ready =
+            Servers::default().wait_until_ready(address, &request, timeout, &Interrupt::default());
+        // A connection without a request ends the server.
+        drop(TcpStream::connect(address).unwrap());
+        (ready.map_err(|error| error.to_string()), server.join().unwrap())
+    }
+
+    const AMPLE: Duration = Duration::from_secs(30);
+
+    #[test]
+    fn ready_at_first_expected_response() {
+        assert_eq!(ready(&[200], AMPLE), (Ok(Ready::AsExpected), 1));
+        assert_eq!(ready(&[404, 403, 502, 403, 200], AMPLE), (Ok(Ready::AsExpected), 5));
+    }
+
+    #[test]
+    fn gives_up_after_unexpected_responses() {
+        let start = Instant::now();
+        let (result, responses) = ready(&[403], AMPLE);
+        assert_eq!(result, Ok(Ready::Unexpected));
+        assert!(responses > 1 && start.elapsed() >= MAX_UNEXPECTED_TIME, "{responses} responses");
+        // A shorter timeout is used up.
+        assert_eq!(ready(&[404], Duration::from_millis(50)).0, Ok(Ready::Unexpected));
+    }
+
+    #[test]
+    fn server_errors_are_not_ready() {
+        let error = ready(&[503], Duration::from_millis(50)).0.unwrap_err();
+        assert!(error.ends_with("within 0.05 s: status 503"), "{error}");
+    }
+}

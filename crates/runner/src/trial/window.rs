@@ -1,0 +1,402 @@
+//! The measured window: warm-up, the load of the window, and the counters at both of its ends.
+
+use super::servers::Servers;
+use crate::environment::Counters;
+use crate::interrupt::{Interrupt, Interrupted};
+use crate::process::idle_poll::{IdlePoll, IdlePollError};
+use crate::process::usage::{Died, ProcessTable, Reading};
+use procfs::ProcError;
+use serde::Deserialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use thiserror::Error;
+use tollgate_experiment::cpu_layout::CpuLayout;
+use tollgate_experiment::experiment::{LoadFile, SpacingFile, WarmUp, Window};
+use tollgate_experiment::record::{CpuTime, WarmUpRecord, as_f64};
+use tollgate_experiment::validity::Limits;
+use tollgate_load::{
+    Arrivals, Generator, Plan, Progress, SLICE, Slice, Spacing, SteadyState, Target, Workload,
+};
+use tollgate_stats::EncodeError;
+use tollgate_traffic::Template;
+
+/// A started subject and its load.
+#[derive(Debug)]
+pub struct Subject<'a> {
+    pub address: SocketAddr,
+    pub load: &'a LoadFile,
+    pub templates: &'a [Template],
+    pub workload: Arc<Workload>,
+    /// Seed of a Poisson schedule.
+    pub gaps_seed: u64,
+    /// Status code of blocked requests.
+    pub blocked_status: u16,
+    pub origin: &'a Servers,
+    /// Addresses of the origins.
+    pub origins: &'a [SocketAddr],
+    pub system: &'a mut Servers,
+    pub layout: &'a CpuLayout,
+    pub limits: &'a Limits,
+    pub interrupt: &'a Interrupt,
+}
+
+#[derive(Debug, Error)]
+pub enum MeasureError {
+    #[error(transparent)]
+    Interrupted(#[from] Interrupted),
+    #[error("cannot send the load")]
+    Load(#[from] tollgate_load::Error),
+    #[error("cannot read the counters of the machine")]
+    Counters(#[from] ProcError),
+    #[error(transparent)]
+    IdlePoll(#[from] IdlePollError),
+    #[error("cannot read the CPU time of `idle_poll`")]
+    IdlePollTime(#[source] io::Error),
+    #[error("the origin ended")]
+    Origin(#[source] Died),
+    #[error(transparent)]
+    OriginCounts(#[from] CountError),
+    #[error("the generator ended before the window")]
+    NoWindow,
+    #[error("cannot encode the latency histogram")]
+    Histogram(#[from] EncodeError),
+}
+
+/// A finished window.
+pub(super) struct Finished {
+    /// Requests to each of several origins before the window.
+    pub(super) origins_before: Vec<u64>,
+    pub(super) at_start: Edge,
+    pub(super) at_end: Edge,
+    /// Has stopped sending.
+    pub(super) generator: Generator,
+    pub(super) warm_up: WarmUpRecord,
+    /// Longest delay of a wake-up of this process during the window.
+    pub(super) lateness: Duration,
+}
+
+/// Warms up and runs the window.
+pub(super) fn run(subject: &Subject<'_>, idle_poll: &IdlePoll) -> Result<Finished, MeasureError> {
+    match subject.load.window() {
+        Window::For(time) => run_for_time(subject, time, idle_poll),
+        Window::Requests { requests, within: timeout } => {
+            run_requests(subject, requests.into(), timeout, idle_poll)
+        }
+    }
+}
+
+/// The window is part of a load that continues before and after it.
+fn run_for_time(
+    subject: &Subject<'_>,
+    time: Duration,
+    idle_poll: &IdlePoll,
+) -> Result<Finished, MeasureError> {
+    let generator = Generator::start(Plan { warm_up: true, ..plan(subject) })?;
+    let warm_up = warm_up(subject, &generator)?;
+    let origins_before = origin_requests(subject.origins)?;
+    let pids = Pids::list(subject)?;
+    let at_start = Edge::read(subject, &pids, idle_poll)?;
+    generator.open_window();
+    let slept = subject.interrupt.sleep(time);
+    let at_end = Edge::read(subject, &pids, idle_poll)?;
+    generator.close_window();
+    Ok(Finished { origins_before, at_start, at_end, generator, warm_up, lateness: slept? })
+}
+
+/// The window contains a load of exactly these requests: it begins after the last response of the warm-up and ends with
+/// its own last response, so that the servers' CPU time is the cost of these requests.
+fn run_requests(
+    subject: &Subject<'_>,
+    requests: u64,
+    timeout: Duration,
+    idle_poll: &IdlePoll,
+) -> Result<Finished, MeasureError> {
+    let warm_up = warm_up_and_drain(subject)?;
+    let origins_before = origin_requests(subject.origins)?;
+    let pids = Pids::list(subject)?;
+    let at_start = Edge::read(subject, &pids, idle_poll)?;
+    let generator =
+        Generator::start(Plan { requests: Some(requests), warm_up: false, ..plan(subject) })?;
+    let lateness = wait(&generator, timeout, subject.interrupt)?;
+    let at_end = Edge::read(subject, &pids, idle_poll)?;
+    generator.close_window();
+    Ok(Finished { origins_before, at_start, at_end, generator, warm_up, lateness })
+}
+
+/// Warms up and waits for the last responses, so that the system does not work on them in the window.
+fn warm_up_and_drain(subject: &Subject<'_>) -> Result<WarmUpRecord, MeasureError> {
+    if subject.load.warmup == WarmUp::For(Duration::ZERO) {
+        return Ok(WarmUpRecord { duration_s: 0.0, steady: None });
+    }
+    let generator = Generator::start(Plan { warm_up: true, ..plan(subject) })?;
+    let warm_up = warm_up(subject, &generator)?;
+    generator.drain();
+    // The requests that are left then have timed out.
+    wait(&generator, CONNECT_TIMEOUT + subject.load.timeout.0, subject.interrupt)?;
+    generator.finish()?;
+    Ok(warm_up)
+}
+
+/// Waits until a generator ends, up to `timeout`. Returns the longest delay of a wake-up of this process.
+fn wait(
+    generator: &Generator,
+    timeout: Duration,
+    interrupt: &Interrupt,
+) -> Result<Duration, Interrupted> {
+    let start = Instant::now();
+    let mut latest = Duration::ZERO;
+    let mut now = start;
+    loop {
+        interrupt.check()?;
+        let step = CHECK_INTERVAL.min(timeout.saturating_sub(now - start));
+        if step.is_zero() || generator.wait(step) {
+            return Ok(latest);
+        }
+        let woken = Instant::now();
+        latest = latest.max((woken - now).saturating_sub(step));
+        now = woken;
+    }
+}
+
+/// Interval between checks of the interrupt.
+const CHECK_INTERVAL: Duration = Duration::from_millis(25);
+
+/// Waits for the fixed time of the case, or until the load is steady.
+fn warm_up(subject: &Subject<'_>, generator: &Generator) -> Result<WarmUpRecord, MeasureError> {
+    // The schedule starts after the connections are open.
+    let begin = generator.starts_at();
+    let lead = begin.saturating_duration_since(Instant::now());
+    let steady = match subject.load.warmup {
+        WarmUp::For(time) => {
+            subject.interrupt.sleep(lead + time)?;
+            None
+        }
+        WarmUp::Steady => {
+            subject.interrupt.sleep(lead)?;
+            Some(becomes_steady(subject, generator)?)
+        }
+    };
+    Ok(WarmUpRecord { duration_s: begin.elapsed().as_secs_f64(), steady })
+}
+
+/// Waits until the figures are steady or the time limit is reached.
+fn becomes_steady(subject: &Subject<'_>, generator: &Generator) -> Result<bool, MeasureError> {
+    let limit = subject.load.warmup_longest();
+    let mut steady_state = SteadyState::default();
+    let start = Instant::now();
+    let mut before = Sample::take(subject, generator)?;
+    while start.elapsed() < limit && !steady_state.is_steady() && !steady_state.is_silent() {
+        subject.interrupt.sleep(SLICE)?;
+        let now = Sample::take(subject, generator)?;
+        let slice = Slice::between(now.at - before.at, &before.progress, &now.progress);
+        let figures =
+            steady_figures(&slice, before.cpu_us_until(&now), subject.load.rate.is_some());
+        steady_state.add(&slice, &figures);
+        before = now;
+    }
+    Ok(steady_state.is_steady())
+}
+
+struct Sample {
+    at: Instant,
+    progress: Progress,
+    /// `None` for a subject without processes.
+    system: Option<Reading>,
+}
+
+impl Sample {
+    fn take(subject: &Subject<'_>, generator: &Generator) -> Result<Self, MeasureError> {
+        // Slow on busy CPUs: done before the clock is read.
+        let pids = subject.system.pids(&ProcessTable::read()?);
+        let system = (!pids.is_empty()).then(|| Reading::take(&pids));
+        Ok(Self { system, at: Instant::now(), progress: generator.progress() })
+    }
+
+    /// CPU time of the system until a later sample. `None` if one of its processes ended.
+    fn cpu_us_until(&self, later: &Self) -> Option<u64> {
+        let spent = self.system.as_ref()?.until(later.system.as_ref()?);
+        spent.ok().map(CpuTime::total_us)
+    }
+}
+
+/// Returns the figures that must be steady: throughput in a closed loop, and the CPU time per request of the system.
+/// Without either: the mean latency.
+fn steady_figures(slice: &Slice, cpu_us: Option<u64>, is_open_loop: bool) -> Vec<f64> {
+    let throughput_per_s = (!is_open_loop).then(|| slice.throughput_per_s());
+    let cpu_us_per_request = cpu_us.map(|us| as_f64(us) / as_f64(slice.responses.max(1)));
+    let figures: Vec<f64> = throughput_per_s.into_iter().chain(cpu_us_per_request).collect();
+    match figures.is_empty() {
+        true => slice.latency_ns_mean().into_iter().collect(),
+        false => figures,
+    }
+}
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+fn plan(subject: &Subject<'_>) -> Plan {
+    Plan {
+        target: Target::Tcp(subject.address),
+        arrivals: arrivals(subject.load, subject.gaps_seed),
+        connections_max: subject.load.connections_most() as usize,
+        timer_slack: Duration::ZERO,
+        pipeline: 1,
+        first_byte: false,
+        workload: Arc::clone(&subject.workload),
+        connections: subject.load.connections as usize,
+        threads: subject.load.threads as usize,
+        keep_alive: subject.load.keepalive,
+        busy_poll: subject.load.busy_poll,
+        connect_timeout: CONNECT_TIMEOUT,
+        response_timeout: subject.load.timeout.0,
+        requests: None,
+        warm_up: false,
+        cpus: subject.layout.generator.clone(),
+    }
+}
+
+fn arrivals(load: &LoadFile, seed: u64) -> Arrivals {
+    let spacing = match load.spacing() {
+        Some(SpacingFile::Poisson) => Spacing::Poisson { seed },
+        Some(SpacingFile::Constant) | None => Spacing::Constant,
+    };
+    load.rate.map_or(Arrivals::Closed, |per_second| Arrivals::Open { per_second, spacing })
+}
+
+/// Processes of each role.
+pub(super) struct Pids {
+    pub(super) system: BTreeSet<i32>,
+    pub(super) origin: BTreeSet<i32>,
+}
+
+impl Pids {
+    /// Lists live processes. Takes tens of milliseconds on busy CPUs: called before and after the window.
+    pub(super) fn list(subject: &Subject<'_>) -> Result<Self, MeasureError> {
+        let table = ProcessTable::read()?;
+        Ok(Self { system: subject.system.pids(&table), origin: subject.origin.pids(&table) })
+    }
+}
+
+/// Counters at one end of the window.
+pub(super) struct Edge {
+    pub(super) at: Instant,
+    pub(super) counters: Counters,
+    pub(super) system: Reading,
+    pub(super) origin: Reading,
+    /// CPU time used by [`IdlePoll`].
+    pub(super) idle_poll: Duration,
+}
+
+impl Edge {
+    pub(super) fn read(
+        subject: &Subject<'_>,
+        pids: &Pids,
+        idle_poll: &IdlePoll,
+    ) -> Result<Self, MeasureError> {
+        let counters = Counters::read(&subject.layout.all())?;
+        Ok(Self {
+            counters,
+            at: Instant::now(),
+            system: Reading::take(&pids.system),
+            origin: Reading::take(&pids.origin),
+            idle_poll: idle_poll.cpu_time().map_err(MeasureError::IdlePollTime)?,
+        })
+    }
+
+    /// Adds processes that started within the window. Their CPU time between its end and now counts too: listing them
+    /// earlier would delay the end.
+    pub(super) fn add(&mut self, pids: &Pids) {
+        self.system.add(&pids.system);
+        self.origin.add(&pids.origin);
+    }
+}
+
+#[derive(Debug, Error)]
+pub enum CountError {
+    #[error("cannot get /counters from the origin at {address}")]
+    Io { address: SocketAddr, source: io::Error },
+    #[error("malformed /counters from the origin at {address}")]
+    Malformed { address: SocketAddr, source: serde_json::Error },
+}
+
+/// Returns the request counters of several origins, without requests for the counters. Empty for a single origin: the
+/// counters show whether a system balances the load.
+pub(super) fn origin_requests(origins: &[SocketAddr]) -> Result<Vec<u64>, CountError> {
+    let several = if origins.len() > 1 { origins } else { &[] };
+    several.iter().map(|address| requests_at(*address)).collect()
+}
+
+/// Requests to each origin between two readings.
+pub(super) fn requests_between(before: &[u64], after: &[u64]) -> Vec<u64> {
+    before.iter().zip(after).map(|(before, after)| after.saturating_sub(*before)).collect()
+}
+
+/// Origins may share busy CPUs.
+const COUNTER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Counters have about a kilobyte.
+const MAX_COUNTER_BYTES: u64 = 64 * 1024;
+const COUNTER_PATH: &str = "/counters";
+
+fn requests_at(address: SocketAddr) -> Result<u64, CountError> {
+    let response = get_counters(address).map_err(|source| CountError::Io { address, source })?;
+    requests_in(&response).map_err(|source| CountError::Malformed { address, source })
+}
+
+fn get_counters(address: SocketAddr) -> io::Result<Vec<u8>> {
+    let mut stream = TcpStream::connect_timeout(&address, COUNTER_TIMEOUT)?;
+    stream.set_read_timeout(Some(COUNTER_TIMEOUT))?;
+    stream.set_write_timeout(Some(COUNTER_TIMEOUT))?;
+    write!(stream, "GET {COUNTER_PATH} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+    let mut response = Vec::new();
+    stream.take(MAX_COUNTER_BYTES).read_to_end(&mut response)?;
+    Ok(response)
+}
+
+#[derive(Deserialize)]
+struct OriginCounters {
+    requests: u64,
+    paths: BTreeMap<String, u64>,
+}
+
+fn requests_in(response: &[u8]) -> Result<u64, serde_json::Error> {
+    const END: &[u8] = b"\r\n\r\n";
+    let head = response.windows(END.len()).position(|window| window == END);
+    let body = head.map_or(&[][..], |head| &response[head + END.len()..]);
+    let counters: OriginCounters = serde_json::from_slice(body)?;
+    let own = counters.paths.get(COUNTER_PATH).copied().unwrap_or(0);
+    Ok(counters.requests.saturating_sub(own))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steady_figures_depend_on_loop_and_system() {
+        // 100 responses in 200 ms, of 7 ns each.
+        let slice = Slice { length: SLICE, responses: 100, latency_ns_sum: 700 };
+        assert_eq!(steady_figures(&slice, Some(1_200), false), [500.0, 12.0]);
+        assert_eq!(steady_figures(&slice, None, false), [500.0]);
+        assert_eq!(steady_figures(&slice, Some(1_200), true), [12.0]);
+        assert_eq!(steady_figures(&slice, None, true), [7.0]);
+    }
+
+    #[test]
+    fn requests_for_the_counters_do_not_count() {
+        let response = b"HTTP/1.1 200 OK\r\nContent-Length: 58\r\n\r\n\
+            {\"requests\":12,\"refused\":1,\"paths\":{\"/\":9,\"/counters\":2}}";
+        assert_eq!(requests_in(response).unwrap(), 10);
+        assert!(requests_in(b"HTTP/1.1 404 Not Found\r\n\r\nno such path").is_err());
+        assert!(requests_in(b"").is_err());
+    }
+
+    #[test]
+    fn single_origin_is_not_queried() {
+        // Nothing listens on this port.
+        let nowhere: SocketAddr = "127.0.0.1:1".parse().unwrap();
+        assert!(origin_requests(&[nowhere]).unwrap().is_empty());
+        assert!(matches!(origin_requests(&[nowhere, nowhere]), Err(CountError::Io { .. })));
+    }
+}

@@ -1,0 +1,439 @@
+//! The result of a search, from its records: a table for people, JSON for programs.
+
+use crate::bracket::{Bracket, End, Progress, TRIALS_MAX, Verdict};
+use crate::goal::Judgement;
+use crate::parameters::{ParameterError, SearchParameters};
+use serde::Serialize;
+use std::path::Path;
+use thiserror::Error;
+use tollgate_experiment::manifest::{CaseManifest, SubjectManifest, SubjectState};
+use tollgate_experiment::record::{Outcome, TrialRecord};
+use tollgate_experiment::run_dir::{self, RunDirError, RunRecords};
+use tollgate_experiment::search_file::{EndedBy, SearchRecord};
+use tollgate_report::error::ReportError;
+use tollgate_report::rows::{Rows, schedule};
+use tollgate_report::table::draw;
+use tollgate_stats::number::{counted, in_full, share, significant};
+use tollgate_stats::text::Screen;
+
+/// Version of the JSON report of a search.
+pub const SCHEMA: u32 = 2;
+
+#[derive(Debug, Clone, Serialize)]
+pub struct SearchReport {
+    pub schema: u32,
+    pub title: String,
+    pub parameters: SearchRecord,
+    pub tollgate: String,
+    /// RFC 3339, UTC.
+    pub started_at: String,
+    /// Repeats the search.
+    pub command: String,
+    pub seed: u64,
+    pub machine: String,
+    pub cases: Vec<CaseReport>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct CaseReport {
+    /// The case, at the first rate of the search.
+    #[serde(flatten)]
+    pub case: CaseManifest,
+    pub subjects: Vec<SubjectReport>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SubjectReport {
+    pub name: String,
+    pub about: String,
+    #[serde(flatten)]
+    pub status: Status,
+    /// Highest rate that always passed, below every rate that ever failed.
+    pub passed: Option<Rate>,
+    /// Lowest rate that always failed, above every rate that ever passed.
+    pub failed: Option<Rate>,
+    /// Number of times that an end got a contradicting verdict and was moved.
+    pub contradictions: u32,
+    pub trials: Vec<TrialReport>,
+}
+
+/// One end of an interval.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Rate {
+    pub rate_per_s: f64,
+    /// Number of trials at this rate, all with the same verdict.
+    pub trials: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "status", content = "reason", rename_all = "kebab-case")]
+pub enum Status {
+    /// Both ends are confirmed.
+    Settled,
+    /// The lower end is confirmed. At higher rates, the generator or the origin was the bottleneck in at least half of
+    /// the trials.
+    AtLeast,
+    NeverPassed,
+    NotSettled,
+    /// [`TRIALS_MAX`] was reached before both ends were confirmed.
+    TrialLimit,
+    /// Too many trials in a row were invalid or not measured.
+    GivenUp(String),
+    /// Not installed.
+    Skipped(String),
+    /// The config cannot be rendered.
+    Broken(String),
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TrialReport {
+    pub step: u32,
+    /// `None` if the trial was not measured.
+    pub rate_per_s: Option<f64>,
+    pub verdict: TrialVerdict,
+    /// The reasons for a verdict other than `pass`.
+    pub reasons: Vec<String>,
+    /// Whether the subject was steady after the warm-up, if the case waits for that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steady: Option<bool>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TrialVerdict {
+    Pass,
+    Fail,
+    /// Failed, with the generator or the origin as the bottleneck.
+    Unclear,
+    /// Invalid or not measured.
+    None,
+}
+
+#[derive(Debug, Error)]
+pub enum SearchReportError {
+    #[error(transparent)]
+    RunDir(#[from] RunDirError),
+    #[error("cannot read the parameters of the search")]
+    Parameters(#[from] ParameterError),
+}
+
+impl SearchReport {
+    /// Reads the records of a search from its directory.
+    pub fn read(dir: &Path) -> Result<Self, SearchReportError> {
+        let record = run_dir::read_search(dir)?;
+        let parameters = SearchParameters::from_record(&record)?;
+        Ok(Self::of(&run_dir::read_records(dir)?, &parameters, record))
+    }
+
+    /// Replays the verdicts of the trials.
+    pub fn of(run: &RunRecords, parameters: &SearchParameters, record: SearchRecord) -> Self {
+        let manifest = &run.manifest;
+        let experiment = &manifest.experiment;
+        let searched: Vec<&SubjectManifest> = experiment
+            .subjects
+            .iter()
+            .filter(|subject| record.subjects.contains(&subject.name))
+            .collect();
+        let case_report = |case: &CaseManifest| CaseReport {
+            case: case.clone(),
+            subjects: searched
+                .iter()
+                .filter(|subject| case.is_for(&subject.name))
+                .map(|subject| SubjectReport::of(run, parameters, case, subject))
+                .collect(),
+        };
+        Self {
+            schema: SCHEMA,
+            title: experiment.title.clone(),
+            tollgate: manifest.tollgate.clone(),
+            started_at: manifest.started_at.clone(),
+            command: manifest.command.clone(),
+            seed: manifest.seed,
+            machine: manifest.environment.in_short(),
+            cases: experiment.cases.iter().map(case_report).collect(),
+            parameters: record,
+        }
+    }
+
+    pub fn subjects(&self) -> impl Iterator<Item = &SubjectReport> {
+        self.cases.iter().flat_map(|case| &case.subjects)
+    }
+
+    pub fn is_interrupted(&self) -> bool {
+        self.parameters.ended_by == Some(EndedBy::Interrupted)
+    }
+
+    pub fn json(&self) -> Result<String, ReportError> {
+        Ok(serde_json::to_string_pretty(self)? + "\n")
+    }
+
+    pub fn table(&self, screen: Screen) -> String {
+        let mut text =
+            screen.heading(&format!("Highest rate that meets {}", self.parameters.goals));
+        for case in &self.cases {
+            text.push('\n');
+            text += &screen.wrapped(&load_line(&case.case));
+            let names = case.subjects.iter().map(|subject| subject.name.chars().count());
+            let width = names.max().unwrap_or(0);
+            for subject in case.subjects.iter().filter(|subject| !subject.about.is_empty()) {
+                text += &screen.paragraph(&format!("  {:<width$}  ", subject.name), &subject.about);
+            }
+            text.push('\n');
+            text += &draw(&rows(case), screen);
+        }
+        text += &screen.wrapped(LEGEND);
+        let notes = self.notes();
+        if !notes.is_empty() {
+            text.push('\n');
+            text.extend(notes.iter().map(|note| screen.wrapped(note)));
+        }
+        text.push('\n');
+        text + &screen.wrapped(&self.summary())
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        match self.parameters.ended_by {
+            Some(EndedBy::Complete) => {}
+            Some(EndedBy::Budget) => notes.push(format!(
+                "The budget of {} s was spent before every search was finished; try a longer --budget, a larger \
+                 --width, or --quick.",
+                significant(self.parameters.budget_s)
+            )),
+            Some(EndedBy::Interrupted) => notes.push("Interrupted.".to_owned()),
+            None => notes.push("The search is still running, or was killed.".to_owned()),
+        }
+        for case in &self.cases {
+            for subject in &case.subjects {
+                let name = match self.cases.len() {
+                    1 => subject.name.clone(),
+                    _ => format!("{} ({})", subject.name, case.case.name),
+                };
+                notes.extend(subject.notes(&name));
+                notes.extend(subject.width_note(&name, self.parameters.width));
+            }
+        }
+        notes
+    }
+
+    fn summary(&self) -> String {
+        let sentence = |case: &CaseReport| {
+            let clauses: Vec<String> =
+                case.subjects.iter().filter_map(SubjectReport::clause).collect();
+            let prefix = match self.cases.len() {
+                1 => String::new(),
+                _ => format!("{}: ", case.case.name),
+            };
+            match clauses.is_empty() {
+                true => format!("{prefix}No rate was found."),
+                false => {
+                    format!("{prefix}{} is met {}.", self.parameters.goals, clauses.join("; "))
+                }
+            }
+        };
+        self.cases.iter().map(sentence).collect::<Vec<_>>().join(" ")
+    }
+}
+
+impl SubjectReport {
+    fn of(
+        run: &RunRecords,
+        parameters: &SearchParameters,
+        case: &CaseManifest,
+        subject: &SubjectManifest,
+    ) -> Self {
+        let mut bracket = Bracket::new(parameters.bracket());
+        let mut trials = Vec::new();
+        let is_own =
+            |trial: &&TrialRecord| trial.case == case.name && trial.subject == subject.name;
+        for trial in run.trials.iter().filter(is_own) {
+            let Judgement { verdict, reasons } = parameters.goals.judge(&trial.outcome);
+            let rate_per_s = rate(trial);
+            // Without a measurement there is no rate; such verdicts do not change the ends.
+            bracket.record(rate_per_s.unwrap_or(0.0), verdict);
+            let steady = trial.warm_up().and_then(|warm_up| warm_up.steady);
+            let verdict = TrialVerdict::of(verdict);
+            trials.push(TrialReport { step: trial.block, rate_per_s, verdict, reasons, steady });
+        }
+        Self {
+            name: subject.name.clone(),
+            about: subject.about.clone(),
+            status: Status::of(&bracket, &subject.state, &trials),
+            passed: bracket.passed().map(Rate::from),
+            failed: bracket.failed().map(Rate::from),
+            contradictions: bracket.contradictions(),
+            trials,
+        }
+    }
+
+    fn row(&self) -> Vec<String> {
+        let rate = |end: Option<Rate>| end.map_or("-".to_owned(), |end| in_full(end.rate_per_s));
+        let trials = |end: Option<Rate>| end.map_or(0, |end| end.trials);
+        let (at_least, failed) = match self.status {
+            Status::AtLeast => ("≥ ", "-".to_owned()),
+            _ => ("", rate(self.failed)),
+        };
+        let (passing, failing) = (trials(self.passed), trials(self.failed));
+        vec![
+            self.name.clone(),
+            format!("{at_least}{}", rate(self.passed)),
+            failed,
+            format!("{passing} + {failing} of {}", self.trials.len()),
+            self.status.words().to_owned(),
+        ]
+    }
+
+    fn notes(&self, name: &str) -> Vec<String> {
+        let mut notes = Vec::new();
+        match &self.status {
+            Status::GivenUp(reason) => notes.push(format!("{name} was given up: {reason}.")),
+            Status::TrialLimit => notes.push(format!(
+                "{name}: not confirmed within the limit of {TRIALS_MAX} trials: they were disturbed or contradict each \
+                 other. Try a larger --width."
+            )),
+            Status::Skipped(reason) => notes.push(format!("{name} was skipped: {reason}")),
+            Status::Broken(reason) => notes.push(format!("{name} failed: {reason}.")),
+            Status::AtLeast => notes.push(format!(
+                "{name} may sustain more: at higher rates the CPU of the generator or the origin was the bottleneck."
+            )),
+            Status::NeverPassed => {
+                let last = self.trials.iter().rev().find(|trial| !trial.reasons.is_empty());
+                let reasons = last.map_or(String::new(), |trial| trial.reasons.join("; "));
+                notes.push(format!("{name} did not meet the goals at any rate: {reasons}."));
+            }
+            Status::Settled | Status::NotSettled => {}
+        }
+        let unsteady = self.trials.iter().filter(|trial| trial.steady == Some(false)).count();
+        if unsteady > 0 {
+            notes.push(format!(
+                "{name} was not steady after the warm-up in {unsteady} of {} trials; they count.",
+                self.trials.len()
+            ));
+        }
+        if self.contradictions > 0 {
+            notes.push(format!(
+                "{name}: the interval was widened {}, after contradicting trials at one of its ends.",
+                counted(self.contradictions as usize, "time")
+            ));
+        }
+        notes
+    }
+
+    /// Notes a settled interval that is wider than requested.
+    fn width_note(&self, name: &str, width: f64) -> Option<String> {
+        let (passed, failed) = self.passed.zip(self.failed)?;
+        let found = failed.rate_per_s / passed.rate_per_s - 1.0;
+        (self.status == Status::Settled && found > width).then(|| {
+            let found = significant(100.0 * found);
+            format!(
+                "{name}: the interval is {found} % wide, more than the requested {}.",
+                share(width)
+            )
+        })
+    }
+
+    fn clause(&self) -> Option<String> {
+        let name = &self.name;
+        let passed = in_full(self.passed?.rate_per_s);
+        let failed = self.failed.map(|end| in_full(end.rate_per_s));
+        match (&self.status, failed) {
+            (Status::Settled, Some(failed)) => {
+                Some(format!("by {name} up to a rate between {passed} and {failed} requests/s"))
+            }
+            (Status::AtLeast, _) => Some(format!("by {name} up to at least {passed} requests/s")),
+            (Status::NotSettled | Status::TrialLimit, Some(failed)) => Some(format!(
+                "by {name} up to a rate between {passed} and {failed} requests/s (not settled)"
+            )),
+            (Status::NotSettled | Status::TrialLimit, None) => {
+                Some(format!("by {name} at {passed} requests/s (not settled)"))
+            }
+            _ => None,
+        }
+    }
+}
+
+const LEGEND: &str = "Requests per second. pass: highest rate at which every trial met the goals, below every rate at \
+which one did not; fail: lowest rate at which none did, above every rate at which one did; the true limit lies between \
+them. trials: number at either end, and in all.";
+
+fn load_line(case: &CaseManifest) -> String {
+    let keepalive = if case.keep_alive { "keep-alive" } else { "no keep-alive" };
+    let schedule = case
+        .open_loop
+        .map_or(String::new(), |open_loop| format!("{}, ", schedule(case.connections, &open_loop)));
+    format!(
+        "{}: open loop, {schedule}{keepalive}; trials of {} s, longer at low rates",
+        case.name,
+        significant(case.duration_s)
+    )
+}
+
+fn rows(case: &CaseReport) -> Rows {
+    Rows {
+        header: ["subject", "pass/s", "fail/s", "trials", ""].map(str::to_owned).to_vec(),
+        rows: case.subjects.iter().map(SubjectReport::row).collect(),
+    }
+}
+
+fn rate(trial: &TrialRecord) -> Option<f64> {
+    match &trial.outcome {
+        Outcome::Measured(measurement) => {
+            measurement.open_loop.as_ref().map(|open_loop| open_loop.rate_per_s)
+        }
+        Outcome::Refused(_) | Outcome::Failed(_) => None,
+    }
+}
+
+impl Status {
+    fn of(bracket: &Bracket, state: &SubjectState, trials: &[TrialReport]) -> Self {
+        match state {
+            SubjectState::Skipped { missing } => return Self::Skipped(missing.to_string()),
+            SubjectState::Broken { reason } => return Self::Broken(reason.clone()),
+            SubjectState::Present { .. } => {}
+        }
+        match bracket.progress() {
+            Progress::Open => Self::NotSettled,
+            Progress::TrialLimit => Self::TrialLimit,
+            Progress::NeverPassed => Self::NeverPassed,
+            Progress::AlwaysPassed => Self::AtLeast,
+            Progress::Settled => match bracket.failed().is_some_and(|end| end.by_system) {
+                true => Self::Settled,
+                false => Self::AtLeast,
+            },
+            Progress::GivenUp => {
+                let last = trials.last().map(|trial| trial.reasons.join("; "));
+                // Output of a server may contain terminal control characters.
+                Self::GivenUp(last.unwrap_or_default().replace(char::is_control, " "))
+            }
+        }
+    }
+
+    pub fn words(&self) -> &'static str {
+        match self {
+            Self::Settled => "settled",
+            Self::AtLeast => "at least",
+            Self::NeverPassed => "never passed",
+            Self::NotSettled | Self::TrialLimit => "not settled",
+            Self::GivenUp(_) => "given up",
+            Self::Skipped(_) => "skipped",
+            Self::Broken(_) => "failed",
+        }
+    }
+}
+
+impl TrialVerdict {
+    fn of(verdict: Verdict) -> Self {
+        match verdict {
+            Verdict::Pass => Self::Pass,
+            Verdict::Fail { by_system: true } => Self::Fail,
+            Verdict::Fail { by_system: false } => Self::Unclear,
+            Verdict::Invalid | Verdict::NotMeasured => Self::None,
+        }
+    }
+}
+
+impl From<End> for Rate {
+    fn from(end: End) -> Self {
+        Self { rate_per_s: end.rate_per_s, trials: end.trials }
+    }
+}

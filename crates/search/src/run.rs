@@ -1,0 +1,203 @@
+//! Runs a search. Each trial is on record before the next one starts.
+
+use crate::bracket::{Bracket, Progress};
+use crate::goal::Judgement;
+use crate::parameters::SearchParameters;
+use rand::seq::{IndexedRandom, SliceRandom};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+use tollgate_experiment::catalog::Catalog;
+use tollgate_experiment::experiment::{Case, Experiment};
+use tollgate_experiment::installed::Installed;
+use tollgate_experiment::manifest::{Invocation, Manifest, SubjectState};
+use tollgate_experiment::plan::TrialPlan;
+use tollgate_experiment::run_dir::RunDir;
+use tollgate_experiment::search_file::EndedBy;
+use tollgate_runner::interrupt::Interrupt;
+use tollgate_runner::run::RunError;
+use tollgate_runner::run::prepare::{self, Machine, NotInstalled};
+use tollgate_runner::trial::{self, RunContext};
+
+#[derive(Debug)]
+pub struct SearchRequest<'a> {
+    pub catalog: &'a Catalog,
+    pub experiment: &'a Experiment,
+    /// Subjects to search; empty: all.
+    pub only: &'a [String],
+    pub parameters: &'a SearchParameters,
+    pub invocation: Invocation,
+    /// The `tollgate` binary, to start origins.
+    pub tollgate: &'a Path,
+    /// The directory of the search, which must not exist.
+    pub out: &'a Path,
+    pub interrupt: &'a Interrupt,
+}
+
+/// Progress of a search.
+#[derive(Debug)]
+pub enum Event<'a> {
+    NotInstalled(NotInstalled<'a>),
+    Trial {
+        step: u32,
+        case: &'a str,
+        subject: &'a str,
+        rate_per_s: f64,
+        judgement: &'a Judgement,
+        progress: Progress,
+    },
+}
+
+/// Runs a search until it is settled or its budget is spent. Call it from a thread that lives as long as the program, as
+/// for a run.
+pub fn search(
+    request: &SearchRequest<'_>,
+    report: &mut dyn FnMut(Event<'_>),
+) -> Result<PathBuf, RunError> {
+    let SearchRequest { catalog, parameters, invocation, interrupt, .. } = request;
+    let experiment = request.experiment;
+    let Machine { layout, environment } = prepare::machine(experiment)?;
+    let mut run_dir = RunDir::create(request.out)?;
+    let mut record = parameters.to_record(searched(experiment, request.only));
+    run_dir.write_search(&record)?;
+
+    let mut not_installed = |subject: NotInstalled<'_>| report(Event::NotInstalled(subject));
+    let states = prepare::states(catalog, experiment, &run_dir.configs(), &mut not_installed);
+    let mut searches = searches(experiment, &states, &record.subjects, parameters);
+    let open_loop = as_open_loop(experiment, parameters);
+    let manifest = Manifest::of(&open_loop, states, &layout, environment, invocation);
+    run_dir.write_manifest(&manifest)?;
+
+    let context = RunContext {
+        catalog,
+        tollgate: request.tollgate,
+        configs: run_dir.configs(),
+        logs: run_dir.logs(),
+        layout: &layout,
+        limits: &experiment.limits,
+        interrupt,
+    };
+    let trials = Trials { context: &context, experiment, parameters };
+    let mut rng = ChaCha8Rng::seed_from_u64(invocation.seed);
+    record.ended_by = Some(run_steps(&trials, &mut searches, &mut run_dir, &mut rng, report)?);
+    run_dir.write_search(&record)?;
+    Ok(run_dir.path().to_owned())
+}
+
+/// The context that all trials of a search share.
+struct Trials<'a> {
+    context: &'a RunContext<'a>,
+    experiment: &'a Experiment,
+    parameters: &'a SearchParameters,
+}
+
+/// The search for one subject in one case.
+struct SubjectSearch {
+    case: usize,
+    subject: usize,
+    installed: Installed,
+    bracket: Bracket,
+}
+
+/// Returns the experiment for the manifest: every case as an open loop at the first rate.
+fn as_open_loop(experiment: &Experiment, parameters: &SearchParameters) -> Experiment {
+    let mut experiment = experiment.clone();
+    for case in &mut experiment.cases {
+        case.load = parameters.load_at(parameters.start, &case.load);
+        case.rate_of = None;
+    }
+    experiment
+}
+
+/// Returns the names of the subjects to search, without the repeated baseline.
+fn searched(experiment: &Experiment, only: &[String]) -> Vec<String> {
+    let subjects = experiment.subjects.iter().enumerate();
+    let once = subjects.filter(|(index, _)| experiment.aa_subject != Some(*index));
+    let names = once.map(|(_, subject)| subject.name.clone());
+    names.filter(|name| only.is_empty() || only.contains(name)).collect()
+}
+
+fn searches(
+    experiment: &Experiment,
+    states: &[SubjectState],
+    searched: &[String],
+    parameters: &SearchParameters,
+) -> Vec<SubjectSearch> {
+    let mut searches = Vec::new();
+    for (case, of_case) in experiment.cases.iter().enumerate() {
+        for (subject, state) in states.iter().enumerate() {
+            if let SubjectState::Present { installed, .. } = state
+                && of_case.subjects.contains(&subject)
+                && searched.contains(&experiment.subjects[subject].name)
+            {
+                let (installed, bracket) = (installed.clone(), Bracket::new(parameters.bracket()));
+                searches.push(SubjectSearch { case, subject, installed, bracket });
+            }
+        }
+    }
+    searches
+}
+
+/// Runs steps until every search is finished, the budget is spent, or a stop is requested.
+fn run_steps(
+    trials: &Trials<'_>,
+    searches: &mut [SubjectSearch],
+    run_dir: &mut RunDir,
+    rng: &mut ChaCha8Rng,
+    report: &mut dyn FnMut(Event<'_>),
+) -> Result<EndedBy, RunError> {
+    let started = Instant::now();
+    for step in 1.. {
+        let mut order: Vec<usize> = (0..searches.len())
+            .filter(|index| searches[*index].bracket.progress() == Progress::Open)
+            .collect();
+        if order.is_empty() {
+            break;
+        }
+        order.shuffle(rng);
+        let order_seed = rng.random();
+        for (position, index) in (1..).zip(order) {
+            let SubjectSearch { case, subject, installed, bracket } = &mut searches[index];
+            let Some(rate) = bracket.candidates().choose(rng).copied() else {
+                continue;
+            };
+            if started.elapsed() >= trials.parameters.budget {
+                return Ok(EndedBy::Budget);
+            }
+            let plan = TrialPlan {
+                case: *case,
+                block: step,
+                position,
+                subject: *subject,
+                attempt: 1,
+                order_seed,
+            };
+            let subject = &trials.experiment.subjects[*subject];
+            let case = at_rate(trials, *case, rate);
+            let Ok(record) = trial::run(trials.context, &plan, &case, subject, installed) else {
+                return Ok(EndedBy::Interrupted);
+            };
+            run_dir.append(&record)?;
+            let judgement = trials.parameters.goals.judge(&record.outcome);
+            bracket.record(rate, judgement.verdict);
+            report(Event::Trial {
+                step,
+                case: &case.name,
+                subject: &subject.name,
+                rate_per_s: rate,
+                judgement: &judgement,
+                progress: bracket.progress(),
+            });
+            if trials.context.interrupt.check().is_err() {
+                return Ok(EndedBy::Interrupted);
+            }
+        }
+    }
+    Ok(EndedBy::Complete)
+}
+
+fn at_rate(trials: &Trials<'_>, case: usize, rate: f64) -> Case {
+    let case = &trials.experiment.cases[case];
+    Case { load: trials.parameters.load_at(rate, &case.load), rate_of: None, ..case.clone() }
+}

@@ -1,0 +1,338 @@
+//! Target and requests of `tollgate load`: a URL on this machine, and one request or a mix.
+
+use super::args::Args;
+use anyhow::{Context, Result, bail};
+use http::Uri;
+use std::borrow::Cow;
+use std::fs::File;
+use std::io::Read;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+use std::sync::Arc;
+use tollgate_experiment::catalog::Catalog;
+use tollgate_experiment::workload::{self, Delivery};
+use tollgate_http1::RequestText;
+use tollgate_load::{Expectation, Request, Target as Address, TemplateLabel, Workload};
+use tollgate_traffic::Class;
+
+const USER_AGENT: &str = concat!("tollgate/", env!("CARGO_PKG_VERSION"));
+
+/// Limit of a body in bytes. It is held in memory.
+const BODY_BYTES_MAX: u64 = 64 << 20;
+
+/// A server that may be loaded.
+#[derive(Debug)]
+pub(super) struct Target {
+    /// URL as given.
+    pub(super) url: String,
+    pub(super) address: Address,
+    /// Host of the URL without its port.
+    pub(super) hostname: String,
+    /// Port of the URL, or 80.
+    pub(super) port: u16,
+    /// Host header: host, and port if the URL has one.
+    pub(super) host: String,
+    /// Path and query, as sent.
+    pub(super) path: String,
+}
+
+/// Requests to send.
+#[derive(Debug)]
+pub(super) struct Content {
+    pub(super) workload: Arc<Workload>,
+    /// Labels of the templates, in the order of the workload.
+    pub(super) templates: Vec<TemplateLabel>,
+    /// Name of the mix; `None` for a single request.
+    pub(super) mix: Option<String>,
+}
+
+impl Target {
+    /// Parses a URL. Its host must be this machine or one of `allowed`. With a `unix_socket` the host is
+    /// only a name.
+    pub(super) fn parse(url: &str, unix_socket: Option<&Path>, allowed: &[String]) -> Result<Self> {
+        let uri: Uri = url.parse().with_context(|| format!("invalid URL `{url}`"))?;
+        match uri.scheme_str() {
+            Some("http") => {}
+            Some(other) => bail!("invalid URL `{url}`: scheme {other} is not supported, use http"),
+            None => bail!("invalid URL `{url}`: no scheme, write http://{url}"),
+        }
+        if let Some((_, fragment)) = url.split_once('#') {
+            bail!("invalid URL `{url}`: remove `#{fragment}`, fragments are never sent");
+        }
+        let authority = uri.authority().with_context(|| format!("invalid URL `{url}`: no host"))?;
+        if authority.as_str().contains('@') {
+            bail!(
+                "invalid URL `{url}`: user and password are not supported, use -H 'Authorization: Basic ...'"
+            );
+        }
+        let host = authority.host();
+        // `Authority::port` ignores a number that is too large.
+        let after_host = authority.as_str().rsplit_once(host).map_or("", |(_, rest)| rest);
+        let port = match after_host.strip_prefix(':') {
+            None | Some("") => 80,
+            Some(digits) => digits
+                .parse()
+                .with_context(|| format!("invalid URL `{url}`: the port must be at most 65535"))?,
+        };
+        let hostname = host.trim_start_matches('[').trim_end_matches(']');
+        let address = match unix_socket {
+            Some(path) => {
+                check_socket(path)?;
+                Address::Unix(path.to_owned())
+            }
+            None => Address::Tcp(resolve(hostname, port, allowed)?),
+        };
+        Ok(Self {
+            url: url.to_owned(),
+            address,
+            hostname: hostname.to_owned(),
+            port,
+            host: authority.as_str().to_owned(),
+            path: uri.path_and_query().map_or("/", |path| path.as_str()).to_owned(),
+        })
+    }
+}
+
+fn check_socket(path: &Path) -> Result<()> {
+    let option = || format!("--unix-socket {}", path.display());
+    let metadata = path.metadata().with_context(option)?;
+    if !metadata.file_type().is_socket() {
+        bail!("{}: not a socket", option());
+    }
+    Ok(())
+}
+
+/// Resolves a host that may be loaded.
+fn resolve(hostname: &str, port: u16, allowed: &[String]) -> Result<SocketAddr> {
+    let address = (hostname, port)
+        .to_socket_addrs()
+        .with_context(|| format!("cannot resolve host `{hostname}`"))?
+        .next()
+        .with_context(|| format!("cannot resolve host `{hostname}`: it has no address"))?;
+    let is_allowed = allowed.iter().any(|name| name.eq_ignore_ascii_case(hostname));
+    if !address.ip().is_loopback() && !is_allowed {
+        bail!(
+            "cannot load `{hostname}`: not this machine; if you may load it, add --allow-host {hostname}"
+        );
+    }
+    Ok(address)
+}
+
+impl Content {
+    /// Renders the requests.
+    pub(super) fn new(args: &Args, target: &Target, catalog: &Catalog) -> Result<Self> {
+        match &args.mix {
+            Some(mix) => Self::mix(mix, args, target, catalog),
+            None => Self::single(args, target),
+        }
+    }
+
+    fn mix(name: &str, args: &Args, target: &Target, catalog: &Catalog) -> Result<Self> {
+        if target.path != "/" {
+            bail!("--mix has its own paths: remove `{}` from the URL", target.path);
+        }
+        let (mix, _) = catalog.mix(name, Path::new(""))?;
+        let delivery = Delivery {
+            prefix: "",
+            host: args.host.as_deref(),
+            keep_alive: !args.no_keepalive,
+            blocks: None,
+        };
+        let workload = workload::workload(&mix, &delivery, args.seed)
+            .with_context(|| format!("cannot render the requests of --mix {name}"))?;
+        let class = |class| match class {
+            Class::Benign => "benign".to_owned(),
+            Class::Malicious => "malicious".to_owned(),
+        };
+        let templates = mix
+            .templates()
+            .iter()
+            .map(|template| TemplateLabel {
+                name: template.name.clone(),
+                class: Some(class(template.class)),
+            })
+            .collect();
+        Ok(Self { workload: Arc::new(workload), templates, mix: Some(name.to_owned()) })
+    }
+
+    fn single(args: &Args, target: &Target) -> Result<Self> {
+        let body = body(args)?;
+        let method = match (&args.method, body.is_empty()) {
+            (Some(method), _) => method,
+            (None, true) => "GET",
+            (None, false) => "POST",
+        };
+        if method == "CONNECT" {
+            bail!("--method CONNECT is not supported: it opens a tunnel");
+        }
+        let request = render(args, target, method, &body)?;
+        let templates =
+            vec![TemplateLabel { name: format!("{method} {}", target.path), class: None }];
+        let workload = Arc::new(Workload::new(vec![request], vec![0])?);
+        Ok(Self { workload, templates, mix: None })
+    }
+}
+
+fn body(args: &Args) -> Result<Cow<'_, [u8]>> {
+    let Some(path) = &args.body_file else {
+        return Ok(args.body.as_deref().unwrap_or("").as_bytes().into());
+    };
+    let cannot_read = || format!("cannot read --body-file {}", path.display());
+    let mut bytes = Vec::new();
+    let file = File::open(path).with_context(cannot_read)?;
+    file.take(BODY_BYTES_MAX + 1).read_to_end(&mut bytes).with_context(cannot_read)?;
+    if bytes.len() as u64 > BODY_BYTES_MAX {
+        bail!("{}: longer than {BODY_BYTES_MAX} bytes", cannot_read());
+    }
+    Ok(bytes.into())
+}
+
+fn render(args: &Args, target: &Target, method: &str, body: &[u8]) -> Result<Request> {
+    let headers = headers(args, target)?;
+    let text = RequestText { method, target: &target.path, headers: &headers, body };
+    Ok(Request {
+        bytes: text.render().context("cannot render the request")?,
+        is_head: method == "HEAD",
+        expect: Expectation { status: args.expect, ..Expectation::default() },
+        template: 0,
+    })
+}
+
+/// Headers of a single request: those of the arguments, and the required ones.
+fn headers(args: &Args, target: &Target) -> Result<Vec<(String, String)>> {
+    let given = &args.headers;
+    let is_given = |name: &str| given.iter().any(|(known, _)| known.eq_ignore_ascii_case(name));
+    if args.host.is_some() && is_given("Host") {
+        bail!("--host and --header set two Host headers: remove one");
+    }
+    let host = args.host.as_deref().unwrap_or(&target.host);
+    let mut headers = Vec::new();
+    for (name, value) in [("Host", host), ("User-Agent", USER_AGENT)] {
+        if !is_given(name) {
+            headers.push((name.to_owned(), value.to_owned()));
+        }
+    }
+    let keep_alive = !args.no_keepalive;
+    let kept = given.iter().filter(|(name, _)| keep_alive || !is_connection_header(name));
+    headers.extend(kept.cloned());
+    if !keep_alive {
+        headers.push(("Connection".to_owned(), "close".to_owned()));
+    }
+    Ok(headers)
+}
+
+fn is_connection_header(name: &str) -> bool {
+    name.eq_ignore_ascii_case("connection") || name.eq_ignore_ascii_case("keep-alive")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cmd::load::tests::args;
+    use std::os::unix::net::UnixListener;
+
+    fn rejected(url: &str) -> String {
+        format!("{:#}", Target::parse(url, None, &[]).unwrap_err())
+    }
+
+    #[test]
+    fn url_keeps_its_path_and_has_a_default_port() {
+        let target = Target::parse("http://127.0.0.1:8000/a/../b?x=%27&y=..", None, &[]).unwrap();
+        assert_eq!(target.path, "/a/../b?x=%27&y=..");
+        assert_eq!((target.host.as_str(), target.port), ("127.0.0.1:8000", 8000));
+        assert_eq!(target.address, Address::Tcp("127.0.0.1:8000".parse().unwrap()));
+        let target = Target::parse("http://[::1]", None, &[]).unwrap();
+        assert_eq!((target.host.as_str(), target.hostname.as_str()), ("[::1]", "::1"));
+        assert_eq!((target.path.as_str(), target.port), ("/", 80));
+    }
+
+    #[test]
+    fn unix_socket_needs_no_known_host() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("shop.sock");
+        let parse = || Target::parse("http://shop.invalid/a", Some(&path), &[]);
+        let error = format!("{:#}", parse().unwrap_err());
+        assert!(error.ends_with("shop.sock: No such file or directory (os error 2)"), "{error}");
+        std::fs::write(&path, "").unwrap();
+        assert!(format!("{:#}", parse().unwrap_err()).ends_with("not a socket"));
+        std::fs::remove_file(&path).unwrap();
+        let _listener = UnixListener::bind(&path).unwrap();
+        let target = parse().unwrap();
+        assert_eq!(target.address, Address::Unix(path.clone()));
+        assert_eq!(target.host, "shop.invalid");
+    }
+
+    #[test]
+    fn load_stays_on_this_machine_unless_a_host_is_allowed() {
+        assert!(rejected("http://192.0.2.1/").contains("add --allow-host 192.0.2.1"));
+        assert!(Target::parse("http://192.0.2.1/", None, &["192.0.2.1".to_owned()]).is_ok());
+        assert!(rejected("http://127.0.0.1:99999/").contains("at most 65535"));
+        assert!(rejected("https://127.0.0.1/").contains("use http"));
+        assert!(rejected("127.0.0.1:80").contains("write http://127.0.0.1:80"));
+        assert!(rejected("http://u:p@127.0.0.1/").contains("-H 'Authorization: Basic ...'"));
+        assert!(rejected("http://127.0.0.1/a#top").contains("remove `#top`"));
+    }
+
+    fn parsed(line: &str) -> (Args, Target) {
+        let args = args(line);
+        let target = Target::parse(&args.url, None, &[]).unwrap();
+        (args, target)
+    }
+
+    fn rendered(line: &str, method: &str) -> String {
+        let (args, target) = parsed(line);
+        let body = body(&args).unwrap();
+        String::from_utf8(render(&args, &target, method, &body).unwrap().bytes).unwrap()
+    }
+
+    #[test]
+    fn path_is_sent_byte_for_byte() {
+        assert_eq!(
+            rendered("-n 1 http://127.0.0.1:8000/a/../b?x=%27&y=..", "GET"),
+            format!(
+                "GET /a/../b?x=%27&y=.. HTTP/1.1\r\nHost: 127.0.0.1:8000\r\nUser-Agent: {USER_AGENT}\r\n\r\n"
+            )
+        );
+    }
+
+    #[test]
+    fn headers_replace_defaults_and_close_replaces_keep_alive() {
+        let request = rendered(
+            "-n 1 http://[::1]/ -H host:shop.example -H User-Agent:x -H Keep-Alive:300 -H Connection:keep-alive --no-keepalive",
+            "GET",
+        );
+        assert_eq!(
+            request,
+            "GET / HTTP/1.1\r\nhost: shop.example\r\nUser-Agent: x\r\nConnection: close\r\n\r\n"
+        );
+    }
+
+    #[test]
+    fn body_makes_a_post_and_host_replaces_that_of_the_url() {
+        let line = "-n 1 http://127.0.0.1/cart --body a=1 --host shop.example";
+        let (args, target) = parsed(line);
+        let content = Content::new(&args, &target, &Catalog::new(vec![])).unwrap();
+        assert_eq!(content.templates[0].name, "POST /cart");
+        let request = rendered(line, "POST");
+        assert!(request.starts_with("POST /cart HTTP/1.1\r\nHost: shop.example\r\n"), "{request}");
+        assert!(request.ends_with("\r\nContent-Length: 3\r\n\r\na=1"), "{request}");
+    }
+
+    #[test]
+    fn invalid_requests_name_the_option() {
+        for (line, reason) in [
+            ("-n 1 http://127.0.0.1/ -X CONNECT", "--method CONNECT"),
+            ("-n 1 http://127.0.0.1/ -H host:a --host b", "two Host headers"),
+            ("-n 1 http://127.0.0.1/ --body-file /nowhere", "cannot read --body-file /nowhere"),
+            ("-n 1 http://127.0.0.1/ --body-file /dev/zero", "longer than 67108864 bytes"),
+            ("-n 1 http://127.0.0.1/a --mix browse", "remove `/a`"),
+            ("-n 1 http://127.0.0.1/ --mix nowhere", "nowhere"),
+        ] {
+            let (args, target) = parsed(line);
+            let error =
+                format!("{:#}", Content::new(&args, &target, &Catalog::new(vec![])).unwrap_err());
+            assert!(error.contains(reason), "{line}: {error}");
+        }
+    }
+}

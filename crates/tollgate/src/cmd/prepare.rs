@@ -1,0 +1,129 @@
+//! Arguments and preparations that `run`, `search` and `batch` share.
+
+use crate::exit::Failure;
+use crate::output::tell;
+use crate::signals;
+use anyhow::{Context, anyhow};
+use jiff::Timestamp;
+use std::path::{Path, PathBuf};
+use tollgate_experiment::catalog::Catalog;
+use tollgate_experiment::experiment::{Adjustments, Experiment};
+use tollgate_experiment::run_dir::RunDirError;
+use tollgate_runner::interrupt::Interrupt;
+use tollgate_runner::process::group;
+use tollgate_runner::run::RunError;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct CatalogArgs {
+    /// Folder with your own systems/, experiments/ or mixes/ (may be repeated)
+    ///
+    /// Searched before the working directory and the built-in files.
+    #[arg(long, value_name = "DIR", env = "TOLLGATE_CATALOG", hide_env_values = true)]
+    catalog: Vec<PathBuf>,
+}
+
+impl CatalogArgs {
+    /// Opens the catalog of these folders, the working directory and the built-in files.
+    pub(crate) fn open(&self) -> Result<Catalog, Failure> {
+        if let Some(missing) = self.catalog.iter().find(|folder| !folder.is_dir()) {
+            let error = anyhow!("--catalog: no such folder: {}", missing.display());
+            return Err(Failure::bad_input(error));
+        }
+        let mut folders = self.catalog.clone();
+        folders.push(PathBuf::from("."));
+        Ok(Catalog::new(folders))
+    }
+
+    /// Returns the absolute paths of the folders and the working directory.
+    pub(crate) fn folders(&self) -> Result<Vec<PathBuf>, Failure> {
+        self.open()?;
+        let folders = self.catalog.iter().map(PathBuf::as_path).chain([Path::new(".")]);
+        let absolute = |folder: &Path| folder.canonicalize();
+        Ok(folders.map(absolute).collect::<Result<_, _>>()?)
+    }
+
+    /// Returns the arguments, for the command that repeats a run.
+    pub(crate) fn words(&self) -> impl Iterator<Item = String> {
+        let folders = self.catalog.iter().map(|folder| folder.display().to_string());
+        folders.flat_map(|folder| ["--catalog".to_owned(), folder])
+    }
+}
+
+pub(super) struct RunOptions<'a> {
+    pub(super) catalog: &'a CatalogArgs,
+    /// Name or file.
+    pub(super) experiment: &'a str,
+    pub(super) adjustments: &'a Adjustments,
+    /// `None`: from the clock.
+    pub(super) seed: Option<u64>,
+    /// Run directory; `None`: a new one in `runs/`.
+    pub(super) out: Option<&'a Path>,
+    /// Prefix of the name of a new directory.
+    pub(super) prefix: &'a str,
+}
+
+pub(super) struct PreparedRun {
+    pub(super) catalog: Catalog,
+    pub(super) experiment: Experiment,
+    pub(super) seed: u64,
+    pub(super) out: PathBuf,
+}
+
+/// The state of this process that a run needs.
+pub(super) struct Process {
+    pub(super) interrupt: Interrupt,
+    /// This binary.
+    pub(super) tollgate: PathBuf,
+    /// Working directory.
+    pub(super) directory: PathBuf,
+}
+
+impl RunOptions<'_> {
+    pub(super) fn prepare(&self) -> Result<PreparedRun, Failure> {
+        let catalog = self.catalog.open()?;
+        let experiment = Experiment::load(&catalog, self.experiment, self.adjustments)
+            .map_err(Failure::bad_input)?;
+        let now = Timestamp::now();
+        let seed = self.seed.unwrap_or(now.as_second().unsigned_abs());
+        let out = self.out.map_or_else(
+            || {
+                // UTC, as all times in the records; milliseconds make it unique.
+                let when = now.strftime("%Y%m%dT%H%M%S%.3fZ");
+                PathBuf::from(format!("runs/{}{}-{when}", self.prefix, experiment.name))
+            },
+            Path::to_owned,
+        );
+        Ok(PreparedRun { catalog, experiment, seed, out })
+    }
+}
+
+impl Process {
+    /// Installs the signal handlers and prints which files replace built-in ones.
+    pub(super) fn start(catalog: &Catalog) -> Result<Self, Failure> {
+        let interrupt =
+            signals::interrupt(group::kill_now).context("cannot install signal handlers")?;
+        let tollgate = std::env::current_exe().context("cannot find the tollgate binary")?;
+        let directory = std::env::current_dir().context("cannot read the working directory")?;
+        for file in catalog.replacements() {
+            tell(&format!("using {} instead of the built-in file", file.display()));
+        }
+        Ok(Self { interrupt, tollgate, directory })
+    }
+}
+
+/// Classifies an error as bad input or system error.
+pub(crate) fn failure(error: RunError) -> Failure {
+    match error {
+        RunError::RunDir(
+            RunDirError::Taken { .. }
+            | RunDirError::AFile { .. }
+            | RunDirError::Unusable { .. }
+            | RunDirError::InUse { .. },
+        )
+        | RunError::Different(_)
+        | RunError::ForeignRecords(_)
+        | RunError::Layout(_)
+        | RunError::Requests(_) => Failure::bad_input(error),
+        RunError::RunDir(_) | RunError::System { .. } => Failure::from(error),
+    }
+}

@@ -1,0 +1,92 @@
+//! `--threshold` of `tollgate run` and `tollgate report`.
+
+use crate::exit::{Exit, Failure};
+use crate::output::{self, tell};
+use anyhow::Context;
+use std::path::Path;
+use tollgate_experiment::run_dir::RunRecords;
+use tollgate_report::analysis::Analysis;
+use tollgate_report::condition::ConditionError;
+use tollgate_report::output as report;
+use tollgate_report::threshold::{self, Judged, Outcome, Threshold};
+use tollgate_stats::text::Screen;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ThresholdArgs {
+    /// Fail if a figure is outside a limit, such as 'cpu(full/off)<60' (may be repeated)
+    ///
+    /// Exits with 99 if a threshold fails and with 75 if one is not settled, judged by the 95 % interval.
+    /// METRIC(SUBJECT/BASELINE) is a ratio, METRIC(SUBJECT) the figure itself; METRIC(SUBJECT @ CASE) applies to one
+    /// case instead of all. Metrics with their units, of which the first is the default: cpu (us, ns, ms), throughput
+    /// (/s), p50, p90, p99, mean, max, startup (ms, us, s), memory (MiB, KiB, GiB, B), `detection_rate`
+    /// and `false_positives` (%); ratios (x, %). Relations: < <= > >=.
+    #[arg(long = "threshold", value_name = "CONDITION")]
+    threshold: Vec<String>,
+}
+
+impl ThresholdArgs {
+    /// Parses the thresholds for a run with these subjects and cases.
+    pub(crate) fn parse(
+        &self,
+        subjects: &[&str],
+        cases: &[&str],
+    ) -> Result<Vec<Threshold>, Failure> {
+        let parse = |text: &String| {
+            let threshold: Threshold = text.parse()?;
+            threshold.check(subjects, cases)?;
+            Ok(threshold)
+        };
+        let thresholds: Result<_, ConditionError> = self.threshold.iter().map(parse).collect();
+        thresholds.context("--threshold").map_err(Failure::bad_input)
+    }
+
+    /// Parses the thresholds for an analysed run.
+    pub(crate) fn parse_for(&self, analysis: &Analysis) -> Result<Vec<Threshold>, Failure> {
+        let cases: Vec<&str> = analysis.cases.iter().map(|case| &*case.case.name).collect();
+        let subjects = analysis.cases.iter().flat_map(|case| &case.subjects);
+        let mut subjects: Vec<&str> = subjects.map(|subject| &*subject.name).collect();
+        subjects.sort_unstable();
+        subjects.dedup();
+        self.parse(&subjects, &cases)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.threshold.is_empty()
+    }
+
+    /// Returns the arguments, for the command that repeats a run.
+    pub(crate) fn words(&self) -> impl Iterator<Item = String> {
+        self.threshold.iter().flat_map(|text| ["--threshold".to_owned(), text.clone()])
+    }
+}
+
+/// Judges a run and prints the result: to standard error if `format` is for programs. Returns `exit` if all thresholds
+/// pass.
+pub(crate) fn judge(
+    thresholds: &[Threshold],
+    dir: &Path,
+    analysis: &Analysis,
+    format: report::Format,
+    exit: Exit,
+) -> Result<Exit, Failure> {
+    if thresholds.is_empty() {
+        return Ok(exit);
+    }
+    let run = RunRecords::read(dir)?;
+    let judged: Vec<Judged> =
+        thresholds.iter().flat_map(|threshold| threshold.judge(&run, analysis)).collect();
+    let as_table = |screen| threshold::render(&judged, threshold::Format::Table { screen });
+    match format {
+        report::Format::Table => output::print(&format!("\n{}", as_table(output::screen())))?,
+        report::Format::Markdown => {
+            let table = threshold::render(&judged, threshold::Format::Markdown);
+            output::print(&format!("\n{table}"))?;
+        }
+        _ => tell(as_table(Screen::PLAIN).trim_end()),
+    }
+    Ok(match threshold::overall(&judged) {
+        Outcome::Fail => Exit::ThresholdFailed,
+        Outcome::NotSettled => Exit::NotSettled,
+        Outcome::Pass => exit,
+    })
+}

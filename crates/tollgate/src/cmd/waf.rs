@@ -1,0 +1,266 @@
+//! `tollgate waf`: check rules, explain matches, run the regression tests of a rule set.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, anyhow};
+use tollgate_waf::regression::{self, TestFile};
+use tollgate_waf::{Match, RuleInfo, RuleSet, Transaction, Worker};
+
+use crate::exit::{Exit, Failure};
+use crate::output;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Parse rules, and count them by phase and paranoia level
+    Check(RuleArgs),
+    /// Print each rule that a request matches, with the exclusion that would silence it
+    ///
+    /// Exits with 1 when the request would be blocked.
+    Explain(ExplainArgs),
+    /// Run regression tests in the format of go-ftw
+    ///
+    /// Exits with 1 when a test fails that is not a known difference.
+    Test(TestArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct RuleArgs {
+    /// Rule files in SecLang, or folders whose *.conf files are read in the order of their names
+    #[arg(required = true, value_name = "RULES")]
+    rules: Vec<PathBuf>,
+    /// Leave out directives that are not supported, and list them
+    #[arg(long)]
+    skip_unsupported: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct ExplainArgs {
+    #[command(flatten)]
+    rules: RuleArgs,
+    /// File with a raw HTTP/1.1 request
+    #[arg(long, value_name = "FILE")]
+    request: PathBuf,
+    /// File with a raw HTTP/1.1 response, for the rules of responses
+    #[arg(long, value_name = "FILE")]
+    response: Option<PathBuf>,
+    /// Print rules with nolog, too
+    #[arg(long)]
+    all: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct TestArgs {
+    /// Rule files in SecLang, or folders whose *.conf files are read in the order of their names
+    #[arg(required = true, value_name = "RULES")]
+    rules: Vec<PathBuf>,
+    /// File or folder of tests (YAML)
+    #[arg(long, value_name = "TESTS", required = true)]
+    tests: Vec<PathBuf>,
+    /// File of known differences, one a line: RULE-TEST: reason
+    #[arg(long, value_name = "FILE")]
+    known: Option<PathBuf>,
+    /// Print tests that pass, too
+    #[arg(long)]
+    verbose: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
+    match &args.command {
+        Command::Check(args) => check(args),
+        Command::Explain(args) => explain(args),
+        Command::Test(args) => test(args),
+    }
+}
+
+fn load(paths: &[PathBuf], skip_unsupported: bool) -> Result<RuleSet, Failure> {
+    let mut builder = RuleSet::builder().skip_unsupported(skip_unsupported);
+    for path in paths {
+        for file in files(path, "conf").map_err(Failure::bad_input)? {
+            builder = builder.file(file);
+        }
+    }
+    builder.build().map_err(|error| Failure::bad_input(anyhow!("cannot load rules: {error}")))
+}
+
+/// The file itself, or the files of a folder with that extension, by name, subfolders included.
+fn files(path: &Path, extension: &str) -> anyhow::Result<Vec<PathBuf>> {
+    if !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let mut found = Vec::new();
+    let entries =
+        path.read_dir().with_context(|| format!("cannot read folder \"{}\"", path.display()))?;
+    for entry in entries {
+        let path = entry?.path();
+        if path.is_dir() {
+            found.extend(files(&path, extension)?);
+        } else if path.extension().is_some_and(|found| found == extension) {
+            found.push(path);
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+fn check(args: &RuleArgs) -> Result<Exit, Failure> {
+    let rules = load(&args.rules, args.skip_unsupported)?;
+    let mut counts: BTreeMap<String, [usize; 5]> = BTreeMap::new();
+    for rule in rules.rules() {
+        let level = rule
+            .paranoia_level
+            .map_or_else(|| "control".to_owned(), |level| format!("level {level}"));
+        counts.entry(level).or_default()[rule.phase as usize - 1] += 1;
+    }
+    let mut text = format!(
+        "{:<10}{:>8}{:>8}{:>8}{:>8}{:>8}\n",
+        "rules", "phase 1", "phase 2", "phase 3", "phase 4", "phase 5"
+    );
+    for (level, phases) in &counts {
+        write!(text, "{level:<10}")?;
+        phases.iter().try_for_each(|count| write!(text, "{count:>8}"))?;
+        text.push('\n');
+    }
+    let conditions: usize = rules.rules().map(|rule| rule.conditions).sum();
+    writeln!(
+        text,
+        "{} rules with {conditions} conditions; {} removed",
+        rules.rules().count(),
+        rules.removed()
+    )?;
+    for (title, list) in [("without effect", rules.inert()), ("left out", rules.skipped())] {
+        for entry in list {
+            writeln!(text, "{title}: {}: {}", entry.place, entry.message)?;
+        }
+    }
+    output::print(&text)?;
+    Ok(Exit::Success)
+}
+
+fn explain(args: &ExplainArgs) -> Result<Exit, Failure> {
+    let rules = Arc::new(load(&args.rules.rules, args.rules.skip_unsupported)?);
+    let read = |path: &PathBuf| {
+        std::fs::read(path)
+            .with_context(|| format!("cannot read \"{}\"", path.display()))
+            .map_err(Failure::bad_input)
+    };
+    let request = regression::parse_raw(&read(&args.request)?);
+    let mut transaction = Transaction::new(Arc::clone(&rules));
+    transaction.record_details(true);
+    transaction.record_silent(args.all);
+    let mut worker = Worker::new();
+    match &args.response {
+        Some(path) => {
+            let response = regression::parse_raw_response(&read(path)?);
+            regression::run(&mut transaction, &mut worker, &request, &response);
+        }
+        None => regression::run_request(&mut transaction, &mut worker, &request),
+    }
+    let infos: Vec<RuleInfo<'_>> = rules.rules().collect();
+    let mut text = String::new();
+    for found in transaction.matches() {
+        describe(&mut text, found, &infos[found.rule])?;
+    }
+    if let Some(score) = transaction.tx("blocking_inbound_anomaly_score") {
+        writeln!(text, "inbound anomaly score: {}", String::from_utf8_lossy(&score))?;
+    }
+    let blocked = transaction.intervention();
+    match blocked {
+        Some(intervention) => writeln!(text, "blocked with status {}", intervention.status)?,
+        None => writeln!(text, "not blocked; {} matches", transaction.matches().len())?,
+    }
+    output::print(&text)?;
+    Ok(if blocked.is_some() { Exit::Failed } else { Exit::Success })
+}
+
+fn describe(text: &mut String, found: &Match, rule: &RuleInfo<'_>) -> Result<(), Failure> {
+    let shown = |bytes: &[u8]| bytes.escape_ascii().to_string();
+    writeln!(text, "rule {} at {}: {}", found.id, rule.place, shown(&found.message))?;
+    let Some(details) = &found.details else { return Ok(()) };
+    writeln!(text, "  variable   {}", shown(&details.source))?;
+    writeln!(text, "  value      {}", shown(&found.value))?;
+    if !details.matched.is_empty() {
+        writeln!(text, "  matched    {}", shown(&details.matched))?;
+    }
+    for (name, amount) in &details.scores {
+        writeln!(text, "  score      {name} {amount:+}")?;
+    }
+    let source = &details.source;
+    let from_request =
+        !source.is_empty() && !source.starts_with(b"TX") && !source.starts_with(b"&");
+    if from_request {
+        writeln!(text, "  exclusion  SecRuleUpdateTargetById {} \"!{}\"", found.id, shown(source))?;
+    } else if !details.scores.is_empty() {
+        writeln!(text, "  exclusion  SecRuleRemoveById {}", found.id)?;
+    }
+    Ok(())
+}
+
+fn test(args: &TestArgs) -> Result<Exit, Failure> {
+    let rules = Arc::new(load(&args.rules, false)?);
+    let mut known = match &args.known {
+        Some(path) => known_differences(path).map_err(Failure::bad_input)?,
+        None => HashMap::new(),
+    };
+    let mut worker = Worker::new();
+    let (mut passed, mut failed, mut text) = (0, 0, String::new());
+    let mut paths = Vec::new();
+    for path in &args.tests {
+        paths.extend(files(path, "yaml").map_err(Failure::bad_input)?);
+    }
+    for path in &paths {
+        let content = std::fs::read_to_string(path)
+            .with_context(|| format!("cannot read \"{}\"", path.display()))
+            .map_err(Failure::bad_input)?;
+        let file = TestFile::parse(&content)
+            .map_err(|error| Failure::bad_input(anyhow!("{}: {error}", path.display())))?;
+        for test in &file.tests {
+            let name = format!("{}-{}", file.rule_id, test.test_id);
+            match (test.run(&rules, &mut worker), known.remove(&name)) {
+                (Ok(()), None) => {
+                    passed += 1;
+                    if args.verbose {
+                        writeln!(text, "{name}: passed")?;
+                    }
+                }
+                (Ok(()), Some(reason)) => {
+                    failed += 1;
+                    writeln!(
+                        text,
+                        "{name}: passed, but is listed as a known difference ({reason})"
+                    )?;
+                }
+                (Err(_), Some(reason)) => writeln!(text, "{name}: known difference: {reason}")?,
+                (Err(reason), None) => {
+                    failed += 1;
+                    writeln!(text, "{name}: failed: {reason}")?;
+                }
+            }
+        }
+    }
+    writeln!(text, "{passed} passed, {failed} failed")?;
+    output::print(&text)?;
+    Ok(if failed == 0 { Exit::Success } else { Exit::Failed })
+}
+
+fn known_differences(path: &Path) -> anyhow::Result<HashMap<String, String>> {
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("cannot read \"{}\"", path.display()))?;
+    let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines
+        .map(|line| {
+            let (name, reason) = line
+                .split_once(": ")
+                .ok_or_else(|| anyhow!("\"{line}\" is not RULE-TEST: reason"))?;
+            Ok((name.to_owned(), reason.to_owned()))
+        })
+        .collect()
+}

@@ -1,0 +1,212 @@
+//! Runs recorded requests through the engine: their verdicts, or the CPU time of each.
+//!
+//!     wafbench corpus TESTS OUT [MUTATIONS SEED]   requests of go-ftw tests, with mutations
+//!     wafbench requests FOLDER OUT                 raw requests, one a file
+//!     wafbench verdicts RULES CORPUS [plain]       ids and scores of each request
+//!     wafbench time RULES CORPUS [plain]           CPU time of each request in microseconds
+//!
+//! A corpus is a sequence of records: method, target, protocol, number of headers, names and values,
+//! body; each a 32-bit length in little endian with the bytes. `benches/waf.d/modsecurity.c` reads
+//! it, too, and prints the same lines.
+
+#![expect(clippy::print_stdout, reason = "a program for measurements")]
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tollgate_waf::regression::{self, Request, TestFile};
+use tollgate_waf::{RuleSet, Transaction, Worker};
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments.as_slice() {
+        ["corpus", tests, out] => corpus(Path::new(tests), Path::new(out), 0, 1),
+        ["corpus", tests, out, mutations, seed] => {
+            corpus(Path::new(tests), Path::new(out), mutations.parse()?, seed.parse()?)
+        }
+        ["requests", folder, out] => requests(Path::new(folder), Path::new(out)),
+        ["verdicts", rules, corpus, rest @ ..] => verdicts(rules, Path::new(corpus), worker(rest)),
+        ["time", rules, corpus, rest @ ..] => time(rules, Path::new(corpus), worker(rest)),
+        _ => Err("usage: wafbench corpus|requests|verdicts|time ...; see the source".into()),
+    }
+}
+
+fn worker(arguments: &[&str]) -> Worker {
+    if arguments.contains(&"plain") { Worker::plain() } else { Worker::new() }
+}
+
+fn files(folder: &Path, extension: &str, found: &mut Vec<PathBuf>) -> Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            files(&path, extension, found)?;
+        } else if path.extension().is_some_and(|e| e == extension) {
+            found.push(path);
+        }
+    }
+    found.sort();
+    Ok(())
+}
+
+fn corpus(tests: &Path, out: &Path, mutations: usize, seed: u64) -> Result<()> {
+    let mut paths = Vec::new();
+    files(tests, "yaml", &mut paths)?;
+    let mut requests = Vec::new();
+    for path in paths {
+        for test in TestFile::parse(&std::fs::read_to_string(&path)?)?.tests {
+            for stage in test.stages {
+                requests.push(stage.request()?);
+            }
+        }
+    }
+    let mut state = seed.max(1);
+    let mut random = |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state % below as u64) as usize
+    };
+    let mut bytes = Vec::new();
+    requests.iter().for_each(|request| write(request, &mut bytes));
+    for _ in 0..mutations {
+        let mutated = regression::mutate(&requests[random(requests.len())], &mut random);
+        write(&mutated, &mut bytes);
+    }
+    std::fs::write(out, bytes)?;
+    println!("{} requests", requests.len() + mutations);
+    Ok(())
+}
+
+fn requests(folder: &Path, out: &Path) -> Result<()> {
+    let mut paths = Vec::new();
+    files(folder, "http", &mut paths)?;
+    let mut bytes = Vec::new();
+    for path in paths {
+        write(&regression::parse_raw(&std::fs::read(path)?), &mut bytes);
+    }
+    std::fs::write(out, bytes)?;
+    Ok(())
+}
+
+fn write(request: &Request, out: &mut Vec<u8>) {
+    let mut field = |bytes: &[u8]| {
+        out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+        out.extend_from_slice(bytes);
+    };
+    field(&request.method);
+    field(&request.target);
+    field(&request.protocol);
+    field(&(request.headers.len() as u32).to_le_bytes());
+    for (name, value) in &request.headers {
+        field(name);
+        field(value);
+    }
+    field(&request.body);
+}
+
+fn read(corpus: &Path) -> Result<Vec<Request>> {
+    let bytes = std::fs::read(corpus)?;
+    let mut rest = bytes.as_slice();
+    let mut field = || -> Option<&[u8]> {
+        let length = u32::from_le_bytes(rest.get(..4)?.try_into().ok()?) as usize;
+        let field = rest.get(4..4 + length)?;
+        rest = &rest[4 + length..];
+        Some(field)
+    };
+    let mut requests = Vec::new();
+    while let Some(method) = field() {
+        let mut next = || field().map(<[u8]>::to_vec).ok_or("corpus is cut off");
+        let mut request = Request {
+            method: method.to_vec(),
+            target: next()?,
+            protocol: next()?,
+            ..Request::default()
+        };
+        let headers = u32::from_le_bytes(next()?.as_slice().try_into()?);
+        for _ in 0..headers {
+            request.headers.push((next()?, next()?));
+        }
+        request.body = next()?;
+        requests.push(request);
+    }
+    Ok(requests)
+}
+
+fn load(rules: &str) -> Result<Arc<RuleSet>> {
+    let before = (cpu(), memory());
+    let set = Arc::new(RuleSet::builder().file(rules).build()?);
+    eprintln!(
+        "loaded {} rules in {:.1} ms, {} kB",
+        set.rules().count(),
+        (cpu() - before.0).as_secs_f64() * 1e3,
+        memory() - before.1
+    );
+    Ok(set)
+}
+
+fn verdicts(rules: &str, corpus: &Path, mut worker: Worker) -> Result<()> {
+    let rules = load(rules)?;
+    let mut transaction = Transaction::new(Arc::clone(&rules));
+    for (index, request) in read(corpus)?.iter().enumerate() {
+        transaction.reset();
+        regression::run_request(&mut transaction, &mut worker, request);
+        let mut ids: Vec<u64> =
+            transaction.matches().iter().filter(|m| m.logged).map(|m| m.id).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
+        let score = |name: &str| {
+            transaction
+                .tx(name)
+                .map_or_else(|| "-".into(), |v| String::from_utf8_lossy(&v).into_owned())
+        };
+        println!("{index} {} {}", ids.join(","), score("blocking_inbound_anomaly_score"));
+    }
+    Ok(())
+}
+
+fn time(rules: &str, corpus: &Path, mut worker: Worker) -> Result<()> {
+    let rules = load(rules)?;
+    let before = cpu();
+    worker.warm_up(&rules);
+    eprintln!("warmed up in {:.1} ms", (cpu() - before).as_secs_f64() * 1e3);
+    let mut transaction = Transaction::new(rules);
+    let mut run = |request: &Request| {
+        let before = cpu();
+        transaction.reset();
+        regression::run_request(&mut transaction, &mut worker, request);
+        (cpu() - before, transaction.matches().iter().filter(|m| m.logged).count())
+    };
+    for (index, request) in read(corpus)?.iter().enumerate() {
+        let (first, matches) = run(request);
+        let repetitions = (2_000_000_000 / first.as_nanos().max(1)).clamp(11, 10_001) as usize;
+        let mut times: Vec<Duration> = (0..repetitions).map(|_| run(request).0).collect();
+        times.sort_unstable();
+        let us = |time: Duration| time.as_secs_f64() * 1e6;
+        let size = request.target.len() + request.body.len();
+        println!(
+            "{index} bytes {size} matches {matches} first_us {:.1} median_us {:.1}",
+            us(first),
+            us(times[repetitions / 2])
+        );
+    }
+    eprintln!("{} kB resident", memory());
+    Ok(())
+}
+
+/// CPU time of the thread.
+fn cpu() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// Resident memory in kilobytes.
+fn memory() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+}

@@ -1,0 +1,610 @@
+//! XML bodies: the text of the document and the values of its attributes.
+//!
+//! Tokens come from `quick-xml`; the rules of well-formedness that it leaves to its user are
+//! checked here. Documents in UTF-8, UTF-16, ISO-8859-1 and US-ASCII are read. No DTD, entity or
+//! other file is ever loaded. A reference to an internal entity is replaced by its text, within a
+//! limit on the sum of all replacements; markup within the text of an entity stays text.
+
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+
+use memchr::memmem;
+use quick_xml::Reader;
+use quick_xml::events::Event;
+
+use crate::body::Limits;
+
+/// Nested elements, as libxml2 has it.
+const DEPTH_MAX: usize = 256;
+/// Entities within entities.
+const ENTITY_DEPTH_MAX: usize = 16;
+/// Bytes that references to entities may add to a document.
+const EXPANSION_MAX: usize = 64 << 10;
+
+/// Error of an XML body.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("invalid XML at byte {offset}: {reason}")]
+pub(crate) struct XmlError {
+    /// Position in the document after its conversion to UTF-8.
+    pub(crate) offset: u64,
+    pub(crate) reason: Cow<'static, str>,
+}
+
+/// What rules see of a document. With an error: what precedes it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Xml {
+    /// All text of the root element (`XML:/*`), once its start tag was read.
+    pub(crate) text: Option<Vec<u8>>,
+    /// Attribute values in their order (`XML://@*`), without namespace declarations.
+    pub(crate) attributes: Vec<Vec<u8>>,
+    pub(crate) error: Option<XmlError>,
+}
+
+/// Parses a document.
+///
+/// An error if elements are nested deeper than `limits.depth` or 256, or if there are more
+/// attributes than `limits.parts`.
+pub(crate) fn parse(input: &[u8], limits: &Limits) -> Xml {
+    let document = match decode(input) {
+        Ok(document) => document,
+        Err(reason) => {
+            let error = XmlError { offset: 0, reason: reason.into() };
+            return Xml { error: Some(error), ..Xml::default() };
+        }
+    };
+    let mut parser = Parser {
+        limits,
+        out: Xml::default(),
+        entities: HashMap::new(),
+        expanded: 0,
+        depth: 0,
+        root_seen: false,
+    };
+    let mut reader = Reader::from_str(&document);
+    reader.config_mut().check_comments = true;
+    let mut start = 0;
+    let result = loop {
+        let handled = match reader.read_event() {
+            Ok(Event::Eof) => break parser.end(),
+            Ok(event) => parser.event(&event, start),
+            Err(error) => Err(error.to_string().into()),
+        };
+        if handled.is_err() {
+            break handled;
+        }
+        start = reader.buffer_position();
+    };
+    parser.out.error =
+        result.err().map(|reason| XmlError { offset: reader.error_position().max(start), reason });
+    parser.out
+}
+
+/// Text of an entity: `None` for one that is not in the document.
+type Entities = HashMap<String, Option<String>>;
+type Reason = Cow<'static, str>;
+
+struct Parser<'a> {
+    limits: &'a Limits,
+    out: Xml,
+    entities: Entities,
+    /// Bytes that entities have added.
+    expanded: usize,
+    depth: usize,
+    root_seen: bool,
+}
+
+impl Parser<'_> {
+    fn event(&mut self, event: &Event<'_>, start: u64) -> Result<(), Reason> {
+        match event {
+            Event::Start(tag) => {
+                self.open(tag)?;
+                self.depth += 1;
+                if self.depth > DEPTH_MAX.min(self.limits.depth) {
+                    return Err("elements nested too deep".into());
+                }
+            }
+            Event::Empty(tag) => self.open(tag)?,
+            Event::End(_) => self.depth -= 1,
+            Event::Text(text) => {
+                if self.depth == 0 {
+                    let blank = text.bytes().all(|byte| byte.is_ascii_whitespace());
+                    return if blank {
+                        Ok(())
+                    } else {
+                        Err("text outside the root element".into())
+                    };
+                }
+                if memmem::find(text.as_bytes(), b"]]>").is_some() {
+                    return Err("`]]>` within text".into());
+                }
+                self.append(text);
+            }
+            Event::CData(text) if self.depth > 0 => self.append(text),
+            Event::GeneralRef(name) if self.depth > 0 => {
+                let mut text = self.out.text.take().unwrap_or_default();
+                let result = self.reference(name, &mut text, 0);
+                self.out.text = Some(text);
+                result?;
+            }
+            Event::CData(_) | Event::GeneralRef(_) => {
+                return Err("text outside the root element".into());
+            }
+            Event::Decl(_) if start > 0 => return Err("XML declaration within the document".into()),
+            Event::Decl(text) if !text.strip_prefix("xml").is_some_and(proper_declaration) => {
+                return Err("invalid XML declaration".into());
+            }
+            Event::PI(instruction) => {
+                let (target, content) = split_name(instruction)?;
+                if target.eq_ignore_ascii_case("xml") {
+                    return Err("XML declaration within the document".into());
+                }
+                if !(content.is_empty()
+                    || content.starts_with(|first: char| first.is_ascii_whitespace()))
+                {
+                    return Err("invalid processing instruction".into());
+                }
+            }
+            Event::DocType(declaration) => {
+                if self.root_seen {
+                    return Err("DOCTYPE after the start of the root element".into());
+                }
+                split_name(declaration.trim_ascii_start())?;
+                declare_entities(declaration, &mut self.entities);
+            }
+            Event::Decl(_) | Event::Comment(_) | Event::Eof => {}
+        }
+        Ok(())
+    }
+
+    fn end(&self) -> Result<(), Reason> {
+        match (self.root_seen, self.depth) {
+            (true, 0) => Ok(()),
+            (true, _) => Err("element without its end tag".into()),
+            (false, _) => Err("no root element".into()),
+        }
+    }
+
+    /// Handles a start tag, given as what stands between the angle brackets.
+    fn open(&mut self, tag: &str) -> Result<(), Reason> {
+        if self.depth == 0 && self.root_seen {
+            return Err("more than one root element".into());
+        }
+        let (name, mut rest) = split_name(tag)?;
+        let first = self.out.attributes.len();
+        let mut names = HashSet::new();
+        let mut values = Vec::new();
+        loop {
+            let trimmed = rest.trim_ascii_start();
+            if trimmed.is_empty() {
+                break;
+            }
+            if trimmed.len() == rest.len() {
+                return Err(format!("space missing within the tag `{name}`").into());
+            }
+            let (attribute, after) = split_name(trimmed)?;
+            let value = after.trim_ascii_start().strip_prefix('=').map(str::trim_ascii_start);
+            let value = value.ok_or_else(|| format!("attribute `{attribute}` without a value"))?;
+            let quoted = value.chars().next().filter(|quote| matches!(quote, '"' | '\''));
+            let parts = quoted.and_then(|quote| value[1..].split_once(quote));
+            let (value, after) =
+                parts.ok_or_else(|| format!("attribute `{attribute}` without quotes"))?;
+            rest = after;
+            if value.contains('<') {
+                return Err(format!("`<` within the attribute `{attribute}`").into());
+            }
+            if !names.insert(attribute) {
+                return Err(format!("duplicate attribute `{attribute}`").into());
+            }
+            let mut text = Vec::new();
+            self.attribute_text(value, &mut text, 0)?;
+            if attribute != "xmlns" && !attribute.starts_with("xmlns:") {
+                values.push(text);
+            }
+        }
+        self.out.attributes.append(&mut values);
+        if self.out.attributes.len() > self.limits.parts {
+            self.out.attributes.truncate(first);
+            return Err(format!("more than {} attributes", self.limits.parts).into());
+        }
+        self.root_seen = true;
+        self.out.text.get_or_insert_default();
+        Ok(())
+    }
+
+    /// Appends an attribute value: references are replaced, whitespace becomes spaces.
+    fn attribute_text(
+        &mut self,
+        value: &str,
+        text: &mut Vec<u8>,
+        depth: usize,
+    ) -> Result<(), Reason> {
+        let value = normalize_line_breaks(value);
+        let mut rest = &*value;
+        while let Some(at) = rest.find('&') {
+            text.extend(rest[..at].bytes().map(space_for_whitespace));
+            let (name, after) = rest[at + 1..].split_once(';').ok_or("`&` without a reference")?;
+            match character(name)? {
+                Some(character) => {
+                    text.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+                }
+                None => {
+                    let entity = self.entity(name, depth)?;
+                    self.attribute_text(&entity, text, depth + 1)?;
+                }
+            }
+            rest = after;
+        }
+        text.extend(rest.bytes().map(space_for_whitespace));
+        Ok(())
+    }
+
+    /// Appends the text of the root element.
+    fn append(&mut self, text: &str) {
+        let text = normalize_line_breaks(text);
+        self.out.text.get_or_insert_default().extend_from_slice(text.as_bytes());
+    }
+
+    /// Appends what a reference within text stands for.
+    fn reference(&mut self, name: &str, text: &mut Vec<u8>, depth: usize) -> Result<(), Reason> {
+        if let Some(character) = character(name)? {
+            text.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+            return Ok(());
+        }
+        let entity = self.entity(name, depth)?;
+        let mut rest = &*entity;
+        while let Some(at) = rest.find('&') {
+            text.extend_from_slice(&rest.as_bytes()[..at]);
+            let (name, after) = rest[at + 1..].split_once(';').ok_or("`&` without a reference")?;
+            self.reference(name, text, depth + 1)?;
+            rest = after;
+        }
+        text.extend_from_slice(rest.as_bytes());
+        Ok(())
+    }
+
+    /// Text of a declared entity, counted against the limit.
+    fn entity(&mut self, name: &str, depth: usize) -> Result<String, Reason> {
+        let text = self.entities.get(name).ok_or_else(|| format!("undeclared entity `{name}`"))?;
+        let text = text.clone().unwrap_or_default();
+        // Empty entities count too: each reference costs a look-up.
+        self.expanded += text.len() + 1;
+        if depth >= ENTITY_DEPTH_MAX || self.expanded > EXPANSION_MAX {
+            return Err("entities expand too far".into());
+        }
+        Ok(text)
+    }
+}
+
+fn space_for_whitespace(byte: u8) -> u8 {
+    if matches!(byte, b'\t' | b'\n' | b'\r') { b' ' } else { byte }
+}
+
+fn normalize_line_breaks(text: &str) -> Cow<'_, str> {
+    if text.contains('\r') {
+        text.replace("\r\n", "\n").replace('\r', "\n").into()
+    } else {
+        text.into()
+    }
+}
+
+/// Splits a name off the start of a tag.
+fn split_name(text: &str) -> Result<(&str, &str), Reason> {
+    let end = text.find(|character| !in_name(character)).unwrap_or(text.len());
+    if !text.starts_with(starts_name) {
+        return Err("invalid name of an element or attribute".into());
+    }
+    Ok(text.split_at(end))
+}
+
+/// `NameStartChar` of XML 1.0.
+fn starts_name(character: char) -> bool {
+    match character {
+        '\0'..='\u{bf}' => character.is_ascii_alphabetic() || matches!(character, ':' | '_'),
+        '\u{d7}' | '\u{f7}' | '\u{300}'..='\u{36f}' | '\u{37e}' => false,
+        '\u{c0}'..='\u{1fff}' | '\u{200c}' | '\u{200d}' | '\u{2070}'..='\u{218f}' => true,
+        _ => matches!(
+            character,
+            '\u{2c00}'..='\u{2fef}'
+                | '\u{3001}'..='\u{d7ff}'
+                | '\u{f900}'..='\u{fdcf}'
+                | '\u{fdf0}'..='\u{fffd}'
+                | '\u{10000}'..='\u{effff}'
+        ),
+    }
+}
+
+/// `NameChar` of XML 1.0.
+fn in_name(character: char) -> bool {
+    matches!(character, '-' | '.' | '0'..='9' | '\u{b7}' | '\u{300}'..='\u{36f}' | '\u{203f}' | '\u{2040}')
+        || starts_name(character)
+}
+
+/// Checks the text of an XML declaration after `<?xml`: version, encoding and standalone in this
+/// order, the first one required.
+fn proper_declaration(mut rest: &str) -> bool {
+    let mut found = 0;
+    for name in ["version", "encoding", "standalone"] {
+        let trimmed = rest.trim_ascii_start();
+        let Some(after) = trimmed.strip_prefix(name).filter(|_| trimmed.len() < rest.len()) else {
+            continue;
+        };
+        let value = after
+            .trim_ascii_start()
+            .strip_prefix('=')
+            .map(str::trim_ascii_start)
+            .unwrap_or_default();
+        let quote = value.chars().next().filter(|quote| matches!(quote, '"' | '\''));
+        let Some((value, after)) = quote.and_then(|quote| value[1..].split_once(quote)) else {
+            return false;
+        };
+        let proper = match name {
+            "version" => value
+                .strip_prefix("1.")
+                .is_some_and(|minor| minor.bytes().all(|byte| byte.is_ascii_digit())),
+            "encoding" => value.starts_with(|first: char| first.is_ascii_alphabetic()),
+            _ => matches!(value, "yes" | "no"),
+        };
+        if !proper || (found == 0 && name != "version") {
+            return false;
+        }
+        found += 1;
+        rest = after;
+    }
+    found > 0 && rest.trim_ascii().is_empty()
+}
+
+/// The character of a numeric reference or of one of the five entities that need no declaration.
+fn character(name: &str) -> Result<Option<char>, Reason> {
+    let code = match name {
+        "lt" => return Ok(Some('<')),
+        "gt" => return Ok(Some('>')),
+        "amp" => return Ok(Some('&')),
+        "quot" => return Ok(Some('"')),
+        "apos" => return Ok(Some('\'')),
+        _ => match name.strip_prefix('#') {
+            None => return Ok(None),
+            Some(digits) => match digits.strip_prefix('x') {
+                Some(digits) if digits.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
+                    u32::from_str_radix(digits, 16)
+                }
+                Some(_) => u32::from_str_radix("", 16),
+                None if digits.bytes().all(|byte| byte.is_ascii_digit()) => digits.parse(),
+                None => "".parse(),
+            },
+        },
+    };
+    let character = code.ok().and_then(char::from_u32).filter(|character| allowed(*character));
+    character.map(Some).ok_or_else(|| format!("invalid character reference `&{name};`").into())
+}
+
+/// Characters of XML 1.0.
+fn allowed(character: char) -> bool {
+    !matches!(character, '\0'..='\x08' | '\x0b' | '\x0c' | '\x0e'..='\x1f' | '\u{fffe}' | '\u{ffff}')
+}
+
+/// Collects the general entities that the internal subset of a DOCTYPE declares. The first
+/// declaration of a name counts.
+fn declare_entities(declaration: &str, entities: &mut Entities) {
+    let Some((_, mut rest)) = declaration.split_once('[') else { return };
+    while let Some(at) = rest.find('<') {
+        rest = &rest[at..];
+        let end = match rest.as_bytes() {
+            [b'<', b'!', b'-', b'-', ..] => rest.find("-->").map(|end| end + 3),
+            [b'<', b'?', ..] => rest.find("?>").map(|end| end + 2),
+            _ => markup_end(rest),
+        };
+        let Some(end) = end else { return };
+        if let Some(entity) = rest[..end].strip_prefix("<!ENTITY") {
+            declare_entity(entity, entities);
+        }
+        rest = &rest[end..];
+    }
+}
+
+/// Position after the `>` of a declaration, which does not end within quotes.
+fn markup_end(text: &str) -> Option<usize> {
+    let mut quote = None;
+    for (at, byte) in text.bytes().enumerate() {
+        match (quote, byte) {
+            (None, b'>') => return Some(at + 1),
+            (None, b'"' | b'\'') => quote = Some(byte),
+            (Some(open), _) if open == byte => quote = None,
+            _ => {}
+        }
+    }
+    None
+}
+
+fn declare_entity(text: &str, entities: &mut Entities) {
+    let Ok((name, rest)) = split_name(text.trim_ascii_start()) else { return };
+    let rest = rest.trim_ascii_start();
+    let quoted = rest.chars().next().filter(|quote| matches!(quote, '"' | '\''));
+    let literal = quoted.and_then(|quote| Some(rest[1..].split_once(quote)?.0));
+    // Character references are replaced here, others where the entity is used. `&#38;` stays, so
+    // that it cannot start a reference then.
+    let value = literal.map(|literal| {
+        let mut value = String::new();
+        let mut rest = literal;
+        while let Some((before, after)) = rest.split_once('&') {
+            value.push_str(before);
+            match after.split_once(';').filter(|(name, _)| name.starts_with('#')) {
+                Some((name, tail)) => {
+                    match character(name) {
+                        Ok(Some(character)) if character != '&' => value.push(character),
+                        _ => value.push_str("&amp;"),
+                    }
+                    rest = tail;
+                }
+                None => {
+                    value.push('&');
+                    rest = after;
+                }
+            }
+        }
+        value.push_str(rest);
+        value
+    });
+    entities.entry(name.to_owned()).or_insert(value);
+}
+
+/// Converts a document to UTF-8 and checks its characters.
+fn decode(input: &[u8]) -> Result<Cow<'_, str>, &'static str> {
+    let utf16 = |range: Range<usize>, unit: fn([u8; 2]) -> u16| {
+        let bytes = &input[range];
+        let units = bytes.chunks_exact(2).map(|pair| unit([pair[0], pair[1]]));
+        let text: Result<String, _> = char::decode_utf16(units).collect();
+        match text {
+            Ok(text) if bytes.len().is_multiple_of(2) => Ok(Cow::Owned(text)),
+            _ => Err("invalid UTF-16"),
+        }
+    };
+    let text = match input {
+        [0xff, 0xfe, ..] => utf16(2..input.len(), u16::from_le_bytes)?,
+        [0xfe, 0xff, ..] => utf16(2..input.len(), u16::from_be_bytes)?,
+        [b'<', 0, b'?', 0, ..] => utf16(0..input.len(), u16::from_le_bytes)?,
+        [0, b'<', 0, b'?', ..] => utf16(0..input.len(), u16::from_be_bytes)?,
+        _ => {
+            let input = input.strip_prefix(b"\xef\xbb\xbf").unwrap_or(input);
+            match declared_encoding(input).to_ascii_lowercase().as_slice() {
+                b"" | b"utf-8" | b"utf8" | b"us-ascii" | b"ascii" => {
+                    Cow::Borrowed(std::str::from_utf8(input).or(Err("invalid UTF-8"))?)
+                }
+                b"iso-8859-1" | b"iso8859-1" | b"latin1" | b"latin-1" => {
+                    input.iter().map(|byte| char::from(*byte)).collect()
+                }
+                _ => return Err("unsupported encoding"),
+            }
+        }
+    };
+    if text.chars().all(allowed) { Ok(text) } else { Err("character that XML does not allow") }
+}
+
+/// The encoding that an XML declaration names, or nothing.
+fn declared_encoding(input: &[u8]) -> &[u8] {
+    let declaration =
+        input.strip_prefix(b"<?xml").and_then(|rest| rest.get(..memmem::find(rest, b"?>")?));
+    let value = declaration.and_then(|text| {
+        let value =
+            text.get(memmem::find(text, b"encoding")? + b"encoding".len()..)?.trim_ascii_start();
+        let value = value.strip_prefix(b"=")?.trim_ascii_start();
+        let (quote, value) = value.split_first()?;
+        value.split(|byte| byte == quote).next()
+    });
+    value.unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits { depth: 1_000, parts: 100, name_bytes: 0 };
+
+    fn shown(input: &[u8]) -> String {
+        let parsed = parse(input, &LIMITS);
+        let text = parsed.text.map_or("-".to_owned(), |text| text.escape_ascii().to_string());
+        let attributes: Vec<_> =
+            parsed.attributes.iter().map(|value| value.escape_ascii().to_string()).collect();
+        let error = parsed.error.map_or(String::new(), |error| format!(" ! {}", error.reason));
+        format!("{text} {attributes:?}{error}")
+    }
+
+    /// Values of libmodsecurity 3.0.9 with libxml2 2.9.14 for the same documents.
+    #[test]
+    fn equals_libxml2_on_proper_documents() {
+        let utf16: Vec<u8> =
+            "\u{feff}<a>x\u{e9}</a>".encode_utf16().flat_map(u16::to_le_bytes).collect();
+        for (input, expected) in [
+            (&b"<a>x</a>"[..], "x []"),
+            (b"<a b=\"1\" c='2'>x<d e=\"3\">y</d>z</a>", "xyz [\"1\", \"2\", \"3\"]"),
+            (b"<?xml version=\"1.0\"?><a>&lt;&amp;&#65;&#x42;</a>", "<&AB []"),
+            (b"<a><![CDATA[<x>]]>t</a>", "<x>t []"),
+            (b"<a><!-- c -->t<?pi x?>u</a>", "tu []"),
+            (b" <a/> \n", " []"),
+            (b"<a b=\"&lt;&#10; x\ny\"/>", " [\"<\\\\n x y\"]"),
+            (b"<!DOCTYPE a [<!ENTITY e \"ent\">]><a b=\"&e;\">&e;</a>", "ent [\"ent\"]"),
+            (b"<!DOCTYPE a [<!ENTITY e SYSTEM \"file:///etc/passwd\">]><a>&e;</a>", " []"),
+            (b"<a xmlns=\"u\" xmlns:p=\"v\" p:b=\"1\"><p:c/></a>", " [\"1\"]"),
+            (b"<a>\r\n x \r y</a>", "\\n x \\n y []"),
+            (b"<a>x&#xD;y</a>", "x\\ry []"),
+            (b"<p:a/>", " []"),
+            (b"<?xml version=\"1.0\" encoding=\"ISO-8859-1\"?><a>\xe9</a>", "\\xc3\\xa9 []"),
+            (b"\xef\xbb\xbf<a>x</a>", "x []"),
+            (&utf16, "x\\xc3\\xa9 []"),
+            (b"<!DOCTYPE a [<!ATTLIST a d CDATA \"dflt\">]><a/>", " []"),
+        ] {
+            assert_eq!(shown(input), expected, "{}", input.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn rejects_what_libxml2_rejects() {
+        for input in [
+            &b""[..],
+            b"x",
+            b"<a>",
+            b"<a></b>",
+            b"</a>",
+            b"<a>&nope;</a>",
+            b"<a>1</a><b/>",
+            b"<a b=\"1\" b=\"2\"/>",
+            b"<a>\xff</a>",
+            b"<?xml version=\"1.0\" encoding=\"UTF-16\"?><a>x</a>",
+            b"<a>]]></a>",
+            b"<a b=\"<\"/>",
+            b"<a b=1/>",
+            b"<a/>x",
+            b"<a>\x01</a>",
+            b"<a>&#1;</a>",
+            b"<a b>",
+            b"<a b=\"1\"c=\"2\"/>",
+            b"<A></a>",
+            b"<a><?xml version=\"1.0\"?></a>",
+            b"<a><!-- a -- b --></a>",
+            b"<1/>",
+            b"<a 1=\"2\"/>",
+            b"<a>&</a>",
+            b"<a>&#;</a>",
+            b"<a>&#x;</a>",
+            b"&lt;<a/>",
+            b"<a/><!DOCTYPE a>",
+            b"<a b=\"&#xD800;\"/>",
+            b"<a>&#99999999999;</a>",
+        ] {
+            assert!(parse(input, &LIMITS).error.is_some(), "{}", input.escape_ascii());
+        }
+        assert_eq!(shown(b"<a c=\"2\">1</a><b/>"), "1 [\"2\"] ! more than one root element");
+    }
+
+    #[test]
+    fn limits_depth_attributes_and_entities() {
+        let nested = |depth: usize| format!("{}{}", "<a>".repeat(depth), "</a>".repeat(depth));
+        assert_eq!(parse(nested(256).as_bytes(), &LIMITS).error, None);
+        assert_eq!(
+            parse(nested(257).as_bytes(), &LIMITS).error.unwrap().reason,
+            "elements nested too deep"
+        );
+        let attributes: String = (0..101).map(|i| format!(" a{i}=\"\"")).collect();
+        assert_eq!(
+            shown(format!("<a{attributes}/>").as_bytes()),
+            "- [] ! more than 100 attributes"
+        );
+        let laughs: String = (1..10)
+            .map(|i| format!("<!ENTITY e{i} \"{}\">", format!("&e{};", i - 1).repeat(10)))
+            .collect();
+        let bomb = format!("<!DOCTYPE a [<!ENTITY e0 'ha'>{laughs}]><a>&e9;</a>");
+        assert!(shown(bomb.as_bytes()).ends_with("! entities expand too far"));
+        assert!(
+            shown(b"<!DOCTYPE a [<!ENTITY e '&e;'>]><a b='&e;'/>")
+                .ends_with("! entities expand too far")
+        );
+    }
+
+    #[test]
+    fn entities_keep_markup_as_text() {
+        let subset =
+            b"<!DOCTYPE a [<!-- <!ENTITY e 'no'> --><?p <!ENTITY e 'no'>?><!ENTITY % e 'no'>\
+            <!ENTITY e '<b>&#60;&#38;lt;&f;'><!ENTITY f \"'>\"><!ENTITY e 'no'>]><a>&e;</a>";
+        assert_eq!(shown(subset), "<b><&lt;\\'> []");
+    }
+}

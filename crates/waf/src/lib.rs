@@ -1,0 +1,49 @@
+//! Web application firewall engine for SecLang rule sets such as the OWASP Core Rule Set.
+//!
+//! The crate is pure: it takes the bytes of a request and a response and returns a verdict. It
+//! opens no socket, reads no clock and starts no thread. Files are read while rules are loaded.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use tollgate_waf::{RuleSet, Transaction, Worker};
+//!
+//! let rules = r#"
+//!     SecRuleEngine On
+//!     SecRule ARGS "@contains attack" "id:1,phase:1,deny,status:403,t:lowercase,msg:'Attack'"
+//! "#;
+//! let rules = Arc::new(RuleSet::builder().text("example.conf", rules).build()?);
+//! let mut worker = Worker::new();
+//! let mut transaction = Transaction::new(rules);
+//! transaction.request_line(b"GET", b"/?q=ATTACK", b"HTTP/1.1");
+//! transaction.request_header(b"Host", b"example.com");
+//! let intervention = transaction.process_request_headers(&mut worker);
+//! assert_eq!(intervention.map(|i| i.status), Some(403));
+//! # Ok::<(), tollgate_waf::LoadError>(())
+//! ```
+
+#![warn(missing_docs)]
+
+mod body;
+mod condition;
+mod cookie;
+mod error;
+mod libinjection;
+mod operator;
+mod plan;
+mod regex;
+pub mod regression;
+mod rule;
+mod ruleset;
+mod seclang;
+mod settings;
+mod template;
+mod transaction;
+mod transformation;
+mod uri;
+mod variable;
+
+pub use error::{LoadError, Place, Skipped};
+pub use rule::{AuditEngine, EngineMode, Phase, Severity};
+pub use ruleset::{Builder, RuleInfo, RuleSet};
+pub use settings::{LimitAction, Settings};
+pub use transaction::{Connection, Intervention, Match, MatchDetails, Transaction, Worker};

@@ -1,0 +1,107 @@
+//! Presence masks: the set of bytes of a value, reduced to what gates distinguish.
+
+use super::bytes::Bytes;
+
+/// Bits of a mask.
+const ATOMS_MAX: usize = 127;
+
+/// Partition of the bytes into at most 127 atoms, so that a set of bytes of interest is a union of atoms.
+#[derive(Debug)]
+pub(crate) struct Atoms {
+    /// Bit of each byte.
+    bit: Box<[u128; 256]>,
+    /// Atoms that hold only letters and digits.
+    alphanumeric: u128,
+}
+
+impl Atoms {
+    /// Builds the partition. Sets that would need too many atoms are replaced by larger ones when
+    /// they are looked up; the first sets have precedence.
+    pub(crate) fn new(sets: &[Bytes]) -> Self {
+        let mut atom = [0usize; 256];
+        let mut count = 1;
+        for set in sets {
+            let mut split = vec![None; count];
+            let mut refined = atom;
+            let mut next = count;
+            for byte in 0..=255u8 {
+                let old = atom[usize::from(byte)];
+                if set.contains(byte) {
+                    let new = *split[old].get_or_insert_with(|| {
+                        next += 1;
+                        next - 1
+                    });
+                    refined[usize::from(byte)] = new;
+                }
+            }
+            let renumbered = renumber(refined);
+            let distinct = renumbered.iter().max().map_or(1, |max| max + 1);
+            if distinct <= ATOMS_MAX {
+                atom = renumbered;
+                count = distinct;
+            }
+        }
+        let bit = Box::new(atom.map(|atom| 1u128 << atom));
+        let other = (0..=255u8)
+            .filter(|byte| !byte.is_ascii_alphanumeric())
+            .fold(0, |mask, byte| mask | bit[usize::from(byte)]);
+        let all = bit.iter().fold(0, |mask, bit| mask | bit);
+        Self { bit, alphanumeric: all & !other }
+    }
+
+    /// Mask of the bytes of a value.
+    #[inline]
+    pub(crate) fn mask(&self, value: &[u8]) -> u128 {
+        value.iter().fold(0, |mask, &byte| mask | self.bit[usize::from(byte)])
+    }
+
+    /// Mask of the smallest union of atoms that contains a set.
+    pub(crate) fn covering(&self, set: Bytes) -> u128 {
+        set.iter().fold(0, |mask, byte| mask | self.bit[usize::from(byte)])
+    }
+
+    /// Mask of the largest union of atoms within a set.
+    pub(crate) fn within(&self, set: Bytes) -> u128 {
+        self.covering(set) & !self.covering(set.complement())
+    }
+
+    /// The mask without the distinction of letters and digits.
+    #[inline]
+    pub(crate) fn collapse(&self, mask: u128) -> u128 {
+        if mask & self.alphanumeric == 0 { mask } else { mask | self.alphanumeric }
+    }
+}
+
+fn renumber(atom: [usize; 256]) -> [usize; 256] {
+    let mut names = std::collections::HashMap::new();
+    atom.map(|old| {
+        let next = names.len();
+        *names.entry(old).or_insert(next)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distinguishes_the_sets_of_interest() {
+        let quote = Bytes::of(b"'\"");
+        let atoms = Atoms::new(&[quote, Bytes::of(b"'"), Bytes::of(b"x")]);
+        assert_eq!(atoms.mask(b"'") & atoms.covering(Bytes::of(b"\"")), 0);
+        assert_ne!(atoms.mask(b"a'b") & atoms.covering(quote), 0);
+        assert_eq!(atoms.mask(b"abc"), atoms.mask(b"d"));
+        assert_ne!(atoms.mask(b"abc"), atoms.mask(b"x"));
+        assert_eq!(atoms.collapse(atoms.mask(b"x")) & atoms.mask(b"'"), 0);
+    }
+
+    #[test]
+    fn too_many_sets_are_covered() {
+        let sets: Vec<Bytes> = (0..=255).map(|byte| Bytes::of(&[byte])).collect();
+        let atoms = Atoms::new(&sets);
+        for set in sets {
+            let byte = set.iter().next().unwrap_or_default();
+            assert_ne!(atoms.mask(&[byte]) & atoms.covering(set), 0);
+        }
+    }
+}

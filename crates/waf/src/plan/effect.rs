@@ -1,0 +1,154 @@
+//! Effects of transformations on the set of bytes of a value: what a gate may conclude from a value
+//! before it is transformed.
+
+use crate::transformation::Transformation as T;
+
+use super::bytes::Bytes;
+
+/// Effect on the set of bytes of a value, without regard to case.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Effect {
+    /// Bytes without which nothing is decoded. `None`: the result can hold any byte.
+    pub(crate) triggers: Option<Bytes>,
+    /// Bytes that the result can hold although the value does not, if nothing is decoded. The
+    /// result is then no longer than the value.
+    pub(crate) adds: Bytes,
+}
+
+impl Effect {
+    /// The effect of a transformation.
+    pub(crate) fn of(transformation: T) -> Self {
+        let none = Bytes::default();
+        let space = Bytes::of(b" ");
+        let edits = |adds| Self { triggers: Some(none), adds };
+        let decodes = |triggers, adds| Self { triggers: Some(triggers), adds };
+        match transformation {
+            T::Lowercase
+            | T::Uppercase
+            | T::RemoveNulls
+            | T::RemoveWhitespace
+            | T::RemoveCommentsChar
+            | T::Trim
+            | T::TrimLeft
+            | T::TrimRight
+            | T::NormalizePath => edits(none),
+            // A comment without an end is replaced by a space.
+            T::RemoveComments
+            | T::CompressWhitespace
+            | T::ReplaceNulls
+            | T::ReplaceComments
+            | T::CmdLine => edits(space),
+            T::NormalizePathWin => edits(Bytes::of(b"/")),
+            T::UrlDecode | T::UrlDecodeUni => decodes(Bytes::of(b"%"), space),
+            T::HtmlEntityDecode => decodes(Bytes::of(b"&"), none),
+            T::JsDecode | T::CssDecode | T::EscapeSeqDecode => decodes(Bytes::of(b"\\"), none),
+            T::SqlHexDecode => decodes(Bytes::of(b"xX"), none),
+            T::Utf8ToUnicode => decodes(Bytes::range(128, 255), none),
+            T::Base64Decode
+            | T::Base64DecodeExt
+            | T::Base64Encode
+            | T::HexDecode
+            | T::HexEncode
+            | T::Length
+            | T::Md5
+            | T::ParityEven7bit
+            | T::ParityOdd7bit
+            | T::ParityZero7bit
+            | T::Sha1
+            | T::UrlEncode => Self { triggers: None, adds: none },
+        }
+    }
+}
+
+/// True if the result can be longer than the value.
+pub(crate) fn can_grow(transformation: T) -> bool {
+    matches!(
+        transformation,
+        T::Base64Encode
+            | T::HexEncode
+            | T::Length
+            | T::Md5
+            | T::Sha1
+            | T::UrlEncode
+            | T::Utf8ToUnicode
+    )
+}
+
+/// True if the transformation removes or replaces bytes in the same way whatever their case, so
+/// that lowering them before or after makes no difference to a comparison that ignores case.
+pub(crate) fn ignores_case(transformation: T) -> bool {
+    matches!(
+        transformation,
+        T::Lowercase
+            | T::RemoveNulls
+            | T::RemoveWhitespace
+            | T::RemoveComments
+            | T::RemoveCommentsChar
+            | T::Trim
+            | T::TrimLeft
+            | T::TrimRight
+            | T::NormalizePath
+            | T::NormalizePathWin
+            | T::CompressWhitespace
+            | T::ReplaceNulls
+            | T::ReplaceComments
+            | T::CmdLine
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn text() -> impl Strategy<Value = Vec<u8>> {
+        let telling =
+            b"\\%&#xu0123456789abcdefABCDEFg;+/*-.<!> \t\n\r\0,^\"'()\xc2\xa0\xe4\xff".to_vec();
+        proptest::collection::vec(
+            prop_oneof![4 => proptest::sample::select(telling), 1 => any::<u8>()],
+            0..24,
+        )
+    }
+
+    /// Transformations that fulfil a condition.
+    fn which(condition: impl Fn(T) -> bool) -> impl Strategy<Value = T> {
+        proptest::sample::select(
+            T::ALL.iter().copied().filter(|&t| condition(t)).collect::<Vec<_>>(),
+        )
+    }
+
+    fn apply(transformation: T, value: &[u8]) -> Vec<u8> {
+        let mut output = Vec::new();
+        if transformation.apply(value, &mut output) { output } else { value.to_vec() }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(20_000))]
+
+        #[test]
+        fn untriggered_transformations_add_only_the_stated_bytes(
+            mut value in text(),
+            transformation in which(|t| Effect::of(t).triggers.is_some()),
+        ) {
+            let Effect { triggers, adds } = Effect::of(transformation);
+            value.retain(|&byte| triggers.is_none_or(|triggers| !triggers.contains(byte)));
+            let output = apply(transformation, &value);
+            let allowed = Bytes::of(&value).fold_case().union(adds);
+            let stated = output.iter().all(|&byte| allowed.contains(byte));
+            prop_assert!(stated, "{} {value:?} {output:?}", transformation.name());
+            prop_assert!(output.len() <= value.len());
+        }
+
+        #[test]
+        fn results_are_no_longer_than_values(value in text(), transformation in which(|t| !can_grow(t))) {
+            let output = apply(transformation, &value);
+            prop_assert!(output.len() <= value.len(), "{} {value:?} {output:?}", transformation.name());
+        }
+
+        #[test]
+        fn lowering_commutes(value in text(), transformation in which(ignores_case)) {
+            let lower = apply(transformation, &value.to_ascii_lowercase()).to_ascii_lowercase();
+            prop_assert_eq!(apply(transformation, &value).to_ascii_lowercase(), lower);
+        }
+    }
+}

@@ -1,0 +1,343 @@
+//! Runs the gates over the values of a transaction.
+
+use std::sync::Arc;
+
+use crate::rule::Phase;
+use crate::ruleset::RuleSet;
+use crate::transaction::entries::Entries;
+
+use super::{LENGTHS, PhasePlan, Plan, TestGate};
+
+/// Masks whose result is remembered, a power of two.
+const MEMORY: usize = 512;
+/// Bytes of transformed texts that are kept between values.
+const RETAINED: usize = 64 << 10;
+
+/// Results of the gates for one phase of one transaction, and the memory of one thread.
+#[derive(Debug, Default)]
+pub(crate) struct Gate {
+    /// Entries that each test may match, in ascending order.
+    candidates: Vec<Vec<u32>>,
+    touched: Vec<usize>,
+    tests: Vec<TestGate>,
+    memories: Vec<Memory>,
+    row: Vec<u64>,
+    texts: Texts,
+}
+
+/// Results by collapsed mask.
+#[derive(Debug, Default)]
+struct Memory {
+    keys: Vec<u128>,
+    rows: Vec<u64>,
+}
+
+/// Transformed texts of the value that is being tested.
+#[derive(Debug, Default)]
+struct Texts {
+    bytes: Vec<u8>,
+    texts: Vec<Text>,
+    /// Text of each step, with the value for which it was computed.
+    by_step: Vec<(u32, u32)>,
+    /// Number of the value.
+    value: u32,
+    spare: Vec<u8>,
+    found: Vec<u64>,
+    kept: Vec<u64>,
+    plain: Vec<u64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Text {
+    /// Range of the buffer; `None` for the value itself.
+    range: Option<(usize, usize)>,
+    mask: u128,
+    /// Position of its literals in `found`, if they are searched.
+    found: Option<usize>,
+}
+
+impl Gate {
+    pub(crate) fn new(rules: &Arc<RuleSet>) -> Self {
+        let plan = &rules.plan;
+        Self {
+            candidates: vec![Vec::new(); plan.tests.len()],
+            tests: plan.tests.clone(),
+            memories: plan.phases.iter().map(Memory::new).collect(),
+            ..Self::default()
+        }
+    }
+
+    /// Tests all values of a phase.
+    pub(crate) fn prepare(&mut self, rules: &RuleSet, entries: &Entries, phase: Phase) {
+        for test in self.touched.drain(..) {
+            self.candidates[test].clear();
+        }
+        let Plan { phases, .. } = &rules.plan;
+        let plan = &phases[phase.index()];
+        let memory = &mut self.memories[phase.index()];
+        let mut run = Run {
+            plan,
+            memory,
+            row: &mut self.row,
+            texts: &mut self.texts,
+            candidates: &mut self.candidates,
+            touched: &mut self.touched,
+        };
+        for source in &plan.sources {
+            for &index in entries.list(source.variable) {
+                let entry = entries.entry(index);
+                run.row.clear();
+                run.row.extend_from_slice(&source.all.0);
+                if !source.named.is_empty() || !source.patterns.is_empty() {
+                    let name = entries.bytes(entry.name);
+                    let named =
+                        source.named.iter().filter(|(known, _)| known.eq_ignore_ascii_case(name));
+                    let patterns =
+                        source.patterns.iter().filter(|(selector, _)| selector.accepts(name));
+                    for bits in named.map(|(_, bits)| bits).chain(patterns.map(|(_, bits)| bits)) {
+                        run.row.iter_mut().zip(&bits.0).for_each(|(word, bits)| *word |= bits);
+                    }
+                }
+                run.value(index, entries.bytes(entry.value));
+            }
+        }
+    }
+
+    /// True if the test matches no value.
+    #[inline]
+    pub(crate) fn excludes(&self, test: usize) -> bool {
+        self.tests[test] == TestGate::Full && self.candidates[test].is_empty()
+    }
+
+    /// Entries that the test may match, in ascending order; `None` if the test is not gated.
+    #[inline]
+    pub(crate) fn candidates(&self, test: usize) -> Option<&[u32]> {
+        (self.tests[test] != TestGate::Open).then(|| self.candidates[test].as_slice())
+    }
+}
+
+impl Memory {
+    fn new(plan: &PhasePlan) -> Self {
+        if plan.probes.is_empty() {
+            return Self::default();
+        }
+        // No mask has this bit, as there are at most 127 atoms.
+        Self { keys: vec![1 << 127; MEMORY], rows: vec![0; MEMORY * plan.words()] }
+    }
+
+    /// Probes whose sets and alphabets a value of that mask satisfies.
+    fn row(&mut self, plan: &PhasePlan, mask: u128) -> &[u64] {
+        let key = plan.atoms.collapse(mask);
+        let hash = (key as u64 ^ (key >> 64) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let at = (hash >> 32) as usize % MEMORY;
+        let words = plan.words();
+        let row = &mut self.rows[at * words..][..words];
+        if self.keys[at] != key {
+            self.keys[at] = key;
+            row.fill(!0);
+            for (set, needed_by) in &plan.sets {
+                if key & set == 0 {
+                    row.iter_mut().zip(&needed_by.0).for_each(|(word, bits)| *word &= !bits);
+                }
+            }
+            for (alphabet, impossible) in &plan.alphabets {
+                if key & !alphabet == 0 {
+                    row.iter_mut().zip(&impossible.0).for_each(|(word, bits)| *word &= !bits);
+                }
+            }
+        }
+        row
+    }
+}
+
+impl PhasePlan {
+    fn words(&self) -> usize {
+        self.with_literals.0.len()
+    }
+}
+
+struct Run<'a> {
+    plan: &'a PhasePlan,
+    memory: &'a mut Memory,
+    /// Probes that are left for the value.
+    row: &'a mut Vec<u64>,
+    texts: &'a mut Texts,
+    candidates: &'a mut Vec<Vec<u32>>,
+    touched: &'a mut Vec<usize>,
+}
+
+impl Run<'_> {
+    fn value(&mut self, index: u32, value: &[u8]) {
+        let plan = self.plan;
+        let lengths = &plan.raw_lengths[value.len().min(LENGTHS)].0;
+        let mut left = 0;
+        for (word, length) in self.row.iter_mut().zip(lengths) {
+            *word &= length;
+            left |= *word;
+        }
+        if left == 0 {
+            return;
+        }
+        let mask = plan.atoms.mask(value);
+        self.texts.start(plan, mask);
+        let encoded =
+            plan.chains.decoded.iter().any(|(_, triggers, _)| is_triggered(mask, *triggers));
+        if encoded {
+            self.row_of_encoded(value, mask);
+        } else {
+            let passed = self.memory.row(plan, mask);
+            let lengths = &plan.lengths[value.len().min(LENGTHS)].0;
+            for ((word, passed), length) in self.row.iter_mut().zip(passed).zip(lengths) {
+                *word &= passed & length;
+            }
+        }
+        for word in 0..self.row.len() {
+            let mut bits = self.row[word];
+            while bits != 0 {
+                let probe = word * 64 + bits.trailing_zeros() as usize;
+                bits &= bits - 1;
+                if self.passes(probe, value) {
+                    let test = plan.probes[probe].test;
+                    if self.candidates[test].is_empty() {
+                        self.touched.push(test);
+                    }
+                    // The probes of a test with multiMatch follow each other.
+                    if self.candidates[test].last() != Some(&index) {
+                        self.candidates[test].push(index);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Restricts the row for a value in which something is decoded: each group of probes is tested
+    /// on its own text.
+    fn row_of_encoded(&mut self, value: &[u8], mask: u128) {
+        let plan = self.plan;
+        let mut kept = std::mem::take(&mut self.texts.kept);
+        let mut plain = std::mem::take(&mut self.texts.plain);
+        kept.clear();
+        kept.resize(self.row.len(), 0);
+        plain.clear();
+        plain.extend_from_slice(self.row);
+        for (step, triggers, probes) in &plan.chains.decoded {
+            if !is_triggered(mask, *triggers)
+                || self.row.iter().zip(&probes.0).all(|(row, bits)| row & bits == 0)
+            {
+                continue;
+            }
+            let text = self.texts.of_step(plan, value, *step);
+            let Text { mask, .. } = self.texts.texts[text];
+            let length = self.texts.bytes(text, value).len();
+            let passed = self.memory.row(plan, mask);
+            let lengths = &plan.lengths[length.min(LENGTHS)].0;
+            for at in 0..kept.len() {
+                kept[at] |= self.row[at] & probes.0[at] & passed[at] & lengths[at];
+                plain[at] &= !probes.0[at];
+            }
+        }
+        let passed = self.memory.row(plan, mask);
+        let lengths = &plan.lengths[value.len().min(LENGTHS)].0;
+        for at in 0..kept.len() {
+            self.row[at] = kept[at] | plain[at] & passed[at] & lengths[at];
+        }
+        self.texts.kept = kept;
+        self.texts.plain = plain;
+    }
+
+    /// Tests the letters and the literals that a probe needs.
+    fn passes(&mut self, probe: usize, value: &[u8]) -> bool {
+        let plan = self.plan;
+        let needs = &plan.probes[probe];
+        let decoded = self.texts.of_step(plan, value, needs.decoded);
+        let mask = self.texts.texts[decoded].mask;
+        if needs.sets.iter().any(|set| mask & set == 0) {
+            return false;
+        }
+        if needs.not_one_word && mask & !plan.word == 0 {
+            // One word or one number is one token, and no fingerprint of one token is an injection.
+            let text = self.texts.bytes(decoded, value);
+            let numeric = text.first().is_some_and(u8::is_ascii_digit);
+            if !numeric || text.iter().all(u8::is_ascii_digit) {
+                return false;
+            }
+        }
+        if !plan.with_literals.get(probe) {
+            return true;
+        }
+        let searched = self.texts.of_step(plan, value, needs.searched);
+        let found = self.texts.literals(plan, value, searched, self.row);
+        self.texts.found[found + probe / 64] >> (probe % 64) & 1 == 1
+    }
+}
+
+impl Texts {
+    fn start(&mut self, plan: &PhasePlan, mask: u128) {
+        self.bytes.clear();
+        self.bytes.shrink_to(RETAINED);
+        self.texts.clear();
+        self.texts.push(Text { range: None, mask, found: None });
+        if self.value == u32::MAX || self.by_step.len() < plan.chains.steps.len() {
+            self.by_step.clear();
+            self.by_step.resize(plan.chains.steps.len().max(self.by_step.len()), (0, 0));
+            self.value = 0;
+        }
+        self.value += 1;
+        self.by_step[0] = (self.value, 0);
+        self.found.clear();
+    }
+
+    fn bytes<'a>(&'a self, text: usize, value: &'a [u8]) -> &'a [u8] {
+        match self.texts[text].range {
+            None => value,
+            Some((start, end)) => &self.bytes[start..end],
+        }
+    }
+
+    /// Text after a step, computed once.
+    fn of_step(&mut self, plan: &PhasePlan, value: &[u8], step: usize) -> usize {
+        if let (value, text) = self.by_step[step]
+            && value == self.value
+        {
+            return text as usize;
+        }
+        let chain = &plan.chains.steps[step];
+        let parent = self.of_step(plan, value, chain.parent);
+        let mut text = parent;
+        if is_triggered(self.texts[parent].mask, chain.triggers) {
+            let mut spare = std::mem::take(&mut self.spare);
+            if chain.transformation.is_some_and(|t| t.apply(self.bytes(parent, value), &mut spare))
+            {
+                let start = self.bytes.len();
+                self.bytes.extend_from_slice(&spare);
+                let mask = plan.atoms.mask(&spare);
+                self.texts.push(Text { range: Some((start, self.bytes.len())), mask, found: None });
+                text = self.texts.len() - 1;
+            }
+            self.spare = spare;
+        }
+        self.by_step[step] = (self.value, text as u32);
+        text
+    }
+
+    /// Searches the literals in a text, once, and returns the position of the result.
+    fn literals(&mut self, plan: &PhasePlan, value: &[u8], text: usize, row: &[u64]) -> usize {
+        if let Some(found) = self.texts[text].found {
+            return found;
+        }
+        let start = self.found.len();
+        let mut found = std::mem::take(&mut self.found);
+        // The literals of probes that are excluded already are not of interest.
+        found.extend(row.iter().map(|word| !word));
+        plan.grams.find(self.bytes(text, value), &mut found[start..]);
+        self.found = found;
+        self.texts[text].found = Some(start);
+        start
+    }
+}
+
+/// True if a value of that mask has one of the bytes, or if any value is affected.
+#[inline]
+fn is_triggered(mask: u128, triggers: u128) -> bool {
+    mask & triggers != 0 || triggers == u128::MAX
+}

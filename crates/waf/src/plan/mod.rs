@@ -1,0 +1,384 @@
+//! The compiled plan: gates that prove for most values that a rule cannot match them.
+//!
+//! A probe is one chain of transformations with one operator of a rule's first condition. For each
+//! value the gate computes which bytes it has, and keeps the probes whose necessary conditions
+//! hold: bytes of each required set, the minimum length, one of the required literals. Only these
+//! are evaluated. A gate never decides that a rule matches, and it never keeps a rule from a value
+//! that it could match: values whose encoding might hide bytes are decoded first.
+
+mod atoms;
+mod bytes;
+mod effect;
+mod gate;
+mod grams;
+mod requirement;
+
+pub(crate) use gate::Gate;
+
+use crate::condition::Condition;
+use crate::rule::{Phase, Rule, Selector, Target, Test};
+use crate::transformation::Transformation;
+use crate::variable::{Source, Variable};
+
+use atoms::Atoms;
+use bytes::{Bits, Bytes};
+use effect::{Effect, can_grow, ignores_case};
+use grams::Grams;
+use requirement::Requirement;
+
+/// Lengths that are told apart; longer values are all the same.
+const LENGTHS: usize = 64;
+
+/// Gates of all tests of a rule set.
+#[derive(Debug, Default)]
+pub(crate) struct Plan {
+    phases: Vec<PhasePlan>,
+    /// How each test is gated.
+    tests: Vec<TestGate>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum TestGate {
+    /// Not gated.
+    #[default]
+    Open,
+    /// Values of the request or response are gated; others are compared too.
+    Partial,
+    /// All values of the test are gated.
+    Full,
+}
+
+/// Gates of one phase.
+#[derive(Debug)]
+struct PhasePlan {
+    probes: Vec<Probe>,
+    atoms: Atoms,
+    /// Sets that can be decided without telling letters and digits apart, and the probes that need them.
+    sets: Vec<(u128, Bits)>,
+    /// Alphabets, and the probes that no value of only these bytes matches.
+    alphabets: Vec<(u128, Bits)>,
+    /// Probes that a value of this length can match once it is decoded.
+    lengths: Vec<Bits>,
+    /// Probes that a value of this length can match before anything is decoded.
+    raw_lengths: Vec<Bits>,
+    /// Words: letters, digits and underscores.
+    word: u128,
+    sources: Vec<SourceGate>,
+    chains: Chains,
+    grams: Grams,
+    /// Probes with literals.
+    with_literals: Bits,
+}
+
+/// Probes of the values of one variable.
+#[derive(Debug)]
+struct SourceGate {
+    variable: Variable,
+    /// Probes for all names.
+    all: Bits,
+    /// Probes for single names, in lower case.
+    named: Vec<(Vec<u8>, Bits)>,
+    patterns: Vec<(Selector, Bits)>,
+}
+
+#[derive(Debug)]
+struct Probe {
+    test: usize,
+    /// Sets of which a value has a byte, as masks.
+    sets: Vec<u128>,
+    /// Step after which nothing is decoded any more.
+    decoded: usize,
+    /// Step at which literals are searched.
+    searched: usize,
+    /// True for SQL injection, which no single word or number is.
+    not_one_word: bool,
+}
+
+/// Transformation steps of all chains, as a tree. Step 0 is the value itself.
+#[derive(Debug, Default)]
+struct Chains {
+    steps: Vec<ChainStep>,
+    /// Steps after which nothing is decoded any more, with the mask of the bytes that start a
+    /// decoding on the way there, and the probes that depend on it.
+    decoded: Vec<(usize, u128, Bits)>,
+}
+
+#[derive(Debug)]
+struct ChainStep {
+    parent: usize,
+    transformation: Option<Transformation>,
+    /// Bytes without any of which the step changes nothing; `u128::MAX` if there are none.
+    triggers: u128,
+}
+
+impl Plan {
+    pub(crate) fn new(rules: &[Rule], tests: usize) -> Self {
+        let mut gates = vec![TestGate::Open; tests];
+        let phases = Phase::ALL.map(|phase| {
+            PhasePlan::new(rules.iter().filter(|rule| rule.phase == phase), &mut gates)
+        });
+        Self { phases: phases.into(), tests: gates }
+    }
+
+    /// True if the phase has any gate.
+    pub(crate) fn is_useful(&self, phase: Phase) -> bool {
+        self.phases.get(phase.index()).is_some_and(|plan| !plan.probes.is_empty())
+    }
+}
+
+/// Values of a target that come from the request or the response.
+fn gated_variables(target: &Target) -> Option<&'static [Variable]> {
+    match target.variable.source() {
+        Source::Entries(_)
+            if matches!(
+                target.variable,
+                Variable::HighestSeverity | Variable::Env | Variable::Duration
+            ) =>
+        {
+            None
+        }
+        Source::Entries(variables) if !target.count => Some(variables),
+        _ => None,
+    }
+}
+
+/// Probe before the atoms are known.
+struct Draft<'a> {
+    test: &'a Test,
+    chain: &'a [Transformation],
+    requirement: Requirement,
+    /// Bytes that the chain can add without decoding anything.
+    adds: Bytes,
+}
+
+impl PhasePlan {
+    fn new<'a>(rules: impl Iterator<Item = &'a Rule>, gates: &mut [TestGate]) -> Self {
+        let mut drafts = Vec::new();
+        for test in rules.filter_map(|rule| rule.links[0].test.as_ref()) {
+            let gated =
+                test.targets.iter().filter(|target| gated_variables(target).is_some()).count();
+            if test.negated || gated == 0 {
+                continue;
+            }
+            let Some(requirement) = Requirement::of(&test.condition) else { continue };
+            gates[test.index] =
+                if gated == test.targets.len() { TestGate::Full } else { TestGate::Partial };
+            let shortest = if test.multi_match { 0 } else { test.transformations.len() };
+            for length in shortest..=test.transformations.len() {
+                let chain = &test.transformations[..length];
+                let adds =
+                    chain.iter().map(|&t| Effect::of(t).adds).fold(Bytes::default(), Bytes::union);
+                drafts.push(Draft { test, chain, requirement: requirement.clone(), adds });
+            }
+        }
+        Self::compile(&drafts)
+    }
+
+    fn compile(drafts: &[Draft<'_>]) -> Self {
+        let count = drafts.len();
+        let atoms = Atoms::new(&sets_of_interest(drafts));
+        let mut chains = Chains {
+            steps: vec![ChainStep { parent: 0, transformation: None, triggers: u128::MAX }],
+            decoded: Vec::new(),
+        };
+        let mut plan_sets: Vec<(u128, Bits)> = Vec::new();
+        let mut lengths = vec![Bits::all(count); LENGTHS + 1];
+        let mut raw_lengths = lengths.clone();
+        let mut with_literals = Bits::none(count);
+        let mut probes = Vec::new();
+        for (index, draft) in drafts.iter().enumerate() {
+            let usable = draft.requirement.sets.iter().filter(|set| !set.intersects(&draft.adds));
+            let masks: Vec<u128> = usable.map(|set| atoms.covering(*set)).collect();
+            for &mask in &masks {
+                let collapsed = atoms.collapse(mask);
+                match plan_sets.iter_mut().find(|(known, _)| *known == collapsed) {
+                    Some((_, bits)) => bits.set(index),
+                    None => {
+                        let mut bits = Bits::none(count);
+                        bits.set(index);
+                        plan_sets.push((collapsed, bits));
+                    }
+                }
+            }
+            let mut bits = Bits::none(count);
+            bits.set(index);
+            let length_min = draft.requirement.length_min.min(LENGTHS);
+            lengths.iter_mut().take(length_min).for_each(|lengths| lengths.remove(&bits));
+            if !draft.chain.iter().any(|&t| can_grow(t)) {
+                raw_lengths.iter_mut().take(length_min).for_each(|lengths| lengths.remove(&bits));
+            }
+            if draft.requirement.literals.is_some() {
+                with_literals.set(index);
+            }
+            let decoded = chains.decoded_step(&atoms, draft.chain, index, count);
+            let searched = chains.step(&atoms, searched_chain(draft.chain));
+            probes.push(Probe {
+                test: draft.test.index,
+                sets: masks,
+                decoded,
+                searched,
+                not_one_word: matches!(draft.test.condition, Condition::SqlInjection),
+            });
+        }
+        Self {
+            sources: sources(drafts),
+            grams: Grams::new(drafts.iter().enumerate().filter_map(|(index, draft)| {
+                Some((index, draft.requirement.literals.as_deref()?))
+            })),
+            alphabets: alphabets(drafts, &atoms),
+            probes,
+            sets: plan_sets,
+            lengths,
+            raw_lengths,
+            word: atoms.within(alphanumeric().union(Bytes::of(b"_"))),
+            chains,
+            with_literals,
+            atoms,
+        }
+    }
+}
+
+/// Sets that masks tell apart, the most important first.
+fn sets_of_interest(drafts: &[Draft<'_>]) -> Vec<Bytes> {
+    let mut sets = Vec::new();
+    for draft in drafts {
+        for &transformation in draft.chain {
+            sets.extend(Effect::of(transformation).triggers);
+            sets.extend(transformation.trigger_bytes().map(Bytes));
+        }
+    }
+    sets.extend(ALPHABETS.iter().map(|alphabet| Bytes::of(alphabet)));
+    sets.push(alphanumeric());
+    sets.push(Bytes::range(128, 255));
+    let mut wanted: Vec<Bytes> =
+        drafts.iter().flat_map(|draft| draft.requirement.sets.iter().copied()).collect();
+    wanted.sort_unstable();
+    wanted.dedup();
+    wanted.sort_by_cached_key(|set| set.weight());
+    sets.extend(wanted);
+    sets
+}
+
+/// Bytes beside letters and digits that harmless values are made of, from few to many.
+const ALPHABETS: [&[u8]; 9] =
+    [b"", b"_", b"_-.", b"_-. ", b"_-.,: ", b"_-./", b"_-./:?=&", b"_-.,:/ ;=+*", b"_-.,:/ ;=+*()"];
+
+fn alphanumeric() -> Bytes {
+    Bytes::range(b'0', b'9').union(Bytes::range(b'a', b'z')).union(Bytes::range(b'A', b'Z'))
+}
+
+/// For each alphabet the probes that cannot match a value made of it.
+fn alphabets(drafts: &[Draft<'_>], atoms: &Atoms) -> Vec<(u128, Bits)> {
+    let gates = ALPHABETS.iter().map(|extra| {
+        let alphabet = alphanumeric().union(Bytes::of(extra));
+        let mut impossible = Bits::none(drafts.len());
+        for (index, draft) in drafts.iter().enumerate() {
+            if !draft.requirement.is_possible(&alphabet.union(draft.adds)) {
+                impossible.set(index);
+            }
+        }
+        (atoms.within(alphabet), impossible)
+    });
+    gates.filter(|(_, impossible)| !impossible.is_empty()).collect()
+}
+
+fn sources(drafts: &[Draft<'_>]) -> Vec<SourceGate> {
+    let mut sources: Vec<SourceGate> = Vec::new();
+    for (index, draft) in drafts.iter().enumerate() {
+        for target in &draft.test.targets {
+            for &variable in gated_variables(target).unwrap_or_default() {
+                let known = sources.iter().position(|source| source.variable == variable);
+                let position = known.unwrap_or_else(|| {
+                    sources.push(SourceGate {
+                        variable,
+                        all: Bits::none(drafts.len()),
+                        named: Vec::new(),
+                        patterns: Vec::new(),
+                    });
+                    sources.len() - 1
+                });
+                let source = &mut sources[position];
+                match &target.selector {
+                    Selector::All => source.all.set(index),
+                    Selector::Name(name, _) => {
+                        match source.named.iter_mut().find(|(known, _)| known == name) {
+                            Some((_, bits)) => bits.set(index),
+                            None => {
+                                let mut bits = Bits::none(drafts.len());
+                                bits.set(index);
+                                source.named.push((name.clone(), bits));
+                            }
+                        }
+                    }
+                    pattern @ Selector::Pattern(..) => {
+                        let mut bits = Bits::none(drafts.len());
+                        bits.set(index);
+                        source.patterns.push((pattern.clone(), bits));
+                    }
+                }
+            }
+        }
+    }
+    sources
+}
+
+/// The chain without lowering, where later steps and the search ignore case.
+fn searched_chain(chain: &[Transformation]) -> Vec<Transformation> {
+    let position = chain.iter().rposition(|&t| !ignores_case(t)).map_or(0, |last| last + 1);
+    let kept = chain[position..].iter().filter(|&&t| t != Transformation::Lowercase);
+    chain[..position].iter().chain(kept).copied().collect()
+}
+
+impl Chains {
+    /// Adds a chain and returns its last step.
+    fn step(&mut self, atoms: &Atoms, chain: impl IntoIterator<Item = Transformation>) -> usize {
+        chain.into_iter().fold(0, |parent, transformation| {
+            let known = self.steps.iter().position(|step| {
+                step.parent == parent && step.transformation == Some(transformation)
+            });
+            known.unwrap_or_else(|| {
+                let triggers = transformation
+                    .trigger_bytes()
+                    .map_or(u128::MAX, |set| atoms.covering(Bytes(set)));
+                self.steps.push(ChainStep {
+                    parent,
+                    transformation: Some(transformation),
+                    triggers,
+                });
+                self.steps.len() - 1
+            })
+        })
+    }
+
+    /// Adds a chain up to its last step that decodes, for a probe, and returns that step.
+    fn decoded_step(
+        &mut self,
+        atoms: &Atoms,
+        chain: &[Transformation],
+        probe: usize,
+        probes: usize,
+    ) -> usize {
+        let decodes =
+            |t: Transformation| Effect::of(t).triggers.is_none_or(|triggers| !triggers.is_empty());
+        let Some(last) = chain.iter().rposition(|&t| decodes(t)) else { return 0 };
+        let chain = &chain[..=last];
+        let effects: Vec<Effect> = chain.iter().map(|&t| Effect::of(t)).collect();
+        let adds = effects.iter().map(|effect| effect.adds).fold(Bytes::default(), Bytes::union);
+        let triggers = effects
+            .iter()
+            .try_fold(Bytes::default(), |all, effect| Some(all.union(effect.triggers?)));
+        // A step that can create the trigger of a later one would decode what the mask does not show.
+        let triggers = triggers.filter(|triggers| !triggers.intersects(&adds));
+        let mask = triggers.map_or(u128::MAX, |triggers| atoms.covering(triggers.fold_case()));
+        let step = self.step(atoms, chain.iter().copied());
+        match self.decoded.iter_mut().find(|(known, ..)| *known == step) {
+            Some((_, _, bits)) => bits.set(probe),
+            None => {
+                let mut bits = Bits::none(probes);
+                bits.set(probe);
+                self.decoded.push((step, mask, bits));
+            }
+        }
+        step
+    }
+}

@@ -1,0 +1,224 @@
+//! Compilation of regexes as ModSecurity compiles them: bytes, `.` matches newlines, `^` and `$` match at lines.
+
+use regex_automata::meta::{Config, Regex};
+use regex_automata::util::syntax;
+use regex_syntax::hir::{Hir, HirKind};
+
+/// Memory that one compiled regex may take, in bytes.
+const SIZE_LIMIT: usize = 16 << 20;
+/// Memory of the states that one regex builds while it runs, in bytes for each thread.
+const CACHE_LIMIT: usize = 1 << 20;
+
+/// States of a regex that is compiled when rules are loaded, to find out whether it is too large.
+const STATES_CHECKED: usize = 50_000;
+
+fn options() -> syntax::Config {
+    syntax::Config::new().unicode(false).utf8(false).multi_line(true).dot_matches_new_line(true)
+}
+
+fn config() -> Config {
+    Config::new()
+        .utf8_empty(false)
+        .nfa_size_limit(Some(SIZE_LIMIT))
+        .hybrid_cache_capacity(CACHE_LIMIT)
+}
+
+/// Compiles the regex of an operator.
+pub(crate) fn compile(pattern: &str) -> Result<Regex, String> {
+    Regex::builder()
+        .syntax(options())
+        .configure(config())
+        .build(&portable(pattern))
+        .map_err(|error| explain(pattern, &error))
+}
+
+/// Checks that a regex compiles, without compiling it unless it may exceed the limit of size.
+pub(crate) fn check(pattern: &str) -> Result<(), String> {
+    match structure(pattern) {
+        Some(structure) if states(&structure) < STATES_CHECKED => Ok(()),
+        _ => compile(pattern).map(|_regex| ()),
+    }
+}
+
+/// Regex that matches every value.
+pub(crate) fn match_all() -> Regex {
+    Regex::builder().build_from_hir(&Hir::empty()).unwrap_or_else(|error| unreachable!("{error}"))
+}
+
+/// Upper bound of the states that a regex needs, roughly.
+fn states(structure: &Hir) -> usize {
+    match structure.kind() {
+        HirKind::Empty | HirKind::Look(_) => 1,
+        HirKind::Literal(literal) => literal.0.len(),
+        HirKind::Class(_) => 4,
+        HirKind::Repetition(repetition) => {
+            let count = repetition.max.unwrap_or(repetition.min + 1).max(1) as usize;
+            states(&repetition.sub).saturating_mul(count).saturating_add(2)
+        }
+        HirKind::Capture(capture) => states(&capture.sub).saturating_add(2),
+        HirKind::Concat(parts) | HirKind::Alternation(parts) => {
+            parts.iter().map(states).fold(2, usize::saturating_add)
+        }
+    }
+}
+
+/// Compiles the regex of a selector, which ignores case.
+pub(crate) fn compile_selector(pattern: &str) -> Result<Regex, String> {
+    Regex::builder()
+        .syntax(options().case_insensitive(true))
+        .configure(config())
+        .build(&portable(pattern))
+        .map_err(|error| explain(pattern, &error))
+}
+
+/// Structure of a regex, for the derivation of gates.
+pub(crate) fn structure(pattern: &str) -> Option<Hir> {
+    regex_syntax::ParserBuilder::new()
+        .unicode(false)
+        .utf8(false)
+        .multi_line(true)
+        .dot_matches_new_line(true)
+        .build()
+        .parse(&portable(pattern))
+        .ok()
+}
+
+/// Rewrites constructs that PCRE reads in another way than this engine's syntax: braces that are no
+/// repetition, brackets and operators in classes, bytes above 127, and `\e`, `\h`, `\R`, `\Z`.
+fn portable(pattern: &str) -> String {
+    let bytes = pattern.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    let mut class = false;
+    while at < bytes.len() {
+        match bytes[at] {
+            b'\\' if at + 1 < bytes.len() => {
+                let next = bytes[at + 1];
+                if let Some(digits) = braced_byte(&bytes[at..]) {
+                    out.extend_from_slice(format!("\\x{digits:02x}").as_bytes());
+                    at += memchr::memchr(b'}', &bytes[at..]).map_or(2, |end| end + 1);
+                    continue;
+                }
+                match next {
+                    b'e' => out.extend_from_slice(b"\\x1b"),
+                    b'h' if class => out.extend_from_slice(b"\\t "),
+                    b'h' => out.extend_from_slice(b"[\\t ]"),
+                    b'R' if !class => out.extend_from_slice(b"(?:\\r\\n|[\\n\\v\\f\\r])"),
+                    b'Z' if !class => out.extend_from_slice(b"(?:\\n?\\z)"),
+                    b'<' | b'>' => out.push(next),
+                    0x80.. => {
+                        at += 1;
+                        continue;
+                    }
+                    _ => out.extend_from_slice(&bytes[at..at + 2]),
+                }
+                at += 2;
+                continue;
+            }
+            b'[' if !class => {
+                class = true;
+                out.push(b'[');
+                at += 1;
+                if bytes.get(at) == Some(&b'^') {
+                    out.push(b'^');
+                    at += 1;
+                }
+                if bytes.get(at) == Some(&b']') {
+                    out.extend_from_slice(b"\\]");
+                    at += 1;
+                } else if bytes[at..].starts_with(b"--") {
+                    out.extend_from_slice(b"\\-");
+                    at += 1;
+                }
+                continue;
+            }
+            // Inside a class PCRE knows no nesting and no set operations.
+            b'[' if bytes.get(at + 1) == Some(&b':') && pattern[at..].contains(":]") => {
+                let end = pattern[at..].find(":]").map_or(bytes.len(), |end| at + end + 2);
+                out.extend_from_slice(&bytes[at..end]);
+                at = end;
+                continue;
+            }
+            b'[' => out.extend_from_slice(b"\\["),
+            b @ (b'&' | b'~') if class && bytes.get(at + 1) == Some(&b) => {
+                out.extend_from_slice(&[b'\\', b])
+            }
+            b'-' if class && bytes.get(at + 1) == Some(&b'-') => {
+                out.extend_from_slice(b"-\\-");
+                at += 1;
+            }
+            b']' if class => {
+                class = false;
+                out.push(b']');
+            }
+            b'{' if !class && !is_repetition(&bytes[at..]) => out.extend_from_slice(b"\\{"),
+            b @ 0x80.. => out.extend_from_slice(format!("\\x{b:02x}").as_bytes()),
+            b => out.push(b),
+        }
+        at += 1;
+    }
+    // Only ASCII bytes were inserted or removed, at character boundaries.
+    String::from_utf8(out).unwrap_or_else(|_| pattern.to_owned())
+}
+
+/// The byte that `\x{HH}` at the start of the text stands for.
+fn braced_byte(text: &[u8]) -> Option<u8> {
+    let digits = text.strip_prefix(b"\\x{")?;
+    let end = memchr::memchr(b'}', digits)?;
+    u8::from_str_radix(std::str::from_utf8(&digits[..end]).ok()?, 16).ok()
+}
+
+/// True if the text begins with `{n}`, `{n,}` or `{n,m}`.
+fn is_repetition(text: &[u8]) -> bool {
+    let Some(end) = memchr::memchr(b'}', text) else { return false };
+    let inner = &text[1..end];
+    inner.first().is_some_and(u8::is_ascii_digit)
+        && inner.iter().all(|b| b.is_ascii_digit() || *b == b',')
+        && inner.iter().filter(|&&b| b == b',').count() <= 1
+}
+
+fn explain(pattern: &str, error: &regex_automata::meta::BuildError) -> String {
+    let unsupported = [
+        ("(?=", "lookahead"),
+        ("(?!", "lookahead"),
+        ("(?<=", "lookbehind"),
+        ("(?<!", "lookbehind"),
+        ("(?>", "atomic group"),
+    ];
+    if let Some((_, name)) = unsupported.iter().find(|(text, _)| pattern.contains(text)) {
+        return format!("regex uses a {name}, which is not supported: rewrite it without");
+    }
+    let reason = error.syntax_error().map_or_else(|| error.to_string(), ToString::to_string);
+    let reason = reason.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
+    format!("cannot compile regex: {reason}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn matches(pattern: &str, text: &[u8]) -> bool {
+        compile(pattern).unwrap_or_else(|e| panic!("{pattern}: {e}")).is_match(text)
+    }
+
+    #[test]
+    fn dot_matches_newlines_and_anchors_match_lines() {
+        assert!(matches("^a.b$", b"x\na\nb\ny"));
+        assert!(matches(r"[\xff]", b"\xff"));
+    }
+
+    #[test]
+    fn reads_literal_braces_and_brackets_as_pcre() {
+        assert!(matches("{a}{2}", b"{a}}"));
+        assert!(matches("[]a]+$", b"]a"));
+        assert!(matches("^[[(]$", b"["));
+        assert!(matches("^[a&&b]$", b"&"));
+        assert!(matches(r"^\<[[:digit:]]$", b"<7"));
+        assert!(matches(r"^[\x7f-\x{ff}]é$", b"\xfe\xc3\xa9"));
+    }
+
+    #[test]
+    fn names_unsupported_constructs() {
+        assert!(compile("a(?=b)").unwrap_err().contains("lookahead"));
+    }
+}

@@ -1,0 +1,323 @@
+//! Rules as they are evaluated: defaults and updates of targets applied, names resolved.
+
+use crate::condition::Condition;
+use crate::error::Place;
+use crate::template::Template;
+use crate::transformation::Transformation;
+use crate::variable::Variable;
+
+/// Phase of a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Phase {
+    /// After the request's headers were received.
+    RequestHeaders = 1,
+    /// After the request's body was received.
+    RequestBody = 2,
+    /// After the response's headers were received.
+    ResponseHeaders = 3,
+    /// After the response's body was received.
+    ResponseBody = 4,
+    /// Before the transaction is logged.
+    Logging = 5,
+}
+
+impl Phase {
+    /// All phases in order.
+    pub const ALL: [Self; 5] = [
+        Self::RequestHeaders,
+        Self::RequestBody,
+        Self::ResponseHeaders,
+        Self::ResponseBody,
+        Self::Logging,
+    ];
+
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        Some(match text.to_ascii_lowercase().as_str() {
+            "1" => Self::RequestHeaders,
+            "2" | "request" => Self::RequestBody,
+            "3" => Self::ResponseHeaders,
+            "4" | "response" => Self::ResponseBody,
+            "5" | "logging" => Self::Logging,
+            _ => return None,
+        })
+    }
+
+    pub(crate) fn index(self) -> usize {
+        self as usize - 1
+    }
+}
+
+/// Severity of a rule, from 0 (emergency) to 7 (debug).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Severity(pub(crate) u8);
+
+impl Severity {
+    const NAMES: [&'static str; 8] =
+        ["EMERGENCY", "ALERT", "CRITICAL", "ERROR", "WARNING", "NOTICE", "INFO", "DEBUG"];
+
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let by_name = Self::NAMES.iter().position(|name| name.eq_ignore_ascii_case(text));
+        let value = by_name.or_else(|| text.parse().ok()).filter(|&value| value < 8)?;
+        u8::try_from(value).ok().map(Self)
+    }
+
+    /// Numeric value, 0 to 7.
+    pub fn value(self) -> u8 {
+        self.0
+    }
+
+    /// Name in upper case.
+    pub fn name(self) -> &'static str {
+        Self::NAMES[usize::from(self.0)]
+    }
+}
+
+/// Entry of a phase's list.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// Index of a rule.
+    Rule(usize),
+    /// Index of a marker's name.
+    Marker(usize),
+}
+
+/// Rule with all links of its chain.
+#[derive(Debug)]
+pub(crate) struct Rule {
+    /// 0 for an action without id.
+    pub(crate) id: u64,
+    pub(crate) place: Place,
+    pub(crate) phase: Phase,
+    pub(crate) message: Option<Template>,
+    pub(crate) tags: Vec<String>,
+    pub(crate) severity: Option<Severity>,
+    pub(crate) version: Option<String>,
+    pub(crate) revision: Option<String>,
+    pub(crate) log: bool,
+    pub(crate) audit_log: bool,
+    pub(crate) disruptive: Disruptive,
+    pub(crate) status: Option<u16>,
+    pub(crate) flow: Flow,
+    /// The rule's condition and those of its chain; never empty.
+    pub(crate) links: Vec<Link>,
+}
+
+/// Effect on the transaction when the engine is on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Disruptive {
+    Pass,
+    Deny,
+    Drop,
+    Redirect(Template),
+    Allow(AllowScope),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AllowScope {
+    Transaction,
+    Request,
+    Phase,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flow {
+    Continue,
+    /// Continues behind the marker of this index.
+    SkipAfter(usize),
+    /// Skips this many rules.
+    Skip(u32),
+}
+
+/// One condition of a rule with the actions that run when it matches.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) place: Place,
+    /// `None` for an action, which always matches.
+    pub(crate) test: Option<Test>,
+    pub(crate) capture: bool,
+    pub(crate) log_data: Option<Template>,
+    pub(crate) message: Option<Template>,
+    /// Run for each matching value.
+    pub(crate) assignments: Vec<Assignment>,
+    /// Run once when all links matched.
+    pub(crate) controls: Vec<Control>,
+}
+
+/// Targets, transformations and operator.
+#[derive(Debug)]
+pub(crate) struct Test {
+    pub(crate) targets: Vec<Target>,
+    pub(crate) exclusions: Vec<Target>,
+    pub(crate) transformations: Vec<Transformation>,
+    pub(crate) multi_match: bool,
+    pub(crate) negated: bool,
+    pub(crate) condition: Condition,
+    /// Number of the test in its rule set.
+    pub(crate) index: usize,
+}
+
+/// Variable with an optional selection of its names.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Target {
+    pub(crate) variable: Variable,
+    pub(crate) selector: Selector,
+    /// `&ARGS`: the number of values in place of the values.
+    pub(crate) count: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Selector {
+    All,
+    /// Name in lower case, compared without regard to case, and its TX slot.
+    Name(Vec<u8>, Option<u32>),
+    Pattern(String, Box<regex_automata::meta::Regex>),
+}
+
+impl PartialEq for Selector {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::All, Self::All) => true,
+            (Self::Name(a, _), Self::Name(b, _)) => a == b,
+            (Self::Pattern(a, _), Self::Pattern(b, _)) => a == b,
+            _ => false,
+        }
+    }
+}
+
+impl Selector {
+    pub(crate) fn accepts(&self, name: &[u8]) -> bool {
+        match self {
+            Self::All => true,
+            Self::Name(wanted, _) => wanted.eq_ignore_ascii_case(name),
+            Self::Pattern(_, regex) => regex.is_match(name),
+        }
+    }
+}
+
+impl Target {
+    /// True if this exclusion removes the value of that name from the variable.
+    pub(crate) fn excludes(&self, variable: Variable, name: &[u8]) -> bool {
+        self.variable == variable && self.selector.accepts(name)
+    }
+}
+
+impl std::fmt::Display for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let count = if self.count { "&" } else { "" };
+        match &self.selector {
+            Selector::All => write!(f, "{count}{}", self.variable.name()),
+            Selector::Name(name, _) => {
+                write!(f, "{count}{}:{}", self.variable.name(), String::from_utf8_lossy(name))
+            }
+            Selector::Pattern(pattern, _) => {
+                write!(f, "{count}{}:/{pattern}/", self.variable.name())
+            }
+        }
+    }
+}
+
+/// `setvar`
+#[derive(Clone, Debug)]
+pub(crate) struct Assignment {
+    pub(crate) variable: Variable,
+    pub(crate) name: Template,
+    /// Slot of the name if the variable is TX and the name contains no macro.
+    pub(crate) slot: Option<u32>,
+    pub(crate) change: Change,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Change {
+    Set(Template),
+    Add(Template),
+    Subtract(Template),
+    Unset,
+}
+
+/// Action that runs when a rule matched completely.
+#[derive(Clone, Debug)]
+pub(crate) enum Control {
+    AuditEngine(AuditEngine),
+    AuditLogParts(String),
+    ForceRequestBodyVariable(bool),
+    RequestBodyAccess(bool),
+    RequestBodyProcessor(BodyProcessor),
+    ResponseBodyAccess(bool),
+    RequestBodyLimit(usize),
+    ResponseBodyLimit(usize),
+    Engine(EngineMode),
+    RemoveRules(RuleFilter),
+    RemoveTargets(RuleFilter, Target),
+    /// `initcol`: variable and key.
+    InitCollection(Variable, Template),
+    SetEnv(Template, Template),
+}
+
+/// Selection of rules by one of their properties.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum RuleFilter {
+    Ids(Vec<(u64, u64)>),
+    Tag(String),
+    Message(String),
+    /// Rules that the filter selected, once the rule set is complete.
+    Resolved(Vec<u32>),
+}
+
+impl RuleFilter {
+    pub(crate) fn selects(&self, rule: &Rule) -> bool {
+        match self {
+            Self::Ids(ranges) => ranges.iter().any(|&(low, high)| (low..=high).contains(&rule.id)),
+            Self::Tag(tag) => rule.tags.iter().any(|t| t == tag),
+            Self::Message(message) => rule
+                .message
+                .as_ref()
+                .and_then(Template::as_text)
+                .is_some_and(|text| text == message.as_bytes()),
+            Self::Resolved(_) => false,
+        }
+    }
+}
+
+/// `SecRuleEngine`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EngineMode {
+    /// Rules run and can block.
+    On,
+    /// Rules run and only log.
+    DetectionOnly,
+    /// No rule runs.
+    Off,
+}
+
+/// `SecAuditEngine`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AuditEngine {
+    /// Every transaction.
+    On,
+    /// No transaction.
+    Off,
+    /// Transactions with a match that is logged, or with a relevant status.
+    RelevantOnly,
+}
+
+/// Parser of a request body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BodyProcessor {
+    Urlencoded,
+    Multipart,
+    Json,
+    Xml,
+}
+
+impl BodyProcessor {
+    pub(crate) const ALL: [Self; 4] = [Self::Urlencoded, Self::Multipart, Self::Json, Self::Xml];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Urlencoded => "URLENCODED",
+            Self::Multipart => "MULTIPART",
+            Self::Json => "JSON",
+            Self::Xml => "XML",
+        }
+    }
+}

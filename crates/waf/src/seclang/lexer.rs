@@ -1,0 +1,198 @@
+//! Splits a rule file into directives and their arguments, keeping the place of every byte.
+
+use std::sync::Arc;
+
+use crate::error::{LoadError, Place};
+
+/// Directive with its arguments.
+#[derive(Debug)]
+pub(crate) struct Directive {
+    pub(crate) name: Argument,
+    pub(crate) arguments: Vec<Argument>,
+    lines: Lines,
+}
+
+/// Argument of a directive, unquoted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Argument {
+    pub(crate) text: Vec<u8>,
+    /// Offset of its first byte in the logical line.
+    start: usize,
+    /// Offsets in `text` after which one backslash of the source was removed.
+    removed: Vec<usize>,
+}
+
+/// Physical lines of a logical line: the offset at which each begins, and its number.
+#[derive(Clone, Debug)]
+struct Lines {
+    file: Arc<str>,
+    starts: Vec<(usize, u32)>,
+}
+
+impl Lines {
+    fn place(&self, offset: usize) -> Place {
+        let index = self.starts.partition_point(|&(start, _)| start <= offset).saturating_sub(1);
+        let (start, line) = self.starts[index];
+        Place {
+            file: Arc::clone(&self.file),
+            line,
+            column: u32::try_from(offset - start + 1).unwrap_or(u32::MAX),
+        }
+    }
+}
+
+impl Directive {
+    /// Place of the directive's name.
+    pub(crate) fn place(&self) -> Place {
+        self.lines.place(self.name.start)
+    }
+
+    /// Place of a byte of one of its arguments.
+    pub(crate) fn place_in(&self, argument: &Argument, offset: usize) -> Place {
+        let removed = argument.removed.iter().filter(|&&at| at <= offset).count();
+        self.lines.place(argument.start + offset + removed)
+    }
+}
+
+impl Argument {
+    /// The text as UTF-8, with replacement characters where it is not.
+    pub(crate) fn as_str(&self) -> std::borrow::Cow<'_, str> {
+        String::from_utf8_lossy(&self.text)
+    }
+}
+
+/// Splits a file into directives. Lines that end with a backslash continue on the next line;
+/// comments begin with `#`.
+pub(crate) fn directives(file: &Arc<str>, text: &[u8]) -> Result<Vec<Directive>, LoadError> {
+    let mut found = Vec::new();
+    let mut logical = Vec::new();
+    let mut starts: Vec<(usize, u32)> = Vec::new();
+    let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
+    let mut lines = text.split(|&b| b == b'\n').zip(1u32..).peekable();
+    while let Some((line, number)) = lines.next() {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        starts.push((logical.len(), number));
+        let trimmed = line.trim_ascii_end();
+        if let Some(continued) = trimmed.strip_suffix(b"\\")
+            && lines.peek().is_some()
+        {
+            logical.extend_from_slice(continued);
+            continue;
+        }
+        logical.extend_from_slice(line);
+        let lines = Lines { file: Arc::clone(file), starts: std::mem::take(&mut starts) };
+        if let Some(directive) = directive(&logical, lines)? {
+            found.push(directive);
+        }
+        logical.clear();
+    }
+    Ok(found)
+}
+
+fn directive(line: &[u8], lines: Lines) -> Result<Option<Directive>, LoadError> {
+    let mut at = skip_blanks(line, 0);
+    if at == line.len() || line[at] == b'#' {
+        return Ok(None);
+    }
+    let (name, next) = argument(line, at, &lines)?;
+    at = next;
+    let mut arguments = Vec::new();
+    loop {
+        at = skip_blanks(line, at);
+        if at == line.len() {
+            return Ok(Some(Directive { name, arguments, lines }));
+        }
+        let (argument, next) = argument(line, at, &lines)?;
+        arguments.push(argument);
+        at = next;
+    }
+}
+
+fn skip_blanks(line: &[u8], mut at: usize) -> usize {
+    while line.get(at).is_some_and(u8::is_ascii_whitespace) {
+        at += 1;
+    }
+    at
+}
+
+/// Reads the argument that begins at `at` and returns it with the offset behind it. Inside quotes
+/// a backslash before the quote is removed, and all others are kept.
+fn argument(line: &[u8], at: usize, lines: &Lines) -> Result<(Argument, usize), LoadError> {
+    let quote = Some(line[at]).filter(|&b| b == b'"' || b == b'\'');
+    let start = at + usize::from(quote.is_some());
+    let mut argument = Argument { text: Vec::new(), start, removed: Vec::new() };
+    let mut at = start;
+    while at < line.len() {
+        let byte = line[at];
+        match quote {
+            Some(q) if byte == q => return Ok((argument, at + 1)),
+            Some(q) if byte == b'\\' && line.get(at + 1) == Some(&q) => {
+                argument.removed.push(argument.text.len());
+                argument.text.push(q);
+                at += 2;
+                continue;
+            }
+            None if byte.is_ascii_whitespace() => return Ok((argument, at)),
+            _ => {}
+        }
+        argument.text.push(byte);
+        at += 1;
+    }
+    match quote {
+        None => Ok((argument, at)),
+        Some(q) => Err(LoadError::Invalid {
+            place: lines.place(start - 1),
+            message: format!("no closing {} for this argument", char::from(q)),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn split(text: &str) -> Vec<(String, Vec<String>)> {
+        directives(&Arc::from("t.conf"), text.as_bytes())
+            .unwrap_or_else(|e| panic!("{e}"))
+            .iter()
+            .map(|d| {
+                (
+                    d.name.as_str().into_owned(),
+                    d.arguments.iter().map(|a| a.as_str().into_owned()).collect(),
+                )
+            })
+            .collect()
+    }
+
+    #[test]
+    fn joins_continued_lines_and_skips_comments() {
+        let text = "# comment \\\n continued\n\nSecRule ARGS \\\n  \"@rx a\\\"b\\d\" \\\n  \"id:1,\\\n   deny\"\r\nSecMarker END\n";
+        assert_eq!(
+            split(text),
+            [
+                (
+                    "SecRule".into(),
+                    vec!["ARGS".into(), "@rx a\"b\\d".into(), "id:1,   deny".into()]
+                ),
+                ("SecMarker".into(), vec!["END".into()]),
+            ]
+        );
+    }
+
+    #[test]
+    fn places_count_through_continuations_and_removed_backslashes() {
+        let text = b"\nSecRule ARGS \\\n  \"a\\\"bc\"";
+        let found = directives(&Arc::from("t.conf"), text).unwrap_or_else(|e| panic!("{e}"));
+        let directive = &found[0];
+        assert_eq!(directive.place().to_string(), "t.conf:2:1");
+        let argument = &directive.arguments[1];
+        assert_eq!(directive.place_in(argument, 0).to_string(), "t.conf:3:4");
+        assert_eq!(directive.place_in(argument, 2).to_string(), "t.conf:3:7");
+    }
+
+    #[test]
+    fn unclosed_quote_names_its_place() {
+        let error = directives(&Arc::from("t.conf"), b"SecRule ARGS \"@rx").unwrap_err();
+        assert_eq!(error.to_string(), "t.conf:1:14: no closing \" for this argument");
+    }
+}

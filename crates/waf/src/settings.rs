@@ -1,0 +1,90 @@
+//! Settings of the engine that are not rules.
+
+use crate::rule::{AuditEngine, EngineMode};
+
+/// Reaction to a body that is larger than its limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LimitAction {
+    /// Block the transaction, if the engine is on.
+    Reject,
+    /// Inspect the first bytes up to the limit.
+    ProcessPartial,
+}
+
+/// Settings that directives such as `SecRequestBodyLimit` make.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// `SecRuleEngine` (default: Off, as ModSecurity's)
+    pub engine: EngineMode,
+    /// `SecRequestBodyAccess`
+    pub request_body_access: bool,
+    /// `SecRequestBodyLimit` in bytes
+    pub request_body_limit: usize,
+    /// `SecRequestBodyNoFilesLimit` in bytes: parts of a multipart body that are not files
+    pub request_body_no_files_limit: usize,
+    /// `SecRequestBodyLimitAction`
+    pub request_body_limit_action: LimitAction,
+    /// `SecRequestBodyJsonDepthLimit`: nesting of arrays and objects
+    pub json_depth_limit: usize,
+    /// `SecArgumentsLimit`: arguments of a request; those beyond it are not inspected
+    pub arguments_limit: usize,
+    /// `SecArgumentSeparator`
+    pub argument_separator: u8,
+    /// `SecUploadFileLimit`: files of a multipart body
+    pub upload_file_limit: usize,
+    /// `SecResponseBodyAccess`
+    pub response_body_access: bool,
+    /// `SecResponseBodyLimit` in bytes
+    pub response_body_limit: usize,
+    /// `SecResponseBodyLimitAction`
+    pub response_body_limit_action: LimitAction,
+    /// `SecResponseBodyMimeType`, in lower case
+    pub response_body_mime_types: Vec<String>,
+    /// `SecAuditEngine`
+    pub audit_engine: AuditEngine,
+    /// `SecAuditLogRelevantStatus`
+    pub audit_log_relevant_status: Option<String>,
+    /// `SecAuditLogParts`
+    pub audit_log_parts: String,
+    /// `SecAuditLog`
+    pub audit_log: Option<String>,
+    /// `SecAuditLogFormat JSON`
+    pub audit_log_json: bool,
+    /// `SecComponentSignature`
+    pub component_signatures: Vec<String>,
+    /// `SecWebAppId`
+    pub web_application: Option<String>,
+    /// `SecServerSignature`
+    pub server_signature: Option<String>,
+    /// `SecDebugLogLevel`
+    pub debug_log_level: u8,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            engine: EngineMode::Off,
+            request_body_access: false,
+            request_body_limit: 13_107_200,
+            request_body_no_files_limit: 131_072,
+            request_body_limit_action: LimitAction::Reject,
+            json_depth_limit: 512,
+            arguments_limit: 100_000,
+            argument_separator: b'&',
+            upload_file_limit: 100,
+            response_body_access: false,
+            response_body_limit: 524_288,
+            response_body_limit_action: LimitAction::ProcessPartial,
+            response_body_mime_types: vec!["text/plain".into(), "text/html".into()],
+            audit_engine: AuditEngine::Off,
+            audit_log_relevant_status: None,
+            audit_log_parts: "ABCFHZ".into(),
+            audit_log: None,
+            audit_log_json: false,
+            component_signatures: Vec::new(),
+            web_application: None,
+            server_signature: None,
+            debug_log_level: 0,
+        }
+    }
+}

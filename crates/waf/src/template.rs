@@ -1,0 +1,139 @@
+//! Texts with macros: `%{tx.score}`, `%{REQUEST_HEADERS.Host}`.
+
+use crate::error::Fault;
+use crate::variable::Variable;
+
+/// Text in which macros are expanded when a rule runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Template {
+    parts: Vec<Part>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    Text(Vec<u8>),
+    Macro(Macro),
+}
+
+/// Reference to one value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Macro {
+    pub(crate) variable: Variable,
+    /// Selector in lower case; empty for variables without names.
+    pub(crate) name: Vec<u8>,
+    /// Slot of the name if the variable is TX, set when the rule set is completed.
+    pub(crate) slot: Option<u32>,
+}
+
+impl Template {
+    /// Parses a text; a `%{` without `}` is literal.
+    pub(crate) fn parse(text: &[u8]) -> Result<Self, Fault> {
+        let mut parts = Vec::new();
+        let mut literal = Vec::new();
+        let mut at = 0;
+        while at < text.len() {
+            let rest = &text[at..];
+            let end = if rest.starts_with(b"%{") { memchr::memchr(b'}', rest) } else { None };
+            let Some(end) = end else {
+                literal.push(text[at]);
+                at += 1;
+                continue;
+            };
+            let reference = Macro::parse(&rest[2..end]).map_err(|fault| fault.shifted(at + 2))?;
+            if !literal.is_empty() {
+                parts.push(Part::Text(std::mem::take(&mut literal)));
+            }
+            parts.push(Part::Macro(reference));
+            at += end + 1;
+        }
+        if !literal.is_empty() {
+            parts.push(Part::Text(literal));
+        }
+        Ok(Self { parts })
+    }
+
+    /// The text, if it contains no macro.
+    pub(crate) fn as_text(&self) -> Option<&[u8]> {
+        match self.parts.as_slice() {
+            [] => Some(b""),
+            [Part::Text(text)] => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The macro, if the text is nothing else.
+    pub(crate) fn as_macro(&self) -> Option<&Macro> {
+        match self.parts.as_slice() {
+            [Part::Macro(reference)] => Some(reference),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    pub(crate) fn macros_mut(&mut self) -> impl Iterator<Item = &mut Macro> {
+        self.parts.iter_mut().filter_map(|part| match part {
+            Part::Macro(reference) => Some(reference),
+            Part::Text(_) => None,
+        })
+    }
+}
+
+impl Macro {
+    fn parse(text: &[u8]) -> Result<Self, Fault> {
+        let text = std::str::from_utf8(text)
+            .map_err(|error| Fault::invalid(error.valid_up_to(), "macro name is not ASCII"))?;
+        let (variable, name) = match text.find(['.', ':']) {
+            Some(dot) => (&text[..dot], &text[dot + 1..]),
+            None => (text, ""),
+        };
+        let parsed = Variable::parse(variable).ok_or_else(|| {
+            Fault::invalid(
+                0,
+                format!("unknown variable \"{variable}\" in macro{}", Variable::hint(variable)),
+            )
+        })?;
+        Ok(Self { variable: parsed, name: name.to_ascii_lowercase().into_bytes(), slot: None })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn splits_text_and_macros() {
+        let template = Template::parse(b"Score: %{TX.Anomaly_Score} of %{remote_addr}%")
+            .unwrap_or_else(|f| panic!("{f:?}"));
+        let reference = |variable, name: &[u8]| {
+            Part::Macro(Macro { variable, name: name.to_vec(), slot: None })
+        };
+        assert_eq!(
+            template.parts(),
+            [
+                Part::Text(b"Score: ".to_vec()),
+                reference(Variable::Tx, b"anomaly_score"),
+                Part::Text(b" of ".to_vec()),
+                reference(Variable::RemoteAddr, b""),
+                Part::Text(b"%".to_vec()),
+            ]
+        );
+        assert_eq!(template.as_text(), None);
+    }
+
+    #[test]
+    fn unknown_variable_is_an_error_with_its_offset() {
+        let fault = Template::parse(b"ab %{txx.a}").unwrap_err();
+        assert_eq!((fault.offset, fault.message.contains("\"txx\"")), (5, true));
+    }
+
+    #[test]
+    fn unclosed_macro_is_text() {
+        assert_eq!(
+            Template::parse(b"100%{x").unwrap_or_else(|f| panic!("{f:?}")).as_text(),
+            Some(b"100%{x".as_slice())
+        );
+    }
+}

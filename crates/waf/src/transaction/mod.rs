@@ -1,0 +1,419 @@
+//! Transactions: one request with its response, evaluated phase by phase.
+
+pub(crate) mod entries;
+mod evaluate;
+mod request;
+mod response;
+pub(crate) mod store;
+mod worker;
+
+use std::fmt;
+use std::sync::Arc;
+
+pub use worker::Worker;
+
+use crate::rule::{AllowScope, AuditEngine, BodyProcessor, EngineMode, Phase, Severity, Target};
+use crate::ruleset::RuleSet;
+use crate::variable::Variable;
+use entries::Entries;
+use store::Store;
+
+/// Bytes of buffers that a transaction keeps for the next one.
+const RETAINED: usize = 256 << 10;
+/// Bytes of a value or a text that is kept for the log.
+pub(crate) const LOGGED_VALUE_MAX: usize = 4096;
+/// Matches that are kept for the log.
+const MATCHES_MAX: usize = 4096;
+
+/// One request with its response.
+#[derive(Debug)]
+pub struct Transaction {
+    rules: Arc<RuleSet>,
+    entries: Entries,
+    state: State,
+    body: Vec<u8>,
+    response_body: Vec<u8>,
+    arguments: usize,
+    arguments_size: usize,
+}
+
+/// What evaluation changes.
+#[derive(Debug)]
+struct State {
+    engine: EngineMode,
+    audit_engine: AuditEngine,
+    audit_log_parts: Option<String>,
+    request_body_access: bool,
+    response_body_access: bool,
+    request_body_limit: usize,
+    response_body_limit: usize,
+    body_processor: Option<BodyProcessor>,
+    /// True if `ctl:requestBodyProcessor` set the processor.
+    body_processor_forced: bool,
+    force_request_body: bool,
+    store: Store,
+    matched: Matched,
+    environment: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Rules that `ctl:ruleRemoveBy...` removed, as a bitmap; empty if none.
+    removed_rules: Vec<u64>,
+    /// Targets that `ctl:ruleRemoveTargetBy...` removed, with the rules.
+    removed_targets: Vec<(Vec<u32>, Target)>,
+    allow: Option<AllowScope>,
+    highest_severity: Option<Severity>,
+    intervention: Option<Intervention>,
+    matches: Vec<Match>,
+    matches_dropped: usize,
+    record_silent: bool,
+    record_details: bool,
+    inbound_limit_reached: bool,
+    outbound_limit_reached: bool,
+}
+
+/// Values that the rule which runs has matched.
+#[derive(Debug, Default)]
+struct Matched {
+    values: Vec<MatchedValue>,
+    count: usize,
+}
+
+#[derive(Debug, Default)]
+struct MatchedValue {
+    key: Vec<u8>,
+    value: Vec<u8>,
+}
+
+impl Matched {
+    fn clear(&mut self) {
+        self.count = 0;
+    }
+
+    fn push(&mut self, key: impl FnOnce(&mut Vec<u8>), value: &[u8]) {
+        if self.count == self.values.len() {
+            self.values.push(MatchedValue::default());
+        }
+        let slot = &mut self.values[self.count];
+        slot.key.clear();
+        key(&mut slot.key);
+        slot.value.clear();
+        slot.value.extend_from_slice(value);
+        self.count += 1;
+    }
+
+    fn all(&self) -> &[MatchedValue] {
+        &self.values[..self.count]
+    }
+
+    fn last(&self) -> Option<&MatchedValue> {
+        self.all().last()
+    }
+}
+
+/// Decision to end a transaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Intervention {
+    /// Status of the response.
+    pub status: u16,
+    /// Target of a redirect.
+    pub redirect: Option<String>,
+    /// True if the connection is to be closed without a response.
+    pub drop: bool,
+    /// Id of the rule, or `None` for a limit.
+    pub rule: Option<u64>,
+}
+
+/// Rule that matched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Match {
+    /// Position of the rule in [`RuleSet::rules`].
+    pub rule: usize,
+    /// Id of the rule.
+    pub id: u64,
+    /// Phase in which it matched.
+    pub phase: Phase,
+    /// Variable whose value matched last, such as `ARGS:q`.
+    pub variable: Vec<u8>,
+    /// The value after transformations, at most 4 kB of it.
+    pub value: Vec<u8>,
+    /// `msg`, expanded.
+    pub message: Vec<u8>,
+    /// `logdata`, expanded.
+    pub log_data: Vec<u8>,
+    /// False for rules with `nolog`, which are recorded on request only.
+    pub logged: bool,
+    /// True if the rule's disruptive action ran.
+    pub disruptive: bool,
+    /// Further facts, if [`Transaction::record_details`] asked for them.
+    pub details: Option<MatchDetails>,
+}
+
+/// Facts about a match for a person who tunes rules.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MatchDetails {
+    /// Variable that the rule's first condition matched, such as `ARGS:q`.
+    pub source: Vec<u8>,
+    /// Part of the value that the operator matched, if it is a regex or a list of phrases.
+    pub matched: Vec<u8>,
+    /// Variables that the rule increased, such as `tx.inbound_anomaly_score_pl1`, with the amount.
+    pub scores: Vec<(String, i64)>,
+}
+
+impl fmt::Display for Match {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        write!(f, "[id \"{}\"] [msg \"{}\"]", self.id, text(&self.message))?;
+        if !self.log_data.is_empty() {
+            write!(f, " [data \"{}\"]", text(&self.log_data))?;
+        }
+        write!(f, " [variable \"{}\"]", text(&self.variable))
+    }
+}
+
+/// Addresses of a connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Connection<'a> {
+    /// Address of the client.
+    pub client: &'a str,
+    /// Port of the client.
+    pub client_port: u16,
+    /// Address of the server.
+    pub server: &'a str,
+    /// Port of the server.
+    pub server_port: u16,
+}
+
+impl Transaction {
+    /// Creates an empty transaction.
+    pub fn new(rules: Arc<RuleSet>) -> Self {
+        let settings = rules.settings();
+        let limit = 4 * (settings.request_body_limit + settings.response_body_limit) + (8 << 20);
+        let mut transaction = Self {
+            entries: Entries::new(limit),
+            state: State::new(&rules),
+            body: Vec::new(),
+            response_body: Vec::new(),
+            arguments: 0,
+            arguments_size: 0,
+            rules,
+        };
+        transaction.reset();
+        transaction
+    }
+
+    /// Empties the transaction for the next request; its memory is reused.
+    pub fn reset(&mut self) {
+        self.entries.clear(RETAINED);
+        self.state.reset(&self.rules);
+        for body in [&mut self.body, &mut self.response_body] {
+            body.clear();
+            body.shrink_to(RETAINED);
+        }
+        self.arguments = 0;
+        self.arguments_size = 0;
+    }
+
+    /// Records rules with `nolog` that match, too.
+    pub fn record_silent(&mut self, record: bool) {
+        self.state.record_silent = record;
+    }
+
+    /// Records [`Match::details`], which costs a second search of each matching value.
+    pub fn record_details(&mut self, record: bool) {
+        self.state.record_details = record;
+    }
+
+    /// Sets the addresses of the connection.
+    pub fn connection(&mut self, connection: &Connection<'_>) {
+        self.entries.set(Variable::RemoteAddr, connection.client.as_bytes());
+        self.entries.set(Variable::RemoteHost, connection.client.as_bytes());
+        self.entries.set_number(Variable::RemotePort, connection.client_port.into());
+        self.entries.set(Variable::ServerAddr, connection.server.as_bytes());
+        self.entries.set_number(Variable::ServerPort, connection.server_port.into());
+    }
+
+    /// Sets the identifier of the transaction.
+    pub fn unique_id(&mut self, id: &str) {
+        self.entries.set(Variable::UniqueId, id.as_bytes());
+    }
+
+    /// Sets the time of the request, in seconds since 1970.
+    pub fn time(&mut self, seconds: u64) {
+        let (days, second) = (seconds / 86_400, seconds % 86_400);
+        let (year, month, day) = civil_date(days);
+        let two = |value: u64| format!("{value:02}");
+        let clock =
+            format!("{}:{}:{}", two(second / 3600), two(second / 60 % 60), two(second % 60));
+        let values = [
+            (Variable::Time, clock),
+            (Variable::TimeEpoch, seconds.to_string()),
+            (Variable::TimeHour, two(second / 3600)),
+            (Variable::TimeMin, two(second / 60 % 60)),
+            (Variable::TimeSec, two(second % 60)),
+            (Variable::TimeDay, day.to_string()),
+            (Variable::TimeMon, month.to_string()),
+            (Variable::TimeYear, year.to_string()),
+            (Variable::TimeWday, ((days + 4) % 7).to_string()),
+        ];
+        for (variable, value) in values {
+            self.entries.set(variable, value.as_bytes());
+        }
+    }
+
+    /// Matches so far, in the order in which they happened.
+    pub fn matches(&self) -> &[Match] {
+        &self.state.matches
+    }
+
+    /// Matches that were not kept because there were too many.
+    pub fn matches_dropped(&self) -> usize {
+        self.state.matches_dropped
+    }
+
+    /// Values that were not inspected because the memory of the transaction was full.
+    pub fn values_dropped(&self) -> usize {
+        self.entries.dropped()
+    }
+
+    /// Decision to end the transaction, if there is one.
+    pub fn intervention(&self) -> Option<&Intervention> {
+        self.state.intervention.as_ref()
+    }
+
+    /// Value of a TX variable, such as `blocking_inbound_anomaly_score`.
+    pub fn tx(&self, name: &str) -> Option<Vec<u8>> {
+        let name = name.to_ascii_lowercase();
+        match self.rules.slot_by_name.get(name.as_bytes()) {
+            Some(&slot) if self.state.store.is_set(slot) => {
+                let mut value = Vec::new();
+                self.state.store.append(slot, &mut value);
+                Some(value)
+            }
+            Some(_) => None,
+            None => self.state.store.named(Variable::Tx, name.as_bytes()).map(<[u8]>::to_vec),
+        }
+    }
+
+    /// All TX variables that are set, by name.
+    pub fn tx_all(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let mut all = Vec::new();
+        self.state.store.visit(Variable::Tx, &self.rules.slots, |name, value| {
+            all.push((name.to_vec(), value.to_vec()))
+        });
+        all
+    }
+
+    /// Variables that `setenv` set.
+    pub fn environment(&self) -> &[(Vec<u8>, Vec<u8>)] {
+        &self.state.environment
+    }
+
+    /// True if the transaction belongs in the audit log, given the status of the response.
+    pub fn is_audit_relevant(&self, status: u16) -> bool {
+        match self.state.audit_engine {
+            AuditEngine::On => true,
+            AuditEngine::Off => false,
+            AuditEngine::RelevantOnly => {
+                let rules = &self.rules.rules;
+                self.state.matches.iter().any(|m| m.logged && rules[m.rule].audit_log)
+                    || self.rules.is_relevant_status(status)
+            }
+        }
+    }
+
+    /// Parts of the audit log, as letters.
+    pub fn audit_log_parts(&self) -> &str {
+        self.state.audit_log_parts.as_deref().unwrap_or(&self.rules.settings.audit_log_parts)
+    }
+
+    /// The rule set.
+    pub fn rules(&self) -> &Arc<RuleSet> {
+        &self.rules
+    }
+
+    /// Runs the rules of phase 5. They cannot block.
+    pub fn process_logging(&mut self, worker: &mut Worker) {
+        self.run(Phase::Logging, worker);
+    }
+
+    /// Blocks because of a limit, if the engine is on.
+    fn reject(&mut self, status: u16) {
+        if self.state.engine == EngineMode::On && self.state.intervention.is_none() {
+            self.state.intervention =
+                Some(Intervention { status, redirect: None, drop: false, rule: None });
+        }
+    }
+}
+
+impl State {
+    fn new(rules: &RuleSet) -> Self {
+        let settings = rules.settings();
+        Self {
+            engine: settings.engine,
+            audit_engine: settings.audit_engine,
+            audit_log_parts: None,
+            request_body_access: settings.request_body_access,
+            response_body_access: settings.response_body_access,
+            request_body_limit: settings.request_body_limit,
+            response_body_limit: settings.response_body_limit,
+            body_processor: None,
+            body_processor_forced: false,
+            force_request_body: false,
+            store: Store::default(),
+            matched: Matched::default(),
+            environment: Vec::new(),
+            removed_rules: Vec::new(),
+            removed_targets: Vec::new(),
+            allow: None,
+            highest_severity: None,
+            intervention: None,
+            matches: Vec::new(),
+            matches_dropped: 0,
+            record_silent: false,
+            record_details: false,
+            inbound_limit_reached: false,
+            outbound_limit_reached: false,
+        }
+    }
+
+    fn reset(&mut self, rules: &RuleSet) {
+        let mut store = std::mem::take(&mut self.store);
+        store.clear(rules.slots.len());
+        let mut matched = std::mem::take(&mut self.matched);
+        matched.clear();
+        matched.values.truncate(16);
+        for value in &mut matched.values {
+            value.value.shrink_to(LOGGED_VALUE_MAX);
+        }
+        let mut matches = std::mem::take(&mut self.matches);
+        matches.clear();
+        let Self { record_silent, record_details, .. } = *self;
+        *self = Self { store, matched, matches, record_silent, record_details, ..Self::new(rules) };
+    }
+}
+
+/// Year, month and day of a number of days since 1970 (Hinnant, "chrono-compatible low-level date algorithms").
+fn civil_date(days: u64) -> (u64, u64, u64) {
+    let z = days + 719_468;
+    let (era, day_of_era) = (z / 146_097, z % 146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    (year_of_era + era * 400 + u64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn civil_dates() {
+        assert_eq!(civil_date(0), (1970, 1, 1));
+        assert_eq!(civil_date(11_016), (2000, 2, 29));
+        assert_eq!(civil_date(20_779), (2026, 11, 22));
+    }
+}

@@ -1,0 +1,149 @@
+//! Memory that one thread needs to run rules: regex caches and buffers.
+
+use std::sync::Arc;
+
+use regex_automata::Input;
+use regex_automata::meta::Cache;
+use regex_automata::util::primitives::NonMaxUsize;
+
+use crate::condition::Pattern;
+use crate::plan::Gate;
+use crate::ruleset::RuleSet;
+
+use super::Transaction;
+
+/// Captured groups that rules can read: `TX.0` to `TX.9`.
+pub(crate) const CAPTURES: usize = 10;
+
+const SAMPLE_HEADERS: [(&[u8], &[u8]); 7] = [
+    (b"Host", b"www.example.com"),
+    (b"User-Agent", b"Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0"),
+    (b"Accept", b"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"),
+    (b"Accept-Language", b"en-US,en;q=0.5"),
+    (b"Accept-Encoding", b"gzip, deflate, br"),
+    (b"Referer", b"https://www.example.com/list?page=2&sort=price"),
+    (b"Cookie", b"session=8f14e45fceea167a; theme=dark; name=J%C3%BCrgen%20O'Neil"),
+];
+
+type Sample = ([&'static [u8]; 2], &'static [u8], &'static [u8]);
+
+const SAMPLES: [Sample; 3] = [
+    ([b"GET", b"/a/b.html?id=17&q=blue+shoes&r=%2Fhome%3Fx&price=10-20"], b"text/plain", b""),
+    (
+        [b"POST", b"/form"],
+        b"application/x-www-form-urlencoded",
+        b"name=Jane+Doe&text=It's+%22fine%22%2C+and+(mostly)+50%25+of+a+%26+b%3B+select+one+or+two&url=https%3A%2F%2Fexample.com%2F",
+    ),
+    ([b"POST", b"/api"], b"application/json", b"{\"a\":[1,2.5,true,null,\"x y\"],\"b\":{\"c\":\"<p>text</p>\"}}"),
+];
+
+/// Caches and buffers of one thread. It may serve many transactions, one after the other or in turns.
+#[derive(Debug, Default)]
+pub struct Worker {
+    rules: Option<Arc<RuleSet>>,
+    caches: Caches,
+    pub(crate) buffers: Buffers,
+    pub(crate) gate: Gate,
+    plain: bool,
+}
+
+/// Caches of regexes, by their number.
+#[derive(Debug, Default)]
+pub(crate) struct Caches {
+    caches: Vec<Option<Box<Cache>>>,
+    slots: Vec<Option<NonMaxUsize>>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Buffers {
+    pub(crate) transformed: Vec<u8>,
+    pub(crate) spare: Vec<u8>,
+    pub(crate) argument: Vec<u8>,
+    pub(crate) value: Vec<u8>,
+    pub(crate) text: Vec<u8>,
+    pub(crate) name: Vec<u8>,
+    /// Captured groups of the last match, as ranges of the value.
+    pub(crate) captures: Vec<Option<(usize, usize)>>,
+}
+
+impl Worker {
+    /// Creates a worker without any cache.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Creates a worker that evaluates every rule on every value, without gates. It is slow and
+    /// serves as the reference.
+    pub fn plain() -> Self {
+        Self { plain: true, ..Self::default() }
+    }
+
+    /// Prepares the worker for a rule set by running sample requests, so that the first real one is
+    /// not slower than others.
+    pub fn warm_up(&mut self, rules: &Arc<RuleSet>) {
+        let mut transaction = Transaction::new(Arc::clone(rules));
+        for (line, kind, body) in SAMPLES {
+            transaction.reset();
+            transaction.request_line(line[0], line[1], b"HTTP/1.1");
+            for (name, value) in SAMPLE_HEADERS {
+                transaction.request_header(name, value);
+            }
+            transaction.request_header(b"Content-Type", kind);
+            transaction.process_request_headers(self);
+            transaction.append_request_body(body);
+            transaction.process_request_body(self);
+        }
+    }
+
+    /// True if values are tested by gates before rules are evaluated.
+    pub(crate) fn is_gated(&self) -> bool {
+        !self.plain
+    }
+
+    /// Prepares the caches for a rule set.
+    pub(crate) fn bind(&mut self, rules: &Arc<RuleSet>) {
+        if self.rules.as_ref().is_none_or(|bound| !Arc::ptr_eq(bound, rules)) {
+            self.caches.caches = (0..rules.patterns).map(|_| None).collect();
+            self.gate = Gate::new(rules);
+            self.rules = Some(Arc::clone(rules));
+        }
+    }
+
+    pub(crate) fn split(&mut self) -> (&mut Caches, &mut Buffers, &mut Gate) {
+        (&mut self.caches, &mut self.buffers, &mut self.gate)
+    }
+}
+
+impl Caches {
+    fn cache(&mut self, pattern: &Pattern) -> &mut Cache {
+        self.caches[pattern.index].get_or_insert_with(|| Box::new(pattern.regex().create_cache()))
+    }
+
+    pub(crate) fn is_match(&mut self, pattern: &Pattern, value: &[u8]) -> bool {
+        let cache = self.cache(pattern);
+        pattern.regex().search_half_with(cache, &Input::new(value).earliest(true)).is_some()
+    }
+
+    /// Searches the first match and writes its groups, up to [`CAPTURES`].
+    pub(crate) fn captures(
+        &mut self,
+        pattern: &Pattern,
+        value: &[u8],
+        found: &mut Vec<Option<(usize, usize)>>,
+    ) -> bool {
+        found.clear();
+        let groups = pattern.regex().captures_len().min(CAPTURES);
+        let mut slots = std::mem::take(&mut self.slots);
+        slots.clear();
+        slots.resize(2 * groups, None);
+        let matched = pattern
+            .regex()
+            .search_slots_with(self.cache(pattern), &Input::new(value), &mut slots)
+            .is_some();
+        if matched {
+            found.extend(slots.chunks_exact(2).map(|pair| Some((pair[0]?.get(), pair[1]?.get()))));
+        }
+        self.slots = slots;
+        matched
+    }
+}

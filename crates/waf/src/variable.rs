@@ -1,0 +1,201 @@
+//! Variables and collections that rules name.
+
+use crate::error::nearest;
+
+macro_rules! variables {
+    ($($name:literal $variant:ident $($collection:ident)?,)*) => {
+        /// Variable or collection of a transaction.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u8)]
+        pub(crate) enum Variable {
+            $($variant,)*
+        }
+
+        impl Variable {
+            pub(crate) const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// Name in rules and logs.
+            pub(crate) fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)*
+                }
+            }
+
+            /// True if its values have names, so that it takes a selector.
+            pub(crate) fn is_collection(self) -> bool {
+                match self {
+                    $(Self::$variant => false $(|| variables!(@ $collection))?,)*
+                }
+            }
+        }
+    };
+    (@ collection) => { true };
+}
+
+variables! {
+    "ARGS" Args collection,
+    "ARGS_COMBINED_SIZE" ArgsCombinedSize,
+    "ARGS_GET" ArgsGet collection,
+    "ARGS_GET_NAMES" ArgsGetNames collection,
+    "ARGS_NAMES" ArgsNames collection,
+    "ARGS_POST" ArgsPost collection,
+    "ARGS_POST_NAMES" ArgsPostNames collection,
+    "AUTH_TYPE" AuthType,
+    "DURATION" Duration,
+    "ENV" Env collection,
+    "FILES" Files collection,
+    "FILES_COMBINED_SIZE" FilesCombinedSize,
+    "FILES_NAMES" FilesNames collection,
+    "FILES_SIZES" FilesSizes collection,
+    "FILES_TMP_CONTENT" FilesTmpContent collection,
+    "FILES_TMPNAMES" FilesTmpNames collection,
+    "FULL_REQUEST" FullRequest,
+    "FULL_REQUEST_LENGTH" FullRequestLength,
+    "GLOBAL" Global collection,
+    "HIGHEST_SEVERITY" HighestSeverity,
+    "INBOUND_DATA_ERROR" InboundDataError,
+    "IP" Ip collection,
+    "MATCHED_VAR" MatchedVar,
+    "MATCHED_VARS" MatchedVars collection,
+    "MATCHED_VARS_NAMES" MatchedVarsNames collection,
+    "MATCHED_VAR_NAME" MatchedVarName,
+    "MSC_PCRE_LIMITS_EXCEEDED" PcreLimitsExceeded,
+    "MULTIPART_BOUNDARY_QUOTED" MultipartBoundaryQuoted,
+    "MULTIPART_BOUNDARY_WHITESPACE" MultipartBoundaryWhitespace,
+    "MULTIPART_CRLF_LF_LINES" MultipartCrlfLfLines,
+    "MULTIPART_DATA_AFTER" MultipartDataAfter,
+    "MULTIPART_DATA_BEFORE" MultipartDataBefore,
+    "MULTIPART_FILENAME" MultipartFilename collection,
+    "MULTIPART_FILE_LIMIT_EXCEEDED" MultipartFileLimitExceeded,
+    "MULTIPART_HEADER_FOLDING" MultipartHeaderFolding,
+    "MULTIPART_INVALID_HEADER_FOLDING" MultipartInvalidHeaderFolding,
+    "MULTIPART_INVALID_PART" MultipartInvalidPart,
+    "MULTIPART_INVALID_QUOTING" MultipartInvalidQuoting,
+    "MULTIPART_LF_LINE" MultipartLfLine,
+    "MULTIPART_MISSING_SEMICOLON" MultipartMissingSemicolon,
+    "MULTIPART_NAME" MultipartName collection,
+    "MULTIPART_PART_HEADERS" MultipartPartHeaders collection,
+    "MULTIPART_STRICT_ERROR" MultipartStrictError,
+    "MULTIPART_UNMATCHED_BOUNDARY" MultipartUnmatchedBoundary,
+    "OUTBOUND_DATA_ERROR" OutboundDataError,
+    "PATH_INFO" PathInfo,
+    "QUERY_STRING" QueryString,
+    "REMOTE_ADDR" RemoteAddr,
+    "REMOTE_HOST" RemoteHost,
+    "REMOTE_PORT" RemotePort,
+    "REMOTE_USER" RemoteUser,
+    "REQBODY_ERROR" ReqbodyError,
+    "REQBODY_ERROR_MSG" ReqbodyErrorMsg,
+    "REQBODY_PROCESSOR" ReqbodyProcessor,
+    "REQBODY_PROCESSOR_ERROR" ReqbodyProcessorError,
+    "REQBODY_PROCESSOR_ERROR_MSG" ReqbodyProcessorErrorMsg,
+    "REQUEST_BASENAME" RequestBasename,
+    "REQUEST_BODY" RequestBody,
+    "REQUEST_BODY_LENGTH" RequestBodyLength,
+    "REQUEST_COOKIES" RequestCookies collection,
+    "REQUEST_COOKIES_NAMES" RequestCookiesNames collection,
+    "REQUEST_FILENAME" RequestFilename,
+    "REQUEST_HEADERS" RequestHeaders collection,
+    "REQUEST_HEADERS_NAMES" RequestHeadersNames collection,
+    "REQUEST_LINE" RequestLine,
+    "REQUEST_METHOD" RequestMethod,
+    "REQUEST_PROTOCOL" RequestProtocol,
+    "REQUEST_URI" RequestUri,
+    "REQUEST_URI_RAW" RequestUriRaw,
+    "RESOURCE" Resource collection,
+    "RESPONSE_BODY" ResponseBody,
+    "RESPONSE_CONTENT_LENGTH" ResponseContentLength,
+    "RESPONSE_CONTENT_TYPE" ResponseContentType,
+    "RESPONSE_HEADERS" ResponseHeaders collection,
+    "RESPONSE_HEADERS_NAMES" ResponseHeadersNames collection,
+    "RESPONSE_PROTOCOL" ResponseProtocol,
+    "RESPONSE_STATUS" ResponseStatus,
+    "RULE" Rule collection,
+    "SERVER_ADDR" ServerAddr,
+    "SERVER_NAME" ServerName,
+    "SERVER_PORT" ServerPort,
+    "SESSION" Session collection,
+    "SESSIONID" SessionId,
+    "STATUS_LINE" StatusLine,
+    "TIME" Time,
+    "TIME_DAY" TimeDay,
+    "TIME_EPOCH" TimeEpoch,
+    "TIME_HOUR" TimeHour,
+    "TIME_MIN" TimeMin,
+    "TIME_MON" TimeMon,
+    "TIME_SEC" TimeSec,
+    "TIME_WDAY" TimeWday,
+    "TIME_YEAR" TimeYear,
+    "TX" Tx collection,
+    "UNIQUE_ID" UniqueId,
+    "URLENCODED_ERROR" UrlencodedError,
+    "USER" User collection,
+    "USERID" UserId,
+    "XML" Xml collection,
+}
+
+/// Source of a variable's values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// Entries of the request or response, under these physical variables, in this order.
+    Entries(&'static [Variable]),
+    /// Named values that rules write.
+    Store,
+    /// The values that the last matching rule matched.
+    Matched,
+    /// Properties of the rule that runs.
+    Rule,
+}
+
+impl Variable {
+    /// Returns the variable of that name, ignoring case.
+    pub(crate) fn parse(name: &str) -> Option<Self> {
+        let alias = match name.to_ascii_uppercase().as_str() {
+            "MULTIPART_SEMICOLON_MISSING" => Some(Self::MultipartMissingSemicolon),
+            "RESPONSE_BODY_LENGTH" => Some(Self::ResponseContentLength),
+            _ => None,
+        };
+        alias.or_else(|| Self::ALL.iter().copied().find(|v| v.name().eq_ignore_ascii_case(name)))
+    }
+
+    /// Returns `; did you mean ...` for an unknown name.
+    pub(crate) fn hint(name: &str) -> String {
+        nearest(name, Self::ALL.iter().map(|v| v.name()))
+    }
+
+    pub(crate) fn source(self) -> Source {
+        use Variable as V;
+        match self {
+            V::Args => Source::Entries(&[V::ArgsGet, V::ArgsPost]),
+            V::ArgsNames => Source::Entries(&[V::ArgsGetNames, V::ArgsPostNames]),
+            V::Tx | V::Global | V::Ip | V::Session | V::User | V::Resource => Source::Store,
+            V::MatchedVar | V::MatchedVars | V::MatchedVarName | V::MatchedVarsNames => {
+                Source::Matched
+            }
+            V::Rule => Source::Rule,
+            other => Source::Entries(other.itself()),
+        }
+    }
+
+    /// A slice of one, in static memory.
+    fn itself(self) -> &'static [Self] {
+        std::slice::from_ref(&Self::ALL[self as usize])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_round_trip_in_any_case() {
+        for &variable in Variable::ALL {
+            assert_eq!(Variable::parse(&variable.name().to_lowercase()), Some(variable));
+        }
+    }
+
+    #[test]
+    fn unknown_name_has_a_hint() {
+        assert_eq!(Variable::hint("REQUEST_HEADER"), "; did you mean \"REQUEST_HEADERS\"?");
+    }
+}

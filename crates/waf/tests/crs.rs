@@ -1,0 +1,154 @@
+//! The Core Rule Set's own regression tests, from the Go module in which it is published.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use tollgate_waf::regression::{self, Request, Test, TestFile};
+use tollgate_waf::{Match, RuleSet, Transaction, Worker};
+
+/// Folder of the module, which the Go module cache keeps.
+fn module() -> PathBuf {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../builds/crs");
+    let go = |arguments: &[&str]| {
+        let output = Command::new("go").args(arguments).current_dir(&folder).output();
+        let output =
+            output.unwrap_or_else(|error| panic!("cannot run go: {error}; run `scripts/setup go`"));
+        assert!(
+            output.status.success(),
+            "go {arguments:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    };
+    go(&["mod", "download"]);
+    PathBuf::from(go(&[
+        "list",
+        "-m",
+        "-f",
+        "{{.Dir}}",
+        "github.com/corazawaf/coraza-coreruleset/v4",
+    ]))
+}
+
+/// The rules at paranoia level 4, as the tests expect them.
+fn rules(module: &Path) -> Arc<RuleSet> {
+    let setup = r#"
+        SecRuleEngine DetectionOnly
+        SecRequestBodyAccess On
+        SecResponseBodyAccess On
+        SecResponseBodyMimeType text/plain text/html text/xml application/json
+        SecRequestBodyLimit 13107200
+        SecRequestBodyNoFilesLimit 1310720
+        SecRule REQUEST_HEADERS:Content-Type "^(?:application(?:/soap\+|/)|text/)xml" "id:200000,phase:1,t:none,t:lowercase,pass,nolog,ctl:requestBodyProcessor=XML"
+        SecRule REQUEST_HEADERS:Content-Type "^application/json" "id:200001,phase:1,t:none,t:lowercase,pass,nolog,ctl:requestBodyProcessor=JSON"
+        SecRule REQBODY_ERROR "!@eq 0" "id:200002,phase:2,t:none,log,deny,status:400,msg:'Failed to parse request body.',logdata:'%{reqbody_error_msg}',severity:2"
+        SecAction "id:900000,phase:1,pass,nolog,setvar:tx.blocking_paranoia_level=4,setvar:tx.crs_validate_utf8_encoding=1,setvar:tx.arg_name_length=100,setvar:tx.arg_length=400,setvar:tx.total_arg_length=64000,setvar:tx.max_num_args=255,setvar:tx.max_file_size=64100,setvar:tx.combined_file_sizes=65535"
+    "#;
+    let folder = module.join("rules");
+    let builder =
+        RuleSet::builder().text("setup.conf", setup).file(folder.join("@crs-setup.conf.example"));
+    let mut files: Vec<PathBuf> = std::fs::read_dir(folder.join("@owasp_crs"))
+        .unwrap_or_else(|error| panic!("{error}"))
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.extension().is_some_and(|extension| extension == "conf"))
+        .collect();
+    files.sort();
+    let builder = files.iter().fold(builder, |builder, file| builder.file(file));
+    Arc::new(builder.build().unwrap_or_else(|error| panic!("{error}")))
+}
+
+fn test_files(folder: &Path, found: &mut Vec<PathBuf>) {
+    let entries =
+        std::fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
+        if path.is_dir() {
+            test_files(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "yaml") {
+            found.push(path);
+        }
+    }
+}
+
+/// Tests that are known to fail, by rule and test.
+fn known_differences() -> Vec<&'static str> {
+    let lines = include_str!("known-differences.txt").lines().filter(|line| !line.starts_with('#'));
+    lines.filter_map(|line| Some(line.split_once(": ")?.0)).collect()
+}
+
+/// All tests with the number of their rule.
+fn regression_tests(module: &Path) -> Vec<(u64, Test)> {
+    let mut files = Vec::new();
+    test_files(&module.join("tests"), &mut files);
+    files.sort();
+    let parsed = files.iter().map(|path| {
+        let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{error}"));
+        TestFile::parse(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    });
+    parsed.flat_map(|file| file.tests.into_iter().map(move |test| (file.rule_id, test))).collect()
+}
+
+#[test]
+fn core_rule_set_passes_its_regression_tests() {
+    let module = module();
+    let rules = rules(&module);
+    let tests = regression_tests(&module);
+    assert!(tests.len() > 4600, "only {} tests found", tests.len());
+    let mut worker = Worker::new();
+    let mut known = known_differences();
+    assert!(known.len() <= 15);
+    let mut failed = Vec::new();
+    for (rule, test) in &tests {
+        let name = format!("{rule}-{}", test.test_id);
+        if let Err(reason) = test.run(&rules, &mut worker) {
+            match known.iter().position(|known| *known == name) {
+                Some(position) => drop(known.remove(position)),
+                None => failed.push(format!("{name}: {reason}")),
+            }
+        }
+    }
+    assert!(
+        failed.is_empty(),
+        "{} of {} tests failed:\n{}",
+        failed.len(),
+        tests.len(),
+        failed.join("\n")
+    );
+    assert!(known.is_empty(), "no longer different: {known:?}");
+}
+
+/// Matches and variables of a transaction.
+type Outcome = (Vec<Match>, Vec<(Vec<u8>, Vec<u8>)>);
+
+fn outcome(rules: &Arc<RuleSet>, worker: &mut Worker, request: &Request) -> Outcome {
+    let mut transaction = Transaction::new(Arc::clone(rules));
+    transaction.record_silent(true);
+    regression::run(&mut transaction, worker, request, &regression::reflect(request));
+    (transaction.matches().to_vec(), transaction.tx_all())
+}
+
+#[test]
+fn gates_change_no_result() {
+    let module = module();
+    let rules = rules(&module);
+    let (mut gated, mut plain) = (Worker::new(), Worker::plain());
+    let mut seed = 0x2545_f491_4f6c_dd1du64;
+    let mut random = |below: usize| {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        (seed % below as u64) as usize
+    };
+    let mut compare = |request: &Request| {
+        let (expected, found) =
+            (outcome(&rules, &mut plain, request), outcome(&rules, &mut gated, request));
+        assert_eq!(expected, found, "{}", String::from_utf8_lossy(&request.target));
+    };
+    for (_, test) in regression_tests(&module) {
+        for stage in &test.stages {
+            let request = stage.request().unwrap_or_else(|error| panic!("{error}"));
+            compare(&request);
+            compare(&regression::mutate(&request, &mut random));
+        }
+    }
+}
