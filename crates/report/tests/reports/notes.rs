@@ -1,8 +1,8 @@
 //! What became of subjects and trials that have no figures.
 
 use crate::records::{analysed, blocks, costing, failed, measured, refused, run, set_state};
-use tollgate_experiment::installed::Missing;
 use tollgate_experiment::manifest::SubjectState;
+use tollgate_experiment::recipe::Missing;
 use tollgate_experiment::record::{Step, TrialRecord};
 use tollgate_experiment::run_dir::RunRecords;
 use tollgate_experiment::validity::Invalid;

@@ -3,12 +3,12 @@
 use crate::records::{CASE, case, costing, measured, run};
 use tollgate_experiment::experiment::SpacingFile;
 use tollgate_experiment::manifest::{OpenLoopManifest, RateOfManifest};
-use tollgate_experiment::plan::stop::Stop;
 use tollgate_experiment::record::Bottleneck;
 use tollgate_experiment::record::{
     LatencyRecord, Measurement, OpenLoopRecord, Outcome, TrialRecord,
 };
 use tollgate_experiment::run_dir::RunRecords;
+use tollgate_experiment::stop::Stop;
 use tollgate_experiment::validity::Invalid;
 use tollgate_report::analysis::analyse;
 use tollgate_report::output::{Format, render};
