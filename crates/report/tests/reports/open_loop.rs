@@ -146,6 +146,6 @@ fn invalid_trials_have_only_their_reason() {
     measurement.invalid = vec![Invalid::NoResponse];
     assert_eq!(
         notes(vec![spoilt, trial(2, 0, 0.1)]),
-        ["nginx: 1 of 2 trials is invalid: nothing was answered."]
+        ["nginx: 1 of 2 trials is invalid: no response was received."]
     );
 }
