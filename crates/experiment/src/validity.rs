@@ -111,7 +111,7 @@ impl Invalid {
             Self::Unfinished { timeout_s, .. } => {
                 format!("not all requests finished within {timeout_s} s")
             }
-            Self::Paused { .. } => "tollgate was stopped or got no CPU".to_owned(),
+            Self::Paused { .. } => "tollgate itself was stopped or starved".to_owned(),
             Self::WindowSkew { .. } => {
                 "the windows of generator and servers differed in length".to_owned()
             }
@@ -153,7 +153,7 @@ impl fmt::Display for Invalid {
             }
             Self::Paused { percent, limit_percent } => write!(
                 formatter,
-                "tollgate was stopped or got no CPU for {percent:.0} % of the window (limit {limit_percent} %)"
+                "tollgate was stopped or starved for {percent:.0} % of the window (limit {limit_percent} %)"
             ),
             Self::Imbalance { origin, percent, even_percent, limit_percent } => write!(
                 formatter,

@@ -346,7 +346,7 @@ mod tests {
                 "2 requests failed (2 reset)",
                 "the hypervisor took 5.1 % of the CPUs (limit 5 %)",
                 "a request was in flight for 0.40 s at the end",
-                "tollgate was stopped or got no CPU for 25 % of the window (limit 10 %)",
+                "tollgate was stopped or starved for 25 % of the window (limit 10 %)",
             ]
         );
     }
