@@ -43,10 +43,7 @@ fn invalid_input_exits_with_2() {
     workspace.write("early/trials.ndjson", "");
     workspace.write("emptied/manifest.json", "");
     for (arguments, message) in [
-        (
-            &["run", "first-lok"][..],
-            "unknown experiment `first-lok`; did you mean `first-look`?",
-        ),
+        (&["run", "first-lok"][..], "unknown experiment `first-lok`; did you mean `first-look`?"),
         (&["run", "none.toml"], "cannot read none.toml: No such file or directory"),
         (&["run", "typo.toml"], "typo.toml:3:1: unknown key `basline`; did you mean `baseline`?"),
         (
@@ -64,7 +61,7 @@ fn invalid_input_exits_with_2() {
         ),
         (
             &["run", "two.toml", "--threshold", "cpu(full/nginx)<60us"],
-            "--threshold: `cpu(full/nginx)<60us`, column 19: `us` is not a unit of a ratio; there is `x`, `%`",
+            "--threshold: `cpu(full/nginx)<60us`, column 19: `us` is not a unit of a ratio; known: `x`, `%`",
         ),
         (&["run", "zero.toml"], "zero.toml:8:74: expected 1ms to 1h, got 0s"),
         (&["run", "verb.toml"], "odd.toml: template `browse`: method contains the byte 0x20"),
@@ -91,12 +88,12 @@ fn invalid_input_exits_with_2() {
             &["report", "taken/precious"],
             "taken/precious is a file, not a directory; name the directory of a run",
         ),
-        (
-            &["report", "emptied"],
-            "emptied/manifest.json:1 is damaged; restore",
-        ),
+        (&["report", "emptied"], "emptied/manifest.json:1 is damaged; restore"),
         (&["compare", "nowhere", "."], "no directory nowhere"),
-        (&["run", "rate.toml"], "rate.toml:8:34: expected a rate above 0 and at most 10000000, got 0"),
+        (
+            &["run", "rate.toml"],
+            "rate.toml:8:34: expected a rate above 0 and at most 10000000, got 0",
+        ),
         (&["search", "--goal", "p98<5ms"], "`p98<5ms`, column 1: unknown metric `p98`"),
         (&["search"], "--goal <GOALS>"),
         (
@@ -110,7 +107,10 @@ fn invalid_input_exits_with_2() {
             "cannot use 1 connections for 2 threads",
         ),
         (&["report", "."], ". is not the directory of a run: it has no manifest.json"),
-        (&["run", "--resume", "early"], "early is the directory of a run that ended before its first trial"),
+        (
+            &["run", "--resume", "early"],
+            "early is the directory of a run that ended before its first trial",
+        ),
         (&["load", "http://192.0.2.7/", "-n", "1"], "--allow-host 192.0.2.7"),
         (&["load", "ftp://127.0.0.1/", "-n", "1"], "scheme ftp is not supported, use http"),
     ] {

@@ -231,8 +231,11 @@ fn run_resumes_after_full_disk() {
     let limited = run_with_limit(&workspace, 48, "run full.toml --out out");
     assert_eq!(limited.status.code(), Some(1), "{}", show(&limited));
     let message = flat(&stderr(&limited));
-    assert!(message.contains(" run --resume out` continues it: cannot append a trial to "), "{message}");
-    assert!(message.contains("/out/trials.ndjson; those before it are kept: "), "{message}");
+    assert!(
+        message.contains(" run --resume out` continues it: cannot append a trial to "),
+        "{message}"
+    );
+    assert!(message.contains("/out/trials.ndjson; earlier trials are stored: "), "{message}");
     let before = workspace.read("out/trials.ndjson").matches('\n').count();
     assert!((1..12).contains(&before), "{before} records: {}", show(&limited));
     workspace.assert_nothing_runs();
