@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 use tollgate_experiment::files::{hash_file, hash_text};
-use tollgate_runner::interrupt::Interrupt;
+use tollgate_runner::process::Interrupt;
 use tollgate_runner::process::command;
 use tollgate_runner::process::group::{self, Launch, ProcessGroup};
 use tollgate_runner::system::build::files_below;

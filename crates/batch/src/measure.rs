@@ -16,7 +16,7 @@ use tollgate_experiment::manifest::Invocation;
 use tollgate_experiment::run_dir::RunRecords;
 use tollgate_experiment::stop::EndedBy;
 use tollgate_report::output as report;
-use tollgate_runner::interrupt::Interrupted;
+use tollgate_runner::process::Interrupted;
 use tollgate_runner::run::{self, RunError, RunRequest};
 
 impl Builder<'_> {

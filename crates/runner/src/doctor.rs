@@ -1,7 +1,7 @@
 //! Checks whether this machine can run experiments, and how its figures could be better.
 
 use crate::environment::{self, Counters, cpu_pressure};
-use crate::process::ports::Ports;
+use crate::process::Ports;
 use crate::system::build;
 use crate::system::go::{self, GoError, Release, ToolChain};
 use std::time::Duration;

@@ -4,7 +4,6 @@ pub mod ablation;
 pub mod check;
 pub mod doctor;
 pub mod environment;
-pub mod interrupt;
 pub mod process;
 pub mod run;
 pub mod system;

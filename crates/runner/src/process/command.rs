@@ -1,8 +1,8 @@
 //! Commands that are run for their output: bounded in time and output, interruptible, and stopped with everything
 //! that they started.
 
-use crate::interrupt::{Interrupt, Interrupted};
-use nix::sys::signal::{Signal, killpg};
+use crate::process::{Interrupt, Interrupted};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
@@ -84,6 +84,29 @@ pub fn output(
     match output.status.success() {
         true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
         false => Err(failure(command, &output)),
+    }
+}
+
+/// Runs a command in the foreground, with its output on standard error and without a time limit: the user sees it and
+/// can interrupt it. On interruption the command gets SIGINT and may finish.
+pub fn foreground(command: &mut Command, interrupt: &Interrupt) -> Result<(), CommandError> {
+    let text = command_line(command);
+    let failed = |source| CommandError::Run { command: text.clone(), source };
+    let mut child = command.stdout(io::stderr()).spawn().map_err(failed)?;
+    let status = loop {
+        if let Some(status) = child.try_wait().map_err(failed)? {
+            break status;
+        }
+        if let Err(interrupted) = interrupt.sleep(POLL) {
+            let pid = Pid::from_raw(child.id().cast_signed());
+            kill(pid, Signal::SIGINT).map_err(|error| failed(error.into()))?;
+            child.wait().map_err(failed)?;
+            return Err(interrupted.into());
+        }
+    };
+    match status.success() {
+        true => Ok(()),
+        false => Err(CommandError::Failed { command: text, reason: status.to_string() }),
     }
 }
 

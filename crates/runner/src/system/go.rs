@@ -1,7 +1,7 @@
 //! The Go tool chain: the installed release, the release that a build needs, and the settings that change what it
 //! builds.
 
-use crate::interrupt::Interrupt;
+use crate::process::Interrupt;
 use crate::process::command::{self, CommandError};
 use std::collections::BTreeMap;
 use std::process::Command;

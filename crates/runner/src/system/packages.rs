@@ -1,9 +1,7 @@
 //! Debian packages: finds missing ones and installs them without starting their services.
 
-use crate::interrupt::{Interrupt, Interrupted};
 use crate::process::command::{self, CommandError};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use crate::process::{Interrupt, Interrupted};
 use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -19,11 +17,6 @@ pub enum PackageError {
     NotDebian { packages: String, source: CommandError },
     #[error("installing packages requires root; run:\n    sudo {0}")]
     NotRoot(String),
-    #[error("cannot run `{command}`")]
-    Run { command: String, source: io::Error },
-    /// Details are on standard error.
-    #[error("`{command}` failed ({status})")]
-    Failed { command: String, status: String },
     #[error("cannot write {POLICY}, which prevents the start of services, or lock {LOCK}")]
     Policy(#[source] io::Error),
     #[error(
@@ -32,7 +25,7 @@ pub enum PackageError {
     )]
     Busy,
     #[error(transparent)]
-    Query(CommandError),
+    Command(CommandError),
     #[error(transparent)]
     Interrupted(#[from] Interrupted),
 }
@@ -48,7 +41,7 @@ pub fn missing<'a>(packages: &[&'a str]) -> Result<Vec<&'a str>, PackageError> {
             CommandError::Run { .. } => {
                 PackageError::NotDebian { packages: packages.join(" "), source: error }
             }
-            error => PackageError::Query(error),
+            error => PackageError::Command(error),
         })?;
         // An unknown package is a failure, a removed one has another status.
         if output.stdout != b"installed" {
@@ -73,7 +66,6 @@ fn install_command<'a>(apt_get: &'a str, packages: &[&'a str]) -> Vec<&'a str> {
 }
 
 const QUERY_TIMEOUT: Duration = Duration::from_secs(20);
-const POLL: Duration = Duration::from_millis(20);
 /// Debian runs this file before it starts a service, and does not start it after the exit code 101.
 const POLICY: &str = "/usr/sbin/policy-rc.d";
 /// Held during an installation.
@@ -100,32 +92,15 @@ fn install_on(
 
 fn run(words: &[&str], policy: &ServicePolicy, interrupt: &Interrupt) -> Result<(), PackageError> {
     interrupt.check()?;
-    let failed = |source| PackageError::Run { command: words.join(" "), source };
     let (program, arguments) = words.split_first().map_or(("", &[][..]), |(p, a)| (*p, a));
     let mut command = Command::new(program);
     command.args(arguments).env("DEBIAN_FRONTEND", "noninteractive").env(VARIABLE, "1");
-    // The empty lock file, so that the package manager holds the lock if this process is killed. In its own process
-    // group, because Ctrl-C of a terminal would also interrupt dpkg.
-    command.stdin(policy.lock.try_clone().map_err(failed)?).stdout(io::stderr()).process_group(0);
-    let mut child = command.spawn().map_err(failed)?;
-    let status = loop {
-        if let Some(status) = child.try_wait().map_err(failed)? {
-            break status;
-        }
-        if let Err(interrupted) = interrupt.sleep(POLL) {
-            // apt-get ignores this while dpkg runs, which then finishes properly.
-            let pid = Pid::from_raw(child.id().cast_signed());
-            kill(pid, Signal::SIGINT).map_err(|error| failed(error.into()))?;
-            child.wait().map_err(failed)?;
-            return Err(interrupted.into());
-        }
-    };
-    match status.success() {
-        true => Ok(()),
-        false => {
-            let status = status.to_string();
-            Err(PackageError::Failed { command: words.join(" "), status })
-        }
+    // The empty lock file, so that the package manager holds the lock if this process is killed.
+    command.stdin(policy.lock.try_clone().map_err(PackageError::Policy)?);
+    // Ctrl-C of a terminal would also interrupt dpkg. apt-get ignores SIGINT while dpkg runs, which then finishes.
+    match command::foreground(command.process_group(0), interrupt) {
+        Err(CommandError::Interrupted(interrupted)) => Err(interrupted.into()),
+        run => run.map_err(PackageError::Command),
     }
 }
 
@@ -190,6 +165,8 @@ mod tests {
     use std::thread;
     use std::time::Instant;
 
+    const POLL: Duration = Duration::from_millis(20);
+
     /// Installs with a script as package manager, which finds the policy file as `$POLICY`. Interrupts it once the
     /// script has written the file `started`. Returns the result, the policy file afterwards, and the file `log`.
     fn install(script: &str, policy: Option<&str>) -> (Result<(), String>, Option<String>, String) {
@@ -236,7 +213,7 @@ mod tests {
         let (result, policy, _) = install("[ $1 = update ]", None);
         assert_eq!(
             result.unwrap_err(),
-            "`DIR/apt-get install -y --no-install-recommends a b` failed (exit status: 1)"
+            "`DIR/apt-get install -y --no-install-recommends a b` failed: exit status: 1"
         );
         assert_eq!(policy, None);
     }

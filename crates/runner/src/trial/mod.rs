@@ -1,6 +1,5 @@
 //! One trial: configure, start, probe, warm up, measure, stop.
 
-pub mod detection_log;
 pub mod exchange;
 pub mod measure;
 pub mod probe;
@@ -9,10 +8,10 @@ pub mod servers;
 pub mod validity;
 mod window;
 
-use crate::interrupt::{Interrupt, Interrupted};
+use crate::process::Ports;
 use crate::process::group::Launch;
-use crate::process::ports::Ports;
 use crate::process::usage::ProcessTable;
+use crate::process::{Interrupt, Interrupted};
 use crate::system::render::{self, Place, Rendered};
 use jiff::Timestamp;
 use procfs::ProcError;
@@ -239,8 +238,8 @@ impl<'a> Trial<'a> {
         let TrialServers { origin, system, address, ports, .. } = &mut servers;
         let templates = self.case.mix.templates();
         let interrupt = self.context.interrupt;
-        let target = detection_log::Target { address: *address, ports, interrupt };
-        let undetected = detection_log::refusal_reason(self.subject, &target);
+        let target = probe::Target { address: *address, ports, interrupt };
+        let undetected = probe::undetected_attacks(self.subject, &target);
         check_origin(origin)?;
         let undetected =
             undetected.map_err(|error| not_probed(error.interrupted(), &error, system))?;

@@ -1,9 +1,9 @@
 //! The servers of a trial, origin or system: starts them, waits until they respond, and stops them.
 
 use super::exchange::exchange;
-use crate::interrupt::{Interrupt, Interrupted};
 use crate::process::group::{self, Launch, LaunchError, ProcessGroup};
 use crate::process::usage::ProcessTable;
+use crate::process::{Interrupt, Interrupted};
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};

@@ -20,7 +20,7 @@ use tollgate_report::output as report;
 use tollgate_report::output::Format;
 use tollgate_runner::ablation::{self, AblationError, FolderError, Selection as Ablate};
 use tollgate_runner::run::{self, RunError, RunRequest};
-use tollgate_runner::system::installed;
+use tollgate_runner::system;
 
 /// Default of `tollgate run`, `search` and `doctor`.
 pub(crate) const DEFAULT_EXPERIMENT: &str = "first-look";
@@ -218,7 +218,7 @@ fn fallback_baseline(PreparedRun { catalog, experiment, .. }: &PreparedRun) -> O
     let baseline = &experiment.subjects[experiment.baseline];
     let fallback = experiment.baseline_fallback.clone()?;
     // Other errors are reported by the run.
-    let Ok(Err(missing)) = installed::check(catalog, baseline) else { return None };
+    let Ok(Err(missing)) = system::check(catalog, baseline) else { return None };
     output::tell(&format!(
         "the baseline {} is not installed ({missing}); prices are over {fallback}",
         baseline.name

@@ -1,10 +1,69 @@
-//! Free ports on loopback.
+//! Child processes: start, measure and stop them; interruption of waits; ports and file limits.
 
+pub mod command;
+pub mod group;
+pub mod idle_poll;
+pub mod usage;
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener};
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::time::{Duration, Instant};
+use thiserror::Error;
+
+/// Raises the soft limit on open files to the hard limit and returns it. Child processes inherit it.
+pub fn raise_file_limit() -> nix::Result<u64> {
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?;
+    Ok(hard)
+}
+
+/// Set by a signal handler or another thread.
+#[derive(Debug, Clone, Default)]
+pub struct Interrupt(Arc<AtomicBool>);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("interrupted")]
+pub struct Interrupted;
+
+impl Interrupt {
+    pub fn flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.0)
+    }
+
+    pub fn check(&self) -> Result<(), Interrupted> {
+        if self.0.load(Ordering::Relaxed) {
+            return Err(Interrupted);
+        }
+        Ok(())
+    }
+
+    /// Sleeps until `duration` is over or the flag is set. Returns the longest delay of a wake-up: the time in which
+    /// this process was ready to run but did not get a CPU.
+    pub fn sleep(&self, duration: Duration) -> Result<Duration, Interrupted> {
+        let mut now = Instant::now();
+        let deadline = now + duration;
+        let mut latest = Duration::ZERO;
+        loop {
+            self.check()?;
+            let left = deadline.saturating_duration_since(now);
+            if left.is_zero() {
+                return Ok(latest);
+            }
+            let step = left.min(CHECK_INTERVAL);
+            std::thread::sleep(step);
+            let woken = Instant::now();
+            latest = latest.max((woken - now).saturating_sub(step));
+            now = woken;
+        }
+    }
+}
+
+const CHECK_INTERVAL: Duration = Duration::from_millis(25);
 
 /// Ports reserved for one trial until this is dropped. A server may bind its port a second after the port was
 /// chosen; another run that took the port in between would be measured instead.
@@ -62,6 +121,16 @@ static NEXT: AtomicU16 = AtomicU16::new(0);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn flag_ends_sleep() {
+        let interrupt = Interrupt::default();
+        assert!(interrupt.sleep(Duration::from_millis(1)).is_ok());
+        interrupt.flag().store(true, Ordering::Relaxed);
+        let start = Instant::now();
+        assert_eq!(interrupt.sleep(Duration::from_secs(60)), Err(Interrupted));
+        assert!(start.elapsed() < Duration::from_secs(10));
+    }
 
     #[test]
     fn skips_port_in_use() {
