@@ -2,7 +2,7 @@
 
 pub mod command;
 pub mod group;
-pub mod idle_poll;
+pub(crate) mod idle_poll;
 pub mod usage;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};

@@ -131,8 +131,9 @@ fn part(
             .map(|pattern| render::text(subject, installed, pattern))
             .collect::<Result<_, _>>()?;
         let Some(path) = patterns.iter().find_map(|pattern| first_match(pattern)) else {
-            let distinct = patterns.iter().map(String::as_str).collect::<BTreeSet<_>>();
-            let what = format!("no file {}", Vec::from_iter(distinct).join(" or "));
+            let mut known = BTreeSet::new();
+            let distinct = patterns.iter().map(String::as_str).filter(|one| known.insert(*one));
+            let what = format!("no file {}", distinct.collect::<Vec<_>>().join(" or "));
             return Ok(Err(missing(subject, need, what)));
         };
         if let Some(text) = &need.contains

@@ -12,14 +12,14 @@ use tollgate_load::{Expectation, Request};
 
 /// A complete response.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reply {
-    pub response: Response,
+pub(crate) struct Reply {
+    pub(crate) response: Response,
     /// True if the body contains the text that the request expects, or the request expects none.
-    pub has_text: bool,
+    pub(crate) has_text: bool,
 }
 
 #[derive(Debug, Error)]
-pub enum ExchangeError {
+pub(crate) enum ExchangeError {
     /// `action`: connect to, send to or read from.
     #[error("cannot {action} {address}")]
     Io { action: &'static str, address: SocketAddr, source: io::Error },
@@ -34,7 +34,7 @@ pub enum ExchangeError {
 }
 
 /// Sends a request and waits for the complete response.
-pub fn exchange(
+pub(crate) fn exchange(
     address: SocketAddr,
     request: &Request,
     timeout: Duration,

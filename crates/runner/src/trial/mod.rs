@@ -1,11 +1,11 @@
 //! One trial: configure, start, probe, warm up, measure, stop.
 
-pub mod exchange;
-pub mod measure;
-pub mod probe;
+mod exchange;
+mod measure;
+mod probe;
 pub mod requests;
 pub mod servers;
-pub mod validity;
+mod validity;
 mod window;
 
 use crate::process::Ports;
@@ -76,7 +76,7 @@ pub fn run(
 }
 
 /// Returns the record of a trial that failed before the start of its servers.
-pub fn failed_at_once(
+pub(crate) fn failed_at_once(
     plan: &TrialPlan,
     case: &Case,
     subject: &Subject,

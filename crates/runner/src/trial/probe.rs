@@ -21,13 +21,13 @@ use tollgate_traffic::{Class, Template};
 
 #[derive(Debug, Error)]
 #[error("request of template `{template}` failed")]
-pub struct ProbeError {
+pub(crate) struct ProbeError {
     template: String,
     source: ExchangeError,
 }
 
 impl ProbeError {
-    pub fn interrupted(&self) -> Option<Interrupted> {
+    pub(crate) fn interrupted(&self) -> Option<Interrupted> {
         match self.source {
             ExchangeError::Interrupted(interrupted) => Some(interrupted),
             _ => None,
@@ -36,7 +36,7 @@ impl ProbeError {
 }
 
 /// Sends one request of each template and compares the responses with the expected ones.
-pub fn probe(
+pub(crate) fn probe(
     address: SocketAddr,
     templates: &[Template],
     requests: &[Request],
@@ -65,7 +65,7 @@ fn compare(template: &Template, expected: &Expectation, reply: &Reply) -> ProbeR
 }
 
 /// Returns why the subject is refused, or `None` if all responses are as expected.
-pub fn refusal_reason(responses: &[ProbeResponse]) -> Option<String> {
+pub(crate) fn refusal_reason(responses: &[ProbeResponse]) -> Option<String> {
     let of_class = |class| responses.iter().filter(move |answer| answer.class == class);
     let attacks = of_class(Class::Malicious).count();
     let (passed, unexpected): (Vec<&ProbeResponse>, Vec<&ProbeResponse>) =
@@ -93,7 +93,7 @@ pub fn refusal_reason(responses: &[ProbeResponse]) -> Option<String> {
 
 /// `path` is the page with the counter.
 #[derive(Debug, Error)]
-pub enum DetectionLogError {
+pub(crate) enum DetectionLogError {
     #[error(transparent)]
     Recipe(#[from] RenderError),
     #[error("`detection_log` of system `{system}` uses unknown port `{port}`; add it to `ports`")]
@@ -113,7 +113,7 @@ pub enum DetectionLogError {
 }
 
 impl DetectionLogError {
-    pub fn interrupted(&self) -> Option<Interrupted> {
+    pub(crate) fn interrupted(&self) -> Option<Interrupted> {
         match self {
             Self::Interrupted(interrupted)
             | Self::Attack { source: ExchangeError::Interrupted(interrupted), .. }
@@ -127,15 +127,15 @@ impl DetectionLogError {
 
 /// A started subject.
 #[derive(Debug, Clone, Copy)]
-pub struct Target<'a> {
-    pub address: SocketAddr,
+pub(crate) struct Target<'a> {
+    pub(crate) address: SocketAddr,
     /// Further ports, by name.
-    pub ports: &'a BTreeMap<String, SocketAddr>,
-    pub interrupt: &'a Interrupt,
+    pub(crate) ports: &'a BTreeMap<String, SocketAddr>,
+    pub(crate) interrupt: &'a Interrupt,
 }
 
 /// Sends the attacks that a subject must detect. Returns why it is refused, or `None` if all were counted.
-pub fn undetected_attacks(
+pub(crate) fn undetected_attacks(
     subject: &Subject,
     target: &Target<'_>,
 ) -> Result<Option<String>, DetectionLogError> {

@@ -22,7 +22,7 @@ pub struct Servers {
 
 /// Error at the start of servers. `log` has the last lines of their log files.
 #[derive(Debug, Error)]
-pub enum StartError {
+pub(crate) enum StartError {
     #[error(transparent)]
     Interrupted(#[from] Interrupted),
     #[error(transparent)]
@@ -37,7 +37,7 @@ pub enum StartError {
 
 /// First responses of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ready {
+pub(crate) enum Ready {
     AsExpected,
     /// Not as expected for longer than a start takes.
     Unexpected,
@@ -45,18 +45,18 @@ pub enum Ready {
 
 impl Servers {
     /// Creates the role of the system, to which orphaned descendants belong.
-    pub fn of_system() -> Self {
+    pub(crate) fn of_system() -> Self {
         Self { groups: Vec::new(), adopts_orphans: true }
     }
 
-    pub fn start(&mut self, launch: &Launch<'_>) -> Result<(), LaunchError> {
+    pub(crate) fn start(&mut self, launch: &Launch<'_>) -> Result<(), LaunchError> {
         self.groups.push(ProcessGroup::start(launch)?);
         Ok(())
     }
 
     /// Waits until a request gets the expected response. Gives up after two seconds of unexpected ones: the probe
     /// will report them.
-    pub fn wait_until_ready(
+    pub(crate) fn wait_until_ready(
         &mut self,
         address: SocketAddr,
         request: &Request,
@@ -96,7 +96,7 @@ impl Servers {
         }
     }
 
-    pub fn wait_until_listening(
+    pub(crate) fn wait_until_listening(
         &mut self,
         address: SocketAddr,
         timeout: Duration,
@@ -119,14 +119,14 @@ impl Servers {
         }
     }
 
-    pub fn pids(&self, table: &ProcessTable) -> BTreeSet<i32> {
+    pub(crate) fn pids(&self, table: &ProcessTable) -> BTreeSet<i32> {
         let groups = self.groups.iter().flat_map(|group| table.descendants(group.pid()));
         let orphans = self.adopts_orphans.then(|| group::orphans(table));
         groups.chain(orphans.into_iter().flatten()).collect()
     }
 
     /// Describes the first process that has ended.
-    pub fn process_exit(&mut self) -> Option<String> {
+    pub(crate) fn process_exit(&mut self) -> Option<String> {
         self.groups.iter_mut().find_map(|group| match group.exit_status() {
             Ok(None) => None,
             Ok(Some(status)) => Some(format!("`{}` ended ({status})", group.name())),
@@ -135,11 +135,11 @@ impl Servers {
     }
 
     /// Returns the last lines of all log files.
-    pub fn log_tail(&self) -> Vec<String> {
+    pub(crate) fn log_tail(&self) -> Vec<String> {
         self.groups.iter().flat_map(tail).collect()
     }
 
-    pub fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         while let Some(mut group) = self.groups.pop() {
             group.stop();
         }
@@ -150,7 +150,7 @@ impl Servers {
 }
 
 /// Runs a command that must succeed.
-pub fn run_to_end(
+pub(crate) fn run_to_end(
     launch: &Launch<'_>,
     timeout: Duration,
     interrupt: &Interrupt,
@@ -192,7 +192,7 @@ impl Drop for Servers {
 
 impl StartError {
     /// Converts to the failure of the record; `Err` after an interruption.
-    pub fn into_failure(self) -> Result<Failure, Interrupted> {
+    pub(crate) fn into_failure(self) -> Result<Failure, Interrupted> {
         let reason = error_chain(&self);
         let log = match self {
             Self::Interrupted(interrupted) => return Err(interrupted),

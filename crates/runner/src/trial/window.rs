@@ -26,26 +26,26 @@ use tollgate_traffic::Template;
 
 /// A started subject and its load.
 #[derive(Debug)]
-pub struct Subject<'a> {
-    pub address: SocketAddr,
-    pub load: &'a LoadFile,
-    pub templates: &'a [Template],
-    pub workload: Arc<Workload>,
+pub(crate) struct Subject<'a> {
+    pub(crate) address: SocketAddr,
+    pub(crate) load: &'a LoadFile,
+    pub(crate) templates: &'a [Template],
+    pub(crate) workload: Arc<Workload>,
     /// Seed of a Poisson schedule.
-    pub gaps_seed: u64,
+    pub(crate) gaps_seed: u64,
     /// Status code of blocked requests.
-    pub blocked_status: u16,
-    pub origin: &'a Servers,
+    pub(crate) blocked_status: u16,
+    pub(crate) origin: &'a Servers,
     /// Addresses of the origins.
-    pub origins: &'a [SocketAddr],
-    pub system: &'a mut Servers,
-    pub layout: &'a CpuLayout,
-    pub limits: &'a Limits,
-    pub interrupt: &'a Interrupt,
+    pub(crate) origins: &'a [SocketAddr],
+    pub(crate) system: &'a mut Servers,
+    pub(crate) layout: &'a CpuLayout,
+    pub(crate) limits: &'a Limits,
+    pub(crate) interrupt: &'a Interrupt,
 }
 
 #[derive(Debug, Error)]
-pub enum MeasureError {
+pub(crate) enum MeasureError {
     #[error(transparent)]
     Interrupted(#[from] Interrupted),
     #[error("cannot send the load")]
@@ -315,7 +315,7 @@ impl Edge {
 }
 
 #[derive(Debug, Error)]
-pub enum CountError {
+pub(crate) enum CountError {
     #[error("cannot get {COUNTER_PATH} from the origin")]
     Exchange(#[from] ExchangeError),
     #[error("malformed {COUNTER_PATH} from the origin at {address}")]
