@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use regex_automata::meta::Regex;
 
-use crate::operator::bytes::ByteRange;
+use crate::operator::encoding::ByteRange;
 use crate::operator::ip::IpSet;
 use crate::operator::phrase::PhraseSet;
 use crate::regex;
@@ -82,7 +82,8 @@ pub(crate) enum NumberOperator {
 }
 
 impl NumberOperator {
-    /// The number as the operator reads it: `@eq` reads 0 for one that does not fit 32 bits.
+    /// The number as the operator reads it: `@eq` reads 0 for one that does not fit 32 bits, as
+    /// `std::stoi` of C++ does, so that `"@eq 0"` matches `99999999999`.
     pub(crate) fn narrow(self, number: i64) -> i64 {
         if self == Self::Equal && i32::try_from(number).is_err() { 0 } else { number }
     }

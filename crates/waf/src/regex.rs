@@ -141,7 +141,7 @@ fn portable(pattern: &str) -> String {
             }
             b'[' => out.extend_from_slice(b"\\["),
             b @ (b'&' | b'~') if class && bytes.get(at + 1) == Some(&b) => {
-                out.extend_from_slice(&[b'\\', b])
+                out.extend_from_slice(&[b'\\', b]);
             }
             b'-' if class && bytes.get(at + 1) == Some(&b'-') => {
                 out.extend_from_slice(b"-\\-");

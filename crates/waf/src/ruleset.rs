@@ -11,7 +11,8 @@ use crate::rule::{
     Step, Target,
 };
 use crate::seclang::action::Actions;
-use crate::seclang::directive::{self, Draft, Entry, Update};
+use crate::seclang::directive::{Draft, Entry, Update};
+use crate::seclang::rule::resolve;
 use crate::settings::Settings;
 use crate::template::{Macro, Template};
 use crate::variable::Variable;
@@ -99,7 +100,7 @@ impl Builder {
             match source {
                 SourceText::File(path) => draft.file(&path, 0)?,
                 SourceText::Text(name, text) => {
-                    draft.text(&Arc::from(name), &text, Path::new(""), 0)?
+                    draft.text(&Arc::from(name), &text, Path::new(""), 0)?;
                 }
             }
         }
@@ -150,6 +151,12 @@ impl RuleSet {
         self.relevant_status
             .as_ref()
             .is_some_and(|regex| regex.is_match(status.to_string().as_bytes()))
+    }
+
+    /// Plants an error in the gates: `length` or `decoding`.
+    #[cfg(any(test, fuzzing))]
+    pub fn plant(&mut self, error: &str) {
+        self.plan.plant(error);
     }
 
     /// Number of rules that `SecRuleRemove...` removed.
@@ -251,7 +258,7 @@ fn end_of_skip(
 fn apply(entries: &mut Vec<Entry>, update: Update) -> Result<(), LoadError> {
     match update {
         Update::Remove(filter) => {
-            entries.retain(|entry| !matches!(entry, Entry::Rule(rule, _) if filter.selects(rule)))
+            entries.retain(|entry| !matches!(entry, Entry::Rule(rule, _) if filter.selects(rule)));
         }
         Update::Targets(filter, targets, exclusions) => {
             for entry in entries {
@@ -289,7 +296,7 @@ fn update_actions(rule: &mut Rule, actions: Actions, place: Place) -> Result<(),
         });
     }
     if actions.disruptive.is_some() {
-        rule.disruptive = directive::resolve(actions.disruptive.as_ref(), None);
+        rule.disruptive = resolve(actions.disruptive.as_ref(), None);
     }
     rule.status = actions.status.or(rule.status);
     rule.severity = actions.severity.or(rule.severity);
@@ -419,7 +426,7 @@ impl Slots<'_> {
         }
         match &mut assignment.change {
             Change::Set(value) | Change::Add(value) | Change::Subtract(value) => {
-                self.template(value)
+                self.template(value);
             }
             Change::Unset => {}
         }

@@ -69,11 +69,10 @@ impl Bytes {
 pub(crate) fn frequency(byte: u8) -> f64 {
     match byte {
         b'e' | b't' | b'a' | b'o' | b'i' | b'n' | b's' | b'r' => 0.07,
-        b'h' | b'l' | b'd' | b'c' | b'u' | b'm' => 0.03,
+        b'h' | b'l' | b'd' | b'c' | b'u' | b'm' | b'0'..=b'9' => 0.03,
         b'f' | b'p' | b'g' | b'w' | b'y' | b'b' | b'v' | b'k' => 0.015,
         b'x' | b'j' | b'q' | b'z' => 0.004,
         b'A'..=b'Z' => 0.002,
-        b'0'..=b'9' => 0.03,
         b' ' => 0.05,
         b'-' | b'_' | b'.' | b'/' => 0.02,
         b',' | b':' => 0.008,
@@ -109,10 +108,6 @@ impl Bits {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.0.iter().all(|&word| word == 0)
-    }
-
-    pub(crate) fn add(&mut self, other: &Self) {
-        self.0.iter_mut().zip(&other.0).for_each(|(word, other)| *word |= other);
     }
 
     pub(crate) fn remove(&mut self, other: &Self) {

@@ -13,6 +13,8 @@ mod gate;
 mod grams;
 mod requirement;
 
+#[cfg(fuzzing)]
+pub(crate) use effect::check as check_effect;
 pub(crate) use gate::Gate;
 
 use crate::condition::Condition;
@@ -123,6 +125,30 @@ impl Plan {
     /// True if the phase has any gate.
     pub(crate) fn is_useful(&self, phase: Phase) -> bool {
         self.phases.get(phase.index()).is_some_and(|plan| !plan.probes.is_empty())
+    }
+}
+
+/// Errors of the gates that a test plants, to show that the comparison with plain evaluation finds them.
+#[cfg(any(test, fuzzing))]
+impl Plan {
+    pub(crate) fn plant(&mut self, error: &str) {
+        for phase in &mut self.phases {
+            match error {
+                // A rule whose shortest match is N bytes long misses values of N bytes.
+                "length" => {
+                    for lengths in [&mut phase.lengths, &mut phase.raw_lengths] {
+                        lengths.rotate_right(1);
+                        lengths[0] = Bits::none(phase.probes.len());
+                    }
+                }
+                // What an escape hides is not seen.
+                "decoding" => {
+                    phase.chains.decoded.iter_mut().for_each(|(_, triggers, _)| *triggers = 0);
+                    phase.chains.steps.iter_mut().for_each(|step| step.triggers = 0);
+                }
+                _ => panic!("unknown error \"{error}\""),
+            }
+        }
     }
 }
 

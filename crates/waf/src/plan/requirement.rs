@@ -35,9 +35,9 @@ impl Requirement {
     pub(crate) fn of(condition: &Condition) -> Option<Self> {
         let mut requirement = match condition {
             Condition::Regex(pattern) => Self::of_structure(&regex::structure(&pattern.text)?),
-            Condition::Phrases(set) => Self::of_literals(set.phrases().to_vec()),
+            Condition::Phrases(set) => Self::of_literals(set.phrases()),
             Condition::Text(operator, argument) if *operator != TextOperator::Within => {
-                Self::of_literals(vec![argument.as_text()?.to_vec()])
+                Self::of_literals(&[argument.as_text()?.to_vec()])
             }
             Condition::ByteRange(range) => Self {
                 length_min: 1,
@@ -74,7 +74,7 @@ impl Requirement {
         }
     }
 
-    fn of_literals(literals: Vec<Vec<u8>>) -> Self {
+    fn of_literals(literals: &[Vec<u8>]) -> Self {
         let lower: Vec<Vec<u8>> =
             literals.iter().map(|literal| literal.to_ascii_lowercase()).collect();
         // Bytes that all of many phrases need are hardly ever rare.
@@ -178,13 +178,13 @@ fn literals(structure: &Hir) -> Option<Vec<Vec<u8>>> {
         HirKind::Repetition(repetition) => {
             let repeated =
                 exact(&repetition.sub).and_then(|parts| power(&parts, repetition.min.min(6)));
-            rarer(literals(&repetition.sub), repeated.filter(are_useful))
+            rarer(literals(&repetition.sub), repeated.filter(|found| are_useful(found)))
         }
         HirKind::Concat(parts) => literals_of_sequence(parts),
         HirKind::Alternation(parts) => {
             let mut all = Vec::new();
             for part in parts {
-                let found = rarer(literals(part), exact(part).filter(are_useful))?;
+                let found = rarer(literals(part), exact(part).filter(|found| are_useful(found)))?;
                 all.extend(found);
                 if all.len() > LITERALS_MAX {
                     return None;
@@ -192,7 +192,7 @@ fn literals(structure: &Hir) -> Option<Vec<Vec<u8>>> {
             }
             Some(all)
         }
-        _ => exact(structure).filter(are_useful),
+        _ => exact(structure).filter(|found| are_useful(found)),
     }
 }
 
@@ -206,7 +206,7 @@ fn literals_of_sequence(parts: &[Hir]) -> Option<Vec<Vec<u8>>> {
                 None if found.len() <= COMBINATIONS_MAX => found,
                 None => vec![Vec::new()],
             };
-            best = rarer(best, Some(run.clone()).filter(are_useful));
+            best = rarer(best, Some(run.clone()).filter(|found| are_useful(found)));
             continue;
         }
         if let HirKind::Repetition(repetition) = part.kind()
@@ -215,8 +215,8 @@ fn literals_of_sequence(parts: &[Hir]) -> Option<Vec<Vec<u8>>> {
                 exact(&repetition.sub).and_then(|found| power(&found, repetition.min.min(6)))
         {
             // The run before and the first repetitions are adjacent; the last ones and the run behind, too.
-            best = rarer(best, product(&run, &repeated).filter(are_useful));
-            best = rarer(best, Some(repeated.clone()).filter(are_useful));
+            best = rarer(best, product(&run, &repeated).filter(|found| are_useful(found)));
+            best = rarer(best, Some(repeated.clone()).filter(|found| are_useful(found)));
             run = repeated;
             continue;
         }
@@ -285,7 +285,7 @@ fn product(heads: &[Vec<u8>], tails: &[Vec<u8>]) -> Option<Vec<Vec<u8>>> {
     Some(all)
 }
 
-fn are_useful(literals: &Vec<Vec<u8>>) -> bool {
+fn are_useful(literals: &[Vec<u8>]) -> bool {
     !literals.is_empty() && literals.iter().all(|literal| !literal.is_empty())
 }
 

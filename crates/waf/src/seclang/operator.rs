@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::condition::{Checksum, Condition, NumberOperator, Pattern, TextOperator};
 use crate::error::{Fault, nearest};
-use crate::operator::bytes::ByteRange;
+use crate::operator::encoding::ByteRange;
 use crate::operator::ip::IpSet;
 use crate::operator::phrase::PhraseSet;
 use crate::template::Template;

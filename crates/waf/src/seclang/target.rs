@@ -26,9 +26,9 @@ pub(crate) fn parse(text: &str) -> Result<Targets, Fault> {
         };
         let target = target(rest).map_err(|fault| fault.shifted(at + usize::from(excluded)))?;
         if excluded {
-            parsed.exclusions.push(target)
+            parsed.exclusions.push(target);
         } else {
-            parsed.targets.push(target)
+            parsed.targets.push(target);
         }
         if end == text.len() {
             return Ok(parsed);
