@@ -4,6 +4,7 @@
 //!     wafbench requests FOLDER OUT                       raw requests, one a file
 //!     wafbench verdicts RULES CORPUS [plain]             ids and scores of each request
 //!     wafbench time RULES CORPUS [plain]                 CPU time of each request in microseconds
+//!     wafbench repeat RULES CORPUS NUMBER COUNT          runs one request that many times, for a profiler
 //!
 //! A corpus is a sequence of records: method, target, protocol, number of headers, names and values,
 //! body; each a 32-bit length in little endian with the bytes. `benches/waf.d/modsecurity.c` and
@@ -36,7 +37,10 @@ fn main() -> Result<()> {
         ["requests", folder, out] => requests(Path::new(folder), Path::new(out)),
         ["verdicts", rules, corpus, rest @ ..] => verdicts(rules, Path::new(corpus), worker(rest)),
         ["time", rules, corpus, rest @ ..] => time(rules, Path::new(corpus), worker(rest)),
-        _ => Err("usage: wafbench corpus|requests|verdicts|time ...; see the source".into()),
+        ["repeat", rules, corpus, number, count] => {
+            repeat(rules, Path::new(corpus), number.parse()?, count.parse()?)
+        }
+        _ => Err("usage: wafbench corpus|requests|verdicts|time|repeat ...; see the source".into()),
     }
 }
 
@@ -216,10 +220,24 @@ fn time(rules: &str, corpus: &Path, mut worker: Worker) -> Result<()> {
     Ok(())
 }
 
+fn repeat(rules: &str, corpus: &Path, number: usize, count: usize) -> Result<()> {
+    let rules = load(rules)?;
+    let requests = read(corpus)?;
+    let request = requests.get(number).ok_or("no request of that number")?;
+    let mut worker = Worker::new();
+    worker.warm_up(&rules);
+    let mut transaction = Transaction::new(rules);
+    for _ in 0..count {
+        transaction.reset();
+        replay::run_request(&mut transaction, &mut worker, request);
+    }
+    Ok(())
+}
+
 /// CPU time of the thread.
 fn cpu() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID);
+    time.map(Duration::from).unwrap_or_else(|error| panic!("cannot read the clock: {error}"))
 }
 
 /// Resident memory in kilobytes.

@@ -1,5 +1,6 @@
 //! Operators: the conditions that values are compared with.
 
+use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 
 use regex_automata::meta::Regex;
@@ -7,6 +8,7 @@ use regex_automata::meta::Regex;
 use crate::operator::encoding::ByteRange;
 use crate::operator::ip::IpSet;
 use crate::operator::phrase::PhraseSet;
+use crate::plan::{Requirement, Requirements};
 use crate::regex;
 use crate::template::Template;
 
@@ -49,8 +51,15 @@ pub(crate) struct Pattern {
 
 impl Pattern {
     /// Checks a regex. It is compiled at its first use: most regexes of a rule set are hardly used.
-    pub(crate) fn new(text: &str, index: usize) -> Result<Self, String> {
-        regex::check(text)?;
+    pub(crate) fn new(
+        text: &str,
+        index: usize,
+        requirements: &mut Requirements,
+    ) -> Result<Self, String> {
+        if !requirements.contains_key(text) {
+            let structure = regex::check(text)?;
+            requirements.insert(text.to_owned(), Rc::new(Requirement::of_structure(&structure)));
+        }
         Ok(Self { text: text.to_owned(), index, compiled: OnceLock::new() })
     }
 

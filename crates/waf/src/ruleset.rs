@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::condition::Condition;
 use crate::error::{LoadError, Place, Skipped, nearest};
+use crate::regex::SelectorRegex;
 use crate::rule::{
     Assignment, Change, Control, Disruptive, Flow, Phase, Rule, RuleFilter, Selector, Severity,
     Step, Target,
@@ -224,7 +225,7 @@ fn complete(draft: Draft) -> Result<RuleSet, LoadError> {
         removed,
     };
     resolve_names(&mut set);
-    set.plan = crate::plan::Plan::new(&set.rules, set.tests);
+    set.plan = crate::plan::Plan::new(&set.rules, set.tests, &draft.shared.requirements);
     Ok(set)
 }
 
@@ -329,7 +330,7 @@ fn update_actions(rule: &mut Rule, actions: Actions, place: Place) -> Result<(),
 /// they select.
 fn resolve_names(set: &mut RuleSet) {
     let RuleSet { rules, slots, slot_by_name, .. } = set;
-    let mut names = Slots { slots, by_name: slot_by_name };
+    let mut names = Slots { slots, by_name: slot_by_name, selectors: HashMap::new() };
     for digit in 0..10 {
         names.slot(digit.to_string().as_bytes());
     }
@@ -354,7 +355,10 @@ fn resolve_names(set: &mut RuleSet) {
                 }
             }
             if let Some(test) = link.test.as_mut() {
-                test.targets.iter_mut().for_each(|target| names.target(target));
+                test.targets
+                    .iter_mut()
+                    .chain(&mut test.exclusions)
+                    .for_each(|target| names.target(target));
                 if let Condition::Text(_, argument) | Condition::Number(_, argument) =
                     &mut test.condition
                 {
@@ -389,6 +393,8 @@ fn resolve_names(set: &mut RuleSet) {
 struct Slots<'a> {
     slots: &'a mut Vec<Vec<u8>>,
     by_name: &'a mut HashMap<Vec<u8>, u32>,
+    /// Equal regexes are compiled once.
+    selectors: HashMap<String, Arc<SelectorRegex>>,
 }
 
 impl Slots<'_> {
@@ -414,6 +420,10 @@ impl Slots<'_> {
         if let (Variable::Tx, Selector::Name(name, slot)) = (target.variable, &mut target.selector)
         {
             *slot = Some(self.slot(name));
+        }
+        if let Selector::Pattern(regex) = &mut target.selector {
+            let known = self.selectors.entry(regex.text.clone());
+            *regex = Arc::clone(known.or_insert_with(|| Arc::clone(regex)));
         }
     }
 
