@@ -5,20 +5,20 @@ use super::render::{self, RenderError};
 use crate::interrupt::Interrupt;
 use crate::process::command;
 use glob::Pattern;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use std::{env, fs, io};
 use thiserror::Error;
-use tollgate_experiment::build::Build;
 use tollgate_experiment::catalog::{Catalog, CatalogError};
-use tollgate_experiment::error_chain::error_chain;
+use tollgate_experiment::error_chain;
 use tollgate_experiment::experiment::Subject;
-use tollgate_experiment::hash;
-use tollgate_experiment::installed::{Installed, Missing, RuleSetHash};
+use tollgate_experiment::files;
+use tollgate_experiment::recipe::Build;
 use tollgate_experiment::recipe::Need;
+use tollgate_experiment::recipe::{Installed, Missing, RuleSetHash};
 
 #[derive(Debug, Error)]
 pub enum CheckError {
@@ -129,7 +129,8 @@ fn part(
             .map(|pattern| render::text(subject, installed, pattern))
             .collect::<Result<_, _>>()?;
         let Some(path) = patterns.iter().find_map(|pattern| first_match(pattern)) else {
-            let what = format!("no file {}", patterns.join(" or "));
+            let distinct = patterns.iter().map(String::as_str).collect::<BTreeSet<_>>();
+            let what = format!("no file {}", Vec::from_iter(distinct).join(" or "));
             return Ok(Err(missing(subject, need, what)));
         };
         if let Some(text) = &need.contains
@@ -229,7 +230,7 @@ fn missing(subject: &Subject, need: &Need, message: String) -> Missing {
 }
 
 fn hash(path: &Path) -> Result<String, CheckError> {
-    hash::hash_file(path).map_err(|source| CheckError::Read { path: path.to_owned(), source })
+    files::hash_file(path).map_err(|source| CheckError::Read { path: path.to_owned(), source })
 }
 
 fn hash_folder(path: &Path) -> Result<String, CheckError> {
@@ -259,7 +260,7 @@ fn hash_loaded(folder: &Path, patterns: &[String]) -> Result<String, CheckError>
             text += &format!("{}  {name}\n", hash(&path)?);
         }
     }
-    Ok(hash::hash_text(&text))
+    Ok(files::hash_text(&text))
 }
 
 fn holds_text(path: &Path, text: &str) -> Result<bool, CheckError> {
@@ -418,10 +419,10 @@ mod tests {
         // The output of sha256sum in load order, hashed once more.
         let line = |name: &str| {
             let base = name.rsplit('/').next().unwrap();
-            format!("{}  {base}\n", hash::hash_text(name))
+            format!("{}  {base}\n", files::hash_text(name))
         };
         let lines = ["setup", "rules/1.conf", "rules/2.conf", "rules/words.data"].map(line);
-        assert_eq!(hash, hash::hash_text(&lines.concat()));
+        assert_eq!(hash, files::hash_text(&lines.concat()));
         // A package has its setup elsewhere, and documentation and tools beside the rules.
         let packaged = tempfile::tempdir().unwrap();
         for name in
