@@ -22,7 +22,7 @@ pub struct Servers {
 
 /// Error at the start of servers. `log` has the last lines of their log files.
 #[derive(Debug, Error)]
-pub(crate) enum StartError {
+pub enum StartError {
     #[error(transparent)]
     Interrupted(#[from] Interrupted),
     #[error(transparent)]
@@ -37,7 +37,7 @@ pub(crate) enum StartError {
 
 /// First responses of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ready {
+pub enum Ready {
     AsExpected,
     /// Not as expected for longer than a start takes.
     Unexpected,
@@ -49,14 +49,14 @@ impl Servers {
         Self { groups: Vec::new(), adopts_orphans: true }
     }
 
-    pub(crate) fn start(&mut self, launch: &Launch<'_>) -> Result<(), LaunchError> {
+    pub fn start(&mut self, launch: &Launch<'_>) -> Result<(), LaunchError> {
         self.groups.push(ProcessGroup::start(launch)?);
         Ok(())
     }
 
     /// Waits until a request gets the expected response. Gives up after two seconds of unexpected ones: the probe
     /// will report them.
-    pub(crate) fn wait_until_ready(
+    pub fn wait_until_ready(
         &mut self,
         address: SocketAddr,
         request: &Request,
