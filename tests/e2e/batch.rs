@@ -260,11 +260,11 @@ blocks     = 1
     assert_eq!(again.status.code(), Some(0), "{}", show(&again));
     assert!(!stderr(&again).contains("round 2"), "{}", show(&again));
     for (changed, code, expected) in [
-        (&["--blocks", "2"][..], 2, "holds a batch with other settings"),
-        (&["--anchor", "1.0"], 2, "holds a batch with another anchor"),
+        (&["--blocks", "2"][..], 2, "is a batch with other settings"),
+        (&["--anchor", "1.0"], 2, "is a batch with another anchor"),
         (&["--product", "binaries=x"], 2, "has no option `binaries`; did you mean `binary`?"),
         (&["--subject", "burned"], 2, "has no subject `burned`; did you mean `burner`?"),
-        (&["--repo", "repository", "--tags", "r*"], 2, "`repo` and `versions` are both given"),
+        (&["--repo", "repository", "--tags", "r*"], 2, "`repo` and `versions` exclude each other"),
     ] {
         let output = workspace.run(&[&run[..], changed].concat());
         assert_eq!(output.status.code(), Some(code), "{}", show(&output));
@@ -345,11 +345,11 @@ blocks     = 1
         workspace.read("another/experiments/burner.toml").replace("title", "title = 'mine' #");
     workspace.write("another/experiments/burner.toml", &title);
     let message = refused(&elsewhere);
-    assert!(message.contains("holds a batch with other settings"), "{message}");
+    assert!(message.contains("is a batch with other settings"), "{message}");
     works(&run);
     assert_eq!(catalog(), here);
     let message = refused(&[&run[..], &["--seed", "1"]].concat());
-    assert!(message.contains("holds a batch that was begun with --seed "), "{message}");
+    assert!(message.contains("is a batch with --seed "), "{message}");
 
     let server = workspace.read("repository/server.c");
     workspace.write("repository/server.c", &(server.clone() + "\n/* edited */\n"));

@@ -85,7 +85,7 @@ fn invalid_input_exits_with_2() {
             &["run", "two.toml", "--budget", "ten"],
             "`ten` is not a duration such as \"10s\" or \"400ms\"",
         ),
-        (&["run", "--catalog", "nowhere"], "--catalog nowhere: there is no such folder"),
+        (&["run", "--catalog", "nowhere"], "--catalog: no such folder: nowhere"),
         (&["report", "nowhere"], "there is no directory nowhere"),
         (
             &["report", "taken/precious"],

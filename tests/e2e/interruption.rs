@@ -92,7 +92,11 @@ fn truncated_record_is_ignored_with_note() {
     fs::write(&path, [&text.as_bytes()[..text.len() - 40], &[0xc2]].concat()).expect("a file");
     let report = workspace.run(&["report", "out"]);
     assert_eq!(report.status.code(), Some(0), "{}", show(&report));
-    assert!(flat(&stdout(&report)).contains("The last record was cut off"), "{}", show(&report));
+    assert!(
+        flat(&stdout(&report)).contains("The last record is incomplete and was ignored."),
+        "{}",
+        show(&report)
+    );
     // An invalid line elsewhere is an error.
     fs::write(&path, format!("{}\n{}", &text[..40], text)).expect("a file");
     let report = workspace.run(&["report", "out"]);
@@ -120,7 +124,7 @@ fn trial_with_paused_runner_is_invalid() {
     kill(process, Signal::SIGCONT).expect("the process runs");
     let output = child.wait_with_output().expect("an end");
     let table = flat(&stdout(&output));
-    assert!(table.contains("does not count: the lab itself was stopped or starved"), "{table}");
+    assert!(table.contains("invalid: tollgate itself was stopped or starved"), "{table}");
 }
 
 /// A run whose server and its shell ignore TERM and INT.

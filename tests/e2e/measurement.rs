@@ -32,7 +32,10 @@ load    = { connections = 4, connections_max = 40, duration = "500ms", warmup = 
     let slowest = throughputs.into_iter().reduce(f64::min).expect("a valid trial");
     assert!(rates.len() >= 4, "{}", show(&output));
     assert!(rates.iter().all(|rate| *rate == (0.2 * slowest).floor()), "{rates:?} of {slowest}");
-    let line = format!("open loop, {}/s (20 % of what the slowest holds in browse)", rates[0]);
+    let line = format!(
+        "open loop, {}/s (20 % of the throughput of the slowest subject in browse)",
+        rates[0]
+    );
     assert!(flat(&stdout(&output)).contains(&line), "{}", show(&output));
     workspace.assert_nothing_runs();
 }
@@ -47,7 +50,7 @@ fn fixed_rate_is_same_for_all_subjects() {
     assert_eq!(output.status.code(), Some(0), "{}", show(&output));
 
     let table = flat(&stdout(&output));
-    let line = "open loop, 3000/s, Poisson, 20 to 40 connections, kept alive; 2 blocks";
+    let line = "open loop, 3000/s, Poisson, 20 to 40 connections, keep-alive; 2 blocks";
     assert!(table.contains(line), "{table}");
     assert!(table.contains("full did not hold the rate in "), "{table}");
     assert!(!table.contains("saturated"), "{table}");
@@ -127,7 +130,7 @@ fn warm_up_lasts_until_server_is_steady() {
     let cpu = &measured["cpu"]["system"];
     let us = |part: &str| cpu[part].as_f64().expect("microseconds");
     assert!((us("user_us") + us("system_us")) / responses < 250.0, "{measured:#}");
-    let note = "Warm-up until the figures stand still, stopped after 8.00 s: server ";
+    let note = "Warm-up until steady, at most 8.00 s: server ";
     assert!(table.contains(note), "{table}");
 }
 
@@ -140,7 +143,7 @@ fn warm_up_of_unsteady_server_ends_with_note() {
     assert_eq!(measured["warm_up"]["steady"], false, "{measured:#}");
     assert!(measured["warm_up"]["duration_s"].as_f64() >= Some(2.0), "{measured:#}");
     assert!(log.contains("not steady after a warm-up of 2."), "{log}");
-    let note = "server was not steady yet when the warm-up was over in 1 of 1 trials; they count";
+    let note = "server was not yet steady at the end of the warm-up in 1 of 1 trials; they are";
     assert!(table.contains(note), "{table}");
 }
 

@@ -124,14 +124,14 @@ fn resume_rejects_changed_input() {
     let quoted = |key: &str| format!("\"{key}\": {}", original[key]);
     for (from, to, expected) in [
         // The directory of another version is rejected with both versions.
-        ("\"schema\": 2", "\"schema\": 1", "has schema 1, and this version reads 2"),
-        (&quoted("command"), "\"command\": \"rm -r out\"", "taking up the command of "),
+        ("\"schema\": 3", "\"schema\": 2", "has schema 2, and this version reads 3"),
+        (&quoted("command"), "\"command\": \"rm -r out\"", "cannot repeat the command of "),
         (
             &quoted("command"),
             "\"command\": \"tollgate 'run\"",
             "tollgate 'run: missing closing quote",
         ),
-        (&quoted("command"), "\"command\": \"tollgate list\"", "tollgate list: it is no run"),
+        (&quoted("command"), "\"command\": \"tollgate list\"", "tollgate list: not a run"),
         (&quoted("directory"), "\"directory\": \"/no/where\"", "cannot enter /no/where"),
     ] {
         assert!(manifest.contains(from), "no {from} in {manifest}");
@@ -198,8 +198,8 @@ fn width_ends_run_after_six_blocks() {
     let blocks = report["blocks"].as_u64().expect("a count");
     assert!((6..12).contains(&blocks), "{blocks}");
     let message = stderr(&output);
-    let expected = "blocks until every interval is 90 % to either side, but no more than 1000, nor \
-                    longer than about 60 s\n";
+    let expected =
+        "blocks until every interval is within ±90 %, at most 1000 blocks and about 60 s\n";
     assert!(message.starts_with(expected), "{message}");
     let full = &report["cases"][0]["subjects"][1];
     assert_eq!(full["prices"]["cpu_us_per_request"]["verdict"], "costs-more", "{full:#}");
@@ -241,8 +241,8 @@ fn run_resumes_after_full_disk() {
     let unreported = run_with_limit(&workspace, 160, "run --resume out");
     assert_eq!(unreported.status.code(), Some(1), "{}", show(&unreported));
     let message = flat(&stderr(&unreported));
-    assert!(message.contains("the records are whole, and `"), "{message}");
-    assert!(message.contains("/out` writes the reports that are missing: writing "), "{message}");
+    assert!(message.contains("cannot write the reports (the records are complete; `"), "{message}");
+    assert!(message.contains("/out` writes the reports): writing "), "{message}");
     assert!(stdout(&unreported).contains("Is the disk full?"), "{}", show(&unreported));
     let files: Vec<_> = fs::read_dir(workspace.path("out")).expect("the run").flatten().collect();
     let is_page = |name: &str| name.starts_with("report.html");

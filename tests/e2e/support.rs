@@ -229,10 +229,10 @@ const ATTEMPTS: u32 = 3;
 /// Returns true if other load has made a trial invalid.
 fn was_disturbed(output: &Output) -> bool {
     const DISTURBANCES: [&str; 3] =
-        ["other processes took", "the hypervisor took", "the lab was stopped or starved"];
+        ["other processes took", "the hypervisor took", "tollgate was stopped or starved"];
     let message = stderr(output);
     message.lines().any(|line| {
-        line.contains("does not count") && DISTURBANCES.iter().any(|what| line.contains(what))
+        line.contains("invalid: ") && DISTURBANCES.iter().any(|what| line.contains(what))
     })
 }
 

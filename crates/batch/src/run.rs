@@ -133,7 +133,7 @@ fn same_settings(
         let catalog = known.other_catalog(&beginning.catalog);
         let catalog = catalog.map_or(String::new(), |catalog| format!(" ({catalog})"));
         return Err(BatchError::Asked(format!(
-            "{out} holds a batch with other settings{catalog}, and figures of both would be mixed up; choose \
+            "{out} is a batch with other settings{catalog}, and figures of both would be mixed up; choose \
              another --out, or repeat its command: {}",
             known.command
         )));

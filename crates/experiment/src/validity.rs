@@ -70,7 +70,7 @@ pub enum Invalid {
         /// How long they may take, in seconds.
         timeout_s: f64,
     },
-    /// The lab itself, and with it the generator, was not let run: it was stopped or starved.
+    /// Tollgate itself, with its load generator, was stopped or starved.
     Paused {
         /// For how long, in percent of the window: the planned one, where it is a time.
         percent: f64,
@@ -96,7 +96,7 @@ pub struct Limits {
     pub steal: Percent,
     /// CPU time of processes that are not part of the trial, of the CPUs in use. 10% by default.
     pub background_cpu: Percent,
-    /// How long the lab was not let run, of the window. 10% by default.
+    /// Share of the window in which tollgate itself did not run. 10% by default.
     pub pause: Percent,
     /// How far the generator's window may differ from that of the servers. 5% by default.
     pub window_skew: Percent,
@@ -133,7 +133,7 @@ impl Invalid {
             Self::Unfinished { timeout_s, .. } => {
                 format!("the requests were not all answered within {timeout_s} s")
             }
-            Self::Paused { .. } => "the lab itself was stopped or starved".to_owned(),
+            Self::Paused { .. } => "tollgate itself was stopped or starved".to_owned(),
             Self::WindowSkew { .. } => {
                 "the generator noticed the measurement's begin or end too late".to_owned()
             }
@@ -178,7 +178,7 @@ impl fmt::Display for Invalid {
             }
             Self::Paused { percent, limit_percent } => write!(
                 formatter,
-                "the lab was stopped or starved for {percent:.0} % of the window (limit {limit_percent} %)"
+                "tollgate was stopped or starved for {percent:.0} % of the window (limit {limit_percent} %)"
             ),
             Self::Imbalance { origin, percent, even_percent, limit_percent } => write!(
                 formatter,

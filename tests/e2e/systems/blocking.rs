@@ -113,8 +113,8 @@ fn engines_with_same_rules_block_same_requests() {
         counts.push([
             of("attack", "403"),
             of("attack", "200"),
-            of("harmless", "403"),
-            of("harmless", "200"),
+            of("benign", "403"),
+            of("benign", "200"),
         ]);
     }
     // The same hash means the same files, so only the engines differ.

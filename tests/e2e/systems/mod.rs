@@ -57,7 +57,7 @@ path    = "/upload"
 headers = ["Content-Type: application/json"]
 body    = '{"file": "\u002f\u0065tc\u002fpasswd"}'
 "#;
-const SOUND: &str = "Every answer is the one owed.";
+const SOUND: &str = "All responses are as expected.";
 
 fn check(workspace: &Workspace, system: &str, with: &[&str], mix: &str) -> Output {
     let mut arguments = vec!["systems", "check", system, "--mix", mix];
@@ -83,8 +83,7 @@ fn assert_sound(workspace: &Workspace, system: &str, with: &[&str], mix: &str) {
     let output = check(workspace, system, with, mix);
     assert_eq!(output.status.code(), Some(0), "{system} {with:?}: {}", show(&output));
     assert!(stdout(&output).contains(SOUND), "{}", show(&output));
-    for (begin, end) in
-        [("  answers   after ", " ms"), ("  memory    ", " MiB at its peak, with the probe alone")]
+    for (begin, end) in [("  startup   ", " ms"), ("  memory    ", " MiB (peak during the probe)")]
     {
         let out = stdout(&output);
         let line = out.lines().find_map(|line| line.strip_prefix(begin)?.strip_suffix(end));
@@ -96,7 +95,7 @@ fn assert_sound(workspace: &Workspace, system: &str, with: &[&str], mix: &str) {
 
 fn assert_refused(output: &Output, why: &str) {
     assert_eq!(output.status.code(), Some(3), "{}", show(output));
-    assert!(stdout(output).contains(&format!("It would be refused: {why}.")), "{}", show(output));
+    assert!(stdout(output).contains(&format!("A run would refuse it: {why}.")), "{}", show(output));
 }
 
 fn workspace() -> Workspace {

@@ -93,8 +93,7 @@ fn two_processes_are_prepared_started_and_stopped() {
     }
     workspace.change("systems/pair/system.toml", "listens = \"back\"", "listens = \"nowhere\"");
     let output = check(&workspace, "pair", &[], "browse");
-    let words =
-        "process `back` of system `pair` listens on `nowhere`, which is none of its `ports`";
+    let words = "process `back` of system `pair` listens on unknown port `nowhere`";
     assert!(stderr(&output).contains(words), "{}", show(&output));
     workspace.assert_nothing_runs();
 }
@@ -301,7 +300,7 @@ http {
         burn = require "burn"
         body = string.rep("x", 100)
     }
-    exit_worker_by_lua_block { burn.tell() }
+    exit_worker_by_lua_block { burn.report() }
     {% block server %}{% endblock %}
 }
 "#;

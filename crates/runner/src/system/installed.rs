@@ -5,7 +5,7 @@ use super::render::{self, RenderError};
 use crate::interrupt::Interrupt;
 use crate::process::command;
 use glob::Pattern;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -129,7 +129,8 @@ fn part(
             .map(|pattern| render::text(subject, installed, pattern))
             .collect::<Result<_, _>>()?;
         let Some(path) = patterns.iter().find_map(|pattern| first_match(pattern)) else {
-            let what = format!("no file {}", patterns.join(" or "));
+            let distinct = patterns.iter().map(String::as_str).collect::<BTreeSet<_>>();
+            let what = format!("no file {}", Vec::from_iter(distinct).join(" or "));
             return Ok(Err(missing(subject, need, what)));
         };
         if let Some(text) = &need.contains

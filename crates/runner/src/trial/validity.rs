@@ -348,7 +348,7 @@ mod tests {
                 "2 requests got no answer (2 reset)",
                 "the hypervisor took 5.1 % of the CPUs (limit 5 %)",
                 "a request had been under way for 0.40 s at the end",
-                "the lab was stopped or starved for 25 % of the window (limit 10 %)",
+                "tollgate was stopped or starved for 25 % of the window (limit 10 %)",
             ]
         );
     }

@@ -35,7 +35,7 @@ Examples:
   tollgate systems list                   all systems with options and versions
   tollgate systems install haproxy        Debian packages of a system
   tollgate systems install                Debian packages of all systems
-  tollgate systems build caddy-coraza     Caddy and the Core Rule Set, from source
+  tollgate systems build caddy-coraza     Caddy with Coraza, from source
   tollgate systems clean                  remove everything that was built
   tollgate systems check nginx-modsecurity --with rules=crs
 
@@ -64,7 +64,7 @@ pub(crate) enum Command {
 #[command(after_help = "\
 Examples:
   tollgate systems install haproxy
-  tollgate systems install apache-modsecurity && tollgate systems build apache-modsecurity")]
+  tollgate systems install apache-modsecurity caddy-coraza")]
 pub(crate) struct InstallArgs {
     #[command(flatten)]
     catalog: CatalogArgs,
