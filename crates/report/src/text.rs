@@ -19,8 +19,7 @@ pub(crate) fn render(document: &Document, screen: Screen) -> String {
         if !shown.is_empty() {
             text +=
                 &format!("\n{}", screen.wrapped(&format!("{}: {}", section.title, section.line)));
-            // Definitions belong to the heading.
-            let gap = if matches!(shown[0], Block::Definitions(_)) { "" } else { "\n" };
+            let gap = if matches!(shown[0], Block::Table(_)) { "\n" } else { "" };
             text += &format!("{gap}{}", blocks(shown, screen));
         }
     }

@@ -4,9 +4,10 @@
 //! `p99(full @ browse)<=5ms` limits the 99th percentile of the latency of `full` in case `browse` to 5 ms. A threshold
 //! is judged by the 95 % interval, never by the estimate alone.
 
-use crate::analysis::{Analysis, CaseAnalysis, Range, SubjectAnalysis, SubjectStatus, share};
+use crate::analysis::{CaseAnalysis, Range, SubjectAnalysis, SubjectStatus, share};
 use crate::condition::{Condition, ConditionError, Dimension, Operands, Relation, Word};
 use crate::document::{Block, Table, range};
+use crate::source::Source;
 use crate::{markdown, text};
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
@@ -120,11 +121,12 @@ impl Threshold {
     }
 
     /// Judges the threshold in its case, or in every case of the run. Call [`Self::check`] first.
-    pub fn judge(&self, run: &RunRecords, analysis: &Analysis) -> Vec<Judged> {
+    pub fn judge(&self, source: &Source) -> Vec<Judged> {
         let applies = |case: &&CaseAnalysis| {
             self.case.as_ref().is_none_or(|word| word.name == case.case.name)
         };
-        analysis.cases.iter().filter(applies).map(|case| self.judge_case(run, case)).collect()
+        let cases = source.analysis.cases.iter().filter(applies);
+        cases.map(|case| self.judge_case(&source.records, case)).collect()
     }
 
     fn judge_case(&self, run: &RunRecords, case: &CaseAnalysis) -> Judged {

@@ -54,7 +54,7 @@ pub struct Range {
 
 impl Range {
     /// True if 1 is outside of the 95 % interval.
-    pub(crate) fn excludes_one(&self) -> bool {
+    pub fn excludes_one(&self) -> bool {
         self.interval && (self.low > 1.0 || self.high < 1.0)
     }
 }

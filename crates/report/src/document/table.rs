@@ -138,18 +138,29 @@ impl Table {
         }
     }
 
-    /// Splits the table into parts of at most `width` characters, with one space between columns. Each part has the
-    /// first column and at least one other.
+    /// Splits the table into as few parts of at most `width` characters as possible, with one space between columns,
+    /// and as equal as possible. Each part has the first column and at least one other.
     fn in_parts(&self, width: usize) -> Vec<Self> {
+        let fewest = self.split(width).len();
+        let parts = (1..width).map(|width| self.split(width)).find(|parts| parts.len() <= fewest);
+        let all = 1..self.columns.len();
+        let others = |part: Vec<usize>| -> Vec<usize> {
+            all.clone().filter(|place| !part.contains(place)).collect()
+        };
+        let parts = parts.unwrap_or_else(|| self.split(width));
+        parts.into_iter().map(|part| self.without(&others(part))).collect()
+    }
+
+    /// Fills parts with columns, in order, up to a width.
+    fn split(&self, width: usize) -> Vec<Vec<usize>> {
         let column_width = |place: usize| {
             let cells = self.rows.iter().filter_map(|row| row.cells.get(place));
             let texts = cells.map(|cell| &cell.text).chain([&self.columns[place].name]);
             texts.map(|text| text.chars().count()).max().unwrap_or(0)
         };
-        let all = 1..self.columns.len();
         let mut parts: Vec<Vec<usize>> = Vec::new();
         let mut taken = 0;
-        for place in all.clone() {
+        for place in 1..self.columns.len() {
             taken += 1 + column_width(place);
             match parts.last_mut() {
                 Some(part) if taken <= width => part.push(place),
@@ -159,10 +170,7 @@ impl Table {
                 }
             }
         }
-        let others = |part: &Vec<usize>| -> Vec<usize> {
-            all.clone().filter(|place| !part.contains(place)).collect()
-        };
-        parts.iter().map(|part| self.without(&others(part))).collect()
+        parts
     }
 }
 
@@ -236,6 +244,12 @@ mod tests {
         let (first, second) = (table(&["name", "one", "two"]), table(&["name", "three"]));
         assert_eq!(all.in_parts(17), [first.clone(), second.clone()]);
         assert_eq!(all.in_parts(12), [first, second.clone()]);
+        // The parts are as equal as possible.
+        let four = table(&["name", "one", "two", "six", "ten"]);
+        assert_eq!(
+            four.in_parts(17),
+            [table(&["name", "one", "two"]), table(&["name", "six", "ten"])]
+        );
         // A column that is too wide is still a part.
         assert_eq!(all.in_parts(3), [table(&["name", "one"]), table(&["name", "two"]), second]);
     }

@@ -36,7 +36,7 @@ pub(super) fn prices(analysis: &Analysis, case: &CaseAnalysis) -> Table {
     let over = &analysis.baseline;
     let columns = [
         "subject",
-        "CPU µs/request",
+        "CPU µs",
         &format!("× {over} [95 %]"),
         &format!("µs over {over} [95 %]"),
         "n",
@@ -84,7 +84,7 @@ fn prices_legend(analysis: &Analysis, case: &CaseAnalysis) -> String {
     if prices().next().is_none() {
         return String::new();
     }
-    let mut parts = vec!["CPU: the median over the valid trials.".to_owned()];
+    let mut parts = vec!["CPU µs: per request, the median over the valid trials.".to_owned()];
     if prices().any(|price| price.difference.interval) {
         parts.push("[a, b]: the 95 % interval of the price, over n blocks.".to_owned());
     }

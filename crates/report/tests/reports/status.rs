@@ -1,4 +1,4 @@
-//! Verdicts, badges and the noise floor: whether the prices of a run are settled.
+//! Verdicts, the status of a run, and the noise floor.
 
 use crate::records::{analysed, blocks, case, costing, failed, measured, run, without_processes};
 use tollgate_experiment::experiment::SpacingFile;
@@ -8,10 +8,8 @@ use tollgate_experiment::plan::stop::{EndedBy, Stop};
 use tollgate_experiment::record::{Step, TrialRecord};
 use tollgate_experiment::run_dir::RunRecords;
 use tollgate_experiment::validity::Invalid;
-use tollgate_report::analysis::{Analysis, RunStatus, analyse};
-use tollgate_report::output::{Format, render};
+use tollgate_report::analysis::{RunStatus, analyse};
 use tollgate_stats::Verdict;
-use tollgate_stats::text::Screen;
 
 /// A run of as many blocks as the trials have.
 fn ended(subjects: &[&str], trials: Vec<TrialRecord>) -> RunRecords {
@@ -23,11 +21,6 @@ fn ended(subjects: &[&str], trials: Vec<TrialRecord>) -> RunRecords {
 
 fn verdict_on_cpu(run: &RunRecords, subject: &str) -> Option<Verdict> {
     analysed(run, subject).prices[&Metric::CpuUsPerRequest].verdict
-}
-
-fn first_lines(analysis: &Analysis) -> String {
-    let table = render(analysis, Format::Table, Screen::PLAIN).unwrap();
-    table.lines().skip(1).take_while(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
 #[test]
@@ -64,21 +57,19 @@ fn fewer_requests_a_second_cost_more() {
 
 #[test]
 fn more_subjects_need_more_blocks() {
-    // Six blocks that all point the same way happen by chance once in 32: enough for one subject, and
-    // not for two.
+    // Six equal signs happen by chance once in 32: enough for one subject, but not for two.
     let six = |name| blocks(name, &[20, 21, 22, 23, 24, 25]);
     let nginx = blocks("nginx", &[10; 6]);
     let one = ended(&["nginx", "a"], [nginx.clone(), six("a")].concat());
     assert_eq!(verdict_on_cpu(&one, "a"), Some(Verdict::CostsMore));
     let two = ended(&["nginx", "a", "b"], [nginx.clone(), six("a"), six("b")].concat());
     assert_eq!(verdict_on_cpu(&two, "a"), Some(Verdict::Inconclusive));
-    let told = first_lines(&analyse(&two));
     assert_eq!(
-        told,
+        analyse(&two).status_line,
         "Not settled after 6 blocks (all blocks were run): a, b; 2 prices need at least 7 valid \
          blocks, and one has 6."
     );
-    // The baseline a second time is no further question, and takes nothing from the others.
+    // The repeated baseline is judged alone.
     let trials = [nginx.clone(), six("a"), blocks("nginx-again", &[10; 6])].concat();
     let mut again = ended(&["nginx", "a", "nginx-again"], trials);
     again.manifest.experiment.aa_subject = Some("nginx-again".to_owned());
@@ -88,11 +79,11 @@ fn more_subjects_need_more_blocks() {
     assert_eq!(analysis.cases[0].noise_floor.map(|floor| floor.estimate), Some(1.0));
     assert_eq!(analysis.run_status, RunStatus::Settled);
     assert!(
-        first_lines(&analysis).ends_with("(baseline against itself): 0 % [0 %, 0 %]."),
+        analysis.status_line.ends_with("(baseline against itself): 0 % [0 %, 0 %]."),
         "{}",
-        first_lines(&analysis)
+        analysis.status_line
     );
-    // The baseline against itself alone is a question too.
+    // An A/A comparison alone is a complete run.
     let trials = [nginx, blocks("nginx-again", &[10; 6])].concat();
     let mut alone = ended(&["nginx", "nginx-again"], trials);
     alone.manifest.experiment.aa_subject = Some("nginx-again".to_owned());
@@ -110,7 +101,7 @@ fn failed_aa_comparison_comes_first() {
     let analysis = analyse(&run);
     assert_eq!(analysis.run_status, RunStatus::AaFailed);
     assert_eq!(
-        first_lines(&analysis),
+        analysis.status_line,
         "A/A failed after 6 blocks (all blocks were run): the baseline differs from itself by \
          +10.0 % [+10.0 %, +10.0 %]; differences of that size may be noise."
     );
@@ -131,7 +122,7 @@ fn derives_the_end_of_a_run_from_its_records() {
     run.manifest.experiment.stop = Stop::after(6);
     run.trials.pop();
     assert_eq!(analyse(&run).ended_by, EndedBy::Interrupted);
-    // Where all subjects were given up, nothing can follow.
+    // All subjects were given up.
     let failures = (1..=2).map(|block| failed("nginx", block, Step::Start, "why", &[])).collect();
     let mut run = ended(&["nginx"], failures);
     run.manifest.experiment.stop = Stop::after(6);
@@ -146,10 +137,10 @@ fn one_case_without_a_price_does_not_hide_the_others() {
     run.manifest.experiment.aa_subject = Some("nginx-again".to_owned());
     run.manifest.experiment.cases.push(case("other"));
     let analysis = analyse(&run);
-    let badges: Vec<RunStatus> = analysis.cases.iter().map(|case| case.run_status).collect();
-    assert_eq!(badges, [RunStatus::Settled, RunStatus::NoPrice]);
+    let statuses: Vec<RunStatus> = analysis.cases.iter().map(|case| case.run_status).collect();
+    assert_eq!(statuses, [RunStatus::Settled, RunStatus::NoPrice]);
     assert_eq!(analysis.run_status, RunStatus::NotSettled);
-    assert!(first_lines(&analysis).contains("other has no price"), "{}", first_lines(&analysis));
+    assert!(analysis.status_line.contains("other has no price"), "{}", analysis.status_line);
     for trial in run.trials.iter_mut().filter(|trial| trial.subject == "nginx-again") {
         *trial = measured("nginx-again", trial.block, costing(110));
     }
@@ -157,9 +148,9 @@ fn one_case_without_a_price_does_not_hide_the_others() {
 }
 
 #[test]
-fn a_twin_with_a_wide_interval_leaves_no_subject_open() {
-    let twin = blocks("nginx-again", &[900, 1111, 891, 1100, 905, 1094]);
-    let trials = [blocks("nginx", &[1000; 6]), blocks("a", &[3000; 6]), twin];
+fn repeated_baseline_with_a_wide_interval_leaves_no_subject_open() {
+    let again = blocks("nginx-again", &[900, 1111, 891, 1100, 905, 1094]);
+    let trials = [blocks("nginx", &[1000; 6]), blocks("a", &[3000; 6]), again];
     let mut run = ended(&["nginx", "a", "nginx-again"], trials.concat());
     run.manifest.experiment.aa_subject = Some("nginx-again".to_owned());
     assert_eq!(verdict_on_cpu(&run, "nginx-again"), Some(Verdict::Inconclusive));
@@ -168,11 +159,11 @@ fn a_twin_with_a_wide_interval_leaves_no_subject_open() {
 
 #[test]
 fn width_requires_valid_blocks() {
-    let mut spoilt = costing(20);
-    spoilt.invalid = vec![Invalid::NoResponse];
+    let mut measurement = costing(20);
+    measurement.invalid = vec![Invalid::NoResponse];
     let mut trials = [blocks("nginx", &[10; 6]), blocks("a", &[20; 6])].concat();
-    trials[8] = measured("a", 3, spoilt.clone());
-    trials.push(TrialRecord { attempt: 2, ..measured("a", 3, spoilt) });
+    trials[8] = measured("a", 3, measurement.clone());
+    trials.push(TrialRecord { attempt: 2, ..measured("a", 3, measurement) });
     let mut run = run(&["nginx", "a"], trials);
     run.manifest.experiment.stop = Stop { blocks: 100, width: Some(0.5), budget_s: Some(600.0) };
     // Six blocks were run, and five count.
@@ -200,10 +191,10 @@ fn without_baseline_cpu_width_is_of_throughput() {
     };
     let narrow = of(&[500.0, 501.0, 502.0, 500.0, 501.0, 502.0]);
     assert_eq!(narrow.ended_by, EndedBy::Width);
-    let note = "direct has no CPU of its own that others could be a multiple of: how narrow the \
-                intervals are was judged on requests/s.";
+    let note = "direct uses no CPU, so there are no ratios of CPU: the width of the intervals was judged on \
+                requests/s.";
     assert!(narrow.notes.contains(&note.to_owned()), "{:?}", narrow.notes);
-    // CPU per request is as narrow as can be, and is not looked at.
+    // The narrow intervals of CPU per request do not count.
     assert_eq!(of(&[400.0, 501.0, 602.0, 400.0, 501.0, 602.0]).ended_by, EndedBy::Interrupted);
     let cpu = ended(&["nginx", "a"], [blocks("nginx", &[10; 6]), blocks("a", &[20; 6])].concat());
     assert_eq!(analyse(&cpu).notes, [""; 0]);
@@ -228,21 +219,21 @@ fn with_a_rate_width_is_of_median_latency() {
             Stop { blocks: 100, width: Some(0.02), budget_s: Some(600.0) };
         analyse(&run)
     };
-    // All of them held the rate: their throughputs are as narrow as can be, and are not looked at.
+    // The narrow intervals of throughput do not count: all held the rate.
     let wide = of([2.0, 3.0, 4.0, 2.0, 3.0, 4.0]);
     assert_eq!(wide.ended_by, EndedBy::Interrupted);
-    let note = "direct has no CPU of its own that others could be a multiple of: how narrow the \
-                intervals are was judged on the p50 latency, as the rate is given.";
+    let note = "direct uses no CPU, so there are no ratios of CPU: the width of the intervals was judged on the \
+                p50 latency, because the rate is fixed.";
     assert!(wide.notes.contains(&note.to_owned()), "{:?}", wide.notes);
     assert_eq!(of([2.0, 2.01, 2.02, 2.0, 2.01, 2.02]).ended_by, EndedBy::Width);
 }
 
 #[test]
 fn repeated_trial_counts_once() {
-    let mut spoilt = costing(90);
-    spoilt.invalid = vec![Invalid::Paused { percent: 20.0, limit_percent: 10.0 }];
+    let mut measurement = costing(90);
+    measurement.invalid = vec![Invalid::Paused { percent: 20.0, limit_percent: 10.0 }];
     let mut trials = [blocks("nginx", &[10; 6]), blocks("a", &[20; 6])].concat();
-    trials[7] = measured("a", 2, spoilt);
+    trials[7] = measured("a", 2, measurement);
     trials.push(TrialRecord { attempt: 2, ..measured("a", 2, costing(20)) });
     let run = ended(&["nginx", "a"], trials);
     let a = analysed(&run, "a");
