@@ -14,10 +14,10 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use thiserror::Error;
-use tollgate_experiment::blocks;
-use tollgate_experiment::hash::hash_text;
-use tollgate_experiment::manifest::difference::{Difference, differences};
+use tollgate_experiment::files::hash_text;
 use tollgate_experiment::manifest::{CaseManifest, Manifest, SubjectManifest, SubjectState};
+use tollgate_experiment::manifest::{Difference, differences};
+use tollgate_experiment::metric;
 use tollgate_experiment::metric::Metric;
 use tollgate_experiment::run_dir::RunRecords;
 use tollgate_stats::{Shift, Verdict, holm, ratio_of_samples, verdict};
@@ -188,12 +188,12 @@ fn subjects(
 /// The ratio to the baseline in each block in which both are valid and have the figure. A ratio of or to zero, such
 /// as the CPU without a proxy, has no logarithm, so there is no change of it.
 fn ratios(run: &RunRecords, case: &str, subject: &str, baseline: &str, metric: Metric) -> Vec<f64> {
-    let baselines = blocks::valid(run, case, baseline);
-    let ratio = |(block, trial): (u32, blocks::Valid<'_>)| {
+    let baselines = metric::valid(run, case, baseline);
+    let ratio = |(block, trial): (u32, metric::Valid<'_>)| {
         let baseline = metric.of(baselines.get(&block)?.measurement)?;
         Some(metric.of(trial.measurement)? / baseline)
     };
-    blocks::valid(run, case, subject).into_iter().filter_map(ratio).collect()
+    metric::valid(run, case, subject).into_iter().filter_map(ratio).collect()
 }
 
 fn case_names(run: &RunRecords) -> Vec<&str> {

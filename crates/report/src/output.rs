@@ -6,7 +6,7 @@ use crate::{export, html, markdown, text};
 use std::io;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
-use tollgate_experiment::atomic_write;
+use tollgate_experiment::files::write_atomic;
 use tollgate_experiment::run_dir::RunDirError;
 use tollgate_stats::DecodeError;
 use tollgate_stats::text::Screen;
@@ -89,6 +89,5 @@ pub fn write_all(source: &Source, dir: &Path) -> Result<(), ReportError> {
 }
 
 pub(crate) fn write(path: &Path, text: &str) -> Result<(), ReportError> {
-    atomic_write::write(path, text)
-        .map_err(|source| ReportError::Write { path: path.to_owned(), source })
+    write_atomic(path, text).map_err(|source| ReportError::Write { path: path.to_owned(), source })
 }

@@ -5,8 +5,8 @@ use crate::output::ReportError;
 use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use tollgate_experiment::blocks;
-use tollgate_experiment::precision::ByBlock;
+use tollgate_experiment::metric;
+use tollgate_experiment::metric::ByBlock;
 use tollgate_experiment::run_dir::{CONFIGS, RunRecords};
 use tollgate_experiment::toml_file::suggestion;
 use tollgate_stats::LatencyHistogram;
@@ -64,7 +64,7 @@ impl Source {
 
     /// The valid measurements of a subject in a case, by block.
     pub(crate) fn valid<'a>(&'a self, case: &'a str, subject: &'a str) -> ByBlock<'a> {
-        let valid = blocks::valid(&self.records, case, subject).into_iter();
+        let valid = metric::valid(&self.records, case, subject).into_iter();
         valid.map(|(block, trial)| (block, trial.measurement)).collect()
     }
 

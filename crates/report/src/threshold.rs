@@ -11,7 +11,7 @@ use crate::source::Source;
 use crate::{markdown, text};
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
-use tollgate_experiment::blocks;
+use tollgate_experiment::metric;
 use tollgate_experiment::metric::Metric;
 use tollgate_experiment::record::Bottleneck;
 use tollgate_experiment::run_dir::RunRecords;
@@ -163,7 +163,7 @@ impl Threshold {
         let pairs: Vec<Pair> = values.map(|subject| Pair { subject, baseline: 0.0 }).collect();
         let value = difference(&pairs, run.manifest.seed).map(Range::from);
         let share = self.measure.class().and_then(|class| {
-            let counts = blocks::measured(run, case, &self.subject.name);
+            let counts = metric::measured(run, case, &self.subject.name);
             share(counts.map(|(_, measurement)| measurement.blocked(class)))
         });
         // One missed attack hardly moves a median of means. Shares are over all requests, as in the report, and the
@@ -183,16 +183,16 @@ impl Threshold {
     /// Returns the figure of each block that has it.
     fn by_block(&self, run: &RunRecords, case: &str, subject: &str) -> BTreeMap<u32, f64> {
         let Some(class) = self.measure.class() else {
-            let of_trial = |trial: &blocks::Valid<'_>| match self.measure {
+            let of_trial = |trial: &metric::Valid<'_>| match self.measure {
                 Measure::Priced(metric) => metric.of(trial.measurement),
                 Measure::Startup => trial.startup_ms,
                 Measure::DetectionRate | Measure::FalsePositives => None,
             };
-            let valid = blocks::valid(run, case, subject).into_iter();
+            let valid = metric::valid(run, case, subject).into_iter();
             return valid.filter_map(|(block, trial)| Some((block, of_trial(&trial)?))).collect();
         };
         let mut counts: BTreeMap<u32, Vec<(u64, u64)>> = BTreeMap::new();
-        for (trial, measurement) in blocks::measured(run, case, subject) {
+        for (trial, measurement) in metric::measured(run, case, subject) {
             counts.entry(trial.block).or_default().push(measurement.blocked(class));
         }
         counts.into_iter().filter_map(|(block, counts)| Some((block, share(counts)?))).collect()

@@ -2,7 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use tollgate_experiment::precision::ByBlock;
+use tollgate_experiment::metric::ByBlock;
 use tollgate_experiment::record::{Bottleneck, Measurement, TemplateOutcomes, as_f64};
 use tollgate_stats::{Summary, summarize};
 use tollgate_traffic::Class;

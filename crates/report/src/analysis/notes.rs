@@ -3,11 +3,11 @@
 use super::figures::TemplateFigures;
 use super::{CaseAnalysis, SubjectAnalysis, SubjectStatus};
 use std::collections::{BTreeMap, BTreeSet};
-use tollgate_experiment::blocks;
-use tollgate_experiment::installed::RuleSetHash;
 use tollgate_experiment::manifest::{CaseManifest, SubjectManifest, SubjectState};
+use tollgate_experiment::metric;
 use tollgate_experiment::metric::Metric;
-use tollgate_experiment::precision::{ByBlock, judged_by};
+use tollgate_experiment::metric::{ByBlock, judged_by};
+use tollgate_experiment::recipe::RuleSetHash;
 use tollgate_experiment::record::{Measurement, OpenLoopRecord, Outcome, TrialRecord, as_f64};
 use tollgate_experiment::run_dir::RunRecords;
 use tollgate_stats::number::{count, percent, significant};
@@ -57,7 +57,7 @@ fn valid<'a>(
     case: &'a str,
     subject: &'a str,
 ) -> impl Iterator<Item = (&'a TrialRecord, &'a Measurement)> {
-    blocks::measured(run, case, subject).filter(|(_, measurement)| measurement.invalid.is_empty())
+    metric::measured(run, case, subject).filter(|(_, measurement)| measurement.invalid.is_empty())
 }
 
 /// One note per rule set whose content differs between subjects.

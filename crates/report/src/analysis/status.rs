@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use tollgate_experiment::manifest::ExperimentManifest;
 use tollgate_experiment::metric::Metric;
-use tollgate_experiment::plan::stop::EndedBy;
+use tollgate_experiment::stop::EndedBy;
 use tollgate_stats::number::{counted, percent, relative, share, signed, significant};
 use tollgate_stats::{Verdict, min_blocks};
 

@@ -7,8 +7,8 @@ use crate::document::{Cell, Row, Table};
 use crate::output::ReportError;
 use crate::source::Source;
 use std::collections::BTreeSet;
-use tollgate_experiment::percent::Percent;
 use tollgate_experiment::record::{Measurement, Outcome, TrialRecord};
+use tollgate_experiment::units::Percent;
 use tollgate_experiment::validity::Limits;
 use tollgate_stats::number::{significant, with_decimals};
 

@@ -1,7 +1,7 @@
 //! Ablation: the cost of each file of a rule set.
 
 use crate::records::{CASE, costing, markdown, measured, run, table, template};
-use tollgate_experiment::ablation::{AblatedFile, Ablation};
+use tollgate_experiment::experiment::{AblatedFile, Ablation};
 use tollgate_experiment::record::{Measurement, TemplateRecord, TrialRecord};
 use tollgate_experiment::run_dir::RunRecords;
 use tollgate_report::analysis::{AblationFigures, analyse};

@@ -4,11 +4,11 @@
 use crate::records::{
     MIB, costing, markdown, measured, report, run, set_state, table, template, without_processes,
 };
-use tollgate_experiment::installed::Missing;
 use tollgate_experiment::manifest::SubjectState;
-use tollgate_experiment::plan::stop::Stop;
+use tollgate_experiment::recipe::Missing;
 use tollgate_experiment::record::{Bottleneck, CpuTime, Measurement, TrialRecord};
 use tollgate_experiment::run_dir::RunRecords;
+use tollgate_experiment::stop::Stop;
 use tollgate_experiment::validity::Invalid;
 use tollgate_report::output::Format;
 use tollgate_traffic::Class;

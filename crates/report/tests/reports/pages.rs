@@ -5,11 +5,11 @@ use crate::records::{
     without_processes,
 };
 use tollgate_experiment::experiment::SpacingFile;
-use tollgate_experiment::installed::Missing;
 use tollgate_experiment::manifest::{OpenLoopManifest, SubjectState};
-use tollgate_experiment::plan::stop::Stop;
+use tollgate_experiment::recipe::Missing;
 use tollgate_experiment::record::{Bottleneck, Measurement, TrialRecord};
 use tollgate_experiment::run_dir::RunRecords;
+use tollgate_experiment::stop::Stop;
 use tollgate_experiment::validity::Invalid;
 use tollgate_report::output::{Format, render};
 use tollgate_report::source::Source;

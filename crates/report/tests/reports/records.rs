@@ -1,19 +1,19 @@
 //! Builders of records with round figures.
 
 use std::collections::BTreeMap;
-use tollgate_experiment::cpu_layout::CpuLayout;
-use tollgate_experiment::environment::Environment;
-use tollgate_experiment::installed::Installed;
+use tollgate_experiment::machine::CpuLayout;
+use tollgate_experiment::machine::Environment;
 use tollgate_experiment::manifest::{
     self, CaseManifest, ExperimentManifest, Manifest, SubjectManifest, SubjectState,
 };
 use tollgate_experiment::metric::Metric;
-use tollgate_experiment::plan::stop::Stop;
+use tollgate_experiment::recipe::Installed;
 use tollgate_experiment::record::{
     self, Bottleneck, CpuRecord, CpuTime, Failure, LatencyRecord, Measurement, Noise, Outcome,
     Refusal, Step, TemplateRecord, TrialRecord,
 };
 use tollgate_experiment::run_dir::RunRecords;
+use tollgate_experiment::stop::Stop;
 use tollgate_experiment::validity::Limits;
 use tollgate_load::Failures;
 use tollgate_report::analysis::{Analysis, Figures, Price, SubjectAnalysis, analyse};

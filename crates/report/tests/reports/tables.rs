@@ -4,10 +4,10 @@
 use crate::records::{
     CASE, blocks, case, costing, flat, markdown, measured, page, report, run, table,
 };
-use tollgate_experiment::plan::stop::EndedBy;
 use tollgate_experiment::record::{Measurement, Outcome};
-use tollgate_experiment::replay::ended_by;
 use tollgate_experiment::run_dir::RunRecords;
+use tollgate_experiment::stop::EndedBy;
+use tollgate_experiment::stop::ended_by;
 use tollgate_report::analysis::{Analysis, analyse};
 use tollgate_report::output::Format;
 

@@ -7,11 +7,11 @@ use crate::output::{self, tell};
 use anyhow::Context;
 use clap::ValueEnum;
 use std::path::PathBuf;
-use tollgate_experiment::atomic_write;
-use tollgate_experiment::duration::Span;
 use tollgate_experiment::experiment::Adjustments;
+use tollgate_experiment::files::write_atomic;
 use tollgate_experiment::manifest::Invocation;
-use tollgate_experiment::percent::Percent;
+use tollgate_experiment::units::Percent;
+use tollgate_experiment::units::Span;
 use tollgate_search::bracket::{Progress, Verdict};
 use tollgate_search::goal::Goals;
 use tollgate_search::parameters::SearchParameters;
@@ -122,7 +122,7 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     let report = SearchReport::read(&dir)?;
     let json = report.json()?;
     let path = dir.join("report.json");
-    let written = atomic_write::write(&path, &json);
+    let written = write_atomic(&path, &json);
     match args.format {
         Format::Json => output::print(&json)?,
         Format::Table => output::print(&format!(

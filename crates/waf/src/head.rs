@@ -1,9 +1,11 @@
-//! Request targets.
+//! Request targets and cookies.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
-use memchr::{memchr, memmem, memrchr2};
+use memchr::{memchr, memchr_iter, memmem, memrchr2};
+
+use crate::transformation::{hex_pair, is_space};
 
 /// Parts of a request target, as ModSecurity names them. A fragment (from `#` on) is no part of it.
 ///
@@ -83,18 +85,40 @@ fn decode(target: &[u8]) -> Cow<'_, [u8]> {
 }
 
 fn decoded_len(target: &[u8]) -> usize {
-    let escapes = memchr::memchr_iter(b'%', target)
-        .filter(|at| hex_byte(&target[at + 1..]).is_some())
-        .count();
+    let escapes =
+        memchr_iter(b'%', target).filter(|at| hex_byte(&target[at + 1..]).is_some()).count();
     target.len() - 2 * escapes
 }
 
 fn hex_byte(digits: &[u8]) -> Option<u8> {
     match digits {
         [high, low, ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
-            Some(crate::transformation::hex_pair(*high, *low))
+            Some(hex_pair(*high, *low))
         }
         _ => None,
+    }
+}
+
+/// Calls `visit` with name and value of each cookie of one header.
+///
+/// As in libmodsecurity, cookies end at `;` even within quotes, spaces are removed before a name
+/// and at the end of the last cookie only, a name may lack a value, and a cookie without a name is left
+/// out. Nothing is decoded.
+pub(crate) fn cookies(header: &[u8], mut visit: impl FnMut(&[u8], &[u8])) {
+    let header = header.strip_suffix(b";").unwrap_or(header);
+    let end = header.iter().rposition(|byte| !is_space(*byte)).map_or(0, |last| last + 1);
+    let header = &header[..end];
+    let mut start = 0;
+    for end in memchr_iter(b';', header).chain([header.len()]) {
+        let cookie = &header[start..end];
+        start = end + 1;
+        let (name, value) = match memchr(b'=', cookie) {
+            Some(equals) => (&cookie[..equals], &cookie[equals + 1..]),
+            None => (cookie, &[][..]),
+        };
+        if let Some(first) = name.iter().position(|byte| !is_space(*byte)) {
+            visit(&name[first..], value);
+        }
     }
 }
 
@@ -137,6 +161,33 @@ mod tests {
             let expected = [filename, basename, uri, query]
                 .map(|part| part.as_bytes().escape_ascii().to_string());
             assert_eq!(parts, expected, "{target}");
+        }
+    }
+
+    #[test]
+    fn splits_cookies_as_modsecurity_does() {
+        for (header, expected) in [
+            ("a=b; c=d", "[a|b][c|d]"),
+            ("a=b;c", "[a|b][c|]"),
+            (";;a=1", "[a|1]"),
+            ("=x; a=1", "[a|1]"),
+            (" a = b ; c=d ", "[a | b ][c|d]"),
+            ("a=b=c", "[a|b=c]"),
+            ("a=\"x;y\"", "[a|\"x][y\"|]"),
+            ("", ""),
+            (" ; ", ""),
+            ("a=%41+", "[a|%41+]"),
+            ("a=1; a=2", "[a|1][a|2]"),
+            ("\t a=b;\t ", "[a|b]"),
+        ] {
+            let mut found = String::new();
+            cookies(header.as_bytes(), |name, value| {
+                found.push_str(
+                    &format!("[{}|{}]", name.escape_ascii(), value.escape_ascii())
+                        .replace("\\\"", "\""),
+                );
+            });
+            assert_eq!(found, expected, "{header}");
         }
     }
 
