@@ -37,9 +37,7 @@ pub enum AblationError {
     #[error("--ablate {subject}: {missing}")]
     Missing { subject: String, missing: Missing },
     #[error(transparent)]
-    Check(Box<CheckError>),
-    #[error(transparent)]
-    Recipe(Box<RenderError>),
+    Check(#[from] Box<CheckError>),
     #[error(transparent)]
     Folder(#[from] FolderError),
     /// `hint` says how to make a suitable folder, if the recipe knows.
@@ -48,18 +46,6 @@ pub enum AblationError {
          `with = {{ {option} = \"/path/to/it\" }}`{hint}"
     )]
     NoSetup { selection: String, folder: PathBuf, option: String, hint: String },
-}
-
-impl From<CheckError> for AblationError {
-    fn from(error: CheckError) -> Self {
-        Self::Check(Box::new(error))
-    }
-}
-
-impl From<RenderError> for AblationError {
-    fn from(error: RenderError) -> Self {
-        Self::Recipe(Box::new(error))
-    }
 }
 
 /// Replaces the subjects of an experiment by one of them, which becomes the baseline, and by the same subject without
@@ -78,13 +64,15 @@ pub fn ablate(
             format!("system `{}` has no option for the folder of its rule set", whole.recipe.name);
         return Err(AblationError::Selection(format!("{selection}: {reason}")));
     };
-    if !render::holds(&whole, &rule_set.when)? {
+    if !render::holds(&whole, &rule_set.when).map_err(in_recipe)? {
         let reason = format!("its options do not enable {}", rule_set.name);
         return Err(AblationError::Selection(format!("{selection}: {reason}")));
     }
-    let installed = system::check(catalog, &whole)?
+    let installed = system::check(catalog, &whole)
+        .map_err(Box::new)?
         .map_err(|missing| AblationError::Missing { subject: whole.name.clone(), missing })?;
-    let folder = PathBuf::from(render::text(&whole, &installed, &rule_set.folder)?);
+    let folder =
+        PathBuf::from(render::text(&whole, &installed, &rule_set.folder).map_err(in_recipe)?);
     if !folder.join(SETUP).is_file() {
         let made = rule_set.hint.as_ref().map(|hint| format!("; to make one:\n    {hint}"));
         let (selection, hint) = (selection.to_string(), made.unwrap_or_default());
@@ -137,6 +125,10 @@ pub fn ablate(
     let title = format!("What does each file of {rule_set} cost {}?", whole.name);
     let ablation = Ablation { subject: whole.name.clone(), rule_set, files, without_all };
     Ok(experiment.ablated(title, subjects, ablation))
+}
+
+fn in_recipe(error: RenderError) -> Box<CheckError> {
+    Box::new(error.into())
 }
 
 /// Name of the subject without all selected files.

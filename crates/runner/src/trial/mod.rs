@@ -60,8 +60,7 @@ pub fn run(
 ) -> Result<TrialRecord, Interrupted> {
     let started_at = Timestamp::now().to_string();
     let start = Instant::now();
-    let mut trial =
-        Trial { context, plan, case, subject, installed, startup: None, ports: Ports::default() };
+    let mut trial = Trial::new(context, plan, case, subject, installed);
     // The servers are stopped when this returns.
     let outcome = match trial.outcome() {
         Ok(outcome) => outcome,
@@ -128,8 +127,7 @@ pub fn check(
     subject: &Subject,
     installed: &Installed,
 ) -> Result<Result<Checked, Failure>, Interrupted> {
-    let mut trial =
-        Trial { context, plan, case, subject, installed, startup: None, ports: Ports::default() };
+    let mut trial = Trial::new(context, plan, case, subject, installed);
     match trial.probed() {
         Ok(Probed { servers, responses, refused, .. }) => Ok(match memory_peak(&servers.system) {
             Ok(memory_peak_bytes) => {
@@ -192,6 +190,16 @@ enum Stop {
 }
 
 impl<'a> Trial<'a> {
+    fn new(
+        context: &'a RunContext<'a>,
+        plan: &'a TrialPlan,
+        case: &'a Case,
+        subject: &'a Subject,
+        installed: &'a Installed,
+    ) -> Self {
+        Self { context, plan, case, subject, installed, startup: None, ports: Ports::default() }
+    }
+
     fn outcome(&mut self) -> Result<Outcome, Stop> {
         let Probed { requests, mut servers, responses, refused } = self.probed()?;
         if let Some(reason) = refused {
