@@ -8,8 +8,7 @@ use std::path::Path;
 use tollgate_experiment::catalog::Catalog;
 use tollgate_experiment::experiment::Experiment;
 use tollgate_experiment::files::hash_text;
-use tollgate_experiment::manifest::differences;
-use tollgate_experiment::manifest::{SubjectState, VERSION};
+use tollgate_experiment::manifest::{SubjectState, VERSION, differences};
 use tollgate_runner::run;
 use tollgate_runner::trial::config_dir;
 

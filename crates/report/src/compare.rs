@@ -15,8 +15,9 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use thiserror::Error;
 use tollgate_experiment::files::hash_text;
-use tollgate_experiment::manifest::{CaseManifest, Manifest, SubjectManifest, SubjectState};
-use tollgate_experiment::manifest::{Difference, differences};
+use tollgate_experiment::manifest::{
+    CaseManifest, Difference, Manifest, SubjectManifest, SubjectState, differences,
+};
 use tollgate_experiment::metric;
 use tollgate_experiment::metric::Metric;
 use tollgate_experiment::run_dir::RunRecords;

@@ -8,8 +8,7 @@ use std::time::Duration;
 use tollgate_eventloop::available_cpus;
 use tollgate_experiment::catalog::{Catalog, CatalogError, Kind};
 use tollgate_experiment::error_chain;
-use tollgate_experiment::machine::CpuLayout;
-use tollgate_experiment::machine::Environment;
+use tollgate_experiment::machine::{CpuLayout, Environment};
 use tollgate_experiment::recipe::Build;
 use tollgate_experiment::validity::Limits;
 

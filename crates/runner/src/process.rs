@@ -30,6 +30,15 @@ pub struct Interrupt(Arc<AtomicBool>);
 #[error("interrupted")]
 pub struct Interrupted;
 
+/// Error of [`Interrupt::wait`].
+#[derive(Debug, Error)]
+pub enum WaitError {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Interrupted(#[from] Interrupted),
+}
+
 impl Interrupt {
     pub fn flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.0)
@@ -40,6 +49,24 @@ impl Interrupt {
             return Err(Interrupted);
         }
         Ok(())
+    }
+
+    /// Calls `poll` until it returns a value. Returns `None` after `limit`.
+    pub fn wait<T>(
+        &self,
+        limit: Duration,
+        mut poll: impl FnMut() -> io::Result<Option<T>>,
+    ) -> Result<Option<T>, WaitError> {
+        let deadline = Instant::now() + limit;
+        loop {
+            if let Some(value) = poll()? {
+                return Ok(Some(value));
+            }
+            if Instant::now() >= deadline {
+                return Ok(None);
+            }
+            self.sleep(POLL)?;
+        }
     }
 
     /// Sleeps until `duration` is over or the flag is set. Returns the longest delay of a wake-up: the time in which
@@ -63,6 +90,7 @@ impl Interrupt {
     }
 }
 
+const POLL: Duration = Duration::from_millis(5);
 const CHECK_INTERVAL: Duration = Duration::from_millis(25);
 
 /// Ports reserved for one trial until this is dropped. A server may bind its port a second after the port was

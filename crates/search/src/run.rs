@@ -13,11 +13,9 @@ use tollgate_experiment::experiment::{Case, Experiment};
 use tollgate_experiment::manifest::{Invocation, Manifest, SubjectState};
 use tollgate_experiment::plan::TrialPlan;
 use tollgate_experiment::recipe::Installed;
-use tollgate_experiment::run_dir::RunDir;
-use tollgate_experiment::run_dir::SearchEnd;
+use tollgate_experiment::run_dir::{RunDir, SearchEnd};
 use tollgate_runner::process::Interrupt;
-use tollgate_runner::run::RunError;
-use tollgate_runner::run::{self, Machine, NotInstalled};
+use tollgate_runner::run::{self, Machine, NotInstalled, RunError};
 use tollgate_runner::trial::{self, RunContext};
 
 #[derive(Debug)]

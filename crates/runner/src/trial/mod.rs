@@ -8,10 +8,9 @@ pub mod servers;
 mod validity;
 mod window;
 
-use crate::process::Ports;
 use crate::process::group::Launch;
 use crate::process::usage::ProcessTable;
-use crate::process::{Interrupt, Interrupted};
+use crate::process::{Interrupt, Interrupted, Ports};
 use crate::system::render::{self, Place, Rendered};
 use jiff::Timestamp;
 use procfs::ProcError;

@@ -3,7 +3,7 @@
 use super::exchange::exchange;
 use crate::process::group::{self, Launch, LaunchError, ProcessGroup};
 use crate::process::usage::ProcessTable;
-use crate::process::{Interrupt, Interrupted};
+use crate::process::{Interrupt, Interrupted, WaitError};
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
@@ -156,25 +156,14 @@ pub(crate) fn run_to_end(
     interrupt: &Interrupt,
 ) -> Result<(), StartError> {
     let mut group = ProcessGroup::start(launch)?;
-    let deadline = Instant::now() + timeout;
-    let failed = |reason: String, group: &ProcessGroup| StartError::Prepare {
-        command: launch.command.join(" "),
-        reason,
-        log: tail(group),
+    let reason = match interrupt.wait(timeout, || group.exit_status()) {
+        Ok(Some(status)) if status.success() => return Ok(()),
+        Ok(Some(status)) => format!("failed ({status})"),
+        Ok(None) => format!("did not finish within {} s", timeout.as_secs_f64()),
+        Err(WaitError::Io(error)) => format!("cannot be waited for ({error})"),
+        Err(WaitError::Interrupted(interrupted)) => return Err(interrupted.into()),
     };
-    loop {
-        match group.exit_status() {
-            Ok(Some(status)) if status.success() => return Ok(()),
-            Ok(Some(status)) => return Err(failed(format!("failed ({status})"), &group)),
-            Ok(None) => {}
-            Err(error) => return Err(failed(format!("cannot be waited for ({error})"), &group)),
-        }
-        if Instant::now() >= deadline {
-            let reason = format!("did not finish within {} s", timeout.as_secs_f64());
-            return Err(failed(reason, &group));
-        }
-        interrupt.sleep(POLL)?;
-    }
+    Err(StartError::Prepare { command: launch.command.join(" "), reason, log: tail(&group) })
 }
 
 fn tail(group: &ProcessGroup) -> Vec<String> {
