@@ -216,7 +216,7 @@ fn square(size: usize) -> Vec<Vec<usize>> {
 
 /// Throughput of a valid trial.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Held<'a> {
+pub struct ValidThroughput<'a> {
     pub subject: &'a str,
     /// From 1.
     pub block: u32,
@@ -228,15 +228,15 @@ pub struct Held<'a> {
 ///
 /// In each block the trials at this rate come last ([`Schedule::with_last`]), so the rate is the same for all subjects
 /// of a block. It changes between blocks only if a subject that is slower than all others gets its first valid trial.
-pub fn rate(share: f64, held: &[Held<'_>]) -> Option<f64> {
-    let mut firsts: BTreeMap<&str, Held<'_>> = BTreeMap::new();
-    for held in held.iter().filter(|held| held.throughput_per_s > 0.0) {
-        let first = firsts.entry(held.subject).or_insert(*held);
-        if held.block < first.block {
-            *first = *held;
+pub fn rate(share: f64, valid: &[ValidThroughput<'_>]) -> Option<f64> {
+    let mut firsts: BTreeMap<&str, ValidThroughput<'_>> = BTreeMap::new();
+    for valid in valid.iter().filter(|valid| valid.throughput_per_s > 0.0) {
+        let first = firsts.entry(valid.subject).or_insert(*valid);
+        if valid.block < first.block {
+            *first = *valid;
         }
     }
-    let slowest = firsts.values().map(|held| held.throughput_per_s).reduce(f64::min)?;
+    let slowest = firsts.values().map(|valid| valid.throughput_per_s).reduce(f64::min)?;
     let rate = slowest * share;
     Some(if rate < 1.0 { rate } else { rate.floor().min(MAX_RATE) })
 }
@@ -408,32 +408,32 @@ mod tests {
         assert_eq!(Sequence::new(&[7]).draw(&mut random), [7]);
     }
 
-    fn held(subject: &str, block: u32, throughput_per_s: f64) -> Held<'_> {
-        Held { subject, block, throughput_per_s }
+    fn valid(subject: &str, block: u32, throughput_per_s: f64) -> ValidThroughput<'_> {
+        ValidThroughput { subject, block, throughput_per_s }
     }
 
     #[test]
     fn rate_is_a_share_of_the_lowest_throughput() {
-        let of_three = [held("a", 1, 12_000.0), held("b", 1, 193.0), held("c", 1, 900.0)];
+        let of_three = [valid("a", 1, 12_000.0), valid("b", 1, 193.0), valid("c", 1, 900.0)];
         assert_eq!(rate(0.5, &of_three), Some(96.0));
-        assert_eq!(rate(1.0, &[held("a", 1, 193.9)]), Some(193.0));
-        assert_eq!(rate(0.5, &[held("a", 1, 1.5)]), Some(0.75));
+        assert_eq!(rate(1.0, &[valid("a", 1, 193.9)]), Some(193.0));
+        assert_eq!(rate(0.5, &[valid("a", 1, 1.5)]), Some(0.75));
     }
 
     #[test]
     fn later_blocks_do_not_change_the_rate() {
-        let of_one = [held("a", 2, 50.0), held("a", 1, 200.0), held("a", 3, 10.0)];
+        let of_one = [valid("a", 2, 50.0), valid("a", 1, 200.0), valid("a", 3, 10.0)];
         assert_eq!(rate(0.5, &of_one), Some(100.0));
     }
 
     #[test]
     fn subject_counts_from_its_first_valid_trial() {
         // Half of the throughput of `a` exceeds that of `b`.
-        let of_two = [held("a", 1, 200.0), held("b", 2, 30.0), held("b", 3, 10.0)];
+        let of_two = [valid("a", 1, 200.0), valid("b", 2, 30.0), valid("b", 3, 10.0)];
         assert_eq!(rate(0.5, &of_two[..1]), Some(100.0));
         assert_eq!(rate(0.5, &of_two), Some(15.0));
-        assert_eq!(rate(0.5, &[held("a", 1, 0.0), held("a", 2, 80.0)]), Some(40.0));
+        assert_eq!(rate(0.5, &[valid("a", 1, 0.0), valid("a", 2, 80.0)]), Some(40.0));
         assert_eq!(rate(0.5, &[]), None);
-        assert_eq!(rate(0.5, &[held("a", 1, 0.0)]), None);
+        assert_eq!(rate(0.5, &[valid("a", 1, 0.0)]), None);
     }
 }

@@ -134,7 +134,7 @@ fn default_subject(catalog: &Catalog, name: &str) -> anyhow::Result<Subject> {
         prefix: String::new(),
         about: String::new(),
         lacks_rules: false,
-        tells_probe: false,
+        records_probe: false,
     })
 }
 

@@ -265,7 +265,7 @@ fn check(args: &CheckArgs) -> Result<Exit, Failure> {
         prefix: String::new(),
         about: String::new(),
         lacks_rules: false,
-        tells_probe: false,
+        records_probe: false,
     };
     let folder = tempfile::Builder::new().prefix("tollgate-check-").tempdir();
     let folder = folder.context("cannot create a folder for configs and logs")?;
