@@ -220,7 +220,7 @@ fn case_analysis(run: &RunRecords, case: &CaseManifest) -> CaseAnalysis {
     let judged = subjects.iter().filter(|subject| !is_again(subject));
     let run_status = RunStatus::of(judged, noise_floor.as_ref());
     let ablation = experiment.ablation.as_ref();
-    let ablation = ablation.map(|it| ablation::figures(it, &case.name, &subjects, &run.trials));
+    let ablation = ablation.map(|it| ablation::figures(it, run, &case.name, &subjects));
     let case = notes::with_rate(case, &run.trials);
     let mut analysis =
         CaseAnalysis { case, answer: String::new(), run_status, noise_floor, subjects, ablation };

@@ -42,10 +42,8 @@ pub struct Threshold {
 enum Measure {
     Priced(Metric),
     Startup,
-    /// Share of attacks that were blocked.
-    DetectionRate,
-    /// Share of benign requests that were blocked.
-    FalsePositives,
+    /// Share of the requests of a class that were blocked.
+    Blocked(Class),
 }
 
 const MEASURES: [(&str, Dimension, Measure); 11] = [
@@ -58,8 +56,8 @@ const MEASURES: [(&str, Dimension, Measure); 11] = [
     ("max", Dimension::Latency, Measure::Priced(Metric::LatencyMaxMs)),
     ("memory", Dimension::Memory, Measure::Priced(Metric::MemoryPeakBytes)),
     ("startup", Dimension::Latency, Measure::Startup),
-    ("detection_rate", Dimension::Share, Measure::DetectionRate),
-    ("false_positives", Dimension::Share, Measure::FalsePositives),
+    ("detection_rate", Dimension::Share, Measure::Blocked(Class::Malicious)),
+    ("false_positives", Dimension::Share, Measure::Blocked(Class::Benign)),
 ];
 
 /// A threshold applied to one case.
@@ -161,41 +159,37 @@ impl Threshold {
         let values = self.by_block(run, case, &self.subject.name).into_values();
         // The difference to 0 is the figure itself, with its interval.
         let pairs: Vec<Pair> = values.map(|subject| Pair { subject, baseline: 0.0 }).collect();
-        let value = difference(&pairs, run.manifest.seed).map(Range::from);
-        let share = self.measure.class().and_then(|class| {
+        let mut value = difference(&pairs, run.manifest.seed).map(Range::from);
+        if let (Measure::Blocked(class), Some(range)) = (self.measure, &mut value) {
             let counts = metric::measured(run, case, &self.subject.name);
-            share(counts.map(|(_, measurement)| measurement.blocked(class)))
-        });
-        // One missed attack hardly moves a median of means. Shares are over all requests, as in the report, and the
-        // interval is widened to contain them.
-        let with_share = |range: Range| match share {
-            Some(share) => Range {
-                estimate: share,
-                low: range.low.min(share),
-                high: range.high.max(share),
-                interval: range.interval,
-            },
-            None => range,
-        };
-        (pairs.len(), value.map(with_share))
+            // One missed attack hardly moves a median of means. Shares are over all requests, as in the report, and the
+            // interval is widened to contain them.
+            range.estimate = share(counts.map(|(_, m)| m.blocked(class))).unwrap_or(range.estimate);
+            range.low = range.low.min(range.estimate);
+            range.high = range.high.max(range.estimate);
+        }
+        (pairs.len(), value)
     }
 
     /// Returns the figure of each block that has it.
     fn by_block(&self, run: &RunRecords, case: &str, subject: &str) -> BTreeMap<u32, f64> {
-        let Some(class) = self.measure.class() else {
-            let of_trial = |trial: &metric::Valid<'_>| match self.measure {
-                Measure::Priced(metric) => metric.of(trial.measurement),
-                Measure::Startup => trial.startup_ms,
-                Measure::DetectionRate | Measure::FalsePositives => None,
-            };
-            let valid = metric::valid(run, case, subject).into_iter();
-            return valid.filter_map(|(block, trial)| Some((block, of_trial(&trial)?))).collect();
-        };
-        let mut counts: BTreeMap<u32, Vec<(u64, u64)>> = BTreeMap::new();
-        for (trial, measurement) in metric::measured(run, case, subject) {
-            counts.entry(trial.block).or_default().push(measurement.blocked(class));
+        let valid = || metric::valid(run, case, subject).into_iter();
+        match self.measure {
+            Measure::Priced(metric) => {
+                let figures = valid().map(|(block, trial)| (block, metric.of(trial.measurement)));
+                figures.filter_map(|(block, figure)| Some((block, figure?))).collect()
+            }
+            Measure::Startup => {
+                valid().filter_map(|(block, trial)| Some((block, trial.startup_ms?))).collect()
+            }
+            Measure::Blocked(class) => {
+                let mut counts: BTreeMap<u32, Vec<(u64, u64)>> = BTreeMap::new();
+                for (trial, measurement) in metric::measured(run, case, subject) {
+                    counts.entry(trial.block).or_default().push(measurement.blocked(class));
+                }
+                counts.into_iter().filter_map(|(at, counts)| Some((at, share(counts)?))).collect()
+            }
         }
-        counts.into_iter().filter_map(|(block, counts)| Some((block, share(counts)?))).collect()
     }
 
     fn why_no_value(&self, case: &CaseAnalysis) -> String {
@@ -207,8 +201,12 @@ impl Threshold {
         }
         let name = self.measure.name();
         match (&self.baseline, self.measure) {
-            (None, Measure::DetectionRate) => "no attack was blocked or passed".to_owned(),
-            (None, Measure::FalsePositives) => "no benign request was blocked or passed".to_owned(),
+            (None, Measure::Blocked(Class::Malicious)) => {
+                "no attack was blocked or passed".to_owned()
+            }
+            (None, Measure::Blocked(Class::Benign)) => {
+                "no benign request was blocked or passed".to_owned()
+            }
             (None, Measure::Priced(Metric::LatencyP99Ms)) => {
                 "too few requests per trial for a 99th percentile".to_owned()
             }
@@ -240,14 +238,6 @@ impl Measure {
     fn name(self) -> &'static str {
         let known = MEASURES.iter().find(|(.., measure)| *measure == self);
         known.map_or("", |(name, ..)| name)
-    }
-
-    fn class(self) -> Option<Class> {
-        match self {
-            Self::DetectionRate => Some(Class::Malicious),
-            Self::FalsePositives => Some(Class::Benign),
-            Self::Priced(_) | Self::Startup => None,
-        }
     }
 }
 
@@ -357,7 +347,7 @@ fn value_text(threshold: &Threshold, value: &Range) -> String {
         return format!("{} ×", range(value, significant));
     }
     let unit = match threshold.measure {
-        Measure::DetectionRate | Measure::FalsePositives => return range(value, percent),
+        Measure::Blocked(_) => return range(value, percent),
         Measure::Priced(Metric::MemoryPeakBytes) => {
             return format!("{} MiB", range(value, |bytes| significant(bytes / MIB)));
         }

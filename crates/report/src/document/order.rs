@@ -15,8 +15,8 @@ pub(crate) enum Plot {
     Bars(usize),
     /// The ratio of each block.
     Dots(usize),
-    Percentiles(usize),
-    Distribution(usize),
+    /// By percentile, and as a distribution.
+    Latency(usize),
     Timeline(usize),
     /// Latency over cases that differ only in their load, in ascending order.
     Sweep(Vec<usize>),
@@ -106,7 +106,7 @@ fn case_section(analysis: &Analysis, index: usize, case: &CaseAnalysis) -> Secti
         let media = if analysis.summary { media } else { Media::Paper };
         section.push(media, Block::Folded { title, blocks: vec![Block::Table(spread)] });
     }
-    let plots = [Plot::Dots, Plot::Percentiles, Plot::Distribution, Plot::Timeline];
+    let plots = [Plot::Dots, Plot::Latency, Plot::Timeline];
     section.push(Media::Page, Block::Plots(plots.map(|plot| plot(index)).to_vec()));
     section.table(Media::Page, tables::responses(case));
     section

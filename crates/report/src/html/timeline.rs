@@ -1,6 +1,5 @@
 //! The trials of a case over the time of the run.
 
-use super::plots::figure_table;
 use super::svg::{Pause, Stripe, Timeline, TimelinePanel, Trial};
 use crate::analysis::CaseAnalysis;
 use crate::document::{Cell, Row, Table};
@@ -8,7 +7,6 @@ use crate::output::ReportError;
 use crate::source::Source;
 use std::collections::BTreeSet;
 use tollgate_experiment::record::{Measurement, Outcome, TrialRecord};
-use tollgate_experiment::units::Percent;
 use tollgate_experiment::validity::Limits;
 use tollgate_stats::number::{significant, with_decimals};
 
@@ -36,12 +34,20 @@ struct Figure {
     name: &'static str,
     /// Machine-readable name.
     id: &'static str,
+    /// Unit of a single value.
     unit: &'static str,
-    is_logarithmic: bool,
-    /// True if a trial without this figure still has a mark, so that every trial is visible once.
-    marks_all: bool,
-    limit: Option<fn(&Limits) -> Percent>,
+    kind: Kind,
     of: fn(&Measurement) -> Option<f64>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// On a logarithmic scale. A trial without this figure still has a mark, so that every trial is visible once.
+    Throughput,
+    /// On a logarithmic scale.
+    Latency,
+    /// Of the CPUs or of the time, in percent.
+    Noise,
 }
 
 const FIGURES: [Figure; 5] = [
@@ -49,45 +55,35 @@ const FIGURES: [Figure; 5] = [
         name: "expected responses per second",
         id: "throughput_per_s",
         unit: "per second",
-        is_logarithmic: true,
-        marks_all: true,
-        limit: None,
+        kind: Kind::Throughput,
         of: |measurement| Some(measurement.throughput_per_s),
     },
     Figure {
         name: "p99 latency, ms",
         id: "latency_p99_ms",
         unit: "ms",
-        is_logarithmic: true,
-        marks_all: false,
-        limit: None,
+        kind: Kind::Latency,
         of: |measurement| measurement.latency.p99_ms,
     },
     Figure {
         name: "steal, % of the CPUs",
         id: "steal_percent",
         unit: "% steal",
-        is_logarithmic: false,
-        marks_all: false,
-        limit: Some(|limits| limits.steal),
+        kind: Kind::Noise,
         of: |measurement| Some(measurement.noise.steal_percent),
     },
     Figure {
         name: "other processes, % of the CPUs",
         id: "background_cpu_percent",
         unit: "% taken by other processes",
-        is_logarithmic: false,
-        marks_all: false,
-        limit: Some(|limits| limits.background_cpu),
+        kind: Kind::Noise,
         of: |measurement| Some(measurement.noise.background_cpu_percent),
     },
     Figure {
         name: "CPU pressure, % of the time",
         id: "cpu_pressure_percent",
         unit: "% of the time with a task that waited for a CPU",
-        is_logarithmic: false,
-        marks_all: false,
-        limit: None,
+        kind: Kind::Noise,
         of: |measurement| measurement.noise.cpu_pressure_percent,
     },
 ];
@@ -145,11 +141,13 @@ impl<'a> Trials<'a> {
             let measurement = trial.measurement();
             // Zero has no position on a logarithmic scale.
             let value = measurement.and_then(figure.of);
-            let value = value.filter(|value| !figure.is_logarithmic || *value > 0.0);
+            let value = value.filter(|value| figure.kind == Kind::Noise || *value > 0.0);
             let text = match (value, measurement) {
                 (Some(value), _) => format!("{} {}", significant(value), figure.unit),
-                (None, Some(_)) if figure.marks_all => "no expected response".to_owned(),
-                (None, None) if figure.marks_all => "not measured".to_owned(),
+                (None, Some(_)) if figure.kind == Kind::Throughput => {
+                    "no expected response".to_owned()
+                }
+                (None, None) if figure.kind == Kind::Throughput => "not measured".to_owned(),
                 (None, _) => return None,
             };
             Some(Trial {
@@ -162,8 +160,12 @@ impl<'a> Trials<'a> {
         };
         TimelinePanel {
             unit: figure.name,
-            is_logarithmic: figure.is_logarithmic,
-            limit: figure.limit.map(|limit| limit(self.limits).in_percent()),
+            is_logarithmic: figure.kind != Kind::Noise,
+            limit: match figure.id {
+                "steal_percent" => Some(self.limits.steal.in_percent()),
+                "background_cpu_percent" => Some(self.limits.background_cpu.in_percent()),
+                _ => None,
+            },
             trials: self.trials.iter().filter_map(trial).collect(),
         }
     }
@@ -193,7 +195,7 @@ impl<'a> Trials<'a> {
         };
         let figures = FIGURES.iter().map(|figure| figure.name);
         let header = ["subject", "block", "start, s"].into_iter().chain(figures).chain(["valid"]);
-        figure_table("Trials", header, self.trials.iter().map(row))
+        Table::of_rows("Trials", header, self.trials.iter().map(row))
     }
 }
 

@@ -84,7 +84,7 @@ impl Canvas {
     pub(super) fn mark(&mut self, class: &str, series: usize, at: Point, hint: &str) {
         self.add(format_args!(
             r#"<path class="mark {class} s{series}" d="{}"><title>{}</title></path>"#,
-            mark_path(series % SERIES, at),
+            mark_path(series, at),
             escape(hint),
             series = series % SERIES,
         ));
@@ -116,7 +116,7 @@ pub(crate) fn key(series: usize) -> String {
     canvas.curve("curve", series, &[(1.0, 7.0), (27.0, 7.0)]);
     canvas.add(format_args!(
         r#"<path class="mark s{series}" d="{}"/>"#,
-        mark_path(series % SERIES, (14.0, 7.0)),
+        mark_path(series, (14.0, 7.0)),
         series = series % SERIES,
     ));
     // The text beside it names the series.
@@ -157,36 +157,22 @@ fn path(points: &[Point]) -> String {
     path
 }
 
-/// The outline of a mark: eight shapes that can be distinguished without color.
-fn mark_path(shape: usize, (x, y): Point) -> String {
-    let corners = |corners: &[Point]| {
-        let points: Vec<Point> = corners.iter().map(|(dx, dy)| (x + dx, y + dy)).collect();
-        path(&points) + "Z"
-    };
-    match shape {
-        // A circle from two arcs.
-        0 => format!("M{} {}a3.8 3.8 0 1 0 7.6 0a3.8 3.8 0 1 0 -7.6 0Z", px(x - 3.8), px(y)),
-        1 => corners(&[(-3.5, -3.5), (3.5, -3.5), (3.5, 3.5), (-3.5, 3.5)]),
-        2 => corners(&[(0.0, -4.6), (4.4, 3.4), (-4.4, 3.4)]),
-        3 => corners(&[(0.0, -5.0), (5.0, 0.0), (0.0, 5.0), (-5.0, 0.0)]),
-        4 => corners(&[(-4.4, -3.4), (4.4, -3.4), (0.0, 4.6)]),
-        5 => corners(&[
-            (-1.5, -4.5),
-            (1.5, -4.5),
-            (1.5, -1.5),
-            (4.5, -1.5),
-            (4.5, 1.5),
-            (1.5, 1.5),
-            (1.5, 4.5),
-            (-1.5, 4.5),
-            (-1.5, 1.5),
-            (-4.5, 1.5),
-            (-4.5, -1.5),
-            (-1.5, -1.5),
-        ]),
-        6 => corners(&[(-5.0, -2.0), (5.0, -2.0), (5.0, 2.0), (-5.0, 2.0)]),
-        _ => corners(&[(-2.0, -5.0), (2.0, -5.0), (2.0, 5.0), (-2.0, 5.0)]),
-    }
+/// The outlines of marks, which can be distinguished without color: their first point relative to the place of the
+/// mark, and the path from there.
+const MARKS: [(f64, f64, &str); SERIES] = [
+    (-3.8, 0.0, "a3.8 3.8 0 1 0 7.6 0a3.8 3.8 0 1 0 -7.6 0Z"),
+    (-3.5, -3.5, "h7v7h-7Z"),
+    (0.0, -4.6, "l4.4 8h-8.8Z"),
+    (0.0, -5.0, "l5 5l-5 5l-5-5Z"),
+    (-4.4, -3.4, "h8.8l-4.4 8Z"),
+    (-1.5, -4.5, "h3v3h3v3h-3v3h-3v-3h-3v-3h3Z"),
+    (-5.0, -2.0, "h10v4h-10Z"),
+    (-2.0, -5.0, "h4v10h-4Z"),
+];
+
+fn mark_path(series: usize, (x, y): Point) -> String {
+    let (dx, dy, path) = MARKS[series % SERIES];
+    format!("M{} {}{path}", px(x + dx), px(y + dy))
 }
 
 #[cfg(test)]

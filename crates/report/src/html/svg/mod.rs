@@ -8,7 +8,7 @@ mod timeline;
 
 pub(crate) use canvas::key;
 pub(crate) use latency::{Curve, Distribution, SweepPanel, distribution, percentiles, sweep};
-pub(crate) use price::{Bar, Bars, Dot, Dots, bars, dots};
+pub(crate) use price::{Bar, Bars, Dots, bars, dots};
 pub use price::{LevelChange, Revision, history};
 pub(crate) use timeline::{Pause, Stripe, Timeline, TimelinePanel, Trial, timeline};
 
