@@ -5,7 +5,7 @@
 
 mod render;
 
-pub use render::{Format, render};
+pub use render::{render, render_markdown};
 
 use crate::analysis::{
     Analysis, CaseAnalysis, Figures, Prices, Range, SubjectAnalysis, analyse, oriented,

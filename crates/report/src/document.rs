@@ -9,6 +9,7 @@ pub use order::schedule;
 pub(crate) use order::{Plot, load_unit, of_run};
 pub use table::Table;
 pub(crate) use table::{Cell, Column, NONE, Row, range};
+pub(crate) use tables::mebibytes;
 
 use crate::analysis::RunStatus;
 use serde::Serialize;
@@ -19,7 +20,8 @@ pub(crate) struct Document {
     pub(crate) title: String,
     /// The answer to the question of the title.
     pub(crate) headline: Vec<Sentence>,
-    pub(crate) status: Option<Status>,
+    /// A badge, and the rest of the sentence that it starts.
+    pub(crate) status: Option<(Badge, String)>,
     #[serde(skip)]
     pub(crate) sections: Vec<Section>,
     pub(crate) footer: Option<Footer>,
@@ -37,13 +39,6 @@ pub(crate) struct Sentence {
 pub(crate) struct Badge {
     pub(crate) words: &'static str,
     color: &'static str,
-}
-
-/// A badge, and the rest of the sentence that it starts.
-#[derive(Debug, Serialize)]
-pub(crate) struct Status {
-    pub(crate) badge: Badge,
-    pub(crate) rest: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -107,12 +102,13 @@ pub(crate) enum Block {
     },
 }
 
-#[derive(Debug, Serialize)]
-pub(crate) struct File {
-    pub(crate) name: String,
-    pub(crate) text: String,
+/// A file in a report.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct File {
+    pub name: String,
+    pub text: String,
     /// Number of bytes cut from the end.
-    pub(crate) left_out: u64,
+    pub left_out: u64,
 }
 
 impl Section {
@@ -152,12 +148,6 @@ impl Sentence {
             Some((name, _)) => format!("{name}: {}", self.text),
             None => self.text.clone(),
         }
-    }
-}
-
-impl Status {
-    pub(crate) fn line(&self) -> String {
-        format!("{}{}", self.badge.words, self.rest)
     }
 }
 

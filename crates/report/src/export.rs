@@ -100,7 +100,7 @@ fn finish(writer: csv::Writer<Vec<u8>>) -> Result<String, ReportError> {
     String::from_utf8(bytes).map_err(|error| csv::Error::from(std::io::Error::other(error)).into())
 }
 
-pub(crate) fn json(value: &impl Serialize) -> Result<String, ReportError> {
+pub fn json(value: &impl Serialize) -> Result<String, ReportError> {
     Ok(serde_json::to_string_pretty(value)? + "\n")
 }
 

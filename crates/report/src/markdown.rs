@@ -12,8 +12,8 @@ pub(crate) fn render(document: &Document) -> String {
             text.extend(several.iter().map(|sentence| bullet(&sentence.named())));
         }
     }
-    if let Some(status) = &document.status {
-        text += &format!("\n{}\n", escape(&status.line()));
+    if let Some((badge, rest)) = &document.status {
+        text += &format!("\n{}\n", escape(&format!("{}{rest}", badge.words)));
     }
     for section in &document.sections {
         let shown: Vec<&Block> = section.blocks(&[Media::Paper]).collect();

@@ -6,7 +6,7 @@
 
 use crate::analysis::{CaseAnalysis, Range, SubjectAnalysis, SubjectStatus, share};
 use crate::condition::{Condition, ConditionError, Dimension, Operands, Relation, Word};
-use crate::document::{Block, Table, range};
+use crate::document::{Block, Table, mebibytes, range};
 use crate::source::Source;
 use crate::{markdown, text};
 use std::collections::{BTreeMap, BTreeSet};
@@ -133,12 +133,38 @@ impl Threshold {
             Some(baseline) => self.ratio(run, name, &baseline.name),
             None => self.figure(run, name),
         };
-        let open_ends = OpenEnds::of(self, case);
-        let outcome = value.map_or(Outcome::NotSettled, |value| open_ends.outcome(&value, self));
-        let note = match &value {
-            None => Some(self.why_no_value(case)),
-            Some(value) if !value.interval => Some(TOO_FEW_BLOCKS.to_owned()),
-            Some(_) => open_ends.note(self, outcome),
+        let is_lower_bound = |subject| is_lower_bound(self.measure, case, subject);
+        // Unknown ends of the interval: a ratio to a lower bound is an upper bound.
+        let unknown_high = is_lower_bound(&self.subject);
+        let unknown_low = self.baseline.as_ref().is_some_and(is_lower_bound);
+        let holds = |end: f64| self.relation.holds(end, self.limit);
+        let outcome = match value.filter(|value| value.interval) {
+            None => Outcome::NotSettled,
+            Some(Range { low, high, .. }) => {
+                let low = if unknown_low { 0.0 } else { low };
+                match (holds(low), holds(if unknown_high { f64::INFINITY } else { high })) {
+                    (true, true) => Outcome::Pass,
+                    (false, false) => Outcome::Fail,
+                    (true, false) | (false, true) => Outcome::NotSettled,
+                }
+            }
+        };
+        let subject = &self.subject.name;
+        let baseline = self.baseline.as_ref().map_or("", |baseline| &baseline.name);
+        let note = match (value, unknown_high, unknown_low) {
+            (None, ..) => Some(self.why_no_value(case)),
+            (Some(value), ..) if !value.interval => Some(TOO_FEW_BLOCKS.to_owned()),
+            (_, true, true) => Some(format!(
+                "the CPUs of {subject} and {baseline} were not the bottleneck, so the ratio is only a hint"
+            )),
+            (_, true, false) => Some(format!(
+                "the CPU of {subject} was not the bottleneck, so the value is a lower bound"
+            )),
+            (_, false, true) => Some(format!(
+                "the CPU of {baseline} was not the bottleneck, so the value is an upper bound"
+            )),
+            (_, false, false) => (outcome == Outcome::NotSettled)
+                .then(|| "the interval contains the limit; more --blocks narrow it".to_owned()),
         };
         Judged { threshold: self.clone(), case: name.clone(), n, value, outcome, note }
     }
@@ -243,58 +269,11 @@ impl Measure {
 
 const TOO_FEW_BLOCKS: &str = "fewer than 6 blocks give no 95 % interval; increase --blocks";
 
-/// Ends of the interval that are unknown: throughput is a lower bound if the system's CPU was not the bottleneck.
-struct OpenEnds {
-    above: bool,
-    below: bool,
-}
-
-impl OpenEnds {
-    fn of(threshold: &Threshold, case: &CaseAnalysis) -> Self {
-        let is_lower_bound = |word: &Word| {
-            let figures = case.subject(&word.name).and_then(|subject| subject.figures.as_ref());
-            threshold.measure == Measure::Priced(Metric::ThroughputPerS)
-                && figures.is_some_and(|figures| figures.bottleneck != Some(Bottleneck::System))
-        };
-        Self {
-            above: is_lower_bound(&threshold.subject),
-            below: threshold.baseline.as_ref().is_some_and(is_lower_bound),
-        }
-    }
-
-    fn outcome(&self, value: &Range, threshold: &Threshold) -> Outcome {
-        if !value.interval {
-            return Outcome::NotSettled;
-        }
-        let low = if self.below { 0.0 } else { value.low };
-        let high = if self.above { f64::INFINITY } else { value.high };
-        let holds = |end: f64| threshold.relation.holds(end, threshold.limit);
-        match (holds(low), holds(high)) {
-            (true, true) => Outcome::Pass,
-            (false, false) => Outcome::Fail,
-            (true, false) | (false, true) => Outcome::NotSettled,
-        }
-    }
-
-    fn note(&self, threshold: &Threshold, outcome: Outcome) -> Option<String> {
-        let subject = &threshold.subject.name;
-        let baseline = threshold.baseline.as_ref().map_or("", |baseline| &baseline.name);
-        match (self.above, self.below) {
-            (true, true) => Some(format!(
-                "the CPUs of {subject} and {baseline} were not the bottleneck, so the ratio is only a hint"
-            )),
-            (true, false) => Some(format!(
-                "the CPU of {subject} was not the bottleneck, so the value is a lower bound"
-            )),
-            (false, true) => Some(format!(
-                "the CPU of {baseline} was not the bottleneck, so the value is an upper bound"
-            )),
-            (false, false) if outcome == Outcome::NotSettled => {
-                Some("the interval contains the limit; more --blocks narrow it".to_owned())
-            }
-            (false, false) => None,
-        }
-    }
+/// True if the subject's throughput is a lower bound, because its CPU was not the bottleneck.
+fn is_lower_bound(measure: Measure, case: &CaseAnalysis, subject: &Word) -> bool {
+    let figures = case.subject(&subject.name).and_then(|subject| subject.figures.as_ref());
+    measure == Measure::Priced(Metric::ThroughputPerS)
+        && figures.is_some_and(|figures| figures.bottleneck != Some(Bottleneck::System))
 }
 
 fn why_no_figures(subject: &SubjectAnalysis) -> String {
@@ -308,16 +287,17 @@ fn why_no_figures(subject: &SubjectAnalysis) -> String {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
-    /// For a terminal.
-    Table { screen: Screen },
-    /// For a pull request.
-    Markdown,
+/// Renders judged thresholds for a terminal, as a table with notes.
+pub fn render(judged: &[Judged], screen: Screen) -> String {
+    text::blocks(&blocks(judged), screen)
 }
 
-/// Renders judged thresholds as a table with notes.
-pub fn render(judged: &[Judged], format: Format) -> String {
+/// Renders judged thresholds for a pull request.
+pub fn render_markdown(judged: &[Judged]) -> String {
+    markdown::blocks(&blocks(judged))
+}
+
+fn blocks(judged: &[Judged]) -> [Block; 2] {
     let cases: BTreeSet<&str> = judged.iter().map(|judged| judged.case.as_str()).collect();
     let name = |judged: &Judged| match (cases.len(), &judged.threshold.case) {
         (2.., None) => format!("{} ({})", judged.threshold.text, judged.case),
@@ -334,22 +314,17 @@ pub fn render(judged: &[Judged], format: Format) -> String {
         .iter()
         .filter_map(|judged| Some(format!("{}: {}.", name(judged), judged.note.as_ref()?)))
         .collect();
-    let blocks = [Block::Table(table), Block::List(notes)];
-    match format {
-        Format::Table { screen } => text::blocks(&blocks, screen),
-        Format::Markdown => markdown::blocks(&blocks),
-    }
+    [Block::Table(table), Block::List(notes)]
 }
 
 fn value_text(threshold: &Threshold, value: &Range) -> String {
-    const MIB: f64 = 1_048_576.0;
     if threshold.baseline.is_some() {
         return format!("{} ×", range(value, significant));
     }
     let unit = match threshold.measure {
         Measure::Blocked(_) => return range(value, percent),
         Measure::Priced(Metric::MemoryPeakBytes) => {
-            return format!("{} MiB", range(value, |bytes| significant(bytes / MIB)));
+            return format!("{} MiB", range(value, mebibytes));
         }
         Measure::Priced(Metric::CpuUsPerRequest) => "µs",
         Measure::Priced(Metric::ThroughputPerS) => "/s",

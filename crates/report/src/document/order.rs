@@ -1,6 +1,6 @@
 //! The report of a run: its sections and blocks in their order.
 
-use super::{Block, Document, File, Footer, Media, Section, Sentence, Status, tables};
+use super::{Block, Document, File, Footer, Media, Section, Sentence, tables};
 use crate::analysis::{Analysis, CaseAnalysis, SubjectAnalysis};
 use crate::source::Source;
 use serde::Serialize;
@@ -44,13 +44,11 @@ pub(crate) fn of_run(source: &Source) -> Document {
         text: case.answer.clone(),
     };
     let words = analysis.run_status.words();
+    let rest = analysis.status_line.strip_prefix(words).unwrap_or_default();
     Document {
         title: analysis.title.clone(),
         headline: analysis.cases.iter().enumerate().map(sentence).collect(),
-        status: Some(Status {
-            badge: analysis.run_status.into(),
-            rest: analysis.status_line.strip_prefix(words).unwrap_or_default().to_owned(),
-        }),
+        status: Some((analysis.run_status.into(), rest.to_owned())),
         sections,
         footer: Some(Footer {
             made_by: format!(
@@ -141,17 +139,12 @@ fn subjects_section(source: &Source) -> Section {
             left_out: 0,
         },
     );
-    let configs = source.configs.iter().map(|config| File {
-        name: format!("{}: {}", config.subject, config.file),
-        text: config.text.clone(),
-        left_out: config.left_out,
-    });
     if !source.configs.is_empty() {
         section.push(
             Media::Page,
             Block::Files {
                 title: "Configuration of each system".to_owned(),
-                files: configs.collect(),
+                files: source.configs.clone(),
                 left_out: source.configs_left_out,
             },
         );
@@ -210,27 +203,24 @@ pub(crate) fn load_unit(case: &CaseManifest) -> (&'static str, f64) {
 
 /// Groups of cases that differ only in their load, in ascending order.
 fn sweeps(cases: &[CaseAnalysis]) -> Vec<Vec<usize>> {
-    let base = |case: &CaseManifest| (case.mix_file.clone(), case.threads, case.keep_alive);
-    let open_base = |case: &CaseManifest| {
-        let open_loop = case.open_loop?;
-        Some((case.connections, open_loop.spacing, open_loop.connections_max))
-    };
-    let load = |index: usize| load_unit(&cases[index].case).1;
-    let differ_in_load = |a: usize, b: usize| {
-        let [first, second] = [a, b].map(|index| &cases[index].case);
-        base(first) == base(second) && open_base(first) == open_base(second) && load(a) != load(b)
+    let load = |index: &usize| load_unit(&cases[*index].case).1;
+    let base = |index: usize| {
+        let CaseManifest { mix_file, threads, keep_alive, connections, .. } = &cases[index].case;
+        let open_loop = cases[index].case.open_loop;
+        let open_loop = open_loop.map(|it| (connections, it.spacing, it.connections_max));
+        (mix_file, threads, keep_alive, open_loop)
     };
     let mut sweeps: Vec<Vec<usize>> = Vec::new();
     for case in 0..cases.len() {
-        let fits = |sweep: &&mut Vec<usize>| sweep.iter().all(|other| differ_in_load(case, *other));
-        match sweeps.iter_mut().find(fits) {
+        let differs = |other: &usize| base(*other) == base(case) && load(other) != load(&case);
+        match sweeps.iter_mut().find(|sweep| sweep.iter().all(differs)) {
             Some(sweep) => sweep.push(case),
             None => sweeps.push(vec![case]),
         }
     }
     sweeps.retain(|sweep| sweep.len() > 1);
     for sweep in &mut sweeps {
-        sweep.sort_by(|a, b| load(*a).total_cmp(&load(*b)));
+        sweep.sort_by(|a, b| load(a).total_cmp(&load(b)));
     }
     sweeps
 }

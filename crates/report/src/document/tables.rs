@@ -173,17 +173,15 @@ const FIGURES: [FigureColumn; 10] = [
         |f| f.generator_cpu_us_per_request,
         significant,
     ),
-    (
-        "MiB",
-        None,
-        "memory_peak_bytes",
-        |f| f.memory_peak_bytes,
-        |bytes| significant(bytes / 1_048_576.0),
-    ),
+    ("MiB", None, "memory_peak_bytes", |f| f.memory_peak_bytes, mebibytes),
     ("start ms", None, "startup_ms", |f| f.startup_ms, significant),
     ("detected", None, "detection_rate", |f| f.detection_rate, percent),
     ("false pos.", None, "false_positive_rate", |f| f.false_positive_rate, percent),
 ];
+
+pub(crate) fn mebibytes(bytes: f64) -> String {
+    significant(bytes / 1_048_576.0)
+}
 
 /// The medians of each subject.
 pub(super) fn figures(case: &CaseAnalysis) -> Table {

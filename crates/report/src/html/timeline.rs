@@ -29,64 +29,31 @@ struct Timed<'a> {
     reasons: String,
 }
 
-struct Figure {
-    /// Name with unit.
-    name: &'static str,
-    /// Machine-readable name.
-    id: &'static str,
-    /// Unit of a single value.
-    unit: &'static str,
-    kind: Kind,
-    of: fn(&Measurement) -> Option<f64>,
-}
-
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// On a logarithmic scale. A trial without this figure still has a mark, so that every trial is visible once.
     Throughput,
     /// On a logarithmic scale.
     Latency,
-    /// Of the CPUs or of the time, in percent.
+    /// In percent.
     Noise,
 }
+use Kind::{Latency, Noise, Throughput};
+
+/// Name with unit, machine-readable name, kind, and the figure of a trial.
+type Figure = (&'static str, &'static str, Kind, fn(&Measurement) -> Option<f64>);
 
 const FIGURES: [Figure; 5] = [
-    Figure {
-        name: "expected responses per second",
-        id: "throughput_per_s",
-        unit: "per second",
-        kind: Kind::Throughput,
-        of: |measurement| Some(measurement.throughput_per_s),
-    },
-    Figure {
-        name: "p99 latency, ms",
-        id: "latency_p99_ms",
-        unit: "ms",
-        kind: Kind::Latency,
-        of: |measurement| measurement.latency.p99_ms,
-    },
-    Figure {
-        name: "steal, % of the CPUs",
-        id: "steal_percent",
-        unit: "% steal",
-        kind: Kind::Noise,
-        of: |measurement| Some(measurement.noise.steal_percent),
-    },
-    Figure {
-        name: "other processes, % of the CPUs",
-        id: "background_cpu_percent",
-        unit: "% taken by other processes",
-        kind: Kind::Noise,
-        of: |measurement| Some(measurement.noise.background_cpu_percent),
-    },
-    Figure {
-        name: "CPU pressure, % of the time",
-        id: "cpu_pressure_percent",
-        unit: "% of the time with a task that waited for a CPU",
-        kind: Kind::Noise,
-        of: |measurement| measurement.noise.cpu_pressure_percent,
-    },
+    ("expected responses per second", "throughput_per_s", Throughput, |m| Some(m.throughput_per_s)),
+    ("p99 latency, ms", "latency_p99_ms", Latency, |m| m.latency.p99_ms),
+    ("steal, % of the CPUs", STEAL, Noise, |m| Some(m.noise.steal_percent)),
+    ("other processes, % of the CPUs", BACKGROUND, Noise, |m| Some(m.noise.background_cpu_percent)),
+    ("CPU pressure, % of the time", "cpu_pressure_percent", Noise, |m| {
+        m.noise.cpu_pressure_percent
+    }),
 ];
+const STEAL: &str = "steal_percent";
+const BACKGROUND: &str = "background_cpu_percent";
 
 impl<'a> Trials<'a> {
     pub(super) fn of(source: &'a Source, case: &CaseAnalysis) -> Result<Self, ReportError> {
@@ -136,18 +103,15 @@ impl<'a> Trials<'a> {
         invalid.map(stripe).collect()
     }
 
-    fn panel(&self, figure: &Figure) -> TimelinePanel {
+    fn panel(&self, (unit, id, kind, of): &Figure) -> TimelinePanel {
         let trial = |trial: &Timed<'_>| {
             let measurement = trial.measurement();
             // Zero has no position on a logarithmic scale.
-            let value = measurement.and_then(figure.of);
-            let value = value.filter(|value| figure.kind == Kind::Noise || *value > 0.0);
+            let value = measurement.and_then(of).filter(|value| *kind == Noise || *value > 0.0);
             let text = match (value, measurement) {
-                (Some(value), _) => format!("{} {}", significant(value), figure.unit),
-                (None, Some(_)) if figure.kind == Kind::Throughput => {
-                    "no expected response".to_owned()
-                }
-                (None, None) if figure.kind == Kind::Throughput => "not measured".to_owned(),
+                (Some(value), _) => format!("{unit}: {}", significant(value)),
+                (None, Some(_)) if *kind == Throughput => "no expected response".to_owned(),
+                (None, None) if *kind == Throughput => "not measured".to_owned(),
                 (None, _) => return None,
             };
             Some(Trial {
@@ -155,15 +119,15 @@ impl<'a> Trials<'a> {
                 value,
                 series: trial.series,
                 valid: trial.reasons.is_empty(),
-                hint: format!("{}, block {}: {text}", trial.record.subject, trial.record.block),
+                hint: format!("{}, block {}, {text}", trial.record.subject, trial.record.block),
             })
         };
         TimelinePanel {
-            unit: figure.name,
-            is_logarithmic: figure.kind != Kind::Noise,
-            limit: match figure.id {
-                "steal_percent" => Some(self.limits.steal.in_percent()),
-                "background_cpu_percent" => Some(self.limits.background_cpu.in_percent()),
+            unit,
+            is_logarithmic: *kind != Noise,
+            limit: match *id {
+                STEAL => Some(self.limits.steal.in_percent()),
+                BACKGROUND => Some(self.limits.background_cpu.in_percent()),
                 _ => None,
             },
             trials: self.trials.iter().filter_map(trial).collect(),
@@ -180,8 +144,8 @@ impl<'a> Trials<'a> {
             };
             let start =
                 Cell::figure("start_s", Some(trial.start_s), |start| with_decimals(start, 1));
-            let figure = |figure: &Figure| {
-                Cell::figure(figure.id, trial.measurement().and_then(figure.of), significant)
+            let figure = |(_, id, _, of): &Figure| {
+                Cell::figure(id, trial.measurement().and_then(of), significant)
             };
             let valid = match (trial.measurement(), trial.reasons.is_empty()) {
                 (_, true) => "yes",
@@ -193,7 +157,7 @@ impl<'a> Trials<'a> {
             cells.push(valid.into());
             Row { series: Some(trial.series), cells }
         };
-        let figures = FIGURES.iter().map(|figure| figure.name);
+        let figures = FIGURES.iter().map(|(name, ..)| *name);
         let header = ["subject", "block", "start, s"].into_iter().chain(figures).chain(["valid"]);
         Table::of_rows("Trials", header, self.trials.iter().map(row))
     }
