@@ -9,6 +9,7 @@ mod status;
 pub use ablation::{AblationFigures, FileFigures, FilePrice, KeptFile};
 pub(crate) use figures::share;
 pub use figures::{Figures, Summaries, TemplateFigures};
+pub(crate) use notes::list;
 pub(crate) use price::oriented;
 pub use price::{BlockFigure, Price, Prices, Range};
 pub use status::RunStatus;
@@ -248,12 +249,10 @@ fn subjects(run: &RunRecords, case: &CaseManifest) -> Vec<SubjectAnalysis> {
     };
     let mut prices: Vec<(Family, RawPrices)> = subjects.iter().zip(&trials).map(price).collect();
     price::set_verdicts(&mut prices, experiment.margin);
-    let analysis = |((subject, trials), (family, prices)): (
-        (&SubjectManifest, Trials<'_>),
-        (Family, RawPrices),
-    )| {
+    let mut analyses = Vec::new();
+    for ((subject, trials), (family, prices)) in subjects.into_iter().zip(trials).zip(prices) {
         let is_baseline = family == Family::Baseline;
-        SubjectAnalysis {
+        analyses.push(SubjectAnalysis {
             name: subject.name.clone(),
             about: subject.about.clone(),
             status: trials.status(subject, is_baseline),
@@ -264,9 +263,9 @@ fn subjects(run: &RunRecords, case: &CaseManifest) -> Vec<SubjectAnalysis> {
             templates: figures::by_template(&trials.answering),
             prices: prices.into_iter().map(|(metric, raw)| (metric, raw.price)).collect(),
             invalid: trials.invalid,
-        }
-    };
-    subjects.into_iter().zip(trials).zip(prices).map(analysis).collect()
+        });
+    }
+    analyses
 }
 
 /// The trials of one subject in one case.

@@ -82,24 +82,14 @@ pub(crate) enum Block {
     Table(Table),
     /// Indented lines of an item are commands.
     List(Vec<String>),
-    /// Collapsed where the medium can.
-    Folded {
-        title: String,
-        blocks: Vec<Block>,
-    },
-    /// Bars of characters.
-    Bars {
-        title: String,
-        bars: Vec<(String, f64)>,
-    },
+    /// Blocks with a title; collapsed where the medium can.
+    Folded(String, Vec<Block>),
+    /// Bars of characters with a title.
+    Bars(String, Vec<(String, f64)>),
     /// Plots side by side if there is room; the page draws them from the records.
     Plots(Vec<Plot>),
-    /// Collapsed files, and how many more there are.
-    Files {
-        title: String,
-        files: Vec<File>,
-        left_out: usize,
-    },
+    /// Collapsed files with a title, and how many more there are.
+    Files(String, Vec<File>, usize),
 }
 
 /// A file in a report.
@@ -132,6 +122,11 @@ impl Section {
         if !table.rows.is_empty() {
             self.push(media, Block::Table(table));
         }
+    }
+
+    /// Adds blocks with a title.
+    pub(crate) fn folded(&mut self, media: Media, title: &str, block: Block) {
+        self.push(media, Block::Folded(title.to_owned(), vec![block]));
     }
 
     /// The blocks that a medium shows.

@@ -48,11 +48,11 @@ fn block(block: &Block) -> String {
         }
         Block::Table(table) => self::table(table),
         Block::List(items) => items.iter().map(|item| bullet(item)).collect(),
-        Block::Folded { title, blocks } => {
+        Block::Folded(title, blocks) => {
             let (title, blocks) = (escape(title), self::blocks(blocks));
             format!("<details><summary>{title}</summary>\n\n{blocks}\n</details>\n")
         }
-        Block::Bars { .. } | Block::Plots(_) | Block::Files { .. } => String::new(),
+        Block::Bars(..) | Block::Plots(_) | Block::Files(..) => String::new(),
     }
 }
 

@@ -50,11 +50,11 @@ fn block(block: &Block, screen: Screen) -> String {
         }
         Block::Table(table) => table.draw(screen) + &screen.wrapped(&table.legend),
         Block::List(items) => items.iter().map(|item| screen.wrapped(item)).collect(),
-        Block::Folded { title, blocks } => {
+        Block::Folded(title, blocks) => {
             format!("{}{}", screen.wrapped(&format!("{title}:")), self::blocks(blocks, screen))
         }
-        Block::Bars { title, bars } => drawn(title, bars, screen),
-        Block::Plots(_) | Block::Files { .. } => String::new(),
+        Block::Bars(title, bars) => drawn(title, bars, screen),
+        Block::Plots(_) | Block::Files(..) => String::new(),
     }
 }
 

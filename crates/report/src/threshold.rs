@@ -6,7 +6,7 @@
 
 use crate::analysis::{CaseAnalysis, Range, SubjectAnalysis, SubjectStatus, share};
 use crate::condition::{Condition, ConditionError, Dimension, Operands, Relation, Word};
-use crate::document::{Block, Table, mebibytes, range};
+use crate::document::{Block, NONE, Table, mebibytes, range};
 use crate::source::Source;
 use crate::{markdown, text};
 use std::collections::{BTreeMap, BTreeSet};
@@ -304,24 +304,18 @@ fn blocks(judged: &[Judged]) -> [Block; 2] {
         _ => judged.threshold.text.clone(),
     };
     let row = |judged: &Judged| {
-        let value =
-            judged.value.map_or("-".to_owned(), |value| value_text(&judged.threshold, &value));
+        let value = judged.value.map_or(NONE.to_owned(), |it| value_text(&judged.threshold, &it));
         vec![name(judged), value, judged.n.to_string(), judged.outcome.words().to_owned()]
     };
     let header = ["threshold", "value [95 %]", "n", "outcome"];
     let table = Table::of_text(header, judged.iter().map(row).collect());
-    let notes: Vec<String> = judged
-        .iter()
-        .filter_map(|judged| Some(format!("{}: {}.", name(judged), judged.note.as_ref()?)))
-        .collect();
-    [Block::Table(table), Block::List(notes)]
+    let note = |judged: &Judged| Some(format!("{}: {}.", name(judged), judged.note.as_ref()?));
+    [Block::Table(table), Block::List(judged.iter().filter_map(note).collect())]
 }
 
 fn value_text(threshold: &Threshold, value: &Range) -> String {
-    if threshold.baseline.is_some() {
-        return format!("{} ×", range(value, significant));
-    }
     let unit = match threshold.measure {
+        _ if threshold.baseline.is_some() => "×",
         Measure::Blocked(_) => return range(value, percent),
         Measure::Priced(Metric::MemoryPeakBytes) => {
             return format!("{} MiB", range(value, mebibytes));

@@ -73,8 +73,7 @@ fn case_section(analysis: &Analysis, index: usize, case: &CaseAnalysis) -> Secti
         let notes = tables::ablation_notes(figures);
         if !notes.is_empty() {
             let title = "Files that were not removed, and requests blocked by one file only";
-            let blocks = vec![Block::List(notes)];
-            section.push(Media::All, Block::Folded { title: title.to_owned(), blocks });
+            section.folded(Media::All, title, Block::List(notes));
         }
     }
     // On a terminal, the files of an ablation replace its subjects, of which there is one per file.
@@ -100,9 +99,8 @@ fn case_section(analysis: &Analysis, index: usize, case: &CaseAnalysis) -> Secti
     }
     let spread = tables::spread(case);
     if !spread.rows.is_empty() {
-        let title = "Over the trials of each subject".to_owned();
         let media = if analysis.summary { media } else { Media::Paper };
-        section.push(media, Block::Folded { title, blocks: vec![Block::Table(spread)] });
+        section.folded(media, "Over the trials of each subject", Block::Table(spread));
     }
     let plots = [Plot::Dots, Plot::Latency, Plot::Timeline];
     section.push(Media::Page, Block::Plots(plots.map(|plot| plot(index)).to_vec()));
@@ -114,8 +112,7 @@ fn cpu_bars(case: &CaseAnalysis) -> Block {
     let bar = |subject: &SubjectAnalysis| {
         Some((subject.name.clone(), subject.figures.as_ref()?.cpu_us_per_request?))
     };
-    let bars = case.subjects.iter().filter_map(bar).collect();
-    Block::Bars { title: "CPU per request, µs".to_owned(), bars }
+    Block::Bars("CPU per request, µs".to_owned(), case.subjects.iter().filter_map(bar).collect())
 }
 
 fn subjects_section(source: &Source) -> Section {
@@ -123,31 +120,19 @@ fn subjects_section(source: &Source) -> Section {
     let experiment = &manifest.experiment;
     let mut section = Section::new("subjects", "Subjects and machine", String::new());
     section.table(Media::Page, tables::subjects(manifest));
-    let machine = vec![Block::Table(tables::environment(manifest))];
-    section.push(Media::Page, Block::Folded { title: "The machine".to_owned(), blocks: machine });
+    section.folded(Media::Page, "The machine", Block::Table(tables::environment(manifest)));
     let inputs = [(&experiment.file, &experiment.text)].into_iter().chain(&experiment.mixes);
     let input = |(name, text): (&String, &String)| File {
         name: name.clone(),
         text: text.clone(),
         left_out: 0,
     };
-    section.push(
-        Media::Page,
-        Block::Files {
-            title: "Experiment and mixes".to_owned(),
-            files: inputs.map(input).collect(),
-            left_out: 0,
-        },
-    );
+    let title = "Experiment and mixes".to_owned();
+    section.push(Media::Page, Block::Files(title, inputs.map(input).collect(), 0));
     if !source.configs.is_empty() {
-        section.push(
-            Media::Page,
-            Block::Files {
-                title: "Configuration of each system".to_owned(),
-                files: source.configs.clone(),
-                left_out: source.configs_left_out,
-            },
-        );
+        let title = "Configuration of each system".to_owned();
+        let files = Block::Files(title, source.configs.clone(), source.configs_left_out);
+        section.push(Media::Page, files);
     }
     section
 }

@@ -1,6 +1,6 @@
 //! The trials of a case over the time of the run.
 
-use super::svg::{Pause, Stripe, Timeline, TimelinePanel, Trial};
+use super::svg::{Stripe, Timeline, TimelinePanel, Trial};
 use crate::analysis::CaseAnalysis;
 use crate::document::{Cell, Row, Table};
 use crate::output::ReportError;
@@ -13,7 +13,7 @@ use tollgate_stats::number::{significant, with_decimals};
 /// The trials of a case.
 pub(super) struct Trials<'a> {
     trials: Vec<Timed<'a>>,
-    pauses: Vec<Pause>,
+    pauses: Vec<Stripe>,
     length_s: f64,
     limits: &'a Limits,
 }
@@ -190,7 +190,7 @@ struct Clock {
     end_s: f64,
     /// Total length of the pauses.
     paused_s: f64,
-    pauses: Vec<Pause>,
+    pauses: Vec<Stripe>,
 }
 
 /// Minimum time between two trials that is a pause.
@@ -202,7 +202,7 @@ impl Clock {
         let gap_s = from_start_s - self.paused_s - self.end_s;
         if gap_s > PAUSE_S {
             let hint = format!("a pause of {} minutes", significant(gap_s / 60.0));
-            self.pauses.push(Pause { at_s: self.end_s, hint });
+            self.pauses.push(Stripe { span_s: (self.end_s, self.end_s), hint });
             self.paused_s += gap_s;
         }
         let start_s = (from_start_s - self.paused_s).max(0.0);
@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(clock.place(3_680.0, 5.0), 80.0);
         assert_eq!(clock.place(3_690.0, 5.0), 90.0);
         assert_eq!(clock.end_s, 95.0);
-        let pause = Pause { at_s: 80.0, hint: "a pause of 60.0 minutes".to_owned() };
+        let pause = Stripe { span_s: (80.0, 80.0), hint: "a pause of 60.0 minutes".to_owned() };
         assert_eq!(clock.pauses, [pause]);
     }
 }

@@ -5,13 +5,10 @@ use std::fmt::Write as _;
 /// x and y in pixels.
 pub(super) type Point = (f64, f64);
 
-/// Alignment of a text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Anchor {
-    Start,
-    Middle,
-    End,
-}
+/// Alignments of a text.
+pub(super) const START: &str = "start";
+pub(super) const MIDDLE: &str = "middle";
+pub(super) const END: &str = "end";
 
 #[derive(Debug)]
 pub(super) struct Canvas {
@@ -49,22 +46,14 @@ impl Canvas {
     pub(super) fn rect(&mut self, class: &str, a: Point, b: Point, hint: Option<&str>) {
         let [x, y] = [a.0.min(b.0), a.1.min(b.1)].map(px);
         let [width, height] = [(a.0 - b.0).abs(), (a.1 - b.1).abs()].map(px);
+        let hint = hint.map_or(String::new(), |hint| format!("<title>{}</title>", escape(hint)));
         self.add(format_args!(
-            r#"<rect class="{class}" x="{x}" y="{y}" width="{width}" height="{height}""#
+            r#"<rect class="{class}" x="{x}" y="{y}" width="{width}" height="{height}">{hint}</rect>"#
         ));
-        match hint {
-            Some(hint) => self.add(format_args!("><title>{}</title></rect>", escape(hint))),
-            None => self.add(format_args!("/>")),
-        }
     }
 
-    pub(super) fn text(&mut self, class: &str, at: Point, anchor: Anchor, text: &str) {
+    pub(super) fn text(&mut self, class: &str, at: Point, anchor: &str, text: &str) {
         let [x, y] = [at.0, at.1].map(px);
-        let anchor = match anchor {
-            Anchor::Start => "start",
-            Anchor::Middle => "middle",
-            Anchor::End => "end",
-        };
         self.add(format_args!(
             r#"<text class="{class}" x="{x}" y="{y}" text-anchor="{anchor}">{}</text>"#,
             escape(text)
@@ -103,10 +92,7 @@ impl Canvas {
 
     fn add(&mut self, element: std::fmt::Arguments<'_>) {
         // Writing to a String cannot fail.
-        self.body.write_fmt(element).ok();
-        if self.body.ends_with('>') {
-            self.body.push('\n');
-        }
+        writeln!(self.body, "{element}").ok();
     }
 }
 
@@ -189,7 +175,7 @@ mod tests {
     #[test]
     fn escapes_text() {
         let mut canvas = Canvas::new(10.0, 20.0);
-        canvas.text("name", (1.0, 2.5), Anchor::End, "<b>&\"'\u{1b}[1m");
+        canvas.text("name", (1.0, 2.5), END, "<b>&\"'\u{1b}[1m");
         canvas.rect("bar", (5.0, 9.0), (1.0, 2.0), Some("</title>"));
         assert_eq!(
             canvas.finish("a \"label\""),

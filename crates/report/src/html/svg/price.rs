@@ -1,6 +1,6 @@
 //! Plots of prices: as bars, by block, and by revision.
 
-use super::canvas::{Anchor, Canvas, LETTER, Point, SERIES, WIDTH};
+use super::canvas::{Canvas, END, LETTER, MIDDLE, Point, SERIES, START, WIDTH};
 use super::scale::{Scale, Tick};
 use super::{BELOW, Chart, Frame, Panel, PanelAxis, TICKS, horizontal};
 use crate::analysis::{BlockFigure, Range};
@@ -57,19 +57,12 @@ pub(crate) fn bars(data: &Bars) -> String {
     canvas.line("one", (scale.at(1.0), frame.top), (scale.at(1.0), frame.bottom));
     let mut top = frame.top;
     for bar in &data.bars {
-        let middle = match has_room {
-            true => {
-                let y = top + row / 2.0 + 4.0;
-                canvas.text("name", (0.0, y), Anchor::Start, &bar.name);
-                canvas.text("value", (WIDTH, y), Anchor::End, &bar.text);
-                top + row / 2.0
-            }
-            false => {
-                canvas.text("name", (0.0, top + 14.0), Anchor::Start, &bar.name);
-                canvas.text("value", (0.0, top + 29.0), Anchor::Start, &bar.text);
-                top + 43.0
-            }
+        let (name_y, value, anchor, middle) = match has_room {
+            true => (row / 2.0 + 4.0, (WIDTH, row / 2.0 + 4.0), END, top + row / 2.0),
+            false => (14.0, (0.0, 29.0), START, top + 43.0),
         };
+        canvas.text("name", (0.0, top + name_y), START, &bar.name);
+        canvas.text("value", (value.0, top + value.1), anchor, &bar.text);
         if let Some(price) = bar.price {
             let hint = format!("{}: {}", bar.name, bar.text);
             let [one, end] = [1.0, price.estimate].map(|value| scale.at(value));
@@ -124,7 +117,7 @@ pub(crate) fn dots(baseline: &str, subjects: &[Dots<'_>]) -> String {
         .iter()
         .map(|subject| PanelAxis {
             scale: dots_scale(subject),
-            ticks: DOTS_TICKS,
+            ticks: dots_scale(subject).ticks(DOTS_TICKS),
             unit: format!("{} × {baseline}", subject.name),
             height: DOTS_HEIGHT,
         })
@@ -149,7 +142,7 @@ pub(crate) fn dots(baseline: &str, subjects: &[Dots<'_>]) -> String {
             let hint = format!("{}, block {block}: × {}{suffix}", subject.name, significant(ratio));
             canvas.mark("", subject.series, at, &hint);
             if let Some(place) = outlier_word(frame, at, &words).filter(|_| *outlier) {
-                canvas.text("flag", place, Anchor::Middle, "outlier");
+                canvas.text("flag", place, MIDDLE, "outlier");
                 words.push(place);
             }
         }
@@ -211,7 +204,7 @@ pub fn history(unit: &str, revisions: &[Revision], changes: &[LevelChange]) -> S
     let prices = revisions.iter().filter_map(|revision| revision.price);
     let scale = Scale::log(prices.flat_map(|price| [price.low, price.high]));
     let unit = unit.to_owned();
-    let axis = PanelAxis { scale, ticks: HISTORY_TICKS, unit, height: HISTORY_HEIGHT };
+    let axis = PanelAxis { scale, ticks: scale.ticks(HISTORY_TICKS), unit, height: HISTORY_HEIGHT };
     let along = Scale::exact(-0.5, revisions.len() as f64 - 0.5);
     let tick = |(place, revision): (u32, &Revision)| Tick {
         value: f64::from(place),
@@ -227,7 +220,7 @@ pub fn history(unit: &str, revisions: &[Revision], changes: &[LevelChange]) -> S
         canvas.line(class, (x, frame.top), (x, frame.bottom));
         if change.confirmed {
             let x = x.clamp(frame.left + HALF_WORD, frame.right - HALF_WORD);
-            canvas.text("flag", (x, frame.top - 4.0), Anchor::Middle, "change");
+            canvas.text("flag", (x, frame.top - 4.0), MIDDLE, "change");
         }
     }
     for (place, revision) in revisions.iter().enumerate() {
