@@ -20,13 +20,11 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use tollgate_experiment::manifest::{CaseManifest, SubjectManifest, SubjectState};
-use tollgate_experiment::metric::ByBlock;
-use tollgate_experiment::metric::Metric;
+use tollgate_experiment::metric::{ByBlock, Metric};
 use tollgate_experiment::recipe::Missing;
 use tollgate_experiment::record::{Failure, Measurement, Outcome, Step, TrialRecord};
 use tollgate_experiment::run_dir::RunRecords;
-use tollgate_experiment::stop::EndedBy;
-use tollgate_experiment::stop::ended_by;
+use tollgate_experiment::stop::{EndedBy, ended_by};
 use tollgate_experiment::validity::Invalid;
 
 /// Schema version of report.json.

@@ -16,11 +16,10 @@ use std::collections::BTreeMap;
 use thiserror::Error;
 use tollgate_experiment::files::hash_text;
 use tollgate_experiment::manifest::{
-    CaseManifest, ExperimentManifest, Manifest, SubjectManifest, SubjectState,
+    CaseManifest, Difference, ExperimentManifest, Manifest, SubjectManifest, SubjectState,
+    differences,
 };
-use tollgate_experiment::manifest::{Difference, differences};
-use tollgate_experiment::metric;
-use tollgate_experiment::metric::Metric;
+use tollgate_experiment::metric::{self, Metric};
 use tollgate_experiment::run_dir::RunRecords;
 use tollgate_stats::{Shift, Verdict, holm, ratio_of_samples, verdict};
 
