@@ -16,7 +16,8 @@ use tollgate_experiment::manifest::Invocation;
 use tollgate_experiment::run_dir::RunRecords;
 use tollgate_experiment::stop::EndedBy;
 use tollgate_report::output as report;
-use tollgate_runner::interrupt::Interrupted;
+use tollgate_report::source::Source;
+use tollgate_runner::process::Interrupted;
 use tollgate_runner::run::{self, RunError, RunRequest};
 
 impl Builder<'_> {
@@ -128,7 +129,7 @@ impl Builder<'_> {
             }
             Err(error) => return Err(error.into()),
         };
-        report::write_all(&report::of_run(&out)?, &out)?;
+        report::write_all(&Source::read(&out)?, &out)?;
         self.dir.rounds.add(RoundRecord::Ended { round: round.round, reason: because })?;
         tell(Event::RoundEnded);
         self.anchor_ran(&out)

@@ -5,7 +5,7 @@ use signal_hook::iterator::Signals;
 use std::io;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use tollgate_runner::interrupt::Interrupt;
+use tollgate_runner::process::Interrupt;
 
 const STOP: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
 

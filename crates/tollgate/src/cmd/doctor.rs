@@ -15,14 +15,14 @@ use tollgate_experiment::catalog::Catalog;
 use tollgate_experiment::experiment::{Adjustments, Experiment};
 use tollgate_experiment::manifest::Invocation;
 use tollgate_experiment::record::{Outcome, TrialRecord};
-use tollgate_experiment::run_dir::RunRecords;
 use tollgate_experiment::stop::EndedBy;
 use tollgate_report::noise::{self, EXPERIMENTS};
 use tollgate_report::output as report;
+use tollgate_report::source::Source;
 use tollgate_runner::doctor::{State, examine};
 use tollgate_runner::process::group;
 use tollgate_runner::run::{self, Event, RunRequest};
-use tollgate_runner::system::installed;
+use tollgate_runner::system;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -102,7 +102,7 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
 fn missing_baseline(catalog: &Catalog) -> Result<Option<String>, Failure> {
     let experiment = Experiment::load(catalog, DEFAULT_EXPERIMENT, &Adjustments::default())?;
     let baseline = &experiment.subjects[experiment.baseline];
-    Ok(installed::check(catalog, baseline)?.err().map(|missing| missing.to_string()))
+    Ok(system::check(catalog, baseline)?.err().map(|missing| missing.to_string()))
 }
 
 /// Compares a subject with itself for a time and prints the noise.
@@ -152,11 +152,11 @@ fn measure_noise(catalog: &Catalog, time: Duration, out: Option<&Path>) -> Resul
     )
     .map_err(prepare::failure)?;
 
-    let records = RunRecords::read(dir)?;
+    let source = Source::read(dir)?;
     if out.is_some() {
-        report::write_all(&report::of_run(dir)?, dir)?;
+        report::write_all(&source, dir)?;
     }
-    let noise = noise::findings(&records);
+    let noise = noise::findings(&source);
     output::print(&format!("\n{}", noise::render(&noise, output::screen())))?;
     if let Some(folder) = folder {
         folder.close().context("cannot remove the folder of the run")?;
@@ -174,7 +174,7 @@ fn noise_experiment(catalog: &Catalog) -> Result<Experiment, Failure> {
     let adjustments = Adjustments::default();
     let load = |name| Experiment::load(catalog, name, &adjustments).map_err(Failure::bad_input);
     let experiment = load(with_proxy)?;
-    match installed::check(catalog, &experiment.subjects[experiment.baseline])? {
+    match system::check(catalog, &experiment.subjects[experiment.baseline])? {
         Ok(_) => Ok(experiment),
         Err(missing) => {
             tell(&format!("nginx is not installed ({missing}); measuring without a proxy"));

@@ -13,14 +13,14 @@ use tollgate_experiment::experiment::{Adjustments, Axis};
 use tollgate_experiment::manifest::Invocation;
 use tollgate_experiment::run_dir::{RunDirError, RunRecords};
 use tollgate_experiment::stop::EndedBy;
-use tollgate_experiment::units::Percent;
-use tollgate_experiment::units::Span;
+use tollgate_experiment::units::{Percent, Span};
 use tollgate_report::analysis::{Analysis, SubjectAnalysis, SubjectStatus};
 use tollgate_report::output as report;
 use tollgate_report::output::Format;
+use tollgate_report::source::Source;
 use tollgate_runner::ablation::{self, AblationError, FolderError, Selection as Ablate};
 use tollgate_runner::run::{self, RunError, RunRequest};
-use tollgate_runner::system::installed;
+use tollgate_runner::system;
 
 /// Default of `tollgate run`, `search` and `doctor`.
 pub(crate) const DEFAULT_EXPERIMENT: &str = "first-look";
@@ -191,10 +191,11 @@ fn start(args: &Args, resumes: bool) -> Result<Exit, Failure> {
     .map_err(|error| run_failure(error, &out))?;
     progress.end();
 
-    let analysis = report::of_run(&ending.dir)?;
+    let source = Source::read(&ending.dir)?;
+    let analysis = &source.analysis;
     // A closed terminal does not prevent the reports on disk, nor a full disk the table on the terminal.
-    let printed = output::print(&report::render(&analysis, Format::Table, output::screen())?);
-    report::write_all(&analysis, &ending.dir).with_context(|| {
+    let printed = output::print(&report::render(&source, Format::Table, output::screen())?);
+    report::write_all(&source, &ending.dir).with_context(|| {
         let resume = resume_command(&out);
         format!(
             "cannot write the reports (the records are complete; `{resume}` writes the reports)"
@@ -210,7 +211,7 @@ fn start(args: &Args, resumes: bool) -> Result<Exit, Failure> {
         output::print(&format!("To continue it: {}\n", resume_command(&out)))?;
         return Ok(Exit::Interrupted);
     }
-    threshold::judge(&thresholds, &ending.dir, &analysis, Format::Table, exit(&analysis))
+    threshold::judge(&thresholds, &source, Format::Table, exit(analysis))
 }
 
 /// Returns the fallback if the system of the baseline is not installed, and prints why.
@@ -218,7 +219,7 @@ fn fallback_baseline(PreparedRun { catalog, experiment, .. }: &PreparedRun) -> O
     let baseline = &experiment.subjects[experiment.baseline];
     let fallback = experiment.baseline_fallback.clone()?;
     // Other errors are reported by the run.
-    let Ok(Err(missing)) = installed::check(catalog, baseline) else { return None };
+    let Ok(Err(missing)) = system::check(catalog, baseline) else { return None };
     output::tell(&format!(
         "the baseline {} is not installed ({missing}); prices are over {fallback}",
         baseline.name
