@@ -1,6 +1,6 @@
 # What a person types. Each target sets itself up.
 
-.PHONY: run packages test lint systems fidelity fuzz bench truth batch clean
+.PHONY: run packages test lint systems fidelity fuzz differential bench truth batch clean
 
 run: ## price nginx and ModSecurity on this machine, in about two minutes
 	@scripts/setup
@@ -35,9 +35,14 @@ fidelity: ## the load generator's figures against known truths, in two minutes
 	@scripts/setup wrk
 	cargo test --release --locked -p tollgate --test fidelity -- --nocapture --test-threads=1
 
-fuzz: ## parsers, forms, bodies and the gateway against a second reading of the RFCs (of heads, both on httparse), on made-up inputs, 8 seconds each
-	@scripts/setup g++
+fuzz: ## parsers, the gateway and the WAF engine against second readings, on made-up inputs, 8 seconds each; 2,000 requests against libmodsecurity
+	@scripts/setup g++ go libmodsecurity-dev
 	@scripts/fuzz
+	@scripts/waf-differential 2000
+
+differential: ## the WAF engine against libmodsecurity and Coraza on 100,000 mutated requests: an hour
+	@scripts/setup gcc go libmodsecurity-dev
+	@scripts/waf-differential 100000
 
 bench: packages ## figures and costs beside those of the peers, in turns: 45 minutes
 	@scripts/setup wrk apache2-utils nghttp2-client hey curl
