@@ -1,6 +1,6 @@
 //! Progress of a run on standard error: a bar on a terminal, otherwise lines.
 
-use crate::output::tell;
+use crate::console::eprint_line;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{IsTerminal, stderr};
 use tollgate_experiment::experiment::Experiment;
@@ -154,6 +154,6 @@ impl Progress {
     }
 
     fn line(&self, text: &str) {
-        self.bar.suspend(|| tell(text));
+        self.bar.suspend(|| eprint_line(text));
     }
 }
