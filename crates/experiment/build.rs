@@ -1,4 +1,4 @@
-//! Rebuilds when a compiled-in input changes, and names the commit that is being built.
+//! Rebuilds when a compiled-in input changes, and passes the commit to the program.
 
 use std::process::Command;
 
@@ -6,21 +6,19 @@ fn main() {
     for folder in ["systems", "builds", "experiments", "mixes", "site"] {
         println!("cargo::rerun-if-changed=../../{folder}");
     }
-    println!("cargo::rerun-if-changed=../../.git/HEAD");
-    println!("cargo::rerun-if-changed=../../.git/logs/HEAD");
-    println!("cargo::rustc-env=TOLLGATE_COMMIT={}", commit());
+    for file in ["HEAD", "logs/HEAD"] {
+        if let Some(path) = git(&["rev-parse", "--git-path", file]) {
+            println!("cargo::rerun-if-changed={path}");
+        }
+    }
+    let commit = git(&["describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]);
+    // Without git or a repository, as in a source archive.
+    let commit = commit.unwrap_or_else(|| "unknown".to_owned());
+    println!("cargo::rustc-env=TOLLGATE_COMMIT={commit}");
 }
 
-/// The commit's short name, with `-dirty` behind it when the tree differs; `unknown` where there is
-/// no git or no repository, as in a source archive.
-fn commit() -> String {
-    let described = Command::new("git")
-        .args(["describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"])
-        .output();
-    match described {
-        Ok(output) if output.status.success() => {
-            String::from_utf8_lossy(&output.stdout).trim().to_owned()
-        }
-        _ => "unknown".to_owned(),
-    }
+fn git(arguments: &[&str]) -> Option<String> {
+    let output = Command::new("git").args(arguments).output().ok()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    output.status.success().then(|| text.trim().to_owned())
 }

@@ -43,11 +43,8 @@ fn invalid_input_exits_with_2() {
     workspace.write("early/trials.ndjson", "");
     workspace.write("emptied/manifest.json", "");
     for (arguments, message) in [
-        (
-            &["run", "first-lok"][..],
-            "there is no experiment `first-lok`; did you mean `first-look`?",
-        ),
-        (&["run", "none.toml"], "reading none.toml: No such file or directory"),
+        (&["run", "first-lok"][..], "unknown experiment `first-lok`; did you mean `first-look`?"),
+        (&["run", "none.toml"], "cannot read none.toml: No such file or directory"),
         (&["run", "typo.toml"], "typo.toml:3:1: unknown key `basline`; did you mean `baseline`?"),
         (
             &["run", "load.toml"],
@@ -55,24 +52,24 @@ fn invalid_input_exits_with_2() {
         ),
         (
             &["run", "two.toml", "--only", "ful"],
-            "--only ful: there is no such subject; did you mean `full`?",
+            "--only ful: unknown subject; did you mean `full`?",
         ),
-        (&["run", "two.toml", "--blocks", "0"], "--blocks 0: it has to be between 1 and 1000"),
+        (&["run", "two.toml", "--blocks", "0"], "--blocks 0: expected 1 to 1000"),
         (
             &["run", "two.toml", "--threshold", "cpu(ful/nginx)<60"],
             "--threshold: `cpu(ful/nginx)<60`, column 5: the run has no subject `ful`; did you mean `full`?",
         ),
         (
             &["run", "two.toml", "--threshold", "cpu(full/nginx)<60us"],
-            "--threshold: `cpu(full/nginx)<60us`, column 19: `us` is not a unit of a ratio; there is `x`, `%`",
+            "--threshold: `cpu(full/nginx)<60us`, column 19: `us` is not a unit of a ratio; known: `x`, `%`",
         ),
-        (&["run", "zero.toml"], "zero.toml:8:74: 0s: it has to be between 1ms and 1h"),
+        (&["run", "zero.toml"], "zero.toml:8:74: expected 1ms to 1h, got 0s"),
         (&["run", "verb.toml"], "odd.toml: template `browse`: method contains the byte 0x20"),
-        (&["run", "list.toml"], "list.toml:5:1: there may be several of `case`: write [[case]]"),
+        (&["run", "list.toml"], "list.toml:5:1: `case` is a list: write [[case]]"),
         (&["run", "crs.toml"], "crs.toml:17:19: system `nginx-modsecurity` has no option `rule`"),
-        (&["run", "cpus.toml"], "[cpus] gives CPU 0 to the system and to what measures it"),
-        (&["run", "two.toml", "--out", "taken"], "taken is there already and is not empty"),
-        (&["run", "two.toml", "--out", "a\"b"], "holds a quote"),
+        (&["run", "cpus.toml"], "[cpus] gives CPU 0 to the system and to another role"),
+        (&["run", "two.toml", "--out", "taken"], "taken exists and is not empty"),
+        (&["run", "two.toml", "--out", "a\"b"], "has a quote"),
         (
             &["run", "two.toml", "--out", "two.toml"],
             "two.toml is a file, not a directory; choose another --out",
@@ -86,17 +83,17 @@ fn invalid_input_exits_with_2() {
             "`ten` is not a duration such as \"10s\" or \"400ms\"",
         ),
         (&["run", "--catalog", "nowhere"], "--catalog: no such folder: nowhere"),
-        (&["report", "nowhere"], "there is no directory nowhere"),
+        (&["report", "nowhere"], "no directory nowhere"),
         (
             &["report", "taken/precious"],
             "taken/precious is a file, not a directory; name the directory of a run",
         ),
+        (&["report", "emptied"], "emptied/manifest.json:1 is damaged; restore"),
+        (&["compare", "nowhere", "."], "no directory nowhere"),
         (
-            &["report", "emptied"],
-            "emptied/manifest.json:1 is not what tollgate wrote there; put back",
+            &["run", "rate.toml"],
+            "rate.toml:8:34: expected a rate above 0 and at most 10000000, got 0",
         ),
-        (&["compare", "nowhere", "."], "there is no directory nowhere"),
-        (&["run", "rate.toml"], "rate.toml:8:34: 0: it has to be above 0 and at most 10000000"),
         (&["search", "--goal", "p98<5ms"], "`p98<5ms`, column 1: unknown metric `p98`"),
         (&["search"], "--goal <GOALS>"),
         (
@@ -109,8 +106,11 @@ fn invalid_input_exits_with_2() {
             &["load", "http://127.0.0.1/", "-n", "1", "-c", "1", "-t", "2"],
             "cannot use 1 connections for 2 threads",
         ),
-        (&["report", "."], ". is not a run's directory: it has no manifest.json"),
-        (&["run", "--resume", "early"], "early holds a run that ended before its first trial"),
+        (&["report", "."], ". is not the directory of a run: it has no manifest.json"),
+        (
+            &["run", "--resume", "early"],
+            "early is the directory of a run that ended before its first trial",
+        ),
         (&["load", "http://192.0.2.7/", "-n", "1"], "--allow-host 192.0.2.7"),
         (&["load", "ftp://127.0.0.1/", "-n", "1"], "scheme ftp is not supported, use http"),
     ] {

@@ -64,7 +64,11 @@ fn search_finds_rate_and_report_repeats_it() {
     assert!(stderr(&csv).contains("out contains a search: --format must be table or json"));
     let resumed = workspace.run(&["run", "--resume", "out"]);
     assert_eq!(resumed.status.code(), Some(2), "{}", show(&resumed));
-    assert!(stderr(&resumed).contains("out holds a search, not a run"), "{}", show(&resumed));
+    assert!(
+        stderr(&resumed).contains("out is the directory of a search, not of a run"),
+        "{}",
+        show(&resumed)
+    );
     workspace.assert_nothing_runs();
 }
 

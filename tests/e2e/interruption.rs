@@ -101,11 +101,7 @@ fn truncated_record_is_ignored_with_note() {
     fs::write(&path, format!("{}\n{}", &text[..40], text)).expect("a file");
     let report = workspace.run(&["report", "out"]);
     assert_eq!(report.status.code(), Some(2), "{}", show(&report));
-    assert!(
-        show(&report).contains("trials.ndjson:1 is not what tollgate wrote there"),
-        "{}",
-        show(&report)
-    );
+    assert!(show(&report).contains("trials.ndjson:1 is damaged"), "{}", show(&report));
 }
 
 #[test]

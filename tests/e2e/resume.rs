@@ -115,7 +115,7 @@ fn resume_rejects_changed_input() {
 
     let output = workspace.run(&["run", "--resume", "nowhere"]);
     assert_eq!(output.status.code(), Some(2), "{}", show(&output));
-    assert!(stderr(&output).contains("there is no directory nowhere"), "{}", show(&output));
+    assert!(stderr(&output).contains("no directory nowhere"), "{}", show(&output));
     let output = workspace.run(&["run", "--resume", "out", "--blocks", "9"]);
     assert_eq!(output.status.code(), Some(2), "{}", show(&output));
 
@@ -124,7 +124,7 @@ fn resume_rejects_changed_input() {
     let quoted = |key: &str| format!("\"{key}\": {}", original[key]);
     for (from, to, expected) in [
         // The directory of another version is rejected with both versions.
-        ("\"schema\": 3", "\"schema\": 2", "has schema 2, and this version reads 3"),
+        ("\"schema\": 3", "\"schema\": 2", "has schema 2; this version reads 3"),
         (&quoted("command"), "\"command\": \"rm -r out\"", "cannot repeat the command of "),
         (
             &quoted("command"),
@@ -231,8 +231,11 @@ fn run_resumes_after_full_disk() {
     let limited = run_with_limit(&workspace, 48, "run full.toml --out out");
     assert_eq!(limited.status.code(), Some(1), "{}", show(&limited));
     let message = flat(&stderr(&limited));
-    assert!(message.contains(" run --resume out` continues it: adding a trial to "), "{message}");
-    assert!(message.contains("/out/trials.ndjson; those before it are kept: "), "{message}");
+    assert!(
+        message.contains(" run --resume out` continues it: cannot append a trial to "),
+        "{message}"
+    );
+    assert!(message.contains("/out/trials.ndjson; earlier trials are stored: "), "{message}");
     let before = workspace.read("out/trials.ndjson").matches('\n').count();
     assert!((1..12).contains(&before), "{before} records: {}", show(&limited));
     workspace.assert_nothing_runs();

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::Path;
-use tollgate_experiment::atomic_write;
+use tollgate_experiment::files::write_atomic;
 use tollgate_report::analysis::Range;
 use tollgate_stats::Verdict;
 use tollgate_stats::number::{relative, share, significant};
@@ -96,7 +96,7 @@ impl BisectReport {
         let path = dir.join(NAME);
         let failed = io_error("write", &path);
         let text = serde_json::to_string_pretty(self).map_err(|error| failed(error.into()))?;
-        atomic_write::write(&path, &(text + "\n")).map_err(failed)
+        write_atomic(&path, &(text + "\n")).map_err(failed)
     }
 
     /// Reads the result of the last search, if any.

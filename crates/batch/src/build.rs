@@ -12,7 +12,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
-use tollgate_experiment::hash::{hash_file, hash_text};
+use tollgate_experiment::files::{hash_file, hash_text};
 use tollgate_runner::interrupt::Interrupt;
 use tollgate_runner::process::command;
 use tollgate_runner::process::group::{self, Launch, ProcessGroup};

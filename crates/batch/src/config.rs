@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tollgate_experiment::catalog::Catalog;
-use tollgate_experiment::duration::Span;
 use tollgate_experiment::experiment::{Adjustments, Experiment};
 use tollgate_experiment::metric::Metric;
-use tollgate_experiment::percent::Percent;
 use tollgate_experiment::toml_file::suggestion;
+use tollgate_experiment::units::Percent;
+use tollgate_experiment::units::Span;
 use tollgate_stats::BLOCKS_MAX;
 
 /// A batch as written in its TOML file. Paths are relative to the folder of the file.

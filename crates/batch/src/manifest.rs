@@ -7,7 +7,7 @@ use crate::{BatchError, io_error};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::{Path, PathBuf};
-use tollgate_experiment::atomic_write;
+use tollgate_experiment::files::write_atomic;
 
 pub const SCHEMA: u32 = 3;
 
@@ -69,7 +69,7 @@ impl BatchManifest {
         let path = dir.join(NAME);
         let failed = io_error("write", &path);
         let text = serde_json::to_string_pretty(self).map_err(|error| failed(error.into()))?;
-        atomic_write::write(&path, &text).map_err(failed)
+        write_atomic(&path, &text).map_err(failed)
     }
 
     pub fn is_in(dir: &Path) -> bool {

@@ -8,13 +8,13 @@ use crate::{BatchError, build, io_error};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use tollgate_experiment::atomic_write;
 use tollgate_experiment::catalog::Catalog;
-use tollgate_experiment::error_chain::error_chain;
+use tollgate_experiment::error_chain;
 use tollgate_experiment::experiment::{Adjustments, Experiment};
+use tollgate_experiment::files::write_atomic;
 use tollgate_experiment::manifest::Invocation;
-use tollgate_experiment::plan::stop::EndedBy;
 use tollgate_experiment::run_dir::RunRecords;
+use tollgate_experiment::stop::EndedBy;
 use tollgate_report::output as report;
 use tollgate_runner::interrupt::Interrupted;
 use tollgate_runner::run::{self, RunError, RunRequest};
@@ -28,7 +28,7 @@ impl Builder<'_> {
         let folder = self.dir.inputs();
         fs::create_dir_all(&folder).map_err(io_error("create", &folder))?;
         let path = folder.join("anchor.toml");
-        atomic_write::write(&path, &text).map_err(io_error("write", &path))?;
+        write_atomic(&path, &text).map_err(io_error("write", &path))?;
         let (catalog, experiment) = self.experiment(&path)?;
         // Read again, as a batch may last for days.
         let tools = build::tools(&self.manifest.settings, self.interrupt)?;
@@ -83,7 +83,7 @@ impl Builder<'_> {
         let title = format!("{} (round {number})", settings.title);
         let text = experiment(&settings.base, &title, &settings.option, &subjects, blocks)?;
         let path = self.dir.experiment(number);
-        atomic_write::write(&path, &text).map_err(io_error("write", &path))?;
+        write_atomic(&path, &text).map_err(io_error("write", &path))?;
         // From here on, a batch that continues will run it.
         self.dir.rounds.add(RoundRecord::Started(round.clone()))?;
         self.run_round(&round, tell)
@@ -138,7 +138,7 @@ impl Builder<'_> {
     fn anchor_ran(&self, out: &Path) -> Result<(), BatchError> {
         let run = RunRecords::read(out)?;
         let Some(case) = run.manifest.experiment.cases.first() else { return Ok(()) };
-        if tollgate_experiment::blocks::measured(&run, &case.name, ANCHOR).next().is_some() {
+        if tollgate_experiment::metric::measured(&run, &case.name, ANCHOR).next().is_some() {
             return Ok(());
         }
         let anchor = self.manifest.anchor.as_deref().unwrap_or_default();

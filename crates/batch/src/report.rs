@@ -11,7 +11,7 @@ use minijinja::{Environment, UndefinedBehavior};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::path::Path;
-use tollgate_experiment::atomic_write;
+use tollgate_experiment::files::write_atomic;
 use tollgate_report::analysis::Range;
 use tollgate_report::html::STYLE;
 use tollgate_report::html::svg::history::{Cut, Stop, draw};
@@ -104,7 +104,7 @@ pub(crate) fn write_all(records: &BatchRecords, dir: &Path) -> Result<(), BatchE
     {
         let path = dir.join(name);
         let text = render(&stats, format, Screen::PLAIN)?;
-        atomic_write::write(&path, &text).map_err(io_error("write", &path))?;
+        write_atomic(&path, &text).map_err(io_error("write", &path))?;
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use crate::{BatchError, builder, report};
 use jiff::Timestamp;
 use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
-use tollgate_experiment::hash::hash_text;
+use tollgate_experiment::files::hash_text;
 use tollgate_experiment::manifest::VERSION;
 
 #[derive(Debug, Clone)]

@@ -6,9 +6,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
-use tollgate_experiment::blocks::{self, Valid};
 use tollgate_experiment::manifest::SubjectState;
 use tollgate_experiment::metric::Metric;
+use tollgate_experiment::metric::{self, Valid};
 use tollgate_experiment::plan::TrialStatus;
 use tollgate_experiment::record::{Measurement, Outcome, TrialRecord};
 use tollgate_report::analysis::Range;
@@ -317,13 +317,13 @@ fn figures(run: &RoundRun, subject: &str, metric: Metric) -> BTreeMap<u32, f64> 
     let figure = |(block, valid): (u32, Valid<'_>)| {
         Some((block, metric.of(valid.measurement).filter(|value| *value > 0.0)?))
     };
-    blocks::valid(&run.run, &case.name, subject).into_iter().filter_map(figure).collect()
+    metric::valid(&run.run, &case.name, subject).into_iter().filter_map(figure).collect()
 }
 
 fn means(runs: &[(&RoundRun, &str)]) -> Option<Means> {
     let of_run = |(run, name): &(&RoundRun, &str)| -> Vec<Measurement> {
         let Some(case) = run.run.manifest.experiment.cases.first() else { return Vec::new() };
-        let valid = blocks::valid(&run.run, &case.name, name);
+        let valid = metric::valid(&run.run, &case.name, name);
         valid.into_values().map(|valid| valid.measurement.clone()).collect()
     };
     let all: Vec<Measurement> = runs.iter().flat_map(of_run).collect();

@@ -5,9 +5,10 @@ use crate::{BatchError, io_error};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fs::{self, DirEntry, File, OpenOptions, TryLockError};
-use std::io::{self, ErrorKind, Write};
+use std::fs::{self, DirEntry, File, TryLockError};
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+use tollgate_experiment::files::{Log, complete_lines};
 use tollgate_experiment::run_dir::RunRecords;
 
 pub const SCHEMA: u32 = 3;
@@ -82,37 +83,31 @@ pub enum Purpose {
     },
 }
 
-/// A file of records to append to.
+/// A log with its records in memory.
 #[derive(Debug)]
-pub(crate) struct Log<T> {
+pub(crate) struct Records<T> {
     path: PathBuf,
-    file: File,
+    log: Log,
     lines: Vec<T>,
 }
 
-impl<T: Serialize + DeserializeOwned> Log<T> {
+impl<T: Serialize + DeserializeOwned> Records<T> {
     /// Opens or creates the file and removes an incomplete last line.
     pub(crate) fn open(path: &Path) -> Result<Self, BatchError> {
         let failed = io_error("open", path);
-        let file = OpenOptions::new().create(true).append(true).open(path).map_err(&failed)?;
-        let text = fs::read(path).map_err(&failed)?;
-        let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
-        file.set_len(whole as u64).map_err(failed)?;
-        Ok(Self { path: path.to_owned(), file, lines: parse(path, &text[..whole])? })
+        let mut log = Log::open_or_create(path).map_err(&failed)?;
+        let text = log.repair().map_err(failed)?;
+        Ok(Self { path: path.to_owned(), log, lines: parse(path, &text)? })
     }
 
     pub(crate) fn lines(&self) -> &[T] {
         &self.lines
     }
 
-    /// Appends a line and syncs it to disk.
-    pub(crate) fn add(&mut self, value: T) -> Result<(), BatchError> {
-        let failed = io_error("append to", &self.path);
-        let mut line = serde_json::to_vec(&value).map_err(|error| failed(error.into()))?;
-        line.push(b'\n');
-        self.file.write_all(&line).map_err(&failed)?;
-        self.file.sync_data().map_err(failed)?;
-        self.lines.push(value);
+    /// Appends a record and syncs it to disk.
+    pub(crate) fn add(&mut self, record: T) -> Result<(), BatchError> {
+        self.log.append(&record).map_err(io_error("append to", &self.path))?;
+        self.lines.push(record);
         Ok(())
     }
 }
@@ -122,15 +117,12 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, BatchErro
     if !path.is_file() {
         return Ok(Vec::new());
     }
-    let text = fs::read(path).map_err(io_error("read", path))?;
-    let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
-    parse(path, &text[..whole])
+    parse(path, &fs::read(path).map_err(io_error("read", path))?)
 }
 
-fn parse<T: DeserializeOwned>(path: &Path, whole: &[u8]) -> Result<Vec<T>, BatchError> {
-    let lines = whole.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-    (1..)
-        .zip(lines)
+fn parse<T: DeserializeOwned>(path: &Path, text: &[u8]) -> Result<Vec<T>, BatchError> {
+    complete_lines(text)
+        .0
         .map(|(line, text)| {
             let malformed = |source| BatchError::Malformed { path: path.to_owned(), line, source };
             serde_json::from_slice(text).map_err(malformed)
@@ -143,8 +135,8 @@ fn parse<T: DeserializeOwned>(path: &Path, whole: &[u8]) -> Result<Vec<T>, Batch
 pub(crate) struct BatchDir {
     path: PathBuf,
     _lock: File,
-    pub(crate) builds: Log<BuildRecord>,
-    pub(crate) rounds: Log<RoundRecord>,
+    pub(crate) builds: Records<BuildRecord>,
+    pub(crate) rounds: Records<RoundRecord>,
 }
 
 /// All records of a batch.
@@ -191,8 +183,8 @@ impl BatchDir {
             }
             Err(TryLockError::Error(error)) => return Err(io_error("lock", &lock_path)(error)),
         }
-        let builds = Log::open(&path.join(BUILDS))?;
-        let rounds = Log::open(&path.join(ROUND_LIST))?;
+        let builds = Records::open(&path.join(BUILDS))?;
+        let rounds = Records::open(&path.join(ROUND_LIST))?;
         Ok(Self { path, _lock: lock, builds, rounds })
     }
 
@@ -366,13 +358,13 @@ mod tests {
     fn incomplete_last_line_is_removed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("builds.ndjson");
-        let mut journal: Log<String> = Log::open(&path).unwrap();
-        journal.add("one".to_owned()).unwrap();
+        let mut records: Records<String> = Records::open(&path).unwrap();
+        records.add("one".to_owned()).unwrap();
         fs::write(&path, "\"one\"\n\"tw").unwrap();
         assert_eq!(read::<String>(&path).unwrap(), ["one"]);
-        let mut journal: Log<String> = Log::open(&path).unwrap();
-        journal.add("three".to_owned()).unwrap();
-        assert_eq!(journal.lines(), ["one", "three"]);
+        let mut records: Records<String> = Records::open(&path).unwrap();
+        records.add("three".to_owned()).unwrap();
+        assert_eq!(records.lines(), ["one", "three"]);
         assert_eq!(fs::read_to_string(&path).unwrap(), "\"one\"\n\"three\"\n");
     }
 
@@ -381,7 +373,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("builds.ndjson");
         fs::write(&path, "\"one\"\n{\n\"two\"\n").unwrap();
-        let error = Log::<String>::open(&path).unwrap_err().to_string();
+        let error = Records::<String>::open(&path).unwrap_err().to_string();
         assert!(error.contains("builds.ndjson:2 is damaged"), "{error}");
     }
 }

@@ -1,35 +1,90 @@
-//! Where experiments, systems, mixes and builds are found: in folders on disk first, then in the binary.
+//! Experiments, systems, mixes and builds, from folders on disk or from the binary.
 
-mod error;
-mod folders;
-mod kind;
-mod mixes;
-mod recipes;
-
-pub use error::CatalogError;
-pub use kind::Kind;
-
-use super::build::{Build, BuildFile};
-use super::toml_file::{self, Source, suggestion};
-use include_dir::{Dir, File};
+use crate::recipe::{Build, BuildFile, Recipe, RecipeFile};
+use crate::toml_file::{self, Source, TomlError, suggestion};
+use include_dir::{Dir, File, include_dir};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
+use thiserror::Error;
+use tollgate_traffic::{Mix, MixError, MixFile, MixTree};
 
-/// The folders in which inputs are looked for, first to last, before those in the binary.
+/// Folders on disk, which take precedence over the binary, the first one over the others.
 #[derive(Debug, Clone)]
 pub struct Catalog {
     folders: Vec<PathBuf>,
 }
 
+/// A kind of entry. Each has a subfolder of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// `experiments/NAME.toml`
+    Experiment,
+    /// `systems/NAME/system.toml`
+    System,
+    /// `mixes/NAME.toml`
+    Mix,
+    /// `builds/NAME/build.toml`
+    Build,
+}
+
+#[derive(Debug, Error)]
+pub enum CatalogError {
+    #[error("unknown {kind} `{name}`{hint}")]
+    NotFound { kind: &'static str, name: String, hint: String },
+    #[error("cannot read {path}")]
+    Unreadable { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Toml(#[from] TomlError),
+    #[error("{file}")]
+    Mix { file: String, source: MixError },
+    #[error(
+        "{file}: includes are nested more than {MAX_INCLUDE_DEPTH} levels deep; a mix may include itself"
+    )]
+    IncludeDepth { file: String },
+    #[error(
+        "{file}: nothing would respond: `origin` is false and there is no [[process]]; add one"
+    )]
+    NoServer { file: String },
+    #[error("{file}: option `{name}` has the name of another template variable; rename it")]
+    ReservedOption { file: String, name: String },
+}
+
+/// Levels of included mixes.
+const MAX_INCLUDE_DEPTH: usize = 4;
+
+/// Template variables besides the options.
+const RESERVED: [&str; 12] = [
+    "builds",
+    "connections",
+    "dir",
+    "found",
+    "listen",
+    "origin",
+    "origins",
+    "ports",
+    "prefix",
+    "programs",
+    "root",
+    "user",
+];
+
+static EXPERIMENTS: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../../experiments");
+static SYSTEMS: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../../systems");
+static MIXES: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../../mixes");
+static BUILDS: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../../builds");
+
+const SYSTEM_FILE: &str = "system.toml";
+const BUILD_FILE: &str = "build.toml";
+
 impl Catalog {
-    /// A catalog that looks into `folders` first. Folders that hold none of the kinds are harmless.
+    /// Folders without entries are ignored.
     pub fn new(folders: Vec<PathBuf>) -> Self {
         Self { folders }
     }
 
-    /// The names of all inputs of a kind, sorted.
+    /// Returns the names of all entries of a kind, sorted.
     pub fn names(&self, kind: Kind) -> Vec<String> {
         let mut names = BTreeSet::new();
         for entry in kind.built_in().entries() {
@@ -38,12 +93,8 @@ impl Catalog {
             }
         }
         for folder in &self.folders {
-            // A folder without inputs of this kind adds no name.
-            let Ok(entries) = fs::read_dir(folder.join(kind.folder())) else {
-                continue;
-            };
-            for entry in entries.flatten() {
-                let path = entry.path();
+            let entries = fs::read_dir(folder.join(kind.folder())).into_iter().flatten().flatten();
+            for path in entries.map(|entry| entry.path()) {
                 if kind.file().is_none_or(|file| path.join(file).is_file()) {
                     names.extend(kind.name_of(&path));
                 }
@@ -52,29 +103,16 @@ impl Catalog {
         names.into_iter().collect()
     }
 
-    /// The text of an experiment, by name, or by path when `name` ends in `.toml`.
-    ///
-    /// # Errors
-    ///
-    /// There is none, or its file cannot be read.
-    pub fn experiment(&self, name: &str) -> Result<Source, CatalogError> {
-        match name.ends_with(".toml") {
-            true => read(Path::new(name)),
-            false => self.find(Kind::Experiment, name).map_err(CatalogError::or_file),
-        }
-    }
-
-    /// The files on disk that stand in the place of one in the binary and say something else.
+    /// Returns files on disk that replace a file of the binary and differ from it.
     pub fn replacements(&self) -> Vec<PathBuf> {
         let mut found = Vec::new();
         for kind in Kind::ALL {
-            // A README is for people: no input is made from it.
             let is_input = |file: &&File<'_>| file.path().extension() != Some(OsStr::new("md"));
             for file in files(kind.built_in()).into_iter().filter(is_input) {
                 let candidates =
                     self.folders.iter().map(|f| f.join(kind.folder()).join(file.path()));
                 let replacement = candidates.into_iter().find(|path| path.is_file());
-                // One that cannot be read is told of when it is used.
+                // An unreadable file is an error when it is used.
                 let differs =
                     |path: &PathBuf| fs::read(path).is_ok_and(|text| text != file.contents());
                 found.extend(replacement.filter(differs));
@@ -83,15 +121,126 @@ impl Catalog {
         found
     }
 
-    /// A build with its files: those of the first folder that has it, or those in the binary.
-    ///
-    /// # Errors
-    ///
-    /// There is none, a file of it cannot be read, or its `build.toml` does not say what it should.
+    /// Returns the text of an experiment, by name or, if `name` ends in `.toml`, by path.
+    pub fn experiment(&self, name: &str) -> Result<Source, CatalogError> {
+        match name.ends_with(".toml") {
+            true => read(Path::new(name)),
+            false => self.find(Kind::Experiment, name).map_err(CatalogError::or_file),
+        }
+    }
+
     pub fn build(&self, name: &str) -> Result<Build, CatalogError> {
         let source = self.find(Kind::Build, name)?;
         let file: BuildFile = toml_file::parse(&source)?;
         Ok(Build { name: name.to_owned(), file, sources: self.folder(Kind::Build, name)? })
+    }
+
+    pub fn recipe(&self, name: &str) -> Result<Recipe, CatalogError> {
+        let source = self.find(Kind::System, name)?;
+        let mut file: RecipeFile = toml_file::parse(&source)?;
+        if !file.origin && file.process.is_empty() {
+            return Err(CatalogError::NoServer { file: source.name });
+        }
+        if let Some(other) = &file.options_from {
+            let other: RecipeFile = toml_file::parse(&self.find(Kind::System, other)?)?;
+            for (name, spec) in other.option {
+                file.option.entry(name).or_insert(spec);
+            }
+        }
+        if let Some(taken) = RESERVED.iter().find(|word| file.option.contains_key(**word)) {
+            let name = (*taken).to_owned();
+            return Err(CatalogError::ReservedOption { file: source.name, name });
+        }
+        let found_in = source.name.trim_end_matches(SYSTEM_FILE).trim_end_matches('/').to_owned();
+        Ok(Recipe { name: name.to_owned(), found_in, file })
+    }
+
+    /// Returns a configuration template by `SYSTEM/FILE`. Templates may extend those of other systems.
+    pub fn template(&self, name: &str) -> Result<Source, CatalogError> {
+        self.file(Kind::System, name)?.ok_or_else(|| CatalogError::NotFound {
+            kind: "configuration template",
+            name: name.to_owned(),
+            hint: String::new(),
+        })
+    }
+
+    /// Returns a mix by name or, if `name` ends in `.toml`, by path relative to `folder`; and its files: its own first,
+    /// then the included ones.
+    pub fn mix(&self, name: &str, folder: &Path) -> Result<(Mix, Vec<Source>), CatalogError> {
+        let mut sources = Vec::new();
+        let (mix, _) = self.mix_tree(name, folder, &mut sources, MAX_INCLUDE_DEPTH)?;
+        Ok((mix, sources))
+    }
+
+    /// Validates each included mix separately, so that an error names its file.
+    fn mix_tree(
+        &self,
+        name: &str,
+        folder: &Path,
+        sources: &mut Vec<Source>,
+        depth_left: usize,
+    ) -> Result<(Mix, MixTree), CatalogError> {
+        let source = match name.ends_with(".toml") {
+            true => read(&folder.join(name))?,
+            false => self.find(Kind::Mix, name)?,
+        };
+        let file: MixFile = toml_file::parse(&source)?;
+        let place = source.name.clone();
+        sources.push(source);
+        let folder = Path::new(&place).parent().unwrap_or(Path::new(""));
+        let mut included = Vec::new();
+        for include in &file.include {
+            let depth_left = depth_left
+                .checked_sub(1)
+                .ok_or_else(|| CatalogError::IncludeDepth { file: place.clone() })?;
+            let (_, tree) = self.mix_tree(&include.mix, folder, sources, depth_left)?;
+            included.push(tree);
+        }
+        let tree = MixTree { file, included };
+        match Mix::try_from(&tree) {
+            Ok(mix) => Ok((mix, tree)),
+            Err(source) => Err(CatalogError::Mix { file: place, source }),
+        }
+    }
+
+    /// Returns the files that match a pattern in the last part of a path, such as `mixes/vpatch/*.yaml`, sorted by name.
+    pub fn files(&self, pattern: &str) -> Result<Vec<Source>, CatalogError> {
+        let none = || CatalogError::NotFound {
+            kind: "catalog file",
+            name: pattern.to_owned(),
+            hint: String::new(),
+        };
+        let (folder, names) = pattern.rsplit_once('/').ok_or_else(none)?;
+        let (kind, folder) = folder.split_once('/').unwrap_or((folder, ""));
+        let kind = Kind::ALL.into_iter().find(|one| one.folder() == kind).ok_or_else(none)?;
+        // An invalid pattern matches nothing.
+        let names = glob::Pattern::new(names).ok().ok_or_else(none)?;
+        let mut sources = self.folder(kind, folder)?;
+        sources.retain(|source| names.matches(&source.name));
+        if sources.is_empty() { Err(none()) } else { Ok(sources) }
+    }
+
+    /// Returns the files of a folder, without subfolders, from the first place that has the folder.
+    fn folder(&self, kind: Kind, name: &str) -> Result<Vec<Source>, CatalogError> {
+        let mut on_disk = self.folders.iter().map(|folder| folder.join(kind.folder()).join(name));
+        let mut sources = match on_disk.find(|folder| folder.is_dir()) {
+            Some(folder) => read_all(&folder)?,
+            None => {
+                let dir = match name {
+                    "" => Some(kind.built_in()),
+                    name => kind.built_in().get_dir(name),
+                };
+                let text = |file: &File<'_>| {
+                    Some(Source {
+                        name: file.path().file_name()?.to_string_lossy().into_owned(),
+                        text: file.contents_utf8()?.to_owned(),
+                    })
+                };
+                dir.into_iter().flat_map(Dir::files).filter_map(text).collect()
+            }
+        };
+        sources.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(sources)
     }
 
     fn find(&self, kind: Kind, name: &str) -> Result<Source, CatalogError> {
@@ -125,9 +274,90 @@ impl Catalog {
     }
 }
 
+impl Kind {
+    const ALL: [Self; 4] = [Self::Experiment, Self::System, Self::Mix, Self::Build];
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Experiment => "experiment",
+            Self::System => "system",
+            Self::Mix => "mix",
+            Self::Build => "build",
+        }
+    }
+
+    fn folder(self) -> &'static str {
+        match self {
+            Self::Experiment => "experiments",
+            Self::System => "systems",
+            Self::Mix => "mixes",
+            Self::Build => "builds",
+        }
+    }
+
+    fn built_in(self) -> &'static Dir<'static> {
+        match self {
+            Self::Experiment => &EXPERIMENTS,
+            Self::System => &SYSTEMS,
+            Self::Mix => &MIXES,
+            Self::Build => &BUILDS,
+        }
+    }
+
+    /// Returns the main file of an entry that is a folder.
+    fn file(self) -> Option<&'static str> {
+        match self {
+            Self::System => Some(SYSTEM_FILE),
+            Self::Build => Some(BUILD_FILE),
+            Self::Experiment | Self::Mix => None,
+        }
+    }
+
+    fn name_of(self, path: &Path) -> Option<String> {
+        let stem = match self {
+            Self::System | Self::Build => path.file_name(),
+            Self::Experiment | Self::Mix if path.extension()? == "toml" => path.file_stem(),
+            Self::Experiment | Self::Mix => None,
+        };
+        stem.map(|stem| stem.to_string_lossy().into_owned())
+    }
+}
+
+impl CatalogError {
+    /// Adds a hint if the unknown name is that of a file.
+    fn or_file(self) -> Self {
+        match self {
+            Self::NotFound { kind, name, .. } if Path::new(&name).is_file() => {
+                let hint = "; the name of a file must end in .toml".to_owned();
+                Self::NotFound { kind, name, hint }
+            }
+            Self::NotFound { kind, name, .. } if Path::new(&format!("{name}.toml")).is_file() => {
+                let hint = format!("; did you mean the file {name}.toml?");
+                Self::NotFound { kind, name, hint }
+            }
+            other => other,
+        }
+    }
+}
+
+/// Returns all files of a built-in folder and its subfolders.
 fn files(folder: &'static Dir<'static>) -> Vec<&'static File<'static>> {
     let below = folder.dirs().flat_map(files);
     folder.files().chain(below).collect()
+}
+
+/// Reads all files of a folder, without subfolders.
+fn read_all(folder: &Path) -> Result<Vec<Source>, CatalogError> {
+    let unreadable = |source| CatalogError::Unreadable { path: folder.to_owned(), source };
+    let mut sources = Vec::new();
+    for entry in fs::read_dir(folder).map_err(unreadable)? {
+        let entry = entry.map_err(unreadable)?;
+        if entry.path().is_file() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            sources.push(Source { name, ..read(&entry.path())? });
+        }
+    }
+    Ok(sources)
 }
 
 fn read(path: &Path) -> Result<Source, CatalogError> {
@@ -141,7 +371,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_in_the_binary_is_valid() {
+    fn built_in_entries_are_valid() {
         let catalog = Catalog::new(vec![]);
         for name in catalog.names(Kind::Mix) {
             catalog.mix(&name, Path::new(".")).unwrap();
@@ -150,18 +380,15 @@ mod tests {
             let recipe = catalog.recipe(&name).unwrap();
             for build in recipe.file.builds() {
                 let build = catalog.build(build).unwrap();
-                assert!(
-                    build.sources.iter().any(|source| source.name == "go.sum"),
-                    "{}",
-                    build.name
-                );
+                let has_sum = build.sources.iter().any(|source| source.name == "go.sum");
+                assert!(has_sum, "{}", build.name);
             }
         }
         assert!(catalog.names(Kind::Experiment).contains(&"first-look".to_owned()));
     }
 
     #[test]
-    fn a_folder_on_disk_comes_before_the_binary() {
+    fn folder_on_disk_precedes_the_binary() {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("mixes")).unwrap();
         let text = "title = 'mine'\nheaders = ['Host: a']\n[[template]]\nname = 'a'\nclass = 'benign'\nweight = 1\npath = '/'\n";
@@ -176,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_asked_for_by_half_of_its_name_is_told() {
+    fn file_named_without_its_extension_gets_a_hint() {
         let folder = tempfile::tempdir().unwrap();
         for name in ["mine.toml", "yours"] {
             fs::write(folder.path().join(name), "").unwrap();
@@ -188,17 +415,110 @@ mod tests {
         };
         assert_eq!(
             error("mine"),
-            "there is no experiment `HERE/mine`; did you mean the file HERE/mine.toml?"
+            "unknown experiment `HERE/mine`; did you mean the file HERE/mine.toml?"
         );
         assert_eq!(
             error("yours"),
-            "there is no experiment `HERE/yours`; the name of a file has to end in .toml"
+            "unknown experiment `HERE/yours`; the name of a file must end in .toml"
         );
     }
 
     #[test]
-    fn a_name_that_is_not_there_gets_the_nearest() {
+    fn unknown_name_gets_the_nearest_one() {
         let error = Catalog::new(vec![]).recipe("ngnix").unwrap_err();
-        assert_eq!(error.to_string(), "there is no system `ngnix`; did you mean `nginx`?");
+        assert_eq!(error.to_string(), "unknown system `ngnix`; did you mean `nginx`?");
+    }
+
+    #[test]
+    fn finds_files_by_folder_and_pattern() {
+        let names = |catalog: &Catalog, pattern: &str| -> Vec<String> {
+            let files = catalog.files(pattern).unwrap();
+            files.into_iter().map(|source| source.name).collect()
+        };
+        let built_in = Catalog::new(vec![]);
+        assert_eq!(names(&built_in, "builds/crs/go.*"), ["go.mod", "go.sum"]);
+        let error = built_in.files("builds/crs/*.yaml").unwrap_err();
+        assert_eq!(error.to_string(), "unknown catalog file `builds/crs/*.yaml`");
+        assert!(built_in.files("nowhere/crs/*").is_err());
+        assert_eq!(
+            names(&built_in, "experiments/noise*.toml"),
+            ["noise-direct.toml", "noise.toml"]
+        );
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir_all(folder.path().join("builds/crs")).unwrap();
+        fs::write(folder.path().join("builds/crs/go.work"), "").unwrap();
+        let catalog = Catalog::new(vec![folder.path().to_owned()]);
+        assert_eq!(names(&catalog, "builds/crs/go.*"), ["go.work"]);
+    }
+
+    #[test]
+    fn first_example_of_the_manual_is_a_complete_mix() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/mixes.md");
+        let manual = fs::read_to_string(&path).unwrap();
+        let (_, rest) = manual.split_once("```toml\n").unwrap();
+        let (text, _) = rest.split_once("```").unwrap();
+        let source = Source { name: "mixes.md".to_owned(), text: text.to_owned() };
+        let mix = Mix::try_from(toml_file::parse::<MixFile>(&source).unwrap()).unwrap();
+        let paths: Vec<String> = mix.samples().map(|message| message.path).collect();
+        assert_eq!(paths, ["/products/1000", "/orders"]);
+    }
+
+    #[test]
+    fn mix_includes_others_by_name_and_by_path() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            let path = folder.path().join("mixes").join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, format!("title = 'mine'\nheaders = ['Host: a']\n{text}")).unwrap();
+        };
+        let template = |name: &str| {
+            format!("[[template]]\nname = '{name}'\nclass = 'benign'\nweight = 1\npath = '/'\n")
+        };
+        write("all.toml", "[[include]]\nmix = 'parts/a'\n[[include]]\nmix = 'parts/b.toml'\n");
+        write("parts/a.toml", &template("a"));
+        write("parts/b.toml", &template("b"));
+        write("again.toml", "[[include]]\nmix = 'again'\n");
+        write("wrong.toml", "[[include]]\nmix = 'parts/c'\n");
+        write("parts/c.toml", &template("c").repeat(2));
+        let catalog = Catalog::new(vec![folder.path().to_owned()]);
+        let (mix, sources) = catalog.mix("all", Path::new(".")).unwrap();
+        let names: Vec<&str> = mix.templates().iter().map(|one| one.name.as_str()).collect();
+        assert_eq!(names, ["a", "b"]);
+        let files: Vec<_> = sources.iter().map(|one| one.name.rsplit('/').next()).collect();
+        assert_eq!(files, [Some("all.toml"), Some("a.toml"), Some("b.toml")]);
+        let error = |name: &str| catalog.mix(name, Path::new(".")).unwrap_err().to_string();
+        assert!(
+            error("again").ends_with(
+                "/again.toml: includes are nested more than 4 levels deep; a mix may include itself"
+            ),
+            "{}",
+            error("again")
+        );
+        assert!(error("wrong").ends_with("/parts/c.toml"), "{}", error("wrong"));
+    }
+
+    #[test]
+    fn system_may_take_the_options_of_another() {
+        let catalog = Catalog::new(vec![]);
+        let own = catalog.recipe("nginx").unwrap().file.option;
+        let modsecurity = catalog.recipe("nginx-modsecurity").unwrap().file.option;
+        for name in ["workers", "worker_connections", "rlimit_nofile", "backlog"] {
+            assert_eq!(modsecurity[name].default, own[name].default, "{name}");
+        }
+        assert!(modsecurity.contains_key("rules") && !own.contains_key("rules"));
+    }
+
+    #[test]
+    fn system_without_origin_needs_a_process() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir_all(folder.path().join("systems/nobody")).unwrap();
+        let file = folder.path().join("systems/nobody/system.toml");
+        fs::write(&file, "title = 'nobody'\norigin = false\n").unwrap();
+        let error = Catalog::new(vec![folder.path().to_owned()]).recipe("nobody").unwrap_err();
+        let expected = format!(
+            "{}: nothing would respond: `origin` is false and there is no [[process]]; add one",
+            file.display()
+        );
+        assert_eq!(error.to_string(), expected);
     }
 }

@@ -1,20 +1,24 @@
-//! The figures of a trial that are priced.
+//! Metrics of trials, and the valid trials of each block.
 
-use crate::record::{Measurement, as_f64};
+use crate::manifest::CaseManifest;
+use crate::record::{Measurement, Outcome, TrialRecord, as_f64};
+use crate::run_dir::RunRecords;
 use schemars::JsonSchema;
 use serde::Serialize;
+use std::collections::BTreeMap;
+use tollgate_stats::Pair;
 
-/// A figure that is priced.
+/// A metric in which subjects are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
-    /// CPU microseconds of the system for each answer.
+    /// CPU time of the system per response, in microseconds.
     CpuUsPerRequest,
-    /// Expected answers a second.
+    /// Expected responses per second.
     ThroughputPerS,
     /// Mean latency in milliseconds.
     LatencyMeanMs,
-    /// Shortest latency in milliseconds.
+    /// Minimum latency in milliseconds.
     LatencyMinMs,
     /// Median latency in milliseconds.
     LatencyP50Ms,
@@ -22,14 +26,13 @@ pub enum Metric {
     LatencyP90Ms,
     /// 99th percentile of the latency in milliseconds.
     LatencyP99Ms,
-    /// Longest latency in milliseconds.
+    /// Maximum latency in milliseconds.
     LatencyMaxMs,
     /// Peak memory in bytes.
     MemoryPeakBytes,
 }
 
 impl Metric {
-    /// Every figure that is priced.
     pub const ALL: [Self; 9] = [
         Self::CpuUsPerRequest,
         Self::ThroughputPerS,
@@ -42,7 +45,7 @@ impl Metric {
         Self::MemoryPeakBytes,
     ];
 
-    /// The name in machine-readable reports.
+    /// Returns the name in machine-readable reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::CpuUsPerRequest => "cpu_us_per_request",
@@ -57,13 +60,13 @@ impl Metric {
         }
     }
 
-    /// Whether a subject that has more of it costs more.
+    /// True if a larger value is worse.
     pub fn more_is_worse(self) -> bool {
         self != Self::ThroughputPerS
     }
 
-    /// The figure of one trial. A subject without processes uses no CPU and no memory; memory of
-    /// processes that could not be read is not known, and so has no price.
+    /// Returns the value of a trial. A subject without processes uses no CPU and no memory; memory of processes that
+    /// could not be read is unknown.
     pub fn of(self, measurement: &Measurement) -> Option<f64> {
         match self {
             Self::CpuUsPerRequest => Some(measurement.system_cpu_us_per_request().unwrap_or(0.0)),
@@ -80,4 +83,68 @@ impl Metric {
             },
         }
     }
+}
+
+/// A valid trial.
+#[derive(Debug, Clone, Copy)]
+pub struct Valid<'a> {
+    /// Time from the start of the system to its first expected response, in milliseconds.
+    pub startup_ms: Option<f64>,
+    pub measurement: &'a Measurement,
+}
+
+/// Valid measurements of a subject by block.
+pub type ByBlock<'a> = BTreeMap<u32, &'a Measurement>;
+
+/// Returns the valid trial of each block.
+pub fn valid<'a>(run: &'a RunRecords, case: &'a str, subject: &'a str) -> BTreeMap<u32, Valid<'a>> {
+    measured(run, case, subject)
+        .filter(|(_, measurement)| measurement.invalid.is_empty())
+        .map(|(trial, measurement)| {
+            (trial.block, Valid { startup_ms: trial.startup_ms, measurement })
+        })
+        .collect()
+}
+
+/// Returns the valid measurement of each block.
+pub(crate) fn by_block<'a>(run: &'a RunRecords, case: &'a str, subject: &'a str) -> ByBlock<'a> {
+    let valid = valid(run, case, subject).into_iter();
+    valid.map(|(block, valid)| (block, valid.measurement)).collect()
+}
+
+/// Returns all measured trials, valid or not, in their order.
+pub fn measured<'a>(
+    run: &'a RunRecords,
+    case: &'a str,
+    subject: &'a str,
+) -> impl Iterator<Item = (&'a TrialRecord, &'a Measurement)> {
+    let of_subject = move |trial: &&TrialRecord| trial.case == case && trial.subject == subject;
+    run.trials.iter().filter(of_subject).filter_map(|trial| match &trial.outcome {
+        Outcome::Measured(measurement) => Some((trial, &**measurement)),
+        Outcome::Refused(_) | Outcome::Failed(_) => None,
+    })
+}
+
+/// Returns the metric whose prices must be precise: CPU per request or, if the baseline uses no CPU, throughput, or the
+/// median latency in an open loop, whose throughput is given.
+pub fn judged_by(case: &CaseManifest, baseline: &ByBlock<'_>) -> Metric {
+    match (has_no_cpu(baseline), case.open_loop.is_some()) {
+        (false, _) => Metric::CpuUsPerRequest,
+        (true, false) => Metric::ThroughputPerS,
+        (true, true) => Metric::LatencyP50Ms,
+    }
+}
+
+/// True if there are valid trials and none used any CPU: the subject has no processes.
+pub(crate) fn has_no_cpu(valid: &ByBlock<'_>) -> bool {
+    let cpu = |m: &&Measurement| m.system_cpu_us_per_request().is_some_and(|cpu| cpu > 0.0);
+    !valid.is_empty() && !valid.values().any(cpu)
+}
+
+/// Returns the values of each block in which both sides are valid and have the metric.
+pub fn pairs(metric: Metric, subject: &ByBlock<'_>, baseline: &ByBlock<'_>) -> Vec<Pair> {
+    let pair = |(block, measurement): (&u32, &&Measurement)| {
+        Some(Pair { subject: metric.of(measurement)?, baseline: metric.of(baseline.get(block)?)? })
+    };
+    subject.iter().filter_map(pair).collect()
 }

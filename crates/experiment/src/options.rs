@@ -1,6 +1,6 @@
-//! The options of a subject: what its recipe offers, what the experiment chose.
+//! Options of a subject: those that its recipe offers, and the values that the experiment chooses.
 
-use super::toml_file::suggestion;
+use crate::toml_file::suggestion;
 use schemars::JsonSchema;
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -8,88 +8,49 @@ use std::collections::BTreeMap;
 use std::fmt;
 use thiserror::Error;
 
-/// A value that an option may take.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub enum OptionValue {
-    /// A whole number.
     Integer(i64),
-    /// A word, or a path.
+    /// A word or a path.
     Text(String),
 }
 
-/// One option as a recipe offers it.
+/// An option of a recipe.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OptionSpec {
-    /// What the option decides, in one line.
+    /// Description in one line.
     pub about: String,
-    /// The value of a subject that does not choose.
     pub default: OptionValue,
-    /// The words it may be.
+    /// Allowed words.
     pub values: Option<Vec<String>>,
-    /// Whether any path is allowed besides the words.
+    /// True if absolute paths are allowed too.
     #[serde(default)]
     pub path: bool,
-    /// The smallest number it may be.
     pub minimum: Option<i64>,
-    /// The largest number it may be.
     pub maximum: Option<i64>,
-    /// Other options, each with the value without which this one does nothing: then a subject that chooses it is
-    /// refused.
+    /// Values of other options without which this one has no effect; choosing it is then an error.
     #[serde(default)]
     pub requires: Options,
 }
 
-/// Every option of a subject, chosen or by default.
 pub type Options = BTreeMap<String, OptionValue>;
 
-/// What is wrong with the options that a subject chose.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum OptionError {
-    /// The recipe has no such option.
     #[error("system `{system}` has no option `{name}`{hint}")]
-    Unknown {
-        /// The system's name.
-        system: String,
-        /// The option that was asked for.
-        name: String,
-        /// The nearest that exists.
-        hint: String,
-    },
-    /// The value is not one that the option may take.
-    #[error("option `{name}` of system `{system}` cannot be `{value}`: {allowed}")]
-    NotAllowed {
-        /// The system's name.
-        system: String,
-        /// The option's name.
-        name: String,
-        /// The value that was asked for.
-        value: OptionValue,
-        /// What it may be, in words.
-        allowed: String,
-    },
-    /// Under the other options it would be ignored.
+    Unknown { system: String, name: String, hint: String },
+    #[error("option `{name}` of system `{system}` cannot be `{value}`; expected {expected}")]
+    NotAllowed { system: String, name: String, value: OptionValue, expected: String },
     #[error(
-        "option `{name}` of system `{system}` does nothing unless `{other}` is `{needed}`: leave it out, or set that too"
+        "option `{name}` of system `{system}` has no effect unless `{other}` is `{needed}`; remove it, or set `{other}` \
+         too"
     )]
-    Idle {
-        /// The system's name.
-        system: String,
-        /// The option's name.
-        name: String,
-        /// The option that it depends on.
-        other: String,
-        /// What that would have to be.
-        needed: OptionValue,
-    },
+    NoEffect { system: String, name: String, other: String, needed: OptionValue },
 }
 
-/// The chosen values checked against what the recipe offers, and the defaults of the rest.
-///
-/// # Errors
-///
-/// A name that the recipe does not have, a value outside what it allows, or an option that would do nothing.
+/// Checks the chosen values and adds the defaults of the other options.
 pub fn choose(
     system: &str,
     offered: &BTreeMap<String, OptionSpec>,
@@ -110,7 +71,7 @@ pub fn choose(
                 system: system.to_owned(),
                 name: name.clone(),
                 value: value.clone(),
-                allowed: spec.allowed(),
+                expected: spec.expected(),
             });
         }
         options.insert(name.clone(), value.clone());
@@ -119,7 +80,7 @@ pub fn choose(
         if let Some((other, needed)) =
             spec.requires.iter().find(|(other, needed)| options.get(*other) != Some(*needed))
         {
-            return Err(OptionError::Idle {
+            return Err(OptionError::NoEffect {
                 system: system.to_owned(),
                 name: name.clone(),
                 other: other.clone(),
@@ -131,20 +92,18 @@ pub fn choose(
 }
 
 impl OptionSpec {
-    /// What the option may be, in words.
-    pub fn allowed(&self) -> String {
+    /// Describes the allowed values.
+    pub fn expected(&self) -> String {
         match (&self.values, self.path, self.minimum, self.maximum) {
-            (Some(values), false, _, _) => format!("it is one of {}", values.join(", ")),
+            (Some(values), false, _, _) => format!("one of {}", values.join(", ")),
             (Some(values), true, _, _) => {
-                format!("it is one of {}, or an absolute path", values.join(", "))
+                format!("one of {}, or an absolute path", values.join(", "))
             }
-            (None, true, _, _) => "it is an absolute path".to_owned(),
-            (None, false, Some(low), Some(high)) => {
-                format!("it is a whole number from {low} to {high}")
-            }
-            (None, false, Some(low), None) => format!("it is a whole number from {low} up"),
-            (None, false, None, Some(high)) => format!("it is a whole number up to {high}"),
-            (None, false, None, None) => "it is a value of the same kind as its default".to_owned(),
+            (None, true, _, _) => "an absolute path".to_owned(),
+            (None, false, Some(low), Some(high)) => format!("a whole number from {low} to {high}"),
+            (None, false, Some(low), None) => format!("a whole number of at least {low}"),
+            (None, false, None, Some(high)) => format!("a whole number of at most {high}"),
+            (None, false, None, None) => "a value of the same kind as its default".to_owned(),
         }
     }
 
@@ -167,12 +126,12 @@ impl OptionSpec {
 }
 
 impl OptionError {
-    /// The option's name.
+    /// Returns the name of the option.
     pub fn option(&self) -> &str {
         match self {
             Self::Unknown { name, .. }
             | Self::NotAllowed { name, .. }
-            | Self::Idle { name, .. } => name,
+            | Self::NoEffect { name, .. } => name,
         }
     }
 }
@@ -183,14 +142,14 @@ impl<'de> Deserialize<'de> for OptionValue {
     }
 }
 
-/// Says in words what a value may be, where a derived untagged enum would not.
+/// Describes the expected value; the error of a derived untagged enum does not.
 struct OptionValueVisitor;
 
 impl Visitor<'_> for OptionValueVisitor {
     type Value = OptionValue;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("a whole number, or a text in quotes")
+        formatter.write_str("a whole number, or text in quotes")
     }
 
     fn visit_i64<E: de::Error>(self, number: i64) -> Result<OptionValue, E> {
@@ -257,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_fill_what_was_not_chosen() {
+    fn options_not_chosen_get_their_default() {
         let options = chosen("rules", text("crs")).unwrap();
         assert_eq!(options["rules"], text("crs"));
         assert_eq!(options["workers"], OptionValue::Integer(1));
@@ -265,24 +224,24 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_with_what_can() {
+    fn invalid_option_is_an_error_with_the_allowed_values() {
         assert_eq!(
             chosen("rule", text("crs")).unwrap_err(),
             "system `waf` has no option `rule`; did you mean `rules`?"
         );
         assert_eq!(
             chosen("rules", text("full")).unwrap_err(),
-            "option `rules` of system `waf` cannot be `full`: it is one of none, crs, or an absolute path"
+            "option `rules` of system `waf` cannot be `full`; expected one of none, crs, or an absolute path"
         );
         assert_eq!(
             chosen("workers", OptionValue::Integer(9)).unwrap_err(),
-            "option `workers` of system `waf` cannot be `9`: it is a whole number from 1 to 8"
+            "option `workers` of system `waf` cannot be `9`; expected a whole number from 1 to 8"
         );
         assert!(chosen("workers", text("two")).is_err());
     }
 
     #[test]
-    fn an_option_that_would_do_nothing_is_refused_where_it_is_chosen() {
+    fn chosen_option_without_effect_is_an_error() {
         let both = |rules: &str| {
             let chosen = [("rules", text(rules)), ("level", OptionValue::Integer(2))];
             let chosen = chosen.map(|(name, value)| (name.to_owned(), value)).into();
@@ -291,9 +250,9 @@ mod tests {
         assert_eq!(both("crs").unwrap()["level"], OptionValue::Integer(2));
         assert_eq!(
             both("none").unwrap_err(),
-            "option `level` of system `waf` does nothing unless `rules` is `crs`: leave it out, or set that too"
+            "option `level` of system `waf` has no effect unless `rules` is `crs`; remove it, or set `rules` too"
         );
-        // By default it is there all the same, for whatever asks for it.
+        // A default is no error.
         assert_eq!(chosen("rules", text("none")).unwrap()["level"], OptionValue::Integer(1));
     }
 }

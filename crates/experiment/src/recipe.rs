@@ -1,192 +1,188 @@
-//! A recipe: how one kind of server is found, configured, started and expected to behave.
+//! Recipes of systems, builds that they need, and systems found on this machine.
 //!
-//! A recipe is a folder `systems/NAME/` with `system.toml` and the config templates that it names.
-//! Texts marked "expression" are minijinja expressions, and texts in commands and configs are
-//! minijinja templates, over the same names: the options, `prefix`, `programs`, `builds`, `found`,
-//! `dir`, `listen`, `ports`, `origin`, `origins`, `connections`, `root` and `user`. Expressions, and the templates
-//! in `need` and `version`, are asked before there is a trial: they know the options and `prefix`, and
-//! the templates also what was found so far.
+//! A recipe is a folder `systems/NAME/` with `system.toml` and the configuration templates that it names.
+//! Fields marked "Expression" are minijinja expressions, and texts in commands and configuration files are minijinja
+//! templates, over the same variables: the options, `prefix`, `programs`, `builds`, `found`, `dir`, `listen`, `ports`,
+//! `origin`, `origins`, `connections`, `root` and `user`. Expressions, and the templates in `need` and `version`, are
+//! evaluated before there is a trial: expressions have the options and `prefix`, these templates also the parts found
+//! so far.
 
-use super::duration::Span;
-use super::options::OptionSpec;
+use crate::options::OptionSpec;
+use crate::toml_file::Source;
+use crate::units::Span;
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
-/// What `system.toml` says.
+/// Contents of `system.toml`.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RecipeFile {
-    /// What the system is, in one line.
+    /// Description in one line.
     pub title: String,
-    /// The Debian packages that bring it.
+    /// Debian packages of the system.
     #[serde(default)]
     pub apt: Vec<String>,
-    /// What has to be on the machine.
+    /// Parts that must be installed.
     #[serde(default)]
     pub need: Vec<Need>,
-    /// Templates: the commands that print the versions of its parts, each on its first line.
+    /// Templates: commands that print the versions of the parts, each on its first line.
     #[serde(default)]
     pub version: Vec<Vec<String>>,
-    /// What a subject may set.
+    /// Options of subjects.
     #[serde(default)]
     pub option: BTreeMap<String, OptionSpec>,
-    /// Another system whose options a subject may set too, because its templates are extended; an option
-    /// of the same name here comes before.
+    /// Another system whose options are available too, because its templates are extended. Own options take
+    /// precedence.
     pub options_from: Option<String>,
-    /// Whether an origin stands behind it. A system that answers by itself has none.
+    /// False for a system that serves responses itself, without an origin.
     #[serde(default = "yes")]
     pub origin: bool,
-    /// Whether it spreads requests evenly over all of `origins`; only such a system can be in a case that
-    /// has several. `origin` is the first of them.
+    /// True if the system balances requests over all `origins`. Required for cases with several; `origin` is the first
+    /// of them.
     #[serde(default)]
     pub balances: bool,
-    /// Names of ports that it needs besides the one that it is measured on; `ports.NAME` is where.
+    /// Names of further ports; templates get the addresses as `ports.NAME`.
     #[serde(default)]
     pub ports: Vec<String>,
-    /// The config templates, files of the recipe's folder or below it, each rendered into `dir`.
+    /// Configuration templates: paths in the folder of the recipe, each rendered into `dir`.
     #[serde(default)]
     pub templates: Vec<String>,
-    /// Files of the recipe's folder that are copied into `dir` as they are.
+    /// Files of the recipe that are copied into `dir` unchanged.
     #[serde(default)]
     pub files: Vec<String>,
-    /// Files from elsewhere in the catalog that are copied below `dir` as they are.
+    /// Files from other folders of the catalog that are copied below `dir` unchanged.
     #[serde(default)]
     pub copy: Vec<Copied>,
-    /// What runs and ends, one after the other, before the processes are started.
+    /// Commands that run one after another before the processes start.
     #[serde(default)]
     pub prepare: Vec<Preparation>,
-    /// The processes, started in this order; none for a system that is only the origin itself.
+    /// Processes in start order. Empty for a system that is only the origin.
     #[serde(default)]
     pub process: Vec<ProcessSpec>,
-    /// How to tell that it answers.
     #[serde(default)]
     pub ready: Ready,
-    /// What it blocks; nothing, where this is left out.
+    /// Requests that the system blocks; by default none.
     pub blocks: Option<Blocks>,
-    /// What it finds in requests without blocking them, and where that shows.
+    /// Attacks that the system detects without blocking them.
     #[serde(default)]
     pub detection_log: Vec<DetectionLog>,
-    /// The rule set that its subjects share with those of other systems; none, where this is left out.
+    /// Rule set shared with subjects of other systems.
     pub rule_set: Option<RuleSet>,
 }
 
-/// One thing that has to be on the machine: a program, a build or a file.
+/// A required program, build or file.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Need {
-    /// Expression: needed only when this holds.
+    /// Expression: required only if true.
     pub when: Option<String>,
-    /// A program, looked for on the PATH and in the system's sbin folders; `tollgate` is the one that
-    /// is running.
+    /// A program on the PATH or in an sbin folder; `tollgate` is the running program.
     pub program: Option<String>,
-    /// What `tollgate systems build` makes from the folder `builds/NAME/`.
+    /// A build in `builds/NAME/`, made by `tollgate systems build`.
     pub build: Option<String>,
-    /// Template: a file, or a pattern with `*` of which the first match counts; of several patterns, the
-    /// first that matches.
+    /// Template: a file, or a pattern with `*`, whose first match is used. Of several patterns, the first that matches.
     pub file: Option<Patterns>,
-    /// The name by which templates know the file: `found.NAME`.
+    /// Name of the file in templates: `found.NAME`.
     pub name: Option<String>,
-    /// A text that the file has to hold.
+    /// Text that the file must contain.
     pub contains: Option<String>,
-    /// What to do when it is missing, where the recipe's packages do not help.
+    /// What to do if it is missing and the packages of the recipe do not help.
     pub hint: Option<String>,
 }
 
-/// Files of the catalog that a system is given.
+/// Files of the catalog that are copied for a system.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Copied {
-    /// A folder of the catalog and a pattern for the files in it: `mixes/vpatch/*.yaml`.
+    /// A folder of the catalog and a pattern of files: `mixes/vpatch/*.yaml`.
     pub from: String,
-    /// The folder below `dir` that they are copied into.
+    /// Target folder below `dir`.
     pub to: String,
-    /// Expression: copied only when this holds.
+    /// Expression: copied only if true.
     pub when: Option<String>,
 }
 
-/// A command that runs in `dir` before the processes are started, and has to succeed.
+/// A command that runs in `dir` before the processes start and must succeed.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Preparation {
     /// Templates: the program and its arguments.
     pub command: Vec<String>,
-    /// Expression: run only when this holds.
+    /// Expression: run only if true.
     pub when: Option<String>,
 }
 
-/// One pattern, or several.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Patterns {
-    /// The only one.
     One(String),
-    /// The first that matches counts.
     Several(Vec<String>),
 }
 
-/// One process of a system.
+/// A process of a system.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ProcessSpec {
-    /// What the process is called in messages, and what its log file is named after.
+    /// Name in messages and of the log file.
     pub name: String,
-    /// Templates: the program and its arguments. It has to stay in the foreground.
+    /// Templates: the program and its arguments. It must stay in the foreground.
     pub command: Vec<String>,
-    /// Expression: started only when this holds.
+    /// Expression: started only if true.
     pub when: Option<String>,
-    /// Templates: what its environment has besides.
+    /// Templates: additional environment variables.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    /// One of `ports`: the next process is started once this one listens there.
+    /// One of `ports`: the next process starts when this one listens there.
     pub listens: Option<String>,
 }
 
-/// How to tell that a system is ready: a harmless request gets the answer that it is owed.
+/// Readiness check: a harmless request gets the expected response.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Ready {
-    /// How long it may take.
+    /// 20 seconds by default.
     pub timeout: Span,
 }
 
-/// What a system does with an attack.
+/// Requests that a system blocks.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Blocks {
-    /// The status code that it answers a blocked request with.
+    /// Status code of blocked requests.
     pub status: u16,
-    /// Expression: whether it blocks attacks under the options that were chosen.
+    /// Expression: true if attacks are blocked under the options of the subject.
     pub when: String,
-    /// Expression: a list of the families of attacks that it is sure to block under those options; of
-    /// the others it may block or let through each. Left out, or `none`: every attack that the mix does
-    /// not leave open.
+    /// Expression: a list of the families of attacks that are always blocked; others may be blocked or passed. By
+    /// default, or with `none`: every attack that the mix does not mark as open.
     pub families: Option<String>,
-    /// Expression: whether it may block harmless requests besides those that the mix leaves open, under
-    /// those options. Then such a block is counted, and does not refuse the subject. Left out: it may not.
+    /// Expression: true if harmless requests may be blocked, even if the mix does not mark them as open. Such blocks
+    /// are counted, and the subject is measured. False by default.
     pub benign: Option<String>,
 }
 
-/// Attacks that a system finds without blocking them, so that no answer shows whether it does: it counts them,
-/// on a page in the text format of Prometheus. Before the probe it is sent some that it is sure to find, and is
-/// refused where it has not counted as many.
+/// Attacks that a system detects without blocking them, so that responses do not show whether detection works. The
+/// system counts them on a page in Prometheus' text format. Before the probe it gets some attacks that it must detect;
+/// the subject is refused if the counter does not increase by their number.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DetectionLog {
-    /// Who finds them, in words: the subject of the sentence that says that they were not found.
+    /// Name of the detector in messages.
     pub detector: String,
-    /// Expression: whether it looks for attacks under the options that were chosen.
+    /// Expression: true if detection is enabled under the options of the subject.
     pub when: String,
-    /// The attacks, whatever the mix has: paths, with their queries, that a GET is sent for.
+    /// Paths with queries, each sent as a GET request.
     pub attacks: Vec<String>,
-    /// One of `ports`: where the page is asked for.
+    /// One of `ports`: the port of the page.
     pub port: String,
-    /// The page's path.
+    /// Path of the page.
     pub path: String,
-    /// The name of the counter; its samples are added up.
+    /// Name of the counter, whose samples are summed.
     pub counter: String,
-    /// What labels a sample has to have to be added, with the value of each.
+    /// Labels and values of the samples to sum.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
 }
@@ -195,44 +191,38 @@ pub struct DetectionLog {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RuleSet {
-    /// Its name: subjects with a rule set of one name are expected to have the same.
+    /// Subjects whose rule sets have the same name are expected to have the same rules.
     pub name: String,
-    /// Expression: whether the subject uses it under the options that were chosen.
+    /// Expression: true if the rule set is enabled under the options of the subject.
     pub when: String,
-    /// Template: the folder with its files.
+    /// Template: the folder of the files.
     pub folder: String,
-    /// Templates: the files of it that are loaded, in that order, as patterns from the folder on; those
-    /// that rules read by themselves come last. What else lies there makes no other rule set. Left out:
-    /// all files of the folder.
+    /// Templates: patterns of the loaded files below the folder, in load order; files that rules read come last. Other
+    /// files do not count. By default all files of the folder.
     pub files: Option<Vec<String>>,
-    /// The option that takes another folder with such files, where there is one: then the rule set can
-    /// be run without each of its files in turn.
+    /// The option that sets another folder, for runs without one of the files.
     pub option: Option<String>,
-    /// How to make such a folder where `folder` has no `crs-setup.conf` beside its rules, as in a package that
-    /// keeps it elsewhere.
+    /// How to make a complete folder if `folder` has no `crs-setup.conf` beside its rules, as in a package.
     pub hint: Option<String>,
 }
 
-/// A recipe with its templates.
+/// A recipe of the catalog.
 #[derive(Debug, Clone)]
 pub struct Recipe {
-    /// The folder's name.
     pub name: String,
-    /// Where it was found: a folder, or inside the binary.
+    /// A folder on disk or in the binary.
     pub found_in: String,
-    /// What `system.toml` says.
     pub file: RecipeFile,
 }
 
 impl RecipeFile {
-    /// The builds that it may need, under whatever options.
+    /// Returns the builds that may be needed under any options.
     pub fn builds(&self) -> BTreeSet<&str> {
         self.need.iter().filter_map(|need| need.build.as_deref()).collect()
     }
 }
 
 impl Patterns {
-    /// All of them, in their order.
     pub fn as_slice(&self) -> &[String] {
         match self {
             Self::One(pattern) => std::slice::from_ref(pattern),
@@ -248,5 +238,79 @@ fn yes() -> bool {
 impl Default for Ready {
     fn default() -> Self {
         Self { timeout: Span(Duration::from_secs(20)) }
+    }
+}
+
+/// Contents of `build.toml`. A build makes programs or files that are not packaged, from Go modules with pinned
+/// versions: a folder `builds/NAME/` with this file, `go.mod`, `go.sum` and Go sources.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BuildFile {
+    /// Description in one line.
+    pub title: String,
+    /// Debian packages needed besides Go.
+    #[serde(default)]
+    pub apt: Vec<String>,
+    /// Go packages by the file name of the program. Each is in the module or in one that it requires.
+    pub programs: BTreeMap<String, String>,
+    /// Flags of the linker (`-ldflags`).
+    #[serde(default)]
+    pub ldflags: String,
+    /// Commands that run in the folder of the result after the programs are built.
+    #[serde(default)]
+    pub post_build: Vec<Vec<String>>,
+}
+
+/// A build of the catalog.
+#[derive(Debug, Clone)]
+pub struct Build {
+    pub name: String,
+    pub file: BuildFile,
+    /// All files of the folder, with names relative to it.
+    pub sources: Vec<Source>,
+}
+
+/// A system found on this machine.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Installed {
+    pub programs: BTreeMap<String, PathBuf>,
+    /// Folders of build results.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub builds: BTreeMap<String, PathBuf>,
+    /// Required files that have a name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub found: BTreeMap<String, PathBuf>,
+    /// First line of each version command.
+    pub version: Vec<String>,
+    /// SHA-256 of each required program, file and build folder.
+    pub hashes: BTreeMap<PathBuf, String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule_set: Option<RuleSetHash>,
+}
+
+/// Rule set of a subject.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RuleSetHash {
+    pub name: String,
+    /// Hash over names and contents of the loaded files, in load order.
+    pub hash: String,
+}
+
+/// A part of a system that is not installed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Missing {
+    /// Description of the part.
+    pub message: String,
+    /// A command that installs it, or other advice.
+    pub hint: Option<String>,
+}
+
+/// The hint is on an indented line of its own, to be copied.
+impl fmt::Display for Missing {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.hint {
+            Some(hint) => write!(formatter, "{}. To fix this:\n    {hint}", self.message),
+            None => write!(formatter, "{}.", self.message),
+        }
     }
 }

@@ -1,295 +1,252 @@
-//! What is kept of a trial: one JSON object a line in `trials.ndjson`.
+//! Trial records: one JSON object per line of `trials.ndjson`, from which all reports are made.
 //!
-//! Every report is made from these records. Times of CPUs are in microseconds over the measured
-//! window, latencies in milliseconds, memory in bytes.
+//! CPU times are in microseconds over the measured window, latencies in milliseconds, memory in bytes.
 
 use crate::experiment::SpacingFile;
 use crate::validity::Invalid;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use tollgate_load::Failures;
+use tollgate_load::{Failures, LATENESS_MAX, UNSENT_SHARE_MAX};
 use tollgate_stats::LatencyHistogram;
 use tollgate_traffic::Class;
 
-/// The version of the record's shape; a reader refuses what it does not know.
+/// Version of the format; readers reject other versions.
 pub const SCHEMA: u32 = 2;
 
-/// One trial: one case on one subject.
+/// One case on one subject.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct TrialRecord {
-    /// The version of the record's shape.
     pub schema: u32,
-    /// The case's name.
     pub case: String,
-    /// The subject's name.
     pub subject: String,
-    /// The block, from 1.
+    /// From 1.
     pub block: u32,
-    /// The place in the block, from 1.
+    /// Position in the block, from 1.
     pub position: u32,
-    /// 1, and more where the same was tried in this block before and does not count.
+    /// More than 1 for a repetition of an invalid trial.
     #[serde(default = "first")]
     pub attempt: u32,
-    /// When the trial began, RFC 3339, UTC.
+    /// RFC 3339, UTC.
     pub started_at: String,
-    /// How long it took, starting and stopping included, in seconds.
+    /// Duration, including start and stop.
     #[serde(default)]
     pub duration_s: f64,
-    /// From starting the system's first process to its first right answer, in milliseconds.
+    /// Time from the start of the first process of the system to its first expected response.
     pub startup_ms: Option<f64>,
-    /// What became of it.
     pub outcome: Outcome,
 }
 
-/// What became of a trial.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
-    /// It was measured; whether the figures count is in `invalid`.
+    /// Valid if `invalid` is empty.
     Measured(Box<Measurement>),
-    /// The probe found that the subject does not do what it says.
+    /// The subject did not pass the probe.
     Refused(Refusal),
-    /// It could not be brought to the point of being measured.
+    /// The trial ended before its measurement.
     Failed(Failure),
 }
 
-/// What was measured over the window.
+/// Figures of the window.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Measurement {
-    /// The length of the window in seconds.
     pub window_s: f64,
-    /// Answers that came in during the window, expected or not.
+    /// Responses in the window, expected or not.
     pub responses: u64,
-    /// Expected answers a second.
+    /// Expected responses per second.
     pub throughput_per_s: f64,
-    /// Bytes of those answers a second, heads and codings included; none in records of old.
+    /// Bytes of the responses per second, with heads and codings. Older records lack it.
     #[serde(default)]
     pub received_bytes_per_s: Option<f64>,
-    /// Bytes of the requests that they answer a second, heads and codings included; likewise.
+    /// Bytes of the answered requests per second, with heads and codings. Older records lack it.
     #[serde(default)]
     pub sent_bytes_per_s: Option<f64>,
-    /// Latency of the answers: from the send in a closed loop, from the moment for which the request
-    /// was scheduled in an open one.
+    /// Latency from the send in a closed loop, from the due time in an open loop.
     pub latency: LatencyRecord,
-    /// What there is to say of a schedule; none in a closed loop.
+    /// `None` in a closed loop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub open_loop: Option<OpenLoopRecord>,
-    /// CPU time over the window, by role.
     pub cpu: CpuRecord,
-    /// Peak memory of the system's processes.
+    /// Peak memory of the processes of the system.
     pub memory_peak_bytes: Option<u64>,
-    /// What each template was answered.
     pub templates: Vec<TemplateRecord>,
-    /// What each of several origins was asked, by its own counters, in their order; empty where there is
-    /// one. They are read just before the window and just after it.
+    /// Requests to each of several origins, by their own counters, read just before and after the window. Empty for
+    /// one origin.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub origin_requests: Vec<u64>,
-    /// Answers other than the expected ones.
+    /// Unexpected responses.
     pub unexpected: u64,
-    /// Requests that got no answer, by kind.
+    /// Requests without a response.
     pub failures: Failures,
-    /// Requests under way when the window closed.
+    /// Requests in flight when the window closed.
     pub in_flight: u64,
-    /// How long the oldest of them had been under way.
+    /// Age of the oldest of them.
     pub oldest_in_flight_ms: Option<f64>,
-    /// What the machine did besides.
     pub noise: Noise,
-    /// How the warm-up went; none in a record from before it was kept.
+    /// Older records lack it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warm_up: Option<WarmUpRecord>,
-    /// The templates whose request was blocked in the probe before it, where the run compares subjects
-    /// in that.
+    /// Templates whose request was blocked in the probe, in runs that compare them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocked_in_probe: Option<Vec<String>>,
-    /// What held the throughput down.
     pub bottleneck: Bottleneck,
-    /// Why the figures do not count; empty when they do.
+    /// Violated rules.
     pub invalid: Vec<Invalid>,
 }
 
-/// The load before the window.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct WarmUpRecord {
-    /// How long it was, in seconds.
     pub duration_s: f64,
-    /// Whether the figures stood still at its end; none where nobody waited for that.
+    /// True if the figures were steady at its end; `None` for a fixed duration.
     pub steady: Option<bool>,
 }
 
-/// How the schedule of an open loop was kept.
+/// Figures of an open loop.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OpenLoopRecord {
-    /// Requests a second, as asked for.
+    /// Planned rate.
     pub rate_per_s: f64,
-    /// How they were spaced.
     pub spacing: SpacingFile,
-    /// Latency of the same answers from the send. It leaves out how long they waited to be sent.
+    /// Latency from the send, without the time that requests waited to be sent.
     pub uncorrected_latency: LatencyRecord,
-    /// How late the generator itself was for one request in a hundred, however few there were.
+    /// Delay caused by the generator itself; not left out if there are few requests.
     pub lateness_p99_ms: Option<f64>,
-    /// Requests that were seen to be due in the window.
+    /// Requests noticed as due in the window.
     pub due: u64,
-    /// How many of them found no connection free, and waited for one.
+    /// Those of them that waited for a free connection.
     pub queued: u64,
-    /// Requests that were due when the window closed, and had not been sent.
+    /// Requests due when the window closed, but not sent.
     pub unsent: u64,
-    /// How long the oldest of those had been due.
+    /// Time since the oldest of them was due.
     pub oldest_unsent_ms: Option<f64>,
 }
 
-/// Latency of a trial, in milliseconds. A quantile with too few answers behind it is left out.
+/// Latency of a trial. Quantiles with too few responses are left out.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LatencyRecord {
-    /// The mean.
     pub mean_ms: Option<f64>,
-    /// The shortest.
     pub min_ms: Option<f64>,
-    /// The longest.
     pub max_ms: Option<f64>,
-    /// The median.
     pub p50_ms: Option<f64>,
-    /// The 90th percentile.
     pub p90_ms: Option<f64>,
-    /// The 95th percentile.
     pub p95_ms: Option<f64>,
-    /// The 99th percentile.
     pub p99_ms: Option<f64>,
-    /// The 99.9th percentile.
     pub p999_ms: Option<f64>,
-    /// The whole histogram, in nanoseconds: HdrHistogram's V2 encoding in base64.
+    /// The histogram in nanoseconds: HdrHistogram's V2 format in base64.
     pub histogram_v2_base64: String,
 }
 
-/// CPU time by role. The servers' clocks are read from outside while the generator's threads read
-/// their own, so the two windows differ by what it takes to wake a thread.
+/// CPU time by role. The clocks of the servers are read from outside and those of the generator by its threads, so their
+/// windows differ by the time to wake a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct CpuRecord {
-    /// The time between the two readings of the servers' clocks, in seconds.
+    /// Time between the two readings of the servers' clocks.
     pub servers_window_s: f64,
-    /// The system's processes; none for a subject without any.
+    /// `None` for a subject without processes.
     pub system: Option<CpuTime>,
-    /// The origin; none behind a system that answers by itself.
+    /// `None` without an origin.
     pub origin: Option<CpuTime>,
-    /// The generator's threads.
     pub generator: CpuTime,
-    /// How much of that was spent asking for events when there were none, in microseconds; that is,
-    /// instead of sleeping.
+    /// Part of the generator's time that it polled without an event instead of sleeping.
     #[serde(default)]
     pub generator_polled_us: u64,
 }
 
-/// What one template was answered during the window.
+/// Responses to one template in the window.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TemplateRecord {
-    /// The template's name.
     pub name: String,
-    /// Whether it should be let through.
     pub class: Class,
-    /// Which requests of its class it is one of, where the mix says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub family: Option<String>,
-    /// Answers by status code.
+    /// Responses by status code.
     pub statuses: BTreeMap<u16, u64>,
-    /// Answers with the status code that the system blocks with.
+    /// Responses with the status code of blocked requests.
     pub blocked: u64,
-    /// Those of the others with the status code that the request gets when nothing blocks it; none in records
-    /// of old, in which all others pass for let through.
+    /// Other responses with the status code of passed requests. In older records, which lack it, all others passed.
     #[serde(default)]
     pub passed: Option<u64>,
-    /// Answers other than the expected one.
     pub unexpected: u64,
-    /// The first of those, in words.
+    /// Description of the first unexpected response.
     pub unexpected_example: Option<String>,
 }
 
-/// CPU time spent, in microseconds.
+/// CPU time in user mode and in the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CpuTime {
-    /// In the program itself.
     pub user_us: u64,
-    /// In the kernel on its behalf.
     pub system_us: u64,
 }
 
-/// Noise over a window.
+/// Disturbances in a window.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Noise {
-    /// Time that the hypervisor gave to others, in percent of the time of the CPUs in use.
+    /// CPU time that the hypervisor gave to others, in percent of the capacity of the CPUs in use.
     pub steal_percent: f64,
-    /// Time that other processes used, in percent of the time of the CPUs in use.
+    /// CPU time of other processes, in percent of the capacity of the CPUs in use.
     pub background_cpu_percent: f64,
-    /// Time in which some task waited for a CPU, in percent of the window; none where the kernel
-    /// does not count it. A closed loop that saturates its CPUs makes most of it itself.
+    /// Time in which a task waited for a CPU, in percent of the window; `None` if the kernel does not count it. Most of
+    /// it comes from a closed loop that saturates its CPUs.
     pub cpu_pressure_percent: Option<f64>,
-    /// Context switches of the whole machine.
+    /// Of the whole machine.
     pub context_switches: u64,
 }
 
-/// What held the throughput down.
+/// The role that limited the throughput.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Bottleneck {
-    /// The system's CPUs were spent: the throughput is the system's.
+    /// The CPUs of the system were saturated: the throughput is that of the system.
     System,
-    /// The generator's CPUs were spent, or it sent late: the throughput is a lower bound.
+    /// The CPUs of the generator were saturated, or it sent late: the throughput is a lower bound.
     Generator,
-    /// The origin's CPUs were spent: the throughput is a lower bound.
+    /// The CPUs of the origin were saturated: the throughput is a lower bound.
     Origin,
-    /// No CPU was spent: the connections waited for each other.
+    /// No CPU was saturated.
     None,
 }
 
-/// A subject that does not do what it says.
+/// A subject that did not pass the probe.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
-    /// What it did instead, in one line.
+    /// One line.
     pub reason: String,
-    /// Each request of the probe and its answer.
     pub responses: Vec<ProbeResponse>,
 }
 
-/// One request of the probe.
+/// Response to a request of the probe.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeResponse {
-    /// The template's name.
     pub template: String,
-    /// Whether it should be let through.
     pub class: Class,
-    /// What had to come, in words.
+    /// Description of the expected response.
     pub expected: String,
-    /// What came, in words.
+    /// Description of the response.
     pub actual: String,
-    /// Whether that is what had to come.
     pub as_expected: bool,
-    /// Whether it is what comes when nothing blocks the request.
+    /// True if it has the status code of a passed request.
     pub passed: bool,
 }
 
-/// A trial that could not be brought to the point of being measured.
+/// A trial that ended before its measurement.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// The step that failed.
     pub step: Step,
-    /// Why.
     pub reason: String,
-    /// The last lines that the process printed.
+    /// Last lines of the processes' output.
     pub log: Vec<String>,
 }
 
-/// The steps of a trial.
+/// The step of a trial that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Step {
-    /// Rendering the configs.
     Configure,
-    /// Starting the processes until they answer.
     Start,
-    /// Answering as the origin, behind the system.
+    /// The origin ended.
     Origin,
-    /// Sending one request of each template.
     Probe,
-    /// Sending the load.
     Load,
 }
 
@@ -298,11 +255,6 @@ fn first() -> u32 {
 }
 
 impl LatencyRecord {
-    /// The figures of a histogram in nanoseconds.
-    ///
-    /// # Errors
-    ///
-    /// The histogram cannot be encoded.
     pub fn of(histogram: &LatencyHistogram) -> Result<Self, tollgate_stats::EncodeError> {
         #[expect(clippy::cast_precision_loss, reason = "nanoseconds below 2^53 are exact")]
         let ms = |ns: u64| ns as f64 / 1e6;
@@ -322,27 +274,20 @@ impl LatencyRecord {
 }
 
 impl OpenLoopRecord {
-    /// Whether the generator was itself too late for its figures to be the system's.
+    /// True if the generator was not on schedule, so that latencies include its own delay.
     pub fn is_late(&self) -> bool {
-        self.lateness_p99_ms.is_some_and(|lateness_ms| lateness_ms > LATE_MS)
+        self.lateness_p99_ms.is_some_and(|ms| ms > LATENESS_MAX.as_secs_f64() * 1e3)
     }
 
-    /// Whether more than 1 % of what was due was never sent: the rate was not held.
+    /// True if too many due requests were not sent: the rate was not reached.
     pub fn fell_behind(&self) -> bool {
+        // A request that was not even noticed as due was due too.
         let due = self.due.max(self.unsent);
-        as_f64(self.unsent) > OVERDUE_SHARE_MAX * as_f64(due)
+        as_f64(self.unsent) > UNSENT_SHARE_MAX * as_f64(due)
     }
 }
 
-/// A generator that is later than this for one request in a hundred is not on schedule: it is well
-/// above what waking up a thread takes (some tens of microseconds).
-const LATE_MS: f64 = 1.0;
-
-/// The share of an open loop's requests that may be due and never sent.
-const OVERDUE_SHARE_MAX: f64 = 0.01;
-
 impl TrialRecord {
-    /// How its warm-up went, where it came to one.
     pub fn warm_up(&self) -> Option<WarmUpRecord> {
         match &self.outcome {
             Outcome::Measured(measurement) => measurement.warm_up,
@@ -352,66 +297,59 @@ impl TrialRecord {
 }
 
 impl Measurement {
-    /// CPU microseconds of the system for each answer; none for a subject without processes.
+    /// CPU time of the system per response; `None` without processes.
     pub fn system_cpu_us_per_request(&self) -> Option<f64> {
         self.cpu.system.map(|cpu| self.per_request(cpu.total_us(), self.cpu.servers_window_s))
     }
 
-    /// The part of it that was spent in the program itself.
+    /// The part of it in user mode.
     pub fn system_user_us_per_request(&self) -> Option<f64> {
         self.cpu.system.map(|cpu| self.per_request(cpu.user_us, self.cpu.servers_window_s))
     }
 
-    /// CPU microseconds of the origin for each answer; none where there is no origin.
     pub fn origin_cpu_us_per_request(&self) -> Option<f64> {
         self.cpu.origin.map(|cpu| self.per_request(cpu.total_us(), self.cpu.servers_window_s))
     }
 
-    /// CPU microseconds of the generator for each answer.
     pub fn generator_cpu_us_per_request(&self) -> f64 {
         self.per_request(self.cpu.generator.total_us(), self.window_s)
     }
 
-    /// CPU time over one window by answers over another: each is taken as a rate first.
+    /// Divides the rates, as CPU time and responses have different windows.
     fn per_request(&self, cpu_us: u64, cpu_window_s: f64) -> f64 {
-        let answers_per_s = as_f64(self.responses.max(1)) / self.window_s;
-        as_f64(cpu_us) / cpu_window_s / answers_per_s
+        let responses_per_s = as_f64(self.responses.max(1)) / self.window_s;
+        as_f64(cpu_us) / cpu_window_s / responses_per_s
     }
 
-    /// Of the requests of a class: how many were blocked, and how many were blocked or let through. An answer
-    /// that is neither says nothing of what the system made of the request.
+    /// Returns the number of blocked requests of a class, and that of all blocked or passed ones. Other responses do
+    /// not show what the system decided.
     pub fn blocked(&self, class: Class) -> (u64, u64) {
         let of_class = self.templates.iter().filter(|template| template.class == class);
-        of_class.map(TemplateRecord::outcomes).fold((0, 0), |(blocked, told), fates| {
-            (blocked + fates.blocked, told + fates.blocked + fates.passed)
+        of_class.map(TemplateRecord::outcomes).fold((0, 0), |(blocked, decided), one| {
+            (blocked + one.blocked, decided + one.blocked + one.passed)
         })
     }
 }
 
-/// What became of the requests of one template that were answered.
+/// Responses to one template by outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TemplateOutcomes {
-    /// Answered with the status code that the system blocks with.
     pub blocked: u64,
-    /// Answered with the status code of a request that nothing blocks.
     pub passed: u64,
-    /// Answered with anything else.
     pub other: u64,
 }
 
 impl TemplateRecord {
-    /// What became of its requests.
     pub fn outcomes(&self) -> TemplateOutcomes {
-        let answered: u64 = self.statuses.values().sum();
-        let blocked = self.blocked.min(answered);
-        let rest = answered - blocked;
+        let responses: u64 = self.statuses.values().sum();
+        let blocked = self.blocked.min(responses);
+        let rest = responses - blocked;
         let passed = self.passed.map_or(rest, |passed| passed.min(rest));
         TemplateOutcomes { blocked, passed, other: rest - passed }
     }
 }
 
 impl CpuTime {
-    /// User and system time together, in microseconds.
     pub fn total_us(self) -> u64 {
         self.user_us + self.system_us
     }
@@ -431,10 +369,10 @@ impl std::fmt::Display for Bottleneck {
 impl std::fmt::Display for Step {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str(match self {
-            Self::Configure => "its config could not be made",
+            Self::Configure => "it could not be configured",
             Self::Start => "it did not start",
-            Self::Origin => "the origin was lost",
-            Self::Probe => "the probe got no answer",
+            Self::Origin => "the origin ended",
+            Self::Probe => "the probe failed",
             Self::Load => "the load could not be sent",
         })
     }
@@ -463,16 +401,16 @@ mod tests {
     }
 
     #[test]
-    fn a_schedule_that_one_in_a_hundred_missed_was_not_kept() {
+    fn more_than_one_unsent_request_in_a_hundred_falls_behind() {
         assert!(!open_loop(1_000, 10, 1.0).fell_behind());
         assert!(open_loop(1_000, 11, 1.0).fell_behind());
-        // What was never even seen to be due was due all the same.
+        // Not even noticed as due.
         assert!(open_loop(0, 3, 1.0).fell_behind());
         assert!(!open_loop(0, 0, 1.0).fell_behind());
     }
 
     #[test]
-    fn a_generator_is_late_above_a_millisecond() {
+    fn generator_is_late_above_one_millisecond() {
         assert!(!open_loop(1_000, 0, 1.0).is_late());
         assert!(open_loop(1_000, 0, 1.01).is_late());
     }

@@ -1,172 +1,109 @@
-//! A run's directory: the manifest, the records, the configs, the logs and the reports.
+//! The directory of a run or a search: manifest, trial records, configuration files, logs and reports.
 //!
-//! A record is on disk before the next trial starts, so that whatever ends a run, every finished
-//! trial is there.
+//! Each record is on disk before the next trial starts, so that no finished trial is lost.
 
-use crate::atomic_write;
+use crate::files::{Log, complete_lines, write_atomic};
 use crate::manifest::{self, Manifest};
 use crate::record::{self, TrialRecord};
-use crate::search_file::{self, SearchRecord};
 use flate2::read::MultiGzDecoder;
 use serde::{Deserialize, Serialize};
-use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Read, Write};
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 
-/// The directory of a run that is under way.
+/// The directory of a running run, locked by this process.
 #[derive(Debug)]
 pub struct RunDir {
     path: PathBuf,
-    trials: File,
+    trials: Log,
 }
 
-/// A run as its directory has it.
+/// Manifest and records of a run.
 #[derive(Debug, Clone)]
 pub struct RunRecords {
-    /// What was to be run, and on what.
     pub manifest: Manifest,
-    /// The trials that were finished.
     pub trials: Vec<TrialRecord>,
-    /// Whether the last line was cut off, as when the machine or the tool was killed in the middle
-    /// of writing it.
+    /// True if the last record is incomplete, because the process or the machine was killed.
     pub cut_off: bool,
 }
 
-/// Why a run's directory cannot be used.
+/// Contents of `search.json`: the parameters of a search, and its end.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SearchRecord {
+    pub schema: u32,
+    pub goals: String,
+    pub start_rate_per_s: f64,
+    /// Largest width of an interval, as a share of its lower end.
+    pub width: f64,
+    /// Repetitions at each end of an interval.
+    pub confirmations: u32,
+    /// No trial starts after this time.
+    pub budget_s: f64,
+    /// The searched subjects. The baseline may have trials without being one of them.
+    pub subjects: Vec<String>,
+    /// `None` while the search runs, or after it was killed.
+    pub ended_by: Option<SearchEnd>,
+}
+
+/// What ended a search.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SearchEnd {
+    Complete,
+    Budget,
+    Interrupted,
+}
+
+/// Version of `search.json`; readers reject other versions.
+pub const SEARCH_SCHEMA: u32 = 2;
+
 #[derive(Debug, Error)]
 pub enum RunDirError {
-    /// It is there already.
-    #[error("{path} is there already and is not empty; choose another --out, or remove it")]
-    Taken {
-        /// The directory.
-        path: PathBuf,
-    },
-    /// Another process writes to it.
-    #[error("{path} is in use by another run; wait for its end")]
-    InUse {
-        /// The directory.
-        path: PathBuf,
-    },
-    /// Its name cannot stand in the config of a server.
+    #[error("{path} exists and is not empty; choose another --out, or remove it")]
+    Taken { path: PathBuf },
+    #[error("{path} is in use by another run; wait until it has finished")]
+    InUse { path: PathBuf },
     #[error(
-        "{path:?} holds a quote, a backslash or a line break, which configs cannot hold; choose another --out"
+        "the name {path:?} has a quote, a backslash or a line break, which configuration files cannot contain; choose \
+         another --out"
     )]
-    Unusable {
-        /// The directory.
-        path: PathBuf,
-    },
-    /// It is not there.
-    #[error("there is no directory {path}")]
-    Missing {
-        /// The directory.
-        path: PathBuf,
-    },
-    /// It is a file.
+    Unusable { path: PathBuf },
+    #[error("no directory {path}")]
+    Missing { path: PathBuf },
     #[error("{path} is a file, not a directory{hint}")]
-    AFile {
-        /// The file.
-        path: PathBuf,
-        /// What to do next.
-        hint: &'static str,
-    },
-    /// It cannot be made.
-    #[error("making {path}, for which another place can be chosen with --out")]
-    NotMade {
-        /// The directory, or what is in it from the beginning.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// A trial cannot be put on record.
-    #[error("adding a trial to {path}; those before it are kept")]
-    NotKept {
-        /// The file of the records.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// It holds a search, whose trials are at different rates.
-    #[error("{path} holds a search, not a run; `tollgate report {path}` shows it")]
-    ASearch {
-        /// The directory.
-        path: PathBuf,
-    },
-    /// It holds no run.
-    #[error("{path} is not a run's directory: it has no {MANIFEST}")]
-    NotARun {
-        /// The directory.
-        path: PathBuf,
-    },
-    /// It holds a run that was ended before it had a manifest, and so before its first trial.
+    AFile { path: PathBuf, hint: &'static str },
+    #[error("cannot create {path}; try another --out")]
+    NotCreated { path: PathBuf, source: io::Error },
+    #[error("cannot append a trial to {path}; earlier trials are stored")]
+    NotKept { path: PathBuf, source: io::Error },
+    #[error("{path} is the directory of a search, not of a run; `tollgate report {path}` shows it")]
+    ASearch { path: PathBuf },
+    #[error("{path} is not the directory of a run: it has no {MANIFEST}")]
+    NotARun { path: PathBuf },
     #[error(
-        "{path} holds a run that ended before its first trial; remove it, and start the run anew"
+        "{path} is the directory of a run that ended before its first trial; remove it and start again"
     )]
-    NeverBegan {
-        /// The directory.
-        path: PathBuf,
-    },
-    /// Its records are packed, and a run cannot add to them.
+    NeverBegan { path: PathBuf },
     #[error(
-        "the trials in {path} are packed, as a run's are that has ended; to go on with it: gunzip {path}"
+        "{path} is compressed, so the run cannot be resumed; to resume it, first run: gunzip {path}"
     )]
-    Packed {
-        /// The file of the records.
-        path: PathBuf,
-    },
-    /// More comes out of a packed file than a run ever has.
+    Packed { path: PathBuf },
+    #[error("{path} has more than 1 GiB of trials and must be damaged; restore the file")]
+    TooLarge { path: PathBuf },
+    #[error("cannot {action} {path}")]
+    Io { action: &'static str, path: PathBuf, source: io::Error },
+    #[error("{path}:{line} is damaged; restore the file, or start a new run")]
+    Malformed { path: PathBuf, line: usize, source: serde_json::Error },
     #[error(
-        "{path} holds more than 1 GiB of trials, which no run has; put back a copy of the file"
+        "{path}:{line} has schema {found}; this version reads {known}; use the version that wrote it"
     )]
-    TooLarge {
-        /// The file of the records.
-        path: PathBuf,
-    },
-    /// A file cannot be written or read.
-    #[error("{doing} {path}")]
-    Io {
-        /// Writing or reading.
-        doing: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// A file does not hold what it should.
-    #[error(
-        "{path}:{line} is not what tollgate wrote there; put back a copy of the file, or start anew"
-    )]
-    Malformed {
-        /// The file.
-        path: PathBuf,
-        /// The line, from 1.
-        line: usize,
-        /// Why.
-        source: serde_json::Error,
-    },
-    /// A file was written by another version.
-    #[error(
-        "{path}:{line} has schema {found}, and this version reads {known}; use the version of tollgate that wrote it"
-    )]
-    Schema {
-        /// The file.
-        path: PathBuf,
-        /// The line, from 1.
-        line: usize,
-        /// Its schema.
-        found: u32,
-        /// The schema that is read.
-        known: u32,
-    },
+    Schema { path: PathBuf, line: usize, found: u32, known: u32 },
 }
 
 impl RunDir {
-    /// Makes the directory of a new run, with its manifest.
-    ///
-    /// # Errors
-    ///
-    /// It is there already and not empty, or it cannot be written.
+    /// Creates the directory of a new run.
     pub fn create(path: &Path) -> Result<Self, RunDirError> {
         if let Some(file) = path.ancestors().find(|part| part.is_file()) {
             let hint = "; choose another --out";
@@ -175,115 +112,81 @@ impl RunDir {
         if fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some()) {
             return Err(RunDirError::Taken { path: path.to_owned() });
         }
-        let not_made = |path: &Path| {
+        let not_created = |path: &Path| {
             let path = path.to_owned();
-            move |source| RunDirError::NotMade { path, source }
+            move |source| RunDirError::NotCreated { path, source }
         };
-        // Before anything is made, so that nothing of it is left when it cannot be used.
-        let place = std::path::absolute(path).map_err(not_made(path))?;
-        usable(&place)?;
+        // Checked before anything is created.
+        check_name(&std::path::absolute(path).map_err(not_created(path))?)?;
         for folder in [CONFIGS, LOGS] {
             let folder = path.join(folder);
-            fs::create_dir_all(&folder).map_err(not_made(&folder))?;
+            fs::create_dir_all(&folder).map_err(not_created(&folder))?;
         }
-        let path = path.canonicalize().map_err(io_error("finding", path))?;
-        usable(&path)?;
-        let trials = path.join(TRIALS);
-        let made = OpenOptions::new().create_new(true).append(true).open(&trials);
-        let trials = made.map_err(|error| match error.kind() {
-            // Another run was faster.
+        let path = path.canonicalize().map_err(io_error("resolve", path))?;
+        check_name(&path)?;
+        let file = path.join(TRIALS);
+        let trials = Log::create(&file).map_err(|error| match error.kind() {
+            // Another run created it in between.
             io::ErrorKind::AlreadyExists => RunDirError::Taken { path: path.clone() },
-            _ => not_made(&trials)(error),
+            _ => not_created(&file)(error),
         })?;
         lock(&path, &trials)?;
         Ok(Self { path, trials })
     }
 
-    /// Opens the directory of a run that is to go on. A record that was cut off is removed: its trial
-    /// will be run again.
-    ///
-    /// # Errors
-    ///
-    /// Another process writes to it, or it cannot be written.
+    /// Opens the directory of a run to resume. Removes an incomplete record: its trial will be repeated.
     pub fn open(path: &Path) -> Result<Self, RunDirError> {
-        let path = path.canonicalize().map_err(io_error("finding", path))?;
+        let path = path.canonicalize().map_err(io_error("resolve", path))?;
         let file = path.join(TRIALS);
         let packed = path.join(PACKED_TRIALS);
         if !file.is_file() && packed.is_file() {
             return Err(RunDirError::Packed { path: packed });
         }
-        let failed = io_error("opening", &file);
-        let trials = OpenOptions::new().read(true).append(true).open(&file).map_err(&failed)?;
+        let failed = io_error("open", &file);
+        let mut trials = Log::open(&file).map_err(&failed)?;
         lock(&path, &trials)?;
-        let text = fs::read(&file).map_err(&failed)?;
-        let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
-        trials.set_len(whole as u64).map_err(&failed)?;
-        trials.sync_all().map_err(failed)?;
+        trials.repair().map_err(failed)?;
         Ok(Self { path, trials })
     }
 
-    /// The directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The folder that has a folder of configs for each subject.
+    /// Returns the folder with a folder of configuration files for each subject.
     pub fn configs(&self) -> PathBuf {
         self.path.join(CONFIGS)
     }
 
-    /// The folder for what processes print.
     pub fn logs(&self) -> PathBuf {
         self.path.join(LOGS)
     }
 
-    /// Writes the manifest.
-    ///
-    /// # Errors
-    ///
-    /// It cannot be written.
     pub fn write_manifest(&self, manifest: &Manifest) -> Result<(), RunDirError> {
         self.write_json(MANIFEST, manifest)
     }
 
-    /// Writes what a search is to find, which also says that this is one.
-    ///
-    /// # Errors
-    ///
-    /// It cannot be written.
-    pub fn write_search(&self, terms: &SearchRecord) -> Result<(), RunDirError> {
-        self.write_json(SEARCH, terms)
+    /// Writes the parameters of a search, whose file also marks the directory as one.
+    pub fn write_search(&self, search: &SearchRecord) -> Result<(), RunDirError> {
+        self.write_json(SEARCH, search)
     }
 
     fn write_json(&self, name: &str, value: &impl Serialize) -> Result<(), RunDirError> {
         let path = self.path.join(name);
-        let failed = io_error("writing", &path);
+        let failed = io_error("write", &path);
         let text = serde_json::to_string_pretty(value).map_err(|error| failed(error.into()))?;
-        atomic_write::write(&path, &text).map_err(failed)
+        write_atomic(&path, &text).map_err(failed)
     }
 
-    /// Adds a record; when this returns, it is on disk.
-    ///
-    /// # Errors
-    ///
-    /// It cannot be written.
+    /// Appends a record and syncs it to disk.
     pub fn append(&mut self, record: &TrialRecord) -> Result<(), RunDirError> {
-        let path = self.path.join(TRIALS);
-        let failed = |source| RunDirError::NotKept { path: path.clone(), source };
-        let mut line = serde_json::to_vec(record).map_err(|error| failed(error.into()))?;
-        line.push(b'\n');
-        // One write, so that a record is there whole or cut off at the end of the file.
-        self.trials.write_all(&line).map_err(failed)?;
-        self.trials.sync_data().map_err(failed)
+        let failed = |source| RunDirError::NotKept { path: self.path.join(TRIALS), source };
+        self.trials.append(record).map_err(failed)
     }
 }
 
 impl RunRecords {
-    /// Reads a run's directory.
-    ///
-    /// # Errors
-    ///
-    /// It is not one, or a file of it cannot be read or was written by another version.
+    /// Reads the directory of a run.
     pub fn read(dir: &Path) -> Result<Self, RunDirError> {
         match is_search(dir) {
             true => Err(RunDirError::ASearch { path: dir.to_owned() }),
@@ -292,27 +195,17 @@ impl RunRecords {
     }
 }
 
-/// Whether a directory is a search's and not a run's.
 pub fn is_search(dir: &Path) -> bool {
     dir.join(SEARCH).is_file()
 }
 
-/// Reads what the search in a directory was to find.
-///
-/// # Errors
-///
-/// It is not there, cannot be read, or was written by another version.
 pub fn read_search(dir: &Path) -> Result<SearchRecord, RunDirError> {
     let path = dir.join(SEARCH);
-    let text = fs::read(&path).map_err(io_error("reading", &path))?;
-    parse(&path, 1, &text, search_file::SCHEMA)
+    let text = fs::read(&path).map_err(io_error("read", &path))?;
+    parse(&path, 1, &text, SEARCH_SCHEMA)
 }
 
 /// Reads the manifest and the records of a run or a search.
-///
-/// # Errors
-///
-/// There are none, or a file cannot be read or was written by another version.
 pub fn read_records(dir: &Path) -> Result<RunRecords, RunDirError> {
     let path = dir.join(MANIFEST);
     if dir.is_file() {
@@ -329,28 +222,25 @@ pub fn read_records(dir: &Path) -> Result<RunRecords, RunDirError> {
             false => RunDirError::NotARun { path },
         });
     }
-    let text = fs::read(&path).map_err(io_error("reading", &path))?;
+    let text = fs::read(&path).map_err(io_error("read", &path))?;
     let manifest = parse(&path, 1, &text, manifest::SCHEMA)?;
     let (path, text) = read_trials(dir)?;
-    let mut lines: Vec<&[u8]> = text.split(|byte| *byte == b'\n').collect();
-    let cut_off = lines.pop().is_some_and(|rest| !rest.is_empty());
-    let trials = (1..)
-        .zip(lines)
+    let (lines, cut_off) = complete_lines(&text);
+    let trials = lines
         .map(|(number, line)| parse(&path, number, line, record::SCHEMA))
         .collect::<Result<_, _>>()?;
     Ok(RunRecords { manifest, trials, cut_off })
 }
 
-/// The file of the trials and what it holds: bytes, because a record may have been cut off in the middle
-/// of a character. Where records are kept for years, as in the project's own `records/`, they are packed.
+/// Returns the file of the trials and its contents. Stored runs, such as the project's own `records/`, are compressed.
 fn read_trials(dir: &Path) -> Result<(PathBuf, Vec<u8>), RunDirError> {
     let path = dir.join(TRIALS);
     let packed = dir.join(PACKED_TRIALS);
     if path.is_file() || !packed.is_file() {
-        let text = fs::read(&path).map_err(io_error("reading", &path))?;
+        let text = fs::read(&path).map_err(io_error("read", &path))?;
         return Ok((path, text));
     }
-    let failed = io_error("unpacking", &packed);
+    let failed = io_error("decompress", &packed);
     let mut text = Vec::new();
     let file = File::open(&packed).map_err(&failed)?;
     MultiGzDecoder::new(file)
@@ -363,17 +253,16 @@ fn read_trials(dir: &Path) -> Result<(PathBuf, Vec<u8>), RunDirError> {
     Ok((packed, text))
 }
 
-/// Whether the name of a directory can stand in the config of a server.
-fn usable(path: &Path) -> Result<(), RunDirError> {
+/// Checks that configuration files can contain the name of a directory.
+fn check_name(path: &Path) -> Result<(), RunDirError> {
     match path.to_str().is_none_or(|name| name.contains(['"', '\\', '\n', '\r'])) {
         true => Err(RunDirError::Unusable { path: path.to_owned() }),
         false => Ok(()),
     }
 }
 
-/// Takes the records for this process alone, until it ends. Another that has them gets a moment, since
-/// one that was told to stop stops its servers first.
-fn lock(path: &Path, trials: &File) -> Result<(), RunDirError> {
+/// Locks the records until this process ends. Waits a moment for another process, which may be stopping its servers.
+fn lock(path: &Path, trials: &Log) -> Result<(), RunDirError> {
     let deadline = Instant::now() + LOCK_WAIT;
     loop {
         match trials.try_lock() {
@@ -384,19 +273,19 @@ fn lock(path: &Path, trials: &File) -> Result<(), RunDirError> {
             Err(TryLockError::WouldBlock) => {
                 return Err(RunDirError::InUse { path: path.to_owned() });
             }
-            Err(TryLockError::Error(error)) => return Err(io_error("locking", path)(error)),
+            Err(TryLockError::Error(error)) => return Err(io_error("lock", path)(error)),
         }
     }
 }
 
-/// How long a server may take to stop after TERM, and a little more.
+/// A little longer than servers may take to stop after TERM.
 const LOCK_WAIT: Duration = Duration::from_secs(6);
 const LOCK_POLL: Duration = Duration::from_millis(20);
 
 const MANIFEST: &str = "manifest.json";
 const TRIALS: &str = "trials.ndjson";
 const PACKED_TRIALS: &str = "trials.ndjson.gz";
-/// A run of many hours is some tens of MiB.
+/// A run of many hours has some tens of MiB.
 const UNPACKED_BYTES_MAX: u64 = 1 << 30;
 const SEARCH: &str = "search.json";
 pub const CONFIGS: &str = "configs";
@@ -421,18 +310,19 @@ fn parse<T: for<'de> Deserialize<'de>>(
     serde_json::from_slice(text).map_err(malformed)
 }
 
-fn io_error(doing: &'static str, path: &Path) -> impl Fn(io::Error) -> RunDirError + use<> {
+fn io_error(action: &'static str, path: &Path) -> impl Fn(io::Error) -> RunDirError + use<> {
     let path = path.to_owned();
-    move |source| RunDirError::Io { doing, path: path.clone(), source }
+    move |source| RunDirError::Io { action, path: path.clone(), source }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write;
     use std::sync::Barrier;
 
     #[test]
-    fn of_runs_that_begin_in_one_directory_at_once_one_gets_it() {
+    fn one_of_several_concurrent_runs_gets_the_directory() {
         const RUNS: usize = 8;
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("out");
@@ -452,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn packed_trials_are_read_like_others_and_a_run_does_not_add_to_them() {
+    fn compressed_trials_are_read_but_cannot_be_resumed() {
         let dir = tempfile::tempdir().unwrap();
         let lines = b"{\"schema\":1}\nhalf a line";
         let packed = File::create(dir.path().join(PACKED_TRIALS)).unwrap();
@@ -467,18 +357,18 @@ mod tests {
         let error = RunDir::open(dir.path()).unwrap_err();
         assert!(matches!(error, RunDirError::Packed { .. }), "{error}");
 
-        // Those that are not packed come first: a run goes on after `gunzip --keep`.
+        // The file that is not compressed comes first, as after `gunzip --keep`.
         fs::write(dir.path().join(TRIALS), "later\n").unwrap();
         assert_eq!(read_trials(dir.path()).unwrap().1, b"later\n");
 
         fs::remove_file(dir.path().join(TRIALS)).unwrap();
         fs::write(dir.path().join(PACKED_TRIALS), "no gzip").unwrap();
         let error = read_trials(dir.path()).unwrap_err();
-        assert!(error.to_string().starts_with("unpacking "), "{error}");
+        assert!(error.to_string().starts_with("cannot decompress "), "{error}");
     }
 
     #[test]
-    fn a_directory_whose_name_no_config_can_hold_is_not_made() {
+    fn directory_with_an_unusable_name_is_not_created() {
         let dir = tempfile::tempdir().unwrap();
         let error = RunDir::create(&dir.path().join("a\nb")).unwrap_err();
         assert!(matches!(error, RunDirError::Unusable { .. }), "{error}");

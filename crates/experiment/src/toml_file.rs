@@ -1,8 +1,7 @@
-//! TOML files read strictly: every error names the file, the line and, for a key that does not
-//! exist, the nearest one that does.
+//! Strict reader of TOML files: an error names the file, the line and, for an unknown key, the nearest known key.
 //!
-//! Unknown keys are found by walking the document beside the JSON Schema of its type, because the
-//! schema knows, at every level, which keys there are.
+//! Unknown keys are found by comparing the document with the JSON Schema of its type, which lists the keys of every
+//! level.
 
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -12,25 +11,22 @@ use thiserror::Error;
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
 
-/// A text and the name it is called by in errors.
+/// The text of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
-    /// Where the text is from: a path, or `built-in:` and a path inside the binary.
+    /// A path, or `built-in:` and a path inside the binary.
     pub name: String,
-    /// The text.
     pub text: String,
 }
 
-/// One step into a document.
+/// One step of a path into a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// To the value of a key.
     Key(String),
-    /// To an item of a list.
+    /// An item of a list.
     Index(usize),
 }
 
-/// What is wrong with a TOML file, and where.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error("{file}:{line}:{column}: {message}")]
 pub struct TomlError {
@@ -40,11 +36,6 @@ pub struct TomlError {
     message: String,
 }
 
-/// Reads a document of type `T`.
-///
-/// # Errors
-///
-/// Bad TOML, a key that `T` does not have, a missing key, or a value of the wrong kind.
 pub fn parse<T: DeserializeOwned + JsonSchema>(source: &Source) -> Result<T, TomlError> {
     let document = DeTable::parse(&source.text).map_err(|error| {
         let hint = error.span().map_or("", |span| quotes_hint(source, span));
@@ -55,10 +46,10 @@ pub fn parse<T: DeserializeOwned + JsonSchema>(source: &Source) -> Result<T, Tom
     toml::from_str(&source.text).map_err(|error| locate(source, error.span(), error.message()))
 }
 
-/// File, line and column of what the path leads to, or of the last thing on the way that is there.
+/// Returns file, line and column of the value at a path, or of the last step of the path that exists.
 pub fn place(source: &Source, path: &[Step]) -> String {
     let mut start = 0;
-    // A text that is no TOML has been refused before anything asks for a place in it.
+    // Callers have parsed the text before.
     if let Ok(document) = DeTable::parse(&source.text) {
         let mut table = Some(document.get_ref());
         let mut array = None;
@@ -79,7 +70,7 @@ pub fn place(source: &Source, path: &[Step]) -> String {
     format!("{}:{line}:{column}", source.name)
 }
 
-/// The one of `known` that is closest to `word`, when it is close enough to be what was meant.
+/// Returns the known word that is closest to `word`, if it is close enough for a typing error.
 fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     known
         .into_iter()
@@ -89,16 +80,16 @@ fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&
         .map(|(_, candidate)| candidate)
 }
 
-/// "; did you mean `x`?" or, where nothing is near, the list of what there is.
+/// Returns "; did you mean `x`?" or, if no known word is close, a list of all.
 pub fn suggestion<'a>(word: &str, known: impl IntoIterator<Item = &'a str> + Clone) -> String {
     if let Some(near) = nearest(word, known.clone()) {
         return format!("; did you mean `{near}`?");
     }
     let list: Vec<String> = known.into_iter().map(|key| format!("`{key}`")).collect();
     if list.is_empty() {
-        return "; there is none to choose from".to_owned();
+        return "; none is known".to_owned();
     }
-    format!("; there is {}", list.join(", "))
+    format!("; known: {}", list.join(", "))
 }
 
 fn check_table(
@@ -139,7 +130,7 @@ fn check_value(
 ) -> Result<(), TomlError> {
     let schema = resolve(schema, root);
     if schema["type"] == "array" && value.get_ref().is_table() {
-        let message = format!("there may be several of `{path}`: write [[{path}]]");
+        let message = format!("`{path}` is a list: write [[{path}]]");
         return Err(locate(source, Some(value.span()), &message));
     }
     if let Some(message) = wrong_kind(value.get_ref(), schema) {
@@ -154,25 +145,24 @@ fn check_value(
     }
 }
 
-/// What to write where a value is of another kind than its key has. What is not told here, the type's own
-/// reader tells; these kinds it would tell in the words of Rust.
+/// Describes the expected kind of a value, for kinds that serde would describe in terms of Rust.
 fn wrong_kind(value: &DeValue<'_>, schema: &Schema) -> Option<String> {
-    let is_asked_for = |kind: &str| match &schema["type"] {
+    let expects = |kind: &str| match &schema["type"] {
         Schema::Array(kinds) => kinds.iter().any(|one| one == kind),
         one => one == kind,
     };
     match value {
         DeValue::Table(_) | DeValue::Array(_) => None,
-        DeValue::Integer(_) if is_asked_for("integer") && is_in_range(value, schema) => None,
-        _ if is_asked_for("integer") => Some(match (&schema["minimum"], highest(schema)) {
+        DeValue::Integer(_) if expects("integer") && is_in_range(value, schema) => None,
+        _ if expects("integer") => Some(match (&schema["minimum"], maximum(schema)) {
             (Schema::Number(low), Some(high)) => {
-                format!("it has to be a whole number from {low} to {high}")
+                format!("expected a whole number from {low} to {high}")
             }
-            (Schema::Number(low), None) => format!("it has to be a whole number from {low} on"),
-            _ => "it has to be a whole number".to_owned(),
+            (Schema::Number(low), None) => format!("expected a whole number of at least {low}"),
+            _ => "expected a whole number".to_owned(),
         }),
-        _ if is_asked_for("object") => Some("it has to be a table: { KEY = VALUE }".to_owned()),
-        _ if is_asked_for("array") => Some("it has to be a list: [VALUE, ...]".to_owned()),
+        _ if expects("object") => Some("expected a table: { KEY = VALUE }".to_owned()),
+        _ if expects("array") => Some("expected a list: [VALUE, ...]".to_owned()),
         _ => None,
     }
 }
@@ -181,15 +171,15 @@ fn is_in_range(value: &DeValue<'_>, schema: &Schema) -> bool {
     let number = value.as_integer();
     let number = number.and_then(|it| i64::from_str_radix(it.as_str(), it.radix()).ok());
     let low = schema["minimum"].as_i64().unwrap_or(i64::MIN);
-    number.is_some_and(|number| (low..=highest(schema).unwrap_or(i64::MAX)).contains(&number))
+    number.is_some_and(|number| (low..=maximum(schema).unwrap_or(i64::MAX)).contains(&number))
 }
 
-/// The highest number of an integer's type, where TOML has higher ones.
-fn highest(schema: &Schema) -> Option<i64> {
+/// Returns the maximum of an integer type, if TOML has larger numbers.
+fn maximum(schema: &Schema) -> Option<i64> {
     (schema["format"] == "uint32").then_some(u32::MAX.into())
 }
 
-/// Follows a `$ref`, and takes the one branch that is not null of an optional value.
+/// Follows a `$ref`, and takes the non-null branch of an optional value.
 fn resolve<'a>(schema: &'a Schema, root: &'a Schema) -> &'a Schema {
     if let Some(pointer) = schema["$ref"].as_str().and_then(|r| r.strip_prefix('#')) {
         return root.pointer(pointer).unwrap_or(schema);
@@ -212,7 +202,7 @@ fn locate(source: &Source, span: Option<Range<usize>>, message: &str) -> TomlErr
     }
 }
 
-/// Line and column of a place in a text, both from 1, the column in bytes.
+/// Returns line and column of a byte offset, both from 1, the column in bytes.
 fn line_and_column(text: &str, start: usize) -> (usize, usize) {
     let before = &text.as_bytes()[..start.min(text.len())];
     let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
@@ -220,13 +210,13 @@ fn line_and_column(text: &str, start: usize) -> (usize, usize) {
     (line, before.len() - begin + 1)
 }
 
-/// What most likely mends a value that is no TOML: quotes around it.
+/// Suggests quotes for a value that looks like text without them.
 fn quotes_hint(source: &Source, span: Range<usize>) -> &'static str {
     let rest = source.text.get(span.start..).unwrap_or_default();
     let word = rest.split([',', '\n', ' ', '}', ']']).next().unwrap_or_default();
     let bare = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
     match !word.is_empty() && word.chars().all(bare) {
-        true => "; a text has to stand in quotes",
+        true => "; put text in quotes",
         false => "",
     }
 }
@@ -274,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_key_is_named_with_its_line_and_the_nearest_known_one() {
+    fn unknown_key_is_reported_with_line_and_nearest_key() {
         assert_eq!(
             error("title = 'a'\ntitel = 'b'\n"),
             "x.toml:2:1: unknown key `titel`; did you mean `title`?"
@@ -285,7 +275,7 @@ mod tests {
         );
         assert_eq!(
             error("title = 'a'\nlist = [{ connections = 1 }, { conns = 1 }]\n"),
-            "x.toml:2:32: unknown key `conns` in [list]; there is `connections`"
+            "x.toml:2:32: unknown key `conns` in [list]; known: `connections`"
         );
         assert_eq!(
             error("title = 'a'\n[named.one]\nconnection = 1\n"),
@@ -294,17 +284,17 @@ mod tests {
     }
 
     #[test]
-    fn the_commonest_mistakes_are_told_how_to_mend() {
+    fn common_mistakes_get_a_hint() {
         assert_eq!(
             error("title = 'a'\n[list]\nconnections = 1\n"),
-            "x.toml:2:1: there may be several of `list`: write [[list]]"
+            "x.toml:2:1: `list` is a list: write [[list]]"
         );
-        assert!(error("title = nginx\n").ends_with("; a text has to stand in quotes"));
-        assert!(error("title = 3.3.4\n").ends_with("; a text has to stand in quotes"));
+        assert!(error("title = nginx\n").ends_with("; put text in quotes"));
+        assert!(error("title = 3.3.4\n").ends_with("; put text in quotes"));
     }
 
     #[test]
-    fn a_path_leads_to_its_place() {
+    fn place_follows_a_path() {
         let source = Source {
             name: "x.toml".to_owned(),
             text: "a = 1\n[[b]]\nc = 2\n[[b]]\nd = { e = 3 }\n".to_owned(),
@@ -317,15 +307,15 @@ mod tests {
     }
 
     #[test]
-    fn bad_syntax_a_missing_key_and_a_wrong_kind_name_their_line() {
+    fn errors_name_the_line() {
         assert!(error("title = 'a'\nlist = [\n").starts_with("x.toml:2:"));
         assert_eq!(error("[inner]\nconnections = 1"), "x.toml:1:1: missing field `title`");
         assert!(error("title = 5").starts_with("x.toml:1:9: invalid type"));
     }
 
     #[test]
-    fn kinds_are_told_in_the_words_of_toml() {
-        let whole = "x.toml:3:15: it has to be a whole number from 0 to 4294967295";
+    fn kinds_are_described_in_terms_of_toml() {
+        let whole = "x.toml:3:15: expected a whole number from 0 to 4294967295";
         for odd in ["'b'", "-1", "1.5", "4294967296", "99999999999999999999", "true"] {
             assert_eq!(
                 error(&format!("title = 'a'\n[inner]\nconnections = {odd}")),
@@ -335,9 +325,9 @@ mod tests {
         }
         assert_eq!(
             error("title = 'a'\ninner = 5"),
-            "x.toml:2:9: it has to be a table: { KEY = VALUE }"
+            "x.toml:2:9: expected a table: { KEY = VALUE }"
         );
-        assert_eq!(error("title = 'a'\nlist = 5"), "x.toml:2:8: it has to be a list: [VALUE, ...]");
+        assert_eq!(error("title = 'a'\nlist = 5"), "x.toml:2:8: expected a list: [VALUE, ...]");
         for fine in ["0", "4_294_967_295", "0xff"] {
             let text = format!("title = 'a'\n[inner]\nconnections = {fine}");
             let source = Source { name: "x.toml".to_owned(), text };

@@ -1,6 +1,6 @@
-//! Rules that decide whether the figures of a trial count, and their limits.
+//! Rules that make a trial invalid, and their limits.
 
-use crate::percent::Percent;
+use crate::units::Percent;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -9,99 +9,77 @@ use std::fmt;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "rule", rename_all = "kebab-case")]
 pub enum Invalid {
-    /// The hypervisor took the CPUs away.
+    /// The hypervisor gave CPU time to others, in percent of the capacity of the CPUs in use.
     Steal {
-        /// In percent of the time of the CPUs in use.
         percent: f64,
-        /// What it may be at the most.
         limit_percent: f64,
     },
-    /// Other processes took the CPUs away, so the generator starved.
+    /// Other processes used CPU time, in percent of the capacity of the CPUs in use.
     BackgroundCpu {
-        /// In percent of the time of the CPUs in use.
         percent: f64,
-        /// What it may be at the most.
         limit_percent: f64,
     },
     /// A process of the system ended or was restarted during the window.
     ProcessDied {
-        /// Which, in words.
         what: String,
     },
-    /// Answers were not the expected ones.
     Unexpected {
-        /// How many.
         responses: u64,
-        /// The first of them, in words.
+        /// Description of the first one.
         example: Option<String>,
     },
-    /// Requests got no answer.
+    /// Requests without a response.
     Failed {
-        /// How many.
         requests: u64,
-        /// Of which kinds.
         kinds: String,
     },
-    /// The system did not spread the requests evenly over the origins.
+    /// The system did not balance the requests over the origins.
     Imbalance {
-        /// The origin whose part was furthest from an even one, from 1.
+        /// Origin with the most uneven share, from 1.
         origin: usize,
-        /// Its part, in percent of the requests that all origins got.
+        /// Its share of all requests.
         percent: f64,
-        /// An even one.
         even_percent: f64,
-        /// How far apart the two may be.
+        /// Largest difference of the two.
         limit_percent: f64,
     },
-    /// Nothing was answered at all.
     NoResponse,
-    /// A request had been under way for so long when the window closed that the latencies, which are
-    /// those of answers, do not show it.
+    /// A request was in flight for so long that the latencies, which are those of responses, do not show it.
     Stalled {
-        /// How long, in seconds.
         age_s: f64,
     },
-    /// The case's requests were not all answered in the time that they may take.
+    /// Not all requests of the case finished in time.
     Unfinished {
-        /// How many were, whether with an answer or without.
+        /// With a response or not.
         finished: u64,
-        /// Of how many.
         requests: u32,
-        /// How long they may take, in seconds.
         timeout_s: f64,
     },
-    /// Tollgate itself, with its load generator, was stopped or starved.
+    /// The process of tollgate, and with it the generator, did not run, in percent of the window.
     Paused {
-        /// For how long, in percent of the window: the planned one, where it is a time.
         percent: f64,
-        /// What it may be at the most.
         limit_percent: f64,
     },
-    /// The generator was measured over another time than the servers: it was too busy to notice
-    /// when the window opened or closed.
+    /// The windows of the generator and of the servers differ, in percent of the latter.
     WindowSkew {
-        /// The difference, in percent of the servers' window.
         percent: f64,
-        /// What it may be at the most.
         limit_percent: f64,
     },
 }
 
-/// How much the machine may disturb a trial that counts; fixed before the run, as everything is that
-/// decides whether a figure counts.
+/// Limits of disturbances in a valid trial.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
-    /// Time that the hypervisor gave to others, of the CPUs in use. 5% by default.
+    /// CPU time that the hypervisor gave to others, as a share of the CPUs in use. 5% by default.
     pub steal: Percent,
-    /// CPU time of processes that are not part of the trial, of the CPUs in use. 10% by default.
+    /// CPU time of other processes, as a share of the CPUs in use. 10% by default.
     pub background_cpu: Percent,
-    /// Share of the window in which tollgate itself did not run. 10% by default.
+    /// Time in which tollgate did not run, as a share of the window. 10% by default.
     pub pause: Percent,
-    /// How far the generator's window may differ from that of the servers. 5% by default.
+    /// Difference between the windows of the generator and of the servers. 5% by default.
     pub window_skew: Percent,
-    /// How far the part of the requests that one of several origins got may be from an even one, of all
-    /// requests. 2% by default, which of two is 48% to 52%.
+    /// Difference between the share of an origin and an even one. 2% by default: with two origins, 48% to 52%.
     pub imbalance: Percent,
 }
 
@@ -118,7 +96,7 @@ impl Default for Limits {
 }
 
 impl Invalid {
-    /// The rule that was broken, without the figures of one trial.
+    /// Describes the rule without the figures of one trial.
     pub fn rule(&self) -> String {
         match self {
             Self::Steal { limit_percent, .. } => {
@@ -128,18 +106,18 @@ impl Invalid {
                 format!("other processes took more than {limit_percent} % of the CPUs")
             }
             Self::Stalled { .. } => {
-                "a request was under way for more than half of the window".to_owned()
+                "a request was in flight for more than half of the window".to_owned()
             }
             Self::Unfinished { timeout_s, .. } => {
-                format!("the requests were not all answered within {timeout_s} s")
+                format!("not all requests finished within {timeout_s} s")
             }
             Self::Paused { .. } => "tollgate itself was stopped or starved".to_owned(),
             Self::WindowSkew { .. } => {
-                "the generator noticed the measurement's begin or end too late".to_owned()
+                "the windows of generator and servers differed in length".to_owned()
             }
-            Self::Imbalance { .. } => "requests were not spread evenly over the origins".to_owned(),
-            Self::Unexpected { .. } => "answers were not the expected ones".to_owned(),
-            Self::Failed { .. } => "requests got no answer".to_owned(),
+            Self::Imbalance { .. } => "requests were not balanced over the origins".to_owned(),
+            Self::Unexpected { .. } => "responses were unexpected".to_owned(),
+            Self::Failed { .. } => "requests failed".to_owned(),
             Self::ProcessDied { .. } | Self::NoResponse => self.to_string(),
         }
     }
@@ -158,23 +136,20 @@ impl fmt::Display for Invalid {
             ),
             Self::ProcessDied { what } => write!(formatter, "{what} during the measurement"),
             Self::Unexpected { responses, example } => {
-                write!(formatter, "{responses} responses were not the expected ones")?;
+                write!(formatter, "{responses} responses were unexpected")?;
                 match example {
                     Some(example) => write!(formatter, " ({example})"),
                     None => Ok(()),
                 }
             }
             Self::Failed { requests, kinds } => {
-                write!(formatter, "{requests} requests got no answer ({kinds})")
+                write!(formatter, "{requests} requests failed ({kinds})")
             }
             Self::Stalled { age_s } => {
-                write!(formatter, "a request had been under way for {age_s:.2} s at the end")
+                write!(formatter, "a request was in flight for {age_s:.2} s at the end")
             }
             Self::Unfinished { finished, requests, timeout_s } => {
-                write!(
-                    formatter,
-                    "{finished} of {requests} requests had finished after {timeout_s} s"
-                )
+                write!(formatter, "{finished} of {requests} requests finished within {timeout_s} s")
             }
             Self::Paused { percent, limit_percent } => write!(
                 formatter,
@@ -182,12 +157,12 @@ impl fmt::Display for Invalid {
             ),
             Self::Imbalance { origin, percent, even_percent, limit_percent } => write!(
                 formatter,
-                "origin {origin} got {percent:.1} % of the requests, and not {even_percent:.1} % (limit {limit_percent} % more or less)"
+                "origin {origin} got {percent:.1} % of the requests, expected {even_percent:.1} % (tolerance {limit_percent} %)"
             ),
-            Self::NoResponse => write!(formatter, "nothing was answered"),
+            Self::NoResponse => write!(formatter, "no response was received"),
             Self::WindowSkew { percent, limit_percent } => write!(
                 formatter,
-                "the generator was measured over {percent:.1} % more or less time than the servers (limit {limit_percent} %)"
+                "the windows of generator and servers differed by {percent:.1} % (limit {limit_percent} %)"
             ),
         }
     }

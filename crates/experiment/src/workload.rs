@@ -1,4 +1,4 @@
-//! A mix as the generator sends it: bytes, and the answers that count as expected.
+//! Rendering of a mix into requests with their expected responses.
 
 use std::sync::Arc;
 use thiserror::Error;
@@ -6,53 +6,40 @@ use tollgate_http1::RenderError;
 use tollgate_load::{Expectation, MAX_PATTERN_BYTES, Request, Workload};
 use tollgate_traffic::{Class, Expect, MAX_CONTAINS_BYTES, Message, Mix, Template};
 
-/// What a mix leaves to whoever sends it.
+/// Variations of a mix.
 #[derive(Debug, Clone, Copy)]
 pub struct Delivery<'a> {
-    /// A path that is put before every path of the mix; empty for none.
+    /// Prefix of every path; may be empty.
     pub prefix: &'a str,
-    /// The `Host` that is sent instead of the mix's.
+    /// Value of `Host` instead of that of the mix.
     pub host: Option<&'a str>,
-    /// Whether connections are kept; otherwise every request says that its connection closes.
+    /// False to send `Connection: close` in every request.
     pub keep_alive: bool,
-    /// What is blocked; nothing, where every attack is let through.
+    /// `None` if nothing is blocked.
     pub blocks: Option<Blocking<'a>>,
 }
 
-/// What a subject that blocks attacks says of itself.
+/// Requests that a subject blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Blocking<'a> {
-    /// The status code that it answers a blocked request with.
+    /// Status code of blocked requests.
     pub status: u16,
-    /// The families of attacks that it is sure to block, whatever others it may; none where that is
-    /// every attack that the mix does not leave open.
+    /// Families of attacks that are always blocked; others may be blocked. `None`: every attack that the mix does not
+    /// mark as open.
     pub families: Option<&'a [String]>,
-    /// Whether it may block harmless requests, too.
+    /// True if harmless requests may be blocked.
     pub harmless: bool,
 }
 
-/// A mix that cannot be sent.
 #[derive(Debug, Error)]
 pub enum WorkloadError {
-    /// A template is not a request.
-    #[error("template `{template}`")]
-    Template {
-        /// The template's name.
-        template: String,
-        /// Why not.
-        source: RenderError,
-    },
-    /// The generator does not take the requests.
-    #[error("the mix as a workload")]
+    #[error("cannot render template `{template}`")]
+    Template { template: String, source: RenderError },
+    #[error("the generator rejects the mix")]
     Load(#[from] tollgate_load::Error),
 }
 
-/// One request of each template, in the mix's order: with the first value of each variable, so that
-/// they are the same every time.
-///
-/// # Errors
-///
-/// What `delivery` changes makes a template no valid request.
+/// Renders one request of each template, with the first value of each variable.
 pub fn samples(mix: &Mix, delivery: &Delivery<'_>) -> Result<Vec<Request>, WorkloadError> {
     (0..)
         .zip(mix.samples())
@@ -60,21 +47,15 @@ pub fn samples(mix: &Mix, delivery: &Delivery<'_>) -> Result<Vec<Request>, Workl
         .collect()
 }
 
-/// Everything that is sent, rendered before the run: the mix's script of this seed.
-///
-/// # Errors
-///
-/// What `delivery` changes makes a template no valid request, or the mix has more templates than the
-/// generator keeps figures for.
+/// Renders all requests of a load, in an order drawn from the seed.
 pub fn workload(mix: &Mix, delivery: &Delivery<'_>, seed: u64) -> Result<Workload, WorkloadError> {
     let (requests, order) = script(mix, delivery, seed)?;
     Ok(Workload::new(requests, order)?)
 }
 
-/// Whatever a mix may expect, the generator can look for.
 const _: () = assert!(MAX_CONTAINS_BYTES <= MAX_PATTERN_BYTES);
 
-/// Requests, the samples first, and the order in which they are sent.
+/// Returns the requests, the samples first, and their order.
 fn script(
     mix: &Mix,
     delivery: &Delivery<'_>,
@@ -136,29 +117,19 @@ fn expectation(of: &Template, expect: Expect, blocks: Option<Blocking<'_>>) -> E
     };
     match blocks {
         None => passed,
-        Some(Blocking { status, families, harmless }) => match owed(of, families, harmless) {
-            Owed::Passage => passed,
-            Owed::Block => Expectation { status: Some(status), ..Expectation::default() },
-            Owed::Either => Expectation { or_status: Some(status), ..passed },
-        },
-    }
-}
-
-/// What a subject that blocks attacks owes a request.
-enum Owed {
-    Passage,
-    Block,
-    Either,
-}
-
-fn owed(template: &Template, families: Option<&[String]>, harmless: bool) -> Owed {
-    let is_of =
-        |families: &[String]| template.family.as_ref().is_some_and(|f| families.contains(f));
-    match (template.class, families) {
-        (Class::Malicious, Some(families)) if is_of(families) => Owed::Block,
-        (Class::Malicious, None) if !template.open => Owed::Block,
-        (Class::Benign, _) if !template.open && !harmless => Owed::Passage,
-        (Class::Malicious | Class::Benign, _) => Owed::Either,
+        Some(Blocking { status, families, harmless }) => {
+            let is_of =
+                |families: &[String]| of.family.as_ref().is_some_and(|one| families.contains(one));
+            let blocked = Expectation { status: Some(status), ..Expectation::default() };
+            match (of.class, families) {
+                (Class::Malicious, Some(families)) if is_of(families) => blocked,
+                (Class::Malicious, None) if !of.open => blocked,
+                (Class::Benign, _) if !of.open && !harmless => passed,
+                (Class::Malicious | Class::Benign, _) => {
+                    Expectation { or_status: Some(status), ..passed }
+                }
+            }
+        }
     }
 }
 
@@ -187,7 +158,7 @@ mod tests {
         expect = { status = 201, body_bytes = 3, body_contains = 'n{{id}}' }
     ";
 
-    const AS_IT_IS: Delivery<'_> =
+    const UNCHANGED: Delivery<'_> =
         Delivery { prefix: "", host: None, keep_alive: true, blocks: None };
 
     fn shop() -> Mix {
@@ -200,8 +171,9 @@ mod tests {
     }
 
     #[test]
-    fn a_delivery_changes_prefix_host_and_connection() {
-        let [home, order] = <[Request; 2]>::try_from(samples(&shop(), &AS_IT_IS).unwrap()).unwrap();
+    fn delivery_changes_prefix_host_and_connection() {
+        let [home, order] =
+            <[Request; 2]>::try_from(samples(&shop(), &UNCHANGED).unwrap()).unwrap();
         assert_eq!(
             text(&home),
             "HEAD / HTTP/1.1\r\nhost: shop.example\r\nConnection: keep-alive\r\n\r\n"
@@ -220,19 +192,19 @@ mod tests {
     }
 
     #[test]
-    fn a_delivery_that_makes_no_request_names_the_template() {
-        let delivery = Delivery { host: Some("a\nb"), ..AS_IT_IS };
+    fn invalid_request_is_an_error_with_the_template() {
+        let delivery = Delivery { host: Some("a\nb"), ..UNCHANGED };
         let error = samples(&shop(), &delivery).unwrap_err();
-        assert_eq!(error.to_string(), "template `home`");
+        assert_eq!(error.to_string(), "cannot render template `home`");
     }
 
     #[test]
-    fn an_attack_is_owed_its_block_or_what_the_mix_expects() {
+    fn attack_is_expected_to_be_blocked_or_to_get_the_response_of_the_mix() {
         let expect =
             |delivery: Delivery<'_>| samples(&shop(), &delivery).unwrap()[1].expect.clone();
         let needle: Arc<[u8]> = Arc::from(*b"n1");
         assert_eq!(
-            expect(AS_IT_IS),
+            expect(UNCHANGED),
             Expectation {
                 status: Some(201),
                 body_bytes: Some(3),
@@ -241,7 +213,7 @@ mod tests {
             }
         );
         assert_eq!(
-            expect(Delivery { blocks: Some(EVERY_ATTACK), ..AS_IT_IS }),
+            expect(Delivery { blocks: Some(EVERY_ATTACK), ..UNCHANGED }),
             Expectation { status: Some(403), ..Expectation::default() }
         );
     }
@@ -249,7 +221,7 @@ mod tests {
     const EVERY_ATTACK: Blocking<'_> = Blocking { status: 403, families: None, harmless: false };
 
     #[test]
-    fn an_open_request_may_be_blocked_and_a_sure_family_has_to_be() {
+    fn open_request_may_be_blocked_and_a_listed_family_must_be() {
         let template = |class: &str, open: bool, family: &str| {
             let name = format!("{class}-{open}-{family}");
             format!(
@@ -264,29 +236,28 @@ mod tests {
             + &template("malicious", true, "virtual-patch");
         let source = Source { name: "a.toml".to_owned(), text };
         let mix = Mix::try_from(toml_file::parse::<MixFile>(&source).unwrap()).unwrap();
-        let owed = |blocks: Option<Blocking<'_>>| -> Vec<String> {
-            let delivery = Delivery { blocks, ..AS_IT_IS };
+        let expected = |blocks: Option<Blocking<'_>>| -> Vec<String> {
+            let delivery = Delivery { blocks, ..UNCHANGED };
             let samples = samples(&mix, &delivery).unwrap();
             samples.iter().map(|sample| sample.expect.to_string()).collect()
         };
-        assert_eq!(owed(None), ["200"; 5]);
+        assert_eq!(expected(None), ["200"; 5]);
         assert_eq!(
-            owed(Some(EVERY_ATTACK)),
+            expected(Some(EVERY_ATTACK)),
             ["200", "200, or 403", "403", "200, or 403", "200, or 403"]
         );
         let families = ["virtual-patch".to_owned()];
         let patches = Blocking { families: Some(&families), ..EVERY_ATTACK };
         assert_eq!(
-            owed(Some(patches)),
+            expected(Some(patches)),
             ["200", "200, or 403", "200, or 403", "200, or 403", "403"]
         );
     }
 
     #[test]
-    fn a_script_has_a_request_for_each_send_with_variables_and_one_for_all_without() {
-        let (requests, order) = script(&shop(), &AS_IT_IS, 3).unwrap();
-        // 21,845 decks of 3 fit in 65,536 sends; two of each have a request of their own, which come
-        // after the two samples.
+    fn script_has_one_request_per_send_with_variables_and_one_in_all_without() {
+        let (requests, order) = script(&shop(), &UNCHANGED, 3).unwrap();
+        // 21,845 decks of 3 fit in 65,536 sends. Two of each deck have a request of their own, after the two samples.
         assert_eq!((requests.len(), order.len()), (2 + 2 * 21_845, 3 * 21_845));
         let mut id = 0;
         for index in &order {

@@ -25,14 +25,14 @@ use schemars::JsonSchema;
 use sentence::Question;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use tollgate_experiment::installed::Missing;
 use tollgate_experiment::manifest::{CaseManifest, SubjectManifest, SubjectState};
 use tollgate_experiment::metric::Metric;
-use tollgate_experiment::plan::stop::{EndedBy, Stop};
-use tollgate_experiment::precision::judged_by;
+use tollgate_experiment::metric::judged_by;
+use tollgate_experiment::recipe::Missing;
 use tollgate_experiment::record::{Failure, Measurement, Outcome, Step, TrialRecord};
-use tollgate_experiment::replay::ended_by;
 use tollgate_experiment::run_dir::RunRecords;
+use tollgate_experiment::stop::ended_by;
+use tollgate_experiment::stop::{EndedBy, Stop};
 use tollgate_experiment::validity::Invalid;
 use verdicts::Family;
 

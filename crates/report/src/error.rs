@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
-use tollgate_experiment::atomic_write;
+use tollgate_experiment::files::write_atomic;
 use tollgate_experiment::run_dir::RunDirError;
 use tollgate_stats::DecodeError;
 
@@ -72,6 +72,5 @@ pub enum ReportError {
 
 /// Writes a file of a report.
 pub fn write(path: &Path, text: &str) -> Result<(), ReportError> {
-    atomic_write::write(path, text)
-        .map_err(|source| ReportError::Write { path: path.to_owned(), source })
+    write_atomic(path, text).map_err(|source| ReportError::Write { path: path.to_owned(), source })
 }

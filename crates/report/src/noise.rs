@@ -5,11 +5,11 @@ use crate::rows::{Rows, range};
 use crate::table;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use tollgate_experiment::blocks;
 use tollgate_experiment::experiment::{Experiment, WarmUp};
+use tollgate_experiment::metric;
 use tollgate_experiment::metric::Metric;
-use tollgate_experiment::plan::stop::Stop;
 use tollgate_experiment::run_dir::RunRecords;
+use tollgate_experiment::stop::Stop;
 use tollgate_stats::number::counted;
 use tollgate_stats::number::{relative, significant};
 use tollgate_stats::text::Screen;
@@ -102,8 +102,8 @@ fn figure(run: &RunRecords, metric: Metric) -> Option<Figure> {
     let experiment = &run.manifest.experiment;
     let case = experiment.cases.first()?;
     let again = experiment.subjects.iter().find(|other| other.name != experiment.baseline)?;
-    let itself = blocks::valid(run, &case.name, &experiment.baseline);
-    let pairs: Vec<Pair> = blocks::valid(run, &case.name, &again.name)
+    let itself = metric::valid(run, &case.name, &experiment.baseline);
+    let pairs: Vec<Pair> = metric::valid(run, &case.name, &again.name)
         .iter()
         .filter_map(|(block, trial)| {
             Some(Pair {

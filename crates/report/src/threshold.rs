@@ -10,7 +10,7 @@ use crate::rows::{Rows, range};
 use crate::{markdown, table};
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
-use tollgate_experiment::blocks;
+use tollgate_experiment::metric;
 use tollgate_experiment::metric::Metric;
 use tollgate_experiment::record::{Bottleneck, as_f64};
 use tollgate_experiment::run_dir::RunRecords;
@@ -161,7 +161,7 @@ impl Threshold {
         let pairs: Vec<Pair> = values.map(|subject| Pair { subject, baseline: 0.0 }).collect();
         let value = difference(&pairs, run.manifest.seed).map(Range::from);
         let share = self.measure.class().and_then(|class| {
-            let counts = blocks::measured(run, case, &self.subject.name);
+            let counts = metric::measured(run, case, &self.subject.name);
             share(counts.map(|(_, measurement)| measurement.blocked(class)))
         });
         // One missed attack hardly moves a median of means. Shares are over all requests, as in the report, and the
@@ -181,16 +181,16 @@ impl Threshold {
     /// Returns the figure of each block that has it.
     fn by_block(&self, run: &RunRecords, case: &str, subject: &str) -> BTreeMap<u32, f64> {
         let Some(class) = self.measure.class() else {
-            let of_trial = |trial: &blocks::Valid<'_>| match self.measure {
+            let of_trial = |trial: &metric::Valid<'_>| match self.measure {
                 Measure::Priced(metric) => metric.of(trial.measurement),
                 Measure::Startup => trial.startup_ms,
                 Measure::DetectionRate | Measure::FalsePositives => None,
             };
-            let valid = blocks::valid(run, case, subject).into_iter();
+            let valid = metric::valid(run, case, subject).into_iter();
             return valid.filter_map(|(block, trial)| Some((block, of_trial(&trial)?))).collect();
         };
         let mut counts: BTreeMap<u32, Vec<(u64, u64)>> = BTreeMap::new();
-        for (trial, measurement) in blocks::measured(run, case, subject) {
+        for (trial, measurement) in metric::measured(run, case, subject) {
             counts.entry(trial.block).or_default().push(measurement.blocked(class));
         }
         counts.into_iter().filter_map(|(block, counts)| Some((block, share(counts)?))).collect()

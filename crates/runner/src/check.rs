@@ -11,12 +11,12 @@ use std::time::Duration;
 use std::{fs, io};
 use thiserror::Error;
 use tollgate_experiment::catalog::Catalog;
-use tollgate_experiment::duration::Span;
 use tollgate_experiment::experiment::{Case, LoadFile, Subject, WarmUp};
-use tollgate_experiment::installed::{Installed, Missing};
 use tollgate_experiment::plan::TrialPlan;
+use tollgate_experiment::recipe::{Installed, Missing};
 use tollgate_experiment::record::Failure;
 use tollgate_experiment::toml_file::Source;
+use tollgate_experiment::units::Span;
 use tollgate_experiment::validity::Limits;
 use tollgate_traffic::Mix;
 

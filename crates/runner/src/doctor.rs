@@ -6,11 +6,11 @@ use crate::system::build;
 use crate::system::go::{self, GoError, Release, ToolChain};
 use std::time::Duration;
 use tollgate_eventloop::available_cpus;
-use tollgate_experiment::build::Build;
 use tollgate_experiment::catalog::{Catalog, CatalogError, Kind};
-use tollgate_experiment::cpu_layout::CpuLayout;
-use tollgate_experiment::environment::Environment;
-use tollgate_experiment::error_chain::error_chain;
+use tollgate_experiment::error_chain;
+use tollgate_experiment::machine::CpuLayout;
+use tollgate_experiment::machine::Environment;
+use tollgate_experiment::recipe::Build;
 use tollgate_experiment::validity::Limits;
 
 #[derive(Debug, Clone, PartialEq, Eq)]

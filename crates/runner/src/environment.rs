@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::sync::LazyLock;
 use std::time::Duration;
-use tollgate_experiment::environment::Environment;
+use tollgate_experiment::machine::Environment;
 use tollgate_experiment::record::{Noise, as_f64};
 
 /// Reads the fingerprint of this machine.

@@ -5,9 +5,9 @@ use crate::goal::{GoalError, Goals};
 use std::time::Duration;
 use thiserror::Error;
 use tollgate_experiment::experiment::{LoadFile, SpacingFile, Window};
-use tollgate_experiment::percent::Percent;
 use tollgate_experiment::record::as_f64;
-use tollgate_experiment::search_file::{SCHEMA, SearchRecord};
+use tollgate_experiment::run_dir::{SEARCH_SCHEMA, SearchRecord};
+use tollgate_experiment::units::Percent;
 use tollgate_load::MAX_RATE;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -85,7 +85,7 @@ impl SearchParameters {
     /// Returns the content of `search.json` during the search.
     pub fn to_record(&self, subjects: Vec<String>) -> SearchRecord {
         SearchRecord {
-            schema: SCHEMA,
+            schema: SEARCH_SCHEMA,
             goals: self.goals.to_string(),
             start_rate_per_s: self.start,
             width: self.width,

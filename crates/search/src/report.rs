@@ -9,7 +9,7 @@ use thiserror::Error;
 use tollgate_experiment::manifest::{CaseManifest, SubjectManifest, SubjectState};
 use tollgate_experiment::record::{Outcome, TrialRecord};
 use tollgate_experiment::run_dir::{self, RunDirError, RunRecords};
-use tollgate_experiment::search_file::{EndedBy, SearchRecord};
+use tollgate_experiment::run_dir::{SearchEnd, SearchRecord};
 use tollgate_report::error::ReportError;
 use tollgate_report::rows::{Rows, schedule};
 use tollgate_report::table::draw;
@@ -160,7 +160,7 @@ impl SearchReport {
     }
 
     pub fn is_interrupted(&self) -> bool {
-        self.parameters.ended_by == Some(EndedBy::Interrupted)
+        self.parameters.ended_by == Some(SearchEnd::Interrupted)
     }
 
     pub fn json(&self) -> Result<String, ReportError> {
@@ -194,13 +194,13 @@ impl SearchReport {
     fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         match self.parameters.ended_by {
-            Some(EndedBy::Complete) => {}
-            Some(EndedBy::Budget) => notes.push(format!(
+            Some(SearchEnd::Complete) => {}
+            Some(SearchEnd::Budget) => notes.push(format!(
                 "The budget of {} s was spent before every search was finished; try a longer --budget, a larger \
                  --width, or --quick.",
                 significant(self.parameters.budget_s)
             )),
-            Some(EndedBy::Interrupted) => notes.push("Interrupted.".to_owned()),
+            Some(SearchEnd::Interrupted) => notes.push("Interrupted.".to_owned()),
             None => notes.push("The search is still running, or was killed.".to_owned()),
         }
         for case in &self.cases {

@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 use tollgate_experiment::catalog::Catalog;
 use tollgate_experiment::experiment::{Case, Experiment};
-use tollgate_experiment::installed::Installed;
 use tollgate_experiment::manifest::{Invocation, Manifest, SubjectState};
 use tollgate_experiment::plan::TrialPlan;
+use tollgate_experiment::recipe::Installed;
 use tollgate_experiment::run_dir::RunDir;
-use tollgate_experiment::search_file::EndedBy;
+use tollgate_experiment::run_dir::SearchEnd;
 use tollgate_runner::interrupt::Interrupt;
 use tollgate_runner::run::RunError;
 use tollgate_runner::run::prepare::{self, Machine, NotInstalled};
@@ -146,7 +146,7 @@ fn run_steps(
     run_dir: &mut RunDir,
     rng: &mut ChaCha8Rng,
     report: &mut dyn FnMut(Event<'_>),
-) -> Result<EndedBy, RunError> {
+) -> Result<SearchEnd, RunError> {
     let started = Instant::now();
     for step in 1.. {
         let mut order: Vec<usize> = (0..searches.len())
@@ -163,7 +163,7 @@ fn run_steps(
                 continue;
             };
             if started.elapsed() >= trials.parameters.budget {
-                return Ok(EndedBy::Budget);
+                return Ok(SearchEnd::Budget);
             }
             let plan = TrialPlan {
                 case: *case,
@@ -176,7 +176,7 @@ fn run_steps(
             let subject = &trials.experiment.subjects[*subject];
             let case = at_rate(trials, *case, rate);
             let Ok(record) = trial::run(trials.context, &plan, &case, subject, installed) else {
-                return Ok(EndedBy::Interrupted);
+                return Ok(SearchEnd::Interrupted);
             };
             run_dir.append(&record)?;
             let judgement = trials.parameters.goals.judge(&record.outcome);
@@ -190,11 +190,11 @@ fn run_steps(
                 progress: bracket.progress(),
             });
             if trials.context.interrupt.check().is_err() {
-                return Ok(EndedBy::Interrupted);
+                return Ok(SearchEnd::Interrupted);
             }
         }
     }
-    Ok(EndedBy::Complete)
+    Ok(SearchEnd::Complete)
 }
 
 fn at_rate(trials: &Trials<'_>, case: usize, rate: f64) -> Case {

@@ -10,14 +10,14 @@ use records::{costing, measured, refused, run, set_state};
 use serde_json::json;
 use std::time::Duration;
 use tollgate_experiment::experiment::SpacingFile;
-use tollgate_experiment::installed::Missing;
 use tollgate_experiment::manifest::{OpenLoopManifest, SubjectState};
+use tollgate_experiment::recipe::Missing;
 use tollgate_experiment::record::Bottleneck;
 use tollgate_experiment::record::{
     LatencyRecord, Measurement, OpenLoopRecord, Outcome, TrialRecord, WarmUpRecord,
 };
 use tollgate_experiment::run_dir::RunRecords;
-use tollgate_experiment::search_file::EndedBy;
+use tollgate_experiment::run_dir::SearchEnd;
 use tollgate_experiment::validity::Invalid;
 use tollgate_load::Failures;
 use tollgate_search::bracket::Verdict;
@@ -57,10 +57,10 @@ fn parameters() -> SearchParameters {
 
 /// The report of a finished search.
 fn report(subjects: &[&str], trials: Vec<TrialRecord>) -> SearchReport {
-    report_of(run(subjects, trials), subjects, EndedBy::Complete)
+    report_of(run(subjects, trials), subjects, SearchEnd::Complete)
 }
 
-fn report_of(mut run: RunRecords, subjects: &[&str], ended_by: EndedBy) -> SearchReport {
+fn report_of(mut run: RunRecords, subjects: &[&str], ended_by: SearchEnd) -> SearchReport {
     let open_loop = OpenLoopManifest {
         rate_per_s: Some(100.0),
         spacing: SpacingFile::Poisson,
@@ -131,7 +131,7 @@ fn interval_and_verdicts_come_from_the_records() {
 #[test]
 fn unfinished_searches_report_their_trials() {
     let trials = settled("nginx")[..3].to_vec();
-    let found = report_of(run(&["nginx"], trials), &["nginx"], EndedBy::Budget);
+    let found = report_of(run(&["nginx"], trials), &["nginx"], SearchEnd::Budget);
     assert_eq!(only(&found).status, Status::NotSettled);
     assert_eq!(only(&found).passed.unwrap().trials, 1);
     let text = table(&found);
@@ -143,10 +143,10 @@ fn unfinished_searches_report_their_trials() {
     let summary = "is met by nginx up to a rate between 200 and 400 requests/s (not settled).";
     assert!(text.ends_with(summary), "{text}");
     let started =
-        report_of(run(&["nginx"], settled("nginx")[..1].to_vec()), &["nginx"], EndedBy::Budget);
+        report_of(run(&["nginx"], settled("nginx")[..1].to_vec()), &["nginx"], SearchEnd::Budget);
     let summary = "is met by nginx at 100 requests/s (not settled).";
     assert!(table(&started).ends_with(summary), "{}", table(&started));
-    let none = report_of(run(&["nginx"], vec![]), &["nginx"], EndedBy::Interrupted);
+    let none = report_of(run(&["nginx"], vec![]), &["nginx"], SearchEnd::Interrupted);
     assert!(table(&none).ends_with("Interrupted. No rate was found."), "{}", table(&none));
     let mut killed = started.clone();
     killed.parameters.ended_by = None;
@@ -199,7 +199,7 @@ fn subjects_without_a_rate_have_a_reason() {
     let mut records = run(&names, trials);
     let missing = Missing { message: "no program `nginx`".to_owned(), hint: None };
     set_state(&mut records, "gone", SubjectState::Skipped { missing });
-    let found = report_of(records, &names, EndedBy::Complete);
+    let found = report_of(records, &names, SearchEnd::Complete);
     let text = table(&found);
     for part in [
         "off - - 0 + 0 of 2 given up",

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tollgate_eventloop::available_cpus;
 use tollgate_experiment::catalog::Catalog;
 use tollgate_experiment::experiment::{Adjustments, Experiment, Subject};
-use tollgate_experiment::installed::Installed;
+use tollgate_experiment::recipe::Installed;
 use tollgate_load::{Expectation, Request};
 use tollgate_runner::interrupt::Interrupt;
 use tollgate_runner::process::group::Launch;

@@ -341,7 +341,7 @@ fn workers_without_effect_are_rejected() {
     let with = ["bouncer=caddy", "workers=2"];
     let output = check(&workspace(), "crowdsec-appsec", &with, "browse");
     assert_eq!(output.status.code(), Some(2), "{}", show(&output));
-    let words = "`workers` of system `crowdsec-appsec` does nothing unless `bouncer` is `nginx`";
+    let words = "`workers` of system `crowdsec-appsec` has no effect unless `bouncer` is `nginx`";
     assert!(stderr(&output).contains(words), "{}", show(&output));
 }
 

@@ -1,216 +1,292 @@
-//! An experiment as its TOML file writes it.
+//! The TOML file of an experiment.
 
-use super::check::SHORTEST_WINDOW;
-use super::warm_up::{STEADY_LONGEST, STEADY_SHORTEST, WarmUp};
-use super::window::{REQUESTS_LONGEST, Window};
-use crate::duration::Span;
+use super::validate::{self, SHORTEST_WINDOW};
+use super::{ExperimentError, part};
 use crate::options::Options;
-use crate::percent::Percent;
+use crate::stop::Stop;
+use crate::toml_file::{self, Source, Step};
+use crate::units::{Percent, Span};
 use crate::validity::Limits;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de};
 use std::time::Duration;
 use tollgate_load::STEADY_AFTER;
+use tollgate_stats::BLOCKS_MAX;
 
-/// An experiment as its TOML file writes it.
+/// The TOML file of an experiment.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExperimentFile {
     /// The question that the experiment answers.
     pub title: String,
-    /// The name of the subject that the others are priced against.
+    /// Name of the subject that the others are compared with.
     pub baseline: String,
-    /// The subject that takes its place where the baseline's system is not on the machine.
+    /// Subject that replaces the baseline if its system is not installed.
     pub baseline_fallback: Option<String>,
-    /// Whether the terminal report also sums up the trials of each subject.
+    /// True if the terminal report summarizes the trials of each subject.
     #[serde(default)]
     pub summary: bool,
-    /// Whether the terminal report also tells how many bytes a second went to and fro.
+    /// True if the terminal report shows bytes per second, sent and received.
     #[serde(default)]
     pub bytes: bool,
-    /// Whether the terminal report also tells what each subject adds to the latency: the average, the shortest, the median,
-    /// the longest and the 90th percentile.
+    /// True if the terminal report shows the latency that each subject adds: mean, minimum, median, maximum and 90th
+    /// percentile.
     #[serde(default)]
     pub latency: bool,
-    /// The workloads.
+    /// Workloads.
     pub case: Vec<CaseFile>,
-    /// The configured systems.
+    /// Configured systems.
     pub subject: Vec<SubjectFile>,
-    /// How often everything is repeated.
+    /// Number of repetitions.
     #[serde(default)]
     pub design: DesignFile,
-    /// How much the machine may disturb a trial that counts.
+    /// Disturbances that make a trial invalid.
     #[serde(default)]
     pub limits: Limits,
-    /// Which CPUs each role runs on; by default generator and origin share the first CPU and the
-    /// system has the second.
+    /// CPUs of each role; by default generator and origin share the first CPU, and the system has the second.
     pub cpus: Option<CpusFile>,
 }
 
-/// One workload.
+/// A workload.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CaseFile {
-    /// A short name, unique in the experiment.
+    /// Unique in the experiment.
     pub name: String,
-    /// The mix that is sent: a name, or a path that ends in `.toml`.
+    /// A mix: a name, or a path that ends in `.toml`.
     pub mix: String,
-    /// Which subjects it is for, by their names; all of them where this is left out. The baseline, which
-    /// every price needs, is there in any case.
+    /// Names of its subjects; by default all. The baseline is always included.
     #[serde(default)]
     pub subjects: Vec<String>,
-    /// Of the mix, only the templates of these names; all of them where this is left out.
+    /// Names of the templates of the mix to send; by default all.
     #[serde(default)]
     pub only: Vec<String>,
-    /// Origins behind each system, which is to spread the requests evenly over them: a trial in which it
-    /// does not is invalid.
+    /// Number of origins behind each system. A trial is invalid if the system does not balance the requests over them.
     #[serde(default = "one_origin")]
     pub origins: u16,
-    /// The shape of the load.
     pub load: LoadFile,
-    /// Open loop, at a rate that follows from what the subjects of another case hold.
+    /// Open loop: a rate relative to the throughput of another case.
     pub rate_of: Option<RateOfFile>,
+    /// Index in the file.
+    #[serde(skip)]
+    pub(super) index: usize,
 }
 
-/// A rate that is a share of what the slowest subject of another case, a closed loop, holds: the lowest
-/// throughput, each subject's first trial that counts taken, the same for every subject of a block.
+/// A rate relative to the throughput of the slowest subject in another case, a closed loop. The first valid trial of
+/// each subject counts; the rate is the same for all subjects of a block.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RateOfFile {
-    /// The other case's name.
+    /// Name of the other case.
     pub case: String,
-    /// The share, such as `"50%"`.
+    /// Share of its throughput, such as `"50%"`.
     pub share: Percent,
 }
 
-/// The shape of a load. Closed loop: each connection sends when its answer is in. With a `rate`, open
-/// loop: requests leave on a schedule, whatever comes back.
+/// Load of a case. In a closed loop each connection sends when its last response is complete. With a `rate`, in an open
+/// loop, requests are sent on a schedule, independent of responses.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LoadFile {
-    /// Connections that are open at the same time.
+    /// Concurrent connections.
     pub connections: u32,
-    /// How many with `--quick`, where a system that is slow with so many could not be measured in a short time.
+    /// Connections with `--quick`, for systems that are too slow to be measured in a short time with all of them.
     pub quick_connections: Option<u32>,
-    /// Open loop: how far the connections may grow when a request is due and none is free; by default
-    /// they do not.
+    /// Open loop: limit of the connections if a request is due and none is free; by default `connections`.
     pub connections_max: Option<u32>,
-    /// Open loop: requests a second, the same for every subject. Without it the loop is closed.
+    /// Open loop: requests per second. Without it the loop is closed.
     pub rate: Option<f64>,
-    /// Open loop: how the schedule spaces requests, `constant` by default.
+    /// Open loop: gaps between requests, `constant` by default.
     pub spacing: Option<SpacingFile>,
-    /// How long each trial is measured; either this or `requests`.
+    /// Length of the measurement; either this or `requests`.
     pub duration: Option<Span>,
-    /// How long with `--quick`; a fifth of that, where this is left out.
+    /// Length with `--quick`; by default a fifth of `duration`.
     pub quick_duration: Option<Span>,
-    /// Closed loop: how many requests each trial is measured over, from the first one's begin to the last
-    /// one's answer.
+    /// Closed loop: number of requests of the measurement, which ends with the last response.
     pub requests: Option<u32>,
-    /// How many with `--quick`; a fifth of that, but one for each connection, where this is left out.
+    /// Number with `--quick`; by default a fifth of `requests`, at least one per connection.
     pub quick_requests: Option<u32>,
-    /// With `requests`: how long they may take, a minute by default. A trial that needs longer does not
-    /// count.
+    /// Time limit for `requests`, one minute by default. A trial that takes longer is invalid.
     pub duration_max: Option<Span>,
-    /// How long each trial is loaded before it is measured: a time, or `"steady"`, which is until
-    /// throughput and CPU per request stand still.
+    /// Load before the measurement: a duration, or `"steady"` to wait until throughput and CPU per request are steady.
     #[serde(default = "one_second")]
     #[schemars(with = "String")]
     pub warmup: WarmUp,
-    /// With `warmup = "steady"`: how long to wait for that, 10 seconds by default.
+    /// Time limit for `warmup = "steady"`, 10 seconds by default.
     pub warmup_max: Option<Span>,
-    /// Whether connections are kept for the next request.
+    /// True if connections carry one request after another.
     #[serde(default = "yes")]
     pub keepalive: bool,
-    /// Whether the generator asks for events over and over instead of sleeping. Then the system pays
-    /// nothing for waking it, and a slow one no more than a fast one; it needs a CPU of its own.
+    /// True if the generator polls for events instead of sleeping, so that the system pays nothing for waking it.
+    /// Needs a CPU without an origin.
     #[serde(default)]
     pub busy_poll: bool,
-    /// Whether the CPUs are kept from halting while a trial runs, as by the kernel's `idle=poll`. Then
-    /// waking somebody costs the same after a long sleep as after a short one.
+    /// True if the CPUs are kept from halting, as by the kernel's `idle=poll`, so that a wake-up costs the same after
+    /// a long sleep as after a short one.
     #[serde(default)]
     pub idle_poll: bool,
     /// Threads of the generator.
     #[serde(default = "one")]
     pub threads: u32,
-    /// How long an answer may take.
+    /// Limit of the time to a complete response.
     #[serde(default = "ten_seconds")]
     pub timeout: Span,
 }
 
-/// How a schedule spaces requests.
+/// Gaps between the requests of a schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SpacingFile {
-    /// All the same.
+    /// Constant gaps.
     Constant,
     /// Exponential gaps, as of many independent clients.
     Poisson,
 }
 
-/// One configured system.
+/// What ends the warm-up of a trial.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WarmUp {
+    For(Duration),
+    /// Steady throughput and CPU per request.
+    Steady,
+}
+
+/// What ends the measurement of a trial.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Window {
+    For(Duration),
+    /// The response to the last request; the trial is invalid if that takes longer than `within`.
+    Requests {
+        requests: u32,
+        within: Duration,
+    },
+}
+
+/// A configured system.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SubjectFile {
-    /// A short name, unique in the experiment.
+    /// Unique in the experiment.
     pub name: String,
-    /// The system's name.
+    /// Name of the system.
     pub system: String,
-    /// The options that differ from the system's defaults.
+    /// Options that differ from the defaults of the system.
     #[serde(default)]
     pub with: Options,
-    /// A path that is put before every path of the mix.
+    /// Prefix of every path of the mix.
     #[serde(default)]
     pub prefix: String,
-    /// What this subject is, in a few words, for the report.
+    /// Description in a few words, for the report.
     #[serde(default)]
     pub about: String,
+    /// Index in the file.
+    #[serde(skip)]
+    pub(super) index: usize,
+    /// Name of the subject in the file that the matrix made this from.
+    #[serde(skip)]
+    pub(super) variant_of: Option<String>,
 }
 
-/// How often everything is repeated. By default 8 blocks; with a width or a budget, until the first of
-/// these ends the run.
+/// Number of repetitions: 8 blocks by default. With a width or a budget, the first of these that is reached ends the
+/// run.
 #[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct DesignFile {
-    /// Blocks: each runs every subject of a case once, in balanced order.
+    /// Blocks, each with every subject of a case once, in balanced order.
     pub blocks: Option<u32>,
-    /// Blocks of a run with `--quick`, where it should have fewer.
+    /// Blocks with `--quick`; by default `blocks`.
     pub quick_blocks: Option<u32>,
-    /// How narrow the intervals of CPU per request have to be: their half-width, such as `"2%"`, which
-    /// is also the default where there is a budget. Where the baseline has no CPU of its own, those of
-    /// throughput have to be, or where the rate is given too, those of the p50 latency.
+    /// Largest half-width of the intervals of CPU per request, such as `"2%"`, which is the default if there is a
+    /// budget. If the baseline uses no CPU: of the throughput, or with a rate of the median latency.
     pub width: Option<Percent>,
-    /// How long all trials may take together; 10 minutes by default where there is a width.
+    /// Time limit of all trials; 10 minutes by default if there is a width.
     pub budget: Option<Span>,
-    /// What is too small to matter: a price within it is called the same. 2% by default.
+    /// Smallest relevant difference: a price within it counts as equal. 2% by default.
     pub margin: Option<Percent>,
-    /// Whether the baseline runs a second time in each block, which tells what this machine's noise
-    /// alone looks like.
+    /// True if the baseline runs twice in each block, which shows the effect of noise alone.
     pub aa: bool,
 }
 
-/// Which CPUs each role runs on, by number.
+/// CPU numbers of each role.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CpusFile {
-    /// The load generator's.
     pub generator: Vec<usize>,
-    /// The origin's.
     pub origin: Vec<usize>,
-    /// The system's.
     pub system: Vec<usize>,
 }
 
+/// `--quick` divides durations by this.
+pub(super) const QUICK_DIVISOR: u32 = 5;
+const STEADY: &str = "steady";
+/// Default time limit of a steady warm-up.
+const STEADY_LONGEST: Duration = Duration::from_secs(10);
+/// Figures need half of this time to become steady.
+pub(super) const STEADY_SHORTEST: Duration = Duration::from_secs(2);
+/// Default time limit of a number of requests.
+const REQUESTS_LONGEST: Duration = Duration::from_secs(60);
+
+const BLOCKS: u32 = 8;
+const MARGIN: f64 = 0.02;
+/// Default width if there is a budget.
+const WIDTH: f64 = 0.02;
+/// Default budget if there is a width.
+const BUDGET: Duration = Duration::from_secs(600);
+
+impl ExperimentFile {
+    /// Parses a file and checks all its values. Names are resolved later.
+    pub(super) fn parse(source: &Source) -> Result<Self, ExperimentError> {
+        let mut file: Self = toml_file::parse(source)?;
+        for (index, case) in file.case.iter_mut().enumerate() {
+            case.index = index;
+        }
+        for (index, subject) in file.subject.iter_mut().enumerate() {
+            subject.index = index;
+        }
+        validate::check(&file).map_err(|flaw| part(source, &flaw.path, flaw.message))?;
+        Ok(file)
+    }
+
+    /// Shortens all loads for `--quick`.
+    pub(super) fn quick(mut self) -> Self {
+        for case in &mut self.case {
+            case.load = case.load.quick();
+        }
+        self
+    }
+}
+
 impl CaseFile {
-    /// Whether a subject is one of this case's.
+    /// True if a subject of the file belongs to this case.
     pub(super) fn is_for(&self, subject: &str, baseline: &str) -> bool {
         self.subjects.is_empty()
             || subject == baseline
             || self.subjects.iter().any(|name| name == subject)
     }
+
+    /// True if its rate depends on another case.
+    pub(super) fn depends_on(&self, other: &Self) -> bool {
+        self.rate_of.as_ref().is_some_and(|rate_of| rate_of.case == other.name)
+    }
+
+    pub(super) fn key(&self, key: &str) -> Vec<Step> {
+        vec!["case".into(), self.index.into(), key.into()]
+    }
+}
+
+impl SubjectFile {
+    /// Returns its name in the file, before the matrix.
+    pub(super) fn file_name(&self) -> &str {
+        self.variant_of.as_ref().unwrap_or(&self.name)
+    }
+
+    pub(super) fn key(&self, key: &str) -> Vec<Step> {
+        vec!["subject".into(), self.index.into(), key.into()]
+    }
 }
 
 impl LoadFile {
-    /// The same load with its durations cut, and its connections where the file says so, for `--quick`.
+    /// Shortens the load for `--quick`.
     pub(super) fn quick(mut self) -> Self {
         let fifth = |time: Span| Span((time.0 / QUICK_DIVISOR).max(SHORTEST_WINDOW));
         self.duration = self.quick_duration.or(self.duration.map(fifth));
@@ -227,19 +303,18 @@ impl LoadFile {
         self
     }
 
-    /// What is measured. That it says one and not the other was checked when it was read.
     pub fn window(&self) -> Window {
         match (self.requests, self.duration) {
             (Some(requests), _) => Window::Requests {
                 requests,
-                within: self.duration_max.unwrap_or(REQUESTS_LONGEST).0,
+                within: self.duration_max.map_or(REQUESTS_LONGEST, |limit| limit.0),
             },
             (None, Some(time)) => Window::For(time.0),
-            (None, None) => unreachable!("a load without `duration` and `requests` is refused"),
+            (None, None) => unreachable!("a load without `duration` and `requests` is invalid"),
         }
     }
 
-    /// The same load, measured for a time.
+    /// Returns the same load, measured for a fixed time.
     pub fn lasting(self, time: Duration) -> Self {
         Self {
             duration: Some(Span(time)),
@@ -250,15 +325,13 @@ impl LoadFile {
         }
     }
 
-    /// How long the warm-up lasts at the most.
     pub fn warmup_longest(&self) -> Duration {
         match self.warmup {
             WarmUp::For(time) => time,
-            WarmUp::Steady => self.warmup_max.unwrap_or(STEADY_LONGEST).0,
+            WarmUp::Steady => self.warmup_max.map_or(STEADY_LONGEST, |limit| limit.0),
         }
     }
 
-    /// How long it lasts at the least.
     pub fn warmup_shortest(&self) -> Duration {
         match self.warmup {
             WarmUp::For(time) => time,
@@ -266,20 +339,71 @@ impl LoadFile {
         }
     }
 
-    /// How far the connections may grow; the same in a closed loop.
+    /// Returns the limit of the connections.
     pub fn connections_most(&self) -> u32 {
         self.connections_max.unwrap_or(self.connections)
     }
 
-    /// How the requests of an open loop are spaced; none for a closed one.
+    /// Returns the gaps of an open loop, or `None` for a closed one.
     pub fn spacing(&self) -> Option<SpacingFile> {
         self.rate.map(|_| self.spacing.unwrap_or(SpacingFile::Constant))
     }
 }
 
-/// How `--quick` cuts the durations of a trial. Starting and stopping a system take as long as ever,
-/// which is little beside them.
-pub(super) const QUICK_DIVISOR: u32 = 5;
+impl Window {
+    /// Returns the minimum length, as far as it is known before the trial.
+    pub fn shortest(self) -> Duration {
+        match self {
+            Self::For(time) => time,
+            Self::Requests { .. } => Duration::ZERO,
+        }
+    }
+
+    pub fn longest(self) -> Duration {
+        match self {
+            Self::For(time) | Self::Requests { within: time, .. } => time,
+        }
+    }
+
+    pub fn requests(self) -> Option<u32> {
+        match self {
+            Self::For(_) => None,
+            Self::Requests { requests, .. } => Some(requests),
+        }
+    }
+}
+
+impl DesignFile {
+    pub(super) fn stop(&self) -> Stop {
+        if self.width.is_none() && self.budget.is_none() {
+            return Stop::after(self.blocks.unwrap_or(BLOCKS));
+        }
+        let most = u32::try_from(BLOCKS_MAX).unwrap_or(u32::MAX);
+        Stop {
+            blocks: self.blocks.unwrap_or(most),
+            width: Some(self.width.map_or(WIDTH, |width| width.0)),
+            budget_s: Some(self.budget.map_or(BUDGET, |budget| budget.0).as_secs_f64()),
+        }
+    }
+
+    pub(super) fn margin(&self) -> f64 {
+        self.margin.map_or(MARGIN, |margin| margin.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for WarmUp {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        if text == STEADY {
+            return Ok(Self::Steady);
+        }
+        humantime::parse_duration(&text).map(Self::For).map_err(|error| {
+            de::Error::custom(format!(
+                "`{text}` is neither \"{STEADY}\" nor a duration such as \"1s\" or \"400ms\": {error}"
+            ))
+        })
+    }
+}
 
 fn one_second() -> WarmUp {
     WarmUp::For(Duration::from_secs(1))

@@ -1,31 +1,31 @@
-//! The same subject or case several times, with other values of an option each: what `--matrix` asks for.
+//! Expansion of `--matrix`: one subject or case for each combination of values.
 
-use super::check;
-use super::file::{CaseFile, SubjectFile};
-use crate::options::{OptionSpec, OptionValue};
+use super::Recipes;
+use super::file::{CaseFile, ExperimentFile, SubjectFile};
+use super::validate;
+use crate::options::{self, OptionValue};
+use crate::recipe::Recipe;
 use crate::toml_file::suggestion;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-/// An option and the values that it is to have, one after the other.
+/// An option and its values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Axis {
-    /// The subject, or the case; none for every one that has such an option.
+    /// A subject or a case. `None`: all that have the option.
     of: Option<String>,
-    /// The option's name; of a case, `connections` or `rate`.
+    /// Name of the option; of a case, one of [`CASE_KEYS`].
     key: String,
     values: Vec<String>,
 }
 
-/// The most subjects, or cases, that a matrix may make.
+/// Limit of the subjects, and of the cases.
 const VARIANTS_MAX: usize = 256;
 
-/// What a matrix may change of a case.
 const CASE_KEYS: [&str; 2] = ["connections", "rate"];
 
 impl Axis {
-    /// Whether it changes the load of cases, and not an option of subjects.
+    /// True if it applies to cases, false if to subjects.
     fn is_of_cases(&self, subjects: &[&str]) -> bool {
         let is_subject = self.of.as_deref().is_some_and(|of| subjects.contains(&of));
         CASE_KEYS.contains(&self.key.as_str()) && !is_subject
@@ -36,122 +36,148 @@ impl Axis {
     }
 }
 
-/// Checks that every axis is one of a subject or case that is there.
+/// Checks that the named subjects and cases exist.
 pub(super) fn check_names(axes: &[Axis], subjects: &[&str], cases: &[&str]) -> Result<(), String> {
     for axis in axes {
-        let known = if axis.is_of_cases(subjects) { cases } else { subjects };
-        let kind = if axis.is_of_cases(subjects) { "case" } else { "subject" };
+        let (kind, known) = match axis.is_of_cases(subjects) {
+            true => ("case", cases),
+            false => ("subject", subjects),
+        };
         if let Some(of) = axis.of.as_deref().filter(|of| !known.contains(of)) {
             let hint = suggestion(of, known.iter().copied());
-            return Err(format!("--matrix {axis}: no {kind} is named `{of}`{hint}"));
+            return Err(format!("--matrix {axis}: unknown {kind} `{of}`{hint}"));
         }
     }
     Ok(())
 }
 
-/// Checks that every axis of options found a subject whose system has such an option.
-pub(super) fn check_use(axes: &[Axis], subjects: &[&str], used: &[&Axis]) -> Result<(), String> {
-    let is_unused = |axis: &&Axis| !axis.is_of_cases(subjects) && !used.contains(axis);
-    match axes.iter().find(is_unused) {
-        Some(axis) => Err(format!(
-            "--matrix {axis}: no subject has an option `{}`; `tollgate list` tells those of each system",
-            axis.key
-        )),
-        None => Ok(()),
+/// Replaces subjects and cases by one for each combination of the values of their axes.
+pub(super) fn expand(
+    file: ExperimentFile,
+    axes: &[Axis],
+    recipes: &Recipes,
+) -> Result<ExperimentFile, String> {
+    if axes.is_empty() {
+        return Ok(file);
     }
+    let names: Vec<&str> = file.subject.iter().map(|subject| subject.name.as_str()).collect();
+    let (of_cases, of_subjects): (Vec<&Axis>, Vec<&Axis>) =
+        axes.iter().partition(|axis| axis.is_of_cases(&names));
+    let (mut subject, mut case) = (Vec::new(), Vec::new());
+    let mut used = Vec::new();
+    for one in &file.subject {
+        let recipe = &recipes[&one.system];
+        // For a named subject without the option, choosing it is an error.
+        let applies = |axis: &&Axis| {
+            axis.is_of(&one.name)
+                && (axis.of.is_some() || recipe.file.option.contains_key(&axis.key))
+        };
+        let axes: Vec<&Axis> = of_subjects.iter().copied().filter(applies).collect();
+        subject.extend(subjects(&axes, one, recipe, one.name == file.baseline)?);
+        used.extend(axes);
+    }
+    if let Some(axis) = of_subjects.iter().find(|axis| !used.contains(axis)) {
+        return Err(format!(
+            "--matrix {axis}: no subject has an option `{}`; `tollgate systems list` shows the options of each system",
+            axis.key
+        ));
+    }
+    for one in &file.case {
+        let axes: Vec<&Axis> =
+            of_cases.iter().copied().filter(|axis| axis.is_of(&one.name)).collect();
+        case.extend(cases(&axes, one, &file.case)?);
+    }
+    check_unique("subject", subject.iter().map(|one| one.name.as_str()))?;
+    check_unique("case", case.iter().map(|one| one.name.as_str()))?;
+    Ok(ExperimentFile { subject, case, ..file })
 }
 
-/// The axes that are about a subject whose system offers these options.
-pub(super) fn of_subject<'a>(
-    axes: &'a [Axis],
-    subjects: &[&str],
+/// Expands a subject. The baseline stays, because every price needs it; a combination that equals it is left out.
+fn subjects(
+    axes: &[&Axis],
     subject: &SubjectFile,
-    offered: &BTreeMap<String, OptionSpec>,
-) -> Vec<&'a Axis> {
-    let is_about = |axis: &&Axis| {
-        // Of a subject that is named, an option that it lacks is an error, and told as one.
-        !axis.is_of_cases(subjects)
-            && axis.is_of(&subject.name)
-            && (axis.of.is_some() || offered.contains_key(&axis.key))
+    recipe: &Recipe,
+    is_baseline: bool,
+) -> Result<Vec<SubjectFile>, String> {
+    if axes.is_empty() {
+        return Ok(vec![subject.clone()]);
+    }
+    // Invalid options are reported when the names are resolved.
+    let options = |one: &SubjectFile| {
+        options::choose(&recipe.name, &recipe.file.option, &one.with).ok().filter(|_| is_baseline)
     };
-    axes.iter().filter(is_about).collect()
-}
-
-/// A subject with every combination of the values of its axes; itself alone without any.
-pub(super) fn subjects(axes: &[&Axis], subject: &SubjectFile) -> Result<Vec<SubjectFile>, String> {
-    let variant = |values: &[(&Axis, &str)]| {
-        let mut variant = subject.clone();
-        for (axis, value) in values {
+    let whole = options(subject);
+    let mut all = if is_baseline { vec![subject.clone()] } else { Vec::new() };
+    for values in combinations(axes)? {
+        let mut variant = SubjectFile {
+            name: name(&subject.name, &values),
+            about: about(&subject.about, &values),
+            variant_of: Some(subject.name.clone()),
+            ..subject.clone()
+        };
+        for (axis, value) in &values {
             variant.with.insert(axis.key.clone(), option_value(value));
         }
-        variant.name = name(&subject.name, values);
-        variant.about = about(&subject.about, values);
-        Ok(variant)
-    };
-    combinations(axes)?.iter().map(|values| variant(values)).collect()
+        let options = options(&variant);
+        if options.is_none() || options != whole {
+            all.push(variant);
+        }
+    }
+    Ok(all)
 }
 
-/// A case with every combination of the values of its axes; itself alone without any.
-pub(super) fn cases(
-    axes: &[Axis],
-    subjects: &[&str],
-    case: &CaseFile,
-    all: &[CaseFile],
-) -> Result<Vec<CaseFile>, String> {
-    let is_about = |axis: &&Axis| axis.is_of_cases(subjects) && axis.is_of(&case.name);
-    let axes: Vec<&Axis> = axes.iter().filter(is_about).collect();
-    let follows =
-        |other: &&CaseFile| other.rate_of.as_ref().is_some_and(|rate| rate.case == case.name);
-    if let (Some(axis), Some(other)) = (axes.first(), all.iter().find(follows)) {
+/// Expands a case.
+fn cases(axes: &[&Axis], case: &CaseFile, all: &[CaseFile]) -> Result<Vec<CaseFile>, String> {
+    let dependent = all.iter().find(|other| other.depends_on(case));
+    if let (Some(axis), Some(other)) = (axes.first(), dependent) {
         return Err(format!(
-            "--matrix {axis}: the rate of case `{}` follows from case `{}`, which cannot be several then",
-            other.name, case.name
+            "--matrix {axis}: cannot expand case `{}`, because the rate of case `{}` depends on it",
+            case.name, other.name
         ));
     }
     let variant = |values: &Vec<(&Axis, &str)>| {
-        let mut variant = case.clone();
+        let mut variant = CaseFile { name: name(&case.name, values), ..case.clone() };
         for (axis, value) in values {
             let set = set_load(&mut variant, &axis.key, value);
-            set.map_err(|what| format!("--matrix {axis}: {what}"))?;
+            set.map_err(|message| format!("--matrix {axis}: {message}"))?;
         }
-        variant.name = name(&case.name, values);
         Ok(variant)
     };
-    combinations(&axes)?.iter().map(variant).collect()
+    combinations(axes)?.iter().map(variant).collect()
 }
 
-/// Checks that no two have one name, and that none is too long.
-pub(super) fn unique<'a>(kind: &str, names: impl Iterator<Item = &'a str>) -> Result<(), String> {
+fn check_unique<'a>(kind: &str, names: impl Iterator<Item = &'a str>) -> Result<(), String> {
     let names: Vec<&str> = names.collect();
     match names.len() {
         count if count > VARIANTS_MAX => {
-            Err(format!("--matrix makes {count} {kind}s, and {VARIANTS_MAX} is the most"))
+            Err(format!("--matrix makes {count} {kind}s; the limit is {VARIANTS_MAX}"))
         }
-        _ => check::names(kind, &names).map_err(|flaw| format!("--matrix: {}", flaw.what)),
+        _ => validate::names(kind, &names).map_err(|flaw| format!("--matrix: {}", flaw.message)),
     }
 }
 
 fn set_load(case: &mut CaseFile, key: &str, value: &str) -> Result<(), String> {
-    let no_number = |kind: &str| Err(format!("`{value}` is no {kind}"));
+    let invalid = |kind: &str| Err(format!("`{value}` is not a {kind}"));
     if key == "rate" {
-        let Ok(rate) = value.parse() else { return no_number("number") };
+        let Ok(rate) = value.parse() else { return invalid("number") };
         case.load.rate = Some(rate);
     } else {
-        let Ok(connections) = value.parse() else { return no_number("whole number") };
+        let Ok(connections) = value.parse() else { return invalid("whole number") };
         case.load.connections = connections;
-        // What is asked for is asked for of a quick run, too.
+        // The command line applies to a quick run too.
         case.load.quick_connections = None;
     }
-    check::load(&case.load, case.rate_of.is_some()).map_err(|(key, what)| format!("{key}: {what}"))
+    validate::load(&case.load, case.rate_of.is_some())
+        .map_err(|(key, message)| format!("{key}: {message}"))
 }
 
-/// Every combination of one value of each axis, the last axis the fastest; one empty combination of
-/// none.
+/// Returns all combinations of one value of each axis; the last axis changes fastest. Without axes, one empty
+/// combination.
 fn combinations<'a>(axes: &[&'a Axis]) -> Result<Vec<Vec<(&'a Axis, &'a str)>>, String> {
     let count = axes.iter().try_fold(1_usize, |count, axis| count.checked_mul(axis.values.len()));
     if count.is_none_or(|count| count > VARIANTS_MAX) {
         return Err(format!(
-            "--matrix has more than {VARIANTS_MAX} combinations; give fewer values, or run it in parts"
+            "--matrix has more than {VARIANTS_MAX} combinations; use fewer values, or several runs"
         ));
     }
     let mut all = vec![Vec::new()];
@@ -169,12 +195,11 @@ fn combinations<'a>(axes: &[&'a Axis]) -> Result<Vec<Vec<(&'a Axis, &'a str)>>, 
     Ok(all)
 }
 
-/// A whole number, or a text.
 fn option_value(text: &str) -> OptionValue {
     text.parse().map_or_else(|_| OptionValue::Text(text.to_owned()), OptionValue::Integer)
 }
 
-/// `full-paranoia-2`; of a path, its last part.
+/// `full-paranoia-2`; of a path, the last part is used.
 fn name(name: &str, values: &[(&Axis, &str)]) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' };
     let part = |(axis, value): &(&Axis, &str)| {
@@ -194,7 +219,7 @@ impl FromStr for Axis {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (what, values) = text.split_once('=').ok_or_else(|| SHAPE.to_owned())?;
+        let (what, values) = text.split_once('=').ok_or_else(|| SYNTAX.to_owned())?;
         let (of, key) = match what.rsplit_once('.') {
             Some((of, key)) => (Some(of.to_owned()), key),
             None => (None, what),
@@ -202,17 +227,17 @@ impl FromStr for Axis {
         let values: Vec<String> = values.split(',').map(str::to_owned).collect();
         let is_empty = key.is_empty() || of.as_ref().is_some_and(String::is_empty);
         if is_empty || values.iter().any(String::is_empty) {
-            return Err(SHAPE.to_owned());
+            return Err(SYNTAX.to_owned());
         }
         match (1..values.len()).find(|&i| values[..i].contains(&values[i])) {
-            Some(i) => Err(format!("`{}` is there twice", values[i])),
+            Some(i) => Err(format!("`{}` is listed twice", values[i])),
             None => Ok(Self { of, key: key.to_owned(), values }),
         }
     }
 }
 
-const SHAPE: &str = "it has to be SUBJECT.OPTION=VALUE,VALUE,... as in full.paranoia=1,2, or \
-                     CASE.connections=NUMBER,NUMBER,...; without a name, it is about all";
+const SYNTAX: &str = "expected SUBJECT.OPTION=VALUE,VALUE,... such as full.paranoia=1,2, or \
+                      CASE.connections=NUMBER,NUMBER,...; without a name, it applies to all";
 
 impl fmt::Display for Axis {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -234,18 +259,18 @@ mod tests {
     }
 
     #[test]
-    fn an_axis_is_written_as_it_is_read() {
+    fn axis_round_trips() {
         for text in ["full.paranoia=1,2", "workers=1,2,4", "a.b.crs=/x/crs-4.7.0,packaged"] {
             assert_eq!(axis(text).to_string(), text);
         }
         for odd in ["", "workers", "workers=", "=1", ".workers=1", "full.=1", "workers=1,,2"] {
-            assert_eq!(odd.parse::<Axis>(), Err(SHAPE.to_owned()), "{odd}");
+            assert_eq!(odd.parse::<Axis>(), Err(SYNTAX.to_owned()), "{odd}");
         }
-        assert_eq!("workers=1,2,1".parse::<Axis>(), Err("`1` is there twice".to_owned()));
+        assert_eq!("workers=1,2,1".parse::<Axis>(), Err("`1` is listed twice".to_owned()));
     }
 
     #[test]
-    fn combinations_are_counted_through() {
+    fn combinations_are_complete_and_limited() {
         let (one, other) = (axis("a=1,2"), axis("b=x,y"));
         let names: Vec<String> =
             combinations(&[&one, &other]).unwrap().iter().map(|values| name("s", values)).collect();
@@ -257,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quick_run_has_the_connections_that_it_is_asked_for() {
+    fn quick_run_has_the_connections_of_the_matrix() {
         let connections = |axes: &[&str]| -> Vec<u32> {
             let matrix = axes.iter().map(|text| axis(text)).collect();
             let adjustments = Adjustments { matrix, quick: true, ..Adjustments::default() };
@@ -265,7 +290,7 @@ mod tests {
             let experiment = Experiment::load(&catalog, "crowdsec-stress", &adjustments).unwrap();
             experiment.cases.iter().map(|case| case.load.connections).collect()
         };
-        // Without being asked, those that the experiment has for it.
+        // Without a matrix, those of the file.
         assert!(connections(&[]).contains(&100), "{:?}", connections(&[]));
         let asked = connections(&["connections=50,200"]);
         assert!(asked.len() >= 2 && asked.iter().all(|one| [50, 200].contains(one)), "{asked:?}");
@@ -286,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subject_becomes_one_for_each_value() {
+    fn subject_is_expanded_to_one_for_each_value() {
         assert_eq!(
             subjects_of(&["full.paranoia=1,3"]),
             ["nginx", "direct", "light", "full-paranoia-1", "full-paranoia-3", "gateway"]
@@ -301,8 +326,8 @@ mod tests {
     }
 
     #[test]
-    fn without_a_name_all_that_have_the_option_are_several_and_the_baseline_stays() {
-        // The baseline has one worker by default, so that value is itself; `direct` has no workers.
+    fn axis_without_name_expands_all_subjects_with_the_option_and_keeps_the_baseline() {
+        // The baseline has one worker by default, so one variant equals it; `direct` has no workers.
         assert_eq!(
             subjects_of(&["workers=1,2"]),
             [
@@ -319,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_case_becomes_one_for_each_load() {
+    fn case_is_expanded_to_one_for_each_load() {
         let experiment = load("first-look", &["connections=10,200"]).unwrap();
         let cases: Vec<(&str, u32)> = experiment
             .cases
@@ -332,31 +357,31 @@ mod tests {
     }
 
     #[test]
-    fn what_a_matrix_cannot_be_is_told() {
+    fn invalid_matrix_is_an_error() {
         let error = |axis: &str| load("first-look", &[axis]).unwrap_err();
         assert_eq!(
             error("fulll.crs=packaged"),
-            "--matrix fulll.crs=packaged: no subject is named `fulll`; did you mean `full`?"
+            "--matrix fulll.crs=packaged: unknown subject `fulll`; did you mean `full`?"
         );
         assert_eq!(
             error("brows.rate=1"),
-            "--matrix brows.rate=1: no case is named `brows`; did you mean `browse`?"
+            "--matrix brows.rate=1: unknown case `brows`; did you mean `browse`?"
         );
         assert_eq!(
             error("full.crz=packaged"),
             "--matrix, for full-crz-packaged: system `nginx-modsecurity` has no option `crz`; did you mean `crs`?"
         );
         assert!(error("paranoja=1").contains("no subject has an option `paranoja`"));
-        assert!(error("full.paranoia=5").contains("it is a whole number from 1 to 4"));
-        assert_eq!(error("connections=x"), "--matrix connections=x: `x` is no whole number");
-        assert!(error("connections=0").contains("connections: 0: it has to be between 1 and"));
-        assert!(error("rate=-1").contains("it has to be above 0"));
-        // Two folders of one name would be two subjects of one name.
+        assert!(error("full.paranoia=5").contains("expected a whole number from 1 to 4"));
+        assert_eq!(error("connections=x"), "--matrix connections=x: `x` is not a whole number");
+        assert!(error("connections=0").contains("connections: expected 1 to"));
+        assert!(error("rate=-1").contains("expected a rate above 0"));
+        // Folders with equal names give subjects with equal names.
         assert!(error("full.crs=/a/x,/b/x").contains("two subjects are named `full-crs-x`"));
     }
 
     #[test]
-    fn a_path_is_named_after_its_last_part() {
+    fn path_is_named_after_its_last_part() {
         let axis = axis("crs=/rules/crs 4.7.0/");
         let values = [(&axis, axis.values[0].as_str())];
         assert_eq!(name("full", &values), "full-crs-crs-4.7.0");

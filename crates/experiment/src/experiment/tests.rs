@@ -1,12 +1,13 @@
-//! Experiments from text: what they come to, and what is refused by name.
+//! Tests of loading: valid files, adjustments, and error messages.
 
 use super::*;
 use crate::catalog::Kind;
+use crate::units::Percent;
 use std::fs;
 use std::time::Duration;
 
 #[test]
-fn every_experiment_in_the_binary_loads() {
+fn built_in_experiments_load() {
     let catalog = Catalog::new(vec![]);
     for name in catalog.names(Kind::Experiment) {
         Experiment::load(&catalog, &name, &Adjustments::default()).unwrap();
@@ -30,7 +31,7 @@ fn quick_cuts_durations_and_only_keeps_the_baseline() {
 }
 
 #[test]
-fn a_load_may_say_how_long_a_quick_run_measures() {
+fn quick_duration_applies_to_quick_runs() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("mine.toml");
     let text = Catalog::new(vec![]).experiment("first-look").unwrap().text;
@@ -47,7 +48,7 @@ fn a_load_may_say_how_long_a_quick_run_measures() {
 }
 
 #[test]
-fn a_load_may_say_how_many_connections_a_quick_run_has() {
+fn quick_connections_apply_to_quick_runs() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("mine.toml");
     let text = Catalog::new(vec![]).experiment("first-look").unwrap().text;
@@ -63,7 +64,7 @@ fn a_load_may_say_how_many_connections_a_quick_run_has() {
     assert_eq!((connections(&text, false), connections(&text, true)), (50, 7));
     let none =
         |text: &str| text.replace("connections = 50", "connections = 50, quick_connections = 0");
-    assert!(error_of(none).contains("0: it has to be between 1 and "), "{}", error_of(none));
+    assert!(error_of(none).contains("expected 1 to 20000, got 0"), "{}", error_of(none));
 }
 
 fn error_of(change: impl Fn(&str) -> String) -> String {
@@ -73,24 +74,18 @@ fn error_of(change: impl Fn(&str) -> String) -> String {
     fs::write(&path, change(&text)).unwrap();
     let path = path.to_str().unwrap();
     let error = Experiment::load(&Catalog::new(vec![]), path, &Adjustments::default()).unwrap_err();
-    let mut text = error.to_string();
-    let mut cause = std::error::Error::source(&error);
-    while let Some(source) = cause {
-        text += &format!(": {source}");
-        cause = source.source();
-    }
-    text.replace(path, "mine.toml")
+    crate::error_chain(&error).replace(path, "mine.toml")
 }
 
 #[test]
-fn what_cannot_be_is_named() {
+fn invalid_values_are_errors_with_their_place() {
     assert_eq!(
         error_of(|text| text.replace("baseline = \"nginx\"", "baseline = \"ngin\"")),
-        "mine.toml:4:12: no subject is named `ngin`; did you mean `nginx`?"
+        "mine.toml:4:12: unknown subject `ngin`; did you mean `nginx`?"
     );
     assert_eq!(
         error_of(|text| text.replace("connections = 50", "connections = 0")),
-        "mine.toml:10:24: 0: it has to be between 1 and 20000"
+        "mine.toml:10:24: expected 1 to 20000, got 0"
     );
     assert_eq!(
         error_of(|text| text.replace("rules = \"crs\"", "rulez = \"crs\"")),
@@ -98,7 +93,7 @@ fn what_cannot_be_is_named() {
     );
     assert_eq!(
         error_of(|text| text.replace("name   = \"light\"", "name   = \"../light\"")),
-        "mine.toml:23:10: the name `../light` has to be letters, digits, `-`, `_` and `.`: files are named after it"
+        "mine.toml:23:10: invalid name `../light`: files are named after it, so use letters, digits, `-`, `_` and `.`"
     );
     let longest = "x".repeat(64);
     let named = |name: &str| {
@@ -107,21 +102,21 @@ fn what_cannot_be_is_named() {
     };
     assert_eq!(
         named(&"y".repeat(65)),
-        "mine.toml:23:10: it has 65 letters, and a name 64 at the most: files are named after it"
+        "mine.toml:23:10: name of 65 characters: files are named after it, so use at most 64"
     );
-    // As long as a name may be, and so refused for another reason.
+    // The longest allowed name is an error for another reason.
     assert!(named(&longest).contains("two subjects are named"), "{}", named(&longest));
     assert_eq!(
         error_of(|text| text.replace("title    = \"What does ModSecurity cost?\"", "title = ' '")),
-        "mine.toml:3:9: it is empty: it has to say what the experiment asks"
+        "mine.toml:3:9: the title is empty; write the question that the experiment answers"
     );
     let prefixed = |prefix: &str| {
         let lines = format!("name   = \"light\"\nprefix = \"{prefix}\"");
         error_of(|text| text.replace("name   = \"light\"", &lines))
     };
-    assert_eq!(prefixed("a"), "mine.toml:24:10: `a` has to start with `/` and to end without one");
-    assert_eq!(prefixed("/a b"), "mine.toml:24:10: ` ` cannot stand in the path of a request");
-    assert_eq!(prefixed("/a?b"), "mine.toml:24:10: `?` cannot stand in the path of a request");
+    assert_eq!(prefixed("a"), "mine.toml:24:10: `a` must start with `/` and must not end with it");
+    assert_eq!(prefixed("/a b"), "mine.toml:24:10: ` ` is not allowed in the path of a request");
+    assert_eq!(prefixed("/a?b"), "mine.toml:24:10: `?` is not allowed in the path of a request");
     assert!(
         error_of(|text| text.replace("2.4s", "soon"))
             .starts_with("mine.toml:10:39: `soon` is not a duration"),
@@ -130,24 +125,24 @@ fn what_cannot_be_is_named() {
 
 const REQUESTS: &str = "load = { connections = 50, requests = 10000";
 
-/// The first look, measured over 10,000 requests, and what is said besides.
-fn counted(besides: &str) -> impl Fn(&str) -> String {
-    let besides = besides.to_owned();
+/// The first look, measured over 10,000 requests, with further keys.
+fn counted(further: &str) -> impl Fn(&str) -> String {
+    let further = further.to_owned();
     move |text| {
         text.replace(
             "load = { connections = 50, duration = \"2.4s\"",
-            &format!("{REQUESTS}{besides}"),
+            &format!("{REQUESTS}{further}"),
         )
     }
 }
 
 #[test]
-fn a_load_may_be_a_number_of_requests_instead_of_a_time() {
+fn load_may_have_requests_instead_of_a_duration() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("mine.toml");
-    let window = |besides: &str, quick| {
+    let window = |further: &str, quick| {
         let text = Catalog::new(vec![]).experiment("first-look").unwrap().text;
-        let counted = counted(besides)(&text);
+        let counted = counted(further)(&text);
         assert!(counted.contains(REQUESTS), "{counted}");
         fs::write(&path, counted).unwrap();
         let adjustments = Adjustments { quick, ..Adjustments::default() };
@@ -163,7 +158,7 @@ fn a_load_may_be_a_number_of_requests_instead_of_a_time() {
 }
 
 #[test]
-fn a_quick_run_has_a_request_for_each_connection() {
+fn quick_run_has_a_request_for_each_connection() {
     let load = LoadFile {
         connections: 900,
         duration: None,
@@ -177,31 +172,33 @@ fn a_quick_run_has_a_request_for_each_connection() {
 }
 
 #[test]
-fn a_load_has_either_a_time_or_a_number_of_requests() {
-    let told = |change: &dyn Fn(&str) -> String| error_of(|text| change(text));
+fn load_has_either_a_duration_or_requests() {
+    let error = |change: &dyn Fn(&str) -> String| error_of(|text| change(text));
     assert_eq!(
-        told(&|text| text.replace("duration = \"2.4s\", ", "")),
-        "mine.toml:10:8: the load says neither how long it is measured nor over how many requests: \
-             add a `duration` or `requests`"
+        error(&|text| text.replace("duration = \"2.4s\", ", "")),
+        "mine.toml:10:8: no `duration` and no `requests`; add one of them"
     );
     assert_eq!(
-        told(&counted(", duration = \"1s\"")),
-        "mine.toml:10:57: the load has `requests`, which end it: remove one of them"
+        error(&counted(", duration = \"1s\"")),
+        "mine.toml:10:57: `duration` and `requests` exclude each other; remove one of them"
     );
     assert_eq!(
-        told(&counted(", rate = 100.0")),
-        "mine.toml:10:39: they belong to a closed loop; with a rate, say a `duration`"
+        error(&counted(", rate = 100.0")),
+        "mine.toml:10:39: `requests` are for a closed loop; with a rate, use `duration`"
     );
     assert_eq!(
-        told(&counted(", quick_requests = 49")),
-        "mine.toml:10:63: 49: they are less than one for each of 50 connections"
+        error(&counted(", quick_requests = 49")),
+        "mine.toml:10:63: 49 is less than one for each of 50 connections"
     );
     assert_eq!(
-        told(&|text| text.replace("duration = ", "duration_max = \"1s\", duration = ")),
-        "mine.toml:10:43: it belongs to `requests`: add them"
+        error(&|text| text.replace("duration = ", "duration_max = \"1s\", duration = ")),
+        "mine.toml:10:43: `duration_max` requires `requests`; add them"
     );
-    assert!(told(&counted(", duration_max = \"2h\"")).contains("between 150ms and 1h"));
-    assert!(told(&|text| counted("")(text).replace("10000", "0")).contains("0: it has to be"));
+    assert!(error(&counted(", duration_max = \"2h\"")).contains("expected 150ms to 1h, got 2h"));
+    assert!(
+        error(&|text| counted("")(text).replace("10000", "0"))
+            .contains("expected 1 to 1000000000, got 0")
+    );
 }
 
 /// The first look, with these subjects for its case.
@@ -211,11 +208,11 @@ fn with_subjects(names: &str) -> String {
 }
 
 #[test]
-fn a_case_may_be_for_some_subjects_and_the_baseline_is_there_in_any_case() {
+fn case_may_have_some_subjects_and_always_has_the_baseline() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("mine.toml");
     let of_case = |names: &str, adjustments: Adjustments| -> Vec<Vec<String>> {
-        // A second case, for all, so that no subject is without a case.
+        // A second case with all subjects, as each must be in a case.
         let all =
             "[[case]]\nname = 'all'\nmix = 'browse'\nload = { connections = 1, duration = '1s' }\n";
         let text = with_subjects(names).replacen("[[subject]]", &format!("{all}\n[[subject]]"), 1);
@@ -234,27 +231,27 @@ fn a_case_may_be_for_some_subjects_and_the_baseline_is_there_in_any_case() {
     assert_eq!(of_case("\"full\"", again)[0], ["nginx", "full", "nginx-again"]);
     let only = |name: &str| Adjustments { only: vec![name.to_owned()], ..none.clone() };
     assert_eq!(of_case("\"full\"", only("full")), [["nginx", "full"], ["nginx", "full"]]);
-    // A case without any of those that are asked for is left out.
+    // A case without any of the chosen subjects is left out.
     assert_eq!(of_case("\"full\"", only("light")), [["nginx", "light"]]);
     assert_eq!(of_case("\"full\"", only("nginx")), [["nginx"], ["nginx"]]);
 }
 
 #[test]
-fn a_case_names_subjects_that_are_there_and_each_subject_has_a_case() {
+fn subjects_of_cases_exist_and_each_subject_is_in_a_case() {
     let of = |names: &str| error_of(|_| with_subjects(names));
     assert_eq!(
         of("\"light\", \"ful\""),
-        "mine.toml:10:22: no subject is named `ful`; did you mean `full`?"
+        "mine.toml:10:22: unknown subject `ful`; did you mean `full`?"
     );
-    assert_eq!(of("\"full\", \"full\""), "mine.toml:10:21: `full` is named twice");
+    assert_eq!(of("\"full\", \"full\""), "mine.toml:10:21: `full` is listed twice");
     assert_eq!(
         of("\"light\", \"full\""),
-        "mine.toml:19:10: no case has `direct` among its `subjects`"
+        "mine.toml:19:10: no case includes `direct`; add it to the `subjects` of one"
     );
 }
 
 #[test]
-fn another_subject_may_be_the_baseline() {
+fn command_line_may_choose_another_baseline() {
     let load = |baseline: &str| {
         let adjustments = Adjustments {
             baseline: Some(baseline.to_owned()),
@@ -269,24 +266,24 @@ fn another_subject_may_be_the_baseline() {
     assert_eq!(experiment.baseline_fallback.unwrap(), "direct");
     assert_eq!(
         load("dirct").unwrap_err().to_string(),
-        "--baseline dirct: there is no such subject; did you mean `direct`?"
+        "--baseline dirct: unknown subject; did you mean `direct`?"
     );
-    let stand_in = |name: &str| {
+    let fallback = |name: &str| {
         let line = format!("baseline_fallback = \"{name}\"");
         error_of(|text| text.replace("baseline_fallback = \"direct\"", &line))
     };
     assert_eq!(
-        stand_in("nginx"),
+        fallback("nginx"),
         "mine.toml:5:21: `nginx` is the baseline itself; name another subject"
     );
     assert_eq!(
-        stand_in("dirct"),
-        "mine.toml:5:21: no subject is named `dirct`; did you mean `direct`?"
+        fallback("dirct"),
+        "mine.toml:5:21: unknown subject `dirct`; did you mean `direct`?"
     );
 }
 
 #[test]
-fn a_case_may_send_only_some_templates_of_its_mix() {
+fn case_may_send_some_templates_of_its_mix() {
     let experiment =
         Experiment::load(&Catalog::new(vec![]), "site", &Adjustments::default()).unwrap();
     for case in &experiment.cases {
@@ -304,18 +301,18 @@ fn a_case_may_send_only_some_templates_of_its_mix() {
 }
 
 #[test]
-fn only_a_system_that_spreads_requests_may_have_several_origins() {
+fn only_balancing_systems_may_have_several_origins() {
     let with = |origins: u16, subjects: &str| {
         let keys = format!("name = \"browse\"\norigins = {origins}\nsubjects = {subjects}");
         move |text: &str| text.replace("name = \"browse\"", &keys)
     };
     assert_eq!(
         error_of(with(2, "[]")),
-        "mine.toml:9:11: subject `direct` would send everything to the first one: the recipe of \
-             system `direct` does not say `balances = true`; leave it out of the case's `subjects`, or \
-             take one origin"
+        "mine.toml:9:11: subject `direct` would send all requests to the first origin, because the \
+             recipe of system `direct` does not have `balances = true`; remove it from the `subjects` of \
+             the case, or use one origin"
     );
-    let between = |origins| format!("mine.toml:9:11: {origins}: it has to be between 1 and 16");
+    let between = |origins| format!("mine.toml:9:11: expected 1 to 16, got {origins}");
     assert_eq!(error_of(with(0, "[]")), between(0));
     assert_eq!(error_of(with(17, "[\"light\"]")), between(17));
     let experiment =
@@ -326,18 +323,21 @@ fn only_a_system_that_spreads_requests_may_have_several_origins() {
 }
 
 #[test]
-fn an_open_loop_has_a_rate_and_what_belongs_to_it() {
+fn open_loop_has_a_rate_and_related_keys() {
     let with = |keys: &str| {
         let loads = format!("connections = 50, {keys}");
         error_of(|text| text.replace("connections = 50", &loads))
     };
-    let alone = "it belongs to an open loop: add a `rate`, or a `rate_of` to the case";
-    assert_eq!(with("spacing = \"poisson\""), format!("mine.toml:10:38: {alone}"));
-    assert_eq!(with("connections_max = 60"), format!("mine.toml:10:46: {alone}"));
-    assert_eq!(with("rate = 0"), "mine.toml:10:35: 0: it has to be above 0 and at most 10000000");
+    let alone = "requires an open loop; add a `rate`, or a `rate_of` to the case";
+    assert_eq!(with("spacing = \"poisson\""), format!("mine.toml:10:38: `spacing` {alone}"));
+    assert_eq!(with("connections_max = 60"), format!("mine.toml:10:46: `connections_max` {alone}"));
+    assert_eq!(
+        with("rate = 0"),
+        "mine.toml:10:35: expected a rate above 0 and at most 10000000, got 0"
+    );
     assert_eq!(
         with("rate = 10, connections_max = 49"),
-        "mine.toml:10:57: 49: it is less than the 50 connections from the start"
+        "mine.toml:10:57: 49 is less than the 50 connections at the start"
     );
     let unknown = with("rate = 10, spacing = \"even\"");
     assert!(unknown.contains("unknown variant `even`"), "{unknown}");
@@ -345,7 +345,7 @@ fn an_open_loop_has_a_rate_and_what_belongs_to_it() {
 }
 
 #[test]
-fn a_rate_may_follow_from_another_case_which_is_a_closed_loop() {
+fn rate_may_depend_on_another_case_with_a_closed_loop() {
     let text = Catalog::new(vec![]).experiment("wafs").unwrap().text;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("mine.toml");
@@ -365,20 +365,20 @@ fn a_rate_may_follow_from_another_case_which_is_a_closed_loop() {
     let of = "rate_of = { case = \"capacity\"";
     assert_eq!(
         error(of, "rate_of = { case = \"capasity\""),
-        "no case is named `capasity`; did you mean `capacity`?"
+        "unknown case `capasity`; did you mean `capacity`?"
     );
     assert_eq!(
         error(of, "rate_of = { case = \"latency\""),
-        "`latency` is an open loop, which holds the rate that it is given; name a closed one"
+        "case `latency` is an open loop, whose rate is given; name a closed loop"
     );
     assert_eq!(
         error("spacing =", "rate = 5, spacing ="),
-        "the case has a `rate_of` too; leave one of them out"
+        "the case also has `rate_of`; remove one of them"
     );
 }
 
 #[test]
-fn a_warm_up_lasts_for_a_time_or_until_it_is_steady() {
+fn warm_up_ends_after_a_time_or_when_steady() {
     let folder = tempfile::tempdir().unwrap();
     let text = Catalog::new(vec![]).experiment("first-look").unwrap().text;
     let path = folder.path().join("mine.toml");
@@ -400,15 +400,15 @@ fn a_warm_up_lasts_for_a_time_or_until_it_is_steady() {
 }
 
 #[test]
-fn a_warm_up_that_cannot_be_is_named() {
+fn invalid_warm_up_is_an_error() {
     let with = |keys: &str| error_of(|text| text.replace("warmup = \"400ms\"", keys));
     assert_eq!(
         with("warmup = \"1s\", warmup_max = \"5s\""),
-        "mine.toml:10:75: it belongs to a `warmup` that is \"steady\""
+        "mine.toml:10:75: `warmup_max` requires `warmup = \"steady\"`"
     );
     assert_eq!(
         with("warmup = \"steady\", warmup_max = \"1s\""),
-        "mine.toml:10:79: 1s: it has to be between 2s and 1h"
+        "mine.toml:10:79: expected 2s to 1h, got 1s"
     );
     let neither = with("warmup = \"stedy\"");
     assert!(
@@ -418,7 +418,7 @@ fn a_warm_up_that_cannot_be_is_named() {
 }
 
 #[test]
-fn a_rate_makes_the_loop_open_with_constant_gaps_unless_it_says_otherwise() {
+fn rate_makes_an_open_loop_with_constant_gaps_by_default() {
     let catalog = Catalog::new(vec![]);
     let load = |name| {
         let experiment = Experiment::load(&catalog, name, &Adjustments::default()).unwrap();

@@ -5,7 +5,7 @@ use crate::analysis::{CaseAnalysis, Price, Range, SubjectAnalysis};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeSet;
-use tollgate_experiment::ablation::{AblatedFile, Ablation};
+use tollgate_experiment::experiment::{AblatedFile, Ablation};
 use tollgate_experiment::metric::Metric;
 use tollgate_experiment::record::{Outcome, TrialRecord};
 use tollgate_stats::Verdict;

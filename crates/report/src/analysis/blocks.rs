@@ -2,8 +2,8 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use tollgate_experiment::metric::ByBlock;
 use tollgate_experiment::metric::Metric;
-use tollgate_experiment::precision::ByBlock;
 use tollgate_stats::{OUTLIER_Z, modified_z_scores};
 
 /// The figures of a subject in one block. Outliers are marked, but not excluded from prices.

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use tollgate_experiment::metric::Metric;
-use tollgate_experiment::precision::{ByBlock, pairs};
+use tollgate_experiment::metric::{ByBlock, pairs};
 use tollgate_stats::{Estimate, Interval, Verdict, difference, difference_p, ratio, ratio_p};
 
 /// The prices of a subject by figure.

@@ -2,8 +2,8 @@
 //! differ.
 
 use std::collections::{BTreeMap, BTreeSet};
-use tollgate_experiment::installed::RuleSetHash;
 use tollgate_experiment::manifest::{SubjectManifest, SubjectState};
+use tollgate_experiment::recipe::RuleSetHash;
 
 /// One note per rule set with different content among its subjects.
 pub(super) fn notes(subjects: &[SubjectManifest]) -> Vec<String> {

@@ -4,7 +4,7 @@ use crate::analysis::{CaseAnalysis, Range, SubjectAnalysis};
 use schemars::JsonSchema;
 use serde::Serialize;
 use tollgate_experiment::metric::Metric;
-use tollgate_experiment::plan::stop::EndedBy;
+use tollgate_experiment::stop::EndedBy;
 use tollgate_stats::number::counted;
 use tollgate_stats::number::{relative, share};
 use tollgate_stats::{Verdict, min_blocks};

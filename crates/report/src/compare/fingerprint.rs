@@ -3,9 +3,9 @@
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use tollgate_experiment::hash::hash_text;
-use tollgate_experiment::manifest::difference::{Difference, differences};
+use tollgate_experiment::files::hash_text;
 use tollgate_experiment::manifest::{CaseManifest, Manifest, SubjectManifest, SubjectState};
+use tollgate_experiment::manifest::{Difference, differences};
 
 /// A line of the fingerprint in which two runs differ.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -13,7 +13,7 @@ use fingerprint::Line;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use thiserror::Error;
-use tollgate_experiment::blocks;
+use tollgate_experiment::metric;
 use tollgate_experiment::metric::Metric;
 use tollgate_experiment::run_dir::RunRecords;
 use tollgate_stats::{Shift, Verdict, holm, ratio_of_samples, verdict};
@@ -192,12 +192,12 @@ fn subjects(
 /// The price of each block in which both sides count and have the figure, as a ratio. Where a figure
 /// is zero, as the CPU of no proxy is, it is no ratio, and what is made of it is none either.
 fn ratios(run: &RunRecords, case: &str, subject: &str, baseline: &str, metric: Metric) -> Vec<f64> {
-    let baselines = blocks::valid(run, case, baseline);
-    let ratio = |(block, trial): (u32, blocks::Valid<'_>)| {
+    let baselines = metric::valid(run, case, baseline);
+    let ratio = |(block, trial): (u32, metric::Valid<'_>)| {
         let baseline = metric.of(baselines.get(&block)?.measurement)?;
         Some(metric.of(trial.measurement)? / baseline)
     };
-    blocks::valid(run, case, subject).into_iter().filter_map(ratio).collect()
+    metric::valid(run, case, subject).into_iter().filter_map(ratio).collect()
 }
 
 fn case_names(run: &RunRecords) -> Vec<&str> {

@@ -5,8 +5,8 @@ use crate::analysis::CaseAnalysis;
 use crate::error::ReportError;
 use crate::source::Source;
 use std::collections::BTreeSet;
-use tollgate_experiment::percent::Percent;
 use tollgate_experiment::record::{Measurement, Outcome, TrialRecord};
+use tollgate_experiment::units::Percent;
 use tollgate_experiment::validity::Limits;
 use tollgate_stats::number::{significant, with_decimals};
 

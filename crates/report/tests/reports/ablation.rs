@@ -1,7 +1,7 @@
 //! What a report says of a rule set that was taken apart, file by file.
 
 use crate::records::{CASE, costing, measured, run, template};
-use tollgate_experiment::ablation::{AblatedFile, Ablation};
+use tollgate_experiment::experiment::{AblatedFile, Ablation};
 use tollgate_experiment::record::{Measurement, TemplateRecord, TrialRecord};
 use tollgate_experiment::run_dir::RunRecords;
 use tollgate_report::ablation;

@@ -2,9 +2,9 @@
 
 use crate::html::source;
 use crate::records::{CASE, case, costing, measured, run};
-use tollgate_experiment::plan::stop::EndedBy;
-use tollgate_experiment::replay::ended_by;
 use tollgate_experiment::run_dir::RunRecords;
+use tollgate_experiment::stop::EndedBy;
+use tollgate_experiment::stop::ended_by;
 use tollgate_report::analysis::{Analysis, analyse};
 use tollgate_report::{csv, html, rows};
 

@@ -4,8 +4,8 @@ use crate::records::{
     MIB, blocks, costing, measured, refused, run, set_state, template, without_processes,
 };
 use serde_json::{Value, json};
-use tollgate_experiment::installed::Missing;
 use tollgate_experiment::manifest::SubjectState;
+use tollgate_experiment::recipe::Missing;
 use tollgate_experiment::record::TemplateRecord;
 use tollgate_experiment::run_dir::RunRecords;
 use tollgate_experiment::validity::Invalid;

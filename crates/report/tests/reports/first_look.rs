@@ -2,12 +2,12 @@
 //! that is not quite steady; one subject is not installed.
 
 use crate::records::{MIB, costing, measured, run, set_state, template, without_processes};
-use tollgate_experiment::installed::Missing;
 use tollgate_experiment::manifest::SubjectState;
-use tollgate_experiment::plan::stop::Stop;
+use tollgate_experiment::recipe::Missing;
 use tollgate_experiment::record::Bottleneck;
 use tollgate_experiment::record::CpuTime;
 use tollgate_experiment::record::{Measurement, TrialRecord};
+use tollgate_experiment::stop::Stop;
 use tollgate_experiment::validity::Invalid;
 use tollgate_report::analysis::{Analysis, analyse};
 use tollgate_report::output::{Format, render};

@@ -1,8 +1,8 @@
 //! What became of subjects and trials that have no figures.
 
 use crate::records::{analysed, blocks, costing, failed, measured, refused, run, set_state};
-use tollgate_experiment::installed::Missing;
 use tollgate_experiment::manifest::SubjectState;
+use tollgate_experiment::recipe::Missing;
 use tollgate_experiment::record::{Step, TrialRecord};
 use tollgate_experiment::run_dir::RunRecords;
 use tollgate_experiment::validity::Invalid;
@@ -52,9 +52,9 @@ fn notes_last_output_of_a_subject_that_did_not_start() {
 #[test]
 fn only_failed_starts_have_their_last_output() {
     for (step, told) in [
-        (Step::Configure, "its config could not be made: why"),
-        (Step::Origin, "the origin was lost: why"),
-        (Step::Probe, "the probe got no answer: why"),
+        (Step::Configure, "it could not be configured: why"),
+        (Step::Origin, "the origin ended: why"),
+        (Step::Probe, "the probe failed: why"),
         (Step::Load, "the load could not be sent: why"),
     ] {
         let run = with_full(vec![failed("full", 1, step, "why", &["a line about other things"])]);

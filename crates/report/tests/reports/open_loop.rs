@@ -3,12 +3,12 @@
 use crate::records::{CASE, case, costing, measured, run};
 use tollgate_experiment::experiment::SpacingFile;
 use tollgate_experiment::manifest::{OpenLoopManifest, RateOfManifest};
-use tollgate_experiment::plan::stop::Stop;
 use tollgate_experiment::record::Bottleneck;
 use tollgate_experiment::record::{
     LatencyRecord, Measurement, OpenLoopRecord, Outcome, TrialRecord,
 };
 use tollgate_experiment::run_dir::RunRecords;
+use tollgate_experiment::stop::Stop;
 use tollgate_experiment::validity::Invalid;
 use tollgate_report::analysis::analyse;
 use tollgate_report::output::{Format, render};
@@ -146,6 +146,6 @@ fn invalid_trials_have_only_their_reason() {
     measurement.invalid = vec![Invalid::NoResponse];
     assert_eq!(
         notes(vec![spoilt, trial(2, 0, 0.1)]),
-        ["nginx: 1 of 2 trials is invalid: nothing was answered."]
+        ["nginx: 1 of 2 trials is invalid: no response was received."]
     );
 }

@@ -4,12 +4,12 @@ use crate::records::{
     MIB, blocks, case, costing, measured, refused, run, set_state, without_processes,
 };
 use tollgate_experiment::experiment::SpacingFile;
-use tollgate_experiment::installed::Missing;
 use tollgate_experiment::manifest::{OpenLoopManifest, SubjectState};
-use tollgate_experiment::plan::stop::Stop;
+use tollgate_experiment::recipe::Missing;
 use tollgate_experiment::record::Bottleneck;
 use tollgate_experiment::record::{Measurement, TrialRecord};
 use tollgate_experiment::run_dir::RunRecords;
+use tollgate_experiment::stop::Stop;
 use tollgate_experiment::validity::Invalid;
 use tollgate_report::analysis::analyse;
 use tollgate_report::output::{Format, render};

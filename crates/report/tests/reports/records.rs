@@ -1,14 +1,13 @@
 //! Builders of records whose figures can be divided in the head.
 
 use std::collections::BTreeMap;
-use tollgate_experiment::cpu_layout::CpuLayout;
-use tollgate_experiment::environment::Environment;
-use tollgate_experiment::installed::Installed;
+use tollgate_experiment::machine::CpuLayout;
+use tollgate_experiment::machine::Environment;
 use tollgate_experiment::manifest::{
     self, CaseManifest, ExperimentManifest, Manifest, SubjectManifest, SubjectState,
 };
 use tollgate_experiment::metric::Metric;
-use tollgate_experiment::plan::stop::Stop;
+use tollgate_experiment::recipe::Installed;
 use tollgate_experiment::record::Bottleneck;
 use tollgate_experiment::record::CpuTime;
 use tollgate_experiment::record::Noise;
@@ -17,6 +16,7 @@ use tollgate_experiment::record::{
     TrialRecord,
 };
 use tollgate_experiment::run_dir::RunRecords;
+use tollgate_experiment::stop::Stop;
 use tollgate_experiment::validity::Limits;
 use tollgate_load::Failures;
 use tollgate_report::analysis::{Analysis, Figures, Price, SubjectAnalysis, analyse};

@@ -4,9 +4,9 @@ use crate::records::{analysed, blocks, case, costing, failed, measured, run, wit
 use tollgate_experiment::experiment::SpacingFile;
 use tollgate_experiment::manifest::OpenLoopManifest;
 use tollgate_experiment::metric::Metric;
-use tollgate_experiment::plan::stop::{EndedBy, Stop};
 use tollgate_experiment::record::{Step, TrialRecord};
 use tollgate_experiment::run_dir::RunRecords;
+use tollgate_experiment::stop::{EndedBy, Stop};
 use tollgate_experiment::validity::Invalid;
 use tollgate_report::analysis::{Analysis, RunStatus, analyse};
 use tollgate_report::output::{Format, render};

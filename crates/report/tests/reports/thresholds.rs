@@ -1,8 +1,8 @@
 //! Thresholds: pass, fail or not settled, by the interval and never by the estimate.
 
 use crate::records::{MIB, assert_close, blocks, case, costing, measured, refused, run, template};
-use tollgate_experiment::installed::Missing;
 use tollgate_experiment::manifest::SubjectState;
+use tollgate_experiment::recipe::Missing;
 use tollgate_experiment::record::Bottleneck;
 use tollgate_experiment::record::{TemplateRecord, TrialRecord};
 use tollgate_experiment::run_dir::RunRecords;

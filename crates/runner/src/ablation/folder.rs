@@ -7,7 +7,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 use thiserror::Error;
-use tollgate_experiment::hash::hash_text;
+use tollgate_experiment::files::hash_text;
 
 /// File that is loaded before all rules, and the folder of the rules.
 pub(super) const SETUP: &str = "crs-setup.conf";

@@ -16,11 +16,11 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 use thiserror::Error;
-use tollgate_experiment::ablation::{AblatedFile, Ablation};
 use tollgate_experiment::catalog::Catalog;
+use tollgate_experiment::experiment::{AblatedFile, Ablation};
 use tollgate_experiment::experiment::{Experiment, Subject};
-use tollgate_experiment::installed::Missing;
 use tollgate_experiment::options::OptionValue;
+use tollgate_experiment::recipe::Missing;
 use tollgate_experiment::toml_file::suggestion;
 
 /// The subject and rule files of an ablation: `SUBJECT` or `SUBJECT=FILE,FILE,...`.

@@ -13,19 +13,17 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use thiserror::Error;
 use tollgate_experiment::catalog::Catalog;
-use tollgate_experiment::cpu_layout::CpuLayoutError;
 use tollgate_experiment::experiment::{Case, Experiment, LoadFile};
-use tollgate_experiment::installed::Installed;
-use tollgate_experiment::manifest::difference::Difference;
-use tollgate_experiment::manifest::{
-    CaseManifest, Invocation, Manifest, SubjectManifest, SubjectState,
-};
-use tollgate_experiment::plan::rate::{Held, rate};
-use tollgate_experiment::plan::stop::EndedBy;
+use tollgate_experiment::machine::CpuLayoutError;
+use tollgate_experiment::manifest::Difference;
+use tollgate_experiment::manifest::{CaseManifest, Invocation, Manifest, SubjectState};
+use tollgate_experiment::plan::{Held, rate};
 use tollgate_experiment::plan::{TrialPlan, TrialStatus};
+use tollgate_experiment::recipe::Installed;
 use tollgate_experiment::record::{Outcome, Step, TrialRecord};
-use tollgate_experiment::replay::{Replay, ending, replay, so_far};
 use tollgate_experiment::run_dir::{RunDir, RunDirError, RunRecords};
+use tollgate_experiment::stop::EndedBy;
+use tollgate_experiment::stop::{Replay, ending, replay, so_far};
 
 #[derive(Debug)]
 pub struct RunRequest<'a> {
@@ -149,7 +147,7 @@ pub fn run(
                 break ended_by;
             }
             schedule.begin_block();
-            let half_width = so_far.precision.map(|(half_width, _)| half_width);
+            let half_width = so_far.precision.map(|precision| precision.half_width);
             report(Event::Block { block: schedule.block(), half_width });
             continue;
         };
@@ -173,10 +171,7 @@ pub fn run(
 fn trials(run: &RunRecords) -> Option<usize> {
     let experiment = &run.manifest.experiment;
     let of_case = |case: &CaseManifest| {
-        let is_there = |subject: &&SubjectManifest| {
-            matches!(subject.state, SubjectState::Present { .. }) && case.is_for(&subject.name)
-        };
-        experiment.subjects.iter().filter(is_there).count()
+        experiment.subjects.iter().filter(|subject| case.runs(subject)).count()
     };
     let a_block: usize = experiment.cases.iter().map(of_case).sum();
     experiment.stop.budget_s.is_none().then(|| a_block * experiment.stop.blocks as usize)

@@ -15,13 +15,13 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use tollgate_eventloop::{available_cpus, pin_current_thread};
 use tollgate_experiment::catalog::Catalog;
-use tollgate_experiment::cpu_layout::{CpuLayout, CpuLayoutError};
-use tollgate_experiment::environment::Environment;
-use tollgate_experiment::error_chain::error_chain;
+use tollgate_experiment::error_chain;
 use tollgate_experiment::experiment::{CpusFile, Experiment, Subject};
-use tollgate_experiment::hash::hash_text;
-use tollgate_experiment::installed::Missing;
+use tollgate_experiment::files::hash_text;
+use tollgate_experiment::machine::Environment;
+use tollgate_experiment::machine::{CpuLayout, CpuLayoutError};
 use tollgate_experiment::manifest::SubjectState;
+use tollgate_experiment::recipe::Missing;
 
 #[derive(Debug)]
 pub struct Machine {

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::{self, Command, Stdio};
 use std::{env, fs, io};
 use thiserror::Error;
-use tollgate_experiment::build::Build;
-use tollgate_experiment::hash::{hash_file, hash_text, hex};
+use tollgate_experiment::files::{hash_file, hash_text, hex};
+use tollgate_experiment::recipe::Build;
 
 #[derive(Debug, Error)]
 pub enum BuildError {
@@ -253,7 +253,7 @@ fn io_error(action: &'static str, path: &Path) -> impl Fn(io::Error) -> BuildErr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tollgate_experiment::build::BuildFile;
+    use tollgate_experiment::recipe::BuildFile;
     use tollgate_experiment::toml_file::Source;
 
     fn build(sources: &[(&str, &str)]) -> Build {

@@ -9,8 +9,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use std::{fmt, io};
 use thiserror::Error;
-use tollgate_experiment::build::Build;
-use tollgate_experiment::hash::hash_text;
+use tollgate_experiment::files::hash_text;
+use tollgate_experiment::recipe::Build;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolChain {

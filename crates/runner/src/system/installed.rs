@@ -12,13 +12,13 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use std::{env, fs, io};
 use thiserror::Error;
-use tollgate_experiment::build::Build;
 use tollgate_experiment::catalog::{Catalog, CatalogError};
-use tollgate_experiment::error_chain::error_chain;
+use tollgate_experiment::error_chain;
 use tollgate_experiment::experiment::Subject;
-use tollgate_experiment::hash;
-use tollgate_experiment::installed::{Installed, Missing, RuleSetHash};
+use tollgate_experiment::files;
+use tollgate_experiment::recipe::Build;
 use tollgate_experiment::recipe::Need;
+use tollgate_experiment::recipe::{Installed, Missing, RuleSetHash};
 
 #[derive(Debug, Error)]
 pub enum CheckError {
@@ -230,7 +230,7 @@ fn missing(subject: &Subject, need: &Need, message: String) -> Missing {
 }
 
 fn hash(path: &Path) -> Result<String, CheckError> {
-    hash::hash_file(path).map_err(|source| CheckError::Read { path: path.to_owned(), source })
+    files::hash_file(path).map_err(|source| CheckError::Read { path: path.to_owned(), source })
 }
 
 fn hash_folder(path: &Path) -> Result<String, CheckError> {
@@ -260,7 +260,7 @@ fn hash_loaded(folder: &Path, patterns: &[String]) -> Result<String, CheckError>
             text += &format!("{}  {name}\n", hash(&path)?);
         }
     }
-    Ok(hash::hash_text(&text))
+    Ok(files::hash_text(&text))
 }
 
 fn holds_text(path: &Path, text: &str) -> Result<bool, CheckError> {
@@ -419,10 +419,10 @@ mod tests {
         // The output of sha256sum in load order, hashed once more.
         let line = |name: &str| {
             let base = name.rsplit('/').next().unwrap();
-            format!("{}  {base}\n", hash::hash_text(name))
+            format!("{}  {base}\n", files::hash_text(name))
         };
         let lines = ["setup", "rules/1.conf", "rules/2.conf", "rules/words.data"].map(line);
-        assert_eq!(hash, hash::hash_text(&lines.concat()));
+        assert_eq!(hash, files::hash_text(&lines.concat()));
         // A package has its setup elsewhere, and documentation and tools beside the rules.
         let packaged = tempfile::tempdir().unwrap();
         for name in

@@ -14,9 +14,9 @@ use std::{fs, io};
 use thiserror::Error;
 use tollgate_experiment::catalog::{Catalog, CatalogError};
 use tollgate_experiment::experiment::Subject;
-use tollgate_experiment::hash::{hash_file, hash_text};
-use tollgate_experiment::installed::Installed;
+use tollgate_experiment::files::{hash_file, hash_text};
 use tollgate_experiment::options::OptionValue;
+use tollgate_experiment::recipe::Installed;
 
 /// Variables of one trial for templates, besides the options of the subject.
 #[derive(Debug, Clone)]

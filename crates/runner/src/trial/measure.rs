@@ -8,8 +8,8 @@ use crate::process::usage::{self, Reading};
 use procfs::ProcError;
 use std::collections::BTreeSet;
 use std::time::Duration;
-use tollgate_experiment::cpu_layout::CpuLayout;
 use tollgate_experiment::experiment::{LoadFile, Window};
+use tollgate_experiment::machine::CpuLayout;
 use tollgate_experiment::record::{
     CpuRecord, CpuTime, LatencyRecord, Measurement, Noise, OpenLoopRecord, TemplateRecord, as_f64,
 };
@@ -209,7 +209,7 @@ fn utilization(
         origin: cpu
             .origin
             .map_or(0.0, |spent| servers(spent, &layout.origin, &start.origin, &end.origin)),
-        shared: layout.shared(),
+        shared: layout.shared_cpu().is_some(),
         late: false,
     }
 }

@@ -25,11 +25,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tollgate_experiment::catalog::Catalog;
-use tollgate_experiment::cpu_layout::CpuLayout;
-use tollgate_experiment::error_chain::error_chain;
+use tollgate_experiment::error_chain;
 use tollgate_experiment::experiment::{Case, Subject};
-use tollgate_experiment::installed::Installed;
+use tollgate_experiment::machine::CpuLayout;
 use tollgate_experiment::plan::TrialPlan;
+use tollgate_experiment::recipe::Installed;
 use tollgate_experiment::record::{
     Failure, Outcome, ProbeResponse, Refusal, SCHEMA, Step, TrialRecord,
 };

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 use thiserror::Error;
-use tollgate_experiment::error_chain::error_chain;
+use tollgate_experiment::error_chain;
 use tollgate_experiment::record::{Failure, Step};
 use tollgate_load::Request;
 

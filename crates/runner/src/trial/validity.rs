@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 use tollgate_experiment::experiment::Window;
-use tollgate_experiment::percent::Percent;
 use tollgate_experiment::record::{Bottleneck, as_f64};
+use tollgate_experiment::units::Percent;
 use tollgate_experiment::validity::{Invalid, Limits};
+use tollgate_load::SATURATED_SHARE;
 
 /// Input of the rules.
 #[derive(Debug, Clone, PartialEq)]
@@ -160,23 +161,20 @@ pub struct Utilization {
     pub late: bool,
 }
 
-/// Utilization of a saturated role. Less than 1, because a closed loop has moments in which both sides wait.
-const SATURATED: f64 = 0.9;
-
 /// Returns the role that limited the throughput. A late generator comes first, because latencies then include its own
 /// delay. A saturated system comes next, because faster peers would not help.
 pub fn bottleneck(busy: &Utilization) -> Bottleneck {
     if busy.late {
         return Bottleneck::Generator;
     }
-    if busy.system.is_some_and(|share| share >= SATURATED) {
+    if busy.system.is_some_and(|share| share >= SATURATED_SHARE) {
         return Bottleneck::System;
     }
     let larger =
         if busy.generator >= busy.origin { Bottleneck::Generator } else { Bottleneck::Origin };
     let together =
         if busy.shared { busy.generator + busy.origin } else { busy.generator.max(busy.origin) };
-    if together >= SATURATED { larger } else { Bottleneck::None }
+    if together >= SATURATED_SHARE { larger } else { Bottleneck::None }
 }
 
 #[cfg(test)]
@@ -279,7 +277,7 @@ mod tests {
         let texts = |evidence: &Evidence| -> Vec<String> {
             judge(evidence, &Limits::default()).iter().map(ToString::to_string).collect()
         };
-        assert_eq!(texts(&of_requests(99, 0)), ["99 of 100 requests had finished after 2 s"]);
+        assert_eq!(texts(&of_requests(99, 0)), ["99 of 100 requests finished within 2 s"]);
         // Failed requests have finished.
         assert!(matches!(
             judge(&of_requests(99, 1), &Limits::default())[..],
@@ -311,12 +309,12 @@ mod tests {
         assert_eq!(texts(&[520, 480]), [""; 0]);
         assert_eq!(
             texts(&[521, 479]),
-            ["origin 2 got 47.9 % of the requests, and not 50.0 % (limit 2 % more or less)"]
+            ["origin 2 got 47.9 % of the requests, expected 50.0 % (tolerance 2 %)"]
         );
         // 66.7 % too much, more than the 33.3 % that the others lack.
         assert_eq!(
             texts(&[0, 9, 0]),
-            ["origin 2 got 100.0 % of the requests, and not 33.3 % (limit 2 % more or less)"]
+            ["origin 2 got 100.0 % of the requests, expected 33.3 % (tolerance 2 %)"]
         );
         // No request at all is uneven.
         assert_eq!(texts(&[0, 0]).len(), 1);
@@ -343,11 +341,11 @@ mod tests {
             texts,
             [
                 "process 7 ended during the measurement",
-                "nothing was answered",
-                "3 responses were not the expected ones (`xss`: 200)",
-                "2 requests got no answer (2 reset)",
+                "no response was received",
+                "3 responses were unexpected (`xss`: 200)",
+                "2 requests failed (2 reset)",
                 "the hypervisor took 5.1 % of the CPUs (limit 5 %)",
-                "a request had been under way for 0.40 s at the end",
+                "a request was in flight for 0.40 s at the end",
                 "tollgate was stopped or starved for 25 % of the window (limit 10 %)",
             ]
         );

@@ -13,8 +13,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use thiserror::Error;
-use tollgate_experiment::cpu_layout::CpuLayout;
 use tollgate_experiment::experiment::{LoadFile, SpacingFile, WarmUp, Window};
+use tollgate_experiment::machine::CpuLayout;
 use tollgate_experiment::record::{CpuTime, WarmUpRecord, as_f64};
 use tollgate_experiment::validity::Limits;
 use tollgate_load::{

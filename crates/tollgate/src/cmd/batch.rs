@@ -18,8 +18,8 @@ use tollgate_batch::run::run as run_batch;
 use tollgate_batch::store::BatchRecords;
 use tollgate_batch::store::{BuildOutcome, Purpose};
 use tollgate_experiment::catalog::Catalog;
-use tollgate_experiment::duration::Span;
 use tollgate_experiment::toml_file::{self, Source};
+use tollgate_experiment::units::Span;
 use tollgate_stats::number::{counted, significant};
 
 #[derive(Debug, clap::Args)]

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use tollgate_experiment::catalog::{Catalog, Kind};
 use tollgate_experiment::experiment::{Adjustments, Experiment, Subject};
-use tollgate_experiment::installed::Installed;
 use tollgate_experiment::options;
+use tollgate_experiment::recipe::Installed;
 use tollgate_runner::system::installed;
 use tollgate_runner::system::installed::Versions;
 

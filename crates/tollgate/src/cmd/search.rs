@@ -6,11 +6,11 @@ use crate::console::{self, Exit, Failure, eprint_line};
 use anyhow::Context;
 use clap::ValueEnum;
 use std::path::PathBuf;
-use tollgate_experiment::atomic_write;
-use tollgate_experiment::duration::Span;
 use tollgate_experiment::experiment::Adjustments;
+use tollgate_experiment::files::write_atomic;
 use tollgate_experiment::manifest::Invocation;
-use tollgate_experiment::percent::Percent;
+use tollgate_experiment::units::Percent;
+use tollgate_experiment::units::Span;
 use tollgate_search::bracket::{Progress, Verdict};
 use tollgate_search::goal::Goals;
 use tollgate_search::parameters::SearchParameters;
@@ -121,7 +121,7 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     let report = SearchReport::read(&dir)?;
     let json = report.json()?;
     let path = dir.join("report.json");
-    let written = atomic_write::write(&path, &json);
+    let written = write_atomic(&path, &json);
     match args.format {
         Format::Json => console::print(&json)?,
         Format::Table => console::print(&format!(

@@ -11,12 +11,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
-use tollgate_experiment::build::Build;
 use tollgate_experiment::catalog::{Catalog, Kind};
 use tollgate_experiment::experiment::Subject;
-use tollgate_experiment::hash::hash_file;
-use tollgate_experiment::installed::Installed;
+use tollgate_experiment::files::hash_file;
 use tollgate_experiment::options::{self, OptionValue, Options};
+use tollgate_experiment::recipe::Build;
+use tollgate_experiment::recipe::Installed;
 use tollgate_experiment::recipe::Recipe;
 use tollgate_experiment::record::ProbeResponse;
 use tollgate_runner::check::{self, CheckRequest, Found};
@@ -138,7 +138,13 @@ fn list_all(args: &CatalogArgs) -> Result<Exit, Failure> {
         // An invalid recipe was reported above.
         let Ok(recipe) = catalog.recipe(&name) else { continue };
         for (option, spec) in &recipe.file.option {
-            writeln!(text, "  {option:<18} {} ({}; {})", spec.about, spec.allowed(), spec.default)?;
+            writeln!(
+                text,
+                "  {option:<18} {} ({}; {})",
+                spec.about,
+                spec.expected(),
+                spec.default
+            )?;
         }
     }
     console::print(&text)?;

@@ -1,7 +1,7 @@
 use super::*;
 use std::net::{IpAddr, Ipv4Addr};
 use tollgate_experiment::catalog::Kind;
-use tollgate_experiment::error_chain::error_chain;
+use tollgate_experiment::error_chain;
 use tollgate_experiment::experiment::{Adjustments, Experiment};
 use tollgate_experiment::options::{self, Options};
 

@@ -1,59 +1,74 @@
-//! Which CPUs each role runs on.
+//! The machine of a run: its fingerprint, and the CPUs of each role.
 
 use crate::experiment::CpusFile;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use thiserror::Error;
 
-/// The CPUs of each role, by number.
+/// Fingerprint of a machine. `None` is unknown.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Environment {
+    /// Name, release and architecture.
+    pub kernel: String,
+    pub cpu_model: Option<String>,
+    /// CPUs online.
+    pub cpus: usize,
+    /// The kernel's mitigation of each CPU vulnerability.
+    pub mitigations: BTreeMap<String, String>,
+    pub hypervisor: Option<String>,
+    pub governor: Option<String>,
+    pub clock_source: Option<String>,
+    /// Soft and hard limit of a process.
+    pub open_files: (u64, u64),
+    pub somaxconn: Option<String>,
+    /// Ports of outgoing connections.
+    pub port_range: Option<String>,
+}
+
+impl Environment {
+    /// Describes the machine in one line.
+    pub fn in_short(&self) -> String {
+        let model = self.cpu_model.as_deref().unwrap_or("unknown CPU");
+        let host = match &self.hypervisor {
+            Some(hypervisor) => format!("virtual machine ({hypervisor})"),
+            None => "bare metal".to_owned(),
+        };
+        format!("{} x {model}, {}, {host}", self.cpus, self.kernel)
+    }
+}
+
+/// CPU numbers of each role.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuLayout {
-    /// The load generator's, and the lab's own.
+    /// Also used by tollgate itself.
     pub generator: Vec<usize>,
-    /// The origin's.
     pub origin: Vec<usize>,
-    /// The system's.
     pub system: Vec<usize>,
 }
 
-/// A layout that this machine cannot give.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum CpuLayoutError {
-    /// A CPU that is not there, or that this process may not use.
-    #[error("[cpus] names CPU {0}, and this process may run on {1:?} only")]
+    #[error("[cpus] names CPU {0}, which is not available to this process; available: {1:?}")]
     NotAvailable(usize, Vec<usize>),
-    /// A role has a CPU twice.
     #[error("[cpus] names CPU {0} twice for one role")]
     Twice(usize),
-    /// The system would compete with what measures it.
-    #[error(
-        "[cpus] gives CPU {0} to the system and to what measures it; give the system CPUs of its own"
-    )]
+    #[error("[cpus] gives CPU {0} to the system and to another role; give the system its own CPUs")]
     Overlap(usize),
-    /// The generator would take the origin's CPU.
     #[error(
-        "case {case:?} has `busy_poll`, for which the generator needs a CPU of its own, and CPU {cpu} is the origin's too: give them different ones in [cpus], or leave `busy_poll` out"
+        "case `{case}` has `busy_poll`, which needs a CPU without an origin, but generator and origin share CPU {cpu}; \
+         give them different CPUs in [cpus], or remove `busy_poll`"
     )]
-    BusyPoll {
-        /// The case.
-        case: String,
-        /// A CPU that both have.
-        cpu: usize,
-    },
-    /// There is no CPU for the system alone.
+    BusyPoll { case: String, cpu: usize },
     #[error(
-        "this process may run on CPU {0:?} only; the system under test needs one of its own, so allow it a second"
+        "a run needs two CPUs, one of them for the system alone, but this process may use only CPU {0:?}; allow it a \
+         second CPU"
     )]
     TooFew(Vec<usize>),
 }
 
 impl CpuLayout {
-    /// The experiment's layout, or the default: generator and origin on the first CPU, the system
-    /// on the second, the same for every subject.
-    ///
-    /// # Errors
-    ///
-    /// This machine cannot give it.
+    /// Returns the layout of the experiment or, by default, generator and origin on the first available CPU and the
+    /// system on the second.
     pub fn choose(asked: Option<&CpusFile>, available: &[usize]) -> Result<Self, CpuLayoutError> {
         let Some(asked) = asked else {
             let [first, second, ..] = available else {
@@ -86,19 +101,14 @@ impl CpuLayout {
         }
     }
 
-    /// Every CPU in use, once.
+    /// Returns all CPUs in use, sorted.
     pub fn all(&self) -> Vec<usize> {
         let all = [&self.generator, &self.origin, &self.system];
         let distinct: BTreeSet<usize> = all.into_iter().flatten().copied().collect();
         distinct.into_iter().collect()
     }
 
-    /// Whether generator and origin have CPUs in common.
-    pub fn shared(&self) -> bool {
-        self.shared_cpu().is_some()
-    }
-
-    /// A CPU that generator and origin have in common.
+    /// Returns the first CPU that generator and origin share.
     pub fn shared_cpu(&self) -> Option<usize> {
         self.generator.iter().copied().find(|cpu| self.origin.contains(cpu))
     }
@@ -109,19 +119,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn by_default_the_system_has_a_cpu_of_its_own() {
+    fn system_has_its_own_cpu_by_default() {
         let layout = CpuLayout::choose(None, &[2, 5, 6]).unwrap();
         assert_eq!((layout.generator.clone(), layout.origin.clone()), (vec![2], vec![2]));
         assert_eq!(layout.system, [5]);
         assert_eq!(layout.all(), [2, 5]);
-        assert!(layout.shared());
+        assert!(layout.shared_cpu().is_some());
         assert_eq!(CpuLayout::choose(None, &[3]), Err(CpuLayoutError::TooFew(vec![3])));
     }
 
     #[test]
-    fn a_cpu_that_is_not_there_is_refused() {
+    fn unavailable_or_shared_cpu_is_an_error() {
         let asked = CpusFile { generator: vec![0], origin: vec![1], system: vec![2] };
-        assert!(!CpuLayout::choose(Some(&asked), &[0, 1, 2]).unwrap().shared());
+        assert_eq!(CpuLayout::choose(Some(&asked), &[0, 1, 2]).unwrap().shared_cpu(), None);
         assert_eq!(
             CpuLayout::choose(Some(&asked), &[0, 1]),
             Err(CpuLayoutError::NotAvailable(2, vec![0, 1]))

@@ -1,0 +1,157 @@
+//! Adjustments of an experiment by the command line.
+
+use super::file::{CaseFile, DesignFile, ExperimentFile, QUICK_DIVISOR};
+use super::matrix::{self, Axis};
+use super::validate::{LONGEST_BUDGET, SHORTEST_BUDGET, in_range};
+use crate::toml_file::suggestion;
+use crate::units::{Percent, Span};
+use tollgate_stats::BLOCKS_MAX;
+
+/// Adjustments of an experiment by the command line. Values replace those of the file.
+#[derive(Debug, Clone, Default)]
+pub struct Adjustments {
+    /// Shortens durations to about a fifth.
+    pub quick: bool,
+    pub blocks: Option<u32>,
+    pub width: Option<Percent>,
+    pub budget: Option<Span>,
+    pub margin: Option<Percent>,
+    /// Repeats the baseline in each block.
+    pub aa: bool,
+    pub baseline: Option<String>,
+    /// Keeps only these subjects and the baseline. Empty: all.
+    pub only: Vec<String>,
+    /// Options to expand into several subjects or cases.
+    pub matrix: Vec<Axis>,
+}
+
+impl Adjustments {
+    /// Checks the adjustments against a file and applies all but `quick` and `matrix`, which have steps of their own.
+    pub(super) fn apply(&self, mut file: ExperimentFile) -> Result<ExperimentFile, String> {
+        self.check(&file)?;
+        if let Some(baseline) = &self.baseline {
+            file.baseline.clone_from(baseline);
+        }
+        let kept: Vec<usize> = file
+            .case
+            .iter()
+            .filter(|case| self.keeps_case(case, &file))
+            .map(|case| case.index)
+            .collect();
+        file.case.retain(|case| kept.contains(&case.index));
+        let keeps = |name: &String| self.only.is_empty() || self.only.contains(name);
+        file.subject.retain(|subject| keeps(&subject.name) || subject.name == file.baseline);
+        file.design = self.design(&file.design);
+        Ok(file)
+    }
+
+    fn check(&self, file: &ExperimentFile) -> Result<(), String> {
+        let subjects: Vec<&str> = file.subject.iter().map(|one| one.name.as_str()).collect();
+        let cases: Vec<&str> = file.case.iter().map(|case| case.name.as_str()).collect();
+        let only = self.only.iter().map(|name| ("--only", name));
+        for (flag, name) in only.chain(self.baseline.iter().map(|name| ("--baseline", name))) {
+            if !subjects.contains(&name.as_str()) {
+                let hint = suggestion(name, subjects.iter().copied());
+                return Err(format!("{flag} {name}: unknown subject{hint}"));
+            }
+        }
+        matrix::check_names(&self.matrix, &subjects, &cases)?;
+        if let Some(blocks) = self.blocks
+            && !(1..=BLOCKS_MAX).contains(&(blocks as usize))
+        {
+            return Err(format!("--blocks {blocks}: expected 1 to {BLOCKS_MAX}"));
+        }
+        match self.budget {
+            Some(budget) => in_range(budget, SHORTEST_BUDGET, LONGEST_BUDGET)
+                .map_err(|message| format!("--budget: {message}")),
+            None => Ok(()),
+        }
+    }
+
+    /// Keeps a case with any of the chosen subjects, and a case that the rate of such a case depends on.
+    fn keeps_case(&self, case: &CaseFile, file: &ExperimentFile) -> bool {
+        let is_chosen = |case: &CaseFile| {
+            self.only.is_empty() || self.only.iter().any(|only| case.is_for(only, &file.baseline))
+        };
+        is_chosen(case) || file.case.iter().any(|other| is_chosen(other) && other.depends_on(case))
+    }
+
+    /// A width or a budget of the command line replaces the number of blocks in the file, and the reverse.
+    fn design(&self, file: &DesignFile) -> DesignFile {
+        let is_open = self.width.is_some() || self.budget.is_some();
+        let is_fixed = self.blocks.is_some() && !is_open;
+        let (blocks, budget) = match self.quick {
+            true => {
+                let budget = file.budget.map(|budget| Span(budget.0 / QUICK_DIVISOR));
+                (file.quick_blocks.or(file.blocks), budget)
+            }
+            false => (file.blocks, file.budget),
+        };
+        DesignFile {
+            blocks: self.blocks.or(if is_open { None } else { blocks }),
+            quick_blocks: file.quick_blocks,
+            width: self.width.or(if is_fixed { None } else { file.width }),
+            budget: self.budget.or(if is_fixed { None } else { budget }),
+            margin: self.margin.or(file.margin),
+            aa: self.aa || file.aa,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stop::Stop;
+    use std::time::Duration;
+
+    const FILE: DesignFile = DesignFile {
+        blocks: Some(9),
+        quick_blocks: None,
+        width: None,
+        budget: None,
+        margin: None,
+        aa: false,
+    };
+
+    fn stop_of(file: DesignFile, adjustments: &Adjustments) -> Stop {
+        adjustments.design(&file).stop()
+    }
+
+    #[test]
+    fn number_of_blocks_is_fixed_by_default() {
+        let none = Adjustments::default();
+        assert_eq!(stop_of(FILE, &none), Stop::after(9));
+        assert_eq!(stop_of(DesignFile::default(), &none), Stop::after(8));
+        let five = Adjustments { blocks: Some(5), ..none };
+        assert_eq!(stop_of(FILE, &five), Stop::after(5));
+        let narrow = DesignFile { width: Some(Percent(0.01)), ..FILE };
+        assert_eq!(stop_of(narrow, &five), Stop::after(5));
+    }
+
+    #[test]
+    fn quick_run_may_have_fewer_blocks() {
+        let quick = Adjustments { quick: true, ..Adjustments::default() };
+        let file = DesignFile { quick_blocks: Some(2), ..FILE };
+        assert_eq!(stop_of(file, &quick), Stop::after(2));
+        assert_eq!(stop_of(FILE, &quick), Stop::after(9));
+        assert_eq!(stop_of(file, &Adjustments::default()), Stop::after(9));
+        let asked_for = Adjustments { blocks: Some(5), ..quick };
+        assert_eq!(stop_of(file, &asked_for), Stop::after(5));
+    }
+
+    #[test]
+    fn width_and_budget_end_a_run_and_default_to_each_other() {
+        let narrow = Adjustments { width: Some(Percent(0.01)), ..Adjustments::default() };
+        let expected = Stop { blocks: 1000, width: Some(0.01), budget_s: Some(600.0) };
+        assert_eq!(stop_of(FILE, &narrow), expected);
+        let minute = Adjustments { budget: Some(Span(Duration::from_secs(60))), ..narrow.clone() };
+        assert_eq!(stop_of(FILE, &minute), Stop { budget_s: Some(60.0), ..expected });
+        let capped = Adjustments { blocks: Some(20), ..minute };
+        let expected = Stop { blocks: 20, width: Some(0.01), budget_s: Some(60.0) };
+        assert_eq!(stop_of(FILE, &capped), expected);
+        let in_file = DesignFile { budget: Some(Span(Duration::from_secs(50))), ..FILE };
+        let expected = Stop { blocks: 9, width: Some(0.02), budget_s: Some(10.0) };
+        let quick = Adjustments { quick: true, ..Adjustments::default() };
+        assert_eq!(stop_of(in_file, &quick), expected);
+    }
+}
