@@ -7,7 +7,7 @@ use tollgate_experiment::metric::Metric;
 use tollgate_experiment::stop::EndedBy;
 use tollgate_stats::number::counted;
 use tollgate_stats::number::{relative, share};
-use tollgate_stats::{Verdict, min_blocks};
+use tollgate_stats::{BLOCKS_MIN, Verdict};
 
 /// The status of the prices of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
@@ -136,24 +136,14 @@ fn open(case: &CaseAnalysis, all: &[CaseAnalysis], again: Option<&str>) -> Vec<S
 
 /// What the run needs for the missing verdicts.
 fn what_helps(cases: &[CaseAnalysis], again: Option<&str>) -> String {
-    // The case that needs the most blocks: how many are valid, and how many are needed.
-    let short = cases.iter().filter_map(|case| {
-        let prices = judged(case, again).count();
-        let needed = min_blocks(prices.max(1));
-        let n = |(subject, _): (&SubjectAnalysis, _)| {
-            subject.prices.get(&Metric::CpuUsPerRequest).map(|price| price.n)
-        };
-        let fewest = judged(case, again).filter_map(n).min()?;
-        (fewest < needed).then_some((needed, prices, fewest))
-    });
-    match short.max() {
-        Some((needed, 1, fewest)) => {
-            format!("a price needs at least {needed} valid blocks, and one has {fewest}")
+    let blocks = |(subject, _): (&SubjectAnalysis, _)| {
+        subject.prices.get(&Metric::CpuUsPerRequest).map(|price| price.n)
+    };
+    match cases.iter().flat_map(|case| judged(case, again).filter_map(blocks)).min() {
+        Some(fewest) if fewest < BLOCKS_MIN => {
+            format!("a price needs at least {BLOCKS_MIN} valid blocks, and one has {fewest}")
         }
-        Some((needed, prices, fewest)) => {
-            format!("{prices} prices need at least {needed} valid blocks, and one has {fewest}")
-        }
-        None => "more blocks narrow the intervals".to_owned(),
+        _ => "more blocks narrow the intervals".to_owned(),
     }
 }
 
