@@ -120,13 +120,13 @@ pub(crate) fn make(
         log: place.log,
         cpus: place.cpus,
     };
-    let begun = Instant::now();
+    let started = Instant::now();
     let within = Duration::from_secs_f64(settings.timeout_s);
     let mut build = ProcessGroup::start(&launch)?;
     let status = loop {
         match build.exit_status() {
             Ok(Some(status)) => break Some(status),
-            Ok(None) if begun.elapsed() >= within => break None,
+            Ok(None) if started.elapsed() >= within => break None,
             Ok(None) => {}
             Err(error) => return Err(io_error("wait for the build in", place.sources)(error)),
         }

@@ -84,7 +84,7 @@ fn attacks_and_harmless_requests_are_many_and_each_has_a_family() {
     assert_eq!(families(Class::Malicious, false), own.into());
     let open: BTreeSet<&str> = own.into_iter().chain(["virtual-patch"]).collect();
     assert_eq!(families(Class::Malicious, true), open);
-    // Plain harmless requests have to be let through, so that one which blocks everything is refused.
+    // Plain benign requests must pass, so that a WAF that blocks everything is refused.
     assert!(of(Class::Benign).filter(|template| !template.open).count() >= 10);
 }
 
