@@ -53,9 +53,9 @@ fn chromium(workspace: &Workspace, arguments: &[&str], file: &Path) -> Output {
 }
 
 /// Collects plots, parts outside their plot or the window, accessibility problems, and the figures of the
-/// first table.
+/// first section's tables.
 const PROBE: &str = r#"
-// Opens the folded parts of the timeline, to lay them out.
+// Opens what is folded, to lay it out.
 const folded = [...document.querySelectorAll("details")];
 folded.forEach(details => { details.open = true; });
 const boxes = element => element.getBoundingClientRect();
@@ -78,7 +78,6 @@ const overlapping = [...document.querySelectorAll("svg[role=img]")].filter(isSho
 const plots = [...document.querySelectorAll("figure[data-plot]")].map(figure => {
     const shown = [...figure.querySelectorAll("svg[role=img]")]
         .filter(svg => !svg.closest("details") && isShown(svg));
-    const closer = [...figure.querySelectorAll("details svg[role=img]")].filter(isShown).length;
     const outside = shown.flatMap(svg => {
         const frame = svg.getBoundingClientRect();
         return [...svg.querySelectorAll("text, path, rect, line")].filter(part => {
@@ -97,16 +96,16 @@ const plots = [...document.querySelectorAll("figure[data-plot]")].map(figure => 
         colors: new Set(shown.flatMap(svg => [...svg.querySelectorAll(".mark")])
             .map(mark => getComputedStyle(mark).fill)).size,
         smallestText: Math.min(...heights),
-        closer,
         tables: figure.querySelectorAll("table").length,
         outside,
     };
 });
 const prices = {};
-for (const row of document.querySelector("main table").tBodies[0].rows) {
-    prices[row.dataset.name] = Object.fromEntries([...row.cells]
+for (const row of document.querySelectorAll("main > section:first-child > .scroll > table > tbody > tr")) {
+    const figures = Object.fromEntries([...row.cells]
         .filter(cell => cell.dataset.value !== undefined)
         .map(cell => [cell.dataset.figure, Number(cell.dataset.value)]));
+    prices[row.dataset.name] = Object.assign(prices[row.dataset.name] ?? {}, figures);
 }
 const nameOf = element => element.getAttribute("aria-label") ?? "";
 const twice = names => names.filter((name, index) => name === "" || names.indexOf(name) !== index);
@@ -275,7 +274,7 @@ fn check_page(workspace: &Workspace) {
 
         let plots = found["plots"].as_array().expect("plots");
         let names: Vec<&str> = plots.iter().filter_map(|plot| plot["name"].as_str()).collect();
-        assert_eq!(names, ["bars", "dots", "spectrum", "distribution", "timeline"]);
+        assert_eq!(names, ["bars", "dots", "percentiles", "distribution", "timeline"]);
         // One mark per subject, one per block, two quantiles or more per subject, one per subject, four
         // figures or more of twelve trials.
         for (plot, marks) in plots.iter().zip([2, 6, 4, 2, 48]) {
@@ -287,17 +286,9 @@ fn check_page(workspace: &Workspace) {
             assert_eq!(plot["colors"], colors, "{plot:#}");
             assert_eq!(plot["outside"], Value::Array(vec![]), "at {width}: {plot:#}");
             assert!(plot["smallestText"].as_f64() >= Some(10.0), "at {width}: {plot:#}");
-            // The bars have the figures of the table below; the timeline has one part per block.
-            let (closer, tables) = match plot["name"].as_str() {
-                Some("bars") => (0, 0),
-                Some("timeline") => (6, 6),
-                _ => (0, 1),
-            };
-            assert_eq!(
-                (&plot["closer"], &plot["tables"]),
-                (&closer.into(), &tables.into()),
-                "{plot:#}"
-            );
+            // The bars have the figures of the table below.
+            let tables = if plot["name"] == "bars" { 0 } else { 1 };
+            assert_eq!(plot["tables"], tables, "{plot:#}");
         }
         check_figures(&report, &found["prices"]);
     }

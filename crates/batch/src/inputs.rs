@@ -127,7 +127,9 @@ fn system(
     let (Some(subject), Some(SubjectState::Present { installed, configs: names, referenced })) =
         (experiment.subjects.first(), state)
     else {
-        return Err(BatchError::Asked(format!("cannot run the system of the revisions: {message}")));
+        return Err(BatchError::Asked(format!(
+            "cannot run the system of the revisions: {message}"
+        )));
     };
     let batch = batch.display().to_string();
     let placeless = |text: &str| text.replace(&batch, "BATCH");
@@ -197,8 +199,9 @@ mod tests {
         }
         let original = inputs(dir.path(), "cc 12").unwrap();
         inputs(dir.path(), "cc 12").unwrap().hold(&original, None).unwrap();
-        let message =
-            |cc: &str| inputs(dir.path(), cc).unwrap().hold(&original, None).unwrap_err().to_string();
+        let message = |cc: &str| {
+            inputs(dir.path(), cc).unwrap().hold(&original, None).unwrap_err().to_string()
+        };
         assert!(
             message("cc 13").contains("\n  tools.cc --version: cc 12, now cc 13\n"),
             "{}",

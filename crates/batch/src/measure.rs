@@ -16,6 +16,7 @@ use tollgate_experiment::manifest::Invocation;
 use tollgate_experiment::run_dir::RunRecords;
 use tollgate_experiment::stop::EndedBy;
 use tollgate_report::output as report;
+use tollgate_report::source::Source;
 use tollgate_runner::interrupt::Interrupted;
 use tollgate_runner::run::{self, RunError, RunRequest};
 
@@ -47,7 +48,10 @@ impl Builder<'_> {
     }
 
     /// Completes unfinished rounds.
-    pub(crate) fn end_rounds(&mut self, notify: &mut dyn FnMut(Event<'_>)) -> Result<(), BatchError> {
+    pub(crate) fn end_rounds(
+        &mut self,
+        notify: &mut dyn FnMut(Event<'_>),
+    ) -> Result<(), BatchError> {
         let open: Vec<Round> =
             self.dir.started().filter(|one| !self.dir.has_ended(one.round)).cloned().collect();
         open.iter().try_for_each(|round| self.run_round(round, notify))
@@ -128,7 +132,7 @@ impl Builder<'_> {
             }
             Err(error) => return Err(error.into()),
         };
-        report::write_all(&report::of_run(&out)?, &out)?;
+        report::write_all(&Source::read(&out)?, &out)?;
         self.dir.rounds.add(RoundRecord::Ended { round: round.round, reason: because })?;
         notify(Event::RoundEnded);
         self.anchor_ran(&out)

@@ -13,11 +13,9 @@ use serde::Serialize;
 use std::path::Path;
 use tollgate_experiment::files::write_atomic;
 use tollgate_report::analysis::Range;
+use tollgate_report::document::Table;
 use tollgate_report::html::STYLE;
-use tollgate_report::html::svg::history::{Cut, Stop, draw};
-use tollgate_report::html::svg::{Size, Whisker};
-use tollgate_report::rows::Rows;
-use tollgate_report::table;
+use tollgate_report::html::svg::{LevelChange, Revision, history};
 use tollgate_stats::number::{counted, relative, share, significant};
 use tollgate_stats::text::Screen;
 
@@ -145,7 +143,7 @@ fn render_table(stats: &Stats, screen: Screen) -> String {
     let mut text = screen.heading(&stats.title);
     text += &screen.wrapped(&summary(stats));
     text.push('\n');
-    text += &table::draw(&rows(stats, anchor), screen);
+    text += &table(stats, anchor).draw(screen);
     let explained = format!(
         "× {anchor}: {} over that of the anchor {anchor} in the same block, with the 95 % interval; a range \
          in ( ) is what was seen in fewer than six blocks.",
@@ -234,7 +232,7 @@ pub(crate) fn interval(range: &Range) -> String {
     }
 }
 
-fn rows(stats: &Stats, anchor: &str) -> Rows {
+fn table(stats: &Stats, anchor: &str) -> Table {
     let header =
         ["revision", &format!("× {anchor} [95 %]"), "change", "CPU µs/request", "requests/s", "n"];
     let mut before: Option<f64> = None;
@@ -253,10 +251,7 @@ fn rows(stats: &Stats, anchor: &str) -> Rows {
             point.n.to_string(),
         ]
     };
-    Rows {
-        header: header.map(str::to_owned).to_vec(),
-        rows: stats.revisions.iter().map(row).collect(),
-    }
+    Table::of_text(header, stats.revisions.iter().map(row).collect())
 }
 
 /// A factor near 1 with the digits in which it differs from it.
@@ -288,8 +283,7 @@ struct Page<'a> {
     title: &'a str,
     findings: Vec<String>,
     summary: String,
-    wide: String,
-    narrow: String,
+    plot: String,
     caption: String,
     anchor: &'a str,
     rows: Vec<Row<'a>>,
@@ -318,16 +312,14 @@ impl<'a> Page<'a> {
     fn of(stats: &'a Stats) -> Self {
         let anchor = stats.anchor.as_deref().unwrap_or("anchor");
         let unit = format!("{} × {anchor}", stats.metric);
-        let stops: Vec<Stop> = stats.revisions.iter().map(stop).collect();
-        let cuts = cuts(stats);
+        let revisions: Vec<Revision> = stats.revisions.iter().map(revision).collect();
         let findings = stats.bisect.as_ref();
         Self {
             style: STYLE,
             title: &stats.title,
             findings: findings.map_or(Vec::new(), BisectReport::paragraphs),
             summary: summary(stats),
-            wide: draw(&unit, &stops, &cuts, Size::Wide),
-            narrow: draw(&unit, &stops, &cuts, Size::Narrow),
+            plot: history(&unit, &revisions, &level_changes(stats)),
             caption: format!(
                 "{} over that of the anchor {anchor} in the same block, with the 95 % interval; in dashes \
                  what was seen in fewer than six blocks. Hollow: without a price. Lines are changes of the \
@@ -343,26 +335,20 @@ impl<'a> Page<'a> {
     }
 }
 
-fn stop(point: &Point) -> Stop {
-    let price = point.price.map(|price| Whisker {
-        estimate: price.estimate,
-        low: price.low,
-        high: price.high,
-        interval: price.interval,
-    });
+fn revision(point: &Point) -> Revision {
     let what = point.price.as_ref().map_or(point.state.word().to_owned(), interval);
     let hint = format!("{}: {what} {}", point.name, point.message).trim_end().to_owned();
-    Stop { name: point.name.clone(), price, hint }
+    Revision { name: point.name.clone(), price: point.price, hint }
 }
 
-fn cuts(stats: &Stats) -> Vec<Cut> {
+fn level_changes(stats: &Stats) -> Vec<LevelChange> {
     let changes = stats.bisect.iter().flat_map(|findings| &findings.changes);
-    let cut = |found: &Found| {
+    let change = |found: &Found| {
         let is_it = |point: &Point| point.revision == found.first_bad.revision;
         let before = stats.revisions.iter().position(is_it)?;
-        Some(Cut { before, confirmed: found.is_confirmed() })
+        Some(LevelChange { before, confirmed: found.is_confirmed() })
     };
-    changes.filter_map(cut).collect()
+    changes.filter_map(change).collect()
 }
 
 fn row(point: &Point) -> Row<'_> {

@@ -1,171 +1,149 @@
-//! From records to prices: pure, so that the same records give the same report.
+//! Turns records into prices. Pure: the same records give the same analysis.
 
 mod ablation;
-mod blocks;
-mod catch;
 mod figures;
-mod open_loop;
+mod notes;
 mod price;
-mod rule_sets;
-mod run_status;
-mod sentence;
-mod templates;
-mod verdicts;
-mod warm_up;
+mod status;
 
 pub use ablation::{AblationFigures, FileFigures, FilePrice, KeptFile};
-pub use blocks::BlockFigure;
-pub use figures::{Figures, Summaries};
-pub use price::{Price, Prices, Range};
-pub use run_status::{RunStatus, verdict_legend, verdict_word};
-pub use templates::TemplateFigures;
+pub(crate) use figures::share;
+pub use figures::{Figures, Summaries, TemplateFigures};
+pub(crate) use price::oriented;
+pub use price::{BlockFigure, Price, Prices, Range};
+pub use status::RunStatus;
+pub(crate) use status::{verdict_legend, verdict_word};
 
-use price::RawPrices;
+use price::{Family, RawPrices};
 use schemars::JsonSchema;
-use sentence::Question;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use tollgate_experiment::manifest::{CaseManifest, SubjectManifest, SubjectState};
+use tollgate_experiment::metric::ByBlock;
 use tollgate_experiment::metric::Metric;
-use tollgate_experiment::metric::judged_by;
 use tollgate_experiment::recipe::Missing;
 use tollgate_experiment::record::{Failure, Measurement, Outcome, Step, TrialRecord};
 use tollgate_experiment::run_dir::RunRecords;
+use tollgate_experiment::stop::EndedBy;
 use tollgate_experiment::stop::ended_by;
-use tollgate_experiment::stop::{EndedBy, Stop};
 use tollgate_experiment::validity::Invalid;
-use verdicts::Family;
 
-/// The version of the shape of report.json.
-pub const SCHEMA: u32 = 3;
+/// Schema version of report.json.
+const SCHEMA: u32 = 3;
 
-/// What a run says.
+/// The results of a run.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Analysis {
-    /// The version of this shape.
+    /// Schema version.
     pub schema: u32,
     /// The question that the experiment asks.
     pub title: String,
-    /// The answer, in one sentence.
+    /// The answer: one sentence per case.
     pub answer: String,
-    /// The version and commit of the tool that made the run.
+    /// Version and commit of the tool that made the run.
     pub tollgate: String,
-    /// When the run began, RFC 3339, UTC.
+    /// Start of the run, RFC 3339, UTC.
     pub started_at: String,
-    /// The command that repeats it.
+    /// The command that repeats the run.
     pub command: String,
     /// The seed of every random choice.
     pub seed: u64,
-    /// Whether the prices are settled: the worst of the cases.
+    /// Whether the prices are settled: the worst status of the cases.
     pub run_status: RunStatus,
-    /// The same in one line, with what speaks for it.
+    /// The status in words with its reason.
     pub status_line: String,
-    /// How many blocks were begun.
+    /// Number of blocks started.
     pub blocks: u32,
-    /// What ended the run.
+    /// Reason for the end of the run.
     pub ended_by: EndedBy,
-    /// What is too small to matter, as a share.
+    /// Differences below this share do not matter.
     pub margin: f64,
-    /// The baseline's name.
+    /// Name of the baseline.
     pub baseline: String,
-    /// What it is called where it ran a second time.
+    /// Name of the subject that repeats the baseline.
     pub aa_subject: Option<String>,
-    /// Whether the terminal report also sums up the trials of each subject.
+    /// True if the terminal report has the spread of the trials of each subject.
     pub summary: bool,
-    /// Whether it also tells how many bytes a second went to and fro.
+    /// True if reports have the bytes per second of each subject.
     pub bytes: bool,
-    /// Whether it also tells what each subject adds to the latency.
+    /// True if reports have the latency that each subject adds.
     pub latency: bool,
     /// The machine, in one line.
     pub machine: String,
-    /// One part a case.
+    /// The cases.
     pub cases: Vec<CaseAnalysis>,
-    /// What a reader has to know besides the figures.
+    /// What a reader must know besides the figures.
     pub notes: Vec<String>,
 }
 
-impl Analysis {
-    /// The answer, a sentence for each case, with its name where there are several.
-    pub fn answers(&self) -> Vec<String> {
-        self.question().named(&self.cases)
-    }
-
-    /// The sentences alone, one for each case.
-    pub fn sentences(&self) -> Vec<String> {
-        self.question().sentences(&self.cases)
-    }
-
-    fn question(&self) -> Question<'_> {
-        let Self { baseline, aa_subject: again, margin, .. } = self;
-        Question { baseline, again: again.as_deref(), margin: *margin }
-    }
-}
-
-/// What a run says about one case.
+/// The results of one case.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct CaseAnalysis {
     /// The case.
     #[serde(flatten)]
     pub case: CaseManifest,
-    /// Whether its prices are settled.
+    /// The answer for this case, in one sentence.
+    #[serde(skip)]
+    pub answer: String,
+    /// Whether the prices of the case are settled.
     pub run_status: RunStatus,
-    /// CPU per request of the baseline over itself, where it ran twice: what noise alone looks like.
+    /// CPU per request of the repeated baseline relative to the baseline: the effect of noise alone.
     pub noise_floor: Option<Range>,
     /// The subjects, the baseline first.
     pub subjects: Vec<SubjectAnalysis>,
-    /// What each file of a rule set costs, where the run took one apart.
+    /// The cost of each file of a rule set, if the run is an ablation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ablation: Option<AblationFigures>,
 }
 
-/// What a run says about one subject under one case.
+/// The results of one subject in one case.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct SubjectAnalysis {
-    /// Its name.
+    /// Name of the subject.
     pub name: String,
-    /// What it is, in a few words.
+    /// Description in a few words.
     pub about: String,
-    /// Whether it has figures, and if not, why not.
+    /// Whether it has figures, and if not, why.
     #[serde(flatten)]
     pub status: SubjectStatus,
-    /// How many trials there were.
+    /// Number of trials.
     pub trials: usize,
-    /// Why trials do not count, and how many of them.
+    /// Number of invalid trials by reason.
     pub invalid: BTreeMap<String, usize>,
-    /// Medians over its valid trials.
+    /// Medians over the valid trials.
     pub figures: Option<Figures>,
-    /// The spread of its valid trials.
+    /// The spread of the valid trials.
     pub summaries: Option<Summaries>,
-    /// What it answered to each template of the mix, over all measured trials, valid or not,
-    /// in which none of its processes died.
+    /// Responses to each template of the mix, over all measured trials, valid or not,
+    /// in which no process died.
     pub templates: Vec<TemplateFigures>,
-    /// What it costs over the baseline of the same block.
+    /// Its figures relative to the baseline of the same block.
     pub prices: Prices,
-    /// What each block found.
+    /// The figures of each block.
     pub blocks: Vec<BlockFigure>,
 }
 
-/// Whether a subject has figures, and if not, why not.
+/// Whether a subject has figures, and if not, why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(tag = "status", content = "reason", rename_all = "lowercase")]
 pub enum SubjectStatus {
-    /// It is what the others are priced against.
+    /// Measured; the others are priced against it.
     Baseline,
-    /// It was measured.
+    /// Measured.
     Measured,
-    /// The probe found that it does not do what it says.
+    /// The probe found that it does not do what its recipe says.
     Refused(String),
-    /// It could not be brought to the point of being measured.
+    /// No trial reached the measurement.
     Failed(String),
-    /// Its system is not on this machine.
+    /// Its system is not installed.
     Skipped(Missing),
-    /// The run ended before a trial of it.
+    /// The run ended before its first trial.
     #[serde(rename = "not run")]
     Missing,
 }
 
 impl SubjectStatus {
-    /// The standing in a word.
+    /// The status in a word.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Baseline => "baseline",
@@ -178,6 +156,20 @@ impl SubjectStatus {
     }
 }
 
+impl CaseAnalysis {
+    pub(crate) fn subject(&self, name: &str) -> Option<&SubjectAnalysis> {
+        self.subjects.iter().find(|subject| subject.name == name)
+    }
+
+    /// The name of a subject, with the case in a run of several cases.
+    fn qualified(&self, subject: &str, cases: usize) -> String {
+        match cases {
+            1 => subject.to_owned(),
+            _ => format!("{subject} ({})", self.case.name),
+        }
+    }
+}
+
 /// Analyses a run.
 pub fn analyse(run: &RunRecords) -> Analysis {
     let manifest = &run.manifest;
@@ -186,19 +178,24 @@ pub fn analyse(run: &RunRecords) -> Analysis {
         experiment.cases.iter().map(|case| case_analysis(run, case)).collect();
     let run_status = RunStatus::of_all(&cases);
     let blocks = run.trials.iter().map(|trial| trial.block).max().unwrap_or(0);
+    // A run that is ended by a time budget has no planned number of blocks.
+    let planned = if experiment.stop.budget_s.is_none() { experiment.stop.blocks } else { 0 };
     let ended_by = ended_by(run);
     let again = experiment.aa_subject.as_deref();
-    let question = Question { baseline: &experiment.baseline, again, margin: experiment.margin };
+    let answer = |case: &CaseAnalysis| match cases.len() {
+        1 => case.answer.clone(),
+        _ => format!("{}: {}", case.case.name, case.answer),
+    };
     Analysis {
         schema: SCHEMA,
         title: experiment.title.clone(),
-        answer: question.named(&cases).join(" "),
+        answer: cases.iter().map(answer).collect::<Vec<_>>().join(" "),
         tollgate: manifest.tollgate.clone(),
         started_at: manifest.started_at.clone(),
         command: manifest.command.clone(),
         seed: manifest.seed,
         run_status,
-        status_line: run_status::settling(run_status, &cases, ended_by, blocks, again),
+        status_line: status::status_line(run_status, &cases, ended_by, blocks, again),
         blocks,
         ended_by,
         margin: experiment.margin,
@@ -208,110 +205,86 @@ pub fn analyse(run: &RunRecords) -> Analysis {
         bytes: experiment.bytes,
         latency: experiment.latency,
         machine: manifest.environment.in_short(),
-        notes: notes(run, &cases, blocks.max(planned(&experiment.stop))),
+        notes: notes::of_run(run, &cases, blocks.max(planned)),
         cases,
     }
 }
 
-/// What the reader is told where it is not the CPU per request that has to be precise.
-fn width_note(case: &CaseManifest, baseline: &str, trials: &Trials<'_>) -> Option<String> {
-    let judged_on = match judged_by(case, &trials.valid) {
-        Metric::ThroughputPerS => "requests/s",
-        Metric::LatencyP50Ms => "the p50 latency, as the rate is given",
-        _ => return None,
-    };
-    Some(format!(
-        "{baseline} has no CPU of its own that others could be a multiple of: how narrow the \
-         intervals are was judged on {judged_on}."
-    ))
-}
-
-/// The name of the baseline's second time.
-fn experiment_again(run: &RunRecords) -> Option<&String> {
-    run.manifest.experiment.aa_subject.as_ref()
-}
-
 fn case_analysis(run: &RunRecords, case: &CaseManifest) -> CaseAnalysis {
+    let experiment = &run.manifest.experiment;
     let subjects = subjects(run, case);
-    let again = experiment_again(run);
-    let again = subjects.iter().find(|subject| Some(&subject.name) == again);
-    let price = again.and_then(|again| again.prices.get(&Metric::CpuUsPerRequest));
-    let noise_floor = price.and_then(|price| price.ratio);
-    let judged = subjects.iter().filter(|subject| Some(&subject.name) != experiment_again(run));
+    let is_again =
+        |subject: &&SubjectAnalysis| Some(&subject.name) == experiment.aa_subject.as_ref();
+    let again = subjects.iter().find(is_again);
+    let noise_floor = again.and_then(|again| again.prices.get(&Metric::CpuUsPerRequest)?.ratio);
+    let judged = subjects.iter().filter(|subject| !is_again(subject));
     let run_status = RunStatus::of(judged, noise_floor.as_ref());
-    let ablation = run.manifest.experiment.ablation.as_ref();
+    let ablation = experiment.ablation.as_ref();
     let ablation = ablation.map(|it| ablation::figures(it, &case.name, &subjects, &run.trials));
-    let case = open_loop::with_rate(case, &run.trials);
-    CaseAnalysis { case, run_status, noise_floor, subjects, ablation }
+    let case = notes::with_rate(case, &run.trials);
+    let mut analysis =
+        CaseAnalysis { case, answer: String::new(), run_status, noise_floor, subjects, ablation };
+    analysis.answer = status::sentence(&analysis, experiment);
+    analysis
 }
 
 fn subjects(run: &RunRecords, case: &CaseManifest) -> Vec<SubjectAnalysis> {
     let experiment = &run.manifest.experiment;
-    let is_baseline = |subject: &&SubjectManifest| subject.name == experiment.baseline;
-    let of_case = || experiment.subjects.iter().filter(|subject| case.is_for(&subject.name));
-    let first = of_case().filter(is_baseline);
-    let rest = of_case().filter(|subject| !is_baseline(subject));
+    let family = |subject: &SubjectManifest| match &subject.name {
+        name if *name == experiment.baseline => Family::Baseline,
+        name if Some(name) == experiment.aa_subject.as_ref() => Family::Again,
+        _ => Family::Priced,
+    };
+    let mut subjects: Vec<&SubjectManifest> =
+        experiment.subjects.iter().filter(|subject| case.is_for(&subject.name)).collect();
+    // The sort is stable: the other subjects keep their order.
+    subjects.sort_by_key(|subject| family(subject) != Family::Baseline);
     let baseline = Trials::of(run, case, &experiment.baseline);
-    let subjects: Vec<(&SubjectManifest, Trials<'_>)> =
-        first.chain(rest).map(|subject| (subject, Trials::of(run, case, &subject.name))).collect();
-    let price = |(subject, trials): &(&SubjectManifest, Trials<'_>)| {
-        let prices = || price::prices(&trials.valid, &baseline.valid, run.manifest.seed);
-        if subject.name == experiment.baseline {
-            (Family::Baseline, RawPrices::new())
-        } else if Some(&subject.name) == experiment.aa_subject.as_ref() {
-            (Family::Again, prices())
-        } else {
-            (Family::Priced, prices())
+    let trials: Vec<Trials<'_>> =
+        subjects.iter().map(|subject| Trials::of(run, case, &subject.name)).collect();
+    let price = |(subject, trials): (&&SubjectManifest, &Trials<'_>)| match family(subject) {
+        Family::Baseline => (Family::Baseline, RawPrices::new()),
+        family => (family, price::prices(&trials.valid, &baseline.valid, run.manifest.seed)),
+    };
+    let mut prices: Vec<(Family, RawPrices)> = subjects.iter().zip(&trials).map(price).collect();
+    price::set_verdicts(&mut prices, experiment.margin);
+    let analysis = |((subject, trials), (family, prices)): (
+        (&SubjectManifest, Trials<'_>),
+        (Family, RawPrices),
+    )| {
+        let is_baseline = family == Family::Baseline;
+        SubjectAnalysis {
+            name: subject.name.clone(),
+            about: subject.about.clone(),
+            status: trials.status(subject, is_baseline),
+            blocks: price::by_block(&trials.valid, &baseline.valid, is_baseline),
+            trials: trials.count,
+            figures: Figures::of(&trials.valid, &trials.answering, &trials.startup_ms),
+            summaries: Summaries::of(&trials.valid),
+            templates: figures::by_template(&trials.answering),
+            prices: prices.into_iter().map(|(metric, raw)| (metric, raw.price)).collect(),
+            invalid: trials.invalid,
         }
     };
-    let mut prices: Vec<(Family, RawPrices)> = subjects.iter().map(price).collect();
-    verdicts::settle(&mut prices, experiment.margin);
-    subjects
-        .into_iter()
-        .zip(prices)
-        .map(|((subject, trials), (family, prices))| {
-            let is_baseline = family == Family::Baseline;
-            SubjectAnalysis {
-                name: subject.name.clone(),
-                about: subject.about.clone(),
-                status: trials.standing(subject, is_baseline),
-                blocks: blocks::figures(&trials.valid, &baseline.valid, is_baseline),
-                trials: trials.count,
-                invalid: trials.invalid.clone(),
-                figures: Figures::of(&trials.valid, &trials.answering, &trials.startup_ms),
-                summaries: Summaries::of(&trials.valid),
-                templates: templates::figures(&trials.answering),
-                prices: prices.into_iter().map(|(metric, raw)| (metric, raw.price)).collect(),
-            }
-        })
-        .collect()
+    subjects.into_iter().zip(trials).zip(prices).map(analysis).collect()
 }
 
-/// The trials of one subject under one case.
+/// The trials of one subject in one case.
+#[derive(Default)]
 struct Trials<'a> {
-    /// The valid measurements, by block.
-    valid: BTreeMap<u32, &'a Measurement>,
+    valid: ByBlock<'a>,
     startup_ms: Vec<f64>,
     count: usize,
-    /// All measurements, valid or not.
-    measured: Vec<&'a Measurement>,
-    /// Those of them in which no process died: what is answered for a dead one is not its answer.
+    is_measured: bool,
+    /// The measurements, valid or not, in which no process died: responses after that are not the system's.
     answering: Vec<&'a Measurement>,
     invalid: BTreeMap<String, usize>,
-    last_trouble: Option<SubjectStatus>,
+    last_failure: Option<SubjectStatus>,
 }
 
 impl<'a> Trials<'a> {
     fn of(run: &'a RunRecords, case: &CaseManifest, subject: &str) -> Self {
-        let mut trials = Self {
-            valid: BTreeMap::new(),
-            startup_ms: Vec::new(),
-            count: 0,
-            measured: Vec::new(),
-            answering: Vec::new(),
-            invalid: BTreeMap::new(),
-            last_trouble: None,
-        };
+        let mut trials = Self::default();
         let of_subject = |trial: &&TrialRecord| trial.case == case.name && trial.subject == subject;
         for trial in run.trials.iter().filter(of_subject) {
             trials.add(trial);
@@ -323,8 +296,9 @@ impl<'a> Trials<'a> {
         self.count += 1;
         match &trial.outcome {
             Outcome::Measured(measurement) => {
-                self.measured.push(measurement);
-                if !has_died(measurement) {
+                self.is_measured = true;
+                let is_death = |rule: &Invalid| matches!(rule, Invalid::ProcessDied { .. });
+                if !measurement.invalid.iter().any(is_death) {
                     self.answering.push(measurement);
                 }
                 if measurement.invalid.is_empty() {
@@ -335,112 +309,41 @@ impl<'a> Trials<'a> {
                     *self.invalid.entry(reason.rule()).or_default() += 1;
                 }
             }
-            Outcome::Refused(refusal) => {
-                self.add_trouble(&refusal.reason, SubjectStatus::Refused);
-            }
+            Outcome::Refused(refusal) => self.add_failure(&refusal.reason, SubjectStatus::Refused),
             Outcome::Failed(failure) => {
-                let reason = format!("{}: {}{}", failure.step, failure.reason, last_words(failure));
-                self.add_trouble(&reason, SubjectStatus::Failed);
+                let Failure { step, reason, .. } = failure;
+                let reason = format!("{step}: {reason}{}", last_output(failure));
+                self.add_failure(&reason, SubjectStatus::Failed);
             }
         }
     }
 
-    fn add_trouble(&mut self, reason: &str, standing: impl Fn(String) -> SubjectStatus) {
-        // What a server printed may hold what a terminal would obey.
+    fn add_failure(&mut self, reason: &str, status: impl Fn(String) -> SubjectStatus) {
+        // Output of a server may contain terminal control characters.
         let reason = reason.replace(char::is_control, " ");
         *self.invalid.entry(reason.clone()).or_default() += 1;
-        self.last_trouble = Some(standing(reason));
+        self.last_failure = Some(status(reason));
     }
 
-    fn standing(&self, subject: &SubjectManifest, is_baseline: bool) -> SubjectStatus {
+    fn status(&self, subject: &SubjectManifest, is_baseline: bool) -> SubjectStatus {
         match &subject.state {
             SubjectState::Skipped { missing } => SubjectStatus::Skipped(missing.clone()),
             SubjectState::Broken { reason } => SubjectStatus::Failed(reason.clone()),
-            SubjectState::Present { .. } if !self.measured.is_empty() && is_baseline => {
-                SubjectStatus::Baseline
-            }
-            SubjectState::Present { .. } if !self.measured.is_empty() => SubjectStatus::Measured,
-            SubjectState::Present { .. } => {
-                self.last_trouble.clone().unwrap_or(SubjectStatus::Missing)
-            }
+            SubjectState::Present { .. } => match (self.is_measured, is_baseline) {
+                (true, true) => SubjectStatus::Baseline,
+                (true, false) => SubjectStatus::Measured,
+                (false, _) => self.last_failure.clone().unwrap_or(SubjectStatus::Missing),
+            },
         }
     }
 }
 
-fn has_died(measurement: &Measurement) -> bool {
-    measurement.invalid.iter().any(|rule| matches!(rule, Invalid::ProcessDied { .. }))
-}
-
-/// What a system that did not start printed last: it tends to say why. A system that ran and failed
-/// later has printed about other things.
-fn last_words(failure: &Failure) -> String {
+/// The last line that a system printed before it failed to start: it often has the reason. The output of a system
+/// that failed later is about other things.
+fn last_output(failure: &Failure) -> String {
     let printed = match failure.step {
         Step::Start => failure.log.last(),
         Step::Configure | Step::Origin | Step::Probe | Step::Load => None,
     };
     printed.map_or(String::new(), |line| format!(" ({line})"))
-}
-
-/// How many blocks a run has at the least; none where it is not blocks that end it.
-fn planned(stop: &Stop) -> u32 {
-    match stop.budget_s {
-        None => stop.blocks,
-        Some(_) => 0,
-    }
-}
-
-fn notes(run: &RunRecords, cases: &[CaseAnalysis], blocks: u32) -> Vec<String> {
-    let mut notes = Vec::new();
-    if run.cut_off {
-        notes.push("The last record is incomplete and was ignored.".to_owned());
-    }
-    let experiment = &run.manifest.experiment;
-    let is_ablation = experiment.ablation.is_some();
-    // An ablation removes rules on purpose.
-    if !is_ablation {
-        notes.extend(rule_sets::notes(&experiment.subjects));
-    }
-    for case in cases {
-        let baseline = Trials::of(run, &case.case, &experiment.baseline);
-        if experiment.stop.width.is_some() {
-            notes.extend(width_note(&case.case, &experiment.baseline, &baseline));
-        }
-        notes.extend(open_loop::fall(&case.case, &run.trials));
-        let names: Vec<&str> = case.subjects.iter().map(|subject| subject.name.as_str()).collect();
-        notes.extend(warm_up::lengths(&case.case, cases.len() == 1, &names, &run.trials));
-        for subject in &case.subjects {
-            let name = match cases.len() {
-                1 => subject.name.clone(),
-                _ => format!("{} ({})", subject.name, case.case.name),
-            };
-            subject_notes(&name, subject, blocks, &mut notes);
-            if !is_ablation || subject.name == experiment.baseline {
-                notes.extend(catch::notes(&name, &subject.templates));
-            }
-            notes.extend(open_loop::notes(&name, &case.case.name, &subject.name, &run.trials));
-            notes.extend(warm_up::unsteady(&name, &case.case.name, &subject.name, &run.trials));
-        }
-    }
-    notes
-}
-
-fn subject_notes(name: &str, subject: &SubjectAnalysis, blocks: u32, notes: &mut Vec<String>) {
-    match &subject.status {
-        SubjectStatus::Refused(reason) => notes.push(format!("{name} was refused: {reason}.")),
-        SubjectStatus::Failed(reason) => notes.push(format!("{name} failed: {reason}.")),
-        SubjectStatus::Skipped(missing) => notes.push(format!("{name} was skipped: {missing}")),
-        SubjectStatus::Missing => {
-            notes.push(format!("{name}: the run ended before its first trial."));
-        }
-        SubjectStatus::Baseline | SubjectStatus::Measured => {
-            let trials = subject.trials;
-            if trials < blocks as usize {
-                notes.push(format!("{name}: {trials} of {blocks} trials were run."));
-            }
-            for (reason, count) in &subject.invalid {
-                let verb = if *count == 1 { "is" } else { "are" };
-                notes.push(format!("{name}: {count} of {trials} trials {verb} invalid: {reason}."));
-            }
-        }
-    }
 }

@@ -1,104 +1,88 @@
-//! The report as Markdown, to paste into a pull request.
+//! Documents as Markdown, for a pull request.
 
-use super::rows::{self, Rows};
-use super::{ablation, bytes, latency};
-use crate::analysis::Analysis;
+use crate::document::{Block, Document, Media, Table, capitalized};
 
-/// Writes an analysis as Markdown.
-pub fn render(analysis: &Analysis) -> String {
-    let answers = analysis.answers();
-    let answer = match &answers[..] {
-        [only] => escape(only),
+pub(crate) fn render(document: &Document) -> String {
+    let mut text = format!("## {}\n", escape(&document.title));
+    match &document.headline[..] {
+        [] => {}
+        [only] => text += &format!("\n{}\n", escape(&only.text)),
         several => {
-            several.iter().map(|one| format!("- {}", escape(one))).collect::<Vec<_>>().join("\n")
-        }
-    };
-    let mut text = format!(
-        "## {}\n\n{answer}\n\n{}\n",
-        escape(&analysis.title),
-        escape(&analysis.status_line)
-    );
-    for case in &analysis.cases {
-        text += &format!("\n{}\n\n", escape(&rows::load_line(analysis, case)));
-        if let Some(figures) = &case.ablation {
-            text += &table(&ablation::rows(figures));
-            text += &format!("\n{}\n\n", escape(&ablation::legend(analysis, figures)));
-            text.extend(ablation::notes(figures).iter().map(|note| bullet(note)));
             text.push('\n');
-        }
-        for (name, about) in rows::abouts(case) {
-            text += &format!("- {}: {}\n", escape(name), escape(about));
-        }
-        text += &format!("\n{}", table(&rows::prices(analysis, case)));
-        text += &format!("\n{}\n", rows::prices_legend(analysis, case));
-        let others = rows::other_prices(analysis, case);
-        if !others.rows.is_empty() {
-            text += &format!("\n{}", table(&others));
-        }
-        let figures = rows::figures(case);
-        if !figures.rows.is_empty() {
-            text += &format!("\n{}\n{}\n", table(&figures), rows::figures_legend(case));
-        }
-        let latency = latency::rows(analysis, case);
-        if analysis.latency && !latency.rows.is_empty() {
-            text += &format!("\n{}\n{}\n", table(&latency), latency::LEGEND);
-        }
-        let bytes = bytes::rows(case);
-        if analysis.bytes && !bytes.rows.is_empty() {
-            text += &format!("\n{}\n{}\n", table(&bytes), bytes::LEGEND);
-        }
-        let summary = rows::summary(case);
-        if !summary.rows.is_empty() {
-            text += &format!(
-                "\n<details><summary>Over the trials of each subject</summary>\n\n{}\n</details>\n",
-                table(&summary)
-            );
+            text.extend(several.iter().map(|sentence| bullet(&sentence.named())));
         }
     }
-    if !analysis.notes.is_empty() {
-        text += "\n";
-        for note in &analysis.notes {
-            text += &bullet(note);
+    if let Some(status) = &document.status {
+        text += &format!("\n{}\n", escape(&status.line()));
+    }
+    for section in &document.sections {
+        let shown: Vec<&Block> = section.blocks(&[Media::Paper]).collect();
+        if !shown.is_empty() {
+            text += &format!("\n### {}\n", escape(&section.title));
+            if !section.line.is_empty() {
+                text += &format!("\n{}\n", escape(&capitalized(&section.line)));
+            }
+            text += &format!("\n{}", blocks(shown));
         }
     }
-    text += &format!(
-        "\nMade by tollgate {} on {}, {}. To repeat it:\n\n    {}\n",
-        escape(&analysis.tollgate),
-        escape(&analysis.started_at),
-        escape(&analysis.machine),
-        analysis.command
-    );
+    if let Some(footer) = &document.footer {
+        let made_by = escape(&footer.made_by);
+        text += &format!("\n{made_by} To repeat it:\n\n    {}\n", footer.command);
+    }
     text
 }
 
-/// A table, its figures to the right.
-pub(crate) fn table(rows: &Rows) -> String {
-    let line = |cells: &[String]| {
-        let cells: Vec<String> = cells.iter().map(|cell| escape(cell)).collect();
+/// Renders blocks with an empty line between them.
+pub(crate) fn blocks<'a>(blocks: impl IntoIterator<Item = &'a Block>) -> String {
+    let blocks = blocks.into_iter().map(block).filter(|text| !text.is_empty());
+    blocks.collect::<Vec<_>>().join("\n")
+}
+
+fn block(block: &Block) -> String {
+    match block {
+        Block::Paragraph(text) => format!("{}\n", escape(text)),
+        Block::Definitions(definitions) => {
+            let line =
+                |(name, text): &(String, String)| format!("- {}: {}\n", escape(name), escape(text));
+            definitions.iter().map(line).collect()
+        }
+        Block::Table(table) => self::table(table),
+        Block::List(items) => items.iter().map(|item| bullet(item)).collect(),
+        Block::Folded { title, blocks } => {
+            let (title, blocks) = (escape(title), self::blocks(blocks));
+            format!("<details><summary>{title}</summary>\n\n{blocks}\n</details>\n")
+        }
+        Block::Bars { .. } | Block::Plots(_) | Block::Files { .. } => String::new(),
+    }
+}
+
+fn table(table: &Table) -> String {
+    let line = |cells: &mut dyn Iterator<Item = &String>| {
+        let cells: Vec<String> = cells.map(|cell| escape(cell)).collect();
         format!("| {} |\n", cells.join(" | "))
     };
-    let mut text = line(&rows.header);
-    text += &format!("|---|{}\n", "---:|".repeat(rows.header.len() - 1));
-    for row in &rows.rows {
-        text += &line(row);
+    let mut text = line(&mut table.columns.iter().map(|column| &column.name));
+    text += &format!("|---|{}\n", "---:|".repeat(table.columns.len() - 1));
+    for row in &table.rows {
+        text += &line(&mut row.cells.iter().map(|cell| &cell.text));
+    }
+    if !table.legend.is_empty() {
+        text += &format!("\n{}\n", escape(&table.legend));
     }
     text
 }
 
-/// A note as an item of a list; its indented lines are commands, and become code.
-fn bullet(note: &str) -> String {
-    let mut text = String::from("- ");
-    for line in note.lines() {
-        text += &match line.strip_prefix("    ") {
-            Some(command) => format!("\n      {command}\n"),
-            None => format!("{}\n", escape(line)),
-        };
-    }
-    text
+/// An item of a list; its indented lines are code.
+fn bullet(item: &str) -> String {
+    let line = |line: &str| match line.strip_prefix("    ") {
+        Some(command) => format!("\n      {command}\n"),
+        None => format!("{}\n", escape(line)),
+    };
+    format!("- {}", item.lines().map(line).collect::<String>())
 }
 
-/// Keeps what a server printed from being read as Markdown or HTML.
-pub(crate) fn escape(text: &str) -> String {
+/// Escapes Markdown and HTML: a text may contain the output of a server.
+fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
         match character {
@@ -127,10 +111,8 @@ mod tests {
 
     #[test]
     fn figures_are_aligned_right() {
-        let rows = Rows {
-            header: vec!["subject".to_owned(), "n".to_owned()],
-            rows: vec![vec!["full".to_owned(), "8".to_owned()]],
-        };
-        assert_eq!(table(&rows), "| subject | n |\n|---|---:|\n| full | 8 |\n");
+        let rows = vec![vec!["full".to_owned(), "8".to_owned()]];
+        let text = table(&Table::of_text(["subject", "n"], rows));
+        assert_eq!(text, "| subject | n |\n|---|---:|\n| full | 8 |\n");
     }
 }

@@ -1,70 +1,74 @@
-//! How much noise there is on this machine: what a run finds in which both subjects are the same.
+//! The noise of this machine: differences between two identical subjects (A/A).
 
-use crate::analysis::{Range, analyse};
-use crate::rows::{Rows, range};
-use crate::table;
+use crate::analysis::Range;
+use crate::document::{Block, NONE, Table, range};
+use crate::source::Source;
+use crate::text;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tollgate_experiment::experiment::{Experiment, WarmUp};
-use tollgate_experiment::metric;
 use tollgate_experiment::metric::Metric;
-use tollgate_experiment::run_dir::RunRecords;
+use tollgate_experiment::metric::pairs;
 use tollgate_experiment::stop::Stop;
-use tollgate_stats::number::counted;
-use tollgate_stats::number::{relative, significant};
+use tollgate_stats::number::{counted, percent, relative};
 use tollgate_stats::text::Screen;
-use tollgate_stats::{BLOCKS_MAX, Pair, ratio, smallest_visible_difference};
+use tollgate_stats::{BLOCKS_MAX, ratio, smallest_visible_difference};
 
-/// The experiment that is run, and the one where nginx is not installed.
+/// The experiment of the check, and the one for machines without nginx.
 pub const EXPERIMENTS: [&str; 2] = ["noise", "noise-direct"];
 
-/// What a run found in which the second subject is the first one once more.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Noise {
-    /// The subject.
-    pub subject: String,
-    /// What was found in each figure that has a ratio.
-    pub figures: Vec<Figure>,
-    /// How many trials there were.
-    pub trials: usize,
-    /// How many of them count.
-    pub valid: usize,
-    /// Why trials do not count, and how many of them.
-    pub disturbed: BTreeMap<String, usize>,
-}
+/// Number of blocks of the run for which the smallest visible difference is computed.
+const BLOCKS: usize = 10;
 
-/// How a figure differs between two subjects that are the same.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Figure {
-    /// The figure.
-    pub metric: Metric,
-    /// The blocks that stand behind it.
-    pub n: usize,
-    /// The ratio, which is 1 but for the noise.
-    pub ratio: Range,
-    /// The smallest difference, as a share, that a run of [`BLOCKS`] blocks could see; none where there
-    /// are too few blocks to tell.
-    pub visible: Option<f64>,
-}
+/// Two more than [`BLOCKS`], because trials may be disturbed.
+const BLOCKS_TO_FIT: u32 = 12;
+/// The warm-up is this part of a trial.
+const WARMUP_PART: u32 = 6;
+/// Approximate duration of a trial besides its load.
+const START_AND_STOP: Duration = Duration::from_millis(150);
+/// Minimum duration of the measurement of a trial.
+const WINDOW_MIN: Duration = Duration::from_millis(150);
 
-/// The length of the run that the smallest visible difference is told for.
-pub const BLOCKS: usize = 10;
-
-/// The figures that are told, the steadiest first.
-const TOLD: [(Metric, &str); 3] = [
+/// The figures of the check, the steadiest first.
+const FIGURES: [(Metric, &str); 3] = [
     (Metric::CpuUsPerRequest, "CPU per request"),
     (Metric::ThroughputPerS, "requests/s"),
     (Metric::LatencyP50Ms, "median latency"),
 ];
 
-/// Makes the experiment last so long, whatever it finds, with trials so short that a dozen blocks fit.
+/// The result of an A/A run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Noise {
+    pub subject: String,
+    /// The figures that have a ratio.
+    pub figures: Vec<Figure>,
+    /// Number of trials.
+    pub trials: usize,
+    /// Number of valid trials.
+    pub valid: usize,
+    /// Number of invalid trials by reason.
+    pub invalid: BTreeMap<String, usize>,
+}
+
+/// The difference of a figure between two identical subjects.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Figure {
+    pub metric: Metric,
+    /// Number of blocks.
+    pub n: usize,
+    /// The ratio, which is 1 without noise.
+    pub ratio: Range,
+    /// The smallest difference, as a share, that a run of ten blocks can detect. `None` with too few blocks.
+    pub visible: Option<f64>,
+}
+
+/// Adapts the experiment to a duration, with trials so short that a dozen blocks fit.
 pub fn fit(experiment: &mut Experiment, time: Duration) {
     let most = u32::try_from(BLOCKS_MAX).unwrap_or(u32::MAX);
     experiment.stop = Stop { blocks: most, width: None, budget_s: Some(time.as_secs_f64()) };
-    let of_block = time / BLOCKS_TO_FIT;
+    let subjects = u32::try_from(experiment.subjects.len()).unwrap_or(u32::MAX);
+    let of_trial = time / BLOCKS_TO_FIT / subjects;
     for case in &mut experiment.cases {
-        let subjects = u32::try_from(experiment.subjects.len()).unwrap_or(u32::MAX);
-        let of_trial = of_block / subjects;
         let warmup = (of_trial / WARMUP_PART).min(case.load.warmup_longest());
         let window = of_trial.saturating_sub(warmup).saturating_sub(START_AND_STOP);
         case.load.warmup = WarmUp::For(warmup);
@@ -73,100 +77,76 @@ pub fn fit(experiment: &mut Experiment, time: Duration) {
     }
 }
 
-/// Two more than a run of [`BLOCKS`], because trials will be disturbed.
-const BLOCKS_TO_FIT: u32 = 12;
-const WARMUP_PART: u32 = 6;
-/// What a trial takes besides its load, about.
-const START_AND_STOP: Duration = Duration::from_millis(150);
-/// As short as a trial of an experiment may be.
-const WINDOW_MIN: Duration = Duration::from_millis(150);
-
-/// What a run found whose baseline and other subject are the same.
-pub fn findings(run: &RunRecords) -> Noise {
-    let analysis = analyse(run);
+/// Analyses a run of two identical subjects.
+pub fn findings(source: &Source) -> Noise {
+    let analysis = &source.analysis;
     let subjects = || analysis.cases.iter().flat_map(|case| &case.subjects);
-    let mut disturbed = BTreeMap::new();
+    let mut invalid = BTreeMap::new();
     for (reason, count) in subjects().flat_map(|subject| &subject.invalid) {
-        *disturbed.entry(reason.clone()).or_default() += count;
+        *invalid.entry(reason.clone()).or_default() += count;
     }
     Noise {
         subject: analysis.baseline.clone(),
-        figures: TOLD.into_iter().filter_map(|(metric, _)| figure(run, metric)).collect(),
+        figures: FIGURES.iter().filter_map(|(metric, _)| figure(source, *metric)).collect(),
         trials: subjects().map(|subject| subject.trials).sum(),
         valid: subjects().filter_map(|subject| subject.figures.as_ref()).map(|f| f.n).sum(),
-        disturbed,
+        invalid,
     }
 }
 
-fn figure(run: &RunRecords, metric: Metric) -> Option<Figure> {
-    let experiment = &run.manifest.experiment;
-    let case = experiment.cases.first()?;
-    let again = experiment.subjects.iter().find(|other| other.name != experiment.baseline)?;
-    let itself = metric::valid(run, &case.name, &experiment.baseline);
-    let pairs: Vec<Pair> = metric::valid(run, &case.name, &again.name)
-        .iter()
-        .filter_map(|(block, trial)| {
-            Some(Pair {
-                subject: metric.of(trial.measurement)?,
-                baseline: metric.of(itself.get(block)?.measurement)?,
-            })
-        })
-        .collect();
+fn figure(source: &Source, metric: Metric) -> Option<Figure> {
+    let case = source.analysis.cases.first()?;
+    let baseline = &source.analysis.baseline;
+    let again = case.subjects.iter().find(|other| other.name != *baseline)?;
+    let [again, baseline] = [&again.name, baseline].map(|name| source.valid(&case.case.name, name));
+    let pairs = pairs(metric, &again, &baseline);
     Some(Figure {
         metric,
         n: pairs.len(),
-        ratio: ratio(&pairs, run.manifest.seed)?.into(),
+        ratio: ratio(&pairs, source.analysis.seed)?.into(),
         visible: smallest_visible_difference(&pairs, BLOCKS),
     })
 }
 
-/// Writes for a terminal what was found.
+/// Renders the result for a terminal.
 pub fn render(noise: &Noise, screen: Screen) -> String {
-    let name = |metric: Metric| {
-        TOLD.iter().find(|(told, _)| *told == metric).map_or("", |(_, name)| *name)
-    };
-    let mut text = format!("{} against itself:\n\n", noise.subject);
+    let mut blocks = vec![Block::Paragraph(format!("{} against itself:", noise.subject))];
     if !noise.figures.is_empty() {
-        text += &table::draw(&rows(noise, name), screen);
+        let row = |figure: &Figure| {
+            let visible = figure.visible.map_or(NONE.to_owned(), percent);
+            let difference = range(&figure.ratio, relative);
+            vec![name(figure).to_owned(), difference, figure.n.to_string(), visible]
+        };
+        let header = ["figure", "difference [95 %]", "n", &format!("visible in {BLOCKS} blocks")];
+        let rows = noise.figures.iter().map(row).collect();
+        blocks.push(Block::Table(Table::of_text(header, rows)));
     }
-    for line in conclusions(noise, name) {
-        text += &screen.paragraph("", &line);
-    }
-    text
+    blocks.push(Block::List(conclusions(noise)));
+    text::blocks(&blocks, screen)
 }
 
-fn rows(noise: &Noise, name: impl Fn(Metric) -> &'static str) -> Rows {
-    let header = [
-        "figure".to_owned(),
-        "from itself [95 %]".to_owned(),
-        "n".to_owned(),
-        format!("visible in {BLOCKS} blocks"),
-    ];
-    let row = |figure: &Figure| {
-        let name = name(figure.metric).to_owned();
-        let visible = figure.visible.map_or("-".to_owned(), percent);
-        vec![name, range(&figure.ratio, relative), figure.n.to_string(), visible]
-    };
-    Rows { header: header.to_vec(), rows: noise.figures.iter().map(row).collect() }
+fn name(figure: &Figure) -> &'static str {
+    let known = FIGURES.iter().find(|(metric, _)| *metric == figure.metric);
+    known.map_or("", |(_, name)| name)
 }
 
-fn conclusions(noise: &Noise, name: impl Fn(Metric) -> &'static str) -> Vec<String> {
+fn conclusions(noise: &Noise) -> Vec<String> {
     let mut lines = vec![disturbances(noise)];
     let Some(first) = noise.figures.first() else {
-        lines.push("There is no block with two valid trials, so there is no result.".to_owned());
+        lines.push("No block has two valid trials, so there is no result.".to_owned());
         return lines;
     };
     for figure in noise.figures.iter().filter(|figure| figure.ratio.excludes_one()) {
         lines.push(format!(
             "{}: significant difference between two identical subjects. One in twenty runs on a quiet machine \
              shows one; if it happens again, differences of this size are not reliable.",
-            name(figure.metric)
+            name(figure)
         ));
     }
     lines.push(match first.visible {
         Some(visible) => format!(
             "A run of {BLOCKS} such blocks detects a difference in {} of {} or more with a power of 80 %.",
-            name(first.metric),
+            name(first),
             percent(visible)
         ),
         None => "Too few valid blocks for an interval; increase --seconds.".to_owned(),
@@ -176,15 +156,11 @@ fn conclusions(noise: &Noise, name: impl Fn(Metric) -> &'static str) -> Vec<Stri
 
 fn disturbances(noise: &Noise) -> String {
     let trials = counted(noise.trials, "trial");
-    if noise.disturbed.is_empty() {
+    if noise.invalid.is_empty() {
         return format!("None of {trials} was disturbed.");
     }
-    let reasons: Vec<String> =
-        noise.disturbed.iter().map(|(reason, count)| format!("{reason} ({count})")).collect();
-    let disturbed = noise.trials - noise.valid;
-    format!("{disturbed} of {trials} were disturbed and are invalid: {}.", reasons.join("; "))
-}
-
-fn percent(share: f64) -> String {
-    format!("{} %", significant(100.0 * share))
+    let reason = |(reason, count): (&String, &usize)| format!("{reason} ({count})");
+    let reasons: Vec<String> = noise.invalid.iter().map(reason).collect();
+    let invalid = noise.trials - noise.valid;
+    format!("{invalid} of {trials} were disturbed and are invalid: {}.", reasons.join("; "))
 }

@@ -1,11 +1,14 @@
-//! Output formats of an analysis.
+//! The formats and files of a report, and its errors.
 
-use crate::analysis::{Analysis, analyse};
-use crate::error::{ReportError, write};
+use crate::document::of_run;
 use crate::source::Source;
-use crate::{ablation, csv, html, json, markdown, table};
-use std::path::Path;
-use tollgate_experiment::run_dir::RunRecords;
+use crate::{export, html, markdown, text};
+use std::io;
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+use tollgate_experiment::files::write_atomic;
+use tollgate_experiment::run_dir::RunDirError;
+use tollgate_stats::DecodeError;
 use tollgate_stats::text::Screen;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,37 +17,77 @@ pub enum Format {
     Table,
     /// For a pull request or a wiki.
     Markdown,
+    /// For a browser: one file with all plots.
+    Html,
     /// For a spreadsheet: one line per price.
     Csv,
     /// For a program: everything.
     Json,
+    Hyperfine,
+    Gobench,
+    Github,
+    Bencher,
 }
 
-pub fn of_run(dir: &Path) -> Result<Analysis, ReportError> {
-    Ok(analyse(&RunRecords::read(dir)?))
+#[derive(Debug, Error)]
+pub enum ReportError {
+    #[error(transparent)]
+    RunDir(#[from] RunDirError),
+    #[error("cannot write CSV")]
+    Csv(#[from] ::csv::Error),
+    #[error("cannot write JSON")]
+    Json(#[from] serde_json::Error),
+    #[error("--baseline {name}: {reason}")]
+    Baseline { name: String, reason: String },
+    #[error(
+        "no subject of this run has a valid trial, and github-action-benchmark refuses an empty array; \
+         `tollgate report DIR` says why no trial counts"
+    )]
+    NoFigure,
+    #[error("the time {text:?} of a record is not RFC 3339, so the record was changed or damaged")]
+    Time { text: String, source: jiff::Error },
+    /// `trial`: case, subject and block.
+    #[error("cannot read the latencies of the trial {trial}: the record was changed or damaged")]
+    Histogram { trial: String, source: DecodeError },
+    #[error("cannot write HTML")]
+    Page(#[from] minijinja::Error),
+    #[error("cannot read {path}")]
+    Read { path: PathBuf, source: io::Error },
+    #[error("cannot write {path}")]
+    Write { path: PathBuf, source: io::Error },
 }
 
-/// Renders an analysis. Only [`Format::Table`] uses the screen.
-pub fn render(analysis: &Analysis, format: Format, screen: Screen) -> Result<String, ReportError> {
-    Ok(match format {
-        Format::Table => table::render(analysis, screen),
-        Format::Markdown => markdown::render(analysis),
-        Format::Csv => csv::render(analysis)?,
-        Format::Json => json::render(analysis)?,
-    })
+/// Renders a report. Only [`Format::Table`] uses the screen.
+pub fn render(source: &Source, format: Format, screen: Screen) -> Result<String, ReportError> {
+    match format {
+        Format::Table => Ok(text::render(&of_run(source), screen)),
+        Format::Markdown => Ok(markdown::render(&of_run(source))),
+        Format::Html => html::render(source),
+        Format::Csv => export::csv(&source.analysis),
+        Format::Json => export::json(&source.analysis),
+        Format::Hyperfine => export::hyperfine(source),
+        Format::Gobench => Ok(export::gobench(source)),
+        Format::Github => export::github(&source.analysis),
+        Format::Bencher => export::bencher(source),
+    }
 }
 
-/// Writes all reports of a run into its directory.
-pub fn write_all(analysis: &Analysis, dir: &Path) -> Result<(), ReportError> {
+/// Writes the reports of a run into its directory.
+pub fn write_all(source: &Source, dir: &Path) -> Result<(), ReportError> {
     for (format, name) in [
         (Format::Markdown, "report.md"),
         (Format::Csv, "report.csv"),
         (Format::Json, "report.json"),
+        (Format::Html, "report.html"),
     ] {
-        write(&dir.join(name), &render(analysis, format, Screen::PLAIN)?)?;
+        write(&dir.join(name), &render(source, format, Screen::PLAIN)?)?;
     }
-    if let Some(files) = ablation::csv(analysis)? {
-        write(&dir.join("ablation.csv"), &files)?;
+    match export::ablation_csv(&source.analysis)? {
+        Some(files) => write(&dir.join("ablation.csv"), &files),
+        None => Ok(()),
     }
-    write(&dir.join("report.html"), &html::render(&Source::read(dir)?)?)
+}
+
+pub(crate) fn write(path: &Path, text: &str) -> Result<(), ReportError> {
+    write_atomic(path, text).map_err(|source| ReportError::Write { path: path.to_owned(), source })
 }

@@ -1,12 +1,12 @@
 //! The input of a report: the records, their analysis, and the configuration files.
 
 use crate::analysis::{Analysis, analyse};
-use crate::error::ReportError;
-use std::collections::BTreeMap;
+use crate::output::ReportError;
 use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use tollgate_experiment::record::{Measurement, Outcome, TrialRecord};
+use tollgate_experiment::metric;
+use tollgate_experiment::metric::ByBlock;
 use tollgate_experiment::run_dir::{CONFIGS, RunRecords};
 use tollgate_experiment::toml_file::suggestion;
 use tollgate_stats::LatencyHistogram;
@@ -34,16 +34,15 @@ pub struct Config {
 
 impl Source {
     pub fn read(dir: &Path) -> Result<Self, ReportError> {
-        let records = RunRecords::read(dir)?;
-        let analysis = analyse(&records);
+        let source = Self::from(RunRecords::read(dir)?);
         let (configs, configs_left_out) = configs(&dir.join(CONFIGS))?;
-        Ok(Self { records, analysis, configs, configs_left_out })
+        Ok(Self { configs, configs_left_out, ..source })
     }
 
     /// Computes the prices relative to another subject.
     pub fn over(mut self, baseline: &str) -> Result<Self, ReportError> {
         let experiment = &mut self.records.manifest.experiment;
-        let refused = |why| ReportError::Baseline { name: baseline.to_owned(), why };
+        let refused = |reason| ReportError::Baseline { name: baseline.to_owned(), reason };
         let names = experiment.subjects.iter().map(|subject| subject.name.as_str());
         if !names.clone().any(|name| name == baseline) {
             let hint = suggestion(baseline, names);
@@ -51,9 +50,9 @@ impl Source {
         }
         if experiment.baseline != baseline {
             if experiment.ablation.is_some() {
-                let why = "what each file of rules costs is told over the subject with all of them; leave \
-                           --baseline out";
-                return Err(refused(why.to_owned()));
+                let reason =
+                    "the baseline of an ablation is the subject with all files; remove --baseline";
+                return Err(refused(reason.to_owned()));
             }
             experiment.baseline = baseline.to_owned();
             // The repeated former baseline is now an ordinary subject.
@@ -63,30 +62,14 @@ impl Source {
         Ok(self)
     }
 
-    /// The valid measurements of a subject under a case, by block.
-    pub(super) fn valid(&self, case: &str, subject: &str) -> BTreeMap<u32, &Measurement> {
-        let measured = self.measured(case, subject);
-        let valid = measured.filter(|(_, measurement)| measurement.invalid.is_empty());
-        valid.map(|(trial, measurement)| (trial.block, measurement)).collect()
+    /// The valid measurements of a subject in a case, by block.
+    pub(crate) fn valid<'a>(&'a self, case: &'a str, subject: &'a str) -> ByBlock<'a> {
+        let valid = metric::valid(&self.records, case, subject).into_iter();
+        valid.map(|(block, trial)| (block, trial.measurement)).collect()
     }
 
-    /// All measurements of a subject under a case, valid or not, in the order of the run.
-    pub(super) fn measured(
-        &self,
-        case: &str,
-        subject: &str,
-    ) -> impl Iterator<Item = (&TrialRecord, &Measurement)> {
-        let trials = self.records.trials.iter();
-        trials.filter(move |trial| trial.case == case && trial.subject == subject).filter_map(
-            |trial| match &trial.outcome {
-                Outcome::Measured(measurement) => Some((trial, measurement.as_ref())),
-                Outcome::Refused(_) | Outcome::Failed(_) => None,
-            },
-        )
-    }
-
-    /// The latencies of all valid trials of a subject under a case.
-    pub(super) fn latencies(
+    /// The latencies of all valid trials of a subject in a case.
+    pub(crate) fn latencies(
         &self,
         case: &str,
         subject: &str,
@@ -104,23 +87,29 @@ impl Source {
     }
 }
 
-/// Maximum length of a file in a report, in bytes.
-const LONGEST_TEXT: u64 = 64 * 1024;
-/// Maximum depth of configuration folders.
-const DEEPEST: usize = 4;
-/// Maximum number of configuration files in a report.
-const MOST_FILES: usize = 200;
+impl From<RunRecords> for Source {
+    /// Analyses the records; without configuration files.
+    fn from(records: RunRecords) -> Self {
+        let analysis = analyse(&records);
+        Self { records, analysis, configs: Vec::new(), configs_left_out: 0 }
+    }
+}
 
-/// The configs of all subjects, by name, and how many are left out because there are more than a
-/// report should hold. A run that ended before its first trial has none.
+/// Maximum length of a file in a report.
+const FILE_BYTES_MAX: u64 = 64 * 1024;
+const FOLDER_DEPTH_MAX: usize = 4;
+const FILES_MAX: usize = 200;
+
+/// Reads the configuration files of all subjects in the order of their paths, and counts those beyond [`FILES_MAX`].
+/// A run that ended before its first trial has none.
 fn configs(folder: &Path) -> Result<(Vec<Config>, usize), ReportError> {
     let mut files = Vec::new();
     if folder.is_dir() {
-        collect(folder, DEEPEST, &mut files)?;
+        collect(folder, FOLDER_DEPTH_MAX, &mut files)?;
     }
     files.sort();
-    let left_out = files.len().saturating_sub(MOST_FILES);
-    files.truncate(MOST_FILES);
+    let left_out = files.len().saturating_sub(FILES_MAX);
+    files.truncate(FILES_MAX);
     let configs = files.iter().map(|path| config(folder, path)).collect::<Result<_, _>>()?;
     Ok((configs, left_out))
 }
@@ -129,7 +118,7 @@ fn collect(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Result<(), 
     let failed = |source| ReportError::Read { path: folder.to_owned(), source };
     for entry in fs::read_dir(folder).map_err(failed)? {
         let entry = entry.map_err(failed)?;
-        // Links could lead out of the run's directory, and a pipe would never end.
+        // Links may lead out of the directory, and a pipe has no end.
         let kind = entry.file_type().map_err(failed)?;
         if kind.is_file() {
             files.push(entry.path());
@@ -145,7 +134,7 @@ fn config(folder: &Path, path: &Path) -> Result<Config, ReportError> {
     let file = fs::File::open(path).map_err(failed)?;
     let length = file.metadata().map_err(failed)?.len();
     let mut bytes = Vec::new();
-    file.take(LONGEST_TEXT).read_to_end(&mut bytes).map_err(failed)?;
+    file.take(FILE_BYTES_MAX).read_to_end(&mut bytes).map_err(failed)?;
     let inside = path.strip_prefix(folder).unwrap_or(path);
     let mut parts = inside.components();
     let subject = parts.next().map_or(String::new(), |part| lossy(part.as_ref()));
@@ -192,11 +181,11 @@ mod tests {
     fn counts_files_beyond_the_limit() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join("full")).unwrap();
-        for number in 0..MOST_FILES + 3 {
+        for number in 0..FILES_MAX + 3 {
             fs::write(dir.path().join(format!("full/{number}.conf")), "x").unwrap();
         }
         let (found, left_out) = configs(dir.path()).unwrap();
-        assert_eq!((found.len(), left_out), (MOST_FILES, 3));
+        assert_eq!((found.len(), left_out), (FILES_MAX, 3));
     }
 
     #[test]

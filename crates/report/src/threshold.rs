@@ -4,15 +4,16 @@
 //! `p99(full @ browse)<=5ms` limits the 99th percentile of the latency of `full` in case `browse` to 5 ms. A threshold
 //! is judged by the 95 % interval, never by the estimate alone.
 
-use crate::analysis::{Analysis, CaseAnalysis, Range, SubjectAnalysis, SubjectStatus};
+use crate::analysis::{CaseAnalysis, Range, SubjectAnalysis, SubjectStatus, share};
 use crate::condition::{Condition, ConditionError, Dimension, Operands, Relation, Word};
-use crate::rows::{Rows, range};
-use crate::{markdown, table};
+use crate::document::{Block, Table, range};
+use crate::source::Source;
+use crate::{markdown, text};
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 use tollgate_experiment::metric;
 use tollgate_experiment::metric::Metric;
-use tollgate_experiment::record::{Bottleneck, as_f64};
+use tollgate_experiment::record::Bottleneck;
 use tollgate_experiment::run_dir::RunRecords;
 use tollgate_experiment::toml_file::suggestion;
 use tollgate_stats::number::{percent, significant};
@@ -120,11 +121,12 @@ impl Threshold {
     }
 
     /// Judges the threshold in its case, or in every case of the run. Call [`Self::check`] first.
-    pub fn judge(&self, run: &RunRecords, analysis: &Analysis) -> Vec<Judged> {
+    pub fn judge(&self, source: &Source) -> Vec<Judged> {
         let applies = |case: &&CaseAnalysis| {
             self.case.as_ref().is_none_or(|word| word.name == case.case.name)
         };
-        analysis.cases.iter().filter(applies).map(|case| self.judge_case(run, case)).collect()
+        let cases = source.analysis.cases.iter().filter(applies);
+        cases.map(|case| self.judge_case(&source.records, case)).collect()
     }
 
     fn judge_case(&self, run: &RunRecords, case: &CaseAnalysis) -> Judged {
@@ -198,9 +200,9 @@ impl Threshold {
 
     fn why_no_value(&self, case: &CaseAnalysis) -> String {
         for word in [Some(&self.subject), self.baseline.as_ref()].into_iter().flatten() {
-            match find_subject(case, &word.name) {
-                Some(subject) if subject.figures.is_none() => return why_no_figures(subject),
-                Some(_) | None => {}
+            let subject = case.subject(&word.name);
+            if let Some(subject) = subject.filter(|subject| subject.figures.is_none()) {
+                return why_no_figures(subject);
             }
         }
         let name = self.measure.name();
@@ -249,13 +251,6 @@ impl Measure {
     }
 }
 
-/// Sums up (part, whole) counts; `None` if the whole is 0.
-fn share(counts: impl IntoIterator<Item = (u64, u64)>) -> Option<f64> {
-    let add = |sum: (u64, u64), count: (u64, u64)| (sum.0 + count.0, sum.1 + count.1);
-    let (part, whole) = counts.into_iter().fold((0, 0), add);
-    (whole > 0).then(|| as_f64(part) / as_f64(whole))
-}
-
 const TOO_FEW_BLOCKS: &str = "fewer than 6 blocks give no 95 % interval; increase --blocks";
 
 /// Ends of the interval that are unknown: throughput is a lower bound if the system's CPU was not the bottleneck.
@@ -267,8 +262,7 @@ struct OpenEnds {
 impl OpenEnds {
     fn of(threshold: &Threshold, case: &CaseAnalysis) -> Self {
         let is_lower_bound = |word: &Word| {
-            let figures =
-                find_subject(case, &word.name).and_then(|subject| subject.figures.as_ref());
+            let figures = case.subject(&word.name).and_then(|subject| subject.figures.as_ref());
             threshold.measure == Measure::Priced(Metric::ThroughputPerS)
                 && figures.is_some_and(|figures| figures.bottleneck != Some(Bottleneck::System))
         };
@@ -324,10 +318,6 @@ fn why_no_figures(subject: &SubjectAnalysis) -> String {
     }
 }
 
-fn find_subject<'a>(case: &'a CaseAnalysis, name: &str) -> Option<&'a SubjectAnalysis> {
-    case.subjects.iter().find(|subject| subject.name == name)
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// For a terminal.
@@ -348,24 +338,16 @@ pub fn render(judged: &[Judged], format: Format) -> String {
             judged.value.map_or("-".to_owned(), |value| value_text(&judged.threshold, &value));
         vec![name(judged), value, judged.n.to_string(), judged.outcome.words().to_owned()]
     };
-    let rows = Rows {
-        header: ["threshold", "value [95 %]", "n", "outcome"].map(str::to_owned).to_vec(),
-        rows: judged.iter().map(row).collect(),
-    };
+    let header = ["threshold", "value [95 %]", "n", "outcome"];
+    let table = Table::of_text(header, judged.iter().map(row).collect());
     let notes: Vec<String> = judged
         .iter()
         .filter_map(|judged| Some(format!("{}: {}.", name(judged), judged.note.as_ref()?)))
         .collect();
+    let blocks = [Block::Table(table), Block::List(notes)];
     match format {
-        Format::Table { screen } => {
-            let notes: String = notes.iter().map(|note| screen.paragraph("", note)).collect();
-            table::draw(&rows, screen) + &notes
-        }
-        Format::Markdown => {
-            let notes: String =
-                notes.iter().map(|note| format!("\n- {}\n", markdown::escape(note))).collect();
-            markdown::table(&rows) + &notes
-        }
+        Format::Table { screen } => text::blocks(&blocks, screen),
+        Format::Markdown => markdown::blocks(&blocks),
     }
 }
 

@@ -10,9 +10,8 @@ use tollgate_experiment::manifest::{CaseManifest, SubjectManifest, SubjectState}
 use tollgate_experiment::record::{Outcome, TrialRecord};
 use tollgate_experiment::run_dir::{self, RunDirError, RunRecords};
 use tollgate_experiment::run_dir::{SearchEnd, SearchRecord};
-use tollgate_report::error::ReportError;
-use tollgate_report::rows::{Rows, schedule};
-use tollgate_report::table::draw;
+use tollgate_report::document::{Table, schedule};
+use tollgate_report::output::ReportError;
 use tollgate_stats::number::{counted, in_full, share, significant};
 use tollgate_stats::text::Screen;
 
@@ -179,7 +178,7 @@ impl SearchReport {
                 text += &screen.paragraph(&format!("  {:<width$}  ", subject.name), &subject.about);
             }
             text.push('\n');
-            text += &draw(&rows(case), screen);
+            text += &table(case).draw(screen);
         }
         text += &screen.wrapped(LEGEND);
         let notes = self.notes();
@@ -368,11 +367,9 @@ fn load_line(case: &CaseManifest) -> String {
     )
 }
 
-fn rows(case: &CaseReport) -> Rows {
-    Rows {
-        header: ["subject", "pass/s", "fail/s", "trials", ""].map(str::to_owned).to_vec(),
-        rows: case.subjects.iter().map(SubjectReport::row).collect(),
-    }
+fn table(case: &CaseReport) -> Table {
+    let header = ["subject", "pass/s", "fail/s", "trials", ""];
+    Table::of_text(header, case.subjects.iter().map(SubjectReport::row).collect())
 }
 
 fn rate(trial: &TrialRecord) -> Option<f64> {

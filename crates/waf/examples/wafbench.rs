@@ -1,13 +1,14 @@
 //! Runs recorded requests through the engine: their verdicts, or the CPU time of each.
 //!
-//!     wafbench corpus TESTS OUT [MUTATIONS SEED]   requests of go-ftw tests, with mutations
-//!     wafbench requests FOLDER OUT                 raw requests, one a file
-//!     wafbench verdicts RULES CORPUS [plain]       ids and scores of each request
-//!     wafbench time RULES CORPUS [plain]           CPU time of each request in microseconds
+//!     wafbench corpus TESTS MIXES OUT [MUTATIONS SEED]   requests of go-ftw tests and of mixes, and mutations of them
+//!     wafbench requests FOLDER OUT                       raw requests, one a file
+//!     wafbench verdicts RULES CORPUS [plain]             ids and scores of each request
+//!     wafbench time RULES CORPUS [plain]                 CPU time of each request in microseconds
+//!     wafbench repeat RULES CORPUS NUMBER COUNT          runs one request that many times, for a profiler
 //!
 //! A corpus is a sequence of records: method, target, protocol, number of headers, names and values,
-//! body; each a 32-bit length in little endian with the bytes. `benches/waf.d/modsecurity.c` reads
-//! it, too, and prints the same lines.
+//! body; each a 32-bit length in little endian with the bytes. `benches/waf.d/modsecurity.c` and
+//! `benches/waf.d/coraza` read it, too, and print the same lines.
 
 #![expect(clippy::print_stdout, reason = "a program for measurements")]
 
@@ -15,7 +16,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate_waf::regression::{self, Request, TestFile};
+use tollgate_traffic::{Mix, MixFile};
+use tollgate_waf::regression::TestFile;
+use tollgate_waf::replay::{self, Request};
 use tollgate_waf::{RuleSet, Transaction, Worker};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -24,14 +27,20 @@ fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments.as_slice() {
-        ["corpus", tests, out] => corpus(Path::new(tests), Path::new(out), 0, 1),
-        ["corpus", tests, out, mutations, seed] => {
-            corpus(Path::new(tests), Path::new(out), mutations.parse()?, seed.parse()?)
+        ["corpus", tests, mixes, out] => {
+            corpus(Path::new(tests), Path::new(mixes), Path::new(out), 0, 1)
+        }
+        ["corpus", tests, mixes, out, mutations, seed] => {
+            let (mutations, seed) = (mutations.parse()?, seed.parse()?);
+            corpus(Path::new(tests), Path::new(mixes), Path::new(out), mutations, seed)
         }
         ["requests", folder, out] => requests(Path::new(folder), Path::new(out)),
         ["verdicts", rules, corpus, rest @ ..] => verdicts(rules, Path::new(corpus), worker(rest)),
         ["time", rules, corpus, rest @ ..] => time(rules, Path::new(corpus), worker(rest)),
-        _ => Err("usage: wafbench corpus|requests|verdicts|time ...; see the source".into()),
+        ["repeat", rules, corpus, number, count] => {
+            repeat(rules, Path::new(corpus), number.parse()?, count.parse()?)
+        }
+        _ => Err("usage: wafbench corpus|requests|verdicts|time|repeat ...; see the source".into()),
     }
 }
 
@@ -52,7 +61,7 @@ fn files(folder: &Path, extension: &str, found: &mut Vec<PathBuf>) -> Result<()>
     Ok(())
 }
 
-fn corpus(tests: &Path, out: &Path, mutations: usize, seed: u64) -> Result<()> {
+fn corpus(tests: &Path, mixes: &Path, out: &Path, mutations: usize, seed: u64) -> Result<()> {
     let mut paths = Vec::new();
     files(tests, "yaml", &mut paths)?;
     let mut requests = Vec::new();
@@ -60,6 +69,19 @@ fn corpus(tests: &Path, out: &Path, mutations: usize, seed: u64) -> Result<()> {
         for test in TestFile::parse(&std::fs::read_to_string(&path)?)?.tests {
             for stage in test.stages {
                 requests.push(stage.request()?);
+            }
+        }
+    }
+    let mut paths = Vec::new();
+    files(mixes, "toml", &mut paths)?;
+    for path in paths {
+        // Mixes that include others have no requests of their own.
+        let file: MixFile = toml::from_str(&std::fs::read_to_string(&path)?)?;
+        if file.include.is_empty() {
+            let mix =
+                Mix::try_from(file).map_err(|error| format!("{}: {error}", path.display()))?;
+            for message in mix.samples() {
+                requests.push(replay::parse_raw(&message.text().render()?));
             }
         }
     }
@@ -73,7 +95,7 @@ fn corpus(tests: &Path, out: &Path, mutations: usize, seed: u64) -> Result<()> {
     let mut bytes = Vec::new();
     requests.iter().for_each(|request| write(request, &mut bytes));
     for _ in 0..mutations {
-        let mutated = regression::mutate(&requests[random(requests.len())], &mut random);
+        let mutated = replay::mutate(&requests[random(requests.len())], &mut random);
         write(&mutated, &mut bytes);
     }
     std::fs::write(out, bytes)?;
@@ -86,7 +108,7 @@ fn requests(folder: &Path, out: &Path) -> Result<()> {
     files(folder, "http", &mut paths)?;
     let mut bytes = Vec::new();
     for path in paths {
-        write(&regression::parse_raw(&std::fs::read(path)?), &mut bytes);
+        write(&replay::parse_raw(&std::fs::read(path)?), &mut bytes);
     }
     std::fs::write(out, bytes)?;
     Ok(())
@@ -153,7 +175,7 @@ fn verdicts(rules: &str, corpus: &Path, mut worker: Worker) -> Result<()> {
     let mut transaction = Transaction::new(Arc::clone(&rules));
     for (index, request) in read(corpus)?.iter().enumerate() {
         transaction.reset();
-        regression::run_request(&mut transaction, &mut worker, request);
+        replay::run_request(&mut transaction, &mut worker, request);
         let mut ids: Vec<u64> =
             transaction.matches().iter().filter(|m| m.logged).map(|m| m.id).collect();
         ids.sort_unstable();
@@ -178,7 +200,7 @@ fn time(rules: &str, corpus: &Path, mut worker: Worker) -> Result<()> {
     let mut run = |request: &Request| {
         let before = cpu();
         transaction.reset();
-        regression::run_request(&mut transaction, &mut worker, request);
+        replay::run_request(&mut transaction, &mut worker, request);
         (cpu() - before, transaction.matches().iter().filter(|m| m.logged).count())
     };
     for (index, request) in read(corpus)?.iter().enumerate() {
@@ -198,10 +220,24 @@ fn time(rules: &str, corpus: &Path, mut worker: Worker) -> Result<()> {
     Ok(())
 }
 
+fn repeat(rules: &str, corpus: &Path, number: usize, count: usize) -> Result<()> {
+    let rules = load(rules)?;
+    let requests = read(corpus)?;
+    let request = requests.get(number).ok_or("no request of that number")?;
+    let mut worker = Worker::new();
+    worker.warm_up(&rules);
+    let mut transaction = Transaction::new(rules);
+    for _ in 0..count {
+        transaction.reset();
+        replay::run_request(&mut transaction, &mut worker, request);
+    }
+    Ok(())
+}
+
 /// CPU time of the thread.
 fn cpu() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID);
+    time.map(Duration::from).unwrap_or_else(|error| panic!("cannot read the clock: {error}"))
 }
 
 /// Resident memory in kilobytes.

@@ -1,12 +1,14 @@
 //! Operators: the conditions that values are compared with.
 
+use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 
 use regex_automata::meta::Regex;
 
-use crate::operator::bytes::ByteRange;
+use crate::operator::encoding::ByteRange;
 use crate::operator::ip::IpSet;
 use crate::operator::phrase::PhraseSet;
+use crate::plan::{Requirement, Requirements};
 use crate::regex;
 use crate::template::Template;
 
@@ -49,8 +51,15 @@ pub(crate) struct Pattern {
 
 impl Pattern {
     /// Checks a regex. It is compiled at its first use: most regexes of a rule set are hardly used.
-    pub(crate) fn new(text: &str, index: usize) -> Result<Self, String> {
-        regex::check(text)?;
+    pub(crate) fn new(
+        text: &str,
+        index: usize,
+        requirements: &mut Requirements,
+    ) -> Result<Self, String> {
+        if !requirements.contains_key(text) {
+            let structure = regex::check(text)?;
+            requirements.insert(text.to_owned(), Rc::new(Requirement::of_structure(&structure)));
+        }
         Ok(Self { text: text.to_owned(), index, compiled: OnceLock::new() })
     }
 
@@ -82,7 +91,8 @@ pub(crate) enum NumberOperator {
 }
 
 impl NumberOperator {
-    /// The number as the operator reads it: `@eq` reads 0 for one that does not fit 32 bits.
+    /// The number as the operator reads it: `@eq` reads 0 for one that does not fit 32 bits, as
+    /// `std::stoi` of C++ does, so that `"@eq 0"` matches `99999999999`.
     pub(crate) fn narrow(self, number: i64) -> i64 {
         if self == Self::Equal && i32::try_from(number).is_err() { 0 } else { number }
     }

@@ -25,13 +25,16 @@
 
 mod body;
 mod condition;
-mod cookie;
 mod error;
+#[cfg(fuzzing)]
+pub mod fuzzing;
+mod head;
 mod libinjection;
 mod operator;
 mod plan;
 mod regex;
 pub mod regression;
+pub mod replay;
 mod rule;
 mod ruleset;
 mod seclang;
@@ -39,7 +42,6 @@ mod settings;
 mod template;
 mod transaction;
 mod transformation;
-mod uri;
 mod variable;
 
 pub use error::{LoadError, Place, Skipped};

@@ -1,5 +1,7 @@
 //! Compilation of regexes as ModSecurity compiles them: bytes, `.` matches newlines, `^` and `$` match at lines.
 
+use std::sync::OnceLock;
+
 use regex_automata::meta::{Config, Regex};
 use regex_automata::util::syntax;
 use regex_syntax::hir::{Hir, HirKind};
@@ -29,15 +31,16 @@ pub(crate) fn compile(pattern: &str) -> Result<Regex, String> {
         .syntax(options())
         .configure(config())
         .build(&portable(pattern))
-        .map_err(|error| explain(pattern, &error))
+        .map_err(|error| explain(pattern, &reason(&error)))
 }
 
 /// Checks that a regex compiles, without compiling it unless it may exceed the limit of size.
-pub(crate) fn check(pattern: &str) -> Result<(), String> {
-    match structure(pattern) {
-        Some(structure) if states(&structure) < STATES_CHECKED => Ok(()),
-        _ => compile(pattern).map(|_regex| ()),
+pub(crate) fn check(pattern: &str) -> Result<Hir, String> {
+    let structure = structure(pattern)?;
+    if states(&structure) >= STATES_CHECKED {
+        compile(pattern)?;
     }
+    Ok(structure)
 }
 
 /// Regex that matches every value.
@@ -62,17 +65,39 @@ fn states(structure: &Hir) -> usize {
     }
 }
 
-/// Compiles the regex of a selector, which ignores case.
-pub(crate) fn compile_selector(pattern: &str) -> Result<Regex, String> {
-    Regex::builder()
-        .syntax(options().case_insensitive(true))
-        .configure(config())
-        .build(&portable(pattern))
-        .map_err(|error| explain(pattern, &error))
+/// Regex of a selector, which ignores case. It is compiled at its first use.
+#[derive(Debug)]
+pub(crate) struct SelectorRegex {
+    pub(crate) text: String,
+    compiled: OnceLock<Regex>,
+}
+
+impl SelectorRegex {
+    pub(crate) fn new(text: String) -> Result<Self, String> {
+        if states(&structure(&text)?) >= STATES_CHECKED {
+            Self::compile(&text)?;
+        }
+        Ok(Self { text, compiled: OnceLock::new() })
+    }
+
+    fn compile(pattern: &str) -> Result<Regex, String> {
+        Regex::builder()
+            .syntax(options().case_insensitive(true))
+            .configure(config())
+            .build(&portable(pattern))
+            .map_err(|error| explain(pattern, &reason(&error)))
+    }
+
+    pub(crate) fn is_match(&self, name: &[u8]) -> bool {
+        let compiled = self
+            .compiled
+            .get_or_init(|| Self::compile(&self.text).unwrap_or_else(|_reason| match_all()));
+        compiled.is_match(name)
+    }
 }
 
 /// Structure of a regex, for the derivation of gates.
-pub(crate) fn structure(pattern: &str) -> Option<Hir> {
+pub(crate) fn structure(pattern: &str) -> Result<Hir, String> {
     regex_syntax::ParserBuilder::new()
         .unicode(false)
         .utf8(false)
@@ -80,7 +105,7 @@ pub(crate) fn structure(pattern: &str) -> Option<Hir> {
         .dot_matches_new_line(true)
         .build()
         .parse(&portable(pattern))
-        .ok()
+        .map_err(|error| explain(pattern, &error.to_string()))
 }
 
 /// Rewrites constructs that PCRE reads in another way than this engine's syntax: braces that are no
@@ -141,7 +166,7 @@ fn portable(pattern: &str) -> String {
             }
             b'[' => out.extend_from_slice(b"\\["),
             b @ (b'&' | b'~') if class && bytes.get(at + 1) == Some(&b) => {
-                out.extend_from_slice(&[b'\\', b])
+                out.extend_from_slice(&[b'\\', b]);
             }
             b'-' if class && bytes.get(at + 1) == Some(&b'-') => {
                 out.extend_from_slice(b"-\\-");
@@ -177,7 +202,11 @@ fn is_repetition(text: &[u8]) -> bool {
         && inner.iter().filter(|&&b| b == b',').count() <= 1
 }
 
-fn explain(pattern: &str, error: &regex_automata::meta::BuildError) -> String {
+fn reason(error: &regex_automata::meta::BuildError) -> String {
+    error.syntax_error().map_or_else(|| error.to_string(), ToString::to_string)
+}
+
+fn explain(pattern: &str, reason: &str) -> String {
     let unsupported = [
         ("(?=", "lookahead"),
         ("(?!", "lookahead"),
@@ -188,7 +217,6 @@ fn explain(pattern: &str, error: &regex_automata::meta::BuildError) -> String {
     if let Some((_, name)) = unsupported.iter().find(|(text, _)| pattern.contains(text)) {
         return format!("regex uses a {name}, which is not supported: rewrite it without");
     }
-    let reason = error.syntax_error().map_or_else(|| error.to_string(), ToString::to_string);
     let reason = reason.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
     format!("cannot compile regex: {reason}")
 }

@@ -12,7 +12,8 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 
-use crate::transaction::{Connection, Transaction, Worker};
+use crate::replay::{Request, Response, frame, is_malformed, parse_raw, run};
+use crate::transaction::{Transaction, Worker};
 use crate::{Match, RuleSet};
 
 /// File of tests.
@@ -102,32 +103,6 @@ impl<'de> Deserialize<'de> for Headers {
         }
         deserializer.deserialize_map(Entries)
     }
-}
-
-/// Request as a client sends it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Request {
-    /// Method.
-    pub method: Vec<u8>,
-    /// Request target.
-    pub target: Vec<u8>,
-    /// Protocol, such as `HTTP/1.1`.
-    pub protocol: Vec<u8>,
-    /// Headers in order.
-    pub headers: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Body without a transfer coding.
-    pub body: Vec<u8>,
-}
-
-/// Response as a backend sends it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Response {
-    /// Status.
-    pub status: u16,
-    /// Headers in order.
-    pub headers: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Body.
-    pub body: Vec<u8>,
 }
 
 impl TestFile {
@@ -262,125 +237,6 @@ fn encode_form(data: &str) -> String {
         .join("&")
 }
 
-/// Splits a raw request; lines may end in LF alone.
-pub fn parse_raw(raw: &[u8]) -> Request {
-    let mut rest = raw;
-    let mut next_line = || -> Option<&[u8]> {
-        let end = memchr::memchr(b'\n', rest)?;
-        let line = &rest[..end];
-        rest = &rest[end + 1..];
-        Some(line.strip_suffix(b"\r").unwrap_or(line))
-    };
-    let line = next_line().unwrap_or_default();
-    let mut words = line.splitn(3, |&b| b == b' ');
-    let mut word = || words.next().unwrap_or_default().to_vec();
-    let (method, target, protocol) = (word(), word(), word());
-    let mut headers: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
-    while let Some(line) = next_line().filter(|line| !line.is_empty()) {
-        let colon = memchr::memchr(b':', line).unwrap_or(line.len());
-        let value = line.get(colon + 1..).unwrap_or_default().trim_ascii();
-        headers.push((line[..colon].to_vec(), value.to_vec()));
-    }
-    let mut request = Request { method, target, protocol, headers, body: rest.to_vec() };
-    frame(&mut request);
-    request
-}
-
-/// Splits a raw response; lines may end in LF alone.
-pub fn parse_raw_response(raw: &[u8]) -> Response {
-    // The parts of a status line stand where a request line has its method and target.
-    let start = raw.iter().position(|&byte| byte == b'\n').map_or(raw.len(), |end| end + 1);
-    let parsed = parse_raw(raw);
-    let status = std::str::from_utf8(&parsed.target).ok().and_then(|text| text.parse().ok());
-    let body = memchr::memmem::find(raw, b"\r\n\r\n").map_or(start, |end| end + 4);
-    let chunked = parsed.header("transfer-encoding").is_some();
-    let body = if chunked { parsed.body.clone() } else { raw[body..].to_vec() };
-    Response { status: status.unwrap_or(200), headers: parsed.headers, body }
-}
-
-/// Reads the body as a web server does (RFC 9112, section 6.3): the chunked coding overrides the
-/// length and removes it, and a request with neither has no body.
-fn frame(request: &mut Request) {
-    let chunked = request
-        .header("transfer-encoding")
-        .is_some_and(|coding| coding.eq_ignore_ascii_case(b"chunked"));
-    if chunked {
-        request.body = dechunk(&request.body);
-        request.headers.retain(|(name, _)| !name.eq_ignore_ascii_case(b"content-length"));
-        return;
-    }
-    let length = request
-        .header("content-length")
-        .map(|text| std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()));
-    request.body.truncate(length.map_or(0, |length| length.unwrap_or(usize::MAX)));
-}
-
-impl Request {
-    fn header(&self, name: &str) -> Option<&[u8]> {
-        self.headers
-            .iter()
-            .find(|(n, _)| n.eq_ignore_ascii_case(name.as_bytes()))
-            .map(|(_, value)| value.as_slice())
-    }
-}
-
-/// Decodes the chunked coding as far as it is well-formed.
-fn dechunk(mut rest: &[u8]) -> Vec<u8> {
-    let mut body = Vec::new();
-    while let Some(end) = memchr::memchr(b'\n', rest) {
-        let line = rest[..end].trim_ascii();
-        let digits = line.split(|&b| b == b';').next().unwrap_or_default();
-        let size = std::str::from_utf8(digits)
-            .ok()
-            .and_then(|text| usize::from_str_radix(text.trim(), 16).ok());
-        let Some(size @ 1..) = size else { break };
-        let chunk = &rest[end + 1..];
-        body.extend_from_slice(&chunk[..size.min(chunk.len())]);
-        rest = chunk.get(size..).unwrap_or_default();
-        rest = rest.strip_prefix(b"\r\n").or_else(|| rest.strip_prefix(b"\n")).unwrap_or(rest);
-    }
-    body
-}
-
-/// True if a web server answers 400 in place of the engine.
-pub fn is_malformed(request: &Request) -> bool {
-    let target = &request.target;
-    let method_is_token =
-        !request.method.is_empty() && request.method.iter().all(u8::is_ascii_uppercase);
-    let origin_form =
-        target.starts_with(b"/") && !target.iter().any(|b| *b <= b' ' || *b == b'#' || *b == b'<');
-    let target_is_valid = match request.method.as_slice() {
-        b"CONNECT" => target
-            .iter()
-            .rposition(|&b| b == b':')
-            .is_some_and(|colon| target[colon + 1..].iter().all(u8::is_ascii_digit)),
-        _ => {
-            origin_form
-                || target.as_slice() == b"*"
-                || target.starts_with(b"http://")
-                || target.starts_with(b"https://")
-        }
-    };
-    let protocol_is_valid = matches!(request.protocol.as_slice(), b"HTTP/1.0" | b"HTTP/1.1");
-    let headers_are_valid = request.headers.iter().all(|(name, value)| {
-        !name.is_empty()
-            && name.iter().all(|b| b.is_ascii_graphic() && !b"()<>@,;:\\\"/[]?={}".contains(b))
-            && !value.iter().any(|b| matches!(b, 0 | b'\n' | b'\r'))
-    });
-    let length_is_valid = request
-        .header("content-length")
-        .is_none_or(|length| !length.is_empty() && length.iter().all(u8::is_ascii_digit));
-    let host_is_valid = request
-        .header("host")
-        .map_or(request.protocol == b"HTTP/1.0", |host| !host.is_empty() && !host.contains(&b'%'));
-    !(method_is_token
-        && target_is_valid
-        && protocol_is_valid
-        && headers_are_valid
-        && length_is_valid
-        && host_is_valid)
-}
-
 /// Response of the pretended backend: `/reflect` sends what the body of the request describes.
 pub fn reflect(request: &Request) -> Response {
     #[derive(Default, Deserialize)]
@@ -410,100 +266,6 @@ pub fn reflect(request: &Request) -> Response {
         response.headers.push((b"Content-Type".to_vec(), b"text/plain; charset=utf-8".to_vec()));
     }
     response
-}
-
-/// Runs a request and its response through all phases, and returns the status for the client.
-pub fn run(
-    transaction: &mut Transaction,
-    worker: &mut Worker,
-    request: &Request,
-    response: &Response,
-) -> u16 {
-    run_request(transaction, worker, request);
-    if transaction.intervention().is_none() {
-        transaction.response_line(b"HTTP/1.1", response.status);
-        for (name, value) in &response.headers {
-            transaction.response_header(name, value);
-        }
-        transaction.process_response_headers(worker);
-        transaction.append_response_body(&response.body);
-        transaction.process_response_body(worker);
-    }
-    transaction.process_logging(worker);
-    transaction.intervention().map_or(response.status, |intervention| intervention.status)
-}
-
-/// Runs a request through the phases of requests.
-pub fn run_request(transaction: &mut Transaction, worker: &mut Worker, request: &Request) {
-    transaction.connection(&Connection {
-        client: "127.0.0.1",
-        client_port: 33_333,
-        server: "127.0.0.1",
-        server_port: 80,
-    });
-    transaction.unique_id("166000000000.000001");
-    transaction.request_line(&request.method, &request.target, &request.protocol);
-    for (name, value) in &request.headers {
-        transaction.request_header(name, value);
-    }
-    if transaction.process_request_headers(worker).is_none() {
-        transaction.append_request_body(&request.body);
-        transaction.process_request_body(worker);
-    }
-}
-
-/// Changes parts of a request: bytes, cases, encodings, lengths. `random` returns a number below its argument.
-pub fn mutate(request: &Request, random: &mut impl FnMut(usize) -> usize) -> Request {
-    const PIECES: [&[u8]; 18] = [
-        b"",
-        b"'",
-        b"\"",
-        b" ",
-        b"%",
-        b"%27",
-        b"+",
-        b"<",
-        b"&",
-        b"&lt;",
-        b"\\",
-        b"\\u0027",
-        b"\0",
-        b"\xc3\xa9",
-        b"/**/",
-        b"(",
-        b";",
-        b"=",
-    ];
-    let mut request = request.clone();
-    for _ in 0..=random(3) {
-        let part = match random(6) {
-            0 => &mut request.body,
-            1 if !request.headers.is_empty() => {
-                let header = random(request.headers.len());
-                &mut request.headers[header].1
-            }
-            _ => &mut request.target,
-        };
-        let at = random(part.len() + 1);
-        let end = (at + random(4)).min(part.len());
-        match random(5) {
-            0 => part[at..end].make_ascii_uppercase(),
-            1 => part.truncate(at.max(1)),
-            2 => {
-                let encoded: Vec<u8> = part[at..end]
-                    .iter()
-                    .flat_map(|byte| format!("%{byte:02x}").into_bytes())
-                    .collect();
-                part.splice(at..end, encoded);
-            }
-            _ => {
-                part.splice(at..end, PIECES[random(PIECES.len())].iter().copied());
-            }
-        }
-    }
-    // No web server passes on a zero byte in the target.
-    request.target.retain(|&byte| byte != 0);
-    request
 }
 
 impl Output {
@@ -590,15 +352,5 @@ tests:
                 .unwrap_err()
                 .starts_with("unexpected rule 7")
         );
-    }
-
-    #[test]
-    fn raw_requests_and_chunks() {
-        let request = parse_raw(b"POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x\r\nde\r\n0\r\n\r\n");
-        assert_eq!(
-            (request.target.as_slice(), request.body.as_slice()),
-            (b"/x".as_slice(), b"abcde".as_slice())
-        );
-        assert!(!is_malformed(&request));
     }
 }

@@ -1,7 +1,10 @@
 //! Rules as they are evaluated: defaults and updates of targets applied, names resolved.
 
+use std::sync::Arc;
+
 use crate::condition::Condition;
 use crate::error::Place;
+use crate::regex::SelectorRegex;
 use crate::template::Template;
 use crate::transformation::Transformation;
 use crate::variable::Variable;
@@ -131,7 +134,6 @@ pub(crate) enum Flow {
 /// One condition of a rule with the actions that run when it matches.
 #[derive(Debug)]
 pub(crate) struct Link {
-    pub(crate) place: Place,
     /// `None` for an action, which always matches.
     pub(crate) test: Option<Test>,
     pub(crate) capture: bool,
@@ -170,7 +172,7 @@ pub(crate) enum Selector {
     All,
     /// Name in lower case, compared without regard to case, and its TX slot.
     Name(Vec<u8>, Option<u32>),
-    Pattern(String, Box<regex_automata::meta::Regex>),
+    Pattern(Arc<SelectorRegex>),
 }
 
 impl PartialEq for Selector {
@@ -178,7 +180,7 @@ impl PartialEq for Selector {
         match (self, other) {
             (Self::All, Self::All) => true,
             (Self::Name(a, _), Self::Name(b, _)) => a == b,
-            (Self::Pattern(a, _), Self::Pattern(b, _)) => a == b,
+            (Self::Pattern(a), Self::Pattern(b)) => a.text == b.text,
             _ => false,
         }
     }
@@ -189,7 +191,7 @@ impl Selector {
         match self {
             Self::All => true,
             Self::Name(wanted, _) => wanted.eq_ignore_ascii_case(name),
-            Self::Pattern(_, regex) => regex.is_match(name),
+            Self::Pattern(regex) => regex.is_match(name),
         }
     }
 }
@@ -209,8 +211,8 @@ impl std::fmt::Display for Target {
             Selector::Name(name, _) => {
                 write!(f, "{count}{}:{}", self.variable.name(), String::from_utf8_lossy(name))
             }
-            Selector::Pattern(pattern, _) => {
-                write!(f, "{count}{}:/{pattern}/", self.variable.name())
+            Selector::Pattern(regex) => {
+                write!(f, "{count}{}:/{}/", self.variable.name(), regex.text)
             }
         }
     }

@@ -6,12 +6,14 @@ use std::sync::Arc;
 
 use crate::condition::Condition;
 use crate::error::{LoadError, Place, Skipped, nearest};
+use crate::regex::SelectorRegex;
 use crate::rule::{
     Assignment, Change, Control, Disruptive, Flow, Phase, Rule, RuleFilter, Selector, Severity,
     Step, Target,
 };
 use crate::seclang::action::Actions;
-use crate::seclang::directive::{self, Draft, Entry, Update};
+use crate::seclang::directive::{Draft, Entry, Update};
+use crate::seclang::rule::resolve;
 use crate::settings::Settings;
 use crate::template::{Macro, Template};
 use crate::variable::Variable;
@@ -99,7 +101,7 @@ impl Builder {
             match source {
                 SourceText::File(path) => draft.file(&path, 0)?,
                 SourceText::Text(name, text) => {
-                    draft.text(&Arc::from(name), &text, Path::new(""), 0)?
+                    draft.text(&Arc::from(name), &text, Path::new(""), 0)?;
                 }
             }
         }
@@ -150,6 +152,12 @@ impl RuleSet {
         self.relevant_status
             .as_ref()
             .is_some_and(|regex| regex.is_match(status.to_string().as_bytes()))
+    }
+
+    /// Plants an error in the gates: `length` or `decoding`.
+    #[cfg(any(test, fuzzing))]
+    pub fn plant(&mut self, error: &str) {
+        self.plan.plant(error);
     }
 
     /// Number of rules that `SecRuleRemove...` removed.
@@ -217,7 +225,7 @@ fn complete(draft: Draft) -> Result<RuleSet, LoadError> {
         removed,
     };
     resolve_names(&mut set);
-    set.plan = crate::plan::Plan::new(&set.rules, set.tests);
+    set.plan = crate::plan::Plan::new(&set.rules, set.tests, &draft.shared.requirements);
     Ok(set)
 }
 
@@ -251,7 +259,7 @@ fn end_of_skip(
 fn apply(entries: &mut Vec<Entry>, update: Update) -> Result<(), LoadError> {
     match update {
         Update::Remove(filter) => {
-            entries.retain(|entry| !matches!(entry, Entry::Rule(rule, _) if filter.selects(rule)))
+            entries.retain(|entry| !matches!(entry, Entry::Rule(rule, _) if filter.selects(rule)));
         }
         Update::Targets(filter, targets, exclusions) => {
             for entry in entries {
@@ -289,7 +297,7 @@ fn update_actions(rule: &mut Rule, actions: Actions, place: Place) -> Result<(),
         });
     }
     if actions.disruptive.is_some() {
-        rule.disruptive = directive::resolve(actions.disruptive.as_ref(), None);
+        rule.disruptive = resolve(actions.disruptive.as_ref(), None);
     }
     rule.status = actions.status.or(rule.status);
     rule.severity = actions.severity.or(rule.severity);
@@ -322,7 +330,7 @@ fn update_actions(rule: &mut Rule, actions: Actions, place: Place) -> Result<(),
 /// they select.
 fn resolve_names(set: &mut RuleSet) {
     let RuleSet { rules, slots, slot_by_name, .. } = set;
-    let mut names = Slots { slots, by_name: slot_by_name };
+    let mut names = Slots { slots, by_name: slot_by_name, selectors: HashMap::new() };
     for digit in 0..10 {
         names.slot(digit.to_string().as_bytes());
     }
@@ -347,7 +355,10 @@ fn resolve_names(set: &mut RuleSet) {
                 }
             }
             if let Some(test) = link.test.as_mut() {
-                test.targets.iter_mut().for_each(|target| names.target(target));
+                test.targets
+                    .iter_mut()
+                    .chain(&mut test.exclusions)
+                    .for_each(|target| names.target(target));
                 if let Condition::Text(_, argument) | Condition::Number(_, argument) =
                     &mut test.condition
                 {
@@ -382,6 +393,8 @@ fn resolve_names(set: &mut RuleSet) {
 struct Slots<'a> {
     slots: &'a mut Vec<Vec<u8>>,
     by_name: &'a mut HashMap<Vec<u8>, u32>,
+    /// Equal regexes are compiled once.
+    selectors: HashMap<String, Arc<SelectorRegex>>,
 }
 
 impl Slots<'_> {
@@ -408,6 +421,10 @@ impl Slots<'_> {
         {
             *slot = Some(self.slot(name));
         }
+        if let Selector::Pattern(regex) = &mut target.selector {
+            let known = self.selectors.entry(regex.text.clone());
+            *regex = Arc::clone(known.or_insert_with(|| Arc::clone(regex)));
+        }
     }
 
     fn assignment(&mut self, assignment: &mut Assignment) {
@@ -419,7 +436,7 @@ impl Slots<'_> {
         }
         match &mut assignment.change {
             Change::Set(value) | Change::Add(value) | Change::Subtract(value) => {
-                self.template(value)
+                self.template(value);
             }
             Change::Unset => {}
         }

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use tollgate_waf::regression::{self, Request, Test, TestFile};
+use tollgate_waf::regression::{self, Test, TestFile};
+use tollgate_waf::replay::{self, Request};
 use tollgate_waf::{Match, RuleSet, Transaction, Worker};
 
 /// Folder of the module, which the Go module cache keeps.
@@ -54,7 +55,7 @@ fn rules(module: &Path) -> Arc<RuleSet> {
         .filter(|path| path.extension().is_some_and(|extension| extension == "conf"))
         .collect();
     files.sort();
-    let builder = files.iter().fold(builder, |builder, file| builder.file(file));
+    let builder = files.iter().fold(builder, tollgate_waf::Builder::file);
     Arc::new(builder.build().unwrap_or_else(|error| panic!("{error}")))
 }
 
@@ -123,7 +124,7 @@ type Outcome = (Vec<Match>, Vec<(Vec<u8>, Vec<u8>)>);
 fn outcome(rules: &Arc<RuleSet>, worker: &mut Worker, request: &Request) -> Outcome {
     let mut transaction = Transaction::new(Arc::clone(rules));
     transaction.record_silent(true);
-    regression::run(&mut transaction, worker, request, &regression::reflect(request));
+    replay::run(&mut transaction, worker, request, &regression::reflect(request));
     (transaction.matches().to_vec(), transaction.tx_all())
 }
 
@@ -148,7 +149,7 @@ fn gates_change_no_result() {
         for stage in &test.stages {
             let request = stage.request().unwrap_or_else(|error| panic!("{error}"));
             compare(&request);
-            compare(&regression::mutate(&request, &mut random));
+            compare(&replay::mutate(&request, &mut random));
         }
     }
 }

@@ -66,7 +66,7 @@ pub struct KeptFile {
     pub reason: String,
 }
 
-/// The figures of one case, whose subjects are these and whose trials are among those.
+/// The figures of one case. `trials` may include those of other cases.
 pub(super) fn figures(
     ablation: &Ablation,
     case: &str,
@@ -91,15 +91,15 @@ pub(super) fn figures(
         FileFigures {
             file: file.to_owned(),
             subject: subject.to_owned(),
-            price: found.and_then(|found| found.prices.get(&Metric::CpuUsPerRequest)).map(turned),
+            price: found.and_then(|found| found.prices.get(&Metric::CpuUsPerRequest)).map(inverted),
             attacks: lost(Class::Malicious),
             benign: lost(Class::Benign),
             exceptions,
         }
     };
-    let taken_out =
+    let removed =
         |file: &AblatedFile| Some(of(&file.file, file.subject.as_ref()?, file.exceptions));
-    let mut files: Vec<FileFigures> = ablation.files.iter().filter_map(taken_out).collect();
+    let mut files: Vec<FileFigures> = ablation.files.iter().filter_map(removed).collect();
     let cost = |file: &FileFigures| file.price.map_or(f64::NEG_INFINITY, |p| p.cpu_us.estimate);
     files.sort_by(|a, b| cost(b).total_cmp(&cost(a)));
     let kept = ablation.files.iter().filter_map(|file| {
@@ -117,25 +117,20 @@ pub(super) fn figures(
     }
 }
 
-/// The price of what was taken out, from that of what was left.
-fn turned(left: &Price) -> FilePrice {
+/// The price of a file, from the price of the subject without it.
+fn inverted(left: &Price) -> FilePrice {
     let flip = |range: &Range, flipped: fn(f64) -> f64| Range {
         estimate: flipped(range.estimate),
         low: flipped(range.high),
         high: flipped(range.low),
         interval: range.interval,
     };
-    let verdict = |verdict: Verdict| match verdict {
-        Verdict::CostsMore => Verdict::CostsLess,
-        Verdict::CostsLess => Verdict::CostsMore,
-        same @ (Verdict::Same | Verdict::Inconclusive) => same,
-    };
     FilePrice {
         n: left.n,
         // Subtracted from zero, which avoids a negative zero.
         cpu_us: flip(&left.difference, |value| 0.0 - value),
         share: left.ratio.as_ref().map(|ratio| flip(ratio, |value| 1.0 - value)),
-        verdict: left.verdict.map(verdict),
+        verdict: left.verdict.map(Verdict::reversed),
     }
 }
 
@@ -183,12 +178,12 @@ pub(super) fn sentence(case: &CaseAnalysis, figures: &AblationFigures) -> String
     let significant_files = || files.iter().filter(|f| f.verdict() == Some(Verdict::CostsMore));
     let named: Vec<String> =
         significant_files().take(NAMED).filter_map(FileFigures::clause).collect();
-    let dearest = files.first().and_then(FileFigures::clause);
-    match (&named[..], dearest) {
+    let highest = files.first().and_then(FileFigures::clause);
+    match (&named[..], highest) {
         ([], None) => {}
-        ([], Some(dearest)) => {
+        ([], Some(highest)) => {
             sentence += &format!(
-                "; no file of {} has a significant cost yet (highest so far: {dearest})",
+                "; no file of {} has a significant cost yet (highest so far: {highest})",
                 figures.rule_set
             );
         }

@@ -1,10 +1,9 @@
-//! The figures of one subject: medians, and the spread of its trials.
+//! The figures of one subject: medians, the spread of its trials, and its responses by template.
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use std::collections::BTreeMap;
-use tollgate_experiment::record::Bottleneck;
-use tollgate_experiment::record::{Measurement, as_f64};
+use tollgate_experiment::metric::ByBlock;
+use tollgate_experiment::record::{Bottleneck, Measurement, TemplateOutcomes, as_f64};
 use tollgate_stats::{Summary, summarize};
 use tollgate_traffic::Class;
 
@@ -66,7 +65,7 @@ pub struct Summaries {
 
 impl Figures {
     pub(super) fn of(
-        valid: &BTreeMap<u32, &Measurement>,
+        valid: &ByBlock<'_>,
         measured: &[&Measurement],
         startup_ms: &[f64],
     ) -> Option<Self> {
@@ -74,8 +73,7 @@ impl Figures {
             return None;
         }
         let median = |value: &dyn Fn(&Measurement) -> Option<f64>| {
-            let values: Option<Vec<f64>> = valid.values().map(|m| value(m)).collect();
-            summarize(&values?).map(|summary| summary.median)
+            spread(valid, value).map(|summary| summary.median)
         };
         Some(Self {
             n: valid.len(),
@@ -102,27 +100,31 @@ impl Figures {
 }
 
 impl Summaries {
-    pub(super) fn of(valid: &BTreeMap<u32, &Measurement>) -> Option<Self> {
-        let spread = |value: &dyn Fn(&Measurement) -> Option<f64>| {
-            let values: Option<Vec<f64>> = valid.values().map(|m| value(m)).collect();
-            summarize(&values?)
-        };
+    pub(super) fn of(valid: &ByBlock<'_>) -> Option<Self> {
+        let user_ms = |m: &Measurement| m.cpu.system.map(|cpu| as_f64(cpu.user_us) / 1e3);
         Some(Self {
-            requests_per_s: spread(&|m| Some(m.throughput_per_s))?,
-            latency_ms: spread(&|m| m.latency.mean_ms)?,
-            user_cpu_ms: spread(&|m| m.cpu.system.map(|cpu| as_f64(cpu.user_us) / 1e3)),
+            requests_per_s: spread(valid, &|m| Some(m.throughput_per_s))?,
+            latency_ms: spread(valid, &|m| m.latency.mean_ms)?,
+            user_cpu_ms: spread(valid, &user_ms),
         })
     }
 }
 
+/// `None` if a trial lacks the figure.
+fn spread(valid: &ByBlock<'_>, value: &dyn Fn(&Measurement) -> Option<f64>) -> Option<Summary> {
+    let values: Option<Vec<f64>> = valid.values().map(|m| value(m)).collect();
+    summarize(&values?)
+}
+
 fn blocked(measured: &[&Measurement], class: Class) -> Option<f64> {
-    let (blocked, told) = measured
-        .iter()
-        .map(|m| m.blocked(class))
-        .fold((0, 0), |(all_blocked, all_told), (blocked, told)| {
-            (all_blocked + blocked, all_told + told)
-        });
-    (told > 0).then(|| as_f64(blocked) / as_f64(told))
+    share(measured.iter().map(|m| m.blocked(class)))
+}
+
+/// Adds up counts of a part and a whole, and divides; `None` if the whole is 0.
+pub(crate) fn share(counts: impl IntoIterator<Item = (u64, u64)>) -> Option<f64> {
+    let add = |sum: (u64, u64), count: (u64, u64)| (sum.0 + count.0, sum.1 + count.1);
+    let (part, whole) = counts.into_iter().fold((0, 0), add);
+    (whole > 0).then(|| as_f64(part) / as_f64(whole))
 }
 
 /// The most frequent bottleneck. A tie goes against the system, because the throughput is then a lower bound
@@ -137,4 +139,64 @@ fn commonest(names: impl Iterator<Item = Bottleneck>) -> Option<Bottleneck> {
     }
     let rank = |(name, count): &(Bottleneck, usize)| (*count, *name != Bottleneck::System);
     counts.into_iter().max_by_key(rank).map(|(name, _)| name)
+}
+
+/// The responses to one template over all measured trials of a subject, invalid trials
+/// included, as in the detection rate and the false positive rate. Excludes trials
+/// in which a process died.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct TemplateFigures {
+    /// Name of the template.
+    pub name: String,
+    /// Benign requests should pass, malicious ones should be blocked.
+    pub class: Class,
+    /// Family within the class, if the mix names one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub family: Option<String>,
+    /// Number of responses.
+    pub responses: u64,
+    /// Responses with the status code with which the subject blocks.
+    pub blocked: u64,
+    /// Responses with the status code of a request that is not blocked.
+    pub passed: u64,
+    /// Other responses, such as errors of the system. They are neither detections, misses nor
+    /// false positives.
+    pub other: u64,
+    /// Responses that differ from the expected one.
+    pub unexpected: u64,
+}
+
+impl TemplateFigures {
+    /// Requests that were blocked or passed.
+    pub(crate) fn decided(&self) -> u64 {
+        self.blocked + self.passed
+    }
+}
+
+pub(super) fn by_template(measured: &[&Measurement]) -> Vec<TemplateFigures> {
+    let mut all: Vec<TemplateFigures> = Vec::new();
+    for record in measured.iter().flat_map(|measurement| &measurement.templates) {
+        let known = all.iter().position(|one| one.name == record.name && one.class == record.class);
+        let place = known.unwrap_or_else(|| {
+            all.push(TemplateFigures {
+                name: record.name.clone(),
+                class: record.class,
+                family: record.family.clone(),
+                responses: 0,
+                blocked: 0,
+                passed: 0,
+                other: 0,
+                unexpected: 0,
+            });
+            all.len() - 1
+        });
+        let TemplateOutcomes { blocked, passed, other } = record.outcomes();
+        let sum = &mut all[place];
+        sum.responses += record.statuses.values().sum::<u64>();
+        sum.blocked += blocked;
+        sum.passed += passed;
+        sum.other += other;
+        sum.unexpected += record.unexpected;
+    }
+    all
 }

@@ -1,11 +1,14 @@
-//! Prices: subject and baseline, paired block by block.
+//! Prices: subject and baseline, paired block by block, with verdicts.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use tollgate_experiment::metric::Metric;
 use tollgate_experiment::metric::{ByBlock, pairs};
-use tollgate_stats::{Estimate, Interval, Verdict, difference, difference_p, ratio, ratio_p};
+use tollgate_stats::{
+    Estimate, Interval, OUTLIER_Z, Verdict, difference, difference_p, holm, modified_z_scores,
+    ratio, ratio_p, verdict, verdict_of_difference,
+};
 
 /// The prices of a subject by figure.
 pub type Prices = BTreeMap<Metric, Price>;
@@ -27,10 +30,10 @@ pub struct Price {
 #[derive(Debug, Clone)]
 pub(super) struct Raw {
     pub(super) price: Price,
-    pub(super) ratio: Option<Estimate>,
-    pub(super) difference: Estimate,
+    ratio: Option<Estimate>,
+    difference: Estimate,
     /// The p-value; `None` if there is no test.
-    pub(super) p: Option<f64>,
+    p: Option<f64>,
 }
 
 pub(super) type RawPrices = BTreeMap<Metric, Raw>;
@@ -85,4 +88,103 @@ impl From<Estimate> for Range {
         };
         Self { estimate: estimate.point, low, high, interval }
     }
+}
+
+/// The prices that are corrected together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Family {
+    /// Has no price: the others are priced against it.
+    Baseline,
+    Priced,
+    /// The repeated baseline: a test of the run, not of a subject.
+    Again,
+}
+
+/// Sets the verdict of every price of a case. The prices of one figure and family are corrected together, because the
+/// more there are, the more likely one differs by chance.
+pub(super) fn set_verdicts(subjects: &mut [(Family, RawPrices)], margin: f64) {
+    for family in [Family::Priced, Family::Again] {
+        for metric in Metric::ALL {
+            let mut raws: Vec<&mut Raw> = subjects
+                .iter_mut()
+                .filter(|(of, _)| *of == family)
+                .filter_map(|(_, prices)| prices.get_mut(&metric))
+                .collect();
+            // Without a p-value there was no test to correct for.
+            let tested: Vec<f64> = raws.iter().filter_map(|raw| raw.p).collect();
+            let mut adjusted = holm(&tested).into_iter();
+            for raw in &mut raws {
+                let p = raw.p.and_then(|_| adjusted.next()).unwrap_or(1.0);
+                let more = match &raw.ratio {
+                    Some(ratio) => verdict(ratio, p, margin),
+                    None => verdict_of_difference(&raw.difference, p),
+                };
+                raw.price.verdict = Some(oriented(metric, more));
+            }
+        }
+    }
+}
+
+/// Turns a verdict on the value of a figure into one on the cost.
+pub(crate) fn oriented(metric: Metric, verdict: Verdict) -> Verdict {
+    if metric.more_is_worse() { verdict } else { verdict.reversed() }
+}
+
+/// The figures of a subject in one block. Outliers are marked, but not excluded from prices.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
+pub struct BlockFigure {
+    /// Number of the block, from 1.
+    pub block: u32,
+    /// CPU of the system per response, in microseconds.
+    pub cpu_us_per_request: Option<f64>,
+    /// Expected responses per second.
+    pub throughput_per_s: f64,
+    /// Median latency, in milliseconds.
+    pub latency_p50_ms: Option<f64>,
+    /// 99th percentile of the latency, in milliseconds.
+    pub latency_p99_ms: Option<f64>,
+    /// CPU per response relative to the baseline in the same block; null if one of them has
+    /// none or is invalid.
+    pub ratio: Option<f64>,
+    /// True if the ratio is far from those of the other blocks; without a ratio, the CPU.
+    pub outlier: bool,
+}
+
+pub(super) fn by_block(
+    subject: &ByBlock<'_>,
+    baseline: &ByBlock<'_>,
+    is_baseline: bool,
+) -> Vec<BlockFigure> {
+    let cpu = |of: &ByBlock<'_>, block: &u32| {
+        of.get(block).and_then(|m| Metric::CpuUsPerRequest.of(m)).filter(|cpu| *cpu > 0.0)
+    };
+    let mut figures: Vec<BlockFigure> = subject
+        .iter()
+        .map(|(block, measurement)| {
+            let own = cpu(subject, block);
+            let ratio = own.zip(cpu(baseline, block)).map(|(own, baseline)| own / baseline);
+            BlockFigure {
+                block: *block,
+                cpu_us_per_request: own,
+                throughput_per_s: measurement.throughput_per_s,
+                latency_p50_ms: measurement.latency.p50_ms,
+                latency_p99_ms: measurement.latency.p99_ms,
+                ratio,
+                outlier: false,
+            }
+        })
+        .collect();
+    // The baseline's own ratios are all 1.
+    let shown = |figure: &BlockFigure| match is_baseline {
+        true => figure.cpu_us_per_request,
+        false => figure.ratio.or(figure.cpu_us_per_request),
+    };
+    let values: Vec<f64> = figures.iter().filter_map(shown).map(f64::ln).collect();
+    let mut scores = modified_z_scores(&values).into_iter();
+    for figure in &mut figures {
+        if shown(figure).is_some() {
+            figure.outlier = scores.next().is_some_and(|score| score.abs() > OUTLIER_Z);
+        }
+    }
+    figures
 }

@@ -1,17 +1,15 @@
-//! What a report says of a rule set that was taken apart, file by file.
+//! Ablation: the cost of each file of a rule set.
 
-use crate::records::{CASE, costing, measured, run, template};
+use crate::records::{CASE, costing, markdown, measured, run, table, template};
 use tollgate_experiment::experiment::{AblatedFile, Ablation};
 use tollgate_experiment::record::{Measurement, TemplateRecord, TrialRecord};
 use tollgate_experiment::run_dir::RunRecords;
-use tollgate_report::ablation;
 use tollgate_report::analysis::{AblationFigures, analyse};
-use tollgate_report::output::{Format, render};
+use tollgate_report::export::ablation_csv;
 use tollgate_stats::Verdict;
-use tollgate_stats::text::Screen;
 use tollgate_traffic::Class;
 
-/// Eight blocks of a subject; `blocked` is what its probe says.
+/// Eight blocks of a subject; its probe found `blocked` templates blocked.
 fn trials(subject: &str, cpu_us: u64, blocked: &[&str]) -> Vec<TrialRecord> {
     let named =
         |name: &str, class| TemplateRecord { name: name.to_owned(), ..template(class, 0, 10) };
@@ -40,7 +38,7 @@ fn file(name: &str, kept: Option<&str>, exceptions: usize) -> AblatedFile {
 }
 
 /// 1,000 µs with all rules; the file `sql` takes 200 of them, `xss` 100, and `log` 10.
-fn taken_apart() -> RunRecords {
+fn ablated() -> RunRecords {
     let all = ["search", "xss", "sql"];
     let mut run = run(
         &["full", "without-log", "without-xss", "without-sql", "without-all"],
@@ -74,7 +72,7 @@ fn figures(run: &RunRecords) -> AblationFigures {
 
 #[test]
 fn cost_of_a_file_is_whole_minus_rest() {
-    let figures = figures(&taken_apart());
+    let figures = figures(&ablated());
     let files: Vec<&str> = figures.files.iter().map(|file| file.file.as_str()).collect();
     assert_eq!(files, ["sql.conf", "xss.conf", "log.conf"]);
     let price = figures.files[0].price.unwrap();
@@ -92,7 +90,7 @@ fn cost_of_a_file_is_whole_minus_rest() {
 
 #[test]
 fn names_requests_blocked_only_by_a_file() {
-    let figures = figures(&taken_apart());
+    let figures = figures(&ablated());
     let [sql, xss, log] = &figures.files[..] else { panic!("three files: {figures:?}") };
     assert_eq!((sql.attacks.join(" "), sql.benign.join(" ")), ("sql".into(), String::new()));
     assert_eq!((xss.attacks.join(" "), xss.benign.join(" ")), ("xss".into(), "search".into()));
@@ -102,11 +100,11 @@ fn names_requests_blocked_only_by_a_file() {
 
 #[test]
 fn ignores_requests_blocked_by_some_probe() {
-    let mut run = taken_apart();
+    let mut run = ablated();
     let trial = run.trials.iter_mut().find(|trial| trial.subject == "without-sql").unwrap();
     *trial = trials("without-sql", 800, &["sql"]).swap_remove(0);
     assert_eq!(figures(&run).files[0].attacks, [""; 0]);
-    // And of a subject without any probe nothing is known.
+    // Without a probe of a subject, nothing is known.
     run.trials.retain(|trial| trial.subject != "without-xss");
     let figures = figures(&run);
     let xss = figures.files.iter().find(|file| file.file == "xss.conf").unwrap();
@@ -115,7 +113,7 @@ fn ignores_requests_blocked_by_some_probe() {
 
 #[test]
 fn headline_names_the_most_expensive_files() {
-    let mut run = taken_apart();
+    let mut run = ablated();
     assert_eq!(
         analyse(&run).answer,
         "full costs 1000 µs of CPU per request, of which sql costs 200 µs (20.0 %), and xss costs 100 µs \
@@ -133,19 +131,18 @@ fn headline_names_the_most_expensive_files() {
 
 #[test]
 fn all_formats_contain_the_files() {
-    let analysis = analyse(&taken_apart());
-    let table = render(&analysis, Format::Table, Screen::PLAIN).unwrap();
-    insta::assert_snapshot!("ablation_table", table);
-    let markdown = render(&analysis, Format::Markdown, Screen::PLAIN).unwrap();
+    let run = ablated();
+    insta::assert_snapshot!("ablation_table", table(&run));
+    let markdown = markdown(&run);
     let row = "| sql | 200 \\[200, 200\\] | 20.0 \\[20.0, 20.0\\] | 8 | more | 1 | 0 |";
     assert!(markdown.contains(row), "{markdown}");
-    let csv = ablation::csv(&analysis).unwrap().unwrap();
+    let csv = ablation_csv(&analyse(&run)).unwrap().unwrap();
     let lines: Vec<&str> = csv.lines().collect();
     assert_eq!(lines.len(), 6, "{csv}");
     assert!(lines[1].starts_with(&format!("{CASE},sql.conf,without-sql,8,200,200,200,")), "{csv}");
     assert!(lines[5].contains("start.conf") && lines[5].contains("such as tx.level"), "{csv}");
-    // A run that took nothing apart has none.
-    let mut whole = taken_apart();
+    // A run without ablation has no such file.
+    let mut whole = ablated();
     whole.manifest.experiment.ablation = None;
-    assert_eq!(ablation::csv(&analyse(&whole)).unwrap(), None);
+    assert_eq!(ablation_csv(&analyse(&whole)).unwrap(), None);
 }

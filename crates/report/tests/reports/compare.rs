@@ -1,12 +1,11 @@
-//! Two runs side by side: prices are compared, figures are not.
+//! Comparisons of two runs: prices are compared, figures are not.
 
-use crate::records::{assert_close, blocks, case, run};
+use crate::records::{assert_close, blocks, case, flat, run};
 use std::collections::BTreeMap;
 use tollgate_experiment::manifest::SubjectState;
 use tollgate_experiment::metric::Metric;
 use tollgate_experiment::run_dir::RunRecords;
-use tollgate_report::compare::fingerprint::Line;
-use tollgate_report::compare::{Change, Comparison, Format, compare, render};
+use tollgate_report::compare::{Change, Comparison, Format, Line, compare, render};
 use tollgate_stats::Verdict;
 use tollgate_stats::text::Screen;
 
@@ -18,7 +17,7 @@ fn compared(old: &RunRecords, new: &RunRecords) -> Comparison {
     compare(old, new).unwrap()
 }
 
-/// How the CPU price of `full` has changed.
+/// The change of the CPU price of `full`.
 fn change(old: &RunRecords, new: &RunRecords) -> Change {
     let comparison = compared(old, new);
     let mut subjects = comparison.cases[0].subjects.iter();
@@ -44,7 +43,7 @@ fn higher_price_costs_more() {
     // Old prices 2, new ones 3 and 4.
     let (old, new) = (priced(&[10; 6], &[20; 6]), priced(&[10; 6], &[30, 30, 30, 40, 40, 40]));
     let there = change(&old, &new);
-    // Of the 36 new / old half are 1.5 and half are 2; the middle of their logarithms is sqrt(3).
+    // Half of the 36 quotients are 1.5 and half are 2; the middle of their logarithms is that of sqrt(3).
     assert_close(there.ratio.estimate, 3.0_f64.sqrt());
     assert_close(there.ratio.low, 1.5);
     assert_close(there.ratio.high, 2.0);
@@ -78,8 +77,7 @@ fn lower_throughput_costs_more() {
 
 #[test]
 fn corrects_for_the_number_of_subjects() {
-    // Four beside four: p is 2 / 70 where all of the new are above the old, 0.029; three such subjects
-    // make it 0.086.
+    // All of four new values are above four old ones: p is 2 / 70 = 0.029, and 0.086 for three subjects.
     let of = |times: u64| [blocks("nginx", &[10; 4]), blocks("full", &[20 * times; 4])].concat();
     let (old, new) = (run(&["nginx", "full"], of(1)), run(&["nginx", "full"], of(2)));
     assert_eq!(change(&old, &new).verdict, Verdict::CostsMore);
@@ -88,18 +86,18 @@ fn corrects_for_the_number_of_subjects() {
         run(&["nginx", "full", "a", "b"], [of(times), others].concat())
     };
     assert_eq!(change(&with_three(1), &with_three(2)).verdict, Verdict::Inconclusive);
-    // The baseline a second time is no further question, and takes nothing from the others.
-    let with_twin = |times: u64| {
-        let twin = blocks("nginx-again", &[10; 4]);
-        let mut run = run(&["nginx", "full", "nginx-again"], [of(times), twin].concat());
+    // The repeated baseline is judged alone.
+    let with_again = |times: u64| {
+        let again = blocks("nginx-again", &[10; 4]);
+        let mut run = run(&["nginx", "full", "nginx-again"], [of(times), again].concat());
         run.manifest.experiment.aa_subject = Some("nginx-again".to_owned());
         run
     };
-    let (old, new) = (with_twin(1), with_twin(2));
+    let (old, new) = (with_again(1), with_again(2));
     assert_eq!(change(&old, &new).verdict, Verdict::CostsMore);
     let comparison = compared(&old, &new);
-    let twin = &comparison.cases[0].subjects[2];
-    assert_eq!(twin.changes[&Metric::CpuUsPerRequest].verdict, Verdict::Same);
+    let again = &comparison.cases[0].subjects[2];
+    assert_eq!(again.changes[&Metric::CpuUsPerRequest].verdict, Verdict::Same);
 }
 
 #[test]
@@ -128,7 +126,7 @@ fn names_what_only_one_run_has() {
     );
     assert!(!comparison.has_changes());
     let text = render(&comparison, Format::Table { screen: Screen::PLAIN }).unwrap();
-    assert!(text.contains("There is no subject with a price in both runs."), "{text}");
+    assert!(text.contains("No subject has a price in both runs."), "{text}");
 }
 
 #[test]
@@ -155,16 +153,16 @@ fn lists_every_difference_of_fingerprints() {
     let SubjectState::Present { installed, configs, referenced } =
         &mut manifest.experiment.subjects[1].state
     else {
-        panic!("it is present");
+        panic!("not present");
     };
     installed.version = vec!["nginx/1.27".to_owned()];
     installed.hashes.insert("/usr/sbin/nginx".into(), "ab".repeat(32));
     configs.insert("nginx.conf".to_owned(), "cd".repeat(32));
     referenced.insert("/etc/rules.conf".into(), "ef".repeat(32));
     let comparison = compared(&old, &new);
-    let told: Vec<&str> = comparison.fingerprint.iter().map(|line| line.what.as_str()).collect();
+    let lines: Vec<&str> = comparison.fingerprint.iter().map(|line| line.what.as_str()).collect();
     assert_eq!(
-        told,
+        lines,
         [
             "case browse, connections",
             "case browse, mix",
@@ -183,7 +181,7 @@ fn lists_every_difference_of_fingerprints() {
     assert_eq!(kernel.new.as_deref(), Some("Linux 6.2.0 x86_64"));
     let text = render(&comparison, Format::Table { screen: Screen::PLAIN }).unwrap();
     assert!(text.contains("Warning: the runs differ"), "{text}");
-    assert!(text.contains("  machine, governor: nothing, now performance\n"), "{text}");
+    assert!(text.contains("\nmachine, governor: nothing, now performance\n"), "{text}");
     assert!(text.contains("program /usr/sbin/nginx: nothing, now abababababab\n"), "{text}");
 }
 
@@ -195,24 +193,24 @@ fn fingerprint_describes_the_warm_up() {
         (case.warmup_s, case.warmup_steady) = (warmup_s, steady);
         run
     };
-    let told = |old: &RunRecords, new: &RunRecords| {
+    let differences = |old: &RunRecords, new: &RunRecords| {
         let lines = compared(old, new).fingerprint;
-        let told = |line: &Line| {
+        let texts = |line: &Line| {
             [Some(line.what.clone()), line.old.clone(), line.new.clone()].map(Option::unwrap)
         };
-        lines.iter().map(told).collect::<Vec<_>>()
+        lines.iter().map(texts).collect::<Vec<_>>()
     };
-    let steady = "until the figures stand still, stopped after 2 s";
+    let steady = "until steady, at most 2 s";
     assert_eq!(
-        told(&warmed_up(0.1, false), &warmed_up(2.0, true)),
+        differences(&warmed_up(0.1, false), &warmed_up(2.0, true)),
         [["case browse, warmup", "0.1 s", steady]]
     );
-    // As long at most as the other at all, and not the same.
+    // The limit of one is the duration of the other.
     assert_eq!(
-        told(&warmed_up(2.0, true), &warmed_up(2.0, false)),
+        differences(&warmed_up(2.0, true), &warmed_up(2.0, false)),
         [["case browse, warmup", steady, "2 s"]]
     );
-    assert_eq!(told(&warmed_up(2.0, true), &warmed_up(2.0, true)), [[""; 3]; 0]);
+    assert_eq!(differences(&warmed_up(2.0, true), &warmed_up(2.0, true)), [[""; 3]; 0]);
 }
 
 #[test]
@@ -225,14 +223,14 @@ fn comparison_as_table_markdown_and_json() {
         table.contains("\nfull          1.73 [1.50, 2.00]      6      6  costs more\n"),
         "{table}"
     );
-    let flat = table.split_whitespace().collect::<Vec<_>>().join(" ");
+    let flat = flat(&table);
     assert!(
         flat.contains("costs more or less than before, the same within 2 %, or not significant."),
         "{table}"
     );
     assert!(
         flat.starts_with(
-            "What does it cost? old begun 2026-01-02T03:04:05Z by tollgate 0.1.0 (0123456) on 2 x"
+            "What does it cost? Runs: old started 2026-01-02T03:04:05Z by tollgate 0.1.0 (0123456) on 2 x"
         ),
         "{table}"
     );

@@ -1,7 +1,7 @@
 //! CSV and JSON, literally.
 
 use crate::records::{
-    MIB, blocks, costing, measured, refused, run, set_state, template, without_processes,
+    MIB, blocks, costing, measured, refused, report, run, set_state, template, without_processes,
 };
 use serde_json::{Value, json};
 use tollgate_experiment::manifest::SubjectState;
@@ -9,27 +9,25 @@ use tollgate_experiment::recipe::Missing;
 use tollgate_experiment::record::TemplateRecord;
 use tollgate_experiment::run_dir::RunRecords;
 use tollgate_experiment::validity::Invalid;
-use tollgate_report::analysis::analyse;
-use tollgate_report::output::{Format, render};
-use tollgate_stats::text::Screen;
+use tollgate_report::output::Format;
 use tollgate_traffic::Class;
 
 const HEADER: &str = "case,subject,baseline,status,metric,n,ratio,ratio_low,ratio_high,\
                       difference,difference_low,difference_high,interval";
 
 fn csv(run: &RunRecords) -> String {
-    render(&analyse(run), Format::Csv, Screen::PLAIN).unwrap()
+    report(run, Format::Csv)
 }
 
-fn report(run: &RunRecords) -> Value {
-    let text = render(&analyse(run), Format::Json, Screen::PLAIN).unwrap();
+fn json(run: &RunRecords) -> Value {
+    let text = report(run, Format::Json);
     assert!(text.ends_with("}\n"));
     serde_json::from_str(&text).unwrap()
 }
 
 #[test]
 fn csv_has_one_line_per_price() {
-    // Twice and half as much: powers of two, so that logarithms give them back to the last digit.
+    // Powers of two, whose logarithms are exact.
     let mut full = costing(20);
     full.throughput_per_s = 500.0;
     full.latency.p99_ms = None;
@@ -113,7 +111,7 @@ fn csv_quotes_special_characters() {
 #[test]
 fn json_holds_everything_unrounded() {
     let trials = [blocks("nginx", &[16; 6]), blocks("full", &[32; 6])].concat();
-    let report = report(&run(&["nginx", "full"], trials));
+    let report = json(&run(&["nginx", "full"], trials));
     assert_eq!(report["schema"], json!(3));
     assert_eq!((&report["run_status"], &report["ended_by"]), (&json!("settled"), &json!("blocks")));
     assert_eq!(report["title"], json!("What does it cost?"));
@@ -154,11 +152,11 @@ fn json_counts_blocked_and_passed_requests_by_template() {
     let mut second = first.clone();
     second.templates =
         vec![named("xss", Class::Malicious, 1, 30), named("page", Class::Benign, 2, 60)];
-    // What does not count because of what was answered is counted here.
+    // Trials that are invalid because of their responses count here.
     second.invalid = vec![Invalid::NoResponse];
     let trials =
         vec![measured("nginx", 1, first), measured("nginx", 2, second), refused("full", 1, "no")];
-    let report = report(&run(&["nginx", "full"], trials));
+    let report = json(&run(&["nginx", "full"], trials));
     let subjects = &report["cases"][0]["subjects"];
     assert_eq!(
         subjects[0]["templates"],
@@ -176,10 +174,10 @@ fn json_counts_blocked_and_passed_requests_by_template() {
 #[test]
 fn json_has_the_reason_for_missing_figures() {
     let mut run = run(&["nginx", "full"], vec![refused("nginx", 1, "xss got 200")]);
-    let mend = Some("apt-get install -y nginx".to_owned());
-    let missing = Missing { message: "no program `nginx`".to_owned(), hint: mend };
+    let hint = Some("apt-get install -y nginx".to_owned());
+    let missing = Missing { message: "no program `nginx`".to_owned(), hint };
     set_state(&mut run, "full", SubjectState::Skipped { missing });
-    let report = report(&run);
+    let report = json(&run);
     let [nginx, full] = [0, 1].map(|index| &report["cases"][0]["subjects"][index]);
     assert_eq!((&nginx["status"], &nginx["reason"]), (&json!("refused"), &json!("xss got 200")));
     assert_eq!(nginx["invalid"], json!({"xss got 200": 1}));

@@ -4,13 +4,11 @@ use crate::records::{
     CASE, MIB, analysed, assert_close, blocks, costing, figures, measured, run, template,
     without_processes,
 };
-use tollgate_experiment::record::Bottleneck;
-use tollgate_experiment::record::CpuTime;
-use tollgate_experiment::record::{Measurement, TemplateRecord, TrialRecord};
+use tollgate_experiment::record::{Bottleneck, CpuTime, Measurement, TemplateRecord, TrialRecord};
 use tollgate_experiment::validity::Invalid;
 use tollgate_traffic::Class;
 
-/// One trial a block, each changed in its own way.
+/// One trial per block, each with one of the values.
 fn each<T>(values: impl IntoIterator<Item = T>, set: fn(&mut Measurement, T)) -> Vec<TrialRecord> {
     let trial = |(block, value)| {
         let mut measurement = costing(10);
@@ -21,13 +19,13 @@ fn each<T>(values: impl IntoIterator<Item = T>, set: fn(&mut Measurement, T)) ->
 }
 
 #[test]
-fn cpu_time_and_answers_are_rates_over_their_own_windows() {
+fn cpu_time_and_responses_have_their_own_windows() {
     let mut measurement = costing(0);
-    // 2,000 answers a second, for 2 s; the servers' clocks were read 2.5 s apart.
+    // 2,000 responses per second for 2 s; the CPU time of the servers is over 2.5 s.
     measurement.window_s = 2.0;
     measurement.responses = 4_000;
     measurement.cpu.servers_window_s = 2.5;
-    // 40,000 us a second of the system, 5,000 of the origin, 6,000 of the generator.
+    // Per second, 40,000 us of the system, 5,000 of the origin, and 6,000 of the generator.
     measurement.cpu.system = Some(CpuTime { user_us: 75_000, system_us: 25_000 });
     measurement.cpu.origin = Some(CpuTime { user_us: 5_000, system_us: 7_500 });
     measurement.cpu.generator = CpuTime { user_us: 8_000, system_us: 4_000 };
@@ -39,7 +37,7 @@ fn cpu_time_and_answers_are_rates_over_their_own_windows() {
 }
 
 #[test]
-fn a_system_that_answers_by_itself_has_no_origin_to_pay_for() {
+fn a_system_without_an_origin_has_no_origin_cpu() {
     let mut measurement = costing(20);
     measurement.cpu.origin = None;
     let figures = figures(&run(&["nginx"], vec![measured("nginx", 1, measurement)]), "nginx");
@@ -48,7 +46,7 @@ fn a_system_that_answers_by_itself_has_no_origin_to_pay_for() {
 }
 
 #[test]
-fn bytes_a_second_are_medians_and_records_without_them_have_none() {
+fn bytes_per_second_are_medians_and_may_be_missing() {
     let trials = [(1, 3e6, 1e6), (2, 9e6, 5e6), (3, 4e6, 2e6)].map(|(block, received, sent)| {
         let mut measurement = costing(10);
         measurement.received_bytes_per_s = Some(received);
@@ -79,7 +77,7 @@ fn figures_are_medians_of_the_valid_trials() {
 }
 
 #[test]
-fn every_figure_is_taken_from_its_own_field() {
+fn every_figure_has_its_own_field() {
     let trials = each([1_u32, 2, 9], |measurement, step| {
         let step = f64::from(step);
         measurement.throughput_per_s = 100.0 * step;
@@ -101,7 +99,7 @@ fn every_figure_is_taken_from_its_own_field() {
 }
 
 #[test]
-fn a_quantile_that_one_trial_lacks_has_no_median() {
+fn a_quantile_missing_in_one_trial_has_no_median() {
     let trials = each([Some(3.0), None, Some(5.0)], |measurement, p99_ms| {
         measurement.latency.p99_ms = p99_ms;
     });
@@ -122,13 +120,14 @@ fn no_processes_mean_no_cpu_and_no_memory() {
 
 #[test]
 fn blocked_requests_are_counted_over_all_trials_and_by_class() {
-    let trials = each([(9, 10, 0), (1, 30, 2)], |measurement, (blocked, attacks, alarms)| {
-        measurement.templates = vec![
-            template(Class::Malicious, blocked, attacks),
-            template(Class::Benign, alarms, 50),
-            template(Class::Benign, 0, 150),
-        ];
-    });
+    let trials =
+        each([(9, 10, 0), (1, 30, 2)], |measurement, (blocked, attacks, false_positives)| {
+            measurement.templates = vec![
+                template(Class::Malicious, blocked, attacks),
+                template(Class::Benign, false_positives, 50),
+                template(Class::Benign, 0, 150),
+            ];
+        });
     let figures = figures(&run(&["nginx"], trials), "nginx");
     // 10 of 40 attacks, where the mean of the shares would be 46.7 %; 2 of 400 others.
     assert_eq!(figures.detection_rate, Some(0.25));
@@ -137,7 +136,7 @@ fn blocked_requests_are_counted_over_all_trials_and_by_class() {
 
 #[test]
 fn other_responses_are_excluded_from_rates() {
-    let answered = |class, statuses: &[(u16, u64)]| TemplateRecord {
+    let with_statuses = |class, statuses: &[(u16, u64)]| TemplateRecord {
         statuses: statuses.iter().copied().collect(),
         blocked: 6,
         passed: Some(2),
@@ -145,34 +144,37 @@ fn other_responses_are_excluded_from_rates() {
     };
     let mut measurement = costing(10);
     measurement.templates = vec![
-        answered(Class::Malicious, &[(403, 6), (200, 2), (502, 90), (400, 10)]),
-        answered(Class::Benign, &[(403, 6), (200, 2), (502, 40)]),
+        with_statuses(Class::Malicious, &[(403, 6), (200, 2), (502, 90), (400, 10)]),
+        with_statuses(Class::Benign, &[(403, 6), (200, 2), (502, 40)]),
     ];
-    let told = |measurement| {
+    let counted = |measurement| {
         let run = run(&["nginx"], vec![measured("nginx", 1, measurement)]);
         let templates = analysed(&run, "nginx").templates;
         let counts = templates.iter().map(|one| (one.blocked, one.passed, one.other));
         let figures = figures(&run, "nginx");
         (counts.collect::<Vec<_>>(), figures.detection_rate, figures.false_positive_rate)
     };
-    assert_eq!(told(measurement.clone()), (vec![(6, 2, 100), (6, 2, 40)], Some(0.75), Some(0.75)));
-    // A record of old does not tell a pass from an error.
+    assert_eq!(
+        counted(measurement.clone()),
+        (vec![(6, 2, 100), (6, 2, 40)], Some(0.75), Some(0.75))
+    );
+    // Old records do not distinguish passed requests from errors.
     for template in &mut measurement.templates {
         template.passed = None;
     }
     assert_eq!(
-        told(measurement.clone()),
+        counted(measurement.clone()),
         (vec![(6, 102, 0), (6, 42, 0)], Some(6.0 / 108.0), Some(0.125))
     );
-    // Where nothing was blocked or let through, there is no share.
+    // If nothing was blocked or passed, there is no share.
     for template in &mut measurement.templates {
         (template.blocked, template.passed) = (0, Some(0));
     }
-    assert_eq!(told(measurement), (vec![(0, 0, 108), (0, 0, 48)], None, None));
+    assert_eq!(counted(measurement), (vec![(0, 0, 108), (0, 0, 48)], None, None));
 }
 
 #[test]
-fn what_is_answered_after_a_process_died_is_no_catch_and_no_miss() {
+fn responses_after_the_death_of_a_process_do_not_count() {
     let died = Invalid::ProcessDied { what: "process 7 ended".to_owned() };
     let trials = each([(10, None), (0, Some(died))], |measurement, (blocked, died)| {
         measurement.templates = vec![template(Class::Malicious, blocked, 10)];
@@ -185,14 +187,14 @@ fn what_is_answered_after_a_process_died_is_no_catch_and_no_miss() {
 }
 
 #[test]
-fn a_class_that_was_not_sent_has_no_share() {
+fn a_class_without_requests_has_no_share() {
     let figures = figures(&run(&["nginx"], blocks("nginx", &[10])), "nginx");
     assert_eq!(figures.detection_rate, None);
     assert_eq!(figures.false_positive_rate, Some(0.0));
 }
 
 #[test]
-fn the_commonest_bottleneck_is_named() {
+fn the_most_frequent_bottleneck_is_named() {
     use Bottleneck::{Generator, Origin, System};
     let trials =
         each([Generator, System, Origin, System, Generator, System], |measurement, name| {
@@ -234,7 +236,7 @@ fn without_a_valid_trial_there_are_no_figures() {
 }
 
 #[test]
-fn records_of_another_case_are_not_mixed_in() {
+fn records_of_another_case_are_excluded() {
     let mut trials = blocks("nginx", &[10, 500]);
     trials[1].case = format!("not {CASE}");
     let nginx = analysed(&run(&["nginx"], trials), "nginx");

@@ -1,31 +1,30 @@
-//! One realistic run, as people get to see it: nginx, no proxy, and ModSecurity twice, on a machine
-//! that is not quite steady; one subject is not installed.
+//! Snapshots of a realistic run: nginx, no proxy, and ModSecurity twice, on a machine with drift; one subject is not
+//! installed.
 
-use crate::records::{MIB, costing, measured, run, set_state, template, without_processes};
+use crate::records::{
+    MIB, costing, markdown, measured, report, run, set_state, table, template, without_processes,
+};
 use tollgate_experiment::manifest::SubjectState;
 use tollgate_experiment::recipe::Missing;
-use tollgate_experiment::record::Bottleneck;
-use tollgate_experiment::record::CpuTime;
-use tollgate_experiment::record::{Measurement, TrialRecord};
+use tollgate_experiment::record::{Bottleneck, CpuTime, Measurement, TrialRecord};
+use tollgate_experiment::run_dir::RunRecords;
 use tollgate_experiment::stop::Stop;
 use tollgate_experiment::validity::Invalid;
-use tollgate_report::analysis::{Analysis, analyse};
-use tollgate_report::output::{Format, render};
-use tollgate_stats::text::Screen;
+use tollgate_report::output::Format;
 use tollgate_traffic::Class;
 
-/// What the machine made of each block, in percent of the usual time.
+/// Duration of each block in percent of the usual one.
 const DRIFT_PERCENT: [u32; 8] = [100, 101, 99, 104, 103, 98, 100, 106];
 
-/// CPU of a trial in nanoseconds a request, and its answers a second, both on a steady machine.
+/// A trial with this CPU and throughput on a machine without drift.
 fn loaded(cpu_ns_per_request: u64, per_s: u32, drift_percent: u32) -> Measurement {
     let cpu_ns_per_request = cpu_ns_per_request * u64::from(drift_percent) / 100;
     let per_s = per_s * 100 / drift_percent;
-    let answered = 2 * u64::from(per_s);
-    let total_us = answered * cpu_ns_per_request / 1_000;
+    let responses = 2 * u64::from(per_s);
+    let total_us = responses * cpu_ns_per_request / 1_000;
     let mut measurement = costing(0);
     measurement.window_s = 2.0;
-    measurement.responses = answered;
+    measurement.responses = responses;
     measurement.throughput_per_s = f64::from(per_s);
     // 50 connections that wait for each other.
     let mean_ms = 50_000.0 / f64::from(per_s);
@@ -35,7 +34,7 @@ fn loaded(cpu_ns_per_request: u64, per_s: u32, drift_percent: u32) -> Measuremen
     measurement.cpu.servers_window_s = 2.0;
     let user_us = total_us * 3 / 4;
     measurement.cpu.system = Some(CpuTime { user_us, system_us: total_us - user_us });
-    measurement.templates = vec![template(Class::Benign, 0, answered)];
+    measurement.templates = vec![template(Class::Benign, 0, responses)];
     measurement
 }
 
@@ -60,7 +59,7 @@ fn light(drift_percent: u32) -> Measurement {
     }
 }
 
-/// It blocks every attack, and one harmless request of 200.
+/// Blocks every attack and one benign request of 200.
 fn full(drift_percent: u32) -> Measurement {
     Measurement {
         memory_peak_bytes: Some(64 * MIB),
@@ -69,13 +68,13 @@ fn full(drift_percent: u32) -> Measurement {
     }
 }
 
-fn first_look() -> Analysis {
+fn first_look() -> RunRecords {
     let mut trials: Vec<TrialRecord> = Vec::new();
     for (block, drift_percent) in (1..).zip(DRIFT_PERCENT) {
         trials.extend([
             measured("nginx", block, nginx(drift_percent)),
             measured("direct", block, direct()),
-            // ModSecurity has a drift of its own, so that its price is not the same in all blocks.
+            // ModSecurity has its own drift, so that its price varies.
             measured("light", block, light(drift_percent + block)),
             measured("full", block, full(drift_percent - block)),
         ]);
@@ -85,29 +84,29 @@ fn first_look() -> Analysis {
         ..light(150)
     };
     trials[18] = measured("light", 5, stolen.clone());
-    // It was tried once more, in vain.
+    // It was repeated, and is invalid again.
     trials.push(TrialRecord { attempt: 2, ..measured("light", 5, stolen) });
     let mut run = run(&["nginx", "direct", "light", "full", "coraza"], trials);
     run.manifest.experiment.title = "What does ModSecurity cost?".to_owned();
     run.manifest.experiment.stop = Stop::after(8);
     run.manifest.experiment.summary = true;
-    let mend = Some("apt-get install -y caddy".to_owned());
-    let missing = Missing { message: "no program `caddy`".to_owned(), hint: mend };
+    let hint = Some("apt-get install -y caddy".to_owned());
+    let missing = Missing { message: "no program `caddy`".to_owned(), hint };
     set_state(&mut run, "coraza", SubjectState::Skipped { missing });
-    analyse(&run)
+    run
 }
 
 #[test]
 fn as_table() {
-    insta::assert_snapshot!(render(&first_look(), Format::Table, Screen::PLAIN).unwrap());
+    insta::assert_snapshot!(table(&first_look()));
 }
 
 #[test]
 fn as_markdown() {
-    insta::assert_snapshot!(render(&first_look(), Format::Markdown, Screen::PLAIN).unwrap());
+    insta::assert_snapshot!(markdown(&first_look()));
 }
 
 #[test]
 fn as_csv() {
-    insta::assert_snapshot!(render(&first_look(), Format::Csv, Screen::PLAIN).unwrap());
+    insta::assert_snapshot!(report(&first_look(), Format::Csv));
 }

@@ -1,30 +1,32 @@
 //! The formats of other tools, literally.
 
-use crate::html::source;
-use crate::records::{assert_close, blocks, costing, measured, run, without_processes};
+use crate::records::{assert_close, blocks, costing, measured, report, run, without_processes};
 use serde_json::{Value, json};
 use tollgate_experiment::record::Measurement;
+use tollgate_experiment::run_dir::RunRecords;
 use tollgate_experiment::validity::Invalid;
-use tollgate_report::error::ReportError;
+use tollgate_report::export::write_hgrm;
+use tollgate_report::output::{Format, ReportError, render};
 use tollgate_report::source::Source;
-use tollgate_report::{bencher, github, gobench, hgrm, hyperfine};
+use tollgate_stats::text::Screen;
 
-/// Six blocks of nginx at 10 µs, of full at 10, 20, ... 60 µs, and one of no proxy at all.
-fn three() -> Source {
+/// Six blocks of nginx at 10 µs, of full at 10, 20, ... 60 µs, and one without a proxy.
+fn three() -> RunRecords {
     let mut trials = blocks("nginx", &[10; 6]);
     trials.extend(blocks("full", &[10, 20, 30, 40, 50, 60]));
     trials.push(measured("direct", 1, without_processes()));
-    source(run(&["nginx", "full", "direct"], trials))
+    run(&["nginx", "full", "direct"], trials)
 }
 
-fn json(text: &str) -> Value {
+fn json(run: &RunRecords, format: Format) -> Value {
+    let text = report(run, format);
     assert!(text.ends_with('\n'));
-    serde_json::from_str(text).unwrap()
+    serde_json::from_str(&text).unwrap()
 }
 
 #[test]
 fn gobench_has_one_line_per_block() {
-    let text = gobench::render(&three());
+    let text = report(&three(), Format::Gobench);
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(
         &lines[..5],
@@ -39,15 +41,15 @@ fn gobench_has_one_line_per_block() {
     );
     assert_eq!(lines.len(), 4 + 6 + 6 + 1);
     assert!(lines[15].starts_with("BenchmarkTollgate/case=browse/subject=full-1 1000 60000 cpu"));
-    // What a subject does not have is not in its line.
+    // A line has only the figures that exist.
     assert!(lines[16].starts_with("BenchmarkTollgate/case=browse/subject=direct-1 1000 1000 req"));
 }
 
 #[test]
 fn hyperfine_has_cpu_seconds_of_each_block() {
-    let export = json(&hyperfine::render(&three()).unwrap());
+    let export = json(&three(), Format::Hyperfine);
     let results = export["results"].as_array().unwrap();
-    assert_eq!(results.len(), 2, "no times of no proxy");
+    assert_eq!(results.len(), 2, "direct has no times");
     let full = &results[1];
     assert_eq!(full["command"], "browse/full");
     for (name, expected) in
@@ -65,7 +67,7 @@ fn hyperfine_has_cpu_seconds_of_each_block() {
 
 #[test]
 fn github_has_figures_where_less_is_better() {
-    let entries = json(&github::render(&three().analysis).unwrap());
+    let entries = json(&three(), Format::Github);
     let entries = entries.as_array().unwrap();
     let full = entries.iter().find(|entry| entry["name"] == "browse/full: CPU per request");
     let full = full.unwrap();
@@ -84,16 +86,16 @@ fn github_has_figures_where_less_is_better() {
 #[test]
 fn github_gets_no_empty_array() {
     let silent = Measurement { invalid: vec![Invalid::NoResponse], ..costing(10) };
-    let source = source(run(&["nginx", "full"], vec![measured("nginx", 1, silent)]));
-    let error = github::render(&source.analysis).unwrap_err();
+    let source = Source::from(run(&["nginx", "full"], vec![measured("nginx", 1, silent)]));
+    let error = render(&source, Format::Github, Screen::PLAIN).unwrap_err();
     assert!(matches!(error, ReportError::NoFigure), "{error}");
     assert!(error.to_string().contains("no subject of this run has a valid trial"), "{error}");
 }
 
 #[test]
-fn below_six_blocks_the_bounds_of_a_ratio_are_the_range_seen() {
+fn below_six_blocks_the_bounds_of_a_ratio_are_the_observed_range() {
     let trials = [blocks("nginx", &[10; 2]), blocks("full", &[20, 80])].concat();
-    let metrics = json(&bencher::render(&source(run(&["nginx", "full"], trials))).unwrap());
+    let metrics = json(&run(&["nginx", "full"], trials), Format::Bencher);
     let ratio = &metrics["browse/full"]["cpu-ratio"];
     // The geometric mean of 2 and 8, between them.
     for (bound, expected) in [("value", 4.0), ("lower_value", 2.0), ("upper_value", 8.0)] {
@@ -103,7 +105,7 @@ fn below_six_blocks_the_bounds_of_a_ratio_are_the_range_seen() {
 
 #[test]
 fn bencher_has_bounds() {
-    let metrics = json(&bencher::render(&three()).unwrap());
+    let metrics = json(&three(), Format::Bencher);
     assert_eq!(
         metrics["browse/full"]["cpu-us-per-request"],
         json!({"value": 35.0, "lower_value": 10.0, "upper_value": 60.0})
@@ -123,7 +125,7 @@ fn hgrm_has_one_file_per_subject() {
     let mut silent = costing(10);
     silent.invalid.push(Invalid::NoResponse);
     trials.push(measured("full", 1, silent));
-    let paths = hgrm::write_all(&source(run(&["nginx", "full"], trials)), dir.path()).unwrap();
+    let paths = write_hgrm(&Source::from(run(&["nginx", "full"], trials)), dir.path()).unwrap();
     assert_eq!(paths, [dir.path().join("hgrm/browse/nginx.hgrm")]);
     let text = std::fs::read_to_string(&paths[0]).unwrap();
     assert!(text.contains("Total count    =         2000]"), "{text}");

@@ -1,28 +1,21 @@
-//! The page: which plots and figures it holds, and what is escaped.
+//! The page: plots, figures, and escaping.
 
-use crate::records::{CASE, blocks, case, costing, measured, refused, run, without_processes};
+use crate::records::{
+    CASE, blocks, case, costing, measured, page, refused, run, without_processes,
+};
 use tollgate_experiment::experiment::SpacingFile;
 use tollgate_experiment::manifest::OpenLoopManifest;
 use tollgate_experiment::record::{Measurement, TrialRecord};
-use tollgate_experiment::run_dir::RunRecords;
 use tollgate_experiment::validity::Invalid;
-use tollgate_report::analysis::analyse;
-use tollgate_report::html::render;
+use tollgate_report::output::{Format, ReportError, render};
 use tollgate_report::source::{Config, Source};
-
-pub(crate) fn source(run: RunRecords) -> Source {
-    Source { analysis: analyse(&run), records: run, configs: Vec::new(), configs_left_out: 0 }
-}
-
-fn page(run: RunRecords) -> String {
-    render(&source(run)).unwrap()
-}
+use tollgate_stats::text::Screen;
 
 fn two() -> Vec<TrialRecord> {
     [blocks("nginx", &[10; 6]), blocks("full", &[40; 6])].concat()
 }
 
-/// The same in the order in which they are run.
+/// Sorts trials as they are run.
 fn by_block(mut trials: Vec<TrialRecord>) -> Vec<TrialRecord> {
     trials.sort_by_key(|trial| trial.block);
     trials
@@ -36,17 +29,19 @@ fn plots(page: &str) -> Vec<&str> {
 
 /// The row of a subject in the first table that has it.
 fn row<'a>(page: &'a str, name: &str) -> &'a str {
-    let begin = page.find(&format!("<tr data-name=\"{name}\">")).unwrap();
-    let end = page[begin..].find("</tr>").unwrap();
-    &page[begin..begin + end]
+    between(page, &format!("<tr data-name=\"{name}\">"), "</tr>")
+}
+
+/// The table with this caption.
+fn captioned<'a>(page: &'a str, caption: &str) -> &'a str {
+    between(page, &format!("<caption><span>{caption}</span>"), "</table>")
 }
 
 #[test]
-fn page_is_self_contained_with_plots_in_two_widths() {
-    let page = page(run(&["nginx", "full"], two()));
-    assert_eq!(plots(&page), ["bars", "dots", "spectrum", "distribution", "timeline"]);
-    // In two widths each, and the timeline besides by block, of which there are six, in one.
-    assert_eq!(page.matches("role=\"img\" aria-label=\"").count(), 2 * 5 + 6);
+fn page_is_self_contained() {
+    let page = page(&run(&["nginx", "full"], two()));
+    assert_eq!(plots(&page), ["bars", "dots", "percentiles", "distribution", "timeline"]);
+    assert_eq!(page.matches("role=\"img\" aria-label=\"").count(), 5);
     assert!(!page.contains("aria-label=\"\""), "a drawing without words");
     assert!(page.contains("default-src 'none'"));
     for outside in ["<script", "http://", "https://", "@import", "url("] {
@@ -54,58 +49,59 @@ fn page_is_self_contained_with_plots_in_two_widths() {
     }
     let section = page.find("tollgate run first-look --seed 7").unwrap();
     assert!(page[section..].contains("Made by tollgate 0.1.0 (0123456)"), "{page}");
-    // The answer comes before everything else.
+    // The answer comes first.
     assert!(page.find("times what nginx costs").unwrap() < page.find("<figure").unwrap());
 }
 
 #[test]
-fn table_has_rounded_and_exact_figures() {
-    let page = page(run(&["nginx", "full"], two()));
-    let full = row(&page, "full");
+fn tables_have_rounded_and_exact_figures() {
+    let page = page(&run(&["nginx", "full"], two()));
+    let (prices, figures) = (captioned(&page, "Cost of a request"), captioned(&page, "Figures"));
     // The ratio of 4 comes out of logarithms: its last digits are not checked.
-    for cell in [
-        "</svg>\nfull</th>",
-        ">4.00 [4.00, 4.00]</td>",
-        "<td data-figure=\"difference\" data-value=\"30\">+30.0 [+30.0, +30.0]</td>",
-        "<td data-figure=\"cpu_us_per_request\" data-value=\"40\">40.0</td>",
-        "<td data-figure=\"memory_peak_bytes\" data-value=\"8388608\">8.00</td>",
-        "<td data-figure=\"startup_ms\" data-value=\"30\">30.0</td>",
-        "<td data-figure=\"detection_rate\">-</td>",
-        "<td data-figure=\"false_positive_rate\" data-value=\"0\">0 %</td>",
-        "<td data-figure=\"n\" data-value=\"6\">6</td>",
+    for (table, cell) in [
+        (prices, "</svg>\nfull</th>"),
+        (prices, ">4.00 [4.00, 4.00]</td>"),
+        (prices, "<td data-figure=\"difference\" data-value=\"30\">+30.0 [+30.0, +30.0]</td>"),
+        (prices, "<td data-figure=\"cpu_us_per_request\" data-value=\"40\">40.0</td>"),
+        (prices, "<td data-figure=\"n\" data-value=\"6\">6</td>"),
+        (figures, "<td data-figure=\"memory_peak_bytes\" data-value=\"8388608\">8.00</td>"),
+        (figures, "<td data-figure=\"startup_ms\" data-value=\"30\">30.0</td>"),
+        (figures, "<td data-figure=\"detection_rate\">-</td>"),
+        (figures, "<td data-figure=\"false_positive_rate\" data-value=\"0\">0 %</td>"),
     ] {
+        let full = row(table, "full");
         assert!(full.contains(cell), "no {cell} in:\n{full}");
     }
-    assert!(row(&page, "nginx").contains(">baseline</td>"));
+    assert!(row(prices, "nginx").contains(">baseline</td>"));
 }
 
 #[test]
 fn shows_run_status_and_verdicts() {
-    let settled = page(run(&["nginx", "full"], two()));
-    assert!(settled.contains("<span class=\"badge good\">settled</span> after 6 blocks"));
+    let settled = page(&run(&["nginx", "full"], two()));
+    assert!(settled.contains("<span class=\"badge good\">Settled</span> after 6 blocks"));
     assert!(row(&settled, "full").ends_with("<td>more</td>"), "{}", row(&settled, "full"));
     let unsteady = [blocks("nginx", &[10; 6]), blocks("full", &[5, 20, 5, 20, 5, 20])].concat();
-    let open = page(run(&["nginx", "full"], unsteady));
-    assert!(open.contains("<span class=\"badge warn\">not settled</span>"), "{open}");
+    let open = page(&run(&["nginx", "full"], unsteady));
+    assert!(open.contains("<span class=\"badge warn\">Not settled</span>"), "{open}");
     assert!(row(&open, "full").ends_with("<td>open</td>"), "{}", row(&open, "full"));
 }
 
 #[test]
 fn band_is_the_noise_floor() {
-    assert!(!page(run(&["nginx", "full"], two())).contains("A/A: the baseline a second time"));
+    assert!(!page(&run(&["nginx", "full"], two())).contains("A/A: the baseline a second time"));
     let again = blocks("nginx-again", &[11, 12, 13, 14, 15, 16]);
     let mut run = run(&["nginx", "full", "nginx-again"], [two(), again].concat());
     run.manifest.experiment.aa_subject = Some("nginx-again".to_owned());
-    let page = page(run);
-    assert_eq!(page.matches("<title>A/A: the baseline a second time</title>").count(), 2);
+    let page = page(&run);
+    assert_eq!(page.matches("<title>A/A: the baseline a second time</title>").count(), 1);
     assert!(page.contains("<span class=\"badge bad\">A&#x2f;A failed</span>"), "{page}");
 }
 
 #[test]
 fn outliers_are_marked_but_not_excluded() {
     let full = blocks("full", &[40, 41, 42, 40, 41, 400]);
-    let page = page(run(&["nginx", "full"], [blocks("nginx", &[10; 6]), full].concat()));
-    assert_eq!(page.matches(">outlier</text>").count(), 2, "once in each drawing");
+    let page = page(&run(&["nginx", "full"], [blocks("nginx", &[10; 6]), full].concat()));
+    assert_eq!(page.matches(">outlier</text>").count(), 1);
     assert!(page.contains("<title>full, block 6: × 40.0, an outlier</title>"), "{page}");
     assert!(page.contains(">40.0 (outlier)</td>"), "{page}");
     assert!(page.contains("<title>full, block 1: × 4.00</title>"), "{page}");
@@ -113,10 +109,9 @@ fn outliers_are_marked_but_not_excluded() {
 
 #[test]
 fn percentiles_cover_all_valid_trials() {
-    let page = page(run(&["nginx", "full"], two()));
-    let begin = page.find("Latency in ms, over all valid trials").unwrap();
-    // 6,000 answers: 5,400 within 1 ms, 540 within 2, 60 within 4; p99.9 has six beyond it.
-    let figures = row(&page[begin..], "full");
+    let page = page(&run(&["nginx", "full"], two()));
+    // 6,000 responses: 5,400 within 1 ms, 540 within 2, 60 within 4; six are beyond p99.9.
+    let figures = row(captioned(&page, "Latency in ms, over all valid trials"), "full");
     for cell in [">6000</td>", ">1.00</td>", ">4.00</td>", ">-</td>"] {
         assert!(figures.contains(cell), "no {cell} in:\n{figures}");
     }
@@ -130,7 +125,7 @@ fn percentiles_cover_all_valid_trials() {
 fn a_subject_without_processes_has_a_row_and_no_bar() {
     let direct = (1..=6).map(|block| measured("direct", block, without_processes()));
     let trials = two().into_iter().chain(direct).collect();
-    let page = page(run(&["nginx", "full", "direct"], trials));
+    let page = page(&run(&["nginx", "full", "direct"], trials));
     assert!(page.contains(">no ratio: -10.0 µs</text>"));
     assert!(!page.contains("direct × nginx"), "no dots of a subject without ratios");
 }
@@ -144,11 +139,11 @@ fn invalid_trials_are_marked_and_listed() {
     let mut trials = two();
     trials[11] = measured("full", 6, stolen);
     trials.push(refused("full", 7, "xss got 200"));
-    let page = page(run(&["nginx", "full"], trials));
+    let page = page(&run(&["nginx", "full"], trials));
     assert!(page.contains("Invalid trials: 2"), "{page}");
     let reason = "full, block 6, invalid: the hypervisor took 8.0 % of the CPUs (limit 5 %)";
-    // Once in the list, and on a stripe in both drawings of the whole and in that of the part.
-    assert_eq!(page.matches(reason).count(), 4);
+    // In the list, and on a stripe.
+    assert_eq!(page.matches(reason).count(), 2);
     assert!(page.contains("full, block 7, invalid: xss got 200"));
     assert!(page.contains("mark hollow"));
 }
@@ -169,24 +164,24 @@ fn subjects_without_a_valid_trial_are_in_the_legend_and_in_the_timeline() {
     let mut trials = two();
     trials.push(measured("silent", 1, silent));
     trials.push(refused("refused", 1, "xss got 200"));
-    let page = page(run(&["nginx", "full", "silent", "refused"], trials));
+    let page = page(&run(&["nginx", "full", "silent", "refused"], trials));
     let timeline = between(&page, "data-plot=\"timeline\"", "</figure>");
     let legend = between(timeline, "<ul class=\"legend\">", "</ul>");
     for name in ["nginx", "full", "silent", "refused"] {
         assert!(legend.contains(&format!(" {name}</li>")), "no {name} in {legend}");
     }
-    for hint in ["silent, block 1: no expected answer", "refused, block 1: not measured"] {
-        // In both widths of the whole, and in the part of its own that comes last.
-        assert_eq!(timeline.matches(&format!("<title>{hint}</title>")).count(), 3, "{hint}");
+    for hint in ["silent, block 1: no expected response", "refused, block 1: not measured"] {
+        assert_eq!(timeline.matches(&format!("<title>{hint}</title>")).count(), 1, "{hint}");
     }
-    // What has no latency is not named where latencies are.
-    let spectrum = between(&page, "data-plot=\"spectrum\"", "</ul>");
-    assert!(spectrum.contains(" full</li>") && !spectrum.contains(" silent</li>"), "{spectrum}");
+    // The legend of latencies has only subjects with latencies.
+    let percentiles = between(&page, "data-plot=\"percentiles\"", "</ul>");
+    assert!(percentiles.contains(" full</li>"), "{percentiles}");
+    assert!(!percentiles.contains(" silent</li>"), "{percentiles}");
 }
 
 #[test]
 fn every_plot_has_its_figures_as_a_table() {
-    let page = page(run(&["nginx", "full"], by_block(two())));
+    let page = page(&run(&["nginx", "full"], by_block(two())));
     let distribution = between(&page, "data-plot=\"distribution\"", "</figure>");
     assert!(distribution.contains("Share of responses by latency, %"), "{distribution}");
     let shares = |subject: usize| -> f64 {
@@ -197,18 +192,14 @@ fn every_plot_has_its_figures_as_a_table() {
     for subject in [0, 1] {
         assert!((shares(subject) - 100.0).abs() < 1e-9, "{}", shares(subject));
     }
-    // 90 % of the answers took 1 ms, 1 % took 4.
+    // 90 % of the responses took 1 ms, 1 % took 4.
     assert!(distribution.contains(">90.0</td>") && distribution.contains(">1.00</td>"));
     let timeline = between(&page, "data-plot=\"timeline\"", "</figure>");
-    assert_eq!(timeline.matches("<caption>").count(), 6, "a table a block");
-    let fourth = between(
-        timeline,
-        "<summary>Closer, 4 of 6: block 4, from 0.0 to 3.5 s</summary>",
-        "</details>",
-    );
-    let full = row(fourth, "full");
+    assert_eq!(timeline.matches("<tr data-name=").count(), 12, "one row per trial");
+    let full = row(timeline, "full");
     for cell in [
-        "<td>4</td>",
+        "<td>1</td>",
+        "data-figure=\"start_s\" data-value=\"0\">0.0</td>",
         "data-figure=\"throughput_per_s\" data-value=\"1000\">1000</td>",
         "data-figure=\"latency_p99_ms\" data-value=\"3\">3.00</td>",
         "data-figure=\"steal_percent\" data-value=\"0\">0</td>",
@@ -220,31 +211,21 @@ fn every_plot_has_its_figures_as_a_table() {
 }
 
 #[test]
-fn long_runs_have_ten_enlarged_parts() {
-    let long = [blocks("nginx", &[10; 25]), blocks("full", &[40; 25])].concat();
-    let long = page(run(&["nginx", "full"], by_block(long)));
-    // 25 blocks in threes.
-    assert_eq!(long.matches("<summary>Closer, ").count(), 9);
-    assert!(long.contains("<summary>Closer, 1 of 9: blocks 1 to 3, from "), "{long}");
-    assert!(long.contains("<summary>Closer, 9 of 9: block 25, from "), "{long}");
-    let one =
-        page(run(&["nginx", "full"], [blocks("nginx", &[10]), blocks("full", &[40])].concat()));
-    let timeline = between(&one, "data-plot=\"timeline\"", "</figure>");
-    assert!(!timeline.contains("Closer"), "{timeline}");
-    assert!(timeline.contains("<summary>The figures</summary>"), "{timeline}");
-}
-
-#[test]
 fn repeated_block_is_shown_at_its_time() {
-    let mut trials = by_block([blocks("nginx", &[10; 25]), blocks("full", &[40; 25])].concat());
+    let mut trials = by_block([blocks("nginx", &[10; 3]), blocks("full", &[40; 3])].concat());
     let again = trials.iter().find(|trial| trial.subject == "full" && trial.block == 2);
-    let again = TrialRecord { attempt: 2, ..again.unwrap().clone() };
+    let again = TrialRecord {
+        attempt: 2,
+        started_at: "2026-01-02T03:04:35Z".to_owned(),
+        ..again.unwrap().clone()
+    };
     trials.push(again);
-    let page = page(run(&["nginx", "full"], trials));
-    let last = between(&page, "<summary>Closer, 9 of 9: blocks 2, 25, from ", "</details>");
-    assert!(row(last, "full").contains("<td>25</td>"), "{last}");
-    assert!(last.contains("<td>2, attempt 2</td>"), "{last}");
-    assert_eq!(last.matches("<title>full, block 2: 1000 a second</title>").count(), 1, "{last}");
+    let page = page(&run(&["nginx", "full"], trials));
+    let timeline = between(&page, "data-plot=\"timeline\"", "</figure>");
+    let cells = "<td>2, attempt 2</td><td data-figure=\"start_s\" data-value=\"30\">30.0</td>";
+    assert!(timeline.contains(cells), "{timeline}");
+    let hint = "<title>full, block 2: 1000 per second</title>";
+    assert_eq!(timeline.matches(hint).count(), 2, "{timeline}");
 }
 
 /// The levels of all headings, in order.
@@ -256,7 +237,7 @@ fn headings(page: &str) -> Vec<u32> {
 #[test]
 fn headings_and_regions_are_accessible() {
     let mut several = run(&["nginx", "full"], two());
-    let one = page(clone(&several));
+    let one = page(&several);
     for (name, connections) in [("wide", 200), ("wider", 400)] {
         let mut case = case(name);
         case.connections = connections;
@@ -264,7 +245,7 @@ fn headings_and_regions_are_accessible() {
         let moved = two().into_iter().map(|trial| TrialRecord { case: name.to_owned(), ..trial });
         several.trials.extend(moved);
     }
-    // Two sweeps on one page: a mix is priced without keep-alive at two numbers of connections too.
+    // A second sweep, without keep-alive.
     for name in ["closed", "closed-wide"] {
         let mut case = case(name);
         case.keep_alive = false;
@@ -273,7 +254,7 @@ fn headings_and_regions_are_accessible() {
         let moved = two().into_iter().map(|trial| TrialRecord { case: name.to_owned(), ..trial });
         several.trials.extend(moved);
     }
-    for page in [one, page(several)] {
+    for page in [one, page(&several)] {
         let levels = headings(&page);
         assert_eq!(levels[0], 1);
         assert_eq!(levels.iter().filter(|level| **level == 1).count(), 1, "{levels:?}");
@@ -294,9 +275,9 @@ fn headings_and_regions_are_accessible() {
 #[test]
 fn several_cases_have_a_list_of_sentences() {
     let mut run = run(&["nginx", "full"], two());
-    assert!(page(clone(&run)).contains("<p class=\"answer\">full costs "));
+    assert!(page(&run).contains("<p class=\"answer\">full costs "));
     run.manifest.experiment.cases.push(case("wide"));
-    let page = page(run);
+    let page = page(&run);
     let list = between(&page, "<ul class=\"answer\">", "</ul>");
     assert_eq!(list.matches("<li>").count(), 2, "{list}");
     assert!(list.contains("<a href=\"#case-1\">browse</a>: full costs"), "{list}");
@@ -314,9 +295,9 @@ fn ratios_over_fewer_blocks_have_their_own_n() {
         measured("full", block, full)
     };
     let trials = blocks("nginx", &[10; 8]).into_iter().chain((1..=8).map(few)).collect();
-    let page = page(run(&["nginx", "full"], trials));
-    let loads = between(&page, "<caption><span>Throughput and latency</span>", "</table>");
-    let full = row(loads, "full");
+    let page = page(&run(&["nginx", "full"], trials));
+    let caption = "Throughput, latency and memory relative to the baseline";
+    let full = row(captioned(&page, caption), "full");
     assert!(full.contains(">1.00 {1.00, 1.00} (n 5)</td>"), "{full}");
     assert_eq!(full.matches("(n ").count(), 1, "{full}");
     assert!(page.contains("(n k): a price over only k blocks"), "{page}");
@@ -325,22 +306,21 @@ fn ratios_over_fewer_blocks_have_their_own_n() {
 
 #[test]
 fn shows_where_a_run_was_resumed() {
-    assert!(!page(run(&["nginx", "full"], two())).contains("class=\"pause\""));
+    assert!(!page(&run(&["nginx", "full"], two())).contains("class=\"pause\""));
     let mut trials = two();
     for (seconds, trial) in (8..).step_by(4).zip(&mut trials[6..]) {
         trial.started_at = format!("2026-01-02T05:04:{seconds:02}.5Z");
     }
-    let page = page(run(&["nginx", "full"], trials));
-    // The first six took 3.5 s from the begin of the run; the rest began two hours later.
-    // In both widths of the whole, and in the part before which it was.
-    assert_eq!(page.matches("<title>a pause of 120 minutes</title>").count(), 3);
+    let page = page(&run(&["nginx", "full"], trials));
+    // The first six took 3.5 s from the start of the run; the rest started two hours later.
+    assert_eq!(page.matches("<title>a pause of 120 minutes</title>").count(), 1);
     assert!(page.contains("the time between is omitted"), "{page}");
 }
 
 #[test]
 fn cases_that_differ_only_in_connections_are_a_sweep() {
     let mut run = run(&["nginx", "full"], two());
-    assert!(!plots(&page(RunRecords { trials: two(), ..clone(&run) })).contains(&"sweep"));
+    assert!(!plots(&page(&run)).contains(&"sweep"));
     let mut wide = case("wide");
     wide.connections = 200;
     run.manifest.experiment.cases.push(wide);
@@ -348,16 +328,16 @@ fn cases_that_differ_only_in_connections_are_a_sweep() {
         trial.case = "wide".to_owned();
         trial
     }));
-    let text = page(clone(&run));
+    let text = page(&run);
     assert_eq!(plots(&text).iter().filter(|name| **name == "sweep").count(), 1);
     assert!(text.contains("<title>full: 1.00 ms at 200 connections</title>"), "{text}");
-    let figures = between(&text, "<caption><span>Latency at each load</span>", "</table>");
+    let figures = captioned(&text, "Latency at each load");
     assert!(figures.contains("<th scope=\"col\">full: p50 latency, ms</th>"), "{figures}");
     let latency = "<td data-figure=\"latency_ms\" data-value=\"1\">1.00</td>";
     assert_eq!(row(figures, "200").matches(latency).count(), 2, "{figures}");
-    // A case that differs in something else is none.
+    // Cases that differ in something else are no sweep.
     run.manifest.experiment.cases[1].keep_alive = false;
-    assert!(!plots(&page(run)).contains(&"sweep"));
+    assert!(!plots(&page(&run)).contains(&"sweep"));
 }
 
 #[test]
@@ -376,16 +356,12 @@ fn open_loops_that_differ_only_in_rate_are_a_sweep() {
         trials
     };
     run.trials = [of_case("fast"), of_case("slow")].concat();
-    let text = page(clone(&run));
+    let text = page(&run);
     assert!(text.contains("<title>full: 1.00 ms at 900 requests/s</title>"), "{text}");
     assert!(text.contains("latency: from the scheduled time"), "{text}");
-    // A rate is no number of connections.
+    // A rate and a number of connections are not comparable.
     run.manifest.experiment.cases[1].open_loop = None;
-    assert!(!plots(&page(run)).contains(&"sweep"));
-}
-
-fn clone(run: &RunRecords) -> RunRecords {
-    RunRecords { manifest: run.manifest.clone(), trials: run.trials.clone(), cut_off: run.cut_off }
+    assert!(!plots(&page(&run)).contains(&"sweep"));
 }
 
 #[test]
@@ -405,14 +381,14 @@ fn escapes_foreign_text() {
     run.manifest.experiment.text = evil.to_owned();
     run.manifest.command = evil.to_owned();
     run.manifest.environment.cpu_model = Some(evil.to_owned());
-    let mut source = source(run);
+    let mut source = Source::from(run);
     source.configs.push(Config {
         subject: evil.to_owned(),
         file: evil.to_owned(),
         text: evil.to_owned(),
         left_out: 12,
     });
-    let page = render(&source).unwrap();
+    let page = render(&source, Format::Html, Screen::PLAIN).unwrap();
     assert!(!page.contains("<script"), "{page}");
     assert_eq!(page.matches("</title></svg>").count(), 0);
     assert_eq!(page.matches("</style>").count(), 1);
@@ -421,20 +397,22 @@ fn escapes_foreign_text() {
 
 #[test]
 fn renders_a_run_without_trials() {
-    let page = page(run(&["nginx", "full"], vec![]));
+    let page = page(&run(&["nginx", "full"], vec![]));
     assert_eq!(plots(&page), Vec::<&str>::new());
     assert!(page.contains("There is no price"), "{page}");
 }
 
 #[test]
 fn a_damaged_record_is_named() {
+    let error = |subjects: &[&str], trials| -> ReportError {
+        render(&Source::from(run(subjects, trials)), Format::Html, Screen::PLAIN).unwrap_err()
+    };
     let mut trials = two();
     trials[0].started_at = "yesterday".to_owned();
-    let error = render(&source(run(&["nginx", "full"], trials))).unwrap_err();
-    assert!(error.to_string().contains("\"yesterday\""), "{error}");
+    let message = error(&["nginx", "full"], trials).to_string();
+    assert!(message.contains("\"yesterday\""), "{message}");
     let mut broken = costing(10);
     broken.latency.histogram_v2_base64.truncate(10);
-    let trials = vec![measured("nginx", 3, broken)];
-    let error = render(&source(run(&["nginx"], trials))).unwrap_err();
-    assert!(error.to_string().contains(&format!("{CASE}, nginx, block 3")), "{error}");
+    let message = error(&["nginx"], vec![measured("nginx", 3, broken)]).to_string();
+    assert!(message.contains(&format!("{CASE}, nginx, block 3")), "{message}");
 }

@@ -1,44 +1,39 @@
 //! From records to reports: literal records in, hand-derived values out. No socket, no process and
 //! no clock.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests are as free to panic as tests")]
+#![expect(clippy::unwrap_used, reason = "test helpers may panic as tests do")]
 
-// Builders of records whose figures can be divided in the head.
+// Builders of records with round figures, and reports of them.
 mod records;
-mod settling;
 // Ratios and differences, paired by block.
 mod prices;
 // Medians, shares and bottlenecks of one subject.
 mod figures;
-// A rule set without each of its files in turn.
-mod ablation;
-// Bytes to and fro, where an experiment asks for them.
-mod bytes;
-// What is added to the latency, where an experiment asks for it.
-mod latency;
-// Cases that are for some of the subjects, and cases of a number of requests.
-mod cases;
-// What became of subjects and trials that have no figures.
-mod notes;
-// What an open loop has to say besides.
-mod open_loop;
-// The answer in one sentence.
+// Verdicts, the status of a run, and the noise floor.
+mod status;
+// The headline sentence.
 mod answer;
-// Table and Markdown: what is drawn, how wide, and what is escaped.
+// The cost of each file of a rule set.
+mod ablation;
+// Subjects and trials without figures; warm-ups.
+mod notes;
+// Rate, legend and notes of open loops.
+mod open_loop;
+// Table and Markdown: content, width, and escaping.
 mod pages;
+// Tables that depend on the experiment.
+mod tables;
+// Snapshots of a realistic run.
+mod first_look;
+// The page: plots, figures, and escaping.
+mod html;
 // CSV and JSON, literally.
 mod data;
-// One realistic run, as people get to see it.
-mod first_look;
-// The page: what it holds, and what is escaped.
-mod html;
-// The formats of other tools.
+// The formats of other tools, literally.
 mod foreign;
-// Gates: held, broken or not settled.
+// Pass, fail or not settled.
 mod thresholds;
-// Two runs side by side.
+// Comparisons of two runs.
 mod compare;
-// What an A/A run says of the machine.
+// The noise of a machine, from an A/A run.
 mod noise;
-// Warm-ups until the subjects are steady.
-mod warm_up;

@@ -1,6 +1,6 @@
-//! What an A/A run says of the machine.
+//! The noise of a machine, from an A/A run.
 
-use crate::records::{blocks, costing, measured, run, without_processes};
+use crate::records::{blocks, costing, flat, measured, run, without_processes};
 use std::time::Duration;
 use tollgate_experiment::catalog::Catalog;
 use tollgate_experiment::experiment::{Adjustments, Experiment};
@@ -8,17 +8,18 @@ use tollgate_experiment::metric::Metric;
 use tollgate_experiment::record::TrialRecord;
 use tollgate_experiment::validity::Invalid;
 use tollgate_report::noise::{EXPERIMENTS, Noise, findings, fit, render};
+use tollgate_report::source::Source;
 use tollgate_stats::text::Screen;
 
 fn found(trials: Vec<TrialRecord>) -> Noise {
-    findings(&run(&["nginx", "nginx-again"], trials))
+    findings(&Source::from(run(&["nginx", "nginx-again"], trials)))
 }
 
-fn told(noise: &Noise) -> String {
-    render(noise, Screen::PLAIN).split_whitespace().collect::<Vec<_>>().join(" ")
+fn rendered(noise: &Noise) -> String {
+    flat(&render(noise, Screen::PLAIN))
 }
 
-/// Twice the same, two percent apart in either direction.
+/// Two identical subjects, two percent apart in either direction.
 fn noisy() -> Vec<TrialRecord> {
     let (itself, again) = ([100, 102, 100, 102, 100, 102], [102, 100, 102, 100, 102, 100]);
     [blocks("nginx", &itself), blocks("nginx-again", &again)].concat()
@@ -34,7 +35,7 @@ fn reports_noise_and_detectable_difference() {
     // means at either end. With four blocks down, ten means are 2 % down; 83 % of runs have as many.
     let visible = cpu.visible.unwrap();
     assert!((visible - 0.02).abs() < 1e-9, "{visible}");
-    let text = told(&noise);
+    let text = rendered(&noise);
     assert!(text.contains("None of 12 trials was disturbed."), "{text}");
     assert!(text.contains("detects a difference in CPU per request of"), "{text}");
     assert!(!text.contains("significant difference"), "{text}");
@@ -49,14 +50,14 @@ fn counts_disturbed_trials_by_reason() {
     trials.push(measured("nginx-again", 7, costing(100)));
     let noise = found(trials);
     assert_eq!((noise.trials, noise.figures[0].n), (14, 6));
-    let text = told(&noise);
+    let text = rendered(&noise);
     assert!(text.contains("1 of 14 trials were disturbed and are invalid: other processes took more than 10 % of the CPUs (1)."), "{text}");
 }
 
 #[test]
 fn reports_a_false_difference() {
     let trials = [blocks("nginx", &[100; 6]), blocks("nginx-again", &[103; 6])].concat();
-    let text = told(&found(trials));
+    let text = rendered(&found(trials));
     assert!(
         text.contains("CPU per request: significant difference between two identical subjects."),
         "{text}"
@@ -66,10 +67,10 @@ fn reports_a_false_difference() {
 #[test]
 fn too_few_blocks_suggest_more_time() {
     let trials = [blocks("nginx", &[100; 3]), blocks("nginx-again", &[103; 3])].concat();
-    let text = told(&found(trials));
+    let text = rendered(&found(trials));
     assert!(text.contains("Too few valid blocks for an interval"), "{text}");
     assert!(!text.contains("significant difference"), "{text}");
-    assert!(told(&found(Vec::new())).contains("there is no result"));
+    assert!(rendered(&found(Vec::new())).contains("there is no result"));
 }
 
 #[test]
@@ -78,10 +79,10 @@ fn reports_throughput_without_a_proxy() {
         (1..=6).map(move |block| measured(subject, block, without_processes()))
     };
     let trials = of("direct").chain(of("direct-again")).collect();
-    let noise = findings(&run(&["direct", "direct-again"], trials));
+    let noise = findings(&Source::from(run(&["direct", "direct-again"], trials)));
     let metrics: Vec<Metric> = noise.figures.iter().map(|figure| figure.metric).collect();
     assert_eq!(metrics, [Metric::ThroughputPerS, Metric::LatencyP50Ms]);
-    assert!(told(&noise).contains("detects a difference in requests/s of 0 % or more"));
+    assert!(rendered(&noise).contains("detects a difference in requests/s of 0 % or more"));
 }
 
 #[test]
@@ -107,7 +108,7 @@ fn a_dozen_blocks_fit_into_the_time() {
         fit(&mut long, Duration::from_secs(600));
         assert_eq!(long.cases[0].load.window().longest().as_millis(), 1_000);
         let names: Vec<&str> = long.subjects.iter().map(|s| s.recipe.name.as_str()).collect();
-        assert_eq!(names[0], names[1], "both are the same");
+        assert_eq!(names[0], names[1], "the subjects are identical");
         assert_eq!(long.subjects[0].options, long.subjects[1].options);
     }
 }

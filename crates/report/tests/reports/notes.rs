@@ -1,19 +1,19 @@
-//! What became of subjects and trials that have no figures.
+//! Notes on subjects and trials without figures, and on warm-ups.
 
-use crate::records::{analysed, blocks, costing, failed, measured, refused, run, set_state};
+use crate::records::{analysed, blocks, case, costing, failed, measured, refused, run, set_state};
 use tollgate_experiment::manifest::SubjectState;
 use tollgate_experiment::recipe::Missing;
-use tollgate_experiment::record::{Step, TrialRecord};
+use tollgate_experiment::record::{Measurement, Step, TrialRecord, WarmUpRecord};
 use tollgate_experiment::run_dir::RunRecords;
 use tollgate_experiment::validity::Invalid;
 use tollgate_report::analysis::{SubjectStatus, analyse};
 
-/// A baseline that was measured, and `full`, of which there are these records.
+/// A measured baseline, and `full` with these trials.
 fn with_full(trials: Vec<TrialRecord>) -> RunRecords {
     run(&["nginx", "full"], [blocks("nginx", &[10; 6]), trials].concat())
 }
 
-fn standing(run: &RunRecords) -> SubjectStatus {
+fn status(run: &RunRecords) -> SubjectStatus {
     analysed(run, "full").status
 }
 
@@ -24,7 +24,7 @@ fn notes(run: &RunRecords) -> Vec<String> {
 #[test]
 fn no_note_if_all_blocks_were_measured() {
     let run = with_full(blocks("full", &[30; 6]));
-    assert_eq!(standing(&run), SubjectStatus::Measured);
+    assert_eq!(status(&run), SubjectStatus::Measured);
     assert_eq!(analysed(&run, "nginx").status, SubjectStatus::Baseline);
     assert_eq!(notes(&run), [""; 0]);
 }
@@ -33,7 +33,7 @@ fn no_note_if_all_blocks_were_measured() {
 fn notes_why_a_subject_was_refused() {
     let run =
         with_full(vec![refused("full", 1, "xss got 200"), refused("full", 2, "sqli got 200")]);
-    assert_eq!(standing(&run), SubjectStatus::Refused("sqli got 200".to_owned()));
+    assert_eq!(status(&run), SubjectStatus::Refused("sqli got 200".to_owned()));
     assert_eq!(notes(&run), ["full was refused: sqli got 200."]);
     let full = analysed(&run, "full");
     assert_eq!((full.trials, full.figures), (2, None));
@@ -44,33 +44,33 @@ fn notes_why_a_subject_was_refused() {
 fn notes_last_output_of_a_subject_that_did_not_start() {
     let log = ["nginx: loading", "nginx: no such module"];
     let run = with_full(vec![failed("full", 1, Step::Start, "it ended with 1", &log)]);
-    let told = "it did not start: it ended with 1 (nginx: no such module)";
-    assert_eq!(standing(&run), SubjectStatus::Failed(told.to_owned()));
-    assert_eq!(notes(&run), [format!("full failed: {told}.")]);
+    let reason = "it did not start: it ended with 1 (nginx: no such module)";
+    assert_eq!(status(&run), SubjectStatus::Failed(reason.to_owned()));
+    assert_eq!(notes(&run), [format!("full failed: {reason}.")]);
 }
 
 #[test]
 fn only_failed_starts_have_their_last_output() {
-    for (step, told) in [
+    for (step, reason) in [
         (Step::Configure, "it could not be configured: why"),
         (Step::Origin, "the origin ended: why"),
         (Step::Probe, "the probe failed: why"),
         (Step::Load, "the load could not be sent: why"),
     ] {
         let run = with_full(vec![failed("full", 1, step, "why", &["a line about other things"])]);
-        assert_eq!(standing(&run), SubjectStatus::Failed(told.to_owned()));
+        assert_eq!(status(&run), SubjectStatus::Failed(reason.to_owned()));
     }
     let run = with_full(vec![failed("full", 1, Step::Start, "why", &[])]);
-    assert_eq!(standing(&run), SubjectStatus::Failed("it did not start: why".to_owned()));
+    assert_eq!(status(&run), SubjectStatus::Failed("it did not start: why".to_owned()));
 }
 
 #[test]
 fn notes_how_to_install_a_missing_subject() {
     let mut run = with_full(vec![]);
-    let mend = Some("apt-get install -y nginx".to_owned());
-    let missing = Missing { message: "no program `nginx`".to_owned(), hint: mend };
+    let hint = Some("apt-get install -y nginx".to_owned());
+    let missing = Missing { message: "no program `nginx`".to_owned(), hint };
     set_state(&mut run, "full", SubjectState::Skipped { missing: missing.clone() });
-    assert_eq!(standing(&run), SubjectStatus::Skipped(missing));
+    assert_eq!(status(&run), SubjectStatus::Skipped(missing));
     assert_eq!(
         notes(&run),
         ["full was skipped: no program `nginx`. To fix this:\n    apt-get install -y nginx"]
@@ -82,14 +82,14 @@ fn a_subject_whose_config_cannot_be_made_is_failed() {
     let mut run = with_full(vec![]);
     let reason = "undefined value in nginx.conf:3".to_owned();
     set_state(&mut run, "full", SubjectState::Broken { reason: reason.clone() });
-    assert_eq!(standing(&run), SubjectStatus::Failed(reason));
+    assert_eq!(status(&run), SubjectStatus::Failed(reason));
     assert_eq!(notes(&run), ["full failed: undefined value in nginx.conf:3."]);
 }
 
 #[test]
 fn distinguishes_a_subject_without_trials() {
     let run = with_full(vec![]);
-    assert_eq!(standing(&run), SubjectStatus::Missing);
+    assert_eq!(status(&run), SubjectStatus::Missing);
     assert_eq!(notes(&run), ["full: the run ended before its first trial."]);
 }
 
@@ -101,14 +101,14 @@ fn counts_invalid_trials_by_reason() {
         measured("full", block, measurement)
     };
     let mut trials = blocks("full", &[30; 2]);
-    // The figures of one trial do not make a rule of their own.
+    // Trials that break the same rule with different figures are counted together.
     trials.push(invalid(3, vec![Invalid::Steal { percent: 7.0, limit_percent: 5.0 }]));
-    let starved = Invalid::BackgroundCpu { percent: 12.0, limit_percent: 10.0 };
-    trials.push(invalid(4, vec![Invalid::Steal { percent: 9.5, limit_percent: 5.0 }, starved]));
+    let background = Invalid::BackgroundCpu { percent: 12.0, limit_percent: 10.0 };
+    trials.push(invalid(4, vec![Invalid::Steal { percent: 9.5, limit_percent: 5.0 }, background]));
     trials.push(failed("full", 5, Step::Start, "the port was taken", &[]));
     trials.push(refused("full", 6, "xss got 200"));
     let run = with_full(trials);
-    assert_eq!(standing(&run), SubjectStatus::Measured);
+    assert_eq!(status(&run), SubjectStatus::Measured);
     assert_eq!(
         notes(&run),
         [
@@ -147,4 +147,61 @@ fn notes_an_incomplete_last_record_first() {
             "full: the run ended before its first trial.",
         ]
     );
+}
+
+fn warmed_up(subject: &str, block: u32, duration_s: f64, steady: Option<bool>) -> TrialRecord {
+    let warm_up = Some(WarmUpRecord { duration_s, steady });
+    measured(subject, block, Measurement { warm_up, ..costing(10) })
+}
+
+fn until_steady(trials: Vec<TrialRecord>) -> RunRecords {
+    let mut run = run(&["nginx", "full"], trials);
+    run.manifest.experiment.stop.blocks = 2;
+    let case = &mut run.manifest.experiment.cases[0];
+    (case.warmup_s, case.warmup_steady) = (10.0, true);
+    run
+}
+
+const STEADY: Option<bool> = Some(true);
+
+#[test]
+fn notes_warm_up_durations() {
+    let mut run = until_steady(vec![
+        warmed_up("nginx", 1, 1.0, STEADY),
+        warmed_up("full", 1, 2.5, STEADY),
+        warmed_up("nginx", 2, 1.0, STEADY),
+        warmed_up("full", 2, 1.25, STEADY),
+    ]);
+    let expected = "Warm-up until steady, at most 10.0 s: nginx 1.00 s, full 1.25 to 2.50 s.";
+    assert_eq!(analyse(&run).notes, [expected]);
+    run.manifest.experiment.cases.push(case("other"));
+    assert_eq!(analyse(&run).notes[0], expected.replace("10.0 s:", "10.0 s (browse):"));
+}
+
+#[test]
+fn counts_trials_that_were_not_steady() {
+    let mut measurement = costing(10);
+    measurement.invalid = vec![Invalid::NoResponse];
+    measurement.warm_up = Some(WarmUpRecord { duration_s: 10.0, steady: Some(false) });
+    let run = until_steady(vec![
+        warmed_up("nginx", 1, 1.0, STEADY),
+        warmed_up("full", 1, 10.0, Some(false)),
+        warmed_up("nginx", 2, 1.0, STEADY),
+        warmed_up("full", 2, 1.0, STEADY),
+        measured("full", 3, measurement),
+    ]);
+    let expected = "full was not yet steady at the end of the warm-up in 1 of 2 trials; they are valid, but the \
+                system may still have been getting faster or slower.";
+    let notes = analyse(&run).notes;
+    assert!(notes.contains(&expected.to_owned()), "{notes:?}");
+    assert_eq!(notes.iter().filter(|note| note.contains("was not yet steady")).count(), 1);
+}
+
+#[test]
+fn no_note_on_a_fixed_warm_up() {
+    let trials =
+        [1, 2].map(|block| ["nginx", "full"].map(|name| warmed_up(name, block, 0.4, None)));
+    let mut run = until_steady(trials.concat());
+    run.manifest.experiment.cases[0].warmup_steady = false;
+    assert_eq!(analyse(&run).notes, [""; 0]);
 }

@@ -1,20 +1,17 @@
-//! What an open loop has to say besides: its rate, its legend, and what it could not hold.
+//! Open loops: rate, legend, and notes on missed rates and a late generator.
 
-use crate::records::{CASE, case, costing, measured, run};
+use crate::records::{CASE, case, costing, flat, measured, run};
 use tollgate_experiment::experiment::SpacingFile;
 use tollgate_experiment::manifest::{OpenLoopManifest, RateOfManifest};
-use tollgate_experiment::record::Bottleneck;
 use tollgate_experiment::record::{
-    LatencyRecord, Measurement, OpenLoopRecord, Outcome, TrialRecord,
+    Bottleneck, LatencyRecord, Measurement, OpenLoopRecord, Outcome, TrialRecord,
 };
 use tollgate_experiment::run_dir::RunRecords;
 use tollgate_experiment::stop::Stop;
 use tollgate_experiment::validity::Invalid;
 use tollgate_report::analysis::analyse;
-use tollgate_report::output::{Format, render};
-use tollgate_stats::text::Screen;
 
-/// Of 5,000 requests that were due, so many were never sent.
+/// A trial with `unsent` of 5,000 scheduled requests.
 fn trial(block: u32, unsent: u64, lateness_p99_ms: f64) -> TrialRecord {
     let latency: LatencyRecord = costing(10).latency;
     let open_loop = OpenLoopRecord {
@@ -43,10 +40,8 @@ fn at_a_rate(trials: Vec<TrialRecord>) -> RunRecords {
     run
 }
 
-/// A report for a terminal, with its lines put together again.
 fn table(run: &RunRecords) -> String {
-    let text = render(&analyse(run), Format::Table, Screen::PLAIN).unwrap();
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+    flat(&crate::records::table(run))
 }
 
 fn notes(trials: Vec<TrialRecord>) -> Vec<String> {
@@ -90,14 +85,14 @@ fn notes_a_lowered_rate_with_its_block() {
     let mut run = at_a_rate((1..=3).map(|block| trial(block, 0, 0.1)).collect());
     let rate_of = RateOfManifest { case: "capacity".to_owned(), share: 0.5 };
     run.manifest.experiment.cases[0].rate_of = Some(rate_of);
-    let told = "the rate was 5000/s at first and 1200/s from block 2 on";
+    let expected = "the rate was 5000/s at first and 1200/s from block 2 on";
     assert!(!table(&run).contains("at first"), "{}", table(&run));
     for trial in run.trials.iter_mut().filter(|trial| trial.block > 1) {
         let Outcome::Measured(measurement) = &mut trial.outcome else { panic!("{trial:?}") };
         measurement.open_loop.as_mut().unwrap().rate_per_s = 1_200.0;
     }
     let text = table(&run);
-    assert!(text.contains(told) && text.contains("browse: open loop, 1200/s ("), "{text}");
+    assert!(text.contains(expected) && text.contains("browse: open loop, 1200/s ("), "{text}");
 }
 
 #[test]
@@ -105,7 +100,7 @@ fn legend_of_an_open_loop() {
     let text = table(&at_a_rate(vec![trial(1, 0, 0.1)]));
     assert!(text.contains("from the scheduled time of a request (open loop)"), "{text}");
     assert!(!text.contains("saturated"), "{text}");
-    // Nobody's CPU was spent, and yet the throughput is what was asked for.
+    // The bottleneck is unknown, but the throughput is that of the schedule.
     assert!(text.contains("nginx 1000 1.00 3.00") && !text.contains('≥'), "{text}");
     let mut both = at_a_rate(vec![trial(1, 0, 0.1)]);
     both.manifest.experiment.cases.insert(0, case("closed"));
@@ -120,7 +115,7 @@ fn legend_of_an_open_loop() {
 
 #[test]
 fn no_note_if_the_rate_was_held() {
-    // 50 of 5,000 are one in a hundred, and no more.
+    // 50 of 5,000 are within the limit of 1 %.
     assert_eq!(notes(vec![trial(1, 0, 0.1), trial(2, 50, 1.0)]), [""; 0]);
 }
 
@@ -128,24 +123,24 @@ fn no_note_if_the_rate_was_held() {
 fn notes_a_missed_rate_with_the_worst_trial() {
     let found = notes(vec![trial(1, 0, 0.1), trial(2, 500, 0.1), trial(3, 1_250, 0.1)]);
     let [note] = &found[..] else { panic!("{found:?}") };
-    let told = "nginx did not hold the rate in 2 of 3 trials: up to 25.0 % of the scheduled requests were not sent";
-    assert!(note.starts_with(told), "{note}");
+    let expected = "nginx did not hold the rate in 2 of 3 trials: up to 25.0 % of the scheduled requests were not sent";
+    assert!(note.starts_with(expected), "{note}");
 }
 
 #[test]
 fn notes_a_late_generator() {
     let found = notes(vec![trial(1, 0, 2.5), trial(2, 0, 1.5), trial(3, 0, 0.5)]);
-    let told = "nginx: the generator sent late in 2 of 3 trials (p99 up to 2.50 ms), so the latency is an upper bound.";
-    assert_eq!(found, [told]);
+    let expected = "nginx: the generator sent late in 2 of 3 trials (p99 up to 2.50 ms), so the latency is an upper bound.";
+    assert_eq!(found, [expected]);
 }
 
 #[test]
 fn invalid_trials_have_only_their_reason() {
-    let mut spoilt = trial(1, 2_000, 9.0);
-    let Outcome::Measured(measurement) = &mut spoilt.outcome else { panic!("it was measured") };
+    let mut invalid = trial(1, 2_000, 9.0);
+    let Outcome::Measured(measurement) = &mut invalid.outcome else { panic!("not measured") };
     measurement.invalid = vec![Invalid::NoResponse];
     assert_eq!(
-        notes(vec![spoilt, trial(2, 0, 0.1)]),
+        notes(vec![invalid, trial(2, 0, 0.1)]),
         ["nginx: 1 of 2 trials is invalid: no response was received."]
     );
 }

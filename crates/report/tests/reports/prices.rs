@@ -1,18 +1,19 @@
 //! Ratios and differences, paired by block.
 //!
-//! The machine of these runs drifts: each block is twice as slow as the one before. Who pairs
-//! anything but the same block gets a factor of two at the least.
+//! The machine drifts: each block is twice as slow as the previous one, so pairing different blocks gives an error of
+//! at least 2.
 
-use crate::html::source;
 use crate::records::{
-    MIB, analysed, assert_close, blocks, costing, cpu_price, measured, run, without_processes,
+    MIB, analysed, assert_close, blocks, costing, cpu_price, measured, report, run,
+    without_processes,
 };
 use proptest::prelude::*;
 use tollgate_experiment::metric::Metric;
 use tollgate_experiment::record::TrialRecord;
 use tollgate_experiment::validity::Invalid;
-use tollgate_report::analysis::{Range, analyse};
-use tollgate_report::json;
+use tollgate_report::analysis::Range;
+use tollgate_report::output::Format;
+use tollgate_report::source::Source;
 
 const DRIFT: [u64; 6] = [10, 20, 40, 80, 160, 320];
 
@@ -48,22 +49,25 @@ fn prices_relative_to_another_subject() {
     let trials = [drifting("nginx", 2), drifting("haproxy", 4), drifting("gateway", 1)].concat();
     let mut run = run(&["nginx", "haproxy", "gateway"], trials);
     run.manifest.experiment.aa_subject = Some("gateway".to_owned());
-    let report = source(run.clone()).over("haproxy").unwrap();
-    assert_eq!(report.analysis.baseline, "haproxy");
+    let source = Source::from(run.clone()).over("haproxy").unwrap();
+    assert_eq!(source.analysis.baseline, "haproxy");
     for (name, ratio) in [("nginx", 0.5), ("gateway", 0.25)] {
-        let price = cpu_price(&report.records, name);
+        let price = cpu_price(&source.records, name);
         assert_range(&price.ratio.unwrap(), ratio, ratio, ratio);
     }
-    let subjects = &report.analysis.cases[0].subjects;
+    let subjects = &source.analysis.cases[0].subjects;
     assert_eq!(subjects[0].name, "haproxy");
-    // What was the baseline's second time tells nothing of the noise of this one.
-    assert_eq!((report.analysis.aa_subject, report.analysis.cases[0].noise_floor), (None, None));
+    // The former baseline's repetition is no A/A comparison with the new one.
+    assert_eq!((source.analysis.aa_subject, source.analysis.cases[0].noise_floor), (None, None));
 
-    let unknown = source(run.clone()).over("haprox").unwrap_err();
-    let told = "--baseline haprox: the run has no such subject; did you mean `haproxy`?";
-    assert_eq!(unknown.to_string(), told);
-    // Over its own baseline it stays as it was.
-    assert_eq!(source(run).over("nginx").unwrap().analysis.aa_subject.as_deref(), Some("gateway"));
+    let unknown = Source::from(run.clone()).over("haprox").unwrap_err();
+    let expected = "--baseline haprox: the run has no such subject; did you mean `haproxy`?";
+    assert_eq!(unknown.to_string(), expected);
+    // The run's own baseline changes nothing.
+    assert_eq!(
+        Source::from(run).over("nginx").unwrap().analysis.aa_subject.as_deref(),
+        Some("gateway")
+    );
 }
 
 #[test]
@@ -118,8 +122,7 @@ proptest! {
     ) {
         let in_order = run(&["nginx", "full"], [drifting("nginx", 1), drifting("full", 3)].concat());
         let shuffled = run(&["nginx", "full"], shuffled);
-        let report = |run| json::render(&analyse(run)).unwrap();
-        prop_assert_eq!(report(&shuffled), report(&in_order));
+        prop_assert_eq!(report(&shuffled, Format::Json), report(&in_order, Format::Json));
     }
 }
 
@@ -197,7 +200,7 @@ fn unreadable_memory_has_no_price() {
     let memory = &prices[&Metric::MemoryPeakBytes];
     assert_eq!(memory.n, 5);
     assert_close(memory.difference.estimate, 0.0);
-    // A subject without processes has none, which is known.
+    // A subject without processes uses no memory.
     let trials =
         vec![measured("direct", 1, without_processes()), measured("nginx", 1, costing(10))];
     let prices = analysed(&run(&["direct", "nginx"], trials), "nginx").prices;

@@ -1,4 +1,4 @@
-//! Builders of records whose figures can be divided in the head.
+//! Builders of records with round figures.
 
 use std::collections::BTreeMap;
 use tollgate_experiment::machine::CpuLayout;
@@ -8,22 +8,22 @@ use tollgate_experiment::manifest::{
 };
 use tollgate_experiment::metric::Metric;
 use tollgate_experiment::recipe::Installed;
-use tollgate_experiment::record::Bottleneck;
-use tollgate_experiment::record::CpuTime;
-use tollgate_experiment::record::Noise;
 use tollgate_experiment::record::{
-    self, CpuRecord, Failure, LatencyRecord, Measurement, Outcome, Refusal, Step, TemplateRecord,
-    TrialRecord,
+    self, Bottleneck, CpuRecord, CpuTime, Failure, LatencyRecord, Measurement, Noise, Outcome,
+    Refusal, Step, TemplateRecord, TrialRecord,
 };
 use tollgate_experiment::run_dir::RunRecords;
 use tollgate_experiment::stop::Stop;
 use tollgate_experiment::validity::Limits;
 use tollgate_load::Failures;
 use tollgate_report::analysis::{Analysis, Figures, Price, SubjectAnalysis, analyse};
+use tollgate_report::output::{Format, render};
+use tollgate_report::source::Source;
 use tollgate_stats::LatencyHistogram;
+use tollgate_stats::text::Screen;
 use tollgate_traffic::Class;
 
-/// The case of every record that is not moved to another one.
+/// The case of all records that do not set another one.
 pub(crate) const CASE: &str = "browse";
 
 /// A finished run of one case. The first subject is the baseline.
@@ -111,7 +111,7 @@ fn subject(name: &str) -> SubjectManifest {
     }
 }
 
-/// Sets what became of a subject before the first trial.
+/// Sets the state of a subject before the first trial.
 pub(crate) fn set_state(run: &mut RunRecords, name: &str, state: SubjectState) {
     let mut subjects = run.manifest.experiment.subjects.iter_mut();
     subjects.find(|subject| subject.name == name).unwrap().state = state;
@@ -152,14 +152,13 @@ pub(crate) fn failed(
     trial(subject, block, Outcome::Failed(Failure { step, reason: reason.to_owned(), log }))
 }
 
-/// One trial a block, from block 1 on, each with so many microseconds of CPU a request.
+/// One trial per block, from block 1 on, with these microseconds of CPU per request.
 pub(crate) fn blocks(subject: &str, cpu_us_per_request: &[u64]) -> Vec<TrialRecord> {
     let trials = (1..).zip(cpu_us_per_request);
     trials.map(|(block, &cpu_us)| measured(subject, block, costing(cpu_us))).collect()
 }
 
-/// A valid measurement: 1,000 answers in a window of one second for all, so that a millisecond of
-/// CPU is a microsecond a request.
+/// A valid measurement of 1,000 responses in one second, so that a millisecond of CPU is a microsecond per request.
 pub(crate) fn costing(cpu_us_per_request: u64) -> Measurement {
     Measurement {
         window_s: 1.0,
@@ -209,18 +208,18 @@ pub(crate) fn costing(cpu_us_per_request: u64) -> Measurement {
     }
 }
 
-/// 1,000 answers: 900 within a millisecond, 90 within two, and 10 within four.
+/// 1,000 responses: 900 within a millisecond, 90 within two, and 10 within four.
 fn histogram() -> String {
     let mut histogram = LatencyHistogram::new();
-    for (ms, answers) in [(1, 900), (2, 90), (4, 10)] {
-        histogram.record_n(ms * 1_000_000, answers);
+    for (ms, responses) in [(1, 900), (2, 90), (4, 10)] {
+        histogram.record_n(ms * 1_000_000, responses);
     }
     histogram.to_v2_base64().unwrap()
 }
 
 pub(crate) const MIB: u64 = 1 << 20;
 
-/// A valid measurement of a subject that has no processes.
+/// A valid measurement of a subject without processes.
 pub(crate) fn without_processes() -> Measurement {
     let mut measurement = costing(0);
     measurement.cpu.system = None;
@@ -229,21 +228,43 @@ pub(crate) fn without_processes() -> Measurement {
     measurement
 }
 
-/// A template of which so many of the answers were blocked.
-pub(crate) fn template(class: Class, blocked: u64, answered: u64) -> TemplateRecord {
+/// A template with `blocked` of `responses` blocked.
+pub(crate) fn template(class: Class, blocked: u64, responses: u64) -> TemplateRecord {
     TemplateRecord {
         name: "page".to_owned(),
         class,
         family: None,
-        statuses: BTreeMap::from([(200, answered - blocked), (403, blocked)]),
+        statuses: BTreeMap::from([(200, responses - blocked), (403, blocked)]),
         blocked,
-        passed: Some(answered - blocked),
+        passed: Some(responses - blocked),
         unexpected: 0,
         unexpected_example: None,
     }
 }
 
-/// What the run says about a subject under its first case.
+/// A report without color, 80 columns wide.
+pub(crate) fn report(run: &RunRecords, format: Format) -> String {
+    render(&Source::from(run.clone()), format, Screen::PLAIN).unwrap()
+}
+
+pub(crate) fn table(run: &RunRecords) -> String {
+    report(run, Format::Table)
+}
+
+pub(crate) fn markdown(run: &RunRecords) -> String {
+    report(run, Format::Markdown)
+}
+
+pub(crate) fn page(run: &RunRecords) -> String {
+    report(run, Format::Html)
+}
+
+/// The words of a text, without its line breaks.
+pub(crate) fn flat(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// The analysis of a subject in the first case.
 pub(crate) fn analysed(run: &RunRecords, name: &str) -> SubjectAnalysis {
     found(&analyse(run), 0, name).clone()
 }
@@ -253,17 +274,17 @@ pub(crate) fn found<'a>(analysis: &'a Analysis, case: usize, name: &str) -> &'a 
     subjects.find(|subject| subject.name == name).unwrap()
 }
 
-/// The medians of a subject under the first case.
+/// The medians of a subject in the first case.
 pub(crate) fn figures(run: &RunRecords, name: &str) -> Figures {
     analysed(run, name).figures.unwrap()
 }
 
-/// The price of a subject in CPU, under the first case.
+/// The CPU price of a subject in the first case.
 pub(crate) fn cpu_price(run: &RunRecords, name: &str) -> Price {
     analysed(run, name).prices[&Metric::CpuUsPerRequest]
 }
 
-/// Equal but for the last digits, which logarithms cost.
+/// Compares except for the last digits, which logarithms may change.
 #[track_caller]
 pub(crate) fn assert_close(found: f64, expected: f64) {
     let off = (found - expected).abs();

@@ -3,11 +3,10 @@
 use crate::records::{MIB, assert_close, blocks, case, costing, measured, refused, run, template};
 use tollgate_experiment::manifest::SubjectState;
 use tollgate_experiment::recipe::Missing;
-use tollgate_experiment::record::Bottleneck;
-use tollgate_experiment::record::{TemplateRecord, TrialRecord};
+use tollgate_experiment::record::{Bottleneck, TemplateRecord, TrialRecord};
 use tollgate_experiment::run_dir::RunRecords;
 use tollgate_experiment::validity::Invalid;
-use tollgate_report::analysis::analyse;
+use tollgate_report::source::Source;
 use tollgate_report::threshold::{Format, Judged, Outcome, Threshold, overall, render};
 use tollgate_stats::text::Screen;
 use tollgate_traffic::Class;
@@ -21,7 +20,7 @@ fn drifting(subject: &str, times: u64) -> Vec<TrialRecord> {
 
 /// Judges a threshold in the only case of the run.
 fn judged(run: &RunRecords, text: &str) -> Judged {
-    let mut all = text.parse::<Threshold>().unwrap().judge(run, &analyse(run));
+    let mut all = text.parse::<Threshold>().unwrap().judge(&Source::from(run.clone()));
     assert_eq!(all.len(), 1, "{text}");
     all.remove(0)
 }
@@ -222,7 +221,7 @@ fn applies_to_every_case_by_default() {
     let mut run = run(&["nginx", "full"], trials);
     run.manifest.experiment.cases.push(case("search"));
     let outcomes = |text: &str| {
-        let judged = text.parse::<Threshold>().unwrap().judge(&run, &analyse(&run));
+        let judged = text.parse::<Threshold>().unwrap().judge(&Source::from(run.clone()));
         let each: Vec<(String, Outcome)> =
             judged.iter().map(|judged| (judged.case.clone(), judged.outcome)).collect();
         (each, overall(&judged))
@@ -263,6 +262,7 @@ cpu(full/nginx)<7    3.00 [3.00, 6.00] ×  6         pass
 memory(full)<4MiB  8.00 [8.00, 8.00] MiB  6         fail
 p99(full)<5ms       3.00 [3.00, 3.00] ms  6         pass
 cpu(full)<40us      30.0 [30.0, 60.0] µs  6  not settled
+
 cpu(full)<40us: the interval contains the limit; more --blocks narrow it.
 "
     );

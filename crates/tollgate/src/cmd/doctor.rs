@@ -14,10 +14,10 @@ use tollgate_experiment::catalog::Catalog;
 use tollgate_experiment::experiment::{Adjustments, Experiment};
 use tollgate_experiment::manifest::Invocation;
 use tollgate_experiment::record::{Outcome, TrialRecord};
-use tollgate_experiment::run_dir::RunRecords;
 use tollgate_experiment::stop::EndedBy;
 use tollgate_report::noise::{self, EXPERIMENTS};
 use tollgate_report::output as report;
+use tollgate_report::source::Source;
 use tollgate_runner::doctor::{State, examine};
 use tollgate_runner::process::group;
 use tollgate_runner::run::{self, Event, RunRequest};
@@ -151,11 +151,11 @@ fn measure_noise(catalog: &Catalog, time: Duration, out: Option<&Path>) -> Resul
     )
     .map_err(prepare::failure)?;
 
-    let records = RunRecords::read(dir)?;
+    let source = Source::read(dir)?;
     if out.is_some() {
-        report::write_all(&report::of_run(dir)?, dir)?;
+        report::write_all(&source, dir)?;
     }
-    let noise = noise::findings(&records);
+    let noise = noise::findings(&source);
     console::print(&format!("\n{}", noise::render(&noise, console::screen())))?;
     if let Some(folder) = folder {
         folder.close().context("cannot remove the folder of the run")?;

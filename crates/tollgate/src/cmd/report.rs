@@ -6,9 +6,9 @@ use anyhow::anyhow;
 use clap::ValueEnum;
 use std::path::{Path, PathBuf};
 use tollgate_experiment::run_dir;
-use tollgate_report::error::ReportError;
+use tollgate_report::export;
+use tollgate_report::output::{self as report, ReportError};
 use tollgate_report::source::Source;
-use tollgate_report::{bencher, github, gobench, hgrm, html, hyperfine, output as report};
 use tollgate_search::report::SearchReport;
 
 #[derive(Debug, clap::Args)]
@@ -91,7 +91,7 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
         // Thresholds go to standard error.
         _ => report::Format::Json,
     };
-    threshold::judge(&thresholds, &args.dir, &source.analysis, threshold_format, Exit::Success)
+    threshold::judge(&thresholds, &source, threshold_format, Exit::Success)
 }
 
 fn search(dir: &Path, format: Format) -> Result<Exit, Failure> {
@@ -110,20 +110,20 @@ fn search(dir: &Path, format: Format) -> Result<Exit, Failure> {
 }
 
 fn text(args: &Args, source: &Source) -> Result<String, ReportError> {
-    let render = |format| report::render(&source.analysis, format, console::screen());
-    match args.format {
-        Format::Table => render(report::Format::Table),
-        Format::Markdown => render(report::Format::Markdown),
-        Format::Csv => render(report::Format::Csv),
-        Format::Json => render(report::Format::Json),
-        Format::Html => html::render(source),
-        Format::Hyperfine => hyperfine::render(source),
-        Format::Gobench => Ok(gobench::render(source)),
-        Format::Github => github::render(&source.analysis),
-        Format::Bencher => bencher::render(source),
+    let format = match args.format {
+        Format::Table => report::Format::Table,
+        Format::Markdown => report::Format::Markdown,
+        Format::Csv => report::Format::Csv,
+        Format::Json => report::Format::Json,
+        Format::Html => report::Format::Html,
+        Format::Hyperfine => report::Format::Hyperfine,
+        Format::Gobench => report::Format::Gobench,
+        Format::Github => report::Format::Github,
+        Format::Bencher => report::Format::Bencher,
         Format::Hgrm => {
-            let paths = hgrm::write_all(source, &args.dir)?;
-            Ok(paths.iter().map(|path| format!("{}\n", path.display())).collect())
+            let paths = export::write_hgrm(source, &args.dir)?;
+            return Ok(paths.iter().map(|path| format!("{}\n", path.display())).collect());
         }
-    }
+    };
+    report::render(source, format, console::screen())
 }

@@ -17,6 +17,7 @@ use tollgate_experiment::units::Span;
 use tollgate_report::analysis::{Analysis, SubjectAnalysis, SubjectStatus};
 use tollgate_report::output as report;
 use tollgate_report::output::Format;
+use tollgate_report::source::Source;
 use tollgate_runner::ablation::{self, AblationError, FolderError, Selection as Ablate};
 use tollgate_runner::run::{self, RunError, RunRequest};
 use tollgate_runner::system::installed;
@@ -190,10 +191,11 @@ fn start(args: &Args, resumes: bool) -> Result<Exit, Failure> {
     .map_err(|error| run_failure(error, &out))?;
     progress.end();
 
-    let analysis = report::of_run(&ending.dir)?;
+    let source = Source::read(&ending.dir)?;
+    let analysis = &source.analysis;
     // A closed terminal does not prevent the reports on disk, nor a full disk the table on the terminal.
-    let printed = console::print(&report::render(&analysis, Format::Table, console::screen())?);
-    report::write_all(&analysis, &ending.dir).with_context(|| {
+    let printed = console::print(&report::render(&source, Format::Table, console::screen())?);
+    report::write_all(&source, &ending.dir).with_context(|| {
         let resume = resume_command(&out);
         format!(
             "cannot write the reports (the records are complete; `{resume}` writes the reports)"
@@ -209,7 +211,7 @@ fn start(args: &Args, resumes: bool) -> Result<Exit, Failure> {
         console::print(&format!("To continue it: {}\n", resume_command(&out)))?;
         return Ok(Exit::Interrupted);
     }
-    threshold::judge(&thresholds, &ending.dir, &analysis, Format::Table, exit(&analysis))
+    threshold::judge(&thresholds, &source, Format::Table, exit(analysis))
 }
 
 /// Returns the fallback if the system of the baseline is not installed, and prints why.

@@ -2,11 +2,10 @@
 
 use crate::console::{self, Exit, Failure, eprint_line};
 use anyhow::Context;
-use std::path::Path;
-use tollgate_experiment::run_dir::RunRecords;
 use tollgate_report::analysis::Analysis;
 use tollgate_report::condition::ConditionError;
 use tollgate_report::output as report;
+use tollgate_report::source::Source;
 use tollgate_report::threshold::{self, Judged, Outcome, Threshold};
 use tollgate_stats::text::Screen;
 
@@ -63,17 +62,15 @@ impl ThresholdArgs {
 /// pass.
 pub(crate) fn judge(
     thresholds: &[Threshold],
-    dir: &Path,
-    analysis: &Analysis,
+    source: &Source,
     format: report::Format,
     exit: Exit,
 ) -> Result<Exit, Failure> {
     if thresholds.is_empty() {
         return Ok(exit);
     }
-    let run = RunRecords::read(dir)?;
     let judged: Vec<Judged> =
-        thresholds.iter().flat_map(|threshold| threshold.judge(&run, analysis)).collect();
+        thresholds.iter().flat_map(|threshold| threshold.judge(source)).collect();
     let as_table = |screen| threshold::render(&judged, threshold::Format::Table { screen });
     match format {
         report::Format::Table => console::print(&format!("\n{}", as_table(console::screen())))?,

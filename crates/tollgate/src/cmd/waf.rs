@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
-use tollgate_waf::regression::{self, TestFile};
+use tollgate_waf::regression::TestFile;
+use tollgate_waf::replay;
 use tollgate_waf::{Match, RuleInfo, RuleSet, Transaction, Worker};
 
 use crate::console::{self, Exit, Failure};
@@ -151,17 +152,17 @@ fn explain(args: &ExplainArgs) -> Result<Exit, Failure> {
             .with_context(|| format!("cannot read \"{}\"", path.display()))
             .map_err(Failure::bad_input)
     };
-    let request = regression::parse_raw(&read(&args.request)?);
+    let request = replay::parse_raw(&read(&args.request)?);
     let mut transaction = Transaction::new(Arc::clone(&rules));
     transaction.record_details(true);
     transaction.record_silent(args.all);
     let mut worker = Worker::new();
     match &args.response {
         Some(path) => {
-            let response = regression::parse_raw_response(&read(path)?);
-            regression::run(&mut transaction, &mut worker, &request, &response);
+            let response = replay::parse_raw_response(&read(path)?);
+            replay::run(&mut transaction, &mut worker, &request, &response);
         }
-        None => regression::run_request(&mut transaction, &mut worker, &request),
+        None => replay::run_request(&mut transaction, &mut worker, &request),
     }
     let infos: Vec<RuleInfo<'_>> = rules.rules().collect();
     let mut text = String::new();

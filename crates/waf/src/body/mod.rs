@@ -2,6 +2,7 @@
 
 pub(crate) mod json;
 pub(crate) mod multipart;
+mod parameter;
 pub(crate) mod urlencoded;
 pub(crate) mod xml;
 

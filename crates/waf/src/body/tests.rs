@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::{Limits, json, multipart, urlencoded, xml};
-use crate::{cookie, uri};
+use crate::head::{self, Target};
 
 const LIMITS: Limits = Limits { depth: 10_000, parts: 1_000, name_bytes: 1 << 20 };
 
@@ -146,13 +146,13 @@ fn parse_body(content_type: &[u8], body: &[u8]) -> Variables {
 
 fn parse_head(target: &[u8], cookies: &[u8]) -> Variables {
     let mut arguments = Vec::new();
-    let parsed = uri::Target::parse(target);
+    let parsed = Target::parse(target);
     let outcome = urlencoded::parse(parsed.query, b'&', &mut Default::default(), |name, value| {
         arguments.push((name.to_vec(), value.to_vec()));
         true
     });
     let mut pairs = Vec::new();
-    cookie::parse(cookies, |name, value| pairs.push((name.to_vec(), value.to_vec())));
+    head::cookies(cookies, |name, value| pairs.push((name.to_vec(), value.to_vec())));
     Variables::from([
         ("REQUEST_FILENAME", hex(parsed.filename())),
         ("REQUEST_BASENAME", hex(parsed.basename())),

@@ -6,7 +6,6 @@
 //! `validateHash` and `validateSchema`. `rx` and `rxGlobal` are regexes, and `noMatch` and
 //! `unconditionalMatch` are constants.
 
-pub(crate) mod bytes;
 pub(crate) mod encoding;
 pub(crate) mod identity;
 pub(crate) mod ip;
@@ -16,6 +15,7 @@ pub(crate) mod text;
 #[cfg(test)]
 mod tests {
     use super::{encoding, identity, ip::IpSet, text};
+    use crate::condition::NumberOperator;
 
     fn suffix(value: &[u8], check: fn(&[u8]) -> bool) -> bool {
         (0..value.len().saturating_sub(1)).any(|start| check(&value[start..]))
@@ -46,7 +46,7 @@ mod tests {
                 text::contains_word(value, b"ab"),
                 encoding::invalid_utf8(value),
                 encoding::invalid_url_encoding(value),
-                text::parse_integer_32(value) == 0,
+                NumberOperator::Equal.narrow(text::parse_integer(value)) == 0,
                 text::parse_integer(value) >= 5,
                 text::contains(value, b"aB").is_some(),
                 text::within(value, b"xaBabc"),

@@ -1,8 +1,9 @@
 //! Phrase lists of `pm` and `pmFromFile`.
 
 use std::ops::Range;
+use std::sync::OnceLock;
 
-use aho_corasick::{AhoCorasick, BuildError};
+use aho_corasick::AhoCorasick;
 
 use crate::transformation::hex_pair;
 
@@ -14,8 +15,12 @@ use crate::transformation::hex_pair;
 #[derive(Debug, Clone)]
 pub(crate) struct PhraseSet {
     phrases: Vec<Vec<u8>>,
-    automaton: AhoCorasick,
+    /// Built at the first use: most lists are hardly ever searched.
+    automaton: OnceLock<AhoCorasick>,
 }
+
+/// Bytes of all phrases of a set. An automaton has at most one state for each, far below its limit.
+const SIZE_MAX: usize = 16 << 20;
 
 impl PhraseSet {
     /// Phrases of the argument of `pm`, separated by whitespace: `"@pm select union"`.
@@ -24,7 +29,7 @@ impl PhraseSet {
     /// phrase. `\:`, `\;`, `\\` and `\"` are escapes. An argument with any other escape is taken
     /// as it stands, without hexadecimal. (libmodsecurity documents the same, but its decoder of
     /// hexadecimal drops the digits 0 to 9.)
-    pub(crate) fn from_argument(argument: &[u8]) -> Result<Self, BuildError> {
+    pub(crate) fn from_argument(argument: &[u8]) -> Result<Self, String> {
         let phrases = parse_escapes(argument.trim_ascii()).unwrap_or_else(|| {
             argument.split(|byte| is_space(*byte)).map(<[u8]>::to_vec).collect()
         });
@@ -33,7 +38,7 @@ impl PhraseSet {
 
     /// Phrases of a file, one a line. Lines whose first printable character is `#` are comments.
     /// Spaces at the ends of a line belong to the phrase.
-    pub(crate) fn from_file(text: &[u8]) -> Result<Self, BuildError> {
+    pub(crate) fn from_file(text: &[u8]) -> Result<Self, String> {
         let lines =
             text.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
         Self::new(
@@ -44,15 +49,18 @@ impl PhraseSet {
         )
     }
 
-    fn new(mut phrases: Vec<Vec<u8>>) -> Result<Self, BuildError> {
+    fn new(mut phrases: Vec<Vec<u8>>) -> Result<Self, String> {
         phrases.retain(|phrase| !phrase.is_empty());
         for phrase in &mut phrases {
             phrase.make_ascii_lowercase();
         }
         phrases.sort();
         phrases.dedup();
-        let automaton = AhoCorasick::builder().ascii_case_insensitive(true).build(&phrases)?;
-        Ok(Self { phrases, automaton })
+        let size: usize = phrases.iter().map(Vec::len).sum();
+        if size > SIZE_MAX {
+            return Err(format!("{size} bytes of phrases, more than {SIZE_MAX}"));
+        }
+        Ok(Self { phrases, automaton: OnceLock::new() })
     }
 
     /// Distinct phrases in lower case, sorted.
@@ -62,7 +70,13 @@ impl PhraseSet {
 
     /// Returns the place of the phrase that ends first.
     pub(crate) fn find(&self, value: &[u8]) -> Option<Range<usize>> {
-        self.automaton.find(value).map(|found| found.range())
+        let automaton = self.automaton.get_or_init(|| {
+            AhoCorasick::builder()
+                .ascii_case_insensitive(true)
+                .build(&self.phrases)
+                .unwrap_or_else(|error| unreachable!("within the limits: {error}"))
+        });
+        automaton.find(value).map(|found| found.range())
     }
 }
 

@@ -63,12 +63,6 @@ pub(crate) fn parse_integer(value: &[u8]) -> i64 {
     number.unwrap_or(if negative { i64::MIN } else { i64::MAX })
 }
 
-/// Number of `eq`, as `std::stoi` of C++ reads it: the same, but 0 for a number that does not fit
-/// 32 bits. `"@eq 0"` matches `99999999999`.
-pub(crate) fn parse_integer_32(value: &[u8]) -> i64 {
-    digits(value).0.filter(|number| i32::try_from(*number).is_ok()).unwrap_or(0)
-}
-
 /// The number at the start of a value, `None` if it does not fit, and true for a minus sign.
 fn digits(value: &[u8]) -> (Option<i64>, bool) {
     let start = value.iter().position(|byte| !is_space(*byte)).unwrap_or(value.len());
@@ -88,6 +82,7 @@ fn digits(value: &[u8]) -> (Option<i64>, bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::condition::NumberOperator;
 
     #[test]
     fn contains_word_needs_no_letter_at_either_side() {
@@ -125,11 +120,8 @@ mod tests {
             ("99999999999999999999", i64::MAX, 0),
             ("-99999999999999999999", i64::MIN, 0),
         ] {
-            assert_eq!(
-                (parse_integer(text.as_bytes()), parse_integer_32(text.as_bytes())),
-                (order, equality),
-                "{text}"
-            );
+            let number = parse_integer(text.as_bytes());
+            assert_eq!((number, NumberOperator::Equal.narrow(number)), (order, equality), "{text}");
         }
     }
 }

@@ -72,11 +72,15 @@ impl Atoms {
     }
 }
 
+/// Numbers the atoms in the order of their first bytes.
 fn renumber(atom: [usize; 256]) -> [usize; 256] {
-    let mut names = std::collections::HashMap::new();
+    let mut names = [None; 512];
+    let mut count = 0;
     atom.map(|old| {
-        let next = names.len();
-        *names.entry(old).or_insert(next)
+        *names[old].get_or_insert_with(|| {
+            count += 1;
+            count - 1
+        })
     })
 }
 

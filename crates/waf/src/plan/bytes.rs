@@ -1,5 +1,7 @@
 //! Sets of bytes, and bitmaps of probes.
 
+use std::sync::LazyLock;
+
 use crate::transformation::ByteSet;
 
 /// Set of bytes.
@@ -40,28 +42,40 @@ impl Bytes {
         Self(self.0.map(|word| !word))
     }
 
+    pub(crate) fn without(mut self, other: Self) -> Self {
+        self.0.iter_mut().zip(other.0).for_each(|(word, other)| *word &= !other);
+        self
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.0 == [0; 4]
     }
 
     pub(crate) fn iter(self) -> impl Iterator<Item = u8> {
-        (0..=255).filter(move |&byte| self.contains(byte))
+        [0, 64, 128, 192].into_iter().zip(self.0).flat_map(|(base, mut word)| {
+            std::iter::from_fn(move || {
+                let bit = word.trailing_zeros() as u8;
+                (word != 0).then(|| {
+                    word &= word - 1;
+                    base + bit
+                })
+            })
+        })
     }
 
     /// Adds the other case of each letter.
     pub(crate) fn fold_case(mut self) -> Self {
-        for (upper, lower) in (b'A'..=b'Z').zip(b'a'..=b'z') {
-            if self.contains(upper) || self.contains(lower) {
-                self.insert(upper);
-                self.insert(lower);
-            }
-        }
+        const LETTERS: u64 = 0x07ff_fffe;
+        let letters = (self.0[1] | self.0[1] >> 32) & LETTERS;
+        self.0[1] |= letters | letters << 32;
         self
     }
 
     /// Share of values that contain a byte of the set, roughly, in millionths, for the choice among sets.
-    pub(crate) fn weight(self) -> u64 {
-        (self.iter().map(frequency).sum::<f64>() * 1e6) as u64
+    pub(crate) fn weight(self) -> u32 {
+        static WEIGHTS: LazyLock<[u32; 256]> =
+            LazyLock::new(|| std::array::from_fn(|byte| (frequency(byte as u8) * 1e6) as u32));
+        self.iter().map(|byte| WEIGHTS[usize::from(byte)]).sum()
     }
 }
 
@@ -69,11 +83,10 @@ impl Bytes {
 pub(crate) fn frequency(byte: u8) -> f64 {
     match byte {
         b'e' | b't' | b'a' | b'o' | b'i' | b'n' | b's' | b'r' => 0.07,
-        b'h' | b'l' | b'd' | b'c' | b'u' | b'm' => 0.03,
+        b'h' | b'l' | b'd' | b'c' | b'u' | b'm' | b'0'..=b'9' => 0.03,
         b'f' | b'p' | b'g' | b'w' | b'y' | b'b' | b'v' | b'k' => 0.015,
         b'x' | b'j' | b'q' | b'z' => 0.004,
         b'A'..=b'Z' => 0.002,
-        b'0'..=b'9' => 0.03,
         b' ' => 0.05,
         b'-' | b'_' | b'.' | b'/' => 0.02,
         b',' | b':' => 0.008,
@@ -94,8 +107,10 @@ impl Bits {
     }
 
     pub(crate) fn all(bits: usize) -> Self {
-        let mut all = Self::none(bits);
-        (0..bits).for_each(|bit| all.set(bit));
+        let mut all = Self(vec![!0; bits.div_ceil(64)].into());
+        if let Some(last) = all.0.last_mut().filter(|_| !bits.is_multiple_of(64)) {
+            *last = (1 << (bits % 64)) - 1;
+        }
         all
     }
 
@@ -111,12 +126,8 @@ impl Bits {
         self.0.iter().all(|&word| word == 0)
     }
 
-    pub(crate) fn add(&mut self, other: &Self) {
-        self.0.iter_mut().zip(&other.0).for_each(|(word, other)| *word |= other);
-    }
-
-    pub(crate) fn remove(&mut self, other: &Self) {
-        self.0.iter_mut().zip(&other.0).for_each(|(word, other)| *word &= !other);
+    pub(crate) fn clear(&mut self, bit: usize) {
+        self.0[bit / 64] &= !(1 << (bit % 64));
     }
 }
 
@@ -138,7 +149,8 @@ mod tests {
         bits.set(69);
         assert!(bits.get(69) && !bits.get(5) && !bits.is_empty());
         let mut all = Bits::all(70);
-        all.remove(&bits);
+        assert!(all.get(69) && all.0[1] >> 6 == 0);
+        all.clear(69);
         assert!(!all.get(69) && all.get(68));
     }
 }

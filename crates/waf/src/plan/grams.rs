@@ -1,20 +1,29 @@
 //! Literals of many probes at once: each literal is looked for where its rarest three bytes occur.
 
-use super::bytes::frequency;
+use std::collections::HashMap;
 
-/// Entries of the table, a power of two.
-const TABLE: usize = 1 << 16;
+use super::bytes::frequency;
+use super::requirement::Literal;
+
+/// Bits of the number of an entry of the table, for the fewest and for the most literals.
+const TABLE_BITS: std::ops::RangeInclusive<u32> = 8..=16;
+/// Entries for each literal, so that few texts hit an entry by chance.
+const SPARSENESS: usize = 16;
 
 /// Finds the probes one of whose literals a value contains, in any case.
 #[derive(Debug)]
 pub(crate) struct Grams {
     /// Bitmap of the used entries, which fits the first-level cache.
-    used: Box<[u64; TABLE / 64]>,
-    /// First of the entry's occurrences.
-    first: Box<[u32]>,
+    used: Box<[u64]>,
+    /// Used entries before each word of the bitmap.
+    used_before: Box<[u32]>,
+    /// First occurrence of each used entry.
+    first: Vec<u32>,
     occurrences: Vec<Occurrence>,
     literals: Vec<u8>,
     has_pairs: bool,
+    /// Bits by which a hash is shifted to the number of its entry.
+    shift: u32,
 }
 
 /// Literal of which an entry is the rarest part.
@@ -30,15 +39,15 @@ struct Occurrence {
 
 impl Grams {
     /// Builds the table from the literals (in lower case, 2 to 255 bytes) of probes.
-    pub(crate) fn new<'a>(probes: impl Iterator<Item = (usize, &'a [Vec<u8>])>) -> Self {
-        let mut table: Vec<Vec<Occurrence>> = Vec::new();
-        table.resize_with(TABLE, Vec::new);
+    pub(crate) fn new<'a>(probes: impl Iterator<Item = (usize, &'a [Literal])>) -> Self {
+        let mut starts: HashMap<&[u8], u32> = HashMap::new();
         let (mut has_pairs, mut text) = (false, Vec::new());
+        let mut hashed = Vec::new();
         for (probe, literals) in probes {
             for literal in literals {
-                let (entry, end) = if literal.len() == 2 {
+                let (hash, end) = if let [a, b] = **literal {
                     has_pairs = true;
-                    (pair(literal[0], literal[1]), 2)
+                    (pair(a, b), 2)
                 } else {
                     let rarity =
                         |window: &[u8]| window.iter().map(|&b| frequency(b)).product::<f64>();
@@ -47,27 +56,47 @@ impl Grams {
                     let Some((at, window)) = rarest else { continue };
                     (triple(window[0], window[1], window[2]), at + 3)
                 };
-                table[entry].push(Occurrence {
+                let start = *starts.entry(literal).or_insert_with(|| {
+                    text.extend_from_slice(literal);
+                    u32::try_from(text.len() - literal.len()).unwrap_or(u32::MAX)
+                });
+                let occurrence = Occurrence {
                     probe: u16::try_from(probe).unwrap_or(u16::MAX),
                     before: u8::try_from(end).unwrap_or(u8::MAX),
                     length: u8::try_from(literal.len()).unwrap_or(u8::MAX),
-                    start: u32::try_from(text.len()).unwrap_or(u32::MAX),
-                });
-                text.extend_from_slice(literal);
+                    start,
+                };
+                hashed.push((hash, occurrence));
             }
         }
-        let mut used = Box::new([0u64; TABLE / 64]);
-        let mut first = Vec::with_capacity(TABLE + 1);
-        let mut occurrences = Vec::new();
-        for (index, list) in table.into_iter().enumerate() {
-            first.push(u32::try_from(occurrences.len()).unwrap_or(u32::MAX));
-            if !list.is_empty() {
-                used[index / 64] |= 1 << (index % 64);
-                occurrences.extend(list);
+        let bits =
+            (starts.len() * SPARSENESS + 1).ilog2().clamp(*TABLE_BITS.start(), *TABLE_BITS.end());
+        let shift = u32::BITS - bits;
+        hashed.sort_by_key(|(hash, _)| hash >> shift);
+        let mut used = vec![0u64; (1 << bits) / 64];
+        let mut first = Vec::new();
+        for (index, (hash, _)) in (0..).zip(&hashed) {
+            let entry = (hash >> shift) as usize;
+            if used[entry / 64] >> (entry % 64) & 1 == 0 {
+                used[entry / 64] |= 1 << (entry % 64);
+                first.push(index);
             }
         }
-        first.push(u32::try_from(occurrences.len()).unwrap_or(u32::MAX));
-        Self { used, first: first.into(), occurrences, literals: text, has_pairs }
+        first.push(u32::try_from(hashed.len()).unwrap_or(u32::MAX));
+        let used_before = used.iter().scan(0, |before, word| {
+            let start = *before;
+            *before += word.count_ones();
+            Some(start)
+        });
+        Self {
+            used_before: used_before.collect(),
+            used: used.into(),
+            first,
+            occurrences: hashed.into_iter().map(|(_, occurrence)| occurrence).collect(),
+            literals: text,
+            has_pairs,
+            shift,
+        }
     }
 
     /// Sets the bits of the probes whose literals the value contains.
@@ -86,7 +115,8 @@ impl Grams {
     }
 
     #[inline]
-    fn look_up(&self, entry: usize, value: &[u8], end: usize, found: &mut [u64]) {
+    fn look_up(&self, hash: u32, value: &[u8], end: usize, found: &mut [u64]) {
+        let entry = (hash >> self.shift) as usize;
         if self.used[entry / 64] >> (entry % 64) & 1 == 1 {
             self.verify(entry, value, end, found);
         }
@@ -94,9 +124,10 @@ impl Grams {
 
     /// Compares the literals whose rarest part ends at `end`.
     fn verify(&self, entry: usize, value: &[u8], end: usize, found: &mut [u64]) {
-        for occurrence in
-            &self.occurrences[self.first[entry] as usize..self.first[entry + 1] as usize]
-        {
+        let before = self.used[entry / 64] & ((1 << (entry % 64)) - 1);
+        let number = (self.used_before[entry / 64] + before.count_ones()) as usize;
+        let occurrences = self.first[number] as usize..self.first[number + 1] as usize;
+        for occurrence in &self.occurrences[occurrences] {
             let (word, bit) = (usize::from(occurrence.probe / 64), occurrence.probe % 64);
             if found[word] >> bit & 1 == 1 {
                 continue;
@@ -113,15 +144,15 @@ impl Grams {
 }
 
 #[inline]
-fn triple(a: u8, b: u8, c: u8) -> usize {
+fn triple(a: u8, b: u8, c: u8) -> u32 {
     let key = u32::from(a) << 16 | u32::from(b) << 8 | u32::from(c);
-    (key.wrapping_mul(0x9e37_79b1) >> (32 - TABLE.trailing_zeros())) as usize
+    key.wrapping_mul(0x9e37_79b1)
 }
 
 #[inline]
-fn pair(a: u8, b: u8) -> usize {
+fn pair(a: u8, b: u8) -> u32 {
     let key = 1 << 24 | u32::from(a) << 8 | u32::from(b);
-    (key.wrapping_mul(0x85eb_ca6b) >> (32 - TABLE.trailing_zeros())) as usize
+    key.wrapping_mul(0x85eb_ca6b)
 }
 
 #[cfg(test)]
@@ -131,7 +162,8 @@ mod tests {
 
     #[test]
     fn finds_each_literal_in_any_case() {
-        let literals = [vec![b"union".to_vec(), b"<?".to_vec()], vec![b"select".to_vec()]];
+        let literals =
+            [vec![Literal::cut(b"union"), Literal::cut(b"<?")], vec![Literal::cut(b"select")]];
         let grams = Grams::new(literals.iter().map(Vec::as_slice).enumerate());
         let found = |value: &[u8]| {
             let mut bits = Bits::none(2);

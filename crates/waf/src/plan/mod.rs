@@ -13,7 +13,11 @@ mod gate;
 mod grams;
 mod requirement;
 
+#[cfg(fuzzing)]
+pub(crate) use effect::check as check_effect;
 pub(crate) use gate::Gate;
+
+use std::rc::Rc;
 
 use crate::condition::Condition;
 use crate::rule::{Phase, Rule, Selector, Target, Test};
@@ -24,7 +28,8 @@ use atoms::Atoms;
 use bytes::{Bits, Bytes};
 use effect::{Effect, can_grow, ignores_case};
 use grams::Grams;
-use requirement::Requirement;
+use requirement::alphanumeric;
+pub(crate) use requirement::{Requirement, Requirements};
 
 /// Lengths that are told apart; longer values are all the same.
 const LENGTHS: usize = 64;
@@ -112,10 +117,14 @@ struct ChainStep {
 }
 
 impl Plan {
-    pub(crate) fn new(rules: &[Rule], tests: usize) -> Self {
+    pub(crate) fn new(rules: &[Rule], tests: usize, requirements: &Requirements) -> Self {
         let mut gates = vec![TestGate::Open; tests];
         let phases = Phase::ALL.map(|phase| {
-            PhasePlan::new(rules.iter().filter(|rule| rule.phase == phase), &mut gates)
+            PhasePlan::new(
+                rules.iter().filter(|rule| rule.phase == phase),
+                requirements,
+                &mut gates,
+            )
         });
         Self { phases: phases.into(), tests: gates }
     }
@@ -123,6 +132,30 @@ impl Plan {
     /// True if the phase has any gate.
     pub(crate) fn is_useful(&self, phase: Phase) -> bool {
         self.phases.get(phase.index()).is_some_and(|plan| !plan.probes.is_empty())
+    }
+}
+
+/// Errors of the gates that a test plants, to show that the comparison with plain evaluation finds them.
+#[cfg(any(test, fuzzing))]
+impl Plan {
+    pub(crate) fn plant(&mut self, error: &str) {
+        for phase in &mut self.phases {
+            match error {
+                // A rule whose shortest match is N bytes long misses values of N bytes.
+                "length" => {
+                    for lengths in [&mut phase.lengths, &mut phase.raw_lengths] {
+                        lengths.rotate_right(1);
+                        lengths[0] = Bits::none(phase.probes.len());
+                    }
+                }
+                // What an escape hides is not seen.
+                "decoding" => {
+                    phase.chains.decoded.iter_mut().for_each(|(_, triggers, _)| *triggers = 0);
+                    phase.chains.steps.iter_mut().for_each(|step| step.triggers = 0);
+                }
+                _ => panic!("unknown error \"{error}\""),
+            }
+        }
     }
 }
 
@@ -146,13 +179,17 @@ fn gated_variables(target: &Target) -> Option<&'static [Variable]> {
 struct Draft<'a> {
     test: &'a Test,
     chain: &'a [Transformation],
-    requirement: Requirement,
+    requirement: Rc<Requirement>,
     /// Bytes that the chain can add without decoding anything.
     adds: Bytes,
 }
 
 impl PhasePlan {
-    fn new<'a>(rules: impl Iterator<Item = &'a Rule>, gates: &mut [TestGate]) -> Self {
+    fn new<'a>(
+        rules: impl Iterator<Item = &'a Rule>,
+        requirements: &Requirements,
+        gates: &mut [TestGate],
+    ) -> Self {
         let mut drafts = Vec::new();
         for test in rules.filter_map(|rule| rule.links[0].test.as_ref()) {
             let gated =
@@ -160,7 +197,9 @@ impl PhasePlan {
             if test.negated || gated == 0 {
                 continue;
             }
-            let Some(requirement) = Requirement::of(&test.condition) else { continue };
+            let Some(requirement) = Requirement::of(&test.condition, requirements) else {
+                continue;
+            };
             gates[test.index] =
                 if gated == test.targets.len() { TestGate::Full } else { TestGate::Partial };
             let shortest = if test.multi_match { 0 } else { test.transformations.len() };
@@ -168,7 +207,7 @@ impl PhasePlan {
                 let chain = &test.transformations[..length];
                 let adds =
                     chain.iter().map(|&t| Effect::of(t).adds).fold(Bytes::default(), Bytes::union);
-                drafts.push(Draft { test, chain, requirement: requirement.clone(), adds });
+                drafts.push(Draft { test, chain, requirement: Rc::clone(&requirement), adds });
             }
         }
         Self::compile(&drafts)
@@ -200,12 +239,10 @@ impl PhasePlan {
                     }
                 }
             }
-            let mut bits = Bits::none(count);
-            bits.set(index);
             let length_min = draft.requirement.length_min.min(LENGTHS);
-            lengths.iter_mut().take(length_min).for_each(|lengths| lengths.remove(&bits));
+            lengths.iter_mut().take(length_min).for_each(|lengths| lengths.clear(index));
             if !draft.chain.iter().any(|&t| can_grow(t)) {
-                raw_lengths.iter_mut().take(length_min).for_each(|lengths| lengths.remove(&bits));
+                raw_lengths.iter_mut().take(length_min).for_each(|lengths| lengths.clear(index));
             }
             if draft.requirement.literals.is_some() {
                 with_literals.set(index);
@@ -247,7 +284,7 @@ fn sets_of_interest(drafts: &[Draft<'_>]) -> Vec<Bytes> {
             sets.extend(transformation.trigger_bytes().map(Bytes));
         }
     }
-    sets.extend(ALPHABETS.iter().map(|alphabet| Bytes::of(alphabet)));
+    sets.extend(requirement::alphabets().map(|alphabet| alphabet.without(alphanumeric())));
     sets.push(alphanumeric());
     sets.push(Bytes::range(128, 255));
     let mut wanted: Vec<Bytes> =
@@ -259,21 +296,12 @@ fn sets_of_interest(drafts: &[Draft<'_>]) -> Vec<Bytes> {
     sets
 }
 
-/// Bytes beside letters and digits that harmless values are made of, from few to many.
-const ALPHABETS: [&[u8]; 9] =
-    [b"", b"_", b"_-.", b"_-. ", b"_-.,: ", b"_-./", b"_-./:?=&", b"_-.,:/ ;=+*", b"_-.,:/ ;=+*()"];
-
-fn alphanumeric() -> Bytes {
-    Bytes::range(b'0', b'9').union(Bytes::range(b'a', b'z')).union(Bytes::range(b'A', b'Z'))
-}
-
 /// For each alphabet the probes that cannot match a value made of it.
 fn alphabets(drafts: &[Draft<'_>], atoms: &Atoms) -> Vec<(u128, Bits)> {
-    let gates = ALPHABETS.iter().map(|extra| {
-        let alphabet = alphanumeric().union(Bytes::of(extra));
+    let gates = requirement::alphabets().enumerate().map(|(number, alphabet)| {
         let mut impossible = Bits::none(drafts.len());
         for (index, draft) in drafts.iter().enumerate() {
-            if !draft.requirement.is_possible(&alphabet.union(draft.adds)) {
+            if !draft.requirement.is_possible(number, draft.adds) {
                 impossible.set(index);
             }
         }
@@ -380,5 +408,50 @@ impl Chains {
             }
         }
         step
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use crate::{RuleSet, Transaction, Worker};
+
+    /// Ids that match without and with gates.
+    fn ids(rules: &Arc<RuleSet>, target: &str) -> [Vec<u64>; 2] {
+        [Worker::plain(), Worker::new()].map(|mut worker| {
+            let mut transaction = Transaction::new(Arc::clone(rules));
+            transaction.request_line(b"GET", target.as_bytes(), b"HTTP/1.1");
+            transaction.process_request_headers(&mut worker);
+            transaction.matches().iter().map(|found| found.id).collect()
+        })
+    }
+
+    fn rules(planted: Option<&str>) -> Arc<RuleSet> {
+        let text = "SecRuleEngine On\nSecRule ARGS \"@rx ^a[0-9]$\" \"id:1,phase:1,pass\"\n\
+                    SecRule ARGS \"@contains <x\" \"id:2,phase:1,pass,t:urlDecodeUni,t:jsDecode\"";
+        let mut rules = RuleSet::builder().text("t.conf", text).build().unwrap();
+        if let Some(error) = planted {
+            rules.plant(error);
+        }
+        Arc::new(rules)
+    }
+
+    #[test]
+    fn planted_errors_show_in_the_comparison_with_plain_evaluation() {
+        for (target, expected) in [
+            ("/?q=a1", vec![1]),
+            ("/?q=\\x3cx", vec![2]),
+            ("/?q=%253cx", vec![2]),
+            ("/?q=b", vec![]),
+        ] {
+            assert_eq!(ids(&rules(None), target), [expected.clone(), expected]);
+        }
+        for (error, target) in
+            [("length", "/?q=a1"), ("decoding", "/?q=\\x3cx"), ("decoding", "/?q=%253cx")]
+        {
+            let [plain, gated] = ids(&rules(Some(error)), target);
+            assert!(plain.len() == 1 && gated.is_empty(), "{error} {target}");
+        }
     }
 }

@@ -1,24 +1,32 @@
 //! Necessary conditions of operators: what a value must have for the operator to match it.
 
-use regex_syntax::hir::{Class, Hir, HirKind};
+use std::collections::HashMap;
+use std::fmt;
+use std::ops::Deref;
+use std::rc::Rc;
+use std::sync::LazyLock;
+
+use regex_syntax::hir::{Class, Hir, HirKind, Repetition};
 
 use crate::condition::{Condition, TextOperator};
-use crate::regex;
 
 use super::bytes::{Bytes, frequency};
 
 /// Necessary conditions for a match, without regard to the case of letters.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Requirement {
     /// Shortest value that can match.
     pub(crate) length_min: usize,
     /// The value has a byte of each set.
     pub(crate) sets: Vec<Bytes>,
     /// The value contains one of these, in lower case.
-    pub(crate) literals: Option<Vec<Vec<u8>>>,
-    /// Structure of a regex, to find out whether values of few bytes can match.
-    pub(crate) structure: Option<Hir>,
+    pub(crate) literals: Option<Vec<Literal>>,
+    /// Alphabets of whose bytes alone a matching value can be made.
+    possible: Alphabets,
 }
+
+/// Conditions of regexes by their text, while a rule set is loaded.
+pub(crate) type Requirements = HashMap<String, Rc<Requirement>>;
 
 /// Sets that are kept for each operator, the rarest first.
 const SETS_MAX: usize = 8;
@@ -26,18 +34,56 @@ const SETS_MAX: usize = 8;
 const SETS_OF_LITERALS_MAX: usize = 100;
 /// Literals of one operator, and bytes of one literal.
 const LITERALS_MAX: usize = 8000;
-const LITERAL_LENGTH_MAX: usize = 24;
+const LITERAL_LENGTH_MAX: usize = 31;
 /// Literals that the combination of parts may give.
 const COMBINATIONS_MAX: usize = 200;
+/// Repetitions that are written out.
+const REPETITIONS_MAX: u32 = 6;
+
+/// Bytes beside letters and digits that harmless values are made of, from few to many.
+const ALPHABETS: [&[u8]; 9] =
+    [b"", b"_", b"_-.", b"_-. ", b"_-.,: ", b"_-./", b"_-./:?=&", b"_-.,:/ ;=+*", b"_-.,:/ ;=+*()"];
+/// Bytes that transformations add without decoding anything.
+const ADDED: [&[u8]; 4] = [b"", b" ", b"/", b" /"];
+
+/// Set of alphabets: bit `ALPHABETS.len() * added + alphabet`.
+type Alphabets = u64;
+
+/// Alphabets with each byte.
+static ALPHABETS_OF: LazyLock<[Alphabets; 256]> = LazyLock::new(|| {
+    let alphabets = ADDED.iter().flat_map(|added| {
+        alphabets().map(|alphabet| alphabet.union(Bytes::of(added))).collect::<Vec<_>>()
+    });
+    let mut of = [0; 256];
+    for (bit, alphabet) in alphabets.enumerate() {
+        alphabet.iter().for_each(|byte| of[usize::from(byte)] |= 1 << bit);
+    }
+    of
+});
+
+/// Sets of bytes that harmless values are made of, from small to large.
+pub(crate) fn alphabets() -> impl Iterator<Item = Bytes> {
+    ALPHABETS.iter().map(|extra| alphanumeric().union(Bytes::of(extra)))
+}
+
+pub(crate) fn alphanumeric() -> Bytes {
+    Bytes::range(b'0', b'9').union(Bytes::range(b'a', b'z')).union(Bytes::range(b'A', b'Z'))
+}
+
+impl Default for Requirement {
+    fn default() -> Self {
+        Self { length_min: 0, sets: Vec::new(), literals: None, possible: !0 }
+    }
+}
 
 impl Requirement {
     /// Derives the conditions of an operator; `None` if it can match any value.
-    pub(crate) fn of(condition: &Condition) -> Option<Self> {
-        let mut requirement = match condition {
-            Condition::Regex(pattern) => Self::of_structure(&regex::structure(&pattern.text)?),
-            Condition::Phrases(set) => Self::of_literals(set.phrases().to_vec()),
+    pub(crate) fn of(condition: &Condition, requirements: &Requirements) -> Option<Rc<Self>> {
+        let requirement = match condition {
+            Condition::Regex(pattern) => return requirements.get(&pattern.text).cloned(),
+            Condition::Phrases(set) => Self::of_literals(set.phrases()),
             Condition::Text(operator, argument) if *operator != TextOperator::Within => {
-                Self::of_literals(vec![argument.as_text()?.to_vec()])
+                Self::of_literals(&[argument.as_text()?.to_vec()])
             }
             Condition::ByteRange(range) => Self {
                 length_min: 1,
@@ -56,25 +102,32 @@ impl Requirement {
             }
             _ => return None,
         };
-        requirement.sets = requirement.sets.into_iter().map(Bytes::fold_case).collect();
-        requirement.sets.sort_by_cached_key(|set| set.weight());
-        requirement.sets.dedup();
-        requirement.sets.truncate(SETS_MAX);
-        Some(requirement)
+        Some(Rc::new(requirement.completed()))
     }
 
-    fn of_structure(structure: &Hir) -> Self {
-        let literals =
-            literals(structure).filter(|found| found.iter().all(|literal| literal.len() > 1));
+    /// Keeps the rarest sets.
+    fn completed(mut self) -> Self {
+        self.sets.iter_mut().for_each(|set| *set = set.fold_case());
+        self.sets.sort_by_cached_key(|set| (set.weight(), *set));
+        self.sets.dedup();
+        self.sets.truncate(SETS_MAX);
+        self
+    }
+
+    /// Derives the conditions of a regex.
+    pub(crate) fn of_structure(structure: &Hir) -> Self {
+        let Facts { sets, literals, possible, .. } = Facts::of(structure);
+        let literals = literals.filter(|found| found.iter().all(|literal| literal.len() > 1));
         Self {
             length_min: structure.properties().minimum_len().unwrap_or(0),
-            sets: required_sets(structure),
-            literals: literals.map(shortened),
-            structure: Some(structure.clone()),
+            sets,
+            literals: literals.map(distinct),
+            possible,
         }
+        .completed()
     }
 
-    fn of_literals(literals: Vec<Vec<u8>>) -> Self {
+    fn of_literals(literals: &[Vec<u8>]) -> Self {
         let lower: Vec<Vec<u8>> =
             literals.iter().map(|literal| literal.to_ascii_lowercase()).collect();
         // Bytes that all of many phrases need are hardly ever rare.
@@ -89,26 +142,178 @@ impl Requirement {
         Self {
             length_min: lower.iter().map(Vec::len).min().unwrap_or(0),
             sets: one_of_each(alternatives),
-            literals: Some(lower)
-                .filter(|all| {
-                    all.len() <= LITERALS_MAX && all.iter().all(|literal| literal.len() > 1)
-                })
-                .map(shortened),
-            structure: None,
+            literals: (lower.len() <= LITERALS_MAX
+                && lower.iter().all(|literal| literal.len() > 1))
+            .then(|| distinct(lower.iter().map(|literal| Literal::cut(literal)).collect())),
+            possible: !0,
         }
     }
 
-    /// True if a value made only of the given bytes can match.
-    pub(crate) fn is_possible(&self, alphabet: &Bytes) -> bool {
-        self.structure.as_ref().is_none_or(|structure| is_possible(structure, alphabet))
+    /// True if a value made only of the bytes of an alphabet, and of the added ones, can match.
+    pub(crate) fn is_possible(&self, alphabet: usize, adds: Bytes) -> bool {
+        let added = ADDED.iter().position(|added| Bytes::of(added) == adds);
+        added.is_none_or(|added| self.possible >> (ALPHABETS.len() * added + alphabet) & 1 == 1)
     }
 }
 
-fn shortened(mut literals: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
-    literals.iter_mut().for_each(|literal| literal.truncate(LITERAL_LENGTH_MAX));
-    literals.sort();
+fn distinct(mut literals: Vec<Literal>) -> Vec<Literal> {
+    literals.sort_unstable();
     literals.dedup();
     literals
+}
+
+/// Text of a few bytes, without an allocation: a rule set has a hundred thousand while it is loaded.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Literal {
+    bytes: [u8; LITERAL_LENGTH_MAX],
+    length: u8,
+}
+
+impl Literal {
+    /// The text, or its first bytes if it is too long.
+    pub(crate) fn cut(text: &[u8]) -> Self {
+        let length = text.len().min(LITERAL_LENGTH_MAX);
+        let mut literal = Self { length: length as u8, ..Self::default() };
+        literal.bytes[..length].copy_from_slice(&text[..length]);
+        literal
+    }
+
+    /// The two texts one after the other, if they fit.
+    fn with(mut self, tail: &Self) -> Option<Self> {
+        let (start, end) = (self.len(), self.len() + tail.len());
+        self.bytes.get_mut(start..end)?.copy_from_slice(tail);
+        self.length = end as u8;
+        Some(self)
+    }
+}
+
+impl Deref for Literal {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.length)]
+    }
+}
+
+impl fmt::Debug for Literal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{}\"", self.escape_ascii())
+    }
+}
+
+/// What holds for every match of a part of a regex.
+struct Facts {
+    /// All texts that the part matches, in lower case, if there are few.
+    exact: Option<Vec<Literal>>,
+    /// Texts one of which is at the start, and one at the end, of what a repetition matches.
+    repeated: Option<Vec<Literal>>,
+    /// Literals one of which every match contains, in lower case.
+    literals: Option<Vec<Literal>>,
+    /// Sets of each of which a match contains a byte.
+    sets: Vec<Bytes>,
+    possible: Alphabets,
+}
+
+impl Facts {
+    fn of(structure: &Hir) -> Self {
+        match structure.kind() {
+            HirKind::Empty | HirKind::Look(_) => {
+                Self::of_exact(vec![Literal::default()], Vec::new(), !0)
+            }
+            HirKind::Literal(literal) => {
+                let mut sets: Vec<Bytes> =
+                    literal.0.iter().map(|&byte| Bytes::of(&[byte]).fold_case()).collect();
+                sets.sort_unstable();
+                sets.dedup();
+                let possible =
+                    literal.0.iter().fold(!0, |all, &byte| all & ALPHABETS_OF[usize::from(byte)]);
+                let text = literal.0.to_ascii_lowercase();
+                if text.len() > LITERAL_LENGTH_MAX {
+                    let literals = Some(vec![Literal::cut(&text)]);
+                    return Self { exact: None, repeated: None, literals, sets, possible };
+                }
+                Self::of_exact(vec![Literal::cut(&text)], sets, possible)
+            }
+            HirKind::Class(class) => Self::of_class(class_bytes(class)),
+            HirKind::Repetition(repetition) => Self::of_repetition(repetition),
+            HirKind::Capture(capture) => Self { repeated: None, ..Self::of(&capture.sub) },
+            HirKind::Concat(parts) => Self::of_sequence(parts.iter().map(Self::of).collect()),
+            HirKind::Alternation(parts) => {
+                Self::of_alternatives(parts.iter().map(Self::of).collect())
+            }
+        }
+    }
+
+    fn of_exact(exact: Vec<Literal>, sets: Vec<Bytes>, possible: Alphabets) -> Self {
+        let literals = are_useful(&exact).then(|| exact.clone());
+        Self { exact: Some(exact), repeated: None, literals, sets, possible }
+    }
+
+    fn of_class(class: Bytes) -> Self {
+        let possible = class.iter().fold(0, |some, byte| some | ALPHABETS_OF[usize::from(byte)]);
+        let mut bytes: Vec<u8> = class.iter().map(|byte| byte.to_ascii_lowercase()).collect();
+        bytes.sort_unstable();
+        bytes.dedup();
+        let sets = vec![class.fold_case()];
+        if bytes.is_empty() || bytes.len() > 12 {
+            return Self { exact: None, repeated: None, literals: None, sets, possible };
+        }
+        Self::of_exact(bytes.iter().map(|&byte| Literal::cut(&[byte])).collect(), sets, possible)
+    }
+
+    fn of_repetition(repetition: &Repetition) -> Self {
+        let sub = Self::of(&repetition.sub);
+        let exact = sub.exact.as_ref().and_then(|texts| match (repetition.min, repetition.max) {
+            (min, Some(max)) if min == max && min <= REPETITIONS_MAX => power(texts, min),
+            (0, Some(1)) if texts.len() <= 12 => {
+                Some(texts.iter().copied().chain([Literal::default()]).collect())
+            }
+            _ => None,
+        });
+        if repetition.min == 0 {
+            return Self { exact, repeated: None, literals: None, sets: Vec::new(), possible: !0 };
+        }
+        let count = repetition.min.min(REPETITIONS_MAX);
+        let repeated = sub.exact.as_ref().and_then(|texts| power(texts, count));
+        let literals = rarer(sub.literals, repeated.clone().filter(|found| are_useful(found)));
+        Self { exact, repeated, literals, ..sub }
+    }
+
+    fn of_sequence(parts: Vec<Self>) -> Self {
+        let exact = parts
+            .iter()
+            .try_fold(vec![Literal::default()], |all, part| product(&all, part.exact.as_ref()?));
+        let possible = parts.iter().fold(!0, |all, part| all & part.possible);
+        let mut sets: Vec<Bytes> = parts.iter().flat_map(|part| &part.sets).copied().collect();
+        sets.sort_unstable();
+        sets.dedup();
+        Self { exact, repeated: None, literals: literals_of_sequence(parts), sets, possible }
+    }
+
+    fn of_alternatives(parts: Vec<Self>) -> Self {
+        let exact = parts.iter().try_fold(Vec::new(), |mut all, part| {
+            all.extend_from_slice(part.exact.as_ref()?);
+            (all.len() <= COMBINATIONS_MAX).then_some(all)
+        });
+        let possible = parts.iter().fold(0, |some, part| some | part.possible);
+        let mut sets = Vec::with_capacity(parts.len());
+        let mut literals = Some(Vec::new());
+        for part in parts {
+            let exact = part.exact.filter(|found| are_useful(found));
+            literals = match (literals, rarer(part.literals, exact)) {
+                (Some(mut all), Some(found)) if all.len() + found.len() <= LITERALS_MAX => {
+                    all.extend(found);
+                    Some(all)
+                }
+                _ => None,
+            };
+            sets.push(part.sets);
+        }
+        let mut sets = one_of_each(sets);
+        sets.sort_unstable();
+        sets.dedup();
+        Self { exact, repeated: None, literals, sets, possible }
+    }
 }
 
 fn class_bytes(class: &Class) -> Bytes {
@@ -127,24 +332,6 @@ fn class_bytes(class: &Class) -> Bytes {
         }),
     }
     set
-}
-
-/// Sets of each of which a match contains a byte.
-fn required_sets(structure: &Hir) -> Vec<Bytes> {
-    let mut sets = match structure.kind() {
-        HirKind::Empty | HirKind::Look(_) => Vec::new(),
-        HirKind::Literal(literal) => literal.0.iter().map(|&byte| Bytes::of(&[byte])).collect(),
-        HirKind::Class(class) => vec![class_bytes(class)],
-        HirKind::Repetition(repetition) if repetition.min == 0 => Vec::new(),
-        HirKind::Repetition(repetition) => required_sets(&repetition.sub),
-        HirKind::Capture(capture) => required_sets(&capture.sub),
-        HirKind::Concat(parts) => parts.iter().flat_map(required_sets).collect(),
-        HirKind::Alternation(parts) => one_of_each(parts.iter().map(required_sets).collect()),
-    };
-    sets.iter_mut().for_each(|set| *set = set.fold_case());
-    sets.sort_unstable();
-    sets.dedup();
-    sets
 }
 
 /// Sets required by an alternation: unions of one set of each alternative, and sets that contain a
@@ -170,146 +357,62 @@ fn one_of_each(mut alternatives: Vec<Vec<Bytes>>) -> Vec<Bytes> {
     found
 }
 
-/// Literals one of which every match contains, in lower case.
-fn literals(structure: &Hir) -> Option<Vec<Vec<u8>>> {
-    match structure.kind() {
-        HirKind::Capture(capture) => literals(&capture.sub),
-        HirKind::Repetition(repetition) if repetition.min == 0 => None,
-        HirKind::Repetition(repetition) => {
-            let repeated =
-                exact(&repetition.sub).and_then(|parts| power(&parts, repetition.min.min(6)));
-            rarer(literals(&repetition.sub), repeated.filter(are_useful))
-        }
-        HirKind::Concat(parts) => literals_of_sequence(parts),
-        HirKind::Alternation(parts) => {
-            let mut all = Vec::new();
-            for part in parts {
-                let found = rarer(literals(part), exact(part).filter(are_useful))?;
-                all.extend(found);
-                if all.len() > LITERALS_MAX {
-                    return None;
-                }
-            }
-            Some(all)
-        }
-        _ => exact(structure).filter(are_useful),
-    }
-}
-
-fn literals_of_sequence(parts: &[Hir]) -> Option<Vec<Vec<u8>>> {
+fn literals_of_sequence(parts: Vec<Facts>) -> Option<Vec<Literal>> {
+    let useful = |found: &Vec<Literal>| are_useful(found);
     let mut best = None;
-    let mut run = vec![Vec::new()];
+    let mut run = vec![Literal::default()];
     for part in parts {
-        if let Some(found) = exact(part) {
+        if let Some(found) = part.exact {
             run = match product(&run, &found) {
                 Some(longer) => longer,
                 None if found.len() <= COMBINATIONS_MAX => found,
-                None => vec![Vec::new()],
+                None => vec![Literal::default()],
             };
-            best = rarer(best, Some(run.clone()).filter(are_useful));
+            best = rarer(best, Some(run.clone()).filter(useful));
             continue;
         }
-        if let HirKind::Repetition(repetition) = part.kind()
-            && repetition.min > 0
-            && let Some(repeated) =
-                exact(&repetition.sub).and_then(|found| power(&found, repetition.min.min(6)))
-        {
+        if let Some(repeated) = part.repeated {
             // The run before and the first repetitions are adjacent; the last ones and the run behind, too.
-            best = rarer(best, product(&run, &repeated).filter(are_useful));
-            best = rarer(best, Some(repeated.clone()).filter(are_useful));
+            best = rarer(best, product(&run, &repeated).filter(useful));
+            best = rarer(best, Some(repeated.clone()).filter(useful));
             run = repeated;
             continue;
         }
-        best = rarer(best, literals(part));
-        run = vec![Vec::new()];
+        best = rarer(best, part.literals);
+        run = vec![Literal::default()];
     }
     best
 }
 
-/// All texts that a structure matches, in lower case, if there are few.
-fn exact(structure: &Hir) -> Option<Vec<Vec<u8>>> {
-    match structure.kind() {
-        HirKind::Empty | HirKind::Look(_) => Some(vec![Vec::new()]),
-        HirKind::Literal(literal) => Some(vec![literal.0.to_ascii_lowercase()]),
-        HirKind::Class(class) => {
-            let mut bytes: Vec<u8> =
-                class_bytes(class).iter().map(|byte| byte.to_ascii_lowercase()).collect();
-            bytes.sort_unstable();
-            bytes.dedup();
-            (!bytes.is_empty() && bytes.len() <= 12)
-                .then(|| bytes.into_iter().map(|byte| vec![byte]).collect())
-        }
-        HirKind::Repetition(repetition) => {
-            let found = exact(&repetition.sub)?;
-            match (repetition.min, repetition.max) {
-                (min, Some(max)) if min == max && min <= 6 => power(&found, min),
-                (0, Some(1)) => {
-                    let mut found = found;
-                    found.push(Vec::new());
-                    (found.len() <= 13).then_some(found)
-                }
-                _ => None,
-            }
-        }
-        HirKind::Capture(capture) => exact(&capture.sub),
-        HirKind::Concat(parts) => {
-            parts.iter().try_fold(vec![Vec::new()], |all, part| product(&all, &exact(part)?))
-        }
-        HirKind::Alternation(parts) => {
-            let mut all = Vec::new();
-            for part in parts {
-                all.extend(exact(part)?);
-                if all.len() > COMBINATIONS_MAX {
-                    return None;
-                }
-            }
-            Some(all)
-        }
-    }
+fn power(texts: &[Literal], count: u32) -> Option<Vec<Literal>> {
+    (0..count).try_fold(vec![Literal::default()], |all, _| product(&all, texts))
 }
 
-fn power(texts: &[Vec<u8>], count: u32) -> Option<Vec<Vec<u8>>> {
-    (0..count).try_fold(vec![Vec::new()], |all, _| product(&all, texts))
-}
-
-fn product(heads: &[Vec<u8>], tails: &[Vec<u8>]) -> Option<Vec<Vec<u8>>> {
+fn product(heads: &[Literal], tails: &[Literal]) -> Option<Vec<Literal>> {
     if heads.len() * tails.len() > COMBINATIONS_MAX {
         return None;
     }
-    let mut all: Vec<Vec<u8>> = heads
-        .iter()
-        .flat_map(|head| tails.iter().map(move |tail| [head.as_slice(), tail].concat()))
-        .collect();
-    all.sort();
-    all.dedup();
-    Some(all)
+    let pairs = heads.iter().flat_map(|head| tails.iter().map(move |tail| head.with(tail)));
+    pairs.collect::<Option<_>>().map(distinct)
 }
 
-fn are_useful(literals: &Vec<Vec<u8>>) -> bool {
+fn are_useful(literals: &[Literal]) -> bool {
     !literals.is_empty() && literals.iter().all(|literal| !literal.is_empty())
 }
 
-fn rarer(a: Option<Vec<Vec<u8>>>, b: Option<Vec<Vec<u8>>>) -> Option<Vec<Vec<u8>>> {
-    let cost = |literals: &[Vec<u8>]| -> f64 {
-        literals.iter().map(|l| l.iter().map(|&b| frequency(b)).product::<f64>().powf(0.8)).sum()
+/// The literals that are expected in fewer values.
+fn rarer(a: Option<Vec<Literal>>, b: Option<Vec<Literal>>) -> Option<Vec<Literal>> {
+    static LOGARITHMS: LazyLock<[f32; 256]> =
+        LazyLock::new(|| std::array::from_fn(|byte| frequency(byte as u8).ln() as f32));
+    let rarity = |literal: &Literal| -> f32 {
+        let sum: f32 = literal.iter().map(|&byte| LOGARITHMS[usize::from(byte)]).sum();
+        // Bytes of a text depend on each other.
+        (0.8 * sum).exp()
     };
+    let cost = |literals: &[Literal]| literals.iter().map(rarity).sum::<f32>();
     match (a, b) {
         (Some(a), Some(b)) => Some(if cost(&a) <= cost(&b) { a } else { b }),
         (a, b) => a.or(b),
-    }
-}
-
-fn is_possible(structure: &Hir, alphabet: &Bytes) -> bool {
-    match structure.kind() {
-        HirKind::Empty | HirKind::Look(_) => true,
-        HirKind::Literal(literal) => literal.0.iter().all(|&byte| alphabet.contains(byte)),
-        HirKind::Class(class) => class_bytes(class).intersects(alphabet),
-        HirKind::Repetition(repetition) => {
-            repetition.min == 0 || is_possible(&repetition.sub, alphabet)
-        }
-        HirKind::Capture(capture) => is_possible(&capture.sub, alphabet),
-        HirKind::Concat(parts) => parts.iter().all(|part| is_possible(part, alphabet)),
-        HirKind::Alternation(parts) => parts.iter().any(|part| is_possible(part, alphabet)),
     }
 }
 
@@ -318,7 +421,9 @@ mod tests {
     use super::*;
 
     fn requirement(pattern: &str) -> Requirement {
-        Requirement::of_structure(&regex::structure(pattern).unwrap_or_else(|| panic!("{pattern}")))
+        Requirement::of_structure(
+            &crate::regex::structure(pattern).unwrap_or_else(|error| panic!("{pattern}: {error}")),
+        )
     }
 
     fn literals_of(pattern: &str) -> Option<Vec<String>> {
@@ -346,8 +451,13 @@ mod tests {
 
     #[test]
     fn alphabets_exclude_impossible_values() {
-        let word = Bytes::range(b'a', b'z');
-        assert!(!requirement(r"a(?:\(|<)").is_possible(&word));
-        assert!(requirement(r"a(?:\(|x)*").is_possible(&word));
+        let words = ALPHABETS.iter().position(|alphabet| *alphabet == b"").unwrap();
+        let parentheses = ALPHABETS.iter().position(|alphabet| alphabet.contains(&b'(')).unwrap();
+        let none = Bytes::default();
+        assert!(!requirement(r"a(?:\(|<)").is_possible(words, none));
+        assert!(requirement(r"a(?:\(|<)").is_possible(parentheses, none));
+        assert!(requirement(r"a(?:\(|x)*").is_possible(words, none));
+        assert!(!requirement("a b").is_possible(words, none));
+        assert!(requirement("a b").is_possible(words, Bytes::of(b" ")));
     }
 }

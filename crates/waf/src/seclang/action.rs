@@ -220,7 +220,7 @@ fn add(actions: &mut Actions, item: &str) -> Result<(), Fault> {
             actions.skip = Some(
                 u32::try_from(number()?)
                     .map_err(|error| Fault::invalid(offset, error.to_string()))?,
-            )
+            );
         }
         "skipafter" => actions.skip_after = Some(required()?.to_owned()),
         "chain" => actions.chain = true,
@@ -246,7 +246,7 @@ fn add(actions: &mut Actions, item: &str) -> Result<(), Fault> {
             .assignments
             .push(assignment(required()?).map_err(|fault| fault.shifted(offset))?),
         "ctl" => {
-            actions.controls.push(control(required()?).map_err(|fault| fault.shifted(offset))?)
+            actions.controls.push(control(required()?).map_err(|fault| fault.shifted(offset))?);
         }
         "initcol" => {
             let text = required()?;

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use crate::condition::{Checksum, Condition, NumberOperator, Pattern, TextOperator};
 use crate::error::{Fault, nearest};
-use crate::operator::bytes::ByteRange;
+use crate::operator::encoding::ByteRange;
 use crate::operator::ip::IpSet;
 use crate::operator::phrase::PhraseSet;
+use crate::plan::Requirements;
 use crate::template::Template;
 
 /// Operator as written.
@@ -22,6 +23,8 @@ pub(crate) struct Operator {
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     pub(crate) patterns: usize,
+    /// Necessary conditions of the regexes.
+    pub(crate) requirements: Requirements,
     files: HashMap<PathBuf, Arc<PhraseSet>>,
 }
 
@@ -128,9 +131,7 @@ fn condition(
     };
     Ok(match name.to_ascii_lowercase().as_str() {
         "rx" | "rxglobal" => Condition::Regex(pattern(argument, shared)?),
-        "pm" => Condition::Phrases(Arc::new(
-            PhraseSet::from_argument(argument).map_err(|error| error.to_string())?,
-        )),
+        "pm" => Condition::Phrases(Arc::new(PhraseSet::from_argument(argument)?)),
         "pmfromfile" | "pmf" => Condition::Phrases(phrase_file(argument, folder, shared)?),
         "beginswith" => text(TextOperator::BeginsWith)?,
         "contains" | "strmatch" => text(TextOperator::Contains)?,
@@ -179,11 +180,12 @@ fn pattern(argument: &[u8], shared: &mut Shared) -> Result<Pattern, Error> {
     if let Some(at) = text.find("%{") {
         return Err(Fault::unsupported(at, "macros are not supported in a regex").into());
     }
-    let pattern = Pattern::new(text, shared.patterns).map_err(|message| Fault {
-        offset: 0,
-        unsupported: message.contains("not supported"),
-        message,
-    })?;
+    let pattern =
+        Pattern::new(text, shared.patterns, &mut shared.requirements).map_err(|message| Fault {
+            offset: 0,
+            unsupported: message.contains("not supported"),
+            message,
+        })?;
     shared.patterns += 1;
     Ok(pattern)
 }
@@ -206,7 +208,7 @@ fn phrase_file(
         lines.extend(read(name, folder)?);
         lines.push(b'\n');
     }
-    let set = Arc::new(PhraseSet::from_file(&lines).map_err(|error| error.to_string())?);
+    let set = Arc::new(PhraseSet::from_file(&lines)?);
     shared.files.insert(path, Arc::clone(&set));
     Ok(set)
 }

@@ -1,7 +1,9 @@
 //! Lists of targets: `ARGS|!ARGS:foo|&REQUEST_HEADERS:/^x-/`.
 
+use std::sync::Arc;
+
 use crate::error::Fault;
-use crate::regex;
+use crate::regex::SelectorRegex;
 use crate::rule::{Selector, Target};
 use crate::variable::Variable;
 
@@ -26,9 +28,9 @@ pub(crate) fn parse(text: &str) -> Result<Targets, Fault> {
         };
         let target = target(rest).map_err(|fault| fault.shifted(at + usize::from(excluded)))?;
         if excluded {
-            parsed.exclusions.push(target)
+            parsed.exclusions.push(target);
         } else {
-            parsed.targets.push(target)
+            parsed.targets.push(target);
         }
         if end == text.len() {
             return Ok(parsed);
@@ -118,9 +120,8 @@ fn parse_selector(variable: Variable, text: &str) -> Result<Selector, Fault> {
     let pattern = text.strip_prefix('/').and_then(|t| t.strip_suffix('/'));
     if let Some(pattern) = pattern {
         let pattern = pattern.replace("\\/", "/");
-        let compiled =
-            regex::compile_selector(&pattern).map_err(|message| Fault::invalid(1, message))?;
-        return Ok(Selector::Pattern(pattern, Box::new(compiled)));
+        let regex = SelectorRegex::new(pattern).map_err(|message| Fault::invalid(1, message))?;
+        return Ok(Selector::Pattern(Arc::new(regex)));
     }
     if text.is_empty() {
         return Err(Fault::invalid(0, "empty selector"));

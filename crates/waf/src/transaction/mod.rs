@@ -1,10 +1,11 @@
 //! Transactions: one request with its response, evaluated phase by phase.
 
+mod actions;
 pub(crate) mod entries;
 mod evaluate;
-mod request;
-mod response;
+mod input;
 pub(crate) mod store;
+mod values;
 mod worker;
 
 use std::fmt;
@@ -299,7 +300,7 @@ impl Transaction {
     pub fn tx_all(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
         let mut all = Vec::new();
         self.state.store.visit(Variable::Tx, &self.rules.slots, |name, value| {
-            all.push((name.to_vec(), value.to_vec()))
+            all.push((name.to_vec(), value.to_vec()));
         });
         all
     }

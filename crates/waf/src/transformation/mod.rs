@@ -4,13 +4,12 @@
 //! quirk, such as `sqlHexDecode` dropping the last byte, the documentation of the transformation
 //! says so and the quirk is kept.
 
-mod decode;
-mod digest;
+mod coding;
 mod edit;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use decode::hex_pair;
+pub(crate) use coding::hex_pair;
 pub(crate) use edit::is_space;
 
 use crate::transformation::Transformation as T;
@@ -213,20 +212,20 @@ impl Transformation {
     pub(crate) fn apply(self, input: &[u8], output: &mut Vec<u8>) -> bool {
         output.clear();
         match self {
-            T::Base64Decode => decode::base64(input, output),
-            T::Base64DecodeExt => decode::base64_ext(input, output),
-            T::Base64Encode => digest::base64(input, output),
+            T::Base64Decode => coding::base64(input, output),
+            T::Base64DecodeExt => coding::base64_ext(input, output),
+            T::Base64Encode => coding::encode_base64(input, output),
             T::CmdLine => edit::cmd_line(input, output),
             T::CompressWhitespace => edit::compress_whitespace(input, output),
-            T::CssDecode => decode::css(input, output),
-            T::EscapeSeqDecode => decode::ansi_c(input, output),
-            T::HexDecode => decode::hex(input, output),
-            T::HexEncode => digest::hex(input, output),
-            T::HtmlEntityDecode => decode::html(input, output),
-            T::JsDecode => decode::js(input, output),
+            T::CssDecode => coding::css(input, output),
+            T::EscapeSeqDecode => coding::ansi_c(input, output),
+            T::HexDecode => coding::hex(input, output),
+            T::HexEncode => coding::encode_hex(input, output),
+            T::HtmlEntityDecode => coding::html(input, output),
+            T::JsDecode => coding::js(input, output),
             T::Length => output.extend_from_slice(input.len().to_string().as_bytes()),
             T::Lowercase => output.extend(input.iter().map(u8::to_ascii_lowercase)),
-            T::Md5 => digest::md5(input, output),
+            T::Md5 => coding::md5(input, output),
             T::NormalizePath => edit::normalize_path::<false>(input, output),
             T::NormalizePathWin => edit::normalize_path::<true>(input, output),
             T::ParityEven7bit => {
@@ -245,16 +244,16 @@ impl Transformation {
             }
             T::ReplaceComments => edit::replace_comments(input, output),
             T::ReplaceNulls => output.extend(input.iter().map(|&b| if b == 0 { b' ' } else { b })),
-            T::Sha1 => digest::sha1(input, output),
-            T::SqlHexDecode => decode::sql_hex(input, output),
+            T::Sha1 => coding::sha1(input, output),
+            T::SqlHexDecode => coding::sql_hex(input, output),
             T::Trim => output.extend_from_slice(edit::trim(input, true, true)),
             T::TrimLeft => output.extend_from_slice(edit::trim(input, true, false)),
             T::TrimRight => output.extend_from_slice(edit::trim(input, false, true)),
             T::Uppercase => output.extend(input.iter().map(u8::to_ascii_uppercase)),
-            T::UrlDecode => decode::url::<false>(input, output),
-            T::UrlDecodeUni => decode::url::<true>(input, output),
-            T::UrlEncode => digest::url(input, output),
-            T::Utf8ToUnicode => decode::utf8_to_unicode(input, output),
+            T::UrlDecode => coding::url::<false>(input, output),
+            T::UrlDecodeUni => coding::url::<true>(input, output),
+            T::UrlEncode => coding::encode_url(input, output),
+            T::Utf8ToUnicode => coding::utf8_to_unicode(input, output),
         }
         output != input
     }

@@ -1,14 +1,6 @@
-//! A drawing as SVG text. Colors and fonts are the style sheet's, so that a page may be light or dark.
+//! A drawing as SVG text. The style sheet has colors and fonts, so that a page may be light or dark.
 
 use std::fmt::Write as _;
-
-/// How wide a drawing is made. A page holds each twice and shows the one that fits, so that letters
-/// are as large on a phone as on a screen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Size {
-    Wide,
-    Narrow,
-}
 
 /// x and y in pixels.
 pub(super) type Point = (f64, f64);
@@ -28,28 +20,14 @@ pub(super) struct Canvas {
     body: String,
 }
 
-/// About the width of a letter, in pixels: texts are placed without measuring them.
+/// Width of a drawing, in pixels.
+pub(super) const WIDTH: f64 = 720.0;
+
+/// Approximate width of a letter, in pixels. Texts are placed without measuring them.
 pub(super) const LETTER: f64 = 6.8;
 
 /// Number of distinct colors and marks.
 pub(super) const SERIES: usize = 8;
-
-impl Size {
-    pub(super) fn width(self) -> f64 {
-        match self {
-            Self::Wide => 720.0,
-            Self::Narrow => 340.0,
-        }
-    }
-
-    /// Maximum number of ticks of a horizontal axis.
-    pub(super) fn ticks(self) -> usize {
-        match self {
-            Self::Wide => 8,
-            Self::Narrow => 4,
-        }
-    }
-}
 
 impl Canvas {
     pub(super) fn new(width: f64, height: f64) -> Self {
@@ -112,7 +90,7 @@ impl Canvas {
         ));
     }
 
-    /// The finished drawing with its text alternative.
+    /// Returns the drawing with its text alternative.
     pub(super) fn finish(self, label: &str) -> String {
         let [width, height] = [self.width, self.height].map(px);
         format!(
@@ -146,8 +124,8 @@ pub(crate) fn key(series: usize) -> String {
     svg.replace(r#"role="img" aria-label="""#, r#"aria-hidden="true""#)
 }
 
-/// A text inside markup. Control characters, which a server may have printed, are not allowed in it.
-pub(super) fn escape(text: &str) -> String {
+/// Escapes a text for markup, which must not contain control characters.
+fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
         match character {
@@ -238,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn series_have_marks_of_their_own_and_begin_again() {
+    fn eight_series_have_different_marks() {
         let marks: std::collections::BTreeSet<String> =
             (0..SERIES).map(|shape| mark_path(shape, (50.0, 50.0))).collect();
         assert_eq!(marks.len(), SERIES);
@@ -247,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_curve_goes_through_its_points() {
+    fn curve_connects_its_points() {
         let mut canvas = Canvas::new(1.0, 1.0);
         canvas.curve("curve", 9, &[(0.0, 1.0), (2.0, 3.25)]);
         canvas.curve("curve", 9, &[]);

@@ -25,8 +25,7 @@ pub(super) struct Tick {
 }
 
 impl Scale {
-    /// A scale on which equal differences are equally far. Its ends are widened to round values.
-    /// Values that are all the same get some room about them.
+    /// A linear scale. Its ends are widened to round values, and also if all values are the same.
     pub(super) fn linear(values: impl IntoIterator<Item = f64>, ticks: usize) -> Self {
         let (low, high) = ends(values).unwrap_or((0.0, 1.0));
         let (low, high) = match high > low {
@@ -40,28 +39,26 @@ impl Scale {
         Self { kind: Kind::Linear, low, high, from: 0.0, to: 1.0 }
     }
 
-    /// A scale with exactly the given ends.
+    /// A linear scale with exactly these ends.
     pub(super) fn exact(low: f64, high: f64) -> Self {
         let high = if high > low { high } else { low + 1.0 };
         Self { kind: Kind::Linear, low, high, from: 0.0, to: 1.0 }
     }
 
-    /// A scale on which equal ratios are equally far, with some room at both ends. Values that are
-    /// not positive have no place on it and are left out.
+    /// A logarithmic scale with room at both ends. Ignores values that are not positive.
     pub(super) fn log(values: impl IntoIterator<Item = f64>) -> Self {
         let (low, high) =
             ends(values.into_iter().filter(|value| *value > 0.0)).unwrap_or((1.0, 10.0));
-        // Values that are all the same get a few percent about them.
-        let room = ((high / low).powf(LOG_ROOM)).max(LEAST_LOG_ROOM);
+        let room = ((high / low).powf(LOG_ROOM)).max(LOG_ROOM_MIN);
         Self { kind: Kind::Log, low: low / room, high: high * room, from: 0.0, to: 1.0 }
     }
 
-    /// [`Self::log`] with exactly the given ends.
+    /// A logarithmic scale with exactly these ends.
     pub(super) fn exact_log(low: f64, high: f64) -> Self {
         Self { kind: Kind::Log, low, high, from: 0.0, to: 1.0 }
     }
 
-    /// The same scale between two pixels; `from` is that of the lowest value.
+    /// Places the scale between two pixels; `from` is that of the lowest value.
     pub(super) fn over(self, from: f64, to: f64) -> Self {
         Self { from, to, ..self }
     }
@@ -74,11 +71,11 @@ impl Scale {
         self.from + share * (self.to - self.from)
     }
 
-    pub(super) fn holds(&self, value: f64) -> bool {
+    pub(super) fn contains(&self, value: f64) -> bool {
         (self.low..=self.high).contains(&value)
     }
 
-    /// About `count` round values between the ends.
+    /// Returns `about` as many round values between the ends.
     pub(super) fn ticks(&self, about: usize) -> Vec<Tick> {
         let decades = (self.high / self.low).log10();
         match self.kind {
@@ -90,9 +87,10 @@ impl Scale {
     }
 }
 
-/// The room at each end of a logarithmic scale, as a share of its length.
+/// Room at each end of a logarithmic scale, as a share of its length.
 const LOG_ROOM: f64 = 0.06;
-const LEAST_LOG_ROOM: f64 = 1.02;
+/// Minimum of that room, as a factor.
+const LOG_ROOM_MIN: f64 = 1.02;
 
 fn ends(values: impl IntoIterator<Item = f64>) -> Option<(f64, f64)> {
     let finite = values.into_iter().filter(|value| value.is_finite());
@@ -102,7 +100,7 @@ fn ends(values: impl IntoIterator<Item = f64>) -> Option<(f64, f64)> {
     })
 }
 
-/// 1, 2 or 5 times a power of ten, whichever is nearest to `span` over `count`.
+/// Rounds `span / count` to 1, 2 or 5 times a power of ten.
 fn round_step(span: f64, count: usize) -> f64 {
     let rough = span / as_f64(count.max(1));
     let power = 10_f64.powf(rough.log10().floor());
@@ -120,7 +118,7 @@ fn steps(low: f64, high: f64, about: usize) -> Vec<Tick> {
     let step = round_step(high - low, about);
     let decimals = decimals_of(step);
     let first = (low / step - 1e-9).ceil();
-    (0..MOST_TICKS)
+    (0..TICKS_MAX)
         .map(|index| (first + as_f64(index)) * step)
         .take_while(|value| *value <= high + step * 1e-9)
         .map(|value| {
@@ -131,8 +129,7 @@ fn steps(low: f64, high: f64, about: usize) -> Vec<Tick> {
         .collect()
 }
 
-/// Powers of ten, with 2 and 5 times them where there is room; every second or third power where
-/// there is little.
+/// Powers of ten; if there is room, also 2 and 5, or 3, times these; otherwise every second, third ... power.
 fn powers(low: f64, high: f64, decades: f64, about: usize) -> Vec<Tick> {
     let about = as_f64(about);
     let (parts, stride): (&[f64], usize) = if decades * 3.0 <= about {
@@ -140,10 +137,11 @@ fn powers(low: f64, high: f64, decades: f64, about: usize) -> Vec<Tick> {
     } else if decades * 2.0 <= about {
         (&[1.0, 3.0], 1)
     } else {
-        (&[1.0], strides(decades / about))
+        let stride = (1..TICKS_MAX).find(|stride| as_f64(*stride) >= decades / about);
+        (&[1.0], stride.unwrap_or(TICKS_MAX))
     };
     let first = low.log10().floor();
-    let exponents = (0..MOST_TICKS).map(|index| first + as_f64(index * stride));
+    let exponents = (0..TICKS_MAX).map(|index| first + as_f64(index * stride));
     let exponents = exponents.take_while(|exponent| 10_f64.powf(*exponent) <= high);
     exponents
         .flat_map(|exponent| parts.iter().map(move |part| (exponent, part * 10_f64.powf(exponent))))
@@ -155,14 +153,10 @@ fn powers(low: f64, high: f64, decades: f64, about: usize) -> Vec<Tick> {
         .collect()
 }
 
-/// More than any axis has room for; it ends every loop.
-const MOST_TICKS: usize = 60;
+/// More ticks than any axis has room for.
+const TICKS_MAX: usize = 60;
 
-fn strides(ratio: f64) -> usize {
-    (1..MOST_TICKS).find(|stride| as_f64(*stride) >= ratio).unwrap_or(MOST_TICKS)
-}
-
-/// How many digits behind the point multiples of a step have.
+/// Number of decimals of the multiples of a step.
 fn decimals_of(step: f64) -> usize {
     (0..12)
         .find(|decimals| step * 10_f64.powi(*decimals) >= 0.999_999)
@@ -187,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_linear_scale_ends_at_round_values() {
+    fn linear_scale_ends_at_round_values() {
         let scale = Scale::linear([3.2, 17.5], 4).over(100.0, 300.0);
         // A quarter of 14.3 is 3.6, and the next round step is 5: from 0 to 20.
         assert_eq!(domain(&scale), (0.0, 20.0));
@@ -196,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_logarithmic_scale_has_equal_ratios_equally_far() {
+    fn logarithmic_scale_spaces_ratios_equally() {
         let scale = Scale::exact_log(1.0, 100.0).over(0.0, 200.0);
         assert_eq!([1.0, 10.0, 100.0].map(|value| scale.at(value).round()), [0.0, 100.0, 200.0]);
         assert_eq!(labels(&scale, 6), ["1", "2", "5", "10", "20", "50", "100"]);
@@ -207,40 +201,40 @@ mod tests {
     }
 
     #[test]
-    fn a_short_logarithmic_scale_has_equal_steps() {
+    fn short_logarithmic_scale_has_equal_steps() {
         let scale = Scale::exact_log(0.97, 1.06);
         assert_eq!(labels(&scale, 4), ["0.98", "1.00", "1.02", "1.04", "1.06"]);
     }
 
     #[test]
-    fn labels_have_the_digits_of_their_step() {
+    fn labels_have_the_decimals_of_their_step() {
         assert_eq!(labels(&Scale::exact(0.0, 0.5), 5), ["0.0", "0.1", "0.2", "0.3", "0.4", "0.5"]);
         assert_eq!(labels(&Scale::exact(-10.0, 10.0), 2), ["-10", "0", "10"]);
         assert_eq!(labels(&Scale::exact(0.0, 40_000.0), 2), ["0", "20,000", "40,000"]);
     }
 
     #[test]
-    fn nothing_and_a_single_value_have_a_scale_too() {
+    fn no_value_and_a_single_value_have_a_scale() {
         assert_eq!(domain(&Scale::linear([], 4)), (0.0, 1.0));
         assert_eq!(domain(&Scale::linear([0.0], 4)), (0.0, 1.0));
         assert_eq!(domain(&Scale::linear([10.0, 10.0], 4)), (4.0, 16.0));
-        assert!(Scale::log([5.0]).holds(5.0));
-        assert!(Scale::log([f64::NAN, 0.0]).holds(2.0));
+        assert!(Scale::log([5.0]).contains(5.0));
+        assert!(Scale::log([f64::NAN, 0.0]).contains(2.0));
     }
 
     proptest! {
         #[test]
-        fn every_value_has_its_place(values in proptest::collection::vec(1e-3..1e6, 1..20), about in 1usize..12) {
+        fn scale_contains_its_values_and_ticks(values in proptest::collection::vec(1e-3..1e6, 1..20), about in 1usize..12) {
             for scale in [Scale::linear(values.clone(), about), Scale::log(values.clone())] {
                 let scale = scale.over(0.0, 500.0);
                 for value in &values {
-                    prop_assert!(scale.holds(*value));
+                    prop_assert!(scale.contains(*value));
                     prop_assert!((-1e-6..=500.000_001).contains(&scale.at(*value)));
                 }
                 let ticks = scale.ticks(about);
                 prop_assert!(ticks.len() <= 3 * about + 6, "{} ticks", ticks.len());
                 prop_assert!(ticks.is_sorted_by(|a, b| a.value < b.value));
-                prop_assert!(ticks.iter().all(|tick| scale.holds(tick.value * 0.999_999) || scale.holds(tick.value * 1.000_001)));
+                prop_assert!(ticks.iter().all(|tick| scale.contains(tick.value * 0.999_999) || scale.contains(tick.value * 1.000_001)));
             }
         }
     }

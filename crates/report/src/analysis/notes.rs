@@ -1,0 +1,466 @@
+//! Notes: what a reader must know about the trials besides the figures.
+
+use super::figures::TemplateFigures;
+use super::{CaseAnalysis, SubjectAnalysis, SubjectStatus};
+use std::collections::{BTreeMap, BTreeSet};
+use tollgate_experiment::manifest::{CaseManifest, SubjectManifest, SubjectState};
+use tollgate_experiment::metric;
+use tollgate_experiment::metric::Metric;
+use tollgate_experiment::metric::{ByBlock, judged_by};
+use tollgate_experiment::recipe::RuleSetHash;
+use tollgate_experiment::record::{Measurement, OpenLoopRecord, Outcome, TrialRecord, as_f64};
+use tollgate_experiment::run_dir::RunRecords;
+use tollgate_stats::number::{count, percent, significant};
+use tollgate_traffic::Class;
+
+/// The name for attacks without a family, if others of the mix have one.
+const NO_FAMILY: &str = "other";
+
+/// Maximum number of templates listed: if a system fails, every template may be in the list.
+const NAMES_MAX: usize = 12;
+
+/// All notes of a run of `blocks` blocks, case by case and subject by subject.
+pub(super) fn of_run(run: &RunRecords, cases: &[CaseAnalysis], blocks: u32) -> Vec<String> {
+    let mut notes = Vec::new();
+    if run.cut_off {
+        notes.push("The last record is incomplete and was ignored.".to_owned());
+    }
+    let experiment = &run.manifest.experiment;
+    // An ablation removes rules on purpose.
+    let is_ablation = experiment.ablation.is_some();
+    if !is_ablation {
+        notes.extend(different_rule_sets(&experiment.subjects));
+    }
+    for case in cases {
+        if experiment.stop.width.is_some() {
+            notes.extend(width(run, &case.case));
+        }
+        notes.extend(lowered_rate(&case.case, &run.trials));
+        notes.extend(warm_up_lengths(run, case, cases.len() == 1));
+        for subject in &case.subjects {
+            let name = case.qualified(&subject.name, cases.len());
+            notes.extend(status(&name, subject, blocks));
+            if !is_ablation || subject.name == experiment.baseline {
+                notes.extend(detection(&name, &subject.templates));
+            }
+            let valid = || valid(run, &case.case.name, &subject.name);
+            notes.extend(schedule(&name, valid().filter_map(|(_, m)| m.open_loop.as_ref())));
+            notes.extend(unsteady(&name, valid()));
+        }
+    }
+    notes
+}
+
+/// The valid trials of a subject; invalid ones are reported with their reason.
+fn valid<'a>(
+    run: &'a RunRecords,
+    case: &'a str,
+    subject: &'a str,
+) -> impl Iterator<Item = (&'a TrialRecord, &'a Measurement)> {
+    metric::measured(run, case, subject).filter(|(_, measurement)| measurement.invalid.is_empty())
+}
+
+/// One note per rule set whose content differs between subjects.
+fn different_rule_sets(subjects: &[SubjectManifest]) -> Vec<String> {
+    let uses = subjects.iter().filter_map(|subject| match &subject.state {
+        SubjectState::Present { installed, .. } => {
+            Some((subject.name.as_str(), installed.rule_set.as_ref()?))
+        }
+        SubjectState::Skipped { .. } | SubjectState::Broken { .. } => None,
+    });
+    different_contents(uses)
+}
+
+fn different_contents<'a>(uses: impl Iterator<Item = (&'a str, &'a RuleSetHash)>) -> Vec<String> {
+    let mut by_name: BTreeMap<&str, BTreeMap<&str, BTreeSet<&str>>> = BTreeMap::new();
+    for (subject, RuleSetHash { name, hash }) in uses {
+        by_name.entry(name).or_default().entry(hash).or_default().insert(subject);
+    }
+    let different = by_name.iter().filter(|(_, versions)| versions.len() > 1);
+    let note = |(name, versions): (&&str, &BTreeMap<&str, BTreeSet<&str>>)| {
+        let groups = versions.values().map(|subjects| Vec::from_iter(subjects.iter().copied()));
+        let groups: Vec<String> = groups.map(|subjects| subjects.join(", ")).collect();
+        format!(
+            "Subjects have different versions of {name}: {}. They differ in their rules, not only in their \
+             engines.",
+            groups.join(" and ")
+        )
+    };
+    different.map(note).collect()
+}
+
+/// The note on the figure whose intervals end a run, if it is not the CPU per request.
+fn width(run: &RunRecords, case: &CaseManifest) -> Option<String> {
+    let baseline = &run.manifest.experiment.baseline;
+    let measurements: ByBlock<'_> =
+        valid(run, &case.name, baseline).map(|(trial, m)| (trial.block, m)).collect();
+    let judged_on = match judged_by(case, &measurements) {
+        Metric::ThroughputPerS => "requests/s",
+        Metric::LatencyP50Ms => "the p50 latency, because the rate is fixed",
+        _ => return None,
+    };
+    Some(format!(
+        "{baseline} uses no CPU, so there are no ratios of CPU: the width of the intervals was judged on {judged_on}."
+    ))
+}
+
+/// The case with the last rate of its trials, if its rate is derived from another case.
+pub(super) fn with_rate(case: &CaseManifest, trials: &[TrialRecord]) -> CaseManifest {
+    let mut with_rate = case.clone();
+    if let (Some(open_loop), Some(_)) = (&mut with_rate.open_loop, &case.rate_of) {
+        open_loop.rate_per_s = rates(case, trials).last().map(|(rate_per_s, _)| *rate_per_s);
+    }
+    with_rate
+}
+
+/// The note on a derived rate that was lowered when the other case had its first valid trial.
+fn lowered_rate(case: &CaseManifest, trials: &[TrialRecord]) -> Option<String> {
+    case.rate_of.as_ref()?;
+    let rates = rates(case, trials);
+    let [(first, _), .., (last, block)] = rates.as_slice() else { return None };
+    Some(format!(
+        "{}: the rate was {}/s at first and {}/s from block {block} on, after the first valid trial of the slowest \
+         subject. The figures include both.",
+        case.name,
+        significant(*first),
+        significant(*last)
+    ))
+}
+
+/// The rates of a case's trials in order, each with its first block.
+fn rates(case: &CaseManifest, trials: &[TrialRecord]) -> Vec<(f64, u32)> {
+    let rate = |trial: &TrialRecord| match &trial.outcome {
+        Outcome::Measured(measurement) => {
+            Some((measurement.open_loop.as_ref()?.rate_per_s, trial.block))
+        }
+        Outcome::Refused(_) | Outcome::Failed(_) => None,
+    };
+    let of_case = trials.iter().filter(|trial| trial.case == case.name);
+    let mut rates: Vec<(f64, u32)> = of_case.filter_map(rate).collect();
+    rates.dedup_by_key(|(rate_per_s, _)| rate_per_s.to_bits());
+    rates
+}
+
+/// The durations of warm-ups that last until the system is steady. `None` if the duration was fixed.
+fn warm_up_lengths(run: &RunRecords, case: &CaseAnalysis, is_only_case: bool) -> Option<String> {
+    let CaseManifest { name, warmup_s, warmup_steady, .. } = &case.case;
+    let length = |subject: &SubjectAnalysis| {
+        let mut all: Vec<f64> = valid(run, name, &subject.name)
+            .filter_map(|(trial, _)| steadiness(trial))
+            .map(|(duration_s, _)| duration_s)
+            .collect();
+        all.sort_by(f64::total_cmp);
+        let (shortest, longest) = (significant(*all.first()?), significant(*all.last()?));
+        Some(match shortest == longest {
+            true => format!("{} {shortest} s", subject.name),
+            false => format!("{} {shortest} to {longest} s", subject.name),
+        })
+    };
+    let lengths: Vec<String> = case.subjects.iter().filter_map(length).collect();
+    if !warmup_steady || lengths.is_empty() {
+        return None;
+    }
+    let of_case = if is_only_case { String::new() } else { format!(" ({name})") };
+    let longest = significant(*warmup_s);
+    Some(format!("Warm-up until steady, at most {longest} s{of_case}: {}.", lengths.join(", ")))
+}
+
+/// The duration of a warm-up, and whether the system was steady at its end. `None` if the duration was fixed.
+fn steadiness(trial: &TrialRecord) -> Option<(f64, bool)> {
+    let warm_up = trial.warm_up()?;
+    Some((warm_up.duration_s, warm_up.steady?))
+}
+
+fn unsteady<'a>(
+    name: &str,
+    valid: impl Iterator<Item = (&'a TrialRecord, &'a Measurement)>,
+) -> Option<String> {
+    let steady: Vec<bool> =
+        valid.filter_map(|(trial, _)| steadiness(trial)).map(|(_, steady)| steady).collect();
+    let count = steady.iter().filter(|steady| !**steady).count();
+    let all = steady.len();
+    (count > 0).then(|| {
+        format!(
+            "{name} was not yet steady at the end of the warm-up in {count} of {all} trials; they are \
+             valid, but the system may still have been getting faster or slower."
+        )
+    })
+}
+
+/// Why a subject has no figures, or fewer than planned.
+fn status(name: &str, subject: &SubjectAnalysis, blocks: u32) -> Vec<String> {
+    let trials = subject.trials;
+    match &subject.status {
+        SubjectStatus::Refused(reason) => vec![format!("{name} was refused: {reason}.")],
+        SubjectStatus::Failed(reason) => vec![format!("{name} failed: {reason}.")],
+        SubjectStatus::Skipped(missing) => vec![format!("{name} was skipped: {missing}")],
+        SubjectStatus::Missing => vec![format!("{name}: the run ended before its first trial.")],
+        SubjectStatus::Baseline | SubjectStatus::Measured => {
+            let missing = (trials < blocks as usize)
+                .then(|| format!("{name}: {trials} of {blocks} trials were run."));
+            let invalid = subject.invalid.iter().map(|(reason, count)| {
+                let verb = if *count == 1 { "is" } else { "are" };
+                format!("{name}: {count} of {trials} trials {verb} invalid: {reason}.")
+            });
+            missing.into_iter().chain(invalid).collect()
+        }
+    }
+}
+
+/// Open loops: trials that did not hold the rate, and trials in which the generator sent late.
+fn schedule<'a>(name: &str, schedules: impl Iterator<Item = &'a OpenLoopRecord>) -> Vec<String> {
+    let schedules: Vec<&OpenLoopRecord> = schedules.collect();
+    let all = schedules.len();
+    let behind = || schedules.iter().filter(|schedule| schedule.fell_behind());
+    let late: Vec<f64> = schedules
+        .iter()
+        .filter(|schedule| schedule.is_late())
+        .filter_map(|schedule| schedule.lateness_p99_ms)
+        .collect();
+    let mut notes = Vec::new();
+    if behind().next().is_some() {
+        let share = |schedule: &&OpenLoopRecord| {
+            as_f64(schedule.unsent) / as_f64(schedule.due.max(schedule.unsent).max(1))
+        };
+        notes.push(format!(
+            "{name} did not hold the rate in {} of {all} trials: up to {} of the scheduled requests were not \
+             sent, because no connection was free. Its requests/s is the rate that it held, and its latency \
+             grows with the length of a trial.",
+            behind().count(),
+            percent(behind().map(share).fold(0.0, f64::max))
+        ));
+    }
+    if !late.is_empty() {
+        notes.push(format!(
+            "{name}: the generator sent late in {} of {all} trials (p99 up to {} ms), so \
+             the latency is an upper bound.",
+            late.len(),
+            significant(late.iter().copied().fold(0.0, f64::max))
+        ));
+    }
+    notes
+}
+
+/// Attacks that passed, benign requests that were blocked, and responses that are neither. A subject that blocks no
+/// attack gets no note on passed attacks.
+fn detection(name: &str, templates: &[TemplateFigures]) -> Vec<String> {
+    let of_class =
+        |class| templates.iter().filter(move |one: &&TemplateFigures| one.class == class);
+    let mut notes = Vec::new();
+    if of_class(Class::Malicious).any(|attack| attack.blocked > 0) {
+        notes.extend(missed(name, of_class(Class::Malicious)));
+    }
+    notes.extend(false_positives(name, of_class(Class::Benign)));
+    notes.extend(others(name, templates));
+    notes
+}
+
+/// The shares of attacks that passed, by family. `None` if the mix names no family.
+fn missed<'a>(name: &str, attacks: impl Iterator<Item = &'a TemplateFigures>) -> Option<String> {
+    let attacks: Vec<_> = attacks.filter(|attack| attack.decided() > 0).collect();
+    if attacks.iter().all(|attack| attack.family.is_none()) {
+        return None;
+    }
+    let mut families: Vec<(&str, u64, u64)> = Vec::new();
+    for attack in attacks {
+        let family = attack.family.as_deref().unwrap_or(NO_FAMILY);
+        match families.iter_mut().find(|(known, ..)| *known == family) {
+            Some((_, passed, decided)) => {
+                *passed += attack.passed;
+                *decided += attack.decided();
+            }
+            None => families.push((family, attack.passed, attack.decided())),
+        }
+    }
+    let all = families.len();
+    families.retain(|(_, passed, _)| *passed > 0);
+    families.sort_by_key(|(family, ..)| *family);
+    let words = families.iter().map(|(family, passed, decided)| {
+        format!("{} of {family}", percent(as_f64(*passed) / as_f64(*decided)))
+    });
+    let words: Vec<String> = words.collect();
+    let rest = match all - families.len() {
+        0 => String::new(),
+        1 => "; none of the other family".to_owned(),
+        rest => format!("; none of the other {rest} families"),
+    };
+    (!words.is_empty()).then(|| format!("{name} passed attacks: {}{rest}.", words.join(", ")))
+}
+
+/// The benign templates of which some or all requests were blocked.
+fn false_positives<'a>(
+    name: &str,
+    benign: impl Iterator<Item = &'a TemplateFigures>,
+) -> Option<String> {
+    let mut templates = 0;
+    let mut words = Vec::new();
+    for one in benign.filter(|one| one.decided() > 0) {
+        templates += 1;
+        if one.blocked == one.decided() {
+            words.push(one.name.clone());
+        } else if one.blocked > 0 {
+            let share = percent(as_f64(one.blocked) / as_f64(one.decided()));
+            words.push(format!("{} ({share})", one.name));
+        }
+    }
+    (!words.is_empty()).then(|| {
+        let blocked = words.len();
+        format!(
+            "{name} blocked benign requests ({blocked} of {templates} templates): {}.",
+            words.join(", ")
+        )
+    })
+}
+
+/// The templates with responses that are neither a block nor the expected response.
+fn others(name: &str, templates: &[TemplateFigures]) -> Option<String> {
+    let odd: Vec<&TemplateFigures> = templates.iter().filter(|one| one.other > 0).collect();
+    let responses: u64 = odd.iter().map(|one| one.other).sum();
+    let mut words: Vec<&str> = odd.iter().take(NAMES_MAX).map(|one| one.name.as_str()).collect();
+    let rest = format!("{} more", odd.len().saturating_sub(NAMES_MAX));
+    if odd.len() > NAMES_MAX {
+        words.push(&rest);
+    }
+    (!odd.is_empty()).then(|| {
+        format!(
+            "{name} sent {} responses that count neither as blocked nor as passed ({} of {} templates): {}.",
+            count(responses),
+            odd.len(),
+            templates.len(),
+            words.join(", ")
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn template(
+        name: &str,
+        class: Class,
+        family: &str,
+        blocked: u64,
+        responses: u64,
+    ) -> TemplateFigures {
+        TemplateFigures {
+            name: name.to_owned(),
+            class,
+            family: (!family.is_empty()).then(|| family.to_owned()),
+            responses: responses,
+            blocked,
+            passed: responses - blocked,
+            other: 0,
+            unexpected: 0,
+        }
+    }
+
+    #[test]
+    fn reports_responses_that_are_neither_blocked_nor_passed() {
+        let failed = |name: &str, class, blocked, passed, other| TemplateFigures {
+            passed,
+            other,
+            ..template(name, class, "a", blocked, blocked + passed + other)
+        };
+        let templates = [
+            failed("script", Class::Malicious, 2, 2, 1_000),
+            failed("union", Class::Malicious, 0, 0, 7),
+            failed("home", Class::Benign, 1, 3, 5),
+            failed("search", Class::Benign, 2, 0, 9),
+            failed("page", Class::Benign, 0, 4, 0),
+        ];
+        assert_eq!(
+            detection("full", &templates),
+            [
+                "full passed attacks: 50.0 % of a.",
+                "full blocked benign requests (2 of 3 templates): home (25.0 %), search.",
+                "full sent 1021 responses that count neither as blocked nor as passed (4 of 5 templates): script, union, home, search.",
+            ]
+        );
+        let many: Vec<TemplateFigures> =
+            (1..=14).map(|n| failed(&format!("t{n}"), Class::Benign, 0, 0, 1)).collect();
+        let note = detection("full", &many).join("");
+        assert!(note.ends_with(
+            "(14 of 14 templates): t1, t2, t3, t4, t5, t6, t7, t8, t9, t10, t11, t12, 2 more."
+        ));
+    }
+
+    #[test]
+    fn lists_missed_attacks_by_family_and_false_positives_by_template() {
+        let (attack, benign) = (Class::Malicious, Class::Benign);
+        let templates = [
+            template("script", attack, "xss", 3, 3),
+            template("cookie", attack, "sql-injection", 1, 4),
+            template("union", attack, "sql-injection", 4, 4),
+            template("home", benign, "page", 0, 90),
+            template("search", benign, "search", 1, 4),
+            template("delete", benign, "api", 7, 7),
+            template("patch", benign, "api", 0, 0),
+        ];
+        assert_eq!(
+            detection("full", &templates),
+            [
+                "full passed attacks: 37.5 % of sql-injection; none of the other family.",
+                "full blocked benign requests (2 of 3 templates): search (25.0 %), delete.",
+            ]
+        );
+        // One that blocks nothing says so in its figures.
+        let open: Vec<TemplateFigures> =
+            templates.iter().map(|one| TemplateFigures { blocked: 0, ..one.clone() }).collect();
+        assert_eq!(detection("nginx", &open), [""; 0]);
+    }
+
+    #[test]
+    fn lists_false_positives_of_a_mix_without_attacks() {
+        let templates = [
+            template("home", Class::Benign, "page", 0, 90),
+            template("search", Class::Benign, "search", 4, 4),
+        ];
+        assert_eq!(
+            detection("crs", &templates),
+            ["crs blocked benign requests (1 of 2 templates): search."]
+        );
+    }
+
+    #[test]
+    fn groups_attacks_without_a_family_as_other() {
+        let attack = Class::Malicious;
+        let templates = [
+            template("own", attack, "", 1, 2),
+            template("script", attack, "xss", 1, 4),
+            template("union", attack, "sql-injection", 4, 4),
+        ];
+        assert_eq!(
+            detection("full", &templates),
+            ["full passed attacks: 50.0 % of other, 75.0 % of xss; none of the other family."]
+        );
+    }
+
+    #[test]
+    fn no_note_without_families_or_without_missed_attacks() {
+        let templates = [
+            template("script", Class::Malicious, "", 1, 3),
+            template("home", Class::Benign, "", 0, 90),
+        ];
+        assert_eq!(detection("full", &templates), [""; 0]);
+        let all_blocked = [template("script", Class::Malicious, "xss", 3, 3)];
+        assert_eq!(detection("full", &all_blocked), [""; 0]);
+    }
+
+    #[test]
+    fn notes_rule_sets_with_different_content() {
+        let rules =
+            |name: &str, hash: &str| RuleSetHash { name: name.to_owned(), hash: hash.to_owned() };
+        let (crs_4, crs_3, other) = (rules("CRS", "a"), rules("CRS", "b"), rules("core", "c"));
+        let alike = [("nginx", &crs_4), ("apache", &crs_4), ("naxsi", &other)];
+        assert_eq!(different_contents(alike.into_iter()), Vec::<String>::new());
+        let unlike = [("nginx", &crs_4), ("apache", &crs_4), ("old", &crs_3), ("naxsi", &other)];
+        assert_eq!(
+            different_contents(unlike.into_iter()),
+            [
+                "Subjects have different versions of CRS: apache, nginx and old. They differ in their rules, not \
+              only in their engines."
+            ]
+        );
+    }
+}

@@ -1,0 +1,236 @@
+//! The conclusion of a run: the status of its prices, and the costs of all subjects of a case in one sentence.
+
+use crate::analysis::{CaseAnalysis, Price, Range, SubjectAnalysis, ablation};
+use schemars::JsonSchema;
+use serde::Serialize;
+use tollgate_experiment::manifest::ExperimentManifest;
+use tollgate_experiment::metric::Metric;
+use tollgate_experiment::stop::EndedBy;
+use tollgate_stats::number::{counted, percent, relative, share, signed, significant};
+use tollgate_stats::{BLOCKS_MIN, Verdict};
+
+/// The status of the prices of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum RunStatus {
+    /// Every price in CPU per request has a verdict.
+    Settled,
+    /// At least one price has no verdict yet.
+    NotSettled,
+    /// The repeated baseline differs significantly from the baseline, so other differences may be noise.
+    AaFailed,
+    /// There is no price.
+    NoPrice,
+}
+
+impl RunStatus {
+    /// The status of one case. The repeated baseline is not among the subjects.
+    pub(super) fn of<'a>(
+        subjects: impl Iterator<Item = &'a SubjectAnalysis>,
+        noise_floor: Option<&Range>,
+    ) -> Self {
+        let mut verdicts = subjects.filter_map(cpu_verdict).peekable();
+        if noise_floor.is_some_and(Range::excludes_one) {
+            Self::AaFailed
+        } else if verdicts.peek().is_none() {
+            // An A/A comparison alone is a complete run.
+            match noise_floor.is_some_and(|floor| floor.interval) {
+                true => Self::Settled,
+                false => Self::NoPrice,
+            }
+        } else if verdicts.any(|verdict| verdict == Verdict::Inconclusive) {
+            Self::NotSettled
+        } else {
+            Self::Settled
+        }
+    }
+
+    /// The status of a run: one failed A/A comparison fails the run, and a case
+    /// without a price leaves it not settled.
+    pub(super) fn of_all(cases: &[CaseAnalysis]) -> Self {
+        let is = |run_status: Self| move |case: &CaseAnalysis| case.run_status == run_status;
+        if cases.iter().any(is(Self::AaFailed)) {
+            Self::AaFailed
+        } else if cases.iter().all(is(Self::NoPrice)) {
+            Self::NoPrice
+        } else if cases.iter().all(is(Self::Settled)) {
+            Self::Settled
+        } else {
+            Self::NotSettled
+        }
+    }
+
+    /// The first words of the status line.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Settled => "Settled",
+            Self::NotSettled => "Not settled",
+            Self::AaFailed => "A/A failed",
+            Self::NoPrice => "No price",
+        }
+    }
+}
+
+fn cpu_price(subject: &SubjectAnalysis) -> Option<&Price> {
+    subject.prices.get(&Metric::CpuUsPerRequest)
+}
+
+fn cpu_verdict(subject: &SubjectAnalysis) -> Option<Verdict> {
+    cpu_price(subject)?.verdict
+}
+
+/// The status in words with its reason. `again` is the name of the repeated baseline.
+pub(super) fn status_line(
+    run_status: RunStatus,
+    cases: &[CaseAnalysis],
+    ended_by: EndedBy,
+    blocks: u32,
+    again: Option<&str>,
+) -> String {
+    let reason = match run_status {
+        RunStatus::Settled => {
+            let floors = cases.iter().filter_map(|case| case.noise_floor);
+            let floor = |floor: Range| {
+                format!(". Noise floor (baseline against itself): {}", change(&floor))
+            };
+            floors.filter(|floor| floor.interval).map(floor).collect()
+        }
+        RunStatus::NoPrice => String::new(),
+        RunStatus::NotSettled => {
+            let open: Vec<String> =
+                cases.iter().flat_map(|case| open(case, cases, again)).collect();
+            format!(": {}; {}", open.join(", "), next_step(cases, again))
+        }
+        RunStatus::AaFailed => {
+            let floor = cases.iter().filter_map(|case| case.noise_floor).find(Range::excludes_one);
+            let by = floor.map_or(String::new(), |floor| format!(" by {}", change(&floor)));
+            format!(": the baseline differs from itself{by}; differences of that size may be noise")
+        }
+    };
+    let blocks = counted(blocks as usize, "block");
+    format!("{} after {blocks} ({ended_by}){reason}.", run_status.words())
+}
+
+fn change(ratio: &Range) -> String {
+    format!("{} [{}, {}]", relative(ratio.estimate), relative(ratio.low), relative(ratio.high))
+}
+
+/// The subjects that share one correction; the repeated baseline is judged alone.
+fn judged<'a>(
+    case: &'a CaseAnalysis,
+    again: Option<&str>,
+) -> impl Iterator<Item = (&'a SubjectAnalysis, Verdict)> {
+    let subjects = case.subjects.iter().filter(move |subject| Some(&*subject.name) != again);
+    subjects.filter_map(|subject| Some((subject, cpu_verdict(subject)?)))
+}
+
+/// The subjects without a verdict, or the case if it has no price.
+fn open(case: &CaseAnalysis, all: &[CaseAnalysis], again: Option<&str>) -> Vec<String> {
+    if case.run_status == RunStatus::NoPrice {
+        return vec![format!("{} has no price", case.case.name)];
+    }
+    let open = judged(case, again).filter(|(_, verdict)| *verdict == Verdict::Inconclusive);
+    open.map(|(subject, _)| case.qualified(&subject.name, all.len())).collect()
+}
+
+/// What the run needs for the missing verdicts.
+fn next_step(cases: &[CaseAnalysis], again: Option<&str>) -> String {
+    let prices = cases.iter().flat_map(|case| judged(case, again));
+    match prices.filter_map(|(subject, _)| Some(cpu_price(subject)?.n)).min() {
+        Some(fewest) if fewest < BLOCKS_MIN => {
+            format!("a price needs at least {BLOCKS_MIN} valid blocks, and one has {fewest}")
+        }
+        _ => "more blocks narrow the intervals".to_owned(),
+    }
+}
+
+/// A verdict as one word for a table.
+pub(crate) fn verdict_word(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::CostsMore => "more",
+        Verdict::CostsLess => "less",
+        Verdict::Same => "same",
+        Verdict::Inconclusive => "open",
+    }
+}
+
+/// Explains the words of [`verdict_word`].
+pub(crate) fn verdict_legend(margin: f64) -> String {
+    format!(
+        "Verdict on the CPU: costs more, costs less, the same within {}, or open: not significant.",
+        share(margin)
+    )
+}
+
+/// The costs of all subjects of a case in one sentence.
+pub(super) fn sentence(case: &CaseAnalysis, experiment: &ExperimentManifest) -> String {
+    if let Some(figures) = &case.ablation {
+        return ablation::sentence(case, figures);
+    }
+    let (baseline, again) = (&experiment.baseline, experiment.aa_subject.as_ref());
+    let own = case.subject(baseline).and_then(|own| own.figures.as_ref());
+    let Some(own) = own else {
+        return format!("There is no price, because the baseline {baseline} has no valid trial.");
+    };
+    let compared = case.subjects.iter().filter(|subject| Some(&subject.name) != again);
+    let mut priced: Vec<(&SubjectAnalysis, &Price)> =
+        compared.filter_map(|subject| Some((subject, cpu_price(subject)?))).collect();
+    priced.sort_by(|(_, a), (_, b)| b.difference.estimate.total_cmp(&a.difference.estimate));
+    let first_ratio = priced
+        .iter()
+        .position(|(_, price)| price.ratio.is_some() && price.verdict != Some(Verdict::Same));
+    let mut clauses: Vec<String> = Vec::new();
+    match own.cpu_us_per_request {
+        None => clauses.push(format!("{baseline} uses no CPU")),
+        Some(cpu) if priced.is_empty() => {
+            clauses.push(format!("{baseline} costs {} µs of CPU per request", significant(cpu)));
+        }
+        Some(_) => {}
+    }
+    clauses.extend(priced.iter().enumerate().map(|(place, (subject, price))| {
+        let cost = cost(price, experiment, Some(place) == first_ratio);
+        format!("{} {cost}{}", subject.name, blocked(subject, price))
+    }));
+    let mut sentence = clauses.join("; ");
+    if priced.iter().any(|(_, price)| !price.difference.interval) {
+        sentence += " (n too small for an interval)";
+    }
+    sentence + "."
+}
+
+/// The first ratio of the sentence names its unit and, if significant, the absolute difference.
+fn cost(price: &Price, experiment: &ExperimentManifest, is_first_ratio: bool) -> String {
+    let baseline = &experiment.baseline;
+    let difference = price.difference.estimate;
+    let is_open = price.verdict == Some(Verdict::Inconclusive);
+    let caveat = if is_open { " so far, not significant" } else { "" };
+    let Some(ratio) = price.ratio else {
+        // A subject without processes costs nothing, however few blocks there are.
+        return match difference <= 0.0 {
+            true => "uses no CPU".to_owned(),
+            false => format!("costs {} µs per request{caveat}", significant(difference)),
+        };
+    };
+    if price.verdict == Some(Verdict::Same) {
+        return format!("costs the same as {baseline} within {}", share(experiment.margin));
+    }
+    let mut cost = format!("costs {} times", significant(ratio.estimate));
+    if is_first_ratio {
+        cost += &format!(" what {baseline} costs");
+    }
+    if is_first_ratio && !is_open {
+        cost += &format!(" ({} µs per request)", signed(difference));
+    }
+    cost + caveat
+}
+
+/// The detection rate in words; empty for a subject that blocks no attack.
+fn blocked(subject: &SubjectAnalysis, price: &Price) -> String {
+    let rate = subject.figures.as_ref().and_then(|figures| figures.detection_rate);
+    let Some(rate) = rate.filter(|rate| *rate > 0.0) else { return String::new() };
+    let comma = if price.verdict == Some(Verdict::Inconclusive) { "," } else { "" };
+    match rate >= 1.0 {
+        true => format!("{comma} and blocks every attack"),
+        false => format!("{comma} and blocks {} of the attacks", percent(rate)),
+    }
+}

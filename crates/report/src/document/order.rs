@@ -1,0 +1,236 @@
+//! The report of a run: its sections and blocks in their order.
+
+use super::{Block, Document, File, Footer, Media, Section, Sentence, Status, tables};
+use crate::analysis::{Analysis, CaseAnalysis, SubjectAnalysis};
+use crate::source::Source;
+use serde::Serialize;
+use tollgate_experiment::experiment::SpacingFile;
+use tollgate_experiment::manifest::{CaseManifest, OpenLoopManifest, RateOfManifest};
+use tollgate_stats::number::{count, counted, in_full, share, significant};
+
+/// A plot, with the index of its case.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) enum Plot {
+    /// CPU prices as bars.
+    Bars(usize),
+    /// The ratio of each block.
+    Dots(usize),
+    Percentiles(usize),
+    Distribution(usize),
+    Timeline(usize),
+    /// Latency over cases that differ only in their load, in ascending order.
+    Sweep(Vec<usize>),
+}
+
+pub(crate) fn of_run(source: &Source) -> Document {
+    let analysis = &source.analysis;
+    let mut sections = Vec::new();
+    let sweeps = sweeps(&analysis.cases);
+    if !sweeps.is_empty() {
+        let mut section = Section::new("sweeps", "Load sweeps", String::new());
+        for sweep in sweeps {
+            section.push(Media::Page, Block::Plots(vec![Plot::Sweep(sweep)]));
+        }
+        sections.push(section);
+    }
+    let cases = analysis.cases.iter().enumerate();
+    sections.extend(cases.map(|(index, case)| case_section(analysis, index, case)));
+    let mut notes = Section::new("notes", "Notes", String::new());
+    notes.list(analysis.notes.clone());
+    sections.push(notes);
+    sections.push(subjects_section(source));
+    let sentence = |(index, case): (usize, &CaseAnalysis)| Sentence {
+        case: (analysis.cases.len() > 1).then(|| (case.case.name.clone(), case_id(index))),
+        text: case.answer.clone(),
+    };
+    let words = analysis.run_status.words();
+    Document {
+        title: analysis.title.clone(),
+        headline: analysis.cases.iter().enumerate().map(sentence).collect(),
+        status: Some(Status {
+            badge: analysis.run_status.into(),
+            rest: analysis.status_line.strip_prefix(words).unwrap_or_default().to_owned(),
+        }),
+        sections,
+        footer: Some(Footer {
+            made_by: format!(
+                "Made by tollgate {} on {}, {}.",
+                analysis.tollgate, analysis.started_at, analysis.machine
+            ),
+            command: analysis.command.clone(),
+        }),
+    }
+}
+
+fn case_id(index: usize) -> String {
+    format!("case-{}", index + 1)
+}
+
+fn case_section(analysis: &Analysis, index: usize, case: &CaseAnalysis) -> Section {
+    let mut section =
+        Section::new(&case_id(index), &case.case.name, load_line(analysis, &case.case));
+    section.badge = (analysis.cases.len() > 1).then(|| case.run_status.into());
+    if let Some(figures) = &case.ablation {
+        section.table(Media::All, tables::ablation(analysis, figures));
+        let notes = tables::ablation_notes(figures);
+        if !notes.is_empty() {
+            let title = "Files that were not removed, and requests blocked by one file only";
+            let blocks = vec![Block::List(notes)];
+            section.push(Media::All, Block::Folded { title: title.to_owned(), blocks });
+        }
+    }
+    // On a terminal, the files of an ablation replace its subjects, of which there is one per file.
+    let media = if case.ablation.is_some() { Media::Paper } else { Media::All };
+    let abouts = case.subjects.iter().filter(|subject| !subject.about.is_empty());
+    let about = |subject: &SubjectAnalysis| (subject.name.clone(), subject.about.clone());
+    let abouts: Vec<(String, String)> = abouts.map(about).collect();
+    if !abouts.is_empty() {
+        section.push(media, Block::Definitions(abouts));
+    }
+    section.push(Media::Page, Block::Plots(vec![Plot::Bars(index)]));
+    section.table(media, tables::prices(analysis, case));
+    if media == Media::All {
+        section.push(Media::Terminal, cpu_bars(case));
+    }
+    section.table(media, tables::ratios(analysis, case));
+    section.table(media, tables::figures(case));
+    if analysis.latency {
+        section.table(media, tables::latency(analysis, case));
+    }
+    if analysis.bytes {
+        section.table(media, tables::bytes(case));
+    }
+    let spread = tables::spread(case);
+    if !spread.rows.is_empty() {
+        let title = "Over the trials of each subject".to_owned();
+        let media = if analysis.summary { media } else { Media::Paper };
+        section.push(media, Block::Folded { title, blocks: vec![Block::Table(spread)] });
+    }
+    let plots = [Plot::Dots, Plot::Percentiles, Plot::Distribution, Plot::Timeline];
+    section.push(Media::Page, Block::Plots(plots.map(|plot| plot(index)).to_vec()));
+    section.table(Media::Page, tables::responses(case));
+    section
+}
+
+fn cpu_bars(case: &CaseAnalysis) -> Block {
+    let bar = |subject: &SubjectAnalysis| {
+        Some((subject.name.clone(), subject.figures.as_ref()?.cpu_us_per_request?))
+    };
+    let bars = case.subjects.iter().filter_map(bar).collect();
+    Block::Bars { title: "CPU per request, µs".to_owned(), bars }
+}
+
+fn subjects_section(source: &Source) -> Section {
+    let manifest = &source.records.manifest;
+    let experiment = &manifest.experiment;
+    let mut section = Section::new("subjects", "Subjects and machine", String::new());
+    section.table(Media::Page, tables::subjects(manifest));
+    let machine = vec![Block::Table(tables::environment(manifest))];
+    section.push(Media::Page, Block::Folded { title: "The machine".to_owned(), blocks: machine });
+    let inputs = [(&experiment.file, &experiment.text)].into_iter().chain(&experiment.mixes);
+    let input = |(name, text): (&String, &String)| File {
+        name: name.clone(),
+        text: text.clone(),
+        left_out: 0,
+    };
+    section.push(
+        Media::Page,
+        Block::Files {
+            title: "Experiment and mixes".to_owned(),
+            files: inputs.map(input).collect(),
+            left_out: 0,
+        },
+    );
+    let configs = source.configs.iter().map(|config| File {
+        name: format!("{}: {}", config.subject, config.file),
+        text: config.text.clone(),
+        left_out: config.left_out,
+    });
+    if !source.configs.is_empty() {
+        section.push(
+            Media::Page,
+            Block::Files {
+                title: "Configuration of each system".to_owned(),
+                files: configs.collect(),
+                left_out: source.configs_left_out,
+            },
+        );
+    }
+    section
+}
+
+/// The load, the number of blocks and the length of a trial.
+fn load_line(analysis: &Analysis, case: &CaseManifest) -> String {
+    let window = match case.requests {
+        Some(requests) => format!("{} requests", count(requests.into())),
+        None => format!("{} s", significant(case.duration_s)),
+    };
+    let blocks = counted(analysis.blocks as usize, "block");
+    format!("{}; {blocks}, {window} per trial", load(case))
+}
+
+fn load(case: &CaseManifest) -> String {
+    let CaseManifest { connections, keep_alive, origins, .. } = case;
+    let keep_alive = if *keep_alive { "keep-alive" } else { "one request per connection" };
+    let origins = if *origins > 1 { format!(", {origins} origins") } else { String::new() };
+    let Some(open_loop) = &case.open_loop else {
+        return format!("closed loop, {connections} connections, {keep_alive}{origins}");
+    };
+    let of = case.rate_of.as_ref().map(|RateOfManifest { case, share: of }| {
+        format!("{} of the throughput of the slowest subject in {case}", share(*of))
+    });
+    let rate = match (open_loop.rate_per_s.map(in_full), of) {
+        (Some(rate), Some(of)) => format!("{rate}/s ({of})"),
+        (Some(rate), None) => format!("{rate}/s"),
+        (None, of) => of.unwrap_or_else(|| "no rate".to_owned()),
+    };
+    format!("open loop, {rate}, {}, {keep_alive}{origins}", schedule(*connections, open_loop))
+}
+
+/// The spacing and the connections of an open loop.
+pub fn schedule(connections: u32, open_loop: &OpenLoopManifest) -> String {
+    let spacing = match open_loop.spacing {
+        SpacingFile::Constant => "constant gaps",
+        SpacingFile::Poisson => "Poisson",
+    };
+    let most = match open_loop.connections_max {
+        most if most > connections => format!(" to {most}"),
+        _ => String::new(),
+    };
+    format!("{spacing}, {connections}{most} connections")
+}
+
+/// The unit of a case's load, and the load: the rate of an open loop, or the connections of a closed loop.
+pub(crate) fn load_unit(case: &CaseManifest) -> (&'static str, f64) {
+    match case.open_loop {
+        Some(open_loop) => ("requests/s", open_loop.rate_per_s.unwrap_or(0.0)),
+        None => ("connections", f64::from(case.connections)),
+    }
+}
+
+/// Groups of cases that differ only in their load, in ascending order.
+fn sweeps(cases: &[CaseAnalysis]) -> Vec<Vec<usize>> {
+    let base = |case: &CaseManifest| (case.mix_file.clone(), case.threads, case.keep_alive);
+    let open_base = |case: &CaseManifest| {
+        let open_loop = case.open_loop?;
+        Some((case.connections, open_loop.spacing, open_loop.connections_max))
+    };
+    let load = |index: usize| load_unit(&cases[index].case).1;
+    let differ_in_load = |a: usize, b: usize| {
+        let [first, second] = [a, b].map(|index| &cases[index].case);
+        base(first) == base(second) && open_base(first) == open_base(second) && load(a) != load(b)
+    };
+    let mut sweeps: Vec<Vec<usize>> = Vec::new();
+    for case in 0..cases.len() {
+        let fits = |sweep: &&mut Vec<usize>| sweep.iter().all(|other| differ_in_load(case, *other));
+        match sweeps.iter_mut().find(fits) {
+            Some(sweep) => sweep.push(case),
+            None => sweeps.push(vec![case]),
+        }
+    }
+    sweeps.retain(|sweep| sweep.len() > 1);
+    for sweep in &mut sweeps {
+        sweep.sort_by(|a, b| load(*a).total_cmp(&load(*b)));
+    }
+    sweeps
+}

@@ -1,0 +1,491 @@
+//! The tables of the report of a run.
+
+use super::{Cell, Column, NONE, Row, Table, range};
+use crate::analysis::{
+    AblationFigures, Analysis, CaseAnalysis, Figures, FileFigures, Price, SubjectAnalysis,
+    SubjectStatus, TemplateFigures, verdict_legend, verdict_word,
+};
+use tollgate_experiment::manifest::{Manifest, SubjectManifest, SubjectState};
+use tollgate_experiment::metric::Metric;
+use tollgate_experiment::record::{Bottleneck, as_f64};
+use tollgate_stats::Summary;
+use tollgate_stats::number::{count, counted, percent, signed, significant};
+use tollgate_traffic::Class;
+
+/// Maximum number of templates named in a line; report.json and ablation.csv name all.
+const NAMED_MAX: usize = 12;
+
+/// One row per subject for which `cells` returns cells.
+fn by_subject(
+    case: &CaseAnalysis,
+    cells: impl Fn(&SubjectAnalysis) -> Option<Vec<Cell>>,
+) -> Vec<Row> {
+    let row = |(series, subject): (usize, &SubjectAnalysis)| {
+        let name = Cell::from(subject.name.as_str());
+        Some(Row { series: Some(series), cells: [vec![name], cells(subject)?].concat() })
+    };
+    case.subjects.iter().enumerate().filter_map(row).collect()
+}
+
+fn figures_of(subject: &SubjectAnalysis) -> Option<&Figures> {
+    subject.figures.as_ref()
+}
+
+/// CPU per request of each subject, and its price.
+pub(super) fn prices(analysis: &Analysis, case: &CaseAnalysis) -> Table {
+    let over = &analysis.baseline;
+    let columns = [
+        "subject",
+        "CPU µs",
+        &format!("× {over} [95 %]"),
+        &format!("µs over {over} [95 %]"),
+        "n",
+        "verdict",
+    ];
+    Table {
+        rows: by_subject(case, |subject| Some(price_cells(subject))),
+        legend: prices_legend(analysis, case),
+        ..Table::new("Cost of a request", columns.map(Column::from))
+    }
+}
+
+fn price_cells(subject: &SubjectAnalysis) -> Vec<Cell> {
+    let (Some(figures), SubjectStatus::Baseline | SubjectStatus::Measured) =
+        (figures_of(subject), &subject.status)
+    else {
+        let word = match &subject.status {
+            SubjectStatus::Baseline | SubjectStatus::Measured => "no valid trial",
+            status => status.word(),
+        };
+        return [word, "", "", "0", ""].map(Cell::from).to_vec();
+    };
+    let cpu = Cell::figure("cpu_us_per_request", figures.cpu_us_per_request, significant);
+    let n = |n: usize| Cell::valued("n", Some(as_f64(n as u64)), n.to_string());
+    if subject.status == SubjectStatus::Baseline {
+        let one = if figures.cpu_us_per_request.is_some() { "1" } else { NONE };
+        return vec![cpu, one.into(), "baseline".into(), n(figures.n), "".into()];
+    }
+    let Some(price) = subject.prices.get(&Metric::CpuUsPerRequest) else {
+        return vec![cpu, NONE.into(), NONE.into(), n(0), NONE.into()];
+    };
+    let ratio = price.ratio.map_or(NONE.to_owned(), |ratio| range(&ratio, significant));
+    let difference = range(&price.difference, signed);
+    vec![
+        cpu,
+        Cell::valued("ratio", price.ratio.map(|ratio| ratio.estimate), ratio),
+        Cell::valued("difference", Some(price.difference.estimate), difference),
+        n(price.n),
+        price.verdict.map_or(NONE, verdict_word).into(),
+    ]
+}
+
+fn prices_legend(analysis: &Analysis, case: &CaseAnalysis) -> String {
+    let prices = || case.subjects.iter().flat_map(|subject| subject.prices.values());
+    if prices().next().is_none() {
+        return String::new();
+    }
+    let mut parts = vec!["CPU µs: per request, the median over the valid trials.".to_owned()];
+    if prices().any(|price| price.difference.interval) {
+        parts.push("[a, b]: the 95 % interval of the price, over n blocks.".to_owned());
+    }
+    if prices().any(|price| !price.difference.interval) {
+        let too_few = "n too small: no 95 % interval below 6 blocks; {a, b} is the observed range.";
+        parts.push(too_few.to_owned());
+    }
+    let has_own_n = |subject: &SubjectAnalysis| {
+        let mut ratios = subject.prices.values().filter(|price| price.ratio.is_some());
+        ratios.any(|price| own_n(subject, price).is_some())
+    };
+    if case.subjects.iter().any(has_own_n) {
+        parts.push(
+            "(n k): a price over only k blocks; the others have too few responses for it."
+                .to_owned(),
+        );
+    }
+    parts.push(verdict_legend(analysis.margin));
+    parts.join(" ")
+}
+
+/// The number of blocks of a price, if it differs from that of the CPU price.
+fn own_n(subject: &SubjectAnalysis, price: &Price) -> Option<usize> {
+    let n = subject.prices.get(&Metric::CpuUsPerRequest).map(|cpu| cpu.n);
+    (Some(price.n) != n).then_some(price.n)
+}
+
+fn with_own_n(text: String, subject: &SubjectAnalysis, price: &Price) -> String {
+    match own_n(subject, price) {
+        Some(n) => format!("{text} (n {n})"),
+        None => text,
+    }
+}
+
+/// Header, rank of an optional column, metric, and name of the figure.
+const RATIOS: [(&str, Option<u8>, Metric, &str); 5] = [
+    ("requests/s", None, Metric::ThroughputPerS, "throughput_ratio"),
+    ("mean", Some(0), Metric::LatencyMeanMs, "latency_mean_ratio"),
+    ("p50", None, Metric::LatencyP50Ms, "latency_p50_ratio"),
+    ("p99", Some(1), Metric::LatencyP99Ms, "latency_p99_ratio"),
+    ("memory", None, Metric::MemoryPeakBytes, "memory_ratio"),
+];
+
+/// Other figures relative to the baseline.
+pub(super) fn ratios(analysis: &Analysis, case: &CaseAnalysis) -> Table {
+    let columns = RATIOS.map(|(name, optional, ..)| Column {
+        name: format!("{name} × {}", analysis.baseline),
+        optional,
+    });
+    let cells = |subject: &SubjectAnalysis| {
+        let cell = |(_, _, metric, name): (&str, Option<u8>, Metric, &'static str)| {
+            let price = subject.prices.get(&metric);
+            let Some((price, ratio)) = price.and_then(|price| Some((price, price.ratio?))) else {
+                return Cell::valued(name, None, NONE.to_owned());
+            };
+            let text = with_own_n(range(&ratio, significant), subject, price);
+            Cell::valued(name, Some(ratio.estimate), text)
+        };
+        (!subject.prices.is_empty()).then(|| RATIOS.map(cell).to_vec())
+    };
+    let caption = "Throughput, latency and memory relative to the baseline";
+    let columns = ["subject".into()].into_iter().chain(columns);
+    Table { rows: by_subject(case, cells), ..Table::new(caption, columns) }
+}
+
+/// Header, rank of an optional column, name of the figure, the figure, and its format.
+type FigureColumn =
+    (&'static str, Option<u8>, &'static str, fn(&Figures) -> Option<f64>, fn(f64) -> String);
+
+const FIGURES: [FigureColumn; 10] = [
+    ("requests/s", None, "throughput_per_s", |f| f.throughput_per_s, significant),
+    ("mean ms", Some(2), "latency_mean_ms", |f| f.latency_mean_ms, significant),
+    ("p50 ms", None, "latency_p50_ms", |f| f.latency_p50_ms, significant),
+    ("p99 ms", None, "latency_p99_ms", |f| f.latency_p99_ms, significant),
+    (
+        "origin CPU µs",
+        Some(1),
+        "origin_cpu_us_per_request",
+        |f| f.origin_cpu_us_per_request,
+        significant,
+    ),
+    (
+        "generator CPU µs",
+        Some(0),
+        "generator_cpu_us_per_request",
+        |f| f.generator_cpu_us_per_request,
+        significant,
+    ),
+    (
+        "MiB",
+        None,
+        "memory_peak_bytes",
+        |f| f.memory_peak_bytes,
+        |bytes| significant(bytes / 1_048_576.0),
+    ),
+    ("start ms", None, "startup_ms", |f| f.startup_ms, significant),
+    ("detected", None, "detection_rate", |f| f.detection_rate, percent),
+    ("false pos.", None, "false_positive_rate", |f| f.false_positive_rate, percent),
+];
+
+/// The medians of each subject.
+pub(super) fn figures(case: &CaseAnalysis) -> Table {
+    let columns = FIGURES.map(|(name, optional, ..)| Column { name: name.to_owned(), optional });
+    let cells = |subject: &SubjectAnalysis| {
+        let figures = figures_of(subject)?;
+        let cell = |(header, _, name, value, text): FigureColumn| {
+            let bound = if header == "requests/s" { lower_bound(case, figures) } else { "" };
+            Cell::figure(name, value(figures), |value| format!("{bound}{}", text(value)))
+        };
+        let limit = figures.bottleneck.map_or(NONE.to_owned(), |limit| limit.to_string());
+        Some(FIGURES.map(cell).into_iter().chain([limit.into()]).collect())
+    };
+    let (latency, bound) = match case.case.open_loop {
+        Some(_) => (
+            "Every subject gets the same rate; latency: from the scheduled time of a request (open loop)",
+            "If it is the generator, or it sent late, the latency is an upper bound.",
+        ),
+        None => (
+            "Latency: of a saturated system (closed loop)",
+            "Unless it is the system, requests/s is a lower bound and its ratio only a hint.",
+        ),
+    };
+    let legend = format!(
+        "Medians over the valid trials. {latency}; a p99 needs 1000 responses. MiB: peak memory; detected: \
+         attacks blocked; false pos.: benign requests blocked; limit: the bottleneck. {bound}"
+    );
+    let columns = ["subject".into()].into_iter().chain(columns).chain(["limit".into()]);
+    Table { rows: by_subject(case, cells), ..Table::new("Figures", columns).with_legend(legend) }
+}
+
+/// A sign for throughput that was not limited by the system. In an open loop, the schedule decides it.
+fn lower_bound(case: &CaseAnalysis, figures: &Figures) -> &'static str {
+    match (case.case.open_loop.is_some(), figures.bottleneck) {
+        (true, _) | (false, Some(Bottleneck::System)) => "",
+        (false, _) => "≥ ",
+    }
+}
+
+/// The figures of CrowdSec's stress test, in its order.
+const LATENCIES: [(&str, Metric, fn(&Figures) -> Option<f64>); 5] = [
+    ("average", Metric::LatencyMeanMs, |figures| figures.latency_mean_ms),
+    ("minimum", Metric::LatencyMinMs, |figures| figures.latency_min_ms),
+    ("median", Metric::LatencyP50Ms, |figures| figures.latency_p50_ms),
+    ("maximum", Metric::LatencyMaxMs, |figures| figures.latency_max_ms),
+    ("P90", Metric::LatencyP90Ms, |figures| figures.latency_p90_ms),
+];
+
+/// The latency of the baseline, and what each subject adds to it.
+pub(super) fn latency(analysis: &Analysis, case: &CaseAnalysis) -> Table {
+    let priced: Vec<&SubjectAnalysis> =
+        case.subjects.iter().filter(|subject| !subject.prices.is_empty()).collect();
+    let names = priced.iter().map(|subject| Column::from(format!("{} [95 %]", subject.name)));
+    let columns = ["latency", &analysis.baseline].map(Column::from).into_iter().chain(names);
+    let mut table = Table::new("Added latency", columns).with_legend(
+        "Latency in ms. Baseline: the median over its valid trials; other subjects: the latency added to it in \
+         the same block. Minimum and maximum of a trial are single responses.",
+    );
+    let Some(own) = case.subject(&analysis.baseline).and_then(figures_of) else { return table };
+    let added = |subject: &SubjectAnalysis, metric| {
+        let Some(price) = subject.prices.get(&metric) else { return NONE.to_owned() };
+        with_own_n(range(&price.difference, signed), subject, price)
+    };
+    for (name, metric, of) in LATENCIES.iter().filter(|_| !priced.is_empty()) {
+        let own = of(own).map_or(NONE.to_owned(), significant);
+        let added = priced.iter().map(|subject| added(subject, *metric));
+        table.rows.push(Row::of(None, [(*name).to_owned(), own].into_iter().chain(added)));
+    }
+    table
+}
+
+/// Bytes per second in both directions.
+pub(super) fn bytes(case: &CaseAnalysis) -> Table {
+    let cells = |subject: &SubjectAnalysis| {
+        let figures = figures_of(subject)?;
+        let mega = |name, bytes: f64| {
+            let bound = lower_bound(case, figures);
+            Cell::valued(name, Some(bytes), format!("{bound}{}", significant(bytes / 1e6)))
+        };
+        Some(vec![
+            mega("received_bytes_per_s", figures.received_bytes_per_s?),
+            mega("sent_bytes_per_s", figures.sent_bytes_per_s?),
+        ])
+    };
+    let columns = ["subject", "responses MB/s", "requests MB/s"].map(Column::from);
+    let table = Table::new("Bytes per second", columns).with_legend(
+        "Medians over the valid trials, on the wire above TCP: headers, bodies and transfer coding. MB: a \
+         million bytes.",
+    );
+    Table { rows: by_subject(case, cells), ..table }
+}
+
+/// The spread of the trials of each subject.
+pub(super) fn spread(case: &CaseAnalysis) -> Table {
+    let header = ["subject", "figure", "n", "min", "max", "median", "mean", "st. dev."];
+    let mut table = Table::new("The spread of the valid trials", header.map(Column::from));
+    for (series, subject) in case.subjects.iter().enumerate() {
+        let Some(summaries) = &subject.summaries else { continue };
+        for (figure, summary) in [
+            ("requests/s", Some(summaries.requests_per_s)),
+            ("latency ms", Some(summaries.latency_ms)),
+            ("worker user ms", summaries.user_cpu_ms),
+        ] {
+            let Some(Summary { n, min, max, median, mean, standard_deviation }) = summary else {
+                continue;
+            };
+            let mut cells = vec![subject.name.clone(), figure.to_owned(), n.to_string()];
+            cells.extend([min, max, median, mean].map(significant));
+            cells.push(standard_deviation.map_or(NONE.to_owned(), significant));
+            table.rows.push(Row::of(Some(series), cells));
+        }
+    }
+    table
+}
+
+/// The cost of each file of a rule set, the most expensive first, then all files together.
+pub(super) fn ablation(analysis: &Analysis, figures: &AblationFigures) -> Table {
+    let subject = &figures.subject;
+    let header = [
+        "file",
+        "CPU µs/request [95 %]",
+        &format!("% of {subject} [95 %]"),
+        "n",
+        "verdict",
+        "attacks",
+        "benign",
+    ];
+    let row = |file: &FileFigures| {
+        // Without the common extension, to save width.
+        let mut cells = vec![file.file.strip_suffix(".conf").unwrap_or(&file.file).to_owned()];
+        match &file.price {
+            Some(price) => {
+                let share = price.share.as_ref();
+                cells.extend([
+                    range(&price.cpu_us, significant),
+                    share.map_or(NONE.to_owned(), |share| {
+                        range(share, |share| significant(100.0 * share))
+                    }),
+                    price.n.to_string(),
+                    price.verdict.map_or(NONE, verdict_word).to_owned(),
+                ]);
+            }
+            None => cells.extend([NONE, NONE, "0", NONE].map(str::to_owned)),
+        }
+        cells.extend([file.attacks.len(), file.benign.len()].map(|names| names.to_string()));
+        Row::of(None, cells)
+    };
+    let legend = format!(
+        "Cost of a file: {subject} minus {subject} without that file, block by block. [a, b]: the 95 % \
+         interval; {{a, b}}: the range seen in fewer than 6 blocks. {} Attacks, benign: \
+         templates of the mix that are blocked only with the file. Requests that a file no longer \
+         blocks pass through all other rules, and files share work, so the costs need not add up.",
+        verdict_legend(analysis.margin)
+    );
+    let caption = format!("The cost of each file of {}", figures.rule_set);
+    let table = Table::new(&caption, header.map(Column::from)).with_legend(legend);
+    Table { rows: figures.files.iter().chain(&figures.all).map(row).collect(), ..table }
+}
+
+/// The files that were not removed, and the requests that only one file blocks.
+pub(super) fn ablation_notes(figures: &AblationFigures) -> Vec<String> {
+    let kept =
+        figures.kept.iter().map(|kept| format!("{} was not removed: {}.", kept.file, kept.reason));
+    let of_file = |file: &FileFigures| {
+        let FileFigures { file, attacks, benign, exceptions, .. } = file;
+        let blocked = |what: &str, names: &[String]| {
+            (!names.is_empty()).then(|| format!("{what} only by {file}: {}.", list(names)))
+        };
+        let exceptions = (*exceptions > 0).then(|| {
+            let count = count(*exceptions as u64);
+            format!("{file}: {count} exceptions from its rules in other files were removed too.")
+        });
+        [
+            blocked("Attacks blocked", attacks),
+            blocked("Benign requests blocked", benign),
+            exceptions,
+        ]
+    };
+    kept.chain(figures.files.iter().flat_map(of_file).flatten()).collect()
+}
+
+fn list(names: &[String]) -> String {
+    let named = names[..names.len().min(NAMED_MAX)].join(", ");
+    match names.len().saturating_sub(NAMED_MAX) {
+        0 => named,
+        rest => format!("{named}, and {rest} more"),
+    }
+}
+
+/// Blocked requests by template, over all measured trials in which no process died.
+pub(super) fn responses(case: &CaseAnalysis) -> Table {
+    let measured: Vec<&SubjectAnalysis> =
+        case.subjects.iter().filter(|subject| !subject.templates.is_empty()).collect();
+    let mut templates: Vec<&TemplateFigures> = Vec::new();
+    let is_same =
+        |a: &TemplateFigures, b: &TemplateFigures| (&a.name, a.class) == (&b.name, b.class);
+    for template in measured.iter().flat_map(|subject| &subject.templates) {
+        if !templates.iter().any(|known| is_same(known, template)) {
+            templates.push(template);
+        }
+    }
+    let row = |template: &&TemplateFigures| {
+        let class = match template.class {
+            Class::Benign => "benign",
+            Class::Malicious => "attack",
+        };
+        // A separate column would be empty in a mix without families.
+        let class = match &template.family {
+            Some(family) => format!("{class}: {family}"),
+            None => class.to_owned(),
+        };
+        let found = measured.iter().map(|subject| {
+            let found = subject.templates.iter().find(|found| is_same(found, template));
+            found.map_or(NONE.into(), |found| {
+                Cell::valued("blocked", Some(as_f64(found.blocked)), outcomes(found))
+            })
+        });
+        let head = [template.name.clone(), class].map(Cell::from);
+        Row { series: None, cells: head.into_iter().chain(found).collect() }
+    };
+    let names = measured.iter().map(|subject| Column::from(subject.name.as_str()));
+    let columns = ["template", "class"].map(Column::from).into_iter().chain(names);
+    let caption = "Share of requests blocked, of those blocked or passed, over all measured trials";
+    Table { rows: templates.iter().map(row).collect(), ..Table::new(caption, columns) }
+}
+
+fn outcomes(template: &TemplateFigures) -> String {
+    let &TemplateFigures { responses, blocked, other, unexpected, .. } = template;
+    let mut parts = vec![match (responses, template.decided()) {
+        (0, _) => return "no response".to_owned(),
+        (_, 0) => "neither blocked nor passed".to_owned(),
+        (_, decided) => {
+            let share = percent(as_f64(blocked) / as_f64(decided));
+            format!("{share} ({} of {})", count(blocked), count(decided))
+        }
+    }];
+    let others = [(other, "other"), (unexpected, "unexpected")];
+    let others = others.into_iter().filter(|(responses, _)| *responses > 0);
+    parts.extend(others.map(|(responses, word)| format!("{} {word}", count(responses))));
+    parts.join(", ")
+}
+
+/// What each subject is, with versions and hashes.
+pub(super) fn subjects(manifest: &Manifest) -> Table {
+    let row = |subject: &SubjectManifest| {
+        let options = subject.options.iter().map(|(name, value)| format!("{name} = {value}"));
+        let options = options.collect::<Vec<_>>().join(", ");
+        let (version, programs) = match &subject.state {
+            SubjectState::Present { installed, referenced, .. } => {
+                // Twelve digits distinguish two hashes; the manifest has all.
+                let program = |(path, hash): (&std::path::PathBuf, &String)| {
+                    format!("{} {}", path.display(), hash.chars().take(12).collect::<String>())
+                };
+                let mut words: Vec<String> = installed.hashes.iter().map(program).collect();
+                if !referenced.is_empty() {
+                    words.push(counted(referenced.len(), "file") + " of rules");
+                }
+                (installed.version.join("; "), words.join("; "))
+            }
+            SubjectState::Skipped { missing } => (format!("skipped: {missing}"), String::new()),
+            SubjectState::Broken { reason } => (format!("failed: {reason}"), String::new()),
+        };
+        let SubjectManifest { name, about, system, .. } = subject;
+        Row::of(None, [name, about, system, &options, &version, &programs].map(String::as_str))
+    };
+    let header = ["subject", "what it is", "system", "options", "version", "programs, SHA-256"];
+    Table {
+        rows: manifest.experiment.subjects.iter().map(row).collect(),
+        is_prose: true,
+        ..Table::new("The subjects", header.map(Column::from))
+    }
+}
+
+pub(super) fn environment(manifest: &Manifest) -> Table {
+    let environment = &manifest.environment;
+    let layout = &manifest.cpu_layout;
+    let known = |value: &Option<String>| value.clone().unwrap_or_else(|| "unknown".to_owned());
+    let cpus = |cpus: &[usize]| cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+    let (soft, hard) = environment.open_files;
+    let mut properties = vec![
+        ("tollgate", manifest.tollgate.clone()),
+        ("start of the run", manifest.started_at.clone()),
+        ("seed", manifest.seed.to_string()),
+        ("kernel", environment.kernel.clone()),
+        ("CPU", known(&environment.cpu_model)),
+        ("CPUs online", environment.cpus.to_string()),
+        ("hypervisor", known(&environment.hypervisor)),
+        ("frequency governor", known(&environment.governor)),
+        ("clock source", known(&environment.clock_source)),
+        ("open files, soft and hard limit", format!("{soft}, {hard}")),
+        ("somaxconn", known(&environment.somaxconn)),
+        ("ports of outgoing connections", known(&environment.port_range)),
+        ("CPU of the generator", cpus(&layout.generator)),
+        ("CPU of the origin", cpus(&layout.origin)),
+        ("CPU of the system", cpus(&layout.system)),
+    ];
+    let mitigations = environment.mitigations.iter();
+    properties.extend(mitigations.map(|(name, state)| (name.as_str(), state.clone())));
+    let rows = properties.into_iter().map(|(name, value)| Row::of(None, [name.to_owned(), value]));
+    Table {
+        rows: rows.collect(),
+        is_prose: true,
+        ..Table::new("The machine and the run", ["property", "value"].map(Column::from))
+    }
+}

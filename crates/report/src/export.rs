@@ -1,0 +1,382 @@
+//! Formats for programs: CSV, JSON, and the formats of other tools.
+
+use crate::analysis::{
+    Analysis, FileFigures, FilePrice, Price, Range, SubjectAnalysis, verdict_word,
+};
+use crate::document::range;
+use crate::output::{ReportError, write};
+use crate::source::Source;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use tollgate_experiment::metric::Metric;
+use tollgate_experiment::record::{Measurement, as_f64};
+use tollgate_stats::number::{counted, significant};
+use tollgate_stats::{Summary, summarize};
+
+/// The folder in a run's directory for HdrHistogram's files.
+const HGRM_FOLDER: &str = "hgrm";
+
+const CSV_HEADER: [&str; 13] = [
+    "case",
+    "subject",
+    "baseline",
+    "status",
+    "metric",
+    "n",
+    "ratio",
+    "ratio_low",
+    "ratio_high",
+    "difference",
+    "difference_low",
+    "difference_high",
+    "interval",
+];
+
+const ABLATION_HEADER: [&str; 16] = [
+    "case",
+    "file",
+    "subject",
+    "n",
+    "cpu_us",
+    "cpu_us_low",
+    "cpu_us_high",
+    "share",
+    "share_low",
+    "share_high",
+    "interval",
+    "verdict",
+    "attacks",
+    "benign",
+    "exceptions",
+    "kept",
+];
+
+/// The prices as CSV, unrounded: one line per case, subject and figure. A subject without a price has one line.
+pub(crate) fn csv(analysis: &Analysis) -> Result<String, ReportError> {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    writer.write_record(CSV_HEADER)?;
+    for case in &analysis.cases {
+        for subject in &case.subjects {
+            let (case, status) = (&*case.case.name, subject.status.word());
+            let head = [case, &subject.name, &analysis.baseline, status];
+            if subject.prices.is_empty() {
+                writer.write_record(head.into_iter().chain([""; 9]))?;
+            }
+            for (metric, price) in &subject.prices {
+                let mut row: Vec<String> = head.map(str::to_owned).to_vec();
+                row.extend([metric.name().to_owned(), price.n.to_string()]);
+                row.extend(ends(price.ratio.as_ref()));
+                row.extend(ends(Some(&price.difference)));
+                row.push(kind(&price.difference).to_owned());
+                writer.write_record(row)?;
+            }
+        }
+    }
+    finish(writer)
+}
+
+/// The cost of each file of a rule set as CSV, unrounded. `None` for a run without ablation.
+pub fn ablation_csv(analysis: &Analysis) -> Result<Option<String>, ReportError> {
+    if analysis.cases.iter().all(|case| case.ablation.is_none()) {
+        return Ok(None);
+    }
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    writer.write_record(ABLATION_HEADER)?;
+    for case in &analysis.cases {
+        let Some(figures) = &case.ablation else { continue };
+        for file in figures.files.iter().chain(&figures.all) {
+            let FileFigures { file, subject, price, attacks, benign, exceptions } = file;
+            let mut line = vec![case.case.name.clone(), file.clone(), subject.clone()];
+            match price {
+                Some(FilePrice { n, cpu_us, share, verdict }) => {
+                    line.push(n.to_string());
+                    line.extend(ends(Some(cpu_us)));
+                    line.extend(ends(share.as_ref()));
+                    line.push(kind(cpu_us).to_owned());
+                    line.push(verdict.map_or("", verdict_word).to_owned());
+                }
+                None => line.resize(12, String::new()),
+            }
+            line.extend([attacks.join(" "), benign.join(" "), exceptions.to_string()]);
+            line.push(String::new());
+            writer.write_record(line)?;
+        }
+        for kept in &figures.kept {
+            let mut line = vec![case.case.name.clone(), kept.file.clone()];
+            line.resize(15, String::new());
+            line.push(kept.reason.clone());
+            writer.write_record(line)?;
+        }
+    }
+    finish(writer).map(Some)
+}
+
+fn ends(range: Option<&Range>) -> [String; 3] {
+    match range {
+        Some(range) => [range.estimate, range.low, range.high].map(|value| value.to_string()),
+        None => [const { String::new() }; 3],
+    }
+}
+
+fn kind(range: &Range) -> &'static str {
+    if range.interval { "95 % interval" } else { "range seen" }
+}
+
+fn finish(writer: csv::Writer<Vec<u8>>) -> Result<String, ReportError> {
+    let bytes = writer.into_inner().map_err(|error| csv::Error::from(error.into_error()))?;
+    String::from_utf8(bytes).map_err(|error| csv::Error::from(std::io::Error::other(error)).into())
+}
+
+pub(crate) fn json(value: &impl Serialize) -> Result<String, ReportError> {
+    Ok(serde_json::to_string_pretty(value)? + "\n")
+}
+
+/// Each subject of each case, with its valid measurements in the order of blocks.
+fn measured(source: &Source) -> impl Iterator<Item = (&str, &SubjectAnalysis, Vec<&Measurement>)> {
+    source.analysis.cases.iter().flat_map(move |case| {
+        let name = case.case.name.as_str();
+        case.subjects.iter().map(move |subject| {
+            let valid = source.valid(name, &subject.name);
+            (name, subject, valid.into_values().collect())
+        })
+    })
+}
+
+/// Go's benchmark format for benchstat: one line per block and subject, so that benchstat's samples are blocks.
+///
+/// The format: <https://go.googlesource.com/proposal/+/master/design/14313-benchmark-format.md>.
+pub(crate) fn gobench(source: &Source) -> String {
+    let manifest = &source.records.manifest;
+    let model = manifest.environment.cpu_model.as_deref().unwrap_or("unknown");
+    // A value ends at the end of its line.
+    let [tollgate, model] =
+        [&manifest.tollgate, model].map(|text| text.replace(char::is_control, " "));
+    // Lower is better in all other units.
+    let mut text =
+        format!("tollgate: {tollgate}\ncpu: {model}\nUnit {REQUESTS_PER_S} better=higher\n\n");
+    let cpus = manifest.cpu_layout.system.len();
+    for (case, SubjectAnalysis { name, .. }, measurements) in measured(source) {
+        for measurement in measurements {
+            // Names are letters, digits, `-`, `_` and `.`. Without the number of CPUs, benchstat would take the number
+            // at the end of a name for it.
+            let responses = measurement.responses;
+            text += &format!("BenchmarkTollgate/case={case}/subject={name}-{cpus} {responses}");
+            for (value, unit) in benchmark_figures(measurement) {
+                text += &format!(" {value} {unit}");
+            }
+            text.push('\n');
+        }
+    }
+    text
+}
+
+const REQUESTS_PER_S: &str = "requests/s";
+
+/// The figures of a trial. benchstat converts nanoseconds to seconds.
+fn benchmark_figures(measurement: &Measurement) -> impl Iterator<Item = (f64, &'static str)> {
+    let from_us = |us: Option<f64>| us.map(|us| us * 1e3);
+    let from_ms = |ms: Option<f64>| ms.map(|ms| ms * 1e6);
+    let figures = [
+        (from_us(measurement.system_cpu_us_per_request()), "cpu-ns/request"),
+        (Some(measurement.throughput_per_s), REQUESTS_PER_S),
+        (from_ms(measurement.latency.p50_ms), "p50-ns"),
+        (from_ms(measurement.latency.p99_ms), "p99-ns"),
+        (measurement.memory_peak_bytes.map(as_f64), "memory-bytes"),
+    ];
+    figures.into_iter().filter_map(|(value, unit)| Some((value?, unit)))
+}
+
+/// A measure in the Bencher Metric Format. The bounds of a ratio are those of its interval or, with too few blocks for
+/// one, of the observed range; those of others are the smallest and the largest value of the blocks.
+#[derive(Serialize)]
+struct BencherValue {
+    value: f64,
+    lower_value: f64,
+    upper_value: f64,
+}
+
+type Figure = fn(&Measurement) -> Option<f64>;
+
+const BENCHER_FIGURES: [(&str, Figure); 5] = [
+    ("cpu-us-per-request", Measurement::system_cpu_us_per_request),
+    ("throughput-per-s", |measurement| Some(measurement.throughput_per_s)),
+    ("latency-p50-ms", |measurement| measurement.latency.p50_ms),
+    ("latency-p99-ms", |measurement| measurement.latency.p99_ms),
+    ("memory-peak-bytes", |measurement| measurement.memory_peak_bytes.map(as_f64)),
+];
+
+/// The Bencher Metric Format: a benchmark is a subject in a case.
+///
+/// The format: <https://bencher.dev/docs/reference/bencher-metric-format/>. Measures are named after the figures of
+/// report.json.
+pub(crate) fn bencher(source: &Source) -> Result<String, ReportError> {
+    let mut benchmarks: BTreeMap<String, BTreeMap<&str, BencherValue>> = BTreeMap::new();
+    for (case, subject, measurements) in measured(source) {
+        let mut measures = BTreeMap::new();
+        if let Some((_, Range { estimate, low, high, .. })) = cpu_ratio(subject) {
+            let value = BencherValue { value: estimate, lower_value: low, upper_value: high };
+            measures.insert("cpu-ratio", value);
+        }
+        for (name, of) in BENCHER_FIGURES {
+            // `None` if a block lacks the figure.
+            let values: Option<Vec<f64>> = measurements.iter().map(|m| of(m)).collect();
+            if let Some(Summary { median: value, min, max, .. }) =
+                values.and_then(|values| summarize(&values))
+            {
+                measures.insert(name, BencherValue { value, lower_value: min, upper_value: max });
+            }
+        }
+        if !measures.is_empty() {
+            benchmarks.insert(format!("{case}/{}", subject.name), measures);
+        }
+    }
+    json(&benchmarks)
+}
+
+fn cpu_ratio(subject: &SubjectAnalysis) -> Option<(&Price, Range)> {
+    let price = subject.prices.get(&Metric::CpuUsPerRequest)?;
+    Some((price, price.ratio?))
+}
+
+#[derive(Serialize)]
+struct HyperfineExport {
+    results: Vec<HyperfineResult>,
+}
+
+/// A command is a subject, and a run of it is a block: its times are CPU seconds per request.
+#[derive(Serialize)]
+struct HyperfineResult {
+    command: String,
+    mean: f64,
+    stddev: Option<f64>,
+    median: f64,
+    user: f64,
+    system: f64,
+    min: f64,
+    max: f64,
+    times: Vec<f64>,
+    memory_usage_byte: Vec<u64>,
+    /// All 0, because a trial with a failure is invalid.
+    exit_codes: Vec<i32>,
+    parameters: BTreeMap<&'static str, String>,
+}
+
+/// CPU per request as hyperfine's `--export-json`, for its plotting scripts. A subject without processes uses no CPU
+/// and is left out.
+pub(crate) fn hyperfine(source: &Source) -> Result<String, ReportError> {
+    let result = |(case, subject, measurements): (&str, &SubjectAnalysis, Vec<&Measurement>)| {
+        let seconds = |cpu_us: Figure| -> Option<Vec<f64>> {
+            measurements.iter().map(|m| Some(cpu_us(m)? / 1e6)).collect()
+        };
+        let times = seconds(Measurement::system_cpu_us_per_request)?;
+        let user = summarize(&seconds(Measurement::system_user_us_per_request)?)?.mean;
+        let Summary { min, max, median, mean, standard_deviation, .. } = summarize(&times)?;
+        let parameters = [("case", case.to_owned()), ("subject", subject.name.clone())];
+        Some(HyperfineResult {
+            command: format!("{case}/{}", subject.name),
+            mean,
+            stddev: standard_deviation,
+            median,
+            user,
+            system: mean - user,
+            min,
+            max,
+            exit_codes: vec![0; times.len()],
+            times,
+            memory_usage_byte: measurements.iter().filter_map(|m| m.memory_peak_bytes).collect(),
+            parameters: parameters.into(),
+        })
+    };
+    json(&HyperfineExport { results: measured(source).filter_map(result).collect() })
+}
+
+#[derive(Serialize)]
+struct GithubEntry {
+    name: String,
+    unit: String,
+    value: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    range: Option<String>,
+    extra: String,
+}
+
+/// The array that github-action-benchmark reads with `tool: customSmallerIsBetter`. One file has one direction, so it
+/// contains only figures of which less is better.
+pub(crate) fn github(analysis: &Analysis) -> Result<String, ReportError> {
+    let mut entries = Vec::new();
+    for case in &analysis.cases {
+        for subject in &case.subjects {
+            let name = format!("{}/{}", case.case.name, subject.name);
+            entries.extend(cpu_ratio(subject).map(|(price, ratio)| GithubEntry {
+                name: format!("{name}: CPU per request"),
+                unit: format!("× {}", analysis.baseline),
+                value: ratio.estimate,
+                range: Some(format!("{} to {}", significant(ratio.low), significant(ratio.high))),
+                extra: format!("{}, {}", counted(price.n, "block"), range(&ratio, significant)),
+            }));
+            let Some(figures) = &subject.figures else { continue };
+            for (figure, unit, value) in [
+                ("CPU per request", "µs", figures.cpu_us_per_request),
+                ("p50 latency", "ms", figures.latency_p50_ms),
+                ("p99 latency", "ms", figures.latency_p99_ms),
+                ("peak memory", "bytes", figures.memory_peak_bytes),
+                ("start-up", "ms", figures.startup_ms),
+            ] {
+                entries.extend(value.map(|value| GithubEntry {
+                    name: format!("{name}: {figure}, median"),
+                    unit: unit.to_owned(),
+                    value,
+                    range: None,
+                    extra: counted(figures.n, "block"),
+                }));
+            }
+        }
+    }
+    match entries.is_empty() {
+        true => Err(ReportError::NoFigure),
+        false => json(&entries),
+    }
+}
+
+/// Writes the latencies of each case and subject with a valid trial as HdrHistogram's percentile distribution, and
+/// returns the paths.
+pub fn write_hgrm(source: &Source, dir: &Path) -> Result<Vec<PathBuf>, ReportError> {
+    let mut paths = Vec::new();
+    for case in &source.analysis.cases {
+        // One folder per case: joined names of case and subject could be ambiguous.
+        let folder = dir.join(HGRM_FOLDER).join(&case.case.name);
+        fs::create_dir_all(&folder)
+            .map_err(|source| ReportError::Write { path: folder.clone(), source })?;
+        for subject in &case.subjects {
+            let latencies = source.latencies(&case.case.name, &subject.name)?;
+            if latencies.count() > 0 {
+                let path = folder.join(format!("{}.hgrm", subject.name));
+                write(&path, &latencies.to_hgrm())?;
+                paths.push(path);
+            }
+        }
+    }
+    Ok(paths)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use schemars::generate::SchemaSettings;
+
+    #[test]
+    fn committed_schema_matches_types() {
+        // Serialized reports have all fields, null ones included.
+        let settings = SchemaSettings::draft2020_12().for_serialize();
+        let schema = settings.into_generator().into_root_schema_for::<Analysis>();
+        let text = json(&schema).unwrap();
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../schemas/report.json");
+        if std::env::var_os("UPDATE_SCHEMAS").is_some() {
+            fs::write(&path, &text).unwrap();
+        }
+        let committed = fs::read_to_string(&path).unwrap();
+        assert!(committed == text, "set UPDATE_SCHEMAS=1 and run this test to write {path:?}");
+    }
+}

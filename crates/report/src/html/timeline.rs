@@ -1,0 +1,274 @@
+//! The trials of a case over the time of the run.
+
+use super::plots::figure_table;
+use super::svg::{Pause, Stripe, Timeline, TimelinePanel, Trial};
+use crate::analysis::CaseAnalysis;
+use crate::document::{Cell, Row, Table};
+use crate::output::ReportError;
+use crate::source::Source;
+use std::collections::BTreeSet;
+use tollgate_experiment::record::{Measurement, Outcome, TrialRecord};
+use tollgate_experiment::units::Percent;
+use tollgate_experiment::validity::Limits;
+use tollgate_stats::number::{significant, with_decimals};
+
+/// The trials of a case.
+pub(super) struct Trials<'a> {
+    trials: Vec<Timed<'a>>,
+    pauses: Vec<Pause>,
+    length_s: f64,
+    limits: &'a Limits,
+}
+
+/// A trial and its position in the run.
+struct Timed<'a> {
+    record: &'a TrialRecord,
+    /// Index of the subject's color and mark.
+    series: usize,
+    /// Start of the trial since the start of the run, without pauses.
+    start_s: f64,
+    /// The reasons why it is invalid; empty if it is valid.
+    reasons: String,
+}
+
+struct Figure {
+    /// Name with unit.
+    name: &'static str,
+    /// Machine-readable name.
+    id: &'static str,
+    unit: &'static str,
+    is_logarithmic: bool,
+    /// True if a trial without this figure still has a mark, so that every trial is visible once.
+    marks_all: bool,
+    limit: Option<fn(&Limits) -> Percent>,
+    of: fn(&Measurement) -> Option<f64>,
+}
+
+const FIGURES: [Figure; 5] = [
+    Figure {
+        name: "expected responses per second",
+        id: "throughput_per_s",
+        unit: "per second",
+        is_logarithmic: true,
+        marks_all: true,
+        limit: None,
+        of: |measurement| Some(measurement.throughput_per_s),
+    },
+    Figure {
+        name: "p99 latency, ms",
+        id: "latency_p99_ms",
+        unit: "ms",
+        is_logarithmic: true,
+        marks_all: false,
+        limit: None,
+        of: |measurement| measurement.latency.p99_ms,
+    },
+    Figure {
+        name: "steal, % of the CPUs",
+        id: "steal_percent",
+        unit: "% steal",
+        is_logarithmic: false,
+        marks_all: false,
+        limit: Some(|limits| limits.steal),
+        of: |measurement| Some(measurement.noise.steal_percent),
+    },
+    Figure {
+        name: "other processes, % of the CPUs",
+        id: "background_cpu_percent",
+        unit: "% taken by other processes",
+        is_logarithmic: false,
+        marks_all: false,
+        limit: Some(|limits| limits.background_cpu),
+        of: |measurement| Some(measurement.noise.background_cpu_percent),
+    },
+    Figure {
+        name: "CPU pressure, % of the time",
+        id: "cpu_pressure_percent",
+        unit: "% of the time with a task that waited for a CPU",
+        is_logarithmic: false,
+        marks_all: false,
+        limit: None,
+        of: |measurement| measurement.noise.cpu_pressure_percent,
+    },
+];
+
+impl<'a> Trials<'a> {
+    pub(super) fn of(source: &'a Source, case: &CaseAnalysis) -> Result<Self, ReportError> {
+        let mut trials = Vec::new();
+        let mut clock = Clock::default();
+        for record in &source.records.trials {
+            let start_s = clock.place(seconds_from_start(source, record)?, record.duration_s);
+            let place = case.subjects.iter().position(|subject| subject.name == record.subject);
+            if let (true, Some(series)) = (record.case == case.case.name, place) {
+                trials.push(Timed { record, series, start_s, reasons: reasons(&record.outcome) });
+            }
+        }
+        let limits = &source.records.manifest.experiment.limits;
+        Ok(Self { trials, pauses: clock.pauses, length_s: clock.end_s.max(1.0), limits })
+    }
+
+    /// The indices of the subjects that have trials.
+    pub(super) fn series(&self) -> BTreeSet<usize> {
+        self.trials.iter().map(|trial| trial.series).collect()
+    }
+
+    /// True if the run was stopped and resumed.
+    pub(super) fn has_pauses(&self) -> bool {
+        !self.pauses.is_empty()
+    }
+
+    pub(super) fn timeline(&self) -> Timeline {
+        let panels = FIGURES.iter().map(|figure| self.panel(figure));
+        Timeline {
+            panels: panels.filter(|panel| !panel.trials.is_empty()).collect(),
+            invalid: self.invalid(),
+            pauses: self.pauses.clone(),
+            length_s: self.length_s,
+        }
+    }
+
+    /// The invalid trials with their reasons.
+    pub(super) fn invalid(&self) -> Vec<Stripe> {
+        let invalid = self.trials.iter().filter(|trial| !trial.reasons.is_empty());
+        let stripe = |trial: &Timed<'_>| {
+            let TrialRecord { subject, block, duration_s, .. } = trial.record;
+            Stripe {
+                span_s: (trial.start_s, trial.start_s + duration_s),
+                hint: format!("{subject}, block {block}, invalid: {}", trial.reasons),
+            }
+        };
+        invalid.map(stripe).collect()
+    }
+
+    fn panel(&self, figure: &Figure) -> TimelinePanel {
+        let trial = |trial: &Timed<'_>| {
+            let measurement = trial.measurement();
+            // Zero has no position on a logarithmic scale.
+            let value = measurement.and_then(figure.of);
+            let value = value.filter(|value| !figure.is_logarithmic || *value > 0.0);
+            let text = match (value, measurement) {
+                (Some(value), _) => format!("{} {}", significant(value), figure.unit),
+                (None, Some(_)) if figure.marks_all => "no expected response".to_owned(),
+                (None, None) if figure.marks_all => "not measured".to_owned(),
+                (None, _) => return None,
+            };
+            Some(Trial {
+                start_s: trial.start_s,
+                value,
+                series: trial.series,
+                valid: trial.reasons.is_empty(),
+                hint: format!("{}, block {}: {text}", trial.record.subject, trial.record.block),
+            })
+        };
+        TimelinePanel {
+            unit: figure.name,
+            is_logarithmic: figure.is_logarithmic,
+            limit: figure.limit.map(|limit| limit(self.limits).in_percent()),
+            trials: self.trials.iter().filter_map(trial).collect(),
+        }
+    }
+
+    /// The figures of each trial.
+    pub(super) fn table(&self) -> Table {
+        let row = |trial: &Timed<'_>| {
+            let TrialRecord { subject, block, attempt, .. } = trial.record;
+            let block = match attempt {
+                1 => block.to_string(),
+                attempt => format!("{block}, attempt {attempt}"),
+            };
+            let start =
+                Cell::figure("start_s", Some(trial.start_s), |start| with_decimals(start, 1));
+            let figure = |figure: &Figure| {
+                Cell::figure(figure.id, trial.measurement().and_then(figure.of), significant)
+            };
+            let valid = match (trial.measurement(), trial.reasons.is_empty()) {
+                (_, true) => "yes",
+                (Some(_), false) => "no",
+                (None, false) => "not measured",
+            };
+            let mut cells = vec![subject.as_str().into(), block.into(), start];
+            cells.extend(FIGURES.iter().map(figure));
+            cells.push(valid.into());
+            Row { series: Some(trial.series), cells }
+        };
+        let figures = FIGURES.iter().map(|figure| figure.name);
+        let header = ["subject", "block", "start, s"].into_iter().chain(figures).chain(["valid"]);
+        figure_table("Trials", header, self.trials.iter().map(row))
+    }
+}
+
+impl<'a> Timed<'a> {
+    /// `None` if the trial ended before its measurement.
+    fn measurement(&self) -> Option<&'a Measurement> {
+        match &self.record.outcome {
+            Outcome::Measured(measurement) => Some(measurement),
+            Outcome::Refused(_) | Outcome::Failed(_) => None,
+        }
+    }
+}
+
+fn reasons(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Measured(measurement) => {
+            measurement.invalid.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+        }
+        Outcome::Refused(refusal) => refusal.reason.clone(),
+        Outcome::Failed(failure) => format!("{}: {}", failure.step, failure.reason),
+    }
+}
+
+/// The time of a run without its pauses, which may be longer than all trials.
+#[derive(Debug, Default)]
+struct Clock {
+    /// End of the last trial, without pauses.
+    end_s: f64,
+    /// Total length of the pauses.
+    paused_s: f64,
+    pauses: Vec<Pause>,
+}
+
+/// Minimum time between two trials that is a pause.
+const PAUSE_S: f64 = 60.0;
+
+impl Clock {
+    /// Returns the position of the next trial. Trials must be passed in order.
+    fn place(&mut self, from_start_s: f64, duration_s: f64) -> f64 {
+        let gap_s = from_start_s - self.paused_s - self.end_s;
+        if gap_s > PAUSE_S {
+            let hint = format!("a pause of {} minutes", significant(gap_s / 60.0));
+            self.pauses.push(Pause { at_s: self.end_s, hint });
+            self.paused_s += gap_s;
+        }
+        let start_s = (from_start_s - self.paused_s).max(0.0);
+        self.end_s = self.end_s.max(start_s + duration_s);
+        start_s
+    }
+}
+
+fn seconds_from_start(source: &Source, trial: &TrialRecord) -> Result<f64, ReportError> {
+    let time = |text: &str| {
+        text.parse::<jiff::Timestamp>()
+            .map_err(|source| ReportError::Time { text: text.to_owned(), source })
+    };
+    let start = time(&source.records.manifest.started_at)?;
+    Ok(time(&trial.started_at)?.duration_since(start).as_secs_f64().max(0.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_excludes_pauses() {
+        let mut clock = Clock::default();
+        assert_eq!(clock.place(2.0, 10.0), 2.0);
+        // 60 s after the end of the last trial are not a pause yet.
+        assert_eq!(clock.place(72.0, 8.0), 72.0);
+        // From 80 s to 3,680 s is an hour.
+        assert_eq!(clock.place(3_680.0, 5.0), 80.0);
+        assert_eq!(clock.place(3_690.0, 5.0), 90.0);
+        assert_eq!(clock.end_s, 95.0);
+        let pause = Pause { at_s: 80.0, hint: "a pause of 60.0 minutes".to_owned() };
+        assert_eq!(clock.pauses, [pause]);
+    }
+}

@@ -1,0 +1,47 @@
+//! Entry points of the fuzz targets to what is private. Compiled for cargo-fuzz and for tests only.
+
+use crate::body::{Limits, json, multipart, urlencoded, xml};
+use crate::head::{Target, cookies};
+use crate::libinjection::{detect_sqli, detect_xss};
+use crate::plan::check_effect;
+use crate::transformation::Transformation;
+
+/// Applies every transformation, and checks what the gates assume about it.
+pub fn transformations(value: &[u8]) {
+    let mut output = Vec::new();
+    for &transformation in Transformation::ALL {
+        let changed = transformation.apply(value, &mut output);
+        check_effect(transformation, value, if changed { &output } else { value });
+    }
+}
+
+/// Runs every parser of bodies and heads, and the detectors of injections.
+pub fn parsers(content_type: &[u8], bytes: &[u8]) {
+    let limits = Limits { depth: 64, parts: 100, name_bytes: 1 << 16 };
+    let form = multipart::parse(bytes, content_type, &limits);
+    for field in &form.fields {
+        assert!(field.value.end <= bytes.len(), "field outside of the body");
+    }
+    for file in &form.files {
+        assert!(file.content.end <= bytes.len(), "file outside of the body");
+    }
+    let mut name_bytes = 0;
+    let result = json::parse(bytes, &limits, &mut |name: &[u8], _: &[u8]| {
+        name_bytes += name.len();
+        true
+    });
+    assert!(result.is_err() || name_bytes <= 1 << 16, "names of {name_bytes} bytes");
+    let document = xml::parse(bytes, &limits);
+    assert!(document.attributes.len() <= 100, "{} attributes", document.attributes.len());
+    let mut size = 0;
+    urlencoded::parse(bytes, b'&', &mut Default::default(), &mut |name: &[u8], value: &[u8]| {
+        size += name.len() + value.len();
+        true
+    });
+    assert!(size <= bytes.len(), "arguments of {size} bytes");
+    cookies(bytes, |name, value| assert!(name.len() + value.len() <= bytes.len()));
+    let target = Target::parse(bytes);
+    assert!(target.filename().ends_with(target.basename()));
+    detect_sqli(bytes);
+    detect_xss(bytes);
+}

@@ -1,0 +1,208 @@
+//! Settings, and directives that are accepted or rejected by name alone.
+
+use crate::error::{Fault, LoadError, Skipped, nearest};
+use crate::settings::LimitAction;
+
+use super::action;
+use super::directive::{Draft, at_name, one, parsed};
+use super::lexer::Directive;
+
+/// Directives without an effect on this engine, with the reason.
+const INERT: [(&str, &str); 27] = [
+    ("SecRequestBodyInMemoryLimit", "bodies are always kept in memory, within SecRequestBodyLimit"),
+    ("SecPcreMatchLimit", "regexes run in time linear in the value"),
+    ("SecPcreMatchLimitRecursion", "regexes run in time linear in the value"),
+    ("SecDataDir", "persistent collections last for one transaction"),
+    ("SecTmpDir", "no temporary file is written"),
+    ("SecTmpSaveUploadedFiles", "no temporary file is written"),
+    ("SecUploadDir", "no uploaded file is written"),
+    ("SecUploadFileMode", "no uploaded file is written"),
+    ("SecUploadKeepFiles", "no uploaded file is written"),
+    ("SecDebugLog", "there is no debug log"),
+    ("SecDebugLogLevel", "there is no debug log"),
+    (
+        "SecUnicodeMapFile",
+        "%uHHHH is decoded by its low byte, fullwidth forms by their ASCII character",
+    ),
+    (
+        "SecUnicodeCodePage",
+        "%uHHHH is decoded by its low byte, fullwidth forms by their ASCII character",
+    ),
+    ("SecStatusEngine", "nothing is sent home"),
+    ("SecCookieFormat", "cookies are of version 0"),
+    ("SecCollectionTimeout", "persistent collections last for one transaction"),
+    ("SecAuditLogStorageDir", "audit entries are written by the program that runs the engine"),
+    ("SecAuditLogDirMode", "audit entries are written by the program that runs the engine"),
+    ("SecAuditLogFileMode", "audit entries are written by the program that runs the engine"),
+    ("SecAuditLogType", "audit entries are written by the program that runs the engine"),
+    ("SecAuditLog2", "audit entries are written by the program that runs the engine"),
+    ("SecResponseBodyMimeTypesClear", "use SecResponseBodyMimeType, which replaces the list"),
+    ("SecXmlExternalEntity", "external entities are never loaded"),
+    ("SecSensorId", "it only labels the audit log"),
+    ("SecRulePerfTime", "there is no debug log"),
+    ("SecConnEngine", "connections are limited by the proxy"),
+    ("SecGuardianLog", "there is no guardian log"),
+];
+
+/// Directives that need what this engine does not do, with the reason.
+const EXTERNAL: [(&str, &str); 12] = [
+    ("SecRuleScript", "it runs Lua"),
+    ("SecRemoteRules", "it fetches a URL"),
+    ("SecRemoteRulesFailAction", "it fetches a URL"),
+    ("SecGeoLookupDb", "geographic lookups are not supported"),
+    ("SecGsbLookupDb", "Safe Browsing lookups are not supported"),
+    ("SecHttpBlKey", "DNS lookups are not supported"),
+    ("SecChrootDir", "it changes the process"),
+    ("SecHashEngine", "signed links are not supported"),
+    ("SecHashKey", "signed links are not supported"),
+    ("SecContentInjection", "responses are not changed"),
+    ("SecStreamInBodyInspection", "streams are not changed"),
+    ("SecStreamOutBodyInspection", "streams are not changed"),
+];
+
+/// Directives of the other modules and of this one, for hints.
+const NAMES: [&str; 33] = [
+    "Include",
+    "SecAction",
+    "SecArgumentSeparator",
+    "SecArgumentsLimit",
+    "SecAuditEngine",
+    "SecAuditLog",
+    "SecAuditLogFormat",
+    "SecAuditLogParts",
+    "SecAuditLogRelevantStatus",
+    "SecComponentSignature",
+    "SecDefaultAction",
+    "SecMarker",
+    "SecRequestBodyAccess",
+    "SecRequestBodyJsonDepthLimit",
+    "SecRequestBodyLimit",
+    "SecRequestBodyLimitAction",
+    "SecRequestBodyNoFilesLimit",
+    "SecResponseBodyAccess",
+    "SecResponseBodyLimit",
+    "SecResponseBodyLimitAction",
+    "SecResponseBodyMimeType",
+    "SecRule",
+    "SecRuleEngine",
+    "SecRuleRemoveById",
+    "SecRuleRemoveByMsg",
+    "SecRuleRemoveByTag",
+    "SecRuleUpdateActionById",
+    "SecRuleUpdateTargetById",
+    "SecRuleUpdateTargetByMsg",
+    "SecRuleUpdateTargetByTag",
+    "SecServerSignature",
+    "SecUploadFileLimit",
+    "SecWebAppId",
+];
+
+impl Draft {
+    pub(super) fn setting(&mut self, directive: &Directive, name: &str) -> Result<(), LoadError> {
+        let written = directive.name.as_str();
+        if let Some((_, reason)) = INERT.iter().find(|(inert, _)| inert.eq_ignore_ascii_case(name))
+        {
+            self.inert.push(Skipped {
+                place: directive.place(),
+                message: format!("{written} has no effect: {reason}"),
+            });
+            return Ok(());
+        }
+        if let Some((_, reason)) =
+            EXTERNAL.iter().find(|(external, _)| external.eq_ignore_ascii_case(name))
+        {
+            return Err(at_name(directive, format!("{written} is not supported: {reason}"), true));
+        }
+        let settings = &mut self.settings;
+        match name {
+            "secruleengine" => settings.engine = value(directive, action::engine)?,
+            "secrequestbodyaccess" => settings.request_body_access = value(directive, switch)?,
+            "secrequestbodylimit" => settings.request_body_limit = value(directive, number)?,
+            "secrequestbodynofileslimit" => {
+                settings.request_body_no_files_limit = value(directive, number)?;
+            }
+            "secrequestbodylimitaction" => {
+                settings.request_body_limit_action = value(directive, limit_action)?;
+            }
+            "secrequestbodyjsondepthlimit" => settings.json_depth_limit = value(directive, number)?,
+            "secargumentslimit" => settings.arguments_limit = value(directive, number)?,
+            "secargumentseparator" => settings.argument_separator = value(directive, separator)?,
+            "secuploadfilelimit" => settings.upload_file_limit = value(directive, number)?,
+            "secresponsebodyaccess" => settings.response_body_access = value(directive, switch)?,
+            "secresponsebodylimit" => settings.response_body_limit = value(directive, number)?,
+            "secresponsebodylimitaction" => {
+                settings.response_body_limit_action = value(directive, limit_action)?;
+            }
+            "secresponsebodymimetype" => {
+                settings.response_body_mime_types =
+                    directive.arguments.iter().map(|a| a.as_str().to_ascii_lowercase()).collect();
+            }
+            "secauditengine" => settings.audit_engine = value(directive, action::audit_engine)?,
+            "secauditlogrelevantstatus" => {
+                settings.audit_log_relevant_status = Some(value(directive, pattern)?);
+            }
+            "secauditlogparts" => settings.audit_log_parts = value(directive, text)?,
+            "secauditlog" => settings.audit_log = Some(value(directive, text)?),
+            "secauditlogformat" => {
+                settings.audit_log_json = value(directive, |t| Ok(t.eq_ignore_ascii_case("json")))?;
+            }
+            "seccomponentsignature" => settings.component_signatures.push(value(directive, text)?),
+            "secwebappid" => settings.web_application = Some(value(directive, text)?),
+            "secserversignature" => settings.server_signature = Some(value(directive, text)?),
+            _ => {
+                let inert = INERT.iter().map(|(inert, _)| *inert);
+                let hint = nearest(name, NAMES.into_iter().chain(inert));
+                return Err(at_name(
+                    directive,
+                    format!("unknown directive \"{written}\"{hint}"),
+                    true,
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn value<T>(
+    directive: &Directive,
+    parse: impl FnOnce(&str) -> Result<T, Fault>,
+) -> Result<T, LoadError> {
+    let argument = one(directive)?;
+    parsed(directive, argument, parse(&argument.as_str()))
+}
+
+fn switch(text: &str) -> Result<bool, Fault> {
+    match text.to_ascii_lowercase().as_str() {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(Fault::invalid(0, format!("\"{text}\" is neither On nor Off"))),
+    }
+}
+
+fn number(text: &str) -> Result<usize, Fault> {
+    text.parse().map_err(|error| Fault::invalid(0, format!("\"{text}\": {error}")))
+}
+
+fn separator(text: &str) -> Result<u8, Fault> {
+    match text.as_bytes() {
+        [byte] => Ok(*byte),
+        _ => Err(Fault::invalid(0, format!("separator \"{text}\" is not one byte"))),
+    }
+}
+
+fn limit_action(text: &str) -> Result<LimitAction, Fault> {
+    match text.to_ascii_lowercase().as_str() {
+        "reject" => Ok(LimitAction::Reject),
+        "processpartial" => Ok(LimitAction::ProcessPartial),
+        _ => Err(Fault::invalid(0, format!("\"{text}\" is neither Reject nor ProcessPartial"))),
+    }
+}
+
+fn pattern(text: &str) -> Result<String, Fault> {
+    crate::regex::compile(text).map_err(|message| Fault::invalid(0, message))?;
+    Ok(text.to_owned())
+}
+
+fn text(text: &str) -> Result<String, Fault> {
+    Ok(text.to_owned())
+}

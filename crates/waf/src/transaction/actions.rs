@@ -1,0 +1,276 @@
+//! Actions of rules that match: assignments, controls, disruptive actions and the log.
+
+use crate::condition::Condition;
+use crate::operator::text::parse_integer;
+use crate::rule::{
+    Assignment, Change, Control, Disruptive, EngineMode, Link, Phase, Rule, RuleFilter,
+};
+use crate::template::{Macro, Template};
+use crate::variable::Variable;
+
+use super::evaluate::{Captured, Evaluation, Key, Running};
+use super::store::append_number;
+use super::{Intervention, LOGGED_VALUE_MAX, MATCHES_MAX, Match, MatchDetails, State};
+
+impl Evaluation<'_> {
+    /// Stores the captured text of a match as TX.0 to TX.9.
+    pub(super) fn capture(&mut self, captured: &Captured, value: &[u8]) {
+        match captured {
+            Captured::Nothing => {}
+            Captured::Range(start, end) => self.state.store.set(0, &value[*start..*end]),
+            Captured::Text(text) => self.state.store.set(0, text),
+            Captured::Groups => {
+                for (slot, range) in (0..).zip(&self.buffers.captures) {
+                    if let Some((start, end)) = *range {
+                        self.state.store.set(slot, &value[start..end]);
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) fn hit(&mut self, running: &Running<'_>, key: Key<'_>, value: &[u8]) {
+        self.state.matched.push(|output| key.write(output), value);
+        for assignment in &running.link.assignments {
+            self.assign(running.rule, assignment);
+        }
+    }
+
+    /// Number that a template expands to.
+    pub(super) fn number(&mut self, rule: &Rule, template: &Template) -> i64 {
+        if let Some(Macro { slot: Some(slot), .. }) = template.as_macro() {
+            return self.state.store.number(*slot);
+        }
+        let mut text = std::mem::take(&mut self.buffers.text);
+        text.clear();
+        self.expand(Some(rule), template, &mut text);
+        let number = parse_integer(&text);
+        self.buffers.text = text;
+        number
+    }
+
+    pub(super) fn assign(&mut self, rule: &Rule, assignment: &Assignment) {
+        let mut name = std::mem::take(&mut self.buffers.name);
+        name.clear();
+        let slot = assignment.slot.or_else(|| {
+            self.expand(Some(rule), &assignment.name, &mut name);
+            name.make_ascii_lowercase();
+            let slot = self.rules.slot_by_name.get(name.as_slice()).copied();
+            slot.filter(|_| assignment.variable == Variable::Tx)
+        });
+        self.change(rule, assignment, slot, &name);
+        self.buffers.name = name;
+    }
+
+    fn change(&mut self, rule: &Rule, assignment: &Assignment, slot: Option<u32>, name: &[u8]) {
+        let variable = assignment.variable;
+        let current = |state: &State| match slot {
+            Some(slot) => state.store.number(slot),
+            None => state.store.named(variable, name).map_or(0, parse_integer),
+        };
+        let sum = match &assignment.change {
+            Change::Unset => {
+                match slot {
+                    Some(slot) => self.state.store.unset(slot),
+                    None => self.state.store.unset_named(variable, name),
+                }
+                return;
+            }
+            Change::Set(template) => {
+                let mut text = std::mem::take(&mut self.buffers.text);
+                text.clear();
+                self.expand(Some(rule), template, &mut text);
+                match (slot, canonical_number(&text)) {
+                    (Some(slot), Some(number)) => self.state.store.set_number(slot, number),
+                    (Some(slot), None) => self.state.store.set(slot, &text),
+                    (None, _) => self.state.store.set_named(variable, name, &text),
+                }
+                self.buffers.text = text;
+                return;
+            }
+            Change::Add(template) => {
+                self.number(rule, template).saturating_add(current(self.state))
+            }
+            Change::Subtract(template) => {
+                current(self.state).saturating_sub(self.number(rule, template))
+            }
+        };
+        match slot {
+            Some(slot) => self.state.store.set_number(slot, sum),
+            None => {
+                let mut text = Vec::new();
+                append_number(sum, &mut text);
+                self.state.store.set_named(variable, name, &text);
+            }
+        }
+    }
+
+    pub(super) fn control(&mut self, control: &Control) {
+        let state = &mut *self.state;
+        match control {
+            Control::AuditEngine(mode) => state.audit_engine = *mode,
+            Control::AuditLogParts(parts) => {
+                let current = state
+                    .audit_log_parts
+                    .clone()
+                    .unwrap_or_else(|| self.rules.settings.audit_log_parts.clone());
+                state.audit_log_parts =
+                    Some(match (parts.strip_prefix('+'), parts.strip_prefix('-')) {
+                        (Some(added), _) => current + added,
+                        (_, Some(removed)) => current.replace(|c| removed.contains(c), ""),
+                        _ => parts.clone(),
+                    });
+            }
+            Control::ForceRequestBodyVariable(force) => state.force_request_body = *force,
+            Control::RequestBodyAccess(access) => state.request_body_access = *access,
+            Control::ResponseBodyAccess(access) => state.response_body_access = *access,
+            Control::RequestBodyLimit(limit) => state.request_body_limit = *limit,
+            Control::ResponseBodyLimit(limit) => state.response_body_limit = *limit,
+            Control::RequestBodyProcessor(processor) => {
+                state.body_processor = Some(*processor);
+                state.body_processor_forced = true;
+            }
+            Control::Engine(mode) => state.engine = *mode,
+            Control::RemoveRules(RuleFilter::Resolved(rules)) => {
+                state.removed_rules.resize(self.rules.rules.len().div_ceil(64), 0);
+                for &rule in rules {
+                    state.removed_rules[rule as usize / 64] |= 1 << (rule % 64);
+                }
+            }
+            Control::RemoveTargets(RuleFilter::Resolved(rules), target) => {
+                if !state.removed_targets.iter().any(|(r, t)| r == rules && t == target) {
+                    state.removed_targets.push((rules.clone(), target.clone()));
+                }
+            }
+            // Filters are resolved when the rule set is completed.
+            Control::RemoveRules(_) | Control::RemoveTargets(..) => {}
+            Control::InitCollection(variable, key) => {
+                let (variable, mut text) = (*variable, Vec::new());
+                self.expand(None, key, &mut text);
+                self.state.store.set_named(variable, b"key", &text);
+            }
+            Control::SetEnv(name, value) => {
+                let (mut expanded_name, mut expanded) = (Vec::new(), Vec::new());
+                self.expand(None, name, &mut expanded_name);
+                self.expand(None, value, &mut expanded);
+                self.state.environment.retain(|(name, _)| *name != expanded_name);
+                self.state.environment.push((expanded_name, expanded));
+            }
+        }
+    }
+
+    /// Runs the disruptive action; true if it ended the transaction.
+    pub(super) fn disrupt(&mut self, rule: &Rule) -> bool {
+        if self.state.engine != EngineMode::On || self.phase == Phase::Logging {
+            return false;
+        }
+        let mut intervention = Intervention {
+            status: rule.status.unwrap_or(403),
+            redirect: None,
+            drop: false,
+            rule: Some(rule.id),
+        };
+        match &rule.disruptive {
+            Disruptive::Pass => return false,
+            Disruptive::Allow(scope) => {
+                self.state.allow = Some(*scope);
+                return false;
+            }
+            Disruptive::Deny => {}
+            Disruptive::Drop => intervention.drop = true,
+            Disruptive::Redirect(to) => {
+                let mut text = Vec::new();
+                self.expand(Some(rule), to, &mut text);
+                intervention.redirect = Some(String::from_utf8_lossy(&text).into_owned());
+                intervention.status =
+                    rule.status.filter(|status| (300..400).contains(status)).unwrap_or(302);
+            }
+        }
+        self.state.intervention.get_or_insert(intervention);
+        true
+    }
+
+    /// Keeps the match of a rule for the log, with the last value that matched.
+    pub(super) fn record(
+        &mut self,
+        rule: &Rule,
+        index: usize,
+        disruptive: bool,
+        first_matches: usize,
+    ) {
+        if self.state.matches.len() >= MATCHES_MAX {
+            self.state.matches_dropped += 1;
+            return;
+        }
+        let expanded = |of: fn(&Link) -> Option<&Template>| {
+            let mut text = Vec::new();
+            if let Some(template) = rule.links.iter().find_map(of) {
+                self.expand(Some(rule), template, &mut text);
+                text.truncate(LOGGED_VALUE_MAX);
+            }
+            text
+        };
+        let (message, log_data) =
+            (expanded(|link| link.message.as_ref()), expanded(|link| link.log_data.as_ref()));
+        let matched = self.state.matched.last();
+        let value = matched
+            .map_or(&[][..], |matched| &matched.value[..matched.value.len().min(LOGGED_VALUE_MAX)]);
+        let record = Match {
+            rule: index,
+            id: rule.id,
+            phase: self.phase,
+            variable: matched.map_or_else(Vec::new, |matched| matched.key.clone()),
+            value: value.to_vec(),
+            message,
+            log_data,
+            logged: rule.log,
+            disruptive,
+            details: self.state.record_details.then(|| self.details(rule, first_matches)),
+        };
+        self.state.matches.push(record);
+    }
+
+    fn details(&self, rule: &Rule, first_matches: usize) -> MatchDetails {
+        let all = self.state.matched.all();
+        let first = first_matches.checked_sub(1).and_then(|last| all.get(last));
+        let search = |link: &Link, value: &[u8]| {
+            let test = link.test.as_ref().filter(|test| !test.negated)?;
+            let range = match &test.condition {
+                Condition::Regex(pattern) => pattern.regex().find(value)?.range(),
+                Condition::Phrases(set) => set.find(value)?,
+                _ => return None,
+            };
+            Some(value[range].to_vec())
+        };
+        let mut scores = Vec::new();
+        for assignment in rule.links.iter().flat_map(|link| &link.assignments) {
+            if let Change::Add(amount) = &assignment.change {
+                let (mut name, mut text) = (Vec::new(), Vec::new());
+                self.expand(Some(rule), &assignment.name, &mut name);
+                self.expand(Some(rule), amount, &mut text);
+                let name = String::from_utf8_lossy(&name).into_owned();
+                scores.push((
+                    format!("{}.{name}", assignment.variable.name().to_ascii_lowercase()),
+                    parse_integer(&text),
+                ));
+            }
+        }
+        MatchDetails {
+            source: first.map_or_else(Vec::new, |first| first.key.clone()),
+            matched: first
+                .and_then(|first| search(&rule.links[0], &first.value))
+                .unwrap_or_default(),
+            scores,
+        }
+    }
+}
+
+/// The number that a text is, if it is written exactly as numbers are printed.
+fn canonical_number(text: &[u8]) -> Option<i64> {
+    let canonical = match text {
+        [b'0'] => true,
+        [b'1'..=b'9', rest @ ..] => rest.len() < 18 && rest.iter().all(u8::is_ascii_digit),
+        _ => false,
+    };
+    canonical.then(|| parse_integer(text))
+}

@@ -1,0 +1,426 @@
+//! Input of a request and its response: line, headers, body.
+
+use crate::body::{json, multipart, urlencoded, xml};
+use crate::head::{Target, cookies};
+use crate::rule::{BodyProcessor, EngineMode, Phase};
+use crate::settings::LimitAction;
+use crate::variable::Variable;
+
+use super::entries::Entries;
+use super::{Intervention, Transaction, Worker};
+
+/// Bytes of the names of all values of a JSON body together: deep nesting makes them long.
+const NAME_BYTES_MAX: usize = 16 << 20;
+
+impl Transaction {
+    /// Sets the request line. The protocol is as in the line, such as `HTTP/1.1`.
+    pub fn request_line(&mut self, method: &[u8], target: &[u8], protocol: &[u8]) {
+        let mut line = Vec::with_capacity(method.len() + target.len() + protocol.len() + 2);
+        line.extend_from_slice(method);
+        line.push(b' ');
+        line.extend_from_slice(target);
+        line.push(b' ');
+        line.extend_from_slice(protocol);
+        self.entries.set(Variable::RequestLine, &line);
+        self.entries.set(Variable::RequestMethod, method);
+        self.entries.set(Variable::RequestProtocol, protocol);
+        self.entries.set(Variable::RequestUriRaw, target);
+        let parsed = Target::parse(target);
+        self.entries.set(Variable::RequestUri, parsed.uri());
+        self.entries.set(Variable::RequestFilename, parsed.filename());
+        self.entries.set(Variable::PathInfo, parsed.filename());
+        self.entries.set(Variable::RequestBasename, parsed.basename());
+        self.entries.set(Variable::QueryString, parsed.query);
+        if !parsed.query.is_empty() {
+            self.parse_arguments(parsed.query, true);
+        }
+    }
+
+    /// Adds a header.
+    pub fn request_header(&mut self, name: &[u8], value: &[u8]) {
+        let (Some(name_span), Some(value_span)) =
+            (self.entries.store(name), self.entries.store(value))
+        else {
+            return;
+        };
+        self.entries.add_stored(Variable::RequestHeadersNames, name_span, name_span);
+        self.entries.add_stored(Variable::RequestHeaders, name_span, value_span);
+        match name.len() {
+            4 if name.eq_ignore_ascii_case(b"host") => {
+                let host = value.split(|&b| b == b':').next().unwrap_or_default();
+                self.entries.set(Variable::ServerName, host);
+            }
+            6 if name.eq_ignore_ascii_case(b"cookie") => {
+                let entries = &mut self.entries;
+                cookies(value, &mut |name: &[u8], value: &[u8]| {
+                    if let (Some(name), Some(value)) = (entries.store(name), entries.store(value)) {
+                        entries.add_stored(Variable::RequestCookiesNames, name, name);
+                        entries.add_stored(Variable::RequestCookies, name, value);
+                    }
+                });
+            }
+            12 if name.eq_ignore_ascii_case(b"content-type") => {
+                let starts = |prefix: &[u8]| {
+                    value
+                        .get(..prefix.len())
+                        .is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+                };
+                if starts(b"multipart/form-data") {
+                    self.set_processor(BodyProcessor::Multipart);
+                } else if starts(b"application/x-www-form-urlencoded") {
+                    self.set_processor(BodyProcessor::Urlencoded);
+                }
+            }
+            13 if name.eq_ignore_ascii_case(b"authorization") => {
+                let kind = value.split(|&b| b == b' ').next().unwrap_or_default();
+                self.entries.set(Variable::AuthType, kind);
+            }
+            _ => {}
+        }
+    }
+
+    fn set_processor(&mut self, processor: BodyProcessor) {
+        self.state.body_processor = Some(processor);
+        self.entries.set(Variable::ReqbodyProcessor, processor.name().as_bytes());
+    }
+
+    /// Runs the rules of phase 1, when all headers are known.
+    pub fn process_request_headers(&mut self, worker: &mut Worker) -> Option<&Intervention> {
+        self.entries.set_number(Variable::ArgsCombinedSize, self.arguments_size);
+        if self.entries.list(Variable::UrlencodedError).is_empty() {
+            self.entries.set(Variable::UrlencodedError, b"0");
+        }
+        self.run(Phase::RequestHeaders, worker);
+        self.intervention()
+    }
+
+    /// Adds a part of the body. What exceeds the limit is not kept.
+    pub fn append_request_body(&mut self, part: &[u8]) {
+        if !self.state.request_body_access {
+            return;
+        }
+        let free = self.state.request_body_limit.saturating_sub(self.body.len());
+        if part.len() > free {
+            self.limit_request_body();
+        }
+        self.body.extend_from_slice(&part[..part.len().min(free)]);
+    }
+
+    fn limit_request_body(&mut self) {
+        self.state.inbound_limit_reached = true;
+        if self.rules.settings.request_body_limit_action == LimitAction::Reject {
+            self.reject(413);
+        }
+    }
+
+    /// Parses the body and runs the rules of phase 2.
+    pub fn process_request_body(&mut self, worker: &mut Worker) -> Option<&Intervention> {
+        if self.state.engine == EngineMode::Off || self.state.intervention.is_some() {
+            return self.intervention();
+        }
+        if self.state.body_processor_forced
+            && let Some(processor) = self.state.body_processor
+        {
+            self.set_processor(processor);
+        }
+        let files = self.state.body_processor == Some(BodyProcessor::Multipart);
+        if !files && self.body.len() > self.rules.settings.request_body_no_files_limit {
+            self.body.truncate(self.rules.settings.request_body_no_files_limit);
+            self.limit_request_body();
+        }
+        self.entries.set(
+            Variable::InboundDataError,
+            if self.state.inbound_limit_reached { b"1" } else { b"0" },
+        );
+        if !self.body.is_empty() {
+            let body = std::mem::take(&mut self.body);
+            let raw = matches!(self.state.body_processor, None | Some(BodyProcessor::Urlencoded));
+            if raw || self.state.force_request_body {
+                self.entries.set(Variable::RequestBody, &body);
+            }
+            self.entries.set_number(Variable::RequestBodyLength, body.len());
+            self.body = body;
+        }
+        if self.state.request_body_access {
+            self.parse_body();
+        } else {
+            self.body_error(None);
+        }
+        self.entries.set_number(Variable::ArgsCombinedSize, self.arguments_size);
+        if self.rules.uses_full_request {
+            self.set_full_request();
+        }
+        self.run(Phase::RequestBody, worker);
+        self.intervention()
+    }
+
+    fn parse_body(&mut self) {
+        let body = std::mem::take(&mut self.body);
+        let error = match self.state.body_processor {
+            None => None,
+            Some(BodyProcessor::Urlencoded) => {
+                self.parse_arguments(&body, false);
+                None
+            }
+            Some(BodyProcessor::Json) => self.parse_json(&body),
+            Some(BodyProcessor::Xml) => self.parse_xml(&body),
+            Some(BodyProcessor::Multipart) => self.parse_multipart(&body),
+        };
+        self.body = body;
+        self.body_error(error);
+    }
+
+    fn body_error(&mut self, error: Option<String>) {
+        let flag: &[u8] = if error.is_some() { b"1" } else { b"0" };
+        self.entries.set(Variable::ReqbodyError, flag);
+        self.entries.set(Variable::ReqbodyProcessorError, flag);
+        if let Some(error) = error {
+            self.entries.set(Variable::ReqbodyErrorMsg, error.as_bytes());
+            self.entries.set(Variable::ReqbodyProcessorErrorMsg, error.as_bytes());
+        }
+    }
+
+    /// Adds the arguments of a query or of a form.
+    fn parse_arguments(&mut self, text: &[u8], get: bool) {
+        let separator = self.rules.settings.argument_separator;
+        let mut adder = self.adder(get);
+        let outcome = urlencoded::parse(
+            text,
+            separator,
+            &mut Default::default(),
+            &mut |name: &[u8], value: &[u8]| adder.add(name, value),
+        );
+        if outcome.invalid_encoding {
+            self.entries.set(Variable::UrlencodedError, b"1");
+        }
+    }
+
+    fn parse_json(&mut self, body: &[u8]) -> Option<String> {
+        if body.is_empty() {
+            return None;
+        }
+        let limits = self.limits();
+        let mut adder = self.adder(false);
+        let result =
+            json::parse(body, &limits, &mut |name: &[u8], value: &[u8]| adder.add(name, value));
+        result.err().map(|error| format!("JSON parsing error: {error}"))
+    }
+
+    fn parse_xml(&mut self, body: &[u8]) -> Option<String> {
+        if body.is_empty() {
+            return None;
+        }
+        let document = xml::parse(body, &self.limits());
+        if let Some(text) = &document.text {
+            self.entries.add(Variable::Xml, b"/*", text);
+        }
+        for attribute in &document.attributes {
+            self.entries.add(Variable::Xml, b"//@*", attribute);
+        }
+        document.error.map(|error| format!("XML parsing error: {error}"))
+    }
+
+    fn parse_multipart(&mut self, body: &[u8]) -> Option<String> {
+        let content_type = self
+            .entries
+            .first(Variable::RequestHeaders, b"content-type")
+            .unwrap_or_default()
+            .to_vec();
+        let form = multipart::parse(body, &content_type, &self.limits());
+        let mut adder = self.adder(false);
+        for field in &form.fields {
+            if !adder.add(&field.name, &body[field.value.clone()]) {
+                break;
+            }
+        }
+        let too_many_files = form.files.len() > self.rules.settings.upload_file_limit;
+        self.entries
+            .set(Variable::MultipartFileLimitExceeded, if too_many_files { b"1" } else { b"0" });
+        let mut size = 0;
+        for file in &form.files {
+            self.entries.add(Variable::Files, &file.name, &file.file_name);
+            self.entries.add(Variable::FilesNames, &file.name, &file.name);
+            let mut digits = [0; 20];
+            let length = super::entries::decimal(file.content.len() as u64, &mut digits);
+            self.entries.add(Variable::FilesSizes, &file.name, length);
+            self.entries.add(Variable::FilesTmpContent, &file.name, &body[file.content.clone()]);
+            size += file.content.len();
+        }
+        self.entries.set_number(Variable::FilesCombinedSize, size);
+        for name in &form.names {
+            self.entries.add(Variable::MultipartName, name, name);
+        }
+        for name in &form.file_names {
+            self.entries.add(Variable::MultipartFilename, name, name);
+        }
+        for (part, line) in &form.part_headers {
+            self.entries.add(Variable::MultipartPartHeaders, part, line);
+        }
+        self.multipart_flags(&form.flags);
+        form.error.map(|error| format!("Multipart parsing error: {error}"))
+    }
+
+    fn multipart_flags(&mut self, flags: &multipart::Flags) {
+        let values = [
+            (Variable::MultipartBoundaryQuoted, flags.boundary_quoted),
+            (Variable::MultipartBoundaryWhitespace, flags.boundary_whitespace),
+            (Variable::MultipartDataBefore, flags.data_before),
+            (Variable::MultipartDataAfter, flags.data_after),
+            (Variable::MultipartHeaderFolding, flags.header_folding),
+            (Variable::MultipartLfLine, flags.lf_line),
+            (Variable::MultipartCrlfLfLines, flags.crlf_lf_lines()),
+            (Variable::MultipartMissingSemicolon, flags.missing_semicolon),
+            (Variable::MultipartInvalidQuoting, flags.invalid_quoting),
+            (Variable::MultipartInvalidPart, flags.invalid_part),
+            (Variable::MultipartInvalidHeaderFolding, flags.invalid_header_folding),
+            (Variable::MultipartStrictError, flags.strict_error()),
+        ];
+        for (variable, set) in values {
+            self.entries.set(variable, if set { b"1" } else { b"0" });
+        }
+        self.entries
+            .set_number(Variable::MultipartUnmatchedBoundary, flags.unmatched_boundary.into());
+    }
+
+    fn limits(&self) -> crate::body::Limits {
+        let settings = &self.rules.settings;
+        crate::body::Limits {
+            depth: settings.json_depth_limit,
+            parts: settings.arguments_limit,
+            name_bytes: NAME_BYTES_MAX,
+        }
+    }
+
+    fn set_full_request(&mut self) {
+        let mut text = Vec::new();
+        for &index in self.entries.list(Variable::RequestHeaders) {
+            let entry = self.entries.entry(index);
+            text.extend_from_slice(self.entries.bytes(entry.name));
+            text.extend_from_slice(b": ");
+            text.extend_from_slice(self.entries.bytes(entry.value));
+            text.push(b'\n');
+        }
+        text.extend_from_slice(b"\n\n");
+        text.extend_from_slice(&self.body);
+        self.entries.set(Variable::FullRequest, &text);
+        self.entries.set_number(Variable::FullRequestLength, text.len());
+    }
+}
+
+impl Transaction {
+    /// Sets the status line. The protocol is as in the line, such as `HTTP/1.1`.
+    pub fn response_line(&mut self, protocol: &[u8], status: u16) {
+        self.entries.set(Variable::ResponseProtocol, protocol);
+        self.entries.set_number(Variable::ResponseStatus, status.into());
+    }
+
+    /// Adds a header.
+    pub fn response_header(&mut self, name: &[u8], value: &[u8]) {
+        let (Some(name_span), Some(value_span)) =
+            (self.entries.store(name), self.entries.store(value))
+        else {
+            return;
+        };
+        self.entries.add_stored(Variable::ResponseHeadersNames, name_span, name_span);
+        self.entries.add_stored(Variable::ResponseHeaders, name_span, value_span);
+        if name.eq_ignore_ascii_case(b"content-type") {
+            let kind = value.split(|&b| b == b';').next().unwrap_or_default().trim_ascii();
+            self.entries.set(Variable::ResponseContentType, kind);
+        }
+    }
+
+    /// Runs the rules of phase 3, when all headers are known.
+    pub fn process_response_headers(&mut self, worker: &mut Worker) -> Option<&Intervention> {
+        if self.state.intervention.is_none() {
+            self.run(Phase::ResponseHeaders, worker);
+        }
+        self.intervention()
+    }
+
+    /// True if the body of the response is to be inspected, by its type.
+    pub fn inspects_response_body(&self) -> bool {
+        let kind = self.entries.first(Variable::ResponseContentType, b"").unwrap_or_default();
+        let types = &self.rules.settings.response_body_mime_types;
+        self.state.engine != EngineMode::Off
+            && self.state.response_body_access
+            && types.iter().any(|known| known.as_bytes().eq_ignore_ascii_case(kind))
+    }
+
+    /// Adds a part of the body. What exceeds the limit is not kept.
+    pub fn append_response_body(&mut self, part: &[u8]) {
+        if !self.inspects_response_body() {
+            return;
+        }
+        let free = self.state.response_body_limit.saturating_sub(self.response_body.len());
+        if part.len() > free {
+            self.state.outbound_limit_reached = true;
+            if self.rules.settings.response_body_limit_action == LimitAction::Reject {
+                self.reject(403);
+            }
+        }
+        self.response_body.extend_from_slice(&part[..part.len().min(free)]);
+    }
+
+    /// Runs the rules of phase 4.
+    pub fn process_response_body(&mut self, worker: &mut Worker) -> Option<&Intervention> {
+        if self.state.intervention.is_some() || !self.inspects_response_body() {
+            return self.intervention();
+        }
+        self.entries.set(
+            Variable::OutboundDataError,
+            if self.state.outbound_limit_reached { b"1" } else { b"0" },
+        );
+        let body = std::mem::take(&mut self.response_body);
+        self.entries.set(Variable::ResponseBody, &body);
+        self.entries.set_number(Variable::ResponseContentLength, body.len());
+        self.response_body = body;
+        self.run(Phase::ResponseBody, worker);
+        self.intervention()
+    }
+}
+
+/// Adds arguments while a parser runs.
+struct Adder<'a> {
+    entries: &'a mut Entries,
+    count: &'a mut usize,
+    size: &'a mut usize,
+    limit: usize,
+    values: Variable,
+    names: Variable,
+}
+
+impl Transaction {
+    fn adder(&mut self, get: bool) -> Adder<'_> {
+        let (values, names) = match get {
+            true => (Variable::ArgsGet, Variable::ArgsGetNames),
+            false => (Variable::ArgsPost, Variable::ArgsPostNames),
+        };
+        Adder {
+            entries: &mut self.entries,
+            count: &mut self.arguments,
+            size: &mut self.arguments_size,
+            limit: self.rules.settings.arguments_limit,
+            values,
+            names,
+        }
+    }
+}
+
+impl Adder<'_> {
+    /// Adds an argument; false if the limit is reached.
+    fn add(&mut self, name: &[u8], value: &[u8]) -> bool {
+        if *self.count >= self.limit {
+            return false;
+        }
+        let (Some(name_span), Some(value_span)) =
+            (self.entries.store(name), self.entries.store(value))
+        else {
+            return false;
+        };
+        self.entries.add_stored(self.values, name_span, value_span);
+        self.entries.add_stored(self.names, name_span, name_span);
+        *self.count += 1;
+        *self.size += name.len() + value.len();
+        true
+    }
+}

@@ -1,0 +1,245 @@
+//! Values of targets and macros.
+
+use crate::rule::Rule;
+use crate::rule::{Selector, Target};
+use crate::template::{Macro, Part, Template};
+use crate::variable::{Source, Variable};
+
+use super::evaluate::{Evaluation, Key, Running, is_excluded};
+use super::store::append_number;
+
+impl Evaluation<'_> {
+    /// Compares all values of a target; true if one of them matched.
+    pub(super) fn target(&mut self, running: &Running<'_>, target: &Target) -> bool {
+        if target.count {
+            let count = self.count(target);
+            let mut value = std::mem::take(&mut self.buffers.value);
+            value.clear();
+            append_number(i64::try_from(count).unwrap_or(i64::MAX), &mut value);
+            let name: &[u8] =
+                if let Selector::Name(name, _) = &target.selector { name } else { b"" };
+            let key = Key { variable: target.variable, name, count: true };
+            let matched = !is_excluded(running, key) && self.value(running, key, &value);
+            self.buffers.value = value;
+            return matched;
+        }
+        let entries = self.entries;
+        match target.variable.source() {
+            Source::Entries(_)
+                if matches!(
+                    target.variable,
+                    Variable::HighestSeverity | Variable::Env | Variable::Duration
+                ) =>
+            {
+                self.computed(running, target)
+            }
+            Source::Entries(variables) => {
+                let mut matched = false;
+                for &variable in variables {
+                    let list = match self.gate.and_then(|gate| gate.candidates(running.test.index))
+                    {
+                        Some(candidates) => candidates,
+                        None => entries.list(variable),
+                    };
+                    for &index in list {
+                        let entry = entries.entry(index);
+                        if entry.variable != variable {
+                            continue;
+                        }
+                        let name = entries.bytes(entry.name);
+                        let key = Key { variable: target.variable, name, count: false };
+                        if target.selector.accepts(name) && !is_excluded(running, key) {
+                            matched |= self.value(running, key, entries.value(index));
+                        }
+                    }
+                }
+                matched
+            }
+            Source::Store => self.stored(running, target),
+            Source::Matched => self.matched_values(running, target),
+            Source::Rule => {
+                let mut value = Vec::new();
+                let Selector::Name(name, _) = &target.selector else { return false };
+                let reference = Macro { variable: Variable::Rule, name: name.clone(), slot: None };
+                self.append(Some(running.rule), &reference, &mut value);
+                self.value(running, Key { variable: Variable::Rule, name, count: false }, &value)
+            }
+        }
+    }
+
+    fn count(&self, target: &Target) -> usize {
+        match target.variable.source() {
+            Source::Entries(variables) => {
+                let lists = variables.iter().flat_map(|&variable| self.entries.list(variable));
+                match target.selector {
+                    Selector::All => lists.count(),
+                    _ => lists
+                        .filter(|&&index| {
+                            target
+                                .selector
+                                .accepts(self.entries.bytes(self.entries.entry(index).name))
+                        })
+                        .count(),
+                }
+            }
+            Source::Store => {
+                if let (Variable::Tx, Selector::Name(_, Some(slot))) =
+                    (target.variable, &target.selector)
+                {
+                    return usize::from(self.state.store.is_set(*slot));
+                }
+                let mut count = 0;
+                self.state.store.visit(target.variable, &self.rules.slots, |name, _| {
+                    count += usize::from(target.selector.accepts(name));
+                });
+                count
+            }
+            Source::Matched => self.state.matched.all().len(),
+            Source::Rule => 1,
+        }
+    }
+
+    /// Values that the transaction computes.
+    fn computed(&mut self, running: &Running<'_>, target: &Target) -> bool {
+        if target.variable == Variable::Env {
+            let environment = self.state.environment.clone();
+            let mut matched = false;
+            for (name, value) in
+                environment.iter().filter(|(name, _)| target.selector.accepts(name))
+            {
+                let key = Key { variable: Variable::Env, name, count: false };
+                matched |= !is_excluded(running, key) && self.value(running, key, value);
+            }
+            return matched;
+        }
+        let mut value = Vec::new();
+        self.append(
+            None,
+            &Macro { variable: target.variable, name: Vec::new(), slot: None },
+            &mut value,
+        );
+        self.value(running, Key { variable: target.variable, name: b"", count: false }, &value)
+    }
+
+    /// Values that rules wrote.
+    fn stored(&mut self, running: &Running<'_>, target: &Target) -> bool {
+        let variable = target.variable;
+        if let (Variable::Tx, Selector::Name(name, Some(slot))) = (variable, &target.selector) {
+            if !self.state.store.is_set(*slot) {
+                return false;
+            }
+            let mut value = std::mem::take(&mut self.buffers.value);
+            value.clear();
+            self.state.store.append(*slot, &mut value);
+            let key = Key { variable, name, count: false };
+            let matched = !is_excluded(running, key) && self.value(running, key, &value);
+            self.buffers.value = value;
+            return matched;
+        }
+        let mut found = Vec::new();
+        self.state.store.visit(variable, &self.rules.slots, |name, value| {
+            if target.selector.accepts(name) {
+                found.push((name.to_vec(), value.to_vec()));
+            }
+        });
+        let mut matched = false;
+        for (name, value) in &found {
+            let key = Key { variable, name, count: false };
+            matched |= !is_excluded(running, key) && self.value(running, key, value);
+        }
+        matched
+    }
+
+    /// Values that earlier links of the chain matched.
+    fn matched_values(&mut self, running: &Running<'_>, target: &Target) -> bool {
+        let all = self.state.matched.all();
+        let chosen = match target.variable {
+            Variable::MatchedVar | Variable::MatchedVarName => {
+                all.last().map_or(&[][..], std::slice::from_ref)
+            }
+            _ => all,
+        };
+        let names =
+            matches!(target.variable, Variable::MatchedVarName | Variable::MatchedVarsNames);
+        let values: Vec<(Vec<u8>, Vec<u8>)> = chosen
+            .iter()
+            .filter(|matched| target.selector.accepts(&matched.key))
+            .map(|matched| {
+                (
+                    matched.key.clone(),
+                    if names { matched.key.clone() } else { matched.value.clone() },
+                )
+            })
+            .collect();
+        let mut matched = false;
+        for (name, value) in &values {
+            let key = Key { variable: target.variable, name, count: false };
+            matched |= !is_excluded(running, key) && self.value(running, key, value);
+        }
+        matched
+    }
+
+    /// Appends the expanded text of a template.
+    pub(super) fn expand(&self, rule: Option<&Rule>, template: &Template, output: &mut Vec<u8>) {
+        for part in template.parts() {
+            match part {
+                Part::Text(text) => output.extend_from_slice(text),
+                Part::Macro(reference) => self.append(rule, reference, output),
+            }
+        }
+    }
+
+    /// Appends the value of a macro; nothing if it has none.
+    pub(super) fn append(&self, rule: Option<&Rule>, reference: &Macro, output: &mut Vec<u8>) {
+        let Macro { variable, name, slot } = reference;
+        match variable.source() {
+            Source::Store => match slot {
+                Some(slot) => self.state.store.append(*slot, output),
+                None => output
+                    .extend_from_slice(self.state.store.named(*variable, name).unwrap_or_default()),
+            },
+            Source::Matched => {
+                if let Some(matched) = self.state.matched.last() {
+                    let names =
+                        matches!(variable, Variable::MatchedVarName | Variable::MatchedVarsNames);
+                    output.extend_from_slice(if names { &matched.key } else { &matched.value });
+                }
+            }
+            Source::Rule => {
+                let Some(rule) = rule else { return };
+                match name.as_slice() {
+                    b"id" => output.extend_from_slice(rule.id.to_string().as_bytes()),
+                    b"severity" => {
+                        output.extend(rule.severity.map(|severity| b'0' + severity.value()));
+                    }
+                    b"ver" => output
+                        .extend_from_slice(rule.version.as_deref().unwrap_or_default().as_bytes()),
+                    b"rev" => output
+                        .extend_from_slice(rule.revision.as_deref().unwrap_or_default().as_bytes()),
+                    b"msg" => output.extend_from_slice(
+                        rule.message.as_ref().and_then(Template::as_text).unwrap_or_default(),
+                    ),
+                    _ => {}
+                }
+            }
+            Source::Entries(_) if *variable == Variable::HighestSeverity => {
+                let severity =
+                    self.state.highest_severity.map_or(255, |severity| i64::from(severity.value()));
+                append_number(severity, output);
+            }
+            Source::Entries(_) if *variable == Variable::Env => {
+                let found =
+                    self.state.environment.iter().find(|(n, _)| n.eq_ignore_ascii_case(name));
+                output.extend_from_slice(
+                    found.map(|(_, value)| value.as_slice()).unwrap_or_default(),
+                );
+            }
+            Source::Entries(_) if *variable == Variable::Duration => output.push(b'0'),
+            Source::Entries(variables) => {
+                let found =
+                    variables.iter().find_map(|&variable| self.entries.first(variable, name));
+                output.extend_from_slice(found.unwrap_or_default());
+            }
+        }
+    }
+}
