@@ -5,7 +5,7 @@
 
 use crate::manifest::{CaseManifest, Manifest, SubjectManifest};
 use crate::metric::{Metric, by_block, has_no_cpu, judged_by, pairs};
-use crate::plan::{Schedule, TrialPlan, TrialStatus};
+use crate::plan::{ExtraBlocks, Schedule, TrialPlan, TrialStatus};
 use crate::record::TrialRecord;
 use crate::run_dir::RunRecords;
 use schemars::JsonSchema;
@@ -24,6 +24,9 @@ pub struct Stop {
     pub width: Option<f64>,
     /// Time of all trials, in seconds. No block starts that would exceed it.
     pub budget_s: Option<f64>,
+    /// Limit for the blocks after `blocks` that replace invalid trials.
+    #[serde(default)]
+    pub extra_blocks: u32,
 }
 
 /// What ended a run.
@@ -64,8 +67,9 @@ pub struct Replay {
 }
 
 impl Stop {
+    /// A fixed number of blocks, and half as many extra ones.
     pub fn after(blocks: u32) -> Self {
-        Self { blocks, width: None, budget_s: None }
+        Self { blocks, width: None, budget_s: None, extra_blocks: blocks.div_ceil(2) }
     }
 
     /// Returns what ends the run after a complete block, or `None` if it continues.
@@ -144,7 +148,10 @@ pub fn so_far(run: &RunRecords, schedule: &Schedule) -> SoFar {
 pub fn ending(run: &RunRecords, schedule: &Schedule, so_far: &SoFar) -> Option<EndedBy> {
     match schedule.is_exhausted() {
         true => Some(EndedBy::Exhausted),
-        false => run.manifest.experiment.stop.reached(so_far),
+        false => match run.manifest.experiment.stop.reached(so_far) {
+            Some(EndedBy::Blocks) if schedule.needs_extra_block() => None,
+            ended_by => ended_by,
+        },
     }
 }
 
@@ -190,7 +197,15 @@ fn schedule(manifest: &Manifest) -> Schedule {
     };
     let cases: Vec<Vec<usize>> = experiment.cases.iter().map(subjects).collect();
     let last = (0..).zip(&experiment.cases).filter(|(_, case)| case.rate_of.is_some());
-    Schedule::new(&cases, manifest.seed).with_last(last.map(|(index, _)| index))
+    let is_baseline = |subject: &SubjectManifest| subject.name == experiment.baseline;
+    let extra = experiment.subjects.iter().position(is_baseline).map(|baseline| ExtraBlocks {
+        baseline,
+        planned: experiment.stop.blocks,
+        max: experiment.stop.extra_blocks,
+    });
+    Schedule::new(&cases, manifest.seed)
+        .with_last(last.map(|(index, _)| index))
+        .with_extra_blocks(extra.unwrap_or_default())
 }
 
 type Key = (String, String, u32, u32);
@@ -210,7 +225,8 @@ fn key(manifest: &Manifest, trial: &TrialPlan) -> Key {
 mod tests {
     use super::*;
 
-    const STOP: Stop = Stop { blocks: 100, width: Some(0.02), budget_s: Some(60.0) };
+    const STOP: Stop =
+        Stop { blocks: 100, width: Some(0.02), budget_s: Some(60.0), extra_blocks: 0 };
 
     fn so_far(blocks: u32, duration_s: u64, half_width: Option<f64>) -> SoFar {
         SoFar { blocks, took: Duration::from_secs(duration_s), half_width }

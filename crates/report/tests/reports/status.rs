@@ -116,12 +116,15 @@ fn derives_the_end_of_a_run_from_its_records() {
     let two = || [blocks("nginx", &[10; 6]), blocks("a", &[20; 6])].concat();
     let mut run = ended(&["nginx", "a"], two());
     assert_eq!(analyse(&run).ended_by, EndedBy::Blocks);
-    run.manifest.experiment.stop = Stop { blocks: 100, width: Some(0.02), budget_s: Some(600.0) };
+    run.manifest.experiment.stop =
+        Stop { blocks: 100, width: Some(0.02), budget_s: Some(600.0), extra_blocks: 0 };
     assert_eq!(analyse(&run).ended_by, EndedBy::Width);
     // Each trial took 3.5 s: twelve of them 42 s, and another block would take 7 s.
-    run.manifest.experiment.stop = Stop { blocks: 100, width: None, budget_s: Some(48.0) };
+    run.manifest.experiment.stop =
+        Stop { blocks: 100, width: None, budget_s: Some(48.0), extra_blocks: 0 };
     assert_eq!(analyse(&run).ended_by, EndedBy::Budget);
-    run.manifest.experiment.stop = Stop { blocks: 100, width: None, budget_s: Some(50.0) };
+    run.manifest.experiment.stop =
+        Stop { blocks: 100, width: None, budget_s: Some(50.0), extra_blocks: 0 };
     assert_eq!(analyse(&run).ended_by, EndedBy::Interrupted);
     run.manifest.experiment.stop = Stop::after(6);
     run.trials.pop();
@@ -169,7 +172,8 @@ fn width_requires_valid_blocks() {
     trials[8] = measured("a", 3, measurement.clone());
     trials.push(TrialRecord { attempt: 2, ..measured("a", 3, measurement) });
     let mut run = run(&["nginx", "a"], trials);
-    run.manifest.experiment.stop = Stop { blocks: 100, width: Some(0.5), budget_s: Some(600.0) };
+    run.manifest.experiment.stop =
+        Stop { blocks: 100, width: Some(0.5), budget_s: Some(600.0), extra_blocks: 0 };
     // Six blocks were run, and five count.
     assert_eq!(analyse(&run).ended_by, EndedBy::Interrupted);
     run.trials.extend([measured("nginx", 7, costing(10)), measured("a", 7, costing(20))]);
@@ -190,7 +194,7 @@ fn without_baseline_cpu_width_is_of_throughput() {
     let of = |throughputs: &[f64]| {
         let mut run = run(&["direct", "nginx"], trials(throughputs));
         run.manifest.experiment.stop =
-            Stop { blocks: 100, width: Some(0.02), budget_s: Some(600.0) };
+            Stop { blocks: 100, width: Some(0.02), budget_s: Some(600.0), extra_blocks: 0 };
         analyse(&run)
     };
     let narrow = of(&[500.0, 501.0, 502.0, 500.0, 501.0, 502.0]);
@@ -220,7 +224,7 @@ fn with_a_rate_width_is_of_median_latency() {
             connections_max: 50,
         });
         run.manifest.experiment.stop =
-            Stop { blocks: 100, width: Some(0.02), budget_s: Some(600.0) };
+            Stop { blocks: 100, width: Some(0.02), budget_s: Some(600.0), extra_blocks: 0 };
         analyse(&run)
     };
     // The narrow intervals of throughput do not count: all held the rate.
