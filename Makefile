@@ -1,10 +1,17 @@
 # What a person types. Each target sets itself up.
 
-.PHONY: run test lint systems fidelity fuzz bench truth batch clean
+.PHONY: run packages test lint systems fidelity fuzz differential bench truth batch clean
 
 run: ## price nginx and ModSecurity on this machine, in about two minutes
 	@scripts/setup
-	@cargo run --quiet --release --locked -p tollgate -- run
+	@cargo build --quiet --release --locked -p tollgate
+	-@scripts/as-root "$${CARGO_TARGET_DIR:-target}/release/tollgate" systems install nginx nginx-modsecurity
+	@"$${CARGO_TARGET_DIR:-target}/release/tollgate" run
+
+packages: ## the Debian packages of all systems under test
+	@scripts/setup
+	@cargo build --quiet --locked -p tollgate
+	-@scripts/as-root "$${CARGO_TARGET_DIR:-target}/debug/tollgate" systems install
 
 test: ## everything that the project checks; the first time it builds Caddy, Coraza and CrowdSec: 10 minutes
 	@scripts/test
@@ -17,7 +24,7 @@ lint: ## formatting, lints and documentation, where every warning is an error
 	cargo clippy -p tollgate --test fidelity --test e2e --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
 
-systems: ## of that, the systems under test alone: Caddy, Coraza and CrowdSec built from Go modules, and the tests of all
+systems: packages ## of that, the systems under test alone: Caddy, Coraza and CrowdSec built from Go modules, and the tests of all
 	@scripts/setup go
 	cargo run --quiet --locked -p tollgate -- systems build nginx-modsecurity
 	cargo run --quiet --locked -p tollgate -- systems build caddy-coraza
@@ -28,11 +35,16 @@ fidelity: ## the load generator's figures against known truths, in two minutes
 	@scripts/setup wrk
 	cargo test --release --locked -p tollgate --test fidelity -- --nocapture --test-threads=1
 
-fuzz: ## parsers, forms, bodies and the gateway against a second reading of the RFCs (of heads, both on httparse), on made-up inputs, 8 seconds each
-	@scripts/setup g++
+fuzz: ## parsers, the gateway and the WAF engine against second readings, on made-up inputs, 8 seconds each; 2,000 requests against libmodsecurity
+	@scripts/setup g++ go libmodsecurity-dev
 	@scripts/fuzz
+	@scripts/waf-differential 2000
 
-bench: ## figures and costs beside those of the peers, in turns: 45 minutes
+differential: ## the WAF engine against libmodsecurity and Coraza on 100,000 mutated requests: an hour
+	@scripts/setup gcc go libmodsecurity-dev
+	@scripts/waf-differential 100000
+
+bench: packages ## figures and costs beside those of the peers, in turns: 45 minutes
 	@scripts/setup wrk apache2-utils nghttp2-client hey curl
 	@cargo build --quiet --release --locked -p tollgate
 	@benches/cpu-per-request
@@ -41,13 +53,13 @@ bench: ## figures and costs beside those of the peers, in turns: 45 minutes
 	cargo test --locked -p tollgate-gateway --test gateway -- --ignored --nocapture reload_under_load_loses_no_request_of_100_000
 	@benches/gateway
 
-truth: ## a price that is known beforehand, and the same prices with other seeds
+truth: packages ## a price that is known beforehand, and the same prices with other seeds
 	@scripts/setup jq
 	@cargo build --quiet --release --locked -p tollgate
 	@benches/known-cost
 	@benches/seeds
 
-batch: ## commits that cost more, planted in a history of twelve, found and named: ten minutes
+batch: packages ## commits that cost more, planted in a history of twelve, found and named: ten minutes
 	@scripts/setup jq git gcc
 	@cargo build --quiet --release --locked -p tollgate
 	@benches/batch

@@ -18,7 +18,7 @@ check_machine() { # PROGRAM...: checks for these programs, nginx, the release bu
     for program in "$@"; do
         command -v "$program" >/dev/null || refuse "$program not found; install it: apt-get install -y ${package[$program]:-$program}"
     done
-    nginx=$(PATH=$PATH:/usr/sbin command -v nginx) || refuse "nginx not found; install it: scripts/setup"
+    nginx=$(PATH=$PATH:/usr/sbin command -v nginx) || refuse "nginx not found; install it: make packages"
     [ -x "$tollgate" ] || refuse "$tollgate not found; build it: cargo build --release"
     for cpu in 0 1; do
         taskset -c $cpu true 2>/dev/null || refuse "CPU $cpu is not available; this needs CPU 0 for clients and CPU 1 for the server"

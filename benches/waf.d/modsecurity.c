@@ -1,5 +1,5 @@
 /* Runs a corpus of requests through libmodsecurity, as crates/waf/examples/wafbench.rs does through
- * this project's engine: `modsecurity verdicts|time RULES CORPUS`.
+ * this project's engine: `modsecurity verdicts|time|once RULES CORPUS`; `once` runs each request once.
  *
  *     cc -O2 -o modsecurity modsecurity.c -lmodsecurity
  */
@@ -102,7 +102,7 @@ static long resident_kb(void) {
 
 int main(int argc, char **argv) {
     if (argc != 4) {
-        fprintf(stderr, "usage: modsecurity verdicts|time RULES CORPUS\n");
+        fprintf(stderr, "usage: modsecurity verdicts|time|once RULES CORPUS\n");
         return 2;
     }
     ModSecurity *engine = msc_init();
@@ -137,13 +137,14 @@ int main(int argc, char **argv) {
             printf(" %s\n", score);
             continue;
         }
-        int matches = id_count, repetitions = 1e6 / first;
+        int once = strcmp(argv[1], "once") == 0, matches = id_count, repetitions = 1e6 / first;
         if (repetitions < 7) repetitions = 7;
         if (repetitions > 1001) repetitions = 1001;
+        if (once) repetitions = 1;
         double *times = malloc(repetitions * sizeof *times);
         for (int i = 0; i < repetitions; i++) {
             Reader again = start;
-            times[i] = run(engine, rules, &again, &size);
+            times[i] = once ? first : run(engine, rules, &again, &size);
         }
         qsort(times, repetitions, sizeof *times, by_value);
         printf("%d bytes %u matches %d first_us %.1f median_us %.1f\n", index, size, matches, first, times[repetitions / 2]);

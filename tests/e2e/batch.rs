@@ -273,7 +273,7 @@ blocks     = 1
     for arguments in [&["batch", "stats", "none"][..], &["batch", "find", "none"]] {
         let output = workspace.run(arguments);
         assert_eq!(output.status.code(), Some(2), "{}", show(&output));
-        assert!(stderr(&output).contains("is not the directory of a batch"), "{}", show(&output));
+        assert!(stderr(&output).contains("is not a batch: no batch.json"), "{}", show(&output));
     }
 }
 

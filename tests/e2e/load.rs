@@ -37,7 +37,7 @@ impl Nginx {
             .arg(dir.path().join("nginx.conf"))
             .stderr(std::process::Stdio::null())
             .spawn()
-            .expect("nginx; to install it: scripts/setup");
+            .expect("nginx; to install it: make packages");
         let up = || std::net::TcpStream::connect(&address).is_ok();
         assert!(crate::support::wait_until(std::time::Duration::from_secs(10), up));
         Self { process, address, _dir: dir }

@@ -11,11 +11,10 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tollgate_experiment::files::{hash_file, hash_text};
-use tollgate_runner::interrupt::Interrupt;
-use tollgate_runner::process::command;
 use tollgate_runner::process::group::{self, Launch, ProcessGroup};
+use tollgate_runner::process::{Interrupt, WaitError, command};
 use tollgate_runner::system::build::files_below;
 
 /// Returns the SHA-256 over the names, contents and executable bits of all files in a folder.
@@ -120,19 +119,16 @@ pub(crate) fn make(
         log: place.log,
         cpus: place.cpus,
     };
-    let started = Instant::now();
-    let within = Duration::from_secs_f64(settings.timeout_s);
     let mut build = ProcessGroup::start(&launch)?;
-    let status = loop {
-        match build.exit_status() {
-            Ok(Some(status)) => break Some(status),
-            Ok(None) if started.elapsed() >= within => break None,
-            Ok(None) => {}
-            Err(error) => return Err(io_error("wait for the build in", place.sources)(error)),
-        }
-        interrupt.sleep(POLL)?;
-        bound(place.log, BYTES_MAX).map_err(io_error("truncate", place.log))?;
-    };
+    let limit = Duration::from_secs_f64(settings.timeout_s);
+    let status = interrupt.wait(limit, || {
+        bound(place.log, BYTES_MAX)?;
+        build.exit_status()
+    });
+    let status = status.map_err(|error| match error {
+        WaitError::Io(error) => io_error("wait for the build in", place.sources)(error),
+        WaitError::Interrupted(interrupted) => interrupted.into(),
+    })?;
     build.stop();
     // A daemon that the build started would be measured with the system.
     group::stop_orphans();
@@ -164,7 +160,6 @@ pub(crate) fn make(
 
 const KEY_DIGITS: usize = 16;
 const TOOL_WITHIN: Duration = Duration::from_secs(60);
-const POLL: Duration = Duration::from_millis(5);
 const LOG_LINES: usize = 10;
 /// 2000-01-01: the time that compilers embed, so that equal sources give equal products.
 const EPOCH_S: &str = "946684800";

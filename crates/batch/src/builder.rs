@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 use tollgate_eventloop::{available_cpus, pin_current_thread};
 use tollgate_experiment::experiment::Experiment;
-use tollgate_runner::interrupt::Interrupt;
+use tollgate_runner::process::Interrupt;
 use tollgate_runner::run;
 
 /// The state of the process that a batch needs.

@@ -10,8 +10,7 @@ use tollgate_experiment::catalog::Catalog;
 use tollgate_experiment::experiment::{Adjustments, Experiment};
 use tollgate_experiment::metric::Metric;
 use tollgate_experiment::toml_file::suggestion;
-use tollgate_experiment::units::Percent;
-use tollgate_experiment::units::Span;
+use tollgate_experiment::units::{Percent, Span};
 use tollgate_stats::BLOCKS_MAX;
 
 /// A batch as written in its TOML file. Paths are relative to the folder of the file.

@@ -8,9 +8,8 @@ use std::path::Path;
 use tollgate_experiment::catalog::Catalog;
 use tollgate_experiment::experiment::Experiment;
 use tollgate_experiment::files::hash_text;
-use tollgate_experiment::manifest::differences;
-use tollgate_experiment::manifest::{SubjectState, VERSION};
-use tollgate_runner::run::prepare;
+use tollgate_experiment::manifest::{SubjectState, VERSION, differences};
+use tollgate_runner::run;
 use tollgate_runner::trial::config_dir;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -122,8 +121,8 @@ fn system(
     configs: &Path,
 ) -> Result<SystemInputs, BatchError> {
     let mut message = String::new();
-    let mut notify = |absent: prepare::NotInstalled<'_>| message = absent.to_string();
-    let state = prepare::states(catalog, experiment, configs, &mut notify).pop();
+    let mut notify = |absent: run::NotInstalled<'_>| message = absent.to_string();
+    let state = run::states(catalog, experiment, configs, &mut notify).pop();
     let (Some(subject), Some(SubjectState::Present { installed, configs: names, referenced })) =
         (experiment.subjects.first(), state)
     else {

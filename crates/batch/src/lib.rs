@@ -27,7 +27,7 @@ use tollgate_experiment::experiment::ExperimentError;
 use tollgate_experiment::run_dir::RunDirError;
 use tollgate_experiment::toml_file::TomlError;
 use tollgate_report::output::ReportError;
-use tollgate_runner::interrupt::Interrupted;
+use tollgate_runner::process::Interrupted;
 use tollgate_runner::process::command::CommandError;
 use tollgate_runner::process::group::LaunchError;
 use tollgate_runner::run::RunError;

@@ -17,7 +17,7 @@ use tollgate_experiment::run_dir::RunRecords;
 use tollgate_experiment::stop::EndedBy;
 use tollgate_report::output as report;
 use tollgate_report::source::Source;
-use tollgate_runner::interrupt::Interrupted;
+use tollgate_runner::process::Interrupted;
 use tollgate_runner::run::{self, RunError, RunRequest};
 
 impl Builder<'_> {

@@ -9,8 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
-use tollgate_runner::interrupt::Interrupt;
-use tollgate_runner::process::command;
+use tollgate_runner::process::{Interrupt, command};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Revision {

@@ -55,20 +55,8 @@ pub enum CatalogError {
 const MAX_INCLUDE_DEPTH: usize = 4;
 
 /// Template variables besides the options.
-const RESERVED: [&str; 12] = [
-    "builds",
-    "connections",
-    "dir",
-    "found",
-    "listen",
-    "origin",
-    "origins",
-    "ports",
-    "prefix",
-    "programs",
-    "root",
-    "user",
-];
+const RESERVED: &str =
+    "builds connections dir found listen origin origins ports prefix programs root user";
 
 static EXPERIMENTS: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../../experiments");
 static SYSTEMS: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../../systems");
@@ -76,7 +64,6 @@ static MIXES: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../../mixes");
 static BUILDS: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../../builds");
 
 const SYSTEM_FILE: &str = "system.toml";
-const BUILD_FILE: &str = "build.toml";
 
 impl Catalog {
     /// Folders without entries are ignored.
@@ -147,8 +134,8 @@ impl Catalog {
                 file.option.entry(name).or_insert(spec);
             }
         }
-        if let Some(taken) = RESERVED.iter().find(|word| file.option.contains_key(**word)) {
-            let name = (*taken).to_owned();
+        if let Some(taken) = RESERVED.split(' ').find(|word| file.option.contains_key(*word)) {
+            let name = taken.to_owned();
             return Err(CatalogError::ReservedOption { file: source.name, name });
         }
         let found_in = source.name.trim_end_matches(SYSTEM_FILE).trim_end_matches('/').to_owned();
@@ -278,38 +265,28 @@ impl Kind {
     const ALL: [Self; 4] = [Self::Experiment, Self::System, Self::Mix, Self::Build];
 
     fn word(self) -> &'static str {
-        match self {
-            Self::Experiment => "experiment",
-            Self::System => "system",
-            Self::Mix => "mix",
-            Self::Build => "build",
-        }
+        self.parts().0
     }
 
     fn folder(self) -> &'static str {
-        match self {
-            Self::Experiment => "experiments",
-            Self::System => "systems",
-            Self::Mix => "mixes",
-            Self::Build => "builds",
-        }
+        self.parts().1
     }
 
     fn built_in(self) -> &'static Dir<'static> {
-        match self {
-            Self::Experiment => &EXPERIMENTS,
-            Self::System => &SYSTEMS,
-            Self::Mix => &MIXES,
-            Self::Build => &BUILDS,
-        }
+        self.parts().2
     }
 
     /// Returns the main file of an entry that is a folder.
     fn file(self) -> Option<&'static str> {
+        self.parts().3
+    }
+
+    fn parts(self) -> (&'static str, &'static str, &'static Dir<'static>, Option<&'static str>) {
         match self {
-            Self::System => Some(SYSTEM_FILE),
-            Self::Build => Some(BUILD_FILE),
-            Self::Experiment | Self::Mix => None,
+            Self::Experiment => ("experiment", "experiments", &EXPERIMENTS, None),
+            Self::System => ("system", "systems", &SYSTEMS, Some(SYSTEM_FILE)),
+            Self::Mix => ("mix", "mixes", &MIXES, None),
+            Self::Build => ("build", "builds", &BUILDS, Some("build.toml")),
         }
     }
 

@@ -10,10 +10,7 @@ mod tests;
 mod validate;
 
 pub use adjust::Adjustments;
-pub use file::{
-    CaseFile, CpusFile, DesignFile, ExperimentFile, LoadFile, RateOfFile, SpacingFile, SubjectFile,
-    WarmUp, Window,
-};
+pub use file::{CpusFile, LoadFile, RateOfFile, SpacingFile, WarmUp, Window};
 pub use matrix::Axis;
 
 use crate::catalog::{Catalog, CatalogError};
@@ -22,6 +19,7 @@ use crate::recipe::Recipe;
 use crate::stop::Stop;
 use crate::toml_file::{self, Source, Step, TomlError};
 use crate::validity::Limits;
+use file::{ExperimentFile, SubjectFile};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

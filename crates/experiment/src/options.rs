@@ -2,14 +2,13 @@
 
 use crate::toml_file::suggestion;
 use schemars::JsonSchema;
-use serde::de::{self, Visitor};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 use thiserror::Error;
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(untagged)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "expected a whole number, or text in quotes")]
 pub enum OptionValue {
     Integer(i64),
     /// A word or a path.
@@ -133,36 +132,6 @@ impl OptionError {
             | Self::NotAllowed { name, .. }
             | Self::NoEffect { name, .. } => name,
         }
-    }
-}
-
-impl<'de> Deserialize<'de> for OptionValue {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(OptionValueVisitor)
-    }
-}
-
-/// Describes the expected value; the error of a derived untagged enum does not.
-struct OptionValueVisitor;
-
-impl Visitor<'_> for OptionValueVisitor {
-    type Value = OptionValue;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("a whole number, or text in quotes")
-    }
-
-    fn visit_i64<E: de::Error>(self, number: i64) -> Result<OptionValue, E> {
-        Ok(OptionValue::Integer(number))
-    }
-
-    fn visit_u64<E: de::Error>(self, number: u64) -> Result<OptionValue, E> {
-        let number = i64::try_from(number).map_err(E::custom)?;
-        Ok(OptionValue::Integer(number))
-    }
-
-    fn visit_str<E: de::Error>(self, text: &str) -> Result<OptionValue, E> {
-        Ok(OptionValue::Text(text.to_owned()))
     }
 }
 

@@ -1,9 +1,9 @@
 //! Check of one subject: installed, starts, and passes the probe.
 
-use crate::interrupt::Interrupt;
+use crate::process::Interrupt;
+use crate::run;
 use crate::run::RunError;
-use crate::run::prepare;
-use crate::system::installed::{self, CheckError};
+use crate::system::{self, CheckError};
 use crate::trial::requests::{Requests, RequestsError};
 use crate::trial::{self, Checked, RunContext, config_dir};
 use std::path::Path;
@@ -58,7 +58,7 @@ pub enum SystemCheckError {
 /// as the program, as for a run.
 pub fn check(request: CheckRequest<'_>) -> Result<Found, SystemCheckError> {
     let CheckRequest { catalog, subject, mix: (mix, mut sources), .. } = request;
-    let installed = match installed::check(catalog, subject).map_err(Box::new)? {
+    let installed = match system::check(catalog, subject).map_err(Box::new)? {
         Ok(installed) => installed,
         Err(missing) => return Ok(Found::NotInstalled(missing)),
     };
@@ -75,7 +75,7 @@ pub fn check(request: CheckRequest<'_>) -> Result<Found, SystemCheckError> {
         rate_of: None,
     };
     Requests::render(&case, subject)?;
-    let layout = prepare::layout(None)?;
+    let layout = run::layout(None)?;
     let (configs, logs) = (request.dir.join("configs"), request.dir.join("logs"));
     fs::create_dir_all(config_dir(&configs, subject))?;
     fs::create_dir_all(&logs)?;

@@ -1,15 +1,14 @@
 //! Checks whether this machine can run experiments, and how its figures could be better.
 
 use crate::environment::{self, Counters, cpu_pressure};
-use crate::process::ports::Ports;
+use crate::process::Ports;
 use crate::system::build;
 use crate::system::go::{self, GoError, Release, ToolChain};
 use std::time::Duration;
 use tollgate_eventloop::available_cpus;
 use tollgate_experiment::catalog::{Catalog, CatalogError, Kind};
 use tollgate_experiment::error_chain;
-use tollgate_experiment::machine::CpuLayout;
-use tollgate_experiment::machine::Environment;
+use tollgate_experiment::machine::{CpuLayout, Environment};
 use tollgate_experiment::recipe::Build;
 use tollgate_experiment::validity::Limits;
 

@@ -13,7 +13,7 @@ use tollgate_experiment::machine::Environment;
 use tollgate_experiment::record::{Noise, as_f64};
 
 /// Reads the fingerprint of this machine.
-pub fn read() -> nix::Result<Environment> {
+pub(crate) fn read() -> nix::Result<Environment> {
     let name = nix::sys::utsname::uname()?;
     let words = [name.sysname(), name.release(), name.machine()];
     let cpu = CpuInfo::current().ok();
@@ -78,7 +78,7 @@ fn line(path: &str) -> Option<String> {
 
 /// Counters of the machine at one moment.
 #[derive(Debug, Clone)]
-pub struct Counters {
+pub(crate) struct Counters {
     busy: Duration,
     steal: Duration,
     pressure: Option<Duration>,
@@ -87,7 +87,7 @@ pub struct Counters {
 
 impl Counters {
     /// Reads the counters of these CPUs.
-    pub fn read(cpus: &[usize]) -> ProcResult<Self> {
+    pub(crate) fn read(cpus: &[usize]) -> ProcResult<Self> {
         let stats = KernelStats::current()?;
         let in_use: Vec<&CpuTime> =
             cpus.iter().filter_map(|cpu| stats.cpu_time.get(*cpu)).collect();
@@ -105,7 +105,13 @@ impl Counters {
     }
 
     /// Returns the noise between these counters and later ones. `own` is the CPU time of the trial's processes.
-    pub fn until(&self, later: &Self, window: Duration, cpus: usize, own: Duration) -> Noise {
+    pub(crate) fn until(
+        &self,
+        later: &Self,
+        window: Duration,
+        cpus: usize,
+        own: Duration,
+    ) -> Noise {
         let capacity = window.as_secs_f64() * as_f64(cpus as u64);
         let of_capacity = |spent: Duration| 100.0 * spent.as_secs_f64() / capacity;
         let busy = later.busy.saturating_sub(self.busy);
@@ -123,12 +129,12 @@ impl Counters {
 }
 
 /// Resolution of the kernel's CPU times.
-pub fn tick() -> Duration {
+pub(crate) fn tick() -> Duration {
     Duration::from_secs_f64(1.0 / as_f64(procfs::ticks_per_second()))
 }
 
 /// Reads the pressure on CPUs, or `None` if the kernel does not count it.
-pub fn cpu_pressure() -> ProcResult<Option<CpuPressure>> {
+pub(crate) fn cpu_pressure() -> ProcResult<Option<CpuPressure>> {
     match CpuPressure::current() {
         Ok(pressure) => Ok(Some(pressure)),
         Err(ProcError::NotFound(_)) => Ok(None),

@@ -3,8 +3,7 @@
 pub mod ablation;
 pub mod check;
 pub mod doctor;
-pub mod environment;
-pub mod interrupt;
+mod environment;
 pub mod process;
 pub mod run;
 pub mod system;

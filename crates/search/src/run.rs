@@ -13,11 +13,9 @@ use tollgate_experiment::experiment::{Case, Experiment};
 use tollgate_experiment::manifest::{Invocation, Manifest, SubjectState};
 use tollgate_experiment::plan::TrialPlan;
 use tollgate_experiment::recipe::Installed;
-use tollgate_experiment::run_dir::RunDir;
-use tollgate_experiment::run_dir::SearchEnd;
-use tollgate_runner::interrupt::Interrupt;
-use tollgate_runner::run::RunError;
-use tollgate_runner::run::prepare::{self, Machine, NotInstalled};
+use tollgate_experiment::run_dir::{RunDir, SearchEnd};
+use tollgate_runner::process::Interrupt;
+use tollgate_runner::run::{self, Machine, NotInstalled, RunError};
 use tollgate_runner::trial::{self, RunContext};
 
 #[derive(Debug)]
@@ -57,13 +55,13 @@ pub fn search(
 ) -> Result<PathBuf, RunError> {
     let SearchRequest { catalog, parameters, invocation, interrupt, .. } = request;
     let experiment = request.experiment;
-    let Machine { layout, environment } = prepare::machine(experiment)?;
+    let Machine { layout, environment } = run::prepare(experiment)?;
     let mut run_dir = RunDir::create(request.out)?;
     let mut record = parameters.to_record(searched(experiment, request.only));
     run_dir.write_search(&record)?;
 
     let mut not_installed = |subject: NotInstalled<'_>| report(Event::NotInstalled(subject));
-    let states = prepare::states(catalog, experiment, &run_dir.configs(), &mut not_installed);
+    let states = run::states(catalog, experiment, &run_dir.configs(), &mut not_installed);
     let mut searches = searches(experiment, &states, &record.subjects, parameters);
     let open_loop = as_open_loop(experiment, parameters);
     let manifest = Manifest::of(&open_loop, states, &layout, environment, invocation);

@@ -12,12 +12,10 @@ use std::time::Duration;
 use tollgate_experiment::experiment::SpacingFile;
 use tollgate_experiment::manifest::{OpenLoopManifest, SubjectState};
 use tollgate_experiment::recipe::Missing;
-use tollgate_experiment::record::Bottleneck;
 use tollgate_experiment::record::{
-    LatencyRecord, Measurement, OpenLoopRecord, Outcome, TrialRecord, WarmUpRecord,
+    Bottleneck, LatencyRecord, Measurement, OpenLoopRecord, Outcome, TrialRecord, WarmUpRecord,
 };
-use tollgate_experiment::run_dir::RunRecords;
-use tollgate_experiment::run_dir::SearchEnd;
+use tollgate_experiment::run_dir::{RunRecords, SearchEnd};
 use tollgate_experiment::validity::Invalid;
 use tollgate_load::Failures;
 use tollgate_search::bracket::Verdict;

@@ -18,7 +18,7 @@ use std::io;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use tollgate_runner::interrupt::Interrupt;
+use tollgate_runner::process::Interrupt;
 use tollgate_runner::process::group::stop_orphans_except;
 use tollgate_runner::process::usage::ProcessTable;
 

@@ -13,10 +13,9 @@ use tollgate_experiment::catalog::Catalog;
 use tollgate_experiment::experiment::{Adjustments, Experiment, Subject};
 use tollgate_experiment::recipe::Installed;
 use tollgate_load::{Expectation, Request};
-use tollgate_runner::interrupt::Interrupt;
 use tollgate_runner::process::group::Launch;
-use tollgate_runner::process::ports::Ports;
-use tollgate_runner::system::installed;
+use tollgate_runner::process::{Interrupt, Ports};
+use tollgate_runner::system;
 use tollgate_runner::system::render::{Place, render};
 use tollgate_runner::trial::servers::Servers;
 
@@ -107,7 +106,7 @@ fn installed(catalog: &Catalog, subject: &Subject) -> Installed {
         let tollgate = ("tollgate".to_owned(), cargo_bin!("tollgate").to_path_buf());
         return Installed { programs: BTreeMap::from([tollgate]), ..Installed::default() };
     }
-    match installed::check(catalog, subject).expect("its recipe") {
+    match system::check(catalog, subject).expect("its recipe") {
         Ok(installed) => installed,
         Err(missing) => panic!("{missing}"),
     }

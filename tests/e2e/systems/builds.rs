@@ -207,35 +207,6 @@ fn failed_toolchain_download_is_reported() {
 }
 
 #[test]
-fn setup_reports_outdated_go() {
-    let workspace = with_fake_go();
-    // All other programs are installed.
-    workspace.write("bin/dpkg-query", "#!/bin/sh\nprintf installed\n");
-    workspace.write("bin/cargo", "#!/bin/sh\n");
-    for program in ["bin/dpkg-query", "bin/cargo"] {
-        make_executable(&workspace.path(program));
-    }
-    let setup_with = |release: &str, env: &[(&str, &str)]| {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/setup");
-        let mut command = Command::new(script);
-        let command = set_up(&workspace, command.arg("go"), release).envs(env.iter().copied());
-        let output = command.output().expect("it runs");
-        assert_eq!(output.status.code(), Some(0), "{}", show(&output));
-        flat(&stderr(&output))
-    };
-    let setup = |release: &str| setup_with(release, &[]);
-    assert!(setup("1.19.8").contains("Go 1.19.8 is here"), "{}", setup("1.19.8"));
-    assert!(setup("1.19.8").contains("or newer is needed"), "{}", setup("1.19.8"));
-    assert_eq!(setup("1.99.0"), "");
-    // A toolchain that may fetch a newer one is fine, unless it is bound to a release.
-    assert_eq!(setup_with("1.22.4", &[("GOTOOLCHAIN", "go1.22.4+auto")]), "");
-    let bound = setup_with("1.22.4", &[("GOTOOLCHAIN", "go1.22.4")]);
-    assert!(bound.contains("Go 1.22.4 is here"), "{bound}");
-    // A toolchain that does not report its version does not end the script.
-    assert!(setup("").contains("Go of unknown version is here"), "{}", setup(""));
-}
-
-#[test]
 fn toolchains_have_separate_builds() {
     let workspace = with_fake_go();
     let build = |release: &str, flags: &str| {

@@ -2,15 +2,13 @@
 
 use super::workspace;
 use crate::support::{Workspace, show, stderr, stdout, wait_until};
-use nix::sys::signal::{Signal, kill, killpg};
+use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, geteuid};
 use std::collections::BTreeSet;
 use std::env;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
-use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Output, Stdio};
 use std::time::Duration;
 
 /// An apt-get that ignores signals until it is done.
@@ -82,84 +80,6 @@ fn stopped_install_restores_service_policy() {
         assert_eq!(fs::read(POLICY).ok(), before, "{signal}");
         workspace.assert_nothing_runs();
     }
-}
-
-/// An apt-get that records whether services are suppressed, and whether it holds the lock. Hangs if the file
-/// `hang` exists.
-const APT_GET_OF_SETUP: &str = r#"#!/bin/sh
-sh policy-rc.d; forbidden=$?
-flock -n lock true; echo "$1 $forbidden $?" >>log
-[ ! -e hang ] || { echo >started; sleep 60; }
-"#;
-
-/// Returns a command that runs `scripts/setup` with one recipe, and with the policy and the lock in the workspace.
-fn setup_of(workspace: &Workspace) -> Command {
-    let project = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let text = fs::read_to_string(project.join("scripts/setup")).expect("the script");
-    let [policy, lock] = ["policy-rc.d", "lock"].map(|name| workspace.path(name));
-    let moved = [(POLICY, policy), ("/run/tollgate-install.lock", lock)];
-    let text = moved.iter().fold(text, |text, (name, here)| {
-        assert_eq!(text.matches(name).count(), 1, "{name}");
-        text.replace(name, &here.display().to_string())
-    });
-    workspace.write("scripts/setup", &text);
-    let policy_text = "crates/runner/src/system/packages/policy-rc.d";
-    let of_project = fs::read_to_string(project.join(policy_text)).expect("the text");
-    workspace.write(policy_text, &of_project);
-    workspace.write("systems/a/system.toml", "apt = [\"made-up\"]\n");
-    for (name, script) in [
-        ("apt-get", APT_GET_OF_SETUP),
-        ("cargo", "#!/bin/sh\n"),
-        ("cc", "#!/bin/sh\n"),
-        ("dpkg-query", "#!/bin/sh\nexit 1\n"),
-        // Installs nothing, so any user will do.
-        ("id", "#!/bin/sh\necho 0\n"),
-    ] {
-        write_program(workspace, name, script);
-    }
-    let mut command = Command::new("bash");
-    command.arg(workspace.path("scripts/setup")).env("PATH", path_of(workspace));
-    command.env_remove("TOLLGATE_INSTALLS").stderr(Stdio::piped());
-    command
-}
-
-fn run_policy(policy: &Path, installs: &[(&str, &str)]) -> Option<i32> {
-    let mut command = Command::new("sh");
-    command.arg(policy).env_remove("TOLLGATE_INSTALLS").envs(installs.iter().copied());
-    command.status().expect("a shell").code()
-}
-
-#[test]
-fn setup_suppresses_services_only_while_installing() {
-    let workspace = workspace();
-    let policy = workspace.path("policy-rc.d");
-    let output = setup_of(&workspace).output().expect("it runs");
-    assert_eq!(output.status.code(), Some(0), "{}", show(&output));
-    assert!(stderr(&output).contains("setup: installing made-up"), "{}", show(&output));
-    assert_eq!(workspace.read("log"), "update 101 1\ninstall 101 1\n");
-    assert!(!policy.exists(), "services stay suppressed");
-
-    // A killed script leaves a policy that allows services of others, and removes itself on the next use.
-    let mut setup = setup_of(&workspace);
-    workspace.write("hang", "");
-    let mut child = setup.process_group(0).spawn().expect("it runs");
-    let started = || workspace.path("started").exists();
-    assert!(wait_until(LIMIT, started), "apt-get did not start");
-    killpg(Pid::from_raw(child.id().cast_signed()), Signal::SIGKILL).expect("it is there");
-    child.wait().expect("its end");
-    let gone = || run_policy(&policy, &[]) == Some(0) && !policy.exists();
-    assert_eq!(run_policy(&policy, &[("TOLLGATE_INSTALLS", "1")]), Some(101));
-    let left = fs::read(&policy).expect("what it left");
-    assert!(wait_until(LIMIT, gone), "services stay suppressed");
-
-    // If it was not used meanwhile, the next run replaces it.
-    fs::remove_file(workspace.path("hang")).expect("a file");
-    fs::remove_file(workspace.path("log")).expect("a file");
-    let mut setup = setup_of(&workspace);
-    fs::write(&policy, left).expect("a file");
-    assert_eq!(setup.output().expect("it runs").status.code(), Some(0));
-    assert_eq!(workspace.read("log"), "update 101 1\ninstall 101 1\n");
-    assert!(!policy.exists(), "services stay suppressed");
 }
 
 /// Returns the commands in a help text, without their descriptions.

@@ -16,57 +16,57 @@ use tollgate_stats::BLOCKS_MAX;
 /// The TOML file of an experiment.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct ExperimentFile {
+pub(super) struct ExperimentFile {
     /// The question that the experiment answers.
-    pub title: String,
+    pub(super) title: String,
     /// Name of the subject that the others are compared with.
-    pub baseline: String,
+    pub(super) baseline: String,
     /// Subject that replaces the baseline if its system is not installed.
-    pub baseline_fallback: Option<String>,
+    pub(super) baseline_fallback: Option<String>,
     /// True if the terminal report summarizes the trials of each subject.
     #[serde(default)]
-    pub summary: bool,
+    pub(super) summary: bool,
     /// True if the terminal report shows bytes per second, sent and received.
     #[serde(default)]
-    pub bytes: bool,
+    pub(super) bytes: bool,
     /// True if the terminal report shows the latency that each subject adds: mean, minimum, median, maximum and 90th
     /// percentile.
     #[serde(default)]
-    pub latency: bool,
+    pub(super) latency: bool,
     /// Workloads.
-    pub case: Vec<CaseFile>,
+    pub(super) case: Vec<CaseFile>,
     /// Configured systems.
-    pub subject: Vec<SubjectFile>,
+    pub(super) subject: Vec<SubjectFile>,
     /// Number of repetitions.
     #[serde(default)]
-    pub design: DesignFile,
+    pub(super) design: DesignFile,
     /// Disturbances that make a trial invalid.
     #[serde(default)]
-    pub limits: Limits,
+    pub(super) limits: Limits,
     /// CPUs of each role; by default generator and origin share the first CPU, and the system has the second.
-    pub cpus: Option<CpusFile>,
+    pub(super) cpus: Option<CpusFile>,
 }
 
 /// A workload.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct CaseFile {
+pub(super) struct CaseFile {
     /// Unique in the experiment.
-    pub name: String,
+    pub(super) name: String,
     /// A mix: a name, or a path that ends in `.toml`.
-    pub mix: String,
+    pub(super) mix: String,
     /// Names of its subjects; by default all. The baseline is always included.
     #[serde(default)]
-    pub subjects: Vec<String>,
+    pub(super) subjects: Vec<String>,
     /// Names of the templates of the mix to send; by default all.
     #[serde(default)]
-    pub only: Vec<String>,
+    pub(super) only: Vec<String>,
     /// Number of origins behind each system. A trial is invalid if the system does not balance the requests over them.
     #[serde(default = "one_origin")]
-    pub origins: u16,
-    pub load: LoadFile,
+    pub(super) origins: u16,
+    pub(super) load: LoadFile,
     /// Open loop: a rate relative to the throughput of another case.
-    pub rate_of: Option<RateOfFile>,
+    pub(super) rate_of: Option<RateOfFile>,
     /// Index in the file.
     #[serde(skip)]
     pub(super) index: usize,
@@ -165,20 +165,20 @@ pub enum Window {
 /// A configured system.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct SubjectFile {
+pub(super) struct SubjectFile {
     /// Unique in the experiment.
-    pub name: String,
+    pub(super) name: String,
     /// Name of the system.
-    pub system: String,
+    pub(super) system: String,
     /// Options that differ from the defaults of the system.
     #[serde(default)]
-    pub with: Options,
+    pub(super) with: Options,
     /// Prefix of every path of the mix.
     #[serde(default)]
-    pub prefix: String,
+    pub(super) prefix: String,
     /// Description in a few words, for the report.
     #[serde(default)]
-    pub about: String,
+    pub(super) about: String,
     /// Index in the file.
     #[serde(skip)]
     pub(super) index: usize,
@@ -191,20 +191,20 @@ pub struct SubjectFile {
 /// run.
 #[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct DesignFile {
+pub(super) struct DesignFile {
     /// Blocks, each with every subject of a case once, in balanced order.
-    pub blocks: Option<u32>,
+    pub(super) blocks: Option<u32>,
     /// Blocks with `--quick`; by default `blocks`.
-    pub quick_blocks: Option<u32>,
+    pub(super) quick_blocks: Option<u32>,
     /// Largest half-width of the intervals of CPU per request, such as `"2%"`, which is the default if there is a
     /// budget. If the baseline uses no CPU: of the throughput, or with a rate of the median latency.
-    pub width: Option<Percent>,
+    pub(super) width: Option<Percent>,
     /// Time limit of all trials; 10 minutes by default if there is a width.
-    pub budget: Option<Span>,
+    pub(super) budget: Option<Span>,
     /// Smallest relevant difference: a price within it counts as equal. 2% by default.
-    pub margin: Option<Percent>,
+    pub(super) margin: Option<Percent>,
     /// True if the baseline runs twice in each block, which shows the effect of noise alone.
-    pub aa: bool,
+    pub(super) aa: bool,
 }
 
 /// CPU numbers of each role.

@@ -24,7 +24,7 @@ fn output(program: &str, arguments: &[&str]) -> Vec<u8> {
     let output = Command::new(program)
         .args(arguments)
         .output()
-        .unwrap_or_else(|error| panic!("cannot start {program}: {error}; run scripts/setup"));
+        .unwrap_or_else(|error| panic!("cannot start {program}: {error}; run make packages"));
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{program} {arguments:?}: {errors}");
     output.stdout
@@ -198,7 +198,7 @@ fn openssl_negotiates_http_1_1_over_tls() {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .expect("openssl; run scripts/setup");
+        .expect("openssl; run make packages");
     let mut stdin = client.stdin.take().unwrap();
     stdin.write_all(b"GET /a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
     let mut upstream = backend.accept();
@@ -297,7 +297,7 @@ impl ForeignServer {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()
-            .unwrap_or_else(|error| panic!("cannot start {name}: {error}; run scripts/setup"));
+            .unwrap_or_else(|error| panic!("cannot start {name}: {error}; run make packages"));
         let socket = folder.path().join("socket");
         let address = Address::Unix(socket.clone());
         let mut server = Self { name, address, process, _folder: folder };
@@ -308,7 +308,7 @@ impl ForeignServer {
     fn wait_for(&mut self, socket: &Path) {
         poll(|| {
             let status = self.process.try_wait().unwrap();
-            assert!(status.is_none(), "{} ended with {status:?}; run scripts/setup", self.name);
+            assert!(status.is_none(), "{} ended with {status:?}; run make packages", self.name);
             std::os::unix::net::UnixStream::connect(socket)
                 .map_err(|error| format!("{} does not listen: {error}", self.name))
         });

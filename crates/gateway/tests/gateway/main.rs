@@ -32,7 +32,7 @@ mod logging;
 mod drain;
 mod reload;
 
-// Foreign programs: curl, ab, openssl, nginx, HAProxy. They have to be installed (scripts/setup).
+// Foreign programs: curl, ab, openssl, nginx, HAProxy. They have to be installed (make packages).
 #[cfg(feature = "e2e")]
 mod e2e;
 

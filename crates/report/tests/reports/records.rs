@@ -1,8 +1,7 @@
 //! Builders of records with round figures.
 
 use std::collections::BTreeMap;
-use tollgate_experiment::machine::CpuLayout;
-use tollgate_experiment::machine::Environment;
+use tollgate_experiment::machine::{CpuLayout, Environment};
 use tollgate_experiment::manifest::{
     self, CaseManifest, ExperimentManifest, Manifest, SubjectManifest, SubjectState,
 };

@@ -6,8 +6,7 @@ use crate::records::{
 };
 use tollgate_experiment::record::{Measurement, Outcome};
 use tollgate_experiment::run_dir::RunRecords;
-use tollgate_experiment::stop::EndedBy;
-use tollgate_experiment::stop::ended_by;
+use tollgate_experiment::stop::{EndedBy, ended_by};
 use tollgate_report::analysis::{Analysis, analyse};
 use tollgate_report::output::Format;
 

@@ -7,7 +7,7 @@ use tollgate_experiment::record::{Bottleneck, TemplateRecord, TrialRecord};
 use tollgate_experiment::run_dir::RunRecords;
 use tollgate_experiment::validity::Invalid;
 use tollgate_report::source::Source;
-use tollgate_report::threshold::{Format, Judged, Outcome, Threshold, overall, render};
+use tollgate_report::threshold::{Judged, Outcome, Threshold, overall, render, render_markdown};
 use tollgate_stats::text::Screen;
 use tollgate_traffic::Class;
 
@@ -254,7 +254,7 @@ fn renders_a_table_with_notes() {
     let thresholds = ["cpu(full/nginx)<7", "memory(full)<4MiB", "p99(full)<5ms", "cpu(full)<40us"];
     let judged: Vec<Judged> = thresholds.iter().map(|text| judged(&run, text)).collect();
     assert_eq!(
-        render(&judged, Format::Table { screen: Screen::PLAIN }),
+        render(&judged, Screen::PLAIN),
         "\
 threshold                   value [95 %]  n      outcome
 ────────────────────────────────────────────────────────
@@ -266,7 +266,7 @@ cpu(full)<40us      30.0 [30.0, 60.0] µs  6  not settled
 cpu(full)<40us: the interval contains the limit; more --blocks narrow it.
 "
     );
-    let markdown = render(&judged[3..], Format::Markdown);
+    let markdown = render_markdown(&judged[3..]);
     assert!(markdown.contains("| cpu(full)\\<40us | 30.0 \\[30.0, 60.0\\] µs | 6 | not settled |"));
     assert!(
         markdown.contains("\n- cpu(full)\\<40us: the interval contains the limit"),

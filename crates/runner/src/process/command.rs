@@ -1,12 +1,12 @@
 //! Commands that are run for their output: bounded in time and output, interruptible, and stopped with everything
 //! that they started.
 
-use crate::interrupt::{Interrupt, Interrupted};
-use nix::sys::signal::{Signal, killpg};
+use crate::process::{Interrupt, Interrupted, WaitError};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -43,7 +43,7 @@ pub fn run(
         .spawn()
         .map_err(|source| CommandError::Run { command: text.clone(), source })?;
     let (stdout, stderr) = (child.stdout.take().map(read), child.stderr.take().map(read));
-    let status = wait(&mut child, deadline, interrupt);
+    let status = interrupt.wait(limit, || child.try_wait());
     stop(&mut child, !matches!(status, Ok(Some(_))));
     let timed_out = || CommandError::TimedOut { command: text.clone(), limit };
     let status = match status {
@@ -87,6 +87,29 @@ pub fn output(
     }
 }
 
+/// Runs a command in the foreground, with its output on standard error and without a time limit: the user sees it and
+/// can interrupt it. On interruption the command gets SIGINT and may finish.
+pub fn foreground(command: &mut Command, interrupt: &Interrupt) -> Result<(), CommandError> {
+    let text = command_line(command);
+    let failed = |source| CommandError::Run { command: text.clone(), source };
+    let mut child = command.stdout(io::stderr()).spawn().map_err(failed)?;
+    let status = loop {
+        if let Some(status) = child.try_wait().map_err(failed)? {
+            break status;
+        }
+        if let Err(interrupted) = interrupt.sleep(POLL) {
+            let pid = Pid::from_raw(child.id().cast_signed());
+            kill(pid, Signal::SIGINT).map_err(|error| failed(error.into()))?;
+            child.wait().map_err(failed)?;
+            return Err(interrupted.into());
+        }
+    };
+    match status.success() {
+        true => Ok(()),
+        false => Err(CommandError::Failed { command: text, reason: status.to_string() }),
+    }
+}
+
 /// Error of a command that failed.
 pub fn failure(command: &Command, output: &Output) -> CommandError {
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -112,28 +135,6 @@ const GRACE: Duration = Duration::from_secs(5);
 const REPORTED_LINES: usize = 3;
 /// More than the history of any repository, less than the memory of a machine.
 const MAX_OUTPUT_BYTES: u64 = 64 << 20;
-
-enum WaitError {
-    Io(io::Error),
-    Interrupted(Interrupted),
-}
-
-/// Returns `None` at the deadline.
-fn wait(
-    child: &mut Child,
-    deadline: Instant,
-    interrupt: &Interrupt,
-) -> Result<Option<ExitStatus>, WaitError> {
-    loop {
-        if let Some(status) = child.try_wait().map_err(WaitError::Io)? {
-            return Ok(Some(status));
-        }
-        if Instant::now() >= deadline {
-            return Ok(None);
-        }
-        interrupt.sleep(POLL).map_err(WaitError::Interrupted)?;
-    }
-}
 
 /// Stops the command if it is still running, and the rest of its process group.
 fn stop(child: &mut Child, is_running: bool) {

@@ -21,7 +21,7 @@ use tollgate_eventloop::pin_current_thread;
 
 /// Keeps CPUs awake until dropped.
 #[derive(Debug, Default)]
-pub struct IdlePoll {
+pub(crate) struct IdlePoll {
     stop: Arc<AtomicBool>,
     spinners: Vec<Spinner>,
 }
@@ -34,13 +34,13 @@ struct Spinner {
 
 #[derive(Debug, Error)]
 #[error("cannot keep CPU {cpu} awake (`idle_poll`): {reason}")]
-pub struct IdlePollError {
+pub(crate) struct IdlePollError {
     cpu: usize,
     reason: String,
 }
 
 impl IdlePoll {
-    pub fn start(cpus: &[usize]) -> Result<Self, IdlePollError> {
+    pub(crate) fn start(cpus: &[usize]) -> Result<Self, IdlePollError> {
         // On an error, dropping this stops the threads started so far.
         let mut idle_poll = Self::default();
         for &cpu in cpus {
@@ -65,7 +65,7 @@ impl IdlePoll {
     }
 
     /// CPU time used by the spinning threads so far.
-    pub fn cpu_time(&self) -> io::Result<Duration> {
+    pub(crate) fn cpu_time(&self) -> io::Result<Duration> {
         self.spinners.iter().map(|spinner| thread_cpu_time(spinner.tid)).sum()
     }
 }

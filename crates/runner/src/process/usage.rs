@@ -36,7 +36,7 @@ impl ProcessTable {
 
     /// Returns a process, its descendants and the members of its process group: an orphan keeps its group, but not
     /// its parent. Empty if none is left.
-    pub fn descendants(&self, root: Pid) -> BTreeSet<i32> {
+    pub(crate) fn descendants(&self, root: Pid) -> BTreeSet<i32> {
         let belongs = |stat: &&Stat| stat.pid == root.as_raw() || stat.pgrp == root.as_raw();
         self.with_descendants(self.0.iter().filter(belongs).map(|stat| stat.pid).collect())
     }
@@ -48,7 +48,7 @@ impl ProcessTable {
 
     /// Returns processes that detached themselves from their parent, and their descendants. The calling process is a
     /// subreaper, so orphans are its children; `known` are the children that it started itself.
-    pub fn orphans(&self, known: &BTreeSet<i32>) -> BTreeSet<i32> {
+    pub(crate) fn orphans(&self, known: &BTreeSet<i32>) -> BTreeSet<i32> {
         let this = getpid().as_raw();
         // Orphans in the group of a known process already count with that process.
         let is_orphan = |stat: &&Stat| {
@@ -72,7 +72,7 @@ impl ProcessTable {
 
 /// CPU clocks of a set of processes at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reading {
+pub(crate) struct Reading {
     processes: BTreeMap<i32, ProcessReading>,
 }
 
@@ -87,24 +87,24 @@ struct ProcessReading {
 /// Processes that ended during the measurement.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error("processes that ended: {}", .0.len())]
-pub struct Died(pub Vec<i32>);
+pub(crate) struct Died(pub(crate) Vec<i32>);
 
 impl Reading {
     /// Reads the CPU clocks of processes. Leaves out those that have ended; [`Reading::until`] reports them.
-    pub fn take(pids: &BTreeSet<i32>) -> Self {
+    pub(crate) fn take(pids: &BTreeSet<i32>) -> Self {
         let read = |pid: &i32| Some((*pid, ProcessReading::take(*pid)?));
         Self { processes: pids.iter().filter_map(read).collect() }
     }
 
     /// Adds the CPU clocks of processes that are not in this reading.
-    pub fn add(&mut self, pids: &BTreeSet<i32>) {
+    pub(crate) fn add(&mut self, pids: &BTreeSet<i32>) {
         let new = pids.iter().filter(|pid| !self.processes.contains_key(pid)).copied().collect();
         self.processes.extend(Self::take(&new).processes);
     }
 
     /// Returns the CPU time used between this reading and a later one. Processes that started in between count
     /// in full; a process that is missing in the later reading is an error.
-    pub fn until(&self, later: &Self) -> Result<CpuTime, Died> {
+    pub(crate) fn until(&self, later: &Self) -> Result<CpuTime, Died> {
         let gone = |pid: &&i32| !later.processes.contains_key(pid);
         let died: Vec<i32> = self.processes.keys().filter(gone).copied().collect();
         if !died.is_empty() {
@@ -122,7 +122,7 @@ impl Reading {
 
     /// Counts the threads of the processes that worked between this reading and a later one: an upper bound of the
     /// CPUs that they can use. Idle processes, such as the master process of nginx, do not count.
-    pub fn working_threads(&self, later: &Self) -> u64 {
+    pub(crate) fn working_threads(&self, later: &Self) -> u64 {
         let used = |(pid, end): (&i32, &ProcessReading)| {
             let start = self.processes.get(pid).copied().unwrap_or_default();
             (start.until(*end).total_us(), end.threads)
@@ -170,7 +170,7 @@ fn cpu_clock(pid: i32) -> Result<Duration, Errno> {
 ///
 /// Sum of the proportional set size (PSS: a page mapped by n processes counts 1/n for each, so that pages shared by
 /// workers count once) and of the difference between peak and current resident memory.
-pub fn memory_peak_bytes(pids: &BTreeSet<i32>) -> ProcResult<u64> {
+pub(crate) fn memory_peak_bytes(pids: &BTreeSet<i32>) -> ProcResult<u64> {
     pids.iter().map(|pid| process_memory_peak_bytes(*pid)).sum()
 }
 

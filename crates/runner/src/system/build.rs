@@ -4,7 +4,8 @@
 //! several checkouts and tool chains lie side by side. It is made beside its place and renamed when it is complete.
 
 use super::go::{self, GoError, ToolChain};
-use crate::process::command::command_line;
+use crate::process::Interrupt;
+use crate::process::command::{self, CommandError};
 use sha2::{Digest, Sha256};
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -23,11 +24,9 @@ pub enum BuildError {
     Io { action: &'static str, path: PathBuf, source: io::Error },
     #[error("cannot build {title}; {hint}")]
     Go { title: String, hint: String, source: GoError },
-    #[error("cannot run `{command}`")]
-    Run { command: String, source: io::Error },
     /// Details are on standard error.
-    #[error("`{command}` failed ({status}){hint}")]
-    Failed { command: String, status: String, hint: String },
+    #[error("cannot build {title}{hint}")]
+    Command { title: String, hint: String, source: CommandError },
 }
 
 /// Returns the cache folder: `tollgate` in `$XDG_CACHE_HOME` or in `~/.cache`.
@@ -206,6 +205,11 @@ fn make_in(build: &Build, tool_chain: &ToolChain, work: &Path) -> Result<PathBuf
         ),
         false => String::new(),
     };
+    let run = |command: &mut Command, hint: &str| {
+        let run = command::foreground(command.stdin(Stdio::null()), &Interrupt::default());
+        let (title, hint) = (build.file.title.clone(), hint.to_owned());
+        run.map_err(|source| BuildError::Command { title, hint, source })
+    };
     let (sources, result) = (work.join("source"), work.join("result"));
     for folder in [&sources, &result] {
         fs::create_dir_all(folder).map_err(io_error("create", folder))?;
@@ -228,22 +232,6 @@ fn make_in(build: &Build, tool_chain: &ToolChain, work: &Path) -> Result<PathBuf
         run(Command::new(program).args(arguments).current_dir(&result), "")?;
     }
     Ok(result)
-}
-
-/// Runs a tool in the foreground, without a time limit: the user sees its output and can interrupt it.
-fn run(command: &mut Command, hint: &str) -> Result<(), BuildError> {
-    let text = command_line(command);
-    command.stdin(Stdio::null()).stdout(io::stderr());
-    let status =
-        command.status().map_err(|source| BuildError::Run { command: text.clone(), source })?;
-    match status.success() {
-        true => Ok(()),
-        false => Err(BuildError::Failed {
-            command: text,
-            status: status.to_string(),
-            hint: hint.to_owned(),
-        }),
-    }
 }
 
 fn io_error(action: &'static str, path: &Path) -> impl Fn(io::Error) -> BuildError {

@@ -1,7 +1,7 @@
 //! The Go tool chain: the installed release, the release that a build needs, and the settings that change what it
 //! builds.
 
-use crate::interrupt::Interrupt;
+use crate::process::Interrupt;
 use crate::process::command::{self, CommandError};
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -82,26 +82,8 @@ pub fn hint(needed: Option<Release>) -> String {
 
 /// Settings of `go env` that change the built programs. `GOTOOLCHAIN` does not: `go.mod` and the installed release
 /// decide which tool chain is used.
-const SETTINGS: [&str; 18] = [
-    "GOFLAGS",
-    "GOOS",
-    "GOARCH",
-    "GO386",
-    "GOAMD64",
-    "GOARM",
-    "GOARM64",
-    "GOPPC64",
-    "GORISCV64",
-    "GOEXPERIMENT",
-    "GOFIPS140",
-    "CGO_ENABLED",
-    "CGO_CFLAGS",
-    "CGO_CPPFLAGS",
-    "CGO_CXXFLAGS",
-    "CGO_LDFLAGS",
-    "CC",
-    "CXX",
-];
+const SETTINGS: &str = "GOFLAGS GOOS GOARCH GO386 GOAMD64 GOARM GOARM64 GOPPC64 GORISCV64 GOEXPERIMENT GOFIPS140 \
+     CGO_ENABLED CGO_CFLAGS CGO_CPPFLAGS CGO_CXXFLAGS CGO_LDFLAGS CC CXX";
 
 /// Setting that allows fetching a newer tool chain.
 const SWITCHING: &str = "GOTOOLCHAIN";
@@ -114,7 +96,7 @@ const QUERY_TIMEOUT: Duration = Duration::from_secs(20);
 impl ToolChain {
     fn query() -> Result<Self, GoError> {
         let version = query(&["version"])?;
-        let names = SETTINGS.into_iter().chain([SWITCHING]);
+        let names = SETTINGS.split(' ').chain([SWITCHING]);
         let settings = query(&[&["env", "-json"][..], &names.collect::<Vec<_>>()].concat())?;
         Self::of(&version, &settings)
     }

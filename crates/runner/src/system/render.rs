@@ -76,10 +76,7 @@ pub fn render(
     subject: &Subject,
     place: &Place<'_>,
 ) -> Result<Rendered, RenderError> {
-    let failed = |part: String| {
-        let system = subject.recipe.name.clone();
-        move |source: Error| RenderError::Template { system, part, source }
-    };
+    let failed = |part: String| failed(subject, part);
     let referenced = Arc::new(Mutex::new(BTreeMap::new()));
     let mut environment =
         environment(catalog).map_err(failed("the configuration templates".to_owned()))?;
@@ -175,32 +172,24 @@ fn write(path: &Path, text: &str) -> Result<(), RenderError> {
 
 /// Evaluates a condition of the recipe under the options of the subject.
 pub fn holds(subject: &Subject, expression: &str) -> Result<bool, RenderError> {
-    let mut environment = Environment::new();
-    environment.set_undefined_behavior(UndefinedBehavior::Strict);
-    environment
-        .compile_expression(expression)
-        .and_then(|compiled| compiled.eval(options(subject)))
-        .map(|value| value.is_true())
-        .map_err(|source| RenderError::Template {
-            system: subject.recipe.name.clone(),
-            part: format!("expression `{expression}`"),
-            source,
-        })
+    evaluate(subject, expression, |value| Ok(value.is_true()))
 }
 
 /// Evaluates a list expression of the recipe. Returns `None` for `none`.
 pub fn words(subject: &Subject, expression: &str) -> Result<Option<Vec<String>>, RenderError> {
-    let mut environment = Environment::new();
-    environment.set_undefined_behavior(UndefinedBehavior::Strict);
-    environment
+    evaluate(subject, expression, list)
+}
+
+fn evaluate<T>(
+    subject: &Subject,
+    expression: &str,
+    to_value: impl FnOnce(&Value) -> Result<T, Error>,
+) -> Result<T, RenderError> {
+    strict_environment()
         .compile_expression(expression)
         .and_then(|compiled| compiled.eval(options(subject)))
-        .and_then(|value| list(&value))
-        .map_err(|source| RenderError::Template {
-            system: subject.recipe.name.clone(),
-            part: format!("expression `{expression}`"),
-            source,
-        })
+        .and_then(|value| to_value(&value))
+        .map_err(failed(subject, format!("expression `{expression}`")))
 }
 
 fn list(value: &Value) -> Result<Option<Vec<String>>, Error> {
@@ -216,9 +205,7 @@ pub fn text(
     installed: &Installed,
     template: &str,
 ) -> Result<String, RenderError> {
-    let mut environment = Environment::new();
-    environment.set_undefined_behavior(UndefinedBehavior::Strict);
-    environment
+    strict_environment()
         .render_str(
             template,
             context! {
@@ -228,16 +215,23 @@ pub fn text(
                 ..options(subject)
             },
         )
-        .map_err(|source| RenderError::Template {
-            system: subject.recipe.name.clone(),
-            part: format!("template `{template}`"),
-            source,
-        })
+        .map_err(failed(subject, format!("template `{template}`")))
+}
+
+fn strict_environment() -> Environment<'static> {
+    let mut environment = Environment::new();
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    environment
+}
+
+/// Error of a part of a recipe.
+fn failed(subject: &Subject, part: String) -> impl FnOnce(Error) -> RenderError {
+    let system = subject.recipe.name.clone();
+    move |source| RenderError::Template { system, part, source }
 }
 
 fn environment(catalog: &Catalog) -> Result<Environment<'static>, Error> {
-    let mut environment = Environment::new();
-    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    let mut environment = strict_environment();
     let syntax = SyntaxConfig::builder()
         .trim_blocks(true)
         .lstrip_blocks(true)

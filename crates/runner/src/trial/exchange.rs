@@ -1,6 +1,6 @@
 //! One request on its own connection, for readiness checks and the probe.
 
-use crate::interrupt::{Interrupt, Interrupted};
+use crate::process::{Interrupt, Interrupted};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
@@ -8,18 +8,18 @@ use thiserror::Error;
 use tollgate_http1::{
     BodySearch, ParseError, Pattern, Response, ResponseHeadCache, ResponseScanner, Scan,
 };
-use tollgate_load::Request;
+use tollgate_load::{Expectation, Request};
 
 /// A complete response.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reply {
-    pub response: Response,
+pub(crate) struct Reply {
+    pub(crate) response: Response,
     /// True if the body contains the text that the request expects, or the request expects none.
-    pub has_text: bool,
+    pub(crate) has_text: bool,
 }
 
 #[derive(Debug, Error)]
-pub enum ExchangeError {
+pub(crate) enum ExchangeError {
     /// `action`: connect to, send to or read from.
     #[error("cannot {action} {address}")]
     Io { action: &'static str, address: SocketAddr, source: io::Error },
@@ -34,23 +34,24 @@ pub enum ExchangeError {
 }
 
 /// Sends a request and waits for the complete response.
-pub fn exchange(
+pub(crate) fn exchange(
     address: SocketAddr,
     request: &Request,
     timeout: Duration,
     interrupt: &Interrupt,
 ) -> Result<Reply, ExchangeError> {
-    exchange_with(address, request, timeout, interrupt, &mut |_| {})
+    exchange_with_body(address, request, timeout, interrupt, 0).map(|(reply, _)| reply)
 }
 
-/// As [`exchange`]; passes the pieces of the response body to `on_piece`.
-pub fn exchange_with(
+/// As [`exchange`]; also returns the first `max_bytes` of the response body.
+pub(super) fn exchange_with_body(
     address: SocketAddr,
     request: &Request,
     timeout: Duration,
     interrupt: &Interrupt,
-    on_piece: &mut dyn FnMut(&[u8]),
-) -> Result<Reply, ExchangeError> {
+    max_bytes: usize,
+) -> Result<(Reply, Vec<u8>), ExchangeError> {
+    let mut body = Vec::new();
     let deadline = Instant::now() + timeout;
     let failed = |action| move |source| ExchangeError::Io { action, address, source };
     let mut stream = TcpStream::connect_timeout(&address, timeout).map_err(failed("connect to"))?;
@@ -112,14 +113,25 @@ pub fn exchange_with(
             if let Some(pattern) = &pattern {
                 search.feed(pattern, piece);
             }
-            on_piece(piece);
+            body.extend_from_slice(&piece[..piece.len().min(max_bytes - body.len())]);
         });
         match scan.map_err(|source| ExchangeError::Malformed { address, source })? {
             Scan::Complete { response, .. } => break response,
             Scan::Partial => {}
         }
     };
-    Ok(Reply { response, has_text: pattern.is_none() || search.found() })
+    Ok((Reply { response, has_text: pattern.is_none() || search.found() }, body))
+}
+
+/// Returns a request without expectations, which closes the connection.
+pub(super) fn get(path: &str, host: SocketAddr) -> Request {
+    let head = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    Request {
+        bytes: head.into_bytes(),
+        is_head: false,
+        expect: Expectation::default(),
+        template: 0,
+    }
 }
 
 const READ_BYTES: usize = 16 * 1024;
@@ -131,7 +143,6 @@ mod tests {
     use super::*;
     use std::net::TcpListener;
     use std::sync::Arc;
-    use tollgate_load::Expectation;
 
     /// Sends a request to a server that responds with these bytes.
     fn reply(response: &'static [u8], text: Option<&[u8]>) -> Reply {

@@ -18,7 +18,7 @@ use tollgate_stats::EncodeError;
 use tollgate_traffic::Template;
 
 /// Warms up, measures and stops the load.
-pub fn measure(subject: &mut Subject<'_>) -> Result<Measurement, MeasureError> {
+pub(crate) fn measure(subject: &mut Subject<'_>) -> Result<Measurement, MeasureError> {
     let idle_poll = match subject.load.idle_poll {
         true => IdlePoll::start(&subject.layout.all())?,
         false => IdlePoll::default(),

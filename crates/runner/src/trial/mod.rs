@@ -1,18 +1,16 @@
 //! One trial: configure, start, probe, warm up, measure, stop.
 
-pub mod detection_log;
-pub mod exchange;
-pub mod measure;
-pub mod probe;
+mod exchange;
+mod measure;
+mod probe;
 pub mod requests;
 pub mod servers;
-pub mod validity;
+mod validity;
 mod window;
 
-use crate::interrupt::{Interrupt, Interrupted};
 use crate::process::group::Launch;
-use crate::process::ports::Ports;
 use crate::process::usage::ProcessTable;
+use crate::process::{Interrupt, Interrupted, Ports};
 use crate::system::render::{self, Place, Rendered};
 use jiff::Timestamp;
 use procfs::ProcError;
@@ -61,8 +59,7 @@ pub fn run(
 ) -> Result<TrialRecord, Interrupted> {
     let started_at = Timestamp::now().to_string();
     let start = Instant::now();
-    let mut trial =
-        Trial { context, plan, case, subject, installed, startup: None, ports: Ports::default() };
+    let mut trial = Trial::new(context, plan, case, subject, installed);
     // The servers are stopped when this returns.
     let outcome = match trial.outcome() {
         Ok(outcome) => outcome,
@@ -77,7 +74,7 @@ pub fn run(
 }
 
 /// Returns the record of a trial that failed before the start of its servers.
-pub fn failed_at_once(
+pub(crate) fn failed_at_once(
     plan: &TrialPlan,
     case: &Case,
     subject: &Subject,
@@ -129,8 +126,7 @@ pub fn check(
     subject: &Subject,
     installed: &Installed,
 ) -> Result<Result<Checked, Failure>, Interrupted> {
-    let mut trial =
-        Trial { context, plan, case, subject, installed, startup: None, ports: Ports::default() };
+    let mut trial = Trial::new(context, plan, case, subject, installed);
     match trial.probed() {
         Ok(Probed { servers, responses, refused, .. }) => Ok(match memory_peak(&servers.system) {
             Ok(memory_peak_bytes) => {
@@ -193,6 +189,16 @@ enum Stop {
 }
 
 impl<'a> Trial<'a> {
+    fn new(
+        context: &'a RunContext<'a>,
+        plan: &'a TrialPlan,
+        case: &'a Case,
+        subject: &'a Subject,
+        installed: &'a Installed,
+    ) -> Self {
+        Self { context, plan, case, subject, installed, startup: None, ports: Ports::default() }
+    }
+
     fn outcome(&mut self) -> Result<Outcome, Stop> {
         let Probed { requests, mut servers, responses, refused } = self.probed()?;
         if let Some(reason) = refused {
@@ -239,8 +245,8 @@ impl<'a> Trial<'a> {
         let TrialServers { origin, system, address, ports, .. } = &mut servers;
         let templates = self.case.mix.templates();
         let interrupt = self.context.interrupt;
-        let target = detection_log::Target { address: *address, ports, interrupt };
-        let undetected = detection_log::refusal_reason(self.subject, &target);
+        let target = probe::Target { address: *address, ports, interrupt };
+        let undetected = probe::undetected_attacks(self.subject, &target);
         check_origin(origin)?;
         let undetected =
             undetected.map_err(|error| not_probed(error.interrupted(), &error, system))?;

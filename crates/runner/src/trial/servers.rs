@@ -1,9 +1,9 @@
 //! The servers of a trial, origin or system: starts them, waits until they respond, and stops them.
 
 use super::exchange::exchange;
-use crate::interrupt::{Interrupt, Interrupted};
 use crate::process::group::{self, Launch, LaunchError, ProcessGroup};
 use crate::process::usage::ProcessTable;
+use crate::process::{Interrupt, Interrupted, WaitError};
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
@@ -45,7 +45,7 @@ pub enum Ready {
 
 impl Servers {
     /// Creates the role of the system, to which orphaned descendants belong.
-    pub fn of_system() -> Self {
+    pub(crate) fn of_system() -> Self {
         Self { groups: Vec::new(), adopts_orphans: true }
     }
 
@@ -96,7 +96,7 @@ impl Servers {
         }
     }
 
-    pub fn wait_until_listening(
+    pub(crate) fn wait_until_listening(
         &mut self,
         address: SocketAddr,
         timeout: Duration,
@@ -119,14 +119,14 @@ impl Servers {
         }
     }
 
-    pub fn pids(&self, table: &ProcessTable) -> BTreeSet<i32> {
+    pub(crate) fn pids(&self, table: &ProcessTable) -> BTreeSet<i32> {
         let groups = self.groups.iter().flat_map(|group| table.descendants(group.pid()));
         let orphans = self.adopts_orphans.then(|| group::orphans(table));
         groups.chain(orphans.into_iter().flatten()).collect()
     }
 
     /// Describes the first process that has ended.
-    pub fn process_exit(&mut self) -> Option<String> {
+    pub(crate) fn process_exit(&mut self) -> Option<String> {
         self.groups.iter_mut().find_map(|group| match group.exit_status() {
             Ok(None) => None,
             Ok(Some(status)) => Some(format!("`{}` ended ({status})", group.name())),
@@ -135,11 +135,11 @@ impl Servers {
     }
 
     /// Returns the last lines of all log files.
-    pub fn log_tail(&self) -> Vec<String> {
+    pub(crate) fn log_tail(&self) -> Vec<String> {
         self.groups.iter().flat_map(tail).collect()
     }
 
-    pub fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         while let Some(mut group) = self.groups.pop() {
             group.stop();
         }
@@ -150,31 +150,20 @@ impl Servers {
 }
 
 /// Runs a command that must succeed.
-pub fn run_to_end(
+pub(crate) fn run_to_end(
     launch: &Launch<'_>,
     timeout: Duration,
     interrupt: &Interrupt,
 ) -> Result<(), StartError> {
     let mut group = ProcessGroup::start(launch)?;
-    let deadline = Instant::now() + timeout;
-    let failed = |reason: String, group: &ProcessGroup| StartError::Prepare {
-        command: launch.command.join(" "),
-        reason,
-        log: tail(group),
+    let reason = match interrupt.wait(timeout, || group.exit_status()) {
+        Ok(Some(status)) if status.success() => return Ok(()),
+        Ok(Some(status)) => format!("failed ({status})"),
+        Ok(None) => format!("did not finish within {} s", timeout.as_secs_f64()),
+        Err(WaitError::Io(error)) => format!("cannot be waited for ({error})"),
+        Err(WaitError::Interrupted(interrupted)) => return Err(interrupted.into()),
     };
-    loop {
-        match group.exit_status() {
-            Ok(Some(status)) if status.success() => return Ok(()),
-            Ok(Some(status)) => return Err(failed(format!("failed ({status})"), &group)),
-            Ok(None) => {}
-            Err(error) => return Err(failed(format!("cannot be waited for ({error})"), &group)),
-        }
-        if Instant::now() >= deadline {
-            let reason = format!("did not finish within {} s", timeout.as_secs_f64());
-            return Err(failed(reason, &group));
-        }
-        interrupt.sleep(POLL)?;
-    }
+    Err(StartError::Prepare { command: launch.command.join(" "), reason, log: tail(&group) })
 }
 
 fn tail(group: &ProcessGroup) -> Vec<String> {
@@ -192,7 +181,7 @@ impl Drop for Servers {
 
 impl StartError {
     /// Converts to the failure of the record; `Err` after an interruption.
-    pub fn into_failure(self) -> Result<Failure, Interrupted> {
+    pub(crate) fn into_failure(self) -> Result<Failure, Interrupted> {
         let reason = error_chain(&self);
         let log = match self {
             Self::Interrupted(interrupted) => return Err(interrupted),

@@ -9,41 +9,41 @@ use tollgate_load::SATURATED_SHARE;
 
 /// Input of the rules.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Evidence {
+pub(crate) struct Evidence {
     /// Steal, in percent of the capacity of the CPUs in use.
-    pub steal_percent: f64,
+    pub(crate) steal_percent: f64,
     /// CPU time of other processes, in percent of the capacity of the CPUs in use.
-    pub background_cpu_percent: f64,
+    pub(crate) background_cpu_percent: f64,
     /// Resolution of both on each CPU.
-    pub tick: Duration,
+    pub(crate) tick: Duration,
     /// Description of a system process that ended.
-    pub died: Option<String>,
+    pub(crate) died: Option<String>,
     /// Responses, expected or not.
-    pub answered: u64,
+    pub(crate) answered: u64,
     /// Requests to each of several origins.
-    pub origin_requests: Vec<u64>,
+    pub(crate) origin_requests: Vec<u64>,
     /// Unexpected responses.
-    pub unexpected: u64,
+    pub(crate) unexpected: u64,
     /// Description of the first unexpected response.
-    pub unexpected_example: Option<String>,
+    pub(crate) unexpected_example: Option<String>,
     /// Requests without a response.
-    pub failed: u64,
+    pub(crate) failed: u64,
     /// Kinds of these failures.
-    pub failed_kinds: String,
+    pub(crate) failed_kinds: String,
     /// Window of the generator.
-    pub window: Duration,
+    pub(crate) window: Duration,
     /// Window of the CPU readings of the servers.
-    pub servers_window: Duration,
+    pub(crate) servers_window: Duration,
     /// Planned window.
-    pub planned: Window,
+    pub(crate) planned: Window,
     /// Longest delay of a wake-up of this process during the window.
-    pub lateness: Duration,
+    pub(crate) lateness: Duration,
     /// Age of the oldest request in flight when the window closed.
-    pub oldest_in_flight: Option<Duration>,
+    pub(crate) oldest_in_flight: Option<Duration>,
 }
 
 /// Returns all violated rules.
-pub fn judge(evidence: &Evidence, limits: &Limits) -> Vec<Invalid> {
+pub(crate) fn judge(evidence: &Evidence, limits: &Limits) -> Vec<Invalid> {
     let mut invalid = Vec::new();
     if let Some(what) = &evidence.died {
         invalid.push(Invalid::ProcessDied { what: what.clone() });
@@ -149,21 +149,21 @@ fn skew(evidence: &Evidence) -> f64 {
 
 /// CPU utilization of each role: 1 is all of its CPUs.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Utilization {
+pub(crate) struct Utilization {
     /// `None` for a subject without processes.
-    pub system: Option<f64>,
-    pub generator: f64,
+    pub(crate) system: Option<f64>,
+    pub(crate) generator: f64,
     /// 0 without an origin.
-    pub origin: f64,
+    pub(crate) origin: f64,
     /// True if generator and origin share CPUs.
-    pub shared: bool,
+    pub(crate) shared: bool,
     /// Open loop: true if the generator itself was late.
-    pub late: bool,
+    pub(crate) late: bool,
 }
 
 /// Returns the role that limited the throughput. A late generator comes first, because latencies then include its own
 /// delay. A saturated system comes next, because faster peers would not help.
-pub fn bottleneck(busy: &Utilization) -> Bottleneck {
+pub(crate) fn bottleneck(busy: &Utilization) -> Bottleneck {
     if busy.late {
         return Bottleneck::Generator;
     }

@@ -1,15 +1,16 @@
 //! The measured window: warm-up, the load of the window, and the counters at both of its ends.
 
+use super::exchange::{ExchangeError, exchange_with_body, get};
 use super::servers::Servers;
 use crate::environment::Counters;
-use crate::interrupt::{Interrupt, Interrupted};
 use crate::process::idle_poll::{IdlePoll, IdlePollError};
 use crate::process::usage::{Died, ProcessTable, Reading};
+use crate::process::{Interrupt, Interrupted};
 use procfs::ProcError;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use thiserror::Error;
@@ -25,26 +26,26 @@ use tollgate_traffic::Template;
 
 /// A started subject and its load.
 #[derive(Debug)]
-pub struct Subject<'a> {
-    pub address: SocketAddr,
-    pub load: &'a LoadFile,
-    pub templates: &'a [Template],
-    pub workload: Arc<Workload>,
+pub(crate) struct Subject<'a> {
+    pub(crate) address: SocketAddr,
+    pub(crate) load: &'a LoadFile,
+    pub(crate) templates: &'a [Template],
+    pub(crate) workload: Arc<Workload>,
     /// Seed of a Poisson schedule.
-    pub gaps_seed: u64,
+    pub(crate) gaps_seed: u64,
     /// Status code of blocked requests.
-    pub blocked_status: u16,
-    pub origin: &'a Servers,
+    pub(crate) blocked_status: u16,
+    pub(crate) origin: &'a Servers,
     /// Addresses of the origins.
-    pub origins: &'a [SocketAddr],
-    pub system: &'a mut Servers,
-    pub layout: &'a CpuLayout,
-    pub limits: &'a Limits,
-    pub interrupt: &'a Interrupt,
+    pub(crate) origins: &'a [SocketAddr],
+    pub(crate) system: &'a mut Servers,
+    pub(crate) layout: &'a CpuLayout,
+    pub(crate) limits: &'a Limits,
+    pub(crate) interrupt: &'a Interrupt,
 }
 
 #[derive(Debug, Error)]
-pub enum MeasureError {
+pub(crate) enum MeasureError {
     #[error(transparent)]
     Interrupted(#[from] Interrupted),
     #[error("cannot send the load")]
@@ -314,10 +315,10 @@ impl Edge {
 }
 
 #[derive(Debug, Error)]
-pub enum CountError {
-    #[error("cannot get /counters from the origin at {address}")]
-    Io { address: SocketAddr, source: io::Error },
-    #[error("malformed /counters from the origin at {address}")]
+pub(crate) enum CountError {
+    #[error("cannot get {COUNTER_PATH} from the origin")]
+    Exchange(#[from] ExchangeError),
+    #[error("malformed {COUNTER_PATH} from the origin at {address}")]
     Malformed { address: SocketAddr, source: serde_json::Error },
 }
 
@@ -336,22 +337,14 @@ pub(super) fn requests_between(before: &[u64], after: &[u64]) -> Vec<u64> {
 /// Origins may share busy CPUs.
 const COUNTER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Counters have about a kilobyte.
-const MAX_COUNTER_BYTES: u64 = 64 * 1024;
+const MAX_COUNTER_BYTES: usize = 64 * 1024;
 const COUNTER_PATH: &str = "/counters";
 
 fn requests_at(address: SocketAddr) -> Result<u64, CountError> {
-    let response = get_counters(address).map_err(|source| CountError::Io { address, source })?;
-    requests_in(&response).map_err(|source| CountError::Malformed { address, source })
-}
-
-fn get_counters(address: SocketAddr) -> io::Result<Vec<u8>> {
-    let mut stream = TcpStream::connect_timeout(&address, COUNTER_TIMEOUT)?;
-    stream.set_read_timeout(Some(COUNTER_TIMEOUT))?;
-    stream.set_write_timeout(Some(COUNTER_TIMEOUT))?;
-    write!(stream, "GET {COUNTER_PATH} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
-    let mut response = Vec::new();
-    stream.take(MAX_COUNTER_BYTES).read_to_end(&mut response)?;
-    Ok(response)
+    let (request, interrupt) = (get(COUNTER_PATH, address), Interrupt::default());
+    let (_, body) =
+        exchange_with_body(address, &request, COUNTER_TIMEOUT, &interrupt, MAX_COUNTER_BYTES)?;
+    requests_in(&body).map_err(|source| CountError::Malformed { address, source })
 }
 
 #[derive(Deserialize)]
@@ -360,10 +353,7 @@ struct OriginCounters {
     paths: BTreeMap<String, u64>,
 }
 
-fn requests_in(response: &[u8]) -> Result<u64, serde_json::Error> {
-    const END: &[u8] = b"\r\n\r\n";
-    let head = response.windows(END.len()).position(|window| window == END);
-    let body = head.map_or(&[][..], |head| &response[head + END.len()..]);
+fn requests_in(body: &[u8]) -> Result<u64, serde_json::Error> {
     let counters: OriginCounters = serde_json::from_slice(body)?;
     let own = counters.paths.get(COUNTER_PATH).copied().unwrap_or(0);
     Ok(counters.requests.saturating_sub(own))
@@ -385,10 +375,9 @@ mod tests {
 
     #[test]
     fn requests_for_the_counters_do_not_count() {
-        let response = b"HTTP/1.1 200 OK\r\nContent-Length: 58\r\n\r\n\
-            {\"requests\":12,\"refused\":1,\"paths\":{\"/\":9,\"/counters\":2}}";
-        assert_eq!(requests_in(response).unwrap(), 10);
-        assert!(requests_in(b"HTTP/1.1 404 Not Found\r\n\r\nno such path").is_err());
+        let body = br#"{"requests":12,"refused":1,"paths":{"/":9,"/counters":2}}"#;
+        assert_eq!(requests_in(body).unwrap(), 10);
+        assert!(requests_in(b"no such path").is_err());
         assert!(requests_in(b"").is_err());
     }
 
@@ -397,6 +386,6 @@ mod tests {
         // Nothing listens on this port.
         let nowhere: SocketAddr = "127.0.0.1:1".parse().unwrap();
         assert!(origin_requests(&[nowhere]).unwrap().is_empty());
-        assert!(matches!(origin_requests(&[nowhere, nowhere]), Err(CountError::Io { .. })));
+        assert!(matches!(origin_requests(&[nowhere, nowhere]), Err(CountError::Exchange(_))));
     }
 }

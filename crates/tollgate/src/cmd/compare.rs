@@ -4,7 +4,7 @@ use crate::console::{self, Exit, Failure, eprint_line};
 use clap::ValueEnum;
 use std::path::PathBuf;
 use tollgate_experiment::run_dir::RunRecords;
-use tollgate_report::compare;
+use tollgate_report::{compare, export};
 use tollgate_stats::number::counted;
 
 #[derive(Debug, clap::Args)]
@@ -42,12 +42,11 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     let old = RunRecords::read(&args.old).map_err(Failure::bad_input)?;
     let new = RunRecords::read(&args.new).map_err(Failure::bad_input)?;
     let comparison = compare::compare(&old, &new).map_err(Failure::bad_input)?;
-    let format = match args.format {
-        Format::Table => compare::Format::Table { screen: console::screen() },
-        Format::Markdown => compare::Format::Markdown,
-        Format::Json => compare::Format::Json,
-    };
-    console::print(&compare::render(&comparison, format)?)?;
+    console::print(&match args.format {
+        Format::Table => compare::render(&comparison, console::screen()),
+        Format::Markdown => compare::render_markdown(&comparison),
+        Format::Json => export::json(&comparison)?,
+    })?;
     let differences = comparison.fingerprint.len();
     if differences > 0 {
         eprint_line(&format!(

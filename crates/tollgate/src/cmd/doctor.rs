@@ -21,7 +21,7 @@ use tollgate_report::source::Source;
 use tollgate_runner::doctor::{State, examine};
 use tollgate_runner::process::group;
 use tollgate_runner::run::{self, Event, RunRequest};
-use tollgate_runner::system::installed;
+use tollgate_runner::system;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -101,7 +101,7 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
 fn missing_baseline(catalog: &Catalog) -> Result<Option<String>, Failure> {
     let experiment = Experiment::load(catalog, DEFAULT_EXPERIMENT, &Adjustments::default())?;
     let baseline = &experiment.subjects[experiment.baseline];
-    Ok(installed::check(catalog, baseline)?.err().map(|missing| missing.to_string()))
+    Ok(system::check(catalog, baseline)?.err().map(|missing| missing.to_string()))
 }
 
 /// Compares a subject with itself for a time and prints the noise.
@@ -173,7 +173,7 @@ fn noise_experiment(catalog: &Catalog) -> Result<Experiment, Failure> {
     let adjustments = Adjustments::default();
     let load = |name| Experiment::load(catalog, name, &adjustments).map_err(Failure::bad_input);
     let experiment = load(with_proxy)?;
-    match installed::check(catalog, &experiment.subjects[experiment.baseline])? {
+    match system::check(catalog, &experiment.subjects[experiment.baseline])? {
         Ok(_) => Ok(experiment),
         Err(missing) => {
             eprint_line(&format!("nginx is not installed ({missing}); measuring without a proxy"));

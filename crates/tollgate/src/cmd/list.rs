@@ -13,8 +13,7 @@ use tollgate_experiment::catalog::{Catalog, Kind};
 use tollgate_experiment::experiment::{Adjustments, Experiment, Subject};
 use tollgate_experiment::options;
 use tollgate_experiment::recipe::Installed;
-use tollgate_runner::system::installed;
-use tollgate_runner::system::installed::Versions;
+use tollgate_runner::system::{self, Versions};
 
 pub(crate) fn run(args: &CatalogArgs) -> Result<Exit, Failure> {
     let catalog = &args.open()?;
@@ -90,10 +89,10 @@ pub(crate) fn system(
     versions: &Versions,
 ) -> anyhow::Result<SystemState> {
     let subject = default_subject(catalog, name)?;
-    let found = installed::find(catalog, &subject, versions)?;
+    let found = system::find(catalog, &subject, versions)?;
     let mut further = BTreeSet::new();
     for (option, value, variant) in variants(&subject) {
-        match (&found, installed::find(catalog, &variant, versions)?) {
+        match (&found, system::find(catalog, &variant, versions)?) {
             (Ok(_), Err(missing)) => {
                 further.insert(format!("{option} = \"{value}\" is missing: {missing}"));
             }
@@ -118,9 +117,9 @@ pub(crate) fn system(
 /// Returns the installed programs and files of a system that come from packages, for all values of its options.
 pub(crate) fn packaged(catalog: &Catalog, name: &str) -> anyhow::Result<BTreeSet<PathBuf>> {
     let subject = default_subject(catalog, name)?;
-    let mut paths = BTreeSet::from_iter(installed::packaged(catalog, &subject)?);
+    let mut paths = BTreeSet::from_iter(system::packaged(catalog, &subject)?);
     for (_, _, variant) in variants(&subject) {
-        paths.extend(installed::packaged(catalog, &variant)?);
+        paths.extend(system::packaged(catalog, &variant)?);
     }
     Ok(paths)
 }

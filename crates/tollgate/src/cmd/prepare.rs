@@ -9,8 +9,7 @@ use std::path::{Path, PathBuf};
 use tollgate_experiment::catalog::Catalog;
 use tollgate_experiment::experiment::{Adjustments, Experiment};
 use tollgate_experiment::run_dir::RunDirError;
-use tollgate_runner::interrupt::Interrupt;
-use tollgate_runner::process::group;
+use tollgate_runner::process::{Interrupt, group};
 use tollgate_runner::run::RunError;
 
 #[derive(Debug, clap::Args)]

@@ -12,15 +12,14 @@ use tollgate_experiment::experiment::{Adjustments, Axis};
 use tollgate_experiment::manifest::Invocation;
 use tollgate_experiment::run_dir::{RunDirError, RunRecords};
 use tollgate_experiment::stop::EndedBy;
-use tollgate_experiment::units::Percent;
-use tollgate_experiment::units::Span;
+use tollgate_experiment::units::{Percent, Span};
 use tollgate_report::analysis::{Analysis, SubjectAnalysis, SubjectStatus};
 use tollgate_report::output as report;
 use tollgate_report::output::Format;
 use tollgate_report::source::Source;
 use tollgate_runner::ablation::{self, AblationError, FolderError, Selection as Ablate};
 use tollgate_runner::run::{self, RunError, RunRequest};
-use tollgate_runner::system::installed;
+use tollgate_runner::system;
 
 /// Default of `tollgate run`, `search` and `doctor`.
 pub(crate) const DEFAULT_EXPERIMENT: &str = "first-look";
@@ -219,7 +218,7 @@ fn fallback_baseline(PreparedRun { catalog, experiment, .. }: &PreparedRun) -> O
     let baseline = &experiment.subjects[experiment.baseline];
     let fallback = experiment.baseline_fallback.clone()?;
     // Other errors are reported by the run.
-    let Ok(Err(missing)) = installed::check(catalog, baseline) else { return None };
+    let Ok(Err(missing)) = system::check(catalog, baseline) else { return None };
     console::eprint_line(&format!(
         "the baseline {} is not installed ({missing}); prices are over {fallback}",
         baseline.name

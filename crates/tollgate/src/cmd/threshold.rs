@@ -71,11 +71,11 @@ pub(crate) fn judge(
     }
     let judged: Vec<Judged> =
         thresholds.iter().flat_map(|threshold| threshold.judge(source)).collect();
-    let as_table = |screen| threshold::render(&judged, threshold::Format::Table { screen });
+    let as_table = |screen| threshold::render(&judged, screen);
     match format {
         report::Format::Table => console::print(&format!("\n{}", as_table(console::screen())))?,
         report::Format::Markdown => {
-            let table = threshold::render(&judged, threshold::Format::Markdown);
+            let table = threshold::render_markdown(&judged);
             console::print(&format!("\n{table}"))?;
         }
         _ => eprint_line(as_table(Screen::PLAIN).trim_end()),

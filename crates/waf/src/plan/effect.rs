@@ -32,12 +32,11 @@ impl Effect {
             | T::TrimLeft
             | T::TrimRight
             | T::NormalizePath => edits(none),
-            // A comment without an end is replaced by a space.
-            T::RemoveComments
-            | T::CompressWhitespace
-            | T::ReplaceNulls
-            | T::ReplaceComments
-            | T::CmdLine => edits(space),
+            // A comment without an end is replaced by a space, one at the end by a zero byte.
+            T::RemoveComments => edits(Bytes::of(b" \0")),
+            T::CompressWhitespace | T::ReplaceNulls | T::ReplaceComments | T::CmdLine => {
+                edits(space)
+            }
             T::NormalizePathWin => edits(Bytes::of(b"/")),
             T::UrlDecode | T::UrlDecodeUni => decodes(Bytes::of(b"%"), space),
             T::HtmlEntityDecode => decodes(Bytes::of(b"&"), none),
@@ -148,6 +147,11 @@ mod tests {
             let changed = transformation.apply(&value, &mut output);
             check(transformation, &value, if changed { &output } else { &value });
         }
+    }
+
+    #[test]
+    fn a_comment_at_the_end_adds_a_zero_byte() {
+        check(T::RemoveComments, b"x/*y*/", b"x\0");
     }
 
     fn text() -> impl Strategy<Value = Vec<u8>> {

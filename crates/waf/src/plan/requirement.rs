@@ -44,7 +44,7 @@ const REPETITIONS_MAX: u32 = 6;
 const ALPHABETS: [&[u8]; 9] =
     [b"", b"_", b"_-.", b"_-. ", b"_-.,: ", b"_-./", b"_-./:?=&", b"_-.,:/ ;=+*", b"_-.,:/ ;=+*()"];
 /// Bytes that transformations add without decoding anything.
-const ADDED: [&[u8]; 4] = [b"", b" ", b"/", b" /"];
+const ADDED: [&[u8]; 5] = [b"", b" ", b"/", b" /", b" \0"];
 
 /// Set of alphabets: bit `ALPHABETS.len() * added + alphabet`.
 type Alphabets = u64;

@@ -65,7 +65,8 @@ pub(crate) enum Transformation {
     /// Clears the top bit of each byte.
     ParityZero7bit,
     /// Removes the comments `/* */` and `<!-- -->`, and all from `--` or `#` on: `a/* */b#c` to
-    /// `ab`. The byte after the end of a comment is copied without a look at it.
+    /// `ab`. The byte after the end of a comment is copied without a look at it; at the end of the value
+    /// it is a zero byte.
     RemoveComments,
     /// Removes the marks of comments, not their text: `a/*b*/c--d` to `abcd`.
     RemoveCommentsChar,

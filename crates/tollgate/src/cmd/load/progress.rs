@@ -6,7 +6,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 use tollgate_load::{Generator, Plan, Progress, SLICE, Slice, SteadyState, WarmUpResult};
-use tollgate_runner::interrupt::{Interrupt, Interrupted};
+use tollgate_runner::process::{Interrupt, Interrupted};
 use tollgate_stats::number::{count, significant};
 
 /// Limit of the wait for steady figures.

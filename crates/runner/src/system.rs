@@ -1,10 +1,14 @@
-//! Finds the parts of a subject's system on this machine, their versions and hashes.
+//! Systems on this machine: finds their parts, versions and hashes; installs, builds and configures them.
 
-use super::build::{self, BuildError};
-use super::render::{self, RenderError};
-use crate::interrupt::Interrupt;
-use crate::process::command;
+pub mod build;
+pub mod go;
+pub mod packages;
+pub mod render;
+
+use crate::process::{Interrupt, command};
+use build::BuildError;
 use glob::Pattern;
+use render::RenderError;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,10 +19,8 @@ use thiserror::Error;
 use tollgate_experiment::catalog::{Catalog, CatalogError};
 use tollgate_experiment::error_chain;
 use tollgate_experiment::experiment::Subject;
-use tollgate_experiment::files;
-use tollgate_experiment::recipe::Build;
-use tollgate_experiment::recipe::Need;
-use tollgate_experiment::recipe::{Installed, Missing, RuleSetHash};
+use tollgate_experiment::files::{hash_file, hash_text};
+use tollgate_experiment::recipe::{Build, Installed, Missing, Need, RuleSetHash};
 
 #[derive(Debug, Error)]
 pub enum CheckError {
@@ -129,8 +131,9 @@ fn part(
             .map(|pattern| render::text(subject, installed, pattern))
             .collect::<Result<_, _>>()?;
         let Some(path) = patterns.iter().find_map(|pattern| first_match(pattern)) else {
-            let distinct = patterns.iter().map(String::as_str).collect::<BTreeSet<_>>();
-            let what = format!("no file {}", Vec::from_iter(distinct).join(" or "));
+            let mut known = BTreeSet::new();
+            let distinct = patterns.iter().map(String::as_str).filter(|one| known.insert(*one));
+            let what = format!("no file {}", distinct.collect::<Vec<_>>().join(" or "));
             return Ok(Err(missing(subject, need, what)));
         };
         if let Some(text) = &need.contains
@@ -230,7 +233,7 @@ fn missing(subject: &Subject, need: &Need, message: String) -> Missing {
 }
 
 fn hash(path: &Path) -> Result<String, CheckError> {
-    files::hash_file(path).map_err(|source| CheckError::Read { path: path.to_owned(), source })
+    hash_file(path).map_err(|source| CheckError::Read { path: path.to_owned(), source })
 }
 
 fn hash_folder(path: &Path) -> Result<String, CheckError> {
@@ -260,7 +263,7 @@ fn hash_loaded(folder: &Path, patterns: &[String]) -> Result<String, CheckError>
             text += &format!("{}  {name}\n", hash(&path)?);
         }
     }
-    Ok(files::hash_text(&text))
+    Ok(hash_text(&text))
 }
 
 fn holds_text(path: &Path, text: &str) -> Result<bool, CheckError> {
@@ -419,10 +422,10 @@ mod tests {
         // The output of sha256sum in load order, hashed once more.
         let line = |name: &str| {
             let base = name.rsplit('/').next().unwrap();
-            format!("{}  {base}\n", files::hash_text(name))
+            format!("{}  {base}\n", hash_text(name))
         };
         let lines = ["setup", "rules/1.conf", "rules/2.conf", "rules/words.data"].map(line);
-        assert_eq!(hash, files::hash_text(&lines.concat()));
+        assert_eq!(hash, hash_text(&lines.concat()));
         // A package has its setup elsewhere, and documentation and tools beside the rules.
         let packaged = tempfile::tempdir().unwrap();
         for name in

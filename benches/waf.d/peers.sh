@@ -1,0 +1,40 @@
+# Functions shared by benches/waf and scripts/waf-differential, which source this file from the root of the project.
+
+say() { printf '%s\n' "$*" >&2; }
+
+# build_engines FOLDER: builds the three engines and writes the Core Rule Set, for all of them in one form.
+build_engines() {
+    cargo build --quiet --release --locked -p tollgate-waf --example wafbench
+    ours=${CARGO_TARGET_DIR:-$PWD/target}/release/examples/wafbench
+    cc -O2 -o "$1/modsecurity" benches/waf.d/modsecurity.c -lmodsecurity ||
+        { say "cannot build the harness of libmodsecurity; install it: apt-get install -y libmodsecurity-dev gcc"; exit 2; }
+    (cd benches/waf.d/coraza && go build -o "$1/coraza" .) ||
+        { say "cannot build Coraza; install Go: scripts/setup go"; exit 2; }
+    (cd builds/crs && go build -o "$1/write-crs" . && go list -m -f '{{.Dir}}' github.com/corazawaf/coraza-coreruleset/v4) >"$1/module"
+    "$1/write-crs" "$1"
+    tests=$(cat "$1/module")/tests
+}
+
+# write_rules FOLDER LEVEL ENGINE: writes FOLDER/level-LEVEL-ENGINE.conf, with the limits that each engine recommends.
+write_rules() {
+    {
+        cat <<'CONF'
+SecRuleEngine DetectionOnly
+SecRequestBodyAccess On
+SecRequestBodyLimit 13107200
+SecRequestBodyNoFilesLimit 1310720
+SecRequestBodyLimitAction Reject
+SecArgumentSeparator &
+
+SecRule REQUEST_HEADERS:Content-Type "^(?:application(?:/soap\+|/)|text/)xml" "id:200000,phase:1,t:none,t:lowercase,pass,nolog,ctl:requestBodyProcessor=XML"
+
+SecRule REQUEST_HEADERS:Content-Type "^application/json" "id:200001,phase:1,t:none,t:lowercase,pass,nolog,ctl:requestBodyProcessor=JSON"
+
+CONF
+        # libmodsecurity sets REQUEST_BODY for every body, other than its documentation says.
+        [ "$3" = modsecurity ] || printf 'SecAction "id:200003,phase:1,pass,nolog,ctl:forceRequestBodyVariable=On"\n\n'
+        [ "$3" != modsecurity ] || printf 'SecPcreMatchLimit 1000\nSecPcreMatchLimitRecursion 1000\n\n'
+        printf 'SecAction "id:900000,phase:1,pass,nolog,setvar:tx.blocking_paranoia_level=%s"\n\n' "$2"
+        printf 'Include %s/crs-setup.conf\nInclude %s/rules/*.conf\n' "$1" "$1"
+    } >"$1/level-$2-$3.conf"
+}
