@@ -241,7 +241,7 @@ fn run_resumes_after_full_disk() {
     workspace.assert_nothing_runs();
 
     // Enough for all records, but not for the HTML report.
-    let unreported = run_with_limit(&workspace, 112, "run --resume out");
+    let unreported = run_with_limit(&workspace, 110, "run --resume out");
     assert_eq!(unreported.status.code(), Some(1), "{}", show(&unreported));
     let message = flat(&stderr(&unreported));
     assert!(message.contains("cannot write the reports (the records are complete; `"), "{message}");

@@ -83,7 +83,7 @@ fn realistic_mix_has_many_attacks_and_harmless_requests_with_families() {
     assert_eq!(families(Class::Malicious, false), own.into());
     let open: BTreeSet<&str> = own.into_iter().chain(["virtual-patch"]).collect();
     assert_eq!(families(Class::Malicious, true), open);
-    // Some harmless requests must pass, so that a subject that blocks everything is refused.
+    // Plain benign requests must pass, so that a WAF that blocks everything is refused.
     assert!(of(Class::Benign).filter(|template| !template.open).count() >= 10);
 }
 

@@ -147,8 +147,7 @@ pub fn run(
                 break ended_by;
             }
             schedule.begin_block();
-            let half_width = so_far.precision.map(|precision| precision.half_width);
-            report(Event::Block { block: schedule.block(), half_width });
+            report(Event::Block { block: schedule.block(), half_width: so_far.half_width });
             continue;
         };
         let Some(installed) = present.get(&trial.subject) else {
