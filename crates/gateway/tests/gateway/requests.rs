@@ -221,11 +221,17 @@ fn route_of_a_path_does_not_depend_on_its_spelling() {
     let gateway = TestGateway::start(&config);
     let mut client = gateway.client();
     let mut upstream = None;
-    for path in ["/admin", "//admin/x", "/%61dmin", "/a/../admin?b", "/a/%2e%2E/admin/."] {
-        let request = GET.replace("/a", path);
-        client.send(&request);
+    // Dot segments are resolved, other spellings are kept.
+    for (path, received) in [
+        ("/admin", "/admin"),
+        ("//admin/x", "//admin/x"),
+        ("/%61dmin", "/%61dmin"),
+        ("/a/../admin?b", "/admin?b"),
+        ("/a/%2e%2E/%61dmin/.?../", "/%61dmin/?../"),
+    ] {
+        client.send(GET.replace("/a", path));
         let upstream = upstream.get_or_insert_with(|| strict.accept());
-        upstream.expect(&request);
+        upstream.expect(GET.replace("/a", received));
         upstream.send(OK);
         client.expect(OK);
     }
