@@ -148,6 +148,9 @@ fn invalid_and_oversized_requests_are_rejected_and_end_the_connection() {
         (format!("{chunked}0\r\nX: {long}\r\n\r\n"), 400),
         (format!("{head}Content-Length: 6\r\n\r\n"), 413),
         (format!("{chunked}6\r\nabcdef\r\n0\r\n\r\n"), 413),
+        // By the announced size alone.
+        (format!("{chunked}2\r\nab\r\n4\r\nc"), 413),
+        (format!("{chunked}8000000000000005\r\n"), 400),
         (format!("GET /{medium} HTTP/1.1\r\nHost: a\r\n\r\n"), 414),
         (format!("GET /{long} HTTP/1.1\r\nHost: a\r\n\r\n"), 414),
         (format!("GET /{medium}"), 414),
