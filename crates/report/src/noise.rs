@@ -65,7 +65,8 @@ pub struct Figure {
 /// Adapts the experiment to a duration, with trials so short that a dozen blocks fit.
 pub fn fit(experiment: &mut Experiment, time: Duration) {
     let most = u32::try_from(BLOCKS_MAX).unwrap_or(u32::MAX);
-    experiment.stop = Stop { blocks: most, width: None, budget_s: Some(time.as_secs_f64()) };
+    experiment.stop =
+        Stop { blocks: most, width: None, budget_s: Some(time.as_secs_f64()), extra_blocks: 0 };
     let subjects = u32::try_from(experiment.subjects.len()).unwrap_or(u32::MAX);
     let of_trial = time / BLOCKS_TO_FIT / subjects;
     for case in &mut experiment.cases {

@@ -73,7 +73,7 @@ fn the_other_prices_are_ratios_over_the_baseline() {
     assert_row(&text, "subject requests/s × nginx p50 × nginx memory × nginx");
     assert_row(&text, "full 0.250 [0.250, 0.250] 4.00 [4.00, 4.00] 8.00 [8.00, 8.00]");
     assert_row(&text, "direct 1.00 [1.00, 1.00] 1.00 [1.00, 1.00] -");
-    assert_row(&text, "direct - - -10.0 [-10.0, -10.0] 6 open");
+    assert_row(&text, "direct - - -10.0 [-10.0, -10.0] 6 less");
 }
 
 /// Eight blocks of a subject twice as slow; some have too few responses for percentiles.
