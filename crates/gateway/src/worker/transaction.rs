@@ -3,7 +3,6 @@
 use std::time::Instant;
 
 use tollgate_accesslog::{Entry, LoggedRequest, STATUS_NO_RESPONSE, Upstream as LoggedUpstream};
-use tollgate_http1::BodyFraming;
 
 use super::upstream::Place;
 use super::{ClientId, Stage, Step, Worker};
