@@ -37,15 +37,15 @@ type Sample = ([&'static [u8]; 2], &'static [u8], &'static [u8]);
 
 const SAMPLES: [Sample; 4] = [
     (
-        [b"GET", b"/a/b-c/d.html?id=17&q=blue+shoes&r=%2Fhome%3Fx%3Dy&price=10-20.5&from=2026-01-14T09:31:22Z&mail=jane.doe%40example.com&token=8f14e45f-ceea-167a&ids[]=1,2,3"],
+        [b"GET", b"/a/b-c/d.html?id=17&q=blue+shoes&r=%2Fhome%3Fx%3Dy&price=10-20.5&from=2026-01-14T09:31:22Z&mail=jane.doe%40example.com&token=8f14e45f-ceea-167a&ids[]=1,2,3&next=%2Flist%3Fsort%3Dname%26date%3Dtoday%26user%3Dx%26session.id%3D5%26log%3Don"],
         b"text/plain",
         b"",
     ),
-    ([b"GET", b"/"], b"text/plain", b""),
+    ([b"GET", b"/catalogue/list.html"], b"text/plain", b""),
     (
         [b"POST", b"/form"],
         b"application/x-www-form-urlencoded",
-        b"name=Jane+Doe&phone=%2B44+20+7946+0958&text=It's+%22fine%22%2C+and+(mostly)+50%25+of+a+%26+b%3B+select+one+or+two.+What+is+it%3F+No%21%0D%0AYes%3A+a+long+sentence%2C+with+numbers+like+3.5+and+17%2C+from+here+to+there+-+as+ever&url=https%3A%2F%2Fexample.com%2Fa%3Fb%3Dc%23d&mail=jane.doe%40example.com&empty=",
+        b"name=Jane+Doe&count=17&zero=0&phone=%2B44+20+7946+0958&text=It's+%22fine%22%2C+and+(mostly)+50%25+of+a+%26+b%3B+select+one+or+two.+What+is+it%3F+No%21%0D%0AYes%3A+a+long+sentence%2C+with+numbers+like+3.5+and+17%2C+from+here+to+there+-+as+ever&url=https%3A%2F%2Fexample.com%2Fa%3Fb%3Dc%23d&mail=jane.doe%40example.com&empty=",
     ),
     (
         [b"POST", b"/api"],
