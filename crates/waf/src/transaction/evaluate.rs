@@ -105,7 +105,11 @@ impl Evaluation<'_> {
             if self.state.inspection_exceeded {
                 return;
             }
-            if !self.is_removed(index) && self.rule(index) {
+            let matched = !self.is_removed(index) && self.rule(index);
+            if let (Some(gate), Some(guard)) = (self.gate, rules.plan.guard(index)) {
+                gate.note(guard, matched);
+            }
+            if matched {
                 match rules.rules[index].flow {
                     Flow::Continue => {}
                     Flow::SkipAfter(position) => at = position,
