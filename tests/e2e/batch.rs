@@ -354,7 +354,7 @@ blocks     = 1
     let server = workspace.read("repository/server.c");
     workspace.write("repository/server.c", &(server.clone() + "\n/* edited */\n"));
     let message = refused(&run);
-    assert!(message.contains("are not those that the batch was begun with"), "{message}");
+    assert!(message.contains("have changed since the batch was started"), "{message}");
     workspace.write("repository/server.c", &server);
     assert!(!works(&run).contains("round 2"));
 

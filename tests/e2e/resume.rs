@@ -241,11 +241,11 @@ fn run_resumes_after_full_disk() {
     workspace.assert_nothing_runs();
 
     // Enough for all records, but not for the HTML report.
-    let unreported = run_with_limit(&workspace, 160, "run --resume out");
+    let unreported = run_with_limit(&workspace, 110, "run --resume out");
     assert_eq!(unreported.status.code(), Some(1), "{}", show(&unreported));
     let message = flat(&stderr(&unreported));
     assert!(message.contains("cannot write the reports (the records are complete; `"), "{message}");
-    assert!(message.contains("/out` writes the reports): writing "), "{message}");
+    assert!(message.contains("/out` writes the reports): cannot write "), "{message}");
     assert!(stdout(&unreported).contains("Is the disk full?"), "{}", show(&unreported));
     let files: Vec<_> = fs::read_dir(workspace.path("out")).expect("the run").flatten().collect();
     let is_page = |name: &str| name.starts_with("report.html");

@@ -112,9 +112,9 @@ impl BisectReport {
 
     /// Returns a paragraph per change.
     pub fn paragraphs(&self) -> Vec<String> {
-        let told: Vec<String> = self.changes.iter().map(|found| self.paragraph(found)).collect();
+        let texts: Vec<String> = self.changes.iter().map(|found| self.paragraph(found)).collect();
         if self.confirmed().next().is_some() {
-            return told;
+            return texts;
         }
         let nothing = format!(
             "No commit changed {}: {} with a price, margin {}.",
@@ -122,7 +122,7 @@ impl BisectReport {
             tollgate_stats::number::counted(self.priced, "revision"),
             share(self.margin)
         );
-        std::iter::once(nothing).chain(told).collect()
+        std::iter::once(nothing).chain(texts).collect()
     }
 
     fn paragraph(&self, found: &Found) -> String {
@@ -287,12 +287,12 @@ mod tests {
         for verdict in
             [Some(Verdict::Same), Some(Verdict::Inconclusive), Some(Verdict::CostsLess), None]
         {
-            let told = findings(1.05, verdict, None).paragraphs().join("\n");
-            assert!(!told.contains("egression"), "{verdict:?}: {told}");
+            let texts = findings(1.05, verdict, None).paragraphs().join("\n");
+            assert!(!texts.contains("egression"), "{verdict:?}: {texts}");
         }
-        let told = findings(1.05, Some(Verdict::CostsMore), None).paragraphs();
+        let texts = findings(1.05, Some(Verdict::CostsMore), None).paragraphs();
         assert_eq!(
-            told,
+            texts,
             [
                 "Regression: bbb (two): its CPU per request is 1.052 [95 % 1.041 to 1.063] times that of aaa, 12 blocks."
             ]
@@ -309,9 +309,9 @@ mod tests {
     fn opposite_confirmation_is_not_a_regression() {
         let findings = findings(0.95, Some(Verdict::CostsMore), None);
         assert_eq!(findings.confirmed().count(), 0);
-        let told = findings.paragraphs();
-        assert!(told[1].starts_with("Not confirmed: between aaa and bbb (two), "), "{told:?}");
-        assert!(told[1].contains("but the opposite in a fresh run: 1.052"), "{told:?}");
+        let texts = findings.paragraphs();
+        assert!(texts[1].starts_with("Not confirmed: between aaa and bbb (two), "), "{texts:?}");
+        assert!(texts[1].contains("but the opposite in a fresh run: 1.052"), "{texts:?}");
     }
 
     #[test]
@@ -321,12 +321,12 @@ mod tests {
         assert_eq!(findings(1.05, more, Some(0.04)).confirmed().count(), 1);
         let within = findings(1.05, more, Some(0.05));
         assert_eq!(within.confirmed().count(), 0);
-        let told = within.paragraphs();
-        assert!(told[1].contains("differences between equal products (5.00 %)"), "{told:?}");
-        let told = findings(1.04, None, Some(0.05)).paragraphs();
-        assert!(told[1].contains("not larger than the differences"), "{told:?}");
-        let told = findings(1.01, None, Some(0.05)).paragraphs();
-        assert!(told[1].contains("which is within the margin"), "{told:?}");
+        let texts = within.paragraphs();
+        assert!(texts[1].contains("differences between equal products (5.00 %)"), "{texts:?}");
+        let texts = findings(1.04, None, Some(0.05)).paragraphs();
+        assert!(texts[1].contains("not larger than the differences"), "{texts:?}");
+        let texts = findings(1.01, None, Some(0.05)).paragraphs();
+        assert!(texts[1].contains("which is within the margin"), "{texts:?}");
     }
 
     #[test]

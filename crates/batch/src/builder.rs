@@ -82,7 +82,7 @@ pub(crate) fn take(
         remove(&draft)?;
         let from = from.map_or(String::new(), |from| from.display().to_string());
         return Err(BatchError::Asked(format!(
-            "the files in {from} are not those that the batch was begun with, and figures of both would \
+            "the files in {from} have changed since the batch was started, and figures of both would \
              be mixed up; put them back, or choose another --out"
         )));
     }
@@ -172,7 +172,7 @@ impl<'a> Builder<'a> {
     pub(crate) fn build(
         &mut self,
         revision: &Revision,
-        tell: &mut dyn FnMut(Event<'_>),
+        notify: &mut dyn FnMut(Event<'_>),
     ) -> Result<Option<String>, BatchError> {
         self.interrupt.check()?;
         self.use_all_cpus()?;
@@ -195,13 +195,13 @@ impl<'a> Builder<'a> {
             Some(record) if record.revision == revision.id => record,
             Some(record) => self.keep(BuildRecord { revision: revision.id.clone(), ..record })?,
             None => {
-                tell(Event::Building { revision });
+                notify(Event::Building { revision });
                 if let Some(tried) = &mut self.tried {
                     tried.insert(key.clone());
                 }
                 let record = self.make(revision, key)?;
                 self.keeps_anchor(revision, &record)?;
-                tell(Event::Built { revision, record: &record });
+                notify(Event::Built { revision, record: &record });
                 self.keep(record)?
             }
         };
@@ -269,7 +269,7 @@ impl<'a> Builder<'a> {
         let out = self.dir.product(&folder);
         let place =
             Place { sources: &sources, out: &out, folder: &folder, log: &log, cpus: &self.cpus };
-        let begun = Instant::now();
+        let started = Instant::now();
         let outcome = build::make(revision, &self.manifest.settings, &place, self.interrupt)?;
         if !matches!(outcome, BuildOutcome::Built { .. }) {
             fs::remove_dir_all(&out).map_err(io_error("remove", &out))?;
@@ -285,7 +285,7 @@ impl<'a> Builder<'a> {
             key,
             revision: revision.id.clone(),
             ended_at: Timestamp::now().to_string(),
-            duration_s: begun.elapsed().as_secs_f64(),
+            duration_s: started.elapsed().as_secs_f64(),
             outcome,
         })
     }
@@ -352,7 +352,7 @@ mod tests {
         assert_eq!(build::hash(&sources).unwrap(), hash);
         // If the batch continues, they must be the same; the kept files stay.
         let error = take(Some(&mine), &kept, Some(&hash)).unwrap_err().to_string();
-        assert!(error.contains("are not those that the batch was begun with"), "{error}");
+        assert!(error.contains("have changed since the batch was started"), "{error}");
         assert_eq!(fs::read_to_string(kept.join("sub/make.sh")).unwrap(), "one");
         fs::write(mine.join("sub/make.sh"), "one").unwrap();
         let place = fs::metadata(&kept).unwrap().ino();

@@ -234,9 +234,9 @@ mod tests {
         let entries: Vec<Entry> =
             prices.iter().enumerate().map(|(place, price)| entry(place, *price)).collect();
         let changes = changes(&entries, 1);
-        let told: Vec<(usize, usize, usize)> =
+        let spans: Vec<(usize, usize, usize)> =
             changes.iter().map(|change| (change.from, change.at, change.to)).collect();
-        assert_eq!(told, [(0, 3, 7), (3, 7, 10)]);
+        assert_eq!(spans, [(0, 3, 7), (3, 7, 10)]);
         assert!((changes[0].after / changes[0].before - 1.05).abs() < 0.005, "{changes:?}");
         assert!((changes[1].after / changes[1].before - 20.0).abs() < 0.2, "{changes:?}");
     }

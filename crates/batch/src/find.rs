@@ -21,7 +21,7 @@ use tollgate_stats::{BLOCKS_MAX, Pair, SERIES_MAX, holm, ratio, ratio_p, verdict
 /// Finds the commits that changed the price. Measures missing revisions first.
 pub fn find(
     request: &Request<'_>,
-    tell: &mut dyn FnMut(Event<'_>),
+    notify: &mut dyn FnMut(Event<'_>),
 ) -> Result<BisectReport, BatchError> {
     // Creates nothing if there is no batch; read again under the lock.
     BatchManifest::read(request.out)?;
@@ -33,7 +33,7 @@ pub fn find(
         builder.manifest.steps = request.steps;
         builder.manifest.write(builder.dir.path())?;
     }
-    series(&mut builder, tell)?;
+    series(&mut builder, notify)?;
     let points: Vec<Point> = points(&builder.records()?);
     let listed = points.iter().enumerate().filter(|(_, point)| point.listed);
     let entries = entries(listed);
@@ -46,7 +46,7 @@ pub fn find(
     }
     let mut found: Vec<Traced> = Vec::new();
     for change in changes(&entries, builder.manifest.seed) {
-        for traced in trace(&mut builder, &points, &entries, &change, tell)? {
+        for traced in trace(&mut builder, &points, &entries, &change, notify)? {
             // Searches for neighbouring changes may find both.
             if !found.iter().any(|known| known.is_between(&traced)) {
                 found.push(traced);
@@ -117,7 +117,7 @@ fn trace(
     points: &[Point],
     entries: &[Entry],
     change: &Change,
-    tell: &mut dyn FnMut(Event<'_>),
+    notify: &mut dyn FnMut(Event<'_>),
 ) -> Result<Vec<Traced>, BatchError> {
     let of = |builder: &Builder<'_>, entry: usize| {
         let id = &points[entries[entry].place].revision;
@@ -145,7 +145,7 @@ fn trace(
     let mut steps = Vec::new();
     while let Some(stretch) = open.pop() {
         let searched = &way[stretch.from..=stretch.to];
-        let (step, settled) = bisect(builder, searched, &stretch, tell)?;
+        let (step, settled) = bisect(builder, searched, &stretch, notify)?;
         let of_way = |place: usize| stretch.from + place;
         let (step, settled) =
             ((of_way(step.0), of_way(step.1)), settled.into_iter().map(of_way).collect::<Vec<_>>());
@@ -161,7 +161,7 @@ fn trace(
     }
     let mut found = Vec::new();
     for ((good, bad), Stretch { before, after, p, .. }) in steps {
-        let products = Some(confirm(builder, &way[good], &way[bad], tell)?);
+        let products = Some(confirm(builder, &way[good], &way[bad], notify)?);
         let (parent, first_bad) = (way[good].clone(), way[bad].clone());
         let candidates = way[good + 1..bad].to_vec();
         found.push(Traced { parent, first_bad, candidates, before, after, p, products });
@@ -180,12 +180,12 @@ fn bisect(
     builder: &mut Builder<'_>,
     way: &[Revision],
     stretch: &Stretch,
-    tell: &mut dyn FnMut(Event<'_>),
+    notify: &mut dyn FnMut(Event<'_>),
 ) -> Result<((usize, usize), Vec<usize>), BatchError> {
     let figure = builder.manifest.settings.metric.words();
     let [first, last] = [0, way.len() - 1].map(|place| &way[place].name);
     let choice = tollgate_stats::number::counted(way.len() - 1, "revision");
-    tell(Event::Search(&format!(
+    notify(Event::Search(&format!(
         "{figure} changes between {first} and {last}: {choice} to search"
     )));
     let mut known = on_record(builder, way, stretch)?;
@@ -193,8 +193,8 @@ fn bisect(
         match next(way.len() - 1, &known) {
             Next::Found { good, bad } => break (good, bad),
             Next::Try(place) => {
-                let side = probe(builder, &way[place], stretch, tell)?;
-                tell(Event::Search(&format!("{} is {}", way[place].name, in_words(side))));
+                let side = probe(builder, &way[place], stretch, notify)?;
+                notify(Event::Search(&format!("{} is {}", way[place].name, in_words(side))));
                 known.insert(place, side);
             }
         }
@@ -266,9 +266,9 @@ fn probe(
     builder: &mut Builder<'_>,
     revision: &Revision,
     stretch: &Stretch,
-    tell: &mut dyn FnMut(Event<'_>),
+    notify: &mut dyn FnMut(Event<'_>),
 ) -> Result<Side, BatchError> {
-    let Some(product) = builder.build(revision, tell)? else { return Ok(Side::Unknown) };
+    let Some(product) = builder.build(revision, notify)? else { return Ok(Side::Unknown) };
     let blocks = builder.manifest.settings.blocks;
     for attempt in 0..=MORE_ROUNDS {
         if attempt > 0 || !measured(builder)?.contains(&product) {
@@ -276,7 +276,7 @@ fn probe(
                 subjects: vec![(revision.name.clone(), product.clone())],
                 again: BTreeMap::new(),
             };
-            builder.measure(Purpose::Bisection, share, blocks, tell)?;
+            builder.measure(Purpose::Bisection, share, blocks, notify)?;
         }
         let points = points(&builder.records()?);
         let point = points.iter().find(|point| point.revision == revision.id);
@@ -303,11 +303,11 @@ fn confirm(
     builder: &mut Builder<'_>,
     parent: &Revision,
     first_bad: &Revision,
-    tell: &mut dyn FnMut(Event<'_>),
+    notify: &mut dyn FnMut(Event<'_>),
 ) -> Result<(String, String), BatchError> {
     let mut product = |revision: &Revision| {
         let gone = || BatchError::Asked(format!("{} can no longer be built", revision.name));
-        builder.build(revision, tell)?.ok_or_else(gone)
+        builder.build(revision, notify)?.ok_or_else(gone)
     };
     let products = (product(parent)?, product(first_bad)?);
     let purpose =
@@ -317,13 +317,13 @@ fn confirm(
     let pairs = confirmed(&builder.records()?, &products.0, &products.1).unwrap_or_default();
     if is_too_few(pairs.len(), blocks) {
         let text = format!("confirmation of {} and {}", parent.name, first_bad.name);
-        tell(Event::Search(&text));
+        notify(Event::Search(&text));
         let subjects = vec![
             (parent.name.clone(), products.0.clone()),
             (first_bad.name.clone(), products.1.clone()),
         ];
         let share = Share { subjects, again: BTreeMap::new() };
-        builder.measure(purpose, share, blocks, tell)?;
+        builder.measure(purpose, share, blocks, notify)?;
     }
     Ok(products)
 }

@@ -57,9 +57,9 @@ impl Inputs {
 
     /// Checks that the inputs equal those of the start of the batch. `elsewhere`: the other folders in which they were
     /// found.
-    pub(crate) fn hold(&self, begun: &Self, elsewhere: Option<&str>) -> Result<(), BatchError> {
+    pub(crate) fn hold(&self, original: &Self, elsewhere: Option<&str>) -> Result<(), BatchError> {
         let as_value = |inputs: &Self| serde_json::to_value(inputs).unwrap_or_default();
-        let differences = differences(&as_value(begun), &as_value(self));
+        let differences = differences(&as_value(original), &as_value(self));
         if differences.is_empty() {
             return Ok(());
         }
@@ -120,13 +120,15 @@ fn system(
     batch: &Path,
     configs: &Path,
 ) -> Result<SystemInputs, BatchError> {
-    let mut told = String::new();
-    let mut tell = |absent: run::NotInstalled<'_>| told = absent.to_string();
-    let state = run::states(catalog, experiment, configs, &mut tell).pop();
+    let mut message = String::new();
+    let mut notify = |absent: run::NotInstalled<'_>| message = absent.to_string();
+    let state = run::states(catalog, experiment, configs, &mut notify).pop();
     let (Some(subject), Some(SubjectState::Present { installed, configs: names, referenced })) =
         (experiment.subjects.first(), state)
     else {
-        return Err(BatchError::Asked(format!("cannot run the system of the revisions: {told}")));
+        return Err(BatchError::Asked(format!(
+            "cannot run the system of the revisions: {message}"
+        )));
     };
     let batch = batch.display().to_string();
     let placeless = |text: &str| text.replace(&batch, "BATCH");
@@ -194,29 +196,30 @@ mod tests {
         for (name, text) in files {
             write(name, text);
         }
-        let begun = inputs(dir.path(), "cc 12").unwrap();
-        inputs(dir.path(), "cc 12").unwrap().hold(&begun, None).unwrap();
-        let told =
-            |cc: &str| inputs(dir.path(), cc).unwrap().hold(&begun, None).unwrap_err().to_string();
+        let original = inputs(dir.path(), "cc 12").unwrap();
+        inputs(dir.path(), "cc 12").unwrap().hold(&original, None).unwrap();
+        let message = |cc: &str| {
+            inputs(dir.path(), cc).unwrap().hold(&original, None).unwrap_err().to_string()
+        };
         assert!(
-            told("cc 13").contains("\n  tools.cc --version: cc 12, now cc 13\n"),
+            message("cc 13").contains("\n  tools.cc --version: cc 12, now cc 13\n"),
             "{}",
-            told("cc 13")
+            message("cc 13")
         );
         for ((name, text), place) in files.into_iter().zip(["mixes.", "recipe.", "system."]) {
             write(name, &format!("{text}\n# changed\n"));
-            let told = told("cc 12");
-            assert!(told.contains(&format!("\n  {place}")), "{name}: {told}");
-            assert!(told.ends_with("choose another --out for a new series"), "{told}");
+            let message = message("cc 12");
+            assert!(message.contains(&format!("\n  {place}")), "{name}: {message}");
+            assert!(message.ends_with("choose another --out for a new series"), "{message}");
             write(name, text);
         }
         // A moved batch has the same inputs.
         let moved = inputs_in(dir.path(), &dir.path().join("moved"), "cc 12").unwrap();
-        moved.hold(&begun, Some("catalog: /a, now /b")).unwrap();
-        let older = Inputs { tollgate: "0.0.1 (abc)".to_owned(), ..begun.clone() };
-        let told = begun.hold(&older, Some("catalog: /a, now /b")).unwrap_err().to_string();
-        assert!(told.contains("\n  tollgate: 0.0.1 (abc), now "), "{told}");
-        assert!(told.contains("\n  catalog: /a, now /b\nRestore "), "{told}");
+        moved.hold(&original, Some("catalog: /a, now /b")).unwrap();
+        let older = Inputs { tollgate: "0.0.1 (abc)".to_owned(), ..original.clone() };
+        let message = original.hold(&older, Some("catalog: /a, now /b")).unwrap_err().to_string();
+        assert!(message.contains("\n  tollgate: 0.0.1 (abc), now "), "{message}");
+        assert!(message.contains("\n  catalog: /a, now /b\nRestore "), "{message}");
     }
 
     #[test]
@@ -236,10 +239,10 @@ mod tests {
         };
         let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
         let [one, other] = [folders[0].path(), folders[1].path()];
-        let begun = hashes(one, "path = '/'");
-        assert_eq!(begun.keys().collect::<Vec<_>>(), ["m.toml", "m.toml (2)"]);
-        assert_eq!(hashes(other, "path = '/'"), begun);
-        assert_ne!(hashes(other, "path = '/other'"), begun);
+        let original = hashes(one, "path = '/'");
+        assert_eq!(original.keys().collect::<Vec<_>>(), ["m.toml", "m.toml (2)"]);
+        assert_eq!(hashes(other, "path = '/'"), original);
+        assert_ne!(hashes(other, "path = '/other'"), original);
     }
 
     #[test]

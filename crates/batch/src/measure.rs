@@ -35,8 +35,8 @@ impl Builder<'_> {
         let tools = build::tools(&self.manifest.settings, self.interrupt)?;
         self.tools = Some(tools.clone());
         let now = Inputs::of(&catalog, &experiment, tools, self.dir.path(), &folder)?;
-        if let Some(begun) = &self.manifest.inputs {
-            now.hold(begun, self.manifest.other_catalog(&self.catalog).as_deref())?;
+        if let Some(original) = &self.manifest.inputs {
+            now.hold(original, self.manifest.other_catalog(&self.catalog).as_deref())?;
             if self.manifest.catalog == self.catalog {
                 return Ok(());
             }
@@ -48,10 +48,13 @@ impl Builder<'_> {
     }
 
     /// Completes unfinished rounds.
-    pub(crate) fn end_rounds(&mut self, tell: &mut dyn FnMut(Event<'_>)) -> Result<(), BatchError> {
+    pub(crate) fn end_rounds(
+        &mut self,
+        notify: &mut dyn FnMut(Event<'_>),
+    ) -> Result<(), BatchError> {
         let open: Vec<Round> =
-            self.dir.begun().filter(|one| !self.dir.has_ended(one.round)).cloned().collect();
-        open.iter().try_for_each(|round| self.run_round(round, tell))
+            self.dir.started().filter(|one| !self.dir.has_ended(one.round)).cloned().collect();
+        open.iter().try_for_each(|round| self.run_round(round, notify))
     }
 
     pub(crate) fn measure(
@@ -59,11 +62,11 @@ impl Builder<'_> {
         purpose: Purpose,
         share: Share,
         blocks: u32,
-        tell: &mut dyn FnMut(Event<'_>),
+        notify: &mut dyn FnMut(Event<'_>),
     ) -> Result<(), BatchError> {
         self.hold_inputs()?;
         let anchor = self.anchor_product()?;
-        let number = self.dir.begun().map(|round| round.round).max().unwrap_or(0) + 1;
+        let number = self.dir.started().map(|round| round.round).max().unwrap_or(0) + 1;
         let mut products: BTreeMap<_, _> = share.subjects.iter().cloned().collect();
         products.insert(ANCHOR.to_owned(), anchor.clone());
         let round = Round {
@@ -87,20 +90,20 @@ impl Builder<'_> {
         write_atomic(&path, &text).map_err(io_error("write", &path))?;
         // From here on, a batch that continues will run it.
         self.dir.rounds.add(RoundRecord::Started(round.clone()))?;
-        self.run_round(&round, tell)
+        self.run_round(&round, notify)
     }
 
     fn run_round(
         &mut self,
         round: &Round,
-        tell: &mut dyn FnMut(Event<'_>),
+        notify: &mut dyn FnMut(Event<'_>),
     ) -> Result<(), BatchError> {
         self.interrupt.check()?;
         self.use_all_cpus()?;
         let (file, out) = (self.dir.experiment(round.round), self.dir.round(round.round));
         let quick = self.manifest.settings.quick;
         let (catalog, experiment) = self.experiment(&file)?;
-        tell(Event::Round { round, experiment: &experiment });
+        notify(Event::Round { round, experiment: &experiment });
         let resumes = out.join("trials.ndjson").is_file() && out.join("manifest.json").is_file();
         if out.exists() && !resumes {
             fs::remove_dir_all(&out).map_err(io_error("remove", &out))?;
@@ -120,7 +123,7 @@ impl Builder<'_> {
             interrupt: self.interrupt,
             resumes,
         };
-        let because = match run::run(&request, &mut |event| tell(Event::Run(&event))) {
+        let because = match run::run(&request, &mut |event| notify(Event::Run(&event))) {
             Ok(ending) if ending.ended_by == EndedBy::Interrupted => return Err(Interrupted.into()),
             Ok(ending) => ending.ended_by.to_string(),
             // Existing trials stay; missing ones will be measured in a new round.
@@ -131,7 +134,7 @@ impl Builder<'_> {
         };
         report::write_all(&Source::read(&out)?, &out)?;
         self.dir.rounds.add(RoundRecord::Ended { round: round.round, reason: because })?;
-        tell(Event::RoundEnded);
+        notify(Event::RoundEnded);
         self.anchor_ran(&out)
     }
 

@@ -178,12 +178,12 @@ pub(crate) fn summary(stats: &Stats) -> String {
         State::TimedOut,
     ];
     let count = |state: State| stats.revisions.iter().filter(|one| one.state == state).count();
-    let told: Vec<String> = states
+    let listed: Vec<String> = states
         .into_iter()
         .filter(|state| count(*state) > 0)
         .map(|state| format!("{} {state}", count(state)))
         .collect();
-    format!("{}: {}", counted(stats.revisions.len(), "revision"), told.join(", "))
+    format!("{}: {}", counted(stats.revisions.len(), "revision"), listed.join(", "))
 }
 
 /// What products that stood twice say of the others.
@@ -191,7 +191,7 @@ fn check_lines(stats: &Stats) -> Vec<String> {
     if stats.checks.is_empty() {
         return Vec::new();
     }
-    let told = |wanted: &dyn Fn(&Check) -> bool| -> Vec<String> {
+    let listed = |wanted: &dyn Fn(&Check) -> bool| -> Vec<String> {
         let of = stats.checks.iter().filter(|check| wanted(check));
         of.map(|check| {
             let (round, subject, same) = (check.round, &check.subject, &check.same_as);
@@ -201,8 +201,8 @@ fn check_lines(stats: &Stats) -> Vec<String> {
     };
     let is_same = |check: &Check| is_within(&check.ratio, stats.margin);
     let same = stats.checks.iter().filter(|check| is_same(check)).count();
-    let off = told(&|check| check.differs);
-    let open = told(&|check| !check.differs && !is_same(check));
+    let off = listed(&|check| check.differs);
+    let open = listed(&|check| !check.differs && !is_same(check));
     let all = counted(stats.checks.len(), "time");
     let mut text = format!("Equal products stood beside each other {all}.");
     if same > 0 {
@@ -399,19 +399,19 @@ mod tests {
             n: 12,
             differs,
         };
-        let told = |checks: Vec<Check>| check_lines(&stats(checks)).concat();
-        assert_eq!(told(Vec::new()), "");
+        let listed = |checks: Vec<Check>| check_lines(&stats(checks)).concat();
+        assert_eq!(listed(Vec::new()), "");
         assert_eq!(
-            told(vec![check(0.99, 1.015, true, false)]),
+            listed(vec![check(0.99, 1.015, true, false)]),
             "Equal products stood beside each other 1 time. The same within 2 %: 1 time."
         );
         assert_eq!(
-            told(vec![check(1.005, 1.2, true, true), check(0.8, 1.2, true, false)]),
+            listed(vec![check(1.005, 1.2, true, true), check(0.8, 1.2, true, false)]),
             "Equal products stood beside each other 2 times. Off: round 1, b over a: 1.010 [1.005 1.200]. \
              Differences as small between others say nothing. Not settled: round 1, b over a: 1.010 \
              [0.800 1.200]."
         );
         // What was seen in a few blocks is no interval, however narrow.
-        assert!(told(vec![check(0.999, 1.001, false, false)]).contains("Not settled: "));
+        assert!(listed(vec![check(0.999, 1.001, false, false)]).contains("Not settled: "));
     }
 }

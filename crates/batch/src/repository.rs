@@ -98,8 +98,8 @@ pub(crate) struct Repository<'a> {
     interrupt: &'a Interrupt,
 }
 
-/// What git is told by its environment when a hook starts this program, and what a build must not take
-/// for its own: it would then write to the user's repository.
+/// Variables that git sets for hooks. A build must not inherit them: its git commands would change the user's
+/// repository.
 pub(crate) const GIT_VARIABLES: [&str; 8] = [
     "GIT_DIR",
     "GIT_WORK_TREE",

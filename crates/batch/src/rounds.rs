@@ -210,13 +210,13 @@ mod tests {
         assert_eq!((round.title.as_str(), round.baseline, round.stop.blocks), ("A round", 0, 6));
         assert!((round.margin - 0.07).abs() < 1e-12);
         assert_eq!(round.cases.len(), 1);
-        let told: Vec<(String, String)> = round
+        let names: Vec<(String, String)> = round
             .subjects
             .iter()
             .map(|subject| (subject.name.clone(), subject.options["crs"].to_string()))
             .collect();
         let expected = [(ANCHOR, "/products/anchor"), ("v4.7.0", "/products/v4.7.0")];
-        assert_eq!(told, expected.map(|(a, b)| (a.to_owned(), b.to_owned())));
+        assert_eq!(names, expected.map(|(a, b)| (a.to_owned(), b.to_owned())));
         assert_eq!(round.subjects[1].options["site"].to_string(), "locations", "the rest stays");
     }
 

@@ -151,28 +151,28 @@ fn same_settings(
 pub fn run(
     request: &Request<'_>,
     beginning: &BatchOptions,
-    tell: &mut dyn FnMut(Event<'_>),
+    notify: &mut dyn FnMut(Event<'_>),
 ) -> Result<(), BatchError> {
     let dir = BatchDir::open(request.out)?;
     let manifest = manifest(&dir, request, beginning)?;
     manifest.write(dir.path())?;
     let mut builder = Builder::new(dir, manifest, beginning.catalog.clone(), request)?;
-    series(&mut builder, tell)?;
+    series(&mut builder, notify)?;
     report::write_all(&builder.records()?, builder.dir.path())
 }
 
 /// Measures the listed revisions, or evenly spread ones if the batch has steps, unless already done.
 pub(crate) fn series(
     builder: &mut Builder<'_>,
-    tell: &mut dyn FnMut(Event<'_>),
+    notify: &mut dyn FnMut(Event<'_>),
 ) -> Result<(), BatchError> {
     let listed: Vec<Revision> =
         builder.manifest.revisions.iter().filter(|one| one.listed).cloned().collect();
     let chosen = spread(listed.len(), builder.manifest.steps.unwrap_or(listed.len()));
-    tell(Event::Revisions { count: listed.len(), tried: chosen.len() });
-    anchor(builder, &listed, tell)?;
+    notify(Event::Revisions { count: listed.len(), tried: chosen.len() });
+    anchor(builder, &listed, notify)?;
     builder.hold_inputs()?;
-    builder.end_rounds(tell)?;
+    builder.end_rounds(notify)?;
     // For each step: the revision and its replacements.
     let mut steps: Vec<VecDeque<usize>> = (0..chosen.len())
         .map(|which| {
@@ -183,7 +183,7 @@ pub(crate) fn series(
     // Products measured now, and products with enough blocks.
     let mut done = BTreeSet::new();
     loop {
-        let wanted = wanted(builder, &listed, &mut steps, &done, tell)?;
+        let wanted = wanted(builder, &listed, &mut steps, &done, notify)?;
         done.append(&mut measured(builder)?);
         let left: Vec<RoundProduct> =
             wanted.into_iter().filter(|one| !done.contains(&one.product)).collect();
@@ -193,7 +193,7 @@ pub(crate) fn series(
         let (together, blocks) =
             (builder.manifest.settings.products_per_round, builder.manifest.settings.blocks);
         for share in shares(&left, together, &builder.anchor_product()?) {
-            builder.measure(Purpose::Series, share, blocks, tell)?;
+            builder.measure(Purpose::Series, share, blocks, notify)?;
         }
         // A product that did not run is replaced by the next one.
         done.extend(left.into_iter().map(|one| one.product));
@@ -207,7 +207,7 @@ fn wanted(
     listed: &[Revision],
     steps: &mut [VecDeque<usize>],
     done: &BTreeSet<String>,
-    tell: &mut dyn FnMut(Event<'_>),
+    notify: &mut dyn FnMut(Event<'_>),
 ) -> Result<Vec<RoundProduct>, BatchError> {
     let points = points(&builder.records()?);
     let retries = builder.retries();
@@ -221,15 +221,15 @@ fn wanted(
     let mut wanted: Vec<RoundProduct> = Vec::new();
     for step in steps {
         while let Some(revision) = step.front().map(|place| &listed[*place]) {
-            let product = builder.build(revision, tell)?.filter(|product| !fails(product));
+            let product = builder.build(revision, notify)?.filter(|product| !fails(product));
             let Some(product) = product else {
                 step.pop_front();
                 if let Some(next) = step.front().map(|place| &listed[*place]) {
-                    let told = format!(
+                    let message = format!(
                         "{} cannot be measured; trying {} instead",
                         revision.name, next.name
                     );
-                    tell(Event::Search(&told));
+                    notify(Event::Search(&message));
                 }
                 continue;
             };
@@ -266,7 +266,7 @@ pub(crate) const INTERVAL_BLOCKS: usize = 6;
 fn anchor(
     builder: &mut Builder<'_>,
     listed: &[Revision],
-    tell: &mut dyn FnMut(Event<'_>),
+    notify: &mut dyn FnMut(Event<'_>),
 ) -> Result<(), BatchError> {
     if let Some(id) = builder.manifest.anchor.clone() {
         // After the first round, the product is fixed.
@@ -281,7 +281,7 @@ fn anchor(
             BatchError::Asked(format!("the anchor {id} is not a revision of the batch any more"))
         };
         let revision = revision.ok_or_else(gone)?;
-        return match builder.build(&revision, tell)? {
+        return match builder.build(&revision, notify)? {
             Some(product) => builder.pin_anchor(&revision, product),
             None => Err(BatchError::Asked(format!(
                 "cannot build the anchor {}; choose another --anchor and --out",
@@ -290,7 +290,7 @@ fn anchor(
         };
     }
     for revision in listed {
-        if let Some(product) = builder.build(revision, tell)? {
+        if let Some(product) = builder.build(revision, notify)? {
             return builder.pin_anchor(revision, product);
         }
     }

@@ -38,10 +38,10 @@ pub(crate) fn state(
     match build.map(|build| &build.outcome) {
         None => (State::Queued, Vec::new()),
         Some(BuildOutcome::Failed(failure)) => {
-            (State::BuildFailed, told(&failure.reason, &failure.log))
+            (State::BuildFailed, with_log(&failure.reason, &failure.log))
         }
         Some(BuildOutcome::TimedOut(failure)) => {
-            (State::TimedOut, told(&failure.reason, &failure.log))
+            (State::TimedOut, with_log(&failure.reason, &failure.log))
         }
         Some(BuildOutcome::Built { .. }) if has_price => (State::Done, Vec::new()),
         Some(BuildOutcome::Built { .. }) if trials.is_empty() => match absent {
@@ -62,7 +62,7 @@ pub(crate) fn state(
 fn why(outcome: &Outcome) -> Vec<String> {
     match outcome {
         Outcome::Failed(failure) => {
-            told(&format!("{}: {}", failure.step, failure.reason), &failure.log)
+            with_log(&format!("{}: {}", failure.step, failure.reason), &failure.log)
         }
         Outcome::Refused(refusal) => vec![format!("refused: {}", refusal.reason)],
         Outcome::Measured(measurement) if measurement.invalid.is_empty() => {
@@ -74,7 +74,7 @@ fn why(outcome: &Outcome) -> Vec<String> {
     }
 }
 
-fn told(reason: &str, log: &[String]) -> Vec<String> {
+fn with_log(reason: &str, log: &[String]) -> Vec<String> {
     std::iter::once(reason.to_owned()).chain(log.iter().cloned()).collect()
 }
 
@@ -463,7 +463,7 @@ mod series_tests {
         assert_eq!(noise(&[check(1.5, false)], 0.02), None);
         assert_eq!(noise(&[check(1.015, true)], 0.02), None);
         // 1 / 0.8 is a difference of 25 %.
-        let told = noise(&[check(1.04, true), check(0.8, true)], 0.02).unwrap();
-        assert!((told - 0.25).abs() < 1e-12, "{told}");
+        let spread = noise(&[check(1.04, true), check(0.8, true)], 0.02).unwrap();
+        assert!((spread - 0.25).abs() < 1e-12, "{spread}");
     }
 }

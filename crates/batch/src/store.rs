@@ -264,8 +264,8 @@ impl BatchDir {
     }
 
     /// All started rounds.
-    pub(crate) fn begun(&self) -> impl Iterator<Item = &Round> {
-        begun(self.rounds.lines())
+    pub(crate) fn started(&self) -> impl Iterator<Item = &Round> {
+        started(self.rounds.lines())
     }
 
     pub(crate) fn has_ended(&self, number: u32) -> bool {
@@ -274,7 +274,7 @@ impl BatchDir {
     }
 
     pub(crate) fn records(&self, manifest: &BatchManifest) -> Result<BatchRecords, BatchError> {
-        let rounds = self.begun().cloned().collect();
+        let rounds = self.started().cloned().collect();
         records(&self.path, manifest.clone(), self.builds.lines().to_vec(), rounds)
     }
 }
@@ -285,7 +285,7 @@ impl BatchRecords {
         let manifest = BatchManifest::read(dir)?;
         let builds = read(&dir.join(BUILDS))?;
         let rounds: Vec<RoundRecord> = read(&dir.join(ROUND_LIST))?;
-        records(dir, manifest, builds, begun(&rounds).cloned().collect())
+        records(dir, manifest, builds, started(&rounds).cloned().collect())
     }
 
     /// Returns the last build of a revision.
@@ -326,7 +326,7 @@ const LOCK: &str = "lock";
 const BUILDS: &str = "builds.ndjson";
 const ROUND_LIST: &str = "rounds.ndjson";
 
-fn begun(rounds: &[RoundRecord]) -> impl Iterator<Item = &Round> {
+fn started(rounds: &[RoundRecord]) -> impl Iterator<Item = &Round> {
     rounds.iter().filter_map(|record| match record {
         RoundRecord::Started(round) => Some(round),
         RoundRecord::Ended { .. } => None,
@@ -386,10 +386,10 @@ mod dir_tests {
     #[test]
     fn opens_a_batch_killed_at_its_start_but_no_other_directory() {
         let tmp = tempfile::tempdir().unwrap();
-        let begun = tmp.path().join("begun");
-        fs::create_dir_all(begun.join(PRODUCTS)).unwrap();
-        drop(BatchDir::open(&begun).unwrap());
-        assert!(begun.join(LOCK).is_file());
+        let unfinished = tmp.path().join("unfinished");
+        fs::create_dir_all(unfinished.join(PRODUCTS)).unwrap();
+        drop(BatchDir::open(&unfinished).unwrap());
+        assert!(unfinished.join(LOCK).is_file());
         for (name, file) in [("mine", "notes"), ("theirs", "builds/a/build.toml")] {
             let path = tmp.path().join(name);
             fs::create_dir_all(path.join(file).parent().unwrap()).unwrap();

@@ -88,7 +88,7 @@ pub struct Subject {
     /// True if a part of its rules was removed: then any attack may pass.
     pub lacks_rules: bool,
     /// True if its records list the requests blocked in the probe.
-    pub tells_probe: bool,
+    pub records_probe: bool,
 }
 
 /// Subjects that are one subject without some of its rule files.
@@ -219,7 +219,7 @@ fn resolve(
             prefix: subject.prefix.clone(),
             about: subject.about.clone(),
             lacks_rules: false,
-            tells_probe: false,
+            records_probe: false,
         });
     }
     let baseline = subjects.iter().position(|subject| subject.name == file.baseline);

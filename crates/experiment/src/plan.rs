@@ -1,5 +1,5 @@
-//! Order of the trials: blocks with every subject of a case once, in balanced order; disturbed trials are repeated at
-//! the end of their block.
+//! Order of the trials: blocks with every subject of a case once, in balanced order. Invalid trials are repeated at the
+//! end of their block; extra blocks at the end of the run replace those that are still missing.
 //!
 //! The same seed and the same outcomes give the same plan on any machine, so that a run can be resumed from its
 //! records.
@@ -50,6 +50,20 @@ pub struct Schedule {
     /// Trials so far, without repetitions.
     planned: u32,
     repeated: u32,
+    /// Blocks with a valid trial of a case and subject.
+    valid: BTreeMap<(usize, usize), BTreeSet<u32>>,
+    extra: ExtraBlocks,
+}
+
+/// Blocks that follow the planned ones, with those subjects only that have fewer valid blocks than planned.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ExtraBlocks {
+    /// Subject that a block needs besides another one for a price.
+    pub baseline: usize,
+    /// Planned blocks.
+    pub planned: u32,
+    /// Limit for the number of extra blocks.
+    pub max: u32,
 }
 
 /// Consecutive unmeasured trials after which a subject is skipped in the rest of a case.
@@ -73,7 +87,14 @@ impl Schedule {
             failures: BTreeMap::new(),
             planned: 0,
             repeated: 0,
+            valid: BTreeMap::new(),
+            extra: ExtraBlocks::default(),
         }
+    }
+
+    #[must_use]
+    pub fn with_extra_blocks(self, extra: ExtraBlocks) -> Self {
+        Self { extra, ..self }
     }
 
     /// Moves cases to the end of each block.
@@ -87,13 +108,47 @@ impl Schedule {
         self.block
     }
 
+    /// True if the planned blocks are over and an extra one is needed and allowed.
+    pub fn needs_extra_block(&self) -> bool {
+        let ExtraBlocks { planned, max, .. } = self.extra;
+        (planned..planned + max).contains(&self.block) && !self.incomplete().is_empty()
+    }
+
+    /// Returns the cases and subjects that have fewer valid blocks than planned, with the baseline of each such case.
+    fn incomplete(&self) -> BTreeSet<(usize, usize)> {
+        let ExtraBlocks { baseline, planned, .. } = self.extra;
+        let mut incomplete = BTreeSet::new();
+        for (case, order) in self.orders.iter().enumerate() {
+            let valid = |subject: usize| self.valid.get(&(case, subject));
+            let has_baseline =
+                order.subjects.contains(&baseline) && !self.is_given_up(case, baseline);
+            for &subject in &order.subjects {
+                let blocks = valid(subject).into_iter().flatten();
+                // A price needs both in the same block.
+                let counted = blocks.filter(|block| {
+                    !has_baseline || valid(baseline).is_some_and(|valid| valid.contains(block))
+                });
+                if !self.is_given_up(case, subject) && counted.count() < planned as usize {
+                    incomplete.insert((case, subject));
+                    incomplete.extend(has_baseline.then_some((case, baseline)));
+                }
+            }
+        }
+        incomplete
+    }
+
     pub fn begin_block(&mut self) {
+        let is_extra = self.extra.max > 0 && self.block >= self.extra.planned;
+        let wanted = is_extra.then(|| self.incomplete());
         self.block += 1;
         let mut cases: Vec<usize> = (0..self.orders.len()).collect();
         cases.shuffle(&mut self.random);
         cases.sort_by_key(|case| self.last.contains(case));
         for case in cases {
-            let order = self.orders[case].draw(&mut self.random);
+            let mut order = self.orders[case].draw(&mut self.random);
+            order.retain(|&subject| {
+                wanted.as_ref().is_none_or(|wanted| wanted.contains(&(case, subject)))
+            });
             let order_seed = self.random.random();
             let block = self.block;
             let trials = (1..).zip(order).map(|(position, subject)| TrialPlan {
@@ -131,6 +186,9 @@ impl Schedule {
             TrialStatus::Unmeasured => *count += 1,
         }
         let is_given_up = *count == FAILURES_MAX;
+        if status == TrialStatus::Counts {
+            self.valid.entry((trial.case, trial.subject)).or_default().insert(trial.block);
+        }
         let may_repeat = trial.attempt < ATTEMPTS_MAX
             && self.repeated * REPEAT_DIVISOR < self.planned.max(REPEAT_DIVISOR);
         if let (TrialStatus::Invalid, true, Some(rest)) =
@@ -216,7 +274,7 @@ fn square(size: usize) -> Vec<Vec<usize>> {
 
 /// Throughput of a valid trial.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Held<'a> {
+pub struct ValidThroughput<'a> {
     pub subject: &'a str,
     /// From 1.
     pub block: u32,
@@ -228,15 +286,15 @@ pub struct Held<'a> {
 ///
 /// In each block the trials at this rate come last ([`Schedule::with_last`]), so the rate is the same for all subjects
 /// of a block. It changes between blocks only if a subject that is slower than all others gets its first valid trial.
-pub fn rate(share: f64, held: &[Held<'_>]) -> Option<f64> {
-    let mut firsts: BTreeMap<&str, Held<'_>> = BTreeMap::new();
-    for held in held.iter().filter(|held| held.throughput_per_s > 0.0) {
-        let first = firsts.entry(held.subject).or_insert(*held);
-        if held.block < first.block {
-            *first = *held;
+pub fn rate(share: f64, valid: &[ValidThroughput<'_>]) -> Option<f64> {
+    let mut firsts: BTreeMap<&str, ValidThroughput<'_>> = BTreeMap::new();
+    for valid in valid.iter().filter(|valid| valid.throughput_per_s > 0.0) {
+        let first = firsts.entry(valid.subject).or_insert(*valid);
+        if valid.block < first.block {
+            *first = *valid;
         }
     }
-    let slowest = firsts.values().map(|held| held.throughput_per_s).reduce(f64::min)?;
+    let slowest = firsts.values().map(|valid| valid.throughput_per_s).reduce(f64::min)?;
     let rate = slowest * share;
     Some(if rate < 1.0 { rate } else { rate.floor().min(MAX_RATE) })
 }
@@ -328,6 +386,74 @@ mod tests {
         assert_eq!((attempts.len(), trials[2].position), (3, 3));
     }
 
+    /// The baseline is subject 0.
+    fn with_extra(cases: &[Vec<usize>], planned: u32, max: u32) -> Schedule {
+        Schedule::new(cases, 3).with_extra_blocks(ExtraBlocks { baseline: 0, planned, max })
+    }
+
+    /// Runs the planned blocks and the extra ones. Returns the case and subject of each trial in an extra block.
+    fn extra_trials(
+        schedule: &mut Schedule,
+        planned: u32,
+        status: impl Fn(&TrialPlan) -> TrialStatus,
+    ) -> Vec<BTreeSet<(usize, usize)>> {
+        run(schedule, planned, &status);
+        let mut extra = Vec::new();
+        while schedule.needs_extra_block() {
+            let trials = run(schedule, 1, &status);
+            extra.push(trials.iter().map(|trial| (trial.case, trial.subject)).collect());
+        }
+        extra
+    }
+
+    #[test]
+    fn extra_block_has_the_incomplete_subjects_and_the_baseline() {
+        let invalid_at = |block, subject| {
+            move |trial: &TrialPlan| match (trial.case, trial.block, trial.subject)
+                == (1, block, subject)
+            {
+                true => TrialStatus::Invalid,
+                false => TrialStatus::Counts,
+            }
+        };
+        let cases = vec![vec![0, 1, 2]; 2];
+        let extra = extra_trials(&mut with_extra(&cases, 4, 2), 4, invalid_at(2, 1));
+        assert_eq!(extra, [[(1, 0), (1, 1)].into()]);
+        // Without the baseline, a block has no price.
+        let extra = extra_trials(&mut with_extra(&cases, 4, 2), 4, invalid_at(2, 0));
+        assert_eq!(extra, [[(1, 0), (1, 1), (1, 2)].into()]);
+        let complete = extra_trials(&mut with_extra(&cases, 4, 2), 4, invalid_at(9, 0));
+        assert!(complete.is_empty());
+    }
+
+    #[test]
+    fn number_of_extra_blocks_is_limited() {
+        let always = |trial: &TrialPlan| match trial.subject {
+            1 => TrialStatus::Invalid,
+            _ => TrialStatus::Counts,
+        };
+        let cases = [vec![0, 1, 2]];
+        assert_eq!(extra_trials(&mut with_extra(&cases, 4, 2), 4, always).len(), 2);
+        assert!(extra_trials(&mut with_extra(&cases, 4, 0), 4, always).is_empty());
+    }
+
+    #[test]
+    fn subject_that_was_given_up_is_not_replaced() {
+        let fails = |trial: &TrialPlan| match trial.subject {
+            1 => TrialStatus::Unmeasured,
+            _ => TrialStatus::Counts,
+        };
+        assert!(extra_trials(&mut with_extra(&[vec![0, 1, 2]], 4, 2), 4, fails).is_empty());
+        // Nor does the run end early if it is the baseline.
+        let baseline = |trial: &TrialPlan| match (trial.subject, trial.block) {
+            (0, _) => TrialStatus::Unmeasured,
+            (1, 3) => TrialStatus::Invalid,
+            _ => TrialStatus::Counts,
+        };
+        let extra = extra_trials(&mut with_extra(&[vec![0, 1, 2]], 4, 2), 4, baseline);
+        assert_eq!(extra, [[(0, 1)].into()]);
+    }
+
     #[test]
     fn block_has_the_subjects_of_each_case() {
         let schedule = &mut Schedule::new(&[vec![0, 2], vec![0], vec![0, 1, 2]], 7);
@@ -408,32 +534,32 @@ mod tests {
         assert_eq!(Sequence::new(&[7]).draw(&mut random), [7]);
     }
 
-    fn held(subject: &str, block: u32, throughput_per_s: f64) -> Held<'_> {
-        Held { subject, block, throughput_per_s }
+    fn valid(subject: &str, block: u32, throughput_per_s: f64) -> ValidThroughput<'_> {
+        ValidThroughput { subject, block, throughput_per_s }
     }
 
     #[test]
     fn rate_is_a_share_of_the_lowest_throughput() {
-        let of_three = [held("a", 1, 12_000.0), held("b", 1, 193.0), held("c", 1, 900.0)];
+        let of_three = [valid("a", 1, 12_000.0), valid("b", 1, 193.0), valid("c", 1, 900.0)];
         assert_eq!(rate(0.5, &of_three), Some(96.0));
-        assert_eq!(rate(1.0, &[held("a", 1, 193.9)]), Some(193.0));
-        assert_eq!(rate(0.5, &[held("a", 1, 1.5)]), Some(0.75));
+        assert_eq!(rate(1.0, &[valid("a", 1, 193.9)]), Some(193.0));
+        assert_eq!(rate(0.5, &[valid("a", 1, 1.5)]), Some(0.75));
     }
 
     #[test]
     fn later_blocks_do_not_change_the_rate() {
-        let of_one = [held("a", 2, 50.0), held("a", 1, 200.0), held("a", 3, 10.0)];
+        let of_one = [valid("a", 2, 50.0), valid("a", 1, 200.0), valid("a", 3, 10.0)];
         assert_eq!(rate(0.5, &of_one), Some(100.0));
     }
 
     #[test]
     fn subject_counts_from_its_first_valid_trial() {
         // Half of the throughput of `a` exceeds that of `b`.
-        let of_two = [held("a", 1, 200.0), held("b", 2, 30.0), held("b", 3, 10.0)];
+        let of_two = [valid("a", 1, 200.0), valid("b", 2, 30.0), valid("b", 3, 10.0)];
         assert_eq!(rate(0.5, &of_two[..1]), Some(100.0));
         assert_eq!(rate(0.5, &of_two), Some(15.0));
-        assert_eq!(rate(0.5, &[held("a", 1, 0.0), held("a", 2, 80.0)]), Some(40.0));
+        assert_eq!(rate(0.5, &[valid("a", 1, 0.0), valid("a", 2, 80.0)]), Some(40.0));
         assert_eq!(rate(0.5, &[]), None);
-        assert_eq!(rate(0.5, &[held("a", 1, 0.0)]), None);
+        assert_eq!(rate(0.5, &[valid("a", 1, 0.0)]), None);
     }
 }

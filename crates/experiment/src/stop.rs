@@ -5,7 +5,7 @@
 
 use crate::manifest::{CaseManifest, Manifest, SubjectManifest};
 use crate::metric::{Metric, by_block, has_no_cpu, judged_by, pairs};
-use crate::plan::{Schedule, TrialPlan, TrialStatus};
+use crate::plan::{ExtraBlocks, Schedule, TrialPlan, TrialStatus};
 use crate::record::TrialRecord;
 use crate::run_dir::RunRecords;
 use schemars::JsonSchema;
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
-use tollgate_stats::{half_width, min_blocks, ratio};
+use tollgate_stats::{half_width, ratio};
 
 /// Conditions that end a run; the first one that is met does.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -24,6 +24,9 @@ pub struct Stop {
     pub width: Option<f64>,
     /// Time of all trials, in seconds. No block starts that would exceed it.
     pub budget_s: Option<f64>,
+    /// Limit for the blocks after `blocks` that replace invalid trials.
+    #[serde(default)]
+    pub extra_blocks: u32,
 }
 
 /// What ended a run.
@@ -47,21 +50,10 @@ pub enum EndedBy {
 pub struct SoFar {
     /// Complete blocks.
     pub blocks: u32,
-    /// Number of prices that are compared with each other.
-    pub prices: usize,
     /// Duration of all trials, including start and stop.
     pub took: Duration,
-    /// `None` if a price has no interval.
-    pub precision: Option<Precision>,
-}
-
-/// Precision of the prices of a run.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Precision {
-    /// Largest relative half-width of an interval.
-    pub half_width: f64,
-    /// Smallest number of blocks of a price.
-    pub n: usize,
+    /// Largest relative half-width of an interval; `None` if a price has no interval.
+    pub half_width: Option<f64>,
 }
 
 /// Position in the plan of a run after its records.
@@ -75,19 +67,14 @@ pub struct Replay {
 }
 
 impl Stop {
+    /// A fixed number of blocks, and half as many extra ones.
     pub fn after(blocks: u32) -> Self {
-        Self { blocks, width: None, budget_s: None }
+        Self { blocks, width: None, budget_s: None, extra_blocks: blocks.div_ceil(2) }
     }
 
     /// Returns what ends the run after a complete block, or `None` if it continues.
     pub fn reached(&self, so_far: &SoFar) -> Option<EndedBy> {
-        // With fewer blocks no price has a verdict, however narrow its interval is.
-        let needed = min_blocks(so_far.prices.max(1));
-        let is_narrow = |width: f64| {
-            so_far
-                .precision
-                .is_some_and(|Precision { half_width, n }| half_width <= width && n >= needed)
-        };
+        let is_narrow = |width: f64| so_far.half_width.is_some_and(|widest| widest <= width);
         if self.width.is_some_and(is_narrow) {
             return Some(EndedBy::Width);
         }
@@ -149,12 +136,11 @@ pub fn ended_by(run: &RunRecords) -> EndedBy {
 pub fn so_far(run: &RunRecords, schedule: &Schedule) -> SoFar {
     let is_in = |case, subject| !schedule.is_given_up(case, subject);
     // Takes some time, and only a width needs it.
-    let precision = run.manifest.experiment.stop.width.and_then(|_| precision(run, is_in));
+    let half_width = run.manifest.experiment.stop.width.and_then(|_| widest(run, is_in));
     SoFar {
         blocks: schedule.block(),
-        prices: priced(&run.manifest),
         took: run.trials.iter().map(|trial| Duration::from_secs_f64(trial.duration_s)).sum(),
-        precision,
+        half_width,
     }
 }
 
@@ -162,18 +148,21 @@ pub fn so_far(run: &RunRecords, schedule: &Schedule) -> SoFar {
 pub fn ending(run: &RunRecords, schedule: &Schedule, so_far: &SoFar) -> Option<EndedBy> {
     match schedule.is_exhausted() {
         true => Some(EndedBy::Exhausted),
-        false => run.manifest.experiment.stop.reached(so_far),
+        false => match run.manifest.experiment.stop.reached(so_far) {
+            Some(EndedBy::Blocks) if schedule.needs_extra_block() => None,
+            ended_by => ended_by,
+        },
     }
 }
 
-/// Returns the precision of all prices in the metric of [`judged_by`], or `None` if one has no interval or if there
-/// are none. `is_in` is false for an index of a case and of a subject that was given up: its price becomes no more
+/// Returns the largest half-width of all prices in the metric of [`judged_by`], or `None` if one has no interval or if
+/// there are none. `is_in` is false for an index of a case and of a subject that was given up: its price becomes no more
 /// precise.
-fn precision(run: &RunRecords, is_in: impl Fn(usize, usize) -> bool) -> Option<Precision> {
+fn widest(run: &RunRecords, is_in: impl Fn(usize, usize) -> bool) -> Option<f64> {
     let experiment = &run.manifest.experiment;
     let is_baseline = |subject: &SubjectManifest| subject.name == experiment.baseline;
     let baseline_at = experiment.subjects.iter().position(is_baseline)?;
-    let mut least: Option<Precision> = None;
+    let mut widest = None;
     for (case_at, case) in experiment.cases.iter().enumerate() {
         if !is_in(case_at, baseline_at) {
             continue;
@@ -193,29 +182,10 @@ fn precision(run: &RunRecords, is_in: impl Fn(usize, usize) -> bool) -> Option<P
             }
             let pairs = pairs(metric, &trials, &baseline);
             let half_width = half_width(&ratio(&pairs, run.manifest.seed)?)?;
-            least = Some(match least {
-                None => Precision { half_width, n: pairs.len() },
-                Some(least) => Precision {
-                    half_width: least.half_width.max(half_width),
-                    n: least.n.min(pairs.len()),
-                },
-            });
+            widest = Some(half_width.max(widest.unwrap_or(0.0)));
         }
     }
-    least
-}
-
-/// Returns the number of subjects that are compared with the baseline in the case that has most of them.
-fn priced(manifest: &Manifest) -> usize {
-    let experiment = &manifest.experiment;
-    let is_priced = |subject: &&SubjectManifest| {
-        subject.name != experiment.baseline && Some(&subject.name) != experiment.aa_subject.as_ref()
-    };
-    let of_case = |case: &CaseManifest| {
-        let subjects = experiment.subjects.iter().filter(|subject| case.runs(subject));
-        subjects.filter(is_priced).count()
-    };
-    experiment.cases.iter().map(of_case).max().unwrap_or(0)
+    widest
 }
 
 /// Returns the schedule of a run before its first block.
@@ -227,7 +197,15 @@ fn schedule(manifest: &Manifest) -> Schedule {
     };
     let cases: Vec<Vec<usize>> = experiment.cases.iter().map(subjects).collect();
     let last = (0..).zip(&experiment.cases).filter(|(_, case)| case.rate_of.is_some());
-    Schedule::new(&cases, manifest.seed).with_last(last.map(|(index, _)| index))
+    let is_baseline = |subject: &SubjectManifest| subject.name == experiment.baseline;
+    let extra = experiment.subjects.iter().position(is_baseline).map(|baseline| ExtraBlocks {
+        baseline,
+        planned: experiment.stop.blocks,
+        max: experiment.stop.extra_blocks,
+    });
+    Schedule::new(&cases, manifest.seed)
+        .with_last(last.map(|(index, _)| index))
+        .with_extra_blocks(extra.unwrap_or_default())
 }
 
 type Key = (String, String, u32, u32);
@@ -247,26 +225,19 @@ fn key(manifest: &Manifest, trial: &TrialPlan) -> Key {
 mod tests {
     use super::*;
 
-    const STOP: Stop = Stop { blocks: 100, width: Some(0.02), budget_s: Some(60.0) };
+    const STOP: Stop =
+        Stop { blocks: 100, width: Some(0.02), budget_s: Some(60.0), extra_blocks: 0 };
 
     fn so_far(blocks: u32, duration_s: u64, half_width: Option<f64>) -> SoFar {
-        let precision = half_width.map(|half_width| Precision { half_width, n: blocks as usize });
-        SoFar { blocks, prices: 1, took: Duration::from_secs(duration_s), precision }
+        SoFar { blocks, took: Duration::from_secs(duration_s), half_width }
     }
 
     #[test]
-    fn precision_ends_a_run_after_at_least_six_blocks() {
-        assert_eq!(STOP.reached(&so_far(5, 10, Some(0.001))), None);
+    fn precision_ends_a_run() {
         assert_eq!(STOP.reached(&so_far(6, 10, Some(0.02))), Some(EndedBy::Width));
         assert_eq!(STOP.reached(&so_far(6, 10, Some(0.021))), None);
         assert_eq!(STOP.reached(&so_far(6, 10, None)), None);
         assert_eq!(Stop { width: None, ..STOP }.reached(&so_far(6, 10, Some(0.0))), None);
-    }
-
-    #[test]
-    fn more_prices_need_more_blocks() {
-        let three = |blocks| STOP.reached(&SoFar { prices: 3, ..so_far(blocks, 10, Some(0.0)) });
-        assert_eq!((three(6), three(7)), (None, Some(EndedBy::Width)));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The mixes in the binary: what each is said to be made of, counted in what it sends.
+//! The built-in mixes: shares of requests, families of attacks, and size of bodies.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests are as free to panic as tests")]
 
@@ -11,7 +11,7 @@ fn mix(name: &str) -> Mix {
     Catalog::new(vec![]).mix(name, Path::new("")).unwrap().0
 }
 
-/// What one deck of a mix sends, in percent, by class and by whether it is a GET; `deck` is its size.
+/// Returns the shares of one deck of `deck` requests, in percent, by class and by method (true for GET).
 fn shares(name: &str, deck: usize) -> BTreeMap<(Class, bool), f64> {
     let mix = mix(name);
     let samples: Vec<Message> = mix.samples().collect();
@@ -22,13 +22,12 @@ fn shares(name: &str, deck: usize) -> BTreeMap<(Class, bool), f64> {
         *counts.entry(kind).or_default() += 1;
         sent.insert(step.template);
     }
-    // So it is not a part of a deck.
-    assert_eq!(sent.len() + by_the_probe_alone(name), samples.len(), "{name}");
+    assert_eq!(sent.len() + probe_only(name), samples.len(), "{name}");
     counts.into_iter().map(|(kind, count)| (kind, 100.0 * count as f64 / deck as f64)).collect()
 }
 
-/// How many attacks of weight 0 a mix has, which prove that a WAF is on.
-fn by_the_probe_alone(mix: &str) -> usize {
+/// Number of attacks of weight 0, which show in the probe that a WAF is active.
+fn probe_only(mix: &str) -> usize {
     match mix {
         "get" => 10,
         "post-10" => 10 + 7,
@@ -42,7 +41,7 @@ const ATTACK: (Class, bool) = (Class::Malicious, true);
 const ATTACK_IN_BODY: (Class, bool) = (Class::Malicious, false);
 
 #[test]
-fn each_mix_is_made_of_what_its_name_says() {
+fn mixes_have_the_shares_of_their_names() {
     assert_eq!(shares("get", 90), [(PAGE, 100.0)].into());
     assert_eq!(shares("post-10", 100), [(PAGE, 90.0), (POST, 10.0)].into());
     assert_eq!(shares("get-10-malicious", 900), [(PAGE, 90.0), (ATTACK, 10.0)].into());
@@ -57,7 +56,7 @@ fn each_mix_is_made_of_what_its_name_says() {
 }
 
 #[test]
-fn attacks_and_harmless_requests_are_many_and_each_has_a_family() {
+fn realistic_mix_has_many_attacks_and_benign_requests_with_families() {
     let mix = mix("realistic");
     let of = |class| mix.templates().iter().filter(move |template| template.class == class);
     assert!(of(Class::Malicious).count() >= 60, "{}", of(Class::Malicious).count());
@@ -79,12 +78,12 @@ fn attacks_and_harmless_requests_are_many_and_each_has_a_family() {
         "traversal",
         "xss",
     ];
-    // One of each is so plain that the probe insists on it. What the patches are for, only those who have
-    // the patches are sure to block.
+    // One attack of each family is not open, so that the probe requires it to be blocked. Only subjects with the virtual
+    // patches must block those of `virtual-patch`.
     assert_eq!(families(Class::Malicious, false), own.into());
     let open: BTreeSet<&str> = own.into_iter().chain(["virtual-patch"]).collect();
     assert_eq!(families(Class::Malicious, true), open);
-    // Plain harmless requests have to be let through, so that one which blocks everything is refused.
+    // Plain benign requests must pass, so that a WAF that blocks everything is refused.
     assert!(of(Class::Benign).filter(|template| !template.open).count() >= 10);
 }
 

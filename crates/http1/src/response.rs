@@ -107,7 +107,7 @@ impl ResponseScanner {
     }
 
     /// Handles the end of the connection. Returns the response that it completes, if its body lasts until the
-    /// close, or `None` if no response had begun.
+    /// close, or `None` if no response had started.
     ///
     /// # Errors
     ///

@@ -46,7 +46,7 @@ pub struct Plan {
     pub connections_max: usize,
     /// How late an open loop may send, so that one wake-up serves many requests; zero to
     /// [`MAX_TIMER_SLACK`]. Responses are read up to that late too, and the kernel's receive
-    /// timestamps tell when they arrived. Needs TCP, keep-alive, no pipeline and no `first_byte`.
+    /// timestamps say when they arrived. Needs TCP, keep-alive, no pipeline and no `first_byte`.
     pub timer_slack: Duration,
     /// Threads that send; 1 to [`MAX_THREADS`], at most one per connection.
     pub threads: usize,

@@ -9,6 +9,7 @@ mod status;
 pub use ablation::{AblationFigures, FileFigures, FilePrice, KeptFile};
 pub(crate) use figures::share;
 pub use figures::{Figures, Summaries, TemplateFigures};
+pub(crate) use notes::list;
 pub(crate) use price::oriented;
 pub use price::{BlockFigure, Price, Prices, Range};
 pub use status::RunStatus;
@@ -218,7 +219,7 @@ fn case_analysis(run: &RunRecords, case: &CaseManifest) -> CaseAnalysis {
     let judged = subjects.iter().filter(|subject| !is_again(subject));
     let run_status = RunStatus::of(judged, noise_floor.as_ref());
     let ablation = experiment.ablation.as_ref();
-    let ablation = ablation.map(|it| ablation::figures(it, &case.name, &subjects, &run.trials));
+    let ablation = ablation.map(|it| ablation::figures(it, run, &case.name, &subjects));
     let case = notes::with_rate(case, &run.trials);
     let mut analysis =
         CaseAnalysis { case, answer: String::new(), run_status, noise_floor, subjects, ablation };
@@ -246,12 +247,10 @@ fn subjects(run: &RunRecords, case: &CaseManifest) -> Vec<SubjectAnalysis> {
     };
     let mut prices: Vec<(Family, RawPrices)> = subjects.iter().zip(&trials).map(price).collect();
     price::set_verdicts(&mut prices, experiment.margin);
-    let analysis = |((subject, trials), (family, prices)): (
-        (&SubjectManifest, Trials<'_>),
-        (Family, RawPrices),
-    )| {
+    let mut analyses = Vec::new();
+    for ((subject, trials), (family, prices)) in subjects.into_iter().zip(trials).zip(prices) {
         let is_baseline = family == Family::Baseline;
-        SubjectAnalysis {
+        analyses.push(SubjectAnalysis {
             name: subject.name.clone(),
             about: subject.about.clone(),
             status: trials.status(subject, is_baseline),
@@ -262,9 +261,9 @@ fn subjects(run: &RunRecords, case: &CaseManifest) -> Vec<SubjectAnalysis> {
             templates: figures::by_template(&trials.answering),
             prices: prices.into_iter().map(|(metric, raw)| (metric, raw.price)).collect(),
             invalid: trials.invalid,
-        }
-    };
-    subjects.into_iter().zip(trials).zip(prices).map(analysis).collect()
+        });
+    }
+    analyses
 }
 
 /// The trials of one subject in one case.

@@ -5,7 +5,7 @@
 
 mod render;
 
-pub use render::{Format, render};
+pub use render::{render, render_markdown};
 
 use crate::analysis::{
     Analysis, CaseAnalysis, Figures, Prices, Range, SubjectAnalysis, analyse, oriented,
@@ -16,10 +16,10 @@ use std::collections::BTreeMap;
 use thiserror::Error;
 use tollgate_experiment::files::hash_text;
 use tollgate_experiment::manifest::{
-    CaseManifest, Difference, Manifest, SubjectManifest, SubjectState, differences,
+    CaseManifest, Difference, ExperimentManifest, Manifest, SubjectManifest, SubjectState,
+    differences,
 };
-use tollgate_experiment::metric;
-use tollgate_experiment::metric::Metric;
+use tollgate_experiment::metric::{self, Metric};
 use tollgate_experiment::run_dir::RunRecords;
 use tollgate_stats::{Shift, Verdict, holm, ratio_of_samples, verdict};
 
@@ -103,9 +103,14 @@ pub fn compare(old: &RunRecords, new: &RunRecords) -> Result<Comparison, Compare
     if before.baseline != after.baseline {
         return Err(CompareError::Baselines { old: before.baseline, new: after.baseline });
     }
+    let [old_names, new_names] = [old, new].map(|run| {
+        let ExperimentManifest { cases, subjects, .. } = &run.manifest.experiment;
+        let subjects: Vec<&str> = subjects.iter().map(|subject| subject.name.as_str()).collect();
+        (cases.iter().map(|case| case.name.as_str()).collect::<Vec<_>>(), subjects)
+    });
     let missing = [
-        only_in("case", &case_names(old), &case_names(new)),
-        only_in("subject", &subject_names(old), &subject_names(new)),
+        only_in("case", &old_names.0, &new_names.0),
+        only_in("subject", &old_names.1, &new_names.1),
     ];
     let mut cases = Vec::new();
     for case in &before.cases {
@@ -197,20 +202,11 @@ fn ratios(run: &RunRecords, case: &str, subject: &str, baseline: &str, metric: M
     metric::valid(run, case, subject).into_iter().filter_map(ratio).collect()
 }
 
-fn case_names(run: &RunRecords) -> Vec<&str> {
-    run.manifest.experiment.cases.iter().map(|case| case.name.as_str()).collect()
-}
-
-fn subject_names(run: &RunRecords) -> Vec<&str> {
-    run.manifest.experiment.subjects.iter().map(|subject| subject.name.as_str()).collect()
-}
-
 fn only_in(kind: &str, old: &[&str], new: &[&str]) -> Vec<String> {
-    let lines = |which: &str, names: &[&str], others: &[&str]| {
-        let alone = names.iter().filter(|name| !others.contains(name));
-        alone.map(|name| format!("only the {which} run has the {kind} {name}")).collect::<Vec<_>>()
-    };
-    [lines("old", old, new), lines("new", new, old)].concat()
+    let only_old = old.iter().filter(|name| !new.contains(name)).map(|name| ("old", name));
+    let only_new = new.iter().filter(|name| !old.contains(name)).map(|name| ("new", name));
+    let line = |(which, name)| format!("only the {which} run has the {kind} {name}");
+    only_old.chain(only_new).map(line).collect()
 }
 
 impl From<Analysis> for RunInShort {
@@ -239,7 +235,12 @@ pub struct Line {
 /// as are cases and subjects that only one run has.
 fn fingerprint_differences(old: &Manifest, new: &Manifest) -> Result<Vec<Line>, serde_json::Error> {
     let differences = differences(&fingerprint(old, new)?, &fingerprint(new, old)?);
-    let mut lines: Vec<Line> = differences.into_iter().map(Line::from).collect();
+    let line = |Difference { path, before, after }: Difference| Line {
+        what: path.join(", "),
+        old: before,
+        new: after,
+    };
+    let mut lines: Vec<Line> = differences.into_iter().map(line).collect();
     lines.sort_by(|a, b| a.what.cmp(&b.what));
     Ok(lines)
 }
@@ -314,10 +315,4 @@ fn subject_fingerprint(subject: &SubjectManifest) -> Result<Value, serde_json::E
         }
     }
     Ok(Value::Object(parts))
-}
-
-impl From<Difference> for Line {
-    fn from(Difference { path, before, after }: Difference) -> Self {
-        Self { what: path.join(", "), old: before, new: after }
-    }
 }

@@ -9,6 +9,7 @@ pub use order::schedule;
 pub(crate) use order::{Plot, load_unit, of_run};
 pub use table::Table;
 pub(crate) use table::{Cell, Column, NONE, Row, range};
+pub(crate) use tables::mebibytes;
 
 use crate::analysis::RunStatus;
 use serde::Serialize;
@@ -19,7 +20,8 @@ pub(crate) struct Document {
     pub(crate) title: String,
     /// The answer to the question of the title.
     pub(crate) headline: Vec<Sentence>,
-    pub(crate) status: Option<Status>,
+    /// A badge, and the rest of the sentence that it starts.
+    pub(crate) status: Option<(Badge, String)>,
     #[serde(skip)]
     pub(crate) sections: Vec<Section>,
     pub(crate) footer: Option<Footer>,
@@ -37,13 +39,6 @@ pub(crate) struct Sentence {
 pub(crate) struct Badge {
     pub(crate) words: &'static str,
     color: &'static str,
-}
-
-/// A badge, and the rest of the sentence that it starts.
-#[derive(Debug, Serialize)]
-pub(crate) struct Status {
-    pub(crate) badge: Badge,
-    pub(crate) rest: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -87,32 +82,23 @@ pub(crate) enum Block {
     Table(Table),
     /// Indented lines of an item are commands.
     List(Vec<String>),
-    /// Collapsed where the medium can.
-    Folded {
-        title: String,
-        blocks: Vec<Block>,
-    },
-    /// Bars of characters.
-    Bars {
-        title: String,
-        bars: Vec<(String, f64)>,
-    },
+    /// Blocks with a title; collapsed where the medium can.
+    Folded(String, Vec<Block>),
+    /// Bars of characters with a title.
+    Bars(String, Vec<(String, f64)>),
     /// Plots side by side if there is room; the page draws them from the records.
     Plots(Vec<Plot>),
-    /// Collapsed files, and how many more there are.
-    Files {
-        title: String,
-        files: Vec<File>,
-        left_out: usize,
-    },
+    /// Collapsed files with a title, and how many more there are.
+    Files(String, Vec<File>, usize),
 }
 
-#[derive(Debug, Serialize)]
-pub(crate) struct File {
-    pub(crate) name: String,
-    pub(crate) text: String,
+/// A file in a report.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct File {
+    pub name: String,
+    pub text: String,
     /// Number of bytes cut from the end.
-    pub(crate) left_out: u64,
+    pub left_out: u64,
 }
 
 impl Section {
@@ -138,6 +124,11 @@ impl Section {
         }
     }
 
+    /// Adds blocks with a title.
+    pub(crate) fn folded(&mut self, media: Media, title: &str, block: Block) {
+        self.push(media, Block::Folded(title.to_owned(), vec![block]));
+    }
+
     /// The blocks that a medium shows.
     pub(crate) fn blocks(&self, media: &[Media]) -> impl Iterator<Item = &Block> {
         let shown = self.items.iter().filter(|(of, _)| *of == Media::All || media.contains(of));
@@ -152,12 +143,6 @@ impl Sentence {
             Some((name, _)) => format!("{name}: {}", self.text),
             None => self.text.clone(),
         }
-    }
-}
-
-impl Status {
-    pub(crate) fn line(&self) -> String {
-        format!("{}{}", self.badge.words, self.rest)
     }
 }
 

@@ -18,45 +18,16 @@ use tollgate_stats::{Summary, summarize};
 /// The folder in a run's directory for HdrHistogram's files.
 const HGRM_FOLDER: &str = "hgrm";
 
-const CSV_HEADER: [&str; 13] = [
-    "case",
-    "subject",
-    "baseline",
-    "status",
-    "metric",
-    "n",
-    "ratio",
-    "ratio_low",
-    "ratio_high",
-    "difference",
-    "difference_low",
-    "difference_high",
-    "interval",
-];
+const CSV_HEADER: &str = "case,subject,baseline,status,metric,n,ratio,ratio_low,ratio_high,difference,\
+                          difference_low,difference_high,interval";
 
-const ABLATION_HEADER: [&str; 16] = [
-    "case",
-    "file",
-    "subject",
-    "n",
-    "cpu_us",
-    "cpu_us_low",
-    "cpu_us_high",
-    "share",
-    "share_low",
-    "share_high",
-    "interval",
-    "verdict",
-    "attacks",
-    "benign",
-    "exceptions",
-    "kept",
-];
+const ABLATION_HEADER: &str = "case,file,subject,n,cpu_us,cpu_us_low,cpu_us_high,share,share_low,share_high,\
+                               interval,verdict,attacks,benign,exceptions,kept";
 
 /// The prices as CSV, unrounded: one line per case, subject and figure. A subject without a price has one line.
 pub(crate) fn csv(analysis: &Analysis) -> Result<String, ReportError> {
     let mut writer = csv::Writer::from_writer(Vec::new());
-    writer.write_record(CSV_HEADER)?;
+    writer.write_record(CSV_HEADER.split(','))?;
     for case in &analysis.cases {
         for subject in &case.subjects {
             let (case, status) = (&*case.case.name, subject.status.word());
@@ -83,7 +54,7 @@ pub fn ablation_csv(analysis: &Analysis) -> Result<Option<String>, ReportError> 
         return Ok(None);
     }
     let mut writer = csv::Writer::from_writer(Vec::new());
-    writer.write_record(ABLATION_HEADER)?;
+    writer.write_record(ABLATION_HEADER.split(','))?;
     for case in &analysis.cases {
         let Some(figures) = &case.ablation else { continue };
         for file in figures.files.iter().chain(&figures.all) {
@@ -129,9 +100,21 @@ fn finish(writer: csv::Writer<Vec<u8>>) -> Result<String, ReportError> {
     String::from_utf8(bytes).map_err(|error| csv::Error::from(std::io::Error::other(error)).into())
 }
 
-pub(crate) fn json(value: &impl Serialize) -> Result<String, ReportError> {
+pub fn json(value: &impl Serialize) -> Result<String, ReportError> {
     Ok(serde_json::to_string_pretty(value)? + "\n")
 }
+
+type Figure = fn(&Measurement) -> Option<f64>;
+
+/// The figures of a trial: their name at Bencher, their unit at benchstat and its factor, and the figure. benchstat
+/// converts nanoseconds to seconds.
+const FIGURES: [(&str, &str, f64, Figure); 5] = [
+    ("cpu-us-per-request", "cpu-ns/request", 1e3, Measurement::system_cpu_us_per_request),
+    ("throughput-per-s", "requests/s", 1.0, |m| Some(m.throughput_per_s)),
+    ("latency-p50-ms", "p50-ns", 1e6, |m| m.latency.p50_ms),
+    ("latency-p99-ms", "p99-ns", 1e6, |m| m.latency.p99_ms),
+    ("memory-peak-bytes", "memory-bytes", 1.0, |m| m.memory_peak_bytes.map(as_f64)),
+];
 
 /// Each subject of each case, with its valid measurements in the order of blocks.
 fn measured(source: &Source) -> impl Iterator<Item = (&str, &SubjectAnalysis, Vec<&Measurement>)> {
@@ -154,8 +137,7 @@ pub(crate) fn gobench(source: &Source) -> String {
     let [tollgate, model] =
         [&manifest.tollgate, model].map(|text| text.replace(char::is_control, " "));
     // Lower is better in all other units.
-    let mut text =
-        format!("tollgate: {tollgate}\ncpu: {model}\nUnit {REQUESTS_PER_S} better=higher\n\n");
+    let mut text = format!("tollgate: {tollgate}\ncpu: {model}\nUnit requests/s better=higher\n\n");
     let cpus = manifest.cpu_layout.system.len();
     for (case, SubjectAnalysis { name, .. }, measurements) in measured(source) {
         for measurement in measurements {
@@ -163,29 +145,13 @@ pub(crate) fn gobench(source: &Source) -> String {
             // at the end of a name for it.
             let responses = measurement.responses;
             text += &format!("BenchmarkTollgate/case={case}/subject={name}-{cpus} {responses}");
-            for (value, unit) in benchmark_figures(measurement) {
-                text += &format!(" {value} {unit}");
+            for (_, unit, factor, of) in FIGURES {
+                text.extend(of(measurement).map(|value| format!(" {} {unit}", value * factor)));
             }
             text.push('\n');
         }
     }
     text
-}
-
-const REQUESTS_PER_S: &str = "requests/s";
-
-/// The figures of a trial. benchstat converts nanoseconds to seconds.
-fn benchmark_figures(measurement: &Measurement) -> impl Iterator<Item = (f64, &'static str)> {
-    let from_us = |us: Option<f64>| us.map(|us| us * 1e3);
-    let from_ms = |ms: Option<f64>| ms.map(|ms| ms * 1e6);
-    let figures = [
-        (from_us(measurement.system_cpu_us_per_request()), "cpu-ns/request"),
-        (Some(measurement.throughput_per_s), REQUESTS_PER_S),
-        (from_ms(measurement.latency.p50_ms), "p50-ns"),
-        (from_ms(measurement.latency.p99_ms), "p99-ns"),
-        (measurement.memory_peak_bytes.map(as_f64), "memory-bytes"),
-    ];
-    figures.into_iter().filter_map(|(value, unit)| Some((value?, unit)))
 }
 
 /// A measure in the Bencher Metric Format. The bounds of a ratio are those of its interval or, with too few blocks for
@@ -196,16 +162,6 @@ struct BencherValue {
     lower_value: f64,
     upper_value: f64,
 }
-
-type Figure = fn(&Measurement) -> Option<f64>;
-
-const BENCHER_FIGURES: [(&str, Figure); 5] = [
-    ("cpu-us-per-request", Measurement::system_cpu_us_per_request),
-    ("throughput-per-s", |measurement| Some(measurement.throughput_per_s)),
-    ("latency-p50-ms", |measurement| measurement.latency.p50_ms),
-    ("latency-p99-ms", |measurement| measurement.latency.p99_ms),
-    ("memory-peak-bytes", |measurement| measurement.memory_peak_bytes.map(as_f64)),
-];
 
 /// The Bencher Metric Format: a benchmark is a subject in a case.
 ///
@@ -219,7 +175,7 @@ pub(crate) fn bencher(source: &Source) -> Result<String, ReportError> {
             let value = BencherValue { value: estimate, lower_value: low, upper_value: high };
             measures.insert("cpu-ratio", value);
         }
-        for (name, of) in BENCHER_FIGURES {
+        for (name, .., of) in FIGURES {
             // `None` if a block lacks the figure.
             let values: Option<Vec<f64>> = measurements.iter().map(|m| of(m)).collect();
             if let Some(Summary { median: value, min, max, .. }) =

@@ -12,8 +12,8 @@ pub(crate) fn render(document: &Document) -> String {
             text.extend(several.iter().map(|sentence| bullet(&sentence.named())));
         }
     }
-    if let Some(status) = &document.status {
-        text += &format!("\n{}\n", escape(&status.line()));
+    if let Some((badge, rest)) = &document.status {
+        text += &format!("\n{}\n", escape(&format!("{}{rest}", badge.words)));
     }
     for section in &document.sections {
         let shown: Vec<&Block> = section.blocks(&[Media::Paper]).collect();
@@ -48,11 +48,11 @@ fn block(block: &Block) -> String {
         }
         Block::Table(table) => self::table(table),
         Block::List(items) => items.iter().map(|item| bullet(item)).collect(),
-        Block::Folded { title, blocks } => {
+        Block::Folded(title, blocks) => {
             let (title, blocks) = (escape(title), self::blocks(blocks));
             format!("<details><summary>{title}</summary>\n\n{blocks}\n</details>\n")
         }
-        Block::Bars { .. } | Block::Plots(_) | Block::Files { .. } => String::new(),
+        Block::Bars(..) | Block::Plots(_) | Block::Files(..) => String::new(),
     }
 }
 

@@ -53,6 +53,7 @@ pub struct Noise {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figure {
     pub metric: Metric,
+    name: &'static str,
     /// Number of blocks.
     pub n: usize,
     /// The ratio, which is 1 without noise.
@@ -64,7 +65,8 @@ pub struct Figure {
 /// Adapts the experiment to a duration, with trials so short that a dozen blocks fit.
 pub fn fit(experiment: &mut Experiment, time: Duration) {
     let most = u32::try_from(BLOCKS_MAX).unwrap_or(u32::MAX);
-    experiment.stop = Stop { blocks: most, width: None, budget_s: Some(time.as_secs_f64()) };
+    experiment.stop =
+        Stop { blocks: most, width: None, budget_s: Some(time.as_secs_f64()), extra_blocks: 0 };
     let subjects = u32::try_from(experiment.subjects.len()).unwrap_or(u32::MAX);
     let of_trial = time / BLOCKS_TO_FIT / subjects;
     for case in &mut experiment.cases {
@@ -86,14 +88,17 @@ pub fn findings(source: &Source) -> Noise {
     }
     Noise {
         subject: analysis.baseline.clone(),
-        figures: FIGURES.iter().filter_map(|(metric, _)| figure(source, *metric)).collect(),
+        figures: FIGURES
+            .iter()
+            .filter_map(|(metric, name)| figure(source, *metric, name))
+            .collect(),
         trials: subjects().map(|subject| subject.trials).sum(),
         valid: subjects().filter_map(|subject| subject.figures.as_ref()).map(|f| f.n).sum(),
         invalid,
     }
 }
 
-fn figure(source: &Source, metric: Metric) -> Option<Figure> {
+fn figure(source: &Source, metric: Metric, name: &'static str) -> Option<Figure> {
     let case = source.analysis.cases.first()?;
     let baseline = &source.analysis.baseline;
     let again = case.subjects.iter().find(|other| other.name != *baseline)?;
@@ -101,6 +106,7 @@ fn figure(source: &Source, metric: Metric) -> Option<Figure> {
     let pairs = pairs(metric, &again, &baseline);
     Some(Figure {
         metric,
+        name,
         n: pairs.len(),
         ratio: ratio(&pairs, source.analysis.seed)?.into(),
         visible: smallest_visible_difference(&pairs, BLOCKS),
@@ -114,7 +120,7 @@ pub fn render(noise: &Noise, screen: Screen) -> String {
         let row = |figure: &Figure| {
             let visible = figure.visible.map_or(NONE.to_owned(), percent);
             let difference = range(&figure.ratio, relative);
-            vec![name(figure).to_owned(), difference, figure.n.to_string(), visible]
+            vec![figure.name.to_owned(), difference, figure.n.to_string(), visible]
         };
         let header = ["figure", "difference [95 %]", "n", &format!("visible in {BLOCKS} blocks")];
         let rows = noise.figures.iter().map(row).collect();
@@ -122,11 +128,6 @@ pub fn render(noise: &Noise, screen: Screen) -> String {
     }
     blocks.push(Block::List(conclusions(noise)));
     text::blocks(&blocks, screen)
-}
-
-fn name(figure: &Figure) -> &'static str {
-    let known = FIGURES.iter().find(|(metric, _)| *metric == figure.metric);
-    known.map_or("", |(_, name)| name)
 }
 
 fn conclusions(noise: &Noise) -> Vec<String> {
@@ -139,13 +140,13 @@ fn conclusions(noise: &Noise) -> Vec<String> {
         lines.push(format!(
             "{}: significant difference between two identical subjects. One in twenty runs on a quiet machine \
              shows one; if it happens again, differences of this size are not reliable.",
-            name(figure)
+            figure.name
         ));
     }
     lines.push(match first.visible {
         Some(visible) => format!(
             "A run of {BLOCKS} such blocks detects a difference in {} of {} or more with a power of 80 %.",
-            name(first),
+            first.name,
             percent(visible)
         ),
         None => "Too few valid blocks for an interval; increase --seconds.".to_owned(),

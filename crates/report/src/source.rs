@@ -1,12 +1,12 @@
 //! The input of a report: the records, their analysis, and the configuration files.
 
 use crate::analysis::{Analysis, analyse};
+use crate::document::File;
 use crate::output::ReportError;
 use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use tollgate_experiment::metric;
-use tollgate_experiment::metric::ByBlock;
+use tollgate_experiment::metric::{self, ByBlock};
 use tollgate_experiment::run_dir::{CONFIGS, RunRecords};
 use tollgate_experiment::toml_file::suggestion;
 use tollgate_stats::LatencyHistogram;
@@ -16,20 +16,9 @@ pub struct Source {
     pub records: RunRecords,
     pub analysis: Analysis,
     /// The configuration files of the subjects.
-    pub configs: Vec<Config>,
+    pub configs: Vec<File>,
     /// Number of further configuration files.
     pub configs_left_out: usize,
-}
-
-/// A configuration file of a subject.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Config {
-    pub subject: String,
-    /// Path relative to the subject's folder.
-    pub file: String,
-    pub text: String,
-    /// Number of bytes cut from a long file.
-    pub left_out: u64,
 }
 
 impl Source {
@@ -102,7 +91,7 @@ const FILES_MAX: usize = 200;
 
 /// Reads the configuration files of all subjects in the order of their paths, and counts those beyond [`FILES_MAX`].
 /// A run that ended before its first trial has none.
-fn configs(folder: &Path) -> Result<(Vec<Config>, usize), ReportError> {
+fn configs(folder: &Path) -> Result<(Vec<File>, usize), ReportError> {
     let mut files = Vec::new();
     if folder.is_dir() {
         collect(folder, FOLDER_DEPTH_MAX, &mut files)?;
@@ -129,25 +118,20 @@ fn collect(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Result<(), 
     Ok(())
 }
 
-fn config(folder: &Path, path: &Path) -> Result<Config, ReportError> {
+fn config(folder: &Path, path: &Path) -> Result<File, ReportError> {
     let failed = |source| ReportError::Read { path: path.to_owned(), source };
     let file = fs::File::open(path).map_err(failed)?;
     let length = file.metadata().map_err(failed)?.len();
     let mut bytes = Vec::new();
     file.take(FILE_BYTES_MAX).read_to_end(&mut bytes).map_err(failed)?;
-    let inside = path.strip_prefix(folder).unwrap_or(path);
-    let mut parts = inside.components();
-    let subject = parts.next().map_or(String::new(), |part| lossy(part.as_ref()));
-    Ok(Config {
-        subject,
-        file: lossy(parts.as_path()),
+    let inside = path.strip_prefix(folder).unwrap_or(path).to_string_lossy();
+    // The first folder is that of the subject.
+    let (subject, file) = inside.split_once('/').unwrap_or(("", &inside));
+    Ok(File {
+        name: format!("{subject}: {file}"),
         text: String::from_utf8_lossy(&bytes).into_owned(),
         left_out: length.saturating_sub(bytes.len() as u64),
     })
-}
-
-fn lossy(path: &Path) -> String {
-    path.to_string_lossy().into_owned()
 }
 
 #[cfg(test)]
@@ -166,12 +150,11 @@ mod tests {
         std::os::unix::fs::symlink("/etc/hostname", path("full/outside")).unwrap();
         let (found, left_out) = configs(dir.path()).unwrap();
         assert_eq!(left_out, 0);
-        let names: Vec<(&str, &str, u64)> =
-            found.iter().map(|c| (c.subject.as_str(), c.file.as_str(), c.left_out)).collect();
-        assert_eq!(
-            names,
-            [("alone", "nginx.conf", 0), ("full", "nginx.conf", 7), ("full", "rules/a.conf", 0)]
-        );
+        let names: Vec<(&str, u64)> =
+            found.iter().map(|config| (config.name.as_str(), config.left_out)).collect();
+        let expected =
+            [("alone: nginx.conf", 0), ("full: nginx.conf", 7), ("full: rules/a.conf", 0)];
+        assert_eq!(names, expected);
         assert_eq!(found[0].text, "a\u{fffd}b");
         assert_eq!(found[1].text.len(), 64 * 1024);
         assert_eq!(found[2].text, "SecRuleEngine On\n");

@@ -11,8 +11,8 @@ const BAR_COLUMNS_MAX: usize = 100;
 /// Renders a document. The headline is at the end, where the reader of a long output is.
 pub(crate) fn render(document: &Document, screen: Screen) -> String {
     let mut text = screen.heading(&document.title);
-    if let Some(status) = &document.status {
-        text += &screen.wrapped(&status.line());
+    if let Some((badge, rest)) = &document.status {
+        text += &screen.wrapped(&format!("{}{rest}", badge.words));
     }
     for section in &document.sections {
         let shown: Vec<&Block> = section.blocks(&[Media::Terminal]).collect();
@@ -50,11 +50,11 @@ fn block(block: &Block, screen: Screen) -> String {
         }
         Block::Table(table) => table.draw(screen) + &screen.wrapped(&table.legend),
         Block::List(items) => items.iter().map(|item| screen.wrapped(item)).collect(),
-        Block::Folded { title, blocks } => {
+        Block::Folded(title, blocks) => {
             format!("{}{}", screen.wrapped(&format!("{title}:")), self::blocks(blocks, screen))
         }
-        Block::Bars { title, bars } => drawn(title, bars, screen),
-        Block::Plots(_) | Block::Files { .. } => String::new(),
+        Block::Bars(title, bars) => drawn(title, bars, screen),
+        Block::Plots(_) | Block::Files(..) => String::new(),
     }
 }
 

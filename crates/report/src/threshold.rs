@@ -6,13 +6,12 @@
 
 use crate::analysis::{CaseAnalysis, Range, SubjectAnalysis, SubjectStatus, share};
 use crate::condition::{Condition, ConditionError, Dimension, Operands, Relation, Word};
-use crate::document::{Block, Table, range};
+use crate::document::{Block, NONE, Table, mebibytes, range};
 use crate::source::Source;
 use crate::{markdown, text};
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
-use tollgate_experiment::metric;
-use tollgate_experiment::metric::Metric;
+use tollgate_experiment::metric::{self, Metric};
 use tollgate_experiment::record::Bottleneck;
 use tollgate_experiment::run_dir::RunRecords;
 use tollgate_experiment::toml_file::suggestion;
@@ -42,10 +41,8 @@ pub struct Threshold {
 enum Measure {
     Priced(Metric),
     Startup,
-    /// Share of attacks that were blocked.
-    DetectionRate,
-    /// Share of benign requests that were blocked.
-    FalsePositives,
+    /// Share of the requests of a class that were blocked.
+    Blocked(Class),
 }
 
 const MEASURES: [(&str, Dimension, Measure); 11] = [
@@ -58,8 +55,8 @@ const MEASURES: [(&str, Dimension, Measure); 11] = [
     ("max", Dimension::Latency, Measure::Priced(Metric::LatencyMaxMs)),
     ("memory", Dimension::Memory, Measure::Priced(Metric::MemoryPeakBytes)),
     ("startup", Dimension::Latency, Measure::Startup),
-    ("detection_rate", Dimension::Share, Measure::DetectionRate),
-    ("false_positives", Dimension::Share, Measure::FalsePositives),
+    ("detection_rate", Dimension::Share, Measure::Blocked(Class::Malicious)),
+    ("false_positives", Dimension::Share, Measure::Blocked(Class::Benign)),
 ];
 
 /// A threshold applied to one case.
@@ -135,12 +132,38 @@ impl Threshold {
             Some(baseline) => self.ratio(run, name, &baseline.name),
             None => self.figure(run, name),
         };
-        let open_ends = OpenEnds::of(self, case);
-        let outcome = value.map_or(Outcome::NotSettled, |value| open_ends.outcome(&value, self));
-        let note = match &value {
-            None => Some(self.why_no_value(case)),
-            Some(value) if !value.interval => Some(TOO_FEW_BLOCKS.to_owned()),
-            Some(_) => open_ends.note(self, outcome),
+        let is_lower_bound = |subject| is_lower_bound(self.measure, case, subject);
+        // Unknown ends of the interval: a ratio to a lower bound is an upper bound.
+        let unknown_high = is_lower_bound(&self.subject);
+        let unknown_low = self.baseline.as_ref().is_some_and(is_lower_bound);
+        let holds = |end: f64| self.relation.holds(end, self.limit);
+        let outcome = match value.filter(|value| value.interval) {
+            None => Outcome::NotSettled,
+            Some(Range { low, high, .. }) => {
+                let low = if unknown_low { 0.0 } else { low };
+                match (holds(low), holds(if unknown_high { f64::INFINITY } else { high })) {
+                    (true, true) => Outcome::Pass,
+                    (false, false) => Outcome::Fail,
+                    (true, false) | (false, true) => Outcome::NotSettled,
+                }
+            }
+        };
+        let subject = &self.subject.name;
+        let baseline = self.baseline.as_ref().map_or("", |baseline| &baseline.name);
+        let note = match (value, unknown_high, unknown_low) {
+            (None, ..) => Some(self.why_no_value(case)),
+            (Some(value), ..) if !value.interval => Some(TOO_FEW_BLOCKS.to_owned()),
+            (_, true, true) => Some(format!(
+                "the CPUs of {subject} and {baseline} were not the bottleneck, so the ratio is only a hint"
+            )),
+            (_, true, false) => Some(format!(
+                "the CPU of {subject} was not the bottleneck, so the value is a lower bound"
+            )),
+            (_, false, true) => Some(format!(
+                "the CPU of {baseline} was not the bottleneck, so the value is an upper bound"
+            )),
+            (_, false, false) => (outcome == Outcome::NotSettled)
+                .then(|| "the interval contains the limit; more --blocks narrow it".to_owned()),
         };
         Judged { threshold: self.clone(), case: name.clone(), n, value, outcome, note }
     }
@@ -161,41 +184,37 @@ impl Threshold {
         let values = self.by_block(run, case, &self.subject.name).into_values();
         // The difference to 0 is the figure itself, with its interval.
         let pairs: Vec<Pair> = values.map(|subject| Pair { subject, baseline: 0.0 }).collect();
-        let value = difference(&pairs, run.manifest.seed).map(Range::from);
-        let share = self.measure.class().and_then(|class| {
+        let mut value = difference(&pairs, run.manifest.seed).map(Range::from);
+        if let (Measure::Blocked(class), Some(range)) = (self.measure, &mut value) {
             let counts = metric::measured(run, case, &self.subject.name);
-            share(counts.map(|(_, measurement)| measurement.blocked(class)))
-        });
-        // One missed attack hardly moves a median of means. Shares are over all requests, as in the report, and the
-        // interval is widened to contain them.
-        let with_share = |range: Range| match share {
-            Some(share) => Range {
-                estimate: share,
-                low: range.low.min(share),
-                high: range.high.max(share),
-                interval: range.interval,
-            },
-            None => range,
-        };
-        (pairs.len(), value.map(with_share))
+            // One missed attack hardly moves a median of means. Shares are over all requests, as in the report, and the
+            // interval is widened to contain them.
+            range.estimate = share(counts.map(|(_, m)| m.blocked(class))).unwrap_or(range.estimate);
+            range.low = range.low.min(range.estimate);
+            range.high = range.high.max(range.estimate);
+        }
+        (pairs.len(), value)
     }
 
     /// Returns the figure of each block that has it.
     fn by_block(&self, run: &RunRecords, case: &str, subject: &str) -> BTreeMap<u32, f64> {
-        let Some(class) = self.measure.class() else {
-            let of_trial = |trial: &metric::Valid<'_>| match self.measure {
-                Measure::Priced(metric) => metric.of(trial.measurement),
-                Measure::Startup => trial.startup_ms,
-                Measure::DetectionRate | Measure::FalsePositives => None,
-            };
-            let valid = metric::valid(run, case, subject).into_iter();
-            return valid.filter_map(|(block, trial)| Some((block, of_trial(&trial)?))).collect();
-        };
-        let mut counts: BTreeMap<u32, Vec<(u64, u64)>> = BTreeMap::new();
-        for (trial, measurement) in metric::measured(run, case, subject) {
-            counts.entry(trial.block).or_default().push(measurement.blocked(class));
+        let valid = || metric::valid(run, case, subject).into_iter();
+        match self.measure {
+            Measure::Priced(metric) => {
+                let figures = valid().map(|(block, trial)| (block, metric.of(trial.measurement)));
+                figures.filter_map(|(block, figure)| Some((block, figure?))).collect()
+            }
+            Measure::Startup => {
+                valid().filter_map(|(block, trial)| Some((block, trial.startup_ms?))).collect()
+            }
+            Measure::Blocked(class) => {
+                let mut counts: BTreeMap<u32, Vec<(u64, u64)>> = BTreeMap::new();
+                for (trial, measurement) in metric::measured(run, case, subject) {
+                    counts.entry(trial.block).or_default().push(measurement.blocked(class));
+                }
+                counts.into_iter().filter_map(|(at, counts)| Some((at, share(counts)?))).collect()
+            }
         }
-        counts.into_iter().filter_map(|(block, counts)| Some((block, share(counts)?))).collect()
     }
 
     fn why_no_value(&self, case: &CaseAnalysis) -> String {
@@ -207,8 +226,12 @@ impl Threshold {
         }
         let name = self.measure.name();
         match (&self.baseline, self.measure) {
-            (None, Measure::DetectionRate) => "no attack was blocked or passed".to_owned(),
-            (None, Measure::FalsePositives) => "no benign request was blocked or passed".to_owned(),
+            (None, Measure::Blocked(Class::Malicious)) => {
+                "no attack was blocked or passed".to_owned()
+            }
+            (None, Measure::Blocked(Class::Benign)) => {
+                "no benign request was blocked or passed".to_owned()
+            }
             (None, Measure::Priced(Metric::LatencyP99Ms)) => {
                 "too few requests per trial for a 99th percentile".to_owned()
             }
@@ -241,70 +264,15 @@ impl Measure {
         let known = MEASURES.iter().find(|(.., measure)| *measure == self);
         known.map_or("", |(name, ..)| name)
     }
-
-    fn class(self) -> Option<Class> {
-        match self {
-            Self::DetectionRate => Some(Class::Malicious),
-            Self::FalsePositives => Some(Class::Benign),
-            Self::Priced(_) | Self::Startup => None,
-        }
-    }
 }
 
 const TOO_FEW_BLOCKS: &str = "fewer than 6 blocks give no 95 % interval; increase --blocks";
 
-/// Ends of the interval that are unknown: throughput is a lower bound if the system's CPU was not the bottleneck.
-struct OpenEnds {
-    above: bool,
-    below: bool,
-}
-
-impl OpenEnds {
-    fn of(threshold: &Threshold, case: &CaseAnalysis) -> Self {
-        let is_lower_bound = |word: &Word| {
-            let figures = case.subject(&word.name).and_then(|subject| subject.figures.as_ref());
-            threshold.measure == Measure::Priced(Metric::ThroughputPerS)
-                && figures.is_some_and(|figures| figures.bottleneck != Some(Bottleneck::System))
-        };
-        Self {
-            above: is_lower_bound(&threshold.subject),
-            below: threshold.baseline.as_ref().is_some_and(is_lower_bound),
-        }
-    }
-
-    fn outcome(&self, value: &Range, threshold: &Threshold) -> Outcome {
-        if !value.interval {
-            return Outcome::NotSettled;
-        }
-        let low = if self.below { 0.0 } else { value.low };
-        let high = if self.above { f64::INFINITY } else { value.high };
-        let holds = |end: f64| threshold.relation.holds(end, threshold.limit);
-        match (holds(low), holds(high)) {
-            (true, true) => Outcome::Pass,
-            (false, false) => Outcome::Fail,
-            (true, false) | (false, true) => Outcome::NotSettled,
-        }
-    }
-
-    fn note(&self, threshold: &Threshold, outcome: Outcome) -> Option<String> {
-        let subject = &threshold.subject.name;
-        let baseline = threshold.baseline.as_ref().map_or("", |baseline| &baseline.name);
-        match (self.above, self.below) {
-            (true, true) => Some(format!(
-                "the CPUs of {subject} and {baseline} were not the bottleneck, so the ratio is only a hint"
-            )),
-            (true, false) => Some(format!(
-                "the CPU of {subject} was not the bottleneck, so the value is a lower bound"
-            )),
-            (false, true) => Some(format!(
-                "the CPU of {baseline} was not the bottleneck, so the value is an upper bound"
-            )),
-            (false, false) if outcome == Outcome::NotSettled => {
-                Some("the interval contains the limit; more --blocks narrow it".to_owned())
-            }
-            (false, false) => None,
-        }
-    }
+/// True if the subject's throughput is a lower bound, because its CPU was not the bottleneck.
+fn is_lower_bound(measure: Measure, case: &CaseAnalysis, subject: &Word) -> bool {
+    let figures = case.subject(&subject.name).and_then(|subject| subject.figures.as_ref());
+    measure == Measure::Priced(Metric::ThroughputPerS)
+        && figures.is_some_and(|figures| figures.bottleneck != Some(Bottleneck::System))
 }
 
 fn why_no_figures(subject: &SubjectAnalysis) -> String {
@@ -318,48 +286,38 @@ fn why_no_figures(subject: &SubjectAnalysis) -> String {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
-    /// For a terminal.
-    Table { screen: Screen },
-    /// For a pull request.
-    Markdown,
+/// Renders judged thresholds for a terminal, as a table with notes.
+pub fn render(judged: &[Judged], screen: Screen) -> String {
+    text::blocks(&blocks(judged), screen)
 }
 
-/// Renders judged thresholds as a table with notes.
-pub fn render(judged: &[Judged], format: Format) -> String {
+/// Renders judged thresholds for a pull request.
+pub fn render_markdown(judged: &[Judged]) -> String {
+    markdown::blocks(&blocks(judged))
+}
+
+fn blocks(judged: &[Judged]) -> [Block; 2] {
     let cases: BTreeSet<&str> = judged.iter().map(|judged| judged.case.as_str()).collect();
     let name = |judged: &Judged| match (cases.len(), &judged.threshold.case) {
         (2.., None) => format!("{} ({})", judged.threshold.text, judged.case),
         _ => judged.threshold.text.clone(),
     };
     let row = |judged: &Judged| {
-        let value =
-            judged.value.map_or("-".to_owned(), |value| value_text(&judged.threshold, &value));
+        let value = judged.value.map_or(NONE.to_owned(), |it| value_text(&judged.threshold, &it));
         vec![name(judged), value, judged.n.to_string(), judged.outcome.words().to_owned()]
     };
     let header = ["threshold", "value [95 %]", "n", "outcome"];
     let table = Table::of_text(header, judged.iter().map(row).collect());
-    let notes: Vec<String> = judged
-        .iter()
-        .filter_map(|judged| Some(format!("{}: {}.", name(judged), judged.note.as_ref()?)))
-        .collect();
-    let blocks = [Block::Table(table), Block::List(notes)];
-    match format {
-        Format::Table { screen } => text::blocks(&blocks, screen),
-        Format::Markdown => markdown::blocks(&blocks),
-    }
+    let note = |judged: &Judged| Some(format!("{}: {}.", name(judged), judged.note.as_ref()?));
+    [Block::Table(table), Block::List(judged.iter().filter_map(note).collect())]
 }
 
 fn value_text(threshold: &Threshold, value: &Range) -> String {
-    const MIB: f64 = 1_048_576.0;
-    if threshold.baseline.is_some() {
-        return format!("{} ×", range(value, significant));
-    }
     let unit = match threshold.measure {
-        Measure::DetectionRate | Measure::FalsePositives => return range(value, percent),
+        _ if threshold.baseline.is_some() => "×",
+        Measure::Blocked(_) => return range(value, percent),
         Measure::Priced(Metric::MemoryPeakBytes) => {
-            return format!("{} MiB", range(value, |bytes| significant(bytes / MIB)));
+            return format!("{} MiB", range(value, mebibytes));
         }
         Measure::Priced(Metric::CpuUsPerRequest) => "µs",
         Measure::Priced(Metric::ThroughputPerS) => "/s",

@@ -55,7 +55,7 @@ pub fn ablate(
     experiment: Experiment,
     selection: &Selection,
 ) -> Result<Experiment, AblationError> {
-    let whole = Subject { tells_probe: true, ..subject(&experiment, selection)?.clone() };
+    let whole = Subject { records_probe: true, ..subject(&experiment, selection)?.clone() };
     let recipe = &whole.recipe.file;
     let Some((rule_set, option)) =
         recipe.rule_set.as_ref().and_then(|set| Some((set, set.option.clone()?)))

@@ -20,7 +20,7 @@ use tollgate_experiment::experiment::{Case, CpusFile, Experiment, LoadFile, Subj
 use tollgate_experiment::files::hash_text;
 use tollgate_experiment::machine::{CpuLayout, CpuLayoutError, Environment};
 use tollgate_experiment::manifest::{CaseManifest, Difference, Invocation, Manifest, SubjectState};
-use tollgate_experiment::plan::{Held, TrialPlan, TrialStatus, rate};
+use tollgate_experiment::plan::{TrialPlan, TrialStatus, ValidThroughput, rate};
 use tollgate_experiment::recipe::{Installed, Missing};
 use tollgate_experiment::record::{Outcome, Step, TrialRecord};
 use tollgate_experiment::run_dir::{RunDir, RunDirError, RunRecords};
@@ -147,8 +147,7 @@ pub fn run(
                 break ended_by;
             }
             schedule.begin_block();
-            let half_width = so_far.precision.map(|precision| precision.half_width);
-            report(Event::Block { block: schedule.block(), half_width });
+            report(Event::Block { block: schedule.block(), half_width: so_far.half_width });
             continue;
         };
         let Some(installed) = present.get(&trial.subject) else {
@@ -217,7 +216,7 @@ fn run_trial(
     let Some(rate_of) = &case.rate_of else {
         return trial::run(context, trial, case, subject, installed).ok();
     };
-    match rate(rate_of.share.0, &held(run, &rate_of.case)) {
+    match rate(rate_of.share.0, &valid_throughputs(run, &rate_of.case)) {
         Some(rate) => {
             let load = LoadFile { rate: Some(rate), ..case.load };
             trial::run(context, trial, &Case { load, ..case.clone() }, subject, installed).ok()
@@ -234,10 +233,10 @@ fn run_trial(
 }
 
 /// Returns the throughput of the valid trials of a case.
-fn held<'a>(run: &'a RunRecords, case: &str) -> Vec<Held<'a>> {
+fn valid_throughputs<'a>(run: &'a RunRecords, case: &str) -> Vec<ValidThroughput<'a>> {
     let of_case = run.trials.iter().filter(|trial| trial.case == case);
     let measured = of_case.filter_map(|trial| match &trial.outcome {
-        Outcome::Measured(measurement) if measurement.invalid.is_empty() => Some(Held {
+        Outcome::Measured(measurement) if measurement.invalid.is_empty() => Some(ValidThroughput {
             subject: &trial.subject,
             block: trial.block,
             throughput_per_s: measurement.throughput_per_s,

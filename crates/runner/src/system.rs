@@ -344,7 +344,7 @@ mod tests {
             prefix: String::new(),
             about: String::new(),
             lacks_rules: false,
-            tells_probe: false,
+            records_probe: false,
         }
     }
 

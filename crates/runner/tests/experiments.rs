@@ -1,4 +1,4 @@
-//! The experiments in the binary: each can be run, and those on WAFs ask what they are said to ask.
+//! The built-in experiments can be run, and those on WAFs are short enough with `--quick`.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,15 +12,14 @@ fn load(name: &str, adjustments: &Adjustments) -> Experiment {
 }
 
 #[test]
-fn every_experiment_can_be_sent() {
+fn built_in_experiments_can_be_sent() {
     for name in Catalog::new(vec![]).names(Kind::Experiment) {
         requests::check(&load(&name, &Adjustments::default())).unwrap();
     }
 }
 
-/// What starting, probing and stopping a system takes on top of its load. CrowdSec compiles its rules, is asked
-/// about bodies of 50 KB, and takes its time to stop.
-fn besides(subject: &Subject) -> Duration {
+/// Time to start, probe and stop a system. CrowdSec compiles its rules, gets bodies of 50 KB, and stops slowly.
+fn overhead(subject: &Subject) -> Duration {
     match subject.recipe.name.as_str() {
         "crowdsec-appsec" => Duration::from_secs(6),
         _ => Duration::from_millis(1_500),
@@ -28,10 +27,9 @@ fn besides(subject: &Subject) -> Duration {
 }
 
 #[test]
-fn a_quick_run_of_an_experiment_on_wafs_takes_less_than_three_minutes() {
+fn quick_run_of_a_waf_experiment_takes_less_than_three_minutes() {
     let quick = Adjustments { quick: true, ..Adjustments::default() };
-    // What a request takes where it has a core of its own and all of the Core Rule Set is looked at: 1.5 ms
-    // on the machine of the reference points.
+    // A request through the Core Rule Set takes 1.5 ms on a core of the reference machine.
     let of_request = Duration::from_millis(3);
     for name in ["naxsi", "crowdsec-basic", "crowdsec-stress", "wafs"] {
         let experiment = load(name, &quick);
@@ -41,7 +39,7 @@ fn a_quick_run_of_an_experiment_on_wafs_takes_less_than_three_minutes() {
                 Window::Requests { requests, .. } => of_request * requests,
             };
             let started: Duration =
-                case.subjects.iter().map(|subject| besides(&experiment.subjects[*subject])).sum();
+                case.subjects.iter().map(|subject| overhead(&experiment.subjects[*subject])).sum();
             (window + case.load.warmup_longest()) * case.subjects.len() as u32 + started
         };
         let block: Duration = experiment.cases.iter().map(of_case).sum();
@@ -51,7 +49,7 @@ fn a_quick_run_of_an_experiment_on_wafs_takes_less_than_three_minutes() {
 }
 
 #[test]
-fn the_wafs_of_one_experiment_are_sent_one_mix() {
+fn all_wafs_of_an_experiment_get_the_same_mix() {
     let experiment = load("wafs", &Adjustments::default());
     let mixes: BTreeSet<&str> =
         experiment.cases.iter().map(|case| case.mix_source.name.as_str()).collect();

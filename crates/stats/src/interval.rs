@@ -5,7 +5,8 @@
 //!
 //! Source: J. L. Hodges and E. L. Lehmann, "Estimates of location based on rank tests", Annals of Mathematical Statistics
 //! 34 (1963), 598-611; M. Hollander, D. A. Wolfe and E. Chicken, "Nonparametric Statistical Methods", 3rd edition
-//! (2014), sections 3.2 (estimate) and 3.3 (exact interval, after J. W. Tukey, 1949); B. Efron and R. J. Tibshirani, "An
+//! (2014), sections 3.1 (critical values of Wilcoxon's signed-rank
+//! statistic), 3.2 (estimate) and 3.3 (exact interval, after J. W. Tukey, 1949); B. Efron and R. J. Tibshirani, "An
 //! Introduction to the Bootstrap" (1993), chapter 13 (percentile interval); T. C. Hesterberg, "What Teachers Should Know
 //! About the Bootstrap", The American Statistician 69 (2015), 371-386 (its correction for small samples).
 
@@ -13,7 +14,9 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 
 use crate::distributions::{normal_tail, student_quantile};
-use crate::signed_rank::critical_value;
+
+/// Significance level of intervals and verdicts.
+pub(crate) const SIGNIFICANCE: f64 = 0.05;
 
 /// Limit for the number of values with an exact interval.
 pub(crate) const EXACT_MAX: usize = 11;
@@ -129,9 +132,60 @@ fn tail_share(n: usize) -> f64 {
     normal_tail((n / (n - 1.0)).sqrt() * student_quantile(n - 1.0))
 }
 
+/// Returns the largest rank sum that the two-sided test of `n` values without ties rejects; `None` below six values,
+/// where it can reject none.
+pub(crate) fn critical_value(n: usize) -> Option<usize> {
+    let mut so_far = 0.0;
+    let probabilities = rank_sum_probabilities(1..=n);
+    let rejected = probabilities
+        .iter()
+        .take_while(|&&probability| {
+            so_far += probability;
+            2.0 * so_far <= SIGNIFICANCE
+        })
+        .count();
+    rejected.checked_sub(1)
+}
+
+/// Returns the probability of each sum, from 0 up, of ranks that are each included with probability 1/2.
+fn rank_sum_probabilities(ranks: impl Iterator<Item = usize> + Clone) -> Vec<f64> {
+    let mut probabilities = vec![0.0; ranks.clone().sum::<usize>() + 1];
+    probabilities[0] = 1.0;
+    for rank in ranks {
+        // In descending order, so that each rank is included at most once.
+        for sum in (0..probabilities.len()).rev() {
+            let included = sum.checked_sub(rank).map_or(0.0, |rest| probabilities[rest]);
+            probabilities[sum] = f64::midpoint(probabilities[sum], included);
+        }
+    }
+    probabilities
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn probabilities_of_three_ranks_by_hand() {
+        // {} {1} {2} {3} {1,2} {1,3} {2,3} {1,2,3}
+        let eighths = rank_sum_probabilities(1..=3).iter().map(|p| p * 8.0).collect::<Vec<_>>();
+        assert_eq!(eighths, [1.0, 1.0, 1.0, 2.0, 1.0, 1.0, 1.0]);
+    }
+
+    #[test]
+    fn critical_values_match_the_printed_table() {
+        let table = [(6, 0), (7, 2), (8, 3), (9, 5), (10, 8), (11, 10), (20, 52), (25, 89)];
+        for (n, value) in table {
+            assert_eq!(critical_value(n), Some(value), "n = {n}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_rejected_below_six_values() {
+        for n in 0..6 {
+            assert_eq!(critical_value(n), None, "n = {n}");
+        }
+    }
 
     fn values(averages: &[WalshAverage]) -> Vec<f64> {
         averages.iter().map(|average| average.value).collect()

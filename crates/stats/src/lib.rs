@@ -11,7 +11,6 @@ mod interval;
 mod latency;
 pub mod number;
 mod paired;
-mod signed_rank;
 mod summary;
 pub mod text;
 mod two_samples;
@@ -20,9 +19,9 @@ mod verdict;
 pub use change_points::{ChangePoint, Division, DivisionTest, SERIES_MAX, e_divisive};
 pub use latency::{DecodeError, EncodeError, LatencyHistogram, PercentileStep};
 pub use paired::{
-    BLOCKS_MAX, Estimate, Interval, Pair, difference, difference_p, half_width, ratio, ratio_p,
-    smallest_visible_difference,
+    BLOCKS_MAX, BLOCKS_MIN, Estimate, Interval, Pair, difference, difference_p, half_width, ratio,
+    ratio_p, smallest_visible_difference,
 };
 pub use summary::{OUTLIER_Z, STEADY_SLICES, Summary, is_steady, modified_z_scores, summarize};
 pub use two_samples::{Shift, ratio_of_samples};
-pub use verdict::{Verdict, holm, min_blocks, verdict, verdict_of_difference};
+pub use verdict::{Verdict, holm, verdict, verdict_of_difference};

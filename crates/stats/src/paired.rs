@@ -6,15 +6,18 @@
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 
+use crate::distributions::student_two_sided;
 use crate::interval::{
-    EXACT_MAX, bootstrap_interval, exact_interval, hodges_lehmann, walsh_averages,
+    EXACT_MAX, bootstrap_interval, critical_value, exact_interval, hodges_lehmann, walsh_averages,
 };
-use crate::signed_rank::{critical_value, p_value};
 use crate::summary::sorted;
 
 /// Limit for the number of blocks of a price. The work of the bootstrap grows with the square of the blocks, and takes
 /// seconds at this limit.
 pub const BLOCKS_MAX: usize = 1_000;
+
+/// Fewest blocks with a 95 % interval, and with that a verdict.
+pub const BLOCKS_MIN: usize = 6;
 
 /// One metric of a subject and of its baseline in one block, in the same unit.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -94,13 +97,13 @@ pub fn difference(pairs: &[Pair], seed: u64) -> Option<Estimate> {
     estimate(&differences(pairs), seed)
 }
 
-/// Returns the p-value of Wilcoxon's two-sided signed-rank test that the ratio is 1, on logarithms. For
-/// [`holm`](crate::holm) and [`verdict`](crate::verdict). `None` where [`ratio`] is `None`.
+/// Returns the p-value of Student's two-sided t test that the ratio is 1, on logarithms. For [`holm`](crate::holm) and
+/// [`verdict`](crate::verdict). `None` where [`ratio`] is `None`.
 pub fn ratio_p(pairs: &[Pair]) -> Option<f64> {
     p_of_finite(&log_ratios(pairs)?)
 }
 
-/// Returns the p-value of Wilcoxon's two-sided signed-rank test that the difference is 0. `None` where [`difference`] is
+/// Returns the p-value of Student's two-sided t test that the difference is 0. `None` where [`difference`] is
 /// `None`.
 pub fn difference_p(pairs: &[Pair]) -> Option<f64> {
     p_of_finite(&differences(pairs))
@@ -131,10 +134,22 @@ fn differences(pairs: &[Pair]) -> Vec<f64> {
     pairs.iter().map(|pair| pair.subject - pair.baseline).collect()
 }
 
-/// `None` without values or if one is not finite.
+/// `None` without values or if one is not finite. One value, and values that are all 0, have the p-value 1.
 fn p_of_finite(values: &[f64]) -> Option<f64> {
-    let is_defined = !values.is_empty() && values.iter().all(|value| value.is_finite());
-    is_defined.then(|| p_value(values))
+    if values.is_empty() || !values.iter().all(|value| value.is_finite()) {
+        return None;
+    }
+    // Sorted, so that rounding does not depend on the order of the blocks.
+    let values = sorted(values);
+    let n = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / n;
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    if values.len() == 1 || mean == 0.0 {
+        return Some(1.0);
+    }
+    // Without any variation this is infinite.
+    let t = mean.abs() / (squares / (n - 1.0) / n).sqrt();
+    Some(student_two_sided(t, values.len() - 1))
 }
 
 /// Estimates the centre of `values`, one per block; `None` without values or if one is not finite.
@@ -169,9 +184,6 @@ const RUNS: usize = 4_000;
 /// Limit for the blocks of a simulated run. The intervals of longer runs shrink with the square root of the blocks.
 const RUN_BLOCKS_MAX: usize = 40;
 
-/// Minimum of A/A blocks that describe the noise.
-const AA_BLOCKS_MIN: usize = 6;
-
 /// Seed of the simulated runs, fixed so that the same A/A blocks give the same result.
 const SEED: u64 = 1;
 
@@ -188,7 +200,7 @@ const SEED: u64 = 1;
 /// blocks, where the rank sums have few values.
 pub fn smallest_visible_difference(aa: &[Pair], blocks: usize) -> Option<f64> {
     let noise = log_ratios(aa)?;
-    if noise.len() < AA_BLOCKS_MIN || !noise.iter().all(|value| value.is_finite()) {
+    if noise.len() < BLOCKS_MIN || !noise.iter().all(|value| value.is_finite()) {
         return None;
     }
     let simulated_blocks = blocks.min(RUN_BLOCKS_MAX);

@@ -1,35 +1,106 @@
 //! `tollgate`: prices reverse proxies and WAFs.
 
-mod cli;
 mod cmd;
-mod exit;
-mod output;
+mod console;
 mod signals;
-mod supervisor;
 
-use clap::Parser;
-use cli::{Cli, Command};
+use clap::{Parser, Subcommand};
+use cmd::prepare::CatalogArgs;
+use cmd::{batch, compare, doctor, gateway, load, origin, report, run, search, systems, waf};
+use console::EXIT_CODES;
 use std::process::ExitCode;
+use tollgate_experiment::manifest::VERSION;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    if cli.command.starts_servers() { supervisor::supervise(|| run(&cli)) } else { run(&cli) }
+    if cli.command.starts_servers() { signals::supervise(|| execute(&cli)) } else { execute(&cli) }
 }
 
-fn run(cli: &Cli) -> ExitCode {
-    let result = match &cli.command {
-        Command::Run(args) => cmd::run::run(args),
-        Command::Search(args) => cmd::search::run(args),
-        Command::Report(args) => cmd::report::run(args),
-        Command::Compare(args) => cmd::compare::run(args),
-        Command::Batch(args) => cmd::batch::run(args),
+fn execute(cli: &Cli) -> ExitCode {
+    console::exit_code(match &cli.command {
+        Command::Run(args) => run::run(args),
+        Command::Search(args) => search::run(args),
+        Command::Report(args) => report::run(args),
+        Command::Compare(args) => compare::run(args),
+        Command::Batch(args) => batch::run(args),
         Command::List(args) => cmd::list::run(args),
-        Command::Systems(args) => cmd::systems::run(args),
-        Command::Doctor(args) => cmd::doctor::run(args),
-        Command::Load(args) => cmd::load::run(args),
-        Command::Origin(args) => cmd::origin::run(args),
-        Command::Gateway(args) => cmd::gateway::run(args),
-        Command::Waf(args) => cmd::waf::run(args),
-    };
-    exit::code(result)
+        Command::Systems(args) => systems::run(args),
+        Command::Doctor(args) => doctor::run(args),
+        Command::Load(args) => load::run(args),
+        Command::Origin(args) => origin::run(args),
+        Command::Gateway(args) => gateway::run(args),
+        Command::Waf(args) => waf::run(args),
+    })
+}
+
+/// Measure what reverse proxies and WAFs cost and catch
+///
+/// Sends the same requests through several reverse proxies and web application firewalls (WAFs) on
+/// this machine, side by side, and prices each against a baseline: CPU per request, throughput,
+/// latency, memory, and blocked attacks.
+#[derive(Debug, Parser)]
+#[command(version = VERSION, after_help = EXIT_CODES, max_term_width = 80)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run an experiment and print the prices
+    Run(run::Args),
+    /// Find the highest rate at which each subject meets a goal
+    Search(search::Args),
+    /// Print the report of a run
+    Report(report::Args),
+    /// Compare the prices of two runs
+    Compare(compare::Args),
+    /// Price every revision of a component and find regressions
+    Batch(batch::Args),
+    /// List experiments, systems and mixes
+    List(CatalogArgs),
+    /// List, install, build or check systems under test
+    Systems(systems::Args),
+    /// Check whether this machine can run experiments
+    ///
+    /// Exits with 1 if a run is not possible.
+    Doctor(doctor::Args),
+    /// Send load to a server and measure it
+    Load(Box<load::Args>),
+    /// Start the benchmark origin server
+    Origin(origin::Args),
+    /// Start the reverse proxy
+    Gateway(gateway::Args),
+    /// Check WAF rules, explain matches, run the regression tests of a rule set
+    Waf(waf::Args),
+}
+
+impl Command {
+    /// True if the command starts servers, which must not outlive it.
+    pub(crate) fn starts_servers(&self) -> bool {
+        match self {
+            Self::Run(_) | Self::Search(_) => true,
+            Self::Batch(args) => args.command.starts_servers(),
+            Self::Doctor(args) => args.noise,
+            Self::Systems(args) => matches!(args.command, systems::Command::Check(_)),
+            Self::Report(_)
+            | Self::Compare(_)
+            | Self::List(_)
+            | Self::Load(_)
+            | Self::Origin(_)
+            | Self::Gateway(_)
+            | Self::Waf(_) => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn arguments_are_consistent() {
+        Cli::command().debug_assert();
+    }
 }

@@ -1,11 +1,132 @@
-//! Ctrl-C, TERM and HUP.
+//! Ctrl-C, TERM and HUP, and the supervisor: the process that a user starts, whose child does the work.
+//!
+//! A child that is killed cannot stop its servers, and a server may ignore the signal that the kernel then sends, or
+//! run behind a shell that does not forward it. The supervisor is a subreaper: orphans become its children, and it
+//! stops them. If the supervisor is killed instead, the child gets TERM and ends as after Ctrl-C.
 
-use nix::sys::signal::Signal;
+use crate::console::eprint_line;
+use nix::errno::Errno;
+use nix::libc::SI_KERNEL;
+use nix::sys::prctl::{set_child_subreaper, set_pdeathsig};
+use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal, kill, signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{ForkResult, Pid, fork, getpid, getppid};
 use signal_hook::iterator::Signals;
+use std::collections::BTreeSet;
 use std::io;
+use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tollgate_runner::process::Interrupt;
+use tollgate_runner::process::group::stop_orphans_except;
+use tollgate_runner::process::usage::ProcessTable;
+
+/// Runs `work` in a child process and stops all processes that it leaves behind. Must be called while there is only one
+/// thread. Runs `work` in this process if it cannot fork.
+pub(crate) fn supervise(work: impl FnOnce() -> ExitCode) -> ExitCode {
+    let Ok(watch) = Watch::start() else { return work() };
+    let supervisor = getpid();
+    #[expect(unsafe_code, reason = "fork")]
+    // SAFETY: there is only one thread, so the child may call any function.
+    let forked = unsafe { fork() };
+    match forked {
+        Ok(ForkResult::Parent { child }) => watch.wait_for(child),
+        Ok(ForkResult::Child) => {
+            watch.end();
+            let is_supervised = set_pdeathsig(Signal::SIGTERM).is_ok() && getppid() == supervisor;
+            if is_supervised { work() } else { ExitCode::FAILURE }
+        }
+        Err(_) => {
+            watch.end();
+            work()
+        }
+    }
+}
+
+/// Blocks the signals that the supervisor waits for.
+struct Watch {
+    signals: SignalFd,
+    /// Signals for the child.
+    forwarded: Vec<Signal>,
+    mask_after: SigSet,
+    /// Existing children, as of a shell that calls `exec`. They are not stopped.
+    children_before: BTreeSet<i32>,
+}
+
+impl Watch {
+    fn start() -> Result<Self, Errno> {
+        set_child_subreaper(true)?;
+        reset_sigchld()?;
+        let forwarded = handled();
+        let watched = SigSet::from_iter(forwarded.iter().copied().chain([Signal::SIGCHLD]));
+        let signals = SignalFd::with_flags(&watched, SfdFlags::SFD_CLOEXEC)?;
+        let mut mask_after = watched.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
+        // Servers inherit the mask; blocked signals would make them unstoppable.
+        for signal in &watched {
+            mask_after.remove(signal);
+        }
+        let table = ProcessTable::read();
+        let children_before = table.map(|table| table.own_descendants()).unwrap_or_default();
+        Ok(Self { signals, forwarded, mask_after, children_before })
+    }
+
+    fn end(self) {
+        self.mask_after.thread_set_mask().ok();
+    }
+
+    fn wait_for(self, child: Pid) -> ExitCode {
+        let code = loop {
+            if let Some(code) = reap(child) {
+                break code;
+            }
+            let Ok(Some(info)) = self.signals.read_signal() else { continue };
+            if let Some(signal) = self.to_forward(&info) {
+                kill(child, signal).ok();
+            }
+        };
+        stop_orphans_except(&self.children_before);
+        code
+    }
+
+    fn to_forward(&self, info: &siginfo) -> Option<Signal> {
+        let number = i32::try_from(info.ssi_signo).ok()?;
+        let signal = self.forwarded.iter().find(|known| **known as i32 == number)?;
+        // The child also gets the signals of terminal keys, but not the HUP of a closed terminal, which only the
+        // session leader gets.
+        let reached_the_child = info.ssi_code == SI_KERNEL && *signal != Signal::SIGHUP;
+        (!reached_the_child).then_some(*signal)
+    }
+}
+
+/// An inherited `SIG_IGN` for SIGCHLD would suppress the notification.
+fn reset_sigchld() -> Result<(), Errno> {
+    #[expect(unsafe_code, reason = "signal handler")]
+    // SAFETY: no handler is installed.
+    unsafe { signal(Signal::SIGCHLD, SigHandler::SigDfl) }?;
+    Ok(())
+}
+
+/// Reaps children; returns the exit code of `child` once it has exited.
+fn reap(child: Pid) -> Option<ExitCode> {
+    loop {
+        match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+            Ok(WaitStatus::Exited(pid, code)) if pid == child => {
+                return Some(ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)));
+            }
+            Ok(WaitStatus::Signaled(pid, signal, _)) if pid == child => {
+                eprint_line(&format!("tollgate: killed by {signal}; stopping its servers"));
+                return Some(ExitCode::from(SIGNALED + signal as u8));
+            }
+            Ok(WaitStatus::StillAlive) => return None,
+            Err(Errno::ECHILD) => return Some(ExitCode::FAILURE),
+            Ok(_) | Err(_) => {}
+        }
+    }
+}
+
+/// Added to the number of the signal, as shells do.
+const SIGNALED: u8 = 128;
 
 const STOP: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
 

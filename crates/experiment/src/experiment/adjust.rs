@@ -142,15 +142,17 @@ mod tests {
     #[test]
     fn width_and_budget_end_a_run_and_default_to_each_other() {
         let narrow = Adjustments { width: Some(Percent(0.01)), ..Adjustments::default() };
-        let expected = Stop { blocks: 1000, width: Some(0.01), budget_s: Some(600.0) };
+        let expected =
+            Stop { blocks: 1000, width: Some(0.01), budget_s: Some(600.0), extra_blocks: 0 };
         assert_eq!(stop_of(FILE, &narrow), expected);
         let minute = Adjustments { budget: Some(Span(Duration::from_secs(60))), ..narrow.clone() };
         assert_eq!(stop_of(FILE, &minute), Stop { budget_s: Some(60.0), ..expected });
         let capped = Adjustments { blocks: Some(20), ..minute };
-        let expected = Stop { blocks: 20, width: Some(0.01), budget_s: Some(60.0) };
+        let expected =
+            Stop { blocks: 20, width: Some(0.01), budget_s: Some(60.0), extra_blocks: 0 };
         assert_eq!(stop_of(FILE, &capped), expected);
         let in_file = DesignFile { budget: Some(Span(Duration::from_secs(50))), ..FILE };
-        let expected = Stop { blocks: 9, width: Some(0.02), budget_s: Some(10.0) };
+        let expected = Stop { blocks: 9, width: Some(0.02), budget_s: Some(10.0), extra_blocks: 0 };
         let quick = Adjustments { quick: true, ..Adjustments::default() };
         assert_eq!(stop_of(in_file, &quick), expected);
     }

@@ -383,6 +383,7 @@ impl DesignFile {
             blocks: self.blocks.unwrap_or(most),
             width: Some(self.width.map_or(WIDTH, |width| width.0)),
             budget_s: Some(self.budget.map_or(BUDGET, |budget| budget.0).as_secs_f64()),
+            extra_blocks: 0,
         }
     }
 

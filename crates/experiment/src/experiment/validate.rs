@@ -198,116 +198,91 @@ fn rate_of(case: &CaseFile, cases: &[CaseFile]) -> Result<(), String> {
 type LoadFlaw = (&'static str, String);
 
 pub(super) fn load(load: &LoadFile, has_rate_of: bool) -> Result<(), LoadFlaw> {
-    for (key, count) in
-        [("connections", Some(load.connections)), ("quick_connections", load.quick_connections)]
-    {
-        let Some(count) = count else { continue };
-        between(count, MAX_CONNECTIONS).map_err(|message| (key, message))?;
-    }
-    between(load.threads, MAX_THREADS.min(load.connections as usize))
-        .map_err(|message| ("threads", message))?;
-    window(load, has_rate_of)?;
-    warm_up(load)?;
-    lasts(load.timeout, SHORTEST_TIMEOUT).map_err(|message| ("timeout", message))?;
-    schedule(load, has_rate_of)
-}
-
-/// Checks that the measurement has either a time or a number of requests.
-fn window(load: &LoadFile, has_rate_of: bool) -> Result<(), LoadFlaw> {
-    let LoadFile { duration, quick_duration, requests, quick_requests, duration_max, .. } = *load;
-    for (key, time) in [("duration", duration), ("quick_duration", quick_duration)] {
-        time.map_or(Ok(()), |time| lasts(time, SHORTEST_WINDOW))
-            .map_err(|message| (key, message))?;
-    }
-    let Some(_) = requests else {
-        let counted = [
-            ("quick_requests", quick_requests.is_some()),
-            ("duration_max", duration_max.is_some()),
-        ];
-        return match (set(counted), duration) {
-            (Some(key), _) => Err((key, format!("`{key}` requires `requests`; add them"))),
-            (None, None) => {
-                Err(("duration", "no `duration` and no `requests`; add one of them".to_owned()))
-            }
-            (None, Some(_)) => Ok(()),
-        };
+    let LoadFile { connections, requests, quick_requests, rate, .. } = *load;
+    let count = |count: Option<u32>, high| count.map_or(Ok(()), |count| between(count, high));
+    let time = |time: Option<Span>, low| time.map_or(Ok(()), |time| in_range(time, low, LONGEST));
+    let warmup = match load.warmup {
+        WarmUp::For(time) => Some(Span(time)),
+        WarmUp::Steady => None,
     };
-    let timed = [("duration", duration.is_some()), ("quick_duration", quick_duration.is_some())];
-    if let Some(key) = set(timed) {
-        return Err((
-            key,
-            format!("`{key}` and `requests` exclude each other; remove one of them"),
-        ));
+    let ranges = [
+        ("connections", between(connections, MAX_CONNECTIONS)),
+        ("quick_connections", count(load.quick_connections, MAX_CONNECTIONS)),
+        ("connections_max", count(load.connections_max, MAX_CONNECTIONS)),
+        ("threads", between(load.threads, MAX_THREADS.min(connections as usize))),
+        ("requests", count(requests, REQUESTS_MAX)),
+        ("quick_requests", count(quick_requests, REQUESTS_MAX)),
+        ("duration", time(load.duration, SHORTEST_WINDOW)),
+        ("quick_duration", time(load.quick_duration, SHORTEST_WINDOW)),
+        ("duration_max", time(load.duration_max, SHORTEST_WINDOW)),
+        ("warmup", time(warmup, Duration::ZERO)),
+        ("warmup_max", time(load.warmup_max, STEADY_SHORTEST)),
+        ("timeout", time(Some(load.timeout), SHORTEST_TIMEOUT)),
+    ];
+    for (key, result) in ranges {
+        result.map_err(|message| (key, message))?;
     }
-    if load.rate.is_some() || has_rate_of {
-        let message = "`requests` are for a closed loop; with a rate, use `duration`";
-        return Err(("requests", message.to_owned()));
+    if let Some(rate) = rate.filter(|rate| !(*rate > 0.0 && *rate <= MAX_RATE)) {
+        let message = format!("expected a rate above 0 and at most {MAX_RATE}, got {rate}");
+        return Err(("rate", message));
     }
-    for (key, count) in [("requests", requests), ("quick_requests", quick_requests)] {
-        let Some(count) = count else { continue };
-        between(count, REQUESTS_MAX).map_err(|message| (key, message))?;
-        if count < load.connections {
-            let connections = load.connections;
-            let message = format!("{count} is less than one for each of {connections} connections");
-            return Err((key, message));
-        }
-    }
-    duration_max
-        .map_or(Ok(()), |limit| lasts(limit, SHORTEST_WINDOW))
-        .map_err(|message| ("duration_max", message))
-}
-
-fn warm_up(load: &LoadFile) -> Result<(), LoadFlaw> {
-    match (load.warmup, load.warmup_max) {
-        (WarmUp::For(time), None) => {
-            lasts(Span(time), Duration::ZERO).map_err(|message| ("warmup", message))
-        }
-        (WarmUp::For(_), Some(_)) => {
-            Err(("warmup_max", "`warmup_max` requires `warmup = \"steady\"`".to_owned()))
-        }
-        (WarmUp::Steady, None) => Ok(()),
-        (WarmUp::Steady, Some(limit)) => {
-            lasts(limit, STEADY_SHORTEST).map_err(|message| ("warmup_max", message))
-        }
-    }
-}
-
-/// Checks the values of an open loop.
-fn schedule(load: &LoadFile, has_rate_of: bool) -> Result<(), LoadFlaw> {
-    match load.rate {
-        Some(_) if has_rate_of => {
-            let message = "the case also has `rate_of`; remove one of them".to_owned();
-            return Err(("rate", message));
-        }
-        Some(rate) if !(rate > 0.0 && rate <= MAX_RATE) => {
-            let message = format!("expected a rate above 0 and at most {MAX_RATE}, got {rate}");
-            return Err(("rate", message));
-        }
-        _ => {}
-    }
-    if load.rate.is_none() && !has_rate_of {
-        let open = [
-            ("spacing", load.spacing.is_some()),
-            ("connections_max", load.connections_max.is_some()),
-        ];
-        return match set(open) {
-            Some(key) => Err((
-                key,
-                format!("`{key}` requires an open loop; add a `rate`, or a `rate_of` to the case"),
-            )),
-            None => Ok(()),
-        };
-    }
-    match load.connections_max {
-        Some(most) if most < load.connections => Err((
-            "connections_max",
-            format!("{most} is less than the {} connections at the start", load.connections),
-        )),
-        Some(most) => {
-            between(most, MAX_CONNECTIONS).map_err(|message| ("connections_max", message))
-        }
+    match conflict(load, has_rate_of) {
+        Some(flaw) => Err(flaw),
         None => Ok(()),
     }
+}
+
+/// Returns a key that does not go with the other keys of a load.
+fn conflict(load: &LoadFile, has_rate_of: bool) -> Option<LoadFlaw> {
+    let LoadFile { connections, duration, requests, quick_requests, rate, .. } = *load;
+    let is_open = rate.is_some() || has_rate_of;
+    let too_few = |count: Option<u32>| count.filter(|count| *count < connections);
+    let per_connection =
+        |count| format!("{count} is less than one for each of {connections} connections");
+    let of_requests = [
+        ("quick_requests", quick_requests.is_some()),
+        ("duration_max", load.duration_max.is_some()),
+    ];
+    let of_time =
+        [("duration", duration.is_some()), ("quick_duration", load.quick_duration.is_some())];
+    let of_open_loop =
+        [("spacing", load.spacing.is_some()), ("connections_max", load.connections_max.is_some())];
+    let flaw = |key: &'static str, message: String| Some((key, message));
+    if let (Some(key), None) = (set(of_requests), requests) {
+        return requires(key, "`requests`; add them");
+    }
+    if requests.is_none() && duration.is_none() {
+        return flaw("duration", "no `duration` and no `requests`; add one of them".to_owned());
+    }
+    if let (Some(key), Some(_)) = (set(of_time), requests) {
+        return flaw(key, format!("`{key}` and `requests` exclude each other; remove one of them"));
+    }
+    if requests.is_some() && is_open {
+        let message = "`requests` are for a closed loop; with a rate, use `duration`";
+        return flaw("requests", message.to_owned());
+    }
+    if let Some(count) = too_few(requests) {
+        return flaw("requests", per_connection(count));
+    }
+    if let Some(count) = too_few(quick_requests) {
+        return flaw("quick_requests", per_connection(count));
+    }
+    if load.warmup_max.is_some() && load.warmup != WarmUp::Steady {
+        return requires("warmup_max", "`warmup = \"steady\"`");
+    }
+    if rate.is_some() && has_rate_of {
+        return flaw("rate", "the case also has `rate_of`; remove one of them".to_owned());
+    }
+    if let (Some(key), false) = (set(of_open_loop), is_open) {
+        return requires(key, "an open loop; add a `rate`, or a `rate_of` to the case");
+    }
+    let most = too_few(load.connections_max)?;
+    let message = format!("{most} is less than the {connections} connections at the start");
+    flaw("connections_max", message)
+}
+
+fn requires(key: &'static str, what: &str) -> Option<LoadFlaw> {
+    Some((key, format!("`{key}` requires {what}")))
 }
 
 /// Returns the first key that is set.
@@ -320,10 +295,6 @@ fn between(value: u32, high: usize) -> Result<(), String> {
         true => Ok(()),
         false => Err(format!("expected 1 to {high}, got {value}")),
     }
-}
-
-fn lasts(span: Span, shortest: Duration) -> Result<(), String> {
-    in_range(span, shortest, LONGEST)
 }
 
 pub(super) fn in_range(span: Span, shortest: Duration, longest: Duration) -> Result<(), String> {

@@ -3,7 +3,7 @@ use crate::rule::{Condition, Operator, Patch, Rule, Transform};
 use regex::RegexBuilder;
 use tollgate_traffic::Message;
 
-/// Whether one of the rules of a patch matches a request.
+/// True if a rule of the patch matches the request.
 pub(crate) fn matches(patch: &Patch, message: &Message) -> bool {
     let request = Request::of(message);
     patch.rules.iter().any(|rule| match rule {
@@ -37,7 +37,7 @@ fn holds(condition: &Condition, request: &Request) -> bool {
         };
         return transformed.iter().any(|value| fits(value));
     };
-    // The engine lets `.` match a line's end, and `^` and `$` a line.
+    // In the engine, `.` matches line ends, and `^` and `$` match at each line.
     let mut builder = RegexBuilder::new(&condition.r#match.value);
     let regex = builder.dot_matches_new_line(true).multi_line(true).build().unwrap();
     transformed.iter().any(|value| regex.is_match(value))

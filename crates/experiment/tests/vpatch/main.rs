@@ -1,13 +1,13 @@
-//! The virtual patches of `mixes/vpatch/`, each against its attack and its near miss, by a reading of
-//! CrowdSec's rule format of our own. CrowdSec's own engine is asked end to end.
+//! The virtual patches of `mixes/vpatch/`, each with its attack and its near miss, evaluated by an independent reader of
+//! CrowdSec's rule format. End-to-end tests use CrowdSec's own engine.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests are as free to panic as tests")]
 
-// Whether a rule matches a request.
+// Evaluation of rules.
 mod evaluate;
-// What a rule looks at in a request.
+// Parts of a request.
 mod request;
-// The part of CrowdSec's rule format that the patches use.
+// The used part of CrowdSec's rule format.
 mod rule;
 
 use rule::Patch;
@@ -17,14 +17,14 @@ use std::path::{Path, PathBuf};
 use tollgate_experiment::catalog::Catalog;
 use tollgate_traffic::{Class, Message};
 
-/// How many there are: as many as in CrowdSec's own benchmark.
+/// As many as in CrowdSec's own benchmark.
 const PATCHES: usize = 100;
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../mixes/vpatch")
 }
 
-/// The patches by file name without its end.
+/// Returns the patches by file name without extension.
 fn patches() -> BTreeMap<String, Patch> {
     let files = fs::read_dir(folder().join("rules")).unwrap().flatten();
     let patch = |path: PathBuf| {
@@ -35,7 +35,7 @@ fn patches() -> BTreeMap<String, Patch> {
     files.map(|file| patch(file.path())).collect()
 }
 
-/// The requests of a mix by name, without a prefix that all names have.
+/// Returns the requests of a mix by name, without a common prefix.
 fn requests(mix: &str, class: Class, prefix: &str) -> BTreeMap<String, Message> {
     let (mix, _) = Catalog::new(vec![]).mix(mix, Path::new("")).unwrap();
     assert!(mix.templates().iter().all(|template| template.class == class));
@@ -52,7 +52,7 @@ fn near_misses() -> BTreeMap<String, Message> {
 }
 
 #[test]
-fn each_patch_is_named_after_its_flaw_and_has_its_two_requests() {
+fn patches_are_named_after_their_cve_and_have_two_requests() {
     let patches = patches();
     assert_eq!(patches.len(), PATCHES);
     for (file, patch) in &patches {
@@ -64,7 +64,7 @@ fn each_patch_is_named_after_its_flaw_and_has_its_two_requests() {
         assert!(number.len() >= 4 && number.bytes().all(|byte| byte.is_ascii_digit()), "{file}");
         assert_eq!(patch.name, format!("tollgate/{file}"));
         assert!(patch.description.ends_with(&format!("({file})")), "{file}: {}", patch.description);
-        // CrowdSec puts it into a rule between apostrophes as it is: the rule would be cut off there.
+        // CrowdSec puts it between apostrophes in a rule, without escaping.
         assert!(!patch.description.contains(['\'', '"']), "{file}: {}", patch.description);
     }
     let files: BTreeSet<&String> = patches.keys().collect();
@@ -73,7 +73,7 @@ fn each_patch_is_named_after_its_flaw_and_has_its_two_requests() {
 }
 
 #[test]
-fn each_patch_matches_its_attack_and_not_its_near_miss() {
+fn patch_matches_its_attack_and_not_its_near_miss() {
     let (attacks, near_misses) = (attacks(), near_misses());
     for (name, patch) in &patches() {
         assert!(evaluate::matches(patch, &attacks[name]), "{name} lets its attack through");
@@ -82,7 +82,7 @@ fn each_patch_matches_its_attack_and_not_its_near_miss() {
 }
 
 #[test]
-fn no_patch_matches_a_near_miss_of_another() {
+fn patch_does_not_match_near_misses_of_others() {
     let patches = patches();
     for (near, message) in &near_misses() {
         let matching = patches.values().filter(|patch| evaluate::matches(patch, message));

@@ -2,10 +2,10 @@ use crate::rule::Zone;
 use serde_json::Value;
 use tollgate_traffic::Message;
 
-/// Values with their names.
+/// Names and values.
 type Named = Vec<(String, String)>;
 
-/// What the engine knows of a request.
+/// A request as the engine sees it.
 pub(crate) struct Request {
     method: String,
     target: String,
@@ -15,7 +15,7 @@ pub(crate) struct Request {
     files: Named,
     headers: Named,
     cookies: Named,
-    /// Of a form, and of what is neither JSON nor multipart.
+    /// Parameters of a form, and of bodies that are neither JSON nor multipart.
     raw_body: Option<String>,
 }
 
@@ -49,7 +49,7 @@ impl Request {
         request
     }
 
-    /// The values of a zone; where they have no names, the zone's own stands for it.
+    /// Returns the values of a zone. Values without names have the name of the zone.
     pub(crate) fn values(&self, zone: Zone) -> Named {
         let one = |value: &str| vec![(String::new(), value.to_owned())];
         let names =
@@ -101,7 +101,7 @@ fn pairs(text: &str, between: char, decoded: bool) -> Named {
         .collect()
 }
 
-/// The leaves of a JSON value under the names that the engine gives them: `json.list.0.key`.
+/// Collects the leaves of a JSON value with the engine's names: `json.list.0.key`.
 fn flatten(name: &str, value: &Value, into: &mut Named) {
     match value {
         Value::Object(members) => {
@@ -116,7 +116,7 @@ fn flatten(name: &str, value: &Value, into: &mut Named) {
     }
 }
 
-/// Without percent-encoding; what is no encoding stays as it is.
+/// Decodes percent-encoding; invalid encodings stay unchanged.
 pub(crate) fn decode(text: &str, plus_is_space: bool) -> String {
     let mut bytes = Vec::new();
     let mut rest = text.as_bytes();
@@ -134,7 +134,7 @@ pub(crate) fn decode(text: &str, plus_is_space: bool) -> String {
 }
 
 #[test]
-fn a_request_is_taken_apart() {
+fn parses_parameters_and_json() {
     assert_eq!(decode("a%20b+c%zz%", true), "a b c%zz%");
     assert_eq!(decode("a+%2B", false), "a++");
     let mut names = Vec::new();

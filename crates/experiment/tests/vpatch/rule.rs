@@ -1,6 +1,6 @@
 use serde::Deserialize;
 
-/// A file of rules; a request that one of them matches is blocked.
+/// A file of rules. A request that matches one of them is blocked.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Patch {
@@ -9,7 +9,7 @@ pub(crate) struct Patch {
     pub(crate) rules: Vec<Rule>,
 }
 
-/// One condition, or several that all have to hold.
+/// One condition, or several that must all match.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum Rule {
@@ -23,12 +23,12 @@ pub(crate) struct All {
     pub(crate) and: Vec<Condition>,
 }
 
-/// Holds where one of the values of one of the zones matches.
+/// Matches if a value in one of the zones matches.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Condition {
     pub(crate) zones: Vec<Zone>,
-    /// The names of the values that count; all, where it is left out.
+    /// Names of the values; by default all.
     #[serde(default)]
     pub(crate) variables: Vec<String>,
     #[serde(default)]

@@ -31,7 +31,7 @@ pub(super) struct ConfigFile {
     pub(super) timeouts: Option<TimeoutsFile>,
     /// Limits on requests and connections.
     pub(super) limits: Option<LimitsFile>,
-    /// Headers that tell backends about the client and about this gateway.
+    /// Headers that describe the client and this gateway to backends.
     pub(super) forwarded: Option<ForwardedFile>,
     /// Access log. Default: none.
     pub(super) access_log: Option<AccessLogFile>,
@@ -235,7 +235,7 @@ pub(super) struct LimitsFile {
     pub(super) connections_per_client: Option<Located<usize>>,
 }
 
-/// Headers that tell backends about the client and about this gateway.
+/// Headers that describe the client and this gateway to backends.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "forwarded")]

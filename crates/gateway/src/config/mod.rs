@@ -355,7 +355,7 @@ impl Default for Limits {
     }
 }
 
-/// Headers that tell backends about the client and about this proxy.
+/// Headers that describe the client and this proxy to backends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forwarded {
     /// Name of this gateway in `Via`, in requests and responses. `None`: no `Via`.

@@ -164,7 +164,7 @@ impl RequestBuffer {
 }
 
 impl Transaction {
-    /// True if the request may be sent to another backend: no response has begun, the request is complete, and it was
+    /// True if the request may be sent to another backend: no response has started, the request is complete, and it was
     /// not sent or is idempotent.
     pub(super) fn can_retry(&self) -> bool {
         let RequestBuffer { sent, is_incomplete, .. } = self.request_buffer;

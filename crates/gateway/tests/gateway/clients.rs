@@ -143,11 +143,11 @@ fn pipelining_client_that_reads_nothing_is_not_read_from() {
     assert!(is_echo(&gateway.client().get("/other").unwrap(), "/other"));
 
     // Once the client reads, it receives all responses.
-    let begun = sent.div_ceil(request.len());
+    let started = sent.div_ceil(request.len());
     let mut sender = Peer::new(client.stream().try_clone().unwrap());
     std::thread::scope(|scope| {
-        scope.spawn(|| sender.send(&requests[sent..begun * request.len()]));
-        for _ in 0..begun {
+        scope.spawn(|| sender.send(&requests[sent..started * request.len()]));
+        for _ in 0..started {
             assert!(is_echo(&client.response().unwrap(), PATH));
         }
     });

@@ -7,7 +7,7 @@ use tollgate_stats::text::bar;
 use super::table::columns;
 use crate::summary::ns_to_ms;
 
-/// With fewer latencies, a chart has more bars than it can tell apart.
+/// With fewer latencies, a chart would have more bars than distinct values.
 const LATENCIES_MIN: u64 = 100;
 const BINS: u64 = 10;
 const BAR_COLUMNS: usize = 40;

@@ -127,7 +127,7 @@ fn continue_is_sent_only_before_an_accepted_body() {
     assert_eq!(exchange(&[HEAD]).0, "HTTP/1.1 100 Continue\r\n\r\n");
     let whole = exchange(&[HEAD, b"ok"]).0;
     assert!(whole.starts_with("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200"), "{whole}");
-    // The body has begun.
+    // The body has started.
     let half = [HEAD, b"o"].concat();
     assert_eq!(exchange(&[&half]).0, "");
     assert!(exchange(&[&half, b"k"]).0.starts_with("HTTP/1.1 200 OK\r\n"));

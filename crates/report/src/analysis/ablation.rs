@@ -6,8 +6,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use tollgate_experiment::experiment::{AblatedFile, Ablation};
-use tollgate_experiment::metric::Metric;
-use tollgate_experiment::record::{Outcome, TrialRecord};
+use tollgate_experiment::metric::{self, Metric};
+use tollgate_experiment::run_dir::RunRecords;
 use tollgate_stats::Verdict;
 use tollgate_stats::number::{percent, significant};
 use tollgate_traffic::Class;
@@ -66,32 +66,34 @@ pub struct KeptFile {
     pub reason: String,
 }
 
-/// The figures of one case. `trials` may include those of other cases.
+/// The figures of one case.
 pub(super) fn figures(
     ablation: &Ablation,
+    run: &RunRecords,
     case: &str,
     subjects: &[SubjectAnalysis],
-    trials: &[TrialRecord],
 ) -> AblationFigures {
-    let probes = Probes { case, trials };
-    let whole = subjects.iter().find(|subject| subject.name == ablation.subject);
-    let always = probes.always_blocked(&ablation.subject);
-    let of = |file: &str, subject: &str, exceptions: usize| {
-        let found = subjects.iter().find(|found| found.name == subject);
-        let ever = probes.ever_blocked(subject);
+    let subject = |name: &str| subjects.iter().find(|subject| subject.name == name);
+    let templates = subject(&ablation.subject).map_or(&[][..], |whole| &whole.templates);
+    // Requests blocked in every probe.
+    let always = probes(run, case, &ablation.subject).reduce(|one, other| &one & &other);
+    let always = always.unwrap_or_default();
+    let of = |file: &str, name: &str, exceptions: usize| {
+        // Requests blocked in any probe. Without a probe, nothing is known.
+        let ever = probes(run, case, name).reduce(|one, other| &one | &other);
         let lost = |class: Class| -> Vec<String> {
-            let templates = whole.iter().flat_map(|whole| &whole.templates);
-            let of_class = templates.filter(|template| template.class == class);
-            let names = of_class.map(|template| template.name.as_str());
-            let is_lost = |name: &&str| {
+            let of_class = templates.iter().filter(|template| template.class == class);
+            let is_lost = |name: &&String| {
+                let name = name.as_str();
                 always.contains(name) && ever.as_ref().is_some_and(|ever| !ever.contains(name))
             };
-            names.filter(is_lost).map(str::to_owned).collect()
+            of_class.map(|template| &template.name).filter(is_lost).cloned().collect()
         };
+        let price = subject(name).and_then(|found| found.prices.get(&Metric::CpuUsPerRequest));
         FileFigures {
             file: file.to_owned(),
-            subject: subject.to_owned(),
-            price: found.and_then(|found| found.prices.get(&Metric::CpuUsPerRequest)).map(inverted),
+            subject: name.to_owned(),
+            price: price.map(inverted),
             attacks: lost(Class::Malicious),
             benign: lost(Class::Benign),
             exceptions,
@@ -134,34 +136,15 @@ fn inverted(left: &Price) -> FilePrice {
     }
 }
 
-/// The requests blocked in the probes of one case.
-struct Probes<'a> {
+/// The requests blocked in each probe of a subject.
+fn probes<'a>(
+    run: &'a RunRecords,
     case: &'a str,
-    trials: &'a [TrialRecord],
-}
-
-impl<'a> Probes<'a> {
-    fn of(&self, subject: &str) -> impl Iterator<Item = BTreeSet<&'a str>> {
-        let is_it = move |trial: &&TrialRecord| trial.case == self.case && trial.subject == subject;
-        self.trials.iter().filter(is_it).filter_map(|trial| match &trial.outcome {
-            Outcome::Measured(measurement) => {
-                let blocked = measurement.blocked_in_probe.as_ref()?;
-                Some(blocked.iter().map(String::as_str).collect())
-            }
-            Outcome::Refused(_) | Outcome::Failed(_) => None,
-        })
-    }
-
-    /// Requests blocked in every probe.
-    fn always_blocked(&self, subject: &str) -> BTreeSet<&'a str> {
-        let in_both = |one: BTreeSet<&'a str>, other| one.intersection(&other).copied().collect();
-        self.of(subject).reduce(in_both).unwrap_or_default()
-    }
-
-    /// Requests blocked in any probe. `None` without a probe.
-    fn ever_blocked(&self, subject: &str) -> Option<BTreeSet<&'a str>> {
-        self.of(subject).reduce(|one, other| one.union(&other).copied().collect())
-    }
+    subject: &'a str,
+) -> impl Iterator<Item = BTreeSet<&'a str>> {
+    let measured = metric::measured(run, case, subject);
+    let blocked = measured.filter_map(|(_, measurement)| measurement.blocked_in_probe.as_ref());
+    blocked.map(|blocked| blocked.iter().map(String::as_str).collect())
 }
 
 /// Maximum number of files in the sentence.
@@ -170,8 +153,8 @@ const NAMED: usize = 3;
 /// The headline: the cost of all files and the most expensive files.
 pub(super) fn sentence(case: &CaseAnalysis, figures: &AblationFigures) -> String {
     let AblationFigures { subject, files, .. } = figures;
-    let whole = case.subjects.iter().find(|one| &one.name == subject);
-    let Some(cpu) = whole.and_then(|whole| whole.figures.as_ref()?.cpu_us_per_request) else {
+    let whole = case.subject(subject).and_then(|whole| whole.figures.as_ref());
+    let Some(cpu) = whole.and_then(|figures| figures.cpu_us_per_request) else {
         return format!("There is no price, because {subject} has no valid trial.");
     };
     let mut sentence = format!("{subject} costs {} µs of CPU per request", significant(cpu));

@@ -15,7 +15,7 @@ use tollgate_traffic::Class;
 /// The name for attacks without a family, if others of the mix have one.
 const NO_FAMILY: &str = "other";
 
-/// Maximum number of templates listed: if a system fails, every template may be in the list.
+/// Maximum number of templates in a list: if a system fails, every template may be in it. report.json has all.
 const NAMES_MAX: usize = 12;
 
 /// All notes of a run of `blocks` blocks, case by case and subject by subject.
@@ -260,21 +260,16 @@ fn missed<'a>(name: &str, attacks: impl Iterator<Item = &'a TemplateFigures>) ->
     if attacks.iter().all(|attack| attack.family.is_none()) {
         return None;
     }
-    let mut families: Vec<(&str, u64, u64)> = Vec::new();
+    let mut families: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
     for attack in attacks {
         let family = attack.family.as_deref().unwrap_or(NO_FAMILY);
-        match families.iter_mut().find(|(known, ..)| *known == family) {
-            Some((_, passed, decided)) => {
-                *passed += attack.passed;
-                *decided += attack.decided();
-            }
-            None => families.push((family, attack.passed, attack.decided())),
-        }
+        let (passed, decided) = families.entry(family).or_default();
+        *passed += attack.passed;
+        *decided += attack.decided();
     }
     let all = families.len();
-    families.retain(|(_, passed, _)| *passed > 0);
-    families.sort_by_key(|(family, ..)| *family);
-    let words = families.iter().map(|(family, passed, decided)| {
+    families.retain(|_, (passed, _)| *passed > 0);
+    let words = families.iter().map(|(family, (passed, decided))| {
         format!("{} of {family}", percent(as_f64(*passed) / as_f64(*decided)))
     });
     let words: Vec<String> = words.collect();
@@ -313,22 +308,26 @@ fn false_positives<'a>(
 
 /// The templates with responses that are neither a block nor the expected response.
 fn others(name: &str, templates: &[TemplateFigures]) -> Option<String> {
-    let odd: Vec<&TemplateFigures> = templates.iter().filter(|one| one.other > 0).collect();
-    let responses: u64 = odd.iter().map(|one| one.other).sum();
-    let mut words: Vec<&str> = odd.iter().take(NAMES_MAX).map(|one| one.name.as_str()).collect();
-    let rest = format!("{} more", odd.len().saturating_sub(NAMES_MAX));
-    if odd.len() > NAMES_MAX {
-        words.push(&rest);
-    }
-    (!odd.is_empty()).then(|| {
+    let others = || templates.iter().filter(|template| template.other > 0);
+    let names: Vec<String> = others().map(|template| template.name.clone()).collect();
+    (!names.is_empty()).then(|| {
         format!(
             "{name} sent {} responses that count neither as blocked nor as passed ({} of {} templates): {}.",
-            count(responses),
-            odd.len(),
+            count(others().map(|template| template.other).sum()),
+            names.len(),
             templates.len(),
-            words.join(", ")
+            list(&names)
         )
     })
+}
+
+/// Joins names, up to [`NAMES_MAX`].
+pub(crate) fn list(names: &[String]) -> String {
+    let named = names[..names.len().min(NAMES_MAX)].join(", ");
+    match names.len().saturating_sub(NAMES_MAX) {
+        0 => named,
+        rest => format!("{named}, and {rest} more"),
+    }
 }
 
 #[cfg(test)]
@@ -346,7 +345,7 @@ mod tests {
             name: name.to_owned(),
             class,
             family: (!family.is_empty()).then(|| family.to_owned()),
-            responses: responses,
+            responses,
             blocked,
             passed: responses - blocked,
             other: 0,
@@ -380,7 +379,7 @@ mod tests {
             (1..=14).map(|n| failed(&format!("t{n}"), Class::Benign, 0, 0, 1)).collect();
         let note = detection("full", &many).join("");
         assert!(note.ends_with(
-            "(14 of 14 templates): t1, t2, t3, t4, t5, t6, t7, t8, t9, t10, t11, t12, 2 more."
+            "(14 of 14 templates): t1, t2, t3, t4, t5, t6, t7, t8, t9, t10, t11, t12, and 2 more."
         ));
     }
 

@@ -1,13 +1,13 @@
 //! The conclusion of a run: the status of its prices, and the costs of all subjects of a case in one sentence.
 
-use crate::analysis::{CaseAnalysis, Price, Range, SubjectAnalysis, ablation};
+use crate::analysis::{CaseAnalysis, Price, Range, SubjectAnalysis, ablation, list};
 use schemars::JsonSchema;
 use serde::Serialize;
 use tollgate_experiment::manifest::ExperimentManifest;
 use tollgate_experiment::metric::Metric;
 use tollgate_experiment::stop::EndedBy;
 use tollgate_stats::number::{counted, percent, relative, share, signed, significant};
-use tollgate_stats::{Verdict, min_blocks};
+use tollgate_stats::{BLOCKS_MIN, Verdict};
 
 /// The status of the prices of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
@@ -99,7 +99,7 @@ pub(super) fn status_line(
         RunStatus::NotSettled => {
             let open: Vec<String> =
                 cases.iter().flat_map(|case| open(case, cases, again)).collect();
-            format!(": {}; {}", open.join(", "), next_step(cases, again))
+            format!(": {}; {}", list(&open), next_step(cases, again))
         }
         RunStatus::AaFailed => {
             let floor = cases.iter().filter_map(|case| case.noise_floor).find(Range::excludes_one);
@@ -135,22 +135,12 @@ fn open(case: &CaseAnalysis, all: &[CaseAnalysis], again: Option<&str>) -> Vec<S
 
 /// What the run needs for the missing verdicts.
 fn next_step(cases: &[CaseAnalysis], again: Option<&str>) -> String {
-    // The case that needs the most blocks: number of blocks needed, prices, and valid blocks.
-    let short = cases.iter().filter_map(|case| {
-        let prices = judged(case, again).count();
-        let needed = min_blocks(prices.max(1));
-        let fewest =
-            judged(case, again).filter_map(|(subject, _)| Some(cpu_price(subject)?.n)).min()?;
-        (fewest < needed).then_some((needed, prices, fewest))
-    });
-    match short.max() {
-        Some((needed, 1, fewest)) => {
-            format!("a price needs at least {needed} valid blocks, and one has {fewest}")
+    let prices = cases.iter().flat_map(|case| judged(case, again));
+    match prices.filter_map(|(subject, _)| Some(cpu_price(subject)?.n)).min() {
+        Some(fewest) if fewest < BLOCKS_MIN => {
+            format!("a price needs at least {BLOCKS_MIN} valid blocks, and one has {fewest}")
         }
-        Some((needed, prices, fewest)) => {
-            format!("{prices} prices need at least {needed} valid blocks, and one has {fewest}")
-        }
-        None => "more blocks narrow the intervals".to_owned(),
+        _ => "more blocks narrow the intervals".to_owned(),
     }
 }
 

@@ -1,4 +1,4 @@
-//! A comparison as table, Markdown or JSON.
+//! A comparison as text and Markdown.
 
 use super::{CaseComparison, Comparison, Line, RunInShort, Side, SubjectComparison};
 use crate::document::{
@@ -10,28 +10,20 @@ use tollgate_stats::Verdict;
 use tollgate_stats::number::{share, significant};
 use tollgate_stats::text::Screen;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
-    /// For a terminal.
-    Table { screen: Screen },
-    /// For a pull request.
-    Markdown,
-    /// For a program: everything.
-    Json,
-}
-
 /// Maximum number of differences in a report for people; JSON has all.
 const LINES_MAX: usize = 20;
 
 /// Number of digits that distinguish two hashes.
 const HASH_DIGITS: usize = 12;
 
-pub fn render(comparison: &Comparison, format: Format) -> Result<String, serde_json::Error> {
-    Ok(match format {
-        Format::Table { screen } => text::render(&document(comparison), screen),
-        Format::Markdown => markdown::render(&document(comparison)),
-        Format::Json => serde_json::to_string_pretty(comparison)? + "\n",
-    })
+/// Renders a comparison for a terminal.
+pub fn render(comparison: &Comparison, screen: Screen) -> String {
+    text::render(&document(comparison), screen)
+}
+
+/// Renders a comparison for a pull request.
+pub fn render_markdown(comparison: &Comparison) -> String {
+    markdown::render(&document(comparison))
 }
 
 fn document(comparison: &Comparison) -> Document {

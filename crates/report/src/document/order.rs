@@ -1,6 +1,6 @@
 //! The report of a run: its sections and blocks in their order.
 
-use super::{Block, Document, File, Footer, Media, Section, Sentence, Status, tables};
+use super::{Block, Document, File, Footer, Media, Section, Sentence, tables};
 use crate::analysis::{Analysis, CaseAnalysis, SubjectAnalysis};
 use crate::source::Source;
 use serde::Serialize;
@@ -15,8 +15,8 @@ pub(crate) enum Plot {
     Bars(usize),
     /// The ratio of each block.
     Dots(usize),
-    Percentiles(usize),
-    Distribution(usize),
+    /// By percentile, and as a distribution.
+    Latency(usize),
     Timeline(usize),
     /// Latency over cases that differ only in their load, in ascending order.
     Sweep(Vec<usize>),
@@ -28,9 +28,8 @@ pub(crate) fn of_run(source: &Source) -> Document {
     let sweeps = sweeps(&analysis.cases);
     if !sweeps.is_empty() {
         let mut section = Section::new("sweeps", "Load sweeps", String::new());
-        for sweep in sweeps {
-            section.push(Media::Page, Block::Plots(vec![Plot::Sweep(sweep)]));
-        }
+        let plots = sweeps.into_iter().map(Plot::Sweep).collect();
+        section.push(Media::Page, Block::Plots(plots));
         sections.push(section);
     }
     let cases = analysis.cases.iter().enumerate();
@@ -44,13 +43,11 @@ pub(crate) fn of_run(source: &Source) -> Document {
         text: case.answer.clone(),
     };
     let words = analysis.run_status.words();
+    let rest = analysis.status_line.strip_prefix(words).unwrap_or_default();
     Document {
         title: analysis.title.clone(),
         headline: analysis.cases.iter().enumerate().map(sentence).collect(),
-        status: Some(Status {
-            badge: analysis.run_status.into(),
-            rest: analysis.status_line.strip_prefix(words).unwrap_or_default().to_owned(),
-        }),
+        status: Some((analysis.run_status.into(), rest.to_owned())),
         sections,
         footer: Some(Footer {
             made_by: format!(
@@ -75,8 +72,7 @@ fn case_section(analysis: &Analysis, index: usize, case: &CaseAnalysis) -> Secti
         let notes = tables::ablation_notes(figures);
         if !notes.is_empty() {
             let title = "Files that were not removed, and requests blocked by one file only";
-            let blocks = vec![Block::List(notes)];
-            section.push(Media::All, Block::Folded { title: title.to_owned(), blocks });
+            section.folded(Media::All, title, Block::List(notes));
         }
     }
     // On a terminal, the files of an ablation replace its subjects, of which there is one per file.
@@ -84,8 +80,10 @@ fn case_section(analysis: &Analysis, index: usize, case: &CaseAnalysis) -> Secti
     let abouts = case.subjects.iter().filter(|subject| !subject.about.is_empty());
     let about = |subject: &SubjectAnalysis| (subject.name.clone(), subject.about.clone());
     let abouts: Vec<(String, String)> = abouts.map(about).collect();
-    if !abouts.is_empty() {
-        section.push(media, Block::Definitions(abouts));
+    match media {
+        _ if abouts.is_empty() => {}
+        Media::All => section.push(media, Block::Definitions(abouts)),
+        _ => section.folded(media, "The subjects", Block::Definitions(abouts)),
     }
     section.push(Media::Page, Block::Plots(vec![Plot::Bars(index)]));
     section.table(media, tables::prices(analysis, case));
@@ -102,11 +100,10 @@ fn case_section(analysis: &Analysis, index: usize, case: &CaseAnalysis) -> Secti
     }
     let spread = tables::spread(case);
     if !spread.rows.is_empty() {
-        let title = "Over the trials of each subject".to_owned();
         let media = if analysis.summary { media } else { Media::Paper };
-        section.push(media, Block::Folded { title, blocks: vec![Block::Table(spread)] });
+        section.folded(media, "Over the trials of each subject", Block::Table(spread));
     }
-    let plots = [Plot::Dots, Plot::Percentiles, Plot::Distribution, Plot::Timeline];
+    let plots = [Plot::Dots, Plot::Latency, Plot::Timeline];
     section.push(Media::Page, Block::Plots(plots.map(|plot| plot(index)).to_vec()));
     section.table(Media::Page, tables::responses(case));
     section
@@ -116,8 +113,7 @@ fn cpu_bars(case: &CaseAnalysis) -> Block {
     let bar = |subject: &SubjectAnalysis| {
         Some((subject.name.clone(), subject.figures.as_ref()?.cpu_us_per_request?))
     };
-    let bars = case.subjects.iter().filter_map(bar).collect();
-    Block::Bars { title: "CPU per request, µs".to_owned(), bars }
+    Block::Bars("CPU per request, µs".to_owned(), case.subjects.iter().filter_map(bar).collect())
 }
 
 fn subjects_section(source: &Source) -> Section {
@@ -125,36 +121,19 @@ fn subjects_section(source: &Source) -> Section {
     let experiment = &manifest.experiment;
     let mut section = Section::new("subjects", "Subjects and machine", String::new());
     section.table(Media::Page, tables::subjects(manifest));
-    let machine = vec![Block::Table(tables::environment(manifest))];
-    section.push(Media::Page, Block::Folded { title: "The machine".to_owned(), blocks: machine });
+    section.folded(Media::Page, "The machine", Block::Table(tables::environment(manifest)));
     let inputs = [(&experiment.file, &experiment.text)].into_iter().chain(&experiment.mixes);
     let input = |(name, text): (&String, &String)| File {
         name: name.clone(),
         text: text.clone(),
         left_out: 0,
     };
-    section.push(
-        Media::Page,
-        Block::Files {
-            title: "Experiment and mixes".to_owned(),
-            files: inputs.map(input).collect(),
-            left_out: 0,
-        },
-    );
-    let configs = source.configs.iter().map(|config| File {
-        name: format!("{}: {}", config.subject, config.file),
-        text: config.text.clone(),
-        left_out: config.left_out,
-    });
+    let title = "Experiment and mixes".to_owned();
+    section.push(Media::Page, Block::Files(title, inputs.map(input).collect(), 0));
     if !source.configs.is_empty() {
-        section.push(
-            Media::Page,
-            Block::Files {
-                title: "Configuration of each system".to_owned(),
-                files: configs.collect(),
-                left_out: source.configs_left_out,
-            },
-        );
+        let title = "Configuration of each system".to_owned();
+        let files = Block::Files(title, source.configs.clone(), source.configs_left_out);
+        section.push(Media::Page, files);
     }
     section
 }
@@ -210,27 +189,24 @@ pub(crate) fn load_unit(case: &CaseManifest) -> (&'static str, f64) {
 
 /// Groups of cases that differ only in their load, in ascending order.
 fn sweeps(cases: &[CaseAnalysis]) -> Vec<Vec<usize>> {
-    let base = |case: &CaseManifest| (case.mix_file.clone(), case.threads, case.keep_alive);
-    let open_base = |case: &CaseManifest| {
-        let open_loop = case.open_loop?;
-        Some((case.connections, open_loop.spacing, open_loop.connections_max))
-    };
-    let load = |index: usize| load_unit(&cases[index].case).1;
-    let differ_in_load = |a: usize, b: usize| {
-        let [first, second] = [a, b].map(|index| &cases[index].case);
-        base(first) == base(second) && open_base(first) == open_base(second) && load(a) != load(b)
+    let load = |index: &usize| load_unit(&cases[*index].case).1;
+    let base = |index: usize| {
+        let CaseManifest { mix_file, threads, keep_alive, connections, .. } = &cases[index].case;
+        let open_loop = cases[index].case.open_loop;
+        let open_loop = open_loop.map(|it| (connections, it.spacing, it.connections_max));
+        (mix_file, threads, keep_alive, open_loop)
     };
     let mut sweeps: Vec<Vec<usize>> = Vec::new();
     for case in 0..cases.len() {
-        let fits = |sweep: &&mut Vec<usize>| sweep.iter().all(|other| differ_in_load(case, *other));
-        match sweeps.iter_mut().find(fits) {
+        let differs = |other: &usize| base(*other) == base(case) && load(other) != load(&case);
+        match sweeps.iter_mut().find(|sweep| sweep.iter().all(differs)) {
             Some(sweep) => sweep.push(case),
             None => sweeps.push(vec![case]),
         }
     }
     sweeps.retain(|sweep| sweep.len() > 1);
     for sweep in &mut sweeps {
-        sweep.sort_by(|a, b| load(*a).total_cmp(&load(*b)));
+        sweep.sort_by(|a, b| load(a).total_cmp(&load(b)));
     }
     sweeps
 }

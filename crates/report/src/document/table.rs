@@ -74,6 +74,15 @@ impl Table {
         }
     }
 
+    pub(crate) fn of_rows<C: Into<Column>>(
+        caption: &str,
+        columns: impl IntoIterator<Item = C>,
+        rows: impl IntoIterator<Item = Row>,
+    ) -> Self {
+        let columns = columns.into_iter().map(Into::into);
+        Self { rows: rows.into_iter().collect(), ..Self::new(caption, columns) }
+    }
+
     pub(crate) fn with_legend(self, legend: impl Into<String>) -> Self {
         Self { legend: legend.into(), ..self }
     }
@@ -175,6 +184,14 @@ impl Table {
 }
 
 impl Row {
+    pub(crate) fn named(
+        series: Option<usize>,
+        name: impl Into<Cell>,
+        cells: impl IntoIterator<Item = Cell>,
+    ) -> Self {
+        Self { series, cells: [name.into()].into_iter().chain(cells).collect() }
+    }
+
     pub(crate) fn of<C: Into<Cell>>(
         series: Option<usize>,
         cells: impl IntoIterator<Item = C>,

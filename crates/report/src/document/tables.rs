@@ -3,7 +3,7 @@
 use super::{Cell, Column, NONE, Row, Table, range};
 use crate::analysis::{
     AblationFigures, Analysis, CaseAnalysis, Figures, FileFigures, Price, SubjectAnalysis,
-    SubjectStatus, TemplateFigures, verdict_legend, verdict_word,
+    SubjectStatus, TemplateFigures, list, verdict_legend, verdict_word,
 };
 use tollgate_experiment::manifest::{Manifest, SubjectManifest, SubjectState};
 use tollgate_experiment::metric::Metric;
@@ -11,9 +11,6 @@ use tollgate_experiment::record::{Bottleneck, as_f64};
 use tollgate_stats::Summary;
 use tollgate_stats::number::{count, counted, percent, signed, significant};
 use tollgate_traffic::Class;
-
-/// Maximum number of templates named in a line; report.json and ablation.csv name all.
-const NAMED_MAX: usize = 12;
 
 /// One row per subject for which `cells` returns cells.
 fn by_subject(
@@ -84,26 +81,21 @@ fn prices_legend(analysis: &Analysis, case: &CaseAnalysis) -> String {
     if prices().next().is_none() {
         return String::new();
     }
-    let mut parts = vec!["CPU µs: per request, the median over the valid trials.".to_owned()];
+    let mut legend = "CPU µs: per request, the median over the valid trials. ".to_owned();
     if prices().any(|price| price.difference.interval) {
-        parts.push("[a, b]: the 95 % interval of the price, over n blocks.".to_owned());
+        legend += "[a, b]: the 95 % interval of the price, over n blocks. ";
     }
     if prices().any(|price| !price.difference.interval) {
-        let too_few = "n too small: no 95 % interval below 6 blocks; {a, b} is the observed range.";
-        parts.push(too_few.to_owned());
+        legend += "n too small: no 95 % interval below 6 blocks; {a, b} is the observed range. ";
     }
     let has_own_n = |subject: &SubjectAnalysis| {
         let mut ratios = subject.prices.values().filter(|price| price.ratio.is_some());
         ratios.any(|price| own_n(subject, price).is_some())
     };
     if case.subjects.iter().any(has_own_n) {
-        parts.push(
-            "(n k): a price over only k blocks; the others have too few responses for it."
-                .to_owned(),
-        );
+        legend += "(n k): a price over only k blocks; the others have too few responses for it. ";
     }
-    parts.push(verdict_legend(analysis.margin));
-    parts.join(" ")
+    legend + &verdict_legend(analysis.margin)
 }
 
 /// The number of blocks of a price, if it differs from that of the CPU price.
@@ -150,9 +142,10 @@ pub(super) fn ratios(analysis: &Analysis, case: &CaseAnalysis) -> Table {
     Table { rows: by_subject(case, cells), ..Table::new(caption, columns) }
 }
 
+type Of = fn(&Figures) -> Option<f64>;
+
 /// Header, rank of an optional column, name of the figure, the figure, and its format.
-type FigureColumn =
-    (&'static str, Option<u8>, &'static str, fn(&Figures) -> Option<f64>, fn(f64) -> String);
+type FigureColumn = (&'static str, Option<u8>, &'static str, Of, fn(f64) -> String);
 
 const FIGURES: [FigureColumn; 10] = [
     ("requests/s", None, "throughput_per_s", |f| f.throughput_per_s, significant),
@@ -173,17 +166,15 @@ const FIGURES: [FigureColumn; 10] = [
         |f| f.generator_cpu_us_per_request,
         significant,
     ),
-    (
-        "MiB",
-        None,
-        "memory_peak_bytes",
-        |f| f.memory_peak_bytes,
-        |bytes| significant(bytes / 1_048_576.0),
-    ),
+    ("MiB", None, "memory_peak_bytes", |f| f.memory_peak_bytes, mebibytes),
     ("start ms", None, "startup_ms", |f| f.startup_ms, significant),
     ("detected", None, "detection_rate", |f| f.detection_rate, percent),
     ("false pos.", None, "false_positive_rate", |f| f.false_positive_rate, percent),
 ];
+
+pub(crate) fn mebibytes(bytes: f64) -> String {
+    significant(bytes / 1_048_576.0)
+}
 
 /// The medians of each subject.
 pub(super) fn figures(case: &CaseAnalysis) -> Table {
@@ -224,7 +215,7 @@ fn lower_bound(case: &CaseAnalysis, figures: &Figures) -> &'static str {
 }
 
 /// The figures of CrowdSec's stress test, in its order.
-const LATENCIES: [(&str, Metric, fn(&Figures) -> Option<f64>); 5] = [
+const LATENCIES: [(&str, Metric, Of); 5] = [
     ("average", Metric::LatencyMeanMs, |figures| figures.latency_mean_ms),
     ("minimum", Metric::LatencyMinMs, |figures| figures.latency_min_ms),
     ("median", Metric::LatencyP50Ms, |figures| figures.latency_p50_ms),
@@ -363,14 +354,6 @@ pub(super) fn ablation_notes(figures: &AblationFigures) -> Vec<String> {
         ]
     };
     kept.chain(figures.files.iter().flat_map(of_file).flatten()).collect()
-}
-
-fn list(names: &[String]) -> String {
-    let named = names[..names.len().min(NAMED_MAX)].join(", ");
-    match names.len().saturating_sub(NAMED_MAX) {
-        0 => named,
-        rest => format!("{named}, and {rest} more"),
-    }
 }
 
 /// Blocked requests by template, over all measured trials in which no process died.

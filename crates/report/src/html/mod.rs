@@ -63,6 +63,7 @@ pub(crate) fn render(source: &Source) -> Result<String, ReportError> {
 
 fn drawn<'a>(source: &Source, block: &'a Block) -> Result<PageBlock<'a>, ReportError> {
     let Block::Plots(plots) = block else { return Ok(PageBlock::Block(block)) };
-    let figures = plots.iter().filter_map(|plot| plots::draw(source, plot).transpose());
-    Ok(PageBlock::Plots { kind: "figures", data: figures.collect::<Result<_, _>>()? })
+    let figures: Vec<Vec<Figure>> =
+        plots.iter().map(|plot| plots::draw(source, plot)).collect::<Result<_, _>>()?;
+    Ok(PageBlock::Plots { kind: "figures", data: figures.into_iter().flatten().collect() })
 }

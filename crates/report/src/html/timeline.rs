@@ -1,21 +1,19 @@
 //! The trials of a case over the time of the run.
 
-use super::plots::figure_table;
-use super::svg::{Pause, Stripe, Timeline, TimelinePanel, Trial};
+use super::svg::{Stripe, Timeline, TimelinePanel, Trial};
 use crate::analysis::CaseAnalysis;
 use crate::document::{Cell, Row, Table};
 use crate::output::ReportError;
 use crate::source::Source;
 use std::collections::BTreeSet;
 use tollgate_experiment::record::{Measurement, Outcome, TrialRecord};
-use tollgate_experiment::units::Percent;
 use tollgate_experiment::validity::Limits;
 use tollgate_stats::number::{significant, with_decimals};
 
 /// The trials of a case.
 pub(super) struct Trials<'a> {
     trials: Vec<Timed<'a>>,
-    pauses: Vec<Pause>,
+    pauses: Vec<Stripe>,
     length_s: f64,
     limits: &'a Limits,
 }
@@ -31,66 +29,31 @@ struct Timed<'a> {
     reasons: String,
 }
 
-struct Figure {
-    /// Name with unit.
-    name: &'static str,
-    /// Machine-readable name.
-    id: &'static str,
-    unit: &'static str,
-    is_logarithmic: bool,
-    /// True if a trial without this figure still has a mark, so that every trial is visible once.
-    marks_all: bool,
-    limit: Option<fn(&Limits) -> Percent>,
-    of: fn(&Measurement) -> Option<f64>,
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// On a logarithmic scale. A trial without this figure still has a mark, so that every trial is visible once.
+    Throughput,
+    /// On a logarithmic scale.
+    Latency,
+    /// In percent.
+    Noise,
 }
+use Kind::{Latency, Noise, Throughput};
+
+/// Name with unit, machine-readable name, kind, and the figure of a trial.
+type Figure = (&'static str, &'static str, Kind, fn(&Measurement) -> Option<f64>);
 
 const FIGURES: [Figure; 5] = [
-    Figure {
-        name: "expected responses per second",
-        id: "throughput_per_s",
-        unit: "per second",
-        is_logarithmic: true,
-        marks_all: true,
-        limit: None,
-        of: |measurement| Some(measurement.throughput_per_s),
-    },
-    Figure {
-        name: "p99 latency, ms",
-        id: "latency_p99_ms",
-        unit: "ms",
-        is_logarithmic: true,
-        marks_all: false,
-        limit: None,
-        of: |measurement| measurement.latency.p99_ms,
-    },
-    Figure {
-        name: "steal, % of the CPUs",
-        id: "steal_percent",
-        unit: "% steal",
-        is_logarithmic: false,
-        marks_all: false,
-        limit: Some(|limits| limits.steal),
-        of: |measurement| Some(measurement.noise.steal_percent),
-    },
-    Figure {
-        name: "other processes, % of the CPUs",
-        id: "background_cpu_percent",
-        unit: "% taken by other processes",
-        is_logarithmic: false,
-        marks_all: false,
-        limit: Some(|limits| limits.background_cpu),
-        of: |measurement| Some(measurement.noise.background_cpu_percent),
-    },
-    Figure {
-        name: "CPU pressure, % of the time",
-        id: "cpu_pressure_percent",
-        unit: "% of the time with a task that waited for a CPU",
-        is_logarithmic: false,
-        marks_all: false,
-        limit: None,
-        of: |measurement| measurement.noise.cpu_pressure_percent,
-    },
+    ("expected responses per second", "throughput_per_s", Throughput, |m| Some(m.throughput_per_s)),
+    ("p99 latency, ms", "latency_p99_ms", Latency, |m| m.latency.p99_ms),
+    ("steal, % of the CPUs", STEAL, Noise, |m| Some(m.noise.steal_percent)),
+    ("other processes, % of the CPUs", BACKGROUND, Noise, |m| Some(m.noise.background_cpu_percent)),
+    ("CPU pressure, % of the time", "cpu_pressure_percent", Noise, |m| {
+        m.noise.cpu_pressure_percent
+    }),
 ];
+const STEAL: &str = "steal_percent";
+const BACKGROUND: &str = "background_cpu_percent";
 
 impl<'a> Trials<'a> {
     pub(super) fn of(source: &'a Source, case: &CaseAnalysis) -> Result<Self, ReportError> {
@@ -140,16 +103,15 @@ impl<'a> Trials<'a> {
         invalid.map(stripe).collect()
     }
 
-    fn panel(&self, figure: &Figure) -> TimelinePanel {
+    fn panel(&self, (unit, id, kind, of): &Figure) -> TimelinePanel {
         let trial = |trial: &Timed<'_>| {
             let measurement = trial.measurement();
             // Zero has no position on a logarithmic scale.
-            let value = measurement.and_then(figure.of);
-            let value = value.filter(|value| !figure.is_logarithmic || *value > 0.0);
+            let value = measurement.and_then(of).filter(|value| *kind == Noise || *value > 0.0);
             let text = match (value, measurement) {
-                (Some(value), _) => format!("{} {}", significant(value), figure.unit),
-                (None, Some(_)) if figure.marks_all => "no expected response".to_owned(),
-                (None, None) if figure.marks_all => "not measured".to_owned(),
+                (Some(value), _) => format!("{unit}: {}", significant(value)),
+                (None, Some(_)) if *kind == Throughput => "no expected response".to_owned(),
+                (None, None) if *kind == Throughput => "not measured".to_owned(),
                 (None, _) => return None,
             };
             Some(Trial {
@@ -157,13 +119,17 @@ impl<'a> Trials<'a> {
                 value,
                 series: trial.series,
                 valid: trial.reasons.is_empty(),
-                hint: format!("{}, block {}: {text}", trial.record.subject, trial.record.block),
+                hint: format!("{}, block {}, {text}", trial.record.subject, trial.record.block),
             })
         };
         TimelinePanel {
-            unit: figure.name,
-            is_logarithmic: figure.is_logarithmic,
-            limit: figure.limit.map(|limit| limit(self.limits).in_percent()),
+            unit,
+            is_logarithmic: *kind != Noise,
+            limit: match *id {
+                STEAL => Some(self.limits.steal.in_percent()),
+                BACKGROUND => Some(self.limits.background_cpu.in_percent()),
+                _ => None,
+            },
             trials: self.trials.iter().filter_map(trial).collect(),
         }
     }
@@ -178,8 +144,8 @@ impl<'a> Trials<'a> {
             };
             let start =
                 Cell::figure("start_s", Some(trial.start_s), |start| with_decimals(start, 1));
-            let figure = |figure: &Figure| {
-                Cell::figure(figure.id, trial.measurement().and_then(figure.of), significant)
+            let figure = |(_, id, _, of): &Figure| {
+                Cell::figure(id, trial.measurement().and_then(of), significant)
             };
             let valid = match (trial.measurement(), trial.reasons.is_empty()) {
                 (_, true) => "yes",
@@ -191,9 +157,9 @@ impl<'a> Trials<'a> {
             cells.push(valid.into());
             Row { series: Some(trial.series), cells }
         };
-        let figures = FIGURES.iter().map(|figure| figure.name);
+        let figures = FIGURES.iter().map(|(name, ..)| *name);
         let header = ["subject", "block", "start, s"].into_iter().chain(figures).chain(["valid"]);
-        figure_table("Trials", header, self.trials.iter().map(row))
+        Table::of_rows("Trials", header, self.trials.iter().map(row))
     }
 }
 
@@ -224,7 +190,7 @@ struct Clock {
     end_s: f64,
     /// Total length of the pauses.
     paused_s: f64,
-    pauses: Vec<Pause>,
+    pauses: Vec<Stripe>,
 }
 
 /// Minimum time between two trials that is a pause.
@@ -236,7 +202,7 @@ impl Clock {
         let gap_s = from_start_s - self.paused_s - self.end_s;
         if gap_s > PAUSE_S {
             let hint = format!("a pause of {} minutes", significant(gap_s / 60.0));
-            self.pauses.push(Pause { at_s: self.end_s, hint });
+            self.pauses.push(Stripe { span_s: (self.end_s, self.end_s), hint });
             self.paused_s += gap_s;
         }
         let start_s = (from_start_s - self.paused_s).max(0.0);
@@ -268,7 +234,7 @@ mod tests {
         assert_eq!(clock.place(3_680.0, 5.0), 80.0);
         assert_eq!(clock.place(3_690.0, 5.0), 90.0);
         assert_eq!(clock.end_s, 95.0);
-        let pause = Pause { at_s: 80.0, hint: "a pause of 60.0 minutes".to_owned() };
+        let pause = Stripe { span_s: (80.0, 80.0), hint: "a pause of 60.0 minutes".to_owned() };
         assert_eq!(clock.pauses, [pause]);
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tollgate_experiment::manifest::SubjectState;
 use tollgate_experiment::metric::Metric;
 use tollgate_experiment::run_dir::RunRecords;
-use tollgate_report::compare::{Change, Comparison, Format, Line, compare, render};
+use tollgate_report::compare::{Change, Comparison, Line, compare, render, render_markdown};
 use tollgate_stats::Verdict;
 use tollgate_stats::text::Screen;
 
@@ -125,7 +125,7 @@ fn names_what_only_one_run_has() {
         ]
     );
     assert!(!comparison.has_changes());
-    let text = render(&comparison, Format::Table { screen: Screen::PLAIN }).unwrap();
+    let text = render(&comparison, Screen::PLAIN);
     assert!(text.contains("No subject has a price in both runs."), "{text}");
 }
 
@@ -179,7 +179,7 @@ fn lists_every_difference_of_fingerprints() {
     let kernel = &comparison.fingerprint[4];
     assert_eq!(kernel.old.as_deref(), Some("Linux 6.1.0 x86_64"));
     assert_eq!(kernel.new.as_deref(), Some("Linux 6.2.0 x86_64"));
-    let text = render(&comparison, Format::Table { screen: Screen::PLAIN }).unwrap();
+    let text = render(&comparison, Screen::PLAIN);
     assert!(text.contains("Warning: the runs differ"), "{text}");
     assert!(text.contains("\nmachine, governor: nothing, now performance\n"), "{text}");
     assert!(text.contains("program /usr/sbin/nginx: nothing, now abababababab\n"), "{text}");
@@ -217,7 +217,7 @@ fn fingerprint_describes_the_warm_up() {
 fn comparison_as_table_markdown_and_json() {
     let (old, new) = (priced(&[10; 6], &[20; 6]), priced(&[10; 6], &[30, 30, 30, 40, 40, 40]));
     let comparison = compared(&old, &new);
-    let table = render(&comparison, Format::Table { screen: Screen::PLAIN }).unwrap();
+    let table = render(&comparison, Screen::PLAIN);
     assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
     assert!(
         table.contains("\nfull          1.73 [1.50, 2.00]      6      6  costs more\n"),
@@ -234,13 +234,12 @@ fn comparison_as_table_markdown_and_json() {
         ),
         "{table}"
     );
-    let markdown = render(&comparison, Format::Markdown).unwrap();
+    let markdown = render_markdown(&comparison);
     assert!(
         markdown.contains("| full | 1.73 \\[1.50, 2.00\\] | 6 | 6 | costs more |"),
         "{markdown}"
     );
-    let json: serde_json::Value =
-        serde_json::from_str(&render(&comparison, Format::Json).unwrap()).unwrap();
+    let json = serde_json::to_value(&comparison).unwrap();
     let change = &json["cases"][0]["subjects"][1]["changes"]["cpu_us_per_request"];
     assert_eq!(change["verdict"], "costs-more");
     assert_eq!((&change["n_old"], &change["n_new"]), (&6.into(), &6.into()));

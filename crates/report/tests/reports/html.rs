@@ -7,8 +7,9 @@ use tollgate_experiment::experiment::SpacingFile;
 use tollgate_experiment::manifest::OpenLoopManifest;
 use tollgate_experiment::record::{Measurement, TrialRecord};
 use tollgate_experiment::validity::Invalid;
+use tollgate_report::document::File;
 use tollgate_report::output::{Format, ReportError, render};
-use tollgate_report::source::{Config, Source};
+use tollgate_report::source::Source;
 use tollgate_stats::text::Screen;
 
 fn two() -> Vec<TrialRecord> {
@@ -170,7 +171,7 @@ fn subjects_without_a_valid_trial_are_in_the_legend_and_in_the_timeline() {
     for name in ["nginx", "full", "silent", "refused"] {
         assert!(legend.contains(&format!(" {name}</li>")), "no {name} in {legend}");
     }
-    for hint in ["silent, block 1: no expected response", "refused, block 1: not measured"] {
+    for hint in ["silent, block 1, no expected response", "refused, block 1, not measured"] {
         assert_eq!(timeline.matches(&format!("<title>{hint}</title>")).count(), 1, "{hint}");
     }
     // The legend of latencies has only subjects with latencies.
@@ -224,7 +225,7 @@ fn repeated_block_is_shown_at_its_time() {
     let timeline = between(&page, "data-plot=\"timeline\"", "</figure>");
     let cells = "<td>2, attempt 2</td><td data-figure=\"start_s\" data-value=\"30\">30.0</td>";
     assert!(timeline.contains(cells), "{timeline}");
-    let hint = "<title>full, block 2: 1000 per second</title>";
+    let hint = "<title>full, block 2, expected responses per second: 1000</title>";
     assert_eq!(timeline.matches(hint).count(), 2, "{timeline}");
 }
 
@@ -283,25 +284,6 @@ fn several_cases_have_a_list_of_sentences() {
     assert!(list.contains("<a href=\"#case-1\">browse</a>: full costs"), "{list}");
     assert!(list.contains("<a href=\"#case-2\">wide</a>: There is no price"), "{list}");
     assert!(page.contains("<section id=\"case-2\" aria-label=\"wide\">"), "{page}");
-}
-
-#[test]
-fn ratios_over_fewer_blocks_have_their_own_n() {
-    let few = |block: u32| {
-        let mut full = costing(40);
-        if block > 5 {
-            full.latency.p99_ms = None;
-        }
-        measured("full", block, full)
-    };
-    let trials = blocks("nginx", &[10; 8]).into_iter().chain((1..=8).map(few)).collect();
-    let page = page(&run(&["nginx", "full"], trials));
-    let caption = "Throughput, latency and memory relative to the baseline";
-    let full = row(captioned(&page, caption), "full");
-    assert!(full.contains(">1.00 {1.00, 1.00} (n 5)</td>"), "{full}");
-    assert_eq!(full.matches("(n ").count(), 1, "{full}");
-    assert!(page.contains("(n k): a price over only k blocks"), "{page}");
-    assert!(page.contains("n too small: no 95 % interval below 6 blocks"), "{page}");
 }
 
 #[test]
@@ -382,12 +364,7 @@ fn escapes_foreign_text() {
     run.manifest.command = evil.to_owned();
     run.manifest.environment.cpu_model = Some(evil.to_owned());
     let mut source = Source::from(run);
-    source.configs.push(Config {
-        subject: evil.to_owned(),
-        file: evil.to_owned(),
-        text: evil.to_owned(),
-        left_out: 12,
-    });
+    source.configs.push(File { name: evil.to_owned(), text: evil.to_owned(), left_out: 12 });
     let page = render(&source, Format::Html, Screen::PLAIN).unwrap();
     assert!(!page.contains("<script"), "{page}");
     assert_eq!(page.matches("</title></svg>").count(), 0);

@@ -56,21 +56,25 @@ fn fewer_requests_a_second_cost_more() {
 }
 
 #[test]
-fn more_subjects_need_more_blocks() {
-    // Six equal signs happen by chance once in 32: enough for one subject, but not for two.
-    let six = |name| blocks(name, &[20, 21, 22, 23, 24, 25]);
-    let nginx = blocks("nginx", &[10; 6]);
-    let one = ended(&["nginx", "a"], [nginx.clone(), six("a")].concat());
+fn subjects_are_judged_together() {
+    // Student's t of the logarithms is 2.9: p is 0.03, enough for one subject, but not for two.
+    let unsteady = |name| blocks(name, &[105, 105, 110, 115, 125, 150]);
+    let nginx = blocks("nginx", &[100; 6]);
+    let one = ended(&["nginx", "a"], [nginx.clone(), unsteady("a")].concat());
     assert_eq!(verdict_on_cpu(&one, "a"), Some(Verdict::CostsMore));
-    let two = ended(&["nginx", "a", "b"], [nginx.clone(), six("a"), six("b")].concat());
+    let two = ended(&["nginx", "a", "b"], [nginx.clone(), unsteady("a"), unsteady("b")].concat());
     assert_eq!(verdict_on_cpu(&two, "a"), Some(Verdict::Inconclusive));
     assert_eq!(
         analyse(&two).status_line,
-        "Not settled after 6 blocks (all blocks were run): a, b; 2 prices need at least 7 valid \
-         blocks, and one has 6."
+        "Not settled after 6 blocks (all blocks were run): a, b; more blocks narrow the intervals."
     );
+    // The size of a difference counts: six blocks settle large ones of any number of subjects.
+    let six = |name| blocks(name, &[200, 210, 220, 230, 240, 250]);
+    let three = [nginx.clone(), six("a"), six("b"), six("c")].concat();
+    let three = ended(&["nginx", "a", "b", "c"], three);
+    assert_eq!(verdict_on_cpu(&three, "c"), Some(Verdict::CostsMore));
     // The repeated baseline is judged alone.
-    let trials = [nginx.clone(), six("a"), blocks("nginx-again", &[10; 6])].concat();
+    let trials = [nginx.clone(), six("a"), blocks("nginx-again", &[100; 6])].concat();
     let mut again = ended(&["nginx", "a", "nginx-again"], trials);
     again.manifest.experiment.aa_subject = Some("nginx-again".to_owned());
     assert_eq!(verdict_on_cpu(&again, "a"), Some(Verdict::CostsMore));
@@ -84,7 +88,7 @@ fn more_subjects_need_more_blocks() {
         analysis.status_line
     );
     // An A/A comparison alone is a complete run.
-    let trials = [nginx, blocks("nginx-again", &[10; 6])].concat();
+    let trials = [nginx, blocks("nginx-again", &[100; 6])].concat();
     let mut alone = ended(&["nginx", "nginx-again"], trials);
     alone.manifest.experiment.aa_subject = Some("nginx-again".to_owned());
     assert_eq!(analyse(&alone).run_status, RunStatus::Settled);
@@ -112,12 +116,15 @@ fn derives_the_end_of_a_run_from_its_records() {
     let two = || [blocks("nginx", &[10; 6]), blocks("a", &[20; 6])].concat();
     let mut run = ended(&["nginx", "a"], two());
     assert_eq!(analyse(&run).ended_by, EndedBy::Blocks);
-    run.manifest.experiment.stop = Stop { blocks: 100, width: Some(0.02), budget_s: Some(600.0) };
+    run.manifest.experiment.stop =
+        Stop { blocks: 100, width: Some(0.02), budget_s: Some(600.0), extra_blocks: 0 };
     assert_eq!(analyse(&run).ended_by, EndedBy::Width);
     // Each trial took 3.5 s: twelve of them 42 s, and another block would take 7 s.
-    run.manifest.experiment.stop = Stop { blocks: 100, width: None, budget_s: Some(48.0) };
+    run.manifest.experiment.stop =
+        Stop { blocks: 100, width: None, budget_s: Some(48.0), extra_blocks: 0 };
     assert_eq!(analyse(&run).ended_by, EndedBy::Budget);
-    run.manifest.experiment.stop = Stop { blocks: 100, width: None, budget_s: Some(50.0) };
+    run.manifest.experiment.stop =
+        Stop { blocks: 100, width: None, budget_s: Some(50.0), extra_blocks: 0 };
     assert_eq!(analyse(&run).ended_by, EndedBy::Interrupted);
     run.manifest.experiment.stop = Stop::after(6);
     run.trials.pop();
@@ -165,7 +172,8 @@ fn width_requires_valid_blocks() {
     trials[8] = measured("a", 3, measurement.clone());
     trials.push(TrialRecord { attempt: 2, ..measured("a", 3, measurement) });
     let mut run = run(&["nginx", "a"], trials);
-    run.manifest.experiment.stop = Stop { blocks: 100, width: Some(0.5), budget_s: Some(600.0) };
+    run.manifest.experiment.stop =
+        Stop { blocks: 100, width: Some(0.5), budget_s: Some(600.0), extra_blocks: 0 };
     // Six blocks were run, and five count.
     assert_eq!(analyse(&run).ended_by, EndedBy::Interrupted);
     run.trials.extend([measured("nginx", 7, costing(10)), measured("a", 7, costing(20))]);
@@ -186,7 +194,7 @@ fn without_baseline_cpu_width_is_of_throughput() {
     let of = |throughputs: &[f64]| {
         let mut run = run(&["direct", "nginx"], trials(throughputs));
         run.manifest.experiment.stop =
-            Stop { blocks: 100, width: Some(0.02), budget_s: Some(600.0) };
+            Stop { blocks: 100, width: Some(0.02), budget_s: Some(600.0), extra_blocks: 0 };
         analyse(&run)
     };
     let narrow = of(&[500.0, 501.0, 502.0, 500.0, 501.0, 502.0]);
@@ -216,7 +224,7 @@ fn with_a_rate_width_is_of_median_latency() {
             connections_max: 50,
         });
         run.manifest.experiment.stop =
-            Stop { blocks: 100, width: Some(0.02), budget_s: Some(600.0) };
+            Stop { blocks: 100, width: Some(0.02), budget_s: Some(600.0), extra_blocks: 0 };
         analyse(&run)
     };
     // The narrow intervals of throughput do not count: all held the rate.

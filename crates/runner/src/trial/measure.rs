@@ -74,7 +74,7 @@ pub(crate) fn measure(subject: &mut Subject<'_>) -> Result<Measurement, MeasureE
         background_cpu_percent: noise.background_cpu_percent,
         tick: environment::tick(),
         died,
-        answered: summary.responses,
+        responses: summary.responses,
         origin_requests: origin_requests.clone(),
         unexpected: summary.unexpected,
         unexpected_example: templates.iter().find_map(unexpected_example),

@@ -223,7 +223,7 @@ impl<'a> Trial<'a> {
         check_origin(origin)?;
         match measured {
             Ok(mut measurement) => {
-                if self.subject.tells_probe {
+                if self.subject.records_probe {
                     let blocked = responses.iter().filter(|response| !response.passed);
                     let names = blocked.map(|response| response.template.clone());
                     measurement.blocked_in_probe = Some(names.collect());

@@ -1,7 +1,7 @@
 //! The probe: one request of each template, each with its expected response; and attacks that must be detected.
 //!
 //! A WAF that is not active is much faster and reports no error. A subject is measured only if it blocks the attacks
-//! that its recipe says it blocks, and passes harmless requests. If it detects attacks without blocking them, its own
+//! that its recipe says it blocks, and passes benign requests. If it detects attacks without blocking them, its own
 //! counter of detections must increase with each attack.
 
 use super::exchange::{ExchangeError, Reply, exchange, exchange_with_body, get};
@@ -66,26 +66,26 @@ fn compare(template: &Template, expected: &Expectation, reply: &Reply) -> ProbeR
 
 /// Returns why the subject is refused, or `None` if all responses are as expected.
 pub(crate) fn refusal_reason(responses: &[ProbeResponse]) -> Option<String> {
-    let of_class = |class| responses.iter().filter(move |answer| answer.class == class);
+    let of_class = |class| responses.iter().filter(move |response| response.class == class);
     let attacks = of_class(Class::Malicious).count();
     let (passed, unexpected): (Vec<&ProbeResponse>, Vec<&ProbeResponse>) =
         of_class(Class::Malicious)
-            .filter(|answer| !answer.as_expected)
-            .partition(|answer| answer.passed);
+            .filter(|response| !response.as_expected)
+            .partition(|response| response.passed);
     let mut reasons = Vec::new();
     if !passed.is_empty() {
         reasons.push(format!("{} of {attacks} attacks passed", passed.len()));
     }
-    for answer in unexpected {
+    for response in unexpected {
         reasons.push(format!(
             "attack `{}`: got {}, expected {}",
-            answer.template, answer.actual, answer.expected
+            response.template, response.actual, response.expected
         ));
     }
-    for answer in of_class(Class::Benign).filter(|answer| !answer.as_expected) {
+    for response in of_class(Class::Benign).filter(|response| !response.as_expected) {
         reasons.push(format!(
-            "harmless request `{}`: got {}, expected {}",
-            answer.template, answer.actual, answer.expected
+            "benign request `{}`: got {}, expected {}",
+            response.template, response.actual, response.expected
         ));
     }
     (!reasons.is_empty()).then(|| reasons.join("; "))
@@ -270,7 +270,7 @@ mod tests {
     use std::sync::Arc;
     use tollgate_traffic::{Mix, MixFile};
 
-    fn answer(template: &str, class: Class, got: &str, as_expected: bool) -> ProbeResponse {
+    fn response(template: &str, class: Class, got: &str, as_expected: bool) -> ProbeResponse {
         ProbeResponse {
             template: template.to_owned(),
             class,
@@ -283,15 +283,15 @@ mod tests {
 
     #[test]
     fn counts_attacks_that_pass() {
-        let answers = [
-            answer("browse", Class::Benign, "200 with 100 bytes", true),
-            answer("xss", Class::Malicious, "200 with 100 bytes", false),
-            answer("shell", Class::Malicious, "403 with 146 bytes", true),
+        let responses = [
+            response("browse", Class::Benign, "200 with 100 bytes", true),
+            response("xss", Class::Malicious, "200 with 100 bytes", false),
+            response("shell", Class::Malicious, "403 with 146 bytes", true),
         ];
-        assert_eq!(refusal_reason(&answers).unwrap(), "1 of 2 attacks passed");
-        assert_eq!(refusal_reason(&answers[..1]), None);
+        assert_eq!(refusal_reason(&responses).unwrap(), "1 of 2 attacks passed");
+        assert_eq!(refusal_reason(&responses[..1]), None);
         let both =
-            [answers[1].clone(), answer("shell", Class::Malicious, "500 with 9 bytes", false)];
+            [responses[1].clone(), response("shell", Class::Malicious, "500 with 9 bytes", false)];
         assert_eq!(
             refusal_reason(&both).unwrap(),
             "1 of 2 attacks passed; attack `shell`: got 500 with 9 bytes, expected 403"
@@ -318,16 +318,16 @@ mod tests {
         assert!(compare(true).as_expected);
         assert_eq!(
             refusal_reason(&[compare(false)]).unwrap(),
-            "harmless request `page`: got 200 with 5 bytes without that text, expected 200 with `welcome` in the body"
+            "benign request `page`: got 200 with 5 bytes without that text, expected 200 with `welcome` in the body"
         );
     }
 
     #[test]
-    fn unexpected_response_names_the_harmless_request() {
-        let answers = [answer("browse", Class::Benign, "500 with 9 bytes", false)];
+    fn unexpected_response_names_the_benign_request() {
+        let responses = [response("browse", Class::Benign, "500 with 9 bytes", false)];
         assert_eq!(
-            refusal_reason(&answers).unwrap(),
-            "harmless request `browse`: got 500 with 9 bytes, expected 403"
+            refusal_reason(&responses).unwrap(),
+            "benign request `browse`: got 500 with 9 bytes, expected 403"
         );
     }
 

@@ -19,7 +19,7 @@ pub(crate) struct Evidence {
     /// Description of a system process that ended.
     pub(crate) died: Option<String>,
     /// Responses, expected or not.
-    pub(crate) answered: u64,
+    pub(crate) responses: u64,
     /// Requests to each of several origins.
     pub(crate) origin_requests: Vec<u64>,
     /// Unexpected responses.
@@ -48,7 +48,7 @@ pub(crate) fn judge(evidence: &Evidence, limits: &Limits) -> Vec<Invalid> {
     if let Some(what) = &evidence.died {
         invalid.push(Invalid::ProcessDied { what: what.clone() });
     }
-    if evidence.answered == 0 {
+    if evidence.responses == 0 {
         invalid.push(Invalid::NoResponse);
     }
     if evidence.unexpected > 0 {
@@ -84,7 +84,7 @@ pub(crate) fn judge(evidence: &Evidence, limits: &Limits) -> Vec<Invalid> {
     match evidence.planned {
         Window::For(planned) => judge_fixed_time(evidence, planned, limits, &mut invalid),
         Window::Requests { requests, within } => {
-            let ended = evidence.answered + evidence.failed;
+            let ended = evidence.responses + evidence.failed;
             if ended < requests.into() {
                 let timeout_s = within.as_secs_f64();
                 invalid.push(Invalid::Unfinished { finished: ended, requests, timeout_s });
@@ -187,7 +187,7 @@ mod tests {
             background_cpu_percent: 10.0,
             tick: Duration::ZERO,
             died: None,
-            answered: 1,
+            responses: 1,
             origin_requests: vec![48, 52],
             unexpected: 0,
             unexpected_example: None,
@@ -266,9 +266,9 @@ mod tests {
     }
 
     /// A hundred requests within a second, with a timeout of two.
-    fn of_requests(answered: u64, failed: u64) -> Evidence {
+    fn of_requests(responses: u64, failed: u64) -> Evidence {
         let planned = Window::Requests { requests: 100, within: Duration::from_secs(2) };
-        Evidence { answered, failed, planned, ..at_every_limit() }
+        Evidence { responses, failed, planned, ..at_every_limit() }
     }
 
     #[test]
@@ -326,7 +326,7 @@ mod tests {
             steal_percent: 5.1,
             background_cpu_percent: 10.1,
             died: Some("process 7 ended".to_owned()),
-            answered: 0,
+            responses: 0,
             unexpected: 3,
             unexpected_example: Some("`xss`: 200".to_owned()),
             failed: 2,

@@ -131,6 +131,26 @@ pub(crate) fn count_covered(machine: &Machine, blocks: usize, runs: usize) -> us
     (0..runs).map(covers).filter(|&covered| covered).count()
 }
 
+/// Returns the verdicts on all subjects of a simulated run with these true ratios.
+fn verdicts(
+    machine: &Machine,
+    blocks: usize,
+    ratios: &[f64],
+    seed: u64,
+    random: &mut ChaCha8Rng,
+) -> Vec<Verdict> {
+    let table = run(machine, blocks, ratios, random);
+    let p: Vec<f64> = table.iter().filter_map(|pairs| ratio_p(pairs)).collect();
+    assert_eq!(p.len(), ratios.len(), "simulated values are positive");
+    let adjusted = holm(&p).into_iter();
+    let verdicts = table.iter().zip(adjusted).map(|(pairs, p)| {
+        let price = ratio(pairs, seed).expect("simulated values are positive");
+        // A margin would hide small differences.
+        verdict(&price, p, 0.0)
+    });
+    verdicts.collect()
+}
+
 /// Counts the runs in which at least one of `subjects` subjects, all equal to the baseline, differs significantly.
 pub(crate) fn count_false_verdicts(
     machine: &Machine,
@@ -140,17 +160,33 @@ pub(crate) fn count_false_verdicts(
 ) -> usize {
     let mut random = ChaCha8Rng::seed_from_u64(blocks as u64);
     let any_differs = |seed: usize| {
-        let table = run(machine, blocks, &vec![1.0; subjects], &mut random);
-        let p: Vec<f64> = table.iter().filter_map(|pairs| ratio_p(pairs)).collect();
-        assert_eq!(p.len(), subjects, "simulated values are positive");
-        table.iter().zip(holm(&p)).any(|(pairs, p)| {
-            let price = ratio(pairs, seed as u64).expect("simulated values are positive");
-            // A margin would hide small differences.
-            matches!(verdict(&price, p, 0.0), Verdict::CostsMore | Verdict::CostsLess)
-        })
+        let verdicts = verdicts(machine, blocks, &vec![1.0; subjects], seed as u64, &mut random);
+        verdicts.iter().any(|verdict| *verdict != Verdict::Inconclusive)
     };
     (0..runs).map(any_differs).filter(|&differs| differs).count()
 }
+
+/// Counts the runs in which all of `subjects` subjects have the right verdict, where each costs more by four times the
+/// noise of a block's ratio, as a standard deviation.
+pub(crate) fn count_settled(
+    machine: &Machine,
+    blocks: usize,
+    subjects: usize,
+    runs: usize,
+) -> usize {
+    let mut random = ChaCha8Rng::seed_from_u64(blocks as u64);
+    let noise = run(machine, NOISE_BLOCKS, &[1.0], &mut random).remove(0);
+    let squares: f64 = noise.iter().map(|pair| (pair.subject / pair.baseline).ln().powi(2)).sum();
+    let dearer = (4.0 * (squares / NOISE_BLOCKS as f64).sqrt()).exp();
+    let all_settled = |seed: usize| {
+        let verdicts = verdicts(machine, blocks, &vec![dearer; subjects], seed as u64, &mut random);
+        verdicts.iter().all(|verdict| *verdict == Verdict::CostsMore)
+    };
+    (0..runs).map(all_settled).filter(|&settled| settled).count()
+}
+
+/// Blocks of the run that measures the noise.
+const NOISE_BLOCKS: usize = 10_000;
 
 /// Counts the runs whose interval covers the true ratio, where a run stops after the first block from `blocks_min` to
 /// `blocks_max` with a half-width of at most `width`.

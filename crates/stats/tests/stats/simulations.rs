@@ -5,7 +5,7 @@ use tollgate_stats::Division;
 
 use crate::simulation::noise::{NOISE, NOISES};
 use crate::simulation::runs::{
-    Machine, count_covered, count_covered_at_stop, count_false_verdicts,
+    Machine, count_covered, count_covered_at_stop, count_false_verdicts, count_settled,
 };
 use crate::simulation::series::{
     BY_PERMUTATIONS, BY_STUDENT, Step, count_false_alarms, count_found_steps,
@@ -44,31 +44,28 @@ fn exact_intervals_have_their_exact_coverage() {
     }
 }
 
+/// Counts as a false alarm in a table, at any number of blocks.
 #[test]
-fn equal_subjects_differ_at_the_exact_rate() {
+fn false_verdicts_are_rare() {
+    let limit = 0.05 + four_errors(0.05, RUNS);
     for machine in &Machine::FAIR {
-        for (blocks, held) in EXACT {
-            let differs = share(count_false_verdicts(machine, blocks, 1, RUNS), RUNS);
-            let slack = four_errors(held, RUNS);
-            let expected = 1.0 - held;
-            assert!(
-                (differs - expected).abs() <= slack,
-                "{}, {blocks} blocks: {differs}",
-                machine.name
-            );
+        for blocks in [6, 7, 8, 10] {
+            for subjects in [1, 4] {
+                let differs = share(count_false_verdicts(machine, blocks, subjects, RUNS), RUNS);
+                let case = format!("{}, {blocks} blocks, {subjects} subjects", machine.name);
+                assert!(differs <= limit, "{case}: {differs}");
+            }
         }
     }
+    // Normal noise has them at nearly the nominal rate; otherwise nothing could ever differ.
+    let differs = share(count_false_verdicts(&Machine::FAIR[0], 10, 4, RUNS), RUNS);
+    assert!(differs > 0.02, "{differs}");
 }
 
 #[test]
-fn correction_keeps_the_error_rate_of_a_table() {
-    // Four subjects need eight blocks; with six none can differ.
-    for machine in &Machine::FAIR {
-        let any_of_ten = share(count_false_verdicts(machine, 10, 4, RUNS), RUNS);
-        assert!(any_of_ten <= 0.05 + four_errors(0.05, RUNS), "{}: {any_of_ten}", machine.name);
-        assert!(any_of_ten > 0.005, "{}: {any_of_ten}", machine.name);
-        assert_eq!(count_false_verdicts(machine, 6, 4, 200), 0, "{}", machine.name);
-    }
+fn large_differences_of_eight_subjects_are_settled_by_six_blocks() {
+    let settled = share(count_settled(&Machine::FAIR[0], 6, 8, RUNS), RUNS);
+    assert!(settled >= 0.99, "{settled}");
 }
 
 #[test]
@@ -140,18 +137,20 @@ fn table_of_runs_has_nominal_coverage_and_error_rates() {
     let rows = run_rows();
     let fair: Vec<&Row> =
         rows.iter().filter(|row| Machine::FAIR.iter().any(|m| m.name == row.machine)).collect();
-    assert_eq!(fair.len(), 3 * Machine::FAIR.len());
+    assert_eq!(fair.len(), 5 * Machine::FAIR.len());
     for Row { machine, blocks, runs, shares } in fair {
-        let [held, aa_differs, any_differs] = shares[..] else {
-            panic!("{machine}, {blocks} blocks: not three shares");
+        let [held, aa_differs, any_differs, settled] = shares[..] else {
+            panic!("{machine}, {blocks} blocks: not four shares");
         };
-        let case = format!("{machine}, {blocks} blocks: {held} {aa_differs} {any_differs}");
+        let case =
+            format!("{machine}, {blocks} blocks: {held} {aa_differs} {any_differs} {settled}");
         assert!(*runs >= 2_000, "{case}");
         assert!((0.93..=0.97).contains(&held), "{case}");
-        // The exact error rate of ten blocks, 4.88 %, is too close to 5 % for the runs of the table.
-        let slack = if *blocks == 10 { four_errors(0.0488, *runs) } else { 0.0 };
-        assert!(aa_differs <= 0.05 + slack, "{case}");
+        assert!(aa_differs <= 0.05, "{case}");
         assert!(any_differs <= 0.05, "{case}");
+        // Outliers cost power, not certainty.
+        let has_outliers = ["student-3", "lognormal"].contains(machine);
+        assert!(settled >= if has_outliers { 0.92 } else { 0.99 }, "{case}");
         // The table belongs to this code.
         if let Some((_, expected)) = EXACT.iter().find(|(exact, _)| exact == blocks) {
             assert!((held - expected).abs() <= four_errors(*expected, *runs), "{case}");

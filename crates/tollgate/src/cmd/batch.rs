@@ -2,8 +2,7 @@
 
 use super::prepare::{self, CatalogArgs, Process};
 use super::progress::Progress;
-use crate::exit::{Exit, Failure};
-use crate::output::{self, tell};
+use crate::console::{self, Exit, Failure, eprint_line};
 use anyhow::{Context, anyhow};
 use clap::{Subcommand, ValueEnum};
 use std::path::{Path, PathBuf};
@@ -219,7 +218,7 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     match result {
         Ok(exit) => Ok(exit),
         Err(BatchError::Interrupted(_)) => {
-            tell("Finished work is kept; the same command continues.");
+            eprint_line("Finished work is kept; the same command continues.");
             Ok(Exit::Interrupted)
         }
         Err(BatchError::Run(error)) => Err(prepare::failure(*error)),
@@ -246,7 +245,7 @@ impl RunArgs {
             Err(error) => return Ok(Err(error)),
         };
         let Settings { title, experiment, build, .. } = &options.settings;
-        tell(&format!("{title}: experiment {experiment}, `{build}`"));
+        eprint_line(&format!("{title}: experiment {experiment}, `{build}`"));
         let mut events = Events::default();
         let request = Request {
             out: &self.out,
@@ -352,11 +351,11 @@ fn print_stats(dir: &Path, format: StatsFormat) -> BatchResult {
     let rendered = BatchRecords::read(dir).and_then(|records| {
         let stats = report::stats(&records, dir)?;
         let has_price = stats.revisions.iter().any(|point| point.price.is_some());
-        Ok((report::render(&stats, format, output::screen())?, has_price))
+        Ok((report::render(&stats, format, console::screen())?, has_price))
     });
     match rendered {
         Ok((text, has_price)) => {
-            output::print(&text)?;
+            console::print(&text)?;
             if has_price {
                 return Ok(Ok(Exit::Success));
             }
@@ -386,8 +385,8 @@ impl FindArgs {
             Ok(found) => found,
             Err(error) => return Ok(Err(error)),
         };
-        let screen = output::screen();
-        output::print(&match self.format {
+        let screen = console::screen();
+        console::print(&match self.format {
             FindFormat::Text => {
                 found.paragraphs().iter().map(|paragraph| screen.wrapped(paragraph)).collect()
             }
@@ -410,27 +409,27 @@ impl Events {
     fn show(&mut self, event: &Event<'_>) {
         match event {
             Event::Revisions { count, tried } if count == tried => {
-                tell(&counted(*count, "revision"));
+                eprint_line(&counted(*count, "revision"));
             }
             Event::Revisions { count, tried } => {
-                tell(&format!("{tried} of {}", counted(*count, "revision")));
+                eprint_line(&format!("{tried} of {}", counted(*count, "revision")));
             }
             Event::Building { revision } => {
-                tell(format!("building {} {}", revision.name, revision.message).trim_end());
+                eprint_line(format!("building {} {}", revision.name, revision.message).trim_end());
             }
             Event::Built { revision, record } => match &record.outcome {
                 BuildOutcome::Built { product, .. } => {
                     let seconds = significant(record.duration_s);
-                    tell(&format!(
+                    eprint_line(&format!(
                         "built {} in {seconds} s: {}",
                         revision.name,
                         &product[..HASH_DIGITS]
                     ));
                 }
                 BuildOutcome::Failed(failure) | BuildOutcome::TimedOut(failure) => {
-                    tell(&format!("{}: {}", revision.name, failure.reason));
+                    eprint_line(&format!("{}: {}", revision.name, failure.reason));
                     for line in &failure.log {
-                        tell(&format!("    | {line}"));
+                        eprint_line(&format!("    | {line}"));
                     }
                 }
             },
@@ -442,7 +441,7 @@ impl Events {
                 };
                 let subjects: Vec<&str> =
                     experiment.subjects.iter().map(|subject| subject.name.as_str()).collect();
-                tell(&format!("round {}, {what}: {}", round.round, subjects.join(", ")));
+                eprint_line(&format!("round {}, {what}: {}", round.round, subjects.join(", ")));
                 self.round = Some(Progress::new(experiment));
             }
             Event::Run(event) => {
@@ -455,7 +454,7 @@ impl Events {
                     round.end();
                 }
             }
-            Event::Search(what) => tell(what),
+            Event::Search(what) => eprint_line(what),
         }
     }
 }

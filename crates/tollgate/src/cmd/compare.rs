@@ -1,11 +1,10 @@
 //! `tollgate compare`.
 
-use crate::exit::{Exit, Failure};
-use crate::output::{self, tell};
+use crate::console::{self, Exit, Failure, eprint_line};
 use clap::ValueEnum;
 use std::path::PathBuf;
 use tollgate_experiment::run_dir::RunRecords;
-use tollgate_report::compare;
+use tollgate_report::{compare, export};
 use tollgate_stats::number::counted;
 
 #[derive(Debug, clap::Args)]
@@ -43,15 +42,17 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     let old = RunRecords::read(&args.old).map_err(Failure::bad_input)?;
     let new = RunRecords::read(&args.new).map_err(Failure::bad_input)?;
     let comparison = compare::compare(&old, &new).map_err(Failure::bad_input)?;
-    let format = match args.format {
-        Format::Table => compare::Format::Table { screen: output::screen() },
-        Format::Markdown => compare::Format::Markdown,
-        Format::Json => compare::Format::Json,
-    };
-    output::print(&compare::render(&comparison, format)?)?;
+    console::print(&match args.format {
+        Format::Table => compare::render(&comparison, console::screen()),
+        Format::Markdown => compare::render_markdown(&comparison),
+        Format::Json => export::json(&comparison)?,
+    })?;
     let differences = comparison.fingerprint.len();
     if differences > 0 {
-        tell(&format!("warning: {} between the fingerprints", counted(differences, "difference")));
+        eprint_line(&format!(
+            "warning: {} between the fingerprints",
+            counted(differences, "difference")
+        ));
     }
     Ok(if comparison.has_changes() { Exit::Success } else { Exit::Nothing })
 }

@@ -3,8 +3,7 @@
 use super::list;
 use super::prepare::{self, CatalogArgs};
 use super::run::DEFAULT_EXPERIMENT;
-use crate::exit::{Exit, Failure};
-use crate::output::{self, tell};
+use crate::console::{self, Exit, Failure, eprint_line};
 use crate::signals;
 use anyhow::Context;
 use jiff::Timestamp;
@@ -86,7 +85,7 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
         true => "\nA run is possible on this machine.\n",
         false => "\nA run is not possible on this machine: see the lines with FAIL.\n",
     };
-    output::print(&text)?;
+    console::print(&text)?;
     if args.noise && machine_ok {
         let time = Duration::from_secs(args.seconds.into());
         let exit = measure_noise(catalog, time, args.out.as_deref())?;
@@ -123,7 +122,7 @@ fn measure_noise(catalog: &Catalog, time: Duration, out: Option<&Path>) -> Resul
     let interrupt =
         signals::interrupt(group::kill_now).context("cannot install signal handlers")?;
     let started = Instant::now();
-    tell(&format!(
+    eprint_line(&format!(
         "comparing {} with itself for {} s",
         experiment.subjects[experiment.baseline].name,
         time.as_secs()
@@ -146,7 +145,7 @@ fn measure_noise(catalog: &Catalog, time: Duration, out: Option<&Path>) -> Resul
         },
         &mut |event| {
             if let Event::Recorded(record) = event {
-                tell(&trial_line(record, started.elapsed()));
+                eprint_line(&trial_line(record, started.elapsed()));
             }
         },
     )
@@ -157,7 +156,7 @@ fn measure_noise(catalog: &Catalog, time: Duration, out: Option<&Path>) -> Resul
         report::write_all(&source, dir)?;
     }
     let noise = noise::findings(&source);
-    output::print(&format!("\n{}", noise::render(&noise, output::screen())))?;
+    console::print(&format!("\n{}", noise::render(&noise, console::screen())))?;
     if let Some(folder) = folder {
         folder.close().context("cannot remove the folder of the run")?;
     }
@@ -177,7 +176,7 @@ fn noise_experiment(catalog: &Catalog) -> Result<Experiment, Failure> {
     match system::check(catalog, &experiment.subjects[experiment.baseline])? {
         Ok(_) => Ok(experiment),
         Err(missing) => {
-            tell(&format!("nginx is not installed ({missing}); measuring without a proxy"));
+            eprint_line(&format!("nginx is not installed ({missing}); measuring without a proxy"));
             load(without)
         }
     }

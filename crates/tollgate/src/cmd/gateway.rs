@@ -11,8 +11,7 @@ use tollgate_gateway::config::Address;
 use tollgate_gateway::{Config, Gateway, stderr_log};
 use tollgate_runner::process;
 
-use crate::exit::{Exit, Failure};
-use crate::output;
+use crate::console::{self, Exit, Failure};
 use crate::signals;
 
 /// Arguments of `tollgate gateway`.
@@ -64,13 +63,13 @@ const THREAD_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     let config = Config::read(&args.config).map_err(Failure::bad_input)?;
     if args.check {
-        output::print(&format!("{}: the configuration is valid\n", args.config.display()))?;
+        console::print(&format!("{}: the configuration is valid\n", args.config.display()))?;
         return Ok(Exit::Success);
     }
     process::raise_file_limit().context("cannot raise the limit on open files")?;
     let events = signal_events().context("cannot handle signals")?;
     let mut gateway = Gateway::start(config)?;
-    output::print(&addresses(&gateway))?;
+    console::print(&addresses(&gateway))?;
     loop {
         match events.recv_timeout(THREAD_CHECK_INTERVAL) {
             Ok(Event::Reload) => reload(&mut gateway, &args.config),

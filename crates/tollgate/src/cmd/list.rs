@@ -1,8 +1,7 @@
 //! `tollgate list`.
 
 use super::prepare::CatalogArgs;
-use crate::exit::{Exit, Failure};
-use crate::output;
+use crate::console::{self, Exit, Failure};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::iter;
@@ -47,7 +46,7 @@ pub(crate) fn run(args: &CatalogArgs) -> Result<Exit, Failure> {
         };
         writeln!(text, "  {name:<18} {about}")?;
     }
-    output::print(&text)?;
+    console::print(&text)?;
     Ok(if all_valid { Exit::Success } else { Exit::BadInput })
 }
 
@@ -134,7 +133,7 @@ fn default_subject(catalog: &Catalog, name: &str) -> anyhow::Result<Subject> {
         prefix: String::new(),
         about: String::new(),
         lacks_rules: false,
-        tells_probe: false,
+        records_probe: false,
     })
 }
 

@@ -6,8 +6,7 @@ mod request;
 
 pub(crate) use args::Args;
 
-use crate::exit::{Exit, Failure};
-use crate::output;
+use crate::console::{self, Exit, Failure};
 use crate::signals;
 use anyhow::{Context, Result, bail};
 use args::{Format, WarmUp};
@@ -53,7 +52,7 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     generator.close_window();
     line.clear();
     let summary = generator.finish()?;
-    output::print(&load.render(end, &summary)?)?;
+    console::print(&load.render(end, &summary)?)?;
     Ok(if end.is_interrupted { Exit::Interrupted } else { exit(&summary) })
 }
 

@@ -1,7 +1,6 @@
 //! `tollgate origin`: the benchmark origin as a server of its own.
 
-use crate::exit::{Exit, Failure};
-use crate::output;
+use crate::console::{self, Exit, Failure};
 use crate::signals;
 use anyhow::Context;
 use std::path::PathBuf;
@@ -72,7 +71,7 @@ fn exit_with(message: &str) -> ! {
     let message = message.to_owned();
     let (written, is_written) = mpsc::channel();
     std::thread::spawn(move || {
-        output::tell(&message);
+        console::eprint_line(&message);
         written.send(()).ok();
     });
     is_written.recv_timeout(MESSAGE_PATIENCE).ok();
@@ -99,7 +98,7 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
         exit_with("tollgate: the origin did not stop in time; check the disk of its access log");
     })
     .context("cannot handle signals")?;
-    output::print(&match origin.listens_on() {
+    console::print(&match origin.listens_on() {
         Listen::Tcp(addr) => format!("listening on http://{addr}\n"),
         Listen::Unix(path) => format!("listening on unix:{}\n", path.display()),
     })?;

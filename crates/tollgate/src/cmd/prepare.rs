@@ -1,7 +1,7 @@
 //! Arguments and preparations that `run`, `search` and `batch` share.
 
-use crate::exit::Failure;
-use crate::output::tell;
+use crate::console::Failure;
+use crate::console::eprint_line;
 use crate::signals;
 use anyhow::{Context, anyhow};
 use jiff::Timestamp;
@@ -104,7 +104,7 @@ impl Process {
         let tollgate = std::env::current_exe().context("cannot find the tollgate binary")?;
         let directory = std::env::current_dir().context("cannot read the working directory")?;
         for file in catalog.replacements() {
-            tell(&format!("using {} instead of the built-in file", file.display()));
+            eprint_line(&format!("using {} instead of the built-in file", file.display()));
         }
         Ok(Self { interrupt, tollgate, directory })
     }

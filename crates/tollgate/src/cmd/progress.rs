@@ -1,6 +1,6 @@
 //! Progress of a run on standard error: a bar on a terminal, otherwise lines.
 
-use crate::output::tell;
+use crate::console::eprint_line;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{IsTerminal, stderr};
 use tollgate_experiment::experiment::Experiment;
@@ -106,7 +106,7 @@ impl Progress {
             self.bar.set_position(self.spent_s as u64);
             return;
         }
-        if record.attempt > 1 {
+        if record.attempt > 1 || record.block > self.stop.blocks {
             self.bar.inc_length(1);
         }
         self.bar.inc(1);
@@ -115,6 +115,9 @@ impl Progress {
     /// Returns the block, and the number of blocks if it is fixed.
     fn place(&self, block: u32) -> String {
         match self.stop.budget_s {
+            None if block > self.stop.blocks => {
+                format!("extra block {}", block - self.stop.blocks)
+            }
             None => format!("block {block}/{}", self.stop.blocks),
             Some(_) => format!("block {block}"),
         }
@@ -154,6 +157,6 @@ impl Progress {
     }
 
     fn line(&self, text: &str) {
-        self.bar.suspend(|| tell(text));
+        self.bar.suspend(|| eprint_line(text));
     }
 }

@@ -1,8 +1,7 @@
 //! `tollgate report`.
 
 use super::threshold::{self, ThresholdArgs};
-use crate::exit::{Exit, Failure};
-use crate::output;
+use crate::console::{self, Exit, Failure};
 use anyhow::anyhow;
 use clap::ValueEnum;
 use std::path::{Path, PathBuf};
@@ -85,7 +84,7 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
         Err(error @ ReportError::NoFigure) => return Err(Failure::nothing(error)),
         text => text?,
     };
-    output::print(&text)?;
+    console::print(&text)?;
     let threshold_format = match args.format {
         Format::Table => report::Format::Table,
         Format::Markdown => report::Format::Markdown,
@@ -98,7 +97,7 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
 fn search(dir: &Path, format: Format) -> Result<Exit, Failure> {
     let report = SearchReport::read(dir).map_err(Failure::bad_input)?;
     let text = match format {
-        Format::Table => report.table(output::screen()),
+        Format::Table => report.table(console::screen()),
         Format::Json => report.json()?,
         _ => {
             let error =
@@ -106,7 +105,7 @@ fn search(dir: &Path, format: Format) -> Result<Exit, Failure> {
             return Err(Failure::bad_input(error));
         }
     };
-    output::print(&text)?;
+    console::print(&text)?;
     Ok(Exit::Success)
 }
 
@@ -126,5 +125,5 @@ fn text(args: &Args, source: &Source) -> Result<String, ReportError> {
             return Ok(paths.iter().map(|path| format!("{}\n", path.display())).collect());
         }
     };
-    report::render(source, format, output::screen())
+    report::render(source, format, console::screen())
 }

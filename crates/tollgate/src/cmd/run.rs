@@ -3,9 +3,8 @@
 use super::prepare::{self, CatalogArgs, PreparedRun, Process, RunOptions};
 use super::progress::Progress;
 use super::threshold::{self, ThresholdArgs};
-use crate::cli::{Cli, Command};
-use crate::exit::{Exit, Failure};
-use crate::output;
+use crate::console::{self, Exit, Failure};
+use crate::{Cli, Command};
 use anyhow::{Context, anyhow};
 use clap::Parser;
 use std::path::{Path, PathBuf};
@@ -194,7 +193,7 @@ fn start(args: &Args, resumes: bool) -> Result<Exit, Failure> {
     let source = Source::read(&ending.dir)?;
     let analysis = &source.analysis;
     // A closed terminal does not prevent the reports on disk, nor a full disk the table on the terminal.
-    let printed = output::print(&report::render(&source, Format::Table, output::screen())?);
+    let printed = console::print(&report::render(&source, Format::Table, console::screen())?);
     report::write_all(&source, &ending.dir).with_context(|| {
         let resume = resume_command(&out);
         format!(
@@ -202,13 +201,13 @@ fn start(args: &Args, resumes: bool) -> Result<Exit, Failure> {
         )
     })?;
     printed?;
-    output::print(&format!(
+    console::print(&format!(
         "\nRecords, configs, logs and reports: {}\nTo repeat it: {}\n",
         out.display(),
         analysis.command
     ))?;
     if ending.ended_by == EndedBy::Interrupted {
-        output::print(&format!("To continue it: {}\n", resume_command(&out)))?;
+        console::print(&format!("To continue it: {}\n", resume_command(&out)))?;
         return Ok(Exit::Interrupted);
     }
     threshold::judge(&thresholds, &source, Format::Table, exit(analysis))
@@ -220,7 +219,7 @@ fn fallback_baseline(PreparedRun { catalog, experiment, .. }: &PreparedRun) -> O
     let fallback = experiment.baseline_fallback.clone()?;
     // Other errors are reported by the run.
     let Ok(Err(missing)) = system::check(catalog, baseline) else { return None };
-    output::tell(&format!(
+    console::eprint_line(&format!(
         "the baseline {} is not installed ({missing}); prices are over {fallback}",
         baseline.name
     ));

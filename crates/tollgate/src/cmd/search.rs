@@ -2,8 +2,7 @@
 
 use super::prepare::{self, CatalogArgs, PreparedRun, Process, RunOptions};
 use super::run::{DEFAULT_EXPERIMENT, program};
-use crate::exit::{Exit, Failure};
-use crate::output::{self, tell};
+use crate::console::{self, Exit, Failure, eprint_line};
 use anyhow::Context;
 use clap::ValueEnum;
 use std::path::PathBuf;
@@ -114,7 +113,7 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
             out: &out,
             interrupt: &process.interrupt,
         },
-        &mut |event| tell(&in_words(&event)),
+        &mut |event| eprint_line(&in_words(&event)),
     )
     .map_err(prepare::failure)?;
 
@@ -123,10 +122,10 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     let path = dir.join("report.json");
     let written = write_atomic(&path, &json);
     match args.format {
-        Format::Json => output::print(&json)?,
-        Format::Table => output::print(&format!(
+        Format::Json => console::print(&json)?,
+        Format::Table => console::print(&format!(
             "{}\nRecords, configs, logs and report: {}\nTo repeat it: {}\n",
-            report.table(output::screen()),
+            report.table(console::screen()),
             out.display(),
             report.command
         ))?,

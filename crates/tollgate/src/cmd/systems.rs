@@ -2,8 +2,7 @@
 
 use super::list;
 use super::prepare::CatalogArgs;
-use crate::exit::{Exit, Failure};
-use crate::output::{self, tell};
+use crate::console::{self, Exit, Failure, eprint_line};
 use crate::signals;
 use anyhow::{Context, anyhow};
 use clap::Subcommand;
@@ -144,7 +143,7 @@ fn list_all(args: &CatalogArgs) -> Result<Exit, Failure> {
             )?;
         }
     }
-    output::print(&text)?;
+    console::print(&text)?;
     Ok(if all_valid { Exit::Success } else { Exit::BadInput })
 }
 
@@ -168,14 +167,14 @@ fn install(args: &InstallArgs) -> Result<Exit, Failure> {
     let wanted: Vec<&str> = wanted.iter().map(String::as_str).collect();
     let missing = packages::missing(&wanted)?;
     match (wanted.is_empty(), missing.is_empty()) {
-        (true, _) => tell(&format!("{}: no packages needed", systems.join(", "))),
-        (false, true) => tell(&format!("already installed: {}", wanted.join(", "))),
+        (true, _) => eprint_line(&format!("{}: no packages needed", systems.join(", "))),
+        (false, true) => eprint_line(&format!("already installed: {}", wanted.join(", "))),
         (false, false) => {
-            tell(&format!("installing {}", missing.join(", ")));
+            eprint_line(&format!("installing {}", missing.join(", ")));
             let interrupt = package_interrupt().context("cannot install signal handlers")?;
             match packages::install(&missing, &interrupt) {
                 Err(PackageError::Interrupted(_)) => {
-                    tell("stopped");
+                    eprint_line("stopped");
                     return Ok(Exit::Interrupted);
                 }
                 installed => installed?,
@@ -190,7 +189,7 @@ fn install(args: &InstallArgs) -> Result<Exit, Failure> {
                 hash_file(&path).with_context(|| format!("cannot read {}", path.display()))?;
             writeln!(text, "  sha256  {hash} {}", path.display())?;
         }
-        output::print(&text)?;
+        console::print(&text)?;
     }
     Ok(Exit::Success)
 }
@@ -202,7 +201,7 @@ fn package_interrupt() -> io::Result<Interrupt> {
     signals::listen(move |count| {
         flag.store(true, Ordering::Relaxed);
         if count == 1 {
-            tell("stopping after the current package operation");
+            eprint_line("stopping after the current package operation");
         }
     })?;
     Ok(interrupt)
@@ -217,14 +216,14 @@ fn build_parts(args: &BuildArgs) -> Result<Exit, Failure> {
         let found = if args.rebuild { None } else { build::find(&build) };
         let folder = match found {
             Some(folder) => {
-                tell(&format!("{}: already built", build.file.title));
+                eprint_line(&format!("{}: already built", build.file.title));
                 folder
             }
             None => {
-                tell(&format!("building {}", build.file.title));
+                eprint_line(&format!("building {}", build.file.title));
                 let started = Instant::now();
                 let folder = build::make(&build)?;
-                tell(&format!("built in {} s", started.elapsed().as_secs()));
+                eprint_line(&format!("built in {} s", started.elapsed().as_secs()));
                 folder
             }
         };
@@ -236,9 +235,9 @@ fn build_parts(args: &BuildArgs) -> Result<Exit, Failure> {
         writeln!(text, "  sha256  {} (over all files)", build::hash_folder(&folder)?)?;
     }
     if text.is_empty() {
-        tell(&format!("{}: nothing to build", args.system));
+        eprint_line(&format!("{}: nothing to build", args.system));
     }
-    output::print(&text)?;
+    console::print(&text)?;
     Ok(Exit::Success)
 }
 
@@ -246,9 +245,9 @@ fn clean() -> Result<Exit, Failure> {
     match build::remove_cache()? {
         Some((path, bytes)) => {
             let mebibytes = bytes.div_ceil(1 << 20);
-            tell(&format!("removed {}: {mebibytes} MiB freed", path.display()));
+            eprint_line(&format!("removed {}: {mebibytes} MiB freed", path.display()));
         }
-        None => tell("nothing to remove"),
+        None => eprint_line("nothing to remove"),
     }
     Ok(Exit::Success)
 }
@@ -265,7 +264,7 @@ fn check(args: &CheckArgs) -> Result<Exit, Failure> {
         prefix: String::new(),
         about: String::new(),
         lacks_rules: false,
-        tells_probe: false,
+        records_probe: false,
     };
     let folder = tempfile::Builder::new().prefix("tollgate-check-").tempdir();
     let folder = folder.context("cannot create a folder for configs and logs")?;
@@ -287,20 +286,20 @@ fn check(args: &CheckArgs) -> Result<Exit, Failure> {
     folder.close().context("cannot remove the folder of configs and logs")?;
     match found {
         Found::NotInstalled(missing) => {
-            tell(&format!("{} is not installed: {missing}", args.system));
+            eprint_line(&format!("{} is not installed: {missing}", args.system));
             Ok(Exit::Failed)
         }
         Found::Failed(installed, failure) => {
-            output::print(&describe(&subject, &installed)?)?;
-            tell(&format!("{}: {}", failure.step, failure.reason));
+            console::print(&describe(&subject, &installed)?)?;
+            eprint_line(&format!("{}: {}", failure.step, failure.reason));
             for line in &failure.log {
-                tell(&format!("    | {line}"));
+                eprint_line(&format!("    | {line}"));
             }
             Ok(Exit::Failed)
         }
         Found::Probed(installed, checked) => {
-            output::print(&describe(&subject, &installed)?)?;
-            output::print(&responses(&checked)?)?;
+            console::print(&describe(&subject, &installed)?)?;
+            console::print(&responses(&checked)?)?;
             Ok(if checked.refused.is_none() { Exit::Success } else { Exit::Partial })
         }
         Found::Interrupted => Ok(Exit::Interrupted),

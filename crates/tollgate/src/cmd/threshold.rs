@@ -1,7 +1,6 @@
 //! `--threshold` of `tollgate run` and `tollgate report`.
 
-use crate::exit::{Exit, Failure};
-use crate::output::{self, tell};
+use crate::console::{self, Exit, Failure, eprint_line};
 use anyhow::Context;
 use tollgate_report::analysis::Analysis;
 use tollgate_report::condition::ConditionError;
@@ -72,14 +71,14 @@ pub(crate) fn judge(
     }
     let judged: Vec<Judged> =
         thresholds.iter().flat_map(|threshold| threshold.judge(source)).collect();
-    let as_table = |screen| threshold::render(&judged, threshold::Format::Table { screen });
+    let as_table = |screen| threshold::render(&judged, screen);
     match format {
-        report::Format::Table => output::print(&format!("\n{}", as_table(output::screen())))?,
+        report::Format::Table => console::print(&format!("\n{}", as_table(console::screen())))?,
         report::Format::Markdown => {
-            let table = threshold::render(&judged, threshold::Format::Markdown);
-            output::print(&format!("\n{table}"))?;
+            let table = threshold::render_markdown(&judged);
+            console::print(&format!("\n{table}"))?;
         }
-        _ => tell(as_table(Screen::PLAIN).trim_end()),
+        _ => eprint_line(as_table(Screen::PLAIN).trim_end()),
     }
     Ok(match threshold::overall(&judged) {
         Outcome::Fail => Exit::ThresholdFailed,

@@ -10,8 +10,7 @@ use tollgate_waf::regression::TestFile;
 use tollgate_waf::replay;
 use tollgate_waf::{Match, RuleInfo, RuleSet, Transaction, Worker};
 
-use crate::exit::{Exit, Failure};
-use crate::output;
+use crate::console::{self, Exit, Failure};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -142,7 +141,7 @@ fn check(args: &RuleArgs) -> Result<Exit, Failure> {
             writeln!(text, "{title}: {}: {}", entry.place, entry.message)?;
         }
     }
-    output::print(&text)?;
+    console::print(&text)?;
     Ok(Exit::Success)
 }
 
@@ -182,7 +181,7 @@ fn explain(args: &ExplainArgs) -> Result<Exit, Failure> {
         Some(intervention) => writeln!(text, "blocked with status {}", intervention.status)?,
         None => writeln!(text, "not blocked; {} matches", transaction.matches().len())?,
     }
-    output::print(&text)?;
+    console::print(&text)?;
     Ok(if blocked.is_some() { Exit::Failed } else { Exit::Success })
 }
 
@@ -252,7 +251,7 @@ fn test(args: &TestArgs) -> Result<Exit, Failure> {
         }
     }
     writeln!(text, "{passed} passed, {failed} failed")?;
-    output::print(&text)?;
+    console::print(&text)?;
     Ok(if failed == 0 { Exit::Success } else { Exit::Failed })
 }
 

@@ -47,7 +47,7 @@ macro_rules! request_cases {
 }
 pub(crate) use request_cases;
 
-/// The harmless request that follows each row on its connection.
+/// The valid request that follows each row on its connection.
 pub(crate) const NEXT: &[u8] = b"GET /next HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
 /// [`NEXT`] as the origin receives it.
 const NEXT_RECEIVED: &[u8] = b"GET /next HTTP/1.1\r\nHost: a\r\n\r\n";

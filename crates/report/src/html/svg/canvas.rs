@@ -5,13 +5,10 @@ use std::fmt::Write as _;
 /// x and y in pixels.
 pub(super) type Point = (f64, f64);
 
-/// Alignment of a text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Anchor {
-    Start,
-    Middle,
-    End,
-}
+/// Alignments of a text.
+pub(super) const START: &str = "start";
+pub(super) const MIDDLE: &str = "middle";
+pub(super) const END: &str = "end";
 
 #[derive(Debug)]
 pub(super) struct Canvas {
@@ -49,22 +46,14 @@ impl Canvas {
     pub(super) fn rect(&mut self, class: &str, a: Point, b: Point, hint: Option<&str>) {
         let [x, y] = [a.0.min(b.0), a.1.min(b.1)].map(px);
         let [width, height] = [(a.0 - b.0).abs(), (a.1 - b.1).abs()].map(px);
+        let hint = hint.map_or(String::new(), |hint| format!("<title>{}</title>", escape(hint)));
         self.add(format_args!(
-            r#"<rect class="{class}" x="{x}" y="{y}" width="{width}" height="{height}""#
+            r#"<rect class="{class}" x="{x}" y="{y}" width="{width}" height="{height}">{hint}</rect>"#
         ));
-        match hint {
-            Some(hint) => self.add(format_args!("><title>{}</title></rect>", escape(hint))),
-            None => self.add(format_args!("/>")),
-        }
     }
 
-    pub(super) fn text(&mut self, class: &str, at: Point, anchor: Anchor, text: &str) {
+    pub(super) fn text(&mut self, class: &str, at: Point, anchor: &str, text: &str) {
         let [x, y] = [at.0, at.1].map(px);
-        let anchor = match anchor {
-            Anchor::Start => "start",
-            Anchor::Middle => "middle",
-            Anchor::End => "end",
-        };
         self.add(format_args!(
             r#"<text class="{class}" x="{x}" y="{y}" text-anchor="{anchor}">{}</text>"#,
             escape(text)
@@ -84,7 +73,7 @@ impl Canvas {
     pub(super) fn mark(&mut self, class: &str, series: usize, at: Point, hint: &str) {
         self.add(format_args!(
             r#"<path class="mark {class} s{series}" d="{}"><title>{}</title></path>"#,
-            mark_path(series % SERIES, at),
+            mark_path(series, at),
             escape(hint),
             series = series % SERIES,
         ));
@@ -103,10 +92,7 @@ impl Canvas {
 
     fn add(&mut self, element: std::fmt::Arguments<'_>) {
         // Writing to a String cannot fail.
-        self.body.write_fmt(element).ok();
-        if self.body.ends_with('>') {
-            self.body.push('\n');
-        }
+        writeln!(self.body, "{element}").ok();
     }
 }
 
@@ -116,7 +102,7 @@ pub(crate) fn key(series: usize) -> String {
     canvas.curve("curve", series, &[(1.0, 7.0), (27.0, 7.0)]);
     canvas.add(format_args!(
         r#"<path class="mark s{series}" d="{}"/>"#,
-        mark_path(series % SERIES, (14.0, 7.0)),
+        mark_path(series, (14.0, 7.0)),
         series = series % SERIES,
     ));
     // The text beside it names the series.
@@ -157,36 +143,22 @@ fn path(points: &[Point]) -> String {
     path
 }
 
-/// The outline of a mark: eight shapes that can be distinguished without color.
-fn mark_path(shape: usize, (x, y): Point) -> String {
-    let corners = |corners: &[Point]| {
-        let points: Vec<Point> = corners.iter().map(|(dx, dy)| (x + dx, y + dy)).collect();
-        path(&points) + "Z"
-    };
-    match shape {
-        // A circle from two arcs.
-        0 => format!("M{} {}a3.8 3.8 0 1 0 7.6 0a3.8 3.8 0 1 0 -7.6 0Z", px(x - 3.8), px(y)),
-        1 => corners(&[(-3.5, -3.5), (3.5, -3.5), (3.5, 3.5), (-3.5, 3.5)]),
-        2 => corners(&[(0.0, -4.6), (4.4, 3.4), (-4.4, 3.4)]),
-        3 => corners(&[(0.0, -5.0), (5.0, 0.0), (0.0, 5.0), (-5.0, 0.0)]),
-        4 => corners(&[(-4.4, -3.4), (4.4, -3.4), (0.0, 4.6)]),
-        5 => corners(&[
-            (-1.5, -4.5),
-            (1.5, -4.5),
-            (1.5, -1.5),
-            (4.5, -1.5),
-            (4.5, 1.5),
-            (1.5, 1.5),
-            (1.5, 4.5),
-            (-1.5, 4.5),
-            (-1.5, 1.5),
-            (-4.5, 1.5),
-            (-4.5, -1.5),
-            (-1.5, -1.5),
-        ]),
-        6 => corners(&[(-5.0, -2.0), (5.0, -2.0), (5.0, 2.0), (-5.0, 2.0)]),
-        _ => corners(&[(-2.0, -5.0), (2.0, -5.0), (2.0, 5.0), (-2.0, 5.0)]),
-    }
+/// The outlines of marks, which can be distinguished without color: their first point relative to the place of the
+/// mark, and the path from there.
+const MARKS: [(f64, f64, &str); SERIES] = [
+    (-3.8, 0.0, "a3.8 3.8 0 1 0 7.6 0a3.8 3.8 0 1 0 -7.6 0Z"),
+    (-3.5, -3.5, "h7v7h-7Z"),
+    (0.0, -4.6, "l4.4 8h-8.8Z"),
+    (0.0, -5.0, "l5 5l-5 5l-5-5Z"),
+    (-4.4, -3.4, "h8.8l-4.4 8Z"),
+    (-1.5, -4.5, "h3v3h3v3h-3v3h-3v-3h-3v-3h3Z"),
+    (-5.0, -2.0, "h10v4h-10Z"),
+    (-2.0, -5.0, "h4v10h-4Z"),
+];
+
+fn mark_path(series: usize, (x, y): Point) -> String {
+    let (dx, dy, path) = MARKS[series % SERIES];
+    format!("M{} {}{path}", px(x + dx), px(y + dy))
 }
 
 #[cfg(test)]
@@ -203,7 +175,7 @@ mod tests {
     #[test]
     fn escapes_text() {
         let mut canvas = Canvas::new(10.0, 20.0);
-        canvas.text("name", (1.0, 2.5), Anchor::End, "<b>&\"'\u{1b}[1m");
+        canvas.text("name", (1.0, 2.5), END, "<b>&\"'\u{1b}[1m");
         canvas.rect("bar", (5.0, 9.0), (1.0, 2.0), Some("</title>"));
         assert_eq!(
             canvas.finish("a \"label\""),

@@ -42,9 +42,10 @@ pub(crate) fn percentiles(curves: &[Curve]) -> String {
         |(quantile, label): (f64, &str)| Tick { value: rarity(quantile), label: label.to_owned() };
     let mut ticks = SHARES.map(tick).to_vec();
     ticks.retain(|tick| along.contains(tick.value));
+    let scale = latencies(curves);
     let axis = PanelAxis {
-        scale: latencies(curves),
-        ticks: PERCENTILES_TICKS,
+        scale,
+        ticks: scale.ticks(PERCENTILES_TICKS),
         unit: "latency, ms".to_owned(),
         height: PERCENTILES_HEIGHT,
     };
@@ -90,9 +91,10 @@ pub(crate) fn distribution(edges: &[f64], distributions: &[Distribution]) -> Str
     let (first, last) = (edges.first().copied(), edges.last().copied());
     let along = Scale::exact_log(first.unwrap_or(1.0), last.unwrap_or(10.0));
     let shares = distributions.iter().flat_map(|one| &one.percent).copied();
+    let scale = Scale::linear(shares.chain([0.0]), DISTRIBUTION_TICKS);
     let axis = PanelAxis {
-        scale: Scale::linear(shares.chain([0.0]), DISTRIBUTION_TICKS),
-        ticks: DISTRIBUTION_TICKS,
+        scale,
+        ticks: scale.ticks(DISTRIBUTION_TICKS),
         unit: "share of the responses in each class, %".to_owned(),
         height: DISTRIBUTION_HEIGHT,
     };
@@ -152,7 +154,7 @@ pub(crate) fn sweep(load_unit: &str, quantiles: &[SweepPanel]) -> String {
         loads.iter().map(|load| Tick { value: *load, label: in_full(*load) }).collect();
     let axis = |panel: &SweepPanel| PanelAxis {
         scale: latencies(&panel.curves),
-        ticks: SWEEP_TICKS,
+        ticks: latencies(&panel.curves).ticks(SWEEP_TICKS),
         unit: panel.unit.to_owned(),
         height: SWEEP_HEIGHT,
     };

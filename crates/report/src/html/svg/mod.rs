@@ -8,11 +8,11 @@ mod timeline;
 
 pub(crate) use canvas::key;
 pub(crate) use latency::{Curve, Distribution, SweepPanel, distribution, percentiles, sweep};
-pub(crate) use price::{Bar, Bars, Dot, Dots, bars, dots};
+pub(crate) use price::{Bar, Bars, Dots, bars, dots};
 pub use price::{LevelChange, Revision, history};
-pub(crate) use timeline::{Pause, Stripe, Timeline, TimelinePanel, Trial, timeline};
+pub(crate) use timeline::{Stripe, Timeline, TimelinePanel, Trial, timeline};
 
-use canvas::{Anchor, Canvas, LETTER, WIDTH};
+use canvas::{Canvas, END, LETTER, MIDDLE, START, WIDTH};
 use scale::{Scale, Tick};
 
 /// The plot area of a panel on its canvas, in pixels.
@@ -27,8 +27,7 @@ struct Frame {
 /// The vertical axis of a panel.
 struct PanelAxis {
     scale: Scale,
-    /// Approximate number of ticks; 0 for none.
-    ticks: usize,
+    ticks: Vec<Tick>,
     unit: String,
     /// Height of the panel, in pixels.
     height: f64,
@@ -58,11 +57,7 @@ const RIGHT: f64 = 16.0;
 
 impl Chart {
     fn new(axes: &[PanelAxis], along: Scale, ticks: &[Tick], unit: &str) -> Self {
-        let axis_ticks = |axis: &PanelAxis| match axis.ticks {
-            0 => Vec::new(),
-            about => axis.scale.ticks(about),
-        };
-        let left = axes.iter().map(|axis| margin(&axis_ticks(axis))).fold(0.0, f64::max);
+        let left = axes.iter().map(|axis| margin(&axis.ticks)).fold(0.0, f64::max);
         let right = WIDTH - RIGHT;
         let along = along.over(left, right);
         let height: f64 = axes.iter().map(|axis| ABOVE + axis.height).sum();
@@ -72,7 +67,7 @@ impl Chart {
             let top = panels.last().map_or(0.0, |panel| panel.frame.bottom) + ABOVE;
             let frame = Frame { left, right, top, bottom: top + axis.height };
             let scale = axis.scale.over(frame.bottom, frame.top);
-            vertical(&mut canvas, &frame, &scale, &axis_ticks(axis), &axis.unit);
+            vertical(&mut canvas, &frame, &scale, &axis.ticks, &axis.unit);
             let unit = (index + 1 == axes.len()).then_some(unit);
             horizontal(&mut canvas, &frame, &along, ticks, unit);
             panels.push(Panel { frame, scale });
@@ -105,7 +100,7 @@ fn horizontal(
         match (has_room, unit) {
             (true, Some(_)) => {
                 let middle = f64::midpoint(label.from, label.to);
-                canvas.text("tick", (middle, frame.bottom + 15.0), Anchor::Middle, &tick.label);
+                canvas.text("tick", (middle, frame.bottom + 15.0), MIDDLE, &tick.label);
             }
             (false, Some(_)) => canvas.line("axis", (x, frame.bottom), (x, frame.bottom + 3.0)),
             (_, None) => {}
@@ -113,7 +108,7 @@ fn horizontal(
     }
     canvas.line("axis", (frame.left, frame.bottom), (frame.right, frame.bottom));
     if let Some(unit) = unit {
-        canvas.text("unit", (frame.right, frame.bottom + 33.0), Anchor::End, unit);
+        canvas.text("unit", (frame.right, frame.bottom + 33.0), END, unit);
     }
 }
 
@@ -125,13 +120,13 @@ fn vertical(canvas: &mut Canvas, frame: &Frame, scale: &Scale, ticks: &[Tick], u
         let y = scale.at(tick.value);
         if has_room {
             canvas.line("grid", (frame.left, y), (frame.right, y));
-            canvas.text("tick", (frame.left - 6.0, y + 4.0), Anchor::End, &tick.label);
+            canvas.text("tick", (frame.left - 6.0, y + 4.0), END, &tick.label);
         } else {
             canvas.line("axis", (frame.left - 3.0, y), (frame.left, y));
         }
     }
     canvas.line("axis", (frame.left, frame.top), (frame.left, frame.bottom));
-    canvas.text("unit", (0.0, frame.top - 10.0), Anchor::Start, unit);
+    canvas.text("unit", (0.0, frame.top - 10.0), START, unit);
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -1,9 +1,10 @@
 //! Plots of prices: as bars, by block, and by revision.
 
-use super::canvas::{Anchor, Canvas, LETTER, Point, SERIES, WIDTH};
+use super::canvas::{Canvas, END, LETTER, MIDDLE, Point, SERIES, START, WIDTH};
 use super::scale::{Scale, Tick};
 use super::{BELOW, Chart, Frame, Panel, PanelAxis, TICKS, horizontal};
-use crate::analysis::Range;
+use crate::analysis::{BlockFigure, Range};
+use tollgate_stats::number::significant;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Bar {
@@ -56,19 +57,12 @@ pub(crate) fn bars(data: &Bars) -> String {
     canvas.line("one", (scale.at(1.0), frame.top), (scale.at(1.0), frame.bottom));
     let mut top = frame.top;
     for bar in &data.bars {
-        let middle = match has_room {
-            true => {
-                let y = top + row / 2.0 + 4.0;
-                canvas.text("name", (0.0, y), Anchor::Start, &bar.name);
-                canvas.text("value", (WIDTH, y), Anchor::End, &bar.text);
-                top + row / 2.0
-            }
-            false => {
-                canvas.text("name", (0.0, top + 14.0), Anchor::Start, &bar.name);
-                canvas.text("value", (0.0, top + 29.0), Anchor::Start, &bar.text);
-                top + 43.0
-            }
+        let (name_y, value, anchor, middle) = match has_room {
+            true => (row / 2.0 + 4.0, (WIDTH, row / 2.0 + 4.0), END, top + row / 2.0),
+            false => (14.0, (0.0, 29.0), START, top + 43.0),
         };
+        canvas.text("name", (0.0, top + name_y), START, &bar.name);
+        canvas.text("value", (value.0, top + value.1), anchor, &bar.text);
         if let Some(price) = bar.price {
             let hint = format!("{}: {}", bar.name, bar.text);
             let [one, end] = [1.0, price.estimate].map(|value| scale.at(value));
@@ -94,22 +88,21 @@ fn whisker(range: &Range) -> &'static str {
     if range.interval { "whisker" } else { "whisker observed" }
 }
 
+/// The ratio of a subject to the baseline in each block.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Dot {
-    pub(crate) block: u32,
-    pub(crate) ratio: f64,
-    pub(crate) outlier: bool,
-    pub(crate) hint: String,
-}
-
-/// The ratio of a subject and the baseline in each block.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Dots {
-    pub(crate) name: String,
+pub(crate) struct Dots<'a> {
+    pub(crate) name: &'a str,
     /// Index of its color and mark.
     pub(crate) series: usize,
-    pub(crate) dots: Vec<Dot>,
+    pub(crate) blocks: &'a [BlockFigure],
     pub(crate) price: Option<Range>,
+}
+
+impl Dots<'_> {
+    /// The blocks with a ratio.
+    fn ratios(&self) -> impl Iterator<Item = (&BlockFigure, f64)> {
+        self.blocks.iter().filter_map(|figure| Some((figure, figure.ratio?)))
+    }
 }
 
 const DOTS_HEIGHT: f64 = 84.0;
@@ -117,14 +110,14 @@ const DOTS_TICKS: usize = 3;
 
 /// Draws one panel per subject, each with its own axis: a subject that costs a hundred times as
 /// much would hide the drift of the others.
-pub(crate) fn dots(baseline: &str, subjects: &[Dots]) -> String {
-    let blocks = subjects.iter().flat_map(|subject| &subject.dots).map(|dot| dot.block);
-    let last = blocks.fold(1, u32::max);
+pub(crate) fn dots(baseline: &str, subjects: &[Dots<'_>]) -> String {
+    let ratios = subjects.iter().flat_map(Dots::ratios);
+    let last = ratios.map(|(figure, _)| figure.block).fold(1, u32::max);
     let axes: Vec<PanelAxis> = subjects
         .iter()
         .map(|subject| PanelAxis {
             scale: dots_scale(subject),
-            ticks: DOTS_TICKS,
+            ticks: dots_scale(subject).ticks(DOTS_TICKS),
             unit: format!("{} × {baseline}", subject.name),
             height: DOTS_HEIGHT,
         })
@@ -143,26 +136,28 @@ pub(crate) fn dots(baseline: &str, subjects: &[Dots]) -> String {
             canvas.line("estimate", (frame.left, y), (frame.right, y));
         }
         let mut words: Vec<Point> = Vec::new();
-        for dot in &subject.dots {
-            let at = (along.at(f64::from(dot.block)), scale.at(dot.ratio));
-            canvas.mark("", subject.series, at, &dot.hint);
-            if let Some(place) = outlier_word(frame, at, &words).filter(|_| dot.outlier) {
-                canvas.text("flag", place, Anchor::Middle, "outlier");
+        for (BlockFigure { block, outlier, .. }, ratio) in subject.ratios() {
+            let at = (along.at(f64::from(*block)), scale.at(ratio));
+            let suffix = if *outlier { ", an outlier" } else { "" };
+            let hint = format!("{}, block {block}: × {}{suffix}", subject.name, significant(ratio));
+            canvas.mark("", subject.series, at, &hint);
+            if let Some(place) = outlier_word(frame, at, &words).filter(|_| *outlier) {
+                canvas.text("flag", place, MIDDLE, "outlier");
                 words.push(place);
             }
         }
     }
     let counts: Vec<String> = subjects
         .iter()
-        .map(|subject| format!("{}, {} blocks", subject.name, subject.dots.len()))
+        .map(|subject| format!("{}, {} blocks", subject.name, subject.ratios().count()))
         .collect();
     let label = format!("CPU per request over {baseline}, block by block: {}.", counts.join("; "));
     canvas.finish(&label)
 }
 
-fn dots_scale(subject: &Dots) -> Scale {
+fn dots_scale(subject: &Dots<'_>) -> Scale {
     let ends = subject.price.map(|price| [price.low, price.high]).into_iter().flatten();
-    Scale::log(subject.dots.iter().map(|dot| dot.ratio).chain(ends))
+    Scale::log(subject.ratios().map(|(_, ratio)| ratio).chain(ends))
 }
 
 /// The place of the word at an outlier: above or below its mark, within the panel, and clear of the words in `taken`.
@@ -209,7 +204,7 @@ pub fn history(unit: &str, revisions: &[Revision], changes: &[LevelChange]) -> S
     let prices = revisions.iter().filter_map(|revision| revision.price);
     let scale = Scale::log(prices.flat_map(|price| [price.low, price.high]));
     let unit = unit.to_owned();
-    let axis = PanelAxis { scale, ticks: HISTORY_TICKS, unit, height: HISTORY_HEIGHT };
+    let axis = PanelAxis { scale, ticks: scale.ticks(HISTORY_TICKS), unit, height: HISTORY_HEIGHT };
     let along = Scale::exact(-0.5, revisions.len() as f64 - 0.5);
     let tick = |(place, revision): (u32, &Revision)| Tick {
         value: f64::from(place),
@@ -225,7 +220,7 @@ pub fn history(unit: &str, revisions: &[Revision], changes: &[LevelChange]) -> S
         canvas.line(class, (x, frame.top), (x, frame.bottom));
         if change.confirmed {
             let x = x.clamp(frame.left + HALF_WORD, frame.right - HALF_WORD);
-            canvas.text("flag", (x, frame.top - 4.0), Anchor::Middle, "change");
+            canvas.text("flag", (x, frame.top - 4.0), MIDDLE, "change");
         }
     }
     for (place, revision) in revisions.iter().enumerate() {
@@ -304,15 +299,23 @@ mod tests {
         assert!(svg.contains(&bar), "no {bar} in:\n{svg}");
     }
 
-    fn three_dots() -> [Dots; 1] {
-        let dot = |block, ratio, outlier| Dot {
+    const fn block(block: u32, ratio: f64, outlier: bool) -> BlockFigure {
+        BlockFigure {
             block,
-            ratio,
+            cpu_us_per_request: None,
+            throughput_per_s: 1.0,
+            latency_p50_ms: None,
+            latency_p99_ms: None,
+            ratio: Some(ratio),
             outlier,
-            hint: format!("block {block}: {ratio}"),
-        };
-        let dots = vec![dot(1, 1.0, false), dot(2, 2.0, false), dot(3, 4.0, true)];
-        [Dots { name: "full".to_owned(), series: 1, dots, price: Some(range(2.0, 1.0, 4.0)) }]
+        }
+    }
+
+    const BLOCKS: [BlockFigure; 3] =
+        [block(1, 1.0, false), block(2, 2.0, false), block(3, 4.0, true)];
+
+    fn three_dots() -> [Dots<'static>; 1] {
+        [Dots { name: "full", series: 1, blocks: &BLOCKS, price: Some(range(2.0, 1.0, 4.0)) }]
     }
 
     #[test]

@@ -36,7 +36,7 @@ impl Scale {
         };
         let step = round_step(high - low, ticks);
         let (low, high) = ((low / step).floor() * step, (high / step).ceil() * step);
-        Self { kind: Kind::Linear, low, high, from: 0.0, to: 1.0 }
+        Self::exact(low, high)
     }
 
     /// A linear scale with exactly these ends.
@@ -50,7 +50,7 @@ impl Scale {
         let (low, high) =
             ends(values.into_iter().filter(|value| *value > 0.0)).unwrap_or((1.0, 10.0));
         let room = ((high / low).powf(LOG_ROOM)).max(LOG_ROOM_MIN);
-        Self { kind: Kind::Log, low: low / room, high: high * room, from: 0.0, to: 1.0 }
+        Self::exact_log(low / room, high * room)
     }
 
     /// A logarithmic scale with exactly these ends.
@@ -102,15 +102,11 @@ fn ends(values: impl IntoIterator<Item = f64>) -> Option<(f64, f64)> {
 
 /// Rounds `span / count` to 1, 2 or 5 times a power of ten.
 fn round_step(span: f64, count: usize) -> f64 {
-    let rough = span / as_f64(count.max(1));
+    let rough = span / count.max(1) as f64;
     let power = 10_f64.powf(rough.log10().floor());
-    let round = match rough / power {
-        part if part < 1.5 => 1.0,
-        part if part < 3.5 => 2.0,
-        part if part < 7.5 => 5.0,
-        _ => 10.0,
-    };
-    round * power
+    let limits = [(1.5, 1.0), (3.5, 2.0), (7.5, 5.0)];
+    let round = limits.into_iter().find(|(limit, _)| rough / power < *limit);
+    power * round.map_or(10.0, |(_, round)| round)
 }
 
 /// Multiples of a round step.
@@ -119,7 +115,7 @@ fn steps(low: f64, high: f64, about: usize) -> Vec<Tick> {
     let decimals = decimals_of(step);
     let first = (low / step - 1e-9).ceil();
     (0..TICKS_MAX)
-        .map(|index| (first + as_f64(index)) * step)
+        .map(|index| (first + index as f64) * step)
         .take_while(|value| *value <= high + step * 1e-9)
         .map(|value| {
             // Adding zero makes a negative zero a zero.
@@ -131,17 +127,17 @@ fn steps(low: f64, high: f64, about: usize) -> Vec<Tick> {
 
 /// Powers of ten; if there is room, also 2 and 5, or 3, times these; otherwise every second, third ... power.
 fn powers(low: f64, high: f64, decades: f64, about: usize) -> Vec<Tick> {
-    let about = as_f64(about);
+    let about = about as f64;
     let (parts, stride): (&[f64], usize) = if decades * 3.0 <= about {
         (&[1.0, 2.0, 5.0], 1)
     } else if decades * 2.0 <= about {
         (&[1.0, 3.0], 1)
     } else {
-        let stride = (1..TICKS_MAX).find(|stride| as_f64(*stride) >= decades / about);
+        let stride = (1..TICKS_MAX).find(|stride| *stride as f64 >= decades / about);
         (&[1.0], stride.unwrap_or(TICKS_MAX))
     };
     let first = low.log10().floor();
-    let exponents = (0..TICKS_MAX).map(|index| first + as_f64(index * stride));
+    let exponents = (0..TICKS_MAX).map(|index| first + (index * stride) as f64);
     let exponents = exponents.take_while(|exponent| 10_f64.powf(*exponent) <= high);
     exponents
         .flat_map(|exponent| parts.iter().map(move |part| (exponent, part * 10_f64.powf(exponent))))
@@ -158,13 +154,7 @@ const TICKS_MAX: usize = 60;
 
 /// Number of decimals of the multiples of a step.
 fn decimals_of(step: f64) -> usize {
-    (0..12)
-        .find(|decimals| step * 10_f64.powi(*decimals) >= 0.999_999)
-        .map_or(12, |decimals| usize::try_from(decimals).unwrap_or(0))
-}
-
-fn as_f64(count: usize) -> f64 {
-    count as f64
+    (0..12).find(|decimals| step * 10_f64.powf(*decimals as f64) >= 0.999_999).unwrap_or(12)
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ pub(crate) struct TimelinePanel {
     pub(crate) trials: Vec<Trial>,
 }
 
-/// An invalid trial, as a stripe.
+/// An invalid trial, or a pause.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Stripe {
     /// Start and end in seconds since the start of the run.
@@ -35,18 +35,12 @@ pub(crate) struct Stripe {
     pub(crate) hint: String,
 }
 
-/// A pause between the stop and the resumption of a run, omitted from the axis.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Pause {
-    pub(crate) at_s: f64,
-    pub(crate) hint: String,
-}
-
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Timeline {
     pub(crate) panels: Vec<TimelinePanel>,
     pub(crate) invalid: Vec<Stripe>,
-    pub(crate) pauses: Vec<Pause>,
+    /// Pauses between a stop and the resumption of the run. The axis omits them, so they end where they start.
+    pub(crate) pauses: Vec<Stripe>,
     pub(crate) length_s: f64,
 }
 
@@ -62,19 +56,15 @@ pub(crate) fn timeline(timeline: &Timeline) -> String {
     let chart = Chart::new(&axes, time, &time.ticks(TICKS), unit);
     let Chart { mut canvas, along, panels: places } = chart;
     let x = |at_s: f64| along.at(at_s / divisor);
-    let (top, bottom) = match &places[..] {
-        [first, .., last] => (first.frame.top, last.frame.bottom),
-        [only] => (only.frame.top, only.frame.bottom),
-        [] => (0.0, 0.0),
-    };
-    for Stripe { span_s, hint } in invalid {
+    let top = places.first().map_or(0.0, |panel| panel.frame.top);
+    let bottom = places.last().map_or(0.0, |panel| panel.frame.bottom);
+    let invalid_stripes = invalid.iter().map(|stripe| ("invalid", stripe));
+    for (class, Stripe { span_s: (from_s, to_s), hint }) in
+        invalid_stripes.chain(pauses.iter().map(|stripe| ("pause", stripe)))
+    {
         // At least two pixels: a trial of a long run is shorter than one.
-        let (from, to) = (x(span_s.0), x(span_s.1));
-        canvas.rect("invalid", (from - 1.0, top), (to.max(from + 1.0), bottom), Some(hint));
-    }
-    for Pause { at_s, hint } in pauses {
-        let x = x(*at_s);
-        canvas.rect("pause", (x - 1.0, top), (x + 1.0, bottom), Some(hint));
+        let (from, to) = (x(*from_s), x(*to_s));
+        canvas.rect(class, (from - 1.0, top), (to.max(from + 1.0), bottom), Some(hint));
     }
     for (panel, place) in panels.iter().zip(&places) {
         let (frame, scale) = (&place.frame, &place.scale);
@@ -98,12 +88,12 @@ pub(crate) fn timeline(timeline: &Timeline) -> String {
 
 fn panel_axis(panel: &TimelinePanel) -> PanelAxis {
     let values = || panel.trials.iter().filter_map(|trial| trial.value);
-    let (scale, ticks, height) = match panel.is_logarithmic {
+    let (scale, about, height) = match panel.is_logarithmic {
         true => (Scale::log(values()), 4, 110.0),
         false => (Scale::linear(values().chain([0.0]), 2), 2, 56.0),
     };
     // Without values, labels would be misleading.
-    let ticks = if values().next().is_some() { ticks } else { 0 };
+    let ticks = values().next().map_or(Vec::new(), |_| scale.ticks(about));
     PanelAxis { scale, ticks, unit: panel.unit.to_owned(), height }
 }
 
@@ -191,7 +181,8 @@ mod tests {
     #[test]
     fn a_pause_is_a_line_through_all_panels() {
         let mut data = two_panels(100.0);
-        data.pauses = vec![Pause { at_s: 50.0, hint: "a pause of 3 hours".to_owned() }];
+        let hint = "a pause of 3 hours".to_owned();
+        data.pauses = vec![Stripe { span_s: (50.0, 50.0), hint }];
         let svg = timeline(&data);
         let line =
             format!(r#"<rect class="pause" x="{:.1}" y="30" width="2" height="196""#, MIDDLE - 1.0);
