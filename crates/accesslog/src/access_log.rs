@@ -29,7 +29,6 @@ pub const STATUS_NO_RESPONSE: u16 = 499;
 pub enum LogFormat {
     /// The combined log format of Apache and nginx.
     Combined,
-    /// One JSON object per line.
     Json,
 }
 
@@ -70,7 +69,6 @@ pub struct Entry<'a> {
 /// Origin of a forwarded response.
 #[derive(Clone, Copy, Debug)]
 pub struct Upstream<'a> {
-    /// Name of the pool.
     pub pool: &'a str,
     /// Address of the backend, or `None` if no backend took the request.
     pub backend: Option<&'a str>,
@@ -201,7 +199,6 @@ impl LogFile {
         Ok(Self { writer, format })
     }
 
-    /// Creates the log of one thread.
     #[must_use]
     pub fn thread_log(&self) -> ThreadLog {
         ThreadLog {
@@ -223,7 +220,6 @@ impl LogFile {
         if bytes == 0 { Ok(()) } else { Err(UnreadError { bytes }) }
     }
 
-    /// Writes `count` lines. Returns the number of lines dropped.
     fn write(&self, lines: &[u8], count: u64) -> u64 {
         let mut direct = match &self.writer {
             Writer::Direct(direct) => direct.lock().unwrap_or_else(PoisonError::into_inner),
@@ -261,7 +257,6 @@ impl ThreadLog {
         }
     }
 
-    /// Writes the collected entries.
     pub fn flush(&mut self) {
         if !self.lines.is_empty() {
             self.dropped_lines += self.file.write(&self.lines, self.line_count);
@@ -302,7 +297,6 @@ impl LoggedRequest {
 }
 
 impl Entry<'_> {
-    /// Appends the entry to `lines`.
     fn write(&self, lines: &mut Vec<u8>, format: LogFormat, time: &str) {
         match format {
             LogFormat::Combined => self.write_combined(lines, time),

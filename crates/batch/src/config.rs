@@ -163,7 +163,6 @@ pub struct Settings {
     pub blocks: u32,
     /// Cuts trials to a fifth of their time.
     pub quick: bool,
-    /// Products per round.
     pub products_per_round: usize,
     /// As a share.
     pub margin: f64,

@@ -137,7 +137,6 @@ fn cells(point: &Point) -> [String; 6] {
     ]
 }
 
-/// Writes a batch for a terminal.
 fn render_table(stats: &Stats, screen: Screen) -> String {
     let anchor = stats.anchor.as_deref().unwrap_or("none yet");
     let mut text = screen.heading(&stats.title);
@@ -262,7 +261,6 @@ fn factor(value: f64) -> String {
     }
 }
 
-/// Writes a batch as a page.
 fn render_html(stats: &Stats) -> Result<String, BatchError> {
     let failed = |error: minijinja::Error| BatchError::Render(error.into());
     let mut environment = Environment::new();

@@ -166,7 +166,6 @@ fn lock_folder(path: &Path) -> io::Result<File> {
     Err(io::Error::new(ErrorKind::ResourceBusy, "folder is locked by another process"))
 }
 
-/// Removes a socket without listener.
 fn remove_stale(path: &Path) -> io::Result<()> {
     if !fs::symlink_metadata(path)?.file_type().is_socket() {
         return Err(ErrorKind::AlreadyExists.into());

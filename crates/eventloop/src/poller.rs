@@ -127,7 +127,6 @@ impl Event {
         self.flags.contains(epoll::EventFlags::IN)
     }
 
-    /// Returns true if a write will not block.
     #[must_use]
     pub fn is_writable(self) -> bool {
         self.flags.contains(epoll::EventFlags::OUT)

@@ -69,7 +69,6 @@ pub struct Gateway {
     closing: Vec<BoundListener>,
     counters: Arc<Counters>,
     background: Background,
-    /// The current configuration.
     generation: Arc<ConfigGeneration>,
 }
 

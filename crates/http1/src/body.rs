@@ -31,16 +31,13 @@ pub struct BodyProgress {
 /// Consecutive bytes of a body that have one meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BodyPart {
-    /// Meaning of the bytes.
     pub kind: BodyPartKind,
-    /// Number of bytes.
     pub len: usize,
 }
 
 /// Meaning of some bytes of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyPartKind {
-    /// Payload.
     Payload,
     /// Chunk sizes and line ends. With the payload they form a chunked coding without leading zeros, padding and
     /// extensions, up to the last chunk. To complete it, append `0\r\n`, the trailers and `\r\n`.
@@ -60,7 +57,6 @@ enum State {
 }
 
 impl BodyDecoder {
-    /// Creates a decoder at the start of a body.
     #[must_use]
     pub fn new(framing: BodyFraming) -> Self {
         let state = match framing {
@@ -105,10 +101,6 @@ impl BodyDecoder {
     /// Consumes the next bytes of one kind from the start of `bytes`. Returns `None` when `bytes` is empty or the
     /// body has ended. For callers that rewrite a body in the buffer it was read into; others use
     /// [`feed`](Self::feed).
-    ///
-    /// # Errors
-    ///
-    /// As [`feed`](Self::feed).
     #[inline]
     pub fn next_part(&mut self, bytes: &[u8]) -> Result<Option<BodyPart>, ParseError> {
         if bytes.is_empty() {
@@ -329,12 +321,10 @@ impl Default for ChunkLineLimit {
 }
 
 impl ChunkLineLimit {
-    /// Counts the first byte of a line.
     fn start_line(&mut self) {
         self.line_bytes = 1;
     }
 
-    /// Counts another byte of a line.
     fn add_line_byte(&mut self) -> Result<(), ParseError> {
         self.line_bytes += 1;
         if self.line_bytes > PLAIN_LINE_BYTES {
@@ -347,7 +337,6 @@ impl ChunkLineLimit {
         Ok(())
     }
 
-    /// Counts payload.
     fn add_payload(&mut self, bytes: u64) {
         self.surplus_left = self.surplus_left.saturating_add(bytes);
     }

@@ -14,12 +14,10 @@ pub struct HeadCache<Key, Value, const N: usize> {
     oldest: usize,
 }
 
-/// One cached head.
 #[derive(Debug)]
 pub struct CachedHead<Key, Value> {
     head: Vec<u8>,
     key: Key,
-    /// What the head means.
     pub value: Value,
     /// Bytes stored with it, such as the head to forward or the response to send.
     pub rendered: Vec<u8>,

@@ -35,7 +35,6 @@ pub(crate) struct Connection {
     sent: usize,
     /// Bytes sent of the one after them.
     sent_bytes: usize,
-    /// Start of the state.
     pub(crate) since: Instant,
     /// True while it is in the worker's queue of free connections.
     pub(crate) is_free: bool,
@@ -117,7 +116,6 @@ impl Connection {
         self.sent > 1 || (self.sent == 1 && self.sent_bytes > 0)
     }
 
-    /// Removes the front request, which has ended.
     pub(crate) fn pop(&mut self) -> Option<InFlight> {
         let request = self.in_flight.pop_front()?;
         if self.sent > 0 {
@@ -176,7 +174,6 @@ impl Connection {
         is_reused && !self.has_started_front() && is_disconnect(error)
     }
 
-    /// Ages of the requests in flight.
     pub(crate) fn ages(&self, now: Instant) -> impl Iterator<Item = Duration> {
         self.in_flight.iter().map(move |request| now.saturating_duration_since(request.scheduled))
     }

@@ -127,10 +127,6 @@ impl Generator {
     }
 
     /// Ends the load, waits for the threads and merges their metrics.
-    ///
-    /// # Errors
-    ///
-    /// A thread failed.
     pub fn finish(mut self) -> Result<Summary, Error> {
         self.close_window();
         let joined: Vec<_> = self.threads.drain(..).map(|thread| thread.handle.join()).collect();

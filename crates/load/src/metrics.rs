@@ -29,7 +29,6 @@ pub(crate) struct Metrics {
     has_templates: bool,
 }
 
-/// Window of one thread.
 #[derive(Debug)]
 struct Window {
     opened_at: Instant,
@@ -37,7 +36,6 @@ struct Window {
     polled: Duration,
 }
 
-/// Final metrics of one thread.
 #[derive(Debug)]
 pub(crate) struct ThreadSummary {
     pub(crate) summary: Summary,
@@ -72,7 +70,6 @@ impl Metrics {
         Ok(())
     }
 
-    /// Counts time spent polling without an event.
     pub(crate) fn polled(&mut self, time: Duration) {
         if let Some(window) = &mut self.window {
             window.polled += time;
@@ -163,14 +160,12 @@ impl Metrics {
         }
     }
 
-    /// Counts a response whose receive timestamp is missing.
     pub(crate) fn missing_timestamp(&mut self) {
         if self.window.is_some() {
             self.summary.missing_timestamps += 1;
         }
     }
 
-    /// Counts a failed request.
     pub(crate) fn failure(
         &mut self,
         in_flight: &InFlight,
@@ -197,12 +192,10 @@ impl Metrics {
         self.summary.failures.count(failure);
     }
 
-    /// True until [`set_first_head`](Self::set_first_head) is called.
     pub(crate) fn needs_first_head(&self) -> bool {
         self.summary.first_head.is_empty()
     }
 
-    /// Keeps the head of a response.
     pub(crate) fn set_first_head(&mut self, head: &[u8]) {
         self.summary.first_head = head.to_vec();
     }
@@ -296,7 +289,6 @@ fn nanos(time: Duration) -> u64 {
     time.as_secs() * 1_000_000_000 + u64::from(time.subsec_nanos())
 }
 
-/// CPU time of a thread since its start.
 #[derive(Clone, Copy, Debug)]
 struct CpuTime {
     user: Duration,

@@ -6,7 +6,6 @@ use tollgate_stats::{STEADY_SLICES, is_steady};
 
 use crate::summary::Progress;
 
-/// Length of one slice.
 pub const SLICE: Duration = Duration::from_millis(200);
 
 /// Shortest time after which figures can be steady.
@@ -15,10 +14,8 @@ pub const STEADY_AFTER: Duration = SLICE.saturating_mul(STEADY_SLICES as u32);
 /// Time without a response after which waiting for a steady state is pointless.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 
-/// One slice of a warm-up.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Slice {
-    /// Length of the slice.
     pub length: Duration,
     /// Responses, expected or not.
     pub responses: u64,
@@ -46,7 +43,6 @@ impl Slice {
         }
     }
 
-    /// Responses per second.
     #[must_use]
     pub fn throughput_per_s(&self) -> f64 {
         self.responses as f64 / self.length.as_secs_f64()

@@ -63,9 +63,7 @@ pub(crate) struct Worker {
     is_sending: bool,
     /// Work left in this turn of the event loop.
     budget: Budget,
-    /// Requests in flight on all connections.
     in_flight: usize,
-    /// Last reading of the clock.
     now: Instant,
     /// Time of the next check of timeouts.
     next_timeout_check: Instant,
@@ -345,7 +343,6 @@ impl Worker {
         is_starting || self.budget.is_spent() || !self.unread.is_empty()
     }
 
-    /// Records that a wait has ended.
     fn wake(&mut self) {
         self.polls_since = None;
         if let Some(slack_wait) = &mut self.slack_wait {

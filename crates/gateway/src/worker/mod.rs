@@ -61,7 +61,6 @@ pub(crate) struct Worker {
     /// Of the last connection or transaction.
     last_serial: u32,
     counters: Arc<Counters>,
-    /// Index of this thread.
     thread: usize,
     access_log: Option<ThreadLog>,
     /// Empty without `limits.connections_per_client`.

@@ -357,7 +357,6 @@ impl Worker {
         }
     }
 
-    /// Closes an idle connection.
     pub(super) fn close_idle(&mut self, at: usize) {
         let place = self.upstreams[at].place;
         let pool = &mut self.generations[place.generation].pools[place.pool];

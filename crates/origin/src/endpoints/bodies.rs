@@ -28,7 +28,6 @@ pub(super) fn payload_or_page<'a>(request: &Request<'a>, shared: &mut Shared) ->
     Ok(Action::Respond(Response::filler(bytes)))
 }
 
-/// Responds with the page that documents the site.
 pub(super) fn page<'a>(request: &Request<'a>, shared: &mut Shared) -> ActionResult<'a> {
     let host = request.host.unwrap_or(&shared.default_host);
     let page =
@@ -55,12 +54,10 @@ fn escape_html(text: &str) -> String {
 const DEFAULT_FETCH_BYTES: u64 = 2048;
 const MAX_FETCH_BYTES: u64 = 64 << 20;
 
-/// Generates `size` random bytes.
 pub(super) fn urandom<'a>(request: &Request<'a>, _shared: &mut Shared) -> ActionResult<'a> {
     fetch(request, SourceKind::Random)
 }
 
-/// Reads `size` zeros.
 pub(super) fn zero<'a>(request: &Request<'a>, _shared: &mut Shared) -> ActionResult<'a> {
     fetch(request, SourceKind::Zero)
 }
@@ -77,9 +74,7 @@ pub(crate) fn fetch_response(bytes: u64, elapsed: Duration) -> Response<'static>
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SourceKind {
-    /// The random number generator of the thread.
     Random,
-    /// `/dev/zero`.
     Zero,
 }
 
@@ -102,7 +97,6 @@ impl ByteSource {
         Self { random: rand::rng(), zero, buffer: vec![0; FETCH_BYTES_MAX].into_boxed_slice() }
     }
 
-    /// Opens `/dev/zero`.
     pub(crate) fn open_zero() -> io::Result<Arc<File>> {
         File::open("/dev/zero").map(Arc::new)
     }
