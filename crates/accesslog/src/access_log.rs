@@ -199,7 +199,6 @@ impl LogFile {
         Ok(Self { writer, format })
     }
 
-    #[must_use]
     pub fn thread_log(&self) -> ThreadLog {
         ThreadLog {
             file: self.clone(),
@@ -278,7 +277,6 @@ impl Drop for ThreadLog {
 }
 
 impl LoggedRequest {
-    #[must_use]
     pub fn new(head: &RequestHead<'_>) -> Self {
         let header = |name| head.headers.first(name).map(Box::from);
         Self {

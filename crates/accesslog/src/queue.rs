@@ -19,7 +19,6 @@ pub struct RateLimit {
 }
 
 impl RateLimit {
-    #[must_use]
     pub const fn new(interval: Duration) -> Self {
         Self { interval, allowed_at: None }
     }

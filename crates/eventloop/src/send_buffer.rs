@@ -24,7 +24,6 @@ pub struct SendBuffer {
 
 impl SendBuffer {
     /// Creates a buffer of `bytes` without copying them.
-    #[must_use]
     pub fn new(bytes: Vec<u8>) -> Self {
         Self { bytes, sent: 0 }
     }
@@ -33,12 +32,10 @@ impl SendBuffer {
         self.bytes.extend_from_slice(bytes);
     }
 
-    #[must_use]
     pub fn unsent(&self) -> &[u8] {
         &self.bytes[self.sent..]
     }
 
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }

@@ -57,7 +57,6 @@ enum State {
 }
 
 impl BodyDecoder {
-    #[must_use]
     pub fn new(framing: BodyFraming) -> Self {
         let state = match framing {
             BodyFraming::Empty => State::Length { remaining: 0 },
@@ -116,7 +115,6 @@ impl BodyDecoder {
     }
 
     /// Returns true once the body has ended. Never true for [`BodyFraming::UntilClose`].
-    #[must_use]
     pub fn is_done(&self) -> bool {
         match &self.state {
             State::Length { remaining } => *remaining == 0,
@@ -127,7 +125,6 @@ impl BodyDecoder {
 
     /// Returns the payload bytes that must follow, as announced by the `Content-Length` or by the
     /// current chunk's size.
-    #[must_use]
     pub fn remaining(&self) -> u64 {
         match &self.state {
             State::Length { remaining } => *remaining,
@@ -139,7 +136,6 @@ impl BodyDecoder {
     }
 
     /// Returns true if the body ends when the peer closes the connection.
-    #[must_use]
     pub fn ends_at_close(&self) -> bool {
         matches!(self.state, State::UntilClose)
     }
@@ -350,7 +346,6 @@ pub struct Pattern {
 
 impl Pattern {
     /// Prepares a search for `bytes`. Returns `None` if they are empty.
-    #[must_use]
     pub fn new(bytes: &[u8]) -> Option<Self> {
         (!bytes.is_empty()).then(|| Self { finder: Finder::new(bytes).into_owned() })
     }
@@ -369,12 +364,6 @@ pub struct BodySearch {
 }
 
 impl BodySearch {
-    /// Creates a search at the start of a body.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Starts over, for the next body. Keeps its memory.
     pub fn reset(&mut self) {
         self.tail.clear();
@@ -401,7 +390,6 @@ impl BodySearch {
     }
 
     /// Returns true if the bytes so far contain the pattern.
-    #[must_use]
     pub fn found(&self) -> bool {
         self.found
     }

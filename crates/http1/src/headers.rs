@@ -54,7 +54,6 @@ impl<'a> Headers<'a> {
             .map(|(_, value)| value)
     }
 
-    #[must_use]
     pub fn first(self, name: &str) -> Option<&'a [u8]> {
         self.all(name).next()
     }

@@ -51,12 +51,6 @@ struct CurrentResponse {
 }
 
 impl ResponseScanner {
-    /// Creates a scanner at the start of a connection.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Starts over, for a new connection. Keeps its memory.
     pub fn reset(&mut self) {
         self.split_head.clear();

@@ -216,8 +216,8 @@ impl Stream {
         Ok(Self {
             socket,
             has_timestamps,
-            scanner: ResponseScanner::new(),
-            search: BodySearch::new(),
+            scanner: ResponseScanner::default(),
+            search: BodySearch::default(),
             is_shut: false,
             send_error: None,
             is_reused: false,

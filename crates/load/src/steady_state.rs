@@ -34,7 +34,6 @@ pub struct SteadyState {
 
 impl Slice {
     /// Creates the slice between two readings of the progress.
-    #[must_use]
     pub fn between(length: Duration, before: &Progress, after: &Progress) -> Self {
         Self {
             length,
@@ -43,13 +42,11 @@ impl Slice {
         }
     }
 
-    #[must_use]
     pub fn throughput_per_s(&self) -> f64 {
         self.responses as f64 / self.length.as_secs_f64()
     }
 
     /// Mean latency; `None` without a response.
-    #[must_use]
     pub fn latency_ns_mean(&self) -> Option<f64> {
         (self.responses > 0).then(|| self.latency_ns_sum as f64 / self.responses as f64)
     }
@@ -74,13 +71,11 @@ impl SteadyState {
     }
 
     /// True if there was no response for 5 seconds.
-    #[must_use]
     pub fn is_silent(&self) -> bool {
         self.silence >= SILENCE_MAX
     }
 
     /// True if there are figures and all are steady.
-    #[must_use]
     pub fn is_steady(&self) -> bool {
         !self.figures.is_empty() && self.figures.iter().all(|values| is_steady(values))
     }

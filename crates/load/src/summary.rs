@@ -344,17 +344,14 @@ impl ThreadUsage {
 }
 
 impl Failures {
-    #[must_use]
     pub fn total(&self) -> u64 {
         self.by_kind().iter().map(|(_, count)| count).sum()
     }
 
-    #[must_use]
     pub fn timeouts(&self) -> u64 {
         self.connect_timeout + self.response_timeout
     }
 
-    #[must_use]
     pub fn by_kind(&self) -> [(&'static str, u64); 8] {
         [
             ("refused", self.refused),
@@ -369,7 +366,6 @@ impl Failures {
     }
 
     /// Lists the kinds that occurred, with counts and examples: `reset: 1, malformed: 2, REASON`.
-    #[must_use]
     pub fn describe(&self) -> String {
         let kinds = self.by_kind().into_iter().filter(|(_, count)| *count > 0);
         let mut parts: Vec<String> =

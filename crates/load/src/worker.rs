@@ -150,7 +150,7 @@ impl Worker {
             connections_max: connections_max as usize,
             free: VecDeque::new(),
             unread: Vec::new(),
-            heads: ResponseHeadCache::new(),
+            heads: ResponseHeadCache::default(),
             started: 0,
             started_at: now,
             is_sending: false,

@@ -22,7 +22,6 @@ pub struct Config {
 
 impl Config {
     /// One unpinned thread with the default timeouts and no access log.
-    #[must_use]
     pub fn new(listen: Listen) -> Self {
         Self {
             listen,

@@ -100,12 +100,10 @@ impl Origin {
     }
 
     /// Address it listens on, with the actual port.
-    #[must_use]
     pub fn listens_on(&self) -> &Listen {
         &self.listen
     }
 
-    #[must_use]
     pub fn stopper(&self) -> Stopper {
         self.stopper.clone()
     }
@@ -205,7 +203,7 @@ impl Thread {
             counters: self.counters,
             default_host: self.default_host,
             pages: PageCache::default(),
-            responses: HeadCache::new(),
+            responses: HeadCache::default(),
             delays: self.delays,
             log: self.log.as_ref().map(LogFile::thread_log),
         };

@@ -139,8 +139,8 @@ impl Scratch {
         Self {
             input: vec![0; HEADROOM_BYTES + INPUT_BYTES + TAIL_BYTES_MAX].into_boxed_slice(),
             head: Vec::new(),
-            requests: HeadCache::new(),
-            responses: HeadCache::new(),
+            requests: HeadCache::default(),
+            responses: HeadCache::default(),
             date: DateCache::default(),
         }
     }

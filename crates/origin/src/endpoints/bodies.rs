@@ -37,18 +37,9 @@ pub(super) fn page<'a>(request: &Request<'a>, shared: &mut Shared) -> ActionResu
 }
 
 fn escape_html(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            other => escaped.push(other),
-        }
-    }
-    escaped
+    [("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("\"", "&quot;"), ("'", "&#39;")]
+        .iter()
+        .fold(text.to_owned(), |text, (character, escape)| text.replace(character, escape))
 }
 
 const DEFAULT_FETCH_BYTES: u64 = 2048;
