@@ -32,7 +32,6 @@ pub enum LogFormat {
     Json,
 }
 
-/// Output of an access log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogTarget {
     Stdout,
@@ -72,7 +71,6 @@ pub struct Upstream<'a> {
     pub pool: &'a str,
     /// Address of the backend, or `None` if no backend took the request.
     pub backend: Option<&'a str>,
-    /// Number of backends tried.
     pub tries: usize,
     /// Time from the request's head to the end of the response.
     pub duration: Duration,
@@ -117,7 +115,6 @@ struct Reader {
     inode: u64,
 }
 
-/// The entries of one thread.
 pub struct ThreadLog {
     file: LogFile,
     lines: Vec<u8>,

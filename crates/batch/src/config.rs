@@ -319,7 +319,7 @@ fn within(key: &str, value: u32, most: u32) -> Result<u32, BatchError> {
 }
 
 /// As in git, a repository with a colon before its first slash is a URL.
-fn is_folder(repo: &str) -> bool {
+pub fn is_folder(repo: &str) -> bool {
     !repo.split('/').next().is_some_and(|first| first.contains(':'))
 }
 

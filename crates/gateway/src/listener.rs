@@ -156,7 +156,6 @@ impl SharedSocket {
 
 type Sockets = Vec<Arc<OwnedFd>>;
 
-/// Returns the actual address.
 fn open_tcp(
     address: SocketAddr,
     backlog: i32,

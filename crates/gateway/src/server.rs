@@ -246,7 +246,6 @@ impl Drop for Gateway {
     }
 }
 
-/// Services beside the data path.
 #[derive(Debug)]
 struct Background {
     state: Arc<AdminState>,

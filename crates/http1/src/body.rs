@@ -35,7 +35,6 @@ pub struct BodyPart {
     pub len: usize,
 }
 
-/// Meaning of some bytes of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyPartKind {
     Payload,

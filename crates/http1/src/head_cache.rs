@@ -72,7 +72,6 @@ impl<Key: PartialEq, Value, const N: usize> HeadCache<Key, Value, N> {
         self.entries[(self.oldest + N - 1) % N].as_ref()
     }
 
-    /// Removes all entries, as when the configuration has changed.
     pub fn clear(&mut self) {
         *self = Self::default();
     }

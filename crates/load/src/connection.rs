@@ -101,17 +101,14 @@ impl Connection {
         }
     }
 
-    /// True if the front request is sent completely.
     pub(crate) fn has_sent_front(&self) -> bool {
         self.sent > 0
     }
 
-    /// True if any of the front request is sent.
     pub(crate) fn has_started_front(&self) -> bool {
         self.sent > 0 || self.sent_bytes > 0
     }
 
-    /// True if any of a second request is sent.
     pub(crate) fn has_started_second(&self) -> bool {
         self.sent > 1 || (self.sent == 1 && self.sent_bytes > 0)
     }
@@ -191,7 +188,6 @@ pub(crate) struct Stream {
     /// True if the kernel stamps received packets.
     has_timestamps: bool,
     pub(crate) scanner: ResponseScanner,
-    /// Searches the body of the current response.
     pub(crate) search: BodySearch,
     /// True if the server has sent its last byte, so that no event announces the end of the stream.
     pub(crate) is_shut: bool,

@@ -39,7 +39,6 @@ struct Window {
 #[derive(Debug)]
 pub(crate) struct ThreadSummary {
     pub(crate) summary: Summary,
-    /// Start and end of the window, if it was opened.
     pub(crate) window: Option<(Instant, Instant)>,
 }
 

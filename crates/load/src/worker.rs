@@ -25,11 +25,8 @@ use crate::workload::RequestSequence;
 pub(crate) struct Control {
     /// Start of the schedule; in a closed loop, start of the generator.
     pub(crate) start: Instant,
-    /// The window is to be opened.
     pub(crate) measure: AtomicBool,
-    /// No further request is to be sent.
     pub(crate) drain: AtomicBool,
-    /// The run is to end.
     pub(crate) stop: AtomicBool,
 }
 
@@ -295,7 +292,6 @@ impl Worker {
         }
     }
 
-    /// Token of the current connection at an index.
     fn token(&self, index: usize) -> u64 {
         u64::from(self.connections[index].generation) << INDEX_BITS | index as u64
     }

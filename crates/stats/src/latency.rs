@@ -76,7 +76,6 @@ impl LatencyHistogram {
         self.counts.saturating_record(ns.clamp(LOWEST_NS, HIGHEST_NS));
     }
 
-    /// Records a latency `count` times.
     pub fn record_n(&mut self, ns: u64, count: u64) {
         self.counts.saturating_record_n(ns.clamp(LOWEST_NS, HIGHEST_NS), count);
     }

@@ -280,7 +280,8 @@ pub struct Ejection {
     pub duration: Duration,
 }
 
-/// As documented in `file.rs`. Timeouts are checked at intervals of a quarter of the shortest, so that each may take a little longer.
+/// `file.rs` describes each. Timeouts are checked at intervals of a quarter of the shortest, so that each may take a
+/// little longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
     pub connect: Duration,

@@ -210,13 +210,9 @@ impl Worker {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
     Commands,
-    /// Index of the listener.
     Listener(usize),
     Client(ClientId),
-    Upstream {
-        key: usize,
-        serial: u32,
-    },
+    Upstream { key: usize, serial: u32 },
 }
 
 const COMMANDS_TOKEN: u64 = u64::MAX;

@@ -39,7 +39,6 @@ pub(super) struct Place {
     pub(super) backend: usize,
 }
 
-/// A configuration on one thread.
 #[derive(Debug)]
 pub(super) struct Generation {
     pub(super) shared: Arc<ConfigGeneration>,

@@ -8,7 +8,7 @@ use clap::{Subcommand, ValueEnum};
 use std::path::{Path, PathBuf};
 use tollgate_batch::BatchError;
 use tollgate_batch::builder::{Event, Request};
-use tollgate_batch::config::{BatchFile, ProductFile, Revs, Settings, Wanted};
+use tollgate_batch::config::{BatchFile, ProductFile, Revs, Settings, Wanted, is_folder};
 use tollgate_batch::find::find;
 use tollgate_batch::manifest::BatchManifest;
 use tollgate_batch::report;
@@ -306,12 +306,11 @@ impl RunArgs {
 /// Makes paths absolute; those of a file are relative to its folder.
 fn rooted(file: BatchFile, folder: &Path) -> BatchFile {
     let root = |path: String| folder.join(path).display().to_string();
-    let is_url = |repo: &str| repo.split('/').next().is_some_and(|first| first.contains(':'));
     BatchFile {
         experiment: file
             .experiment
             .map(|name| if name.ends_with(".toml") { root(name) } else { name }),
-        repo: file.repo.map(|repo| if is_url(&repo) { repo } else { root(repo) }),
+        repo: file.repo.map(|repo| if is_folder(&repo) { root(repo) } else { repo }),
         revs: file.revs.map(|revs| match revs {
             Revs::One(list) if !list.contains("..") => Revs::One(root(list)),
             other => other,
