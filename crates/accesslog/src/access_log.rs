@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -37,6 +37,15 @@ pub enum LogTarget {
     Stdout,
     /// A file to append to, created if missing.
     File(PathBuf),
+}
+
+impl LogTarget {
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::Stdout => Path::new("/dev/stdout"),
+            Self::File(path) => path,
+        }
+    }
 }
 
 /// Request line and headers to log, kept until the response has ended.

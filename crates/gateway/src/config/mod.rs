@@ -6,15 +6,14 @@ mod file;
 mod tests;
 mod validate;
 
-use std::fmt;
 use std::io::{self, Read as _};
 use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroUsize};
-use std::path::{Path, PathBuf};
-use std::str::FromStr;
+use std::path::Path;
 use std::time::Duration;
 
 pub use tollgate_accesslog::{LogFormat, LogTarget};
+pub use tollgate_eventloop::Address;
 
 use crate::tls::TlsIdentity;
 pub use error::ConfigError;
@@ -80,38 +79,6 @@ fn read_text(path: &Path) -> io::Result<String> {
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, "larger than 4 MiB"));
     }
     Ok(text)
-}
-
-/// An address to listen on or to connect to.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Address {
-    Tcp(SocketAddr),
-    Unix(PathBuf),
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected ADDRESS:PORT, such as 127.0.0.1:8080, or unix:/path/to/socket")]
-pub struct AddressParseError;
-
-impl FromStr for Address {
-    type Err = AddressParseError;
-
-    fn from_str(text: &str) -> Result<Self, AddressParseError> {
-        match text.strip_prefix("unix:") {
-            Some("") => Err(AddressParseError),
-            Some(path) => Ok(Self::Unix(PathBuf::from(path))),
-            None => text.parse().map(Self::Tcp).or(Err(AddressParseError)),
-        }
-    }
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp(address) => address.fmt(out),
-            Self::Unix(path) => write!(out, "unix:{}", path.display()),
-        }
-    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
