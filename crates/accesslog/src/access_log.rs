@@ -377,13 +377,13 @@ fn push_member(lines: &mut Vec<u8>, name: &str, value: Option<&[u8]>) {
     }
 }
 
-/// Bytes that are not UTF-8 are read as Latin-1, which keeps different bytes different.
-fn json_string(bytes: &[u8]) -> serde_json::Value {
+/// Quotes a text for JSON. Bytes that are not UTF-8 are read as Latin-1, which keeps different bytes different.
+pub fn json_string(bytes: &[u8]) -> String {
     let text: Cow<'_, str> = match std::str::from_utf8(bytes) {
         Ok(text) => text.into(),
         Err(_) => bytes.iter().copied().map(char::from).collect::<String>().into(),
     };
-    text.into_owned().into()
+    serde_json::to_string(&text).expect("every string is valid JSON")
 }
 
 /// Escapes control characters, quotes, backslashes and bytes above ASCII as nginx does, so that a client cannot end
@@ -521,5 +521,12 @@ mod tests {
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
         assert_eq!(text.lines().count(), 2);
+    }
+
+    #[test]
+    fn json_strings_are_escaped() {
+        assert_eq!(json_string(b"a \"b\" \\ \n \x01"), r#""a \"b\" \\ \n \u0001""#);
+        assert_eq!(json_string("gr\u{fc}n".as_bytes()), "\"gr\u{fc}n\"");
+        assert_eq!(json_string(b"gr\xfcn"), "\"gr\u{fc}n\"");
     }
 }

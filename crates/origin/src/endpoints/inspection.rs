@@ -3,9 +3,11 @@
 
 use std::borrow::Cow;
 
+use tollgate_accesslog::json_string;
+
 use super::{Action, ActionResult, ENDPOINTS, decode};
 use crate::request::{Allowed, Request, RequestError};
-use crate::response::{Body, NO_SNIFF, Response, json_string};
+use crate::response::{Body, NO_SNIFF, Response};
 use crate::state::Shared;
 
 pub(super) fn status<'a>(request: &Request<'a>, _shared: &mut Shared) -> ActionResult<'a> {

@@ -3,10 +3,11 @@
 use std::time::Instant;
 
 use memchr::memchr;
+use tollgate_accesslog::json_string;
 
 use super::{Action, ActionResult};
 use crate::request::{Request, RequestError};
-use crate::response::{Response, Seconds, error_response, json_string};
+use crate::response::{Response, Seconds, error_response};
 use crate::state::Shared;
 
 /// A request body that is measured and discarded.
