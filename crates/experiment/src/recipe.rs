@@ -140,7 +140,7 @@ pub struct ProcessSpec {
     pub listens: Option<String>,
 }
 
-/// Readiness check: a harmless request gets the expected response.
+/// Readiness check: a benign request gets the expected response.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Ready {
@@ -159,7 +159,7 @@ pub struct Blocks {
     /// Expression: a list of the families of attacks that are always blocked; others may be blocked or passed. By
     /// default, or with `none`: every attack that the mix does not mark as open.
     pub families: Option<String>,
-    /// Expression: true if harmless requests may be blocked, even if the mix does not mark them as open. Such blocks
+    /// Expression: true if benign requests may be blocked, even if the mix does not mark them as open. Such blocks
     /// are counted, and the subject is measured. False by default.
     pub benign: Option<String>,
 }

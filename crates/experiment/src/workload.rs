@@ -27,8 +27,8 @@ pub struct Blocking<'a> {
     /// Families of attacks that are always blocked; others may be blocked. `None`: every attack that the mix does not
     /// mark as open.
     pub families: Option<&'a [String]>,
-    /// True if harmless requests may be blocked.
-    pub harmless: bool,
+    /// True if benign requests may be blocked.
+    pub benign: bool,
 }
 
 #[derive(Debug, Error)]
@@ -117,14 +117,14 @@ fn expectation(of: &Template, expect: Expect, blocks: Option<Blocking<'_>>) -> E
     };
     match blocks {
         None => passed,
-        Some(Blocking { status, families, harmless }) => {
+        Some(Blocking { status, families, benign }) => {
             let is_of =
                 |families: &[String]| of.family.as_ref().is_some_and(|one| families.contains(one));
             let blocked = Expectation { status: Some(status), ..Expectation::default() };
             match (of.class, families) {
                 (Class::Malicious, Some(families)) if is_of(families) => blocked,
                 (Class::Malicious, None) if !of.open => blocked,
-                (Class::Benign, _) if !of.open && !harmless => passed,
+                (Class::Benign, _) if !of.open && !benign => passed,
                 (Class::Malicious | Class::Benign, _) => {
                     Expectation { or_status: Some(status), ..passed }
                 }
@@ -218,7 +218,7 @@ mod tests {
         );
     }
 
-    const EVERY_ATTACK: Blocking<'_> = Blocking { status: 403, families: None, harmless: false };
+    const EVERY_ATTACK: Blocking<'_> = Blocking { status: 403, families: None, benign: false };
 
     #[test]
     fn open_request_may_be_blocked_and_a_listed_family_must_be() {

@@ -56,7 +56,7 @@ fn mixes_have_the_shares_of_their_names() {
 }
 
 #[test]
-fn realistic_mix_has_many_attacks_and_harmless_requests_with_families() {
+fn realistic_mix_has_many_attacks_and_benign_requests_with_families() {
     let mix = mix("realistic");
     let of = |class| mix.templates().iter().filter(move |template| template.class == class);
     assert!(of(Class::Malicious).count() >= 60, "{}", of(Class::Malicious).count());

@@ -48,4 +48,6 @@ pub use error::{LoadError, Place, Skipped};
 pub use rule::{AuditEngine, EngineMode, Phase, Severity};
 pub use ruleset::{Builder, RuleInfo, RuleSet};
 pub use settings::{LimitAction, Settings};
-pub use transaction::{Connection, Intervention, Match, MatchDetails, Transaction, Worker};
+pub use transaction::{
+    Connection, Intervention, LimitsReached, Match, MatchDetails, Transaction, Worker,
+};

@@ -70,6 +70,8 @@ fn states(structure: &Hir) -> usize {
 pub(crate) struct SelectorRegex {
     pub(crate) text: String,
     compiled: OnceLock<Regex>,
+    /// Slots of the TX variables whose names it matches.
+    slots: OnceLock<Vec<u32>>,
 }
 
 impl SelectorRegex {
@@ -77,7 +79,7 @@ impl SelectorRegex {
         if states(&structure(&text)?) >= STATES_CHECKED {
             Self::compile(&text)?;
         }
-        Ok(Self { text, compiled: OnceLock::new() })
+        Ok(Self { text, compiled: OnceLock::new(), slots: OnceLock::new() })
     }
 
     fn compile(pattern: &str) -> Result<Regex, String> {
@@ -86,6 +88,14 @@ impl SelectorRegex {
             .configure(config())
             .build(&portable(pattern))
             .map_err(|error| explain(pattern, &reason(&error)))
+    }
+
+    /// Slots of the TX variables of the rule set whose names it matches.
+    pub(crate) fn slots(&self, names: &[Vec<u8>]) -> &[u32] {
+        self.slots.get_or_init(|| {
+            let matching = (0..).zip(names).filter(|(_, name)| self.is_match(name));
+            matching.map(|(slot, _)| slot).collect()
+        })
     }
 
     pub(crate) fn is_match(&self, name: &[u8]) -> bool {

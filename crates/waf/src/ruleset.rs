@@ -225,7 +225,8 @@ fn complete(draft: Draft) -> Result<RuleSet, LoadError> {
         removed,
     };
     resolve_names(&mut set);
-    set.plan = crate::plan::Plan::new(&set.rules, set.tests, &draft.shared.requirements);
+    set.plan =
+        crate::plan::Plan::new(&set.rules, &set.steps, set.tests, &draft.shared.requirements);
     Ok(set)
 }
 

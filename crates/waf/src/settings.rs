@@ -2,12 +2,12 @@
 
 use crate::rule::{AuditEngine, EngineMode};
 
-/// Reaction to a body that is larger than its limit.
+/// Reaction to a body that is larger than its limit, or to an inspection that is too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitAction {
     /// Block the transaction, if the engine is on.
     Reject,
-    /// Inspect the first bytes up to the limit.
+    /// Go on with what was inspected up to the limit.
     ProcessPartial,
 }
 
@@ -28,6 +28,11 @@ pub struct Settings {
     pub json_depth_limit: usize,
     /// `SecArgumentsLimit`: arguments of a request; those beyond it are not inspected
     pub arguments_limit: usize,
+    /// `SecInspectionLimit`: bytes that operators may inspect in one transaction, the same bytes
+    /// again for each rule (default: no limit)
+    pub inspection_limit: u64,
+    /// `SecInspectionLimitAction`
+    pub inspection_limit_action: LimitAction,
     /// `SecArgumentSeparator`
     pub argument_separator: u8,
     /// `SecUploadFileLimit`: files of a multipart body
@@ -70,6 +75,8 @@ impl Default for Settings {
             request_body_limit_action: LimitAction::Reject,
             json_depth_limit: 512,
             arguments_limit: 100_000,
+            inspection_limit: u64::MAX,
+            inspection_limit_action: LimitAction::Reject,
             argument_separator: b'&',
             upload_file_limit: 100,
             response_body_access: false,

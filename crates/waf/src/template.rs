@@ -1,12 +1,15 @@
 //! Texts with macros: `%{tx.score}`, `%{REQUEST_HEADERS.Host}`.
 
 use crate::error::Fault;
+use crate::operator::text::parse_integer;
 use crate::variable::Variable;
 
 /// Text in which macros are expanded when a rule runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Template {
     parts: Vec<Part>,
+    /// Number that the text is read as, if it contains no macro.
+    number: Option<i64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +52,14 @@ impl Template {
         if !literal.is_empty() {
             parts.push(Part::Text(literal));
         }
-        Ok(Self { parts })
+        let mut template = Self { parts, number: None };
+        template.number = template.as_text().map(parse_integer);
+        Ok(template)
+    }
+
+    /// The text as operators on numbers read it, if it contains no macro.
+    pub(crate) fn as_number(&self) -> Option<i64> {
+        self.number
     }
 
     /// The text, if it contains no macro.

@@ -345,7 +345,7 @@ mod tests {
             name: name.to_owned(),
             class,
             family: (!family.is_empty()).then(|| family.to_owned()),
-            responses: responses,
+            responses,
             blocked,
             passed: responses - blocked,
             other: 0,

@@ -1,6 +1,6 @@
 //! The conclusion of a run: the status of its prices, and the costs of all subjects of a case in one sentence.
 
-use crate::analysis::{CaseAnalysis, Price, Range, SubjectAnalysis, ablation};
+use crate::analysis::{CaseAnalysis, Price, Range, SubjectAnalysis, ablation, list};
 use schemars::JsonSchema;
 use serde::Serialize;
 use tollgate_experiment::manifest::ExperimentManifest;
@@ -99,7 +99,7 @@ pub(super) fn status_line(
         RunStatus::NotSettled => {
             let open: Vec<String> =
                 cases.iter().flat_map(|case| open(case, cases, again)).collect();
-            format!(": {}; {}", open.join(", "), next_step(cases, again))
+            format!(": {}; {}", list(&open), next_step(cases, again))
         }
         RunStatus::AaFailed => {
             let floor = cases.iter().filter_map(|case| case.noise_floor).find(Range::excludes_one);

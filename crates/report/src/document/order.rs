@@ -28,9 +28,8 @@ pub(crate) fn of_run(source: &Source) -> Document {
     let sweeps = sweeps(&analysis.cases);
     if !sweeps.is_empty() {
         let mut section = Section::new("sweeps", "Load sweeps", String::new());
-        for sweep in sweeps {
-            section.push(Media::Page, Block::Plots(vec![Plot::Sweep(sweep)]));
-        }
+        let plots = sweeps.into_iter().map(Plot::Sweep).collect();
+        section.push(Media::Page, Block::Plots(plots));
         sections.push(section);
     }
     let cases = analysis.cases.iter().enumerate();
@@ -81,8 +80,10 @@ fn case_section(analysis: &Analysis, index: usize, case: &CaseAnalysis) -> Secti
     let abouts = case.subjects.iter().filter(|subject| !subject.about.is_empty());
     let about = |subject: &SubjectAnalysis| (subject.name.clone(), subject.about.clone());
     let abouts: Vec<(String, String)> = abouts.map(about).collect();
-    if !abouts.is_empty() {
-        section.push(media, Block::Definitions(abouts));
+    match media {
+        _ if abouts.is_empty() => {}
+        Media::All => section.push(media, Block::Definitions(abouts)),
+        _ => section.folded(media, "The subjects", Block::Definitions(abouts)),
     }
     section.push(Media::Page, Block::Plots(vec![Plot::Bars(index)]));
     section.table(media, tables::prices(analysis, case));

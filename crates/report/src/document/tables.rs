@@ -142,9 +142,10 @@ pub(super) fn ratios(analysis: &Analysis, case: &CaseAnalysis) -> Table {
     Table { rows: by_subject(case, cells), ..Table::new(caption, columns) }
 }
 
+type Of = fn(&Figures) -> Option<f64>;
+
 /// Header, rank of an optional column, name of the figure, the figure, and its format.
-type FigureColumn =
-    (&'static str, Option<u8>, &'static str, fn(&Figures) -> Option<f64>, fn(f64) -> String);
+type FigureColumn = (&'static str, Option<u8>, &'static str, Of, fn(f64) -> String);
 
 const FIGURES: [FigureColumn; 10] = [
     ("requests/s", None, "throughput_per_s", |f| f.throughput_per_s, significant),
@@ -214,7 +215,7 @@ fn lower_bound(case: &CaseAnalysis, figures: &Figures) -> &'static str {
 }
 
 /// The figures of CrowdSec's stress test, in its order.
-const LATENCIES: [(&str, Metric, fn(&Figures) -> Option<f64>); 5] = [
+const LATENCIES: [(&str, Metric, Of); 5] = [
     ("average", Metric::LatencyMeanMs, |figures| figures.latency_mean_ms),
     ("minimum", Metric::LatencyMinMs, |figures| figures.latency_min_ms),
     ("median", Metric::LatencyP50Ms, |figures| figures.latency_p50_ms),

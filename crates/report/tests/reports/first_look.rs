@@ -88,7 +88,7 @@ fn first_look() -> RunRecords {
     trials.push(TrialRecord { attempt: 2, ..measured("light", 5, stolen) });
     let mut run = run(&["nginx", "direct", "light", "full", "coraza"], trials);
     run.manifest.experiment.title = "What does ModSecurity cost?".to_owned();
-    run.manifest.experiment.stop = Stop::after(8);
+    run.manifest.experiment.stop = Stop { extra_blocks: 0, ..Stop::after(8) };
     run.manifest.experiment.summary = true;
     let hint = Some("apt-get install -y caddy".to_owned());
     let missing = Missing { message: "no program `caddy`".to_owned(), hint };

@@ -287,25 +287,6 @@ fn several_cases_have_a_list_of_sentences() {
 }
 
 #[test]
-fn ratios_over_fewer_blocks_have_their_own_n() {
-    let few = |block: u32| {
-        let mut full = costing(40);
-        if block > 5 {
-            full.latency.p99_ms = None;
-        }
-        measured("full", block, full)
-    };
-    let trials = blocks("nginx", &[10; 8]).into_iter().chain((1..=8).map(few)).collect();
-    let page = page(&run(&["nginx", "full"], trials));
-    let caption = "Throughput, latency and memory relative to the baseline";
-    let full = row(captioned(&page, caption), "full");
-    assert!(full.contains(">1.00 {1.00, 1.00} (n 5)</td>"), "{full}");
-    assert_eq!(full.matches("(n ").count(), 1, "{full}");
-    assert!(page.contains("(n k): a price over only k blocks"), "{page}");
-    assert!(page.contains("n too small: no 95 % interval below 6 blocks"), "{page}");
-}
-
-#[test]
 fn shows_where_a_run_was_resumed() {
     assert!(!page(&run(&["nginx", "full"], two())).contains("class=\"pause\""));
     let mut trials = two();

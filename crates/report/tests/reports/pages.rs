@@ -160,15 +160,6 @@ fn command_has_its_own_line() {
 }
 
 #[test]
-fn notes_an_incomplete_record_in_both_formats() {
-    let mut run = two(6);
-    run.cut_off = true;
-    for text in [table(&run), markdown(&run)] {
-        assert!(text.contains("The last record is incomplete"), "{text}");
-    }
-}
-
-#[test]
 fn each_case_has_its_own_tables() {
     let mut run = two(6);
     run.manifest.experiment.cases.push(case("attack"));

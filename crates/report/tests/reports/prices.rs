@@ -1,11 +1,8 @@
 //! Ratios and differences, paired by block.
-//!
-//! The machine drifts: each block is twice as slow as the previous one, so pairing different blocks gives an error of
-//! at least 2.
 
 use crate::records::{
-    MIB, analysed, assert_close, blocks, costing, cpu_price, measured, report, run,
-    without_processes,
+    DRIFT, MIB, analysed, assert_close, blocks, costing, cpu_price, drifting, measured, report,
+    run, without_processes,
 };
 use proptest::prelude::*;
 use tollgate_experiment::metric::Metric;
@@ -14,12 +11,6 @@ use tollgate_experiment::validity::Invalid;
 use tollgate_report::analysis::Range;
 use tollgate_report::output::Format;
 use tollgate_report::source::Source;
-
-const DRIFT: [u64; 6] = [10, 20, 40, 80, 160, 320];
-
-fn drifting(subject: &str, times: u64) -> Vec<TrialRecord> {
-    blocks(subject, &DRIFT.map(|cpu_us| times * cpu_us))
-}
 
 fn spoil(trials: &mut [TrialRecord], subject: &str, block: u32) {
     let mut trials = trials.iter_mut();
@@ -80,25 +71,17 @@ fn excludes_blocks_without_baseline() {
 }
 
 #[test]
-fn invalid_trial_excludes_the_block_of_its_subject() {
-    let mut trials = [drifting("nginx", 1), drifting("light", 2), drifting("full", 3)].concat();
-    spoil(&mut trials, "full", 2);
-    let run = run(&["nginx", "light", "full"], trials);
-    let (light, full) = (cpu_price(&run, "light"), cpu_price(&run, "full"));
-    assert_eq!((light.n, full.n), (6, 5));
-    assert_range(&light.ratio.unwrap(), 2.0, 2.0, 2.0);
-    assert_range(&full.ratio.unwrap(), 3.0, 3.0, 3.0);
-}
-
-#[test]
-fn invalid_baseline_trial_excludes_the_block_of_all_subjects() {
-    let mut trials = [drifting("nginx", 1), drifting("light", 2), drifting("full", 3)].concat();
-    spoil(&mut trials, "nginx", 4);
-    let run = run(&["nginx", "light", "full"], trials);
-    let (light, full) = (cpu_price(&run, "light"), cpu_price(&run, "full"));
-    assert_eq!((light.n, full.n), (5, 5));
-    assert_range(&light.ratio.unwrap(), 2.0, 2.0, 2.0);
-    assert_range(&full.ratio.unwrap(), 3.0, 3.0, 3.0);
+fn invalid_trials_exclude_blocks() {
+    // An invalid trial of the baseline excludes the block of all subjects.
+    for (subject, block, n) in [("full", 2, (6, 5)), ("nginx", 4, (5, 5))] {
+        let mut trials = [drifting("nginx", 1), drifting("light", 2), drifting("full", 3)].concat();
+        spoil(&mut trials, subject, block);
+        let run = run(&["nginx", "light", "full"], trials);
+        let (light, full) = (cpu_price(&run, "light"), cpu_price(&run, "full"));
+        assert_eq!((light.n, full.n), n, "{subject}");
+        assert_range(&light.ratio.unwrap(), 2.0, 2.0, 2.0);
+        assert_range(&full.ratio.unwrap(), 3.0, 3.0, 3.0);
+    }
 }
 
 #[test]

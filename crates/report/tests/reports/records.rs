@@ -157,6 +157,14 @@ pub(crate) fn blocks(subject: &str, cpu_us_per_request: &[u64]) -> Vec<TrialReco
     trials.map(|(block, &cpu_us)| measured(subject, block, costing(cpu_us))).collect()
 }
 
+/// CPU of a machine that drifts: each block is twice as slow as the previous one, so pairing different blocks gives an
+/// error of at least 2.
+pub(crate) const DRIFT: [u64; 6] = [10, 20, 40, 80, 160, 320];
+
+pub(crate) fn drifting(subject: &str, times: u64) -> Vec<TrialRecord> {
+    blocks(subject, &DRIFT.map(|cpu_us| times * cpu_us))
+}
+
 /// A valid measurement of 1,000 responses in one second, so that a millisecond of CPU is a microsecond per request.
 pub(crate) fn costing(cpu_us_per_request: u64) -> Measurement {
     Measurement {

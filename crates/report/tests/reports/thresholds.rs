@@ -1,22 +1,17 @@
 //! Thresholds: pass, fail or not settled, by the interval and never by the estimate.
 
-use crate::records::{MIB, assert_close, blocks, case, costing, measured, refused, run, template};
+use crate::records::{
+    DRIFT, MIB, assert_close, blocks, case, costing, drifting, measured, refused, run, template,
+};
 use tollgate_experiment::manifest::SubjectState;
 use tollgate_experiment::recipe::Missing;
-use tollgate_experiment::record::{Bottleneck, TemplateRecord, TrialRecord};
+use tollgate_experiment::record::{Bottleneck, TemplateRecord};
 use tollgate_experiment::run_dir::RunRecords;
 use tollgate_experiment::validity::Invalid;
 use tollgate_report::source::Source;
 use tollgate_report::threshold::{Judged, Outcome, Threshold, overall, render, render_markdown};
 use tollgate_stats::text::Screen;
 use tollgate_traffic::Class;
-
-/// Each block is twice as slow as the previous one, so pairing different blocks gives an error of at least 2.
-const DRIFT: [u64; 6] = [10, 20, 40, 80, 160, 320];
-
-fn drifting(subject: &str, times: u64) -> Vec<TrialRecord> {
-    blocks(subject, &DRIFT.map(|cpu_us| times * cpu_us))
-}
 
 /// Judges a threshold in the only case of the run.
 fn judged(run: &RunRecords, text: &str) -> Judged {

@@ -1,7 +1,7 @@
 //! The probe: one request of each template, each with its expected response; and attacks that must be detected.
 //!
 //! A WAF that is not active is much faster and reports no error. A subject is measured only if it blocks the attacks
-//! that its recipe says it blocks, and passes harmless requests. If it detects attacks without blocking them, its own
+//! that its recipe says it blocks, and passes benign requests. If it detects attacks without blocking them, its own
 //! counter of detections must increase with each attack.
 
 use super::exchange::{ExchangeError, Reply, exchange, exchange_with_body, get};
@@ -84,7 +84,7 @@ pub(crate) fn refusal_reason(responses: &[ProbeResponse]) -> Option<String> {
     }
     for response in of_class(Class::Benign).filter(|response| !response.as_expected) {
         reasons.push(format!(
-            "harmless request `{}`: got {}, expected {}",
+            "benign request `{}`: got {}, expected {}",
             response.template, response.actual, response.expected
         ));
     }
@@ -318,16 +318,16 @@ mod tests {
         assert!(compare(true).as_expected);
         assert_eq!(
             refusal_reason(&[compare(false)]).unwrap(),
-            "harmless request `page`: got 200 with 5 bytes without that text, expected 200 with `welcome` in the body"
+            "benign request `page`: got 200 with 5 bytes without that text, expected 200 with `welcome` in the body"
         );
     }
 
     #[test]
-    fn unexpected_response_names_the_harmless_request() {
+    fn unexpected_response_names_the_benign_request() {
         let responses = [response("browse", Class::Benign, "500 with 9 bytes", false)];
         assert_eq!(
             refusal_reason(&responses).unwrap(),
-            "harmless request `browse`: got 500 with 9 bytes, expected 403"
+            "benign request `browse`: got 500 with 9 bytes, expected 403"
         );
     }
 

@@ -18,7 +18,7 @@ pub struct Requests<'a> {
     subject: &'a Subject,
     does_block: bool,
     families: Option<Vec<String>>,
-    harmless: bool,
+    benign: bool,
 }
 
 #[derive(Debug, Error)]
@@ -45,8 +45,8 @@ impl<'a> Requests<'a> {
             Some(families) => render::words(subject, families)?,
             None => None,
         };
-        let harmless = match blocks.as_ref().and_then(|blocks| blocks.benign.as_deref()) {
-            Some(harmless) => render::holds(subject, harmless)?,
+        let benign = match blocks.as_ref().and_then(|blocks| blocks.benign.as_deref()) {
+            Some(benign) => render::holds(subject, benign)?,
             None => false,
         };
         let does_block = match blocks {
@@ -56,17 +56,17 @@ impl<'a> Requests<'a> {
         let blocked_status = blocks.as_ref().map_or(FORBIDDEN, |blocks| blocks.status);
         let samples = Vec::new();
         let requests =
-            Self { samples, blocked_status, case, subject, does_block, families, harmless };
+            Self { samples, blocked_status, case, subject, does_block, families, benign };
         let samples = workload::samples(&case.mix, &requests.delivery()).map_err(in_mix(case))?;
         Ok(Self { samples, ..requests })
     }
 
-    /// Returns the request of the readiness check: the first harmless one, which every ready server passes, or the first
+    /// Returns the request of the readiness check: the first benign one, which every ready server passes, or the first
     /// attack if there is none.
     pub fn ready(&self) -> &Request {
         let mut templates = self.case.mix.templates().iter().zip(&self.samples);
-        let harmless = templates.find(|(template, _)| template.class == Class::Benign);
-        harmless.map_or(&self.samples[0], |(_, sample)| sample)
+        let benign = templates.find(|(template, _)| template.class == Class::Benign);
+        benign.map_or(&self.samples[0], |(_, sample)| sample)
     }
 
     /// Renders the workload, drawn from a seed.
@@ -98,7 +98,7 @@ impl<'a> Requests<'a> {
         let blocking = Blocking {
             status: self.blocked_status,
             families: self.families.as_deref(),
-            harmless: self.harmless,
+            benign: self.benign,
         };
         Delivery {
             prefix: &self.subject.prefix,
@@ -231,8 +231,8 @@ mod tests {
         assert_eq!(reason(&(attack("virtual-patch", true) + &attack("xss", false))), None);
         assert_eq!(reason(&attack("virtual-patch", true)), unproven("all"));
         assert_eq!(reason(&attack("xss", false)), unproven("vpatch"));
-        let harmless = "[[template]]\nname = 'x'\nclass = 'benign'\nweight = 1\npath = '/'\nexpect = { status = 406 }\n";
-        assert_eq!(reason(harmless), unproven("vpatch"));
+        let benign = "[[template]]\nname = 'x'\nclass = 'benign'\nweight = 1\npath = '/'\nexpect = { status = 406 }\n";
+        assert_eq!(reason(benign), unproven("vpatch"));
     }
 
     #[test]
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn readiness_check_prefers_a_harmless_request() {
+    fn readiness_check_prefers_a_benign_request() {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir_all(folder.path().join("mixes")).unwrap();
         let template = |class: &str, path: &str| {
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn high_paranoia_level_may_block_harmless_requests() {
+    fn high_paranoia_level_may_block_benign_requests() {
         let experiment = experiment("first-look");
         let at = |paranoia: i64| {
             let full = experiment.subjects.iter().find(|subject| subject.name == "full").unwrap();

@@ -172,6 +172,10 @@ fn explain(args: &ExplainArgs) -> Result<Exit, Failure> {
     if let Some(score) = transaction.tx("blocking_inbound_anomaly_score") {
         writeln!(text, "inbound anomaly score: {}", String::from_utf8_lossy(&score))?;
     }
+    let limits = transaction.limits_reached().to_string();
+    if !limits.is_empty() {
+        writeln!(text, "limits reached: {limits}")?;
+    }
     let blocked = transaction.intervention();
     match blocked {
         Some(intervention) => writeln!(text, "blocked with status {}", intervention.status)?,

@@ -46,8 +46,8 @@ pub(crate) struct Xml {
 /// An error if elements are nested deeper than `limits.depth` or 256, or if there are more
 /// attributes than `limits.parts`.
 pub(crate) fn parse(input: &[u8], limits: &Limits) -> Xml {
-    let document = match decode(input) {
-        Ok(document) => document,
+    let (document, cut) = match decode(input) {
+        Ok(decoded) => decoded,
         Err(reason) => {
             let error = XmlError { offset: 0, reason: reason.into() };
             return Xml { error: Some(error), ..Xml::default() };
@@ -75,8 +75,12 @@ pub(crate) fn parse(input: &[u8], limits: &Limits) -> Xml {
         }
         start = reader.buffer_position();
     };
-    parser.out.error =
-        result.err().map(|reason| XmlError { offset: reader.error_position().max(start), reason });
+    parser.out.error = match cut {
+        Some(reason) => Some(XmlError { offset: document.len() as u64, reason: reason.into() }),
+        None => result
+            .err()
+            .map(|reason| XmlError { offset: reader.error_position().max(start), reason }),
+    };
     parser.out
 }
 
@@ -448,8 +452,10 @@ fn declare_entity(text: &str, entities: &mut Entities) {
     entities.entry(name.to_owned()).or_insert(value);
 }
 
-/// Converts a document to UTF-8 and checks its characters.
-fn decode(input: &[u8]) -> Result<Cow<'_, str>, &'static str> {
+/// Converts a document to UTF-8 up to the first character that is invalid or not allowed, and
+/// returns the reason why it ends there.
+fn decode(input: &[u8]) -> Result<(Cow<'_, str>, Option<&'static str>), &'static str> {
+    let mut cut = None;
     let utf16 = |range: Range<usize>, unit: fn([u8; 2]) -> u16| {
         let bytes = &input[range];
         let units = bytes.chunks_exact(2).map(|pair| unit([pair[0], pair[1]]));
@@ -468,7 +474,10 @@ fn decode(input: &[u8]) -> Result<Cow<'_, str>, &'static str> {
             let input = input.strip_prefix(b"\xef\xbb\xbf").unwrap_or(input);
             match declared_encoding(input).to_ascii_lowercase().as_slice() {
                 b"" | b"utf-8" | b"utf8" | b"us-ascii" | b"ascii" => {
-                    Cow::Borrowed(std::str::from_utf8(input).or(Err("invalid UTF-8"))?)
+                    Cow::Borrowed(std::str::from_utf8(input).unwrap_or_else(|error| {
+                        cut = Some("invalid UTF-8");
+                        std::str::from_utf8(&input[..error.valid_up_to()]).unwrap_or_default()
+                    }))
                 }
                 b"iso-8859-1" | b"iso8859-1" | b"latin1" | b"latin-1" => {
                     input.iter().map(|byte| char::from(*byte)).collect()
@@ -477,7 +486,19 @@ fn decode(input: &[u8]) -> Result<Cow<'_, str>, &'static str> {
             }
         }
     };
-    if text.chars().all(allowed) { Ok(text) } else { Err("character that XML does not allow") }
+    match text.find(|character| !allowed(character)) {
+        None => Ok((text, cut)),
+        Some(end) => {
+            let text = match text {
+                Cow::Borrowed(text) => Cow::Borrowed(&text[..end]),
+                Cow::Owned(mut text) => {
+                    text.truncate(end);
+                    Cow::Owned(text)
+                }
+            };
+            Ok((text, Some("character that XML does not allow")))
+        }
+    }
 }
 
 /// The encoding that an XML declaration names, or nothing.
@@ -574,6 +595,12 @@ mod tests {
             assert!(parse(input, &LIMITS).error.is_some(), "{}", input.escape_ascii());
         }
         assert_eq!(shown(b"<a c=\"2\">1</a><b/>"), "1 [\"2\"] ! more than one root element");
+    }
+
+    #[test]
+    fn text_before_an_invalid_character_is_kept() {
+        assert_eq!(shown(b"<a b='1'>x\0y</a>"), "x [\"1\"] ! character that XML does not allow");
+        assert_eq!(shown(b"<a>x\xffy</a>"), "x [] ! invalid UTF-8");
     }
 
     #[test]

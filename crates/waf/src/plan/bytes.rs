@@ -122,6 +122,10 @@ impl Bits {
         self.0[bit / 64] >> (bit % 64) & 1 == 1
     }
 
+    pub(crate) fn remove(&mut self, other: &Self) {
+        self.0.iter_mut().zip(&other.0).for_each(|(word, other)| *word &= !other);
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.0.iter().all(|&word| word == 0)
     }

@@ -1,11 +1,13 @@
 //! Runs the gates over the values of a transaction.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use crate::rule::Phase;
 use crate::ruleset::RuleSet;
 use crate::transaction::entries::Entries;
 
+use super::bytes::Bits;
 use super::{LENGTHS, PhasePlan, Plan, TestGate};
 
 /// Masks whose result is remembered, a power of two.
@@ -20,6 +22,14 @@ pub(crate) struct Gate {
     candidates: Vec<Vec<u32>>,
     touched: Vec<usize>,
     tests: Vec<TestGate>,
+    /// Guards that skipped their rules the last time.
+    skipped: Vec<Cell<bool>>,
+    /// True if one of them changed since `active` was computed.
+    changed: Cell<bool>,
+    /// For each phase the probes that are tested.
+    active: Vec<Bits>,
+    /// Tests that are not gated because a guard skipped them the last time.
+    idle: Vec<bool>,
     memories: Vec<Memory>,
     row: Vec<u64>,
     texts: Texts,
@@ -62,6 +72,10 @@ impl Gate {
         Self {
             candidates: vec![Vec::new(); plan.tests.len()],
             tests: plan.tests.clone(),
+            skipped: vec![Cell::new(false); plan.guards.len()],
+            changed: Cell::new(true),
+            active: Vec::new(),
+            idle: vec![false; plan.tests.len()],
             memories: plan.phases.iter().map(Memory::new).collect(),
             ..Self::default()
         }
@@ -72,8 +86,12 @@ impl Gate {
         for test in self.touched.drain(..) {
             self.candidates[test].clear();
         }
+        if self.changed.take() {
+            self.activate(&rules.plan);
+        }
         let Plan { phases, .. } = &rules.plan;
         let plan = &phases[phase.index()];
+        let active = &self.active[phase.index()].0;
         let memory = &mut self.memories[phase.index()];
         let mut run = Run {
             plan,
@@ -98,21 +116,43 @@ impl Gate {
                         run.row.iter_mut().zip(&bits.0).for_each(|(word, bits)| *word |= bits);
                     }
                 }
+                run.row.iter_mut().zip(active).for_each(|(word, active)| *word &= active);
                 run.value(index, entries.bytes(entry.value));
             }
+        }
+    }
+
+    /// Computes which probes are tested, from the guards that skipped rules the last time.
+    fn activate(&mut self, plan: &Plan) {
+        self.active = plan.phases.iter().map(|phase| Bits::all(phase.probes.len())).collect();
+        self.idle.fill(false);
+        for (guard, skipped) in plan.guards.iter().zip(&self.skipped) {
+            if skipped.get() {
+                self.active[guard.phase.index()].remove(&guard.probes);
+                guard.tests.iter().for_each(|&test| self.idle[test] = true);
+            }
+        }
+    }
+
+    /// Notes whether a guard skips its rules, for the next transaction.
+    #[inline]
+    pub(crate) fn note(&self, guard: u16, skips: bool) {
+        if self.skipped[usize::from(guard)].replace(skips) != skips {
+            self.changed.set(true);
         }
     }
 
     /// True if the test matches no value.
     #[inline]
     pub(crate) fn excludes(&self, test: usize) -> bool {
-        self.tests[test] == TestGate::Full && self.candidates[test].is_empty()
+        self.tests[test] == TestGate::Full && self.candidates[test].is_empty() && !self.idle[test]
     }
 
     /// Entries that the test may match, in ascending order; `None` if the test is not gated.
     #[inline]
     pub(crate) fn candidates(&self, test: usize) -> Option<&[u32]> {
-        (self.tests[test] != TestGate::Open).then(|| self.candidates[test].as_slice())
+        (self.tests[test] != TestGate::Open && !self.idle[test])
+            .then(|| self.candidates[test].as_slice())
     }
 }
 

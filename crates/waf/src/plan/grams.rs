@@ -5,25 +5,28 @@ use std::collections::HashMap;
 use super::bytes::frequency;
 use super::requirement::Literal;
 
-/// Bits of the number of an entry of the table, for the fewest and for the most literals.
-const TABLE_BITS: std::ops::RangeInclusive<u32> = 8..=16;
-/// Entries for each literal, so that few texts hit an entry by chance.
-const SPARSENESS: usize = 16;
+/// Entries of a table, a power of two.
+const TABLE: usize = 1 << 16;
 
 /// Finds the probes one of whose literals a value contains, in any case.
 #[derive(Debug)]
 pub(crate) struct Grams {
+    /// Literals of three and more bytes, by a hash of their rarest three bytes.
+    triples: Table,
+    /// Literals of two bytes, by these bytes.
+    pairs: Option<Table>,
+    literals: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Table {
     /// Bitmap of the used entries, which fits the first-level cache.
-    used: Box<[u64]>,
+    used: Box<[u64; TABLE / 64]>,
     /// Used entries before each word of the bitmap.
-    used_before: Box<[u32]>,
+    used_before: Box<[u16; TABLE / 64]>,
     /// First occurrence of each used entry.
     first: Vec<u32>,
     occurrences: Vec<Occurrence>,
-    literals: Vec<u8>,
-    has_pairs: bool,
-    /// Bits by which a hash is shifted to the number of its entry.
-    shift: u32,
 }
 
 /// Literal of which an entry is the rarest part.
@@ -38,96 +41,80 @@ struct Occurrence {
 }
 
 impl Grams {
-    /// Builds the table from the literals (in lower case, 2 to 255 bytes) of probes.
+    /// Builds the tables from the literals (in lower case, 2 to 255 bytes) of probes.
     pub(crate) fn new<'a>(probes: impl Iterator<Item = (usize, &'a [Literal])>) -> Self {
         let mut starts: HashMap<&[u8], u32> = HashMap::new();
-        let (mut has_pairs, mut text) = (false, Vec::new());
-        let mut hashed = Vec::new();
+        let (mut pairs, mut triples, mut text) = (Vec::new(), Vec::new(), Vec::new());
         for (probe, literals) in probes {
             for literal in literals {
-                let (hash, end) = if let [a, b] = **literal {
-                    has_pairs = true;
-                    (pair(a, b), 2)
-                } else {
-                    let rarity =
-                        |window: &[u8]| window.iter().map(|&b| frequency(b)).product::<f64>();
-                    let windows = literal.windows(3).enumerate();
-                    let rarest = windows.min_by(|(_, a), (_, b)| rarity(a).total_cmp(&rarity(b)));
-                    let Some((at, window)) = rarest else { continue };
-                    (triple(window[0], window[1], window[2]), at + 3)
-                };
                 let start = *starts.entry(literal).or_insert_with(|| {
                     text.extend_from_slice(literal);
                     u32::try_from(text.len() - literal.len()).unwrap_or(u32::MAX)
                 });
-                let occurrence = Occurrence {
+                let occurrence = |end: usize| Occurrence {
                     probe: u16::try_from(probe).unwrap_or(u16::MAX),
                     before: u8::try_from(end).unwrap_or(u8::MAX),
                     length: u8::try_from(literal.len()).unwrap_or(u8::MAX),
                     start,
                 };
-                hashed.push((hash, occurrence));
+                if let [a, b] = **literal {
+                    pairs.push((u16::from_be_bytes([a, b]), occurrence(2)));
+                    continue;
+                }
+                let rarity = |window: &[u8]| window.iter().map(|&b| frequency(b)).product::<f64>();
+                let windows = literal.windows(3).enumerate();
+                let rarest = windows.min_by(|(_, a), (_, b)| rarity(a).total_cmp(&rarity(b)));
+                if let Some((at, &[a, b, c])) = rarest {
+                    let entry = triple(u32::from_be_bytes([0, a, b, c]));
+                    triples.push((entry, occurrence(at + 3)));
+                }
             }
         }
-        let bits =
-            (starts.len() * SPARSENESS + 1).ilog2().clamp(*TABLE_BITS.start(), *TABLE_BITS.end());
-        let shift = u32::BITS - bits;
-        hashed.sort_by_key(|(hash, _)| hash >> shift);
-        let mut used = vec![0u64; (1 << bits) / 64];
-        let mut first = Vec::new();
-        for (index, (hash, _)) in (0..).zip(&hashed) {
-            let entry = (hash >> shift) as usize;
-            if used[entry / 64] >> (entry % 64) & 1 == 0 {
-                used[entry / 64] |= 1 << (entry % 64);
-                first.push(index);
-            }
-        }
-        first.push(u32::try_from(hashed.len()).unwrap_or(u32::MAX));
-        let used_before = used.iter().scan(0, |before, word| {
-            let start = *before;
-            *before += word.count_ones();
-            Some(start)
-        });
         Self {
-            used_before: used_before.collect(),
-            used: used.into(),
-            first,
-            occurrences: hashed.into_iter().map(|(_, occurrence)| occurrence).collect(),
+            triples: Table::new(triples),
+            pairs: (!pairs.is_empty()).then(|| Table::new(pairs)),
             literals: text,
-            has_pairs,
-            shift,
         }
     }
 
     /// Sets the bits of the probes whose literals the value contains.
     /// Probes whose bits are set before are not looked for.
     pub(crate) fn find(&self, value: &[u8], found: &mut [u64]) {
-        let mut previous = [0u8; 2];
-        for (index, byte) in value.iter().map(u8::to_ascii_lowercase).enumerate() {
-            if index > 1 {
-                self.look_up(triple(previous[0], previous[1], byte), value, index + 1, found);
-            }
-            if index > 0 && self.has_pairs {
-                self.look_up(pair(previous[1], byte), value, index + 1, found);
-            }
-            previous = [previous[1], byte];
+        match &self.pairs {
+            Some(pairs) => self.find_with(value, found, |grams, gram, end, found| {
+                let entry = gram as u16;
+                if pairs.is_used(entry) {
+                    grams.verify(pairs, entry, value, end, found);
+                }
+            }),
+            None => self.find_with(value, found, |_, _, _, _| {}),
         }
     }
 
+    /// Looks up the three bytes before each position, and calls `pair` with them and the position.
     #[inline]
-    fn look_up(&self, hash: u32, value: &[u8], end: usize, found: &mut [u64]) {
-        let entry = (hash >> self.shift) as usize;
-        if self.used[entry / 64] >> (entry % 64) & 1 == 1 {
-            self.verify(entry, value, end, found);
+    fn find_with(
+        &self,
+        value: &[u8],
+        found: &mut [u64],
+        pair: impl Fn(&Self, u32, usize, &mut [u64]),
+    ) {
+        let [first, rest @ ..] = value else { return };
+        let mut gram = u32::from(first.to_ascii_lowercase());
+        for (end, byte) in (2..).zip(rest) {
+            gram = (gram << 8 | u32::from(byte.to_ascii_lowercase())) & 0xff_ffff;
+            let entry = triple(gram);
+            if self.triples.is_used(entry) {
+                self.verify(&self.triples, entry, value, end, found);
+            }
+            pair(self, gram, end, found);
         }
     }
 
     /// Compares the literals whose rarest part ends at `end`.
-    fn verify(&self, entry: usize, value: &[u8], end: usize, found: &mut [u64]) {
-        let before = self.used[entry / 64] & ((1 << (entry % 64)) - 1);
-        let number = (self.used_before[entry / 64] + before.count_ones()) as usize;
-        let occurrences = self.first[number] as usize..self.first[number + 1] as usize;
-        for occurrence in &self.occurrences[occurrences] {
+    #[inline(never)]
+    fn verify(&self, table: &Table, entry: u16, value: &[u8], end: usize, found: &mut [u64]) {
+        for occurrence in table.occurrences(entry) {
             let (word, bit) = (usize::from(occurrence.probe / 64), occurrence.probe % 64);
             if found[word] >> bit & 1 == 1 {
                 continue;
@@ -143,16 +130,46 @@ impl Grams {
     }
 }
 
-#[inline]
-fn triple(a: u8, b: u8, c: u8) -> u32 {
-    let key = u32::from(a) << 16 | u32::from(b) << 8 | u32::from(c);
-    key.wrapping_mul(0x9e37_79b1)
+impl Table {
+    fn new(mut entries: Vec<(u16, Occurrence)>) -> Self {
+        entries.sort_by_key(|(entry, _)| *entry);
+        let (mut used, mut first) = (Box::new([0u64; TABLE / 64]), Vec::new());
+        for (index, (entry, _)) in (0..).zip(&entries) {
+            let (word, bit) = (usize::from(entry / 64), entry % 64);
+            if used[word] >> bit & 1 == 0 {
+                used[word] |= 1 << bit;
+                first.push(index);
+            }
+        }
+        first.push(u32::try_from(entries.len()).unwrap_or(u32::MAX));
+        let (mut used_before, mut before) = (Box::new([0u16; TABLE / 64]), 0u16);
+        for (count, word) in used_before.iter_mut().zip(used.iter()) {
+            *count = before;
+            // Only the sum behind the last word can overflow.
+            before = before.wrapping_add(word.count_ones() as u16);
+        }
+        let occurrences = entries.into_iter().map(|(_, occurrence)| occurrence).collect();
+        Self { used, used_before, first, occurrences }
+    }
+
+    #[inline]
+    fn is_used(&self, entry: u16) -> bool {
+        self.used[usize::from(entry / 64)] >> (entry % 64) & 1 == 1
+    }
+
+    /// Occurrences of a used entry.
+    fn occurrences(&self, entry: u16) -> &[Occurrence] {
+        let word = usize::from(entry / 64);
+        let before = (self.used[word] & ((1 << (entry % 64)) - 1)).count_ones();
+        let number = usize::from(self.used_before[word]) + before as usize;
+        &self.occurrences[self.first[number] as usize..self.first[number + 1] as usize]
+    }
 }
 
+/// Entry of three bytes.
 #[inline]
-fn pair(a: u8, b: u8) -> u32 {
-    let key = 1 << 24 | u32::from(a) << 8 | u32::from(b);
-    key.wrapping_mul(0x85eb_ca6b)
+fn triple(gram: u32) -> u16 {
+    (gram.wrapping_mul(0x9e37_79b1) >> 16) as u16
 }
 
 #[cfg(test)]

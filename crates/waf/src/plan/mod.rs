@@ -20,7 +20,7 @@ pub(crate) use gate::Gate;
 use std::rc::Rc;
 
 use crate::condition::Condition;
-use crate::rule::{Phase, Rule, Selector, Target, Test};
+use crate::rule::{Flow, Link, Phase, Rule, Selector, Step, Target, Test};
 use crate::transformation::Transformation;
 use crate::variable::{Source, Variable};
 
@@ -40,6 +40,22 @@ pub(crate) struct Plan {
     phases: Vec<PhasePlan>,
     /// How each test is gated.
     tests: Vec<TestGate>,
+    guards: Vec<Guard>,
+    /// Guard that each rule is, if it is one.
+    guard_of_rule: Vec<Option<u16>>,
+}
+
+/// Rule that compares a TX variable with a constant and skips other rules if that holds, as the
+/// paranoia levels of the Core Rule Set do. Its outcome seldom changes between transactions, so
+/// that rules that it skipped the last time are not gated: they are evaluated without gates,
+/// should it let them run.
+#[derive(Debug)]
+struct Guard {
+    phase: Phase,
+    /// Tests that it skips.
+    tests: Vec<usize>,
+    /// Probes of these tests.
+    probes: Bits,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -117,7 +133,12 @@ struct ChainStep {
 }
 
 impl Plan {
-    pub(crate) fn new(rules: &[Rule], tests: usize, requirements: &Requirements) -> Self {
+    pub(crate) fn new(
+        rules: &[Rule],
+        steps: &[Vec<Step>; 5],
+        tests: usize,
+        requirements: &Requirements,
+    ) -> Self {
         let mut gates = vec![TestGate::Open; tests];
         let phases = Phase::ALL.map(|phase| {
             PhasePlan::new(
@@ -126,7 +147,49 @@ impl Plan {
                 &mut gates,
             )
         });
-        Self { phases: phases.into(), tests: gates }
+        let mut plan = Self {
+            phases: phases.into(),
+            tests: gates,
+            guards: Vec::new(),
+            guard_of_rule: vec![None; rules.len()],
+        };
+        for phase in Phase::ALL {
+            plan.add_guards(rules, phase, &steps[phase.index()]);
+        }
+        plan
+    }
+
+    fn add_guards(&mut self, rules: &[Rule], phase: Phase, steps: &[Step]) {
+        let phase_plan = &self.phases[phase.index()];
+        for (at, step) in steps.iter().enumerate() {
+            let &Step::Rule(guard) = step else { continue };
+            let Flow::SkipAfter(end) = rules[guard].flow else { continue };
+            let number = u16::try_from(self.guards.len());
+            let (true, Ok(number)) = (is_guard(&rules[guard]), number) else { continue };
+            let mut tests = Vec::new();
+            for step in &steps[at + 1..end.max(at + 1)] {
+                if let &Step::Rule(skipped) = step {
+                    let links = rules[skipped].links.iter().take(1);
+                    tests.extend(links.filter_map(|link| Some(link.test.as_ref()?.index)));
+                }
+            }
+            let mut probes = Bits::none(phase_plan.probes.len());
+            for (index, probe) in phase_plan.probes.iter().enumerate() {
+                if tests.contains(&probe.test) {
+                    probes.set(index);
+                }
+            }
+            if !probes.is_empty() {
+                self.guard_of_rule[guard] = Some(number);
+                self.guards.push(Guard { phase, tests, probes });
+            }
+        }
+    }
+
+    /// Number of the guard that a rule is.
+    #[inline]
+    pub(crate) fn guard(&self, rule: usize) -> Option<u16> {
+        self.guard_of_rule[rule]
     }
 
     /// True if the phase has any gate.
@@ -157,6 +220,22 @@ impl Plan {
             }
         }
     }
+}
+
+/// True if the rule compares one TX variable with a constant, and does nothing but skip others.
+fn is_guard(rule: &Rule) -> bool {
+    let [Link { test: Some(test), assignments, controls, .. }] = rule.links.as_slice() else {
+        return false;
+    };
+    let constant =
+        matches!(&test.condition, Condition::Number(_, argument) if argument.as_number().is_some());
+    constant
+        && assignments.is_empty()
+        && controls.is_empty()
+        && matches!(
+            test.targets.as_slice(),
+            [Target { variable: Variable::Tx, selector: Selector::Name(..), .. }]
+        )
 }
 
 /// Values of a target that come from the request or the response.
@@ -435,6 +514,24 @@ mod tests {
             rules.plant(error);
         }
         Arc::new(rules)
+    }
+
+    #[test]
+    fn rules_that_a_guard_skipped_before_run_when_it_lets_them() {
+        let text = "SecRuleEngine On\nSecAction \"id:1,phase:1,pass,nolog,setvar:tx.level=1\"\n\
+                    SecRule ARGS:l \"@rx .\" \"id:2,phase:1,pass,nolog,capture,setvar:tx.level=%{tx.0}\"\n\
+                    SecRule TX:level \"@lt 2\" \"id:3,phase:1,pass,nolog,skipAfter:END\"\n\
+                    SecRule ARGS:q \"@contains abc\" \"id:4,phase:1,pass\"\nSecMarker END";
+        let rules = Arc::new(RuleSet::builder().text("t.conf", text).build().unwrap());
+        assert_eq!(rules.plan.guards.len(), 1);
+        let mut worker = Worker::new();
+        for target in ["/?q=abc", "/?q=abc&l=2", "/?q=abc&l=2", "/?q=x&l=2", "/?q=abc", "/?q=abc"] {
+            let mut transaction = Transaction::new(Arc::clone(&rules));
+            transaction.request_line(b"GET", target.as_bytes(), b"HTTP/1.1");
+            transaction.process_request_headers(&mut worker);
+            let expected = usize::from(target.contains("abc&l=2"));
+            assert_eq!(transaction.matches().len(), expected, "{target}");
+        }
     }
 
     #[test]

@@ -61,7 +61,7 @@ const EXTERNAL: [(&str, &str); 12] = [
 ];
 
 /// Directives of the other modules and of this one, for hints.
-const NAMES: [&str; 33] = [
+const NAMES: [&str; 35] = [
     "Include",
     "SecAction",
     "SecArgumentSeparator",
@@ -73,6 +73,8 @@ const NAMES: [&str; 33] = [
     "SecAuditLogRelevantStatus",
     "SecComponentSignature",
     "SecDefaultAction",
+    "SecInspectionLimit",
+    "SecInspectionLimitAction",
     "SecMarker",
     "SecRequestBodyAccess",
     "SecRequestBodyJsonDepthLimit",
@@ -126,6 +128,12 @@ impl Draft {
             }
             "secrequestbodyjsondepthlimit" => settings.json_depth_limit = value(directive, number)?,
             "secargumentslimit" => settings.arguments_limit = value(directive, number)?,
+            "secinspectionlimit" => {
+                settings.inspection_limit = value(directive, number)? as u64;
+            }
+            "secinspectionlimitaction" => {
+                settings.inspection_limit_action = value(directive, limit_action)?;
+            }
             "secargumentseparator" => settings.argument_separator = value(directive, separator)?,
             "secuploadfilelimit" => settings.upload_file_limit = value(directive, number)?,
             "secresponsebodyaccess" => settings.response_body_access = value(directive, switch)?,

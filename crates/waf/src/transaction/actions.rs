@@ -38,6 +38,9 @@ impl Evaluation<'_> {
 
     /// Number that a template expands to.
     pub(super) fn number(&mut self, rule: &Rule, template: &Template) -> i64 {
+        if let Some(number) = template.as_number() {
+            return number;
+        }
         if let Some(Macro { slot: Some(slot), .. }) = template.as_macro() {
             return self.state.store.number(*slot);
         }

@@ -102,7 +102,14 @@ impl Evaluation<'_> {
                 skip -= 1;
                 continue;
             }
-            if !self.is_removed(index) && self.rule(index) {
+            if self.state.inspection_exceeded {
+                return;
+            }
+            let matched = !self.is_removed(index) && self.rule(index);
+            if let (Some(gate), Some(guard)) = (self.gate, rules.plan.guard(index)) {
+                gate.note(guard, matched);
+            }
+            if matched {
                 match rules.rules[index].flow {
                     Flow::Continue => {}
                     Flow::SkipAfter(position) => at = position,
@@ -192,8 +199,8 @@ impl Evaluation<'_> {
         if !test.transformations.is_empty() {
             return false;
         }
-        let argument = match template.as_text() {
-            Some(text) => parse_integer(text),
+        let argument = match template.as_number() {
+            Some(number) => number,
             None => match template.as_macro() {
                 Some(Macro { slot: Some(slot), .. }) => self.state.store.number(*slot),
                 _ => return false,
@@ -247,6 +254,9 @@ impl Evaluation<'_> {
 
     /// Compares a transformed value, and runs the actions of a match.
     fn compare(&mut self, running: &Running<'_>, key: Key<'_>, value: &[u8]) -> bool {
+        if !self.inspect(value) {
+            return false;
+        }
         let captured = self.holds(running, value);
         let Some(captured) = captured else {
             if running.test.negated {
@@ -262,6 +272,17 @@ impl Evaluation<'_> {
         }
         self.hit(running, key, value);
         true
+    }
+
+    /// Counts a value that is inspected; false if the limit is exceeded.
+    #[inline]
+    fn inspect(&mut self, value: &[u8]) -> bool {
+        let state = &mut *self.state;
+        state.inspected = state.inspected.saturating_add(value.len() as u64 + 1);
+        if state.inspected > self.rules.settings.inspection_limit {
+            state.exceed_inspection(&self.rules.settings);
+        }
+        !state.inspection_exceeded
     }
 
     /// Applies the operator without its negation.

@@ -86,6 +86,7 @@ impl Transaction {
 
     /// Runs the rules of phase 1, when all headers are known.
     pub fn process_request_headers(&mut self, worker: &mut Worker) -> Option<&Intervention> {
+        self.limit_values();
         self.entries.set_number(Variable::ArgsCombinedSize, self.arguments_size);
         if self.entries.list(Variable::UrlencodedError).is_empty() {
             self.entries.set(Variable::UrlencodedError, b"0");
@@ -110,6 +111,14 @@ impl Transaction {
         self.state.inbound_limit_reached = true;
         if self.rules.settings.request_body_limit_action == LimitAction::Reject {
             self.reject(413);
+        }
+    }
+
+    /// Treats values that are not inspected as a body beyond its limit.
+    fn limit_values(&mut self) {
+        if self.state.values_dropped + self.entries.dropped() > 0 {
+            self.limit_request_body();
+            self.entries.set(Variable::InboundDataError, b"1");
         }
     }
 
@@ -146,6 +155,7 @@ impl Transaction {
         } else {
             self.body_error(None);
         }
+        self.limit_values();
         self.entries.set_number(Variable::ArgsCombinedSize, self.arguments_size);
         if self.rules.uses_full_request {
             self.set_full_request();
@@ -384,6 +394,8 @@ struct Adder<'a> {
     entries: &'a mut Entries,
     count: &'a mut usize,
     size: &'a mut usize,
+    /// Counts the arguments beyond the limit; parsers stop at the first one.
+    dropped: &'a mut usize,
     limit: usize,
     values: Variable,
     names: Variable,
@@ -399,6 +411,7 @@ impl Transaction {
             entries: &mut self.entries,
             count: &mut self.arguments,
             size: &mut self.arguments_size,
+            dropped: &mut self.state.values_dropped,
             limit: self.rules.settings.arguments_limit,
             values,
             names,
@@ -410,6 +423,7 @@ impl Adder<'_> {
     /// Adds an argument; false if the limit is reached.
     fn add(&mut self, name: &[u8], value: &[u8]) -> bool {
         if *self.count >= self.limit {
+            *self.dropped += 1;
             return false;
         }
         let (Some(name_span), Some(value_span)) =

@@ -13,8 +13,11 @@ use std::sync::Arc;
 
 pub use worker::Worker;
 
-use crate::rule::{AllowScope, AuditEngine, BodyProcessor, EngineMode, Phase, Severity, Target};
+use crate::rule::{
+    AllowScope, AuditEngine, BodyProcessor, EngineMode, Phase, Selector, Severity, Target,
+};
 use crate::ruleset::RuleSet;
+use crate::settings::{LimitAction, Settings};
 use crate::variable::Variable;
 use entries::Entries;
 use store::Store;
@@ -66,6 +69,11 @@ struct State {
     matches_dropped: usize,
     record_silent: bool,
     record_details: bool,
+    /// Bytes that operators inspected.
+    inspected: u64,
+    inspection_exceeded: bool,
+    /// Arguments beyond `SecArgumentsLimit`, and values that exceeded the memory of the transaction.
+    values_dropped: usize,
     inbound_limit_reached: bool,
     outbound_limit_reached: bool,
 }
@@ -172,6 +180,42 @@ impl fmt::Display for Match {
     }
 }
 
+/// Limits that a transaction reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LimitsReached {
+    /// `SecInspectionLimit`: later rules did not run.
+    pub inspection: bool,
+    /// The limits of the request's body, or of its arguments.
+    pub request_body: bool,
+    /// `SecResponseBodyLimit`
+    pub response_body: bool,
+    /// Arguments and values that were not inspected.
+    pub values: usize,
+    /// Matches that were not kept.
+    pub matches: usize,
+}
+
+impl fmt::Display for LimitsReached {
+    /// Writes the limits that were reached, separated by commas; nothing if none was.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut reached = Vec::new();
+        for (flag, name) in [
+            (self.inspection, "inspection limit"),
+            (self.request_body, "request body limit"),
+            (self.response_body, "response body limit"),
+        ] {
+            reached.extend(flag.then(|| name.to_owned()));
+        }
+        for (count, name) in
+            [(self.values, "values not inspected"), (self.matches, "matches not kept")]
+        {
+            reached.extend((count > 0).then(|| format!("{count} {name}")));
+        }
+        f.write_str(&reached.join(", "))
+    }
+}
+
 /// Addresses of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Connection<'a> {
@@ -267,14 +311,20 @@ impl Transaction {
         &self.state.matches
     }
 
-    /// Matches that were not kept because there were too many.
-    pub fn matches_dropped(&self) -> usize {
-        self.state.matches_dropped
+    /// Limits that the transaction reached, so that something was not inspected or not logged.
+    pub fn limits_reached(&self) -> LimitsReached {
+        LimitsReached {
+            inspection: self.state.inspection_exceeded,
+            request_body: self.state.inbound_limit_reached,
+            response_body: self.state.outbound_limit_reached,
+            values: self.state.values_dropped + self.entries.dropped(),
+            matches: self.state.matches_dropped,
+        }
     }
 
-    /// Values that were not inspected because the memory of the transaction was full.
-    pub fn values_dropped(&self) -> usize {
-        self.entries.dropped()
+    /// Bytes that operators inspected, the same bytes again for each rule.
+    pub fn inspected(&self) -> u64 {
+        self.state.inspected
     }
 
     /// Decision to end the transaction, if there is one.
@@ -299,7 +349,7 @@ impl Transaction {
     /// All TX variables that are set, by name.
     pub fn tx_all(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
         let mut all = Vec::new();
-        self.state.store.visit(Variable::Tx, &self.rules.slots, |name, value| {
+        self.state.store.visit(Variable::Tx, &Selector::All, &self.rules.slots, |name, value| {
             all.push((name.to_vec(), value.to_vec()));
         });
         all
@@ -340,10 +390,7 @@ impl Transaction {
 
     /// Blocks because of a limit, if the engine is on.
     fn reject(&mut self, status: u16) {
-        if self.state.engine == EngineMode::On && self.state.intervention.is_none() {
-            self.state.intervention =
-                Some(Intervention { status, redirect: None, drop: false, rule: None });
-        }
+        self.state.reject(status);
     }
 }
 
@@ -373,8 +420,27 @@ impl State {
             matches_dropped: 0,
             record_silent: false,
             record_details: false,
+            inspected: 0,
+            inspection_exceeded: false,
+            values_dropped: 0,
             inbound_limit_reached: false,
             outbound_limit_reached: false,
+        }
+    }
+
+    fn reject(&mut self, status: u16) {
+        if self.engine == EngineMode::On && self.intervention.is_none() {
+            self.intervention =
+                Some(Intervention { status, redirect: None, drop: false, rule: None });
+        }
+    }
+
+    /// Ends the inspection of the transaction.
+    #[cold]
+    fn exceed_inspection(&mut self, settings: &Settings) {
+        self.inspection_exceeded = true;
+        if settings.inspection_limit_action == LimitAction::Reject {
+            self.reject(403);
         }
     }
 
@@ -410,6 +476,42 @@ fn civil_date(days: u64) -> (u64, u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn run(settings: &str, target: &str) -> (Option<u16>, LimitsReached, usize) {
+        let text = format!(
+            "SecRuleEngine On\nSecRequestBodyAccess On\n{settings}\n\
+             SecRule ARGS \"@rx [a-z]\" \"id:1,phase:2,pass\"\n\
+             SecRule ARGS \"@rx [a-z]\" \"id:2,phase:2,pass\""
+        );
+        let rules = RuleSet::builder().text("t.conf", text).build().unwrap();
+        let mut transaction = Transaction::new(Arc::new(rules));
+        let mut worker = Worker::new();
+        transaction.request_line(b"GET", target.as_bytes(), b"HTTP/1.1");
+        transaction.process_request_headers(&mut worker);
+        transaction.process_request_body(&mut worker);
+        let status = transaction.intervention().map(|intervention| intervention.status);
+        (status, transaction.limits_reached(), transaction.matches().len())
+    }
+
+    #[test]
+    fn inspection_limit_blocks_or_ends_the_inspection() {
+        let none = LimitsReached::default();
+        let reached = LimitsReached { inspection: true, ..none };
+        assert_eq!(run("SecInspectionLimit 8", "/?q=abc"), (None, none, 2));
+        assert_eq!(run("SecInspectionLimit 7", "/?q=abc"), (Some(403), reached, 1));
+        let partial = "SecInspectionLimit 3\nSecInspectionLimitAction ProcessPartial";
+        assert_eq!(run(partial, "/?q=abc"), (None, reached, 0));
+        assert_eq!(reached.to_string(), "inspection limit");
+    }
+
+    #[test]
+    fn arguments_beyond_the_limit_are_never_ignored() {
+        let (status, limits, _) = run("SecArgumentsLimit 1", "/?q=1&r=2");
+        assert_eq!((status, limits.values, limits.request_body), (Some(413), 1, true));
+        let partial = "SecArgumentsLimit 1\nSecRequestBodyLimitAction ProcessPartial";
+        let (status, limits, matches) = run(partial, "/?q=a&r=b");
+        assert_eq!((status, limits.values, matches), (None, 1, 2));
+    }
 
     #[test]
     fn civil_dates() {

@@ -1,6 +1,7 @@
 //! Values that rules write: TX and the collections of `initcol`.
 
 use crate::operator::text::parse_integer;
+use crate::rule::Selector;
 use crate::variable::Variable;
 
 use super::entries::decimal;
@@ -114,22 +115,33 @@ impl Store {
         self.named.retain(|n| n.variable != variable || n.name != name);
     }
 
-    /// Calls `visit` with name and value of each set value of a collection.
+    /// Calls `visit` with name and value of each set value of a collection that is selected.
     pub(crate) fn visit(
         &self,
         variable: Variable,
+        selector: &Selector,
         names: &[Vec<u8>],
         mut visit: impl FnMut(&[u8], &[u8]),
     ) {
         if variable == Variable::Tx {
             let mut text = Vec::new();
-            for (slot, name) in (0u32..).zip(names).filter(|(slot, _)| self.is_set(*slot)) {
-                text.clear();
-                self.append(slot, &mut text);
-                visit(name, &text);
+            let mut visit_slot = |slot: u32| {
+                let name = &names[slot as usize];
+                if self.is_set(slot)
+                    && (matches!(selector, Selector::Pattern(_)) || selector.accepts(name))
+                {
+                    text.clear();
+                    self.append(slot, &mut text);
+                    visit(name, &text);
+                }
+            };
+            match selector {
+                Selector::Pattern(regex) => regex.slots(names).iter().copied().for_each(visit_slot),
+                _ => (0..).zip(names).for_each(|(slot, _)| visit_slot(slot)),
             }
         }
-        self.named.iter().filter(|n| n.variable == variable).for_each(|n| visit(&n.name, &n.value));
+        let named = self.named.iter().filter(|n| n.variable == variable);
+        named.filter(|n| selector.accepts(&n.name)).for_each(|n| visit(&n.name, &n.value));
     }
 
     /// Counts bytes that are written; false if the limit is reached.

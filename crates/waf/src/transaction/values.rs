@@ -89,9 +89,8 @@ impl Evaluation<'_> {
                     return usize::from(self.state.store.is_set(*slot));
                 }
                 let mut count = 0;
-                self.state.store.visit(target.variable, &self.rules.slots, |name, _| {
-                    count += usize::from(target.selector.accepts(name));
-                });
+                let names = &self.rules.slots;
+                self.state.store.visit(target.variable, &target.selector, names, |_, _| count += 1);
                 count
             }
             Source::Matched => self.state.matched.all().len(),
@@ -137,10 +136,8 @@ impl Evaluation<'_> {
             return matched;
         }
         let mut found = Vec::new();
-        self.state.store.visit(variable, &self.rules.slots, |name, value| {
-            if target.selector.accepts(name) {
-                found.push((name.to_vec(), value.to_vec()));
-            }
+        self.state.store.visit(variable, &target.selector, &self.rules.slots, |name, value| {
+            found.push((name.to_vec(), value.to_vec()));
         });
         let mut matched = false;
         for (name, value) in &found {

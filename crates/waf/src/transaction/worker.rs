@@ -15,26 +15,43 @@ use super::Transaction;
 /// Captured groups that rules can read: `TX.0` to `TX.9`.
 pub(crate) const CAPTURES: usize = 10;
 
-const SAMPLE_HEADERS: [(&[u8], &[u8]); 7] = [
+/// Headers of browsers, with values of the kinds that are frequent in them.
+const SAMPLE_HEADERS: [(&[u8], &[u8]); 14] = [
     (b"Host", b"www.example.com"),
     (b"User-Agent", b"Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0"),
-    (b"Accept", b"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"),
+    (b"Accept", b"text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8"),
     (b"Accept-Language", b"en-US,en;q=0.5"),
     (b"Accept-Encoding", b"gzip, deflate, br"),
-    (b"Referer", b"https://www.example.com/list?page=2&sort=price"),
-    (b"Cookie", b"session=8f14e45fceea167a; theme=dark; name=J%C3%BCrgen%20O'Neil"),
+    (b"Referer", b"https://www.example.com/list/of/things?page=2&sort=price&view=list#top"),
+    (b"Cookie", b"session=8f14e45fceea167a5a36dedd4bea2543; theme=dark-blue; name=J%C3%BCrgen%20O'Neil; since=2026-01-14T09:31:22.5Z; _ga=GA1.2.345.678"),
+    (b"Connection", b"keep-alive"),
+    (b"Cache-Control", b"max-age=0, no-cache"),
+    (b"Upgrade-Insecure-Requests", b"1"),
+    (b"If-Modified-Since", b"Wed, 14 Jan 2026 09:31:22 GMT"),
+    (b"If-None-Match", b"\"5e1f-64b8c2\""),
+    (b"Sec-Fetch-Mode", b"navigate"),
+    (b"X-Forwarded-For", b"192.0.2.17, 2001:db8::17"),
 ];
 
 type Sample = ([&'static [u8]; 2], &'static [u8], &'static [u8]);
 
-const SAMPLES: [Sample; 3] = [
-    ([b"GET", b"/a/b.html?id=17&q=blue+shoes&r=%2Fhome%3Fx&price=10-20"], b"text/plain", b""),
+const SAMPLES: [Sample; 4] = [
+    (
+        [b"GET", b"/a/b-c/d.html?id=17&q=blue+shoes&r=%2Fhome%3Fx%3Dy&price=10-20.5&from=2026-01-14T09:31:22Z&mail=jane.doe%40example.com&token=8f14e45f-ceea-167a&ids[]=1,2,3&next=%2Flist%3Fsort%3Dname%26date%3Dtoday%26user%3Dx%26session.id%3D5%26log%3Don"],
+        b"text/plain",
+        b"",
+    ),
+    ([b"GET", b"/catalogue/list.html"], b"text/plain", b""),
     (
         [b"POST", b"/form"],
         b"application/x-www-form-urlencoded",
-        b"name=Jane+Doe&text=It's+%22fine%22%2C+and+(mostly)+50%25+of+a+%26+b%3B+select+one+or+two&url=https%3A%2F%2Fexample.com%2F",
+        b"name=Jane+Doe&count=17&zero=0&phone=%2B44+20+7946+0958&text=It's+%22fine%22%2C+and+(mostly)+50%25+of+a+%26+b%3B+select+one+or+two.+What+is+it%3F+No%21%0D%0AYes%3A+a+long+sentence%2C+with+numbers+like+3.5+and+17%2C+from+here+to+there+-+as+ever&url=https%3A%2F%2Fexample.com%2Fa%3Fb%3Dc%23d&mail=jane.doe%40example.com&empty=",
     ),
-    ([b"POST", b"/api"], b"application/json", b"{\"a\":[1,2.5,true,null,\"x y\"],\"b\":{\"c\":\"<p>text</p>\"}}"),
+    (
+        [b"POST", b"/api"],
+        b"application/json",
+        b"{\"a\":[1,2.5,-3e4,true,null,\"x y\",\"B-00017\"],\"b\":{\"c\":\"<p>text</p>\",\"d\":\"What is it? A sentence, as people write it.\",\"e_f\":\"https://example.com/a.png\"}}",
+    ),
 ];
 
 /// Caches and buffers of one thread. It may serve many transactions, one after the other or in turns.
@@ -82,13 +99,15 @@ impl Worker {
     /// not slower than others.
     pub fn warm_up(&mut self, rules: &Arc<RuleSet>) {
         let mut transaction = Transaction::new(Arc::clone(rules));
-        for (line, kind, body) in SAMPLES {
+        // The second time the gates know which rules are skipped.
+        for (line, kind, body) in SAMPLES.into_iter().chain(SAMPLES) {
             transaction.reset();
             transaction.request_line(line[0], line[1], b"HTTP/1.1");
             for (name, value) in SAMPLE_HEADERS {
                 transaction.request_header(name, value);
             }
             transaction.request_header(b"Content-Type", kind);
+            transaction.request_header(b"Content-Length", body.len().to_string().as_bytes());
             transaction.process_request_headers(self);
             transaction.append_request_body(body);
             transaction.process_request_body(self);

@@ -12,6 +12,8 @@ mod tests;
 pub(crate) use coding::hex_pair;
 pub(crate) use edit::is_space;
 
+use memchr::{memchr, memchr2};
+
 use crate::transformation::Transformation as T;
 
 /// Transformation of a value before it is compared.
@@ -211,6 +213,10 @@ impl Transformation {
     /// Writes the transformed value to `output`, which is cleared first, and returns true if it
     /// differs from the input. Where it returns false the content of `output` is unspecified.
     pub(crate) fn apply(self, input: &[u8], output: &mut Vec<u8>) -> bool {
+        !self.leaves(input) && self.transform(input, output)
+    }
+
+    fn transform(self, input: &[u8], output: &mut Vec<u8>) -> bool {
         output.clear();
         match self {
             T::Base64Decode => coding::base64(input, output),
@@ -259,6 +265,23 @@ impl Transformation {
         output != input
     }
 
+    /// True if a short look shows that the transformation leaves the value as it is.
+    #[inline]
+    fn leaves(self, input: &[u8]) -> bool {
+        match self {
+            T::CssDecode => memchr2(b'\\', 0, input).is_none(),
+            T::EscapeSeqDecode | T::JsDecode => memchr(b'\\', input).is_none(),
+            T::HtmlEntityDecode => memchr(b'&', input).is_none(),
+            T::NormalizePath => memchr(b'/', input).is_none() && !ends_in_dots(input),
+            T::NormalizePathWin => memchr2(b'/', b'\\', input).is_none() && !ends_in_dots(input),
+            T::RemoveNulls | T::ReplaceNulls => memchr(0, input).is_none(),
+            T::ReplaceComments => memchr(b'/', input).is_none(),
+            T::UrlDecode | T::UrlDecodeUni => memchr2(b'%', b'+', input).is_none(),
+            T::Utf8ToUnicode => input.is_ascii() && memchr(0, input).is_none(),
+            _ => false,
+        }
+    }
+
     /// Bytes without any of which the transformation leaves a value as it is. `None` if no such
     /// set exists.
     pub(crate) fn trigger_bytes(self) -> Option<ByteSet> {
@@ -304,4 +327,9 @@ impl Transformation {
             | T::SqlHexDecode => return None,
         })
     }
+}
+
+/// True if the last segment of a path is `.` or `..`, or ends in two dots.
+fn ends_in_dots(path: &[u8]) -> bool {
+    path == b"." || path.ends_with(b"..")
 }
