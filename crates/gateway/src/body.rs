@@ -95,6 +95,11 @@ impl Body {
         self.decoder.is_done()
     }
 
+    /// Payload bytes that must follow, as far as they are announced.
+    pub(crate) fn remaining(&self) -> u64 {
+        self.decoder.remaining()
+    }
+
     pub(crate) fn ends_at_close(&self) -> bool {
         self.decoder.ends_at_close()
     }

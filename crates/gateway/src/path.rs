@@ -1,20 +1,41 @@
 //! Normalization of paths. One path can be written in many ways, and backends differ in how they read it: a
 //! request must not reach what a route protects by another spelling.
 
-/// A way to read a path.
+use std::borrow::Cow;
+
+/// A way to read a path. Servers decode one kind of slash and not another, so each kind is an alternative of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Reading {
-    /// `%2F`, `\` and `%5C` are slashes.
-    decode_slashes: bool,
+    /// `%2F` is a slash.
+    encoded_slash: bool,
+    /// `\` is a slash.
+    backslash: bool,
+    /// `%5C` is a slash.
+    encoded_backslash: bool,
+    parameters: Parameters,
     /// Consecutive slashes are one.
     merge_slashes: bool,
-    /// `;` and what follows it are not part of a segment.
-    drop_parameters: bool,
+}
+
+/// What a reading does with `;` and what follows it in a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Parameters {
+    /// They are part of the segment.
+    Keep,
+    /// They end at the next slash in the path as received: `/%2F;%5Cx/a` is `/%2F/a`, as in Tomcat.
+    CutBeforeDecoding,
+    /// They end at the next slash of this reading.
+    CutAfterDecoding,
 }
 
 /// The reading that routes are matched by: nginx's, except that `%2F` is not a slash.
-const NORMAL: Reading =
-    Reading { decode_slashes: false, merge_slashes: true, drop_parameters: false };
+const NORMAL: Reading = Reading {
+    encoded_slash: false,
+    backslash: false,
+    encoded_backslash: false,
+    parameters: Parameters::Keep,
+    merge_slashes: true,
+};
 
 struct Segment<'a> {
     raw: &'a str,
@@ -26,6 +47,8 @@ struct Segments<'a> {
     kept: Vec<Segment<'a>>,
     ends_with_slash: bool,
     has_parent: bool,
+    /// `.` or `..` was resolved.
+    has_dots: bool,
 }
 
 /// True if all backends read a path (without its query) in the same way.
@@ -38,21 +61,45 @@ pub(crate) fn is_plain(path: &str) -> bool {
 /// The normalized path (without its query), then all other readings that a backend may have. Slashes are always
 /// merged, as nginx does, except in paths with `..`, where their number matters.
 pub(crate) fn readings(path: &str) -> impl Iterator<Item = String> + '_ {
-    let both = [false, true];
-    let all = both.into_iter().flat_map(move |decode_slashes| {
-        both.into_iter().flat_map(move |drop_parameters| {
+    const PARAMETERS: [Parameters; 3] =
+        [Parameters::Keep, Parameters::CutBeforeDecoding, Parameters::CutAfterDecoding];
+    let slashes = 0..8_u8;
+    let all = slashes.flat_map(|kinds| {
+        PARAMETERS.into_iter().flat_map(move |parameters| {
             [true, false].map(|merge_slashes| Reading {
-                decode_slashes,
+                encoded_slash: kinds & 1 != 0,
+                backslash: kinds & 2 != 0,
+                encoded_backslash: kinds & 4 != 0,
+                parameters,
                 merge_slashes,
-                drop_parameters,
             })
         })
     });
-    all.filter_map(|reading| {
-        let segments = segments(path, reading);
+    all.filter_map(move |reading| {
+        let path = match reading.parameters {
+            Parameters::CutBeforeDecoding => Cow::Owned(without_parameters(path)),
+            Parameters::Keep | Parameters::CutAfterDecoding => Cow::Borrowed(path),
+        };
+        let segments = segments(&path, reading);
         (reading.merge_slashes || segments.has_parent)
             .then(|| segments.join(|segment| &segment.normalized))
     })
+}
+
+/// The path (without its query) with `.` and `..` resolved, in its original spelling otherwise. Backends get this path:
+/// one that compares prefixes without resolving them would take `/admin/../x` for a part of `/admin`.
+pub(crate) fn resolved(path: &str) -> Cow<'_, str> {
+    if is_plain(path) {
+        return path.into();
+    }
+    let segments = segments(path, NORMAL);
+    if segments.has_dots { segments.join(|segment| segment.raw).into() } else { path.into() }
+}
+
+/// Cuts `;` and what follows it from each segment.
+fn without_parameters(path: &str) -> String {
+    let names = path.split('/').map(|segment| segment.split(';').next().unwrap_or_default());
+    names.collect::<Vec<_>>().join("/")
 }
 
 /// The rest of a path behind its first `count` segments, in its original spelling: empty or with a slash at its start.
@@ -71,12 +118,14 @@ pub(crate) fn segment_count(path: &str) -> usize {
 }
 
 fn segments(path: &str, reading: Reading) -> Segments<'_> {
-    let mut segments = Segments { kept: Vec::new(), ends_with_slash: false, has_parent: false };
+    let mut segments =
+        Segments { kept: Vec::new(), ends_with_slash: false, has_parent: false, has_dots: false };
     let mut parts = split(path.strip_prefix('/').unwrap_or(path), reading).into_iter().peekable();
     while let Some(raw) = parts.next() {
         let normalized = normalize(raw, reading);
         let is_last = parts.peek().is_none();
         segments.ends_with_slash = matches!(&*normalized, "" | "." | "..");
+        segments.has_dots |= matches!(&*normalized, "." | "..");
         match &*normalized {
             "." => {}
             ".." => {
@@ -126,10 +175,9 @@ fn split(path: &str, reading: Reading) -> Vec<&str> {
 fn slash_bytes(rest: &[u8], reading: Reading) -> usize {
     match rest {
         [b'/', ..] => 1,
-        [b'\\', ..] if reading.decode_slashes => 1,
-        [b'%', b'2', b'f' | b'F', ..] | [b'%', b'5', b'c' | b'C', ..] if reading.decode_slashes => {
-            3
-        }
+        [b'\\', ..] if reading.backslash => 1,
+        [b'%', b'2', b'f' | b'F', ..] if reading.encoded_slash => 3,
+        [b'%', b'5', b'c' | b'C', ..] if reading.encoded_backslash => 3,
         _ => 0,
     }
 }
@@ -137,7 +185,7 @@ fn slash_bytes(rest: &[u8], reading: Reading) -> usize {
 /// Decodes needless escapes of a segment and writes the others in upper case.
 fn normalize(raw: &str, reading: Reading) -> String {
     let raw = match raw.split_once(';') {
-        Some((name, _)) if reading.drop_parameters => name,
+        Some((name, _)) if reading.parameters == Parameters::CutAfterDecoding => name,
         _ => raw,
     };
     let mut out = String::with_capacity(raw.len());
@@ -206,9 +254,27 @@ mod tests {
         are("/a%2Fb", &["/a%2Fb", "/a/b"]);
         are("/a/..%2fb", &["/a/..%2Fb", "/b"]);
         are("/a\\..\\b", &["/a\\..\\b", "/b"]);
+        // Each kind of slash alone, and together.
+        are("/a%5cb\\c", &["/a%5Cb\\c", "/a/b\\c", "/a%5Cb/c", "/a/b/c"]);
         are("/a/..;x/b", &["/a/..;x/b", "/b"]);
         are("/a//../b", &["/b", "/a/b"]);
         are("/a;/..%2f;%2e", &["/a;/..%2F;.", "/a/..%2F", "/;.", "/"]);
+        assert!(all("/%2F;%5Cx/admin").contains("/admin"), "as in Tomcat");
+    }
+
+    #[test]
+    fn dots_are_resolved_in_the_original_spelling() {
+        for (path, expected) in [
+            ("/a/b", "/a/b"),
+            ("/%61//b;c/", "/%61//b;c/"),
+            ("/admin/../%78", "/%78"),
+            ("/a/%2E%2e/b%2fc/./d;e", "/b%2fc/d;e"),
+            ("/a/..%2fb", "/a/..%2fb"),
+            ("/..", "/"),
+            ("/a/.", "/a/"),
+        ] {
+            assert_eq!(resolved(path), expected, "{path}");
+        }
     }
 
     #[test]

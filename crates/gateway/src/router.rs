@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use crate::config::{HostPattern, Route};
-use crate::path::{is_plain, readings};
+use crate::path::{is_plain, readings, resolved};
 
 /// Index of a route in the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,11 +57,12 @@ impl Router {
         host: Option<&str>,
         path: &str,
     ) -> Result<Option<RouteId>, AmbiguousPath> {
-        let path = path.split('?').next().unwrap_or_default();
-        if is_plain(path) {
-            return Ok(self.find(host, path));
+        // What the backend gets.
+        let path = resolved(path.split('?').next().unwrap_or_default());
+        if is_plain(&path) {
+            return Ok(self.find(host, &path));
         }
-        let mut routes = readings(path).map(|path| self.find(host, &path));
+        let mut routes = readings(&path).map(|path| self.find(host, &path));
         let route = routes.next().flatten();
         if routes.all(|other| other == route) { Ok(route) } else { Err(AmbiguousPath) }
     }
@@ -228,6 +229,9 @@ mod tests {
             ("/admin/open/../x", 1),
             ("/admin/%6fpen/x", 2),
             ("/admin/../x", 0),
+            ("/x//../admin/../admin//../../admin", 1),
+            // The backend gets /x%5cy/admin/secret.
+            ("/x%5cy/z%2f../../admin/secret", 0),
             ("/x?/admin", 0),
             ("/x?a=%2F..%2Fadmin", 0),
             ("/admin%3Fx", 0),
@@ -249,7 +253,11 @@ mod tests {
             "/x/%2e%2e;a=b/admin",
             "/admin/open/..%2fx",
             "/admin/open/..;/x",
-            "/x//../admin/../admin//../../admin",
+            // One kind of slash hides the parent, another one leads to it.
+            "/x%5cy/..%2fadmin/secret",
+            r"/x\y/..%2fadmin/secret",
+            r"/x%2fy/..\admin/secret",
+            "/%2F;%5Cx/admin/secret",
         ] {
             assert_eq!(router.route(None, path), Err(AmbiguousPath), "{path}");
         }

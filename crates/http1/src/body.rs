@@ -3,7 +3,7 @@
 use memchr::memmem::Finder;
 
 use crate::error::ParseError;
-use crate::headers::BodyFraming;
+use crate::headers::{BodyFraming, LENGTH_MAX};
 
 /// Limit in bytes for one chunk's size line: the size with its padding and extensions.
 pub const MAX_CHUNK_LINE_BYTES: usize = 4 * 1024;
@@ -250,7 +250,10 @@ impl ChunkedDecoder {
             (State::Size(size), _) => {
                 self.limit.add_line_byte()?;
                 let digit = hex(byte).ok_or(ParseError::ChunkSize)?;
-                let size = size.checked_mul(16).ok_or(ParseError::ChunkSize)? + digit;
+                if size > LENGTH_MAX >> 4 {
+                    return Err(ParseError::ChunkSize);
+                }
+                let size = (size << 4) + digit;
                 (State::Size(size), of_size(size))
             }
             (State::Extension(_), b'\n' | b'\0') => return Err(ParseError::ChunkEnd),

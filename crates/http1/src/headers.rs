@@ -205,14 +205,18 @@ fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii)
 }
 
+/// Limit for a body length and a chunk size: many servers use signed numbers, and would read a larger one as negative.
+pub(crate) const LENGTH_MAX: u64 = i64::MAX as u64;
+
 fn decimal(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
     }
-    digits.iter().try_fold(0_u64, |value, byte| {
+    let value = digits.iter().try_fold(0_u64, |value, byte| {
         let digit = byte.is_ascii_digit().then(|| byte - b'0')?;
         value.checked_mul(10)?.checked_add(u64::from(digit))
-    })
+    });
+    value.filter(|value| *value <= LENGTH_MAX)
 }
 
 /// Returns the start of `value` with special bytes escaped.

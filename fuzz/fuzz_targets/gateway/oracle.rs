@@ -160,10 +160,13 @@ impl Framing {
     }
 }
 
+/// Larger lengths and chunk sizes are rejected, since many servers use signed numbers.
+const LENGTH_MAX: u64 = i64::MAX as u64;
+
 fn decimal(text: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(text).ok()?.trim_matches([' ', '\t']);
     let is_digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    is_digits.then(|| text.parse().ok())?
+    is_digits.then(|| text.parse().ok())?.filter(|length| *length <= LENGTH_MAX)
 }
 
 /// RFC 9112, section 7.1.
@@ -192,6 +195,9 @@ fn chunks(bytes: &[u8]) -> Parsed<Vec<u8>> {
         }) else {
             return Parsed::Invalid;
         };
+        if size > LENGTH_MAX {
+            return Parsed::Invalid;
+        }
         at += line_bytes + 2;
         if size == 0 {
             return trailer(&bytes[at..]).map(at, |()| body);

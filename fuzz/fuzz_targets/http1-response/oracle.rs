@@ -166,10 +166,14 @@ fn body(rest: &[u8], head_end: usize, head: &Head<'_>, to_head: bool) -> Body {
     }
 }
 
+/// Larger lengths and chunk sizes are rejected, since many servers use signed numbers.
+const LENGTH_MAX: u64 = i64::MAX as u64;
+
 fn decimal(digits: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(digits).ok()?;
     // The standard parser accepts a plus sign.
-    if text.starts_with('+') { None } else { text.parse().ok() }
+    let length = if text.starts_with('+') { None } else { text.parse().ok() };
+    length.filter(|length| *length <= LENGTH_MAX)
 }
 
 /// RFC 9112, section 7.1.
@@ -186,6 +190,9 @@ fn chunked(rest: &[u8], head_end: usize) -> Body {
             Ok(Status::Partial) => return Body::Truncated,
             Err(httparse::InvalidChunkSize) => return Body::Invalid,
         };
+        if size > LENGTH_MAX {
+            return Body::Invalid;
+        }
         at += line;
         if size == 0 {
             break;

@@ -7,7 +7,7 @@ use tollgate_http1::{BodyFraming, RequestHead, Version};
 
 use super::{ConnectionOptions, is_hop_by_hop, push_edits, push_framing, push_header, push_via};
 use crate::config::{Forwarded, HeaderEdits, Route};
-use crate::path::{behind, is_plain, segment_count};
+use crate::path::{behind, is_plain, resolved, segment_count};
 
 /// The client of a request.
 #[derive(Clone, Copy, Debug)]
@@ -112,7 +112,13 @@ fn push_target(out: &mut Vec<u8>, path_and_query: &str, route: &Route) {
             out.extend_from_slice(rewrite.trim_end_matches('/').as_bytes());
             behind_prefix(path_and_query, prefix)
         }
-        _ => path_and_query.into(),
+        _ => {
+            let (path, query) = split_query(path_and_query);
+            match resolved(path) {
+                Cow::Borrowed(_) => path_and_query.into(),
+                Cow::Owned(path) => (path + query).into(),
+            }
+        }
     };
     let is_path_empty = out.len() == start;
     if is_path_empty && (rest.is_empty() || rest.starts_with('?')) {
@@ -121,10 +127,13 @@ fn push_target(out: &mut Vec<u8>, path_and_query: &str, route: &Route) {
     out.extend_from_slice(rest.as_bytes());
 }
 
+fn split_query(path_and_query: &str) -> (&str, &str) {
+    path_and_query.split_at(path_and_query.find('?').unwrap_or(path_and_query.len()))
+}
+
 /// The rest of path and query behind the matched prefix, which may be spelled differently.
 fn behind_prefix<'a>(path_and_query: &'a str, prefix: &str) -> Cow<'a, str> {
-    let path_end = path_and_query.find('?').unwrap_or(path_and_query.len());
-    let (path, query) = path_and_query.split_at(path_end);
+    let (path, query) = split_query(path_and_query);
     match path_and_query.strip_prefix(prefix) {
         Some(rest) if is_plain(path) => rest.into(),
         _ => (behind(path, segment_count(prefix)) + query).into(),

@@ -128,8 +128,8 @@ impl Worker {
             Err(_) => return Step::Close,
         };
         transaction.request_body_bytes += taken.payload_bytes;
-        let (framing, received) = (transaction.request.body, transaction.request_body_bytes);
-        if exceeds_limit(framing, received, config.limits.body_bytes) {
+        let (body, received) = (&transaction.request_body, transaction.request_body_bytes);
+        if exceeds_limit(body, received, config.limits.body_bytes) {
             if can_respond {
                 return self.respond(key, &LocalResponse::CONTENT_TOO_LARGE);
             }

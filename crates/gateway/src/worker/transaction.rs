@@ -3,7 +3,6 @@
 use std::time::Instant;
 
 use tollgate_accesslog::{Entry, LoggedRequest, STATUS_NO_RESPONSE, Upstream as LoggedUpstream};
-use tollgate_http1::BodyFraming;
 
 use super::upstream::Place;
 use super::{ClientId, Stage, Step, Worker};
@@ -206,7 +205,7 @@ impl Worker {
         let (taken, verdict, error) = match taken {
             Ok((taken, verdict)) => {
                 let is_too_long =
-                    exceeds_limit(request.body, taken.payload_bytes, config.limits.body_bytes);
+                    exceeds_limit(&body, taken.payload_bytes, config.limits.body_bytes);
                 (taken, verdict, is_too_long.then_some(LocalResponse::CONTENT_TOO_LARGE))
             }
             Err(_) => (Taken::default(), Verdict::Pass, Some(LocalResponse::BAD_REQUEST)),
@@ -394,11 +393,7 @@ impl Worker {
     }
 }
 
-/// True if a body is known to exceed the limit.
-pub(super) fn exceeds_limit(framing: BodyFraming, received: u64, limit: Option<u64>) -> bool {
-    let bytes = match framing {
-        BodyFraming::Length(bytes) => bytes,
-        _ => received,
-    };
-    limit.is_some_and(|limit| bytes > limit)
+/// True if a body is known to exceed the limit, by its announced length or the size of the current chunk.
+pub(super) fn exceeds_limit(body: &Body, received: u64, limit: Option<u64>) -> bool {
+    limit.is_some_and(|limit| received.saturating_add(body.remaining()) > limit)
 }

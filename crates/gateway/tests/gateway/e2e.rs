@@ -328,7 +328,7 @@ const LOCATIONS: &str = "location / { return 200 open; }\n\
     location /admin/ { return 200 admin; }\n";
 
 /// Spellings of paths with one meaning.
-const PATHS: [&str; 22] = [
+const PATHS: [&str; 23] = [
     "/",
     "/admin",
     "/admin/x",
@@ -343,6 +343,7 @@ const PATHS: [&str; 22] = [
     "/admin//x//",
     "/./admin",
     "/x/../admin",
+    "/x//../admin",
     "/x/%2e%2e/admin",
     "/x/.%2E/./admin/y",
     "/admin/..",
@@ -354,8 +355,17 @@ const PATHS: [&str; 22] = [
 ];
 
 /// Spellings that some servers map to `/admin`.
-const AMBIGUOUS_PATHS: [&str; 6] =
-    ["/x/..%2fadmin", "/%2Fadmin", "/admin%2fx", "/admin;x", "/x/..;/admin", "/x//../admin"];
+const AMBIGUOUS_PATHS: [&str; 9] = [
+    "/x/..%2fadmin",
+    "/%2Fadmin",
+    "/admin%2fx",
+    "/admin;x",
+    "/x/..;/admin",
+    "/x%5cy/..%2fadmin/secret",
+    "/x\\y/..%2fadmin/secret",
+    "/x%2fy/..\\admin/secret",
+    "/%2F;%5Cx/admin/secret",
+];
 
 #[test]
 fn routes_match_the_locations_of_nginx() {

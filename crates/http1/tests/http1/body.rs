@@ -57,9 +57,12 @@ fn skips_extensions_padding_and_trailers() {
 }
 
 #[test]
-fn chunk_size_of_64_bits_does_not_wrap() {
-    assert_eq!(chunked(b"ffffffffffffffff\r\nab"), Ok(progress(20, 2, false)));
-    assert_eq!(chunked(b"10000000000000000\r\n"), Err(ParseError::ChunkSize));
+fn chunk_size_is_at_most_the_largest_signed_number() {
+    assert_eq!(chunked(b"7fffffffffffffff\r\nab"), Ok(progress(20, 2, false)));
+    for size in ["8000000000000000", "8000000000000005", "FFFFFFFFFFFFFFFF", "10000000000000000"] {
+        let bytes = format!("{size}\r\nab");
+        assert_eq!(chunked(bytes.as_bytes()), Err(ParseError::ChunkSize), "{size}");
+    }
 }
 
 #[test]

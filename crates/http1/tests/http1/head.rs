@@ -146,7 +146,8 @@ fn rejects_invalid_framing() {
         ("Content-Length: 1 2\r\n", length("1 2")),
         ("Content-Length: 0x10\r\n", length("0x10")),
         ("Content-Length: 99999999999999999999\r\n", length("99999999999999999999")),
-        // 2^64.
+        // 2^63 and 2^64.
+        ("Content-Length: 9223372036854775808\r\n", length("9223372036854775808")),
         ("Content-Length: 18446744073709551616\r\n", length("18446744073709551616")),
         ("Content-Length: 5\r\nContent-Length: 6\r\n", ParseError::ContentLengths(5, 6)),
         ("Content-Length: 5, 6\r\n", ParseError::ContentLengths(5, 6)),

@@ -62,6 +62,10 @@ pub(crate) const CASES: &[RequestCase] = request_cases! {
         b"POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: \"5\"\r\n\r\nhello" => Rejected(400);
     "a length of 2^64 + 5", "RFC 9110, 8.6: overflow must be prevented":
         b"POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 18446744073709551621\r\n\r\nhello" => Rejected(400);
+    "a length above 2^63 - 1", "RFC 9112, 6.3: a recipient must anticipate lengths that it cannot represent":
+        b"POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 9223372036854775808\r\n\r\nhello" => Rejected(400);
+    "a chunk size above 2^63 - 1", "RFC 9112, 7.1: a recipient must anticipate large sizes":
+        b"POST /a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n8000000000000005\r\nhello" => Rejected(400);
     "a length after a vertical tab", "RFC 9110, 5.6.3: only space and tab are whitespace":
         b"POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: \x0b5\r\n\r\nhello" => Rejected(400);
     "a length after a form feed", "RFC 9110, 5.6.3: only space and tab are whitespace":

@@ -123,8 +123,8 @@ pub(crate) const CASES: &[RequestCase] = request_cases! {
         b"OPTIONS http://b HTTP/1.1\r\nHost: b\r\n\r\n" => Forwarded(&[b"OPTIONS * HTTP/1.1\r\nHost: b\r\n\r\n"]);
     "a path of two slashes", "RFC 9112, 3.2.1: a path, not an authority":
         b"GET //b/c HTTP/1.1\r\nHost: a\r\n\r\n" => Unchanged;
-    "a path with dot segments", "RFC 9112, 3.2: forwarded unchanged":
-        b"GET /a/../b/%2e%2e/c HTTP/1.1\r\nHost: a\r\n\r\n" => Unchanged;
+    "a path with dot segments", "RFC 3986, 6.2.2.3: resolved, so that routes and backends agree":
+        b"GET /a/../b/%2e%2e/c HTTP/1.1\r\nHost: a\r\n\r\n" => Forwarded(&[b"GET /c HTTP/1.1\r\nHost: a\r\n\r\n"]);
     "a percent-encoded line end", "RFC 3986, 2.1: data, not a line end":
         b"GET /a%0d%0aX:%20y HTTP/1.1\r\nHost: a\r\n\r\n" => Unchanged;
     "no host", "RFC 9112, 3.2: must be answered with 400": b"GET /a HTTP/1.1\r\nX: y\r\n\r\n" => Rejected(400);
