@@ -200,9 +200,8 @@ fn verdicts(rules: &str, corpus: &Path, mut worker: Worker) -> Result<()> {
 fn time(rules: &str, corpus: &Path, mut worker: Worker) -> Result<()> {
     let rules = load(rules)?;
     let before = cpu();
-    worker.warm_up(&rules);
+    let mut transaction = worker.warm_up(&rules);
     eprintln!("warmed up in {:.1} ms", (cpu() - before).as_secs_f64() * 1e3);
-    let mut transaction = Transaction::new(rules);
     let mut run = |request: &Request| {
         let before = cpu();
         transaction.reset();
@@ -231,8 +230,7 @@ fn repeat(rules: &str, corpus: &Path, number: usize, count: usize) -> Result<()>
     let requests = read(corpus)?;
     let request = requests.get(number).ok_or("no request of that number")?;
     let mut worker = Worker::new();
-    worker.warm_up(&rules);
-    let mut transaction = Transaction::new(rules);
+    let mut transaction = worker.warm_up(&rules);
     for _ in 0..count {
         transaction.reset();
         replay::run_request(&mut transaction, &mut worker, request);

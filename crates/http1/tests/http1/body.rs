@@ -276,7 +276,7 @@ fn parts_of_a_chunked_body() {
 /// Searches `body` in pieces of `steps` bytes in turn.
 fn is_found(pattern: &str, body: &[u8], steps: &[usize]) -> bool {
     let pattern = Pattern::new(pattern.as_bytes()).unwrap();
-    let mut search = BodySearch::new();
+    let mut search = BodySearch::default();
     let mut rest = body;
     let mut steps = steps.iter().cycle();
     while !rest.is_empty() {
@@ -316,7 +316,7 @@ fn finds_pattern_wherever_the_body_is_split() {
 #[test]
 fn match_persists_until_reset() {
     let pattern = Pattern::new(b"ab").unwrap();
-    let mut search = BodySearch::new();
+    let mut search = BodySearch::default();
     assert!(!search.found());
     search.feed(&pattern, b"ab");
     search.feed(&pattern, b"xx");

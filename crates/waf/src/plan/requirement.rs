@@ -116,7 +116,9 @@ impl Requirement {
 
     /// Derives the conditions of a regex.
     pub(crate) fn of_structure(structure: &Hir) -> Self {
-        let Facts { sets, literals, possible, .. } = Facts::of(structure);
+        let mut facts = Facts::of(structure);
+        let literals = facts.take_literals();
+        let Facts { sets, possible, .. } = facts;
         let literals = literals.filter(|found| found.iter().all(|literal| literal.len() > 1));
         Self {
             length_min: structure.properties().minimum_len().unwrap_or(0),
@@ -207,7 +209,8 @@ struct Facts {
     exact: Option<Vec<Literal>>,
     /// Texts one of which is at the start, and one at the end, of what a repetition matches.
     repeated: Option<Vec<Literal>>,
-    /// Literals one of which every match contains, in lower case.
+    /// Literals one of which every match contains, in lower case; not given for a part with exact
+    /// texts, which are its literals.
     literals: Option<Vec<Literal>>,
     /// Sets of each of which a match contains a byte.
     sets: Vec<Bytes>,
@@ -245,8 +248,13 @@ impl Facts {
     }
 
     fn of_exact(exact: Vec<Literal>, sets: Vec<Bytes>, possible: Alphabets) -> Self {
-        let literals = are_useful(&exact).then(|| exact.clone());
-        Self { exact: Some(exact), repeated: None, literals, sets, possible }
+        Self { exact: Some(exact), repeated: None, literals: None, sets, possible }
+    }
+
+    /// The literals, or the exact texts.
+    fn take_literals(&mut self) -> Option<Vec<Literal>> {
+        let exact = self.exact.take().filter(|found| are_useful(found));
+        exact.or(self.literals.take())
     }
 
     fn of_class(class: Bytes) -> Self {
@@ -262,7 +270,19 @@ impl Facts {
     }
 
     fn of_repetition(repetition: &Repetition) -> Self {
-        let sub = Self::of(&repetition.sub);
+        let optional = repetition.min == 0 && repetition.max == Some(1);
+        let bounded = repetition.sub.properties().maximum_len().is_some();
+        if repetition.min == 0 && !(optional && bounded) {
+            // Nothing is required, and there are too many texts to list them.
+            return Self {
+                exact: None,
+                repeated: None,
+                literals: None,
+                sets: Vec::new(),
+                possible: !0,
+            };
+        }
+        let mut sub = Self::of(&repetition.sub);
         let exact = sub.exact.as_ref().and_then(|texts| match (repetition.min, repetition.max) {
             (min, Some(max)) if min == max && min <= REPETITIONS_MAX => power(texts, min),
             (0, Some(1)) if texts.len() <= 12 => {
@@ -275,14 +295,17 @@ impl Facts {
         }
         let count = repetition.min.min(REPETITIONS_MAX);
         let repeated = sub.exact.as_ref().and_then(|texts| power(texts, count));
-        let literals = rarer(sub.literals, repeated.clone().filter(|found| are_useful(found)));
+        let literals =
+            rarer(sub.take_literals(), repeated.clone().filter(|found| are_useful(found)));
         Self { exact, repeated, literals, ..sub }
     }
 
     fn of_sequence(parts: Vec<Self>) -> Self {
-        let exact = parts
-            .iter()
-            .try_fold(vec![Literal::default()], |all, part| product(&all, part.exact.as_ref()?));
+        let is_exact = parts.iter().all(|part| part.exact.is_some());
+        let exact = is_exact.then_some(()).and_then(|()| {
+            let mut parts = parts.iter().filter_map(|part| part.exact.as_ref());
+            parts.try_fold(vec![Literal::default()], |all, exact| product(&all, exact))
+        });
         let possible = parts.iter().fold(!0, |all, part| all & part.possible);
         let mut sets: Vec<Bytes> = parts.iter().flat_map(|part| &part.sets).copied().collect();
         sets.sort_unstable();
@@ -298,9 +321,8 @@ impl Facts {
         let possible = parts.iter().fold(0, |some, part| some | part.possible);
         let mut sets = Vec::with_capacity(parts.len());
         let mut literals = Some(Vec::new());
-        for part in parts {
-            let exact = part.exact.filter(|found| are_useful(found));
-            literals = match (literals, rarer(part.literals, exact)) {
+        for mut part in parts {
+            literals = match (literals, part.take_literals()) {
                 (Some(mut all), Some(found)) if all.len() + found.len() <= LITERALS_MAX => {
                     all.extend(found);
                     Some(all)
@@ -393,7 +415,9 @@ fn product(heads: &[Literal], tails: &[Literal]) -> Option<Vec<Literal>> {
         return None;
     }
     let pairs = heads.iter().flat_map(|head| tails.iter().map(move |tail| head.with(tail)));
-    pairs.collect::<Option<_>>().map(distinct)
+    let pairs = pairs.collect::<Option<Vec<_>>>()?;
+    // One head or one tail leaves different texts different.
+    Some(if heads.len() == 1 || tails.len() == 1 { pairs } else { distinct(pairs) })
 }
 
 fn are_useful(literals: &[Literal]) -> bool {

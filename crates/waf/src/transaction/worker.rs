@@ -96,8 +96,8 @@ impl Worker {
     }
 
     /// Prepares the worker for a rule set by running sample requests, so that the first real one is
-    /// not slower than others.
-    pub fn warm_up(&mut self, rules: &Arc<RuleSet>) {
+    /// not much slower than others, and returns the transaction in which they ran, empty.
+    pub fn warm_up(&mut self, rules: &Arc<RuleSet>) -> Transaction {
         let mut transaction = Transaction::new(Arc::clone(rules));
         // The second time the gates know which rules are skipped.
         for (line, kind, body) in SAMPLES.into_iter().chain(SAMPLES) {
@@ -112,6 +112,8 @@ impl Worker {
             transaction.append_request_body(body);
             transaction.process_request_body(self);
         }
+        transaction.reset();
+        transaction
     }
 
     /// True if values are tested by gates before rules are evaluated.
