@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -29,16 +29,23 @@ pub const STATUS_NO_RESPONSE: u16 = 499;
 pub enum LogFormat {
     /// The combined log format of Apache and nginx.
     Combined,
-    /// One JSON object per line.
     Json,
 }
 
-/// Output of an access log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogTarget {
     Stdout,
     /// A file to append to, created if missing.
     File(PathBuf),
+}
+
+impl LogTarget {
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::Stdout => Path::new("/dev/stdout"),
+            Self::File(path) => path,
+        }
+    }
 }
 
 /// Request line and headers to log, kept until the response has ended.
@@ -70,11 +77,9 @@ pub struct Entry<'a> {
 /// Origin of a forwarded response.
 #[derive(Clone, Copy, Debug)]
 pub struct Upstream<'a> {
-    /// Name of the pool.
     pub pool: &'a str,
     /// Address of the backend, or `None` if no backend took the request.
     pub backend: Option<&'a str>,
-    /// Number of backends tried.
     pub tries: usize,
     /// Time from the request's head to the end of the response.
     pub duration: Duration,
@@ -119,7 +124,6 @@ struct Reader {
     inode: u64,
 }
 
-/// The entries of one thread.
 pub struct ThreadLog {
     file: LogFile,
     lines: Vec<u8>,
@@ -201,8 +205,6 @@ impl LogFile {
         Ok(Self { writer, format })
     }
 
-    /// Creates the log of one thread.
-    #[must_use]
     pub fn thread_log(&self) -> ThreadLog {
         ThreadLog {
             file: self.clone(),
@@ -223,7 +225,6 @@ impl LogFile {
         if bytes == 0 { Ok(()) } else { Err(UnreadError { bytes }) }
     }
 
-    /// Writes `count` lines. Returns the number of lines dropped.
     fn write(&self, lines: &[u8], count: u64) -> u64 {
         let mut direct = match &self.writer {
             Writer::Direct(direct) => direct.lock().unwrap_or_else(PoisonError::into_inner),
@@ -261,7 +262,6 @@ impl ThreadLog {
         }
     }
 
-    /// Writes the collected entries.
     pub fn flush(&mut self) {
         if !self.lines.is_empty() {
             self.dropped_lines += self.file.write(&self.lines, self.line_count);
@@ -283,7 +283,6 @@ impl Drop for ThreadLog {
 }
 
 impl LoggedRequest {
-    #[must_use]
     pub fn new(head: &RequestHead<'_>) -> Self {
         let header = |name| head.headers.first(name).map(Box::from);
         Self {
@@ -302,7 +301,6 @@ impl LoggedRequest {
 }
 
 impl Entry<'_> {
-    /// Appends the entry to `lines`.
     fn write(&self, lines: &mut Vec<u8>, format: LogFormat, time: &str) {
         match format {
             LogFormat::Combined => self.write_combined(lines, time),
@@ -379,13 +377,13 @@ fn push_member(lines: &mut Vec<u8>, name: &str, value: Option<&[u8]>) {
     }
 }
 
-/// Bytes that are not UTF-8 are read as Latin-1, which keeps different bytes different.
-fn json_string(bytes: &[u8]) -> serde_json::Value {
+/// Quotes a text for JSON. Bytes that are not UTF-8 are read as Latin-1, which keeps different bytes different.
+pub fn json_string(bytes: &[u8]) -> String {
     let text: Cow<'_, str> = match std::str::from_utf8(bytes) {
         Ok(text) => text.into(),
         Err(_) => bytes.iter().copied().map(char::from).collect::<String>().into(),
     };
-    text.into_owned().into()
+    serde_json::to_string(&text).expect("every string is valid JSON")
 }
 
 /// Escapes control characters, quotes, backslashes and bytes above ASCII as nginx does, so that a client cannot end
@@ -523,5 +521,12 @@ mod tests {
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
         assert_eq!(text.lines().count(), 2);
+    }
+
+    #[test]
+    fn json_strings_are_escaped() {
+        assert_eq!(json_string(b"a \"b\" \\ \n \x01"), r#""a \"b\" \\ \n \u0001""#);
+        assert_eq!(json_string("gr\u{fc}n".as_bytes()), "\"gr\u{fc}n\"");
+        assert_eq!(json_string(b"gr\xfcn"), "\"gr\u{fc}n\"");
     }
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use access_log::{
     Entry, LogFile, LogFormat, LogTarget, LoggedRequest, STATUS_NO_RESPONSE, ThreadLog,
-    UnreadError, Upstream,
+    UnreadError, Upstream, json_string,
 };
 pub use queue::{FINISH_TIMEOUT, RateLimit};
 
@@ -23,7 +23,6 @@ impl Counter {
         self.0.store(self.0.load(Ordering::Relaxed) + more, Ordering::Relaxed);
     }
 
-    #[must_use]
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

@@ -19,7 +19,6 @@ pub struct RateLimit {
 }
 
 impl RateLimit {
-    #[must_use]
     pub const fn new(interval: Duration) -> Self {
         Self { interval, allowed_at: None }
     }
@@ -45,7 +44,6 @@ pub(crate) struct QueueConfig {
     /// Program and output as named in reports.
     pub(crate) program: &'static str,
     pub(crate) name: &'static str,
-    /// Name of the thread.
     pub(crate) thread: &'static str,
     /// Limit for queued bytes. Lines beyond it are dropped.
     pub(crate) max_bytes: usize,

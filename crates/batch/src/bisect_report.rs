@@ -87,7 +87,6 @@ pub struct Confirmation {
 }
 
 impl BisectReport {
-    /// Returns the confirmed changes.
     pub fn confirmed(&self) -> impl Iterator<Item = &Found> {
         self.changes.iter().filter(|found| found.is_confirmed())
     }
@@ -110,7 +109,6 @@ impl BisectReport {
         serde_json::from_str(&text).map(Some).map_err(malformed)
     }
 
-    /// Returns a paragraph per change.
     pub fn paragraphs(&self) -> Vec<String> {
         let texts: Vec<String> = self.changes.iter().map(|found| self.paragraph(found)).collect();
         if self.confirmed().next().is_some() {
@@ -216,7 +214,6 @@ impl Found {
         matches!(self.conclusion, Conclusion::Regression | Conclusion::Improvement)
     }
 
-    /// Names the other candidates.
     fn doubt(&self) -> String {
         if self.candidates.is_empty() {
             return String::new();
@@ -235,7 +232,6 @@ impl Figure {
 
 const NAME: &str = "find.json";
 
-/// Formats a share in percent.
 fn share_of_noise(noise: f64) -> String {
     format!("{} %", significant(100.0 * noise))
 }

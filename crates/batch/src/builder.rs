@@ -31,7 +31,6 @@ pub struct Request<'a> {
     pub retries: bool,
 }
 
-/// Progress of a batch.
 #[derive(Debug)]
 pub enum Event<'a> {
     Revisions {
@@ -125,7 +124,6 @@ fn copy(from: &Path, to: &Path) -> Result<(), BatchError> {
     Ok(())
 }
 
-/// A batch in progress.
 #[derive(Debug)]
 pub(crate) struct Builder<'a> {
     pub(crate) dir: BatchDir,

@@ -2,7 +2,9 @@
 
 use crate::series::Point;
 use std::collections::BTreeMap;
-use tollgate_stats::{Division, DivisionTest, Interval, SERIES_MAX, e_divisive, ratio_of_samples};
+use tollgate_stats::{
+    Division, DivisionTest, Interval, SERIES_MAX, e_divisive, ratio_of_samples, summarize,
+};
 
 /// A revision with a price, or neighbours with the same product.
 #[derive(Debug, Clone, PartialEq)]
@@ -118,14 +120,7 @@ fn thinned(logs: &[f64], most: usize) -> Vec<f64> {
 
 /// Returns 0 for an empty slice.
 pub(crate) fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let middle = sorted.len() / 2;
-    match sorted.len() % 2 {
-        1 => sorted[middle],
-        _ if sorted.is_empty() => 0.0,
-        _ => f64::midpoint(sorted[middle - 1], sorted[middle]),
-    }
+    summarize(values).map_or(0.0, |summary| summary.median)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -163,7 +163,6 @@ pub struct Settings {
     pub blocks: u32,
     /// Cuts trials to a fifth of their time.
     pub quick: bool,
-    /// Products per round.
     pub products_per_round: usize,
     /// As a share.
     pub margin: f64,
@@ -320,7 +319,7 @@ fn within(key: &str, value: u32, most: u32) -> Result<u32, BatchError> {
 }
 
 /// As in git, a repository with a colon before its first slash is a URL.
-fn is_folder(repo: &str) -> bool {
+pub fn is_folder(repo: &str) -> bool {
     !repo.split('/').next().is_some_and(|first| first.contains(':'))
 }
 

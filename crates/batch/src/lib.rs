@@ -73,35 +73,23 @@ impl From<CommandError> for BatchError {
     }
 }
 
-impl From<CatalogError> for BatchError {
-    fn from(error: CatalogError) -> Self {
-        Self::Catalog(Box::new(error))
-    }
+macro_rules! from_boxed {
+    ($($variant:ident($error:ty)),*) => {
+        $(impl From<$error> for BatchError {
+            fn from(error: $error) -> Self {
+                Self::$variant(Box::new(error))
+            }
+        })*
+    };
 }
 
-impl From<ExperimentError> for BatchError {
-    fn from(error: ExperimentError) -> Self {
-        Self::Experiment(Box::new(error))
-    }
-}
-
-impl From<RunError> for BatchError {
-    fn from(error: RunError) -> Self {
-        Self::Run(Box::new(error))
-    }
-}
-
-impl From<RunDirError> for BatchError {
-    fn from(error: RunDirError) -> Self {
-        Self::RunDir(Box::new(error))
-    }
-}
-
-impl From<ReportError> for BatchError {
-    fn from(error: ReportError) -> Self {
-        Self::Report(Box::new(error))
-    }
-}
+from_boxed!(
+    Catalog(CatalogError),
+    Experiment(ExperimentError),
+    Run(RunError),
+    RunDir(RunDirError),
+    Report(ReportError)
+);
 
 fn io_error(action: &'static str, path: &Path) -> impl Fn(io::Error) -> BatchError + use<> {
     let path = path.to_owned();

@@ -22,19 +22,6 @@ use tollgate_stats::text::Screen;
 /// The version of the shape of the JSON.
 pub const SCHEMA: u32 = 2;
 
-/// How a batch is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
-    /// The columns of modsecurity-performance's `batchbench.sh stats`.
-    Csv,
-    /// For a terminal.
-    Table,
-    /// For a program: everything.
-    Json,
-    /// For a browser.
-    Html,
-}
-
 /// What a batch says.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Stats {
@@ -81,38 +68,32 @@ pub fn stats(records: &BatchRecords, dir: &Path) -> Result<Stats, BatchError> {
     })
 }
 
-/// Writes what a batch says as text. The screen is for the terminal's table alone.
-pub fn render(stats: &Stats, format: Format, screen: Screen) -> Result<String, BatchError> {
-    match format {
-        Format::Csv => render_csv(stats),
-        Format::Table => Ok(render_table(stats, screen)),
-        Format::Json => {
-            let text = serde_json::to_string_pretty(stats);
-            text.map(|text| text + "\n").map_err(|error| BatchError::Render(error.into()))
-        }
-        Format::Html => render_html(stats),
-    }
-}
-
 /// Writes the reports that the directory of a batch holds.
 pub(crate) fn write_all(records: &BatchRecords, dir: &Path) -> Result<(), BatchError> {
     let stats = stats(records, dir)?;
-    for (format, name) in
-        [(Format::Csv, "stats.csv"), (Format::Json, "stats.json"), (Format::Html, "stats.html")]
-    {
+    let texts = [
+        ("stats.csv", render_csv(&stats)?),
+        ("stats.json", render_json(&stats)?),
+        ("stats.html", render_html(&stats)?),
+    ];
+    for (name, text) in texts {
         let path = dir.join(name);
-        let text = render(&stats, format, Screen::PLAIN)?;
         write_atomic(&path, &text).map_err(io_error("write", &path))?;
     }
     Ok(())
 }
 
+pub fn render_json(stats: &Stats) -> Result<String, BatchError> {
+    let text = serde_json::to_string_pretty(stats);
+    text.map(|text| text + "\n").map_err(|error| BatchError::Render(error.into()))
+}
+
 /// The first line, which begins as a comment does there.
 const HEADER: &str = ";rps_avg,latency_avg,workers_utime_avg,revision,date,commit_log\n";
 
-/// One line a revision. One without figures has its first three cells empty; a cell is in quotes only
-/// where it holds a comma or a quote.
-fn render_csv(stats: &Stats) -> Result<String, BatchError> {
+/// Renders the columns of modsecurity-performance's `batchbench.sh stats`, one line per revision. A revision without
+/// figures has its first three cells empty. A cell is in quotes only if it has a comma or a quote.
+pub fn render_csv(stats: &Stats) -> Result<String, BatchError> {
     let failed = |error: csv::Error| BatchError::Render(error.into());
     let mut writer =
         WriterBuilder::new().quote_style(QuoteStyle::Necessary).from_writer(Vec::new());
@@ -137,8 +118,7 @@ fn cells(point: &Point) -> [String; 6] {
     ]
 }
 
-/// Writes a batch for a terminal.
-fn render_table(stats: &Stats, screen: Screen) -> String {
+pub fn render_table(stats: &Stats, screen: Screen) -> String {
     let anchor = stats.anchor.as_deref().unwrap_or("none yet");
     let mut text = screen.heading(&stats.title);
     text += &screen.wrapped(&summary(stats));
@@ -262,8 +242,7 @@ fn factor(value: f64) -> String {
     }
 }
 
-/// Writes a batch as a page.
-fn render_html(stats: &Stats) -> Result<String, BatchError> {
+pub fn render_html(stats: &Stats) -> Result<String, BatchError> {
     let failed = |error: minijinja::Error| BatchError::Render(error.into());
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::Strict);

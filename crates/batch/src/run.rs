@@ -20,11 +20,9 @@ pub struct BatchOptions {
     pub wanted: Wanted,
     /// Revision that runs in every block.
     pub anchor: Option<String>,
-    /// Folders of inputs.
     pub catalog: Vec<PathBuf>,
     /// This command.
     pub command: String,
-    /// Working directory.
     pub directory: PathBuf,
     /// `None`: from the clock, for a new batch.
     pub seed: Option<u64>,

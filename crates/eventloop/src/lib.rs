@@ -9,7 +9,10 @@ mod send_buffer;
 mod socket;
 mod thread;
 
-pub use listener::{UnixSocket, accept, close_backlog, defer_accept, listen, set_backlog};
+pub use listener::{
+    Address, AddressParseError, UnixSocket, accept, close_backlog, defer_accept, listen,
+    listen_per_thread, set_backlog,
+};
 pub use poller::{Event, Events, Interest, Poller, Waker};
 pub use send_buffer::{SendBuffer, try_io};
 pub use socket::Socket;

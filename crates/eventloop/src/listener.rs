@@ -1,11 +1,13 @@
 //! Listening on TCP and unix-domain sockets, and accepting connections.
 
+use std::fmt;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::thread;
 use std::time::Duration;
 
@@ -22,6 +24,38 @@ const DEFER_S: u32 = 1;
 /// Attempts to lock a folder, and the pause between them.
 const LOCK_ATTEMPTS_MAX: usize = 1_000;
 const LOCK_PAUSE: Duration = Duration::from_millis(2);
+
+/// An address to listen on or to connect to. As text: `127.0.0.1:8000`, `[::1]:8000` or `unix:/path`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Address {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected ADDRESS:PORT, such as 127.0.0.1:8080, or unix:/path/to/socket")]
+pub struct AddressParseError;
+
+impl FromStr for Address {
+    type Err = AddressParseError;
+
+    fn from_str(text: &str) -> Result<Self, AddressParseError> {
+        match text.strip_prefix("unix:") {
+            Some("") => Err(AddressParseError),
+            Some(path) => Ok(Self::Unix(PathBuf::from(path))),
+            None => text.parse().map(Self::Tcp).or(Err(AddressParseError)),
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(out),
+            Self::Unix(path) => write!(out, "unix:{}", path.display()),
+        }
+    }
+}
 
 /// Listens on `addr`; port 0 picks a free one. The kernel caps `backlog` at `net.core.somaxconn`.
 ///
@@ -40,6 +74,24 @@ pub fn listen(addr: SocketAddr, reuse_port: bool, backlog: i32) -> io::Result<Tc
     // instead of by a packet of its own.
     sockopt::set_tcp_quickack(&socket, false)?;
     Ok(TcpListener::from(socket))
+}
+
+/// Opens a listener for each thread. Returns them with the actual address.
+pub fn listen_per_thread(
+    addr: SocketAddr,
+    threads: usize,
+    backlog: i32,
+) -> io::Result<(SocketAddr, Vec<OwnedFd>)> {
+    // Listeners that share a port would also share it with another program, which would then receive a part of the
+    // requests. An exclusive listener detects that.
+    let exclusive = listen(addr, false, backlog)?;
+    let addr = exclusive.local_addr()?;
+    if threads == 1 {
+        return Ok((addr, vec![exclusive.into()]));
+    }
+    drop(exclusive);
+    let listeners = (0..threads).map(|_| listen(addr, true, backlog).map(OwnedFd::from));
+    Ok((addr, listeners.collect::<io::Result<_>>()?))
 }
 
 /// Listens on a new unix-domain socket at `path`, which must not exist (`AddrInUse`).
@@ -115,13 +167,19 @@ pub struct UnixSocket {
 }
 
 impl UnixSocket {
-    /// Listens at `path`. Replaces a socket that has no listener any more.
+    /// Listens at `path`. Replaces a socket that has no listener any more. Returns a descriptor for each thread; all
+    /// accept from the same socket.
     ///
     /// # Errors
     ///
     /// `AddrInUse`: the socket has a listener. `AlreadyExists`: `path` is not a socket. Otherwise `path` is longer
     /// than 107 bytes, or its folder is missing or not writable.
-    pub fn listen(path: &Path, backlog: i32, program: &'static str) -> io::Result<(OwnedFd, Self)> {
+    pub fn listen(
+        path: &Path,
+        threads: usize,
+        backlog: i32,
+        program: &'static str,
+    ) -> io::Result<(Vec<OwnedFd>, Self)> {
         let _lock = lock_folder(path)?;
         let listener = match listen_unix(path, backlog) {
             Err(error) if error.kind() == ErrorKind::AddrInUse => {
@@ -132,7 +190,11 @@ impl UnixSocket {
         };
         let created = fs::symlink_metadata(path)?;
         let (device, inode) = (created.dev(), created.ino());
-        Ok((listener, Self { program, path: path.to_owned(), device, inode }))
+        let file = Self { program, path: path.to_owned(), device, inode };
+        let mut listeners =
+            (1..threads).map(|_| listener.try_clone()).collect::<Result<Vec<_>, _>>()?;
+        listeners.push(listener);
+        Ok((listeners, file))
     }
 }
 
@@ -166,7 +228,6 @@ fn lock_folder(path: &Path) -> io::Result<File> {
     Err(io::Error::new(ErrorKind::ResourceBusy, "folder is locked by another process"))
 }
 
-/// Removes a socket without listener.
 fn remove_stale(path: &Path) -> io::Result<()> {
     if !fs::symlink_metadata(path)?.file_type().is_socket() {
         return Err(ErrorKind::AlreadyExists.into());
@@ -304,14 +365,24 @@ mod tests {
         let path = std::env::temp_dir().join(format!("tollgate-file-{}", std::process::id()));
         let stale = listen_unix(&path, 1).unwrap();
         drop(stale);
-        let (_listener, file) = UnixSocket::listen(&path, 1, "test").unwrap();
-        let again = UnixSocket::listen(&path, 1, "test").map(|_| ()).unwrap_err();
+        let (_listener, file) = UnixSocket::listen(&path, 1, 1, "test").unwrap();
+        let again = UnixSocket::listen(&path, 1, 1, "test").map(|_| ()).unwrap_err();
         assert_eq!(again.kind(), ErrorKind::AddrInUse);
         drop(file);
         assert!(!path.exists());
         fs::write(&path, "a file").unwrap();
-        let other = UnixSocket::listen(&path, 1, "test").map(|_| ()).unwrap_err();
+        let other = UnixSocket::listen(&path, 1, 1, "test").map(|_| ()).unwrap_err();
         assert_eq!(other.kind(), ErrorKind::AlreadyExists);
         fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn listen_address_parses_as_displayed() {
+        for text in ["127.0.0.1:8000", "[::1]:0", "unix:/run/a b.sock", "unix:here"] {
+            assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
+        }
+        for text in ["", "8000", "localhost:8000", "127.0.0.1", "unix:", "UNIX:/a"] {
+            assert_eq!(text.parse::<Address>(), Err(AddressParseError), "{text}");
+        }
     }
 }

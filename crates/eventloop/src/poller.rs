@@ -63,7 +63,6 @@ impl Events {
     /// # Panics
     ///
     /// `capacity` is zero.
-    #[must_use]
     pub fn with_capacity(capacity: usize) -> Self {
         assert!(capacity > 0, "a wait needs room for at least one event");
         Self { ready: Vec::with_capacity(capacity) }
@@ -122,26 +121,21 @@ pub struct Event {
 
 impl Event {
     /// Returns true if a read will not block: it returns bytes, the end of the stream, or an error.
-    #[must_use]
     pub fn is_readable(self) -> bool {
         self.flags.contains(epoll::EventFlags::IN)
     }
 
-    /// Returns true if a write will not block.
-    #[must_use]
     pub fn is_writable(self) -> bool {
         self.flags.contains(epoll::EventFlags::OUT)
     }
 
     /// Returns true if the peer has ended its stream. Reported to edge-triggered interests only.
-    #[must_use]
     pub fn is_read_closed(self) -> bool {
         self.flags.contains(epoll::EventFlags::RDHUP)
     }
 
     /// Returns true if both directions are closed or the socket has failed. Reported for any interest; unless
     /// edge-triggered, by every wait until the source is closed or removed.
-    #[must_use]
     pub fn is_closed(self) -> bool {
         self.flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR)
     }

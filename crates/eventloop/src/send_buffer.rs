@@ -24,33 +24,23 @@ pub struct SendBuffer {
 
 impl SendBuffer {
     /// Creates a buffer of `bytes` without copying them.
-    #[must_use]
     pub fn new(bytes: Vec<u8>) -> Self {
         Self { bytes, sent: 0 }
     }
 
-    /// Appends bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The bytes that are not sent yet.
-    #[must_use]
     pub fn unsent(&self) -> &[u8] {
         &self.bytes[self.sent..]
     }
 
-    /// Returns true if all bytes are sent.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
     /// Marks the first `count` unsent bytes as sent. Releases the memory after the last.
-    ///
-    /// # Panics
-    ///
-    /// Fewer bytes are unsent.
     pub fn advance(&mut self, count: usize) {
         self.sent += count;
         assert!(self.sent <= self.bytes.len(), "more bytes sent than were there");

@@ -23,7 +23,6 @@ const TURNS_MAX: usize = 10_000;
 
 /// The backend's reply to a request.
 pub struct Reply {
-    /// Length of the request.
     pub consumed: usize,
     /// The response; the gateway and the client have a turn between two pieces.
     pub pieces: Vec<Vec<u8>>,
@@ -31,10 +30,8 @@ pub struct Reply {
     pub closes: bool,
 }
 
-/// Result of a [`talk`].
 #[derive(Debug)]
 pub struct Talk {
-    /// Bytes that the client received.
     pub received: Vec<u8>,
     /// Incomplete requests that the backend received, by connection.
     pub incomplete: Vec<Vec<u8>>,

@@ -3,10 +3,9 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use tollgate_eventloop::{UnixSocket, defer_accept, listen, set_backlog};
+use tollgate_eventloop::{UnixSocket, defer_accept, listen, listen_per_thread, set_backlog};
 
 use crate::config::{Address, Listener};
 use crate::tls::TlsIdentity;
@@ -60,7 +59,10 @@ impl BoundListener {
             Address::Tcp(address) => {
                 let (address, sockets) = match closing.and_then(Self::open_sockets) {
                     Some((address, open)) => (address, reopen_tcp(address, open, backlog)?),
-                    None => open_tcp(*address, backlog, threads)?,
+                    None => {
+                        let (address, sockets) = listen_per_thread(*address, threads, backlog)?;
+                        (address, sockets.into_iter().map(Arc::new).collect())
+                    }
                 };
                 for socket in &sockets {
                     defer_accept(socket, listener.defer_accept)?;
@@ -68,7 +70,9 @@ impl BoundListener {
                 (Address::Tcp(address), sockets, None)
             }
             Address::Unix(path) => {
-                let (sockets, file) = open_unix(path, backlog, threads)?;
+                let (sockets, file) =
+                    UnixSocket::listen(path, threads, backlog, "tollgate gateway")?;
+                let sockets = sockets.into_iter().map(Arc::new).collect();
                 (Address::Unix(path.clone()), sockets, Some(file))
             }
         };
@@ -154,44 +158,17 @@ impl SharedSocket {
     }
 }
 
-type Sockets = Vec<Arc<OwnedFd>>;
-
-/// Returns the actual address.
-fn open_tcp(
-    address: SocketAddr,
-    backlog: i32,
-    threads: usize,
-) -> io::Result<(SocketAddr, Sockets)> {
-    // Sockets that share a port would also share it with another program, which would then receive a part of the
-    // requests. An exclusive socket detects that.
-    let exclusive = listen(address, false, backlog)?;
-    let address = exclusive.local_addr()?;
-    if threads == 1 {
-        return Ok((address, vec![Arc::new(OwnedFd::from(exclusive))]));
-    }
-    drop(exclusive);
-    Ok((address, (0..threads).map(|_| share_port(address, backlog)).collect::<io::Result<_>>()?))
-}
-
 /// Keeps the open sockets and replaces the closed ones.
 fn reopen_tcp(
     address: SocketAddr,
     open: Vec<Option<Arc<OwnedFd>>>,
     backlog: i32,
-) -> io::Result<Sockets> {
+) -> io::Result<Vec<Arc<OwnedFd>>> {
     open.into_iter().map(|socket| socket.map_or_else(|| share_port(address, backlog), Ok)).collect()
 }
 
 fn share_port(address: SocketAddr, backlog: i32) -> io::Result<Arc<OwnedFd>> {
     Ok(Arc::new(OwnedFd::from(listen(address, true, backlog)?)))
-}
-
-/// Opens one socket that all threads accept from.
-fn open_unix(path: &Path, backlog: i32, threads: usize) -> io::Result<(Sockets, UnixSocket)> {
-    let (socket, file) = UnixSocket::listen(path, backlog, "tollgate gateway")?;
-    let mut sockets = (1..threads).map(|_| socket.try_clone()).collect::<io::Result<Vec<_>>>()?;
-    sockets.push(socket);
-    Ok((sockets.into_iter().map(Arc::new).collect(), file))
 }
 
 #[cfg(test)]

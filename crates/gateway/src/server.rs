@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use tollgate_accesslog::{LogFile, LogTarget, stderr_log};
+use tollgate_accesslog::{LogFile, stderr_log};
 
 use crate::admin::{AdminServer, AdminState};
 use crate::cluster::PoolHealth;
@@ -69,7 +69,6 @@ pub struct Gateway {
     closing: Vec<BoundListener>,
     counters: Arc<Counters>,
     background: Background,
-    /// The current configuration.
     generation: Arc<ConfigGeneration>,
 }
 
@@ -247,7 +246,6 @@ impl Drop for Gateway {
     }
 }
 
-/// Services beside the data path.
 #[derive(Debug)]
 struct Background {
     state: Arc<AdminState>,
@@ -326,11 +324,6 @@ fn open_listeners(
 
 fn open_access_log(config: &Config, previous: Option<&LogFile>) -> Result<Option<LogFile>, Error> {
     let Some(AccessLog { to, format }) = &config.access_log else { return Ok(None) };
-    LogFile::open(to, *format, "tollgate gateway", previous).map(Some).map_err(|source| {
-        let path = match to {
-            LogTarget::Stdout => PathBuf::from("/dev/stdout"),
-            LogTarget::File(path) => path.clone(),
-        };
-        Error::AccessLog { path, source }
-    })
+    let opened = LogFile::open(to, *format, "tollgate gateway", previous);
+    opened.map(Some).map_err(|source| Error::AccessLog { path: to.path().to_owned(), source })
 }

@@ -67,7 +67,6 @@ impl Transport {
         Ok(Self { session, ..Self::new(socket) })
     }
 
-    /// Starts to connect.
     pub(crate) fn connect(address: &Address) -> io::Result<Self> {
         let socket = match address {
             Address::Tcp(address) => Socket::connect(*address)?,

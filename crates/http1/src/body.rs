@@ -31,16 +31,12 @@ pub struct BodyProgress {
 /// Consecutive bytes of a body that have one meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BodyPart {
-    /// Meaning of the bytes.
     pub kind: BodyPartKind,
-    /// Number of bytes.
     pub len: usize,
 }
 
-/// Meaning of some bytes of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyPartKind {
-    /// Payload.
     Payload,
     /// Chunk sizes and line ends. With the payload they form a chunked coding without leading zeros, padding and
     /// extensions, up to the last chunk. To complete it, append `0\r\n`, the trailers and `\r\n`.
@@ -60,8 +56,6 @@ enum State {
 }
 
 impl BodyDecoder {
-    /// Creates a decoder at the start of a body.
-    #[must_use]
     pub fn new(framing: BodyFraming) -> Self {
         let state = match framing {
             BodyFraming::Empty => State::Length { remaining: 0 },
@@ -105,10 +99,6 @@ impl BodyDecoder {
     /// Consumes the next bytes of one kind from the start of `bytes`. Returns `None` when `bytes` is empty or the
     /// body has ended. For callers that rewrite a body in the buffer it was read into; others use
     /// [`feed`](Self::feed).
-    ///
-    /// # Errors
-    ///
-    /// As [`feed`](Self::feed).
     #[inline]
     pub fn next_part(&mut self, bytes: &[u8]) -> Result<Option<BodyPart>, ParseError> {
         if bytes.is_empty() {
@@ -124,7 +114,6 @@ impl BodyDecoder {
     }
 
     /// Returns true once the body has ended. Never true for [`BodyFraming::UntilClose`].
-    #[must_use]
     pub fn is_done(&self) -> bool {
         match &self.state {
             State::Length { remaining } => *remaining == 0,
@@ -135,7 +124,6 @@ impl BodyDecoder {
 
     /// Returns the payload bytes that must follow, as announced by the `Content-Length` or by the
     /// current chunk's size.
-    #[must_use]
     pub fn remaining(&self) -> u64 {
         match &self.state {
             State::Length { remaining } => *remaining,
@@ -147,7 +135,6 @@ impl BodyDecoder {
     }
 
     /// Returns true if the body ends when the peer closes the connection.
-    #[must_use]
     pub fn ends_at_close(&self) -> bool {
         matches!(self.state, State::UntilClose)
     }
@@ -332,12 +319,10 @@ impl Default for ChunkLineLimit {
 }
 
 impl ChunkLineLimit {
-    /// Counts the first byte of a line.
     fn start_line(&mut self) {
         self.line_bytes = 1;
     }
 
-    /// Counts another byte of a line.
     fn add_line_byte(&mut self) -> Result<(), ParseError> {
         self.line_bytes += 1;
         if self.line_bytes > PLAIN_LINE_BYTES {
@@ -350,7 +335,6 @@ impl ChunkLineLimit {
         Ok(())
     }
 
-    /// Counts payload.
     fn add_payload(&mut self, bytes: u64) {
         self.surplus_left = self.surplus_left.saturating_add(bytes);
     }
@@ -364,7 +348,6 @@ pub struct Pattern {
 
 impl Pattern {
     /// Prepares a search for `bytes`. Returns `None` if they are empty.
-    #[must_use]
     pub fn new(bytes: &[u8]) -> Option<Self> {
         (!bytes.is_empty()).then(|| Self { finder: Finder::new(bytes).into_owned() })
     }
@@ -383,12 +366,6 @@ pub struct BodySearch {
 }
 
 impl BodySearch {
-    /// Creates a search at the start of a body.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Starts over, for the next body. Keeps its memory.
     pub fn reset(&mut self) {
         self.tail.clear();
@@ -415,7 +392,6 @@ impl BodySearch {
     }
 
     /// Returns true if the bytes so far contain the pattern.
-    #[must_use]
     pub fn found(&self) -> bool {
         self.found
     }

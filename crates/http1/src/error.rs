@@ -8,10 +8,8 @@ use crate::head::{MAX_HEAD_BYTES, MAX_HEADERS};
 /// Reason why bytes are not valid HTTP/1. The connection cannot be read further.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum ParseError {
-    /// No end of the head within [`MAX_HEAD_BYTES`].
     #[error("head is longer than {MAX_HEAD_BYTES} bytes")]
     HeadTooLong,
-    /// More headers than [`MAX_HEADERS`].
     #[error("head has more than {MAX_HEADERS} headers")]
     TooManyHeaders,
     /// A line of a request head ends in LF alone, which other servers may not accept as a line end.
@@ -26,10 +24,8 @@ pub enum ParseError {
     /// The request target has none of the forms allowed for its method.
     #[error("invalid request target `{0}`: expected a path or a URL with a host")]
     Target(String),
-    /// The start line or a header is malformed.
     #[error("malformed HTTP/1 head")]
     Head(#[source] httparse::Error),
-    /// The request line has HTTP/2 or later.
     #[error("unsupported version: expected HTTP/1.0 or HTTP/1.1")]
     Version,
     /// A response starts with an empty line, as after a body that is longer than announced.
@@ -41,7 +37,6 @@ pub enum ParseError {
     /// Status 101, which no request asked for.
     #[error("unexpected switch of protocols (101)")]
     SwitchesProtocols,
-    /// `Content-Length` is not a decimal number of at most 64 bits.
     #[error("invalid Content-Length `{0}`")]
     ContentLength(String),
     /// Two values of `Content-Length` that differ, or, in a request, two values.
@@ -50,13 +45,10 @@ pub enum ParseError {
     /// A request has a transfer coding other than `chunked`.
     #[error("unknown Transfer-Encoding `{0}`: expected `chunked`")]
     UnknownCoding(String),
-    /// The last transfer coding is not `chunked`, or `chunked` is not the last.
     #[error("Transfer-Encoding `{0}` does not end in a single `chunked`")]
     TransferEncoding(String),
-    /// Both `Transfer-Encoding` and `Content-Length`.
     #[error("both Transfer-Encoding and Content-Length")]
     TwoFramings,
-    /// HTTP/1.0 has no transfer codings.
     #[error("Transfer-Encoding in an HTTP/1.0 message")]
     TransferEncodingInHttp10,
     /// A chunk size is not a hexadecimal number of at most 64 bits.
@@ -72,10 +64,8 @@ pub enum ParseError {
          their data"
     )]
     ChunkLineTooLong,
-    /// The trailer section is longer than [`MAX_TRAILER_BYTES`].
     #[error("trailer section is longer than {MAX_TRAILER_BYTES} bytes")]
     TrailerTooLong,
-    /// The connection closed before the response was complete.
     #[error("connection closed in the middle of a response")]
     ClosedMidResponse,
 }

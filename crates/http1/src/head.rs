@@ -8,10 +8,8 @@ use memchr::memchr_iter;
 use crate::error::ParseError;
 use crate::headers::{BodyFraming, FramingHeaders, Headers, excerpt, parse_host};
 
-/// Limit in bytes for a head.
 pub const MAX_HEAD_BYTES: usize = 64 * 1024;
 
-/// Limit for the number of headers in a head.
 pub const MAX_HEADERS: usize = 100;
 
 /// Version of HTTP/1.
@@ -19,20 +17,16 @@ pub const MAX_HEADERS: usize = 100;
 pub enum Version {
     /// HTTP/1.0. Connections close after one request unless both sides ask for keep-alive.
     Http10,
-    /// HTTP/1.1.
     Http11,
 }
 
-/// Head of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestHead<'a> {
-    /// Method, as sent.
     pub method: &'a str,
     /// Request target with its query, as sent, not decoded.
     pub target: &'a str,
     /// The same target, split.
     pub target_parts: Target<'a>,
-    /// Version.
     pub version: Version,
     /// True if the client keeps the connection open for another request.
     pub keep_alive: bool,
@@ -42,7 +36,6 @@ pub struct RequestHead<'a> {
     pub expects_continue: bool,
     /// Value of `Host`. Always present in HTTP/1.1, but possibly empty.
     pub host: Option<&'a str>,
-    /// All headers.
     pub headers: Headers<'a>,
     /// Length of the head in bytes, with the empty line that ends it.
     pub len: usize,
@@ -55,11 +48,9 @@ pub struct ResponseHead<'a> {
     pub status: u16,
     /// Reason phrase, as sent; empty if it is missing or not ASCII.
     pub reason: &'a str,
-    /// Version.
     pub version: Version,
     /// True if the server keeps the connection open for another request.
     pub keep_alive: bool,
-    /// Framing of the body.
     pub body: BodyFraming,
     /// Value of `Content-Length`. In a 304 and in a response to HEAD it is not the length of the body.
     pub content_length: Option<u64>,
@@ -67,7 +58,6 @@ pub struct ResponseHead<'a> {
     pub is_chunked: bool,
     /// True if there is another transfer coding.
     pub has_other_coding: bool,
-    /// All headers.
     pub headers: Headers<'a>,
     /// Length of the head in bytes, with the empty line that ends it.
     pub len: usize,
@@ -236,10 +226,6 @@ impl Version {
 
 impl<'a> Target<'a> {
     /// Splits the request target `text`.
-    ///
-    /// # Errors
-    ///
-    /// It has none of the forms allowed for `method`, or an invalid host.
     pub fn parse(method: &str, text: &'a str) -> Result<Self, ParseError> {
         // The common form first.
         if text.starts_with('/') {

@@ -14,12 +14,10 @@ pub struct HeadCache<Key, Value, const N: usize> {
     oldest: usize,
 }
 
-/// One cached head.
 #[derive(Debug)]
 pub struct CachedHead<Key, Value> {
     head: Vec<u8>,
     key: Key,
-    /// What the head means.
     pub value: Value,
     /// Bytes stored with it, such as the head to forward or the response to send.
     pub rendered: Vec<u8>,
@@ -27,20 +25,20 @@ pub struct CachedHead<Key, Value> {
 
 impl<Key, Value> CachedHead<Key, Value> {
     /// Returns the head as received, with the empty line that ends it.
-    #[must_use]
     pub fn head(&self) -> &[u8] {
         &self.head
     }
 }
 
-impl<Key: PartialEq, Value, const N: usize> HeadCache<Key, Value, N> {
+impl<Key, Value, const N: usize> Default for HeadCache<Key, Value, N> {
     /// Creates an empty cache. It allocates on insertion only.
-    #[must_use]
-    pub const fn new() -> Self {
-        assert!(N > 0, "a cache holds at least one head");
+    fn default() -> Self {
+        const { assert!(N > 0, "a cache holds at least one head") };
         Self { entries: [const { None }; N], oldest: 0 }
     }
+}
 
+impl<Key: PartialEq, Value, const N: usize> HeadCache<Key, Value, N> {
     /// Returns the entry whose head `bytes` starts with.
     #[inline]
     pub fn find(&self, bytes: &[u8], key: &Key) -> Option<&CachedHead<Key, Value>> {
@@ -70,19 +68,11 @@ impl<Key: PartialEq, Value, const N: usize> HeadCache<Key, Value, N> {
     }
 
     /// Returns the entry inserted last.
-    #[must_use]
     pub fn last(&self) -> Option<&CachedHead<Key, Value>> {
         self.entries[(self.oldest + N - 1) % N].as_ref()
     }
 
-    /// Removes all entries, as when the configuration has changed.
     pub fn clear(&mut self) {
-        *self = Self::new();
-    }
-}
-
-impl<Key: PartialEq, Value, const N: usize> Default for HeadCache<Key, Value, N> {
-    fn default() -> Self {
-        Self::new()
+        *self = Self::default();
     }
 }

@@ -11,11 +11,8 @@ const EXCERPT_MAX_BYTES: usize = 64;
 /// How to find the end of a body (RFC 9112, section 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyFraming {
-    /// No body.
     Empty,
-    /// Length in bytes.
     Length(u64),
-    /// The chunked transfer coding.
     Chunked,
     /// The body ends when the connection closes. Responses only.
     UntilClose,
@@ -57,8 +54,6 @@ impl<'a> Headers<'a> {
             .map(|(_, value)| value)
     }
 
-    /// Returns the value of the first header of this name.
-    #[must_use]
     pub fn first(self, name: &str) -> Option<&'a [u8]> {
         self.all(name).next()
     }

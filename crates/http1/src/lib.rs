@@ -4,8 +4,6 @@
 //! no body. Ambiguous framing is an error with its reason, never a guess, because peers that disagree on the end of
 //! a message are open to request smuggling.
 
-#![warn(missing_docs)]
-
 mod body;
 mod error;
 mod head;

@@ -7,7 +7,6 @@ use thiserror::Error;
 /// Request to render. The caller gives all headers, including `Host` and `Connection`, except the body's length.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestText<'a> {
-    /// Method, such as `GET`.
     pub method: &'a str,
     /// Request target, percent-encoded as it is to be sent.
     pub target: &'a str,
@@ -17,7 +16,6 @@ pub struct RequestText<'a> {
     pub body: &'a [u8],
 }
 
-/// Reason why a request cannot be rendered.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum RenderError {
     /// A part that needs at least one byte is empty.
@@ -26,39 +24,24 @@ pub enum RenderError {
     /// A part contains a byte that would end it, or that HTTP forbids there.
     #[error("{part} contains the byte 0x{byte:02x} at {position}, which is not allowed there")]
     Byte {
-        /// The part.
         part: RequestPart,
-        /// The byte.
         byte: u8,
         /// Offset in the part, in bytes.
         position: usize,
     },
-    /// Not exactly one `Host`.
     #[error("expected one Host header, found {0}")]
     HostCount(usize),
-    /// `Content-Length` does not match the body.
     #[error("Content-Length is `{given}`, but the body has {body_bytes} bytes")]
-    ContentLength {
-        /// Value of the header.
-        given: String,
-        /// Length of the body.
-        body_bytes: usize,
-    },
-    /// A `Transfer-Encoding` is given.
+    ContentLength { given: String, body_bytes: usize },
     #[error("Transfer-Encoding is not supported; bodies are sent with Content-Length")]
     TransferEncoding,
 }
 
-/// Part of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestPart {
-    /// The method.
     Method,
-    /// The request target.
     Target,
-    /// The name of a header.
     HeaderName(String),
-    /// The value of the header of this name.
     HeaderValue(String),
 }
 

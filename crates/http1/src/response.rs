@@ -27,16 +27,13 @@ pub struct ResponseScanner {
 pub enum Scan {
     /// All bytes are consumed, and the response has not ended.
     Partial,
-    /// The response has ended.
     Complete {
-        /// The response.
         response: Response,
         /// Bytes of the last feed that belong to it.
         consumed: usize,
     },
 }
 
-/// Final response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Response {
     /// Status code, 200 to 999.
@@ -47,7 +44,6 @@ pub struct Response {
     pub keep_alive: bool,
 }
 
-/// Response whose head is complete.
 #[derive(Debug)]
 struct CurrentResponse {
     body: BodyDecoder,
@@ -55,12 +51,6 @@ struct CurrentResponse {
 }
 
 impl ResponseScanner {
-    /// Creates a scanner at the start of a connection.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Starts over, for a new connection. Keeps its memory.
     pub fn reset(&mut self) {
         self.split_head.clear();
@@ -108,10 +98,6 @@ impl ResponseScanner {
 
     /// Handles the end of the connection. Returns the response that it completes, if its body lasts until the
     /// close, or `None` if no response had started.
-    ///
-    /// # Errors
-    ///
-    /// [`ParseError::ClosedMidResponse`].
     pub fn close(&mut self) -> Result<Option<Response>, ParseError> {
         match self.current.take() {
             Some(current) if current.body.ends_at_close() => Ok(Some(current.response)),

@@ -35,7 +35,6 @@ pub(crate) struct Connection {
     sent: usize,
     /// Bytes sent of the one after them.
     sent_bytes: usize,
-    /// Start of the state.
     pub(crate) since: Instant,
     /// True while it is in the worker's queue of free connections.
     pub(crate) is_free: bool,
@@ -102,22 +101,18 @@ impl Connection {
         }
     }
 
-    /// True if the front request is sent completely.
     pub(crate) fn has_sent_front(&self) -> bool {
         self.sent > 0
     }
 
-    /// True if any of the front request is sent.
     pub(crate) fn has_started_front(&self) -> bool {
         self.sent > 0 || self.sent_bytes > 0
     }
 
-    /// True if any of a second request is sent.
     pub(crate) fn has_started_second(&self) -> bool {
         self.sent > 1 || (self.sent == 1 && self.sent_bytes > 0)
     }
 
-    /// Removes the front request, which has ended.
     pub(crate) fn pop(&mut self) -> Option<InFlight> {
         let request = self.in_flight.pop_front()?;
         if self.sent > 0 {
@@ -176,7 +171,6 @@ impl Connection {
         is_reused && !self.has_started_front() && is_disconnect(error)
     }
 
-    /// Ages of the requests in flight.
     pub(crate) fn ages(&self, now: Instant) -> impl Iterator<Item = Duration> {
         self.in_flight.iter().map(move |request| now.saturating_duration_since(request.scheduled))
     }
@@ -194,7 +188,6 @@ pub(crate) struct Stream {
     /// True if the kernel stamps received packets.
     has_timestamps: bool,
     pub(crate) scanner: ResponseScanner,
-    /// Searches the body of the current response.
     pub(crate) search: BodySearch,
     /// True if the server has sent its last byte, so that no event announces the end of the stream.
     pub(crate) is_shut: bool,
@@ -219,8 +212,8 @@ impl Stream {
         Ok(Self {
             socket,
             has_timestamps,
-            scanner: ResponseScanner::new(),
-            search: BodySearch::new(),
+            scanner: ResponseScanner::default(),
+            search: BodySearch::default(),
             is_shut: false,
             send_error: None,
             is_reused: false,

@@ -21,31 +21,22 @@ use crate::summary::{Summary, TemplateSummary};
 pub struct Report<'a> {
     /// URL as given by the user.
     pub url: &'a str,
-    /// Host of the URL without its port.
     pub hostname: &'a str,
-    /// Port of the URL.
     pub port: u16,
-    /// Path and query of the URL.
     pub path: &'a str,
-    /// The plan.
     pub plan: &'a Plan,
     /// Planned length of the measurement; `None` if a number of requests ends it.
     pub duration: Option<Duration>,
-    /// Seed of the schedule and of the mix.
     pub seed: u64,
     /// Name of the mix; `None` for a single request.
     pub mix: Option<&'a str>,
     /// Labels of the templates, in the order of the workload.
     pub templates: &'a [TemplateLabel],
-    /// What preceded the measurement.
     pub warm_up: WarmUpResult,
-    /// True if the load was stopped before its end.
     pub is_interrupted: bool,
-    /// The result.
     pub summary: &'a Summary,
 }
 
-/// Name and class of a template.
 #[derive(Debug, Clone)]
 pub struct TemplateLabel {
     /// Name in the mix; method and path of a single request.
@@ -57,7 +48,6 @@ pub struct TemplateLabel {
 /// How a warm-up ended. The default is no warm-up.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct WarmUpResult {
-    /// Length of the warm-up.
     pub duration: Duration,
     /// True if the figures were steady at its end; `None` if it had a fixed length.
     pub steady: Option<bool>,
@@ -65,28 +55,16 @@ pub struct WarmUpResult {
 
 impl Report<'_> {
     /// Formats a table for people, in lines of at most 80 characters.
-    ///
-    /// # Errors
-    ///
-    /// A histogram cannot be encoded. The same holds for the other formats.
     pub fn to_table(&self) -> io::Result<String> {
         table::render(self)
     }
 
     /// Formats the complete result as JSON.
-    ///
-    /// # Errors
-    ///
-    /// As [`Report::to_table`].
     pub fn to_json(&self) -> io::Result<String> {
         json::render(self)
     }
 
     /// Formats a row for the total, each class and each template as CSV.
-    ///
-    /// # Errors
-    ///
-    /// As [`Report::to_table`].
     pub fn to_csv(&self) -> io::Result<String> {
         csv::render(self)
     }
@@ -101,7 +79,6 @@ impl Report<'_> {
         self.summary.latency.to_hgrm()
     }
 
-    /// Labels and summaries of the templates.
     fn templates(&self) -> impl Iterator<Item = (&TemplateLabel, &TemplateSummary)> {
         self.templates.iter().zip(&self.summary.templates)
     }

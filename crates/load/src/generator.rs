@@ -60,7 +60,6 @@ impl Generator {
     }
 
     /// When the first request is sent or due. An open loop opens its connections first.
-    #[must_use]
     pub fn starts_at(&self) -> Instant {
         self.control.start
     }
@@ -82,7 +81,6 @@ impl Generator {
     }
 
     /// Waits up to `timeout` until the load is done. Returns [`Generator::is_done`].
-    #[must_use]
     pub fn wait(&self, timeout: Duration) -> bool {
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         match ended.recv_timeout(timeout) {
@@ -99,13 +97,11 @@ impl Generator {
     }
 
     /// True if all threads have ended: all requests of the plan have finished, or the threads failed.
-    #[must_use]
     pub fn is_done(&self) -> bool {
         self.threads.iter().all(|thread| thread.handle.is_finished())
     }
 
     /// Requests finished since the start, warm-up included.
-    #[must_use]
     pub fn progress(&self) -> Progress {
         let mut sum = Progress::default();
         for thread in &self.threads {
@@ -127,10 +123,6 @@ impl Generator {
     }
 
     /// Ends the load, waits for the threads and merges their metrics.
-    ///
-    /// # Errors
-    ///
-    /// A thread failed.
     pub fn finish(mut self) -> Result<Summary, Error> {
         self.close_window();
         let joined: Vec<_> = self.threads.drain(..).map(|thread| thread.handle.join()).collect();

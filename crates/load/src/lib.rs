@@ -10,7 +10,6 @@
 //! A [`Plan`] says what to send where. [`Generator::start`] sends at once. What finishes between
 //! [`Generator::open_window`] and [`Generator::close_window`] is measured, and [`Generator::finish`]
 //! returns the [`Summary`], which a [`Report`] prints. The caller checks that the target may be loaded.
-#![warn(missing_docs)]
 
 mod connection;
 mod format;

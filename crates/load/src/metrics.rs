@@ -29,7 +29,6 @@ pub(crate) struct Metrics {
     has_templates: bool,
 }
 
-/// Window of one thread.
 #[derive(Debug)]
 struct Window {
     opened_at: Instant,
@@ -37,11 +36,9 @@ struct Window {
     polled: Duration,
 }
 
-/// Final metrics of one thread.
 #[derive(Debug)]
 pub(crate) struct ThreadSummary {
     pub(crate) summary: Summary,
-    /// Start and end of the window, if it was opened.
     pub(crate) window: Option<(Instant, Instant)>,
 }
 
@@ -72,7 +69,6 @@ impl Metrics {
         Ok(())
     }
 
-    /// Counts time spent polling without an event.
     pub(crate) fn polled(&mut self, time: Duration) {
         if let Some(window) = &mut self.window {
             window.polled += time;
@@ -163,14 +159,12 @@ impl Metrics {
         }
     }
 
-    /// Counts a response whose receive timestamp is missing.
     pub(crate) fn missing_timestamp(&mut self) {
         if self.window.is_some() {
             self.summary.missing_timestamps += 1;
         }
     }
 
-    /// Counts a failed request.
     pub(crate) fn failure(
         &mut self,
         in_flight: &InFlight,
@@ -197,12 +191,10 @@ impl Metrics {
         self.summary.failures.count(failure);
     }
 
-    /// True until [`set_first_head`](Self::set_first_head) is called.
     pub(crate) fn needs_first_head(&self) -> bool {
         self.summary.first_head.is_empty()
     }
 
-    /// Keeps the head of a response.
     pub(crate) fn set_first_head(&mut self, head: &[u8]) {
         self.summary.first_head = head.to_vec();
     }
@@ -296,7 +288,6 @@ fn nanos(time: Duration) -> u64 {
     time.as_secs() * 1_000_000_000 + u64::from(time.subsec_nanos())
 }
 
-/// CPU time of a thread since its start.
 #[derive(Clone, Copy, Debug)]
 struct CpuTime {
     user: Duration,

@@ -81,28 +81,24 @@ pub(crate) struct Pacer {
     to_queue: Cursor,
 }
 
-/// A request that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Due {
     pub(crate) scheduled: Instant,
     pub(crate) was_queued: bool,
 }
 
-/// A position in the schedule.
 #[derive(Clone, Debug)]
 struct Cursor {
     schedule: Schedule,
     start: Instant,
     /// Number of requests before this position.
     passed: u64,
-    /// Number of requests in all.
     limit: Option<u64>,
     /// Due time of the request at this position; `None` after the last one.
     next: Option<Instant>,
 }
 
 impl Pacer {
-    /// Starts a schedule of `limit` requests at `start`.
     pub(crate) fn new(schedule: Schedule, start: Instant, limit: Option<u64>) -> Self {
         let mut to_send = Cursor { schedule, start, passed: 0, limit, next: None };
         to_send.load_next();
@@ -142,7 +138,6 @@ impl Pacer {
         }
     }
 
-    /// Ends the schedule: no further request becomes due.
     pub(crate) fn end(&mut self) {
         self.to_send.next = None;
         self.to_queue = self.to_send.clone();
@@ -210,11 +205,9 @@ impl RequestWait {
 /// What a thread with timer slack does after a turn of its event loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
-    /// Continues at once.
     None,
     /// Sleeps, then processes all events that came meanwhile.
     Sleep(Duration),
-    /// Waits for the next event.
     Event,
 }
 
@@ -238,7 +231,6 @@ impl SlackWait {
         Self { slack, woke_at: now, has_worked: false }
     }
 
-    /// Records a wake-up.
     pub(crate) fn wake(&mut self, now: Instant) {
         self.woke_at = now;
         self.has_worked = false;
@@ -271,7 +263,6 @@ const SIMULTANEOUS: Duration = Duration::from_micros(1);
 const CLOCK_READS_MAX: usize = 4;
 
 impl ClockOffset {
-    /// Reads both clocks.
     pub(crate) fn read() -> Self {
         let mut best = Self { monotonic: Instant::now(), time_of_day: SystemTime::now() };
         let mut best_gap = best.monotonic.elapsed();

@@ -15,10 +15,8 @@ use crate::workload::Workload;
 /// (`net.ipv4.ip_local_port_range`).
 pub const MAX_CONNECTIONS: usize = 20_000;
 
-/// Limit of [`Plan::threads`].
 pub const MAX_THREADS: usize = 256;
 
-/// Limit of [`Plan::pipeline`].
 pub const MAX_PIPELINE: usize = 1_000;
 
 /// Limit of the rate of an open loop, in requests per second.
@@ -27,17 +25,13 @@ pub const MAX_RATE: f64 = 10_000_000.0;
 /// Limit of both timeouts. A latency histogram does not reach further.
 pub const MAX_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// Limit of [`Plan::timer_slack`].
 pub const MAX_TIMER_SLACK: Duration = Duration::from_millis(10);
 
 /// One load: what the generator sends, where, when and over which connections.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Server to send to.
     pub target: Target,
-    /// Requests to send.
     pub workload: Arc<Workload>,
-    /// Closed or open loop.
     pub arrivals: Arrivals,
     /// Connections opened at the start, over all threads; 1 to [`MAX_CONNECTIONS`].
     pub connections: usize,
@@ -73,16 +67,12 @@ pub struct Plan {
     pub cpus: Vec<usize>,
 }
 
-/// Address of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// TCP address and port.
     Tcp(SocketAddr),
-    /// Path of a unix-domain socket.
     Unix(PathBuf),
 }
 
-/// When requests are sent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Arrivals {
     /// Closed loop: each connection sends when its last response is complete. Finds the capacity of
@@ -93,17 +83,13 @@ pub enum Arrivals {
     Open {
         /// Requests per second over all threads; above 0, at most [`MAX_RATE`].
         per_second: f64,
-        /// Gaps between requests.
         spacing: Spacing,
     },
 }
 
-/// Gaps between the requests of a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spacing {
-    /// Constant gaps.
     Constant,
-    /// Exponential gaps, as from many independent clients: a Poisson process.
     Poisson {
         /// Seed of the gaps.
         seed: u64,
@@ -114,34 +100,19 @@ pub enum Spacing {
 /// [`Failures`](crate::Failures) instead.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// A workload outside its limits.
     #[error("{0}")]
     Workload(String),
-    /// A plan outside its limits.
     #[error("{0}")]
     Plan(String),
     /// Threads cannot be pinned to the CPUs of the plan.
     #[error("cannot pin threads to CPUs {cpus:?}: choose others, or none")]
-    Cpus {
-        /// CPUs of the plan.
-        cpus: Vec<usize>,
-        /// Reason.
-        source: io::Error,
-    },
+    Cpus { cpus: Vec<usize>, source: io::Error },
     /// A thread cannot start or continue.
     #[error("load thread {thread} cannot {action}")]
-    Thread {
-        /// Index of the thread, from 0.
-        thread: usize,
-        /// What failed.
-        action: &'static str,
-        /// Reason.
-        source: io::Error,
-    },
+    Thread { thread: usize, action: &'static str, source: io::Error },
 }
 
 impl Plan {
-    /// Rate of an open loop in requests per second.
     pub fn rate_per_s(&self) -> Option<f64> {
         match self.arrivals {
             Arrivals::Closed => None,
@@ -150,10 +121,6 @@ impl Plan {
     }
 
     /// Checks all limits. [`Generator::start`](crate::Generator::start) does, too.
-    ///
-    /// # Errors
-    ///
-    /// A value is outside its limits, or contradicts another one.
     pub fn validate(&self) -> Result<(), Error> {
         let &Self { connections, connections_max, threads, pipeline, .. } = self;
         check((1..=MAX_THREADS).contains(&threads), || {

@@ -6,7 +6,6 @@ use tollgate_stats::{STEADY_SLICES, is_steady};
 
 use crate::summary::Progress;
 
-/// Length of one slice.
 pub const SLICE: Duration = Duration::from_millis(200);
 
 /// Shortest time after which figures can be steady.
@@ -15,10 +14,8 @@ pub const STEADY_AFTER: Duration = SLICE.saturating_mul(STEADY_SLICES as u32);
 /// Time without a response after which waiting for a steady state is pointless.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 
-/// One slice of a warm-up.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Slice {
-    /// Length of the slice.
     pub length: Duration,
     /// Responses, expected or not.
     pub responses: u64,
@@ -37,7 +34,6 @@ pub struct SteadyState {
 
 impl Slice {
     /// Creates the slice between two readings of the progress.
-    #[must_use]
     pub fn between(length: Duration, before: &Progress, after: &Progress) -> Self {
         Self {
             length,
@@ -46,14 +42,11 @@ impl Slice {
         }
     }
 
-    /// Responses per second.
-    #[must_use]
     pub fn throughput_per_s(&self) -> f64 {
         self.responses as f64 / self.length.as_secs_f64()
     }
 
     /// Mean latency; `None` without a response.
-    #[must_use]
     pub fn latency_ns_mean(&self) -> Option<f64> {
         (self.responses > 0).then(|| self.latency_ns_sum as f64 / self.responses as f64)
     }
@@ -78,13 +71,11 @@ impl SteadyState {
     }
 
     /// True if there was no response for 5 seconds.
-    #[must_use]
     pub fn is_silent(&self) -> bool {
         self.silence >= SILENCE_MAX
     }
 
     /// True if there are figures and all are steady.
-    #[must_use]
     pub fn is_steady(&self) -> bool {
         !self.figures.is_empty() && self.figures.iter().all(|values| is_steady(values))
     }

@@ -183,7 +183,6 @@ pub struct Failures {
     pub other_example: Option<String>,
 }
 
-/// Failure of one request.
 #[derive(Debug)]
 pub(crate) enum Failure {
     Refused,
@@ -307,7 +306,6 @@ impl Summary {
 }
 
 impl TemplateSummary {
-    /// Number of responses.
     pub fn responses(&self) -> u64 {
         self.statuses.values().sum()
     }
@@ -346,20 +344,14 @@ impl ThreadUsage {
 }
 
 impl Failures {
-    /// Sum of all kinds.
-    #[must_use]
     pub fn total(&self) -> u64 {
         self.by_kind().iter().map(|(_, count)| count).sum()
     }
 
-    /// Requests that failed by a timeout.
-    #[must_use]
     pub fn timeouts(&self) -> u64 {
         self.connect_timeout + self.response_timeout
     }
 
-    /// Count of each kind.
-    #[must_use]
     pub fn by_kind(&self) -> [(&'static str, u64); 8] {
         [
             ("refused", self.refused),
@@ -374,7 +366,6 @@ impl Failures {
     }
 
     /// Lists the kinds that occurred, with counts and examples: `reset: 1, malformed: 2, REASON`.
-    #[must_use]
     pub fn describe(&self) -> String {
         let kinds = self.by_kind().into_iter().filter(|(_, count)| *count > 0);
         let mut parts: Vec<String> =
@@ -442,9 +433,6 @@ impl Failure {
 }
 
 impl Distribution {
-    /// # Errors
-    ///
-    /// The histogram cannot be encoded.
     pub(crate) fn new(histogram: &LatencyHistogram) -> Result<Self, EncodeError> {
         let quantile_ms = |q| histogram.quantile_ns(q).map(ns_to_ms);
         Ok(Self {
@@ -487,7 +475,6 @@ impl Distribution {
 
 pub(crate) const NS_PER_MS: f64 = 1e6;
 
-/// Converts nanoseconds to milliseconds.
 pub(crate) fn ns_to_ms(ns: u64) -> f64 {
     ns as f64 / NS_PER_MS
 }

@@ -25,11 +25,8 @@ use crate::workload::RequestSequence;
 pub(crate) struct Control {
     /// Start of the schedule; in a closed loop, start of the generator.
     pub(crate) start: Instant,
-    /// The window is to be opened.
     pub(crate) measure: AtomicBool,
-    /// No further request is to be sent.
     pub(crate) drain: AtomicBool,
-    /// The run is to end.
     pub(crate) stop: AtomicBool,
 }
 
@@ -63,9 +60,7 @@ pub(crate) struct Worker {
     is_sending: bool,
     /// Work left in this turn of the event loop.
     budget: Budget,
-    /// Requests in flight on all connections.
     in_flight: usize,
-    /// Last reading of the clock.
     now: Instant,
     /// Time of the next check of timeouts.
     next_timeout_check: Instant,
@@ -152,7 +147,7 @@ impl Worker {
             connections_max: connections_max as usize,
             free: VecDeque::new(),
             unread: Vec::new(),
-            heads: ResponseHeadCache::new(),
+            heads: ResponseHeadCache::default(),
             started: 0,
             started_at: now,
             is_sending: false,
@@ -297,7 +292,6 @@ impl Worker {
         }
     }
 
-    /// Token of the current connection at an index.
     fn token(&self, index: usize) -> u64 {
         u64::from(self.connections[index].generation) << INDEX_BITS | index as u64
     }
@@ -345,7 +339,6 @@ impl Worker {
         is_starting || self.budget.is_spent() || !self.unread.is_empty()
     }
 
-    /// Records that a wait has ended.
     fn wake(&mut self) {
         self.polls_since = None;
         if let Some(slack_wait) = &mut self.slack_wait {

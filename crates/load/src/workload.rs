@@ -22,7 +22,6 @@ pub struct Workload {
     pub(crate) order: Vec<u32>,
     /// Compiled `body_contains` of each request.
     pub(crate) patterns: Vec<Option<Arc<Pattern>>>,
-    /// Number of templates.
     pub(crate) templates: usize,
 }
 
@@ -33,7 +32,6 @@ pub struct Request {
     pub bytes: Vec<u8>,
     /// True for a HEAD request, whose response has no body.
     pub is_head: bool,
-    /// The expected response.
     pub expect: Expectation,
     /// Index of the template that it was rendered from, from 0. Responses are counted per template.
     pub template: usize,
@@ -42,7 +40,6 @@ pub struct Request {
 /// The expected response. `None` accepts any value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Expectation {
-    /// Status code.
     pub status: Option<u16>,
     /// Length of the body in bytes, without its transfer coding.
     pub body_bytes: Option<u64>,
@@ -176,7 +173,6 @@ impl RequestSequence {
         index as usize
     }
 
-    /// Ends the sequence.
     pub(crate) fn end(&mut self) {
         self.left = Some(0);
     }

@@ -47,7 +47,6 @@ impl Scratch {
     }
 }
 
-/// One client connection. Between runs it keeps only bytes that could not be processed.
 pub(crate) struct Connection {
     socket: Socket,
     /// Address for the access log, if there is one.

@@ -34,7 +34,7 @@ pub(crate) fn test_state() -> Shared {
         counters: ThreadCounters::for_threads(1, test_clock()).remove(0),
         default_host: "127.0.0.1:8000".into(),
         pages: PageCache::default(),
-        responses: HeadCache::new(),
+        responses: HeadCache::default(),
         delays: Arc::default(),
         log: None,
     }

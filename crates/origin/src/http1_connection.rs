@@ -12,7 +12,6 @@ use crate::request::{Request, RequestBody, RequestError};
 use crate::response::{CONTINUE, Persistence, Response, error_response, render};
 use crate::state::{Metric, Shared};
 
-/// Protocol state of one connection.
 #[derive(Default)]
 pub(crate) struct Http1Connection {
     state: State,
@@ -24,11 +23,9 @@ pub(crate) struct Http1Connection {
 
 #[derive(Default)]
 enum State {
-    /// Expects a request head.
     #[default]
     Head,
     Pending(Box<Pending>),
-    /// Processes no more requests.
     Closing(CloseMode),
 }
 
@@ -211,7 +208,6 @@ impl Http1Connection {
         }
     }
 
-    /// Rejects the request that was not received in time.
     pub(crate) fn time_out(&mut self, context: &mut Context<'_>) {
         self.reject_pending(&RequestError::TimedOut, context);
     }

@@ -23,7 +23,8 @@ mod server;
 mod state;
 mod worker;
 
-pub use config::{Config, Error, Listen, ListenParseError, Timeouts};
+pub use config::{Config, Error, Timeouts};
 pub use server::{Origin, STOP_TIMEOUT_MAX};
 pub use tollgate_accesslog::LogTarget;
+pub use tollgate_eventloop::Address;
 pub use worker::Stopper;

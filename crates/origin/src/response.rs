@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use http::StatusCode;
+use tollgate_accesslog::json_string;
 
 use crate::output::OutputBuffer;
 use crate::request::RequestError;
@@ -133,16 +134,6 @@ pub(crate) fn error_response<'a>(error: &RequestError<'_>) -> Response<'a> {
     Response { status: error.status(), headers, is_error: true, ..Response::json(text) }
 }
 
-/// Quotes a text for JSON. Bytes that are not UTF-8 are read as Latin-1, so that no two texts look
-/// the same.
-pub(crate) fn json_string(bytes: &[u8]) -> String {
-    let text: Cow<'_, str> = match std::str::from_utf8(bytes) {
-        Ok(text) => text.into(),
-        Err(_) => bytes.iter().copied().map(char::from).collect::<String>().into(),
-    };
-    serde_json::to_string(&text).expect("every string is valid JSON")
-}
-
 /// A time in seconds with six decimals, for responses of constant length. Rounds up, so that only a
 /// time of zero is shown as zero.
 pub(crate) struct Seconds(pub(crate) Duration);
@@ -237,13 +228,6 @@ fn push_decimal(mut number: u64, output: &mut OutputBuffer) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn json_strings_are_escaped() {
-        assert_eq!(json_string(b"a \"b\" \\ \n \x01"), r#""a \"b\" \\ \n \u0001""#);
-        assert_eq!(json_string("gr\u{fc}n".as_bytes()), "\"gr\u{fc}n\"");
-        assert_eq!(json_string(b"gr\xfcn"), "\"gr\u{fc}n\"");
-    }
 
     #[test]
     fn seconds_have_six_decimals_and_round_up() {

@@ -2,19 +2,19 @@
 
 use std::fs::File;
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use tollgate_accesslog::{FINISH_TIMEOUT, LogFile, LogFormat, LogTarget, stderr_log};
-use tollgate_eventloop::{UnixSocket, Waker, listen, minimize_timer_slack, pin_current_thread};
+use tollgate_eventloop::{
+    Address, UnixSocket, Waker, listen_per_thread, minimize_timer_slack, pin_current_thread,
+};
 use tollgate_http1::HeadCache;
 
-use crate::config::{Config, Error, Listen, Timeouts};
+use crate::config::{Config, Error, Timeouts};
 use crate::connection::Scratch;
 use crate::endpoints::ByteSource;
 use crate::state::{PageCache, Shared, ThreadCounters};
@@ -32,7 +32,7 @@ const PROGRAM: &str = "tollgate origin";
 /// A benchmark origin that listens and is ready to serve.
 #[derive(Debug)]
 pub struct Origin {
-    listen: Listen,
+    listen: Address,
     threads: Vec<Thread>,
     stopper: Stopper,
     log: Option<LogFile>,
@@ -65,7 +65,8 @@ impl Origin {
             return Err(Error::Threads { threads: config.threads, max: MAX_THREADS });
         }
         let log = config.access_log.as_ref().map(open_log).transpose()?;
-        let (listen, listeners, unix_socket) = open_listeners(config)?;
+        let (listen, listeners, unix_socket) = open_listeners(config)
+            .map_err(|source| Error::Listen { listen: config.listen.clone(), source })?;
         let wakers = (0..config.threads)
             .map(|_| Waker::new())
             .collect::<Result<Vec<_>, _>>()
@@ -73,8 +74,8 @@ impl Origin {
         let zero = ByteSource::open_zero().map_err(Error::Start)?;
         let delays = Arc::default();
         let default_host: Arc<str> = match &listen {
-            Listen::Tcp(addr) => addr.to_string().into(),
-            Listen::Unix(_) => "localhost".into(),
+            Address::Tcp(addr) => addr.to_string().into(),
+            Address::Unix(_) => "localhost".into(),
         };
         let stopper = Stopper::new(&wakers);
         let counters = ThreadCounters::for_threads(config.threads, Instant::now());
@@ -100,12 +101,10 @@ impl Origin {
     }
 
     /// Address it listens on, with the actual port.
-    #[must_use]
-    pub fn listens_on(&self) -> &Listen {
+    pub fn listens_on(&self) -> &Address {
         &self.listen
     }
 
-    #[must_use]
     pub fn stopper(&self) -> Stopper {
         self.stopper.clone()
     }
@@ -144,50 +143,24 @@ impl Origin {
 }
 
 fn open_log(target: &LogTarget) -> Result<LogFile, Error> {
-    LogFile::open(target, LogFormat::Combined, PROGRAM, None).map_err(|source| {
-        let path = match target {
-            LogTarget::Stdout => PathBuf::from("/dev/stdout"),
-            LogTarget::File(path) => path.clone(),
-        };
-        Error::AccessLog { path, source }
-    })
+    LogFile::open(target, LogFormat::Combined, PROGRAM, None)
+        .map_err(|source| Error::AccessLog { path: target.path().to_owned(), source })
 }
 
 /// The actual address, a listener for each thread, and the socket to remove at the end.
-type Listeners = (Listen, Vec<OwnedFd>, Option<UnixSocket>);
+type Listeners = (Address, Vec<OwnedFd>, Option<UnixSocket>);
 
-fn open_listeners(config: &Config) -> Result<Listeners, Error> {
-    let opened = match &config.listen {
-        Listen::Tcp(addr) => listen_tcp(*addr, config.threads),
-        Listen::Unix(path) => listen_unix(path, config.threads),
-    };
-    opened.map_err(|source| Error::Listen { listen: config.listen.clone(), source })
-}
-
-/// Opens listeners on the same port; the kernel distributes the connections.
-fn listen_tcp(addr: SocketAddr, threads: usize) -> io::Result<Listeners> {
-    // Listeners that share a port would share it with another origin, too, so check first that the
-    // port is free.
-    let exclusive = listen(addr, false, BACKLOG)?;
-    let addr = exclusive.local_addr()?;
-    let listeners = if threads == 1 {
-        vec![OwnedFd::from(exclusive)]
-    } else {
-        drop(exclusive);
-        (0..threads)
-            .map(|_| listen(addr, true, BACKLOG).map(OwnedFd::from))
-            .collect::<io::Result<_>>()?
-    };
-    Ok((Listen::Tcp(addr), listeners, None))
-}
-
-/// Opens one listener, from which all threads accept.
-fn listen_unix(path: &Path, threads: usize) -> io::Result<Listeners> {
-    let (listener, unix_socket) = UnixSocket::listen(path, BACKLOG, PROGRAM)?;
-    let mut listeners =
-        (1..threads).map(|_| listener.try_clone()).collect::<io::Result<Vec<_>>>()?;
-    listeners.push(listener);
-    Ok((Listen::Unix(path.to_owned()), listeners, Some(unix_socket)))
+fn open_listeners(config: &Config) -> io::Result<Listeners> {
+    Ok(match &config.listen {
+        Address::Tcp(addr) => {
+            let (addr, listeners) = listen_per_thread(*addr, config.threads, BACKLOG)?;
+            (Address::Tcp(addr), listeners, None)
+        }
+        Address::Unix(path) => {
+            let (listeners, file) = UnixSocket::listen(path, config.threads, BACKLOG, PROGRAM)?;
+            (Address::Unix(path.clone()), listeners, Some(file))
+        }
+    })
 }
 
 impl Thread {
@@ -205,7 +178,7 @@ impl Thread {
             counters: self.counters,
             default_host: self.default_host,
             pages: PageCache::default(),
-            responses: HeadCache::new(),
+            responses: HeadCache::default(),
             delays: self.delays,
             log: self.log.as_ref().map(LogFile::thread_log),
         };

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
-use tollgate_origin::{Config, Listen, Origin};
+use tollgate_origin::{Address, Config, Origin};
 
 /// Descriptors that a thread opens besides connections: its epoll instance.
 const THREAD_DESCRIPTORS: usize = 1;
@@ -16,7 +16,7 @@ const THREAD_DESCRIPTORS: usize = 1;
 #[test]
 fn connections_wait_without_cpu_time_for_free_descriptors() {
     let origin = Origin::bind(&Config::new("127.0.0.1:0".parse().unwrap())).unwrap();
-    let Listen::Tcp(addr) = origin.listens_on().clone() else { panic!("not a port") };
+    let Address::Tcp(addr) = origin.listens_on().clone() else { panic!("not a port") };
     let stopper = origin.stopper();
     let mut clients: Vec<_> = (0..4)
         .map(|_| {

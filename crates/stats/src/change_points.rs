@@ -31,7 +31,6 @@ pub struct Division {
     pub segment_min: usize,
     /// Largest p-value of a significant division.
     pub significance: f64,
-    /// Test of a division.
     pub test: DivisionTest,
 }
 
@@ -46,10 +45,7 @@ pub enum DivisionTest {
     /// Source: Matteson and James (2014), section 3; counting the observed order as one permutation, B. Phipson and G. K.
     /// Smyth, "Permutation P-values should never be zero", Statistical Applications in Genetics and Molecular Biology 9
     /// (2010), article 39.
-    Permutations {
-        /// Seed of the permutations.
-        seed: u64,
-    },
+    Permutations { seed: u64 },
     /// Student's test of the values before and after, with the p-value multiplied by the number of possible divisions
     /// (Bonferroni). Assumes normal noise; can then divide even four values, if they lie far enough apart.
     ///
@@ -59,14 +55,12 @@ pub enum DivisionTest {
     Student,
 }
 
-/// Change of the level of a series.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ChangePoint {
     /// Index of the first value of the new level.
     pub index: usize,
     /// Energy statistic of the division, in the unit of the series.
     pub q: f64,
-    /// P-value of the division.
     pub p: f64,
 }
 
@@ -118,7 +112,6 @@ struct Candidate {
     index: usize,
     /// Index behind the last value that is compared with those before the division.
     end: usize,
-    /// Energy statistic.
     q: f64,
 }
 

@@ -15,7 +15,6 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::distributions::{normal_tail, student_quantile};
 
-/// Significance level of intervals and verdicts.
 pub(crate) const SIGNIFICANCE: f64 = 0.05;
 
 /// Limit for the number of values with an exact interval.

@@ -64,31 +64,26 @@ pub struct PercentileStep {
 }
 
 impl LatencyHistogram {
-    /// Creates an empty histogram.
     pub fn new() -> Self {
         let counts = Histogram::new_with_bounds(LOWEST_NS, HIGHEST_NS, SIGNIFICANT_DIGITS)
             .expect("the crate accepts these constants");
         Self { counts }
     }
 
-    /// Records one latency.
     #[inline]
     pub fn record(&mut self, ns: u64) {
         // The crate's own saturation does not suffice: its last bucket reaches beyond an hour.
         self.counts.saturating_record(ns.clamp(LOWEST_NS, HIGHEST_NS));
     }
 
-    /// Records a latency `count` times.
     pub fn record_n(&mut self, ns: u64, count: u64) {
         self.counts.saturating_record_n(ns.clamp(LOWEST_NS, HIGHEST_NS), count);
     }
 
-    /// Adds all latencies of `other`.
     pub fn merge(&mut self, other: &Self) {
         self.counts.add(&other.counts).expect("all latency histograms have the same range");
     }
 
-    /// Returns the number of latencies.
     pub fn count(&self) -> u64 {
         self.counts.len()
     }
@@ -191,10 +186,6 @@ impl LatencyHistogram {
     }
 
     /// Encodes the histogram in the V2 format of HdrHistogram, uncompressed, in standard base64.
-    ///
-    /// # Errors
-    ///
-    /// A counter exceeds 2^63 - 1, the limit of the format.
     pub fn to_v2_base64(&self) -> Result<String, EncodeError> {
         let mut bytes = Vec::new();
         V2Serializer::new().serialize(&self.counts, &mut bytes)?;
@@ -240,42 +231,26 @@ impl Default for LatencyHistogram {
     }
 }
 
-/// Failure to encode a histogram.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot encode the latency histogram")]
 pub struct EncodeError(#[from] V2SerializeError);
 
-/// Failure to decode a histogram.
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
-    /// Longer than any latency histogram.
     #[error("latency histogram has {len} bytes of base64, but the limit is {ENCODED_LEN_MAX}")]
-    TooLong {
-        /// Length of the text in bytes.
-        len: usize,
-    },
-    /// Not base64.
+    TooLong { len: usize },
     #[error("cannot decode the base64 of the latency histogram")]
     Base64(#[from] base64::DecodeError),
     /// Not one uncompressed V2 histogram from the first byte to the last.
     #[error("expected exactly one histogram in HdrHistogram's uncompressed V2 format")]
     NotOneHistogram,
-    /// Invalid header or counters.
     #[error("cannot decode the latency histogram")]
     Format(#[from] DeserializeError),
-    /// A histogram of another range or precision.
     #[error(
         "histogram covers {low} to {high} with {digits} digits; \
          a latency histogram covers {LOWEST_NS} to {HIGHEST_NS} with {SIGNIFICANT_DIGITS}"
     )]
-    OtherRange {
-        /// Lowest discernible value.
-        low: u64,
-        /// Highest trackable value.
-        high: u64,
-        /// Significant decimal digits.
-        digits: u8,
-    },
+    OtherRange { low: u64, high: u64, digits: u8 },
 }
 
 /// Returns true if `bytes` start as an uncompressed V2 histogram that ends where they end.

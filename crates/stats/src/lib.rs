@@ -3,8 +3,6 @@
 //!
 //! Pure functions. Randomness is seeded, so that the same records give the same report.
 
-#![warn(missing_docs)]
-
 mod change_points;
 mod distributions;
 mod interval;

@@ -51,7 +51,6 @@ pub fn in_full(value: f64) -> String {
     group(&value.to_string())
 }
 
-/// Formats a number with a fixed number of decimals.
 pub fn with_decimals(value: f64, decimals: usize) -> String {
     group(&format!("{value:.decimals$}"))
 }

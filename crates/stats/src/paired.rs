@@ -22,9 +22,7 @@ pub const BLOCKS_MIN: usize = 6;
 /// One metric of a subject and of its baseline in one block, in the same unit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pair {
-    /// Value of the subject.
     pub subject: f64,
-    /// Value of the baseline.
     pub baseline: f64,
 }
 
@@ -33,29 +31,16 @@ pub struct Pair {
 pub struct Estimate {
     /// Hodges-Lehmann estimate.
     pub point: f64,
-    /// Uncertainty of the estimate.
     pub interval: Interval,
-    /// Number of blocks.
     pub n: usize,
 }
 
-/// Uncertainty of an estimate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Interval {
     /// The 95 % confidence interval.
-    Confidence {
-        /// Lower end.
-        low: f64,
-        /// Upper end.
-        high: f64,
-    },
+    Confidence { low: f64, high: f64 },
     /// The range of the blocks' prices. With fewer than six blocks, no 95 % interval exists.
-    TooFew {
-        /// Smallest price of a block.
-        min: f64,
-        /// Largest price of a block.
-        max: f64,
-    },
+    TooFew { min: f64, max: f64 },
 }
 
 impl Interval {
@@ -178,7 +163,6 @@ fn estimate(values: &[f64], seed: u64) -> Option<Estimate> {
 /// Share of the runs in which a visible difference is detected.
 const POWER: f64 = 0.8;
 
-/// Number of simulated runs.
 const RUNS: usize = 4_000;
 
 /// Limit for the blocks of a simulated run. The intervals of longer runs shrink with the square root of the blocks.

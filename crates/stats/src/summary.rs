@@ -101,7 +101,6 @@ pub fn modified_z_scores(values: &[f64]) -> Vec<f64> {
     values.iter().map(score).collect()
 }
 
-/// Returns the values in ascending order.
 pub(crate) fn sorted(values: &[f64]) -> Vec<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);

@@ -33,7 +33,6 @@ impl Screen {
         text.lines().map(line).collect()
     }
 
-    /// Formats a heading, wrapped if it is too long for one line.
     pub fn heading(self, text: &str) -> String {
         let bold = |line: &str| match self.color {
             true => format!("\u{1b}[1m{line}\u{1b}[0m\n"),

@@ -90,6 +90,12 @@ impl Failure {
         Self { exit: Exit::BadInput, error: error.into() }
     }
 
+    /// Returns the error itself if it is of this type.
+    pub(crate) fn downcast<E: std::error::Error + Send + Sync + 'static>(self) -> Result<E, Self> {
+        let Self { exit, error } = self;
+        error.downcast().map_err(|error| Self { exit, error })
+    }
+
     pub(crate) fn nothing(error: impl Into<anyhow::Error>) -> Self {
         Self { exit: Exit::Nothing, error: error.into() }
     }

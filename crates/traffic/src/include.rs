@@ -12,7 +12,6 @@ use crate::variable::{Names, Variable};
 /// A mix file with the mixes that it includes.
 #[derive(Debug, Clone)]
 pub struct MixTree {
-    /// The file.
     pub file: MixFile,
     /// The included mixes, in the order of the file.
     pub included: Vec<MixTree>,
@@ -21,7 +20,6 @@ pub struct MixTree {
 /// All variables and templates of a tree.
 #[derive(Debug, Default)]
 pub(crate) struct Parts {
-    /// Names of the variables; two files may use one name for two variables.
     pub(crate) names: Vec<String>,
     pub(crate) variables: Vec<Variable>,
     /// Templates of the file first, then those of each included one.

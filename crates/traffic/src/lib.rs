@@ -3,8 +3,6 @@
 //! Opens no file or socket. A [`Mix`] is checked when it is made, by the code of `tollgate-http1` that renders its
 //! requests later, so that no request of a run is invalid.
 
-#![warn(missing_docs)]
-
 mod error;
 mod file;
 mod include;
@@ -18,13 +16,11 @@ pub use include::MixTree;
 pub use mix::{Mix, Step};
 pub use template::{Message, Template};
 
-/// Limit in bytes for `body_contains`.
 pub const MAX_CONTAINS_BYTES: usize = 4096;
 
 /// Limit for the sum of weights: a round is shuffled in memory.
 const MAX_ROUND: u64 = 10_000;
 
-/// Limit for the requests of a script.
 const MAX_REQUESTS: usize = 65_536;
 
 /// Limit in bytes for all requests of a script that are rendered one by one, and the texts expected in their responses,

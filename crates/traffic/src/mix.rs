@@ -22,7 +22,6 @@ pub struct Mix {
     rounds: usize,
 }
 
-/// One request of a script.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
     /// Index of the template in the mix.
@@ -32,7 +31,6 @@ pub struct Step {
 }
 
 impl Mix {
-    /// Returns the title in one line.
     pub fn title(&self) -> &str {
         &self.title
     }
@@ -98,7 +96,6 @@ impl Mix {
 impl TryFrom<MixFile> for Mix {
     type Error = MixError;
 
-    /// Validates a mix that includes no other.
     fn try_from(file: MixFile) -> Result<Self, MixError> {
         Self::try_from(&MixTree { file, included: Vec::new() })
     }
@@ -120,7 +117,6 @@ struct Script<'a> {
     round: Vec<usize>,
     /// Rounds after this one.
     rounds_left: usize,
-    /// Position of the next request in the round.
     position: usize,
     order_rng: ChaCha8Rng,
     /// Latest values of the variables.

@@ -19,9 +19,7 @@ const INDEX_PLACEHOLDER: &str = "{{index}}";
 pub struct Template {
     /// Name under which figures are reported.
     pub name: String,
-    /// Class of the request.
     pub class: Class,
-    /// Kind of request within its class.
     pub family: Option<String>,
     /// True if both blocking the request and letting it through are expected.
     pub open: bool,
@@ -41,15 +39,12 @@ pub struct Template {
 /// A request with values for all variables, and the expected response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
-    /// Request method.
     pub method: String,
     /// Request target, which starts with `/`.
     pub path: String,
     /// All headers, those of the mix first.
     pub headers: Vec<(String, String)>,
-    /// Request body.
     pub body: String,
-    /// Expected response if nothing blocks the request.
     pub expect: Expect,
 }
 

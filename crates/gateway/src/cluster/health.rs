@@ -7,7 +7,6 @@ use std::time::Instant;
 
 use crate::config::{Ejection, HealthCheck, Pool};
 
-/// Health of the backends of one pool.
 #[derive(Debug)]
 pub(crate) struct PoolHealth {
     backends: Box<[BackendHealth]>,

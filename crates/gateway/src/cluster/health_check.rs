@@ -31,7 +31,6 @@ struct Control {
     backends: Mutex<Option<Vec<CheckedBackend>>>,
 }
 
-/// The thread that makes the checks.
 struct Checker {
     poller: Poller,
     waker: Arc<Waker>,

@@ -5,7 +5,6 @@ use std::collections::VecDeque;
 use super::BackendId;
 use super::balance::HashKey;
 
-/// Index of a wait queue of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QueueId(pub(super) usize);
 

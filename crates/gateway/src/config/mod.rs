@@ -6,15 +6,14 @@ mod file;
 mod tests;
 mod validate;
 
-use std::fmt;
 use std::io::{self, Read as _};
 use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroUsize};
-use std::path::{Path, PathBuf};
-use std::str::FromStr;
+use std::path::Path;
 use std::time::Duration;
 
 pub use tollgate_accesslog::{LogFormat, LogTarget};
+pub use tollgate_eventloop::Address;
 
 use crate::tls::TlsIdentity;
 pub use error::ConfigError;
@@ -56,7 +55,6 @@ impl Config {
         }
     }
 
-    /// Reads and validates a configuration file.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let text = read_text(path)
             .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
@@ -83,45 +81,10 @@ fn read_text(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// An address to listen on or to connect to.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Address {
-    Tcp(SocketAddr),
-    /// Path of a Unix domain socket.
-    Unix(PathBuf),
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected ADDRESS:PORT, such as 127.0.0.1:8080, or unix:/path/to/socket")]
-pub struct AddressParseError;
-
-impl FromStr for Address {
-    type Err = AddressParseError;
-
-    fn from_str(text: &str) -> Result<Self, AddressParseError> {
-        match text.strip_prefix("unix:") {
-            Some("") => Err(AddressParseError),
-            Some(path) => Ok(Self::Unix(PathBuf::from(path))),
-            None => text.parse().map(Self::Tcp).or(Err(AddressParseError)),
-        }
-    }
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp(address) => address.fmt(out),
-            Self::Unix(path) => write!(out, "unix:{}", path.display()),
-        }
-    }
-}
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listener {
     pub address: Address,
-    /// Connections that the kernel queues until they are accepted.
     pub backlog: u32,
-    /// Accepts a connection only once its first bytes have arrived. TCP only.
     pub defer_accept: bool,
     /// `None`: plain HTTP.
     pub tls: Option<TlsIdentity>,
@@ -141,7 +104,6 @@ impl Listener {
     }
 }
 
-/// Requests of a host below a path, and the pool that serves them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
     pub host: HostPattern,
@@ -198,7 +160,6 @@ impl HeaderEdits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PoolId(pub usize);
 
-/// A group of interchangeable backends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pool {
     pub name: String,
@@ -214,7 +175,6 @@ pub struct Pool {
     pub queue_timeout: Duration,
     pub health: Option<HealthCheck>,
     pub eject: Option<Ejection>,
-    /// Further attempts of a request on other backends, where that is safe.
     pub retries: u32,
 }
 
@@ -244,19 +204,13 @@ impl Pool {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Balance {
     RoundRobin,
-    /// The backend with the fewest active requests for its weight.
     LeastConnections,
-    ConsistentHash {
-        by: HashBy,
-    },
-    /// The less loaded of two backends that are drawn by weight.
+    ConsistentHash { by: HashBy },
     RandomOfTwo,
 }
 
-/// The key of a consistent hash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HashBy {
-    /// The client's IP address.
     Client,
     /// The first header of this name (in lower case); the client's address without one.
     Header(String),
@@ -265,7 +219,6 @@ pub enum HashBy {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backend {
     pub address: Address,
-    /// Share of the requests relative to the other backends' weights.
     pub weight: u32,
 }
 
@@ -283,36 +236,27 @@ pub struct HealthCheck {
     pub interval: Duration,
     /// At most the interval.
     pub timeout: Duration,
-    /// Consecutive successes that mark a backend as up.
     pub rise: u32,
-    /// Consecutive failures that mark a backend as down.
     pub fall: u32,
 }
 
 /// Outlier detection: a backend that fails requests receives none for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ejection {
-    /// Consecutive failures that eject a backend.
     pub failures: u32,
     pub duration: Duration,
 }
 
-/// Timeouts are checked at intervals of a quarter of the shortest, so that each may take a little longer.
+/// `file.rs` describes each. Timeouts are checked at intervals of a quarter of the shortest, so that each may take a
+/// little longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// Connecting to a backend.
     pub connect: Duration,
-    /// From the first byte of a request head to its last.
     pub header: Duration,
-    /// Between two reads of a body, in either direction.
     pub body: Duration,
-    /// From the end of a request to the first byte of the response.
     pub response: Duration,
-    /// Between two requests, and for an unused connection to a backend.
     pub idle: Duration,
-    /// Between two reads of a tunnel, in either direction.
     pub tunnel: Duration,
-    /// For active requests to finish while draining.
     pub drain: Duration,
 }
 
@@ -332,7 +276,6 @@ impl Default for Timeouts {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Size of a request head, including the request line.
     pub header_bytes: usize,
     pub headers: usize,
     /// Size of a request body. `None`: unlimited.
@@ -355,14 +298,11 @@ impl Default for Limits {
     }
 }
 
-/// Headers that describe the client and this proxy to backends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forwarded {
     /// Name of this gateway in `Via`, in requests and responses. `None`: no `Via`.
     pub via: Option<String>,
-    /// Sends `X-Forwarded-For`, `X-Forwarded-Proto` and `X-Forwarded-Host`.
     pub x_forwarded: bool,
-    /// Sends `Forwarded` (RFC 7239).
     pub forwarded: bool,
     /// Keeps these headers of the client and appends to them. Otherwise they are dropped, spellings with
     /// underscores included, since any client can write anything there.

@@ -50,7 +50,7 @@ const OWN_HEADERS: &str = "connection content-length expect keep-alive proxy-con
 
 /// Validates a file. Relative paths are resolved against `folder`.
 pub(super) fn validate(file: &ConfigFile, folder: &Path) -> Result<Config, InvalidValue> {
-    let threads = number(file.threads.as_ref(), 1, Some(THREADS_MAX), 1)?;
+    let threads = number(&file.threads, 1, Some(THREADS_MAX), 1)?;
     let threads = NonZeroUsize::new(threads.into()).unwrap_or(NonZeroUsize::MIN);
     let listeners = listeners(&file.listeners, folder)?;
     let pools = pools(&file.pools, folder, threads)?;
@@ -92,12 +92,7 @@ fn listeners(
         }
         listeners.push(Listener {
             address,
-            backlog: number(
-                file.backlog.as_ref(),
-                1,
-                Some(u16::MAX.into()),
-                Listener::DEFAULT_BACKLOG,
-            )?,
+            backlog: number(&file.backlog, 1, Some(u16::MAX.into()), Listener::DEFAULT_BACKLOG)?,
             defer_accept: file.defer_accept.as_deref().is_some_and(|defer| *defer),
             tls: file.tls.as_ref().map(|files| tls(files, folder)).transpose()?,
         });
@@ -193,10 +188,10 @@ fn pool(file: &PoolFile, folder: &Path, threads: NonZeroUsize) -> Result<Pool, I
             .map(|count| connections_max(count, threads))
             .transpose()?,
         queue_max: queue_max.div_ceil(threads.get()),
-        queue_timeout: duration(file.queue_timeout.as_ref(), Pool::DEFAULT_QUEUE_TIMEOUT)?,
+        queue_timeout: duration(&file.queue_timeout, Pool::DEFAULT_QUEUE_TIMEOUT)?,
         health: file.health.as_ref().map(health).transpose()?,
         eject: file.eject.as_ref().map(ejection).transpose()?,
-        retries: number(file.retries.as_ref(), 0, Some(RETRIES_MAX), Pool::DEFAULT_RETRIES)?,
+        retries: number(&file.retries, 0, Some(RETRIES_MAX), Pool::DEFAULT_RETRIES)?,
     })
 }
 
@@ -220,7 +215,7 @@ fn connections_max(
     count: &Located<u32>,
     threads: NonZeroUsize,
 ) -> Result<NonZeroU32, InvalidValue> {
-    let total = number(Some(count), 1, None, 0)?;
+    let total = number(count, 1, None, 0)?;
     let share = total / u32::try_from(threads.get()).unwrap_or(u32::MAX);
     NonZeroU32::new(share).ok_or_else(|| {
         let message = format!(
@@ -245,7 +240,7 @@ fn backends(
             let advice = "remove one and raise the weight of the other";
             return Err(duplicate("backend", &file.address, &files[first].address, advice));
         }
-        let weight = number(file.weight.as_ref(), 0, Some(WEIGHT_MAX), 1)?;
+        let weight = number(&file.weight, 0, Some(WEIGHT_MAX), 1)?;
         backends.push(Backend { address, weight });
     }
     if backends.iter().all(|backend| backend.weight == 0) {
@@ -256,7 +251,7 @@ fn backends(
 }
 
 fn health(file: &HealthFile) -> Result<HealthCheck, InvalidValue> {
-    let interval = duration(file.interval.as_ref(), HEALTH_INTERVAL)?;
+    let interval = duration(&file.interval, HEALTH_INTERVAL)?;
     if let Some(timeout) = &file.timeout
         && timeout.0.value.0 > interval
     {
@@ -267,16 +262,16 @@ fn health(file: &HealthFile) -> Result<HealthCheck, InvalidValue> {
     Ok(HealthCheck {
         path: path(&file.path, "#")?,
         interval,
-        timeout: duration(file.timeout.as_ref(), HEALTH_TIMEOUT.min(interval))?,
-        rise: number(file.rise.as_ref(), 1, Some(CONSECUTIVE_MAX), HEALTH_RISE)?,
-        fall: number(file.fall.as_ref(), 1, Some(CONSECUTIVE_MAX), HEALTH_FALL)?,
+        timeout: duration(&file.timeout, HEALTH_TIMEOUT.min(interval))?,
+        rise: number(&file.rise, 1, Some(CONSECUTIVE_MAX), HEALTH_RISE)?,
+        fall: number(&file.fall, 1, Some(CONSECUTIVE_MAX), HEALTH_FALL)?,
     })
 }
 
 fn ejection(file: &EjectionFile) -> Result<Ejection, InvalidValue> {
     Ok(Ejection {
-        failures: number(file.failures.as_ref(), 1, Some(CONSECUTIVE_MAX), EJECT_FAILURES)?,
-        duration: duration(file.duration.as_ref(), EJECT_DURATION)?,
+        failures: number(&file.failures, 1, Some(CONSECUTIVE_MAX), EJECT_FAILURES)?,
+        duration: duration(&file.duration, EJECT_DURATION)?,
     })
 }
 
@@ -443,33 +438,33 @@ fn is_token(text: &str) -> bool {
 fn timeouts(file: &TimeoutsFile) -> Result<Timeouts, InvalidValue> {
     let default = Timeouts::default();
     Ok(Timeouts {
-        connect: duration(file.connect.as_ref(), default.connect)?,
-        header: duration(file.header.as_ref(), default.header)?,
-        body: duration(file.body.as_ref(), default.body)?,
-        response: duration(file.response.as_ref(), default.response)?,
-        idle: duration(file.idle.as_ref(), default.idle)?,
-        tunnel: duration(file.tunnel.as_ref(), default.tunnel)?,
-        drain: duration(file.drain.as_ref(), default.drain)?,
+        connect: duration(&file.connect, default.connect)?,
+        header: duration(&file.header, default.header)?,
+        body: duration(&file.body, default.body)?,
+        response: duration(&file.response, default.response)?,
+        idle: duration(&file.idle, default.idle)?,
+        tunnel: duration(&file.tunnel, default.tunnel)?,
+        drain: duration(&file.drain, default.drain)?,
     })
 }
 
 fn limits(file: &LimitsFile, threads: NonZeroUsize) -> Result<Limits, InvalidValue> {
     let default = Limits::default();
-    let connections = number(file.connections.as_ref(), threads.get(), None, default.connections)?;
+    let connections = number(&file.connections, threads.get(), None, default.connections)?;
     Ok(Limits {
         header_bytes: number(
-            file.header_bytes.as_ref(),
+            &file.header_bytes,
             HEADER_BYTES_MIN,
             Some(MAX_HEAD_BYTES),
             default.header_bytes,
         )?,
-        headers: number(file.headers.as_ref(), 1, Some(MAX_HEADERS), default.headers)?,
+        headers: number(&file.headers, 1, Some(MAX_HEADERS), default.headers)?,
         body_bytes: file.body_bytes,
         connections: connections / threads,
         connections_per_client: file
             .connections_per_client
             .as_ref()
-            .map(|count| number(Some(count), 1, None, 0))
+            .map(|count| number(count, 1, None, 0))
             .transpose()?,
     })
 }
@@ -517,7 +512,7 @@ fn duplicate(
 }
 
 fn duration(
-    value: Option<&Located<HumanDuration>>,
+    value: &Option<Located<HumanDuration>>,
     default: Duration,
 ) -> Result<Duration, InvalidValue> {
     match value {
@@ -525,17 +520,17 @@ fn duration(
             let message = format!("`{}` is out of range: expected 1ms to 24h", **value);
             Err(InvalidValue::at(value, message))
         }
-        value => Ok(value.map_or(default, |value| value.0.value.0)),
+        value => Ok(value.as_ref().map_or(default, |value| value.0.value.0)),
     }
 }
 
-fn number<N: Copy + Ord + Display>(
-    value: Option<&Located<N>>,
+fn number<'a, N: Copy + Ord + Display + 'a>(
+    value: impl Into<Option<&'a Located<N>>>,
     low: N,
     high: Option<N>,
     default: N,
 ) -> Result<N, InvalidValue> {
-    let Some(value) = value else { return Ok(default) };
+    let Some(value) = value.into() else { return Ok(default) };
     if **value >= low && high.is_none_or(|high| **value <= high) {
         return Ok(**value);
     }

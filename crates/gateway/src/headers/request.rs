@@ -9,7 +9,6 @@ use super::{ConnectionOptions, is_hop_by_hop, push_edits, push_framing, push_hea
 use crate::config::{Forwarded, HeaderEdits, Route};
 use crate::path::{behind, is_plain, resolved, segment_count};
 
-/// The client of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClientInfo<'a> {
     /// `None` over a Unix domain socket.

@@ -59,7 +59,6 @@ impl Worker {
         Ok(())
     }
 
-    /// Accepts one connection.
     pub(super) fn accept_one(&mut self, index: usize) -> io::Result<Accepted> {
         let Some(listener) = self.listeners.get(index) else { return Ok(Accepted::Nothing) };
         let Some(socket) = &listener.socket else { return Ok(Accepted::Nothing) };

@@ -141,10 +141,8 @@ pub(super) struct RequestKey {
 
 /// What the start of the input is. The head to forward is in the scratch space.
 enum Parsed {
-    /// An incomplete head.
     Partial,
     Request(CachedRequest, Verdict),
-    /// An invalid head.
     Invalid(LocalResponse),
     /// A valid head that the gateway answers itself; another request may follow.
     Local {

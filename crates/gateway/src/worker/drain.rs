@@ -62,7 +62,6 @@ impl Worker {
         }
     }
 
-    /// Ends all clients.
     pub(super) fn abort_clients(&mut self) {
         if !self.clients.is_empty() {
             let count = self.clients.len();

@@ -43,15 +43,9 @@ pub(super) struct CachedResponse {
 
 /// What the start of the input is. The head to forward is in the scratch space.
 enum Parsed {
-    /// An incomplete head.
     Partial,
-    Interim {
-        head_bytes: usize,
-    },
-    /// An accepted upgrade.
-    Upgrade {
-        head_bytes: usize,
-    },
+    Interim { head_bytes: usize },
+    Upgrade { head_bytes: usize },
     Final(CachedResponse, Verdict),
     Invalid,
 }

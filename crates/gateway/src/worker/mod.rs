@@ -61,7 +61,6 @@ pub(crate) struct Worker {
     /// Of the last connection or transaction.
     last_serial: u32,
     counters: Arc<Counters>,
-    /// Index of this thread.
     thread: usize,
     access_log: Option<ThreadLog>,
     /// Empty without `limits.connections_per_client`.
@@ -140,8 +139,8 @@ impl Scratch {
         Self {
             input: vec![0; HEADROOM_BYTES + INPUT_BYTES + TAIL_BYTES_MAX].into_boxed_slice(),
             head: Vec::new(),
-            requests: HeadCache::new(),
-            responses: HeadCache::new(),
+            requests: HeadCache::default(),
+            responses: HeadCache::default(),
             date: DateCache::default(),
         }
     }
@@ -211,13 +210,9 @@ impl Worker {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
     Commands,
-    /// Index of the listener.
     Listener(usize),
     Client(ClientId),
-    Upstream {
-        key: usize,
-        serial: u32,
-    },
+    Upstream { key: usize, serial: u32 },
 }
 
 const COMMANDS_TOKEN: u64 = u64::MAX;

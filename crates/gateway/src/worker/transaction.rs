@@ -59,7 +59,6 @@ pub(super) struct Transaction {
     pub(super) response_body_bytes: u64,
     /// The client's connection ends with the response.
     pub(super) closes: bool,
-    /// Failed backends.
     pub(super) attempts: Attempts,
     /// An idle connection turned out to be closed, as others may be.
     pub(super) needs_new_connection: bool,
@@ -143,7 +142,6 @@ impl RequestBuffer {
         self.sent == self.bytes.len()
     }
 
-    /// Marks bytes as sent.
     pub(super) fn advance(&mut self, count: usize) {
         self.sent += count;
         if self.is_sent() && self.bytes.len() > RETAINED_BYTES_MAX {

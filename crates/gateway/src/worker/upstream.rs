@@ -39,7 +39,6 @@ pub(super) struct Place {
     pub(super) backend: usize,
 }
 
-/// A configuration on one thread.
 #[derive(Debug)]
 pub(super) struct Generation {
     pub(super) shared: Arc<ConfigGeneration>,
@@ -357,7 +356,6 @@ impl Worker {
         }
     }
 
-    /// Closes an idle connection.
     pub(super) fn close_idle(&mut self, at: usize) {
         let place = self.upstreams[at].place;
         let pool = &mut self.generations[place.generation].pools[place.pool];

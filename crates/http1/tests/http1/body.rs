@@ -182,6 +182,10 @@ proptest! {
             }
             Ok(status) => {
                 let (len, size) = status.unwrap();
+                if size > i64::MAX as u64 {
+                    prop_assert!(ours.is_err());
+                    return Ok(());
+                }
                 prop_assert_eq!(ours.unwrap().consumed, len);
                 let end = if size == 0 { &b"\r\n"[..] } else { b"x" };
                 let after = decoder.feed(end, |_| {}).unwrap();
@@ -219,7 +223,7 @@ fn remaining_is_what_length_or_chunk_size_announced() {
         ("ffff\r\n", 0xffff),
         ("5\r\nab", 3),
         ("5\r\nabcde", 0),
-        ("2\r\nab\r\nffffffffffffffff\r\n", u64::MAX),
+        ("2\r\nab\r\n7fffffffffffffff\r\n", i64::MAX as u64),
         ("0\r\n\r\n", 0),
     ] {
         assert_eq!(remaining_after(BodyFraming::Chunked, bytes.as_bytes()), remaining, "{bytes}");
@@ -272,7 +276,7 @@ fn parts_of_a_chunked_body() {
 /// Searches `body` in pieces of `steps` bytes in turn.
 fn is_found(pattern: &str, body: &[u8], steps: &[usize]) -> bool {
     let pattern = Pattern::new(pattern.as_bytes()).unwrap();
-    let mut search = BodySearch::new();
+    let mut search = BodySearch::default();
     let mut rest = body;
     let mut steps = steps.iter().cycle();
     while !rest.is_empty() {
@@ -312,7 +316,7 @@ fn finds_pattern_wherever_the_body_is_split() {
 #[test]
 fn match_persists_until_reset() {
     let pattern = Pattern::new(b"ab").unwrap();
-    let mut search = BodySearch::new();
+    let mut search = BodySearch::default();
     assert!(!search.found());
     search.feed(&pattern, b"ab");
     search.feed(&pattern, b"xx");

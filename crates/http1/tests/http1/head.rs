@@ -88,7 +88,7 @@ fn later_version_is_distinguished_from_malformed_line() {
 
 #[test]
 fn framing_by_content_length() {
-    let max = u64::MAX;
+    let max = i64::MAX as u64;
     let cases = [
         ("content-length: 0\r\n", 0),
         ("CONTENT-LENGTH:  007 \r\n", 7),

@@ -18,7 +18,7 @@ fn last(heads: &ResponseHeadCache) -> &[u8] {
 
 /// Scans the only response in `bytes` with a new scanner. Returns it with its end.
 fn scan(bytes: &[u8], to_head: bool, heads: &mut ResponseHeadCache) -> (Response, usize) {
-    match ResponseScanner::new().feed(bytes, to_head, heads, |_| {}).unwrap() {
+    match ResponseScanner::default().feed(bytes, to_head, heads, |_| {}).unwrap() {
         Scan::Complete { response, consumed } => (response, consumed),
         Scan::Partial => panic!("no end in {}", bytes.escape_ascii()),
     }
@@ -26,7 +26,7 @@ fn scan(bytes: &[u8], to_head: bool, heads: &mut ResponseHeadCache) -> (Response
 
 #[test]
 fn finds_whole_heads_under_the_same_key_and_replaces_the_oldest() {
-    let mut cache: HeadCache<u8, usize, 4> = HeadCache::new();
+    let mut cache: HeadCache<u8, usize, 4> = HeadCache::default();
     assert!(cache.find(b"a\n\n", &1).is_none() && cache.last().is_none());
     for (value, head) in [b"a\n\n", b"b\n\n", b"c\n\n", b"d\n\n", b"e\n\n"].iter().enumerate() {
         cache.insert(*head, 1, value, &head[..1]);
@@ -45,7 +45,7 @@ fn finds_whole_heads_under_the_same_key_and_replaces_the_oldest() {
 
 #[test]
 fn ignores_long_heads_and_long_rendered_bytes() {
-    let mut cache: HeadCache<(), u8, 1> = HeadCache::new();
+    let mut cache: HeadCache<(), u8, 1> = HeadCache::default();
     let longest = [b'x'; MAX_CACHED_HEAD_BYTES];
     let too_long = [b'x'; MAX_CACHED_HEAD_BYTES + 1];
     cache.insert(&longest, (), 1, &longest);
@@ -56,7 +56,7 @@ fn ignores_long_heads_and_long_rendered_bytes() {
 
 #[test]
 fn scanners_share_a_cache_that_tells_similar_heads_apart() {
-    let mut heads = ResponseHeadCache::new();
+    let mut heads = ResponseHeadCache::default();
     assert_eq!(last(&heads), b"");
     for head in [FIRST, FIRST, SECOND, FIRST] {
         // The last body is the start of a head's end.
@@ -75,7 +75,7 @@ fn scanners_share_a_cache_that_tells_similar_heads_apart() {
 
 #[test]
 fn response_to_head_is_cached_separately() {
-    let mut heads = ResponseHeadCache::new();
+    let mut heads = ResponseHeadCache::default();
     let bytes = [FIRST, b"ab"].concat();
     for _ in 0..2 {
         assert_eq!(scan(&bytes, false, &mut heads), (response(200, 2), 56));
@@ -85,11 +85,11 @@ fn response_to_head_is_cached_separately() {
 
 #[test]
 fn split_head_is_neither_found_nor_cached() {
-    let mut heads = ResponseHeadCache::new();
+    let mut heads = ResponseHeadCache::default();
     scan(&[FIRST, b"ab"].concat(), false, &mut heads);
     let bytes = [SECOND, b"ab"].concat();
     for at in 1..SECOND.len() {
-        let mut scanner = ResponseScanner::new();
+        let mut scanner = ResponseScanner::default();
         let mut feed = |bytes| scanner.feed(bytes, false, &mut heads, |_| {});
         assert_eq!(feed(&bytes[..at]), Ok(Scan::Partial), "{at}");
         let end = Scan::Complete { response: response(200, 2), consumed: 56 - at };
@@ -100,9 +100,9 @@ fn split_head_is_neither_found_nor_cached() {
 
 #[test]
 fn body_that_looks_like_the_cached_head_is_a_body() {
-    let mut heads = ResponseHeadCache::new();
+    let mut heads = ResponseHeadCache::default();
     scan(&[FIRST, b"ab"].concat(), false, &mut heads);
-    let mut scanner = ResponseScanner::new();
+    let mut scanner = ResponseScanner::default();
     let head = b"HTTP/1.1 200 OK\r\nContent-Length: 60\r\n\r\n";
     assert_eq!(scanner.feed(head, false, &mut heads, |_| {}), Ok(Scan::Partial));
     let body = [FIRST, b"1234567"].concat();
@@ -112,9 +112,9 @@ fn body_that_looks_like_the_cached_head_is_a_body() {
 
 #[test]
 fn interim_responses_are_not_cached() {
-    let mut heads = ResponseHeadCache::new();
+    let mut heads = ResponseHeadCache::default();
     let interim = b"HTTP/1.1 103 Early Hints\r\n\r\n";
-    let mut scanner = ResponseScanner::new();
+    let mut scanner = ResponseScanner::default();
     assert_eq!(scanner.feed(interim, false, &mut heads, |_| {}), Ok(Scan::Partial));
     assert_eq!(last(&heads), b"");
     let bytes = [interim, FIRST, b"ab"].concat();
@@ -138,8 +138,8 @@ fn transcript(
     to_heads: &[bool],
     mut before_feed: impl FnMut(&mut ResponseHeadCache),
 ) -> Transcript {
-    let mut scanner = ResponseScanner::new();
-    let mut heads = ResponseHeadCache::new();
+    let mut scanner = ResponseScanner::default();
+    let mut heads = ResponseHeadCache::default();
     let (mut responses, mut payload) = (Vec::new(), Vec::new());
     let mut rest = bytes;
     let mut steps = steps.iter().cycle();

@@ -9,12 +9,12 @@ fn response(status: u16, body_bytes: u64, keep_alive: bool) -> Response {
 
 /// Feeds with an empty cache and ignores the payload.
 fn feed(scanner: &mut ResponseScanner, bytes: &[u8], to_head: bool) -> Result<Scan, ParseError> {
-    scanner.feed(bytes, to_head, &mut ResponseHeadCache::new(), |_| {})
+    scanner.feed(bytes, to_head, &mut ResponseHeadCache::default(), |_| {})
 }
 
 /// Feeds `bytes` in pieces of at most `step`. Returns each response with its end.
 fn scan(bytes: &[u8], step: usize, to_head: bool) -> Result<Vec<(Response, usize)>, ParseError> {
-    let mut scanner = ResponseScanner::new();
+    let mut scanner = ResponseScanner::default();
     let mut responses = Vec::new();
     let mut from = 0;
     while from < bytes.len() {
@@ -129,14 +129,14 @@ fn passes_payload_without_framing() {
     ];
     for (text, expected) in cases {
         for step in 1..=text.len() {
-            let mut scanner = ResponseScanner::new();
+            let mut scanner = ResponseScanner::default();
             let mut payload = Vec::new();
             for piece in text.as_bytes().chunks(step) {
                 let keep = |bytes: &[u8]| {
                     assert!(!bytes.is_empty());
                     payload.extend_from_slice(bytes);
                 };
-                scanner.feed(piece, false, &mut ResponseHeadCache::new(), keep).unwrap();
+                scanner.feed(piece, false, &mut ResponseHeadCache::default(), keep).unwrap();
             }
             assert_eq!(payload, expected.as_bytes(), "in pieces of {step}: {text:?}");
         }
@@ -153,7 +153,7 @@ fn scanner_is_small() {
 fn body_until_close() {
     let bytes = b"HTTP/1.1 200 OK\r\nContent-Type: a/b\r\n\r\nhello";
     for step in 1..=bytes.len() {
-        let mut scanner = ResponseScanner::new();
+        let mut scanner = ResponseScanner::default();
         for piece in bytes.chunks(step) {
             assert_eq!(feed(&mut scanner, piece, false), Ok(Scan::Partial));
         }
@@ -165,13 +165,13 @@ fn body_until_close() {
 #[test]
 fn close_in_the_middle_of_a_response_is_an_error() {
     let text = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nab";
-    assert_eq!(ResponseScanner::new().close(), Ok(None));
+    assert_eq!(ResponseScanner::default().close(), Ok(None));
     for len in 1..text.len() {
-        let mut scanner = ResponseScanner::new();
+        let mut scanner = ResponseScanner::default();
         assert_eq!(feed(&mut scanner, &text[..len], false), Ok(Scan::Partial));
         assert_eq!(scanner.close(), Err(ParseError::ClosedMidResponse), "after {len} bytes");
     }
-    let mut scanner = ResponseScanner::new();
+    let mut scanner = ResponseScanner::default();
     assert!(matches!(feed(&mut scanner, text, false), Ok(Scan::Complete { .. })));
     assert_eq!(scanner.close(), Ok(None));
 }
@@ -184,7 +184,7 @@ fn reset_discards_the_state_of_the_connection() {
         b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx",
     ];
     for bytes in starts {
-        let mut scanner = ResponseScanner::new();
+        let mut scanner = ResponseScanner::default();
         assert_eq!(feed(&mut scanner, bytes, false), Ok(Scan::Partial));
         scanner.reset();
         assert_eq!(scanner.close(), Ok(None));
@@ -256,7 +256,7 @@ proptest! {
         step in 1_usize..20,
     ) {
         let bytes = [head.as_bytes(), &tail].concat();
-        let mut scanner = ResponseScanner::new();
+        let mut scanner = ResponseScanner::default();
         for piece in bytes.chunks(step) {
             match feed(&mut scanner, piece, false) {
                 Ok(Scan::Complete { consumed, .. }) => prop_assert!(consumed <= piece.len()),

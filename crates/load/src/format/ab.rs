@@ -8,7 +8,6 @@ use tollgate_stats::LatencyHistogram;
 use super::Report;
 use crate::summary::{NS_PER_MS, Summary, ns_to_ms};
 
-/// Percentiles that `ab` prints.
 const PERCENTS: [u32; 8] = [50, 66, 75, 80, 90, 95, 98, 99];
 
 pub(super) fn render(report: &Report<'_>) -> String {
@@ -188,7 +187,6 @@ fn document_length(report: &Report<'_>) -> String {
     }
 }
 
-/// Value of the first header with a name; empty if there is none.
 fn header(head: &[u8], name: &str) -> String {
     let head = String::from_utf8_lossy(head);
     let mut fields = head.lines().filter_map(|line| line.split_once(':'));

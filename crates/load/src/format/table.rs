@@ -15,13 +15,10 @@ use crate::verdict::{Measured, Verdict};
 /// Width of a label with the blanks after it.
 const LABEL_COLUMNS: usize = 16;
 
-/// Blanks between two columns.
 const COLUMN_GAP: usize = 2;
 
-/// Minimum width of the name of a template.
 const NAME_MIN: usize = 8;
 
-/// Limit of threads with a line each.
 const THREADS_MAX: usize = 8;
 
 pub(super) fn render(report: &Report<'_>) -> io::Result<String> {
@@ -53,7 +50,6 @@ fn head(report: &Report<'_>) -> String {
     text + "\n"
 }
 
-/// Configuration of the load in one line.
 fn load(report: &Report<'_>) -> String {
     let plan = report.plan;
     let mut parts = vec![match plan.arrivals {
@@ -110,7 +106,6 @@ fn requests(report: &Report<'_>, measured: Measured) -> String {
     text + &labelled("unexpected", &unexpected)
 }
 
-/// Failures by kind, with hints.
 fn failures(report: &Report<'_>) -> String {
     let failures = &report.summary.failures;
     let malformed = format!("malformed{}", first(failures.malformed_example.as_ref()));

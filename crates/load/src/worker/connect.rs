@@ -65,7 +65,6 @@ impl Worker {
         }
     }
 
-    /// Handles the end of an attempt to connect.
     pub(super) fn on_connect_result(&mut self, index: usize) {
         let State::Connecting(stream) = &self.connections[index].state else {
             return;

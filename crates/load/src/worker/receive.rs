@@ -16,11 +16,9 @@ const READS_PER_TURN_MAX: usize = 16;
 /// State of a connection after a piece of its stream.
 #[derive(Debug)]
 enum Parsed {
-    /// The connection continues.
     Open,
     /// The connection ends with its last response.
     Ended,
-    /// The stream is invalid.
     Failed(Failure),
 }
 
@@ -160,7 +158,6 @@ impl Worker {
         self.plan.keep_alive && response.keep_alive && is_whole
     }
 
-    /// Handles a close by the server.
     fn on_end_of_stream(&mut self, index: usize) {
         let connection = &mut self.connections[index];
         let is_idle = !connection.has_started_front();

@@ -194,7 +194,6 @@ impl Worker {
         Some(self.connections.len() - 1)
     }
 
-    /// Sends the unsent bytes of a connection.
     pub(super) fn send(&mut self, index: usize) {
         let token = self.token(index);
         let connection = &mut self.connections[index];

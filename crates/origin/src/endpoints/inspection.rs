@@ -3,12 +3,13 @@
 
 use std::borrow::Cow;
 
+use tollgate_accesslog::json_string;
+
 use super::{Action, ActionResult, ENDPOINTS, decode};
 use crate::request::{Allowed, Request, RequestError};
-use crate::response::{Body, NO_SNIFF, Response, json_string};
+use crate::response::{Body, NO_SNIFF, Response};
 use crate::state::Shared;
 
-/// Responds with the status in the path.
 pub(super) fn status<'a>(request: &Request<'a>, _shared: &mut Shared) -> ActionResult<'a> {
     let decoded = decode(request.path);
     let Some(status) = parse_status(decoded.as_deref().unwrap_or(request.path)) else {
@@ -64,7 +65,6 @@ pub(crate) struct Echo {
     body: Vec<u8>,
 }
 
-/// Responds with the request body and its type.
 pub(super) fn echo<'a>(request: &Request<'a>, _shared: &mut Shared) -> ActionResult<'a> {
     let content_type = match request.headers.first("Content-Type") {
         Some(content_type) => Cow::Owned(content_type.to_vec()),

@@ -15,7 +15,6 @@ use crate::state::Shared;
 const MAX_SECONDS: u32 = 60;
 const MAX_MILLISECONDS: u32 = MAX_SECONDS * 1000;
 
-/// Responds after `time` seconds (default: 1).
 pub(super) fn sleep<'a>(request: &Request<'a>, _shared: &mut Shared) -> ActionResult<'a> {
     let seconds = request.query.decimal("time", 1.0, Allowed::Seconds { max: MAX_SECONDS })?;
     let duration = Duration::from_secs_f64(seconds);

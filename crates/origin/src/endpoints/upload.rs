@@ -3,10 +3,11 @@
 use std::time::Instant;
 
 use memchr::memchr;
+use tollgate_accesslog::json_string;
 
 use super::{Action, ActionResult};
 use crate::request::{Request, RequestError};
-use crate::response::{Response, Seconds, error_response, json_string};
+use crate::response::{Response, Seconds, error_response};
 use crate::state::Shared;
 
 /// A request body that is measured and discarded.
@@ -18,7 +19,6 @@ pub(crate) struct Upload {
     parts: Option<Result<Multipart, MultipartError>>,
 }
 
-/// Measures the body of a POST or PUT.
 pub(super) fn upload<'a>(request: &Request<'a>, shared: &mut Shared) -> ActionResult<'a> {
     if !matches!(request.method, "POST" | "PUT") {
         return Err(RequestError::NotAnUpload { method: request.method });
@@ -29,7 +29,6 @@ pub(super) fn upload<'a>(request: &Request<'a>, shared: &mut Shared) -> ActionRe
 }
 
 impl Upload {
-    /// Takes the next piece of the body.
     pub(super) fn receive(&mut self, piece: &[u8]) {
         self.bytes += piece.len() as u64;
         if let Some(Ok(parts)) = &mut self.parts
@@ -149,7 +148,6 @@ impl Multipart {
         }))
     }
 
-    /// Parses the next piece of the body.
     pub(crate) fn feed(&mut self, piece: &[u8]) -> Result<(), MultipartError> {
         let mut rest = piece;
         while let Some(&byte) = rest.first() {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::support::{Client, GET_ONE, ONE, PATIENCE, Served, get, on_any_port, tcp_addr};
-use tollgate_origin::{Config, Error, Listen, LogTarget, Origin};
+use tollgate_origin::{Address, Config, Error, LogTarget, Origin};
 
 /// Time that a stopping origin gives to requests in flight.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
@@ -41,7 +41,7 @@ fn idle_connections_do_not_delay_stop() {
             result.unwrap();
             clients.iter_mut().for_each(|client| client.expect_last(""));
             // The port is free again.
-            Origin::bind(&Config { listen: Listen::Tcp(addr), ..on_any_port(threads) }).unwrap();
+            Origin::bind(&Config { listen: Address::Tcp(addr), ..on_any_port(threads) }).unwrap();
             took
         });
     }
@@ -106,7 +106,7 @@ fn stopping_one_origin_leaves_another_running() {
 fn port_is_never_shared_with_another_origin() {
     for (running, threads) in [(1, 1), (1, 2), (2, 1), (2, 2)] {
         let origin = Served::start(running);
-        let listen = Listen::Tcp(origin.addr);
+        let listen = Address::Tcp(origin.addr);
         let error = Origin::bind(&Config { listen, ..on_any_port(threads) }).unwrap_err();
         assert_eq!(
             error.to_string(),
@@ -253,7 +253,7 @@ fn access_log_has_bytes_sent_of_incomplete_responses() {
 }
 
 fn on_path(path: &Path, threads: usize) -> Config {
-    Config { threads, ..Config::new(Listen::Unix(path.to_owned())) }
+    Config { threads, ..Config::new(Address::Unix(path.to_owned())) }
 }
 
 fn assert_responds_on(path: &Path) {
@@ -273,7 +273,7 @@ fn unix_socket_is_served_by_all_threads_and_removed() {
     let path = dir.path().join("origin.sock");
     for threads in [1, 3] {
         let origin = Origin::bind(&on_path(&path, threads)).unwrap();
-        assert_eq!(origin.listens_on(), &Listen::Unix(path.clone()));
+        assert_eq!(origin.listens_on(), &Address::Unix(path.clone()));
         let stopper = origin.stopper();
         let serving = std::thread::spawn(move || origin.serve());
         (0..20).for_each(|_| assert_responds_on(&path));

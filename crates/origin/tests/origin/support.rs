@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use tollgate_origin::{Config, Error, Listen, Origin, Stopper, Timeouts};
+use tollgate_origin::{Address, Config, Error, Origin, Stopper, Timeouts};
 
 /// Deadline for everything that a busy machine may delay.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -172,8 +172,8 @@ pub(crate) fn wait_until(mut condition: impl FnMut() -> bool) {
 
 pub(crate) fn tcp_addr(origin: &Origin) -> SocketAddr {
     match origin.listens_on() {
-        Listen::Tcp(addr) => *addr,
-        Listen::Unix(path) => panic!("listens on {}", path.display()),
+        Address::Tcp(addr) => *addr,
+        Address::Unix(path) => panic!("listens on {}", path.display()),
     }
 }
 

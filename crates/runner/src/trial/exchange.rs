@@ -69,10 +69,10 @@ pub(super) fn exchange_with_body(
         }
         Err(error) => return Err(failed("send to")(error)),
     };
-    let mut scanner = ResponseScanner::new();
-    let mut heads = ResponseHeadCache::new();
+    let mut scanner = ResponseScanner::default();
+    let mut heads = ResponseHeadCache::default();
     let pattern = request.expect.body_contains.as_deref().and_then(Pattern::new);
-    let mut search = BodySearch::new();
+    let mut search = BodySearch::default();
     let mut bytes = vec![0; READ_BYTES];
     let response = loop {
         let left = deadline.saturating_duration_since(Instant::now());

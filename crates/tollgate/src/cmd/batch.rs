@@ -8,15 +8,12 @@ use clap::{Subcommand, ValueEnum};
 use std::path::{Path, PathBuf};
 use tollgate_batch::BatchError;
 use tollgate_batch::builder::{Event, Request};
-use tollgate_batch::config::{BatchFile, ProductFile, Revs};
-use tollgate_batch::config::{Settings, Wanted};
+use tollgate_batch::config::{BatchFile, ProductFile, Revs, Settings, Wanted, is_folder};
 use tollgate_batch::find::find;
 use tollgate_batch::manifest::BatchManifest;
 use tollgate_batch::report;
-use tollgate_batch::run::BatchOptions;
-use tollgate_batch::run::run as run_batch;
-use tollgate_batch::store::BatchRecords;
-use tollgate_batch::store::{BuildOutcome, Purpose};
+use tollgate_batch::run::{BatchOptions, run as run_batch};
+use tollgate_batch::store::{BatchRecords, BuildOutcome, Purpose};
 use tollgate_experiment::catalog::Catalog;
 use tollgate_experiment::toml_file::{self, Source};
 use tollgate_experiment::units::Span;
@@ -211,39 +208,31 @@ enum FindFormat {
 
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     let result = match &args.command {
-        Command::Run(args) => args.run()?,
-        Command::Stats(args) => args.run()?,
-        Command::Find(args) => args.run()?,
+        Command::Run(args) => args.run(),
+        Command::Stats(args) => print_stats(&args.dir, args.format),
+        Command::Find(args) => args.run(),
     };
-    match result {
-        Ok(exit) => Ok(exit),
-        Err(BatchError::Interrupted(_)) => {
+    let Err(failure) = result else { return result };
+    match failure.downcast()? {
+        BatchError::Interrupted(_) => {
             eprint_line("Finished work is kept; the same command continues.");
             Ok(Exit::Interrupted)
         }
-        Err(BatchError::Run(error)) => Err(prepare::failure(*error)),
-        Err(
-            error @ (BatchError::Asked(_)
-            | BatchError::Toml(_)
-            | BatchError::Catalog(_)
-            | BatchError::Experiment(_)),
-        ) => Err(Failure::bad_input(error)),
-        Err(error) => Err(Failure::from(error)),
+        BatchError::Run(error) => Err(prepare::failure(*error)),
+        error @ (BatchError::Asked(_)
+        | BatchError::Toml(_)
+        | BatchError::Catalog(_)
+        | BatchError::Experiment(_)) => Err(Failure::bad_input(error)),
+        error => Err(Failure::from(error)),
     }
 }
 
-/// Errors of the batch, which [`run`] classifies, inside of all others.
-type BatchResult = Result<Result<Exit, BatchError>, Failure>;
-
 impl RunArgs {
-    fn run(&self) -> BatchResult {
+    fn run(&self) -> Result<Exit, Failure> {
         let folders = self.catalog.folders()?;
         let catalog = Catalog::new(folders.clone());
         let process = Process::start(&catalog)?;
-        let options = match self.options(&catalog, &process.directory, folders) {
-            Ok(options) => options,
-            Err(error) => return Ok(Err(error)),
-        };
+        let options = self.options(&catalog, &process.directory, folders)?;
         let Settings { title, experiment, build, .. } = &options.settings;
         eprint_line(&format!("{title}: experiment {experiment}, `{build}`"));
         let mut events = Events::default();
@@ -254,10 +243,8 @@ impl RunArgs {
             steps: self.steps.map(|steps| steps as usize),
             retries: self.retry,
         };
-        match run_batch(&request, &options, &mut |event| events.show(&event)) {
-            Ok(_) => print_stats(&self.out, StatsFormat::Table),
-            Err(error) => Ok(Err(error)),
-        }
+        run_batch(&request, &options, &mut |event| events.show(&event))?;
+        print_stats(&self.out, StatsFormat::Table)
     }
 
     fn options(
@@ -319,12 +306,11 @@ impl RunArgs {
 /// Makes paths absolute; those of a file are relative to its folder.
 fn rooted(file: BatchFile, folder: &Path) -> BatchFile {
     let root = |path: String| folder.join(path).display().to_string();
-    let is_url = |repo: &str| repo.split('/').next().is_some_and(|first| first.contains(':'));
     BatchFile {
         experiment: file
             .experiment
             .map(|name| if name.ends_with(".toml") { root(name) } else { name }),
-        repo: file.repo.map(|repo| if is_url(&repo) { repo } else { root(repo) }),
+        repo: file.repo.map(|repo| if is_folder(&repo) { root(repo) } else { repo }),
         revs: file.revs.map(|revs| match revs {
             Revs::One(list) if !list.contains("..") => Revs::One(root(list)),
             other => other,
@@ -334,44 +320,24 @@ fn rooted(file: BatchFile, folder: &Path) -> BatchFile {
     }
 }
 
-impl StatsArgs {
-    fn run(&self) -> BatchResult {
-        print_stats(&self.dir, self.format)
-    }
-}
-
 /// Prints the figures of a batch; fails if no revision has a price.
-fn print_stats(dir: &Path, format: StatsFormat) -> BatchResult {
-    let format = match format {
-        StatsFormat::Csv => report::Format::Csv,
-        StatsFormat::Table => report::Format::Table,
-        StatsFormat::Json => report::Format::Json,
-        StatsFormat::Html => report::Format::Html,
-    };
-    let rendered = BatchRecords::read(dir).and_then(|records| {
-        let stats = report::stats(&records, dir)?;
-        let has_price = stats.revisions.iter().any(|point| point.price.is_some());
-        Ok((report::render(&stats, format, console::screen())?, has_price))
-    });
-    match rendered {
-        Ok((text, has_price)) => {
-            console::print(&text)?;
-            if has_price {
-                return Ok(Ok(Exit::Success));
-            }
-            let error = anyhow!("no revision in {} has a price; see the table", dir.display());
-            Err(Failure::nothing(error))
-        }
-        Err(error) => Ok(Err(error)),
+fn print_stats(dir: &Path, format: StatsFormat) -> Result<Exit, Failure> {
+    let stats = report::stats(&BatchRecords::read(dir)?, dir)?;
+    console::print(&match format {
+        StatsFormat::Csv => report::render_csv(&stats)?,
+        StatsFormat::Table => report::render_table(&stats, console::screen()),
+        StatsFormat::Json => report::render_json(&stats)?,
+        StatsFormat::Html => report::render_html(&stats)?,
+    })?;
+    if stats.revisions.iter().any(|point| point.price.is_some()) {
+        return Ok(Exit::Success);
     }
+    Err(Failure::nothing(anyhow!("no revision in {} has a price; see the table", dir.display())))
 }
 
 impl FindArgs {
-    fn run(&self) -> BatchResult {
-        let manifest = match BatchManifest::read(&self.dir) {
-            Ok(manifest) => manifest,
-            Err(error) => return Ok(Err(error)),
-        };
+    fn run(&self) -> Result<Exit, Failure> {
+        let manifest = BatchManifest::read(&self.dir)?;
         let process = Process::start(&Catalog::new(manifest.catalog))?;
         let mut events = Events::default();
         let request = Request {
@@ -381,10 +347,7 @@ impl FindArgs {
             steps: self.steps.map(|steps| steps as usize),
             retries: self.retry,
         };
-        let found = match find(&request, &mut |event| events.show(&event)) {
-            Ok(found) => found,
-            Err(error) => return Ok(Err(error)),
-        };
+        let found = find(&request, &mut |event| events.show(&event))?;
         let screen = console::screen();
         console::print(&match self.format {
             FindFormat::Text => {
@@ -395,7 +358,7 @@ impl FindArgs {
                 text.context("cannot write the result as JSON")? + "\n"
             }
         })?;
-        Ok(Ok(Exit::Success))
+        Ok(Exit::Success)
     }
 }
 

@@ -6,7 +6,7 @@ use anyhow::Context;
 use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::Duration;
-use tollgate_origin::{Config, Listen, LogTarget, Origin, STOP_TIMEOUT_MAX};
+use tollgate_origin::{Address, Config, LogTarget, Origin, STOP_TIMEOUT_MAX};
 use tollgate_runner::process;
 
 #[derive(Debug, clap::Args)]
@@ -47,7 +47,7 @@ pub(crate) struct Args {
     ///
     /// A stale socket at PATH is replaced; the socket is removed at the end.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8000")]
-    listen: Listen,
+    listen: Address,
     /// Threads; on a TCP port, each has its own listener
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: u16,
@@ -99,8 +99,8 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     })
     .context("cannot handle signals")?;
     console::print(&match origin.listens_on() {
-        Listen::Tcp(addr) => format!("listening on http://{addr}\n"),
-        Listen::Unix(path) => format!("listening on unix:{}\n", path.display()),
+        Address::Tcp(addr) => format!("listening on http://{addr}\n"),
+        Address::Unix(path) => format!("listening on unix:{}\n", path.display()),
     })?;
     origin.serve()?;
     Ok(Exit::Success)

@@ -1,7 +1,6 @@
 //! Arguments and preparations that `run`, `search` and `batch` share.
 
-use crate::console::Failure;
-use crate::console::eprint_line;
+use crate::console::{Failure, eprint_line};
 use crate::signals;
 use anyhow::{Context, anyhow};
 use jiff::Timestamp;

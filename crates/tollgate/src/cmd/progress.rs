@@ -7,8 +7,7 @@ use tollgate_experiment::experiment::Experiment;
 use tollgate_experiment::record::{Outcome, TrialRecord};
 use tollgate_experiment::stop::Stop;
 use tollgate_runner::run::{Event, shortest_time};
-use tollgate_stats::number::counted;
-use tollgate_stats::number::share;
+use tollgate_stats::number::{counted, share};
 
 pub(crate) struct Progress {
     stop: Stop,

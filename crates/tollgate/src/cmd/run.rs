@@ -282,40 +282,24 @@ pub(crate) fn program() -> String {
 impl Args {
     /// Returns the command that repeats this run.
     fn command(&self, seed: u64, baseline: Option<&str>) -> String {
+        let option = |name: &str, value: Option<String>| {
+            value.map(|value| [name.to_owned(), value]).into_iter().flatten()
+        };
+        // Without spaces between its parts.
+        let budget = self.budget.map(|budget| humantime::format_duration(budget.0).to_string());
+        let budget = budget.map(|budget| budget.replace(' ', ""));
         let mut words = vec![program(), "run".to_owned(), self.experiment.clone()];
-        words.extend(["--seed".to_owned(), seed.to_string()]);
-        if self.quick {
-            words.push("--quick".to_owned());
-        }
-        if let Some(blocks) = self.blocks {
-            words.extend(["--blocks".to_owned(), blocks.to_string()]);
-        }
-        if let Some(width) = self.width {
-            words.extend(["--width".to_owned(), width.to_string()]);
-        }
-        if let Some(budget) = self.budget {
-            // Without spaces between its parts.
-            let budget = humantime::format_duration(budget.0).to_string().replace(' ', "");
-            words.extend(["--budget".to_owned(), budget]);
-        }
-        if let Some(margin) = self.margin {
-            words.extend(["--margin".to_owned(), margin.to_string()]);
-        }
-        if self.aa {
-            words.push("--aa".to_owned());
-        }
-        if !self.only.is_empty() {
-            words.extend(["--only".to_owned(), self.only.join(",")]);
-        }
-        for axis in &self.matrix {
-            words.extend(["--matrix".to_owned(), axis.to_string()]);
-        }
-        if let Some(ablate) = &self.ablate {
-            words.extend(["--ablate".to_owned(), ablate.to_string()]);
-        }
-        if let Some(baseline) = baseline {
-            words.extend(["--baseline".to_owned(), baseline.to_owned()]);
-        }
+        words.extend(option("--seed", Some(seed.to_string())));
+        words.extend(self.quick.then(|| "--quick".to_owned()));
+        words.extend(option("--blocks", self.blocks.map(|blocks| blocks.to_string())));
+        words.extend(option("--width", self.width.map(|width| width.to_string())));
+        words.extend(option("--budget", budget));
+        words.extend(option("--margin", self.margin.map(|margin| margin.to_string())));
+        words.extend(self.aa.then(|| "--aa".to_owned()));
+        words.extend(option("--only", (!self.only.is_empty()).then(|| self.only.join(","))));
+        words.extend(self.matrix.iter().flat_map(|axis| ["--matrix".to_owned(), axis.to_string()]));
+        words.extend(option("--ablate", self.ablate.as_ref().map(ToString::to_string)));
+        words.extend(option("--baseline", baseline.map(str::to_owned)));
         words.extend(self.threshold.words());
         words.extend(self.catalog.words());
         shell_words::join(words)

@@ -27,7 +27,6 @@ pub(super) struct Target {
     /// URL as given.
     pub(super) url: String,
     pub(super) address: Address,
-    /// Host of the URL without its port.
     pub(super) hostname: String,
     /// Port of the URL, or 80.
     pub(super) port: u16,
@@ -37,11 +36,9 @@ pub(super) struct Target {
     pub(super) path: String,
 }
 
-/// Requests to send.
 #[derive(Debug)]
 pub(super) struct Content {
     pub(super) workload: Arc<Workload>,
-    /// Labels of the templates, in the order of the workload.
     pub(super) templates: Vec<TemplateLabel>,
     /// Name of the mix; `None` for a single request.
     pub(super) mix: Option<String>,
@@ -120,7 +117,6 @@ fn resolve(hostname: &str, port: u16, allowed: &[String]) -> Result<SocketAddr> 
 }
 
 impl Content {
-    /// Renders the requests.
     pub(super) fn new(args: &Args, target: &Target, catalog: &Catalog) -> Result<Self> {
         match &args.mix {
             Some(mix) => Self::mix(mix, args, target, catalog),
