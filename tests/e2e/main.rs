@@ -17,6 +17,7 @@ mod command_line; // Help texts, invalid input, exit codes.
 mod gateway; // `tollgate gateway`: configuration, signals, exit codes.
 mod origin; // `tollgate origin`: curl, access log, many connections.
 mod records; // The runs kept in `records/` give the same reports.
+mod waf; // `tollgate waf`: rules checked, matches explained, tests run.
 
 // `tollgate load` beside wrk, ab and others.
 #[cfg(feature = "e2e")]

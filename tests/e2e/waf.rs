@@ -1,0 +1,88 @@
+//! `tollgate waf`: rules checked, matches explained, tests run.
+
+use crate::support::{Workspace, show, stderr, stdout};
+
+const RULES: &str = r#"
+SecRuleEngine On
+SecTmpDir /tmp
+SecRule ARGS "@rx un[a-z]+ select" "id:7,phase:1,deny,status:406,t:lowercase,msg:'Union',tag:paranoia-level/1,setvar:tx.score=+5"
+SecRule REQUEST_URI "@contains /x" "id:8,phase:2,pass,nolog,tag:paranoia-level/2"
+"#;
+
+fn workspace() -> Workspace {
+    let workspace = Workspace::concurrent();
+    workspace.write("a.conf", RULES);
+    workspace.write("attack.http", "GET /?q=1+UNION+SELECT+2 HTTP/1.1\r\nHost: a\r\n\r\n");
+    workspace.write("benign.http", "GET /?q=union HTTP/1.1\r\nHost: a\r\n\r\n");
+    workspace
+}
+
+#[test]
+fn check_counts_rules_and_names_errors() {
+    let workspace = workspace();
+    let output = workspace.run(&["waf", "check", "a.conf"]);
+    let text = stdout(&output);
+    assert_eq!(output.status.code(), Some(0), "{}", show(&output));
+    assert!(text.contains("2 rules with 2 conditions; 0 removed"), "{text}");
+    assert!(text.contains("without effect: a.conf:3:1: SecTmpDir has no effect"), "{text}");
+    workspace.write("b.conf", "SecRule ARG x \"id:1\"\n");
+    let output = workspace.run(&["waf", "check", "b.conf"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        stderr(&output).contains("b.conf:1:9: unknown variable \"ARG\"; did you mean \"ARGS\"?")
+    );
+    workspace.write("c.conf", "SecRule ARGS \"@rbl x\" \"id:1\"\n");
+    let output = workspace.run(&["waf", "check", "c.conf", "--skip-unsupported"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(stdout(&output).contains("left out: c.conf:1:16: operator @rbl is not supported"));
+}
+
+#[test]
+fn explain_names_the_match_and_its_exclusion() {
+    let workspace = workspace();
+    let output = workspace.run(&["waf", "explain", "a.conf", "--request", "attack.http"]);
+    assert_eq!(output.status.code(), Some(1), "{}", show(&output));
+    let text = stdout(&output);
+    for line in [
+        "rule 7 at a.conf:4:1: Union",
+        "  variable   ARGS:q",
+        "  value      1 union select 2",
+        "  matched    union select",
+        "  score      tx.score +5",
+        "  exclusion  SecRuleUpdateTargetById 7 \"!ARGS:q\"",
+        "blocked with status 406",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}:\n{text}");
+    }
+    // The exclusion silences it.
+    workspace.write("b.conf", "SecRuleUpdateTargetById 7 \"!ARGS:q\"\n");
+    let output = workspace.run(&["waf", "explain", "a.conf", "b.conf", "--request", "attack.http"]);
+    assert_eq!(output.status.code(), Some(0), "{}", show(&output));
+    let output = workspace.run(&["waf", "explain", "a.conf", "--request", "benign.http"]);
+    assert_eq!(
+        (output.status.code(), stdout(&output).as_str()),
+        (Some(0), "not blocked; 0 matches\n")
+    );
+}
+
+#[test]
+fn test_judges_go_ftw_files() {
+    let workspace = workspace();
+    let stage = |number: u8, id: &str| {
+        format!(
+            "  - test_id: {number}\n    stages:\n      - input: {{uri: \"/?q=1+union+select+2\", headers: {{Host: a}}}}\n        output: {{log: {{{id}: [7]}}}}\n"
+        )
+    };
+    let file =
+        format!("rule_id: 7\ntests:\n{}{}", stage(1, "expect_ids"), stage(2, "no_expect_ids"));
+    workspace.write("tests.yaml", &file);
+    let output = workspace.run(&["waf", "test", "a.conf", "--tests", "tests.yaml"]);
+    assert_eq!(output.status.code(), Some(1), "{}", show(&output));
+    assert!(stdout(&output).contains("7-2: failed: unexpected rule 7"));
+    assert!(stdout(&output).contains("1 passed, 1 failed"));
+    workspace.write("known.txt", "7-2: a planted failure\n");
+    let arguments = ["waf", "test", "a.conf", "--tests", "tests.yaml", "--known", "known.txt"];
+    let output = workspace.run(&arguments);
+    assert_eq!(output.status.code(), Some(0), "{}", show(&output));
+    assert!(stdout(&output).contains("7-2: known difference: a planted failure"));
+}
