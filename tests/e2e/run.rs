@@ -302,7 +302,7 @@ fn trial_with_unfinished_requests_is_invalid() {
         assert_eq!(rules, ["unfinished"], "{measured:#}");
         assert!(measured["responses"].as_u64() > Some(0), "{measured:#}");
     }
-    let why = "the requests were not all answered within 0.2 s";
+    let why = "not all requests finished within 0.2 s";
     assert!(workspace.read("out/report.md").contains(why), "{}", show(&output));
     workspace.assert_nothing_runs();
 }
