@@ -6,7 +6,6 @@
 
 #![no_main]
 
-#[expect(dead_code, reason = "shared with the other target")]
 mod oracle;
 #[path = "../pieces.rs"]
 mod pieces;

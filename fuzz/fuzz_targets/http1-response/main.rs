@@ -34,7 +34,7 @@ fuzz_target!(|input: &[u8]| {
     let to_head = method == b'H';
     let lengths = [first, second, third].map(|byte| 1 + usize::from(byte % 64));
 
-    let mut heads = ResponseHeadCache::new();
+    let mut heads = ResponseHeadCache::default();
     let whole = transcript(bytes, &[bytes.len()], to_head, &mut heads);
     oracle::check(bytes, to_head, &whole.responses, &whole.close);
 
@@ -43,7 +43,7 @@ fuzz_target!(|input: &[u8]| {
     if whole.close.is_err() {
         split_bytes.push(b'\n');
     }
-    let new_cache = &mut ResponseHeadCache::new();
+    let new_cache = &mut ResponseHeadCache::default();
     let whole = transcript(&split_bytes, &[split_bytes.len()], to_head, new_cache);
     for lengths in [&lengths[..], &[1], &[split_bytes.len()]] {
         // The cache holds a head of this input, also as the response to the other method.
@@ -63,7 +63,7 @@ fn transcript(
     to_head: bool,
     heads: &mut ResponseHeadCache,
 ) -> Transcript {
-    let mut scanner = ResponseScanner::new();
+    let mut scanner = ResponseScanner::default();
     let (mut responses, mut payload) = (Vec::new(), Vec::new());
     let mut from = 0;
     for &length in lengths.iter().cycle() {
