@@ -22,7 +22,7 @@ use tollgate_stats::text::Screen;
 /// The version of the shape of the JSON.
 pub const SCHEMA: u32 = 2;
 
-/// What a batch says.
+/// Findings of a batch.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Stats {
     /// The version of this shape.
@@ -37,7 +37,7 @@ pub struct Stats {
     pub command: String,
     /// The figure that revisions are priced by, in words.
     pub metric: String,
-    /// What is too small to matter, as a share.
+    /// Margin within which two prices are the same, as a share.
     pub margin: f64,
     /// The revision that prices are over.
     pub anchor: Option<String>,
@@ -49,7 +49,7 @@ pub struct Stats {
     pub bisect: Option<BisectReport>,
 }
 
-/// What a batch says, from its records and from what was found in its directory.
+/// Findings of a batch, from its records and the other files of its directory.
 pub fn stats(records: &BatchRecords, dir: &Path) -> Result<Stats, BatchError> {
     let manifest = &records.manifest;
     let anchor = manifest.anchor.as_deref().and_then(|id| manifest.revision(id));
@@ -198,7 +198,7 @@ fn check_lines(stats: &Stats) -> Vec<String> {
     vec![text]
 }
 
-/// Whether the interval says that the two are the same, up to the margin.
+/// True if the interval lies within the margin.
 fn is_within(ratio: &Range, margin: f64) -> bool {
     ratio.interval && ratio.low >= 1.0 / (1.0 + margin) && ratio.high <= 1.0 + margin
 }
@@ -390,7 +390,7 @@ mod tests {
              Differences as small between others say nothing. Not settled: round 1, b over a: 1.010 \
              [0.800 1.200]."
         );
-        // What was seen in a few blocks is no interval, however narrow.
+        // The range of a few blocks is not an interval, however narrow.
         assert!(listed(vec![check(0.999, 1.001, false, false)]).contains("Not settled: "));
     }
 }

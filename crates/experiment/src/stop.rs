@@ -19,8 +19,7 @@ use tollgate_stats::{half_width, ratio};
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Stop {
     pub blocks: u32,
-    /// Largest relative half-width of a price in the metric of [`judged_by`], after as many blocks as so many prices
-    /// need for a verdict.
+    /// Largest relative half-width of a price in the metric of [`judged_by`].
     pub width: Option<f64>,
     /// Time of all trials, in seconds. No block starts that would exceed it.
     pub budget_s: Option<f64>,

@@ -26,7 +26,7 @@ const REQUEST_HEAD_BYTES_MAX: usize = 8 << 10;
 /// Pause before a new attempt, after an error or at the limit of clients.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
-/// What the admin server shows. Its locks are never taken on the data path.
+/// Data of the admin server. Its locks are never taken on the data path.
 #[derive(Debug)]
 pub(crate) struct AdminState {
     counters: Arc<Counters>,

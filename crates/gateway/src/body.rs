@@ -104,7 +104,7 @@ impl Body {
         self.decoder.ends_at_close()
     }
 
-    /// What to forward behind a finished body: the last chunk and the trailers that the edits leave; at most
+    /// Bytes to forward behind a finished body: the last chunk and the trailers that the edits leave; at most
     /// [`TAIL_BYTES_MAX`].
     pub(crate) fn tail(&self, edits: &HeaderEdits) -> Cow<'_, [u8]> {
         match (self.keeps_coding && self.is_done(), self.trailer.is_empty()) {

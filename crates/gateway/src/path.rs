@@ -17,7 +17,7 @@ struct Reading {
     merge_slashes: bool,
 }
 
-/// What a reading does with `;` and what follows it in a segment.
+/// Treatment of `;` and the bytes behind it in a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Parameters {
     /// They are part of the segment.

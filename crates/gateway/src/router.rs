@@ -57,7 +57,7 @@ impl Router {
         host: Option<&str>,
         path: &str,
     ) -> Result<Option<RouteId>, AmbiguousPath> {
-        // What the backend gets.
+        // The backend gets this path.
         let path = resolved(path.split('?').next().unwrap_or_default());
         if is_plain(&path) {
             return Ok(self.find(host, &path));

@@ -28,7 +28,7 @@ pub(crate) struct Transport {
     is_closed: bool,
     /// The sending side is shut down once pending TLS records are sent.
     is_shutting_down: bool,
-    /// Whether the poller reports writability; `None`: not registered.
+    /// True if the poller reports writability; `None` if not registered.
     watches_writable: Option<bool>,
     /// Since the last [`take_byte_counts`](Self::take_byte_counts).
     received_bytes: Cell<u64>,

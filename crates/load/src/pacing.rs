@@ -202,7 +202,7 @@ impl RequestWait {
     }
 }
 
-/// What a thread with timer slack does after a turn of its event loop.
+/// Next action of a thread with timer slack after a turn of its event loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
     None,

@@ -42,7 +42,7 @@ enum Step {
     Fetch { source: SourceKind, bytes: u64, remaining_bytes: u64 },
 }
 
-/// What a connection needs to make progress.
+/// Event or time that a connection waits for.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Need {
     /// More bytes from the client, after those that were consumed.
@@ -374,7 +374,7 @@ fn respond_from_cache(input: &[u8], context: &mut Context<'_>) -> Option<usize> 
     Some(cached.head().len())
 }
 
-/// What is known of a request when its response is rendered.
+/// Properties of a request that its response depends on.
 struct Transaction {
     is_head: bool,
     persistence: Persistence,

@@ -18,7 +18,7 @@ pub(crate) struct ClientInfo<'a> {
     pub(crate) default_host: &'a str,
 }
 
-/// What a request head means for the gateway itself.
+/// Properties of a request that the gateway itself needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RequestSummary {
     pub(crate) version: Version,

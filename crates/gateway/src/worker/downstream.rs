@@ -129,7 +129,7 @@ impl Downstream {
     }
 }
 
-/// What besides its bytes determines the meaning of a request head.
+/// Context that determines the meaning of a request head, besides its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RequestKey {
     generation: usize,

@@ -14,7 +14,7 @@ use crate::transport::Received;
 
 const INTERIM_RESPONSES_MAX: u32 = 64;
 
-/// What besides its bytes determines the meaning of a response head.
+/// Context that determines the meaning of a response head, besides its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ResponseKey {
     generation: usize,

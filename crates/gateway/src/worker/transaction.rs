@@ -71,7 +71,7 @@ pub(super) struct Transaction {
     pub(super) logged_request: Option<Box<LoggedRequest>>,
 }
 
-/// What a suspended transaction sends to its client once it is resumed.
+/// Response that a suspended transaction sends once it is resumed.
 #[derive(Debug)]
 pub(super) struct Suspended {
     pub(super) bytes: Vec<u8>,
@@ -319,7 +319,7 @@ impl Worker {
     pub(super) fn finish(&mut self, key: usize) -> Step {
         let client = &mut self.clients[key];
         let Some(transaction) = &client.transaction else { return Step::Close };
-        // What the client has sent behind its last request may be here or still in the kernel.
+        // Bytes behind the last request of a client may be here or still in the kernel.
         let has_more = !client.unread.is_empty() || client.transport.is_readable();
         let lingers = !transaction.is_sent() || has_more;
         client.stage = if transaction.closes {

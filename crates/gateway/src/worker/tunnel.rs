@@ -15,7 +15,7 @@ impl Worker {
         transaction.response_body_bytes = (end - start) as u64;
         client.unsent.push(&self.scratch.head);
         client.unsent.push(&self.scratch.input[start..end]);
-        // What the client has sent behind its request belongs to the tunnel.
+        // Bytes that the client sent behind its request belong to the tunnel.
         transaction.request_buffer.push(&std::mem::take(&mut client.unread), 0);
         let (generation, pool) = (transaction.generation, transaction.pool);
         self.pool_counters(generation, pool).count_response(101);

@@ -100,7 +100,7 @@ impl Endpoint {
     }
 }
 
-/// What to do for a request before its response is ready.
+/// Work for a request before its response is ready.
 #[derive(Debug)]
 pub(crate) enum Action<'a> {
     Respond(Response<'a>),

@@ -19,7 +19,7 @@ pub struct ToolChain {
     release: Release,
     /// True if it may fetch a newer tool chain when a module needs one.
     switches: bool,
-    /// Those of [`SETTINGS`] that this release knows, by `go env`.
+    /// The [`SETTINGS`] that this release knows, by `go env`.
     settings: BTreeMap<String, String>,
 }
 

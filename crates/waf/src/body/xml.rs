@@ -31,7 +31,7 @@ pub(crate) struct XmlError {
     pub(crate) reason: Cow<'static, str>,
 }
 
-/// What rules see of a document. With an error: what precedes it.
+/// Text and attributes that rules see; on an error, those before it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Xml {
     /// All text of the root element (`XML:/*`), once its start tag was read.

@@ -26,7 +26,7 @@ impl<'a> Folded<'a> {
     }
 }
 
-/// What a rule decided.
+/// Decision of a rule.
 enum Step {
     /// Something changed: start again from the current position.
     Again,

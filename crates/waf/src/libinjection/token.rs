@@ -15,7 +15,7 @@ pub(super) enum Kind {
     Comma = b',',
     Comment = b'c',
     Dot = b'.',
-    /// What cannot be parsed reliably: it makes the whole value suspect.
+    /// Input that cannot be parsed reliably; it makes the whole value suspect.
     Evil = b'X',
     Expression = b'E',
     Function = b'f',
@@ -118,7 +118,7 @@ pub(super) struct Tokenizer<'a> {
     pub(super) mysql_comment: bool,
 }
 
-/// What a byte starts.
+/// Kind of token that a byte starts.
 #[derive(Clone, Copy)]
 enum Start {
     Backslash,

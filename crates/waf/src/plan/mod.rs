@@ -31,7 +31,7 @@ use grams::Grams;
 use requirement::alphanumeric;
 pub(crate) use requirement::{Requirement, Requirements};
 
-/// Lengths that are told apart; longer values are all the same.
+/// Lengths that are distinguished; longer values form one class.
 const LENGTHS: usize = 64;
 
 /// Gates of all tests of a rule set.
@@ -211,7 +211,7 @@ impl Plan {
                         lengths[0] = Bits::none(phase.probes.len());
                     }
                 }
-                // What an escape hides is not seen.
+                // Bytes inside an escape are not visible.
                 "decoding" => {
                     phase.chains.decoded.iter_mut().for_each(|(_, triggers, _)| *triggers = 0);
                     phase.chains.steps.iter_mut().for_each(|step| step.triggers = 0);

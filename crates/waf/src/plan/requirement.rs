@@ -203,7 +203,7 @@ impl fmt::Debug for Literal {
     }
 }
 
-/// What holds for every match of a part of a regex.
+/// Properties of every match of a part of a regex.
 struct Facts {
     /// All texts that the part matches, in lower case, if there are few.
     exact: Option<Vec<Literal>>,

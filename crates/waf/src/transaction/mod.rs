@@ -41,7 +41,7 @@ pub struct Transaction {
     arguments_size: usize,
 }
 
-/// What evaluation changes.
+/// State that evaluation changes.
 #[derive(Debug)]
 struct State {
     engine: EngineMode,
