@@ -1,12 +1,22 @@
 # What a person types. Each target sets itself up.
 
-.PHONY: run packages test lint systems fidelity fuzz differential bench truth batch clean
+.PHONY: run install deb packages test lint systems fidelity fuzz differential bench soak truth batch clean
 
-run: ## price nginx and ModSecurity on this machine, in about two minutes
+run: ## price nginx and ModSecurity on this machine, in about a minute of trials
 	@scripts/setup
 	@cargo build --quiet --release --locked -p tollgate
 	-@scripts/as-root "$${CARGO_TARGET_DIR:-target}/release/tollgate" systems install nginx nginx-modsecurity
 	@"$${CARGO_TARGET_DIR:-target}/release/tollgate" run
+
+install: ## the program with completions, manual pages, unit and configuration, in PREFIX (/usr/local), below DESTDIR
+	@scripts/setup
+	@cargo build --quiet --release --locked -p tollgate
+	@scripts/install "$${CARGO_TARGET_DIR:-target}/release/tollgate"
+
+deb: ## the same as a Debian package, in target/
+	@scripts/setup dpkg-dev
+	@cargo build --quiet --release --locked -p tollgate
+	@scripts/deb "$${CARGO_TARGET_DIR:-target}/release/tollgate"
 
 packages: ## the Debian packages of all systems under test
 	@scripts/setup
@@ -53,10 +63,13 @@ bench: packages ## figures and costs beside those of the peers, in turns: 45 min
 	cargo test --locked -p tollgate-gateway --test gateway -- --ignored --nocapture reload_under_load_loses_no_request_of_100_000
 	@benches/gateway
 
-truth: packages ## a price that is known beforehand, and the same prices with other seeds
+soak: ## the gateway under reloads, leaving clients and dying backends: 20 minutes
+	cargo test --release --locked -p tollgate-gateway --test gateway -- --ignored --nocapture nothing_fails_or_grows_over_a_long_time
+
+truth: packages ## prices that are known beforehand, and the same prices with other seeds: an hour
 	@scripts/setup jq
 	@cargo build --quiet --release --locked -p tollgate
-	@benches/known-cost
+	@benches/truth
 	@benches/seeds
 
 batch: packages ## commits that cost more, planted in a history of twelve, found and named: ten minutes

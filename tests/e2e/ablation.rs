@@ -129,6 +129,29 @@ fn invalid_ablations_are_rejected() {
     assert!(error("full=901").contains("other files depend on each of its files"));
 }
 
+/// The rules of the gateway's firewall are ablated like those of other engines.
+#[test]
+fn own_firewall_is_ablated() {
+    let workspace = Workspace::concurrent();
+    let text = small(&workspace).replace("\"nginx-modsecurity\"", "\"tollgate-waf\"");
+    workspace.write("small.toml", &text);
+    let report = run(&workspace, &["--ablate", "full"]);
+    let ablation = &report["cases"][0]["ablation"];
+    let files = ablation["files"].as_array().expect("files");
+    let attacks: Vec<(&Value, Vec<&str>)> =
+        files.iter().map(|file| (&file["file"], names(&file["attacks"]))).collect();
+    let rest = vec!["sql-injection", "path-traversal", "shell"];
+    let expected = [("REQUEST-941-XSS.conf", vec!["xss"]), ("REQUEST-942-REST.conf", rest)];
+    assert_eq!(attacks.len(), expected.len(), "{ablation:#}");
+    for (name, blocked) in expected {
+        assert!(
+            attacks.iter().any(|(file, found)| **file == name && *found == blocked),
+            "{ablation:#}"
+        );
+    }
+    workspace.assert_nothing_runs();
+}
+
 /// The Debian package keeps crs-setup.conf elsewhere. The error has a command that copies the rule set.
 #[test]
 fn packaged_rule_set_is_ablated_from_advised_copy() {

@@ -132,7 +132,7 @@ fn finds_commit_with_regression() {
 
 /// Checks the columns, and the lines of all revisions.
 fn check_csv(workspace: &Workspace, stats: &Value) {
-    let output = workspace.run(&["batch", "stats"]);
+    let output = workspace.run(&["batch", "stats", "--format", "csv"]);
     assert_eq!(output.status.code(), Some(0), "{}", show(&output));
     let text = stdout(&output);
     let mut lines = text.lines();
@@ -438,5 +438,51 @@ blocks     = 1
     let (table, message) = run(&["--retry"]);
     assert!(table.contains("2 revisions: 2 done"), "{table}");
     assert!(message.contains("round 2") && !message.contains("building "), "{message}");
+    workspace.assert_nothing_runs();
+}
+
+/// Nothing else is built, and the batch continues with another anchor and the same builds.
+#[test]
+fn anchor_that_fails_the_probe_stops_the_batch() {
+    let workspace = workspace(&["crashes", "1000", "same"]);
+    let run = ["batch", "run", "revisions.toml", "--blocks", "1"];
+    let output = workspace.run(&run);
+    assert_eq!(output.status.code(), Some(4), "{}", show(&output));
+    let message = stderr(&output);
+    assert_eq!(message.matches("building ").count(), 1, "{message}");
+    assert!(message.contains("this revision crashes at start"), "{message}");
+    assert!(message.contains("tollgate: cannot measure the anchor "), "{message}");
+    assert!(!message.contains("round 1"), "{message}");
+    let anchor = [&run[..], &["--anchor", "r2"]].concat();
+    let output = workspace.run(&anchor);
+    assert_eq!(output.status.code(), Some(0), "{}", show(&output));
+    let table = stdout(&output);
+    assert!(table.contains("3 revisions: 2 done, 1 run-failed"), "{table}");
+    assert!(table.contains("this revision crashes at start"), "{table}");
+    let message = stderr(&output);
+    assert!(!message.contains("revision 1, crashes"), "built again: {message}");
+    // The failure is on record.
+    let message = stderr(&workspace.run(&anchor));
+    assert!(!message.contains("round ") && !message.contains("crashes"), "{message}");
+    workspace.assert_nothing_runs();
+}
+
+#[test]
+fn batch_says_that_its_first_products_all_fail() {
+    let workspace = workspace(&["1000", "crashes", "fails", "crashes", "crashes", "2000"]);
+    let run = ["batch", "run", "revisions.toml", "--blocks", "1", "--out", "out"];
+    let output = workspace.run(&run);
+    assert_eq!(output.status.code(), Some(0), "{}", show(&output));
+    let message = stderr(&output);
+    let place = |text: &str| message.find(text).unwrap_or_else(|| panic!("no {text}: {message}"));
+    let warning = place("none of the first 3 revisions beside the anchor can be measured");
+    let fourth = message.rfind("building ").expect("a build");
+    assert!(place("revision 4, crashes") < warning && warning < fourth, "{message}");
+    assert_eq!(message.matches("none of the first 3").count(), 1, "{message}");
+    // Only products that run have trials.
+    assert_eq!(message.matches("round ").count(), 1, "{message}");
+    let table = stdout(&workspace.run(&["batch", "stats", "--out", "out"]));
+    assert_eq!(table, stdout(&output));
+    assert!(table.contains("6 revisions: 2 done, 3 run-failed, 1 build-failed"), "{table}");
     workspace.assert_nothing_runs();
 }

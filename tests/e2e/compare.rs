@@ -27,11 +27,14 @@ fn search_finds_rate_and_report_repeats_it() {
         "--out",
         "out",
     ]);
-    assert_eq!(output.status.code(), Some(0), "{}", show(&output));
+    // On a busy machine, trials may contradict each other and leave an interval wider than requested.
+    let is_settled = output.status.code() == Some(0);
+    assert!(is_settled || output.status.code() == Some(3), "{}", show(&output));
     let table = stdout(&output);
+    assert_eq!(is_settled, !table.contains("not settled"), "{table}");
     // On a busy machine the generator may be late, and the rate is a lower bound.
-    let answer = "p90<50ms,errors<1% is met by full up to";
-    assert!(flat(&table).contains(answer), "{}", show(&output));
+    let summary = "p90<50ms,errors<1% is met by full up to";
+    assert!(flat(&table).contains(summary), "{}", show(&output));
 
     let report = workspace.json("out/report.json");
     assert_eq!(report["parameters"]["ended_by"], "complete");
@@ -160,6 +163,17 @@ fn compares_two_runs_and_their_differences() {
     assert!((0.3..3.0).contains(&ratio), "{json:#}");
     assert_eq!(change["ratio"]["interval"], true, "{change}");
     assert_eq!((&change["n_old"], &change["n_new"]), (&4.into(), &4.into()), "{change}");
+    for (threshold, code, outcome) in
+        [("cpu(full)<500%", 0, "pass"), ("cpu(full/nginx)<1%", 99, "fail")]
+    {
+        let output = workspace.run(&["compare", "old", "new", "--threshold", threshold]);
+        assert_eq!(output.status.code(), Some(code), "{}", show(&output));
+        let table = stdout(&output);
+        let line = table.lines().find(|line| line.starts_with(threshold)).expect(threshold);
+        assert!(line.ends_with(outcome), "{line}");
+    }
+    let over = workspace.run(&["compare", "old", "new", "--baseline", "full"]);
+    assert!(stdout(&over).contains("old × full [95 %]"), "{}", show(&over));
     let markdown = workspace.run(&["compare", "old", "new", "--format", "markdown"]);
     assert!(stdout(&markdown).contains("\n| full | "), "{}", show(&markdown));
     workspace.assert_nothing_runs();

@@ -41,7 +41,7 @@ mod resume; // Budgets, interval widths, `--resume`, a full disk.
 #[cfg(feature = "e2e")]
 mod run; // Prices, records, cases, several origins.
 
-// What is made of runs.
+// Batches, comparisons and reports.
 #[cfg(feature = "e2e")]
 mod batch; // `tollgate batch`: revisions of a component, and the commit that changed its price.
 #[cfg(feature = "e2e")]
@@ -50,6 +50,14 @@ mod compare; // `tollgate compare`, `--threshold` and `tollgate search`.
 mod doctor; // `tollgate doctor --noise`.
 #[cfg(feature = "e2e")]
 mod report; // `report.html` in Chromium, and exported formats.
+
+// `tollgate gateway` as a web application firewall.
+#[cfg(feature = "e2e")]
+mod go_ftw; // The Core Rule Set's tests, sent by go-ftw.
+
+// What `make deb` packages: completions, manual pages, configuration.
+#[cfg(feature = "e2e")]
+mod package;
 
 // The benchmark site, on `tollgate origin` and on nginx with Lua.
 #[cfg(feature = "e2e")]

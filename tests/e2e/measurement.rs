@@ -1,7 +1,11 @@
-//! How trials measure: fixed rates, warm-up, a known price.
+//! Measurement of trials: fixed rates, warm-up, a known price.
 
-use crate::support::{Experiment, Workspace, flat, show, stderr, stdout, two_subjects};
+use crate::support::{Experiment, Workspace, flat, show, stderr, stdout, two_subjects, wait_until};
 use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 #[test]
 fn rate_follows_slowest_subject_of_other_case() {
@@ -152,7 +156,7 @@ fn finds_known_cost_of_50_us() {
     let workspace = Workspace::exclusive();
     let experiment = Experiment {
         title: "Are 50 µs found?",
-        load: r#"connections = 1, rate = 4000, busy_poll = true, idle_poll = true, duration = "300ms", warmup = "150ms""#,
+        load: r#"connections = 1, rate = 4000, idle_poll = true, duration = "300ms", warmup = "150ms""#,
         subjects: &[
             ("burn-0", "nginx-known-cost", ""),
             ("burn-50", "nginx-known-cost", "burn_us = 50"),
@@ -175,5 +179,83 @@ fn finds_known_cost_of_50_us() {
     let burned = log.lines().find_map(|line| line.strip_prefix("burned ")).expect("a figure");
     let burned_us: f64 = burned.split(' ').next().and_then(|us| us.parse().ok()).expect("a number");
     assert!(burned_us >= 50.0, "{log}");
+    workspace.assert_nothing_runs();
+}
+
+/// Threads that take nearly all CPUs until they are dropped, or a time limit.
+struct Disturbance {
+    is_over: Arc<AtomicBool>,
+}
+
+impl Disturbance {
+    fn begin() -> Self {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let end = Instant::now() + Duration::from_secs(30);
+        let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        for _ in 0..cpus * 10 {
+            let is_over = Arc::clone(&is_over);
+            std::thread::spawn(move || {
+                while !is_over.load(Ordering::Relaxed) && Instant::now() < end {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        Self { is_over }
+    }
+}
+
+impl Drop for Disturbance {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn disturbed_blocks_are_replaced_by_extra_blocks() {
+    let workspace = Workspace::exclusive();
+    let experiment = Experiment {
+        title: "Does a disturbed run end with its planned blocks?",
+        load: r#"connections = 4, duration = "200ms", warmup = "20ms""#,
+        subjects: &[("nginx", "nginx", ""), ("gateway", "tollgate-gateway", "")],
+        blocks: 4,
+    };
+    // Between what the disturbance takes, at least 87 %, and what compilers beside the test take.
+    let limit = experiment.text().replace("background_cpu = \"100%\"", "background_cpu = \"80%\"");
+    workspace.write("disturbed.toml", &limit);
+    let run = workspace.start(&["run", "disturbed.toml", "--seed", "3", "--out", "out"]);
+    let has = |trials| wait_until(Duration::from_secs(30), || workspace.trials() >= trials);
+    let is_begun = has(2);
+    let disturbance = Disturbance::begin();
+    // The trials of the second block, and the one repetition that it is allowed.
+    let is_disturbed = has(5);
+    drop(disturbance);
+    let output = run.wait_with_output().expect("the run ends");
+    assert_eq!(output.status.code(), Some(0), "{}", show(&output));
+    assert!(is_begun && is_disturbed);
+
+    let mut second_block = Vec::new();
+    let mut valid: BTreeMap<String, BTreeSet<u64>> = BTreeMap::new();
+    for record in workspace.records() {
+        let invalid = &record["outcome"]["measured"]["invalid"];
+        let block = record["block"].as_u64().expect("a block");
+        if block == 2 {
+            second_block.push(invalid[0]["rule"].clone());
+        }
+        if invalid == &Value::Array(vec![]) {
+            let subject = record["subject"].as_str().expect("a name").to_owned();
+            valid.entry(subject).or_default().insert(block);
+        }
+    }
+    assert_eq!(second_block, ["background-cpu"; 3], "{}", show(&output));
+    let named = workspace.records().iter().any(|record| {
+        let invalid = &record["outcome"]["measured"]["invalid"];
+        invalid[0]["heaviest"]["pid"].as_u64() == Some(std::process::id().into())
+    });
+    assert!(named, "{}", show(&output));
+    let both: BTreeSet<u64> = valid["nginx"].intersection(&valid["gateway"]).copied().collect();
+    assert_eq!(both.len(), 4, "{valid:?}");
+    assert!(both.last() > Some(&4), "an extra block: {valid:?}");
+    let report = workspace.json("out/report.json");
+    assert_eq!(report["ended_by"], "blocks");
     workspace.assert_nothing_runs();
 }

@@ -35,12 +35,20 @@ impl OriginProcess {
         kill(pid, Signal::SIGTERM).expect("it runs");
         let mut printed = String::new();
         self.printed.read_to_string(&mut printed).expect("its output");
-        let child = RefCell::new(self.child);
+        let child = RefCell::new(&mut self.child);
         let gone = wait_until(Duration::from_secs(30), || {
             child.borrow_mut().try_wait().expect("its end").is_some_and(|status| status.success())
         });
         assert!(gone, "the origin did not exit with 0");
         printed
+    }
+}
+
+impl Drop for OriginProcess {
+    fn drop(&mut self) {
+        // After a failed assertion it runs.
+        self.child.kill().ok();
+        self.child.wait().ok();
     }
 }
 
@@ -128,7 +136,7 @@ fn unread_access_log_does_not_keep_origin_from_stopping() {
     const REQUESTS: usize = 20;
     let workspace = Workspace::concurrent();
     // Standard output is a pipe that holds 64 KiB, and is not read after the first line.
-    let origin = OriginProcess::start(&workspace, &["127.0.0.1:0", "--access-log"]);
+    let mut origin = OriginProcess::start(&workspace, &["127.0.0.1:0", "--access-log"]);
     let mut client =
         TcpStream::connect(origin.listens_on.trim_start_matches("http://")).expect("a connection");
     client.set_read_timeout(Some(Duration::from_secs(30))).expect("a timeout");
@@ -144,7 +152,7 @@ fn unread_access_log_does_not_keep_origin_from_stopping() {
     assert_eq!(responses, REQUESTS);
     let pid = Pid::from_raw(origin.child.id().cast_signed());
     kill(pid, Signal::SIGTERM).expect("it runs");
-    let child = RefCell::new(origin.child);
+    let child = RefCell::new(&mut origin.child);
     let exit_code =
         || child.borrow_mut().try_wait().expect("its state").map(|status| status.code());
     let gone = wait_until(Duration::from_secs(30), || exit_code().is_some());

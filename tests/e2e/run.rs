@@ -1,6 +1,8 @@
 //! `tollgate run`: prices, records, cases, several origins.
 
-use crate::support::{Experiment, NO_LIMITS, Workspace, flat, show, stderr, stdout, two_subjects};
+use crate::support::{
+    Experiment, NO_LIMITS, Workspace, flat, show, stderr, stdout, two_subjects, without_limits,
+};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,7 +21,8 @@ fn mix_text(manifest: &Value) -> String {
 #[test]
 fn first_look_prices_five_subjects() {
     let workspace = Workspace::exclusive();
-    let output = workspace.run(&["run", "--quick", "--seed", "7", "--out", "out"]);
+    let run = without_limits(&["run", "--quick", "--seed", "7", "--out", "out"]);
+    let output = workspace.run(&run);
     assert_eq!(output.status.code(), Some(0), "{}", show(&output));
     let table = stdout(&output);
     for word in ["What does ModSecurity cost?", "direct", "light", "full", "100 %", "out"] {
@@ -35,7 +38,7 @@ fn first_look_prices_five_subjects() {
     let ratio = |name: &str| price(name)["ratio"]["estimate"].as_f64().expect("a ratio");
     assert!(ratio("light") > 1.5, "{report:#}");
     assert!(ratio("full") > 10.0, "{report:#}");
-    assert!(ratio("gateway") > 0.1, "{report:#}");
+    assert!(ratio("gateway") < ratio("light"), "{report:#}");
     assert!(price("direct")["ratio"].is_null(), "`direct` has no ratio");
     assert!(price("direct")["difference"]["estimate"].as_f64().expect("a difference") < 0.0);
     assert_eq!(subject(&report, "full")["figures"]["detection_rate"], 1.0);
@@ -76,8 +79,8 @@ fn first_look_prices_five_subjects() {
 #[test]
 fn record_is_complete() {
     let workspace = Workspace::exclusive();
-    let output =
-        workspace.run(&["run", "--quick", "--blocks", "1", "--only", "full", "--out", "out"]);
+    let run = ["run", "--quick", "--blocks", "1", "--only", "full", "--out", "out"];
+    let output = workspace.run(&without_limits(&run));
     assert_eq!(output.status.code(), Some(0), "{}", show(&output));
     assert!(stdout(&output).contains("n too small"), "{}", stdout(&output));
     let records = workspace.records();
@@ -99,6 +102,14 @@ fn record_is_complete() {
             let cpu = &record["cpu"][role];
             let spent = cpu["user_us"].as_u64().zip(cpu["system_us"].as_u64());
             assert!(spent.is_some_and(|(user, system)| user + system > 0), "{role}: {cpu}");
+        }
+        // Generator and origin poll by default.
+        for (role, polled) in [("generator", "generator_polled_us"), ("origin", "origin_polled_us")]
+        {
+            let (cpu, polled_us) = (&record["cpu"][role], record["cpu"][polled].as_u64());
+            let spent_us = cpu["user_us"].as_u64().zip(cpu["system_us"].as_u64());
+            let spent_us = spent_us.map(|(user, system)| user + system);
+            assert!(polled_us > Some(0) && polled_us <= spent_us, "{role}: {}", record["cpu"]);
         }
         assert!(record["memory_peak_bytes"].as_u64() > Some(1_000_000));
         assert!(
@@ -123,7 +134,8 @@ fn record_is_complete() {
 #[test]
 fn modsecurity_benchmark_reports_each_location() {
     let workspace = Workspace::exclusive();
-    let output = workspace.run(&["run", "modsecurity", "--quick", "--blocks", "2", "--out", "out"]);
+    let run = ["run", "modsecurity", "--quick", "--blocks", "2", "--out", "out"];
+    let output = workspace.run(&without_limits(&run));
     assert_eq!(output.status.code(), Some(0), "{}", show(&output));
     let table = stdout(&output);
     for word in ["requests/s", "latency ms", "worker user ms", "median", "st. dev."] {
@@ -398,6 +410,43 @@ fn trial_with_unbalanced_origins_is_invalid() {
 }
 
 #[test]
+fn missing_baseline_without_fallback_ends_the_run_at_its_start() {
+    let workspace = Workspace::concurrent();
+    workspace.copy_recipe("nginx");
+    let (program, missing) = ("program = \"nginx\"", "program = \"no-such-nginx\"");
+    workspace.change("systems/nginx/system.toml", program, missing);
+    workspace.write("two.toml", &two_subjects());
+    let output = workspace.command(&["run", "two.toml", "--out", "out"]).output().expect("it runs");
+    assert_eq!(output.status.code(), Some(4), "{}", show(&output));
+    let message = "the baseline nginx is not installed: no program `no-such-nginx`";
+    assert!(flat(&stderr(&output)).contains(message), "{}", show(&output));
+    assert!(!workspace.path("out").exists());
+}
+
+#[test]
+fn busy_machine_ends_run_after_first_block_with_reports() {
+    let workspace = Workspace::concurrent().with_two_subjects();
+    let mut other = std::process::Command::new("sh");
+    let mut other = other.args(["-c", "while sleep 0.01; do :; done"]).spawn().expect("a shell");
+    let run = ["run", "two.toml", "--only", "nginx", "--limit", "background_cpu=0.001%"];
+    let waiting = workspace.command(&[&run[..], &["--out", "out"]].concat()).output();
+    let limited = [&run[..], &["--blocks", "2", "--budget", "1s", "--out", "limited"]].concat();
+    let limited = workspace.command(&limited).output();
+    other.kill().and_then(|()| other.wait()).expect("the shell ends");
+    let (waiting, limited) = (waiting.expect("the binary runs"), limited.expect("the binary runs"));
+    assert_eq!(waiting.status.code(), Some(4), "{}", show(&waiting));
+    let message = flat(&stderr(&waiting));
+    assert!(message.contains("waiting up to 60 s for a quiet machine"), "{message}");
+    assert!(message.contains("no trial of the first block is valid: other processes"), "{message}");
+    assert!(message.contains("run --resume out` continues the run"), "{message}");
+    assert!(workspace.json("out/report.json")["cases"].is_array());
+    // A budget ends the run anyway.
+    assert_eq!(limited.status.code(), Some(4), "{}", show(&limited));
+    assert!(!stderr(&limited).contains("waiting up to"), "{}", show(&limited));
+    workspace.assert_nothing_runs();
+}
+
+#[test]
 fn missing_baseline_is_replaced() {
     let workspace = Workspace::concurrent();
     workspace.copy_recipe("nginx");
@@ -408,8 +457,7 @@ fn missing_baseline_is_replaced() {
     );
     let run =
         ["run", "--quick", "--blocks", "1", "--only", "gateway", "--seed", "7", "--out", "out"];
-    // The trials may be invalid.
-    let output = workspace.command(&run).output().expect("the binary runs");
+    let output = workspace.command(&without_limits(&run)).output().expect("the binary runs");
     let message = flat(&stderr(&output));
     assert!(
         message.contains("the baseline nginx is not installed (no program `no-such-nginx`"),
@@ -424,10 +472,9 @@ fn missing_baseline_is_replaced() {
     // The command that repeats the run names the new baseline.
     let command = report["command"].as_str().expect("a command");
     assert!(
-        command.ends_with(
-            "run first-look --seed 7 --quick --blocks 1 --only gateway --baseline direct"
-        ),
+        command.contains("run first-look --seed 7 --quick --blocks 1 --only gateway "),
         "{command}"
     );
+    assert!(command.ends_with(" --baseline direct"), "{command}");
     workspace.assert_nothing_runs();
 }

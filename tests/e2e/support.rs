@@ -79,6 +79,8 @@ impl Workspace {
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(cargo_bin!("tollgate"));
         command.args(arguments).current_dir(self.dir.path()).env("NO_COLOR", "1");
+        // Tests beside this one are not to be waited for.
+        command.env("XDG_RUNTIME_DIR", self.dir.path());
         command.stdin(Stdio::null());
         command
     }
@@ -94,6 +96,7 @@ impl Workspace {
         std::os::unix::fs::chown(self.dir.path(), Some(NOBODY), Some(NOBODY)).expect("a folder");
         let mut command = Command::new(binary);
         command.args(arguments).current_dir(self.dir.path()).env("NO_COLOR", "1");
+        command.env("XDG_RUNTIME_DIR", self.dir.path());
         command.stdin(Stdio::null()).uid(NOBODY).gid(NOBODY);
         command
     }
@@ -301,7 +304,11 @@ impl Share {
     /// Waits until no other test has a share.
     pub(crate) fn all() -> Self {
         take(|users| !users.has_all && users.parts == 0).has_all = true;
-        Self { is_all: true }
+        let share = Self { is_all: true };
+        if !wait_until(Duration::from_secs(60), || busy_share() < 0.4) {
+            eprintln!("another process has kept the machine busy for 60 s; going on");
+        }
+        share
     }
 
     /// Waits for one of several parts. Takes precedence over tests that wait for the whole machine, so that
@@ -321,6 +328,20 @@ impl Drop for Share {
         }
         FREED.notify_all();
     }
+}
+
+/// Share of all CPU time that was used in a tenth of a second.
+fn busy_share() -> f64 {
+    let idle_and_total = || {
+        let text = fs::read_to_string("/proc/stat").expect("the CPU times");
+        let times = text.lines().next().expect("the sum").split_whitespace().skip(1).take(8);
+        let times: Vec<f64> = times.map(|time| time.parse().expect("a number")).collect();
+        (times[3] + times[4], times.iter().sum::<f64>())
+    };
+    let (idle_before, before) = idle_and_total();
+    std::thread::sleep(Duration::from_millis(100));
+    let (idle, total) = idle_and_total();
+    1.0 - (idle - idle_before) / (total - before).max(1.0)
 }
 
 struct Users {
@@ -355,6 +376,16 @@ background_cpu = "100%"
 pause = "100%"
 window_skew = "100%"
 "#;
+
+/// As [`NO_LIMITS`], for `run` with a built-in experiment.
+pub(crate) fn without_limits<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
+    let limits = ["steal=100%", "background_cpu=100%", "pause=100%", "window_skew=100%"];
+    arguments
+        .iter()
+        .copied()
+        .chain(limits.into_iter().flat_map(|limit| ["--limit", limit]))
+        .collect()
+}
 
 /// An experiment with one case, on the mix `browse`.
 pub(crate) struct Experiment<'a> {

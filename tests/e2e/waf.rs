@@ -66,6 +66,36 @@ fn explain_names_the_match_and_its_exclusion() {
 }
 
 #[test]
+fn rules_of_naxsi_are_checked_explained_and_tested() {
+    let workspace = workspace();
+    let rules = "MainRule \"rx:select|union\" \"msg:keyword\" mz:ARGS \"s:$SQL:4\" id:1000;\n\
+                 MainRule str:x mz:ARGS \"s:$XSS:4\" id:1001;\nCheckRule \"$SQL >= 8\" BLOCK;\n";
+    workspace.write("naxsi/core.rules", rules);
+    let output = workspace.run(&["waf", "check", "naxsi"]);
+    let note = "without effect: naxsi/core.rules:2:1: no CheckRule compares $XSS";
+    assert_eq!(output.status.code(), Some(0), "{}", show(&output));
+    assert!(stdout(&output).contains(note), "{}", show(&output));
+    let output = workspace.run(&["waf", "explain", "naxsi", "--request", "attack.http"]);
+    assert_eq!(output.status.code(), Some(1), "{}", show(&output));
+    let text = stdout(&output);
+    for line in [
+        "rule 1000 at naxsi/core.rules:1:1: keyword",
+        "  variable   ARGS_GET:q",
+        "  score      tx.naxsi_sql +4",
+        "  exclusion  SecRuleUpdateTargetById 1000 \"!ARGS_GET:q\"",
+        "rule 900 at naxsi/core.rules:3:1: $SQL >= 8",
+        "blocked with status 403",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}:\n{text}");
+    }
+    let tests = "rule_id: 1000\ntests:\n - test_id: 1\n   stages:\n    - input: {headers: {Host: a}, uri: '/?q=union'}\n\
+                 \x20     output: {log: {expect_ids: [1000], no_expect_ids: [900]}}\n";
+    workspace.write("tests.yaml", tests);
+    let output = workspace.run(&["waf", "test", "naxsi", "--tests", "tests.yaml"]);
+    assert_eq!(output.status.code(), Some(0), "{}", show(&output));
+}
+
+#[test]
 fn test_judges_go_ftw_files() {
     let workspace = workspace();
     let stage = |number: u8, id: &str| {
@@ -85,4 +115,26 @@ fn test_judges_go_ftw_files() {
     let output = workspace.run(&arguments);
     assert_eq!(output.status.code(), Some(0), "{}", show(&output));
     assert!(stdout(&output).contains("7-2: known difference: a planted failure"));
+}
+
+#[test]
+fn replay_counts_what_would_have_been_blocked() {
+    let workspace = workspace();
+    let line = |target: &str| {
+        format!(
+            "::1 - - [21/Nov/2026:20:38:08 +0100] \"GET {target} HTTP/1.1\" 200 2 \"-\" \"x\"\n"
+        )
+    };
+    let log = [line("/?q=union+select"), line("/?q=union"), line("/?a=UNION+SELECT"), "?\n".into()];
+    workspace.write("access.log", &log.concat());
+    let output = workspace.run(&["waf", "replay", "a.conf", "--log", "access.log"]);
+    assert_eq!(output.status.code(), Some(0), "{}", show(&output));
+    let text = stdout(&output);
+    for line in [
+        "3 requests, 2 would be blocked",
+        "lines that are not understood: 1",
+        "         7        2        2  Union",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}:\n{text}");
+    }
 }

@@ -156,7 +156,7 @@ fn free_port() -> u16 {
 /// Limit of the generator's memory: its code, the buffers of a few connections, and histograms. The
 /// length of a response does not add to it.
 const PEAK_MAX_KIB: f64 = 32.0 * 1024.0;
-/// How much longer than planned a run may take.
+/// Time that a run may take longer than planned.
 const OVERTIME: Duration = Duration::from_secs(1);
 
 /// Responses without an end, as fast as possible or a byte per second: memory is bounded, and the run

@@ -14,7 +14,7 @@ struct Trial {
     report: Report,
     /// Delays of the server, in microseconds.
     truth: Sample,
-    /// What the machine added for the reference client, in microseconds.
+    /// Time that the machine added for the reference client, in microseconds.
     overhead: Sample,
     /// Share of disturbed times, over both CPUs.
     disturbed: f64,

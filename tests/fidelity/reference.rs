@@ -48,7 +48,7 @@ impl ReferenceClient {
         Self { latencies_us }
     }
 
-    /// What the machine added to each delay, in microseconds. `log` has the requests of this client only.
+    /// Returns the time that the machine added to each delay, in microseconds. `log` has the requests of this client only.
     pub(crate) fn overheads_us(&self, log: &Log) -> Sample {
         assert_eq!(self.latencies_us.len(), log.records.len(), "requests in the log");
         let pairs = self.latencies_us.iter().zip(&log.records);

@@ -64,7 +64,7 @@ const GENERATOR_US: f64 = 20.0;
 /// The time that generator and machine may add to a delay, in microseconds. Measured in the same run,
 /// and not by the generator, whose own figures would excuse themselves.
 pub(crate) struct Overhead<'a> {
-    /// What the reference client saw added to the same delay.
+    /// Time added to the same delay for the reference client.
     pub(crate) reference: &'a Sample,
     /// Share of disturbed times of the run, over both CPUs.
     pub(crate) disturbed: f64,

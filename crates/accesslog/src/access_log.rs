@@ -70,6 +70,8 @@ pub struct Entry<'a> {
     pub status: u16,
     /// Bytes of the response body that were sent.
     pub body_bytes: u64,
+    /// Why the server answered with an error, in a word. In the combined format a further field in quotes.
+    pub reason: Option<&'a str>,
     /// Origin of a forwarded response. Logged in JSON only.
     pub upstream: Option<Upstream<'a>>,
 }
@@ -85,20 +87,24 @@ pub struct Upstream<'a> {
     pub duration: Duration,
 }
 
-/// A reader has not taken the end of an access log in time.
+/// A reader has not taken the end of a log in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "cannot finish the access log: the last {bytes} bytes were not read within {} seconds",
+    "cannot finish the {log}: the last {bytes} bytes were not read within {} seconds",
     FINISH_TIMEOUT.as_secs()
 )]
 pub struct UnreadError {
+    log: &'static str,
     bytes: usize,
 }
 
 /// An open access log, shared by all threads.
 #[derive(Clone)]
 pub struct LogFile {
+    target: LogTarget,
     writer: Writer,
+    /// As named in messages.
+    name: &'static str,
     format: LogFormat,
 }
 
@@ -114,6 +120,7 @@ struct DirectWriter {
     to: Box<dyn Write + Send>,
     /// Name of the program in the message of a failure.
     program: &'static str,
+    name: &'static str,
     has_failed: bool,
 }
 
@@ -168,7 +175,7 @@ impl fmt::Debug for LogFile {
 }
 
 impl LogFile {
-    /// Opens an access log. `program` names the program in messages about failures and slow readers.
+    /// Opens a log. `program` and `name` name the program and the log in messages about failures and slow readers.
     ///
     /// Always opens a regular file, since `target` may name another file now than in `previous`; keeps the writer of
     /// `previous` for the same pipe, so that its entries stay in order.
@@ -176,6 +183,7 @@ impl LogFile {
         target: &LogTarget,
         format: LogFormat,
         program: &'static str,
+        name: &'static str,
         previous: Option<&Self>,
     ) -> io::Result<Self> {
         let reader = target.reader()?;
@@ -183,18 +191,19 @@ impl LogFile {
             && reader == Some(*same)
             && !queue.has_failed()
         {
-            return Ok(Self { writer: Writer::Queued(Arc::clone(queue), *same), format });
+            let writer = Writer::Queued(Arc::clone(queue), *same);
+            return Ok(Self { target: target.clone(), writer, name, format });
         }
         let to = target.open()?;
         let writer = match reader {
             None => {
-                let direct = DirectWriter { to, program, has_failed: false };
+                let direct = DirectWriter { to, program, name, has_failed: false };
                 Writer::Direct(Arc::new(Mutex::new(direct)))
             }
             Some(reader) => {
                 let config = QueueConfig {
                     program,
-                    name: "access log",
+                    name,
                     thread: "access-log",
                     max_bytes: QUEUE_MAX_BYTES,
                     report: stderr_log::write,
@@ -202,7 +211,29 @@ impl LogFile {
                 Writer::Queued(Arc::new(Queue::start(to, config)?), reader)
             }
         };
-        Ok(Self { writer, format })
+        Ok(Self { target: target.clone(), writer, name, format })
+    }
+
+    /// Opens a regular file again, which may have been renamed. Writers of a pipe and standard output remain. After an
+    /// error the old file stays open.
+    pub fn reopen(&self) -> io::Result<()> {
+        if let (Writer::Direct(direct), LogTarget::File(_)) = (&self.writer, &self.target) {
+            let to = self.target.open()?;
+            let mut direct = direct.lock().unwrap_or_else(PoisonError::into_inner);
+            direct.to = to;
+            direct.has_failed = false;
+        }
+        Ok(())
+    }
+
+    /// The file or standard output.
+    pub fn target(&self) -> &LogTarget {
+        &self.target
+    }
+
+    /// As named in messages.
+    pub fn name(&self) -> &'static str {
+        self.name
     }
 
     pub fn thread_log(&self) -> ThreadLog {
@@ -222,7 +253,7 @@ impl LogFile {
             Writer::Direct(_) => 0,
             Writer::Queued(queue, _) => queue.finish(FINISH_TIMEOUT),
         };
-        if bytes == 0 { Ok(()) } else { Err(UnreadError { bytes }) }
+        if bytes == 0 { Ok(()) } else { Err(UnreadError { log: self.name, bytes }) }
     }
 
     fn write(&self, lines: &[u8], count: u64) -> u64 {
@@ -238,8 +269,8 @@ impl LogFile {
             Err(error) => {
                 direct.has_failed = true;
                 stderr_log::write(&format!(
-                    "{}: access log write failed: {error}; logging disabled",
-                    direct.program
+                    "{}: {} write failed: {error}; logging disabled",
+                    direct.program, direct.name
                 ));
                 count
             }
@@ -253,9 +284,22 @@ impl ThreadLog {
         self.add_at(&Zoned::now(), entry);
     }
 
+    /// Adds a JSON object with the current time as its first member, and `members`.
+    pub fn add_json(&mut self, members: &[u8]) {
+        let time = self.clock.text(&Zoned::now(), LogFormat::Json);
+        put(&mut self.lines, format_args!("{{\"time\":\"{time}\","));
+        self.lines.extend_from_slice(members);
+        self.lines.extend_from_slice(b"}\n");
+        self.count_line();
+    }
+
     fn add_at(&mut self, now: &Zoned, entry: &Entry<'_>) {
         let format = self.file.format;
         entry.write(&mut self.lines, format, self.clock.text(now, format));
+        self.count_line();
+    }
+
+    fn count_line(&mut self) {
         self.line_count += 1;
         if self.lines.len() >= FLUSH_BYTES {
             self.flush();
@@ -289,7 +333,8 @@ impl LoggedRequest {
             method: head.method.as_bytes().into(),
             target: head.target.as_bytes().into(),
             version: head.version,
-            host: header("Host"),
+            // The target takes precedence over `Host` (RFC 9112, section 3.2.2).
+            host: head.target_parts.authority.or(head.host).map(|host| host.as_bytes().into()),
             referer: header("Referer"),
             agent: header("User-Agent"),
         }
@@ -326,6 +371,9 @@ impl Entry<'_> {
         lines.extend_from_slice(b"\" \"");
         push_escaped(lines, header(|request| &request.agent));
         lines.push(b'"');
+        if let Some(reason) = self.reason {
+            put(lines, format_args!(" \"{reason}\""));
+        }
     }
 
     fn write_json(&self, lines: &mut Vec<u8>, time: &str) {
@@ -340,6 +388,9 @@ impl Entry<'_> {
             push_member(lines, "agent", request.agent.as_deref());
         }
         put(lines, format_args!(",\"status\":{},\"body_bytes\":{}", self.status, self.body_bytes));
+        if let Some(reason) = self.reason {
+            push_member(lines, "reason", Some(reason.as_bytes()));
+        }
         if let Some(upstream) = &self.upstream {
             push_member(lines, "pool", Some(upstream.pool.as_bytes()));
             push_member(lines, "backend", upstream.backend.map(str::as_bytes));
@@ -377,13 +428,33 @@ fn push_member(lines: &mut Vec<u8>, name: &str, value: Option<&[u8]>) {
     }
 }
 
-/// Quotes a text for JSON. Bytes that are not UTF-8 are read as Latin-1, which keeps different bytes different.
+/// Quotes a text for JSON. Bytes that are not UTF-8 are read as Latin-1, which keeps different bytes different. Characters
+/// that control a terminal or the direction of text, or that some readers take for line ends, are escaped.
 pub fn json_string(bytes: &[u8]) -> String {
     let text: Cow<'_, str> = match std::str::from_utf8(bytes) {
         Ok(text) => text.into(),
         Err(_) => bytes.iter().copied().map(char::from).collect::<String>().into(),
     };
-    serde_json::to_string(&text).expect("every string is valid JSON")
+    let quoted = serde_json::to_string(&text).expect("every string is valid JSON");
+    if !quoted.contains(is_misleading) {
+        return quoted;
+    }
+    let mut escaped = String::with_capacity(quoted.len() + 16);
+    for c in quoted.chars() {
+        if is_misleading(c) {
+            escaped.push_str(&format!("\\u{:04x}", u32::from(c)));
+        } else {
+            escaped.push(c);
+        }
+    }
+    escaped
+}
+
+/// DEL and the C1 controls, line and paragraph separators, bidirectional controls, and the byte order mark. All have at
+/// most 16 bits.
+fn is_misleading(c: char) -> bool {
+    matches!(c, '\u{7f}'..='\u{9f}' | '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}'
+        | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
 
 /// Escapes control characters, quotes, backslashes and bytes above ASCII as nginx does, so that a client cannot end
@@ -420,9 +491,10 @@ mod tests {
     fn written(format: LogFormat) -> String {
         let written = Shared::default();
         let to = Box::new(written.clone());
-        let direct = DirectWriter { to, program: "test", has_failed: false };
+        let direct = DirectWriter { to, program: "test", name: "access log", has_failed: false };
         let writer = Writer::Direct(Arc::new(Mutex::new(direct)));
-        let mut log = LogFile { writer, format }.thread_log();
+        let mut log =
+            LogFile { target: LogTarget::Stdout, writer, name: "access log", format }.thread_log();
         let head = parse_request_head(
             b"GET /a\"b?\\ HTTP/1.1\r\nHost: a\r\nUser-Agent: x/1 (\"y\")\r\nReferer: /\xc3\xa9\r\n\r\n",
         )
@@ -441,11 +513,18 @@ mod tests {
             request: Some(&request),
             status: 200,
             body_bytes: 26,
+            reason: None,
             upstream: Some(upstream),
         };
         log.add_at(&now, &answered);
-        let unparsed =
-            Entry { peer: "unix:", request: None, status: 400, body_bytes: 5, upstream: None };
+        let unparsed = Entry {
+            peer: "unix:",
+            request: None,
+            status: 400,
+            body_bytes: 5,
+            reason: Some("syntax"),
+            upstream: None,
+        };
         log.add_at(&now, &unparsed);
         assert_eq!(*written.0.lock().unwrap(), b"");
         log.flush();
@@ -459,8 +538,18 @@ mod tests {
             written(LogFormat::Combined),
             "127.0.0.1 - - [21/Nov/2026:20:38:08 +0100] \"GET /a\\x22b?\\x5C HTTP/1.1\" 200 26 \
              \"/\\xC3\\xA9\" \"x/1 (\\x22y\\x22)\"\n\
-             unix: - - [21/Nov/2026:20:38:08 +0100] \"\" 400 5 \"-\" \"-\"\n"
+             unix: - - [21/Nov/2026:20:38:08 +0100] \"\" 400 5 \"-\" \"-\" \"syntax\"\n"
         );
+    }
+
+    #[test]
+    fn host_of_an_absolute_target_is_logged() {
+        let host =
+            |head: &[u8]| LoggedRequest::new(&parse_request_head(head).unwrap().unwrap()).host;
+        let absolute = b"GET http://b/ HTTP/1.1\r\nHost: a\r\n\r\n";
+        assert_eq!(host(absolute).as_deref(), Some(&b"b"[..]));
+        assert_eq!(host(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").as_deref(), Some(&b"a"[..]));
+        assert_eq!(host(b"GET / HTTP/1.0\r\n\r\n"), None);
     }
 
     #[test]
@@ -472,7 +561,7 @@ mod tests {
              \"agent\":\"x/1 (\\\"y\\\")\",\"status\":200,\"body_bytes\":26,\"pool\":\"site\",\
              \"backend\":\"127.0.0.1:9001\",\"tries\":1,\"duration_ms\":1.020}\n\
              {\"time\":\"2026-11-21T20:38:08+01:00\",\"client\":\"unix:\",\"status\":400,\
-             \"body_bytes\":5}\n"
+             \"body_bytes\":5,\"reason\":\"syntax\"}\n"
         );
         for line in written(LogFormat::Json).lines() {
             serde_json::from_str::<serde_json::Value>(line).unwrap();
@@ -491,7 +580,7 @@ mod tests {
         let reader = File::options().read(true).write(true).open(&pipe).unwrap();
         let open = |path: &PathBuf, previous: Option<&LogFile>| {
             let target = LogTarget::File(path.clone());
-            LogFile::open(&target, LogFormat::Combined, "test", previous).unwrap()
+            LogFile::open(&target, LogFormat::Combined, "test", "access log", previous).unwrap()
         };
         let same = |one: &LogFile, other: &LogFile| match (&one.writer, &other.writer) {
             (Writer::Queued(one, _), Writer::Queued(other, _)) => Some(Arc::ptr_eq(one, other)),
@@ -513,9 +602,16 @@ mod tests {
         let path = std::env::temp_dir().join(format!("tollgate-accesslog-{}", std::process::id()));
         for _ in 0..2 {
             let target = LogTarget::File(path.clone());
-            let file = LogFile::open(&target, LogFormat::Combined, "test", None).unwrap();
-            let entry =
-                Entry { peer: "a", request: None, status: 400, body_bytes: 0, upstream: None };
+            let file =
+                LogFile::open(&target, LogFormat::Combined, "test", "access log", None).unwrap();
+            let entry = Entry {
+                peer: "a",
+                request: None,
+                status: 400,
+                body_bytes: 0,
+                reason: None,
+                upstream: None,
+            };
             file.thread_log().add(&entry);
         }
         let text = std::fs::read_to_string(&path).unwrap();
@@ -528,5 +624,12 @@ mod tests {
         assert_eq!(json_string(b"a \"b\" \\ \n \x01"), r#""a \"b\" \\ \n \u0001""#);
         assert_eq!(json_string("gr\u{fc}n".as_bytes()), "\"gr\u{fc}n\"");
         assert_eq!(json_string(b"gr\xfcn"), "\"gr\u{fc}n\"");
+        for c in "\u{7f}\u{80}\u{9f}\u{61c}\u{200f}\u{2028}\u{2029}\u{202a}\u{202e}\u{2066}\u{2069}\u{feff}".chars() {
+            let text = format!("\u{fc}{c}\u{1f600}");
+            let expected = format!("\"\u{fc}\\u{:04x}\u{1f600}\"", u32::from(c));
+            assert_eq!(json_string(text.as_bytes()), expected);
+            assert_eq!(serde_json::from_str::<String>(&expected).unwrap(), text);
+        }
+        assert_eq!(json_string(b"\x9b2J"), "\"\\u009b2J\"");
     }
 }

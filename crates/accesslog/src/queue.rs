@@ -62,6 +62,10 @@ struct Shared {
 #[derive(Default)]
 struct State {
     bytes: Vec<u8>,
+    /// Lines in `bytes`, and those that are being written.
+    queued_lines: u64,
+    /// Lines lost by a failure, to be returned by the next `add`.
+    lost_lines: u64,
     dropped_lines: u64,
     is_writing: bool,
     /// The writer waits for `added`.
@@ -83,14 +87,17 @@ impl Queue {
         Ok(Self { shared })
     }
 
-    /// Adds `count` lines. Returns the number of lines dropped: all or none.
+    /// Adds `count` lines. Returns the number of lines dropped: all or none of these, and, once, those that were queued
+    /// when writing failed.
     pub(crate) fn add(&self, lines: &[u8], count: u64) -> u64 {
         let mut state = self.shared.lock();
         if state.has_failed || state.bytes.len() + lines.len() > self.shared.config.max_bytes {
+            let count = count + std::mem::take(&mut state.lost_lines);
             state.dropped_lines += count;
             return count;
         }
         state.bytes.extend_from_slice(lines);
+        state.queued_lines += count;
         if std::mem::take(&mut state.is_idle) {
             self.shared.added.notify_one();
         }
@@ -128,14 +135,17 @@ impl Shared {
         let mut lines = Vec::new();
         let mut reported_lines = 0;
         let mut rate_limit = RateLimit::new(REPORT_INTERVAL);
-        while self.take(&mut lines) {
+        while let Some(line_count) = self.take(&mut lines) {
             let result = to.write_all(&lines).and_then(|()| to.flush());
             lines.clear();
             let mut state = self.lock();
             state.is_writing = false;
-            if result.is_err() {
+            if result.is_ok() {
+                state.queued_lines -= line_count;
+            } else {
                 state.has_failed = true;
                 state.bytes = Vec::new();
+                state.lost_lines = std::mem::take(&mut state.queued_lines);
             }
             let dropped_lines = state.dropped_lines;
             drop(state);
@@ -153,12 +163,12 @@ impl Shared {
         }
     }
 
-    /// Waits for lines and takes all of them. Returns false once the queue is closed and empty.
-    fn take(&self, lines: &mut Vec<u8>) -> bool {
+    /// Waits for lines, takes all of them, and returns their number: `None` once the queue is closed and empty.
+    fn take(&self, lines: &mut Vec<u8>) -> Option<u64> {
         let mut state = self.lock();
         while state.bytes.is_empty() {
             if state.is_closed {
-                return false;
+                return None;
             }
             state.is_idle = true;
             state = self.added.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -166,7 +176,7 @@ impl Shared {
         state.is_idle = false;
         state.is_writing = true;
         std::mem::swap(&mut state.bytes, lines);
-        true
+        Some(state.queued_lines)
     }
 }
 
@@ -248,12 +258,13 @@ mod tests {
     }
 
     #[test]
-    fn lines_after_an_error_are_dropped() {
+    fn lines_after_an_error_are_dropped_and_those_before_are_counted() {
         let (queue, permit, _) = slow_queue(CONFIG);
         drop(permit);
         assert_eq!(queue.add(b"a\n", 1), 0);
         assert_eq!(queue.finish(TIMEOUT), 0);
-        assert_eq!(queue.add(b"b\n", 1), 1);
+        assert_eq!(queue.add(b"b\n", 1), 2);
+        assert_eq!(queue.add(b"c\n", 1), 1);
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! The result of `tollgate batch find`: `find.json` and text.
 
 use crate::config::Figure;
-use crate::{BatchError, io_error};
+use crate::report::factor;
+use anyhow::Context;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::Path;
-use tollgate_experiment::files::write_atomic;
+use tollgate_experiment::error::io_error;
+use tollgate_experiment::files::write_json;
 use tollgate_report::analysis::Range;
 use tollgate_stats::Verdict;
 use tollgate_stats::number::{relative, share, significant};
@@ -91,22 +93,19 @@ impl BisectReport {
         self.changes.iter().filter(|found| found.is_confirmed())
     }
 
-    pub fn write(&self, dir: &Path) -> Result<(), BatchError> {
-        let path = dir.join(NAME);
-        let failed = io_error("write", &path);
-        let text = serde_json::to_string_pretty(self).map_err(|error| failed(error.into()))?;
-        write_atomic(&path, &(text + "\n")).map_err(failed)
+    pub fn write(&self, dir: &Path) -> anyhow::Result<()> {
+        write_json(&dir.join(NAME), self)
     }
 
     /// Reads the result of the last search, if any.
-    pub fn read(dir: &Path) -> Result<Option<Self>, BatchError> {
+    pub fn read(dir: &Path) -> anyhow::Result<Option<Self>> {
         let path = dir.join(NAME);
         if !path.is_file() {
             return Ok(None);
         }
         let text = fs::read_to_string(&path).map_err(io_error("read", &path))?;
-        let malformed = |source| BatchError::Malformed { path: path.clone(), line: 1, source };
-        serde_json::from_str(&text).map(Some).map_err(malformed)
+        let damaged = || format!("{} is damaged; remove it", path.display());
+        serde_json::from_str(&text).map(Some).with_context(damaged)
     }
 
     pub fn paragraphs(&self) -> Vec<String> {
@@ -190,7 +189,7 @@ impl Conclusion {
             let is_small = step.ln().abs() <= (1.0 + margin).ln();
             return if is_small { Self::TooSmall } else { Self::WithinNoise };
         };
-        let said = match confirmation.verdict {
+        let direction = match confirmation.verdict {
             Verdict::Same => return Self::Same,
             Verdict::Inconclusive => return Self::NotSettled,
             Verdict::CostsMore => Self::Regression,
@@ -203,7 +202,7 @@ impl Conclusion {
         } else if noise.is_some() && ratio.low <= widest && ratio.high >= 1.0 / widest {
             Self::WithinNoise
         } else {
-            said
+            direction
         }
     }
 }
@@ -234,14 +233,6 @@ const NAME: &str = "find.json";
 
 fn share_of_noise(noise: f64) -> String {
     format!("{} %", significant(100.0 * noise))
-}
-
-/// Formats a factor near 1.
-fn factor(value: f64) -> String {
-    match (0.5..2.0).contains(&value) {
-        true => format!("{value:.3}"),
-        false => significant(value),
-    }
 }
 
 #[cfg(test)]

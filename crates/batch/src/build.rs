@@ -2,34 +2,26 @@
 
 use crate::config::{RevisionSource, Settings};
 use crate::repository::{GIT_VARIABLES, Revision};
-use crate::store::{BuildFailure, BuildOutcome};
-use crate::{BatchError, io_error};
+use crate::store::{BuildOutcome, Failure};
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
-use tollgate_experiment::files::{hash_file, hash_text};
+use tollgate_experiment::error::io_error;
+use tollgate_experiment::files::hash_text;
 use tollgate_runner::process::group::{self, Launch, ProcessGroup};
 use tollgate_runner::process::{Interrupt, WaitError, command};
-use tollgate_runner::system::build::files_below;
+use tollgate_runner::system::build::hash_files;
 
 /// Returns the SHA-256 over the names, contents and executable bits of all files in a folder.
 pub(crate) fn hash(folder: &Path) -> io::Result<String> {
-    let mut files = files_below(folder)?;
-    files.sort();
-    let mut text = String::new();
-    for path in files {
-        let name = path.strip_prefix(folder).unwrap_or(&path).display().to_string();
-        let is_program = fs::metadata(&path)?.permissions().mode() & EXECUTABLE != 0;
-        let kind = if is_program { "program" } else { "file" };
-        // Writing to a String cannot fail.
-        writeln!(text, "{} {kind} {name}", hash_file(&path)?).ok();
-    }
-    Ok(hash_text(&text))
+    hash_files(folder, |path, hash, name| {
+        let is_program = fs::metadata(path)?.permissions().mode() & EXECUTABLE != 0;
+        Ok(format!("{hash} {} {name}\n", if is_program { "program" } else { "file" }))
+    })
 }
 
 const EXECUTABLE: u32 = 0o111;
@@ -39,7 +31,7 @@ pub(crate) const BYTES_MAX: u64 = 16 << 20;
 
 /// Cuts the start of a log longer than `most` bytes, so that half of `most` remains. Writers must append. Output written
 /// during the cut may be lost or out of place.
-pub(crate) fn bound(log: &Path, most: u64) -> io::Result<()> {
+pub(crate) fn truncate(log: &Path, most: u64) -> io::Result<()> {
     let length = fs::metadata(log)?.len();
     if length <= most {
         return Ok(());
@@ -86,16 +78,16 @@ pub(crate) fn key(
 pub(crate) fn tools(
     settings: &Settings,
     interrupt: &Interrupt,
-) -> Result<BTreeMap<String, String>, BatchError> {
+) -> anyhow::Result<BTreeMap<String, String>> {
     let version = |tool: &String| {
-        let mut ask = Command::new("sh");
-        let printed = command::run(ask.args(["-c", tool]), TOOL_WITHIN, interrupt)?;
+        let mut shell = Command::new("sh");
+        let printed = command::run(shell.args(["-c", tool]), TOOL_TIMEOUT, interrupt)?;
         let line = match printed.status.success() {
             true => {
                 let text = String::from_utf8_lossy(&printed.stdout);
                 text.lines().next().unwrap_or_default().to_owned()
             }
-            false => "not there".to_owned(),
+            false => "not installed".to_owned(),
         };
         Ok((tool.clone(), line))
     };
@@ -107,7 +99,7 @@ pub(crate) fn make(
     settings: &Settings,
     place: &Place<'_>,
     interrupt: &Interrupt,
-) -> Result<BuildOutcome, BatchError> {
+) -> anyhow::Result<BuildOutcome> {
     let mut command = vec!["env".to_owned()];
     command.extend(GIT_VARIABLES.iter().flat_map(|name| ["-u".to_owned(), (*name).to_owned()]));
     command.extend(shell(&settings.build));
@@ -122,7 +114,7 @@ pub(crate) fn make(
     let mut build = ProcessGroup::start(&launch)?;
     let limit = Duration::from_secs_f64(settings.timeout_s);
     let status = interrupt.wait(limit, || {
-        bound(place.log, BYTES_MAX)?;
+        truncate(place.log, BYTES_MAX)?;
         build.exit_status()
     });
     let status = status.map_err(|error| match error {
@@ -132,8 +124,8 @@ pub(crate) fn make(
     build.stop();
     // A daemon that the build started would be measured with the system.
     group::stop_orphans();
-    bound(place.log, BYTES_MAX).map_err(io_error("truncate", place.log))?;
-    let failure = |reason: String| BuildFailure {
+    truncate(place.log, BYTES_MAX).map_err(io_error("truncate", place.log))?;
+    let failure = |reason: String| Failure {
         reason,
         log: build.log_tail(LOG_LINES).unwrap_or_else(|error| vec![format!("no log: {error}")]),
     };
@@ -159,7 +151,7 @@ pub(crate) fn make(
 }
 
 const KEY_DIGITS: usize = 16;
-const TOOL_WITHIN: Duration = Duration::from_secs(60);
+const TOOL_TIMEOUT: Duration = Duration::from_secs(60);
 const LOG_LINES: usize = 10;
 /// 2000-01-01: the time that compilers embed, so that equal sources give equal products.
 const EPOCH_S: &str = "946684800";
@@ -221,14 +213,14 @@ mod build_log_tests {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("build.log");
         fs::write(&log, "one\ntwo\n").unwrap();
-        bound(&log, MOST).unwrap();
+        truncate(&log, MOST).unwrap();
         assert_eq!(fs::read_to_string(&log).unwrap(), "one\ntwo\n");
         let line = format!("{}\n", "x".repeat(99));
         let lines = usize::try_from(MOST).unwrap() / line.len() + 1;
         fs::write(&log, line.repeat(lines) + "the last line\n").unwrap();
         // A writer that appends continues at the new end.
         let mut writer = OpenOptions::new().append(true).open(&log).unwrap();
-        bound(&log, MOST).unwrap();
+        truncate(&log, MOST).unwrap();
         writer.write_all(b"one more\n").unwrap();
         let text = fs::read_to_string(&log).unwrap();
         assert!(text.starts_with("[earlier output was removed"), "{}", &text[..99]);

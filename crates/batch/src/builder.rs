@@ -5,8 +5,8 @@ use crate::config::RevisionSource;
 use crate::manifest::BatchManifest;
 use crate::repository::{Repository, Revision};
 use crate::rounds::RoundSubject;
-use crate::store::{BatchDir, BatchRecords, BuildOutcome, BuildRecord, Round, SCHEMA};
-use crate::{BatchError, io_error, system_error};
+use crate::store::{BatchDir, BatchRecords, BuildOutcome, BuildRecord, Failure, Round, SCHEMA};
+use anyhow::Context;
 use jiff::Timestamp;
 use nix::sys::prctl::set_child_subreaper;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,6 +14,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use tollgate_eventloop::{available_cpus, pin_current_thread};
+use tollgate_experiment::error::{bad_input, io_error};
 use tollgate_experiment::experiment::Experiment;
 use tollgate_runner::process::Interrupt;
 use tollgate_runner::run;
@@ -45,6 +46,10 @@ pub enum Event<'a> {
         revision: &'a Revision,
         record: &'a BuildRecord,
     },
+    ProbeFailed {
+        revision: &'a Revision,
+        failure: &'a Failure,
+    },
     Round {
         round: &'a Round,
         experiment: &'a Experiment,
@@ -55,20 +60,20 @@ pub enum Event<'a> {
     Search(&'a str),
 }
 
-/// Copies the files of a list of versions into the batch, to `kept`, so that every build gets the files that were hashed.
+/// Copies the files of a list of versions into the batch, to `stored`, so that every build gets the files that were hashed.
 /// Returns their hash.
-pub(crate) fn take(
+pub(crate) fn store_files(
     from: Option<&Path>,
-    kept: &Path,
+    stored: &Path,
     known: Option<&str>,
-) -> Result<String, BatchError> {
-    let draft = kept.with_extension("new");
+) -> anyhow::Result<String> {
+    let draft = stored.with_extension("new");
     remove(&draft)?;
     fs::create_dir_all(&draft).map_err(io_error("create", &draft))?;
     if let Some(from) = from {
         let whole = from.canonicalize().map_err(io_error("resolve", from))?;
-        if kept.starts_with(&whole) {
-            return Err(BatchError::Asked(format!(
+        if stored.starts_with(&whole) {
+            return Err(bad_input(format!(
                 "`files` is {}, which contains the batch itself; choose an --out outside of it",
                 from.display()
             )));
@@ -80,36 +85,36 @@ pub(crate) fn take(
     if known.is_some_and(|known| known != hash) {
         remove(&draft)?;
         let from = from.map_or(String::new(), |from| from.display().to_string());
-        return Err(BatchError::Asked(format!(
+        return Err(bad_input(format!(
             "the files in {from} have changed since the batch was started, and figures of both would \
              be mixed up; put them back, or choose another --out"
         )));
     }
-    if known.is_some() && build::hash(kept).is_ok_and(|kept| kept == hash) {
-        // Kept, as a kill between the next two steps would leave none.
+    if known.is_some() && build::hash(stored).is_ok_and(|known| known == hash) {
+        // Not replaced, as a kill between the next two steps would lose the files.
         remove(&draft)?;
         return Ok(hash);
     }
-    remove(kept)?;
-    fs::rename(&draft, kept).map_err(io_error("move the files to", kept))?;
+    remove(stored)?;
+    fs::rename(&draft, stored).map_err(io_error("move the files to", stored))?;
     Ok(hash)
 }
 
-/// Copies the kept files for a build.
-pub(crate) fn give(kept: &Path, sources: &Path) -> Result<(), BatchError> {
+/// Copies the stored files for a build.
+pub(crate) fn copy_files(stored: &Path, sources: &Path) -> anyhow::Result<()> {
     remove(sources)?;
     fs::create_dir_all(sources).map_err(io_error("create", sources))?;
-    copy(kept, sources)
+    copy(stored, sources)
 }
 
-fn remove(folder: &Path) -> Result<(), BatchError> {
+fn remove(folder: &Path) -> anyhow::Result<()> {
     match folder.exists() {
         true => fs::remove_dir_all(folder).map_err(io_error("remove", folder)),
         false => Ok(()),
     }
 }
 
-fn copy(from: &Path, to: &Path) -> Result<(), BatchError> {
+fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
     let entries = fs::read_dir(from).map_err(io_error("read", from))?;
     for entry in entries {
         let entry = entry.map_err(io_error("read", from))?;
@@ -139,6 +144,10 @@ pub(crate) struct Builder<'a> {
     pub(crate) tools: Option<BTreeMap<String, String>>,
     /// With --retry: keys of the builds that were already repeated.
     tried: Option<BTreeSet<String>>,
+    /// Products that this process has probed.
+    pub(crate) probed: BTreeSet<String>,
+    /// Number of failed revisions; `None` once another product than the anchor's has passed the probe.
+    failed_first: Option<u32>,
 }
 
 impl<'a> Builder<'a> {
@@ -147,22 +156,33 @@ impl<'a> Builder<'a> {
         manifest: BatchManifest,
         catalog: Vec<PathBuf>,
         request: &Request<'a>,
-    ) -> Result<Self, BatchError> {
+    ) -> anyhow::Result<Self> {
         let Request { tollgate, interrupt, retries, .. } = *request;
-        let cpus = available_cpus().map_err(system_error("read the CPU affinity"))?;
+        let cpus = available_cpus().context("cannot read the CPU affinity")?;
         // Orphans of a build become children of this process, which stops them.
-        set_child_subreaper(true).map_err(system_error("become a subreaper"))?;
+        set_child_subreaper(true).context("cannot become a subreaper")?;
         let repository = Repository::at(dir.repository(), interrupt);
         let tried = retries.then(BTreeSet::new);
-        let tools = None;
-        Ok(Self { dir, manifest, repository, interrupt, tollgate, catalog, cpus, tools, tried })
+        Ok(Self {
+            dir,
+            manifest,
+            repository,
+            interrupt,
+            tollgate,
+            catalog,
+            cpus,
+            tools: None,
+            tried,
+            probed: BTreeSet::new(),
+            failed_first: Some(0),
+        })
     }
 
     pub(crate) fn retries(&self) -> bool {
         self.tried.is_some()
     }
 
-    pub(crate) fn records(&self) -> Result<BatchRecords, BatchError> {
+    pub(crate) fn records(&self) -> anyhow::Result<BatchRecords> {
         self.dir.records(&self.manifest)
     }
 
@@ -171,7 +191,7 @@ impl<'a> Builder<'a> {
         &mut self,
         revision: &Revision,
         notify: &mut dyn FnMut(Event<'_>),
-    ) -> Result<Option<String>, BatchError> {
+    ) -> anyhow::Result<Option<String>> {
         self.interrupt.check()?;
         self.use_all_cpus()?;
         let tools = match self.tools.take() {
@@ -191,24 +211,38 @@ impl<'a> Builder<'a> {
         let known = self.dir.builds.lines().iter().rev().find(of_key).cloned();
         let record = match known {
             Some(record) if record.revision == revision.id => record,
-            Some(record) => self.keep(BuildRecord { revision: revision.id.clone(), ..record })?,
+            Some(record) => {
+                self.add_record(BuildRecord { revision: revision.id.clone(), ..record })?
+            }
             None => {
                 notify(Event::Building { revision });
                 if let Some(tried) = &mut self.tried {
                     tried.insert(key.clone());
                 }
                 let record = self.make(revision, key)?;
-                self.keeps_anchor(revision, &record)?;
+                self.check_anchor(revision, &record)?;
                 notify(Event::Built { revision, record: &record });
-                self.keep(record)?
+                self.add_record(record)?
             }
         };
         Ok(product_of(&record).map(str::to_owned))
     }
 
-    pub(crate) fn anchor_product(&self) -> Result<String, BatchError> {
+    pub(crate) fn anchor_product(&self) -> anyhow::Result<String> {
         let product = self.manifest.anchor_product.clone();
-        product.ok_or_else(|| BatchError::Asked("no anchor could be built".to_owned()))
+        product.ok_or_else(|| bad_input("no anchor could be built".to_owned()))
+    }
+
+    /// Counts a revision with its product, if that passed the probe. Returns true for the last of the first few that all
+    /// failed.
+    pub(crate) fn is_last_of_failed_first(&mut self, product: Option<&str>) -> bool {
+        let is_anchor = product.is_some() && product == self.manifest.anchor_product.as_deref();
+        match (product, &mut self.failed_first) {
+            (Some(_), failed) if !is_anchor => *failed = None,
+            (None, Some(failed)) => *failed += 1,
+            (Some(_), _) | (None, None) => return false,
+        }
+        self.failed_first == Some(FAILED_FIRST)
     }
 
     /// Pins the product of a revision as the anchor.
@@ -216,14 +250,14 @@ impl<'a> Builder<'a> {
         &mut self,
         revision: &Revision,
         product: String,
-    ) -> Result<(), BatchError> {
+    ) -> anyhow::Result<()> {
         self.manifest.anchor = Some(revision.id.clone());
         self.manifest.anchor_product = Some(product);
         self.manifest.write(self.dir.path())
     }
 
     /// Removes a rebuilt product of the anchor and fails if it differs from the pinned one.
-    fn keeps_anchor(&self, revision: &Revision, record: &BuildRecord) -> Result<(), BatchError> {
+    fn check_anchor(&self, revision: &Revision, record: &BuildRecord) -> anyhow::Result<()> {
         let is_anchor = self.manifest.anchor.as_ref() == Some(&revision.id);
         let has_begun = self.manifest.inputs.is_some();
         let pinned = self.manifest.anchor_product.as_ref().filter(|_| is_anchor && has_begun);
@@ -231,7 +265,7 @@ impl<'a> Builder<'a> {
             (BuildOutcome::Built { product, folder }, Some(pinned)) if product != pinned => {
                 let path = self.dir.product(folder);
                 fs::remove_dir_all(&path).map_err(io_error("remove", &path))?;
-                Err(BatchError::Asked(format!(
+                Err(bad_input(format!(
                     "the anchor {} was built into another product than the one that all prices of the batch \
                      are over, and which is gone from {}; put that one back, or choose another --out for a \
                      new series",
@@ -250,18 +284,18 @@ impl<'a> Builder<'a> {
             BuildOutcome::Built { product: own, folder } if own == product => {
                 let folder = self.dir.product(folder);
                 // An unreadable product counts as missing.
-                let is_it = build::hash(&folder).is_ok_and(|hash| hash == product);
-                is_it.then_some(folder)
+                let is_unchanged = build::hash(&folder).is_ok_and(|hash| hash == product);
+                is_unchanged.then_some(folder)
             }
             _ => None,
         })
     }
 
-    fn make(&self, revision: &Revision, key: String) -> Result<BuildRecord, BatchError> {
+    fn make(&self, revision: &Revision, key: String) -> anyhow::Result<BuildRecord> {
         let (sources, log) = (self.dir.sources(), self.dir.log(&key));
         match &self.manifest.settings.source {
             RevisionSource::Repository(_) => self.repository.check_out(&revision.id, &sources)?,
-            RevisionSource::Versions(_) => give(&self.dir.files(), &sources)?,
+            RevisionSource::Versions(_) => copy_files(&self.dir.files(), &sources)?,
         }
         let folder = self.dir.new_product(&key)?;
         let out = self.dir.product(&folder);
@@ -273,7 +307,7 @@ impl<'a> Builder<'a> {
             fs::remove_dir_all(&out).map_err(io_error("remove", &out))?;
         }
         match &self.manifest.settings.source {
-            RevisionSource::Repository(_) => self.repository.forget(&sources)?,
+            RevisionSource::Repository(_) => self.repository.remove_checkout(&sources)?,
             RevisionSource::Versions(_) => {
                 fs::remove_dir_all(&sources).map_err(io_error("remove", &sources))?;
             }
@@ -288,14 +322,14 @@ impl<'a> Builder<'a> {
         })
     }
 
-    fn keep(&mut self, record: BuildRecord) -> Result<BuildRecord, BatchError> {
+    fn add_record(&mut self, record: BuildRecord) -> anyhow::Result<BuildRecord> {
         self.dir.builds.add(record.clone())?;
         Ok(record)
     }
 
-    pub(crate) fn subject(&self, name: &str, product: &str) -> Result<RoundSubject, BatchError> {
+    pub(crate) fn subject(&self, name: &str, product: &str) -> anyhow::Result<RoundSubject> {
         let mut path = self.folder_of(product).ok_or_else(|| {
-            BatchError::Asked(format!(
+            bad_input(format!(
                 "the product of {name} is gone from {}, or was changed there; remove what is left of it, and \
                  run the batch again to build it",
                 self.dir.product("").display()
@@ -318,8 +352,8 @@ impl<'a> Builder<'a> {
     }
 
     /// Undoes the pinning by a round.
-    pub(crate) fn use_all_cpus(&self) -> Result<(), BatchError> {
-        pin_current_thread(&self.cpus).map_err(system_error("set the CPU affinity"))
+    pub(crate) fn use_all_cpus(&self) -> anyhow::Result<()> {
+        pin_current_thread(&self.cpus).context("cannot set the CPU affinity")
     }
 }
 
@@ -331,6 +365,8 @@ pub(crate) fn product_of(build: &BuildRecord) -> Option<&str> {
 }
 
 const ABOUT_CHARS: usize = 70;
+/// Failed revisions at the start of a batch that are reported as such.
+const FAILED_FIRST: u32 = 3;
 
 #[cfg(test)]
 mod tests {
@@ -343,22 +379,22 @@ mod tests {
         let [mine, kept, sources] = ["mine", "batch.files", "source"].map(|n| dir.path().join(n));
         fs::create_dir_all(mine.join("sub")).unwrap();
         fs::write(mine.join("sub/make.sh"), "one").unwrap();
-        let hash = take(Some(&mine), &kept, None).unwrap();
+        let hash = store_files(Some(&mine), &kept, None).unwrap();
         fs::write(mine.join("sub/make.sh"), "two").unwrap();
-        give(&kept, &sources).unwrap();
+        copy_files(&kept, &sources).unwrap();
         assert_eq!(fs::read_to_string(sources.join("sub/make.sh")).unwrap(), "one");
         assert_eq!(build::hash(&sources).unwrap(), hash);
         // If the batch continues, they must be the same; the kept files stay.
-        let error = take(Some(&mine), &kept, Some(&hash)).unwrap_err().to_string();
+        let error = store_files(Some(&mine), &kept, Some(&hash)).unwrap_err().to_string();
         assert!(error.contains("have changed since the batch was started"), "{error}");
         assert_eq!(fs::read_to_string(kept.join("sub/make.sh")).unwrap(), "one");
         fs::write(mine.join("sub/make.sh"), "one").unwrap();
         let place = fs::metadata(&kept).unwrap().ino();
-        assert_eq!(take(Some(&mine), &kept, Some(&hash)).unwrap(), hash);
+        assert_eq!(store_files(Some(&mine), &kept, Some(&hash)).unwrap(), hash);
         assert_eq!(fs::metadata(&kept).unwrap().ino(), place, "it stays where it is");
         // Replaces an incomplete copy.
         fs::remove_file(kept.join("sub/make.sh")).unwrap();
-        assert_eq!(take(Some(&mine), &kept, Some(&hash)).unwrap(), hash);
+        assert_eq!(store_files(Some(&mine), &kept, Some(&hash)).unwrap(), hash);
         assert_eq!(build::hash(&kept).unwrap(), hash);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 3, "no draft is left");
     }
@@ -367,7 +403,8 @@ mod tests {
     fn folder_is_not_copied_into_itself() {
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path().canonicalize().unwrap();
-        let error = take(Some(&dir), &dir.join("batch/files"), None).unwrap_err().to_string();
+        let error =
+            store_files(Some(&dir), &dir.join("batch/files"), None).unwrap_err().to_string();
         assert!(error.contains("contains the batch itself"), "{error}");
     }
 }

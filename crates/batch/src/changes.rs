@@ -348,7 +348,7 @@ mod bisection_tests {
         assert_eq!(all(&[1.0, 1.5, 2.25]), [(0, 1), (1, 2)]);
     }
 
-    /// Bisects a history that is bad from `culprit` on. Returns the ends and the number of tried commits.
+    /// Bisects a history that is bad from `first_bad` on. Returns the ends and the number of tried commits.
     fn bisect(
         last: usize,
         first_bad: usize,

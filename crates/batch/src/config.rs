@@ -1,13 +1,13 @@
 //! Files of revisions and their validated settings.
 
-use crate::BatchError;
 use crate::rounds::base;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tollgate_experiment::catalog::Catalog;
-use tollgate_experiment::experiment::{Adjustments, Experiment};
+use tollgate_experiment::error::{bad_input, io_error};
+use tollgate_experiment::experiment::{Adjustments, Experiment, Subject};
 use tollgate_experiment::metric::Metric;
 use tollgate_experiment::toml_file::suggestion;
 use tollgate_experiment::units::{Percent, Span};
@@ -37,7 +37,7 @@ pub struct BatchFile {
     pub files: Option<String>,
     /// Revision that runs in every block. Default: the first that can be built.
     pub anchor: Option<String>,
-    /// What makes a product, for `sh -c` in the worktree: `REV`, `SRC` and `OUT` are in its environment,
+    /// Command that makes a product, for `sh -c` in the worktree: `REV`, `SRC` and `OUT` are in its environment,
     /// and `VERSION` where there are versions.
     pub build: Option<String>,
     /// Time limit of a build. Default: 10m.
@@ -206,7 +206,7 @@ const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
 
 impl Settings {
     /// Validates a file. Relative paths are relative to `folder`.
-    pub fn of(file: &BatchFile, folder: &Path, catalog: &Catalog) -> Result<Self, BatchError> {
+    pub fn of(file: &BatchFile, folder: &Path, catalog: &Catalog) -> anyhow::Result<Self> {
         let name = needed(&file.experiment, "experiment", "the experiment to measure with")?;
         let name = match name.ends_with(".toml") {
             true => absolute(folder, name)?.display().to_string(),
@@ -217,9 +217,12 @@ impl Settings {
         let experiment = Experiment::load(catalog, &name, &adjustments)?;
         let subject = needed(&file.subject, "subject", "the subject that the revisions replace")?;
         let product = file.product.as_ref().ok_or_else(|| {
-            asked("product", "the option that gets a product: { option = \"...\", path = \"...\" }")
+            missing_key(
+                "product",
+                "the option that gets a product: { option = \"...\", path = \"...\" }",
+            )
         })?;
-        takes_a_path(&experiment, subject, product)?;
+        let subject = subject_for(&experiment, subject, product)?;
         let case = one_case(&experiment, file.case.as_deref())?;
         let base = base(&experiment.source, case, subject, file.margin.map(|margin| margin.0))?;
         let origin = match (&file.repo, &file.versions[..]) {
@@ -232,17 +235,17 @@ impl Settings {
                 RevisionSource::Versions(files)
             }
             (Some(_), [_, ..]) => {
-                return Err(BatchError::Asked(
+                return Err(bad_input(
                     "`repo` and `versions` exclude each other; remove one".to_owned(),
                 ));
             }
             (None, []) => {
-                return Err(asked("repo", "a git repository, or `versions` of a package"));
+                return Err(missing_key("repo", "a git repository, or `versions` of a package"));
             }
         };
         let timeout = file.timeout.map_or(TIMEOUT, |timeout| timeout.0);
         if !(Duration::from_secs(1)..=TIMEOUT_MAX).contains(&timeout) {
-            return Err(BatchError::Asked("`timeout` must be from 1s to 24h".to_owned()));
+            return Err(bad_input("`timeout` must be from 1s to 24h".to_owned()));
         }
         let tools = file.tools.clone().unwrap_or_else(|| TOOLS.map(str::to_owned).to_vec());
         let most = u32::try_from(BLOCKS_MAX).unwrap_or(u32::MAX);
@@ -271,7 +274,7 @@ impl Settings {
 
 impl Wanted {
     /// Reads the selection of revisions.
-    pub fn of(file: &BatchFile, folder: &Path) -> Result<Self, BatchError> {
+    pub fn of(file: &BatchFile, folder: &Path) -> anyhow::Result<Self> {
         if !file.versions.is_empty() {
             return Ok(Self::List(file.versions.clone()));
         }
@@ -282,39 +285,39 @@ impl Wanted {
             (Some(Revs::One(list)), None) => {
                 let path = absolute(folder, list)?;
                 let text = std::fs::read_to_string(&path)
-                    .map_err(super::io_error("read the revisions in", &path))?;
+                    .map_err(io_error("read the revisions in", &path))?;
                 let lines = text.lines().map(|line| line.split('#').next().unwrap_or("").trim());
                 let lines: Vec<String> =
                     lines.filter(|line| !line.is_empty()).map(str::to_owned).collect();
                 match lines.is_empty() {
-                    true => Err(BatchError::Asked(format!("{} names no revision", path.display()))),
+                    true => Err(bad_input(format!("{} names no revision", path.display()))),
                     false => Ok(Self::List(lines)),
                 }
             }
             (Some(Revs::Several(list)), None) if !list.is_empty() => Ok(Self::List(list.clone())),
             (None, Some(pattern)) => Ok(Self::Tags(pattern.clone())),
-            (Some(_), Some(_)) => Err(BatchError::Asked(
-                "`revs` and `tags` exclude each other; remove one".to_owned(),
-            )),
+            (Some(_), Some(_)) => {
+                Err(bad_input("`revs` and `tags` exclude each other; remove one".to_owned()))
+            }
             (Some(_) | None, None) => {
-                Err(asked("revs", "commits: A..B, a file, a list, or `tags` with a pattern"))
+                Err(missing_key("revs", "commits: A..B, a file, a list, or `tags` with a pattern"))
             }
         }
     }
 }
 
-fn asked(key: &str, what: &str) -> BatchError {
-    BatchError::Asked(format!("`{key}` is missing: {what}"))
+fn missing_key(key: &str, what: &str) -> anyhow::Error {
+    bad_input(format!("`{key}` is missing: {what}"))
 }
 
-fn needed<'a>(value: &'a Option<String>, key: &str, what: &str) -> Result<&'a str, BatchError> {
-    value.as_deref().filter(|text| !text.trim().is_empty()).ok_or_else(|| asked(key, what))
+fn needed<'a>(value: &'a Option<String>, key: &str, what: &str) -> anyhow::Result<&'a str> {
+    value.as_deref().filter(|text| !text.trim().is_empty()).ok_or_else(|| missing_key(key, what))
 }
 
-fn within(key: &str, value: u32, most: u32) -> Result<u32, BatchError> {
+fn within(key: &str, value: u32, most: u32) -> anyhow::Result<u32> {
     match (1..=most).contains(&value) {
         true => Ok(value),
-        false => Err(BatchError::Asked(format!("`{key}` must be from 1 to {most}, not {value}"))),
+        false => Err(bad_input(format!("`{key}` must be from 1 to {most}, not {value}"))),
     }
 }
 
@@ -323,66 +326,63 @@ pub fn is_folder(repo: &str) -> bool {
     !repo.split('/').next().is_some_and(|first| first.contains(':'))
 }
 
-fn absolute(folder: &Path, path: &str) -> Result<PathBuf, BatchError> {
+fn absolute(folder: &Path, path: &str) -> anyhow::Result<PathBuf> {
     let path = folder.join(path);
-    std::path::absolute(&path).map_err(super::io_error("resolve", &path))
+    std::path::absolute(&path).map_err(io_error("resolve", &path))
 }
 
 /// Checks that a path stays in the folder of the product.
-fn inside(path: &str) -> Result<String, BatchError> {
+fn inside(path: &str) -> anyhow::Result<String> {
     let climbs = path.split('/').any(|part| part == "..") || path.starts_with('/');
     match climbs {
-        true => Err(BatchError::Asked(format!("`product.path` must be inside $OUT, not `{path}`"))),
+        true => Err(bad_input(format!("`product.path` must be inside $OUT, not `{path}`"))),
         false => Ok(path.trim_end_matches('/').to_owned()),
     }
 }
 
-fn one_case<'a>(
-    experiment: &'a Experiment,
-    asked_for: Option<&str>,
-) -> Result<&'a str, BatchError> {
+fn one_case<'a>(experiment: &'a Experiment, name: Option<&str>) -> anyhow::Result<&'a str> {
     let names = || experiment.cases.iter().map(|case| case.name.as_str());
-    match asked_for {
+    match name {
         Some(wanted) => names().find(|name| *name == wanted).ok_or_else(|| {
             let hint = suggestion(wanted, names());
-            BatchError::Asked(format!("the experiment has no case `{wanted}`{hint}"))
+            bad_input(format!("the experiment has no case `{wanted}`{hint}"))
         }),
         None if experiment.cases.len() == 1 => Ok(experiment.cases[0].name.as_str()),
         None => {
             let names: Vec<&str> = names().collect();
-            Err(asked("case", &format!("one of the experiment's: {}", names.join(", "))))
+            Err(missing_key("case", &format!("one of the experiment's: {}", names.join(", "))))
         }
     }
 }
 
-fn takes_a_path(
-    experiment: &Experiment,
+fn subject_for<'a>(
+    experiment: &'a Experiment,
     subject: &str,
     product: &ProductFile,
-) -> Result<(), BatchError> {
+) -> anyhow::Result<&'a Subject> {
     let names = || experiment.subjects.iter().map(|subject| subject.name.as_str());
     let Some(found) = experiment.subjects.iter().find(|one| one.name == subject) else {
         let hint = suggestion(subject, names());
-        return Err(BatchError::Asked(format!("the experiment has no subject `{subject}`{hint}")));
+        return Err(bad_input(format!("the experiment has no subject `{subject}`{hint}")));
     };
     let options = &found.recipe.file.option;
     let (system, option) = (&found.recipe.name, &product.option);
     match options.get(option) {
-        Some(spec) if spec.path => Ok(()),
-        Some(_) => Err(BatchError::Asked(format!(
-            "option `{option}` of system `{system}` does not take a path"
-        ))),
+        Some(spec) if spec.path => Ok(found),
+        Some(_) => {
+            Err(bad_input(format!("option `{option}` of system `{system}` does not take a path")))
+        }
         None => {
             let paths = options.iter().filter(|(_, spec)| spec.path);
             let hint = suggestion(option, paths.map(|(name, _)| name.as_str()));
-            Err(BatchError::Asked(format!("system `{system}` has no option `{option}`{hint}")))
+            Err(bad_input(format!("system `{system}` has no option `{option}`{hint}")))
         }
     }
 }
 
 #[cfg(test)]
 impl Settings {
-    pub(crate) fn made_up(build: &str) -> Self {
+    pub(crate) fn for_tests(build: &str) -> Self {
         Self {
             title: "t".to_owned(),
             experiment: "e".to_owned(),

@@ -7,14 +7,15 @@ use crate::changes::{
 };
 use crate::config::RevisionSource;
 use crate::manifest::BatchManifest;
+use crate::report;
 use crate::repository::Revision;
 use crate::rounds::Share;
 use crate::run::{INTERVAL_BLOCKS, measured, series};
 use crate::series::{Point, checks, confirmed, estimate, noise, points, side};
 use crate::store::{BatchDir, Purpose};
-use crate::{BatchError, report};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use tollgate_experiment::error::bad_input;
 use tollgate_report::analysis::Range;
 use tollgate_stats::{BLOCKS_MAX, Pair, SERIES_MAX, holm, ratio, ratio_p, verdict};
 
@@ -22,7 +23,7 @@ use tollgate_stats::{BLOCKS_MAX, Pair, SERIES_MAX, holm, ratio, ratio_p, verdict
 pub fn find(
     request: &Request<'_>,
     notify: &mut dyn FnMut(Event<'_>),
-) -> Result<BisectReport, BatchError> {
+) -> anyhow::Result<BisectReport> {
     // Creates nothing if there is no batch; read again under the lock.
     BatchManifest::read(request.out)?;
     let dir = BatchDir::open(request.out)?;
@@ -39,22 +40,22 @@ pub fn find(
     let entries = entries(listed);
     if entries.len() > SERIES_MAX {
         let count = entries.len();
-        return Err(BatchError::Asked(format!(
+        return Err(bad_input(format!(
             "{count} revisions with a price are more than the {SERIES_MAX} that can be searched at once; \
              begin a batch of a part of them, or with --steps"
         )));
     }
-    let mut found: Vec<Traced> = Vec::new();
+    let mut found: Vec<LevelShift> = Vec::new();
     for change in changes(&entries, builder.manifest.seed) {
-        for traced in trace(&mut builder, &points, &entries, &change, notify)? {
+        for shift in bisect_change(&mut builder, &points, &entries, &change, notify)? {
             // Searches for neighbouring changes may find both.
-            if !found.iter().any(|known| known.is_between(&traced)) {
-                found.push(traced);
+            if !found.iter().any(|known| known.is_between(&shift)) {
+                found.push(shift);
             }
         }
     }
-    let place = |traced: &Traced| {
-        let is_it = |revision: &Revision| revision.id == traced.first_bad.id;
+    let place = |shift: &LevelShift| {
+        let is_it = |revision: &Revision| revision.id == shift.first_bad.id;
         builder.manifest.revisions.iter().position(is_it)
     };
     found.sort_by_key(place);
@@ -62,8 +63,8 @@ pub fn find(
     let settings = &builder.manifest.settings;
     let noise = noise(&checks(&records), settings.margin);
     let confirmations = judge(&builder, &found)?;
-    let changes = found.into_iter().zip(confirmations).map(|(traced, confirmation)| {
-        let Traced { parent, first_bad, candidates, before, after, p, .. } = traced;
+    let changes = found.into_iter().zip(confirmations).map(|(shift, confirmation)| {
+        let LevelShift { parent, first_bad, candidates, before, after, p, .. } = shift;
         let conclusion =
             Conclusion::of(after / before, confirmation.as_ref(), settings.margin, noise);
         let candidates = candidates.iter().map(named).collect();
@@ -86,7 +87,7 @@ pub fn find(
 }
 
 /// A change before its verdict.
-struct Traced {
+struct LevelShift {
     parent: Revision,
     first_bad: Revision,
     candidates: Vec<Revision>,
@@ -98,7 +99,7 @@ struct Traced {
     products: Option<(String, String)>,
 }
 
-impl Traced {
+impl LevelShift {
     fn is_between(&self, other: &Self) -> bool {
         self.parent.id == other.parent.id && self.first_bad.id == other.first_bad.id
     }
@@ -112,23 +113,23 @@ const BESIDE: usize = 1;
 
 /// Bisects a change and confirms each candidate beside its parent. There may be several, if measured revisions are far
 /// apart.
-fn trace(
+fn bisect_change(
     builder: &mut Builder<'_>,
     points: &[Point],
     entries: &[Entry],
     change: &Change,
     notify: &mut dyn FnMut(Event<'_>),
-) -> Result<Vec<Traced>, BatchError> {
+) -> anyhow::Result<Vec<LevelShift>> {
     let of = |builder: &Builder<'_>, entry: usize| {
         let id = &points[entries[entry].place].revision;
-        let missing = || BatchError::Asked(format!("{id} is not a revision of the batch any more"));
+        let missing = || bad_input(format!("{id} is not a revision of the batch any more"));
         builder.manifest.revision(id).cloned().ok_or_else(missing)
     };
     let Change { before, after, p, .. } = *change;
     if (after / before).ln().abs() <= (1.0 + threshold(builder)?).ln() {
         let (parent, first_bad) = (of(builder, change.at - 1)?, of(builder, change.at)?);
         let candidates = Vec::new();
-        return Ok(vec![Traced {
+        return Ok(vec![LevelShift {
             parent,
             first_bad,
             candidates,
@@ -140,16 +141,18 @@ fn trace(
     }
     let first = of(builder, (change.at - 1).saturating_sub(BESIDE).max(change.from))?;
     let last = of(builder, (change.at + BESIDE).min(change.to - 1))?;
-    let way = way(builder, &first, &last)?;
-    let mut open = vec![Stretch { from: 0, to: way.len() - 1, before, after, p }];
+    let range = revisions_between(builder, &first, &last)?;
+    let mut open = vec![Stretch { from: 0, to: range.len() - 1, before, after, p }];
     let mut steps = Vec::new();
     while let Some(stretch) = open.pop() {
-        let searched = &way[stretch.from..=stretch.to];
+        let searched = &range[stretch.from..=stretch.to];
         let (step, settled) = bisect(builder, searched, &stretch, notify)?;
-        let of_way = |place: usize| stretch.from + place;
-        let (step, settled) =
-            ((of_way(step.0), of_way(step.1)), settled.into_iter().map(of_way).collect::<Vec<_>>());
-        let prices = prices(builder, &way)?;
+        let in_range = |place: usize| stretch.from + place;
+        let (step, settled) = (
+            (in_range(step.0), in_range(step.1)),
+            settled.into_iter().map(in_range).collect::<Vec<_>>(),
+        );
+        let prices = prices(builder, &range)?;
         let logs = |place: usize| prices[place].as_slice();
         let share = threshold(builder)?;
         let left = stretches_left(&stretch, step, settled, logs, share);
@@ -161,16 +164,16 @@ fn trace(
     }
     let mut found = Vec::new();
     for ((good, bad), Stretch { before, after, p, .. }) in steps {
-        let products = Some(confirm(builder, &way[good], &way[bad], notify)?);
-        let (parent, first_bad) = (way[good].clone(), way[bad].clone());
-        let candidates = way[good + 1..bad].to_vec();
-        found.push(Traced { parent, first_bad, candidates, before, after, p, products });
+        let products = Some(confirm(builder, &range[good], &range[bad], notify)?);
+        let (parent, first_bad) = (range[good].clone(), range[bad].clone());
+        let candidates = range[good + 1..bad].to_vec();
+        found.push(LevelShift { parent, first_bad, candidates, before, after, p, products });
     }
     Ok(found)
 }
 
 /// Steps below this share are ignored: within the margin or the noise.
-fn threshold(builder: &Builder<'_>) -> Result<f64, BatchError> {
+fn threshold(builder: &Builder<'_>) -> anyhow::Result<f64> {
     let margin = builder.manifest.settings.margin;
     Ok(noise(&checks(&builder.records()?), margin).unwrap_or(margin))
 }
@@ -178,23 +181,23 @@ fn threshold(builder: &Builder<'_>) -> Result<f64, BatchError> {
 /// Bisects a range: the last commit on the first level, the first commit on the second, and all commits that are settled.
 fn bisect(
     builder: &mut Builder<'_>,
-    way: &[Revision],
+    range: &[Revision],
     stretch: &Stretch,
     notify: &mut dyn FnMut(Event<'_>),
-) -> Result<((usize, usize), Vec<usize>), BatchError> {
+) -> anyhow::Result<((usize, usize), Vec<usize>)> {
     let figure = builder.manifest.settings.metric.words();
-    let [first, last] = [0, way.len() - 1].map(|place| &way[place].name);
-    let choice = tollgate_stats::number::counted(way.len() - 1, "revision");
+    let [first, last] = [0, range.len() - 1].map(|place| &range[place].name);
+    let choice = tollgate_stats::number::counted(range.len() - 1, "revision");
     notify(Event::Search(&format!(
         "{figure} changes between {first} and {last}: {choice} to search"
     )));
-    let mut known = on_record(builder, way, stretch)?;
+    let mut known = known_sides(builder, range, stretch)?;
     let step = loop {
-        match next(way.len() - 1, &known) {
+        match next(range.len() - 1, &known) {
             Next::Found { good, bad } => break (good, bad),
             Next::Try(place) => {
-                let side = probe(builder, &way[place], stretch, notify)?;
-                notify(Event::Search(&format!("{} is {}", way[place].name, in_words(side))));
+                let side = probe(builder, &range[place], stretch, notify)?;
+                notify(Event::Search(&format!("{} is {}", range[place].name, in_words(side))));
                 known.insert(place, side);
             }
         }
@@ -204,23 +207,23 @@ fn bisect(
 }
 
 /// Returns the log prices of the revisions, one per block; empty without a price.
-fn prices(builder: &Builder<'_>, way: &[Revision]) -> Result<Vec<Vec<f64>>, BatchError> {
+fn prices(builder: &Builder<'_>, range: &[Revision]) -> anyhow::Result<Vec<Vec<f64>>> {
     let points = points(&builder.records()?);
     let logs = |revision: &Revision| {
         let point = points.iter().find(|point| point.revision == revision.id);
         point.map_or(Vec::new(), |point| point.logs.clone())
     };
-    Ok(way.iter().map(logs).collect())
+    Ok(range.iter().map(logs).collect())
 }
 
 /// Returns the revisions between two, inclusive: all commits along first parents, or else the listed ones.
-fn way(
+fn revisions_between(
     builder: &mut Builder<'_>,
     first: &Revision,
     last: &Revision,
-) -> Result<Vec<Revision>, BatchError> {
+) -> anyhow::Result<Vec<Revision>> {
     let commits = match &builder.manifest.settings.source {
-        RevisionSource::Repository(_) => builder.repository.way(&first.id, &last.id)?,
+        RevisionSource::Repository(_) => builder.repository.commits_between(&first.id, &last.id)?,
         RevisionSource::Versions(_) => None,
     };
     let place = |manifest: &BatchManifest, id: &str| {
@@ -239,19 +242,19 @@ fn way(
 }
 
 /// Returns the known verdicts of the revisions between the ends.
-fn on_record(
+fn known_sides(
     builder: &Builder<'_>,
-    way: &[Revision],
+    range: &[Revision],
     stretch: &Stretch,
-) -> Result<BTreeMap<usize, Side>, BatchError> {
+) -> anyhow::Result<BTreeMap<usize, Side>> {
     let points = points(&builder.records()?);
     let mut known = BTreeMap::new();
-    let between = way.iter().enumerate().take(way.len().saturating_sub(1)).skip(1);
+    let between = range.iter().enumerate().take(range.len().saturating_sub(1)).skip(1);
     for (place, revision) in between {
         let point = points.iter().find(|point| point.revision == revision.id);
         let side = match point {
             Some(point) if !point.logs.is_empty() => side_of(builder, &point.logs, stretch),
-            Some(point) if point.state.is_lost() => Some(Side::Unknown),
+            Some(point) if point.state.is_unmeasurable() => Some(Side::Unknown),
             _ => None,
         };
         if let Some(side) = side {
@@ -267,14 +270,14 @@ fn probe(
     revision: &Revision,
     stretch: &Stretch,
     notify: &mut dyn FnMut(Event<'_>),
-) -> Result<Side, BatchError> {
-    let Some(product) = builder.build(revision, notify)? else { return Ok(Side::Unknown) };
+) -> anyhow::Result<Side> {
+    let Some(product) = builder.product(revision, notify)? else { return Ok(Side::Unknown) };
     let blocks = builder.manifest.settings.blocks;
     for attempt in 0..=MORE_ROUNDS {
         if attempt > 0 || !measured(builder)?.contains(&product) {
             let share = Share {
                 subjects: vec![(revision.name.clone(), product.clone())],
-                again: BTreeMap::new(),
+                duplicates: BTreeMap::new(),
             };
             builder.measure(Purpose::Bisection, share, blocks, notify)?;
         }
@@ -284,7 +287,7 @@ fn probe(
         if let Some(side) = side_of(builder, logs, stretch) {
             return Ok(side);
         }
-        if point.is_some_and(|point| point.state.is_lost()) {
+        if point.is_some_and(|point| point.state.is_unmeasurable()) {
             return Ok(Side::Unknown);
         }
     }
@@ -304,10 +307,10 @@ fn confirm(
     parent: &Revision,
     first_bad: &Revision,
     notify: &mut dyn FnMut(Event<'_>),
-) -> Result<(String, String), BatchError> {
+) -> anyhow::Result<(String, String)> {
     let mut product = |revision: &Revision| {
-        let gone = || BatchError::Asked(format!("{} can no longer be built", revision.name));
-        builder.build(revision, notify)?.ok_or_else(gone)
+        let failed = || bad_input(format!("{} can no longer be built", revision.name));
+        builder.build(revision, notify)?.ok_or_else(failed)
     };
     let products = (product(parent)?, product(first_bad)?);
     let purpose =
@@ -322,7 +325,7 @@ fn confirm(
             (parent.name.clone(), products.0.clone()),
             (first_bad.name.clone(), products.1.clone()),
         ];
-        let share = Share { subjects, again: BTreeMap::new() };
+        let share = Share { subjects, duplicates: BTreeMap::new() };
         builder.measure(purpose, share, blocks, notify)?;
     }
     Ok(products)
@@ -334,11 +337,11 @@ fn is_too_few(pairs: usize, planned: u32) -> bool {
 }
 
 /// Judges all confirmations together, as more of them make a false result more likely.
-fn judge(builder: &Builder<'_>, found: &[Traced]) -> Result<Vec<Option<Confirmation>>, BatchError> {
+fn judge(builder: &Builder<'_>, found: &[LevelShift]) -> anyhow::Result<Vec<Option<Confirmation>>> {
     let records = builder.records()?;
     let settings = &builder.manifest.settings;
-    let pairs = |traced: &Traced| -> Option<Vec<Pair>> {
-        let (parent, first_bad) = traced.products.as_ref()?;
+    let pairs = |shift: &LevelShift| -> Option<Vec<Pair>> {
+        let (parent, first_bad) = shift.products.as_ref()?;
         Some(confirmed(&records, parent, first_bad).unwrap_or_default())
     };
     let all: Vec<Option<Vec<Pair>>> = found.iter().map(pairs).collect();
@@ -349,9 +352,9 @@ fn judge(builder: &Builder<'_>, found: &[Traced]) -> Result<Vec<Option<Confirmat
         let p = if is_tested { adjusted.next() } else { None }.unwrap_or(1.0);
         let pairs = pairs?;
         let estimate = ratio(&pairs, builder.manifest.seed);
-        let said = estimate.as_ref().map(|estimate| verdict(estimate, p, settings.margin));
-        let said = said.unwrap_or(tollgate_stats::Verdict::Inconclusive);
-        let verdict = if settings.metric.more_is_better() { said.reversed() } else { said };
+        let outcome = estimate.as_ref().map(|estimate| verdict(estimate, p, settings.margin));
+        let outcome = outcome.unwrap_or(tollgate_stats::Verdict::Inconclusive);
+        let verdict = if settings.metric.more_is_better() { outcome.reversed() } else { outcome };
         Some(Confirmation { ratio: estimate.map(Range::from), n: pairs.len(), verdict })
     };
     Ok(all.into_iter().map(confirmation).collect())

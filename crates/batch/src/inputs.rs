@@ -1,11 +1,12 @@
 //! Everything that a batch measures with, besides the revisions. A batch continues only if it is unchanged.
 
-use crate::{BatchError, io_error};
+use crate::repository::unique_name;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use tollgate_experiment::catalog::Catalog;
+use tollgate_experiment::error::{bad_input, io_error};
 use tollgate_experiment::experiment::Experiment;
 use tollgate_experiment::files::hash_text;
 use tollgate_experiment::manifest::{SubjectState, VERSION, differences};
@@ -45,7 +46,7 @@ impl Inputs {
         tools: BTreeMap<String, String>,
         batch: &Path,
         configs: &Path,
-    ) -> Result<Self, BatchError> {
+    ) -> anyhow::Result<Self> {
         Ok(Self {
             tollgate: VERSION.to_owned(),
             tools,
@@ -55,18 +56,22 @@ impl Inputs {
         })
     }
 
-    /// Checks that the inputs equal those of the start of the batch. `elsewhere`: the other folders in which they were
-    /// found.
-    pub(crate) fn hold(&self, original: &Self, elsewhere: Option<&str>) -> Result<(), BatchError> {
+    /// Checks that the inputs equal those of the start of the batch. `moved` describes the difference to the
+    /// catalog of the start.
+    pub(crate) fn check_unchanged(
+        &self,
+        original: &Self,
+        moved: Option<&str>,
+    ) -> anyhow::Result<()> {
         let as_value = |inputs: &Self| serde_json::to_value(inputs).unwrap_or_default();
         let differences = differences(&as_value(original), &as_value(self));
         if differences.is_empty() {
             return Ok(());
         }
         let lines = differences.iter().map(ToString::to_string);
-        let lines = lines.chain(elsewhere.map(str::to_owned));
+        let lines = lines.chain(moved.map(str::to_owned));
         let listed: String = lines.map(|line| format!("\n  {line}")).collect();
-        Err(BatchError::Asked(format!(
+        Err(bad_input(format!(
             "the inputs of the batch have changed:{listed}\n\
              Restore them, or choose another --out for a new series"
         )))
@@ -83,19 +88,13 @@ fn mixes(experiment: &Experiment) -> BTreeMap<String, String> {
     for source in sources {
         let file = source.name.rsplit('/').next().unwrap_or_default();
         // Files of the same name in several folders are numbered in the order of inclusion.
-        let numbered = (2..).map(|number| format!("{file} ({number})"));
-        let mut names = std::iter::once(file.to_owned()).chain(numbered);
-        if let Some(name) = names.find(|name| !hashes.contains_key(name)) {
-            hashes.insert(name, hash_text(&source.text));
-        }
+        let name = unique_name(file, |name| hashes.contains_key(name));
+        hashes.insert(name, hash_text(&source.text));
     }
     hashes
 }
 
-fn recipe(
-    catalog: &Catalog,
-    experiment: &Experiment,
-) -> Result<BTreeMap<String, String>, BatchError> {
+fn recipe(catalog: &Catalog, experiment: &Experiment) -> anyhow::Result<BTreeMap<String, String>> {
     let mut hashes = BTreeMap::new();
     for subject in &experiment.subjects {
         let file = &subject.recipe.file;
@@ -119,16 +118,14 @@ fn system(
     experiment: &Experiment,
     batch: &Path,
     configs: &Path,
-) -> Result<SystemInputs, BatchError> {
+) -> anyhow::Result<SystemInputs> {
     let mut message = String::new();
     let mut notify = |absent: run::NotInstalled<'_>| message = absent.to_string();
     let state = run::states(catalog, experiment, configs, &mut notify).pop();
     let (Some(subject), Some(SubjectState::Present { installed, configs: names, referenced })) =
         (experiment.subjects.first(), state)
     else {
-        return Err(BatchError::Asked(format!(
-            "cannot run the system of the revisions: {message}"
-        )));
+        return Err(bad_input(format!("cannot run the system of the revisions: {message}")));
     };
     let batch = batch.display().to_string();
     let placeless = |text: &str| text.replace(&batch, "BATCH");
@@ -142,7 +139,7 @@ fn system(
     Ok(SystemInputs {
         versions: installed.version,
         files: files.collect(),
-        configs: names.into_keys().map(hash).collect::<Result<_, BatchError>>()?,
+        configs: names.into_keys().map(hash).collect::<anyhow::Result<_>>()?,
         rule_set: installed.rule_set.map(|set| set.hash),
     })
 }
@@ -163,11 +160,11 @@ mod tests {
                               load = { connections = 1, duration = '1s' }\n[[subject]]\nname = 'anchor'\n\
                               system = 'a'\nwith = { binary = 'BATCH/server' }\n";
 
-    fn inputs(dir: &Path, cc: &str) -> Result<Inputs, BatchError> {
+    fn inputs(dir: &Path, cc: &str) -> anyhow::Result<Inputs> {
         inputs_in(dir, &dir.join("batch"), cc)
     }
 
-    fn inputs_in(dir: &Path, batch: &Path, cc: &str) -> Result<Inputs, BatchError> {
+    fn inputs_in(dir: &Path, batch: &Path, cc: &str) -> anyhow::Result<Inputs> {
         let catalog = Catalog::new(vec![dir.to_owned()]);
         let path = dir.join("anchor.toml");
         let text = EXPERIMENT.replace("BATCH", &batch.display().to_string());
@@ -197,9 +194,13 @@ mod tests {
             write(name, text);
         }
         let original = inputs(dir.path(), "cc 12").unwrap();
-        inputs(dir.path(), "cc 12").unwrap().hold(&original, None).unwrap();
+        inputs(dir.path(), "cc 12").unwrap().check_unchanged(&original, None).unwrap();
         let message = |cc: &str| {
-            inputs(dir.path(), cc).unwrap().hold(&original, None).unwrap_err().to_string()
+            inputs(dir.path(), cc)
+                .unwrap()
+                .check_unchanged(&original, None)
+                .unwrap_err()
+                .to_string()
         };
         assert!(
             message("cc 13").contains("\n  tools.cc --version: cc 12, now cc 13\n"),
@@ -215,9 +216,10 @@ mod tests {
         }
         // A moved batch has the same inputs.
         let moved = inputs_in(dir.path(), &dir.path().join("moved"), "cc 12").unwrap();
-        moved.hold(&original, Some("catalog: /a, now /b")).unwrap();
+        moved.check_unchanged(&original, Some("catalog: /a, now /b")).unwrap();
         let older = Inputs { tollgate: "0.0.1 (abc)".to_owned(), ..original.clone() };
-        let message = original.hold(&older, Some("catalog: /a, now /b")).unwrap_err().to_string();
+        let message =
+            original.check_unchanged(&older, Some("catalog: /a, now /b")).unwrap_err().to_string();
         assert!(message.contains("\n  tollgate: 0.0.1 (abc), now "), "{message}");
         assert!(message.contains("\n  catalog: /a, now /b\nRestore "), "{message}");
     }
@@ -240,7 +242,7 @@ mod tests {
         let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
         let [one, other] = [folders[0].path(), folders[1].path()];
         let original = hashes(one, "path = '/'");
-        assert_eq!(original.keys().collect::<Vec<_>>(), ["m.toml", "m.toml (2)"]);
+        assert_eq!(original.keys().collect::<Vec<_>>(), ["m.toml", "m.toml-2"]);
         assert_eq!(hashes(other, "path = '/'"), original);
         assert_ne!(hashes(other, "path = '/other'"), original);
     }

@@ -2,12 +2,13 @@
 
 use crate::config::Settings;
 use crate::inputs::Inputs;
-use crate::repository::Revision;
-use crate::{BatchError, io_error};
+use crate::repository::{Revision, is_used, unique_name};
+use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::{Path, PathBuf};
-use tollgate_experiment::files::write_atomic;
+use tollgate_experiment::error::{bad_input, io_error};
+use tollgate_experiment::files::write_json;
 
 pub const SCHEMA: u32 = 3;
 
@@ -40,36 +41,34 @@ pub struct BatchManifest {
 }
 
 impl BatchManifest {
-    pub fn read(dir: &Path) -> Result<Self, BatchError> {
+    pub fn read(dir: &Path) -> anyhow::Result<Self> {
         let path = dir.join(NAME);
         if !path.is_file() {
             let dir = dir.display();
-            return Err(BatchError::Asked(format!(
+            return Err(bad_input(format!(
                 "{dir} is not a batch: no {NAME}; create one with `tollgate batch run`"
             )));
         }
         let text = fs::read_to_string(&path).map_err(io_error("read", &path))?;
-        let malformed = |source| BatchError::Malformed { path: path.clone(), line: 1, source };
-        let value: serde_json::Value = serde_json::from_str(&text).map_err(malformed)?;
+        let damaged =
+            || format!("{} is damaged; restore the file, or start a new batch", path.display());
+        let value: serde_json::Value = serde_json::from_str(&text).with_context(damaged)?;
         match value["schema"].as_u64() {
             Some(schema) if schema == u64::from(SCHEMA) => {}
             schema => {
                 let schema = schema.map_or("none".to_owned(), |schema| schema.to_string());
-                return Err(BatchError::Asked(format!(
+                return Err(bad_input(format!(
                     "{} has schema {schema}, but this version reads {SCHEMA}; use the version of \
                      tollgate that wrote it",
                     path.display()
                 )));
             }
         }
-        serde_json::from_value(value).map_err(malformed)
+        serde_json::from_value(value).with_context(damaged)
     }
 
-    pub fn write(&self, dir: &Path) -> Result<(), BatchError> {
-        let path = dir.join(NAME);
-        let failed = io_error("write", &path);
-        let text = serde_json::to_string_pretty(self).map_err(|error| failed(error.into()))?;
-        write_atomic(&path, &text).map_err(failed)
+    pub fn write(&self, dir: &Path) -> anyhow::Result<()> {
+        write_json(&dir.join(NAME), self)
     }
 
     pub fn is_in(dir: &Path) -> bool {
@@ -77,55 +76,51 @@ impl BatchManifest {
     }
 
     /// Describes the difference to another catalog.
-    pub(crate) fn other_catalog(&self, asked: &[PathBuf]) -> Option<String> {
+    pub(crate) fn other_catalog(&self, other: &[PathBuf]) -> Option<String> {
         let folders = |catalog: &[PathBuf]| {
             let folders: Vec<String> =
                 catalog.iter().map(|folder| folder.display().to_string()).collect();
             folders.join(":")
         };
-        (self.catalog != asked)
-            .then(|| format!("catalog: {}, now {}", folders(&self.catalog), folders(asked)))
+        (self.catalog != other)
+            .then(|| format!("catalog: {}, now {}", folders(&self.catalog), folders(other)))
     }
 
     pub fn revision(&self, id: &str) -> Option<&Revision> {
         self.revisions.iter().find(|revision| revision.id == id)
     }
 
-    /// Replaces the list of revisions. Revisions found by bisection keep their place.
-    pub fn take_up(&mut self, listed: Vec<Revision>) {
+    /// Replaces the listed revisions. Revisions found by bisection keep their place.
+    pub fn update_listed(&mut self, listed: Vec<Revision>) {
         let before = std::mem::replace(&mut self.revisions, listed);
-        for (index, met) in before.iter().enumerate() {
-            if met.listed || self.revision(&met.id).is_some() {
-                continue;
+        for (index, revision) in before.iter().enumerate() {
+            if !revision.listed && self.revision(&revision.id).is_none() {
+                let places =
+                    before[..index].iter().rev().map(|earlier| self.place_after(&earlier.id));
+                let place = places.flatten().next().unwrap_or(0);
+                self.insert(place, revision.clone());
             }
-            let at = before[..index]
-                .iter()
-                .rev()
-                .find_map(|earlier| self.revisions.iter().position(|one| one.id == earlier.id));
-            let mut met = met.clone();
-            while self.revisions.iter().any(|other| other.name == met.name) {
-                met.name.push('x');
-            }
-            self.revisions.insert(at.map_or(0, |at| at + 1), met);
         }
     }
 
     /// Adds the unknown commits between two revisions.
     pub fn add_between(&mut self, after: &str, commits: &[Revision]) {
-        let mut at = self.revisions.iter().position(|one| one.id == after).map_or(0, |at| at + 1);
+        let mut place = self.place_after(after).unwrap_or(0);
         for commit in commits {
-            match self.revisions.iter().position(|one| one.id == commit.id) {
-                Some(known) => at = known + 1,
-                None => {
-                    let mut commit = commit.clone();
-                    while self.revisions.iter().any(|other| other.name == commit.name) {
-                        commit.name.push('x');
-                    }
-                    self.revisions.insert(at, commit);
-                    at += 1;
-                }
+            if self.revision(&commit.id).is_none() {
+                self.insert(place, commit.clone());
             }
+            place = self.place_after(&commit.id).unwrap_or(place);
         }
+    }
+
+    fn place_after(&self, id: &str) -> Option<usize> {
+        self.revisions.iter().position(|revision| revision.id == id).map(|place| place + 1)
+    }
+
+    fn insert(&mut self, place: usize, revision: Revision) {
+        let name = unique_name(&revision.name, |name| is_used(&self.revisions, name));
+        self.revisions.insert(place, Revision { name, ..revision });
     }
 }
 
@@ -155,7 +150,7 @@ mod tests {
             directory: PathBuf::new(),
             catalog: Vec::new(),
             seed: 1,
-            settings: Settings::made_up("true"),
+            settings: Settings::for_tests("true"),
             files: None,
             steps: None,
             inputs: None,
@@ -180,7 +175,7 @@ mod tests {
         let listed = |id: &str| manifest.revision(id).is_some_and(|one| one.listed);
         assert!(listed("d") && !listed("e"));
         // Later there is one more, and one that was found is listed.
-        manifest.take_up(["a", "c", "d", "g", "h"].map(|id| revision(id, true)).to_vec());
+        manifest.update_listed(["a", "c", "d", "g", "h"].map(|id| revision(id, true)).to_vec());
         assert_eq!(ids(&manifest), ["a", "b", "c", "d", "e", "g", "h"]);
         assert!(manifest.revision("c").is_some_and(|one| one.listed));
     }

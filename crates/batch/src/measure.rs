@@ -1,15 +1,19 @@
 //! Measures products in rounds.
 
+use crate::build;
 use crate::builder::{Builder, Event};
+use crate::config::Settings;
 use crate::inputs::Inputs;
+use crate::repository::Revision;
 use crate::rounds::{ANCHOR, RoundSubject, Share, experiment};
-use crate::store::{Purpose, Round, RoundRecord, SCHEMA};
-use crate::{BatchError, build, io_error};
+use crate::series::{not_started, refused};
+use crate::store::{Failure, ProbeRecord, Purpose, Round, RoundRecord, SCHEMA};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use thiserror::Error;
 use tollgate_experiment::catalog::Catalog;
-use tollgate_experiment::error_chain;
+use tollgate_experiment::error::io_error;
 use tollgate_experiment::experiment::{Adjustments, Experiment};
 use tollgate_experiment::files::write_atomic;
 use tollgate_experiment::manifest::Invocation;
@@ -17,26 +21,45 @@ use tollgate_experiment::run_dir::RunRecords;
 use tollgate_experiment::stop::EndedBy;
 use tollgate_report::output as report;
 use tollgate_report::source::Source;
+use tollgate_runner::check::{self, CheckRequest};
 use tollgate_runner::process::Interrupted;
-use tollgate_runner::run::{self, RunError, RunRequest};
+use tollgate_runner::run::{self, CannotResume, RunRequest};
+use tollgate_runner::system;
+
+/// The batch has no anchor that can be measured, so no revision has a price.
+#[derive(Debug, Error)]
+pub enum NoAnchor {
+    #[error("cannot build the anchor {0}; choose another --anchor and --out")]
+    NotBuilt(String),
+    #[error("no revision can be built; output of the last build: {0}")]
+    NoneBuilt(String),
+    #[error(
+        "cannot measure the anchor {name}: {reason}; correct the experiment, the recipe or the build, or choose \
+         another --anchor (finished builds are kept)"
+    )]
+    ProbeFailed { name: String, reason: String },
+    #[error("cannot measure the anchor {name} (see {report}); choose another --anchor and --out", report = report.display())]
+    NotMeasured { name: String, report: PathBuf },
+}
+
+const NONE_RUNS: &str = "none of the first 3 revisions beside the anchor can be measured, for the reasons above; the \
+                         batch continues; stop it if they share a cause, such as the experiment or the build";
 
 impl Builder<'_> {
     /// Checks that the inputs are those of the start of the batch; before the first round, records them.
-    pub(crate) fn hold_inputs(&mut self) -> Result<(), BatchError> {
-        let anchor = self.subject(ANCHOR, &self.anchor_product()?)?;
-        let settings = &self.manifest.settings;
-        let text = experiment(&settings.base, &settings.title, &settings.option, &[anchor], 1)?;
+    pub(crate) fn check_inputs(&mut self) -> anyhow::Result<()> {
         let folder = self.dir.inputs();
         fs::create_dir_all(&folder).map_err(io_error("create", &folder))?;
         let path = folder.join("anchor.toml");
-        write_atomic(&path, &text).map_err(io_error("write", &path))?;
+        let anchor = (ANCHOR.to_owned(), self.anchor_product()?);
+        self.write_experiment(&path, &self.manifest.settings.title, &[anchor], 1)?;
         let (catalog, experiment) = self.experiment(&path)?;
         // Read again, as a batch may last for days.
         let tools = build::tools(&self.manifest.settings, self.interrupt)?;
         self.tools = Some(tools.clone());
         let now = Inputs::of(&catalog, &experiment, tools, self.dir.path(), &folder)?;
         if let Some(original) = &self.manifest.inputs {
-            now.hold(original, self.manifest.other_catalog(&self.catalog).as_deref())?;
+            now.check_unchanged(original, self.manifest.other_catalog(&self.catalog).as_deref())?;
             if self.manifest.catalog == self.catalog {
                 return Ok(());
             }
@@ -48,10 +71,7 @@ impl Builder<'_> {
     }
 
     /// Completes unfinished rounds.
-    pub(crate) fn end_rounds(
-        &mut self,
-        notify: &mut dyn FnMut(Event<'_>),
-    ) -> Result<(), BatchError> {
+    pub(crate) fn end_rounds(&mut self, notify: &mut dyn FnMut(Event<'_>)) -> anyhow::Result<()> {
         let open: Vec<Round> =
             self.dir.started().filter(|one| !self.dir.has_ended(one.round)).cloned().collect();
         open.iter().try_for_each(|round| self.run_round(round, notify))
@@ -63,8 +83,8 @@ impl Builder<'_> {
         share: Share,
         blocks: u32,
         notify: &mut dyn FnMut(Event<'_>),
-    ) -> Result<(), BatchError> {
-        self.hold_inputs()?;
+    ) -> anyhow::Result<()> {
+        self.check_inputs()?;
         let anchor = self.anchor_product()?;
         let number = self.dir.started().map(|round| round.round).max().unwrap_or(0) + 1;
         let mut products: BTreeMap<_, _> = share.subjects.iter().cloned().collect();
@@ -74,20 +94,13 @@ impl Builder<'_> {
             round: number,
             purpose,
             products,
-            duplicates: share.again,
+            duplicates: share.duplicates,
             blocks,
         };
         let mut subjects = vec![(ANCHOR.to_owned(), anchor)];
         subjects.extend(share.subjects);
-        let subjects: Vec<RoundSubject> = subjects
-            .iter()
-            .map(|(name, hash)| self.subject(name, hash))
-            .collect::<Result<_, _>>()?;
-        let settings = &self.manifest.settings;
-        let title = format!("{} (round {number})", settings.title);
-        let text = experiment(&settings.base, &title, &settings.option, &subjects, blocks)?;
-        let path = self.dir.experiment(number);
-        write_atomic(&path, &text).map_err(io_error("write", &path))?;
+        let title = format!("{} (round {number})", self.manifest.settings.title);
+        self.write_experiment(&self.dir.experiment(number), &title, &subjects, blocks)?;
         // From here on, a batch that continues will run it.
         self.dir.rounds.add(RoundRecord::Started(round.clone()))?;
         self.run_round(&round, notify)
@@ -97,7 +110,7 @@ impl Builder<'_> {
         &mut self,
         round: &Round,
         notify: &mut dyn FnMut(Event<'_>),
-    ) -> Result<(), BatchError> {
+    ) -> anyhow::Result<()> {
         self.interrupt.check()?;
         self.use_all_cpus()?;
         let (file, out) = (self.dir.experiment(round.round), self.dir.round(round.round));
@@ -123,23 +136,21 @@ impl Builder<'_> {
             interrupt: self.interrupt,
             resumes,
         };
-        let because = match run::run(&request, &mut |event| notify(Event::Run(&event))) {
+        let reason = match run::run(&request, &mut |event| notify(Event::Run(&event))) {
             Ok(ending) if ending.ended_by == EndedBy::Interrupted => return Err(Interrupted.into()),
             Ok(ending) => ending.ended_by.to_string(),
             // Existing trials stay; missing ones will be measured in a new round.
-            Err(error @ (RunError::Different(_) | RunError::ForeignRecords(_))) => {
-                error_chain(&error)
-            }
-            Err(error) => return Err(error.into()),
+            Err(error) if error.is::<CannotResume>() => format!("{error:#}"),
+            Err(error) => return Err(error),
         };
         report::write_all(&Source::read(&out)?, &out)?;
-        self.dir.rounds.add(RoundRecord::Ended { round: round.round, reason: because })?;
+        self.dir.rounds.add(RoundRecord::Ended { round: round.round, reason })?;
         notify(Event::RoundEnded);
         self.anchor_ran(&out)
     }
 
     /// Fails if the anchor cannot be measured, as there are no prices without it.
-    fn anchor_ran(&self, out: &Path) -> Result<(), BatchError> {
+    fn anchor_ran(&self, out: &Path) -> anyhow::Result<()> {
         let run = RunRecords::read(out)?;
         let Some(case) = run.manifest.experiment.cases.first() else { return Ok(()) };
         if tollgate_experiment::metric::measured(&run, &case.name, ANCHOR).next().is_some() {
@@ -147,13 +158,118 @@ impl Builder<'_> {
         }
         let anchor = self.manifest.anchor.as_deref().unwrap_or_default();
         let name = self.manifest.revision(anchor).map_or(anchor, |revision| &revision.name);
-        Err(BatchError::Asked(format!(
-            "cannot measure the anchor {name} (see {}); choose another --anchor and --out",
-            out.join("report.md").display()
-        )))
+        Err(NoAnchor::NotMeasured { name: name.to_owned(), report: out.join("report.md") }.into())
     }
 
-    fn experiment(&self, path: &Path) -> Result<(Catalog, Experiment), BatchError> {
+    /// Writes the experiment of these subjects, given by name and product.
+    fn write_experiment(
+        &self,
+        path: &Path,
+        title: &str,
+        subjects: &[(String, String)],
+        blocks: u32,
+    ) -> anyhow::Result<()> {
+        let subjects = subjects.iter().map(|(name, product)| self.subject(name, product));
+        let subjects: Vec<RoundSubject> = subjects.collect::<Result<_, _>>()?;
+        let Settings { base, option, .. } = &self.manifest.settings;
+        write_atomic(path, &experiment(base, title, option, &subjects, blocks)?)
+    }
+
+    /// Builds a revision and probes its product. Returns the product if it can be measured.
+    pub(crate) fn product(
+        &mut self,
+        revision: &Revision,
+        notify: &mut dyn FnMut(Event<'_>),
+    ) -> anyhow::Result<Option<String>> {
+        let mut product = self.build(revision, notify)?;
+        if let Some(built) = &product
+            && self.probe(revision, built, notify)?.is_some()
+        {
+            product = None;
+        }
+        if self.is_last_of_failed_first(product.as_deref()) {
+            notify(Event::Search(NONE_RUNS));
+        }
+        Ok(product)
+    }
+
+    /// Starts a product and sends it the requests of the probe, as before a trial, unless it has passed before. Returns
+    /// and records the failure. Failures are repeated for the anchor, and with --retry.
+    pub(crate) fn probe(
+        &mut self,
+        revision: &Revision,
+        product: &str,
+        notify: &mut dyn FnMut(Event<'_>),
+    ) -> anyhow::Result<Option<Failure>> {
+        let anchor = self.anchor_product()?;
+        let known = self.dir.probes.lines().iter().rev().find(|one| one.product == product);
+        match known.map(|known| &known.failure) {
+            Some(Some(failure))
+                if product != anchor && (!self.retries() || self.probed.contains(product)) =>
+            {
+                return Ok(Some(failure.clone()));
+            }
+            Some(None) => return Ok(None),
+            Some(Some(_)) | None => {}
+        }
+        if self.dir.started().any(|round| round.products.values().any(|one| one == product)) {
+            return Ok(None);
+        }
+        let failure = self.start_and_probe(revision, product, &anchor)?;
+        if let Some(failure) = &failure {
+            notify(Event::ProbeFailed { revision, failure });
+        }
+        self.probed.insert(product.to_owned());
+        let record =
+            ProbeRecord { schema: SCHEMA, product: product.to_owned(), failure: failure.clone() };
+        self.dir.probes.add(record)?;
+        Ok(failure)
+    }
+
+    fn start_and_probe(
+        &self,
+        revision: &Revision,
+        product: &str,
+        anchor: &str,
+    ) -> anyhow::Result<Option<Failure>> {
+        self.use_all_cpus()?;
+        let folder = self.dir.probe();
+        fs::create_dir_all(&folder).map_err(io_error("create", &folder))?;
+        let path = folder.join("probe.toml");
+        let mut subjects = vec![(ANCHOR.to_owned(), anchor.to_owned())];
+        if product != anchor {
+            subjects.push((revision.name.clone(), product.to_owned()));
+        }
+        self.write_experiment(&path, &self.manifest.settings.title, &subjects, 1)?;
+        let (catalog, experiment) = self.experiment(&path)?;
+        let (Some(case), Some(subject)) = (experiment.cases.first(), experiment.subjects.last())
+        else {
+            return Ok(None);
+        };
+        let machine = run::prepare(&experiment)?;
+        // As in a run, a version command that fails is a failure of the product.
+        let installed = match system::check(&catalog, subject) {
+            Ok(Ok(installed)) => installed,
+            Ok(Err(missing)) => return Ok(Some(Failure::of_text(&missing.to_string()))),
+            Err(error) => return Ok(Some(Failure::of_text(&format!("{error:#}")))),
+        };
+        let checked = check::check(&CheckRequest {
+            catalog: &catalog,
+            case,
+            subject,
+            installed: &installed,
+            layout: &machine.layout,
+            tollgate: self.tollgate,
+            dir: &folder,
+            interrupt: self.interrupt,
+        })?;
+        Ok(match checked {
+            Ok(checked) => checked.refused.map(|reason| refused(&reason)),
+            Err(failure) => Some(not_started(&failure)),
+        })
+    }
+
+    fn experiment(&self, path: &Path) -> anyhow::Result<(Catalog, Experiment)> {
         let catalog = Catalog::new(self.catalog.clone());
         let quick = self.manifest.settings.quick;
         let adjustments = Adjustments { quick, ..Adjustments::default() };

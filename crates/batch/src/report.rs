@@ -3,19 +3,15 @@
 use crate::bisect_report::{BisectReport, Found};
 use crate::series::{Check, Point, State, checks, points};
 use crate::store::{BatchRecords, round_name};
-use crate::{BatchError, io_error};
 use csv::{QuoteStyle, WriterBuilder};
-use minijinja::syntax::SyntaxConfig;
-use minijinja::value::Serde;
-use minijinja::{Environment, UndefinedBehavior};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::path::Path;
-use tollgate_experiment::files::write_atomic;
+use tollgate_experiment::files::{json, write_atomic};
 use tollgate_report::analysis::Range;
 use tollgate_report::document::Table;
-use tollgate_report::html::STYLE;
 use tollgate_report::html::svg::{LevelChange, Revision, history};
+use tollgate_report::html::{self, STYLE};
 use tollgate_stats::number::{counted, relative, share, significant};
 use tollgate_stats::text::Screen;
 
@@ -31,7 +27,7 @@ pub struct Stats {
     pub title: String,
     /// The version and commit of the tool that began it.
     pub tollgate: String,
-    /// When it began, RFC 3339, UTC.
+    /// Start, RFC 3339, UTC.
     pub started_at: String,
     /// The command that began it.
     pub command: String,
@@ -45,12 +41,12 @@ pub struct Stats {
     pub revisions: Vec<Point>,
     /// Products that stood twice in a round.
     pub checks: Vec<Check>,
-    /// What `tollgate batch find` found; none where nobody searched.
+    /// Findings of `tollgate batch find`; none without a search.
     pub bisect: Option<BisectReport>,
 }
 
 /// Findings of a batch, from its records and the other files of its directory.
-pub fn stats(records: &BatchRecords, dir: &Path) -> Result<Stats, BatchError> {
+pub fn stats(records: &BatchRecords, dir: &Path) -> anyhow::Result<Stats> {
     let manifest = &records.manifest;
     let anchor = manifest.anchor.as_deref().and_then(|id| manifest.revision(id));
     Ok(Stats {
@@ -69,23 +65,17 @@ pub fn stats(records: &BatchRecords, dir: &Path) -> Result<Stats, BatchError> {
 }
 
 /// Writes the reports that the directory of a batch holds.
-pub(crate) fn write_all(records: &BatchRecords, dir: &Path) -> Result<(), BatchError> {
+pub(crate) fn write_all(records: &BatchRecords, dir: &Path) -> anyhow::Result<()> {
     let stats = stats(records, dir)?;
     let texts = [
         ("stats.csv", render_csv(&stats)?),
-        ("stats.json", render_json(&stats)?),
+        ("stats.json", json(&stats)?),
         ("stats.html", render_html(&stats)?),
     ];
     for (name, text) in texts {
-        let path = dir.join(name);
-        write_atomic(&path, &text).map_err(io_error("write", &path))?;
+        write_atomic(&dir.join(name), &text)?;
     }
     Ok(())
-}
-
-pub fn render_json(stats: &Stats) -> Result<String, BatchError> {
-    let text = serde_json::to_string_pretty(stats);
-    text.map(|text| text + "\n").map_err(|error| BatchError::Render(error.into()))
 }
 
 /// The first line, which begins as a comment does there.
@@ -93,17 +83,13 @@ const HEADER: &str = ";rps_avg,latency_avg,workers_utime_avg,revision,date,commi
 
 /// Renders the columns of modsecurity-performance's `batchbench.sh stats`, one line per revision. A revision without
 /// figures has its first three cells empty. A cell is in quotes only if it has a comma or a quote.
-pub fn render_csv(stats: &Stats) -> Result<String, BatchError> {
-    let failed = |error: csv::Error| BatchError::Render(error.into());
+pub fn render_csv(stats: &Stats) -> anyhow::Result<String> {
     let mut writer =
         WriterBuilder::new().quote_style(QuoteStyle::Necessary).from_writer(Vec::new());
     for point in &stats.revisions {
-        writer.write_record(cells(point)).map_err(failed)?;
+        writer.write_record(cells(point))?;
     }
-    let bytes =
-        writer.into_inner().map_err(|error| BatchError::Render(error.to_string().into()))?;
-    let text = String::from_utf8(bytes).map_err(|error| BatchError::Render(error.into()))?;
-    Ok(HEADER.to_owned() + &text)
+    Ok(HEADER.to_owned() + &String::from_utf8(writer.into_inner()?)?)
 }
 
 fn cells(point: &Point) -> [String; 6] {
@@ -126,7 +112,7 @@ pub fn render_table(stats: &Stats, screen: Screen) -> String {
     text += &table(stats, anchor).draw(screen);
     let explained = format!(
         "× {anchor}: {} over that of the anchor {anchor} in the same block, with the 95 % interval; a range \
-         in ( ) is what was seen in fewer than six blocks.",
+         in ( ) has fewer than six blocks.",
         stats.metric
     );
     text += &screen.wrapped(&explained);
@@ -146,7 +132,7 @@ pub fn render_table(stats: &Stats, screen: Screen) -> String {
     text
 }
 
-/// How many revisions there are in which state.
+/// Number of revisions in each state.
 pub(crate) fn summary(stats: &Stats) -> String {
     let states = [
         State::Done,
@@ -166,7 +152,7 @@ pub(crate) fn summary(stats: &Stats) -> String {
     format!("{}: {}", counted(stats.revisions.len(), "revision"), listed.join(", "))
 }
 
-/// What products that stood twice say of the others.
+/// Bias between equal products, which took part twice in a round.
 fn check_lines(stats: &Stats) -> Vec<String> {
     if stats.checks.is_empty() {
         return Vec::new();
@@ -184,13 +170,15 @@ fn check_lines(stats: &Stats) -> Vec<String> {
     let off = listed(&|check| check.differs);
     let open = listed(&|check| !check.differs && !is_same(check));
     let all = counted(stats.checks.len(), "time");
-    let mut text = format!("Equal products stood beside each other {all}.");
+    let mut text = format!("Equal products were compared {all}.");
     if same > 0 {
-        text += &format!(" The same within {}: {}.", share(stats.margin), counted(same, "time"));
+        text += &format!(" Equal within {}: {}.", share(stats.margin), counted(same, "time"));
     }
     if !off.is_empty() {
-        text +=
-            &format!(" Off: {}. Differences as small between others say nothing.", off.join("; "));
+        text += &format!(
+            " Different: {}. Differences as small between other products say nothing.",
+            off.join("; ")
+        );
     }
     if !open.is_empty() {
         text += &format!(" Not settled: {}.", open.join("; "));
@@ -223,7 +211,7 @@ fn table(stats: &Stats, anchor: &str) -> Table {
         let figure = |value: Option<f64>| value.map_or("-".to_owned(), significant);
         vec![
             point.name.clone(),
-            // Why there is none: how far it has come.
+            // Without a price: the state of the revision.
             point.price.as_ref().map_or(point.state.word().to_owned(), interval),
             change.unwrap_or("-".to_owned()),
             figure(means.and_then(|means| means.cpu_us_per_request)),
@@ -234,27 +222,17 @@ fn table(stats: &Stats, anchor: &str) -> Table {
     Table::of_text(header, stats.revisions.iter().map(row).collect())
 }
 
-/// A factor near 1 with the digits in which it differs from it.
-fn factor(value: f64) -> String {
+/// Formats a factor, near 1 with the digits in which it differs from it.
+pub(crate) fn factor(value: f64) -> String {
     match (0.5..2.0).contains(&value) {
         true => format!("{value:.3}"),
         false => significant(value),
     }
 }
 
-pub fn render_html(stats: &Stats) -> Result<String, BatchError> {
-    let failed = |error: minijinja::Error| BatchError::Render(error.into());
-    let mut environment = Environment::new();
-    environment.set_undefined_behavior(UndefinedBehavior::Strict);
-    let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
-    environment.set_syntax(syntax.map_err(failed)?);
-    environment.add_template(TEMPLATE, include_str!("batch.html.j2")).map_err(failed)?;
-    let template = environment.get_template(TEMPLATE).map_err(failed)?;
-    template.render(Serde(Page::of(stats))).map_err(failed)
+pub fn render_html(stats: &Stats) -> anyhow::Result<String> {
+    html::page_of(include_str!("batch.html.j2"), &Page::of(stats))
 }
-
-/// Named as HTML, so that all text is escaped.
-const TEMPLATE: &str = "batch.html.j2";
 
 #[derive(Serialize)]
 struct Page<'a> {
@@ -300,9 +278,9 @@ impl<'a> Page<'a> {
             summary: summary(stats),
             plot: history(&unit, &revisions, &level_changes(stats)),
             caption: format!(
-                "{} over that of the anchor {anchor} in the same block, with the 95 % interval; in dashes \
-                 what was seen in fewer than six blocks. Hollow: without a price. Lines are changes of the \
-                 level; one without a word was not confirmed.",
+                "{} over that of the anchor {anchor} in the same block, with the 95 % interval; dashed \
+                 lines are ranges of fewer than six blocks. Hollow marks have no price. Vertical lines are \
+                 changes of the level; those without a label are not confirmed.",
                 stats.metric
             ),
             anchor,
@@ -369,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_products_are_the_same_or_off_or_not_settled() {
+    fn equal_products_are_the_same_or_different_or_not_settled() {
         let check = |low: f64, high: f64, interval: bool, differs: bool| Check {
             round: 1,
             subject: "b".to_owned(),
@@ -382,12 +360,12 @@ mod tests {
         assert_eq!(listed(Vec::new()), "");
         assert_eq!(
             listed(vec![check(0.99, 1.015, true, false)]),
-            "Equal products stood beside each other 1 time. The same within 2 %: 1 time."
+            "Equal products were compared 1 time. Equal within 2 %: 1 time."
         );
         assert_eq!(
             listed(vec![check(1.005, 1.2, true, true), check(0.8, 1.2, true, false)]),
-            "Equal products stood beside each other 2 times. Off: round 1, b over a: 1.010 [1.005 1.200]. \
-             Differences as small between others say nothing. Not settled: round 1, b over a: 1.010 \
+            "Equal products were compared 2 times. Different: round 1, b over a: 1.010 [1.005 1.200]. \
+             Differences as small between other products say nothing. Not settled: round 1, b over a: 1.010 \
              [0.800 1.200]."
         );
         // The range of a few blocks is not an interval, however narrow.

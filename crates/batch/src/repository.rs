@@ -2,13 +2,13 @@
 
 use crate::config::Wanted;
 use crate::rounds::ANCHOR;
-use crate::{BatchError, io_error};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+use tollgate_experiment::error::{bad_input, io_error};
 use tollgate_runner::process::{Interrupt, command};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,8 +39,8 @@ pub fn of_log(text: &str, names: &[String], listed: bool) -> Vec<Revision> {
         if revisions.iter().any(|known| known.id == id) {
             continue;
         }
-        let asked = names.get(index).map_or(id, String::as_str);
-        let name = distinct(short(asked), &revisions);
+        let name = names.get(index).map_or(id, String::as_str);
+        let name = unique_name(&short(name), |name| is_used(&revisions, name));
         let [id, tree, date] = [id, tree, date].map(str::to_owned);
         revisions.push(Revision { id, name, tree, date, message: one_line(log), listed });
     }
@@ -55,7 +55,7 @@ pub fn of_versions(versions: &[String], tree: impl Fn(&str) -> String) -> Vec<Re
         }
         revisions.push(Revision {
             id: version.clone(),
-            name: distinct(short(version), &revisions),
+            name: unique_name(&short(version), |name| is_used(&revisions, name)),
             tree: tree(version),
             date: String::new(),
             message: String::new(),
@@ -70,11 +70,11 @@ const HASH_DIGITS: usize = 10;
 /// Names are used for folders, logs and subjects.
 const NAME_CHARS_MAX: usize = 40;
 
-fn short(asked: &str) -> String {
-    let is_hash = asked.len() == 40 && asked.chars().all(|c| c.is_ascii_hexdigit());
+fn short(text: &str) -> String {
+    let is_hash = text.len() == 40 && text.chars().all(|c| c.is_ascii_hexdigit());
     let length = if is_hash { HASH_DIGITS } else { NAME_CHARS_MAX };
     let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' };
-    let name: String = asked.chars().take(length).map(plain).collect();
+    let name: String = text.chars().take(length).map(plain).collect();
     // Reserved for the baseline of every round.
     match name.starts_with('.') || name.is_empty() || name == ANCHOR {
         true => format!("r{name}"),
@@ -82,10 +82,19 @@ fn short(asked: &str) -> String {
     }
 }
 
-fn distinct(name: String, known: &[Revision]) -> String {
-    let is_taken = |name: &str| known.iter().any(|other| other.name == name);
-    let numbered = (2..).map(|number| format!("{name}-{number}"));
-    std::iter::once(name.clone()).chain(numbered).find(|name| !is_taken(name)).unwrap_or(name)
+/// Returns the name, numbered from 2 if it is taken.
+pub(crate) fn unique_name(name: &str, is_taken: impl Fn(&str) -> bool) -> String {
+    let mut unique = name.to_owned();
+    let mut number = 2;
+    while is_taken(&unique) {
+        unique = format!("{name}-{number}");
+        number += 1;
+    }
+    unique
+}
+
+pub(crate) fn is_used(revisions: &[Revision], name: &str) -> bool {
+    revisions.iter().any(|revision| revision.name == name)
 }
 
 fn one_line(text: &str) -> String {
@@ -120,7 +129,7 @@ impl<'a> Repository<'a> {
     }
 
     /// Creates or updates the clone.
-    pub(crate) fn fetch(&self, from: &str) -> Result<(), BatchError> {
+    pub(crate) fn fetch(&self, from: &str) -> anyhow::Result<()> {
         remove_locks(&self.dir)?;
         let mut init = git();
         init.args(["init", "--quiet", "--bare"]).arg(&self.dir);
@@ -139,12 +148,12 @@ impl<'a> Repository<'a> {
     }
 
     /// Returns the selected revisions; a range is sorted with the oldest first.
-    pub(crate) fn revisions(&self, wanted: &Wanted) -> Result<Vec<Revision>, BatchError> {
+    pub(crate) fn revisions(&self, wanted: &Wanted) -> anyhow::Result<Vec<Revision>> {
         let revisions = match wanted {
             Wanted::Range(range) => {
                 let ends: Vec<&str> = range.split("..").collect();
                 let [from, to] = ends[..] else {
-                    return Err(BatchError::Asked(format!("`{range}` is not a range A..B")));
+                    return Err(bad_input(format!("`{range}` is not a range A..B")));
                 };
                 let to = if to.is_empty() { "HEAD" } else { to };
                 let (first, last) = (self.one(from)?, self.one(to)?);
@@ -161,25 +170,29 @@ impl<'a> Repository<'a> {
             }
         };
         match revisions.len() {
-            0 => Err(BatchError::Asked("no revisions selected".to_owned())),
+            0 => Err(bad_input("no revisions selected".to_owned())),
             1..=REVISIONS_MAX => Ok(revisions),
-            count => Err(BatchError::Asked(format!(
+            count => Err(bad_input(format!(
                 "{count} revisions exceed the limit of {REVISIONS_MAX}; choose a shorter range"
             ))),
         }
     }
 
     /// Resolves a name known to git.
-    pub(crate) fn one(&self, name: &str) -> Result<Revision, BatchError> {
+    pub(crate) fn one(&self, name: &str) -> anyhow::Result<Revision> {
         let commit = format!("{name}^{{commit}}");
         let mut log = self.git(["log", "-1", LOG_FORMAT, "--end-of-options"]);
         let text = command::output(log.arg(commit), QUICK, self.interrupt)?;
-        let missing = || BatchError::Asked(format!("unknown revision `{name}`"));
+        let missing = || bad_input(format!("unknown revision `{name}`"));
         of_log(&text, &[name.to_owned()], true).into_iter().next().ok_or_else(missing)
     }
 
     /// Returns the commits after `good` up to `bad`, the oldest first; empty if `good` is not an ancestor along first parents.
-    pub(crate) fn way(&self, good: &str, bad: &str) -> Result<Option<Vec<Revision>>, BatchError> {
+    pub(crate) fn commits_between(
+        &self,
+        good: &str,
+        bad: &str,
+    ) -> anyhow::Result<Option<Vec<Revision>>> {
         if !self.is_ancestor(good, bad)? {
             return Ok(None);
         }
@@ -191,8 +204,8 @@ impl<'a> Repository<'a> {
     }
 
     /// Checks out a commit into a new folder.
-    pub(crate) fn check_out(&self, id: &str, sources: &Path) -> Result<(), BatchError> {
-        self.forget(sources)?;
+    pub(crate) fn check_out(&self, id: &str, sources: &Path) -> anyhow::Result<()> {
+        self.remove_checkout(sources)?;
         // Forced twice, because an interrupted worktree stays locked.
         let mut add = self.git(["worktree", "add", "--quiet", "--detach", "--force", "--force"]);
         command::output(add.arg(sources).arg(id), FETCH, self.interrupt)?;
@@ -200,7 +213,7 @@ impl<'a> Repository<'a> {
     }
 
     /// Removes the folder of a checkout.
-    pub(crate) fn forget(&self, sources: &Path) -> Result<(), BatchError> {
+    pub(crate) fn remove_checkout(&self, sources: &Path) -> anyhow::Result<()> {
         if sources.exists() {
             fs::remove_dir_all(sources).map_err(io_error("remove", sources))?;
         }
@@ -208,10 +221,10 @@ impl<'a> Repository<'a> {
     }
 
     /// Checks that no revision is listed before one of its ancestors.
-    fn in_order(&self, revisions: Vec<Revision>) -> Result<Vec<Revision>, BatchError> {
+    fn in_order(&self, revisions: Vec<Revision>) -> anyhow::Result<Vec<Revision>> {
         for (one, next) in revisions.iter().zip(revisions.iter().skip(1)) {
             if self.is_ancestor(&next.id, &one.id)? {
-                return Err(BatchError::Asked(format!(
+                return Err(bad_input(format!(
                     "{} is listed before its ancestor {}; list the oldest revision first",
                     one.name, next.name
                 )));
@@ -220,18 +233,18 @@ impl<'a> Repository<'a> {
         Ok(revisions)
     }
 
-    fn is_ancestor(&self, one: &str, of: &str) -> Result<bool, BatchError> {
+    fn is_ancestor(&self, one: &str, of: &str) -> anyhow::Result<bool> {
         let mut ask = self.git(["merge-base", "--is-ancestor", one, of]);
         let printed = command::run(&mut ask, QUICK, self.interrupt)?;
         match printed.status.code() {
             Some(0) => Ok(true),
             Some(1) => Ok(false),
             // git failed.
-            _ => Err(command::failure(&ask, &printed).into()),
+            _ => Err(command::failure(&ask, &printed)),
         }
     }
 
-    fn list(&self, names: &[String]) -> Result<Vec<Revision>, BatchError> {
+    fn list(&self, names: &[String]) -> anyhow::Result<Vec<Revision>> {
         let mut revisions: Vec<Revision> = Vec::new();
         for name in names.iter().take(REVISIONS_MAX + 1) {
             let mut found = self.one(name)?;
@@ -239,15 +252,13 @@ impl<'a> Repository<'a> {
                 continue;
             }
             // Two tags may become equal as names of folders.
-            while revisions.iter().any(|known| known.name == found.name) {
-                found.name.push('x');
-            }
+            found.name = unique_name(&found.name, |name| is_used(&revisions, name));
             revisions.push(found);
         }
         Ok(revisions)
     }
 
-    fn log(&self, from: &str, to: &str, listed: bool) -> Result<Vec<Revision>, BatchError> {
+    fn log(&self, from: &str, to: &str, listed: bool) -> anyhow::Result<Vec<Revision>> {
         let range = format!("{from}..{to}");
         // Along first parents, so that each commit is based on the previous one.
         let text = self.output(["log", "--first-parent", "--reverse", LOG_FORMAT, &range])?;
@@ -257,8 +268,8 @@ impl<'a> Repository<'a> {
     fn output(
         &self,
         arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
-    ) -> Result<String, BatchError> {
-        Ok(command::output(&mut self.git(arguments), QUICK, self.interrupt)?)
+    ) -> anyhow::Result<String> {
+        command::output(&mut self.git(arguments), QUICK, self.interrupt)
     }
 
     fn git(&self, arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
@@ -269,7 +280,7 @@ impl<'a> Repository<'a> {
 }
 
 /// Removes locks of a killed git process. No other process uses the clone, as the batch is locked.
-fn remove_locks(folder: &Path) -> Result<(), BatchError> {
+fn remove_locks(folder: &Path) -> anyhow::Result<()> {
     if !folder.is_dir() {
         return Ok(());
     }
@@ -400,7 +411,7 @@ mod repository_tests {
         repository.check_out(&two, &sources).unwrap();
         let head = fs::read_to_string(dir.path().join("clone/worktrees/sources/HEAD")).unwrap();
         assert_eq!(head.trim(), two);
-        repository.forget(&sources).unwrap();
+        repository.remove_checkout(&sources).unwrap();
         assert!(!sources.exists());
     }
 
@@ -429,13 +440,13 @@ mod repository_tests {
         in_user(&["merge", "--quiet", "--no-ff", "-m", "both", &aside]);
         let both = in_user(&["rev-parse", "HEAD"]).trim().to_owned();
         repository.fetch(&user.display().to_string()).unwrap();
-        let way = |from: &str| {
-            let way = repository.way(from, &both).unwrap();
-            way.map(|way| way.into_iter().map(|one| one.id).collect::<Vec<_>>())
+        let between = |from: &str| {
+            let commits = repository.commits_between(from, &both).unwrap();
+            commits.map(|commits| commits.into_iter().map(|one| one.id).collect::<Vec<_>>())
         };
-        assert_eq!(way(&one).unwrap(), [two.clone(), both.clone()]);
-        assert_eq!(way(&aside), None, "the second commit lacks it");
-        assert_eq!(way(&both).unwrap(), [""; 0]);
+        assert_eq!(between(&one).unwrap(), [two.clone(), both.clone()]);
+        assert_eq!(between(&aside), None, "the second commit lacks it");
+        assert_eq!(between(&both).unwrap(), [""; 0]);
     }
 
     #[test]
@@ -452,9 +463,10 @@ mod repository_tests {
     fn failure_of_git_is_an_error() {
         let (dir, interrupt) = (tempfile::tempdir().unwrap(), Interrupt::default());
         let (repository, [one, two]) = clone_of_two(dir.path(), &interrupt);
-        assert_eq!(repository.way(&one, &two).unwrap().unwrap().len(), 1);
-        assert_eq!(repository.way(&two, &one).unwrap(), None);
+        assert_eq!(repository.commits_between(&one, &two).unwrap().unwrap().len(), 1);
+        assert_eq!(repository.commits_between(&two, &one).unwrap(), None);
         let nowhere = "0".repeat(40);
-        assert!(matches!(repository.way(&nowhere, &two), Err(BatchError::Command(_))));
+        let error = repository.commits_between(&nowhere, &two).unwrap_err().to_string();
+        assert!(error.contains("` failed: "), "{error}");
     }
 }

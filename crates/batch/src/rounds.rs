@@ -1,9 +1,10 @@
 //! Rounds: the division of products into runs, and the experiment of each: the user's, with one case, and with the anchor
 //! and some products as subjects.
 
-use crate::BatchError;
 use std::collections::BTreeMap;
 use std::path::Path;
+use tollgate_experiment::error::{bad_input, io_error};
+use tollgate_experiment::experiment::Subject;
 use tollgate_experiment::toml_file::Source;
 use toml::{Table, Value};
 
@@ -21,9 +22,9 @@ pub(crate) struct RoundSubject {
 pub(crate) fn base(
     source: &Source,
     case: &str,
-    subject: &str,
+    subject: &Subject,
     margin: Option<f64>,
-) -> Result<String, BatchError> {
+) -> anyhow::Result<String> {
     let mut table = parse(&source.text)?;
     let mut kept_case = named(&table, "case", case)?;
     if kept_case.contains_key("rate_of") {
@@ -39,15 +40,22 @@ pub(crate) fn base(
         && mix.ends_with(".toml")
     {
         let path = folder.join(&*mix);
-        let path = std::path::absolute(&path).map_err(super::io_error("resolve", &path))?;
+        let path = std::path::absolute(&path).map_err(io_error("resolve", &path))?;
         *mix = path.display().to_string();
     }
-    let kept_subject = named(&table, "subject", subject)?;
+    let mut kept_subject = named(&table, "subject", &subject.name)?;
+    if let Some(Value::Table(with)) = kept_subject.get_mut("with") {
+        for (name, value) in with {
+            if let (Value::String(text), Some(option)) = (value, subject.options.get(name)) {
+                *text = option.to_string();
+            }
+        }
+    }
     table.insert("case".to_owned(), Value::Array(vec![Value::Table(kept_case)]));
     table.insert("subject".to_owned(), Value::Array(vec![Value::Table(kept_subject)]));
     let margin = match (margin, table.get("design").and_then(|design| design.get("margin"))) {
         (Some(margin), _) => Some(Value::String(format!("{}%", (margin * 1e8).round() / 1e6))),
-        (None, asked) => asked.cloned(),
+        (None, own) => own.cloned(),
     };
     let design = margin.map(|margin| ("margin".to_owned(), margin));
     table.insert("design".to_owned(), Value::Table(design.into_iter().collect()));
@@ -63,7 +71,7 @@ pub(crate) fn experiment(
     option: &str,
     subjects: &[RoundSubject],
     blocks: u32,
-) -> Result<String, BatchError> {
+) -> anyhow::Result<String> {
     let mut table = parse(base)?;
     let pattern = table.get("subject").and_then(|all| all.get(0)).and_then(Value::as_table);
     let pattern = pattern.cloned().ok_or_else(|| damaged("no subject"))?;
@@ -87,23 +95,23 @@ pub(crate) fn experiment(
     write(&table)
 }
 
-fn parse(text: &str) -> Result<Table, BatchError> {
+fn parse(text: &str) -> anyhow::Result<Table> {
     text.parse().map_err(|error: toml::de::Error| damaged(error.message()))
 }
 
-fn write(table: &Table) -> Result<String, BatchError> {
+fn write(table: &Table) -> anyhow::Result<String> {
     toml::to_string(table).map_err(|error| damaged(&error.to_string()))
 }
 
-fn named(table: &Table, kind: &str, name: &str) -> Result<Table, BatchError> {
+fn named(table: &Table, kind: &str, name: &str) -> anyhow::Result<Table> {
     let all = table.get(kind).and_then(Value::as_array).into_iter().flatten();
     let mut tables = all.filter_map(Value::as_table);
     let found = tables.find(|one| one.get("name").and_then(Value::as_str) == Some(name));
     found.cloned().ok_or_else(|| damaged(&format!("no {kind} `{name}`")))
 }
 
-fn damaged(what: &str) -> BatchError {
-    BatchError::Asked(format!("cannot use the experiment of the batch: {what}"))
+fn damaged(what: &str) -> anyhow::Error {
+    bad_input(format!("cannot use the experiment of the batch: {what}"))
 }
 
 /// A product to measure.
@@ -122,7 +130,7 @@ pub(crate) struct Share {
     /// Name and product.
     pub(crate) subjects: Vec<(String, String)>,
     /// For a product that runs twice: the second subject and the first.
-    pub(crate) again: BTreeMap<String, String>,
+    pub(crate) duplicates: BTreeMap<String, String>,
 }
 
 const AGAIN: &str = "-again";
@@ -135,13 +143,13 @@ pub(crate) fn shares(wanted: &[RoundProduct], together: usize, anchor: &str) -> 
         let beside = products.iter().filter(|one| one.product == anchor);
         let mut share = Share {
             subjects: products.iter().map(subject).collect(),
-            again: beside.map(|one| (one.name.clone(), ANCHOR.to_owned())).collect(),
+            duplicates: beside.map(|one| (one.name.clone(), ANCHOR.to_owned())).collect(),
         };
         let is_shared = |one: &&RoundProduct| one.revisions > 1 && one.product != anchor;
         if let Some(shared) = products.iter().find(is_shared) {
             let name = format!("{}{AGAIN}", shared.name);
             share.subjects.push((name.clone(), shared.product.clone()));
-            share.again.insert(name, shared.name.clone());
+            share.duplicates.insert(name, shared.name.clone());
         }
         share
     };
@@ -166,16 +174,16 @@ pub(crate) fn spread(count: usize, steps: usize) -> Vec<usize> {
 }
 
 /// Limit of replacements to try, as each costs a build.
-const STAND_INS_MAX: usize = 16;
+const REPLACEMENTS_MAX: usize = 16;
 
 /// Returns the replacements for a chosen index between its chosen neighbours: the nearest first, the earlier of two.
-pub(crate) fn stand_ins(chosen: &[usize], which: usize, count: usize) -> Vec<usize> {
+pub(crate) fn replacements(chosen: &[usize], which: usize, count: usize) -> Vec<usize> {
     let place = chosen[which];
     let first = which.checked_sub(1).map_or(0, |before| chosen[before] + 1);
     let behind = chosen.get(which + 1).copied().unwrap_or(count);
     let mut others: Vec<usize> = (first..behind).filter(|other| *other != place).collect();
     others.sort_by_key(|other| other.abs_diff(place));
-    others.truncate(STAND_INS_MAX);
+    others.truncate(REPLACEMENTS_MAX);
     others
 }
 
@@ -194,7 +202,8 @@ mod tests {
         let mut source = catalog.experiment("modsecurity").unwrap();
         source.text = source.text.replace("[[case]]\n", "[[case]]\nsubjects = ['full']\n");
         let case = Experiment::load(&catalog, "modsecurity", &Adjustments::default()).unwrap();
-        let base = base(&source, &case.cases[0].name, "full", Some(0.07)).unwrap();
+        let full = case.subjects.iter().find(|subject| subject.name == "full").unwrap();
+        let base = base(&source, &case.cases[0].name, full, Some(0.07)).unwrap();
         let subject = |name: &str| RoundSubject {
             name: name.to_owned(),
             about: format!("{name}: \"quoted\""),
@@ -272,9 +281,9 @@ mod plan_tests {
         };
         assert_eq!(names(&shares[0]), ["a", "b", "c", "b-again"]);
         assert_eq!(names(&shares[1]), ["d", "e"]);
-        assert_eq!(shares[0].again, BTreeMap::from([("b-again".to_owned(), "b".to_owned())]));
+        assert_eq!(shares[0].duplicates, BTreeMap::from([("b-again".to_owned(), "b".to_owned())]));
         assert_eq!(shares[0].subjects[3].1, "hash of b");
-        assert_eq!(shares[1].again, BTreeMap::from([("e".to_owned(), "anchor".to_owned())]));
+        assert_eq!(shares[1].duplicates, BTreeMap::from([("e".to_owned(), "anchor".to_owned())]));
     }
 
     proptest! {
@@ -314,11 +323,11 @@ mod steps_tests {
     #[test]
     fn replacements_are_the_nearest_between_neighbours() {
         let chosen = [0, 4, 7, 11];
-        assert_eq!(stand_ins(&chosen, 0, 12), [1, 2, 3]);
-        assert_eq!(stand_ins(&chosen, 1, 12), [3, 5, 2, 6, 1]);
-        assert_eq!(stand_ins(&chosen, 3, 12), [10, 9, 8]);
+        assert_eq!(replacements(&chosen, 0, 12), [1, 2, 3]);
+        assert_eq!(replacements(&chosen, 1, 12), [3, 5, 2, 6, 1]);
+        assert_eq!(replacements(&chosen, 3, 12), [10, 9, 8]);
         // If all are chosen, there are no replacements.
-        assert_eq!(stand_ins(&[0, 1, 2], 1, 3), [0_usize; 0]);
-        assert_eq!(stand_ins(&[0, 999], 0, 1000).len(), STAND_INS_MAX);
+        assert_eq!(replacements(&[0, 1, 2], 1, 3), [0_usize; 0]);
+        assert_eq!(replacements(&[0, 999], 0, 1000).len(), REPLACEMENTS_MAX);
     }
 }

@@ -3,14 +3,16 @@
 use crate::builder::{Builder, Event, Request, product_of};
 use crate::config::{RevisionSource, Settings, Wanted};
 use crate::manifest::{BatchManifest, SCHEMA};
+use crate::measure::NoAnchor;
 use crate::repository::{Repository, Revision, of_versions};
-use crate::rounds::{RoundProduct, shares, spread, stand_ins};
+use crate::rounds::{RoundProduct, replacements, shares, spread};
 use crate::series::{Point, State, points};
-use crate::store::{BatchDir, Purpose};
-use crate::{BatchError, builder, report};
+use crate::store::{BatchDir, Failure, Purpose};
+use crate::{builder, report};
 use jiff::Timestamp;
 use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
+use tollgate_experiment::error::bad_input;
 use tollgate_experiment::files::hash_text;
 use tollgate_experiment::manifest::VERSION;
 
@@ -32,13 +34,13 @@ pub struct BatchOptions {
 pub(crate) fn manifest(
     dir: &BatchDir,
     request: &Request<'_>,
-    beginning: &BatchOptions,
-) -> Result<BatchManifest, BatchError> {
-    let known = match BatchManifest::is_in(dir.path()) {
-        true => Some(same_settings(BatchManifest::read(dir.path())?, dir, beginning)?),
-        false => None,
-    };
-    let Asked { mut revisions, anchor, files } = asked(dir, request, beginning, known.as_ref())?;
+    options: &BatchOptions,
+) -> anyhow::Result<BatchManifest> {
+    let known = BatchManifest::is_in(dir.path()).then(|| BatchManifest::read(dir.path()));
+    // Before the first round, only builds are kept, which do not depend on the other settings.
+    let known = known.transpose()?.filter(|known| known.inputs.is_some());
+    let known = known.map(|known| same_settings(known, dir, options)).transpose()?;
+    let Selection { mut revisions, anchor, files } = select(dir, request, options, known.as_ref())?;
     let anchor_id = anchor.as_ref().map(|anchor| anchor.id.clone());
     if let Some(anchor) = anchor
         && !revisions.iter().any(|one| one.id == anchor.id)
@@ -51,11 +53,11 @@ pub(crate) fn manifest(
             schema: SCHEMA,
             tollgate: VERSION.to_owned(),
             started_at: now.to_string(),
-            command: beginning.command.clone(),
-            directory: beginning.directory.clone(),
-            catalog: beginning.catalog.clone(),
-            seed: beginning.seed.unwrap_or_else(|| now.as_second().unsigned_abs()),
-            settings: beginning.settings.clone(),
+            command: options.command.clone(),
+            directory: options.directory.clone(),
+            catalog: options.catalog.clone(),
+            seed: options.seed.unwrap_or_else(|| now.as_second().unsigned_abs()),
+            settings: options.settings.clone(),
             files,
             steps: request.steps,
             inputs: None,
@@ -65,7 +67,7 @@ pub(crate) fn manifest(
         });
     };
     if anchor_id.is_some() && known.anchor.is_some() && anchor_id != known.anchor {
-        return Err(BatchError::Asked(format!(
+        return Err(bad_input(format!(
             "{} is a batch with another anchor; choose another --out",
             dir.path().display()
         )));
@@ -74,7 +76,7 @@ pub(crate) fn manifest(
     known.anchor = known.anchor.or(anchor_id);
     // A pinned anchor stays in the batch, even if it is not listed any more.
     let pinned = known.anchor.as_deref().and_then(|id| known.revision(id)).cloned();
-    known.take_up(revisions);
+    known.update_listed(revisions);
     if let Some(pinned) = pinned
         && known.revision(&pinned.id).is_none()
     {
@@ -84,38 +86,38 @@ pub(crate) fn manifest(
 }
 
 /// The selected revisions, resolved.
-struct Asked {
+struct Selection {
     revisions: Vec<Revision>,
     anchor: Option<Revision>,
     /// Hash of the files for versions.
     files: Option<String>,
 }
 
-fn asked(
+fn select(
     dir: &BatchDir,
     request: &Request<'_>,
-    beginning: &BatchOptions,
+    options: &BatchOptions,
     known: Option<&BatchManifest>,
-) -> Result<Asked, BatchError> {
-    let BatchOptions { settings, wanted, anchor, .. } = beginning;
+) -> anyhow::Result<Selection> {
+    let BatchOptions { settings, wanted, anchor, .. } = options;
     match &settings.source {
         RevisionSource::Repository(from) => {
             let repository = Repository::at(dir.repository(), request.interrupt);
             repository.fetch(from)?;
             let anchor = anchor.as_deref().map(|name| repository.one(name)).transpose()?;
-            Ok(Asked { revisions: repository.revisions(wanted)?, anchor, files: None })
+            Ok(Selection { revisions: repository.revisions(wanted)?, anchor, files: None })
         }
         RevisionSource::Versions(from) => {
             let before = known.and_then(|known| known.files.as_deref());
-            let files = builder::take(from.as_deref(), &dir.files(), before)?;
+            let files = builder::store_files(from.as_deref(), &dir.files(), before)?;
             let tree = |version: &str| hash_text(&format!("{version}\n{files}"));
             let Wanted::List(versions) = wanted else {
-                return Err(BatchError::Asked("`versions` must be a list".to_owned()));
+                return Err(bad_input("`versions` must be a list".to_owned()));
             };
             let anchor = anchor.iter().cloned().collect::<Vec<_>>();
             let revisions = of_versions(versions, tree);
             let anchor = of_versions(&anchor, tree).pop();
-            Ok(Asked { revisions, anchor, files: Some(files) })
+            Ok(Selection { revisions, anchor, files: Some(files) })
         }
     }
 }
@@ -124,20 +126,20 @@ fn asked(
 fn same_settings(
     known: BatchManifest,
     dir: &BatchDir,
-    beginning: &BatchOptions,
-) -> Result<BatchManifest, BatchError> {
+    options: &BatchOptions,
+) -> anyhow::Result<BatchManifest> {
     let out = dir.path().display();
-    if known.settings != beginning.settings {
-        let catalog = known.other_catalog(&beginning.catalog);
+    if known.settings != options.settings {
+        let catalog = known.other_catalog(&options.catalog);
         let catalog = catalog.map_or(String::new(), |catalog| format!(" ({catalog})"));
-        return Err(BatchError::Asked(format!(
+        return Err(bad_input(format!(
             "{out} is a batch with other settings{catalog}, and figures of both would be mixed up; choose \
              another --out, or repeat its command: {}",
             known.command
         )));
     }
-    match beginning.seed {
-        Some(seed) if seed != known.seed => Err(BatchError::Asked(format!(
+    match options.seed {
+        Some(seed) if seed != known.seed => Err(bad_input(format!(
             "{out} is a batch with --seed {}; remove --seed, or choose another --out",
             known.seed
         ))),
@@ -148,13 +150,13 @@ fn same_settings(
 /// Creates or continues a batch and measures its revisions.
 pub fn run(
     request: &Request<'_>,
-    beginning: &BatchOptions,
+    options: &BatchOptions,
     notify: &mut dyn FnMut(Event<'_>),
-) -> Result<(), BatchError> {
+) -> anyhow::Result<()> {
     let dir = BatchDir::open(request.out)?;
-    let manifest = manifest(&dir, request, beginning)?;
+    let manifest = manifest(&dir, request, options)?;
     manifest.write(dir.path())?;
-    let mut builder = Builder::new(dir, manifest, beginning.catalog.clone(), request)?;
+    let mut builder = Builder::new(dir, manifest, options.catalog.clone(), request)?;
     series(&mut builder, notify)?;
     report::write_all(&builder.records()?, builder.dir.path())
 }
@@ -163,25 +165,28 @@ pub fn run(
 pub(crate) fn series(
     builder: &mut Builder<'_>,
     notify: &mut dyn FnMut(Event<'_>),
-) -> Result<(), BatchError> {
+) -> anyhow::Result<()> {
     let listed: Vec<Revision> =
         builder.manifest.revisions.iter().filter(|one| one.listed).cloned().collect();
     let chosen = spread(listed.len(), builder.manifest.steps.unwrap_or(listed.len()));
     notify(Event::Revisions { count: listed.len(), tried: chosen.len() });
     anchor(builder, &listed, notify)?;
-    builder.hold_inputs()?;
+    if builder.manifest.inputs.is_none() {
+        probe_anchor(builder, notify)?;
+    }
+    builder.check_inputs()?;
     builder.end_rounds(notify)?;
     // For each step: the revision and its replacements.
     let mut steps: Vec<VecDeque<usize>> = (0..chosen.len())
         .map(|which| {
-            let others = stand_ins(&chosen, which, listed.len());
+            let others = replacements(&chosen, which, listed.len());
             std::iter::once(chosen[which]).chain(others).collect()
         })
         .collect();
     // Products measured now, and products with enough blocks.
     let mut done = BTreeSet::new();
     loop {
-        let wanted = wanted(builder, &listed, &mut steps, &done, notify)?;
+        let wanted = wanted_products(builder, &listed, &mut steps, &done, notify)?;
         done.append(&mut measured(builder)?);
         let left: Vec<RoundProduct> =
             wanted.into_iter().filter(|one| !done.contains(&one.product)).collect();
@@ -198,28 +203,28 @@ pub(crate) fn series(
     }
 }
 
-/// Builds a revision for each step and returns the products. A revision that cannot be built, or that is known not to
-/// run, is replaced.
-fn wanted(
+/// Builds a revision for each step and returns the products. A revision that cannot be built, or that does not run, is
+/// replaced.
+fn wanted_products(
     builder: &mut Builder<'_>,
     listed: &[Revision],
     steps: &mut [VecDeque<usize>],
     done: &BTreeSet<String>,
     notify: &mut dyn FnMut(Event<'_>),
-) -> Result<Vec<RoundProduct>, BatchError> {
+) -> anyhow::Result<Vec<RoundProduct>> {
     let points = points(&builder.records()?);
     let retries = builder.retries();
     let fails = |product: &String| {
         if retries && !done.contains(product) {
             return false;
         }
-        let is_it = |point: &&Point| point.product.as_ref() == Some(product);
-        points.iter().find(is_it).is_some_and(|point| point.state == State::RunFailed)
+        let of_product = |point: &&Point| point.product.as_ref() == Some(product);
+        points.iter().find(of_product).is_some_and(|point| point.state == State::RunFailed)
     };
     let mut wanted: Vec<RoundProduct> = Vec::new();
     for step in steps {
         while let Some(revision) = step.front().map(|place| &listed[*place]) {
-            let product = builder.build(revision, notify)?.filter(|product| !fails(product));
+            let product = builder.product(revision, notify)?.filter(|product| !fails(product));
             let Some(product) = product else {
                 step.pop_front();
                 if let Some(next) = step.front().map(|place| &listed[*place]) {
@@ -249,10 +254,10 @@ fn wanted(
 
 /// Returns the products that need no more blocks: with enough for an interval, or that do not run, unless that is
 /// repeated.
-pub(crate) fn measured(builder: &Builder<'_>) -> Result<BTreeSet<String>, BatchError> {
+pub(crate) fn measured(builder: &Builder<'_>) -> anyhow::Result<BTreeSet<String>> {
     let enough = (builder.manifest.settings.blocks as usize).min(INTERVAL_BLOCKS);
-    let is_lost = |point: &Point| point.state == State::RunFailed && !builder.retries();
-    let is_measured = |point: &Point| is_lost(point) || point.n >= enough;
+    let cannot_run = |point: &Point| point.state == State::RunFailed && !builder.retries();
+    let is_measured = |point: &Point| cannot_run(point) || point.n >= enough;
     let points = points(&builder.records()?);
     Ok(points.into_iter().filter(is_measured).filter_map(|point| point.product).collect())
 }
@@ -265,7 +270,7 @@ fn anchor(
     builder: &mut Builder<'_>,
     listed: &[Revision],
     notify: &mut dyn FnMut(Event<'_>),
-) -> Result<(), BatchError> {
+) -> anyhow::Result<()> {
     if let Some(id) = builder.manifest.anchor.clone() {
         // After the first round, the product is fixed.
         if let Some(product) = &builder.manifest.anchor_product
@@ -275,16 +280,12 @@ fn anchor(
             return Ok(());
         }
         let revision = builder.manifest.revision(&id).cloned();
-        let gone = || {
-            BatchError::Asked(format!("the anchor {id} is not a revision of the batch any more"))
-        };
-        let revision = revision.ok_or_else(gone)?;
+        let missing =
+            || bad_input(format!("the anchor {id} is not a revision of the batch any more"));
+        let revision = revision.ok_or_else(missing)?;
         return match builder.build(&revision, notify)? {
             Some(product) => builder.pin_anchor(&revision, product),
-            None => Err(BatchError::Asked(format!(
-                "cannot build the anchor {}; choose another --anchor and --out",
-                revision.name
-            ))),
+            None => Err(NoAnchor::NotBuilt(revision.name).into()),
         };
     }
     for revision in listed {
@@ -295,5 +296,21 @@ fn anchor(
     let builds = builder.dir.builds.lines();
     let last = builds.iter().rev().find(|build| product_of(build).is_none());
     let log = last.map_or(String::new(), |build| builder.dir.log(&build.key).display().to_string());
-    Err(BatchError::Asked(format!("no revision can be built; output of the last build: {log}")))
+    Err(NoAnchor::NoneBuilt(log).into())
+}
+
+/// Probes the anchor before anything else is built. If it fails, the batch has no anchor yet.
+fn probe_anchor(
+    builder: &mut Builder<'_>,
+    notify: &mut dyn FnMut(Event<'_>),
+) -> anyhow::Result<()> {
+    let product = builder.anchor_product()?;
+    let id = builder.manifest.anchor.clone().unwrap_or_default();
+    let Some(revision) = builder.manifest.revision(&id).cloned() else { return Ok(()) };
+    match builder.probe(&revision, &product, notify)? {
+        None => Ok(()),
+        Some(Failure { reason, .. }) => {
+            Err(NoAnchor::ProbeFailed { name: revision.name, reason }.into())
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! State and price of each revision, from the records of builds and rounds.
 
 use crate::rounds::ANCHOR;
-use crate::store::{BatchRecords, BuildOutcome, BuildRecord, Purpose, Round, RoundRun};
+use crate::store::{BatchRecords, BuildOutcome, BuildRecord, Failure, Purpose, Round, RoundRun};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use std::fmt;
 use tollgate_experiment::manifest::SubjectState;
 use tollgate_experiment::metric::{self, Metric, Valid};
 use tollgate_experiment::plan::TrialStatus;
-use tollgate_experiment::record::{Measurement, Outcome, TrialRecord};
+use tollgate_experiment::record::{self, Measurement, Outcome, TrialRecord};
 use tollgate_report::analysis::Range;
 use tollgate_stats::{BLOCKS_MAX, Estimate, Interval, Pair, ratio};
 
@@ -27,25 +27,20 @@ pub enum State {
     Done,
 }
 
-/// Returns the state of a revision and the end of the log with the reason. `absent`: why a round has no trial of its
-/// product.
+/// Returns the state of a revision and the end of the log with the reason. `absent`: why its product has no trial.
 pub(crate) fn state(
     build: Option<&BuildRecord>,
     trials: &[&TrialRecord],
-    absent: Option<&str>,
+    absent: Option<Failure>,
     has_price: bool,
 ) -> (State, Vec<String>) {
     match build.map(|build| &build.outcome) {
         None => (State::Queued, Vec::new()),
-        Some(BuildOutcome::Failed(failure)) => {
-            (State::BuildFailed, with_log(&failure.reason, &failure.log))
-        }
-        Some(BuildOutcome::TimedOut(failure)) => {
-            (State::TimedOut, with_log(&failure.reason, &failure.log))
-        }
+        Some(BuildOutcome::Failed(failure)) => (State::BuildFailed, failure.lines()),
+        Some(BuildOutcome::TimedOut(failure)) => (State::TimedOut, failure.lines()),
         Some(BuildOutcome::Built { .. }) if has_price => (State::Done, Vec::new()),
         Some(BuildOutcome::Built { .. }) if trials.is_empty() => match absent {
-            Some(why) => (State::RunFailed, why.lines().map(str::to_owned).collect()),
+            Some(why) => (State::RunFailed, why.lines()),
             None => (State::Built, Vec::new()),
         },
         Some(BuildOutcome::Built { .. }) => {
@@ -61,10 +56,8 @@ pub(crate) fn state(
 /// Returns the reason why a trial has no valid figure.
 fn why(outcome: &Outcome) -> Vec<String> {
     match outcome {
-        Outcome::Failed(failure) => {
-            with_log(&format!("{}: {}", failure.step, failure.reason), &failure.log)
-        }
-        Outcome::Refused(refusal) => vec![format!("refused: {}", refusal.reason)],
+        Outcome::Failed(failure) => not_started(failure).lines(),
+        Outcome::Refused(refusal) => refused(&refusal.reason).lines(),
         Outcome::Measured(measurement) if measurement.invalid.is_empty() => {
             vec!["no valid trial of the anchor in the same block".to_owned()]
         }
@@ -74,13 +67,18 @@ fn why(outcome: &Outcome) -> Vec<String> {
     }
 }
 
-fn with_log(reason: &str, log: &[String]) -> Vec<String> {
-    std::iter::once(reason.to_owned()).chain(log.iter().cloned()).collect()
+pub(crate) fn not_started(failure: &record::Failure) -> Failure {
+    let reason = format!("{}: {}", failure.step, failure.reason);
+    Failure { reason, log: failure.log.clone() }
+}
+
+pub(crate) fn refused(reason: &str) -> Failure {
+    Failure { reason: format!("refused: {reason}"), log: Vec::new() }
 }
 
 impl State {
     /// True if a repetition is useless. A busy machine or a failed anchor are temporary.
-    pub(crate) fn is_lost(self) -> bool {
+    pub(crate) fn is_unmeasurable(self) -> bool {
         match self {
             Self::BuildFailed | Self::TimedOut | Self::RunFailed => true,
             Self::Queued | Self::Built | Self::Invalid | Self::Done => false,
@@ -185,6 +183,8 @@ pub fn points(records: &BatchRecords) -> Vec<Point> {
         let pairs = latest(pairs.collect());
         let price = ratio(&pairs, records.manifest.seed).map(Range::from);
         let absent = runs.iter().rev().find_map(|(run, name)| absent(run, name));
+        let failed_probe = || records.failed_probe(product.as_deref()?).cloned();
+        let absent = absent.map(Failure::of_text).or_else(failed_probe);
         let (state, why) = state(build, &trials, absent, price.is_some());
         Point {
             revision: revision.id.clone(),
@@ -345,8 +345,8 @@ fn log_ratio(pair: &Pair) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{BuildFailure, SCHEMA};
-    use tollgate_experiment::record::{self, Failure, Step};
+    use crate::store::SCHEMA;
+    use tollgate_experiment::record::Step;
 
     fn build(outcome: BuildOutcome) -> BuildRecord {
         BuildRecord {
@@ -360,7 +360,7 @@ mod tests {
     }
 
     fn failed_trial() -> TrialRecord {
-        let failure = Failure {
+        let failure = record::Failure {
             step: Step::Start,
             reason: "`server` ended".to_owned(),
             log: vec!["Segmentation fault".to_owned()],
@@ -381,8 +381,7 @@ mod tests {
 
     #[test]
     fn every_state_follows_from_the_records() {
-        let failure =
-            BuildFailure { reason: "status 2".to_owned(), log: vec!["error: x".to_owned()] };
+        let failure = Failure { reason: "status 2".to_owned(), log: vec!["error: x".to_owned()] };
         let built = build(BuildOutcome::Built { product: "p".to_owned(), folder: "k".to_owned() });
         let failed = build(BuildOutcome::Failed(failure.clone()));
         let late = build(BuildOutcome::TimedOut(failure));
@@ -394,7 +393,8 @@ mod tests {
         assert_eq!(state(Some(&failed), &[], None, false), (State::BuildFailed, log.clone()));
         assert_eq!(state(Some(&late), &[], None, false), (State::TimedOut, log));
         // Its version command fails, so it has no trial.
-        let (dead, log) = state(Some(&built), &[], Some("running `server -v`\nno symbol"), false);
+        let absent = Failure::of_text("running `server -v`\nno symbol");
+        let (dead, log) = state(Some(&built), &[], Some(absent), false);
         assert_eq!((dead, log.len()), (State::RunFailed, 2));
         let (crashed, log) = state(Some(&built), &[&trial], None, false);
         assert_eq!(crashed, State::RunFailed);
@@ -404,9 +404,9 @@ mod tests {
     #[test]
     fn only_failed_builds_and_runs_are_final() {
         let lost = [State::BuildFailed, State::TimedOut, State::RunFailed];
-        assert!(lost.into_iter().all(State::is_lost));
+        assert!(lost.into_iter().all(State::is_unmeasurable));
         let open = [State::Queued, State::Built, State::Invalid, State::Done];
-        assert!(!open.into_iter().any(State::is_lost));
+        assert!(!open.into_iter().any(State::is_unmeasurable));
     }
 }
 
@@ -418,14 +418,14 @@ mod series_tests {
     #[test]
     fn only_blocks_over_the_pinned_anchor_count() {
         let products = [(ANCHOR, "one"), ("a", "two"), ("a-again", "two"), ("b", "one")];
-        let again = [("a-again", "a"), ("b", ANCHOR)];
+        let duplicates = [("a-again", "a"), ("b", ANCHOR)];
         let owned = |(a, b): (&str, &str)| (a.to_owned(), b.to_owned());
         let mut round = Round {
             schema: SCHEMA,
             round: 1,
             purpose: Purpose::Series,
             products: products.map(owned).into(),
-            duplicates: again.map(owned).into(),
+            duplicates: duplicates.map(owned).into(),
             blocks: 6,
         };
         let counted = |round: &Round, anchor: &str| -> Vec<String> {

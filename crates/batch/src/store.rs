@@ -1,13 +1,15 @@
 //! The directory of a batch: records of builds and rounds, one JSON object per line, and the paths of its parts.
 
 use crate::manifest::BatchManifest;
-use crate::{BatchError, io_error};
+use crate::repository::unique_name;
+use anyhow::Context;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::{self, DirEntry, File, TryLockError};
-use std::io::{self, ErrorKind};
+use std::io;
 use std::path::{Path, PathBuf};
+use tollgate_experiment::error::{bad_input, io_error};
 use tollgate_experiment::files::{Log, complete_lines};
 use tollgate_experiment::run_dir::RunRecords;
 
@@ -35,16 +37,38 @@ pub enum BuildOutcome {
         /// Name of its folder in `products/`.
         folder: String,
     },
-    Failed(BuildFailure),
-    TimedOut(BuildFailure),
+    Failed(Failure),
+    TimedOut(Failure),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BuildFailure {
+pub struct Failure {
     /// One line.
     pub reason: String,
-    /// Last lines of its output.
+    /// Last lines of the output.
     pub log: Vec<String>,
+}
+
+impl Failure {
+    /// Divides a text into the reason and further lines.
+    pub(crate) fn of_text(text: &str) -> Self {
+        let mut lines = text.lines().map(str::to_owned);
+        Self { reason: lines.next().unwrap_or_default(), log: lines.collect() }
+    }
+
+    /// Returns the reason and the log.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        std::iter::once(&self.reason).chain(&self.log).cloned().collect()
+    }
+}
+
+/// A line of `probes.ndjson`: the first start of a product.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProbeRecord {
+    pub schema: u32,
+    pub product: String,
+    /// `None`: it passed.
+    pub failure: Option<Failure>,
 }
 
 /// A line of `rounds.ndjson`.
@@ -78,7 +102,7 @@ pub enum Purpose {
     /// A candidate beside its parent.
     Confirmation {
         parent: String,
-        /// The culprit's product.
+        /// Product of the first bad revision.
         first_bad: String,
     },
 }
@@ -93,7 +117,7 @@ pub(crate) struct Records<T> {
 
 impl<T: Serialize + DeserializeOwned> Records<T> {
     /// Opens or creates the file and removes an incomplete last line.
-    pub(crate) fn open(path: &Path) -> Result<Self, BatchError> {
+    pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
         let failed = io_error("open", path);
         let mut log = Log::open_or_create(path).map_err(&failed)?;
         let text = log.repair().map_err(failed)?;
@@ -105,7 +129,7 @@ impl<T: Serialize + DeserializeOwned> Records<T> {
     }
 
     /// Appends a record and syncs it to disk.
-    pub(crate) fn add(&mut self, record: T) -> Result<(), BatchError> {
+    pub(crate) fn add(&mut self, record: T) -> anyhow::Result<()> {
         self.log.append(&record).map_err(io_error("append to", &self.path))?;
         self.lines.push(record);
         Ok(())
@@ -113,19 +137,21 @@ impl<T: Serialize + DeserializeOwned> Records<T> {
 }
 
 /// Reads the complete lines of a file that another process may be appending to.
-pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, BatchError> {
+pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> anyhow::Result<Vec<T>> {
     if !path.is_file() {
         return Ok(Vec::new());
     }
     parse(path, &fs::read(path).map_err(io_error("read", path))?)
 }
 
-fn parse<T: DeserializeOwned>(path: &Path, text: &[u8]) -> Result<Vec<T>, BatchError> {
+fn parse<T: DeserializeOwned>(path: &Path, text: &[u8]) -> anyhow::Result<Vec<T>> {
     complete_lines(text)
         .0
         .map(|(line, text)| {
-            let malformed = |source| BatchError::Malformed { path: path.to_owned(), line, source };
-            serde_json::from_slice(text).map_err(malformed)
+            serde_json::from_slice(text).with_context(|| {
+                let path = path.display();
+                format!("{path}:{line} is damaged; restore the file, or start a new batch")
+            })
         })
         .collect()
 }
@@ -136,6 +162,7 @@ pub(crate) struct BatchDir {
     path: PathBuf,
     _lock: File,
     pub(crate) builds: Records<BuildRecord>,
+    pub(crate) probes: Records<ProbeRecord>,
     pub(crate) rounds: Records<RoundRecord>,
 }
 
@@ -144,6 +171,7 @@ pub(crate) struct BatchDir {
 pub struct BatchRecords {
     pub manifest: BatchManifest,
     pub builds: Vec<BuildRecord>,
+    pub probes: Vec<ProbeRecord>,
     pub rounds: Vec<RoundRun>,
 }
 
@@ -155,14 +183,14 @@ pub struct RoundRun {
 
 impl BatchDir {
     /// Creates or opens the directory.
-    pub(crate) fn open(path: &Path) -> Result<Self, BatchError> {
-        let is_strange = path.is_dir()
+    pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
+        let is_foreign = path.is_dir()
             && !BatchManifest::is_in(path)
             && !path.join(LOCK).is_file()
-            && fs::read_dir(path).is_ok_and(|mut entries| !entries.all(is_of_the_beginning));
-        if is_strange || path.is_file() {
+            && fs::read_dir(path).is_ok_and(|mut entries| !entries.all(is_unused_folder));
+        if is_foreign || path.is_file() {
             let path = path.display();
-            return Err(BatchError::Asked(format!(
+            return Err(bad_input(format!(
                 "{path} exists and is not a batch; choose another --out"
             )));
         }
@@ -177,15 +205,16 @@ impl BatchDir {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 let path = path.display();
-                return Err(BatchError::Asked(format!(
+                return Err(bad_input(format!(
                     "{path} is in use by another process; wait until it has finished"
                 )));
             }
             Err(TryLockError::Error(error)) => return Err(io_error("lock", &lock_path)(error)),
         }
         let builds = Records::open(&path.join(BUILDS))?;
+        let probes = Records::open(&path.join(PROBES))?;
         let rounds = Records::open(&path.join(ROUND_LIST))?;
-        Ok(Self { path, _lock: lock, builds, rounds })
+        Ok(Self { path, _lock: lock, builds, probes, rounds })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -206,6 +235,11 @@ impl BatchDir {
         self.path.join("files")
     }
 
+    /// The experiment, configs and logs of the last probe.
+    pub(crate) fn probe(&self) -> PathBuf {
+        self.path.join("probe")
+    }
+
     /// The experiment with only the anchor, and its rendered configs.
     pub(crate) fn inputs(&self) -> PathBuf {
         self.path.join("inputs")
@@ -217,23 +251,16 @@ impl BatchDir {
 
     /// Creates a folder for a product and returns its name: a new one for each attempt, as a process of a killed attempt may
     /// still write to the last one. Removes the folders of unfinished attempts.
-    pub(crate) fn new_product(&self, key: &str) -> Result<String, BatchError> {
-        let mut attempt = 1;
-        let name = loop {
-            let name = if attempt == 1 { key.to_owned() } else { format!("{key}-{attempt}") };
-            let path = self.product(&name);
-            match fs::create_dir(&path) {
-                Ok(()) => break name,
-                Err(error) if error.kind() == ErrorKind::AlreadyExists => attempt += 1,
-                Err(error) => return Err(io_error("create", &path)(error)),
-            }
-        };
+    pub(crate) fn new_product(&self, key: &str) -> anyhow::Result<String> {
+        let name = unique_name(key, |name| self.product(name).exists());
+        let path = self.product(&name);
+        fs::create_dir(&path).map_err(io_error("create", &path))?;
         self.remove_unfinished(key, &name)?;
         Ok(name)
     }
 
     /// Removes other folders of a key that are not products.
-    fn remove_unfinished(&self, key: &str, but: &str) -> Result<(), BatchError> {
+    fn remove_unfinished(&self, key: &str, but: &str) -> anyhow::Result<()> {
         let all = self.path.join(PRODUCTS);
         for entry in fs::read_dir(&all).map_err(io_error("read", &all))? {
             let entry = entry.map_err(io_error("read", &all))?;
@@ -273,19 +300,29 @@ impl BatchDir {
         self.rounds.lines().iter().any(ends)
     }
 
-    pub(crate) fn records(&self, manifest: &BatchManifest) -> Result<BatchRecords, BatchError> {
-        let rounds = self.started().cloned().collect();
-        records(&self.path, manifest.clone(), self.builds.lines().to_vec(), rounds)
+    pub(crate) fn records(&self, manifest: &BatchManifest) -> anyhow::Result<BatchRecords> {
+        Ok(BatchRecords {
+            manifest: manifest.clone(),
+            builds: self.builds.lines().to_vec(),
+            probes: self.probes.lines().to_vec(),
+            rounds: runs(&self.path, self.started())?,
+        })
     }
 }
 
 impl BatchRecords {
     /// Reads the directory of a batch, which may be in use.
-    pub fn read(dir: &Path) -> Result<Self, BatchError> {
+    pub fn read(dir: &Path) -> anyhow::Result<Self> {
         let manifest = BatchManifest::read(dir)?;
         let builds = read(&dir.join(BUILDS))?;
+        let probes = read(&dir.join(PROBES))?;
         let rounds: Vec<RoundRecord> = read(&dir.join(ROUND_LIST))?;
-        records(dir, manifest, builds, started(&rounds).cloned().collect())
+        Ok(Self { manifest, builds, probes, rounds: runs(dir, started(&rounds))? })
+    }
+
+    /// Returns the reason why a product failed its last probe.
+    pub(crate) fn failed_probe(&self, product: &str) -> Option<&Failure> {
+        self.probes.iter().rev().find(|probe| probe.product == product)?.failure.as_ref()
     }
 
     /// Returns the last build of a revision.
@@ -306,12 +343,11 @@ impl BatchRecords {
 }
 
 /// True for an empty folder of a batch that was killed before it created its lock.
-fn is_of_the_beginning(entry: io::Result<DirEntry>) -> bool {
-    let is_one = |entry: &DirEntry| FOLDERS.into_iter().any(|name| entry.file_name() == name);
-    let is_empty = |entry: DirEntry| {
-        fs::read_dir(entry.path()).is_ok_and(|mut entries| entries.next().is_none())
-    };
-    entry.is_ok_and(|entry| is_one(&entry) && is_empty(entry))
+fn is_unused_folder(entry: io::Result<DirEntry>) -> bool {
+    entry.is_ok_and(|entry| {
+        FOLDERS.into_iter().any(|name| entry.file_name() == name)
+            && fs::read_dir(entry.path()).is_ok_and(|mut entries| entries.next().is_none())
+    })
 }
 
 pub fn round_name(number: u32) -> String {
@@ -324,6 +360,7 @@ const ROUNDS: &str = "rounds";
 const FOLDERS: [&str; 3] = [PRODUCTS, LOGS, ROUNDS];
 const LOCK: &str = "lock";
 const BUILDS: &str = "builds.ndjson";
+const PROBES: &str = "probes.ndjson";
 const ROUND_LIST: &str = "rounds.ndjson";
 
 fn started(rounds: &[RoundRecord]) -> impl Iterator<Item = &Round> {
@@ -333,21 +370,16 @@ fn started(rounds: &[RoundRecord]) -> impl Iterator<Item = &Round> {
     })
 }
 
-fn records(
-    dir: &Path,
-    manifest: BatchManifest,
-    builds: Vec<BuildRecord>,
-    rounds: Vec<Round>,
-) -> Result<BatchRecords, BatchError> {
+fn runs<'a>(dir: &Path, rounds: impl Iterator<Item = &'a Round>) -> anyhow::Result<Vec<RoundRun>> {
     let mut runs = Vec::new();
     for round in rounds {
         let path = dir.join(ROUNDS).join(round_name(round.round));
         // A round that was killed before its first trial has no run.
         if path.join("manifest.json").is_file() {
-            runs.push(RoundRun { run: RunRecords::read(&path)?, round });
+            runs.push(RoundRun { run: RunRecords::read(&path)?, round: round.clone() });
         }
     }
-    Ok(BatchRecords { manifest, builds, rounds: runs })
+    Ok(runs)
 }
 
 #[cfg(test)]

@@ -16,4 +16,6 @@ pub use listener::{
 pub use poller::{Event, Events, Interest, Poller, Waker};
 pub use send_buffer::{SendBuffer, try_io};
 pub use socket::Socket;
-pub use thread::{CpuSet, available_cpus, minimize_timer_slack, pin_current_thread};
+pub use thread::{
+    CpuSet, IdlePolling, available_cpus, minimize_timer_slack, pin_current_thread, yield_cpu,
+};

@@ -1,9 +1,13 @@
-//! CPU affinity and timer slack of threads.
+//! CPU affinity, timer slack and busy polling of threads.
 
 use std::io;
 use std::num::NonZeroU64;
+use std::time::Duration;
 
-use rustix::thread::{self, sched_getaffinity, sched_setaffinity, set_current_timer_slack};
+use rustix::thread::{
+    self, sched_getaffinity, sched_setaffinity, sched_yield, set_current_timer_slack,
+};
+use rustix::time::{ClockId, clock_gettime};
 
 /// Set of CPUs, numbered from 0.
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +61,37 @@ pub fn available_cpus() -> io::Result<Vec<usize>> {
 /// (`PR_SET_TIMERSLACK`).
 pub fn minimize_timer_slack() -> io::Result<()> {
     Ok(set_current_timer_slack(Some(NonZeroU64::MIN))?)
+}
+
+/// CPU time of idle turns of an event loop: turns that polled, found no event, and had no other work.
+#[derive(Debug, Default)]
+pub struct IdlePolling {
+    /// CPU time of the thread at the end of the last turn, if that was idle.
+    since: Option<Duration>,
+}
+
+impl IdlePolling {
+    /// Ends an idle turn. Returns the CPU time since the end of the turn before if that was idle, too.
+    pub fn idle_turn(&mut self) -> Duration {
+        let now = thread_cpu_time();
+        self.since.replace(now).map_or(Duration::ZERO, |since| now - since)
+    }
+
+    /// Ends a turn that waited for an event or had work.
+    pub fn busy_turn(&mut self) {
+        self.since = None;
+    }
+}
+
+fn thread_cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    // The kernel returns no negative times.
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
+}
+
+/// Lets other threads run that poll on the same CPU. Returns at once if there are none.
+pub fn yield_cpu() {
+    sched_yield();
 }
 
 #[cfg(test)]

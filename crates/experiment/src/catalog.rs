@@ -1,14 +1,15 @@
 //! Experiments, systems, mixes and builds, from folders on disk or from the binary.
 
+use crate::error::{BadInput, bad_input, io_error};
 use crate::recipe::{Build, BuildFile, Recipe, RecipeFile};
-use crate::toml_file::{self, Source, TomlError, suggestion};
+use crate::toml_file::{self, Source, suggestion};
+use anyhow::Context;
 use include_dir::{Dir, File, include_dir};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::{fs, io};
-use thiserror::Error;
-use tollgate_traffic::{Mix, MixError, MixFile, MixTree};
+use tollgate_traffic::{Mix, MixFile, MixTree};
 
 /// Folders on disk, which take precedence over the binary, the first one over the others.
 #[derive(Debug, Clone)]
@@ -27,28 +28,6 @@ pub enum Kind {
     Mix,
     /// `builds/NAME/build.toml`
     Build,
-}
-
-#[derive(Debug, Error)]
-pub enum CatalogError {
-    #[error("unknown {kind} `{name}`{hint}")]
-    NotFound { kind: &'static str, name: String, hint: String },
-    #[error("cannot read {path}")]
-    Unreadable { path: PathBuf, source: io::Error },
-    #[error(transparent)]
-    Toml(#[from] TomlError),
-    #[error("{file}")]
-    Mix { file: String, source: MixError },
-    #[error(
-        "{file}: includes are nested more than {MAX_INCLUDE_DEPTH} levels deep; a mix may include itself"
-    )]
-    IncludeDepth { file: String },
-    #[error(
-        "{file}: nothing would respond: `origin` is false and there is no [[process]]; add one"
-    )]
-    NoServer { file: String },
-    #[error("{file}: option `{name}` has the name of another template variable; rename it")]
-    ReservedOption { file: String, name: String },
 }
 
 /// Levels of included mixes.
@@ -109,24 +88,27 @@ impl Catalog {
     }
 
     /// Returns the text of an experiment, by name or, if `name` ends in `.toml`, by path.
-    pub fn experiment(&self, name: &str) -> Result<Source, CatalogError> {
+    pub fn experiment(&self, name: &str) -> anyhow::Result<Source> {
         match name.ends_with(".toml") {
             true => read(Path::new(name)),
-            false => self.find(Kind::Experiment, name).map_err(CatalogError::or_file),
+            false => self.find(Kind::Experiment, name),
         }
     }
 
-    pub fn build(&self, name: &str) -> Result<Build, CatalogError> {
+    pub fn build(&self, name: &str) -> anyhow::Result<Build> {
         let source = self.find(Kind::Build, name)?;
         let file: BuildFile = toml_file::parse(&source)?;
         Ok(Build { name: name.to_owned(), file, sources: self.folder(Kind::Build, name)? })
     }
 
-    pub fn recipe(&self, name: &str) -> Result<Recipe, CatalogError> {
+    pub fn recipe(&self, name: &str) -> anyhow::Result<Recipe> {
         let source = self.find(Kind::System, name)?;
         let mut file: RecipeFile = toml_file::parse(&source)?;
         if !file.origin && file.process.is_empty() {
-            return Err(CatalogError::NoServer { file: source.name });
+            return Err(bad_input(format!(
+                "{}: nothing would respond: `origin` is false and there is no [[process]]; add one",
+                source.name
+            )));
         }
         if let Some(other) = &file.options_from {
             let other: RecipeFile = toml_file::parse(&self.find(Kind::System, other)?)?;
@@ -134,26 +116,31 @@ impl Catalog {
                 file.option.entry(name).or_insert(spec);
             }
         }
+        file.add_config_option();
         if let Some(taken) = RESERVED.split(' ').find(|word| file.option.contains_key(*word)) {
-            let name = taken.to_owned();
-            return Err(CatalogError::ReservedOption { file: source.name, name });
+            return Err(bad_input(format!(
+                "{}: option `{taken}` has the name of another template variable; rename it",
+                source.name
+            )));
         }
         let found_in = source.name.trim_end_matches(SYSTEM_FILE).trim_end_matches('/').to_owned();
         Ok(Recipe { name: name.to_owned(), found_in, file })
     }
 
     /// Returns a configuration template by `SYSTEM/FILE`. Templates may extend those of other systems.
-    pub fn template(&self, name: &str) -> Result<Source, CatalogError> {
-        self.file(Kind::System, name)?.ok_or_else(|| CatalogError::NotFound {
-            kind: "configuration template",
-            name: name.to_owned(),
-            hint: String::new(),
-        })
+    pub fn template(&self, name: &str) -> anyhow::Result<Source> {
+        let unknown = || bad_input(format!("unknown configuration template `{name}`"));
+        self.find_template(name)?.ok_or_else(unknown)
+    }
+
+    /// As [`Catalog::template`]; `None` if there is no such file.
+    pub fn find_template(&self, name: &str) -> anyhow::Result<Option<Source>> {
+        self.file(Kind::System, name)
     }
 
     /// Returns a mix by name or, if `name` ends in `.toml`, by path relative to `folder`; and its files: its own first,
     /// then the included ones.
-    pub fn mix(&self, name: &str, folder: &Path) -> Result<(Mix, Vec<Source>), CatalogError> {
+    pub fn mix(&self, name: &str, folder: &Path) -> anyhow::Result<(Mix, Vec<Source>)> {
         let mut sources = Vec::new();
         let (mix, _) = self.mix_tree(name, folder, &mut sources, MAX_INCLUDE_DEPTH)?;
         Ok((mix, sources))
@@ -166,7 +153,7 @@ impl Catalog {
         folder: &Path,
         sources: &mut Vec<Source>,
         depth_left: usize,
-    ) -> Result<(Mix, MixTree), CatalogError> {
+    ) -> anyhow::Result<(Mix, MixTree)> {
         let source = match name.ends_with(".toml") {
             true => read(&folder.join(name))?,
             false => self.find(Kind::Mix, name)?,
@@ -177,26 +164,25 @@ impl Catalog {
         let folder = Path::new(&place).parent().unwrap_or(Path::new(""));
         let mut included = Vec::new();
         for include in &file.include {
-            let depth_left = depth_left
-                .checked_sub(1)
-                .ok_or_else(|| CatalogError::IncludeDepth { file: place.clone() })?;
+            let too_deep = || {
+                bad_input(format!(
+                    "{place}: includes are nested more than {MAX_INCLUDE_DEPTH} levels deep; a mix may include itself"
+                ))
+            };
+            let depth_left = depth_left.checked_sub(1).ok_or_else(too_deep)?;
             let (_, tree) = self.mix_tree(&include.mix, folder, sources, depth_left)?;
             included.push(tree);
         }
         let tree = MixTree { file, included };
         match Mix::try_from(&tree) {
             Ok(mix) => Ok((mix, tree)),
-            Err(source) => Err(CatalogError::Mix { file: place, source }),
+            Err(error) => Err(anyhow::Error::from(error).context(BadInput(place))),
         }
     }
 
     /// Returns the files that match a pattern in the last part of a path, such as `mixes/vpatch/*.yaml`, sorted by name.
-    pub fn files(&self, pattern: &str) -> Result<Vec<Source>, CatalogError> {
-        let none = || CatalogError::NotFound {
-            kind: "catalog file",
-            name: pattern.to_owned(),
-            hint: String::new(),
-        };
+    pub fn files(&self, pattern: &str) -> anyhow::Result<Vec<Source>> {
+        let none = || bad_input(format!("unknown catalog file `{pattern}`"));
         let (folder, names) = pattern.rsplit_once('/').ok_or_else(none)?;
         let (kind, folder) = folder.split_once('/').unwrap_or((folder, ""));
         let kind = Kind::ALL.into_iter().find(|one| one.folder() == kind).ok_or_else(none)?;
@@ -208,7 +194,7 @@ impl Catalog {
     }
 
     /// Returns the files of a folder, without subfolders, from the first place that has the folder.
-    fn folder(&self, kind: Kind, name: &str) -> Result<Vec<Source>, CatalogError> {
+    fn folder(&self, kind: Kind, name: &str) -> anyhow::Result<Vec<Source>> {
         let mut on_disk = self.folders.iter().map(|folder| folder.join(kind.folder()).join(name));
         let mut sources = match on_disk.find(|folder| folder.is_dir()) {
             Some(folder) => read_all(&folder)?,
@@ -230,7 +216,7 @@ impl Catalog {
         Ok(sources)
     }
 
-    fn find(&self, kind: Kind, name: &str) -> Result<Source, CatalogError> {
+    fn find(&self, kind: Kind, name: &str) -> anyhow::Result<Source> {
         let relative = match kind.file() {
             Some(file) => format!("{name}/{file}"),
             None => format!("{name}.toml"),
@@ -238,15 +224,19 @@ impl Catalog {
         if let Some(source) = self.file(kind, &relative)? {
             return Ok(source);
         }
-        let names = self.names(kind);
-        Err(CatalogError::NotFound {
-            kind: kind.word(),
-            name: name.to_owned(),
-            hint: suggestion(name, names.iter().map(String::as_str)),
-        })
+        let hint = match kind {
+            Kind::Experiment if Path::new(name).is_file() => {
+                "; the name of a file must end in .toml".to_owned()
+            }
+            Kind::Experiment if Path::new(&format!("{name}.toml")).is_file() => {
+                format!("; did you mean the file {name}.toml?")
+            }
+            _ => suggestion(name, self.names(kind).iter().map(String::as_str)),
+        };
+        Err(bad_input(format!("unknown {} `{name}`{hint}", kind.word())))
     }
 
-    fn file(&self, kind: Kind, relative: &str) -> Result<Option<Source>, CatalogError> {
+    fn file(&self, kind: Kind, relative: &str) -> anyhow::Result<Option<Source>> {
         for folder in &self.folders {
             let path = folder.join(kind.folder()).join(relative);
             if path.is_file() {
@@ -300,23 +290,6 @@ impl Kind {
     }
 }
 
-impl CatalogError {
-    /// Adds a hint if the unknown name is that of a file.
-    fn or_file(self) -> Self {
-        match self {
-            Self::NotFound { kind, name, .. } if Path::new(&name).is_file() => {
-                let hint = "; the name of a file must end in .toml".to_owned();
-                Self::NotFound { kind, name, hint }
-            }
-            Self::NotFound { kind, name, .. } if Path::new(&format!("{name}.toml")).is_file() => {
-                let hint = format!("; did you mean the file {name}.toml?");
-                Self::NotFound { kind, name, hint }
-            }
-            other => other,
-        }
-    }
-}
-
 /// Returns all files of a built-in folder and its subfolders.
 fn files(folder: &'static Dir<'static>) -> Vec<&'static File<'static>> {
     let below = folder.dirs().flat_map(files);
@@ -324,11 +297,11 @@ fn files(folder: &'static Dir<'static>) -> Vec<&'static File<'static>> {
 }
 
 /// Reads all files of a folder, without subfolders.
-fn read_all(folder: &Path) -> Result<Vec<Source>, CatalogError> {
-    let unreadable = |source| CatalogError::Unreadable { path: folder.to_owned(), source };
+fn read_all(folder: &Path) -> anyhow::Result<Vec<Source>> {
+    let unreadable = io_error("read", folder);
     let mut sources = Vec::new();
-    for entry in fs::read_dir(folder).map_err(unreadable)? {
-        let entry = entry.map_err(unreadable)?;
+    for entry in fs::read_dir(folder).map_err(&unreadable)? {
+        let entry = entry.map_err(&unreadable)?;
         if entry.path().is_file() {
             let name = entry.file_name().to_string_lossy().into_owned();
             sources.push(Source { name, ..read(&entry.path())? });
@@ -337,9 +310,10 @@ fn read_all(folder: &Path) -> Result<Vec<Source>, CatalogError> {
     Ok(sources)
 }
 
-fn read(path: &Path) -> Result<Source, CatalogError> {
-    let text = fs::read_to_string(path)
-        .map_err(|source| CatalogError::Unreadable { path: path.to_owned(), source })?;
+/// Reads a file.
+pub fn read(path: &Path) -> anyhow::Result<Source> {
+    let cannot = || BadInput(format!("cannot read {}", path.display()));
+    let text = fs::read_to_string(path).with_context(cannot)?;
     Ok(Source { name: path.display().to_string(), text })
 }
 

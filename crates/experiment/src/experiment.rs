@@ -5,26 +5,29 @@
 mod adjust;
 mod file;
 mod matrix;
+mod side_by_side;
 #[cfg(test)]
 mod tests;
 mod validate;
 
 pub use adjust::Adjustments;
-pub use file::{CpusFile, LoadFile, RateOfFile, SpacingFile, WarmUp, Window};
+pub use file::{LoadFile, RateOfFile, SpacingFile, WarmUp, Window};
 pub use matrix::Axis;
+pub use side_by_side::SideBySide;
 
-use crate::catalog::{Catalog, CatalogError};
-use crate::options::{self, Options};
+use crate::catalog::Catalog;
+use crate::error::{BadInput, bad_input, io_error};
+use crate::machine::CpuLayout;
+use crate::options::{self, OptionError, Options};
 use crate::recipe::Recipe;
 use crate::stop::Stop;
-use crate::toml_file::{self, Source, Step, TomlError};
+use crate::toml_file::{self, Source, Step};
 use crate::validity::Limits;
 use file::{ExperimentFile, SubjectFile};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
-use thiserror::Error;
 use tollgate_traffic::Mix;
 
 /// An experiment with valid values and resolved names.
@@ -53,7 +56,7 @@ pub struct Experiment {
     /// Smallest relevant difference, as a share.
     pub margin: f64,
     pub limits: Limits,
-    pub cpus: Option<CpusFile>,
+    pub cpus: Option<CpuLayout>,
     pub ablation: Option<Ablation>,
 }
 
@@ -87,8 +90,6 @@ pub struct Subject {
     pub about: String,
     /// True if a part of its rules was removed: then any attack may pass.
     pub lacks_rules: bool,
-    /// True if its records list the requests blocked in the probe.
-    pub records_probe: bool,
 }
 
 /// Subjects that are one subject without some of its rule files.
@@ -111,39 +112,44 @@ pub struct AblatedFile {
     pub file: String,
     /// The subject without this file; null if it is not removed.
     pub subject: Option<String>,
-    /// Why it cannot be removed, if other files depend on it.
+    /// Reason for which it cannot be removed, if other files depend on it.
     pub kept_reason: Option<String>,
     /// Number of exceptions to its rules that were removed from other files.
     pub exceptions: usize,
 }
 
-#[derive(Debug, Error)]
-pub enum ExperimentError {
-    #[error(transparent)]
-    Catalog(#[from] CatalogError),
-    #[error(transparent)]
-    Toml(#[from] TomlError),
-    /// An adjustment of the command line does not fit the experiment.
-    #[error("{0}")]
-    Adjustment(String),
-    /// `place` is file, line and column.
-    #[error("{place}")]
-    Part { place: String, source: Box<dyn std::error::Error + Send + Sync> },
+impl Subject {
+    /// Returns a subject with these options, and the defaults of the others.
+    pub fn new(name: &str, recipe: Recipe, chosen: &Options) -> Result<Self, OptionError> {
+        Ok(Self {
+            name: name.to_owned(),
+            options: options::choose(&recipe.name, &recipe.file.option, chosen)?,
+            recipe,
+            prefix: String::new(),
+            about: String::new(),
+            lacks_rules: false,
+        })
+    }
 }
 
 impl Experiment {
     /// Loads an experiment by name or, if `name` ends in `.toml`, by path.
-    pub fn load(
+    pub fn load(catalog: &Catalog, name: &str, adjustments: &Adjustments) -> anyhow::Result<Self> {
+        Self::from_source(catalog, name, catalog.experiment(name)?, adjustments)
+    }
+
+    /// Loads an experiment from its text.
+    pub fn from_source(
         catalog: &Catalog,
         name: &str,
+        source: Source,
         adjustments: &Adjustments,
-    ) -> Result<Self, ExperimentError> {
-        let source = catalog.experiment(name)?;
+    ) -> anyhow::Result<Self> {
         let file = ExperimentFile::parse(&source)?;
-        let file = adjustments.apply(file).map_err(ExperimentError::Adjustment)?;
+        let file = adjustments.apply(file).map_err(bad_input)?;
         let recipes = recipes(catalog, &file, &source)?;
-        let file = matrix::expand(file, &adjustments.matrix, &recipes)
-            .map_err(ExperimentError::Adjustment)?;
+        let file = with_absolute_paths(file, &recipes, &source)?;
+        let file = matrix::expand(file, &adjustments.matrix, &recipes).map_err(bad_input)?;
         // After the matrix, which may change the connections.
         let file = if adjustments.quick { file.quick() } else { file };
         resolve(catalog, name, file, &recipes, source)
@@ -177,11 +183,7 @@ impl Experiment {
 type Recipes = BTreeMap<String, Recipe>;
 
 /// Loads the recipes of all subjects, by system.
-fn recipes(
-    catalog: &Catalog,
-    file: &ExperimentFile,
-    source: &Source,
-) -> Result<Recipes, ExperimentError> {
+fn recipes(catalog: &Catalog, file: &ExperimentFile, source: &Source) -> anyhow::Result<Recipes> {
     let mut recipes = Recipes::new();
     for subject in &file.subject {
         let recipe = catalog.recipe(&subject.system);
@@ -191,6 +193,21 @@ fn recipes(
     Ok(recipes)
 }
 
+/// Makes the paths in options absolute, which are relative to the file of the experiment.
+fn with_absolute_paths(
+    mut file: ExperimentFile,
+    recipes: &Recipes,
+    source: &Source,
+) -> anyhow::Result<ExperimentFile> {
+    let folder = Path::new(&source.name).parent().unwrap_or(Path::new(""));
+    for subject in &mut file.subject {
+        let offered = &recipes[&subject.system].file.option;
+        let absolute = options::make_absolute(offered, &mut subject.with, folder);
+        absolute.map_err(io_error("resolve the paths of", folder))?;
+    }
+    Ok(file)
+}
+
 /// Resolves the names in a file: systems, options, mixes, and the subjects of each case.
 fn resolve(
     catalog: &Catalog,
@@ -198,29 +215,20 @@ fn resolve(
     file: ExperimentFile,
     recipes: &Recipes,
     source: Source,
-) -> Result<Experiment, ExperimentError> {
+) -> anyhow::Result<Experiment> {
     let mut subjects = Vec::new();
     for subject in &file.subject {
         let recipe = recipes[&subject.system].clone();
-        let options = options::choose(&recipe.name, &recipe.file.option, &subject.with);
-        let options = options.map_err(|error| match subject.variant_of {
-            Some(_) => {
-                ExperimentError::Adjustment(format!("--matrix, for {}: {error}", subject.name))
-            }
+        let chosen = Subject::new(&subject.name, recipe, &subject.with);
+        let chosen = chosen.map_err(|error| match subject.variant_of {
+            Some(_) => bad_input(format!("--matrix, for {}: {error}", subject.name)),
             None => {
-                let key = [subject.key("with"), vec![error.option().into()]].concat();
+                let key = [subject.key("with"), vec![error.option.as_str().into()]].concat();
                 part(&source, &key, error)
             }
         })?;
-        subjects.push(Subject {
-            name: subject.name.clone(),
-            recipe,
-            options,
-            prefix: subject.prefix.clone(),
-            about: subject.about.clone(),
-            lacks_rules: false,
-            records_probe: false,
-        });
+        let (prefix, about) = (subject.prefix.clone(), subject.about.clone());
+        subjects.push(Subject { prefix, about, ..chosen });
     }
     let baseline = subjects.iter().position(|subject| subject.name == file.baseline);
     #[expect(clippy::expect_used, reason = "validation checks it, and no later step removes it")]
@@ -242,7 +250,7 @@ fn resolve(
         let mut of_case: Vec<usize> = of_case.map(|(at, _)| at).collect();
         if case.origins > 1 {
             check_balancing(&subjects, &of_case)
-                .map_err(|message| part(&source, &case.key("origins"), message))?;
+                .map_err(|message| part(&source, &case.key("origins"), BadInput(message)))?;
         }
         of_case.extend(aa_subject);
         let mix_included = sources.split_off(1);
@@ -278,13 +286,9 @@ fn resolve(
     })
 }
 
-/// Error at a place in the file.
-fn part(
-    source: &Source,
-    path: &[Step],
-    error: impl Into<Box<dyn std::error::Error + Send + Sync>>,
-) -> ExperimentError {
-    ExperimentError::Part { place: toml_file::place(source, path), source: error.into() }
+/// Adds a place in the file to an error, as a message or as its cause.
+fn part(source: &Source, path: &[Step], error: impl Into<anyhow::Error>) -> anyhow::Error {
+    error.into().context(BadInput(toml_file::place(source, path)))
 }
 
 /// Suffix of the repeated baseline.

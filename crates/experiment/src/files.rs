@@ -1,5 +1,7 @@
 //! Files on disk: atomic writes, hashes, and append-only logs of records.
 
+use crate::error::io_error;
+use anyhow::Context;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use std::ffi::OsString;
@@ -10,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 /// Creates or replaces a file and syncs it to disk. On an error, and after a crash, the file has its old or its new
 /// contents, never a part of them.
-pub fn write_atomic(path: &Path, text: &str) -> io::Result<()> {
+pub fn write_atomic(path: &Path, text: &str) -> anyhow::Result<()> {
     let mut draft = OsString::from(path);
     draft.push(".new");
     let draft = PathBuf::from(draft);
@@ -19,7 +21,17 @@ pub fn write_atomic(path: &Path, text: &str) -> io::Result<()> {
         // The first error is the cause; there may be no draft.
         fs::remove_file(&draft).ok();
     }
-    written
+    written.map_err(io_error("write", path))
+}
+
+/// Writes a value as JSON, as [`write_atomic`].
+pub fn write_json(path: &Path, value: &impl Serialize) -> anyhow::Result<()> {
+    write_atomic(path, &json(value)?)
+}
+
+/// Formats a value as indented JSON, with a line break at the end.
+pub fn json(value: &impl Serialize) -> anyhow::Result<String> {
+    Ok(serde_json::to_string_pretty(value).context("cannot write JSON")? + "\n")
 }
 
 fn write_synced(path: &Path, text: &str) -> io::Result<()> {

@@ -1,9 +1,9 @@
 //! The machine of a run: its fingerprint, and the CPUs of each role.
 
-use crate::experiment::CpusFile;
+use crate::error::bad_input;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use thiserror::Error;
 
 /// Fingerprint of a machine. `None` is unknown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,66 +38,51 @@ impl Environment {
 }
 
 /// CPU numbers of each role.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct CpuLayout {
-    /// Also used by tollgate itself.
+    /// CPUs of the load generator and of tollgate itself.
+    #[schemars(extend("examples" = [[0]]))]
     pub generator: Vec<usize>,
+    /// CPUs of the origins.
+    #[schemars(extend("examples" = [[0]]))]
     pub origin: Vec<usize>,
+    /// CPUs of the system, which no other role may use.
+    #[schemars(extend("examples" = [[1]]))]
     pub system: Vec<usize>,
-}
-
-#[derive(Debug, Error, PartialEq, Eq)]
-pub enum CpuLayoutError {
-    #[error("[cpus] names CPU {0}, which is not available to this process; available: {1:?}")]
-    NotAvailable(usize, Vec<usize>),
-    #[error("[cpus] names CPU {0} twice for one role")]
-    Twice(usize),
-    #[error("[cpus] gives CPU {0} to the system and to another role; give the system its own CPUs")]
-    Overlap(usize),
-    #[error(
-        "case `{case}` has `busy_poll`, which needs a CPU without an origin, but generator and origin share CPU {cpu}; \
-         give them different CPUs in [cpus], or remove `busy_poll`"
-    )]
-    BusyPoll { case: String, cpu: usize },
-    #[error(
-        "a run needs two CPUs, one of them for the system alone, but this process may use only CPU {0:?}; allow it a \
-         second CPU"
-    )]
-    TooFew(Vec<usize>),
 }
 
 impl CpuLayout {
     /// Returns the layout of the experiment or, by default, generator and origin on the first available CPU and the
     /// system on the second.
-    pub fn choose(asked: Option<&CpusFile>, available: &[usize]) -> Result<Self, CpuLayoutError> {
-        let Some(asked) = asked else {
+    pub fn choose(asked: Option<&Self>, available: &[usize]) -> anyhow::Result<Self> {
+        let Some(layout) = asked else {
             let [first, second, ..] = available else {
-                return Err(CpuLayoutError::TooFew(available.to_vec()));
+                return Err(bad_input(format!(
+                    "a run needs two CPUs, one of them for the system alone, but this process may use only CPU \
+                     {available:?}; allow it a second CPU"
+                )));
             };
-            return Ok(Self {
-                generator: vec![*first],
-                origin: vec![*first],
-                system: vec![*second],
-            });
-        };
-        let layout = Self {
-            generator: asked.generator.clone(),
-            origin: asked.origin.clone(),
-            system: asked.system.clone(),
+            let first = vec![*first];
+            return Ok(Self { generator: first.clone(), origin: first, system: vec![*second] });
         };
         for role in [&layout.generator, &layout.origin, &layout.system] {
-            if let Some(cpu) = role.iter().find(|cpu| role.iter().filter(|c| c == cpu).count() > 1)
-            {
-                return Err(CpuLayoutError::Twice(*cpu));
+            let is_twice = |cpu: &&usize| role.iter().filter(|other| other == cpu).count() > 1;
+            if let Some(cpu) = role.iter().find(is_twice) {
+                return Err(bad_input(format!("[cpus] names CPU {cpu} twice for one role")));
             }
         }
         if let Some(cpu) = layout.all().iter().find(|cpu| !available.contains(cpu)) {
-            return Err(CpuLayoutError::NotAvailable(*cpu, available.to_vec()));
+            return Err(bad_input(format!(
+                "[cpus] names CPU {cpu}, which is not available to this process; available: {available:?}"
+            )));
         }
         let measures = |cpu: &&usize| layout.generator.contains(cpu) || layout.origin.contains(cpu);
         match layout.system.iter().find(measures) {
-            Some(cpu) => Err(CpuLayoutError::Overlap(*cpu)),
-            None => Ok(layout),
+            Some(cpu) => Err(bad_input(format!(
+                "[cpus] gives CPU {cpu} to the system and to another role; give the system its own CPUs"
+            ))),
+            None => Ok(layout.clone()),
         }
     }
 
@@ -125,18 +110,29 @@ mod tests {
         assert_eq!(layout.system, [5]);
         assert_eq!(layout.all(), [2, 5]);
         assert!(layout.shared_cpu().is_some());
-        assert_eq!(CpuLayout::choose(None, &[3]), Err(CpuLayoutError::TooFew(vec![3])));
+        let error = CpuLayout::choose(None, &[3]).unwrap_err().to_string();
+        assert!(
+            error.starts_with("a run needs two CPUs") && error.contains("only CPU [3]"),
+            "{error}"
+        );
     }
 
     #[test]
     fn unavailable_or_shared_cpu_is_an_error() {
-        let asked = CpusFile { generator: vec![0], origin: vec![1], system: vec![2] };
+        let asked = CpuLayout { generator: vec![0], origin: vec![1], system: vec![2] };
         assert_eq!(CpuLayout::choose(Some(&asked), &[0, 1, 2]).unwrap().shared_cpu(), None);
+        let error =
+            |asked: &CpuLayout| CpuLayout::choose(Some(asked), &[0, 1]).unwrap_err().to_string();
         assert_eq!(
-            CpuLayout::choose(Some(&asked), &[0, 1]),
-            Err(CpuLayoutError::NotAvailable(2, vec![0, 1]))
+            error(&asked),
+            "[cpus] names CPU 2, which is not available to this process; available: [0, 1]"
         );
-        let asked = CpusFile { system: vec![1], ..asked };
-        assert_eq!(CpuLayout::choose(Some(&asked), &[0, 1]), Err(CpuLayoutError::Overlap(1)));
+        let shared = CpuLayout { system: vec![1], ..asked.clone() };
+        assert_eq!(
+            error(&shared),
+            "[cpus] gives CPU 1 to the system and to another role; give the system its own CPUs"
+        );
+        let twice = CpuLayout { system: vec![2, 2], ..asked };
+        assert_eq!(error(&twice), "[cpus] names CPU 2 twice for one role");
     }
 }

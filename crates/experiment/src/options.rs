@@ -5,6 +5,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io;
+use std::path::{self, Path};
 use thiserror::Error;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -21,13 +23,16 @@ pub enum OptionValue {
 pub struct OptionSpec {
     /// Description in one line.
     pub about: String,
+    /// Value for subjects that do not set the option.
     pub default: OptionValue,
-    /// Allowed words.
+    /// Allowed words; by default any text if `default` is text.
     pub values: Option<Vec<String>>,
     /// True if absolute paths are allowed too.
     #[serde(default)]
     pub path: bool,
+    /// Smallest allowed integer.
     pub minimum: Option<i64>,
+    /// Largest allowed integer.
     pub maximum: Option<i64>,
     /// Values of other options without which this one has no effect; choosing it is then an error.
     #[serde(default)]
@@ -36,17 +41,29 @@ pub struct OptionSpec {
 
 pub type Options = BTreeMap<String, OptionValue>;
 
-#[derive(Debug, Error, PartialEq, Eq)]
-pub enum OptionError {
-    #[error("system `{system}` has no option `{name}`{hint}")]
-    Unknown { system: String, name: String, hint: String },
-    #[error("option `{name}` of system `{system}` cannot be `{value}`; expected {expected}")]
-    NotAllowed { system: String, name: String, value: OptionValue, expected: String },
-    #[error(
-        "option `{name}` of system `{system}` has no effect unless `{other}` is `{needed}`; remove it, or set `{other}` \
-         too"
-    )]
-    NoEffect { system: String, name: String, other: String, needed: OptionValue },
+/// Error in the value of an option.
+#[derive(Debug, Error)]
+#[error("{message}")]
+pub struct OptionError {
+    pub option: String,
+    message: String,
+}
+
+/// Makes the paths of existing files and folders absolute; relative ones are relative to `folder`.
+pub fn make_absolute(
+    offered: &BTreeMap<String, OptionSpec>,
+    chosen: &mut Options,
+    folder: &Path,
+) -> io::Result<()> {
+    for (name, value) in chosen {
+        let OptionValue::Text(text) = value else { continue };
+        let is_listed = |spec: &OptionSpec| spec.values.iter().flatten().any(|word| word == text);
+        let takes_it = |spec: &&OptionSpec| spec.path && !is_listed(spec);
+        if offered.get(name).filter(takes_it).is_some() && folder.join(&*text).exists() {
+            *text = path::absolute(folder.join(&*text))?.display().to_string();
+        }
+    }
+    Ok(())
 }
 
 /// Checks the chosen values and adds the defaults of the other options.
@@ -55,23 +72,22 @@ pub fn choose(
     offered: &BTreeMap<String, OptionSpec>,
     chosen: &Options,
 ) -> Result<Options, OptionError> {
+    let error = |name: &str, message| OptionError { option: name.to_owned(), message };
     if let Some(name) = chosen.keys().find(|name| !offered.contains_key(*name)) {
-        return Err(OptionError::Unknown {
-            system: system.to_owned(),
-            name: name.clone(),
-            hint: suggestion(name, offered.keys().map(String::as_str)),
-        });
+        let hint = suggestion(name, offered.keys().map(String::as_str));
+        return Err(error(name, format!("system `{system}` has no option `{name}`{hint}")));
     }
     let mut options = Options::new();
     for (name, spec) in offered {
         let value = chosen.get(name).unwrap_or(&spec.default);
         if !spec.allows(value) {
-            return Err(OptionError::NotAllowed {
-                system: system.to_owned(),
-                name: name.clone(),
-                value: value.clone(),
-                expected: spec.expected(),
-            });
+            let expected = spec.expected();
+            return Err(error(
+                name,
+                format!(
+                    "option `{name}` of system `{system}` cannot be `{value}`; expected {expected}"
+                ),
+            ));
         }
         options.insert(name.clone(), value.clone());
     }
@@ -79,16 +95,17 @@ pub fn choose(
         if let Some((other, needed)) =
             spec.requires.iter().find(|(other, needed)| options.get(*other) != Some(*needed))
         {
-            return Err(OptionError::NoEffect {
-                system: system.to_owned(),
-                name: name.clone(),
-                other: other.clone(),
-                needed: needed.clone(),
-            });
+            let message = format!(
+                "option `{name}` of system `{system}` has no effect unless `{other}` is `{needed}`; remove it, or \
+                 set `{other}` too"
+            );
+            return Err(error(name, message));
         }
     }
     Ok(options)
 }
+
+const PATH: &str = "a path (absolute, or of an existing file or folder)";
 
 impl OptionSpec {
     /// Describes the allowed values.
@@ -96,9 +113,9 @@ impl OptionSpec {
         match (&self.values, self.path, self.minimum, self.maximum) {
             (Some(values), false, _, _) => format!("one of {}", values.join(", ")),
             (Some(values), true, _, _) => {
-                format!("one of {}, or an absolute path", values.join(", "))
+                format!("one of {}, or {PATH}", values.join(", "))
             }
-            (None, true, _, _) => "an absolute path".to_owned(),
+            (None, true, _, _) => PATH.to_owned(),
             (None, false, Some(low), Some(high)) => format!("a whole number from {low} to {high}"),
             (None, false, Some(low), None) => format!("a whole number of at least {low}"),
             (None, false, None, Some(high)) => format!("a whole number of at most {high}"),
@@ -120,17 +137,6 @@ impl OptionSpec {
                     && self.minimum.is_none_or(|low| low <= *number)
                     && self.maximum.is_none_or(|high| *number <= high)
             }
-        }
-    }
-}
-
-impl OptionError {
-    /// Returns the name of the option.
-    pub fn option(&self) -> &str {
-        match self {
-            Self::Unknown { name, .. }
-            | Self::NotAllowed { name, .. }
-            | Self::NoEffect { name, .. } => name,
         }
     }
 }
@@ -200,13 +206,33 @@ mod tests {
         );
         assert_eq!(
             chosen("rules", text("full")).unwrap_err(),
-            "option `rules` of system `waf` cannot be `full`; expected one of none, crs, or an absolute path"
+            "option `rules` of system `waf` cannot be `full`; expected one of none, crs, or a path \
+             (absolute, or of an existing file or folder)"
         );
         assert_eq!(
             chosen("workers", OptionValue::Integer(9)).unwrap_err(),
             "option `workers` of system `waf` cannot be `9`; expected a whole number from 1 to 8"
         );
         assert!(chosen("workers", text("two")).is_err());
+    }
+
+    #[test]
+    fn paths_of_existing_files_become_absolute() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["my.conf", "crs", "2"] {
+            std::fs::write(dir.path().join(name), "").unwrap();
+        }
+        let absolute = |name: &str, value: &str| {
+            let mut chosen = Options::from([(name.to_owned(), text(value))]);
+            make_absolute(&offered(), &mut chosen, dir.path()).unwrap();
+            chosen[name].to_string()
+        };
+        let here = dir.path().display();
+        assert_eq!(absolute("rules", "my.conf"), format!("{here}/my.conf"));
+        for value in ["missing.conf", "/etc/rules", "crs"] {
+            assert_eq!(absolute("rules", value), value);
+        }
+        assert_eq!(absolute("workers", "2"), "2", "takes no path");
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! evaluated before there is a trial: expressions have the options and `prefix`, these templates also the parts found
 //! so far.
 
-use crate::options::OptionSpec;
+use crate::options::{OptionSpec, OptionValue, Options};
 use crate::toml_file::Source;
 use crate::units::Span;
 use schemars::JsonSchema;
@@ -51,6 +51,8 @@ pub struct RecipeFile {
     /// Configuration templates: paths in the folder of the recipe, each rendered into `dir`.
     #[serde(default)]
     pub templates: Vec<String>,
+    /// Adds the option `config`: a user's own file in place of a template.
+    pub config: Option<OwnConfig>,
     /// Files of the recipe that are copied into `dir` unchanged.
     #[serde(default)]
     pub files: Vec<String>,
@@ -63,6 +65,7 @@ pub struct RecipeFile {
     /// Processes in start order. Empty for a system that is only the origin.
     #[serde(default)]
     pub process: Vec<ProcessSpec>,
+    /// Readiness check.
     #[serde(default)]
     pub ready: Ready,
     /// Requests that the system blocks; by default none.
@@ -90,7 +93,7 @@ pub struct Need {
     pub name: Option<String>,
     /// Text that the file must contain.
     pub contains: Option<String>,
-    /// What to do if it is missing and the packages of the recipe do not help.
+    /// Advice if it is missing and the packages of the recipe do not help.
     pub hint: Option<String>,
 }
 
@@ -140,13 +143,36 @@ pub struct ProcessSpec {
     pub listens: Option<String>,
 }
 
-/// Readiness check: a benign request gets the expected response.
+/// Readiness check: the system is ready when a benign request gets the expected response.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Ready {
-    /// 20 seconds by default.
+    /// Time limit of the start.
     pub timeout: Span,
 }
+
+/// A user's own configuration in place of a template. Its variables in `{{ }}` are filled in.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OwnConfig {
+    /// One of `templates`.
+    pub template: String,
+    /// Lines that the file must contain.
+    pub lines: Vec<ConfigLine>,
+}
+
+/// A line that a user's own configuration must have.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ConfigLine {
+    /// Template: a text that must be in the rendered file, outside of comments.
+    pub text: String,
+    /// The lines to choose from if it is not. Each replaces a line with its first word; without one, the last is added.
+    pub write: Patterns,
+}
+
+/// Option for the path of the user's own configuration.
+pub const CONFIG_OPTION: &str = "config";
 
 /// Requests that a system blocks.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -154,6 +180,9 @@ pub struct Ready {
 pub struct Blocks {
     /// Status code of blocked requests.
     pub status: u16,
+    /// Options with which attacks are blocked. `tollgate systems check` uses them if it gets none.
+    #[serde(default)]
+    pub with: Options,
     /// Expression: true if attacks are blocked under the options of the subject.
     pub when: String,
     /// Expression: a list of the families of attacks that are always blocked; others may be blocked or passed. By
@@ -202,7 +231,7 @@ pub struct RuleSet {
     pub files: Option<Vec<String>>,
     /// The option that sets another folder, for runs without one of the files.
     pub option: Option<String>,
-    /// How to make a complete folder if `folder` has no `crs-setup.conf` beside its rules, as in a package.
+    /// Command that makes a complete folder if `folder` has no `crs-setup.conf` beside its rules, as in a package.
     pub hint: Option<String>,
 }
 
@@ -216,11 +245,31 @@ pub struct Recipe {
 }
 
 impl RecipeFile {
+    /// Adds the option of a user's own configuration.
+    pub(crate) fn add_config_option(&mut self) {
+        let Some(own) = &self.config else { return };
+        let spec = OptionSpec {
+            about: format!(
+                "your own file in place of {}, with the lines of docs/systems.md",
+                own.template
+            ),
+            default: OptionValue::Text(BUILT_IN.to_owned()),
+            values: Some(vec![BUILT_IN.to_owned()]),
+            path: true,
+            minimum: None,
+            maximum: None,
+            requires: Options::new(),
+        };
+        self.option.insert(CONFIG_OPTION.to_owned(), spec);
+    }
+
     /// Returns the builds that may be needed under any options.
     pub fn builds(&self) -> BTreeSet<&str> {
         self.need.iter().filter_map(|need| need.build.as_deref()).collect()
     }
 }
+
+const BUILT_IN: &str = "built-in";
 
 impl Patterns {
     pub fn as_slice(&self) -> &[String] {

@@ -12,7 +12,7 @@ use tollgate_stats::LatencyHistogram;
 use tollgate_traffic::Class;
 
 /// Version of the format; readers reject other versions.
-pub const SCHEMA: u32 = 2;
+pub const SCHEMA: u32 = 3;
 
 /// One case on one subject.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -59,7 +59,7 @@ pub struct Measurement {
     /// Bytes of the responses per second, with heads and codings. Older records lack it.
     #[serde(default)]
     pub received_bytes_per_s: Option<f64>,
-    /// Bytes of the answered requests per second, with heads and codings. Older records lack it.
+    /// Bytes per second of the requests that got a response, with heads and codings. Older records lack it.
     #[serde(default)]
     pub sent_bytes_per_s: Option<f64>,
     /// Latency from the send in a closed loop, from the due time in an open loop.
@@ -87,9 +87,6 @@ pub struct Measurement {
     /// Older records lack it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warm_up: Option<WarmUpRecord>,
-    /// Templates whose request was blocked in the probe, in runs that compare them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub blocked_in_probe: Option<Vec<String>>,
     pub bottleneck: Bottleneck,
     /// Violated rules.
     pub invalid: Vec<Invalid>,
@@ -147,6 +144,9 @@ pub struct CpuRecord {
     pub system: Option<CpuTime>,
     /// `None` without an origin.
     pub origin: Option<CpuTime>,
+    /// Part of the origin's time that it polled without an event instead of sleeping.
+    #[serde(default)]
+    pub origin_polled_us: u64,
     pub generator: CpuTime,
     /// Part of the generator's time that it polled without an event instead of sleeping.
     #[serde(default)]
@@ -160,13 +160,17 @@ pub struct TemplateRecord {
     pub class: Class,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub family: Option<String>,
+    /// Frequency relative to the other templates of the mix; 0 for the probe only.
+    pub weight: u32,
+    /// Response to the request of the probe. Records made before it was kept lack it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub probe: Option<ProbeOutcome>,
     /// Responses by status code.
     pub statuses: BTreeMap<u16, u64>,
     /// Responses with the status code of blocked requests.
     pub blocked: u64,
-    /// Other responses with the status code of passed requests. In older records, which lack it, all others passed.
-    #[serde(default)]
-    pub passed: Option<u64>,
+    /// Other responses with the status code of passed requests.
+    pub passed: u64,
     pub unexpected: u64,
     /// Description of the first unexpected response.
     pub unexpected_example: Option<String>,
@@ -225,8 +229,19 @@ pub struct ProbeResponse {
     /// Description of the response.
     pub actual: String,
     pub as_expected: bool,
-    /// True if it has the status code of a passed request.
-    pub passed: bool,
+    pub outcome: ProbeOutcome,
+}
+
+/// Verdict shown by a response to the probe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ProbeOutcome {
+    /// It has the status code of blocked requests.
+    Blocked,
+    /// It has that of passed requests.
+    Passed,
+    /// It has another one.
+    Other,
 }
 
 /// A trial that ended before its measurement.
@@ -308,11 +323,15 @@ impl Measurement {
     }
 
     pub fn origin_cpu_us_per_request(&self) -> Option<f64> {
-        self.cpu.origin.map(|cpu| self.per_request(cpu.total_us(), self.cpu.servers_window_s))
+        self.cpu.origin.map(|cpu| {
+            let worked_us = cpu.total_us().saturating_sub(self.cpu.origin_polled_us);
+            self.per_request(worked_us, self.cpu.servers_window_s)
+        })
     }
 
     pub fn generator_cpu_us_per_request(&self) -> f64 {
-        self.per_request(self.cpu.generator.total_us(), self.window_s)
+        let polled_us = self.cpu.generator_polled_us;
+        self.per_request(self.cpu.generator.total_us().saturating_sub(polled_us), self.window_s)
     }
 
     /// Divides the rates, as CPU time and responses have different windows.
@@ -320,32 +339,11 @@ impl Measurement {
         let responses_per_s = as_f64(self.responses.max(1)) / self.window_s;
         as_f64(cpu_us) / cpu_window_s / responses_per_s
     }
-
-    /// Returns the number of blocked requests of a class, and that of all blocked or passed ones. Other responses do
-    /// not show what the system decided.
-    pub fn blocked(&self, class: Class) -> (u64, u64) {
-        let of_class = self.templates.iter().filter(|template| template.class == class);
-        of_class.map(TemplateRecord::outcomes).fold((0, 0), |(blocked, decided), one| {
-            (blocked + one.blocked, decided + one.blocked + one.passed)
-        })
-    }
-}
-
-/// Responses to one template by outcome.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TemplateOutcomes {
-    pub blocked: u64,
-    pub passed: u64,
-    pub other: u64,
 }
 
 impl TemplateRecord {
-    pub fn outcomes(&self) -> TemplateOutcomes {
-        let responses: u64 = self.statuses.values().sum();
-        let blocked = self.blocked.min(responses);
-        let rest = responses - blocked;
-        let passed = self.passed.map_or(rest, |passed| passed.min(rest));
-        TemplateOutcomes { blocked, passed, other: rest - passed }
+    pub fn responses(&self) -> u64 {
+        self.statuses.values().sum()
     }
 }
 

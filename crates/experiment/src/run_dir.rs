@@ -2,9 +2,11 @@
 //!
 //! Each record is on disk before the next trial starts, so that no finished trial is lost.
 
-use crate::files::{Log, complete_lines, write_atomic};
+use crate::error::{bad_input, io_error};
+use crate::files::{Log, complete_lines, write_json};
 use crate::manifest::{self, Manifest};
 use crate::record::{self, TrialRecord};
+use anyhow::{Context, bail};
 use flate2::read::MultiGzDecoder;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, TryLockError};
@@ -47,7 +49,7 @@ pub struct SearchRecord {
     pub ended_by: Option<SearchEnd>,
 }
 
-/// What ended a search.
+/// Reason for the end of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SearchEnd {
@@ -59,62 +61,26 @@ pub enum SearchEnd {
 /// Version of `search.json`; readers reject other versions.
 pub const SEARCH_SCHEMA: u32 = 2;
 
+/// Context of an error that ended a run after its start.
 #[derive(Debug, Error)]
-pub enum RunDirError {
-    #[error("{path} exists and is not empty; choose another --out, or remove it")]
-    Taken { path: PathBuf },
-    #[error("{path} is in use by another run; wait until it has finished")]
-    InUse { path: PathBuf },
-    #[error(
-        "the name {path:?} has a quote, a backslash or a line break, which configuration files cannot contain; choose \
-         another --out"
-    )]
-    Unusable { path: PathBuf },
-    #[error("no directory {path}")]
-    Missing { path: PathBuf },
-    #[error("{path} is a file, not a directory{hint}")]
-    AFile { path: PathBuf, hint: &'static str },
-    #[error("cannot create {path}; try another --out")]
-    NotCreated { path: PathBuf, source: io::Error },
-    #[error("cannot append a trial to {path}; earlier trials are stored")]
-    NotKept { path: PathBuf, source: io::Error },
-    #[error("{path} is the directory of a search, not of a run; `tollgate report {path}` shows it")]
-    ASearch { path: PathBuf },
-    #[error("{path} is not the directory of a run: it has no {MANIFEST}")]
-    NotARun { path: PathBuf },
-    #[error(
-        "{path} is the directory of a run that ended before its first trial; remove it and start again"
-    )]
-    NeverBegan { path: PathBuf },
-    #[error(
-        "{path} is compressed, so the run cannot be resumed; to resume it, first run: gunzip {path}"
-    )]
-    Packed { path: PathBuf },
-    #[error("{path} has more than 1 GiB of trials and must be damaged; restore the file")]
-    TooLarge { path: PathBuf },
-    #[error("cannot {action} {path}")]
-    Io { action: &'static str, path: PathBuf, source: io::Error },
-    #[error("{path}:{line} is damaged; restore the file, or start a new run")]
-    Malformed { path: PathBuf, line: usize, source: serde_json::Error },
-    #[error(
-        "{path}:{line} has schema {found}; this version reads {known}; use the version that wrote it"
-    )]
-    Schema { path: PathBuf, line: usize, found: u32, known: u32 },
-}
+#[error("cannot append a trial to {}; earlier trials are stored", .0.display())]
+pub struct NotAppended(PathBuf);
 
 impl RunDir {
     /// Creates the directory of a new run.
-    pub fn create(path: &Path) -> Result<Self, RunDirError> {
+    pub fn create(path: &Path) -> anyhow::Result<Self> {
         if let Some(file) = path.ancestors().find(|part| part.is_file()) {
-            let hint = "; choose another --out";
-            return Err(RunDirError::AFile { path: file.to_owned(), hint });
+            return Err(bad_input(format!(
+                "{} is a file, not a directory; choose another --out",
+                file.display()
+            )));
         }
         if fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some()) {
-            return Err(RunDirError::Taken { path: path.to_owned() });
+            return Err(taken(path));
         }
         let not_created = |path: &Path| {
-            let path = path.to_owned();
-            move |source| RunDirError::NotCreated { path, source }
+            let message = format!("cannot create {}; try another --out", path.display());
+            move |error: io::Error| anyhow::Error::from(error).context(message)
         };
         // Checked before anything is created.
         check_name(&std::path::absolute(path).map_err(not_created(path))?)?;
@@ -127,7 +93,7 @@ impl RunDir {
         let file = path.join(TRIALS);
         let trials = Log::create(&file).map_err(|error| match error.kind() {
             // Another run created it in between.
-            io::ErrorKind::AlreadyExists => RunDirError::Taken { path: path.clone() },
+            io::ErrorKind::AlreadyExists => taken(&path),
             _ => not_created(&file)(error),
         })?;
         lock(&path, &trials)?;
@@ -135,12 +101,15 @@ impl RunDir {
     }
 
     /// Opens the directory of a run to resume. Removes an incomplete record: its trial will be repeated.
-    pub fn open(path: &Path) -> Result<Self, RunDirError> {
+    pub fn open(path: &Path) -> anyhow::Result<Self> {
         let path = path.canonicalize().map_err(io_error("resolve", path))?;
         let file = path.join(TRIALS);
         let packed = path.join(PACKED_TRIALS);
         if !file.is_file() && packed.is_file() {
-            return Err(RunDirError::Packed { path: packed });
+            return Err(bad_input(format!(
+                "{0} is compressed, so the run cannot be resumed; to resume it, first run: gunzip {0}",
+                packed.display()
+            )));
         }
         let failed = io_error("open", &file);
         let mut trials = Log::open(&file).map_err(&failed)?;
@@ -162,34 +131,29 @@ impl RunDir {
         self.path.join(LOGS)
     }
 
-    pub fn write_manifest(&self, manifest: &Manifest) -> Result<(), RunDirError> {
-        self.write_json(MANIFEST, manifest)
+    pub fn write_manifest(&self, manifest: &Manifest) -> anyhow::Result<()> {
+        write_json(&self.path.join(MANIFEST), manifest)
     }
 
     /// Writes the parameters of a search, whose file also marks the directory as one.
-    pub fn write_search(&self, search: &SearchRecord) -> Result<(), RunDirError> {
-        self.write_json(SEARCH, search)
-    }
-
-    fn write_json(&self, name: &str, value: &impl Serialize) -> Result<(), RunDirError> {
-        let path = self.path.join(name);
-        let failed = io_error("write", &path);
-        let text = serde_json::to_string_pretty(value).map_err(|error| failed(error.into()))?;
-        write_atomic(&path, &text).map_err(failed)
+    pub fn write_search(&self, search: &SearchRecord) -> anyhow::Result<()> {
+        write_json(&self.path.join(SEARCH), search)
     }
 
     /// Appends a record and syncs it to disk.
-    pub fn append(&mut self, record: &TrialRecord) -> Result<(), RunDirError> {
-        let failed = |source| RunDirError::NotKept { path: self.path.join(TRIALS), source };
-        self.trials.append(record).map_err(failed)
+    pub fn append(&mut self, record: &TrialRecord) -> anyhow::Result<()> {
+        self.trials.append(record).with_context(|| NotAppended(self.path.join(TRIALS)))
     }
 }
 
 impl RunRecords {
     /// Reads the directory of a run.
-    pub fn read(dir: &Path) -> Result<Self, RunDirError> {
+    pub fn read(dir: &Path) -> anyhow::Result<Self> {
         match is_search(dir) {
-            true => Err(RunDirError::ASearch { path: dir.to_owned() }),
+            true => Err(bad_input(format!(
+                "{0} is the directory of a search, not of a run; `tollgate report {0}` shows it",
+                dir.display()
+            ))),
             false => read_records(dir),
         }
     }
@@ -199,28 +163,28 @@ pub fn is_search(dir: &Path) -> bool {
     dir.join(SEARCH).is_file()
 }
 
-pub fn read_search(dir: &Path) -> Result<SearchRecord, RunDirError> {
+pub fn read_search(dir: &Path) -> anyhow::Result<SearchRecord> {
     let path = dir.join(SEARCH);
     let text = fs::read(&path).map_err(io_error("read", &path))?;
     parse(&path, 1, &text, SEARCH_SCHEMA)
 }
 
 /// Reads the manifest and the records of a run or a search.
-pub fn read_records(dir: &Path) -> Result<RunRecords, RunDirError> {
+pub fn read_records(dir: &Path) -> anyhow::Result<RunRecords> {
     let path = dir.join(MANIFEST);
-    if dir.is_file() {
-        let hint = "; name the directory of a run";
-        return Err(RunDirError::AFile { path: dir.to_owned(), hint });
-    }
-    if !dir.is_dir() {
-        return Err(RunDirError::Missing { path: dir.to_owned() });
-    }
     if !path.is_file() {
-        let path = dir.to_owned();
-        return Err(match dir.join(TRIALS).is_file() {
-            true => RunDirError::NeverBegan { path },
-            false => RunDirError::NotARun { path },
-        });
+        let shown = dir.display();
+        return Err(bad_input(if dir.is_file() {
+            format!("{shown} is a file, not a directory; name the directory of a run")
+        } else if !dir.is_dir() {
+            format!("no directory {shown}")
+        } else if dir.join(TRIALS).is_file() {
+            format!(
+                "{shown} is the directory of a run that ended before its first trial; remove it and start again"
+            )
+        } else {
+            format!("{shown} is not the directory of a run: it has no {MANIFEST}")
+        }));
     }
     let text = fs::read(&path).map_err(io_error("read", &path))?;
     let manifest = parse(&path, 1, &text, manifest::SCHEMA)?;
@@ -233,7 +197,7 @@ pub fn read_records(dir: &Path) -> Result<RunRecords, RunDirError> {
 }
 
 /// Returns the file of the trials and its contents. Stored runs, such as the project's own `records/`, are compressed.
-fn read_trials(dir: &Path) -> Result<(PathBuf, Vec<u8>), RunDirError> {
+fn read_trials(dir: &Path) -> anyhow::Result<(PathBuf, Vec<u8>)> {
     let path = dir.join(TRIALS);
     let packed = dir.join(PACKED_TRIALS);
     if path.is_file() || !packed.is_file() {
@@ -248,21 +212,25 @@ fn read_trials(dir: &Path) -> Result<(PathBuf, Vec<u8>), RunDirError> {
         .read_to_end(&mut text)
         .map_err(&failed)?;
     if text.len() as u64 > UNPACKED_BYTES_MAX {
-        return Err(RunDirError::TooLarge { path: packed });
+        let path = packed.display();
+        bail!("{path} has more than 1 GiB of trials and must be damaged; restore the file");
     }
     Ok((packed, text))
 }
 
 /// Checks that configuration files can contain the name of a directory.
-fn check_name(path: &Path) -> Result<(), RunDirError> {
+fn check_name(path: &Path) -> anyhow::Result<()> {
     match path.to_str().is_none_or(|name| name.contains(['"', '\\', '\n', '\r'])) {
-        true => Err(RunDirError::Unusable { path: path.to_owned() }),
+        true => Err(bad_input(format!(
+            "the name {path:?} has a quote, a backslash or a line break, which configuration files cannot contain; \
+             choose another --out"
+        ))),
         false => Ok(()),
     }
 }
 
 /// Locks the records until this process ends. Waits a moment for another process, which may be stopping its servers.
-fn lock(path: &Path, trials: &Log) -> Result<(), RunDirError> {
+fn lock(path: &Path, trials: &Log) -> anyhow::Result<()> {
     let deadline = Instant::now() + LOCK_WAIT;
     loop {
         match trials.try_lock() {
@@ -271,7 +239,9 @@ fn lock(path: &Path, trials: &Log) -> Result<(), RunDirError> {
                 std::thread::sleep(LOCK_POLL);
             }
             Err(TryLockError::WouldBlock) => {
-                return Err(RunDirError::InUse { path: path.to_owned() });
+                let path = path.display();
+                let message = "is in use by another run; wait until it has finished";
+                return Err(bad_input(format!("{path} {message}")));
             }
             Err(TryLockError::Error(error)) => return Err(io_error("lock", path)(error)),
         }
@@ -301,18 +271,24 @@ fn parse<T: for<'de> Deserialize<'de>>(
     line: usize,
     text: &[u8],
     known: u32,
-) -> Result<T, RunDirError> {
-    let malformed = |source| RunDirError::Malformed { path: path.to_owned(), line, source };
-    let Versioned { schema } = serde_json::from_slice(text).map_err(malformed)?;
+) -> anyhow::Result<T> {
+    let place = || format!("{}:{line}", path.display());
+    let damaged = || format!("{} is damaged; restore the file, or start a new run", place());
+    let Versioned { schema } = serde_json::from_slice(text).with_context(damaged)?;
     if schema != known {
-        return Err(RunDirError::Schema { path: path.to_owned(), line, found: schema, known });
+        let place = place();
+        bail!(
+            "{place} has schema {schema}; this version reads {known}; use the version that wrote it"
+        );
     }
-    serde_json::from_slice(text).map_err(malformed)
+    serde_json::from_slice(text).with_context(damaged)
 }
 
-fn io_error(action: &'static str, path: &Path) -> impl Fn(io::Error) -> RunDirError + use<> {
-    let path = path.to_owned();
-    move |source| RunDirError::Io { action, path: path.clone(), source }
+fn taken(path: &Path) -> anyhow::Error {
+    bad_input(format!(
+        "{} exists and is not empty; choose another --out, or remove it",
+        path.display()
+    ))
 }
 
 #[cfg(test)]
@@ -337,7 +313,7 @@ mod tests {
         });
         assert_eq!(created.iter().filter(|run| run.is_ok()).count(), 1, "{created:?}");
         for refused in created.iter().filter_map(|run| run.as_ref().err()) {
-            assert!(matches!(refused, RunDirError::Taken { .. }), "{refused}");
+            assert!(refused.to_string().contains("exists and is not empty"), "{refused}");
         }
     }
 
@@ -355,7 +331,7 @@ mod tests {
             (PACKED_TRIALS.as_ref(), &lines[..])
         );
         let error = RunDir::open(dir.path()).unwrap_err();
-        assert!(matches!(error, RunDirError::Packed { .. }), "{error}");
+        assert!(error.to_string().contains("is compressed"), "{error}");
 
         // The file that is not compressed comes first, as after `gunzip --keep`.
         fs::write(dir.path().join(TRIALS), "later\n").unwrap();
@@ -371,7 +347,7 @@ mod tests {
     fn directory_with_an_unusable_name_is_not_created() {
         let dir = tempfile::tempdir().unwrap();
         let error = RunDir::create(&dir.path().join("a\nb")).unwrap_err();
-        assert!(matches!(error, RunDirError::Unusable { .. }), "{error}");
+        assert!(error.to_string().contains("choose another --out"), "{error}");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 }

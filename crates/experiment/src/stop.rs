@@ -28,7 +28,7 @@ pub struct Stop {
     pub extra_blocks: u32,
 }
 
-/// What ended a run.
+/// Reason for the end of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum EndedBy {

@@ -3,11 +3,11 @@
 //! Unknown keys are found by comparing the document with the JSON Schema of its type, which lists the keys of every
 //! level.
 
+use crate::error::BadInput;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::Value as Schema;
 use std::ops::Range;
-use thiserror::Error;
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
 
@@ -27,16 +27,8 @@ pub enum Step {
     Index(usize),
 }
 
-#[derive(Debug, Error, PartialEq, Eq)]
-#[error("{file}:{line}:{column}: {message}")]
-pub struct TomlError {
-    file: String,
-    line: usize,
-    column: usize,
-    message: String,
-}
-
-pub fn parse<T: DeserializeOwned + JsonSchema>(source: &Source) -> Result<T, TomlError> {
+/// Parses a file. An error names the place.
+pub fn parse<T: DeserializeOwned + JsonSchema>(source: &Source) -> Result<T, BadInput> {
     let document = DeTable::parse(&source.text).map_err(|error| {
         let hint = error.span().map_or("", |span| quotes_hint(source, span));
         locate(source, error.span(), &format!("{}{hint}", error.message()))
@@ -98,7 +90,7 @@ fn check_table(
     schema: &Schema,
     root: &Schema,
     path: &str,
-) -> Result<(), TomlError> {
+) -> Result<(), BadInput> {
     let schema = resolve(schema, root);
     let known = schema["properties"].as_object();
     for (key, value) in table {
@@ -127,7 +119,7 @@ fn check_value(
     schema: &Schema,
     root: &Schema,
     path: &str,
-) -> Result<(), TomlError> {
+) -> Result<(), BadInput> {
     let schema = resolve(schema, root);
     if schema["type"] == "array" && value.get_ref().is_table() {
         let message = format!("`{path}` is a list: write [[{path}]]");
@@ -192,14 +184,10 @@ fn resolve<'a>(schema: &'a Schema, root: &'a Schema) -> &'a Schema {
     }
 }
 
-fn locate(source: &Source, span: Option<Range<usize>>, message: &str) -> TomlError {
+fn locate(source: &Source, span: Option<Range<usize>>, message: &str) -> BadInput {
     let (line, column) = line_and_column(&source.text, span.map_or(0, |span| span.start));
-    TomlError {
-        file: source.name.clone(),
-        line,
-        column,
-        message: message.trim_end().replace('\n', " "),
-    }
+    let message = message.trim_end().replace('\n', " ");
+    BadInput(format!("{}:{line}:{column}: {message}", source.name))
 }
 
 /// Returns line and column of a byte offset, both from 1, the column in bytes.

@@ -1,9 +1,11 @@
 //! Rules that make a trial invalid, and their limits.
 
+use crate::toml_file::suggestion;
 use crate::units::Percent;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::str::FromStr;
 
 /// Why the figures of a trial do not count.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -18,6 +20,9 @@ pub enum Invalid {
     BackgroundCpu {
         percent: f64,
         limit_percent: f64,
+        /// The process that used most of it, if it still ran at the end.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        heaviest: Option<HeavyProcess>,
     },
     /// A process of the system ended or was restarted during the window.
     ProcessDied {
@@ -67,19 +72,28 @@ pub enum Invalid {
     },
 }
 
+/// A process outside of a trial.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HeavyProcess {
+    pub name: String,
+    pub pid: i32,
+    /// Its CPU time during warm-up and window, in percent of the capacity of the CPUs in use.
+    pub percent: f64,
+}
+
 /// Limits of disturbances in a valid trial.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
-    /// CPU time that the hypervisor gave to others, as a share of the CPUs in use. 5% by default.
+    /// CPU time that the hypervisor gave to others, as a share of the CPUs in use.
     pub steal: Percent,
-    /// CPU time of other processes, as a share of the CPUs in use. 10% by default.
+    /// CPU time of other processes, as a share of the CPUs in use.
     pub background_cpu: Percent,
-    /// Time in which tollgate did not run, as a share of the window. 10% by default.
+    /// Time in which tollgate did not run, as a share of the window.
     pub pause: Percent,
-    /// Difference between the windows of the generator and of the servers. 5% by default.
+    /// Difference between the windows of the generator and of the servers.
     pub window_skew: Percent,
-    /// Difference between the share of an origin and an even one. 2% by default: with two origins, 48% to 52%.
+    /// Difference between the share of an origin and an even one. With two origins, 2% is 48% to 52%.
     pub imbalance: Percent,
 }
 
@@ -95,15 +109,81 @@ impl Default for Limits {
     }
 }
 
+/// A limit with its key, such as `background_cpu=50%`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Limit {
+    key: String,
+    percent: Percent,
+}
+
+impl Limits {
+    pub(crate) fn set(&mut self, limit: &Limit) -> Result<(), String> {
+        let keys = [
+            ("steal", &mut self.steal),
+            ("background_cpu", &mut self.background_cpu),
+            ("pause", &mut self.pause),
+            ("window_skew", &mut self.window_skew),
+            ("imbalance", &mut self.imbalance),
+        ];
+        let known: Vec<&str> = keys.iter().map(|(key, _)| *key).collect();
+        match keys.into_iter().find(|(key, _)| *key == limit.key) {
+            Some((_, value)) => *value = limit.percent,
+            None => {
+                return Err(format!(
+                    "unknown limit `{}`{}",
+                    limit.key,
+                    suggestion(&limit.key, known)
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Limit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (key, percent) =
+            text.split_once('=').ok_or("expected LIMIT=PERCENT, such as background_cpu=50%")?;
+        let percent: Percent = percent.parse().map_err(|error| format!("{error}"))?;
+        let limit = Self { key: key.to_owned(), percent };
+        Limits::default().set(&limit)?;
+        Ok(limit)
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}={}", self.key, self.percent)
+    }
+}
+
 impl Invalid {
+    /// True if the machine is the cause, and not the subject.
+    pub fn is_disturbance(&self) -> bool {
+        matches!(
+            self,
+            Self::Steal { .. }
+                | Self::BackgroundCpu { .. }
+                | Self::Paused { .. }
+                | Self::WindowSkew { .. }
+        )
+    }
+
     /// Describes the rule without the figures of one trial.
     pub fn rule(&self) -> String {
         match self {
             Self::Steal { limit_percent, .. } => {
-                format!("the hypervisor took more than {limit_percent} % of the CPUs")
+                format!(
+                    "the hypervisor took more than {limit_percent} % of the CPUs (limit `steal`)"
+                )
             }
             Self::BackgroundCpu { limit_percent, .. } => {
-                format!("other processes took more than {limit_percent} % of the CPUs")
+                format!(
+                    "other processes took more than {limit_percent} % of the CPUs (limit \
+                     `background_cpu`)"
+                )
             }
             Self::Stalled { .. } => {
                 "a request was in flight for more than half of the window".to_owned()
@@ -128,12 +208,15 @@ impl fmt::Display for Invalid {
         match self {
             Self::Steal { percent, limit_percent } => write!(
                 formatter,
-                "the hypervisor took {percent:.1} % of the CPUs (limit {limit_percent} %)"
+                "the hypervisor took {percent:.1} % of the CPUs (limit `steal`: {limit_percent} %)"
             ),
-            Self::BackgroundCpu { percent, limit_percent } => write!(
-                formatter,
-                "other processes took {percent:.1} % of the CPUs (limit {limit_percent} %)"
-            ),
+            Self::BackgroundCpu { percent, limit_percent, heaviest } => {
+                write!(formatter, "other processes took {percent:.1} % of the CPUs")?;
+                if let Some(HeavyProcess { name, pid, percent }) = heaviest {
+                    write!(formatter, ", `{name}` (pid {pid}) {percent:.0} %")?;
+                }
+                write!(formatter, " (limit `background_cpu`: {limit_percent} %)")
+            }
             Self::ProcessDied { what } => write!(formatter, "{what} during the measurement"),
             Self::Unexpected { responses, example } => {
                 write!(formatter, "{responses} responses were unexpected")?;
@@ -153,17 +236,38 @@ impl fmt::Display for Invalid {
             }
             Self::Paused { percent, limit_percent } => write!(
                 formatter,
-                "tollgate was stopped or starved for {percent:.0} % of the window (limit {limit_percent} %)"
+                "tollgate was stopped or starved for {percent:.0} % of the window (limit `pause`: {limit_percent} %)"
             ),
             Self::Imbalance { origin, percent, even_percent, limit_percent } => write!(
                 formatter,
-                "origin {origin} got {percent:.1} % of the requests, expected {even_percent:.1} % (tolerance {limit_percent} %)"
+                "origin {origin} got {percent:.1} % of the requests, expected {even_percent:.1} % (limit `imbalance`: {limit_percent} %)"
             ),
             Self::NoResponse => write!(formatter, "no response was received"),
             Self::WindowSkew { percent, limit_percent } => write!(
                 formatter,
-                "the windows of generator and servers differed by {percent:.1} % (limit {limit_percent} %)"
+                "the windows of generator and servers differed by {percent:.1} % (limit `window_skew`: {limit_percent} %)"
             ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limit_is_set_by_its_key() {
+        let mut limits = Limits::default();
+        limits.set(&"background_cpu=50%".parse().unwrap()).unwrap();
+        assert_eq!(limits, Limits { background_cpu: Percent(0.5), ..Limits::default() });
+        for (text, error) in [
+            ("background=50%", "unknown limit `background`; "),
+            ("steel=50%", "unknown limit `steel`; did you mean `steal`?"),
+            ("pause", "expected LIMIT=PERCENT, "),
+            ("pause=200%", "200%"),
+        ] {
+            let message = text.parse::<Limit>().unwrap_err();
+            assert!(message.contains(error), "{text}: {message}");
         }
     }
 }

@@ -1,10 +1,11 @@
 //! The admin server: `/metrics` and `/healthz`, on threads of its own. The number of clients and the time of each are
-//! limited, and nothing here delays the data path.
+//! limited, silent clients make room for new ones, and nothing here delays the data path.
 
+use std::collections::VecDeque;
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -18,12 +19,12 @@ use crate::headers::http_date;
 use crate::log;
 use crate::metrics::{Reloads, render};
 
-/// Clients at a time; others wait in the backlog.
+/// Clients at a time; a further one replaces the oldest.
 const CLIENTS_MAX: usize = 64;
 /// Time of a client from its connection to the last byte of its response.
 const CLIENT_TIME: Duration = Duration::from_secs(5);
 const REQUEST_HEAD_BYTES_MAX: usize = 8 << 10;
-/// Pause before a new attempt, after an error or at the limit of clients.
+/// Pause before a new attempt after an error.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
 /// Data of the admin server. Its locks are never taken on the data path.
@@ -34,6 +35,7 @@ pub(crate) struct AdminState {
     pools: Mutex<Vec<(Pool, Arc<PoolHealth>)>>,
     reloads: Mutex<Reloads>,
     is_draining: AtomicBool,
+    started_at: SystemTime,
 }
 
 impl AdminState {
@@ -43,6 +45,7 @@ impl AdminState {
             pools: Mutex::default(),
             reloads: Mutex::default(),
             is_draining: AtomicBool::new(false),
+            started_at: SystemTime::now(),
         }
     }
 
@@ -68,7 +71,8 @@ impl AdminState {
         let reloads = *self.reloads.lock().unwrap_or_else(PoisonError::into_inner);
         let pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
         let pools = pools.iter().map(|(pool, health)| (pool, &**health));
-        render(&self.counters.totals(), &pools, reloads, Instant::now())
+        let (totals, now) = (self.counters.totals(), Instant::now());
+        render(&totals, &pools, reloads, &self.counters.firewall, now, self.started_at)
     }
 }
 
@@ -129,36 +133,42 @@ fn accept_clients(
     is_stopping: &AtomicBool,
     client_time: Duration,
 ) {
-    let mut clients: Vec<JoinHandle<()>> = Vec::new();
+    // The oldest first. The thread of a client closes its stream.
+    let mut clients: VecDeque<(Weak<TcpStream>, JoinHandle<()>)> = VecDeque::new();
     loop {
-        clients.retain(|client| !client.is_finished());
         if is_stopping.load(Ordering::Acquire) {
             return;
-        }
-        if clients.len() >= CLIENTS_MAX {
-            thread::sleep(ACCEPT_PAUSE);
-            continue;
         }
         // Out of descriptors or threads, most likely: the client waits, or its connection is closed.
         let Ok((stream, _)) = listener.accept() else {
             thread::sleep(ACCEPT_PAUSE);
             continue;
         };
+        clients.retain(|(_, thread)| !thread.is_finished());
+        if clients.len() >= CLIENTS_MAX
+            && let Some((stream, thread)) = clients.pop_front()
+        {
+            // Either fails only if the client is gone.
+            stream.upgrade().map(|stream| stream.shutdown(Shutdown::Both));
+            thread.join().ok();
+        }
         let state = Arc::clone(state);
         let deadline = Instant::now() + client_time;
+        let stream = Arc::new(stream);
+        let weak = Arc::downgrade(&stream);
         let client = thread::Builder::new().name("admin-client".to_owned()).spawn(move || {
             // An error is one of the client, which has gone or is too slow.
-            serve(stream, &state, deadline).ok();
+            serve(&stream, &state, deadline).ok();
         });
-        clients.extend(client);
+        clients.extend(client.map(|thread| (weak, thread)));
     }
 }
 
-fn serve(mut stream: TcpStream, state: &AdminState, deadline: Instant) -> io::Result<()> {
+fn serve(mut stream: &TcpStream, state: &AdminState, deadline: Instant) -> io::Result<()> {
     let mut request = Vec::new();
     let response = loop {
         let mut bytes = [0; 1024];
-        match receive(&mut stream, &mut bytes, deadline)? {
+        match receive(stream, &mut bytes, deadline)? {
             Some(0) => return Ok(()),
             Some(count) => request.extend_from_slice(&bytes[..count]),
             None => {
@@ -180,13 +190,13 @@ fn serve(mut stream: TcpStream, state: &AdminState, deadline: Instant) -> io::Re
     }
     stream.shutdown(Shutdown::Write)?;
     // Closing over unread bytes would be a reset, which can overtake the response.
-    while receive(&mut stream, &mut [0; 1024], deadline)?.is_some_and(|count| count > 0) {}
+    while receive(stream, &mut [0; 1024], deadline)?.is_some_and(|count| count > 0) {}
     Ok(())
 }
 
 /// Returns `None` at the deadline.
 fn receive(
-    stream: &mut TcpStream,
+    mut stream: &TcpStream,
     bytes: &mut [u8],
     deadline: Instant,
 ) -> io::Result<Option<usize>> {

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use tollgate_http1::{BodyDecoder, BodyFraming, BodyPartKind, MAX_TRAILER_BYTES, ParseError};
 
-use crate::config::HeaderEdits;
+use crate::config::{CLIENT_DESCRIPTIONS, HeaderEdits, REQUEST_OVERRIDES};
 use crate::headers::push_header;
 
 const TRAILERS_MAX: usize = 32;
@@ -91,6 +91,11 @@ impl Body {
         Ok(Taken { consumed, kept, payload_bytes, done })
     }
 
+    /// Leaves out the trailers of a finished body.
+    pub(crate) fn discard_trailers(&mut self) {
+        self.trailer.clear();
+    }
+
     pub(crate) fn is_done(&self) -> bool {
         self.decoder.is_done()
     }
@@ -153,8 +158,10 @@ fn is_allowed_trailer(name: &str) -> bool {
                              upgrade vary via warning www-authenticate";
     // Readers of CGI variables treat `Content_Length` as the same name.
     let name = name.to_ascii_lowercase().replace('_', "-");
-    let is_forbidden = FORBIDDEN.split(' ').any(|forbidden| forbidden == name);
-    !is_forbidden && !name.starts_with("x-forwarded-") && !name.starts_with("if-")
+    let mut forbidden = FORBIDDEN.split(' ').chain(REQUEST_OVERRIDES).chain(CLIENT_DESCRIPTIONS);
+    !forbidden.any(|forbidden| forbidden == name)
+        && !name.starts_with("x-forwarded-")
+        && !name.starts_with("if-")
 }
 
 #[cfg(test)]

@@ -7,11 +7,35 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tollgate_accesslog::Counter;
 
 use crate::config::Config;
+use crate::firewall::FirewallCounters;
 use crate::transport::{LOCAL_RESOURCES, LocalResource};
 
 /// Statuses of local responses.
-pub(crate) const LOCAL_STATUSES: [u16; 12] =
-    [200, 400, 404, 408, 413, 414, 431, 501, 502, 503, 504, 505];
+pub(crate) const LOCAL_STATUSES: [u16; 16] =
+    [200, 400, 403, 404, 405, 408, 413, 414, 415, 417, 431, 501, 502, 503, 504, 505];
+
+/// Upper bounds of the buckets of durations, in microseconds; a last bucket has no bound.
+pub(crate) const DURATION_BOUNDS_US: [u64; 16] = [
+    100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000,
+    1_000_000, 2_500_000, 5_000_000, 10_000_000,
+];
+
+/// One thread's histogram of durations.
+#[derive(Debug, Default)]
+pub(crate) struct DurationCounters {
+    buckets: [Counter; DURATION_BOUNDS_US.len() + 1],
+    sum_us: Counter,
+}
+
+impl DurationCounters {
+    #[inline]
+    pub(crate) fn add_us(&self, us: u64) {
+        // Most are in the first buckets.
+        let bucket = DURATION_BOUNDS_US.iter().position(|bound| us <= *bound);
+        self.buckets[bucket.unwrap_or(DURATION_BOUNDS_US.len())].add(1);
+        self.sum_us.add(us);
+    }
+}
 
 /// One thread's counters of its clients. Aligned to two cache lines, since processors prefetch pairs, so that no
 /// thread slows another one down.
@@ -22,10 +46,14 @@ pub(crate) struct ClientCounters {
     pub(crate) closed: Counter,
     /// Connections closed at once by the limit per client.
     pub(crate) refused: Counter,
+    /// Idle connections closed for others at the limit.
+    pub(crate) reclaimed: Counter,
     pub(crate) received_bytes: Counter,
     pub(crate) sent_bytes: Counter,
     /// Access log lines that the reader was too slow for.
     pub(crate) dropped_lines: Counter,
+    /// The same of the audit log.
+    pub(crate) dropped_audit_lines: Counter,
     /// By [`LOCAL_STATUSES`].
     local_responses: [Counter; LOCAL_STATUSES.len()],
     /// By [`LOCAL_RESOURCES`].
@@ -54,6 +82,10 @@ pub(crate) struct PoolCounters {
     classes: [Counter; 5],
     pub(crate) retries: Counter,
     pub(crate) queued: Counter,
+    /// From a request head to the end of the response.
+    pub(crate) request_durations: DurationCounters,
+    /// From the last choice of a backend to the head of its response.
+    pub(crate) upstream_durations: DurationCounters,
     pub(crate) backends: Box<[BackendCounters]>,
 }
 
@@ -114,6 +146,8 @@ impl GenerationCounters {
                 }
                 pool.retries += counters.retries.get();
                 pool.queued += counters.queued.get();
+                pool.request_durations += &counters.request_durations;
+                pool.upstream_durations += &counters.upstream_durations;
                 for (address, counters) in backends.iter().zip(&counters.backends) {
                     *pool.backends.entry(address.clone()).or_default() += counters;
                 }
@@ -126,6 +160,7 @@ impl GenerationCounters {
 #[derive(Debug)]
 pub(crate) struct Counters {
     clients: Box<[ClientCounters]>,
+    pub(crate) firewall: FirewallCounters,
     /// Locked by readers and on reload, never on the data path.
     pools: Mutex<PoolHistory>,
 }
@@ -141,7 +176,7 @@ struct PoolHistory {
 impl Counters {
     pub(crate) fn new(threads: usize) -> Self {
         let clients = (0..threads).map(|_| ClientCounters::default()).collect();
-        Self { clients, pools: Mutex::default() }
+        Self { clients, firewall: FirewallCounters::default(), pools: Mutex::default() }
     }
 
     #[inline]
@@ -164,9 +199,11 @@ impl Counters {
             totals.closed += counters.closed.get();
             totals.accepted += counters.accepted.get();
             totals.refused += counters.refused.get();
+            totals.reclaimed += counters.reclaimed.get();
             totals.received_bytes += counters.received_bytes.get();
             totals.sent_bytes += counters.sent_bytes.get();
             totals.dropped_lines += counters.dropped_lines.get();
+            totals.dropped_audit_lines += counters.dropped_audit_lines.get();
             for (sum, count) in totals.local_responses.iter_mut().zip(&counters.local_responses) {
                 *sum += count.get();
             }
@@ -206,9 +243,11 @@ pub(crate) struct Totals {
     pub(crate) accepted: u64,
     pub(crate) closed: u64,
     pub(crate) refused: u64,
+    pub(crate) reclaimed: u64,
     pub(crate) received_bytes: u64,
     pub(crate) sent_bytes: u64,
     pub(crate) dropped_lines: u64,
+    pub(crate) dropped_audit_lines: u64,
     pub(crate) local_responses: [u64; LOCAL_STATUSES.len()],
     pub(crate) resource_exhaustion: [u64; LOCAL_RESOURCES.len()],
     /// By name.
@@ -220,8 +259,26 @@ pub(crate) struct PoolTotals {
     pub(crate) classes: [u64; 5],
     pub(crate) retries: u64,
     pub(crate) queued: u64,
+    pub(crate) request_durations: DurationTotals,
+    pub(crate) upstream_durations: DurationTotals,
     /// By address.
     pub(crate) backends: BTreeMap<String, BackendTotals>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DurationTotals {
+    /// By [`DURATION_BOUNDS_US`].
+    pub(crate) buckets: [u64; DURATION_BOUNDS_US.len() + 1],
+    pub(crate) sum_us: u64,
+}
+
+impl AddAssign<&DurationCounters> for DurationTotals {
+    fn add_assign(&mut self, counters: &DurationCounters) {
+        for (sum, count) in self.buckets.iter_mut().zip(&counters.buckets) {
+            *sum += count.get();
+        }
+        self.sum_us += counters.sum_us.get();
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -284,7 +341,7 @@ mod tests {
         for _ in 0..2 {
             let totals = counters.totals();
             assert_eq!(totals.accepted, 7);
-            assert_eq!(totals.local_responses, [0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0]);
+            assert_eq!(totals.local_responses, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0]);
             let pool = &totals.pools["p"];
             assert_eq!(pool.classes, [0, 2, 1, 0, 1]);
             assert_eq!(pool.backends["127.0.0.1:9001"].requests, 3);

@@ -5,11 +5,15 @@
 //! Not shown are interim responses, tunnels, and requests without a route.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate_http1::{ParseError, RequestHead, ResponseHead};
 
 use crate::body::{Body, Taken};
+use crate::command::Resumer;
+use crate::firewall::{Firewall, Inspector};
+use crate::generation::ConfigGeneration;
 pub use crate::local_response::LocalResponse;
 
 /// Inspects the traffic of one thread. Calls are made on the data path and block it: a filter that needs longer suspends
@@ -18,13 +22,7 @@ pub use crate::local_response::LocalResponse;
 /// [`finished`](Self::finished) is called once for each transaction whose head was shown.
 #[expect(unused_variables, reason = "the default methods inspect nothing")]
 pub trait Filter: Send {
-    /// `client` is `None` over a Unix domain socket.
-    fn request_head(
-        &mut self,
-        id: TransactionId,
-        head: &RequestHead<'_>,
-        client: Option<IpAddr>,
-    ) -> Verdict {
+    fn request_head(&mut self, id: TransactionId, request: &RequestContext<'_>) -> Verdict {
         Verdict::Pass
     }
 
@@ -45,9 +43,27 @@ pub trait Filter: Send {
     fn finished(&mut self, id: TransactionId, outcome: &Outcome) {}
 }
 
+/// A request head and its circumstances.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestContext<'a> {
+    pub head: &'a RequestHead<'a>,
+    /// The head as received.
+    pub bytes: &'a [u8],
+    /// `None` over a Unix domain socket.
+    pub client: Option<IpAddr>,
+    /// Address of the listener.
+    pub server: &'a str,
+    /// Firewall of the route.
+    pub(crate) firewall: Option<&'a Arc<Firewall>>,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
+    /// Forwards this, with everything that is held.
     Pass,
+    /// Forwards nothing of this direction yet, and continues to receive: until another verdict. The end of a message
+    /// must have another one.
+    Hold,
     /// Stops both directions until the transaction is resumed, at most for `timeouts.response`; then 504.
     Suspend,
     /// Sends this response instead. If a part of the backend's response is sent already, aborts the connection.
@@ -55,10 +71,10 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Returns the more restrictive of two verdicts.
+    /// Returns the verdict of two pieces: the more restrictive one, except that the second ends a hold.
     fn and(self, other: Self) -> Self {
         match (self, other) {
-            (Self::Pass, other) | (Self::Suspend, other @ Self::Respond(_)) => other,
+            (Self::Pass | Self::Hold, other) | (Self::Suspend, other @ Self::Respond(_)) => other,
             (this, _) => this,
         }
     }
@@ -82,8 +98,13 @@ pub struct Outcome {
     pub duration: Duration,
 }
 
-/// The filter of a thread, if it has one.
-pub(crate) struct FilterSlot(pub(crate) Option<Box<dyn Filter>>);
+/// The filter of a thread.
+pub(crate) struct FilterSlot {
+    /// Inspects everything, in place of the firewall.
+    custom: Option<Box<dyn Filter>>,
+    /// Inspects the routes that have a firewall.
+    inspector: Box<Inspector>,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
@@ -92,43 +113,77 @@ pub(crate) enum Direction {
 }
 
 impl FilterSlot {
-    /// True if heads must be parsed to be shown.
+    pub(crate) fn new(custom: Option<Box<dyn Filter>>, thread: usize, resumer: Resumer) -> Self {
+        Self { custom, inspector: Box::new(Inspector::new(thread, resumer)) }
+    }
+
+    fn filter(&mut self) -> &mut dyn Filter {
+        match &mut self.custom {
+            Some(filter) => &mut **filter,
+            None => &mut *self.inspector,
+        }
+    }
+
+    /// True if the messages of a route are to be shown.
     #[inline]
-    pub(crate) fn is_active(&self) -> bool {
-        self.0.is_some()
+    pub(crate) fn inspects(&self, generation: &ConfigGeneration, route: usize) -> bool {
+        self.custom.is_some() || generation.firewalls[route].is_some()
+    }
+
+    /// Continues with another configuration.
+    pub(crate) fn reload(&mut self, generation: &ConfigGeneration) {
+        self.inspector.set_audit(generation.audit_log.as_ref());
+    }
+
+    /// Hands collected log lines to their writer. Returns the number of lines that it dropped.
+    #[inline]
+    pub(crate) fn flush(&mut self) -> u64 {
+        self.inspector.flush()
+    }
+
+    /// Prepares for the resumption of transactions.
+    pub(crate) fn take_back(&mut self) {
+        self.inspector.take_back();
     }
 
     pub(crate) fn request_head(
         &mut self,
         id: TransactionId,
-        head: &RequestHead<'_>,
-        client: Option<IpAddr>,
+        request: &RequestContext<'_>,
     ) -> Verdict {
-        self.0.as_mut().map_or(Verdict::Pass, |filter| filter.request_head(id, head, client))
+        self.filter().request_head(id, request)
     }
 
-    pub(crate) fn response_head(&mut self, id: TransactionId, head: &ResponseHead<'_>) -> Verdict {
-        self.0.as_mut().map_or(Verdict::Pass, |filter| filter.response_head(id, head))
+    /// `rendered` is the head for the client, to which headers may be added.
+    pub(crate) fn response_head(
+        &mut self,
+        id: TransactionId,
+        head: &ResponseHead<'_>,
+        rendered: &mut Vec<u8>,
+    ) -> Verdict {
+        self.inspector.add_header(id, rendered);
+        self.filter().response_head(id, head)
     }
 
     /// Shows the end of a response that ended with its connection.
     pub(crate) fn response_end(&mut self, id: TransactionId) -> Verdict {
-        self.0.as_mut().map_or(Verdict::Pass, |filter| filter.response_body(id, b""))
+        self.filter().response_body(id, b"")
     }
 
     /// Takes the part of `bytes` that belongs to a body and shows its payload. The result includes `verdict`, an
-    /// earlier one of the same bytes.
+    /// earlier one of the same bytes. Shows nothing without an `id`.
     pub(crate) fn take_body(
         &mut self,
         direction: Direction,
-        id: TransactionId,
+        id: Option<TransactionId>,
         body: &mut Body,
         bytes: &mut [u8],
         mut verdict: Verdict,
     ) -> Result<(Taken, Verdict), ParseError> {
-        let Some(filter) = &mut self.0 else {
+        let Some(id) = id else {
             return Ok((body.take(bytes, |_| {})?, verdict));
         };
+        let filter = self.filter();
         let mut show = |piece: &[u8]| {
             let of_piece = match direction {
                 Direction::Request => filter.request_body(id, piece),
@@ -139,14 +194,16 @@ impl FilterSlot {
         let taken = body.take(bytes, &mut show)?;
         if taken.done {
             show(b"");
+            if direction == Direction::Request {
+                // They are not shown, so that none may pass.
+                body.discard_trailers();
+            }
         }
         Ok((taken, verdict))
     }
 
-    pub(crate) fn finished(&mut self, id: TransactionId, outcome: impl FnOnce() -> Outcome) {
-        if let Some(filter) = &mut self.0 {
-            filter.finished(id, &outcome());
-        }
+    pub(crate) fn finished(&mut self, id: TransactionId, outcome: &Outcome) {
+        self.filter().finished(id, outcome);
     }
 }
 
@@ -165,5 +222,8 @@ mod tests {
         assert_eq!(response(403).and(Verdict::Suspend), response(403));
         assert_eq!(response(403).and(response(500)), response(403));
         assert_eq!(Verdict::Pass.and(Verdict::Pass), Verdict::Pass);
+        assert_eq!(Verdict::Hold.and(Verdict::Pass), Verdict::Pass);
+        assert_eq!(Verdict::Pass.and(Verdict::Hold), Verdict::Hold);
+        assert_eq!(Verdict::Suspend.and(Verdict::Hold), Verdict::Suspend);
     }
 }

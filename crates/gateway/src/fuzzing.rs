@@ -13,8 +13,7 @@ use tollgate_eventloop::Events;
 use crate::command::CommandQueue;
 use crate::config::{Address, Config, Forwarded, Listener};
 use crate::counters::Counters;
-use crate::filter::FilterSlot;
-use crate::generation::ConfigGeneration;
+use crate::generation::{ConfigGeneration, Logs};
 use crate::listener::ThreadListener;
 use crate::worker::Worker;
 
@@ -91,12 +90,13 @@ impl<ReplyTo: FnMut(&[u8]) -> Option<Reply>> Scene<ReplyTo> {
         );
         config.forwarded =
             Forwarded { via: None, x_forwarded: false, forwarded: false, trust_client: false };
-        let generation = Arc::new(ConfigGeneration::new(config, None, None, Instant::now()));
         let counters = Arc::new(Counters::new(1));
+        let (logs, now) = (Logs::default(), Instant::now());
+        let generation =
+            Arc::new(ConfigGeneration::new(config, logs, &counters.firewall, None, now));
         counters.add_generation(Arc::clone(&generation.counters));
         let commands = Arc::new(CommandQueue::new()?);
-        let filter = FilterSlot(None);
-        let worker = Worker::new(vec![listener], generation, counters, commands, 0, filter)?;
+        let worker = Worker::new(vec![listener], generation, counters, commands, 0, None)?;
         let client = UnixStream::connect(&sockets.front_path)?;
         client.set_nonblocking(true)?;
         Ok(Self {

@@ -8,6 +8,7 @@ use tollgate_accesslog::LogFile;
 use crate::cluster::PoolHealth;
 use crate::config::{Config, Pool};
 use crate::counters::GenerationCounters;
+use crate::firewall::{AuditFile, Firewall, FirewallCounters};
 use crate::router::Router;
 
 /// A configuration and what is derived from it. A reload creates a new one; active requests finish under the one that
@@ -20,6 +21,16 @@ pub(crate) struct ConfigGeneration {
     pub(crate) health: Vec<Arc<PoolHealth>>,
     pub(crate) counters: Arc<GenerationCounters>,
     pub(crate) access_log: Option<LogFile>,
+    pub(crate) audit_log: Option<AuditFile>,
+    /// One per route; `None`: nothing is inspected.
+    pub(crate) firewalls: Vec<Option<Arc<Firewall>>>,
+}
+
+/// The open logs of a configuration.
+#[derive(Debug, Default)]
+pub(crate) struct Logs {
+    pub(crate) access: Option<LogFile>,
+    pub(crate) audit: Option<LogFile>,
 }
 
 impl ConfigGeneration {
@@ -27,7 +38,8 @@ impl ConfigGeneration {
     /// for both. Other backends of a pool of the same name inherit a copy; new ones start as up.
     pub(crate) fn new(
         config: Config,
-        access_log: Option<LogFile>,
+        logs: Logs,
+        firewall: &FirewallCounters,
         old: Option<&Self>,
         now: Instant,
     ) -> Self {
@@ -52,7 +64,27 @@ impl ConfigGeneration {
             })
             .collect();
         let counters = Arc::new(GenerationCounters::new(&config));
-        Self { router: Router::new(&config.routes), config, health, counters, access_log }
+        let settings = config.audit_log.clone().map(Arc::new);
+        Self {
+            router: Router::new(&config.routes, config.requests.path),
+            health,
+            counters,
+            access_log: logs.access,
+            audit_log: settings
+                .zip(logs.audit)
+                .map(|(settings, file)| AuditFile { file, settings }),
+            firewalls: Firewall::of_routes(&config, firewall),
+            config,
+        }
+    }
+
+    pub(crate) fn logs(&self) -> Logs {
+        let audit = self.audit_log.as_ref().map(|audit| audit.file.clone());
+        Logs { access: self.access_log.clone(), audit }
+    }
+
+    pub(crate) fn log_files(&self) -> impl Iterator<Item = &LogFile> {
+        self.access_log.iter().chain(self.audit_log.iter().map(|audit| &audit.file))
     }
 
     fn pool(&self, name: &str) -> Option<(&Pool, &Arc<PoolHealth>)> {
@@ -82,19 +114,28 @@ mod tests {
         Address::Tcp(SocketAddr::from(([127, 0, 0, 1], port)))
     }
 
+    fn generation(
+        config: Config,
+        old: Option<&ConfigGeneration>,
+        now: Instant,
+    ) -> ConfigGeneration {
+        let counters = FirewallCounters::default();
+        ConfigGeneration::new(config, Logs::default(), &counters, old, now)
+    }
+
     #[test]
     fn pool_with_same_backends_shares_health_and_changed_pool_inherits_it() {
         let now = Instant::now();
         let mut config = Config::new(address(1), address(2));
         let eject = Ejection { failures: 2, duration: Duration::from_secs(9) };
         config.pools[0].eject = Some(eject);
-        let first = ConfigGeneration::new(config.clone(), None, None, now);
+        let first = generation(config.clone(), None, now);
         config.pools[0].backends[0].weight = 7;
         config.pools[0].retries = 0;
-        let second = ConfigGeneration::new(config.clone(), None, Some(&first), now);
+        let second = generation(config.clone(), Some(&first), now);
         // One failed request of each generation.
-        assert!(!first.health[0].record_failure(0, now));
-        assert!(second.health[0].record_failure(0, now));
+        assert!(!first.health[0].record_failure(0, now).ejects);
+        assert!(second.health[0].record_failure(0, now).ejects);
         for change in [
             |pool: &mut Pool| pool.backends.push(Backend::new(address(3))),
             |pool: &mut Pool| {
@@ -103,7 +144,7 @@ mod tests {
         ] {
             let mut config = config.clone();
             change(&mut config.pools[0]);
-            let third = ConfigGeneration::new(config, None, Some(&second), now);
+            let third = generation(config, Some(&second), now);
             assert!(!Arc::ptr_eq(&third.health[0], &second.health[0]));
             assert_eq!(third.health[0].ejections(0), 1);
         }

@@ -10,6 +10,7 @@ mod command;
 pub mod config;
 mod counters;
 pub mod filter;
+mod firewall;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod generation;
@@ -18,6 +19,7 @@ mod listener;
 mod local_response;
 mod metrics;
 mod path;
+mod resolve;
 mod router;
 mod server;
 mod tls;
@@ -26,7 +28,8 @@ mod worker;
 
 pub use command::Resumer;
 pub use config::{Config, ConfigError};
-pub use server::{Error, Gateway};
+pub use resolve::{HostName, Resolver};
+pub use server::{Error, Gateway, check_logs};
 pub use tls::{TlsError, TlsIdentity};
 /// The gateway writes its messages here, as its caller should.
 pub use tollgate_accesslog::stderr_log;

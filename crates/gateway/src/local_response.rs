@@ -11,16 +11,90 @@ use crate::headers::{Persistence, push_header, push_length};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocalResponse {
     status: u16,
-    reason: Cow<'static, str>,
+    /// Text behind the status.
+    phrase: Cow<'static, str>,
     headers: Vec<(String, String)>,
     content_type: Option<&'static str>,
     body: Cow<'static, [u8]>,
     retry_after: Option<Duration>,
     /// The end of the request is unknown, so the connection cannot be kept.
     closes: bool,
+    /// `None`: not an error.
+    reason: Option<Reason>,
 }
 
-/// The request that a local response answers.
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $name:ident $status:literal $word:literal,)*) => {
+        /// Why the gateway itself answers a request.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Reason {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Reason {
+            /// The word in the access log.
+            pub(crate) fn word(self) -> &'static str {
+                match self {
+                    $(Self::$name => $word,)*
+                }
+            }
+
+            /// 0: it depends on the configuration.
+            fn status(self) -> u16 {
+                match self {
+                    $(Self::$name => $status,)*
+                }
+            }
+
+            #[cfg(test)]
+            const ALL: &[Self] = &[$(Self::$name,)*];
+        }
+    };
+}
+
+// docs/formats.md describes each word.
+reasons! {
+    Syntax 400 "syntax",
+    BareLineFeed 400 "bare-lf",
+    Host 400 "host",
+    Target 400 "target",
+    ContentLength 400 "content-length",
+    TransferEncoding 400 "transfer-encoding",
+    TwoFramings 400 "two-framings",
+    Chunk 400 "chunk",
+    Trailer 400 "trailer",
+    MaxForwards 400 "max-forwards",
+    AmbiguousPath 400 "ambiguous-path",
+    TruncatedBody 400 "truncated-body",
+    TlsOnPlainPort 400 "tls-on-plain-port",
+    PlainOnTlsPort 400 "plain-on-tls-port",
+    NoRoute 404 "no-route",
+    Trace 405 "trace",
+    HeadTimeout 408 "head-timeout",
+    BodyTimeout 408 "body-timeout",
+    BodyTooLarge 413 "body-too-large",
+    TargetTooLong 414 "target-too-long",
+    Expectation 417 "expectation",
+    HeadTooLarge 431 "head-too-large",
+    TooManyHeaders 431 "too-many-headers",
+    Connect 501 "connect",
+    UnknownCoding 501 "unknown-coding",
+    ConnectFailed 502 "connect-failed",
+    BackendClosed 502 "backend-closed",
+    InvalidResponse 502 "invalid-response",
+    NoBackend 503 "no-backend",
+    QueueFull 503 "queue-full",
+    QueueTimeout 503 "queue-timeout",
+    Exhausted 503 "exhausted",
+    ConnectTimeout 504 "connect-timeout",
+    ResponseTimeout 504 "response-timeout",
+    FilterTimeout 504 "filter-timeout",
+    Version 505 "version",
+    WafRule 0 "waf-rule",
+    WafLimit 0 "waf-limit",
+}
+
+/// The request of a local response.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ResponseContext {
     /// HEAD: the body is left out.
@@ -34,85 +108,87 @@ pub(crate) struct ResponseContext {
 const EXHAUSTION_RETRY_AFTER: Duration = Duration::from_secs(1);
 
 impl LocalResponse {
-    pub(crate) const BAD_REQUEST: Self =
-        Self::error(400, "Bad Request", "The request is malformed or ambiguous.\n", true);
-    pub(crate) const NOT_FOUND: Self =
-        Self::error(404, "Not Found", "No route matches this host and path.\n", false);
-    pub(crate) const REQUEST_TIMEOUT: Self =
-        Self::error(408, "Request Timeout", "The request did not arrive in time.\n", true);
-    pub(crate) const CONTENT_TOO_LARGE: Self =
-        Self::error(413, "Content Too Large", "The request body is too large.\n", true);
-    pub(crate) const URI_TOO_LONG: Self =
-        Self::error(414, "URI Too Long", "The request target is too long.\n", true);
-    pub(crate) const HEAD_TOO_LARGE: Self = Self::error(
-        431,
-        "Request Header Fields Too Large",
-        "The request head is too large.\n",
-        true,
-    );
-    pub(crate) const NOT_IMPLEMENTED: Self = Self::error(
-        501,
-        "Not Implemented",
-        "The method or the transfer coding is not supported.\n",
-        true,
-    );
-    pub(crate) const VERSION_NOT_SUPPORTED: Self = Self::error(
-        505,
-        "HTTP Version Not Supported",
-        "Only HTTP/1.0 and HTTP/1.1 are supported.\n",
-        true,
-    );
-    pub(crate) const BAD_GATEWAY: Self =
-        Self::error(502, "Bad Gateway", "No backend sent a valid response.\n", false);
-    pub(crate) const GATEWAY_TIMEOUT: Self =
-        Self::error(504, "Gateway Timeout", "The backend did not respond in time.\n", false);
-
     /// A response of a filter. The headers must not concern framing or the connection.
-    pub fn new(status: u16, reason: &str, headers: Vec<(String, String)>, body: Vec<u8>) -> Self {
+    pub fn new(status: u16, phrase: &str, headers: Vec<(String, String)>, body: Vec<u8>) -> Self {
         Self {
             status,
-            reason: Cow::Owned(reason.to_owned()),
+            phrase: Cow::Owned(phrase.to_owned()),
             headers,
             content_type: None,
             body: Cow::Owned(body),
             retry_after: None,
             closes: false,
+            reason: None,
         }
     }
 
-    const fn error(status: u16, reason: &'static str, text: &'static str, closes: bool) -> Self {
+    /// The error of this reason.
+    pub(crate) fn error(reason: Reason) -> Self {
+        let status = reason.status();
+        let (phrase, text) = match (status, reason) {
+            (_, Reason::PlainOnTlsPort) => {
+                ("Bad Request", "A plain HTTP request was sent to a port for HTTPS.\n")
+            }
+            (404, _) => ("Not Found", "No route matches this host and path.\n"),
+            (405, _) => ("Method Not Allowed", "TRACE is not allowed.\n"),
+            (408, _) => ("Request Timeout", "The request did not arrive in time.\n"),
+            (413, _) => ("Content Too Large", "The request body is too large.\n"),
+            (414, _) => ("URI Too Long", "The request target is too long.\n"),
+            (417, _) => ("Expectation Failed", "The only supported expectation is 100-continue.\n"),
+            (431, _) => ("Request Header Fields Too Large", "The request head is too large.\n"),
+            (501, _) => {
+                ("Not Implemented", "The method or the transfer coding is not supported.\n")
+            }
+            (502, _) => ("Bad Gateway", "No backend sent a valid response.\n"),
+            (503, Reason::Exhausted) => (
+                "Service Unavailable",
+                "The gateway cannot connect to a backend now; try again later.\n",
+            ),
+            (503, _) => {
+                ("Service Unavailable", "All backends are busy or down; try again later.\n")
+            }
+            (504, _) => ("Gateway Timeout", "The backend did not respond in time.\n"),
+            (505, _) => {
+                ("HTTP Version Not Supported", "Only HTTP/1.0 and HTTP/1.1 are supported.\n")
+            }
+            _ => ("Bad Request", "The request is malformed or ambiguous.\n"),
+        };
+        // The methods that the backend allows are unknown; those of RFC 9110 and PATCH are named.
+        let allowed = ("Allow", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
+        let headers = [allowed].into_iter().filter(|_| status == 405);
         Self {
             status,
-            reason: Cow::Borrowed(reason),
-            headers: Vec::new(),
+            phrase: Cow::Borrowed(phrase),
+            headers: headers.map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
             content_type: Some("text/plain; charset=utf-8"),
             body: Cow::Borrowed(text.as_bytes()),
-            retry_after: None,
-            closes,
+            retry_after: (reason == Reason::Exhausted).then_some(EXHAUSTION_RETRY_AFTER),
+            closes: matches!(status, 400 | 408 | 413 | 414 | 431 | 501 | 505),
+            reason: Some(reason),
         }
     }
 
     /// All backends are busy or down.
-    pub(crate) fn unavailable(retry_after: Duration) -> Self {
-        let text = "All backends are busy or down; try again later.\n";
-        let error = Self::error(503, "Service Unavailable", text, false);
-        Self { retry_after: Some(retry_after), ..error }
+    pub(crate) fn unavailable(reason: Reason, retry_after: Duration) -> Self {
+        Self { retry_after: Some(retry_after), ..Self::error(reason) }
     }
 
-    /// A local resource that a connection to a backend needs has run out.
-    pub(crate) fn exhausted() -> Self {
-        let text = "The gateway cannot connect to a backend now; try again later.\n";
-        let error = Self::error(503, "Service Unavailable", text, false);
-        Self { retry_after: Some(EXHAUSTION_RETRY_AFTER), ..error }
+    /// The error of a head, which starts with `input`.
+    pub(crate) fn of_parse_error(error: &ParseError, input: &[u8]) -> Self {
+        Self::error(match error {
+            // No method starts with this byte, the type of a TLS handshake record (RFC 8446, section 5.1).
+            _ if input.first() == Some(&0x16) => Reason::TlsOnPlainPort,
+            error => Reason::of_parse_error(error),
+        })
     }
 
-    pub(crate) fn of_parse_error(error: &ParseError) -> Self {
-        match error {
-            ParseError::HeadTooLong | ParseError::TooManyHeaders => Self::HEAD_TOO_LARGE,
-            ParseError::UnknownCoding(_) => Self::NOT_IMPLEMENTED,
-            ParseError::Version => Self::VERSION_NOT_SUPPORTED,
-            _ => Self::BAD_REQUEST,
-        }
+    /// Names the reason of a response of a filter.
+    pub(crate) fn because(self, reason: Reason) -> Self {
+        Self { reason: Some(reason), ..self }
+    }
+
+    pub(crate) fn reason(&self) -> Option<Reason> {
+        self.reason
     }
 
     /// The error of a head that exceeds `limit`. If its first line does, the target is too long (RFC 9112, section 3).
@@ -120,9 +196,9 @@ impl LocalResponse {
         let line = input.iter().position(|byte| !matches!(byte, b'\r' | b'\n'));
         match line {
             Some(start) if !input[start..].iter().take(limit).any(|&byte| byte == b'\n') => {
-                Self::URI_TOO_LONG
+                Self::error(Reason::TargetTooLong)
             }
-            _ => Self::HEAD_TOO_LARGE,
+            _ => Self::error(Reason::HeadTooLarge),
         }
     }
 
@@ -134,6 +210,11 @@ impl LocalResponse {
             response.body = Cow::Owned(trace_body(head));
         }
         response
+    }
+
+    /// Closes the connection behind the response.
+    pub(crate) fn close(&mut self) {
+        self.closes = true;
     }
 
     pub(crate) fn status(&self) -> u16 {
@@ -152,7 +233,7 @@ impl LocalResponse {
 
     /// Appends the response to `out`, with `date` unless it has one.
     pub(crate) fn render(&self, context: ResponseContext, date: Option<&str>, out: &mut Vec<u8>) {
-        out.extend_from_slice(format!("HTTP/1.1 {} {}\r\n", self.status, self.reason).as_bytes());
+        out.extend_from_slice(format!("HTTP/1.1 {} {}\r\n", self.status, self.phrase).as_bytes());
         let is_dated = self.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("date"));
         if let Some(date) = date.filter(|_| !is_dated) {
             push_header(out, "Date", date.as_bytes());
@@ -174,6 +255,31 @@ impl LocalResponse {
         out.extend_from_slice(b"\r\n");
         if !context.is_head {
             out.extend_from_slice(&self.body);
+        }
+    }
+}
+
+impl Reason {
+    /// Of a head or a body.
+    pub(crate) fn of_parse_error(error: &ParseError) -> Self {
+        match error {
+            ParseError::HeadTooLong => Self::HeadTooLarge,
+            ParseError::TooManyHeaders => Self::TooManyHeaders,
+            ParseError::BareLineFeed => Self::BareLineFeed,
+            ParseError::HostCount(_) | ParseError::Host(_) => Self::Host,
+            ParseError::Target(_) => Self::Target,
+            ParseError::Version => Self::Version,
+            ParseError::ContentLength(_) | ParseError::ContentLengths(..) => Self::ContentLength,
+            ParseError::UnknownCoding(_) => Self::UnknownCoding,
+            ParseError::TransferEncoding(_) | ParseError::TransferEncodingInHttp10 => {
+                Self::TransferEncoding
+            }
+            ParseError::TwoFramings => Self::TwoFramings,
+            ParseError::ChunkSize | ParseError::ChunkEnd | ParseError::ChunkLineTooLong => {
+                Self::Chunk
+            }
+            ParseError::TrailerTooLong => Self::Trailer,
+            _ => Self::Syntax,
         }
     }
 }
@@ -210,7 +316,7 @@ mod tests {
 
     #[test]
     fn error_has_retry_after_and_no_body_for_head() {
-        let busy = LocalResponse::unavailable(Duration::from_millis(1_200));
+        let busy = LocalResponse::unavailable(Reason::QueueFull, Duration::from_millis(1_200));
         assert_eq!(
             rendered(&busy, true, false),
             "HTTP/1.1 503 Service Unavailable\r\nDate: now\r\n\
@@ -218,10 +324,34 @@ mod tests {
              Content-Length: 48\r\nRetry-After: 2\r\nConnection: close\r\n\r\n"
         );
         assert_eq!(
-            rendered(&LocalResponse::GATEWAY_TIMEOUT, false, true),
+            rendered(&LocalResponse::error(Reason::ResponseTimeout), false, true),
             "HTTP/1.1 504 Gateway Timeout\r\nDate: now\r\nContent-Type: text/plain; charset=utf-8\r\n\
              Content-Length: 37\r\n\r\nThe backend did not respond in time.\n"
         );
+    }
+
+    #[test]
+    fn every_reason_is_documented_with_its_status() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/formats.md");
+        let text = std::fs::read_to_string(path).unwrap();
+        let rows: Vec<&str> = text
+            .lines()
+            .skip_while(|line| *line != "| reason | status | |")
+            .skip(2)
+            .take_while(|line| line.starts_with('|'))
+            .collect();
+        let mut expected = Vec::new();
+        for reason in Reason::ALL {
+            let status = match reason.status() {
+                0 => "of the rule".to_owned(),
+                status => status.to_string(),
+            };
+            expected.push(format!("| `{}` | {status} | ", reason.word()));
+        }
+        assert_eq!(rows.len(), expected.len());
+        for (row, start) in rows.iter().zip(expected) {
+            assert!(row.starts_with(&start), "{row}: expected {start}");
+        }
     }
 
     #[test]

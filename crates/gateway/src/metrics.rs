@@ -1,11 +1,17 @@
 //! `/metrics` in Prometheus's text format 0.0.4.
 
 use std::fmt::{Arguments, Display, Write as _};
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use procfs::WithCurrentSystemInfo as _;
+use procfs::process::{LimitValue, Process};
 
 use crate::cluster::{HealthStatus, PoolHealth};
 use crate::config::Pool;
-use crate::counters::{BackendTotals, LOCAL_STATUSES, PoolTotals, Totals};
+use crate::counters::{
+    BackendTotals, DURATION_BOUNDS_US, DurationTotals, LOCAL_STATUSES, PoolTotals, Totals,
+};
+use crate::firewall::FirewallCounters;
 use crate::transport::LOCAL_RESOURCES;
 
 /// Reloads by result.
@@ -19,17 +25,61 @@ pub(crate) fn render<'a>(
     totals: &Totals,
     pools: &(impl Iterator<Item = (&'a Pool, &'a PoolHealth)> + Clone),
     reloads: Reloads,
+    firewall: &FirewallCounters,
     now: Instant,
+    started_at: SystemTime,
 ) -> String {
-    let mut page = Page(String::new());
+    let mut page = Page { text: String::new(), prefix: "tollgate_gateway_" };
     client_metrics(&mut page, totals);
     response_metrics(&mut page, totals);
+    duration_metrics(&mut page, totals);
     backend_metrics(&mut page, totals);
     health_metrics(&mut page, pools, now);
+    firewall.render(&mut page);
     page.family("reloads_total", "Configurations after the first, by result.");
     page.sample("reloads_total", &[("result", "applied")], reloads.applied);
     page.sample("reloads_total", &[("result", "rejected")], reloads.rejected);
-    page.0
+    page.prefix = "";
+    build_metrics(&mut page);
+    process_metrics(&mut page, started_at);
+    page.text
+}
+
+fn build_metrics(page: &mut Page) {
+    page.family("tollgate_build_info", "1, with the version and the architecture as labels.");
+    let labels = [("version", env!("CARGO_PKG_VERSION")), ("arch", std::env::consts::ARCH)];
+    page.sample("tollgate_build_info", &labels, 1);
+}
+
+/// The usual metrics of a process. Those that cannot be read are left out.
+fn process_metrics(page: &mut Page, started_at: SystemTime) {
+    let mut metric = |name: &str, help: &str, value: Option<f64>| {
+        if let Some(value) = value {
+            page.family(name, help);
+            page.sample(name, &[], value);
+        }
+    };
+    let start = started_at.duration_since(UNIX_EPOCH).ok();
+    metric(
+        "process_start_time_seconds",
+        "Start of the gateway, in seconds since 1970.",
+        start.map(|start| start.as_secs_f64()),
+    );
+    let Ok(process) = Process::myself() else { return };
+    let stat = process.stat().ok();
+    let cpu = stat
+        .as_ref()
+        .map(|stat| (stat.utime + stat.stime) as f64 / procfs::ticks_per_second() as f64);
+    metric("process_cpu_seconds_total", "CPU time of the process, in seconds.", cpu);
+    let resident = stat.as_ref().map(|stat| stat.rss_bytes().get() as f64);
+    metric("process_resident_memory_bytes", "Resident memory of the process.", resident);
+    let open = process.fd_count().ok().map(|count| count as f64);
+    metric("process_open_fds", "Open file descriptors.", open);
+    let max = process.limits().ok().map(|limits| match limits.max_open_files.soft_limit {
+        LimitValue::Unlimited => f64::INFINITY,
+        LimitValue::Value(count) => count as f64,
+    });
+    metric("process_max_fds", "Limit on open file descriptors.", max);
 }
 
 fn client_metrics(page: &mut Page, totals: &Totals) {
@@ -41,12 +91,22 @@ fn client_metrics(page: &mut Page, totals: &Totals) {
             "Client connections closed at once by the limit per client address.",
             totals.refused,
         ),
+        (
+            "client_connections_reclaimed_total",
+            "Idle client connections closed for others at the limit of connections.",
+            totals.reclaimed,
+        ),
         ("client_received_bytes_total", "Bytes received from clients.", totals.received_bytes),
         ("client_sent_bytes_total", "Bytes sent to clients.", totals.sent_bytes),
         (
             "access_log_dropped_lines_total",
             "Access log lines dropped because the reader was too slow or gone.",
             totals.dropped_lines,
+        ),
+        (
+            "audit_log_dropped_lines_total",
+            "Audit log lines dropped because the reader was too slow or gone.",
+            totals.dropped_audit_lines,
         ),
     ] {
         page.family(name, help);
@@ -82,6 +142,30 @@ fn response_metrics(page: &mut Page, totals: &Totals) {
         page.family(name, help);
         for (pool, totals) in &totals.pools {
             page.sample(name, &[("pool", pool)], value(totals));
+        }
+    }
+}
+
+fn duration_metrics(page: &mut Page, totals: &Totals) {
+    type Value = fn(&PoolTotals) -> &DurationTotals;
+    let families: [(&str, &str, Value); 2] = [
+        (
+            "request_duration_seconds",
+            "From the head of a request to the end of its response, of requests with a route, without tunnels.",
+            |pool| &pool.request_durations,
+        ),
+        (
+            "upstream_duration_seconds",
+            "From the choice of a backend to the head of its response, without failed attempts.",
+            |pool| &pool.upstream_durations,
+        ),
+    ];
+    let bounds = DURATION_BOUNDS_US.map(|us| us as f64 / 1e6);
+    for (name, help, durations) in families {
+        page.histogram(name, help);
+        for (pool, totals) in &totals.pools {
+            let DurationTotals { buckets, sum_us } = durations(totals);
+            page.buckets(name, ("pool", pool), &bounds, buckets, *sum_us as f64 / 1e6);
         }
     }
 }
@@ -145,19 +229,31 @@ fn health_metrics<'a>(
     }
 }
 
-/// A page of metrics. Their names begin with `tollgate_gateway_`; those of counters end in `_total`.
-struct Page(String);
+/// A page of metrics. The names of counters end in `_total`.
+pub(crate) struct Page {
+    text: String,
+    /// Of all names.
+    prefix: &'static str,
+}
 
 impl Page {
-    fn family(&mut self, name: &str, help: &str) {
+    pub(crate) fn family(&mut self, name: &str, help: &str) {
         let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
-        self.push(format_args!(
-            "# HELP tollgate_gateway_{name} {help}\n# TYPE tollgate_gateway_{name} {kind}\n"
-        ));
+        self.describe(name, help, kind);
     }
 
-    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
-        self.push(format_args!("tollgate_gateway_{name}"));
+    pub(crate) fn histogram(&mut self, name: &str, help: &str) {
+        self.describe(name, help, "histogram");
+    }
+
+    fn describe(&mut self, name: &str, help: &str, kind: &str) {
+        let prefix = self.prefix;
+        self.push(format_args!("# HELP {prefix}{name} {help}\n# TYPE {prefix}{name} {kind}\n"));
+    }
+
+    pub(crate) fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
+        let prefix = self.prefix;
+        self.push(format_args!("{prefix}{name}"));
         for (at, (label, text)) in labels.iter().enumerate() {
             let separator = if at == 0 { '{' } else { ',' };
             self.push(format_args!("{separator}{label}=\"{}\"", escape(text)));
@@ -166,8 +262,27 @@ impl Page {
         self.push(format_args!("{end} {value}\n"));
     }
 
+    /// Writes the samples of a histogram with this label. `counts` has one more bucket than there are bounds.
+    pub(crate) fn buckets(
+        &mut self,
+        name: &str,
+        label: (&str, &str),
+        bounds: &[impl Display],
+        counts: &[u64],
+        sum: impl Display,
+    ) {
+        let mut total = 0;
+        let bounds = bounds.iter().map(ToString::to_string).chain(["+Inf".to_owned()]);
+        for (bound, count) in bounds.zip(counts) {
+            total += count;
+            self.sample(&format!("{name}_bucket"), &[label, ("le", &bound)], total);
+        }
+        self.sample(&format!("{name}_sum"), &[label], sum);
+        self.sample(&format!("{name}_count"), &[label], total);
+    }
+
     fn push(&mut self, text: Arguments<'_>) {
-        self.0.write_fmt(text).expect("writing to a string cannot fail");
+        self.text.write_fmt(text).expect("writing to a string cannot fail");
     }
 }
 

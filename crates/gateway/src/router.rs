@@ -1,9 +1,10 @@
 //! Selects the route of a request: the most specific host first, then the longest path.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use crate::config::{HostPattern, Route};
+use crate::config::{HostPattern, PathForm, Route};
 use crate::path::{is_plain, readings, resolved};
 
 /// Index of a route in the configuration.
@@ -17,6 +18,7 @@ pub(crate) struct Router {
     /// Longest host first.
     below: Vec<(String, PathRoutes)>,
     any: PathRoutes,
+    path_form: PathForm,
 }
 
 /// A path whose readings lead to different routes.
@@ -31,9 +33,14 @@ const HOST_BYTES_MAX: usize = 255;
 struct PathRoutes(Vec<(String, RouteId)>);
 
 impl Router {
-    pub(crate) fn new(routes: &[Route]) -> Self {
-        let mut router =
-            Self { exact: HashMap::new(), below: Vec::new(), any: PathRoutes::default() };
+    /// `path_form` is the form of the path that backends get.
+    pub(crate) fn new(routes: &[Route], path_form: PathForm) -> Self {
+        let mut router = Self {
+            exact: HashMap::new(),
+            below: Vec::new(),
+            any: PathRoutes::default(),
+            path_form,
+        };
         for (at, route) in routes.iter().enumerate() {
             let paths = match &route.host {
                 HostPattern::Any => &mut router.any,
@@ -57,12 +64,16 @@ impl Router {
         host: Option<&str>,
         path: &str,
     ) -> Result<Option<RouteId>, AmbiguousPath> {
-        // The backend gets this path.
-        let path = resolved(path.split('?').next().unwrap_or_default());
+        let path = path.split('?').next().unwrap_or_default();
+        // The backend gets this path, and may compare a raw one as it is.
+        let (path, literal) = match self.path_form {
+            PathForm::Resolved => (resolved(path), None),
+            PathForm::Raw => (Cow::Borrowed(path), Some(path.to_owned())),
+        };
         if is_plain(&path) {
             return Ok(self.find(host, &path));
         }
-        let mut routes = readings(&path).map(|path| self.find(host, &path));
+        let mut routes = readings(&path).chain(literal).map(|path| self.find(host, &path));
         let route = routes.next().flatten();
         if routes.all(|other| other == route) { Ok(route) } else { Err(AmbiguousPath) }
     }
@@ -136,6 +147,10 @@ mod tests {
     use crate::config::PoolId;
 
     fn router(routes: &[(HostPattern, &str)]) -> Router {
+        router_of(routes, PathForm::Resolved)
+    }
+
+    fn router_of(routes: &[(HostPattern, &str)], path_form: PathForm) -> Router {
         let routes: Vec<Route> = routes
             .iter()
             .map(|(host, path)| Route {
@@ -144,7 +159,7 @@ mod tests {
                 ..Route::all_to(PoolId(0))
             })
             .collect();
-        Router::new(&routes)
+        Router::new(&routes, path_form)
     }
 
     fn exact(host: &str) -> HostPattern {
@@ -260,6 +275,20 @@ mod tests {
             "/%2F;%5Cx/admin/secret",
         ] {
             assert_eq!(router.route(None, path), Err(AmbiguousPath), "{path}");
+        }
+        // A backend that gets the raw path may compare it literally, without resolving or decoding it.
+        let raw =
+            router_of(&[(HostPattern::Any, "/"), (HostPattern::Any, "/admin")], PathForm::Raw);
+        for (path, route) in [
+            ("/admin/../x", Err(AmbiguousPath)),
+            ("/x/../admin", Err(AmbiguousPath)),
+            ("/%61dmin", Err(AmbiguousPath)),
+            ("//admin", Err(AmbiguousPath)),
+            ("/x/../y", Ok(0)),
+            ("/admin/../admin/%2e/x", Ok(1)),
+            ("/x/..%2fadmin", Err(AmbiguousPath)),
+        ] {
+            assert_eq!(raw.route(None, path), route.map(|route| Some(RouteId(route))), "{path}");
         }
         // With one route no spelling is ambiguous.
         let one = self::router(&[(HostPattern::Any, "/")]);

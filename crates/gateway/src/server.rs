@@ -7,18 +7,20 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tollgate_accesslog::{LogFile, stderr_log};
 
 use crate::admin::{AdminServer, AdminState};
 use crate::cluster::PoolHealth;
 use crate::cluster::health_check::HealthChecks;
 use crate::command::{Command, CommandQueue, Resumer};
-use crate::config::{AccessLog, Address, Config};
+use crate::config::{AccessLog, Address, AuditLog, Config, LogFormat, LogTarget};
 use crate::counters::Counters;
-use crate::filter::{Filter, FilterSlot};
-use crate::generation::ConfigGeneration;
+use crate::filter::Filter;
+use crate::generation::{ConfigGeneration, Logs};
 use crate::listener::{BoundListener, ThreadListener};
 use crate::log;
+use crate::resolve::NameWatch;
 use crate::worker::Worker;
 
 /// Why a gateway cannot start, reload, or continue.
@@ -32,8 +34,8 @@ pub enum Error {
     Admin { address: SocketAddr, source: io::Error },
     #[error("cannot start the health checks; raise the limits on open files and processes")]
     HealthChecks(#[source] io::Error),
-    #[error("cannot open the access log `{}`; choose a file in a writable folder", .path.display())]
-    AccessLog { path: PathBuf, source: io::Error },
+    #[error("cannot open the {name} `{}`; choose a file in a writable folder", .path.display())]
+    Log { name: &'static str, path: PathBuf, source: io::Error },
     #[error("cannot start a gateway thread; raise the limits on open files and processes")]
     Start(#[source] io::Error),
     #[error(
@@ -69,6 +71,8 @@ pub struct Gateway {
     closing: Vec<BoundListener>,
     counters: Arc<Counters>,
     background: Background,
+    /// `None`: no backend has a name.
+    names: Option<NameWatch>,
     generation: Arc<ConfigGeneration>,
 }
 
@@ -80,27 +84,32 @@ struct Thread {
 
 impl Gateway {
     pub fn start(config: Config) -> Result<Self, Error> {
-        Self::start_with(config, |_| FilterSlot(None))
+        Self::start_with(config, |_| None)
     }
 
-    /// Starts with a filter on each thread, which inspects all its requests and responses.
+    /// Starts with a filter on each thread, which inspects all its requests and responses in place of the firewall.
     pub fn start_with_filter(
         config: Config,
         mut filter: impl FnMut(Resumer) -> Box<dyn Filter>,
     ) -> Result<Self, Error> {
-        Self::start_with(config, |resumer| FilterSlot(Some(filter(resumer))))
+        Self::start_with(config, |resumer| Some(filter(resumer)))
     }
 
     fn start_with(
-        config: Config,
-        mut filter: impl FnMut(Resumer) -> FilterSlot,
+        mut config: Config,
+        mut filter: impl FnMut(Resumer) -> Option<Box<dyn Filter>>,
     ) -> Result<Self, Error> {
         stderr_log::start("tollgate gateway").map_err(Error::Start)?;
+        if let Some(warning) = reserve_descriptors(&mut config) {
+            log(warning);
+        }
         let count = config.threads.get();
         let (listeners, by_thread) = open_listeners(&config, &[], &[], count)?;
-        let access_log = open_access_log(&config, None)?;
-        let generation = ConfigGeneration::new(config, access_log, None, Instant::now());
+        let logs = open_logs(&config, None)?;
+        let names = watch_names(&config)?;
         let counters = Arc::new(Counters::new(count));
+        let generation =
+            ConfigGeneration::new(config, logs, &counters.firewall, None, Instant::now());
         counters.add_generation(Arc::clone(&generation.counters));
         let background =
             Background::start(Arc::clone(&counters), &generation.config, &generation.health)?;
@@ -111,6 +120,7 @@ impl Gateway {
             closing: Vec::new(),
             counters,
             background,
+            names,
             generation: Arc::new(generation),
         };
         for (index, listeners) in by_thread.into_iter().enumerate() {
@@ -124,7 +134,7 @@ impl Gateway {
         &self,
         index: usize,
         listeners: Vec<ThreadListener>,
-        filter: &mut impl FnMut(Resumer) -> FilterSlot,
+        filter: &mut impl FnMut(Resumer) -> Option<Box<dyn Filter>>,
     ) -> Result<Thread, Error> {
         let commands = Arc::new(CommandQueue::new().map_err(Error::Start)?);
         let filter = filter(Resumer(Arc::clone(&commands)));
@@ -171,15 +181,48 @@ impl Gateway {
         self.background.state.count_reload(false);
     }
 
-    fn try_reload(&mut self, config: Config) -> Result<(), Error> {
+    fn try_reload(&mut self, mut config: Config) -> Result<(), Error> {
         let (running, configured) = (self.threads.len(), config.threads.get());
         if configured != running {
             return Err(Error::Threads { running, configured });
         }
+        reserve_descriptors(&mut config);
         let (added, by_thread) = open_listeners(&config, &self.listeners, &self.closing, running)?;
-        let access_log = open_access_log(&config, self.generation.access_log.as_ref())?;
+        let logs = open_logs(&config, Some(&self.generation))?;
+        let names = watch_names(&config)?;
+        self.switch(config, logs, added, by_thread)?;
+        self.names = names;
+        Ok(())
+    }
+
+    /// Switches to the current addresses of the names of backends, if they have changed. Call it about once a second. After
+    /// an error the next call tries again.
+    pub fn update_addresses(&mut self) -> Result<(), Error> {
+        let Some(names) = self.names.as_ref().and_then(NameWatch::take_changed) else {
+            return Ok(());
+        };
+        let mut config = self.generation.config.clone();
+        config.set_addresses(&names);
+        let logs = self.generation.logs();
+        let none_added = self.threads.iter().map(|_| Vec::new()).collect();
+        let result = self.switch(config, logs, Vec::new(), none_added);
+        if let (Err(_), Some(watch)) = (&result, &self.names) {
+            watch.restore_changed(names);
+        }
+        result
+    }
+
+    /// Switches all threads to another configuration.
+    fn switch(
+        &mut self,
+        config: Config,
+        logs: Logs,
+        added: Vec<BoundListener>,
+        by_thread: Vec<Vec<ThreadListener>>,
+    ) -> Result<(), Error> {
         let old = Some(&*self.generation);
-        let generation = Arc::new(ConfigGeneration::new(config, access_log, old, Instant::now()));
+        let (counters, now) = (&self.counters.firewall, Instant::now());
+        let generation = Arc::new(ConfigGeneration::new(config, logs, counters, old, now));
         self.background.reload(&generation.config, &generation.health)?;
         self.counters.add_generation(Arc::clone(&generation.counters));
         self.generation = Arc::clone(&generation);
@@ -197,6 +240,15 @@ impl Gateway {
             thread.commands.send(Command::Reload { generation, added }).map_err(Error::Wake)?;
         }
         Ok(())
+    }
+
+    /// Opens log files again, after they were renamed. Returns the logs for which that failed: their old files stay open.
+    pub fn reopen_logs(&self) -> Vec<Error> {
+        let reopen = |file: &LogFile| {
+            let path = file.target().path().to_owned();
+            file.reopen().map_err(|source| Error::Log { name: file.name(), path, source })
+        };
+        self.generation.log_files().filter_map(|file| reopen(file).err()).collect()
     }
 
     /// Stops accepting connections and finishes active requests within `timeouts.drain`. Returns at once.
@@ -230,8 +282,10 @@ impl Gateway {
             }
             result = result.and(ended);
         }
-        if let Some(Err(error)) = self.generation.access_log.as_ref().map(LogFile::finish) {
-            log(error);
+        for file in self.generation.log_files() {
+            if let Err(error) = file.finish() {
+                log(error);
+            }
         }
         stderr_log::finish();
         result
@@ -297,6 +351,31 @@ impl Background {
     }
 }
 
+/// Descriptors of logs, health checks and the admin server.
+const DESCRIPTORS_BASE: usize = 32;
+
+/// Raises the limit on open files as far as possible. If it does not suffice for all clients, lowers their number, so that
+/// every fourth descriptor remains for connections to backends. Returns a warning if the limit is low.
+fn reserve_descriptors(config: &mut Config) -> Option<String> {
+    let limit = getrlimit(Resource::Nofile);
+    // A failure leaves the limit as it is.
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).ok();
+    let limit = getrlimit(Resource::Nofile).current?;
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    let threads = config.threads.get();
+    let wanted = config.limits.connections.saturating_mul(threads);
+    let base = DESCRIPTORS_BASE + threads * (config.listeners.len() + 2);
+    let available = limit.saturating_sub(base) / 4 * 3;
+    config.limits.connections = config.limits.connections.min(available / threads).max(1);
+    (limit / 2 < wanted).then(|| {
+        format!(
+            "the limit on open files ({limit}) is below twice `limits.connections` ({wanted}): at most {} clients are \
+             connected at a time; raise it (ulimit -n, or LimitNOFILE of systemd) or lower `limits.connections`",
+            config.limits.connections * threads
+        )
+    })
+}
+
 /// Opens the listeners that are not `open` already, with what is left of those that are `closing`. Returns the new
 /// listeners, and their sockets by thread.
 fn open_listeners(
@@ -322,8 +401,54 @@ fn open_listeners(
     Ok((opened, by_thread))
 }
 
-fn open_access_log(config: &Config, previous: Option<&LogFile>) -> Result<Option<LogFile>, Error> {
-    let Some(AccessLog { to, format }) = &config.access_log else { return Ok(None) };
-    let opened = LogFile::open(to, *format, "tollgate gateway", previous);
-    opened.map(Some).map_err(|source| Error::AccessLog { path: to.path().to_owned(), source })
+fn watch_names(config: &Config) -> Result<Option<NameWatch>, Error> {
+    let names = config.names();
+    if names.is_empty() {
+        return Ok(None);
+    }
+    NameWatch::start(names, &config.resolve).map(Some).map_err(Error::Start)
+}
+
+/// Opens the log files as a start or a reload does. Returns those that cannot be opened.
+pub fn check_logs(config: &Config) -> Vec<Error> {
+    let access = open_access_log(config, None).err();
+    access.into_iter().chain(open_audit_log(config, None).err()).collect()
+}
+
+fn open_logs(config: &Config, previous: Option<&ConfigGeneration>) -> Result<Logs, Error> {
+    let access = open_access_log(config, previous)?;
+    Ok(Logs { access, audit: open_audit_log(config, previous)? })
+}
+
+fn open_access_log(
+    config: &Config,
+    previous: Option<&ConfigGeneration>,
+) -> Result<Option<LogFile>, Error> {
+    let previous = previous.and_then(|previous| previous.access_log.as_ref());
+    let open = |AccessLog { to, format }: &AccessLog| open_log(to, *format, "access log", previous);
+    config.access_log.as_ref().map(open).transpose()
+}
+
+fn open_audit_log(
+    config: &Config,
+    previous: Option<&ConfigGeneration>,
+) -> Result<Option<LogFile>, Error> {
+    let previous = previous.and_then(|previous| previous.audit_log.as_ref());
+    let open = |AuditLog { to, .. }: &AuditLog| {
+        open_log(to, LogFormat::Json, "audit log", previous.map(|audit| &audit.file))
+    };
+    config.audit_log.as_ref().map(open).transpose()
+}
+
+fn open_log(
+    to: &LogTarget,
+    format: LogFormat,
+    name: &'static str,
+    previous: Option<&LogFile>,
+) -> Result<LogFile, Error> {
+    LogFile::open(to, format, "tollgate gateway", name, previous).map_err(|source| Error::Log {
+        name,
+        path: to.path().to_owned(),
+        source,
+    })
 }

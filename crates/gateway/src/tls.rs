@@ -1,5 +1,6 @@
 //! TLS on client connections, by rustls: a session sits between the socket and the plain bytes.
 
+use std::error::Error;
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::Path;
@@ -66,6 +67,8 @@ impl Eq for TlsIdentity {}
 /// TLS state of one client connection.
 pub(crate) struct TlsSession {
     connection: ServerConnection,
+    /// First byte received, which tells TLS from plain HTTP.
+    first_byte: Option<u8>,
     /// The last byte of a send was encrypted but not reported as sent, since a part of its record is still
     /// unsent: the caller then waits for room and calls again, which sends the rest.
     is_byte_held: bool,
@@ -78,7 +81,7 @@ impl TlsSession {
     pub(crate) fn new(identity: &TlsIdentity) -> io::Result<Self> {
         let connection =
             ServerConnection::new(Arc::clone(&identity.0)).map_err(io::Error::other)?;
-        Ok(Self { connection, is_byte_held: false })
+        Ok(Self { connection, first_byte: None, is_byte_held: false })
     }
 
     /// Fills the buffer as far as possible. Returns the number of bytes, 0 at the end of the stream, and
@@ -107,9 +110,19 @@ impl TlsSession {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error),
             }
-            let received = try_io(|| self.connection.read_tls(&mut Carrier(socket)))?;
+            let mut carrier = Carrier { socket, first_byte: None };
+            let received = try_io(|| self.connection.read_tls(&mut carrier))?;
+            self.first_byte = self.first_byte.or(carrier.first_byte);
             if received.is_some() {
+                let is_handshaking = self.connection.is_handshaking();
                 let processed = self.connection.process_new_packets();
+                // A TLS record starts with a number below 32.
+                if processed.is_err()
+                    && is_handshaking
+                    && self.first_byte.is_some_and(|byte| byte.is_ascii_alphabetic())
+                {
+                    return Err(io::Error::new(ErrorKind::InvalidData, PlainHttp));
+                }
                 // Sends handshake messages and alerts, even after an error.
                 let flushed = self.flush(socket);
                 processed.map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
@@ -143,7 +156,8 @@ impl TlsSession {
     /// Sends pending records. Returns true if none are left.
     pub(crate) fn flush(&mut self, socket: &Socket) -> io::Result<bool> {
         while self.connection.wants_write() {
-            if try_io(|| self.connection.write_tls(&mut Carrier(socket)))?.is_none() {
+            let mut carrier = Carrier { socket, first_byte: None };
+            if try_io(|| self.connection.write_tls(&mut carrier))?.is_none() {
                 return Ok(false);
             }
         }
@@ -167,18 +181,34 @@ impl fmt::Debug for TlsSession {
     }
 }
 
+/// A client has sent plain HTTP to a TLS listener.
+#[derive(Debug, thiserror::Error)]
+#[error("plain HTTP on a port for TLS")]
+struct PlainHttp;
+
+/// True if a client has sent plain HTTP to a TLS listener. Nothing was sent to it.
+pub(crate) fn is_plain_http(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(<dyn Error + Send + Sync>::is::<PlainHttp>)
+}
+
 /// Lets rustls read from and write to the socket.
-struct Carrier<'a>(&'a Socket);
+struct Carrier<'a> {
+    socket: &'a Socket,
+    /// Of the last read.
+    first_byte: Option<u8>,
+}
 
 impl Read for Carrier<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.0.receive(buffer)
+        let count = self.socket.receive(buffer)?;
+        self.first_byte = buffer.first().copied().filter(|_| count > 0);
+        Ok(count)
     }
 }
 
 impl Write for Carrier<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.send(bytes)
+        self.socket.send(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {

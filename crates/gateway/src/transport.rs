@@ -75,6 +75,11 @@ impl Transport {
         Ok(Self { is_readable: false, ..Self::new(socket) })
     }
 
+    /// Continues without TLS, which must not have begun.
+    pub(crate) fn end_tls(&mut self) {
+        self.session = None;
+    }
+
     pub(crate) fn is_tls(&self) -> bool {
         self.session.is_some()
     }
@@ -126,6 +131,17 @@ impl Transport {
 
     pub(crate) fn is_readable(&self) -> bool {
         self.is_readable
+    }
+
+    /// True if the peer is known to have shut down its sending side. Bytes that it sent before may be unread.
+    pub(crate) fn is_read_shut(&self) -> bool {
+        self.is_read_shut
+    }
+
+    /// True if bytes of the peer are in the kernel. Costs less than a read that finds nothing.
+    pub(crate) fn has_unread_bytes(&self) -> bool {
+        // Fails only if the connection has failed.
+        rustix::io::ioctl_fionread(&self.socket).is_ok_and(|count| count > 0)
     }
 
     /// True if the peer neither sends nor receives any more.
@@ -212,7 +228,7 @@ impl AsFd for Transport {
 pub(crate) struct LocalResource {
     errno: Errno,
     pub(crate) error: &'static str,
-    /// What a user can do about it.
+    /// Advice for the user.
     pub(crate) advice: &'static str,
 }
 

@@ -3,14 +3,14 @@
 use thiserror::Error;
 
 use crate::body::{MAX_CHUNK_LINE_BYTES, MAX_TRAILER_BYTES};
-use crate::head::{MAX_HEAD_BYTES, MAX_HEADERS};
+use crate::head::MAX_HEAD_BYTES;
 
 /// Reason why bytes are not valid HTTP/1. The connection cannot be read further.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum ParseError {
     #[error("head is longer than {MAX_HEAD_BYTES} bytes")]
     HeadTooLong,
-    #[error("head has more than {MAX_HEADERS} headers")]
+    #[error("head has too many headers")]
     TooManyHeaders,
     /// A line of a request head ends in LF alone, which other servers may not accept as a line end.
     #[error("line of the head ends in LF without CR")]

@@ -10,7 +10,7 @@ use crate::headers::{BodyFraming, FramingHeaders, Headers, excerpt, parse_host};
 
 pub const MAX_HEAD_BYTES: usize = 64 * 1024;
 
-pub const MAX_HEADERS: usize = 100;
+pub const MAX_HEADERS: usize = 256;
 
 /// Version of HTTP/1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,9 +34,12 @@ pub struct RequestHead<'a> {
     pub body: BodyFraming,
     /// True if the client waits for `100 Continue` before it sends the body.
     pub expects_continue: bool,
+    /// True if there is an expectation other than `100-continue`.
+    pub has_other_expectation: bool,
     /// Value of `Host`. Always present in HTTP/1.1, but possibly empty.
     pub host: Option<&'a str>,
     pub headers: Headers<'a>,
+    pub header_count: usize,
     /// Length of the head in bytes, with the empty line that ends it.
     pub len: usize,
 }
@@ -59,6 +62,7 @@ pub struct ResponseHead<'a> {
     /// True if there is another transfer coding.
     pub has_other_coding: bool,
     pub headers: Headers<'a>,
+    pub header_count: usize,
     /// Length of the head in bytes, with the empty line that ends it.
     pub len: usize,
 }
@@ -123,8 +127,10 @@ pub fn parse_request_head(bytes: &[u8]) -> Result<Option<RequestHead<'_>>, Parse
         body,
         host: framing_headers.request_host(version)?,
         headers: Headers::of_parsed_head(&bytes[..len]),
+        header_count: request.headers.len(),
         // RFC 9110, section 10.1.1: the expectation of an HTTP/1.0 client is ignored.
         expects_continue: framing_headers.expects_continue && version == Version::Http11,
+        has_other_expectation: framing_headers.has_other_expectation && version == Version::Http11,
         len,
     }))
 }
@@ -180,6 +186,7 @@ pub fn parse_response_head(
         is_chunked: framing_headers.is_chunked(),
         has_other_coding: framing_headers.other_coding.is_some(),
         headers: Headers::of_parsed_head(&bytes[..len]),
+        header_count: response.headers.len(),
         len,
     }))
 }

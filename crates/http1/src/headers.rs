@@ -1,5 +1,7 @@
 //! The headers of a parsed head, and those among them that decide framing and persistence.
 
+use std::net::Ipv6Addr;
+
 use httparse::Header;
 
 use crate::error::ParseError;
@@ -8,7 +10,7 @@ use crate::head::Version;
 /// Limit in bytes for the part of an invalid value that an error shows.
 const EXCERPT_MAX_BYTES: usize = 64;
 
-/// How to find the end of a body (RFC 9112, section 6.3).
+/// Rule for finding the end of a body (RFC 9112, section 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyFraming {
     Empty,
@@ -74,6 +76,7 @@ pub(crate) struct FramingHeaders<'a> {
     close: bool,
     keep_alive: bool,
     pub(crate) expects_continue: bool,
+    pub(crate) has_other_expectation: bool,
 }
 
 impl<'a> FramingHeaders<'a> {
@@ -87,8 +90,9 @@ impl<'a> FramingHeaders<'a> {
                     collected.host = Some(header.value);
                 }
                 6 if header.name.eq_ignore_ascii_case("expect") => {
-                    collected.expects_continue |=
-                        header.value.eq_ignore_ascii_case(b"100-continue");
+                    let is_continue = header.value.eq_ignore_ascii_case(b"100-continue");
+                    collected.expects_continue |= is_continue;
+                    collected.has_other_expectation |= !is_continue;
                 }
                 10 if header.name.eq_ignore_ascii_case("connection") => {
                     for option in list(header.value) {
@@ -111,7 +115,7 @@ impl<'a> FramingHeaders<'a> {
     fn add_content_length(&mut self, value: &[u8]) -> Result<(), ParseError> {
         for element in list(value) {
             let length =
-                decimal(element).ok_or_else(|| ParseError::ContentLength(excerpt(element)))?;
+                parse_length(element).ok_or_else(|| ParseError::ContentLength(excerpt(element)))?;
             match self.content_length {
                 Some(other) if other != length => {
                     return Err(ParseError::ContentLengths(other, length));
@@ -186,14 +190,38 @@ impl<'a> FramingHeaders<'a> {
     }
 }
 
-/// Checks the characters of a host with optional port (RFC 3986, section 3.2.2). An empty host is valid.
-pub(crate) fn parse_host(value: &[u8]) -> Result<&str, ParseError> {
-    let is_allowed =
-        |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=%[]:".contains(byte);
-    match std::str::from_utf8(value) {
-        Ok(text) if value.iter().all(is_allowed) => Ok(text),
-        _ => Err(ParseError::Host(excerpt(value))),
-    }
+/// Checks a host with optional port (RFC 3986, sections 3.2.2 and 3.2.3): a name, an IPv4 address, or an IPv6 address in
+/// brackets. An empty host is valid if there is no port.
+pub fn parse_host(value: &[u8]) -> Result<&str, ParseError> {
+    let text = std::str::from_utf8(value).ok().filter(|text| is_host(text));
+    text.ok_or_else(|| ParseError::Host(excerpt(value)))
+}
+
+fn is_host(text: &str) -> bool {
+    let (is_valid, port) = match text.strip_prefix('[').map(|rest| rest.split_once(']')) {
+        Some(Some((address, port))) => (address.parse::<Ipv6Addr>().is_ok(), port),
+        Some(None) => return false,
+        None => {
+            let (name, port) = text.split_at(text.find(':').unwrap_or(text.len()));
+            (is_registered_name(name.as_bytes()) && (!name.is_empty() || port.is_empty()), port)
+        }
+    };
+    let is_port = |digits: &str| {
+        digits.bytes().all(|byte| byte.is_ascii_digit())
+            && (digits.is_empty() || digits.parse::<u16>().is_ok())
+    };
+    is_valid && (port.is_empty() || port.strip_prefix(':').is_some_and(is_port))
+}
+
+/// Checks the characters of a name, and its percent escapes.
+fn is_registered_name(name: &[u8]) -> bool {
+    let is_allowed = |at: usize, byte: u8| match byte {
+        b'%' => {
+            matches!(name.get(at + 1..at + 3), Some(code) if code.iter().all(u8::is_ascii_hexdigit))
+        }
+        _ => byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=".contains(&byte),
+    };
+    name.iter().enumerate().all(|(at, &byte)| is_allowed(at, byte))
 }
 
 fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
@@ -203,7 +231,8 @@ fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
 /// Limit for a body length and a chunk size: many servers use signed numbers, and would read a larger one as negative.
 pub(crate) const LENGTH_MAX: u64 = i64::MAX as u64;
 
-fn decimal(digits: &[u8]) -> Option<u64> {
+/// Parses the length of a body: decimal digits, at most 2^63 - 1.
+pub fn parse_length(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
     }

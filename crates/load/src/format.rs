@@ -19,7 +19,7 @@ use crate::summary::{Summary, TemplateSummary};
 /// A finished load, with everything that its reports print.
 #[derive(Debug, Clone, Copy)]
 pub struct Report<'a> {
-    /// URL as given by the user.
+    /// URL as given by the user, with its scheme.
     pub url: &'a str,
     pub hostname: &'a str,
     pub port: u16,
@@ -45,7 +45,7 @@ pub struct TemplateLabel {
     pub class: Option<String>,
 }
 
-/// How a warm-up ended. The default is no warm-up.
+/// End of a warm-up. The default is no warm-up.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct WarmUpResult {
     pub duration: Duration,

@@ -17,7 +17,7 @@ use crate::plan::{Arrivals, Error, Plan};
 use crate::summary::{Progress, Summary};
 use crate::worker::{Control, Worker};
 
-/// How long after its start an open loop begins to send, so that connections can be opened first. A
+/// Time from its start until an open loop begins to send, so that connections can be opened first. A
 /// connection that is not open by then delays its requests, and their latency includes that.
 const LEAD_MIN: Duration = Duration::from_millis(10);
 const LEAD_PER_CONNECTION: Duration = Duration::from_micros(50);
@@ -59,7 +59,7 @@ impl Generator {
         Ok(generator)
     }
 
-    /// When the first request is sent or due. An open loop opens its connections first.
+    /// Time at which the first request is sent or due. An open loop opens its connections first.
     pub fn starts_at(&self) -> Instant {
         self.control.start
     }

@@ -1,4 +1,4 @@
-//! When to send and how long to wait: schedules of an open loop, waits before the next request, and
+//! Times of sending and waiting: schedules of an open loop, waits before the next request, and
 //! the clocks of both ends.
 
 use std::time::{Duration, Instant, SystemTime};
@@ -143,11 +143,13 @@ impl Pacer {
         self.to_queue = self.to_send.clone();
     }
 
-    /// Returns the number of requests that are due and not sent, and the age of the oldest.
-    pub(crate) fn unsent(mut self, now: Instant) -> (u64, Option<Duration>) {
-        let oldest = self.to_send.next.filter(|next| *next <= now).map(|next| now - next);
-        self.queue(now, |_| {});
-        (self.to_queue.passed - self.to_send.passed, oldest)
+    /// Returns the number of requests that are due and not sent, and the age of the oldest. One that is
+    /// due for at most `grace` and was not queued is not counted: the end came before it was late.
+    pub(crate) fn unsent(mut self, now: Instant, grace: Duration) -> (u64, Option<Duration>) {
+        let oldest = self.to_send.next;
+        self.queue(now.checked_sub(grace).unwrap_or(now), |_| {});
+        let unsent = self.to_queue.passed - self.to_send.passed;
+        (unsent, oldest.filter(|_| unsent > 0).map(|oldest| now - oldest))
     }
 }
 
@@ -163,7 +165,7 @@ impl Cursor {
     }
 }
 
-/// How long before a due request the thread wakes, if it has time to sleep. Well above the delay of a
+/// Time before a due request at which the thread wakes, if it has time to sleep. Well above the delay of a
 /// timed wait after a long sleep, with cold caches (50 to 75 us).
 pub(crate) const EARLY_WAKE: Duration = Duration::from_micros(80);
 
@@ -394,14 +396,29 @@ mod tests {
         assert!(short.take(start).is_some());
         assert!(short.take(start + 9 * MS).is_some());
         assert_eq!((short.take(start + 9 * MS), short.next()), (None, None));
-        assert_eq!(short.unsent(start + 9 * MS), (0, None));
+        let none = Duration::ZERO;
+        assert_eq!(short.unsent(start + 9 * MS, none), (0, None));
 
-        assert_eq!(pacer(start, Some(5)).unsent(start + 2 * MS), (3, Some(2 * MS)));
-        assert_eq!(pacer(start, Some(2)).unsent(start + 9 * MS), (2, Some(9 * MS)));
+        assert_eq!(pacer(start, Some(5)).unsent(start + 2 * MS, none), (3, Some(2 * MS)));
+        assert_eq!(pacer(start, Some(2)).unsent(start + 9 * MS, none), (2, Some(9 * MS)));
         let mut started = pacer(start, None);
         started.take(start);
         started.queue(start + 3 * MS, |_| {});
-        assert_eq!(started.unsent(start + 3 * MS), (3, Some(2 * MS)));
+        assert_eq!(started.unsent(start + 3 * MS, none), (3, Some(2 * MS)));
+    }
+
+    #[test]
+    fn request_due_at_the_end_is_not_unsent() {
+        let start = Instant::now();
+        // Due at 0, 1, 2 and 3 ms.
+        assert_eq!(pacer(start, Some(1)).unsent(start, MS), (0, None));
+        assert_eq!(pacer(start, Some(1)).unsent(start + MS / 2, MS), (0, None));
+        assert_eq!(pacer(start, Some(1)).unsent(start + 2 * MS, MS), (1, Some(2 * MS)));
+        assert_eq!(pacer(start, None).unsent(start + 3 * MS, MS), (3, Some(3 * MS)));
+        // All connections were in use when they became due.
+        let mut queued = pacer(start, None);
+        queued.queue(start + 3 * MS, |_| {});
+        assert_eq!(queued.unsent(start + 3 * MS, MS), (4, Some(3 * MS)));
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub struct Plan {
     /// Connections that an open loop may grow to when a request is due and none is free, over all
     /// threads; `connections` to [`MAX_CONNECTIONS`]. A closed loop does not grow.
     pub connections_max: usize,
-    /// How late an open loop may send, so that one wake-up serves many requests; zero to
+    /// Delay that an open loop may add, so that one wake-up serves many requests; zero to
     /// [`MAX_TIMER_SLACK`]. Responses are read up to that late too, and the kernel's receive
     /// timestamps say when they arrived. Needs TCP, keep-alive, no pipeline and no `first_byte`.
     pub timer_slack: Duration,

@@ -10,6 +10,8 @@ use serde::ser::Error as _;
 use serde::{Deserialize, Serialize, Serializer};
 use tollgate_stats::{EncodeError, LatencyHistogram};
 
+use crate::workload::Workload;
+
 /// Result of a load. Counts what finished in the window, whenever it was sent; only `sent`, `warm_up`,
 /// `connects`, `connect_time`, `first_head` and the requests that never finished are of the whole run.
 ///
@@ -146,7 +148,7 @@ pub struct ThreadUsage {
     #[serde(rename = "waited_us", serialize_with = "micros")]
     #[schemars(with = "u64")]
     pub waited: Duration,
-    /// Time polling without an event, in microseconds: busy polling, and the last moments before a
+    /// CPU time polling without an event, in microseconds: busy polling, and the last moments before a
     /// request is due. Part of the CPU time.
     #[serde(rename = "polled_us", serialize_with = "micros")]
     #[schemars(with = "u64")]
@@ -249,6 +251,27 @@ impl Summary {
             *sum.entry(*status).or_default() += count;
         }
         sum
+    }
+
+    /// Responses by status code to requests that expect no status.
+    pub(crate) fn unjudged_statuses(&self, workload: &Workload) -> BTreeMap<u16, u64> {
+        let mut sum = BTreeMap::new();
+        for (index, template) in self.templates.iter().enumerate() {
+            let mut requests = workload.requests.iter().filter(|one| one.template == index);
+            if requests.any(|request| request.expect.status.is_some()) {
+                continue;
+            }
+            for (status, count) in &template.statuses {
+                *sum.entry(*status).or_default() += count;
+            }
+        }
+        sum
+    }
+
+    /// Responses 4xx and 5xx to requests that expect no status.
+    pub(crate) fn error_responses(&self, workload: &Workload) -> [u64; 2] {
+        let statuses = self.unjudged_statuses(workload);
+        [400..500, 500..600].map(|range| statuses.range(range).map(|(_, count)| count).sum())
     }
 
     /// Share of the requests of an open loop that were due, but not sent; warm-up included.

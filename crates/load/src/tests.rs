@@ -253,6 +253,34 @@ mod verdict {
     }
 
     #[test]
+    fn error_statuses_without_an_expectation_are_a_warning() {
+        let with = |statuses: &[(u16, u64)]| {
+            let responses = statuses.iter().map(|(_, count)| count).sum();
+            let statuses = statuses.iter().copied().collect();
+            let template = TemplateSummary { statuses, ..TemplateSummary::default() };
+            let (templates, failures) = (vec![template], Failures::default());
+            Summary { responses, unexpected: 0, failures, templates, ..summary() }
+        };
+        let warning = |statuses: &[(u16, u64)]| closed(&with(statuses)).warning;
+        assert_eq!(warning(&[(200, 990), (404, 6), (500, 4)]), None);
+        let share = "1.1 % of the responses were 4xx or 5xx: check the URL";
+        assert_eq!(warning(&[(200, 989), (404, 6), (500, 5)]).as_deref(), Some(share));
+        for statuses in [&[(404, 1_000)][..], &[(401, 500), (503, 500)]] {
+            let warning = warning(statuses).unwrap();
+            assert!(warning.starts_with("no response was 2xx or 3xx: "), "{warning}");
+        }
+        assert_eq!(warning(&[(302, 1_000)]), None);
+        // An expected 404 is none of it.
+        let expect = Expectation { status: Some(404), ..Expectation::default() };
+        let workload = Workload::new(vec![Request { expect, ..get(0) }], vec![0]).unwrap();
+        let plan = Plan { workload: Arc::new(workload), ..closed_loop() };
+        let summary = with(&[(404, 1_000)]);
+        assert_eq!(Verdict::new(&plan, &summary).warning, None);
+        assert_eq!(summary.error_responses(&plan.workload), [0, 0]);
+        assert_eq!(summary.error_responses(&closed_loop().workload), [1_000, 0]);
+    }
+
+    #[test]
     fn closed_loop_is_limited_by_a_saturated_thread() {
         let measured = |threads| closed(&Summary { threads, ..summary() }).measured;
         assert_eq!(measured(vec![thread(400, 400, 100, 1_000)]), Measured::Generator);

@@ -10,18 +10,19 @@ use tollgate_stats::number::{count, percent, significant};
 use crate::plan::Plan;
 use crate::summary::{Summary, ThreadUsage, ns_to_ms};
 
-/// What the figures of a load describe.
+/// Part whose performance the figures of a load describe.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Verdict {
-    /// What the figures describe.
+    /// Part whose performance the figures describe.
     pub measured: Measured,
-    /// Problem to check before the figures; null if almost all responses were the expected ones.
+    /// Problem to check before the figures; null if almost all responses were the expected ones or, without an
+    /// expectation, 2xx or 3xx.
     pub warning: Option<String>,
     /// One sentence with the figures behind the verdict.
     pub reason: String,
 }
 
-/// What figures describe.
+/// Part whose performance figures describe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Measured {
@@ -63,13 +64,30 @@ impl Verdict {
             (None, None) => judge_closed_loop(summary),
             (None, Some(rate_per_s)) => judge_open_loop(rate_per_s, plan.timer_slack, summary),
         };
-        let wrong = summary.wrong_share();
-        let warning = (wrong > WRONG_SHARE_MAX && summary.responses > 0).then(|| {
-            let wrong = percent(wrong);
-            format!("{wrong} of the requests got no expected response: check the failures first")
-        });
+        let warning = if summary.responses > 0 { warning(plan, summary) } else { None };
         Self { measured, warning, reason }
     }
+}
+
+fn warning(plan: &Plan, summary: &Summary) -> Option<String> {
+    let statuses = summary.unjudged_statuses(&plan.workload);
+    if !statuses.is_empty() && statuses.range(200..400).next().is_none() {
+        return Some(
+            "no response was 2xx or 3xx: check the URL, or name the expected status (--expect)"
+                .to_owned(),
+        );
+    }
+    let wrong = summary.wrong_share();
+    if wrong > WRONG_SHARE_MAX {
+        let wrong = percent(wrong);
+        return Some(format!(
+            "{wrong} of the requests got no expected response: check the failures first"
+        ));
+    }
+    let errors = summary.error_responses(&plan.workload).iter().sum::<u64>();
+    let errors = errors as f64 / summary.responses as f64;
+    (errors > WRONG_SHARE_MAX)
+        .then(|| format!("{} of the responses were 4xx or 5xx: check the URL", percent(errors)))
 }
 
 /// Returns the reason if the summary is too small to be judged.

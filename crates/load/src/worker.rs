@@ -11,13 +11,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tollgate_eventloop::{Event, Events, Interest, Poller, Waker, minimize_timer_slack};
+use tollgate_eventloop::{
+    Event, Events, IdlePolling, Interest, Poller, Waker, minimize_timer_slack, yield_cpu,
+};
 use tollgate_http1::ResponseHeadCache;
 
 use crate::connection::{Connection, State};
 use crate::metrics::{Metrics, SharedProgress, ThreadCpuClock, ThreadSummary};
 use crate::pacing::{ClockOffset, EARLY_WAKE, Pacer, RequestWait, Schedule, SlackWait, Wait};
 use crate::plan::{Arrivals, Plan, share};
+use crate::verdict::LATENESS_MAX;
 use crate::workload::RequestSequence;
 
 /// Commands of the caller to all threads. Threads read them when they are woken.
@@ -67,7 +70,7 @@ pub(crate) struct Worker {
     /// True until the window is open, if it is to be opened.
     opens_window: bool,
     /// Start of polling without an event.
-    polls_since: Option<Instant>,
+    idle_polling: IdlePolling,
 }
 
 /// Limits of the work between two calls of the poller.
@@ -156,7 +159,7 @@ impl Worker {
             now,
             next_timeout_check: now,
             opens_window: !plan.warm_up,
-            polls_since: None,
+            idle_polling: IdlePolling::default(),
         })
     }
 
@@ -315,7 +318,7 @@ impl Worker {
         }
     }
 
-    /// How long the poller may wait: until the next request is due or the next timeout is checked.
+    /// Longest wait of the poller: until the next request is due or the next timeout is checked.
     fn poll_timeout(&mut self) -> Duration {
         if self.plan.busy_poll || self.has_more() {
             return Duration::ZERO;
@@ -340,25 +343,29 @@ impl Worker {
     }
 
     fn wake(&mut self) {
-        self.polls_since = None;
+        self.idle_polling.busy_turn();
         if let Some(slack_wait) = &mut self.slack_wait {
             slack_wait.wake(Instant::now());
             self.clock_offset = ClockOffset::read();
         }
     }
 
-    /// Counts the time since the last turn as polling if neither turn waited nor had work.
+    /// Counts the CPU time since the last turn as polling if neither turn waited nor had work.
     fn count_polling(&mut self, timeout: Duration) {
         let is_idle = timeout.is_zero() && self.budget == Budget::TURN && self.unread.is_empty();
-        let since = std::mem::replace(&mut self.polls_since, is_idle.then_some(self.now));
-        if let (Some(since), true) = (since, is_idle) {
-            self.metrics.polled(self.now - since);
+        if !is_idle {
+            return self.idle_polling.busy_turn();
+        }
+        self.metrics.polled(self.idle_polling.idle_turn());
+        if self.plan.busy_poll {
+            yield_cpu();
         }
     }
 
     fn finish(self, clock: &ThreadCpuClock) -> io::Result<ThreadSummary> {
         let now = Instant::now();
-        let unsent = self.pacer.map_or((0, None), |pacer| pacer.unsent(now));
+        let grace = LATENESS_MAX + self.plan.timer_slack;
+        let unsent = self.pacer.map_or((0, None), |pacer| pacer.unsent(now, grace));
         let ages = self.connections.iter().flat_map(|connection| connection.ages(now));
         self.metrics.finish(now, clock, ages, unsent)
     }

@@ -15,6 +15,8 @@ pub struct Config {
     pub threads: usize,
     /// CPUs to run on, numbered from 0; threads are pinned to them in turn. Empty: not pinned.
     pub cpus: Vec<usize>,
+    /// Polls instead of sleeping.
+    pub busy_poll: bool,
     pub timeouts: Timeouts,
     pub access_log: Option<LogTarget>,
 }
@@ -26,6 +28,7 @@ impl Config {
             listen,
             threads: 1,
             cpus: Vec::new(),
+            busy_poll: false,
             timeouts: Timeouts::default(),
             access_log: None,
         }

@@ -86,7 +86,7 @@ enum Phase {
     },
 }
 
-/// When a connection is to run again.
+/// Condition on which a connection runs again.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// At the next event of its socket.

@@ -4,13 +4,16 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use tollgate_accesslog::{Entry, LoggedRequest, STATUS_NO_RESPONSE, ThreadLog};
-use tollgate_http1::{BodyFraming, RequestHead, Version, parse_request_head};
+use tollgate_http1::{BodyFraming, ParseError, RequestHead, Version, parse_request_head};
 
 use crate::endpoints::{Action, SourceKind, Wait, fetch_response, route};
 use crate::output::OutputBuffer;
 use crate::request::{Request, RequestBody, RequestError};
 use crate::response::{CONTINUE, Persistence, Response, error_response, render};
 use crate::state::{Metric, Shared};
+
+/// As nginx with Lua.
+const MAX_HEADERS: usize = 100;
 
 #[derive(Default)]
 pub(crate) struct Http1Connection {
@@ -178,7 +181,7 @@ impl Http1Connection {
         if let (State::Pending(pending), Some(log)) = (&self.state, log) {
             let request = pending.transaction.logged.as_deref();
             let status = STATUS_NO_RESPONSE;
-            log.add(&Entry { peer, request, status, body_bytes: 0, upstream: None });
+            log.add(&Entry { peer, request, status, body_bytes: 0, reason: None, upstream: None });
         }
     }
 
@@ -187,7 +190,7 @@ impl Http1Connection {
             let UnloggedResponse { request, status, body_start, end } = response;
             let body_bytes = end.min(self.sent_bytes).saturating_sub(body_start);
             let request = request.as_deref();
-            log.add(&Entry { peer, request, status, body_bytes, upstream: None });
+            log.add(&Entry { peer, request, status, body_bytes, reason: None, upstream: None });
         }
     }
 
@@ -216,6 +219,11 @@ impl Http1Connection {
     /// Returns the number of bytes consumed, or `None` if the head is incomplete.
     fn process_head(&mut self, input: &[u8], context: &mut Context<'_>) -> Option<usize> {
         let head = match parse_request_head(input) {
+            Ok(Some(head)) if head.headers.iter().count() > MAX_HEADERS => {
+                let error = RequestError::Malformed(ParseError::TooManyHeaders);
+                self.reject_pending(&error, context);
+                return Some(0);
+            }
             Ok(Some(head)) => head,
             Ok(None) => return None,
             Err(error) => {
@@ -378,7 +386,7 @@ fn respond_from_cache(input: &[u8], context: &mut Context<'_>) -> Option<usize> 
 struct Transaction {
     is_head: bool,
     persistence: Persistence,
-    /// How to close the connection after the response, if it is the last one.
+    /// Way of closing the connection after the response, if it is the last one.
     close_mode: CloseMode,
     /// For the access log.
     logged: Option<Box<LoggedRequest>>,

@@ -46,6 +46,7 @@ struct Thread {
     listener: OwnedFd,
     waker: Waker,
     cpu: Option<usize>,
+    busy_poll: bool,
     counters: ThreadCounters,
     log: Option<LogFile>,
     zero: Arc<File>,
@@ -89,6 +90,7 @@ impl Origin {
                 waker,
                 // One CPU each, so that threads do not migrate away from warm caches.
                 cpu: config.cpus.iter().cycle().nth(index).copied(),
+                busy_poll: config.busy_poll,
                 counters,
                 log: log.clone(),
                 zero: Arc::clone(&zero),
@@ -143,7 +145,7 @@ impl Origin {
 }
 
 fn open_log(target: &LogTarget) -> Result<LogFile, Error> {
-    LogFile::open(target, LogFormat::Combined, PROGRAM, None)
+    LogFile::open(target, LogFormat::Combined, PROGRAM, "access log", None)
         .map_err(|source| Error::AccessLog { path: target.path().to_owned(), source })
 }
 
@@ -183,7 +185,9 @@ impl Thread {
             log: self.log.as_ref().map(LogFile::thread_log),
         };
         let scratch = Scratch::new(shared, ByteSource::new(self.zero), self.timeouts);
-        Worker::new(self.listener, self.waker, stopper, scratch)?.run().map_err(Error::Wait)
+        Worker::new(self.listener, self.waker, stopper, scratch, self.busy_poll)?
+            .run()
+            .map_err(Error::Wait)
     }
 }
 

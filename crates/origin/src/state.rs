@@ -43,13 +43,15 @@ pub(crate) enum Metric {
     Errors,
     Malformed,
     TimedOut,
+    /// CPU time of busy polling without an event.
+    PolledNs,
 }
 
 /// Upper limit for endpoints that are counted separately.
 pub(crate) const MAX_ENDPOINTS: usize = 16;
 
 const STATUS_CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
-const FIRST_CLASS: usize = Metric::TimedOut as usize + 1;
+const FIRST_CLASS: usize = Metric::PolledNs as usize + 1;
 const FIRST_ENDPOINT: usize = FIRST_CLASS + STATUS_CLASSES.len();
 const COUNTERS: usize = FIRST_ENDPOINT + MAX_ENDPOINTS;
 
@@ -140,13 +142,14 @@ fn render_json(totals: &Totals, endpoints: &[&str], seconds: f64, open: u64) -> 
         json,
         "{{\"seconds\":{seconds:.6},\"requests\":{requests},\"bytes_in\":{},\"bytes_out\":{},\
          \"connections\":{{\"open\":{open},\"accepted\":{}}},\"errors\":{},\"malformed\":{},\
-         \"timed_out\":{},\"status_classes\":{{{}}},\"paths\":{{{}}}}}",
+         \"timed_out\":{},\"polled_us\":{},\"status_classes\":{{{}}},\"paths\":{{{}}}}}",
         get(Metric::BytesIn),
         get(Metric::BytesOut),
         get(Metric::Accepted),
         get(Metric::Errors),
         get(Metric::Malformed),
         get(Metric::TimedOut),
+        get(Metric::PolledNs) / 1_000,
         json_members(&STATUS_CLASSES, &totals[FIRST_CLASS..]),
         json_members(endpoints, &totals[FIRST_ENDPOINT..]),
     )
@@ -210,12 +213,13 @@ mod tests {
             thread.add_response(599);
             thread.add(Metric::Errors, count);
             thread.add(Metric::TimedOut, 1);
+            thread.add(Metric::PolledNs, 1_500);
         }
         threads[1].add(Metric::Malformed, 1);
         let later = start + Duration::from_micros(2_500_000);
         let expected = "{\"seconds\":2.500000,\"requests\":12,\"bytes_in\":1100,\"bytes_out\":11000,\
             \"connections\":{\"open\":22,\"accepted\":33},\"errors\":11,\"malformed\":1,\
-            \"timed_out\":2,\
+            \"timed_out\":2,\"polled_us\":3,\
             \"status_classes\":{\"1xx\":0,\"2xx\":2,\"3xx\":0,\"4xx\":0,\"5xx\":2},\
             \"paths\":{\"/\":0,\"other\":11}}";
         assert_eq!(threads[0].to_json(&["/", "other"], later, true), expected);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use slab::Slab;
 use tollgate_accesslog::stderr_log;
-use tollgate_eventloop::{Event, Events, Interest, Poller, Waker, accept};
+use tollgate_eventloop::{Event, Events, IdlePolling, Interest, Poller, Waker, accept, yield_cpu};
 
 use crate::config::Error;
 use crate::connection::{Connection, Next, Scratch};
@@ -57,6 +57,8 @@ pub(crate) struct Worker {
     /// Set while accepting is paused.
     resume_accepting_at: Option<Instant>,
     has_logged_pause: bool,
+    /// Set if the worker polls instead of sleeping.
+    busy_poll: Option<IdlePolling>,
     /// Set once the worker is stopping.
     stop_by: Option<Instant>,
 }
@@ -68,6 +70,7 @@ impl Worker {
         waker: Waker,
         stopper: Stopper,
         scratch: Scratch,
+        busy_poll: bool,
     ) -> Result<Self, Error> {
         let poller = Poller::new().map_err(Error::Start)?;
         poller
@@ -86,6 +89,7 @@ impl Worker {
             scratch,
             resume_accepting_at: None,
             has_logged_pause: false,
+            busy_poll: busy_poll.then(IdlePolling::default),
             stop_by: None,
         })
     }
@@ -104,6 +108,7 @@ impl Worker {
                     _ => self.on_event(event, now)?,
                 }
             }
+            let has_worked = events.iter().next().is_some() || !self.run_queue.is_empty();
             self.run_queued(now)?;
             self.run_timers(now)?;
             if self.stop_by.is_none() && self.stopper.is_stopping() {
@@ -118,12 +123,21 @@ impl Worker {
                 self.keys().into_iter().for_each(|key| self.remove(key));
                 return Ok(());
             }
+            match &mut self.busy_poll {
+                Some(idle_polling) if has_worked => idle_polling.busy_turn(),
+                Some(idle_polling) => {
+                    let polled_ns = idle_polling.idle_turn().as_nanos();
+                    self.scratch.shared.counters.add(Metric::PolledNs, polled_ns as u64);
+                    yield_cpu();
+                }
+                None => {}
+            }
         }
     }
 
     /// Returns the time until something is to be done without an event.
     fn timeout(&self, now: Instant) -> Option<Duration> {
-        if !self.run_queue.is_empty() {
+        if !self.run_queue.is_empty() || self.busy_poll.is_some() {
             return Some(Duration::ZERO);
         }
         let next_sweep = (!self.connections.is_empty()).then_some(self.next_sweep);
@@ -354,7 +368,7 @@ mod tests {
         let scratch = Scratch::new(test_state(), source, Timeouts::default());
         let waker = Waker::new().unwrap();
         let stopper = Stopper::new(std::slice::from_ref(&waker));
-        (Worker::new(listener.into(), waker, stopper, scratch).unwrap(), addr)
+        (Worker::new(listener.into(), waker, stopper, scratch, false).unwrap(), addr)
     }
 
     fn counters(worker: &Worker, now: Instant) -> String {

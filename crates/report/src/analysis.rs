@@ -1,18 +1,21 @@
 //! Turns records into prices. Pure: the same records give the same analysis.
 
 mod ablation;
+mod catch;
 mod figures;
 mod notes;
 mod price;
 mod status;
 
 pub use ablation::{AblationFigures, FileFigures, FilePrice, KeptFile};
-pub(crate) use figures::share;
-pub use figures::{Figures, Summaries, TemplateFigures};
+pub use catch::{Difference, TemplateFigures, TemplateVerdict};
+pub(crate) use catch::{blocked_rate, by_template};
+pub use figures::{Figures, Summaries};
 pub(crate) use notes::list;
 pub(crate) use price::oriented;
 pub use price::{BlockFigure, Price, Prices, Range};
 pub use status::RunStatus;
+pub(crate) use status::blocked;
 pub(crate) use status::{verdict_legend, verdict_word};
 
 use price::{Family, RawPrices};
@@ -47,7 +50,7 @@ pub struct Analysis {
     pub command: String,
     /// The seed of every random choice.
     pub seed: u64,
-    /// Whether the prices are settled: the worst status of the cases.
+    /// Worst status of the cases: settled or not.
     pub run_status: RunStatus,
     /// The status in words with its reason.
     pub status_line: String,
@@ -71,7 +74,7 @@ pub struct Analysis {
     pub machine: String,
     /// The cases.
     pub cases: Vec<CaseAnalysis>,
-    /// What a reader must know besides the figures.
+    /// Remarks that a reader needs besides the figures.
     pub notes: Vec<String>,
 }
 
@@ -84,12 +87,14 @@ pub struct CaseAnalysis {
     /// The answer for this case, in one sentence.
     #[serde(skip)]
     pub answer: String,
-    /// Whether the prices of the case are settled.
+    /// Settled or not.
     pub run_status: RunStatus,
     /// CPU per request of the repeated baseline relative to the baseline: the effect of noise alone.
     pub noise_floor: Option<Range>,
     /// The subjects, the baseline first.
     pub subjects: Vec<SubjectAnalysis>,
+    /// The templates on which subjects that block requests differ. Empty in an ablation, which removes rules on purpose.
+    pub differences: Vec<Difference>,
     /// The cost of each file of a rule set, if the run is an ablation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ablation: Option<AblationFigures>,
@@ -102,7 +107,7 @@ pub struct SubjectAnalysis {
     pub name: String,
     /// Description in a few words.
     pub about: String,
-    /// Whether it has figures, and if not, why.
+    /// Reason for missing figures, if any.
     #[serde(flatten)]
     pub status: SubjectStatus,
     /// Number of trials.
@@ -122,7 +127,7 @@ pub struct SubjectAnalysis {
     pub blocks: Vec<BlockFigure>,
 }
 
-/// Whether a subject has figures, and if not, why.
+/// State of a subject: measured, or the reason for missing figures.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(tag = "status", content = "reason", rename_all = "lowercase")]
 pub enum SubjectStatus {
@@ -221,8 +226,19 @@ fn case_analysis(run: &RunRecords, case: &CaseManifest) -> CaseAnalysis {
     let ablation = experiment.ablation.as_ref();
     let ablation = ablation.map(|it| ablation::figures(it, run, &case.name, &subjects));
     let case = notes::with_rate(case, &run.trials);
-    let mut analysis =
-        CaseAnalysis { case, answer: String::new(), run_status, noise_floor, subjects, ablation };
+    let differences = match ablation {
+        Some(_) => Vec::new(),
+        None => catch::differences(&subjects),
+    };
+    let mut analysis = CaseAnalysis {
+        case,
+        answer: String::new(),
+        run_status,
+        noise_floor,
+        subjects,
+        differences,
+        ablation,
+    };
     analysis.answer = status::sentence(&analysis, experiment);
     analysis
 }
@@ -250,15 +266,16 @@ fn subjects(run: &RunRecords, case: &CaseManifest) -> Vec<SubjectAnalysis> {
     let mut analyses = Vec::new();
     for ((subject, trials), (family, prices)) in subjects.into_iter().zip(trials).zip(prices) {
         let is_baseline = family == Family::Baseline;
+        let templates = by_template(trials.answering.iter().copied());
         analyses.push(SubjectAnalysis {
             name: subject.name.clone(),
             about: subject.about.clone(),
             status: trials.status(subject, is_baseline),
             blocks: price::by_block(&trials.valid, &baseline.valid, is_baseline),
             trials: trials.count,
-            figures: Figures::of(&trials.valid, &trials.answering, &trials.startup_ms),
+            figures: Figures::of(&trials.valid, &templates, &trials.startup_ms),
             summaries: Summaries::of(&trials.valid),
-            templates: figures::by_template(&trials.answering),
+            templates,
             prices: prices.into_iter().map(|(metric, raw)| (metric, raw.price)).collect(),
             invalid: trials.invalid,
         });
@@ -273,7 +290,7 @@ struct Trials<'a> {
     startup_ms: Vec<f64>,
     count: usize,
     is_measured: bool,
-    /// The measurements, valid or not, in which no process died: responses after that are not the system's.
+    /// The measurements, valid or not, in which no process died.
     answering: Vec<&'a Measurement>,
     invalid: BTreeMap<String, usize>,
     last_failure: Option<SubjectStatus>,
@@ -294,8 +311,7 @@ impl<'a> Trials<'a> {
         match &trial.outcome {
             Outcome::Measured(measurement) => {
                 self.is_measured = true;
-                let is_death = |rule: &Invalid| matches!(rule, Invalid::ProcessDied { .. });
-                if !measurement.invalid.iter().any(is_death) {
+                if is_answering(measurement) {
                     self.answering.push(measurement);
                 }
                 if measurement.invalid.is_empty() {
@@ -333,6 +349,11 @@ impl<'a> Trials<'a> {
             },
         }
     }
+}
+
+/// True if no process died in the trial: responses after that are not the system's.
+pub(crate) fn is_answering(measurement: &Measurement) -> bool {
+    !measurement.invalid.iter().any(|rule| matches!(rule, Invalid::ProcessDied { .. }))
 }
 
 /// The last line that a system printed before it failed to start: it often has the reason. The output of a system

@@ -13,7 +13,7 @@ use crate::analysis::{
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
-use thiserror::Error;
+use tollgate_experiment::error::bad_input;
 use tollgate_experiment::files::hash_text;
 use tollgate_experiment::manifest::{
     CaseManifest, Difference, ExperimentManifest, Manifest, SubjectManifest, SubjectState,
@@ -87,21 +87,14 @@ pub struct Change {
     pub verdict: Verdict,
 }
 
-#[derive(Debug, Error)]
-pub enum CompareError {
-    #[error(
-        "the old run prices its subjects against `{old}`, the new one against `{new}`; prices against different \
-         baselines are not comparable"
-    )]
-    Baselines { old: String, new: String },
-    #[error("cannot read the fingerprint of a run")]
-    Fingerprint(#[from] serde_json::Error),
-}
-
-pub fn compare(old: &RunRecords, new: &RunRecords) -> Result<Comparison, CompareError> {
+pub fn compare(old: &RunRecords, new: &RunRecords) -> anyhow::Result<Comparison> {
     let (before, after) = (analyse(old), analyse(new));
     if before.baseline != after.baseline {
-        return Err(CompareError::Baselines { old: before.baseline, new: after.baseline });
+        return Err(bad_input(format!(
+            "the old run prices its subjects against `{}`, the new one against `{}`; prices against different \
+             baselines are not comparable; choose a subject of both runs with --baseline",
+            before.baseline, after.baseline
+        )));
     }
     let [old_names, new_names] = [old, new].map(|run| {
         let ExperimentManifest { cases, subjects, .. } = &run.manifest.experiment;
@@ -233,7 +226,7 @@ pub struct Line {
 
 /// The differences between two runs, in the order of their names. Seed and time differ in every run and are left out,
 /// as are cases and subjects that only one run has.
-fn fingerprint_differences(old: &Manifest, new: &Manifest) -> Result<Vec<Line>, serde_json::Error> {
+fn fingerprint_differences(old: &Manifest, new: &Manifest) -> anyhow::Result<Vec<Line>> {
     let differences = differences(&fingerprint(old, new)?, &fingerprint(new, old)?);
     let line = |Difference { path, before, after }: Difference| Line {
         what: path.join(", "),
@@ -246,7 +239,7 @@ fn fingerprint_differences(old: &Manifest, new: &Manifest) -> Result<Vec<Line>, 
 }
 
 /// The fingerprint of a run, with the cases and subjects that the other run has too.
-fn fingerprint(run: &Manifest, other: &Manifest) -> Result<Value, serde_json::Error> {
+fn fingerprint(run: &Manifest, other: &Manifest) -> anyhow::Result<Value> {
     let mut parts = Map::new();
     parts.insert("tollgate".to_owned(), json!(run.tollgate));
     parts.insert("machine".to_owned(), serde_json::to_value(&run.environment)?);
@@ -265,7 +258,7 @@ fn fingerprint(run: &Manifest, other: &Manifest) -> Result<Value, serde_json::Er
     Ok(Value::Object(parts))
 }
 
-fn case_fingerprint(run: &Manifest, case: &CaseManifest) -> Result<Value, serde_json::Error> {
+fn case_fingerprint(run: &Manifest, case: &CaseManifest) -> anyhow::Result<Value> {
     let mut value = serde_json::to_value(case)?;
     // A duration and a limit are not comparable as numbers.
     let warm_up = match case.warmup_steady {
@@ -283,11 +276,11 @@ fn case_fingerprint(run: &Manifest, case: &CaseManifest) -> Result<Value, serde_
     Ok(value)
 }
 
-fn subject_fingerprint(subject: &SubjectManifest) -> Result<Value, serde_json::Error> {
+fn subject_fingerprint(subject: &SubjectManifest) -> anyhow::Result<Value> {
     let options = subject.options.iter();
     let mut parts: Map<String, Value> = options
         .map(|(name, value)| Ok((name.clone(), serde_json::to_value(value)?)))
-        .collect::<Result<_, serde_json::Error>>()?;
+        .collect::<anyhow::Result<_>>()?;
     let mut insert = |what: String, value: &str| parts.insert(what, json!(value));
     insert("system".to_owned(), &subject.system);
     insert("prefix".to_owned(), &subject.prefix);

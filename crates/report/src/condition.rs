@@ -1,5 +1,5 @@
-//! Conditions on figures, such as `cpu(full/off @ browse)<60` and `p99<=5ms`: the one grammar of thresholds of a run
-//! and goals of a search.
+//! Conditions on figures, such as `cpu(full/off @ browse)<60` and `p99<=5ms`: the one grammar of thresholds of a run or
+//! a comparison and of goals of a search.
 //!
 //! ```text
 //! condition = metric [ "(" subject [ "/" baseline ] [ "@" case ] ")" ] relation number [ unit ]
@@ -8,6 +8,17 @@
 
 use thiserror::Error;
 use tollgate_experiment::toml_file::suggestion;
+
+/// The use of a condition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// Without operands.
+    Goal,
+    /// With operands; a ratio if there is a baseline.
+    Threshold,
+    /// With operands; always a ratio, of a new run to an old one.
+    Change,
+}
 
 /// A parsed condition. The caller gives the metric its meaning.
 #[derive(Debug, Clone, PartialEq)]
@@ -47,7 +58,7 @@ pub enum Relation {
 pub struct Limit {
     /// The number with its unit, without spaces.
     pub text: String,
-    /// In the base unit of the metric's [`Dimension`]; a ratio if the condition has a baseline.
+    /// In the base unit of the metric's [`Dimension`], or a ratio.
     pub value: f64,
 }
 
@@ -85,17 +96,18 @@ const RELATIONS: [(&str, Relation); 4] = [
 ];
 
 impl Condition {
-    /// Parses a condition on one of `metrics`. Operands are required if `has_operands`, otherwise not allowed.
+    /// Parses a condition on one of `metrics`.
     pub fn parse(
         text: &str,
         metrics: &[(&str, Dimension)],
-        has_operands: bool,
+        form: Form,
     ) -> Result<Self, ConditionError> {
         let mut scanner = Scanner { text: text.trim(), rest: text.trim() };
         let (metric, dimension) = scanner.metric(metrics)?;
-        let operands = has_operands.then(|| scanner.operands()).transpose()?;
+        let operands = (form != Form::Goal).then(|| scanner.operands()).transpose()?;
         let relation = scanner.relation()?;
-        let is_ratio = operands.as_ref().is_some_and(|operands| operands.baseline.is_some());
+        let has_baseline = operands.as_ref().is_some_and(|operands| operands.baseline.is_some());
+        let is_ratio = has_baseline || form == Form::Change;
         let limit = scanner.limit(&metric.name, dimension, is_ratio)?;
         Ok(Self { metric, operands, relation, limit })
     }
@@ -270,7 +282,7 @@ mod tests {
     ];
 
     fn parse(text: &str) -> Result<Condition, ConditionError> {
-        Condition::parse(text, &METRICS, true)
+        Condition::parse(text, &METRICS, Form::Threshold)
     }
 
     #[test]
@@ -290,7 +302,7 @@ mod tests {
             limit,
         };
         assert_eq!(full, expected);
-        let short = Condition::parse("errors>3%", &METRICS, false).unwrap();
+        let short = Condition::parse("errors>3%", &METRICS, Form::Goal).unwrap();
         assert_eq!((short.operands, short.relation), (None, Relation::Above));
     }
 
@@ -315,6 +327,18 @@ mod tests {
             let found = parse(text).unwrap().limit.value;
             assert!((found - value).abs() <= 1e-12 * value, "{text}: {found}");
         }
+    }
+
+    #[test]
+    fn limit_of_a_change_is_a_ratio() {
+        let limit = |text: &str| {
+            let condition = Condition::parse(text, &METRICS, Form::Change);
+            condition.map(|condition| condition.limit.value).map_err(|error| error.to_string())
+        };
+        assert_eq!(limit("cpu(full)<105%"), Ok(1.05));
+        assert_eq!(limit("p99(full/off)<1.5"), Ok(1.5));
+        let error = limit("cpu(full)<5us").unwrap_err();
+        assert!(error.contains("column 12: `us` is not a unit of a ratio"), "{error}");
     }
 
     #[test]
@@ -347,8 +371,8 @@ mod tests {
     proptest! {
         #[test]
         fn errors_point_into_the_text_or_just_behind_it(text in "[a-z(/@)<=>0-9.%µ ]{0,24}") {
-            for has_operands in [false, true] {
-                if let Err(error) = Condition::parse(&text, &METRICS, has_operands) {
+            for form in [Form::Goal, Form::Threshold, Form::Change] {
+                if let Err(error) = Condition::parse(&text, &METRICS, form) {
                     prop_assert!((1..=text.chars().count() + 1).contains(&error.column), "{error}");
                 }
             }

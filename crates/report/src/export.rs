@@ -4,12 +4,14 @@ use crate::analysis::{
     Analysis, FileFigures, FilePrice, Price, Range, SubjectAnalysis, verdict_word,
 };
 use crate::document::range;
-use crate::output::{ReportError, write};
+use crate::output::NoFigure;
 use crate::source::Source;
-use serde::Serialize;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use tollgate_experiment::error::io_error;
+use tollgate_experiment::files::{self, write_atomic};
 use tollgate_experiment::metric::Metric;
 use tollgate_experiment::record::{Measurement, as_f64};
 use tollgate_stats::number::{counted, significant};
@@ -25,7 +27,7 @@ const ABLATION_HEADER: &str = "case,file,subject,n,cpu_us,cpu_us_low,cpu_us_high
                                interval,verdict,attacks,benign,exceptions,kept";
 
 /// The prices as CSV, unrounded: one line per case, subject and figure. A subject without a price has one line.
-pub(crate) fn csv(analysis: &Analysis) -> Result<String, ReportError> {
+pub(crate) fn csv(analysis: &Analysis) -> anyhow::Result<String> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     writer.write_record(CSV_HEADER.split(','))?;
     for case in &analysis.cases {
@@ -49,7 +51,7 @@ pub(crate) fn csv(analysis: &Analysis) -> Result<String, ReportError> {
 }
 
 /// The cost of each file of a rule set as CSV, unrounded. `None` for a run without ablation.
-pub fn ablation_csv(analysis: &Analysis) -> Result<Option<String>, ReportError> {
+pub fn ablation_csv(analysis: &Analysis) -> anyhow::Result<Option<String>> {
     if analysis.cases.iter().all(|case| case.ablation.is_none()) {
         return Ok(None);
     }
@@ -92,16 +94,12 @@ fn ends(range: Option<&Range>) -> [String; 3] {
 }
 
 fn kind(range: &Range) -> &'static str {
-    if range.interval { "95 % interval" } else { "range seen" }
+    if range.interval { "95 % interval" } else { "range" }
 }
 
-fn finish(writer: csv::Writer<Vec<u8>>) -> Result<String, ReportError> {
+fn finish(writer: csv::Writer<Vec<u8>>) -> anyhow::Result<String> {
     let bytes = writer.into_inner().map_err(|error| csv::Error::from(error.into_error()))?;
     String::from_utf8(bytes).map_err(|error| csv::Error::from(std::io::Error::other(error)).into())
-}
-
-pub fn json(value: &impl Serialize) -> Result<String, ReportError> {
-    Ok(serde_json::to_string_pretty(value)? + "\n")
 }
 
 type Figure = fn(&Measurement) -> Option<f64>;
@@ -154,41 +152,30 @@ pub(crate) fn gobench(source: &Source) -> String {
     text
 }
 
-/// A measure in the Bencher Metric Format. The bounds of a ratio are those of its interval or, with too few blocks for
-/// one, of the observed range; those of others are the smallest and the largest value of the blocks.
-#[derive(Serialize)]
-struct BencherValue {
-    value: f64,
-    lower_value: f64,
-    upper_value: f64,
-}
-
 /// The Bencher Metric Format: a benchmark is a subject in a case.
 ///
 /// The format: <https://bencher.dev/docs/reference/bencher-metric-format/>. Measures are named after the figures of
-/// report.json.
-pub(crate) fn bencher(source: &Source) -> Result<String, ReportError> {
-    let mut benchmarks: BTreeMap<String, BTreeMap<&str, BencherValue>> = BTreeMap::new();
+/// report.json. The bounds of a ratio are those of its interval or, with too few blocks for one, of the observed range;
+/// those of others are the smallest and the largest value of the blocks.
+pub(crate) fn bencher(source: &Source) -> anyhow::Result<String> {
+    let mut benchmarks: BTreeMap<String, BTreeMap<&str, Value>> = BTreeMap::new();
+    let measure = |value: f64, low: f64, high: f64| json!({ "value": value, "lower_value": low, "upper_value": high });
     for (case, subject, measurements) in measured(source) {
         let mut measures = BTreeMap::new();
         if let Some((_, Range { estimate, low, high, .. })) = cpu_ratio(subject) {
-            let value = BencherValue { value: estimate, lower_value: low, upper_value: high };
-            measures.insert("cpu-ratio", value);
+            measures.insert("cpu-ratio", measure(estimate, low, high));
         }
         for (name, .., of) in FIGURES {
             // `None` if a block lacks the figure.
             let values: Option<Vec<f64>> = measurements.iter().map(|m| of(m)).collect();
-            if let Some(Summary { median: value, min, max, .. }) =
-                values.and_then(|values| summarize(&values))
-            {
-                measures.insert(name, BencherValue { value, lower_value: min, upper_value: max });
-            }
+            let summary = values.and_then(|values| summarize(&values));
+            measures.extend(summary.map(|one| (name, measure(one.median, one.min, one.max))));
         }
         if !measures.is_empty() {
             benchmarks.insert(format!("{case}/{}", subject.name), measures);
         }
     }
-    json(&benchmarks)
+    files::json(&benchmarks)
 }
 
 fn cpu_ratio(subject: &SubjectAnalysis) -> Option<(&Price, Range)> {
@@ -196,32 +183,9 @@ fn cpu_ratio(subject: &SubjectAnalysis) -> Option<(&Price, Range)> {
     Some((price, price.ratio?))
 }
 
-#[derive(Serialize)]
-struct HyperfineExport {
-    results: Vec<HyperfineResult>,
-}
-
-/// A command is a subject, and a run of it is a block: its times are CPU seconds per request.
-#[derive(Serialize)]
-struct HyperfineResult {
-    command: String,
-    mean: f64,
-    stddev: Option<f64>,
-    median: f64,
-    user: f64,
-    system: f64,
-    min: f64,
-    max: f64,
-    times: Vec<f64>,
-    memory_usage_byte: Vec<u64>,
-    /// All 0, because a trial with a failure is invalid.
-    exit_codes: Vec<i32>,
-    parameters: BTreeMap<&'static str, String>,
-}
-
-/// CPU per request as hyperfine's `--export-json`, for its plotting scripts. A subject without processes uses no CPU
-/// and is left out.
-pub(crate) fn hyperfine(source: &Source) -> Result<String, ReportError> {
+/// CPU per request as hyperfine's `--export-json`, for its plotting scripts: a command is a subject, and a run of it is
+/// a block, whose time is the CPU seconds per request. A subject without processes uses no CPU and is left out.
+pub(crate) fn hyperfine(source: &Source) -> anyhow::Result<String> {
     let result = |(case, subject, measurements): (&str, &SubjectAnalysis, Vec<&Measurement>)| {
         let seconds = |cpu_us: Figure| -> Option<Vec<f64>> {
             measurements.iter().map(|m| Some(cpu_us(m)? / 1e6)).collect()
@@ -229,48 +193,42 @@ pub(crate) fn hyperfine(source: &Source) -> Result<String, ReportError> {
         let times = seconds(Measurement::system_cpu_us_per_request)?;
         let user = summarize(&seconds(Measurement::system_user_us_per_request)?)?.mean;
         let Summary { min, max, median, mean, standard_deviation, .. } = summarize(&times)?;
-        let parameters = [("case", case.to_owned()), ("subject", subject.name.clone())];
-        Some(HyperfineResult {
-            command: format!("{case}/{}", subject.name),
-            mean,
-            stddev: standard_deviation,
-            median,
-            user,
-            system: mean - user,
-            min,
-            max,
-            exit_codes: vec![0; times.len()],
-            times,
-            memory_usage_byte: measurements.iter().filter_map(|m| m.memory_peak_bytes).collect(),
-            parameters: parameters.into(),
-        })
+        let memory: Vec<u64> = measurements.iter().filter_map(|m| m.memory_peak_bytes).collect();
+        Some(json!({
+            "command": format!("{case}/{}", subject.name),
+            "mean": mean,
+            "stddev": standard_deviation,
+            "median": median,
+            "user": user,
+            "system": mean - user,
+            "min": min,
+            "max": max,
+            "times": times,
+            "memory_usage_byte": memory,
+            // A trial with a failure is invalid.
+            "exit_codes": vec![0; times.len()],
+            "parameters": { "case": case, "subject": subject.name },
+        }))
     };
-    json(&HyperfineExport { results: measured(source).filter_map(result).collect() })
-}
-
-#[derive(Serialize)]
-struct GithubEntry {
-    name: String,
-    unit: String,
-    value: f64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    range: Option<String>,
-    extra: String,
+    let results: Vec<Value> = measured(source).filter_map(result).collect();
+    files::json(&json!({ "results": results }))
 }
 
 /// The array that github-action-benchmark reads with `tool: customSmallerIsBetter`. One file has one direction, so it
 /// contains only figures of which less is better.
-pub(crate) fn github(analysis: &Analysis) -> Result<String, ReportError> {
+pub(crate) fn github(analysis: &Analysis) -> anyhow::Result<String> {
     let mut entries = Vec::new();
     for case in &analysis.cases {
         for subject in &case.subjects {
             let name = format!("{}/{}", case.case.name, subject.name);
-            entries.extend(cpu_ratio(subject).map(|(price, ratio)| GithubEntry {
-                name: format!("{name}: CPU per request"),
-                unit: format!("× {}", analysis.baseline),
-                value: ratio.estimate,
-                range: Some(format!("{} to {}", significant(ratio.low), significant(ratio.high))),
-                extra: format!("{}, {}", counted(price.n, "block"), range(&ratio, significant)),
+            entries.extend(cpu_ratio(subject).map(|(price, ratio)| {
+                json!({
+                    "name": format!("{name}: CPU per request"),
+                    "unit": format!("× {}", analysis.baseline),
+                    "value": ratio.estimate,
+                    "range": format!("{} to {}", significant(ratio.low), significant(ratio.high)),
+                    "extra": format!("{}, {}", counted(price.n, "block"), range(&ratio, significant)),
+                })
             }));
             let Some(figures) = &subject.figures else { continue };
             for (figure, unit, value) in [
@@ -280,36 +238,36 @@ pub(crate) fn github(analysis: &Analysis) -> Result<String, ReportError> {
                 ("peak memory", "bytes", figures.memory_peak_bytes),
                 ("start-up", "ms", figures.startup_ms),
             ] {
-                entries.extend(value.map(|value| GithubEntry {
-                    name: format!("{name}: {figure}, median"),
-                    unit: unit.to_owned(),
-                    value,
-                    range: None,
-                    extra: counted(figures.n, "block"),
+                entries.extend(value.map(|value| {
+                    json!({
+                        "name": format!("{name}: {figure}, median"),
+                        "unit": unit,
+                        "value": value,
+                        "extra": counted(figures.n, "block"),
+                    })
                 }));
             }
         }
     }
     match entries.is_empty() {
-        true => Err(ReportError::NoFigure),
-        false => json(&entries),
+        true => Err(NoFigure.into()),
+        false => files::json(&entries),
     }
 }
 
 /// Writes the latencies of each case and subject with a valid trial as HdrHistogram's percentile distribution, and
 /// returns the paths.
-pub fn write_hgrm(source: &Source, dir: &Path) -> Result<Vec<PathBuf>, ReportError> {
+pub fn write_hgrm(source: &Source, dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
     for case in &source.analysis.cases {
         // One folder per case: joined names of case and subject could be ambiguous.
         let folder = dir.join(HGRM_FOLDER).join(&case.case.name);
-        fs::create_dir_all(&folder)
-            .map_err(|source| ReportError::Write { path: folder.clone(), source })?;
+        fs::create_dir_all(&folder).map_err(io_error("create", &folder))?;
         for subject in &case.subjects {
             let latencies = source.latencies(&case.case.name, &subject.name)?;
             if latencies.count() > 0 {
                 let path = folder.join(format!("{}.hgrm", subject.name));
-                write(&path, &latencies.to_hgrm())?;
+                write_atomic(&path, &latencies.to_hgrm())?;
                 paths.push(path);
             }
         }
@@ -327,7 +285,7 @@ mod tests {
         // Serialized reports have all fields, null ones included.
         let settings = SchemaSettings::draft2020_12().for_serialize();
         let schema = settings.into_generator().into_root_schema_for::<Analysis>();
-        let text = json(&schema).unwrap();
+        let text = files::json(&schema).unwrap();
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../schemas/report.json");
         if std::env::var_os("UPDATE_SCHEMAS").is_some() {
             fs::write(&path, &text).unwrap();

@@ -2,10 +2,11 @@
 
 use crate::analysis::{Analysis, analyse};
 use crate::document::File;
-use crate::output::ReportError;
+use anyhow::Context;
 use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
+use tollgate_experiment::error::{bad_input, io_error};
 use tollgate_experiment::metric::{self, ByBlock};
 use tollgate_experiment::run_dir::{CONFIGS, RunRecords};
 use tollgate_experiment::toml_file::suggestion;
@@ -22,26 +23,26 @@ pub struct Source {
 }
 
 impl Source {
-    pub fn read(dir: &Path) -> Result<Self, ReportError> {
+    pub fn read(dir: &Path) -> anyhow::Result<Self> {
         let source = Self::from(RunRecords::read(dir)?);
         let (configs, configs_left_out) = configs(&dir.join(CONFIGS))?;
         Ok(Self { configs, configs_left_out, ..source })
     }
 
     /// Computes the prices relative to another subject.
-    pub fn over(mut self, baseline: &str) -> Result<Self, ReportError> {
+    pub fn over(mut self, baseline: &str) -> anyhow::Result<Self> {
         let experiment = &mut self.records.manifest.experiment;
-        let refused = |reason| ReportError::Baseline { name: baseline.to_owned(), reason };
+        let refused = |reason: &str| bad_input(format!("--baseline {baseline}: {reason}"));
         let names = experiment.subjects.iter().map(|subject| subject.name.as_str());
         if !names.clone().any(|name| name == baseline) {
             let hint = suggestion(baseline, names);
-            return Err(refused(format!("the run has no such subject{hint}")));
+            return Err(refused(&format!("the run has no such subject{hint}")));
         }
         if experiment.baseline != baseline {
             if experiment.ablation.is_some() {
                 let reason =
                     "the baseline of an ablation is the subject with all files; remove --baseline";
-                return Err(refused(reason.to_owned()));
+                return Err(refused(reason));
             }
             experiment.baseline = baseline.to_owned();
             // The repeated former baseline is now an ordinary subject.
@@ -58,17 +59,15 @@ impl Source {
     }
 
     /// The latencies of all valid trials of a subject in a case.
-    pub(crate) fn latencies(
-        &self,
-        case: &str,
-        subject: &str,
-    ) -> Result<LatencyHistogram, ReportError> {
+    pub(crate) fn latencies(&self, case: &str, subject: &str) -> anyhow::Result<LatencyHistogram> {
         let mut merged = LatencyHistogram::new();
         for (block, measurement) in self.valid(case, subject) {
             let text = &measurement.latency.histogram_v2_base64;
-            let histogram = LatencyHistogram::from_v2_base64(text).map_err(|source| {
-                let trial = format!("{case}, {subject}, block {block}");
-                ReportError::Histogram { trial, source }
+            let histogram = LatencyHistogram::from_v2_base64(text).with_context(|| {
+                format!(
+                    "cannot read the latencies of the trial {case}, {subject}, block {block}: the record was \
+                     changed or damaged"
+                )
             })?;
             merged.merge(&histogram);
         }
@@ -91,7 +90,7 @@ const FILES_MAX: usize = 200;
 
 /// Reads the configuration files of all subjects in the order of their paths, and counts those beyond [`FILES_MAX`].
 /// A run that ended before its first trial has none.
-fn configs(folder: &Path) -> Result<(Vec<File>, usize), ReportError> {
+fn configs(folder: &Path) -> anyhow::Result<(Vec<File>, usize)> {
     let mut files = Vec::new();
     if folder.is_dir() {
         collect(folder, FOLDER_DEPTH_MAX, &mut files)?;
@@ -103,12 +102,12 @@ fn configs(folder: &Path) -> Result<(Vec<File>, usize), ReportError> {
     Ok((configs, left_out))
 }
 
-fn collect(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Result<(), ReportError> {
-    let failed = |source| ReportError::Read { path: folder.to_owned(), source };
-    for entry in fs::read_dir(folder).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
+fn collect(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
+    let failed = io_error("read", folder);
+    for entry in fs::read_dir(folder).map_err(&failed)? {
+        let entry = entry.map_err(&failed)?;
         // Links may lead out of the directory, and a pipe has no end.
-        let kind = entry.file_type().map_err(failed)?;
+        let kind = entry.file_type().map_err(&failed)?;
         if kind.is_file() {
             files.push(entry.path());
         } else if kind.is_dir() && depth > 0 {
@@ -118,12 +117,12 @@ fn collect(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Result<(), 
     Ok(())
 }
 
-fn config(folder: &Path, path: &Path) -> Result<File, ReportError> {
-    let failed = |source| ReportError::Read { path: path.to_owned(), source };
-    let file = fs::File::open(path).map_err(failed)?;
-    let length = file.metadata().map_err(failed)?.len();
+fn config(folder: &Path, path: &Path) -> anyhow::Result<File> {
+    let failed = io_error("read", path);
+    let file = fs::File::open(path).map_err(&failed)?;
+    let length = file.metadata().map_err(&failed)?.len();
     let mut bytes = Vec::new();
-    file.take(FILE_BYTES_MAX).read_to_end(&mut bytes).map_err(failed)?;
+    file.take(FILE_BYTES_MAX).read_to_end(&mut bytes).map_err(&failed)?;
     let inside = path.strip_prefix(folder).unwrap_or(path).to_string_lossy();
     // The first folder is that of the subject.
     let (subject, file) = inside.split_once('/').unwrap_or(("", &inside));

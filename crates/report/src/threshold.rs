@@ -2,22 +2,25 @@
 //!
 //! `cpu(full/off)<60` requires that a request costs `full` less than 60 times the CPU time of `off`;
 //! `p99(full @ browse)<=5ms` limits the 99th percentile of the latency of `full` in case `browse` to 5 ms. A threshold
-//! is judged by the 95 % interval, never by the estimate alone.
+//! is judged by the 95 % interval, never by the estimate alone. Of two runs, `cpu(full)<105%` limits the change of a price:
+//! the new one over the old.
 
-use crate::analysis::{CaseAnalysis, Range, SubjectAnalysis, SubjectStatus, share};
-use crate::condition::{Condition, ConditionError, Dimension, Operands, Relation, Word};
+use crate::analysis::{
+    CaseAnalysis, Range, SubjectAnalysis, SubjectStatus, blocked_rate, by_template, is_answering,
+};
+use crate::condition::{Condition, ConditionError, Dimension, Form, Operands, Relation, Word};
 use crate::document::{Block, NONE, Table, mebibytes, range};
 use crate::source::Source;
 use crate::{markdown, text};
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 use tollgate_experiment::metric::{self, Metric};
-use tollgate_experiment::record::Bottleneck;
+use tollgate_experiment::record::{Bottleneck, Measurement};
 use tollgate_experiment::run_dir::RunRecords;
 use tollgate_experiment::toml_file::suggestion;
 use tollgate_stats::number::{percent, significant};
 use tollgate_stats::text::Screen;
-use tollgate_stats::{Pair, difference, ratio};
+use tollgate_stats::{Pair, difference, ratio, ratio_of_samples};
 use tollgate_traffic::Class;
 
 /// A condition on one figure of a subject, or on the ratio of two subjects.
@@ -31,6 +34,7 @@ pub struct Threshold {
     /// `None`: every case.
     case: Option<Word>,
     relation: Relation,
+    is_ratio: bool,
     /// A ratio, or a figure in the unit of the records.
     limit: f64,
 }
@@ -40,17 +44,21 @@ pub struct Threshold {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Measure {
     Priced(Metric),
+    P95,
+    P999,
     Startup,
     /// Share of the requests of a class that were blocked.
     Blocked(Class),
 }
 
-const MEASURES: [(&str, Dimension, Measure); 11] = [
+const MEASURES: [(&str, Dimension, Measure); 13] = [
     ("cpu", Dimension::CpuTime, Measure::Priced(Metric::CpuUsPerRequest)),
     ("throughput", Dimension::Rate, Measure::Priced(Metric::ThroughputPerS)),
     ("p50", Dimension::Latency, Measure::Priced(Metric::LatencyP50Ms)),
     ("p90", Dimension::Latency, Measure::Priced(Metric::LatencyP90Ms)),
+    ("p95", Dimension::Latency, Measure::P95),
     ("p99", Dimension::Latency, Measure::Priced(Metric::LatencyP99Ms)),
+    ("p99.9", Dimension::Latency, Measure::P999),
     ("mean", Dimension::Latency, Measure::Priced(Metric::LatencyMeanMs)),
     ("max", Dimension::Latency, Measure::Priced(Metric::LatencyMaxMs)),
     ("memory", Dimension::Memory, Measure::Priced(Metric::MemoryPeakBytes)),
@@ -87,21 +95,33 @@ impl FromStr for Threshold {
     type Err = ConditionError;
 
     fn from_str(text: &str) -> Result<Self, ConditionError> {
-        let text = text.trim();
-        let metrics = MEASURES.map(|(name, dimension, _)| (name, dimension));
+        Self::parse(text.trim(), Form::Threshold)
+    }
+}
+
+impl Threshold {
+    /// Parses a threshold on the change of a price between two runs.
+    pub fn of_change(text: &str) -> Result<Self, ConditionError> {
+        Self::parse(text.trim(), Form::Change)
+    }
+
+    fn parse(text: &str, form: Form) -> Result<Self, ConditionError> {
+        // Shares have no price.
+        let is_known = |dimension| form != Form::Change || dimension != Dimension::Share;
+        let metrics = MEASURES.iter().filter(|(_, dimension, _)| is_known(*dimension));
+        let metrics: Vec<_> = metrics.map(|(name, dimension, _)| (*name, *dimension)).collect();
         let Condition { metric, operands, relation, limit } =
-            Condition::parse(text, &metrics, true)?;
+            Condition::parse(text, &metrics, form)?;
         let measure = MEASURES.iter().find(|(name, ..)| *name == metric.name);
         let (Some((.., measure)), Some(Operands { subject, baseline, case })) = (measure, operands)
         else {
             unreachable!("the parser accepts only these metrics, with operands");
         };
         let (text, measure, limit) = (text.to_owned(), *measure, limit.value);
-        Ok(Self { text, measure, subject, baseline, case, relation, limit })
+        let is_ratio = baseline.is_some() || form == Form::Change;
+        Ok(Self { text, measure, subject, baseline, case, relation, is_ratio, limit })
     }
-}
 
-impl Threshold {
     /// Checks that the run has the subjects and the case of the threshold.
     pub fn check(&self, subjects: &[&str], cases: &[&str]) -> Result<(), ConditionError> {
         let known = |word: &Word, kind: &str, names: &[&str]| match names.contains(&&*word.name) {
@@ -117,6 +137,15 @@ impl Threshold {
         self.case.iter().try_for_each(|case| known(case, "case", cases))
     }
 
+    /// Checks that a change is not that of the baseline of the run.
+    pub fn check_change(&self, baseline: &str) -> Result<(), ConditionError> {
+        if self.baseline.is_some() || self.subject.name != baseline {
+            return Ok(());
+        }
+        let message = format!("the price of the baseline `{baseline}` is always 1");
+        Err(ConditionError::new(&self.text, self.subject.column, message))
+    }
+
     /// Judges the threshold in its case, or in every case of the run. Call [`Self::check`] first.
     pub fn judge(&self, source: &Source) -> Vec<Judged> {
         let applies = |case: &&CaseAnalysis| {
@@ -126,18 +155,60 @@ impl Threshold {
         cases.map(|case| self.judge_case(&source.records, case)).collect()
     }
 
-    fn judge_case(&self, run: &RunRecords, case: &CaseAnalysis) -> Judged {
-        let name = &case.case.name;
-        let (n, value) = match &self.baseline {
-            Some(baseline) => self.ratio(run, name, &baseline.name),
-            None => self.figure(run, name),
+    /// Judges the threshold on a change in its case, or in every case of both runs. Call [`Self::check`] for each run
+    /// first.
+    pub fn judge_change(&self, old: &Source, new: &Source) -> Vec<Judged> {
+        let applies = |case: &&CaseAnalysis| {
+            self.case.as_ref().is_none_or(|word| word.name == case.case.name)
         };
-        let is_lower_bound = |subject| is_lower_bound(self.measure, case, subject);
-        // Unknown ends of the interval: a ratio to a lower bound is an upper bound.
-        let unknown_high = is_lower_bound(&self.subject);
-        let unknown_low = self.baseline.as_ref().is_some_and(is_lower_bound);
+        let cases = new.analysis.cases.iter().filter(applies).filter_map(|case| {
+            Some((old.analysis.cases.iter().find(|other| other.case.name == case.case.name)?, case))
+        });
+        cases.map(|cases| self.judge_change_of_case([old, new], cases.into())).collect()
+    }
+
+    fn judge_change_of_case(&self, runs: [&Source; 2], cases: [&CaseAnalysis; 2]) -> Judged {
+        let name = &cases[0].case.name;
+        let baseline = |run: &Source| match &self.baseline {
+            Some(baseline) => baseline.clone(),
+            None => Word { name: run.analysis.baseline.clone(), column: 1 },
+        };
+        let pairs = runs.map(|run| self.pairs(&run.records, name, &baseline(run).name));
+        let [old, new] = pairs.map(|pairs| {
+            pairs.iter().map(|pair| pair.subject / pair.baseline).collect::<Vec<f64>>()
+        });
+        let value = ratio_of_samples(&old, &new).map(|shift| Range::from(shift.ratio));
+        let is_hint = runs.iter().zip(cases).any(|(run, case)| {
+            [&self.subject, &baseline(run)]
+                .into_iter()
+                .any(|subject| is_lower_bound(self.measure, case, subject))
+        });
+        let outcome = match is_hint {
+            true => Outcome::NotSettled,
+            false => self.outcome(value, [false, false]),
+        };
+        let (subject, baseline) = (&self.subject.name, &baseline(runs[1]).name);
+        let note = match value {
+            None => {
+                let name = self.measure.name();
+                Some(format!("no {name} of {subject} and {baseline} in both runs"))
+            }
+            Some(value) if !value.interval => {
+                Some("fewer than 4 blocks in one of the runs give no 95 % interval".to_owned())
+            }
+            Some(_) if is_hint => Some(format!(
+                "the CPU of {subject} or {baseline} was not the bottleneck, so the ratio is only a hint"
+            )),
+            Some(_) => (outcome == Outcome::NotSettled).then(|| CONTAINS_LIMIT.to_owned()),
+        };
+        let n = old.len().min(new.len());
+        Judged { threshold: self.clone(), case: name.clone(), n, value, outcome, note }
+    }
+
+    /// Compares the interval, whose ends may be unknown, with the limit.
+    fn outcome(&self, value: Option<Range>, [unknown_low, unknown_high]: [bool; 2]) -> Outcome {
         let holds = |end: f64| self.relation.holds(end, self.limit);
-        let outcome = match value.filter(|value| value.interval) {
+        match value.filter(|value| value.interval) {
             None => Outcome::NotSettled,
             Some(Range { low, high, .. }) => {
                 let low = if unknown_low { 0.0 } else { low };
@@ -147,7 +218,23 @@ impl Threshold {
                     (true, false) | (false, true) => Outcome::NotSettled,
                 }
             }
+        }
+    }
+
+    fn judge_case(&self, run: &RunRecords, case: &CaseAnalysis) -> Judged {
+        let name = &case.case.name;
+        let (n, value) = match &self.baseline {
+            Some(baseline) => {
+                let pairs = self.pairs(run, name, &baseline.name);
+                (pairs.len(), ratio(&pairs, run.manifest.seed).map(Range::from))
+            }
+            None => self.figure(run, name),
         };
+        let is_lower_bound = |subject| is_lower_bound(self.measure, case, subject);
+        // Unknown ends of the interval: a ratio to a lower bound is an upper bound.
+        let unknown_high = is_lower_bound(&self.subject);
+        let unknown_low = self.baseline.as_ref().is_some_and(is_lower_bound);
+        let outcome = self.outcome(value, [unknown_low, unknown_high]);
         let subject = &self.subject.name;
         let baseline = self.baseline.as_ref().map_or("", |baseline| &baseline.name);
         let note = match (value, unknown_high, unknown_low) {
@@ -162,21 +249,18 @@ impl Threshold {
             (_, false, true) => Some(format!(
                 "the CPU of {baseline} was not the bottleneck, so the value is an upper bound"
             )),
-            (_, false, false) => (outcome == Outcome::NotSettled)
-                .then(|| "the interval contains the limit; more --blocks narrow it".to_owned()),
+            (_, false, false) => {
+                (outcome == Outcome::NotSettled).then(|| CONTAINS_LIMIT.to_owned())
+            }
         };
         Judged { threshold: self.clone(), case: name.clone(), n, value, outcome, note }
     }
 
-    /// Returns the number of blocks in which both subjects have the figure, and the ratio over them.
-    fn ratio(&self, run: &RunRecords, case: &str, baseline: &str) -> (usize, Option<Range>) {
+    /// Returns the figures of each block in which the subject and the baseline have them.
+    fn pairs(&self, run: &RunRecords, case: &str, baseline: &str) -> Vec<Pair> {
         let baseline = self.by_block(run, case, baseline);
-        let pairs: Vec<Pair> = self
-            .by_block(run, case, &self.subject.name)
-            .into_iter()
-            .filter_map(|(block, subject)| Some(Pair { subject, baseline: *baseline.get(&block)? }))
-            .collect();
-        (pairs.len(), ratio(&pairs, run.manifest.seed).map(Range::from))
+        let pair = |(block, subject)| Some(Pair { subject, baseline: *baseline.get(&block)? });
+        self.by_block(run, case, &self.subject.name).into_iter().filter_map(pair).collect()
     }
 
     /// Returns the number of blocks that have the figure, and the figure over them.
@@ -186,10 +270,10 @@ impl Threshold {
         let pairs: Vec<Pair> = values.map(|subject| Pair { subject, baseline: 0.0 }).collect();
         let mut value = difference(&pairs, run.manifest.seed).map(Range::from);
         if let (Measure::Blocked(class), Some(range)) = (self.measure, &mut value) {
-            let counts = metric::measured(run, case, &self.subject.name);
-            // One missed attack hardly moves a median of means. Shares are over all requests, as in the report, and the
-            // interval is widened to contain them.
-            range.estimate = share(counts.map(|(_, m)| m.blocked(class))).unwrap_or(range.estimate);
+            // One missed attack hardly moves a median of means. The rate is that of the report, and the interval is
+            // widened to contain it.
+            let all = answering(run, case, &self.subject.name).map(|(_, measurement)| measurement);
+            range.estimate = blocked_rate(&by_template(all), class).unwrap_or(range.estimate);
             range.low = range.low.min(range.estimate);
             range.high = range.high.max(range.estimate);
         }
@@ -198,21 +282,23 @@ impl Threshold {
 
     /// Returns the figure of each block that has it.
     fn by_block(&self, run: &RunRecords, case: &str, subject: &str) -> BTreeMap<u32, f64> {
-        let valid = || metric::valid(run, case, subject).into_iter();
+        let figures = |figure: &dyn Fn(&metric::Valid<'_>) -> Option<f64>| {
+            let valid = metric::valid(run, case, subject).into_iter();
+            valid.filter_map(|(block, trial)| Some((block, figure(&trial)?))).collect()
+        };
         match self.measure {
-            Measure::Priced(metric) => {
-                let figures = valid().map(|(block, trial)| (block, metric.of(trial.measurement)));
-                figures.filter_map(|(block, figure)| Some((block, figure?))).collect()
-            }
-            Measure::Startup => {
-                valid().filter_map(|(block, trial)| Some((block, trial.startup_ms?))).collect()
-            }
+            Measure::Priced(metric) => figures(&|trial| metric.of(trial.measurement)),
+            Measure::P95 => figures(&|trial| trial.measurement.latency.p95_ms),
+            Measure::P999 => figures(&|trial| trial.measurement.latency.p999_ms),
+            Measure::Startup => figures(&|trial| trial.startup_ms),
             Measure::Blocked(class) => {
-                let mut counts: BTreeMap<u32, Vec<(u64, u64)>> = BTreeMap::new();
-                for (trial, measurement) in metric::measured(run, case, subject) {
-                    counts.entry(trial.block).or_default().push(measurement.blocked(class));
+                let mut blocks: BTreeMap<u32, Vec<&Measurement>> = BTreeMap::new();
+                for (block, measurement) in answering(run, case, subject) {
+                    blocks.entry(block).or_default().push(measurement);
                 }
-                counts.into_iter().filter_map(|(at, counts)| Some((at, share(counts)?))).collect()
+                let rate =
+                    |(block, trials)| Some((block, blocked_rate(&by_template(trials), class)?));
+                blocks.into_iter().filter_map(rate).collect()
             }
         }
     }
@@ -232,8 +318,8 @@ impl Threshold {
             (None, Measure::Blocked(Class::Benign)) => {
                 "no benign request was blocked or passed".to_owned()
             }
-            (None, Measure::Priced(Metric::LatencyP99Ms)) => {
-                "too few requests per trial for a 99th percentile".to_owned()
+            (None, Measure::P95 | Measure::P999 | Measure::Priced(Metric::LatencyP99Ms)) => {
+                format!("too few requests per trial for {name}")
             }
             (None, _) => format!("no trial has a value for {name}"),
             (Some(baseline), _) => format!(
@@ -266,7 +352,19 @@ impl Measure {
     }
 }
 
+const CONTAINS_LIMIT: &str = "the interval contains the limit; more --blocks narrow it";
 const TOO_FEW_BLOCKS: &str = "fewer than 6 blocks give no 95 % interval; increase --blocks";
+
+/// The measured trials with their blocks, except those in which a process died.
+fn answering<'a>(
+    run: &'a RunRecords,
+    case: &'a str,
+    subject: &'a str,
+) -> impl Iterator<Item = (u32, &'a Measurement)> {
+    let measured = metric::measured(run, case, subject);
+    let answering = measured.filter(|(_, measurement)| is_answering(measurement));
+    answering.map(|(trial, measurement)| (trial.block, measurement))
+}
 
 /// True if the subject's throughput is a lower bound, because its CPU was not the bottleneck.
 fn is_lower_bound(measure: Measure, case: &CaseAnalysis, subject: &Word) -> bool {
@@ -314,14 +412,14 @@ fn blocks(judged: &[Judged]) -> [Block; 2] {
 
 fn value_text(threshold: &Threshold, value: &Range) -> String {
     let unit = match threshold.measure {
-        _ if threshold.baseline.is_some() => "×",
+        _ if threshold.is_ratio => "×",
         Measure::Blocked(_) => return range(value, percent),
         Measure::Priced(Metric::MemoryPeakBytes) => {
             return format!("{} MiB", range(value, mebibytes));
         }
         Measure::Priced(Metric::CpuUsPerRequest) => "µs",
         Measure::Priced(Metric::ThroughputPerS) => "/s",
-        Measure::Priced(_) | Measure::Startup => "ms",
+        Measure::Priced(_) | Measure::P95 | Measure::P999 | Measure::Startup => "ms",
     };
     format!("{} {unit}", range(value, significant))
 }

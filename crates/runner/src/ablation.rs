@@ -5,21 +5,18 @@
 
 mod rules;
 
-use crate::system::build::{self, BuildError};
-use crate::system::render::{self, RenderError};
-use crate::system::{self, CheckError};
+use crate::system::{self, build, render};
 use rules::{RuleFile, reason_to_keep, remove_exceptions};
 use std::collections::BTreeSet;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::{fmt, fs, io};
-use thiserror::Error;
+use std::{fmt, fs};
 use tollgate_experiment::catalog::Catalog;
+use tollgate_experiment::error::{bad_input, io_error};
 use tollgate_experiment::experiment::{AblatedFile, Ablation, Experiment, Subject};
 use tollgate_experiment::files::hash_text;
 use tollgate_experiment::options::OptionValue;
-use tollgate_experiment::recipe::Missing;
 use tollgate_experiment::toml_file::suggestion;
 
 /// The subject and rule files of an ablation: `SUBJECT` or `SUBJECT=FILE,FILE,...`.
@@ -30,53 +27,37 @@ pub struct Selection {
     pub files: Vec<String>,
 }
 
-#[derive(Debug, Error)]
-pub enum AblationError {
-    #[error("--ablate {0}")]
-    Selection(String),
-    #[error("--ablate {subject}: {missing}")]
-    Missing { subject: String, missing: Missing },
-    #[error(transparent)]
-    Check(#[from] Box<CheckError>),
-    #[error(transparent)]
-    Folder(#[from] FolderError),
-    /// `hint` says how to make a suitable folder, if the recipe knows.
-    #[error(
-        "--ablate {selection}: {folder} has no crs-setup.conf beside its rules; set a folder that has both by \
-         `with = {{ {option} = \"/path/to/it\" }}`{hint}"
-    )]
-    NoSetup { selection: String, folder: PathBuf, option: String, hint: String },
-}
-
 /// Replaces the subjects of an experiment by one of them, which becomes the baseline, and by the same subject without
 /// each rule file that no other file depends on.
 pub fn ablate(
     catalog: &Catalog,
     experiment: Experiment,
     selection: &Selection,
-) -> Result<Experiment, AblationError> {
-    let whole = Subject { records_probe: true, ..subject(&experiment, selection)?.clone() };
+) -> anyhow::Result<Experiment> {
+    let whole = subject(&experiment, selection)?.clone();
     let recipe = &whole.recipe.file;
     let Some((rule_set, option)) =
         recipe.rule_set.as_ref().and_then(|set| Some((set, set.option.clone()?)))
     else {
         let reason =
             format!("system `{}` has no option for the folder of its rule set", whole.recipe.name);
-        return Err(AblationError::Selection(format!("{selection}: {reason}")));
+        return Err(refused(selection, &reason));
     };
-    if !render::holds(&whole, &rule_set.when).map_err(in_recipe)? {
+    if !render::holds(&whole, &rule_set.when)? {
         let reason = format!("its options do not enable {}", rule_set.name);
-        return Err(AblationError::Selection(format!("{selection}: {reason}")));
+        return Err(refused(selection, &reason));
     }
-    let installed = system::check(catalog, &whole)
-        .map_err(Box::new)?
-        .map_err(|missing| AblationError::Missing { subject: whole.name.clone(), missing })?;
-    let folder =
-        PathBuf::from(render::text(&whole, &installed, &rule_set.folder).map_err(in_recipe)?);
+    let installed = system::check(catalog, &whole)?
+        .map_err(|missing| bad_input(format!("--ablate {}: {missing}", whole.name)))?;
+    let folder = PathBuf::from(render::text(&whole, &installed, &rule_set.folder)?);
     if !folder.join(SETUP).is_file() {
         let made = rule_set.hint.as_ref().map(|hint| format!("; to make one:\n    {hint}"));
-        let (selection, hint) = (selection.to_string(), made.unwrap_or_default());
-        return Err(AblationError::NoSetup { selection, folder, option, hint });
+        return Err(bad_input(format!(
+            "--ablate {selection}: {} has no {SETUP} beside its rules; set a folder that has both by \
+             `with = {{ {option} = \"/path/to/it\" }}`{}",
+            folder.display(),
+            made.unwrap_or_default()
+        )));
     }
     let folder = RuleSetFolder::read(&folder)?;
     let is_selected = selected(selection, &folder.files)?;
@@ -89,7 +70,7 @@ pub fn ablate(
         let mut subject = Subject { name: name.clone(), about, lacks_rules: true, ..whole.clone() };
         subject.options.insert(option.clone(), OptionValue::Text(path.display().to_string()));
         subjects.push(subject);
-        Ok::<_, AblationError>((name, exceptions))
+        anyhow::Ok((name, exceptions))
     };
     for file in &folder.files {
         let kept_reason = reason_to_keep(file, &folder.files, &folder.setup);
@@ -107,7 +88,7 @@ pub fn ablate(
     let without_all = match &removed[..] {
         [] => {
             let reason = "other files depend on each of its files";
-            return Err(AblationError::Selection(format!("{selection}: {reason}")));
+            return Err(refused(selection, reason));
         }
         [_] => None,
         several => {
@@ -119,7 +100,7 @@ pub fn ablate(
     if let Some(twice) = subjects.iter().find(|subject| !names.insert(&subject.name)) {
         let reason =
             format!("two subjects would be named `{}`; rename a file, or the subject", twice.name);
-        return Err(AblationError::Selection(format!("{selection}: {reason}")));
+        return Err(refused(selection, &reason));
     }
     let rule_set = rule_set.name.clone();
     let title = format!("What does each file of {rule_set} cost {}?", whole.name);
@@ -127,8 +108,8 @@ pub fn ablate(
     Ok(experiment.ablated(title, subjects, ablation))
 }
 
-fn in_recipe(error: RenderError) -> Box<CheckError> {
-    Box::new(error.into())
+fn refused(selection: &Selection, reason: &str) -> anyhow::Error {
+    bad_input(format!("--ablate {selection}: {reason}"))
 }
 
 /// Name of the subject without all selected files.
@@ -136,14 +117,11 @@ const ALL: &str = "without-all";
 
 const MAX_NAME_CHARS: usize = 64;
 
-fn subject<'a>(
-    experiment: &'a Experiment,
-    selection: &Selection,
-) -> Result<&'a Subject, AblationError> {
+fn subject<'a>(experiment: &'a Experiment, selection: &Selection) -> anyhow::Result<&'a Subject> {
     let names = || experiment.subjects.iter().map(|subject| subject.name.as_str());
     experiment.subjects.iter().find(|subject| subject.name == selection.subject).ok_or_else(|| {
         let hint = suggestion(&selection.subject, names().collect::<Vec<_>>());
-        AblationError::Selection(format!("{selection}: no such subject{hint}"))
+        refused(selection, &format!("no such subject{hint}"))
     })
 }
 
@@ -151,12 +129,12 @@ fn subject<'a>(
 fn selected<'a>(
     selection: &'a Selection,
     files: &[RuleFile],
-) -> Result<impl Fn(&RuleFile) -> bool + 'a, AblationError> {
+) -> anyhow::Result<impl Fn(&RuleFile) -> bool + 'a> {
     let is_unknown = |word: &&String| !files.iter().any(|file| file.name.contains(word.as_str()));
     if let Some(word) = selection.files.iter().find(is_unknown) {
         let names: Vec<&str> = files.iter().map(|file| file.name.as_str()).collect();
         let reason = format!("no file name contains `{word}`; files: {}", names.join(", "));
-        return Err(AblationError::Selection(format!("{selection}: {reason}")));
+        return Err(refused(selection, &reason));
     }
     let words = &selection.files;
     Ok(move |file: &RuleFile| {
@@ -208,16 +186,6 @@ const MAX_FILES: usize = 200;
 /// Version of the layout of the copies.
 const VERSION: &str = "2";
 
-#[derive(Debug, Error)]
-pub enum FolderError {
-    #[error("cannot store copies of rule sets")]
-    Cache(#[source] BuildError),
-    #[error("cannot {action} {path}")]
-    Io { action: &'static str, path: PathBuf, source: io::Error },
-    #[error("{folder} has {count} .conf files; expected 1 to {MAX_FILES}")]
-    FileCount { folder: PathBuf, count: usize },
-}
-
 #[derive(Debug)]
 struct RuleSetFolder {
     folder: PathBuf,
@@ -229,29 +197,33 @@ struct RuleSetFolder {
 }
 
 impl RuleSetFolder {
-    fn read(folder: &Path) -> Result<Self, FolderError> {
+    fn read(folder: &Path) -> anyhow::Result<Self> {
         let read = |path: PathBuf| fs::read_to_string(&path).map_err(io_error("read", &path));
-        let setup = RuleFile::parse(SETUP, &read(folder.join(SETUP))?);
+        let setup = RuleFile::parse(SETUP, &read(folder.join(SETUP))?)?;
         let rules = folder.join(RULES);
         let mut names = names(&rules)?;
         names.retain(|name| name.ends_with(".conf"));
         if names.is_empty() || names.len() > MAX_FILES {
-            return Err(FolderError::FileCount { folder: rules, count: names.len() });
+            return Err(bad_input(format!(
+                "{} has {} .conf files; expected 1 to {MAX_FILES}",
+                rules.display(),
+                names.len()
+            )));
         }
-        let file = |name: &String| Ok(RuleFile::parse(name, &read(rules.join(name))?));
-        let all = names.iter().map(file).collect::<Result<_, FolderError>>()?;
+        let file = |name: &String| RuleFile::parse(name, &read(rules.join(name))?);
+        let all = names.iter().map(file).collect::<anyhow::Result<_>>()?;
         let hash = build::hash_folder(folder).map_err(io_error("read", folder))?;
         // The links point to this path: a copy of the rules elsewhere has its own folders.
         let folder = fs::canonicalize(folder).map_err(io_error("find", folder))?;
         let hash = hash_text(&format!("{hash}\n{}", folder.display()));
-        let cache = build::cache().map_err(FolderError::Cache)?;
+        let cache = build::cache()?;
         let copies = cache.join("ablations").join(format!("{}-{VERSION}", &hash[..HASH_DIGITS]));
         Ok(Self { folder, copies, setup, files: all })
     }
 
     /// Returns the rule set without some files, with the number of exceptions to their rules that were removed too.
     /// The copy links to the other files, except those with a removed exception. It is made unless the cache has it.
-    fn without(&self, removed: &[&RuleFile]) -> Result<(PathBuf, usize), FolderError> {
+    fn without(&self, removed: &[&RuleFile]) -> anyhow::Result<(PathBuf, usize)> {
         let name = name_without(removed);
         let folder = self.copies.join(&name);
         // Made beside its place and renamed when it is complete.
@@ -275,7 +247,7 @@ impl RuleSetFolder {
         Ok((folder, changes?))
     }
 
-    fn write(&self, work: &Path, removed: &[&RuleFile]) -> Result<usize, FolderError> {
+    fn write(&self, work: &Path, removed: &[&RuleFile]) -> anyhow::Result<usize> {
         let rules = work.join(RULES);
         fs::create_dir_all(&rules).map_err(io_error("create", &rules))?;
         let ids: BTreeSet<u64> = removed.iter().flat_map(|file| file.ids.iter().copied()).collect();
@@ -290,7 +262,7 @@ impl RuleSetFolder {
             let (text, changed) = match name.ends_with(".conf") {
                 true => {
                     let text = fs::read_to_string(&source).map_err(io_error("read", &source))?;
-                    remove_exceptions(&text, &ids)
+                    remove_exceptions(&name, &text, &ids)?
                 }
                 false => (String::new(), 0),
             };
@@ -318,7 +290,7 @@ fn name_without(removed: &[&RuleFile]) -> String {
 }
 
 /// Returns the names of the files in a folder, sorted as by a glob pattern.
-fn names(folder: &Path) -> Result<Vec<String>, FolderError> {
+fn names(folder: &Path) -> anyhow::Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(folder).map_err(io_error("read", folder))? {
         let entry = entry.map_err(io_error("read", folder))?;
@@ -328,10 +300,6 @@ fn names(folder: &Path) -> Result<Vec<String>, FolderError> {
     }
     names.sort();
     Ok(names)
-}
-
-fn io_error(action: &'static str, path: &Path) -> impl Fn(io::Error) -> FolderError {
-    move |source| FolderError::Io { action, path: path.to_owned(), source }
 }
 
 #[cfg(test)]
@@ -356,7 +324,7 @@ mod tests {
     }
 
     fn named(name: &str) -> RuleFile {
-        RuleFile::parse(name, "")
+        RuleFile::parse(name, "").unwrap()
     }
 
     #[test]
@@ -390,11 +358,11 @@ mod tests {
         let (without_both, _) = rules.without(&[one, two]).unwrap();
         assert_eq!(names(&without_both.join("rules")).unwrap(), ["words.data"]);
         assert_eq!(fs::read_dir(&rules.copies).unwrap().count(), 2);
-        let files = FolderError::FileCount { folder: whole.join("rules"), count: 0 };
         for name in ["1.conf", "2.conf"] {
             fs::remove_file(whole.join("rules").join(name)).unwrap();
         }
-        assert_eq!(RuleSetFolder::read(&whole).unwrap_err().to_string(), files.to_string());
+        let error = RuleSetFolder::read(&whole).unwrap_err().to_string();
+        assert!(error.ends_with("/rules has 0 .conf files; expected 1 to 200"), "{error}");
     }
 
     #[test]

@@ -3,11 +3,11 @@
 use crate::environment::{self, Counters, cpu_pressure};
 use crate::process::Ports;
 use crate::system::build;
-use crate::system::go::{self, GoError, Release, ToolChain};
+use crate::system::go::{self, Release, ToolChain};
 use std::time::Duration;
 use tollgate_eventloop::available_cpus;
-use tollgate_experiment::catalog::{Catalog, CatalogError, Kind};
-use tollgate_experiment::error_chain;
+use tollgate_experiment::catalog::{Catalog, Kind};
+use tollgate_experiment::error::error_chain;
 use tollgate_experiment::machine::{CpuLayout, Environment};
 use tollgate_experiment::recipe::Build;
 use tollgate_experiment::validity::Limits;
@@ -17,7 +17,7 @@ pub struct Check {
     pub name: &'static str,
     pub state: State,
     pub found: String,
-    /// What to do if the state is not good.
+    /// Advice if the state is not good.
     pub hint: Option<String>,
 }
 
@@ -67,7 +67,7 @@ fn cpus() -> Check {
             ),
         ),
         Err(error) => {
-            impossible(name, error_chain(&error), "give the machine or container a second CPU")
+            impossible(name, error.to_string(), "give the machine or container a second CPU")
         }
     }
 }
@@ -213,17 +213,15 @@ fn build_checks(catalog: &Catalog) -> Vec<Check> {
     let needed = valid.iter().filter_map(go::needed).max();
     let all_built = valid.iter().all(|build| build::find(build).is_some());
     let invalid = invalid.into_iter().filter_map(Result::err);
-    let invalid = invalid.map(|error: CatalogError| {
-        let hint = "correct this file; until then, systems that need it are skipped";
-        poor(BUILDS, error_chain(&error), hint)
-    });
+    let hint = "correct this file; until then, systems that need it are skipped";
+    let invalid = invalid.map(|error| poor(BUILDS, format!("{error:#}"), hint));
     [tool_chain_check(go::installed(), needed, all_built)].into_iter().chain(invalid).collect()
 }
 
 const BUILDS: &str = "builds";
 
 fn tool_chain_check(
-    installed: Result<&ToolChain, GoError>,
+    installed: Result<&ToolChain, String>,
     needed: Option<Release>,
     all_built: bool,
 ) -> Check {
@@ -233,10 +231,8 @@ fn tool_chain_check(
             let fetch = if go.must_fetch(needed) { ", which it has to fetch" } else { "" };
             good(BUILDS, format!("{go}{needs}{fetch}"))
         }
-        Err(error) if all_built => {
-            good(BUILDS, format!("{}; everything is already built", error_chain(&error)))
-        }
-        Err(error) => poor(BUILDS, error_chain(&error), &go::hint(needed)),
+        Err(reason) if all_built => good(BUILDS, format!("{reason}; everything is already built")),
+        Err(reason) => poor(BUILDS, reason, &go::hint(needed)),
     }
 }
 
@@ -308,9 +304,9 @@ mod tests {
             old.hint.as_deref(),
             Some("install Go 1.25 or newer and put it first on the PATH")
         );
-        let missing = tool_chain_check(Err(GoError::NotInstalled), needed, false);
+        let missing = tool_chain_check(Err(go::NOT_INSTALLED.to_owned()), needed, false);
         assert_eq!((missing.state, missing.found.as_str()), (State::Poor, "Go is not installed"));
-        let built = tool_chain_check(Err(GoError::NotInstalled), needed, true);
+        let built = tool_chain_check(Err(go::NOT_INSTALLED.to_owned()), needed, true);
         assert_eq!(built.state, State::Good);
         assert_eq!(built.found, "Go is not installed; everything is already built");
         let found = |go: &ToolChain| tool_chain_check(Ok(go), needed, false).found;

@@ -3,6 +3,7 @@
 pub mod command;
 pub mod group;
 pub(crate) mod idle_poll;
+pub mod machine_lock;
 pub mod usage;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};

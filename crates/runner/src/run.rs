@@ -1,30 +1,33 @@
 //! A run: all trials of an experiment, each recorded before the next one starts.
 
-use crate::environment;
-use crate::process::{self, Interrupt};
+use crate::environment::{self, Counters};
+use crate::process::machine_lock::MachineLock;
+use crate::process::{self, Interrupt, Interrupted};
 use crate::system;
 use crate::system::render::{self, Place};
-use crate::trial::requests::{self, RequestsError};
+use crate::trial::requests;
 use crate::trial::{self, RunContext, config_dir};
+use anyhow::Context;
 use nix::sys::prctl::set_child_subreaper;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
-use std::{fmt, fs, io};
+use std::time::{Duration, Instant};
+use std::{fmt, fs};
 use thiserror::Error;
 use tollgate_eventloop::{available_cpus, pin_current_thread};
 use tollgate_experiment::catalog::Catalog;
-use tollgate_experiment::error_chain;
-use tollgate_experiment::experiment::{Case, CpusFile, Experiment, LoadFile, Subject};
+use tollgate_experiment::error::{bad_input, error_chain};
+use tollgate_experiment::experiment::{Case, Experiment, LoadFile, Subject};
 use tollgate_experiment::files::hash_text;
-use tollgate_experiment::machine::{CpuLayout, CpuLayoutError, Environment};
+use tollgate_experiment::machine::{CpuLayout, Environment};
 use tollgate_experiment::manifest::{CaseManifest, Difference, Invocation, Manifest, SubjectState};
 use tollgate_experiment::plan::{TrialPlan, TrialStatus, ValidThroughput, rate};
 use tollgate_experiment::recipe::{Installed, Missing};
-use tollgate_experiment::record::{Outcome, Step, TrialRecord};
-use tollgate_experiment::run_dir::{RunDir, RunDirError, RunRecords};
+use tollgate_experiment::record::{Noise, Outcome, Step, TrialRecord};
+use tollgate_experiment::run_dir::{RunDir, RunRecords};
 use tollgate_experiment::stop::{EndedBy, Replay, ending, replay, so_far};
+use tollgate_experiment::validity::{Invalid, Limits};
 
 #[derive(Debug)]
 pub struct RunRequest<'a> {
@@ -65,6 +68,8 @@ pub enum Event<'a> {
         subject: &'a str,
     },
     Recorded(&'a TrialRecord),
+    /// The run waits for something outside of it.
+    Waiting(&'a str),
     /// A subject is skipped in the rest of a case.
     GivenUp {
         case: &'a str,
@@ -78,33 +83,33 @@ pub struct Ending {
     pub ended_by: EndedBy,
 }
 
+/// Context of an error that prevents the resumption of a run.
 #[derive(Debug, Error)]
-pub enum RunError {
-    #[error(transparent)]
-    Layout(#[from] CpuLayoutError),
-    #[error(transparent)]
-    Requests(#[from] RequestsError),
-    #[error(transparent)]
-    RunDir(#[from] RunDirError),
-    #[error("cannot resume the run, because its inputs have changed:{}", listed(.0))]
-    Different(Vec<Difference>),
+#[error("cannot resume the run")]
+pub struct CannotResume;
+
+/// The run cannot give prices.
+#[derive(Debug, Error)]
+pub enum NoPrices {
+    #[error("the baseline {baseline} is not installed: {missing}")]
+    NoBaseline { baseline: String, missing: Missing },
     #[error(
-        "cannot resume the run: {0} of its records do not match its plan (modified, or of another run); start a \
-         new run"
+        "no trial of the first block is valid: {reason}; stop what disturbs the machine, or raise the limit with \
+         `--limit`, such as `--limit background_cpu=50%`"
     )]
-    ForeignRecords(usize),
-    #[error("cannot {action}")]
-    System { action: &'static str, source: io::Error },
+    NeverQuiet { reason: String },
 }
 
 /// Runs an experiment. The calling thread must live as long as the program: the kernel stops the servers of a trial when
 /// the thread that started them ends.
-pub fn run(
-    request: &RunRequest<'_>,
-    report: &mut dyn FnMut(Event<'_>),
-) -> Result<Ending, RunError> {
+pub fn run(request: &RunRequest<'_>, report: &mut dyn FnMut(Event<'_>)) -> anyhow::Result<Ending> {
     let RunRequest { catalog, experiment, invocation, interrupt, .. } = request;
     let Machine { layout, environment } = prepare(experiment)?;
+    let baseline = &experiment.subjects[experiment.baseline];
+    // Other errors of it are reported with those of the other subjects.
+    if let Ok(Err(missing)) = system::check(catalog, baseline) {
+        return Err(NoPrices::NoBaseline { baseline: baseline.name.clone(), missing }.into());
+    }
     let mut run_dir = match request.resumes {
         false => RunDir::create(request.out)?,
         true => RunDir::open(request.out)?,
@@ -139,12 +144,30 @@ pub fn run(
         interrupt,
     };
     let Replay { mut schedule, mut pending, .. } = replay(&run);
+    let lock = MachineLock::wait(interrupt, &mut |text| report(Event::Waiting(text)));
+    let Ok(_lock) = lock.context("cannot lock the machine for measuring")? else {
+        return Ok(Ending { dir: run_dir.path().to_owned(), ended_by: EndedBy::Interrupted });
+    };
     report(Event::Begun { trials: trials(&run), done: &run.trials });
+    let resumed_trials = run.trials.len();
     let ended_by = loop {
         let Some(trial) = pending.take().or_else(|| schedule.next_trial()) else {
             let so_far = so_far(&run, &schedule);
             if let Some(ended_by) = ending(&run, &schedule, &so_far) {
                 break ended_by;
+            }
+            let invalid = run.trials.iter().filter_map(|trial| match &trial.outcome {
+                Outcome::Measured(measurement) => Some(&measurement.invalid),
+                Outcome::Refused(_) | Outcome::Failed(_) => None,
+            });
+            // A budget ends the run anyway.
+            let may_stop = resumed_trials == 0 && experiment.stop.budget_s.is_none();
+            if let (true, Some(reason)) = (may_stop, why_nothing_counts(invalid)) {
+                match wait_until_quiet(&layout, &experiment.limits, interrupt, report) {
+                    Ok(true) => {}
+                    Ok(false) => return Err(NoPrices::NeverQuiet { reason }.into()),
+                    Err(Interrupted) => break EndedBy::Interrupted,
+                }
             }
             schedule.begin_block();
             report(Event::Block { block: schedule.block(), half_width: so_far.half_width });
@@ -166,6 +189,49 @@ pub fn run(
     Ok(Ending { dir: run_dir.path().to_owned(), ended_by })
 }
 
+/// Returns the last disturbance if no measured trial was valid and one was disturbed. `invalid` are the violated rules of
+/// each measured trial.
+fn why_nothing_counts<'a>(mut invalid: impl Iterator<Item = &'a Vec<Invalid>>) -> Option<String> {
+    invalid
+        .try_fold(None, |last: Option<&Invalid>, rules| match rules.is_empty() {
+            true => None,
+            false => Some(rules.iter().find(|rule| rule.is_disturbance()).or(last)),
+        })?
+        .map(ToString::to_string)
+}
+
+/// Waits until a second has passed within the limits, at most [`QUIET_WAIT_S`]. Returns false if none has.
+fn wait_until_quiet(
+    layout: &CpuLayout,
+    limits: &Limits,
+    interrupt: &Interrupt,
+    report: &mut dyn FnMut(Event<'_>),
+) -> Result<bool, Interrupted> {
+    report(Event::Waiting(&format!(
+        "no trial of the first block is valid; waiting up to {QUIET_WAIT_S} s for a quiet machine"
+    )));
+    let cpus = layout.all();
+    for _ in 0..QUIET_WAIT_S {
+        let (before, start) = (Counters::read(&cpus), Instant::now());
+        interrupt.sleep(Duration::from_secs(1))?;
+        // Unreadable counters are an error of the next trial.
+        let (Ok(before), Ok(after)) = (before, Counters::read(&cpus)) else { return Ok(true) };
+        let noise = before.until(&after, start.elapsed(), cpus.len(), Duration::ZERO);
+        if is_quiet(&noise, limits) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn is_quiet(noise: &Noise, limits: &Limits) -> bool {
+    noise.steal_percent <= limits.steal.in_percent()
+        && noise.background_cpu_percent <= limits.background_cpu.in_percent()
+}
+
+/// Longer than a package update or a build that has just begun to end, and shorter than a run.
+const QUIET_WAIT_S: u32 = 60;
+
 /// Minimum number of trials. `None` if a time limit ends the run.
 fn trials(run: &RunRecords) -> Option<usize> {
     let experiment = &run.manifest.experiment;
@@ -181,24 +247,24 @@ fn resume(
     records: RunRecords,
     now: &Manifest,
     report: &mut dyn FnMut(Event<'_>),
-) -> Result<RunRecords, RunError> {
+) -> anyhow::Result<RunRecords> {
     let differences = records.manifest.differences(now);
     let (machine, rest): (Vec<_>, Vec<_>) =
         differences.into_iter().partition(Difference::is_of_the_machine);
     if !rest.is_empty() {
-        return Err(RunError::Different(rest));
+        let lines: String = rest.iter().map(|difference| format!("\n    {difference}")).collect();
+        return Err(bad_input(format!("its inputs have changed:{lines}")).context(CannotResume));
     }
     for difference in &machine {
         report(Event::Changed(difference));
     }
     match replay(&records).foreign_records {
         0 => Ok(records),
-        foreign_records => Err(RunError::ForeignRecords(foreign_records)),
+        foreign_records => Err(bad_input(format!(
+            "{foreign_records} of its records do not match its plan (modified, or of another run); start a new run"
+        ))
+        .context(CannotResume)),
     }
-}
-
-fn listed(differences: &[Difference]) -> String {
-    differences.iter().map(|difference| format!("\n  {difference}")).collect()
 }
 
 fn run_trial(
@@ -279,33 +345,19 @@ pub enum NotInstalled<'a> {
 }
 
 /// Checks the requests of the experiment, and prepares this process.
-pub fn prepare(experiment: &Experiment) -> Result<Machine, RunError> {
-    requests::check(experiment)?;
+pub fn prepare(experiment: &Experiment) -> anyhow::Result<Machine> {
+    requests::check(experiment).map_err(|error| bad_input(error_chain(&error)))?;
     let layout = layout(experiment.cpus.as_ref())?;
-    check_busy_poll(experiment, &layout)?;
-    let environment =
-        environment::read().map_err(system_error("read the limits of the machine"))?;
+    let environment = environment::read().context("cannot read the limits of the machine")?;
     Ok(Machine { layout, environment })
 }
 
 /// Chooses the CPUs of each role, and prepares this process.
-pub fn layout(cpus: Option<&CpusFile>) -> Result<CpuLayout, RunError> {
-    let available = available_cpus().map_err(system_error("read the available CPUs"))?;
+pub fn layout(cpus: Option<&CpuLayout>) -> anyhow::Result<CpuLayout> {
+    let available = available_cpus().context("cannot read the available CPUs")?;
     let layout = CpuLayout::choose(cpus, &available)?;
     prepare_process(&layout)?;
     Ok(layout)
-}
-
-/// A generator with `busy_poll` needs a CPU without an origin.
-fn check_busy_poll(experiment: &Experiment, layout: &CpuLayout) -> Result<(), CpuLayoutError> {
-    let busy = experiment.cases.iter().find(|case| case.load.busy_poll);
-    let has_origin = experiment.subjects.iter().any(|subject| subject.recipe.file.origin);
-    match (busy, layout.shared_cpu()) {
-        (Some(case), Some(cpu)) if has_origin => {
-            Err(CpuLayoutError::BusyPoll { case: case.name.clone(), cpu })
-        }
-        _ => Ok(()),
-    }
 }
 
 /// Finds the systems of all subjects.
@@ -338,7 +390,7 @@ fn state(
             report(NotInstalled::Skipped { subject: &subject.name, missing: &missing });
             return SubjectState::Skipped { missing };
         }
-        Err(error) => return broken(error_chain(&error)),
+        Err(error) => return broken(format!("{error:#}")),
     };
     let dir = config_dir(configs, subject);
     if let Err(error) = fs::create_dir_all(&dir) {
@@ -366,7 +418,7 @@ fn state(
     };
     let rendered = match render::render(catalog, subject, &place) {
         Ok(rendered) => rendered,
-        Err(error) => return broken(error_chain(&error)),
+        Err(error) => return broken(format!("{error:#}")),
     };
     let mut hashes = BTreeMap::new();
     let recipe = &subject.recipe.file;
@@ -384,15 +436,11 @@ fn state(
 }
 
 /// Keeps this process off the CPUs of the system, raises its file limit, and makes it the parent of orphaned descendants.
-fn prepare_process(layout: &CpuLayout) -> Result<(), RunError> {
+fn prepare_process(layout: &CpuLayout) -> anyhow::Result<()> {
     let cpus = [&layout.generator[..], &layout.origin].concat();
-    pin_current_thread(&cpus).map_err(system_error("pin the process to CPUs"))?;
-    process::raise_file_limit().map_err(system_error("raise the limit on open files"))?;
-    set_child_subreaper(true).map_err(system_error("become a subreaper"))
-}
-
-fn system_error<E: Into<io::Error>>(action: &'static str) -> impl Fn(E) -> RunError {
-    move |source| RunError::System { action, source: source.into() }
+    pin_current_thread(&cpus).context("cannot pin the process to CPUs")?;
+    process::raise_file_limit().context("cannot raise the limit on open files")?;
+    set_child_subreaper(true).context("cannot become a subreaper")
 }
 
 impl fmt::Display for NotInstalled<'_> {
@@ -405,5 +453,41 @@ impl fmt::Display for NotInstalled<'_> {
                 write!(formatter, "{subject} cannot run: {reason}")
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tollgate_experiment::units::Percent;
+
+    #[test]
+    fn nothing_counts_if_every_measured_trial_is_disturbed() {
+        let steal = vec![Invalid::Steal { percent: 7.0, limit_percent: 5.0 }];
+        let own = vec![Invalid::NoResponse];
+        let why = |trials: &[&Vec<Invalid>]| why_nothing_counts(trials.iter().copied());
+        let text = "the hypervisor took 7.0 % of the CPUs (limit `steal`: 5 %)";
+        assert_eq!(why(&[&steal, &own]).as_deref(), Some(text));
+        assert_eq!(why(&[&own, &steal]).as_deref(), Some(text));
+        // A valid trial, a fault of the subjects alone, and no trial.
+        assert_eq!(why(&[&steal, &vec![], &steal]), None);
+        assert_eq!(why(&[&own, &own]), None);
+        assert_eq!(why(&[]), None);
+    }
+
+    #[test]
+    fn machine_is_quiet_within_the_limits() {
+        let noise = |steal_percent, background_cpu_percent| Noise {
+            steal_percent,
+            background_cpu_percent,
+            cpu_pressure_percent: None,
+            context_switches: 0,
+        };
+        let limits = Limits::default();
+        assert!(is_quiet(&noise(5.0, 10.0), &limits));
+        assert!(!is_quiet(&noise(5.1, 0.0), &limits));
+        assert!(!is_quiet(&noise(0.0, 10.1), &limits));
+        let open = Limits { background_cpu: Percent(0.5), ..limits };
+        assert!(is_quiet(&noise(0.0, 49.0), &open));
     }
 }

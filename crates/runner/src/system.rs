@@ -2,49 +2,34 @@
 
 pub mod build;
 pub mod go;
+mod own_config;
 pub mod packages;
 pub mod render;
 
 use crate::process::{Interrupt, command};
-use build::BuildError;
+use anyhow::{Context, anyhow, bail};
 use glob::Pattern;
-use render::RenderError;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
-use std::{env, fs, io};
-use thiserror::Error;
-use tollgate_experiment::catalog::{Catalog, CatalogError};
-use tollgate_experiment::error_chain;
+use std::{env, fs};
+use tollgate_experiment::catalog::Catalog;
+use tollgate_experiment::error::io_error;
 use tollgate_experiment::experiment::Subject;
 use tollgate_experiment::files::{hash_file, hash_text};
 use tollgate_experiment::recipe::{Build, Installed, Missing, Need, RuleSetHash};
 
-#[derive(Debug, Error)]
-pub enum CheckError {
-    #[error(transparent)]
-    Recipe(#[from] RenderError),
-    #[error(transparent)]
-    Catalog(#[from] CatalogError),
-    #[error("cannot read {path}")]
-    Read { path: PathBuf, source: io::Error },
-    #[error("cannot get the version of system `{system}` by `{command}`")]
-    Version { system: String, command: String, source: Arc<io::Error> },
-}
-
 /// Finds everything that the recipe needs under the options of the subject, with hashes.
-pub fn check(
-    catalog: &Catalog,
-    subject: &Subject,
-) -> Result<Result<Installed, Missing>, CheckError> {
+pub fn check(catalog: &Catalog, subject: &Subject) -> anyhow::Result<Result<Installed, Missing>> {
     let (mut installed, places) = match look(catalog, subject, &Versions::default())? {
         Ok(found) => found,
         Err(missing) => return Ok(Err(missing)),
     };
     for place in places {
-        let hash = if place.is_dir() { hash_folder(&place)? } else { hash(&place)? };
+        let hash = if place.is_dir() { build::hash_folder(&place) } else { hash_file(&place) };
+        let hash = hash.map_err(io_error("read", &place))?;
         installed.hashes.insert(place, hash);
     }
     installed.rule_set = rule_set(subject, &installed)?;
@@ -56,12 +41,12 @@ pub fn find(
     catalog: &Catalog,
     subject: &Subject,
     versions: &Versions,
-) -> Result<Result<Installed, Missing>, CheckError> {
+) -> anyhow::Result<Result<Installed, Missing>> {
     Ok(look(catalog, subject, versions)?.map(|(installed, _)| installed))
 }
 
 /// Returns the installed programs and files that come from packages. Builds may still be missing.
-pub fn packaged(catalog: &Catalog, subject: &Subject) -> Result<Vec<PathBuf>, CheckError> {
+pub fn packaged(catalog: &Catalog, subject: &Subject) -> anyhow::Result<Vec<PathBuf>> {
     let mut installed = Installed::default();
     let mut places = Vec::new();
     for need in needs(subject)?.into_iter().filter(|need| need.build.is_none()) {
@@ -75,7 +60,7 @@ fn look(
     catalog: &Catalog,
     subject: &Subject,
     versions: &Versions,
-) -> Result<Result<(Installed, Vec<PathBuf>), Missing>, CheckError> {
+) -> anyhow::Result<Result<(Installed, Vec<PathBuf>), Missing>> {
     let mut installed = Installed::default();
     let mut places = Vec::new();
     for need in needs(subject)? {
@@ -91,7 +76,7 @@ fn look(
 }
 
 /// Returns the needs of the recipe that apply under the options of the subject.
-fn needs(subject: &Subject) -> Result<Vec<&Need>, CheckError> {
+fn needs(subject: &Subject) -> anyhow::Result<Vec<&Need>> {
     let mut needs = Vec::new();
     for need in &subject.recipe.file.need {
         if need.when.as_ref().map_or(Ok(true), |when| render::holds(subject, when))? {
@@ -107,7 +92,7 @@ fn part(
     subject: &Subject,
     need: &Need,
     installed: &mut Installed,
-) -> Result<Result<Vec<PathBuf>, Missing>, CheckError> {
+) -> anyhow::Result<Result<Vec<PathBuf>, Missing>> {
     let mut places = Vec::new();
     if let Some(program) = &need.program {
         let Some(path) = find_program(program) else {
@@ -150,7 +135,7 @@ fn part(
     Ok(Ok(places))
 }
 
-fn rule_set(subject: &Subject, installed: &Installed) -> Result<Option<RuleSetHash>, CheckError> {
+fn rule_set(subject: &Subject, installed: &Installed) -> anyhow::Result<Option<RuleSetHash>> {
     let Some(rule_set) = &subject.recipe.file.rule_set else { return Ok(None) };
     if !render::holds(subject, &rule_set.when)? {
         return Ok(None);
@@ -162,7 +147,7 @@ fn rule_set(subject: &Subject, installed: &Installed) -> Result<Option<RuleSetHa
             let patterns = patterns.iter().map(|pattern| render::text(subject, installed, pattern));
             hash_loaded(folder, &patterns.collect::<Result<Vec<_>, _>>()?)?
         }
-        None => hash_folder(folder)?,
+        None => build::hash_folder(folder).map_err(io_error("read", folder))?,
     };
     Ok(Some(RuleSetHash { name: rule_set.name.clone(), hash }))
 }
@@ -196,8 +181,8 @@ fn not_built(subject: &Subject, build: &Build) -> Missing {
     let line = format!("tollgate systems build {}", subject.recipe.name);
     let (message, hint) = match build::tool_chain(build) {
         Ok(_) => (format!("{title} is not built"), line),
-        Err(BuildError::Go { source, hint, .. }) => {
-            let reason = error_chain(&source);
+        Err(reason) => {
+            let hint = go::hint(go::needed(build));
             let folders = build::ambiguous(build);
             let folders: Vec<_> = folders.iter().map(|one| one.display().to_string()).collect();
             match folders.is_empty() {
@@ -215,9 +200,6 @@ fn not_built(subject: &Subject, build: &Build) -> Missing {
                 ),
             }
         }
-        Err(error) => {
-            (format!("{title} is not built and cannot be built: {}", error_chain(&error)), line)
-        }
     };
     Missing { message, hint: Some(hint) }
 }
@@ -232,17 +214,9 @@ fn missing(subject: &Subject, need: &Need, message: String) -> Missing {
     Missing { message, hint }
 }
 
-fn hash(path: &Path) -> Result<String, CheckError> {
-    hash_file(path).map_err(|source| CheckError::Read { path: path.to_owned(), source })
-}
-
-fn hash_folder(path: &Path) -> Result<String, CheckError> {
-    build::hash_folder(path).map_err(|source| CheckError::Read { path: path.to_owned(), source })
-}
-
 /// Hash over the names and contents of the files that patterns match, in the order of the patterns. Their folders do
 /// not count.
-fn hash_loaded(folder: &Path, patterns: &[String]) -> Result<String, CheckError> {
+fn hash_loaded(folder: &Path, patterns: &[String]) -> anyhow::Result<String> {
     let mut text = String::new();
     for pattern in patterns {
         // A pattern may match nothing; a named file must exist.
@@ -250,25 +224,22 @@ fn hash_loaded(folder: &Path, patterns: &[String]) -> Result<String, CheckError>
         let folder = Pattern::escape(&folder.display().to_string());
         let pattern = Path::new(&folder).join(pattern);
         let found = glob::glob(&pattern.display().to_string());
-        let unread = |source| CheckError::Read { path: pattern.clone(), source };
-        let found = found.map_err(|error| unread(io::Error::other(error)))?;
-        let files: Vec<PathBuf> = found.collect::<Result<_, _>>().map_err(|error| {
-            CheckError::Read { path: error.path().to_owned(), source: error.into() }
-        })?;
+        let unread = || format!("cannot read {}", pattern.display());
+        let files: Vec<PathBuf> =
+            found.with_context(unread)?.collect::<Result<_, _>>().with_context(unread)?;
         if files.is_empty() && is_name {
-            return Err(unread(io::Error::new(io::ErrorKind::NotFound, "no such file")));
+            bail!("no file {}", pattern.display());
         }
         for path in files {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            text += &format!("{}  {name}\n", hash(&path)?);
+            text += &format!("{}  {name}\n", hash_file(&path).map_err(io_error("read", &path))?);
         }
     }
     Ok(hash_text(&text))
 }
 
-fn holds_text(path: &Path, text: &str) -> Result<bool, CheckError> {
-    let found = fs::read_to_string(path)
-        .map_err(|source| CheckError::Read { path: path.to_owned(), source })?;
+fn holds_text(path: &Path, text: &str) -> anyhow::Result<bool> {
+    let found = fs::read_to_string(path).map_err(io_error("read", path))?;
     Ok(found.contains(text))
 }
 
@@ -277,15 +248,14 @@ fn version(
     installed: &Installed,
     command: &[String],
     versions: &Versions,
-) -> Result<String, CheckError> {
+) -> anyhow::Result<String> {
     let words: Vec<String> = command
         .iter()
         .map(|word| render::text(subject, installed, word))
         .collect::<Result<_, _>>()?;
-    versions.get(&words).map_err(|source| CheckError::Version {
-        system: subject.recipe.name.clone(),
-        command: words.join(" "),
-        source,
+    versions.get(&words).map_err(|reason| {
+        let (system, command) = (&subject.recipe.name, words.join(" "));
+        anyhow!("cannot get the version of system `{system}` by `{command}`: {reason}")
     })
 }
 
@@ -295,32 +265,32 @@ pub struct Versions {
     cache: Mutex<BTreeMap<Vec<String>, Arc<CachedVersion>>>,
 }
 
-type CachedVersion = OnceLock<Result<String, Arc<io::Error>>>;
+/// The version, or the reason why it is unknown.
+type CachedVersion = OnceLock<Result<String, String>>;
 
 impl Versions {
-    fn get(&self, command: &[String]) -> Result<String, Arc<io::Error>> {
+    fn get(&self, command: &[String]) -> Result<String, String> {
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = Arc::clone(cache.entry(command.to_vec()).or_default());
         // Other commands may run meanwhile.
         drop(cache);
-        entry.get_or_init(|| run_version_command(command).map_err(Arc::new)).clone()
+        entry.get_or_init(|| run_version_command(command)).clone()
     }
 }
 
 /// Returns the first non-empty line of standard output or of standard error, which nginx uses.
-fn run_version_command(words: &[String]) -> io::Result<String> {
-    let (program, arguments) =
-        words.split_first().ok_or_else(|| io::Error::other("the command is empty"))?;
+fn run_version_command(words: &[String]) -> Result<String, String> {
+    let (program, arguments) = words.split_first().ok_or("the command is empty")?;
     let mut command = Command::new(program);
     let output = command::run(command.args(arguments), VERSION_TIMEOUT, &Interrupt::default());
-    let output = output.map_err(io::Error::other)?;
+    let output = output.map_err(|error| format!("{error:#}"))?;
     let printed = [output.stdout, output.stderr].concat();
     let printed = String::from_utf8_lossy(&printed);
     if !output.status.success() {
-        return Err(io::Error::other(format!("{}: {}", output.status, printed.trim())));
+        return Err(format!("{}: {}", output.status, printed.trim()));
     }
     let line = printed.lines().map(str::trim).find(|line| !line.is_empty());
-    line.map(str::to_owned).ok_or_else(|| io::Error::other("it printed nothing"))
+    line.map(str::to_owned).ok_or_else(|| "it printed nothing".to_owned())
 }
 
 const VERSION_TIMEOUT: Duration = Duration::from_secs(5);
@@ -344,7 +314,6 @@ mod tests {
             prefix: String::new(),
             about: String::new(),
             lacks_rules: false,
-            records_probe: false,
         }
     }
 
@@ -470,12 +439,12 @@ mod tests {
         let versions = Versions::default();
         let error = |script: &str| {
             let words = ["sh", "-c", script].map(str::to_owned);
-            versions.get(&words).unwrap_err().to_string()
+            versions.get(&words).unwrap_err()
         };
         for _ in 0..2 {
             assert_eq!(error("echo no such option >&2; exit 3"), "exit status: 3: no such option");
             assert_eq!(error("echo"), "it printed nothing");
         }
-        assert_eq!(versions.get(&[]).unwrap_err().to_string(), "the command is empty");
+        assert_eq!(versions.get(&[]).unwrap_err(), "the command is empty");
     }
 }

@@ -54,7 +54,7 @@ pub enum Progress {
     /// Trials pass even at the highest rate.
     AlwaysPassed,
     /// Too many trials in a row were invalid or not measured.
-    GivenUp,
+    NotMeasurable,
     /// The maximum number of trials was reached before both ends were confirmed.
     TrialLimit,
 }
@@ -145,7 +145,7 @@ impl Bracket {
         let is_hopeless = self.not_measured_in_a_row >= NOT_MEASURED_IN_A_ROW_MAX
             || self.invalid_in_a_row >= INVALID_IN_A_ROW_MAX;
         if is_hopeless {
-            return Progress::GivenUp;
+            return Progress::NotMeasurable;
         }
         let is_confirmed = |end: Option<f64>| end.is_none_or(|rate| self.lacking(rate) == 0);
         if !self.confirms || !is_confirmed(self.passed) || !is_confirmed(self.failed) {

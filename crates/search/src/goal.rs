@@ -3,10 +3,10 @@
 use crate::bracket::Verdict;
 use std::fmt;
 use std::str::FromStr;
-use thiserror::Error;
+use tollgate_experiment::error::bad_input;
 use tollgate_experiment::record::{Bottleneck, Measurement, OpenLoopRecord, Outcome, as_f64};
 use tollgate_experiment::validity::Invalid;
-use tollgate_report::condition::{Condition, ConditionError, Dimension, Relation};
+use tollgate_report::condition::{Condition, Dimension, Form, Relation};
 use tollgate_stats::LatencyHistogram;
 use tollgate_stats::number::{percent, significant};
 
@@ -53,16 +53,6 @@ const METRICS: [(&str, Dimension, Metric); 9] = [
     ("unexpected", Dimension::Share, Metric::Unexpected),
 ];
 
-#[derive(Debug, Error, PartialEq, Eq)]
-pub enum GoalError {
-    #[error(transparent)]
-    Condition(#[from] ConditionError),
-    #[error("`{goal}`: {reason}")]
-    Limit { goal: String, reason: &'static str },
-    #[error("more than one goal for `{metric}`; remove all but one")]
-    Duplicate { metric: &'static str },
-}
-
 const LATENCY_MIN_NS: f64 = 1e3;
 const LATENCY_MAX_NS: f64 = 3.6e12;
 const SHARE_MIN: f64 = 1e-6;
@@ -77,14 +67,17 @@ const REQUESTS_BEYOND: f64 = 10.0;
 const REQUEST_ROUNDING: f64 = 0.25;
 
 impl FromStr for Goals {
-    type Err = GoalError;
+    type Err = anyhow::Error;
 
-    fn from_str(text: &str) -> Result<Self, GoalError> {
+    fn from_str(text: &str) -> anyhow::Result<Self> {
         let mut goals: Vec<Goal> = Vec::new();
         for part in text.split(',') {
             let goal: Goal = part.parse()?;
             if goals.iter().any(|other| other.metric == goal.metric) {
-                return Err(GoalError::Duplicate { metric: goal.metric.name() });
+                let metric = goal.metric.name();
+                return Err(bad_input(format!(
+                    "more than one goal for `{metric}`; remove all but one"
+                )));
             }
             goals.push(goal);
         }
@@ -96,13 +89,14 @@ impl FromStr for Goals {
 }
 
 impl FromStr for Goal {
-    type Err = GoalError;
+    type Err = anyhow::Error;
 
-    fn from_str(text: &str) -> Result<Self, GoalError> {
+    fn from_str(text: &str) -> anyhow::Result<Self> {
         let text = text.trim();
         let metrics = METRICS.map(|(name, dimension, _)| (name, dimension));
-        let condition = Condition::parse(text, &metrics, false)?;
-        let error = |reason| Err(GoalError::Limit { goal: text.to_owned(), reason });
+        let condition = Condition::parse(text, &metrics, Form::Goal)
+            .map_err(|error| bad_input(error.to_string()))?;
+        let error = |reason| Err(bad_input(format!("`{text}`: {reason}")));
         let Some((_, dimension, metric)) =
             METRICS.iter().find(|(name, ..)| *name == condition.metric.name)
         else {

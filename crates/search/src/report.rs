@@ -2,15 +2,14 @@
 
 use crate::bracket::{Bracket, End, Progress, TRIALS_MAX, Verdict};
 use crate::goal::Judgement;
-use crate::parameters::{ParameterError, SearchParameters};
+use crate::parameters::SearchParameters;
+use anyhow::Context;
 use serde::Serialize;
 use std::path::Path;
-use thiserror::Error;
 use tollgate_experiment::manifest::{CaseManifest, SubjectManifest, SubjectState};
 use tollgate_experiment::record::{Outcome, TrialRecord};
-use tollgate_experiment::run_dir::{self, RunDirError, RunRecords, SearchEnd, SearchRecord};
+use tollgate_experiment::run_dir::{self, RunRecords, SearchEnd, SearchRecord};
 use tollgate_report::document::{Table, schedule};
-use tollgate_report::output::ReportError;
 use tollgate_stats::number::{counted, in_full, share, significant};
 use tollgate_stats::text::Screen;
 
@@ -66,8 +65,10 @@ pub struct Rate {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "status", content = "reason", rename_all = "kebab-case")]
 pub enum Status {
-    /// Both ends are confirmed.
+    /// Both ends are confirmed, and the interval is as narrow as requested.
     Settled,
+    /// Both ends are confirmed, but contradicting trials left a wider interval than requested.
+    Wide,
     /// The lower end is confirmed. At higher rates, the generator or the origin was the bottleneck in at least half of
     /// the trials.
     AtLeast,
@@ -76,7 +77,7 @@ pub enum Status {
     /// [`TRIALS_MAX`] was reached before both ends were confirmed.
     TrialLimit,
     /// Too many trials in a row were invalid or not measured.
-    GivenUp(String),
+    NotMeasurable(String),
     /// Not installed.
     Skipped(String),
     /// The config cannot be rendered.
@@ -91,7 +92,7 @@ pub struct TrialReport {
     pub verdict: TrialVerdict,
     /// The reasons for a verdict other than `pass`.
     pub reasons: Vec<String>,
-    /// Whether the subject was steady after the warm-up, if the case waits for that.
+    /// True if the subject was steady after the warm-up; null if the case does not wait for that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steady: Option<bool>,
 }
@@ -107,19 +108,12 @@ pub enum TrialVerdict {
     None,
 }
 
-#[derive(Debug, Error)]
-pub enum SearchReportError {
-    #[error(transparent)]
-    RunDir(#[from] RunDirError),
-    #[error("cannot read the parameters of the search")]
-    Parameters(#[from] ParameterError),
-}
-
 impl SearchReport {
     /// Reads the records of a search from its directory.
-    pub fn read(dir: &Path) -> Result<Self, SearchReportError> {
+    pub fn read(dir: &Path) -> anyhow::Result<Self> {
         let record = run_dir::read_search(dir)?;
-        let parameters = SearchParameters::from_record(&record)?;
+        let parameters = SearchParameters::from_record(&record)
+            .context("cannot read the parameters of the search")?;
         Ok(Self::of(&run_dir::read_records(dir)?, &parameters, record))
     }
 
@@ -159,10 +153,6 @@ impl SearchReport {
 
     pub fn is_interrupted(&self) -> bool {
         self.parameters.ended_by == Some(SearchEnd::Interrupted)
-    }
-
-    pub fn json(&self) -> Result<String, ReportError> {
-        Ok(serde_json::to_string_pretty(self)? + "\n")
     }
 
     pub fn table(&self, screen: Screen) -> String {
@@ -253,12 +243,21 @@ impl SubjectReport {
             let verdict = TrialVerdict::of(verdict);
             trials.push(TrialReport { step: trial.block, rate_per_s, verdict, reasons, steady });
         }
+        let (passed, failed) = (bracket.passed().map(Rate::from), bracket.failed().map(Rate::from));
         Self {
             name: subject.name.clone(),
             about: subject.about.clone(),
-            status: Status::of(&bracket, &subject.state, &trials),
-            passed: bracket.passed().map(Rate::from),
-            failed: bracket.failed().map(Rate::from),
+            status: match Status::of(&bracket, &subject.state, &trials) {
+                Status::Settled
+                    if found_width(passed, failed)
+                        .is_some_and(|found| found > parameters.width) =>
+                {
+                    Status::Wide
+                }
+                status => status,
+            },
+            passed,
+            failed,
             contradictions: bracket.contradictions(),
             trials,
         }
@@ -284,7 +283,7 @@ impl SubjectReport {
     fn notes(&self, name: &str) -> Vec<String> {
         let mut notes = Vec::new();
         match &self.status {
-            Status::GivenUp(reason) => notes.push(format!("{name} was given up: {reason}.")),
+            Status::NotMeasurable(reason) => notes.push(format!("{name} could not be measured: {reason}.")),
             Status::TrialLimit => notes.push(format!(
                 "{name}: not confirmed within the limit of {TRIALS_MAX} trials: they were disturbed or contradict each \
                  other. Try a larger --width."
@@ -299,7 +298,7 @@ impl SubjectReport {
                 let reasons = last.map_or(String::new(), |trial| trial.reasons.join("; "));
                 notes.push(format!("{name} did not meet the goals at any rate: {reasons}."));
             }
-            Status::Settled | Status::NotSettled => {}
+            Status::Settled | Status::Wide | Status::NotSettled => {}
         }
         let unsteady = self.trials.iter().filter(|trial| trial.steady == Some(false)).count();
         if unsteady > 0 {
@@ -317,11 +316,10 @@ impl SubjectReport {
         notes
     }
 
-    /// Notes a settled interval that is wider than requested.
+    /// Notes a confirmed interval that is wider than requested.
     fn width_note(&self, name: &str, width: f64) -> Option<String> {
-        let (passed, failed) = self.passed.zip(self.failed)?;
-        let found = failed.rate_per_s / passed.rate_per_s - 1.0;
-        (self.status == Status::Settled && found > width).then(|| {
+        let found = found_width(self.passed, self.failed)?;
+        (self.status == Status::Wide).then(|| {
             let found = significant(100.0 * found);
             format!(
                 "{name}: the interval is {found} % wide, more than the requested {}.",
@@ -339,9 +337,11 @@ impl SubjectReport {
                 Some(format!("by {name} up to a rate between {passed} and {failed} requests/s"))
             }
             (Status::AtLeast, _) => Some(format!("by {name} up to at least {passed} requests/s")),
-            (Status::NotSettled | Status::TrialLimit, Some(failed)) => Some(format!(
-                "by {name} up to a rate between {passed} and {failed} requests/s (not settled)"
-            )),
+            (Status::Wide | Status::NotSettled | Status::TrialLimit, Some(failed)) => {
+                Some(format!(
+                    "by {name} up to a rate between {passed} and {failed} requests/s (not settled)"
+                ))
+            }
             (Status::NotSettled | Status::TrialLimit, None) => {
                 Some(format!("by {name} at {passed} requests/s (not settled)"))
             }
@@ -371,6 +371,11 @@ fn table(case: &CaseReport) -> Table {
     Table::of_text(header, case.subjects.iter().map(SubjectReport::row).collect())
 }
 
+/// Width of an interval, as a share of its lower end.
+fn found_width(passed: Option<Rate>, failed: Option<Rate>) -> Option<f64> {
+    Some(failed?.rate_per_s / passed?.rate_per_s - 1.0)
+}
+
 fn rate(trial: &TrialRecord) -> Option<f64> {
     match &trial.outcome {
         Outcome::Measured(measurement) => {
@@ -396,10 +401,10 @@ impl Status {
                 true => Self::Settled,
                 false => Self::AtLeast,
             },
-            Progress::GivenUp => {
+            Progress::NotMeasurable => {
                 let last = trials.last().map(|trial| trial.reasons.join("; "));
                 // Output of a server may contain terminal control characters.
-                Self::GivenUp(last.unwrap_or_default().replace(char::is_control, " "))
+                Self::NotMeasurable(last.unwrap_or_default().replace(char::is_control, " "))
             }
         }
     }
@@ -409,8 +414,8 @@ impl Status {
             Self::Settled => "settled",
             Self::AtLeast => "at least",
             Self::NeverPassed => "never passed",
-            Self::NotSettled | Self::TrialLimit => "not settled",
-            Self::GivenUp(_) => "given up",
+            Self::Wide | Self::NotSettled | Self::TrialLimit => "not settled",
+            Self::NotMeasurable(_) => "not measurable",
             Self::Skipped(_) => "skipped",
             Self::Broken(_) => "failed",
         }

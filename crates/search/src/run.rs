@@ -3,6 +3,7 @@
 use crate::bracket::{Bracket, Progress};
 use crate::goal::Judgement;
 use crate::parameters::SearchParameters;
+use anyhow::Context;
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -15,7 +16,8 @@ use tollgate_experiment::plan::TrialPlan;
 use tollgate_experiment::recipe::Installed;
 use tollgate_experiment::run_dir::{RunDir, SearchEnd};
 use tollgate_runner::process::Interrupt;
-use tollgate_runner::run::{self, Machine, NotInstalled, RunError};
+use tollgate_runner::process::machine_lock::MachineLock;
+use tollgate_runner::run::{self, Machine, NotInstalled};
 use tollgate_runner::trial::{self, RunContext};
 
 #[derive(Debug)]
@@ -37,6 +39,8 @@ pub struct SearchRequest<'a> {
 #[derive(Debug)]
 pub enum Event<'a> {
     NotInstalled(NotInstalled<'a>),
+    /// The search waits for another process.
+    Waiting(&'a str),
     Trial {
         step: u32,
         case: &'a str,
@@ -52,7 +56,7 @@ pub enum Event<'a> {
 pub fn search(
     request: &SearchRequest<'_>,
     report: &mut dyn FnMut(Event<'_>),
-) -> Result<PathBuf, RunError> {
+) -> anyhow::Result<PathBuf> {
     let SearchRequest { catalog, parameters, invocation, interrupt, .. } = request;
     let experiment = request.experiment;
     let Machine { layout, environment } = run::prepare(experiment)?;
@@ -75,6 +79,12 @@ pub fn search(
         layout: &layout,
         limits: &experiment.limits,
         interrupt,
+    };
+    let lock = MachineLock::wait(interrupt, &mut |text| report(Event::Waiting(text)));
+    let Ok(_lock) = lock.context("cannot lock the machine for measuring")? else {
+        record.ended_by = Some(SearchEnd::Interrupted);
+        run_dir.write_search(&record)?;
+        return Ok(run_dir.path().to_owned());
     };
     let trials = Trials { context: &context, experiment, parameters };
     let mut rng = ChaCha8Rng::seed_from_u64(invocation.seed);
@@ -144,7 +154,7 @@ fn run_steps(
     run_dir: &mut RunDir,
     rng: &mut ChaCha8Rng,
     report: &mut dyn FnMut(Event<'_>),
-) -> Result<SearchEnd, RunError> {
+) -> anyhow::Result<SearchEnd> {
     let started = Instant::now();
     for step in 1.. {
         let mut order: Vec<usize> = (0..searches.len())

@@ -4,6 +4,9 @@ use anyhow::Context;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::process::ExitCode;
 use terminal_size::{Width, terminal_size_of};
+use tollgate_batch::measure::NoAnchor;
+use tollgate_experiment::error::BadInput;
+use tollgate_runner::run::NoPrices;
 use tollgate_stats::text::{COLUMNS, Screen};
 
 /// Prints to standard output. A closed pipe (`| head`) is not an error.
@@ -90,10 +93,9 @@ impl Failure {
         Self { exit: Exit::BadInput, error: error.into() }
     }
 
-    /// Returns the error itself if it is of this type.
-    pub(crate) fn downcast<E: std::error::Error + Send + Sync + 'static>(self) -> Result<E, Self> {
-        let Self { exit, error } = self;
-        error.downcast().map_err(|error| Self { exit, error })
+    /// True if the error, or its context, is of this type.
+    pub(crate) fn is<E: std::error::Error + Send + Sync + 'static>(&self) -> bool {
+        self.error.is::<E>()
     }
 
     pub(crate) fn nothing(error: impl Into<anyhow::Error>) -> Self {
@@ -102,7 +104,15 @@ impl Failure {
 }
 
 impl<E: Into<anyhow::Error>> From<E> for Failure {
+    /// The exit code of [`BadInput`], [`NoPrices`] or [`NoAnchor`], otherwise that of a system error.
     fn from(error: E) -> Self {
-        Self { exit: Exit::Failed, error: error.into() }
+        let error = error.into();
+        if error.is::<BadInput>() {
+            return Self::bad_input(error);
+        }
+        match error.is::<NoPrices>() || error.is::<NoAnchor>() {
+            true => Self::nothing(error),
+            false => Self { exit: Exit::Failed, error },
+        }
     }
 }

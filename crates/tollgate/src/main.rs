@@ -5,8 +5,9 @@ mod console;
 mod signals;
 
 use clap::{Parser, Subcommand};
-use cmd::prepare::CatalogArgs;
-use cmd::{batch, compare, doctor, gateway, load, origin, report, run, search, systems, waf};
+use cmd::{
+    batch, compare, doctor, gateway, load, origin, packaging, report, run, search, systems, waf,
+};
 use console::EXIT_CODES;
 use std::process::ExitCode;
 use tollgate_experiment::manifest::VERSION;
@@ -23,6 +24,8 @@ fn execute(cli: &Cli) -> ExitCode {
         Command::Report(args) => report::run(args),
         Command::Compare(args) => compare::run(args),
         Command::Batch(args) => batch::run(args),
+        Command::Init(args) => cmd::init::run(args),
+        Command::Schema(args) => cmd::schema::run(args),
         Command::List(args) => cmd::list::run(args),
         Command::Systems(args) => systems::run(args),
         Command::Doctor(args) => doctor::run(args),
@@ -30,6 +33,8 @@ fn execute(cli: &Cli) -> ExitCode {
         Command::Origin(args) => origin::run(args),
         Command::Gateway(args) => gateway::run(args),
         Command::Waf(args) => waf::run(args),
+        Command::Completions(args) => packaging::completions(args),
+        Command::Man(args) => packaging::man(args),
     })
 }
 
@@ -48,7 +53,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run an experiment and print the prices
-    Run(run::Args),
+    Run(Box<run::Args>),
     /// Find the highest rate at which each subject meets a goal
     Search(search::Args),
     /// Print the report of a run
@@ -57,8 +62,12 @@ pub(crate) enum Command {
     Compare(compare::Args),
     /// Price every revision of a component and find regressions
     Batch(batch::Args),
+    /// Write an experiment or a recipe to start from
+    Init(cmd::init::Args),
+    /// Print the JSON Schema of a kind of file
+    Schema(cmd::schema::Args),
     /// List experiments, systems and mixes
-    List(CatalogArgs),
+    List(cmd::list::Args),
     /// List, install, build or check systems under test
     Systems(systems::Args),
     /// Check whether this machine can run experiments
@@ -73,6 +82,11 @@ pub(crate) enum Command {
     Gateway(gateway::Args),
     /// Check WAF rules, explain matches, run the regression tests of a rule set
     Waf(waf::Args),
+    /// Print the completion script of a shell
+    Completions(packaging::CompletionsArgs),
+    /// Write the manual pages of all subcommands
+    #[command(hide = true)]
+    Man(packaging::ManArgs),
 }
 
 impl Command {
@@ -85,11 +99,15 @@ impl Command {
             Self::Systems(args) => matches!(args.command, systems::Command::Check(_)),
             Self::Report(_)
             | Self::Compare(_)
+            | Self::Init(_)
+            | Self::Schema(_)
             | Self::List(_)
             | Self::Load(_)
             | Self::Origin(_)
             | Self::Gateway(_)
-            | Self::Waf(_) => false,
+            | Self::Waf(_)
+            | Self::Completions(_)
+            | Self::Man(_) => false,
         }
     }
 }

@@ -132,8 +132,14 @@ const STOP: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
 
 /// Returns the stop signals that this process handles: all but those ignored at its start, such as HUP by `nohup`.
 pub(crate) fn handled() -> Vec<Signal> {
+    not_ignored(&STOP)
+}
+
+/// Returns those of `signals` that were not ignored at the start of this process.
+pub(crate) fn not_ignored(signals: &[Signal]) -> Vec<Signal> {
     let ignored = ignored().unwrap_or_default();
-    STOP.into_iter().filter(|signal| ignored & (1 << (*signal as i32 - 1)) == 0).collect()
+    let is_handled = |signal: &Signal| ignored & (1 << (*signal as i32 - 1)) == 0;
+    signals.iter().copied().filter(is_handled).collect()
 }
 
 /// Returns the bit mask of ignored signals (proc(5), `SigIgn`).

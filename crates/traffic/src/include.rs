@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use crate::MAX_ROUND;
-use crate::error::MixError;
+use crate::error::{MixError, fail};
 use crate::file::{IncludeFile, MixFile};
 use crate::template::Template;
 use crate::variable::{Names, Variable};
@@ -26,6 +26,17 @@ pub(crate) struct Parts {
     pub(crate) templates: Vec<Template>,
 }
 
+pub(crate) fn unknown_template(name: &str, known: &[Template]) -> MixError {
+    let known: Vec<&str> = known.iter().map(|template| template.name.as_str()).collect();
+    MixError(format!("unknown template `{name}`; the mix has {}", known.join(", ")))
+}
+
+pub(crate) fn weights_too_large(sum: u64) -> MixError {
+    MixError(format!(
+        "weights add up to {sum}, but the limit is {MAX_ROUND}; divide them by a common factor"
+    ))
+}
+
 impl Parts {
     /// Validates all variables and templates of a tree, and computes the weights.
     pub(crate) fn collect(tree: &MixTree) -> Result<Self, MixError> {
@@ -34,7 +45,11 @@ impl Parts {
         // Checked last, because a mix may be included twice with different templates.
         let mut names = BTreeSet::new();
         match parts.templates.iter().find(|template| !names.insert(&template.name)) {
-            Some(duplicate) => Err(MixError::DuplicateName(duplicate.name.clone())),
+            Some(Template { name, .. }) => {
+                fail!(
+                    "two templates are named `{name}`; figures are reported by name, so rename one"
+                )
+            }
             None => Ok(parts),
         }
     }
@@ -46,7 +61,9 @@ impl Parts {
         let mut groups = vec![Group { templates: own, share: None }];
         let mut included = tree.included.iter();
         for include in &tree.file.include {
-            let tree = included.next().ok_or(MixError::MissingInclude(include.mix.clone()))?;
+            let Some(tree) = included.next() else {
+                return fail!("included mix `{}` is missing", include.mix);
+            };
             groups.push(self.add_included(tree, include)?);
         }
         self.scale_weights(&groups)
@@ -56,9 +73,8 @@ impl Parts {
         let first = self.variables.len();
         for (name, raw) in &file.variable {
             let variable = Variable::new(name, raw.clone());
-            self.variables.push(
-                variable.map_err(|source| MixError::Variable { variable: name.clone(), source })?,
-            );
+            let named = |error| MixError(format!("variable `{name}`: {error}"));
+            self.variables.push(variable.map_err(named)?);
             self.names.push(name.clone());
         }
         let own: Vec<String> = file.variable.keys().cloned().collect();
@@ -72,7 +88,9 @@ impl Parts {
             !self.templates[start..].iter().any(uses)
         };
         match own.iter().enumerate().find(is_unused) {
-            Some((_, name)) => Err(MixError::UnusedVariable(name.clone())),
+            Some((_, name)) => {
+                fail!("unused variable `{name}`; write {{{{{name}}}}} in a template, or remove it")
+            }
             None => Ok(()),
         }
     }
@@ -83,8 +101,7 @@ impl Parts {
         let known = &self.templates[start..];
         let is_known = |name: &&String| known.iter().any(|template| template.name == **name);
         if let Some(unknown) = include.only.iter().find(|name| !is_known(name)) {
-            let known = known.iter().map(|template| template.name.clone()).collect();
-            return Err(MixError::UnknownTemplate { template: unknown.clone(), known });
+            return Err(unknown_template(unknown, known));
         }
         if !include.only.is_empty() {
             let mut kept = self.templates.split_off(start);
@@ -95,7 +112,10 @@ impl Parts {
         let sum: u64 = self.templates[start..].iter().map(|one| u64::from(one.weight)).sum();
         match include.weight {
             Some(weight) if weight > 0 && sum == 0 => {
-                Err(MixError::IncludedWeightsZero(include.mix.clone(), weight))
+                fail!(
+                    "included mix `{}` has weight {weight}, but all its templates have weight 0",
+                    include.mix
+                )
             }
             weight => {
                 let share = weight.map(|weight| Share::reduced(u64::from(weight), sum));
@@ -127,7 +147,7 @@ impl Parts {
         let divisor = weights.iter().copied().fold(0, gcd).max(1);
         let sum = weights.iter().fold(0_u64, |sum, weight| sum.saturating_add(weight / divisor));
         if sum > MAX_ROUND {
-            return Err(MixError::WeightsTooLarge(sum));
+            return Err(weights_too_large(sum));
         }
         let start = groups[0].templates.start;
         for (template, weight) in self.templates[start..].iter_mut().zip(weights) {

@@ -10,7 +10,7 @@ mod mix;
 mod template;
 mod variable;
 
-pub use error::{MixError, VariableError};
+pub use error::MixError;
 pub use file::{BodyRepeat, Class, Expect, IncludeFile, MixFile, TemplateFile, VariableFile};
 pub use include::MixTree;
 pub use mix::{Mix, Step};

@@ -4,9 +4,9 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
-use crate::error::MixError;
+use crate::error::{MixError, fail};
 use crate::file::MixFile;
-use crate::include::{MixTree, Parts};
+use crate::include::{MixTree, Parts, unknown_template, weights_too_large};
 use crate::template::{Message, Template};
 use crate::variable::Variable;
 use crate::{MAX_CONTAINS_BYTES, MAX_RENDERED_BYTES, MAX_REQUESTS, MAX_ROUND};
@@ -77,14 +77,14 @@ impl Mix {
     ///
     /// The mix has no template of a name, or all have weight 0.
     pub fn only(mut self, names: &[String]) -> Result<Self, MixError> {
-        let known: Vec<String> = self.templates.iter().map(|t| t.name.clone()).collect();
-        if let Some(unknown) = names.iter().find(|name| !known.contains(name)) {
-            return Err(MixError::UnknownTemplate { template: unknown.clone(), known });
+        let is_known = |name: &&String| self.templates.iter().any(|known| known.name == **name);
+        if let Some(unknown) = names.iter().find(|name| !is_known(name)) {
+            return Err(unknown_template(unknown, &self.templates));
         }
         self.templates.retain(|template| names.contains(&template.name));
         match self.templates.iter().any(|template| template.weight > 0) {
             true => Ok(self),
-            false => Err(MixError::WeightsZero),
+            false => fail!("{WEIGHTS_ZERO}"),
         }
     }
 
@@ -149,6 +149,8 @@ impl Iterator for Script<'_> {
     }
 }
 
+const WEIGHTS_ZERO: &str = "all templates have weight 0; give at least one a weight above 0";
+
 /// Checks that all templates are valid requests. Returns the number of rounds in a script.
 fn count_rounds(
     templates: &[Template],
@@ -157,10 +159,10 @@ fn count_rounds(
 ) -> Result<usize, MixError> {
     let round: u64 = templates.iter().map(|template| u64::from(template.weight)).sum();
     if round == 0 {
-        return Err(MixError::WeightsZero);
+        return fail!("{WEIGHTS_ZERO}");
     }
     if round > MAX_ROUND {
-        return Err(MixError::WeightsTooLarge(round));
+        return Err(weights_too_large(round));
     }
     let values = Candidates::new(names, variables);
     let mut round_bytes = 0;
@@ -172,7 +174,10 @@ fn count_rounds(
     }
     // Without variables only the number of requests is limited.
     match MAX_RENDERED_BYTES.checked_div(round_bytes).unwrap_or(MAX_REQUESTS) {
-        0 => Err(MixError::RenderedTooLarge(round_bytes)),
+        0 => fail!(
+            "templates with variables, each sent as often as its weight, take {round_bytes} bytes, but the limit is \
+             {MAX_RENDERED_BYTES}; reduce weights or requests"
+        ),
         rounds => Ok(rounds.min(MAX_REQUESTS / round as usize)),
     }
 }
@@ -215,10 +220,10 @@ impl<'a> Candidates<'a> {
             for values in [&self.shortest, &self.longest] {
                 let bytes = text.render(values).len();
                 if !(1..=MAX_CONTAINS_BYTES).contains(&bytes) {
-                    return Err(MixError::ContainsLength {
-                        template: template.name.clone(),
-                        bytes,
-                    });
+                    return fail!(
+                        "template `{}`: `body_contains` can have {bytes} bytes; expected 1 to {MAX_CONTAINS_BYTES}",
+                        template.name
+                    );
                 }
             }
             bytes_max += text.render(&self.longest).len();
@@ -229,11 +234,10 @@ impl<'a> Candidates<'a> {
     fn rendered_bytes(&self, template: &Template, values: &[String]) -> Result<usize, MixError> {
         match template.message(values).text().render() {
             Ok(bytes) => Ok(bytes.len()),
-            Err(source) => Err(MixError::InvalidRequest {
-                template: template.name.clone(),
-                values: self.describe(template, values),
-                source,
-            }),
+            Err(error) => {
+                let values = self.describe(template, values);
+                fail!("template `{}`{values}: {error}", template.name)
+            }
         }
     }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use tollgate_http1::RequestText;
 
 use crate::MAX_BODY_BYTES;
-use crate::error::MixError;
+use crate::error::{MixError, fail};
 use crate::file::{BodyRepeat, Class, Expect, MixFile, TemplateFile};
 use crate::variable::{Names, Text};
 
@@ -25,7 +25,8 @@ pub struct Template {
     pub open: bool,
     /// Expected status code if nothing blocks the request.
     pub status: u16,
-    pub(crate) weight: u32,
+    /// Frequency relative to the other templates; 0 for the probe only.
+    pub weight: u32,
     /// Indices of the variables used.
     pub(crate) variables: BTreeSet<usize>,
     pub(crate) body_contains: Option<Text>,
@@ -68,22 +69,30 @@ impl Template {
         names: &Names<'_>,
     ) -> Result<Self, MixError> {
         if file.name.trim().is_empty() || file.name.contains(char::is_control) {
-            return Err(MixError::InvalidName(file.name));
+            return fail!(
+                "invalid template name `{}`: expected one line of plain text, under which figures are reported",
+                file.name.escape_debug()
+            );
         }
+        let template = &file.name;
         if !file.path.starts_with('/') {
-            return Err(MixError::InvalidPath { template: file.name, path: file.path });
+            return fail!("template `{template}`: path `{}` does not start with `/`", file.path);
         }
         let Expect { status, body_bytes, body_contains } = file.expect.clone();
         let expects_body = body_bytes.is_some_and(|bytes| bytes > 0) || body_contains.is_some();
         if file.method == "HEAD" && expects_body {
-            return Err(MixError::BodyOfHead(file.name));
+            return fail!(
+                "template `{template}`: cannot expect a body, because the response to HEAD has none"
+            );
         }
         if file.family.as_deref().is_some_and(str::is_empty) {
-            return Err(MixError::EmptyFamily(file.name));
+            return fail!(
+                "template `{template}`: `family` is empty; give it a name, or remove the key"
+            );
         }
         let parse = |text: &str| {
             Text::parse(text, names)
-                .map_err(|variable| MixError::unknown_variable(&file.name, variable, names.own))
+                .map_err(|variable| unknown_variable(template, &variable, names.own))
         };
         let mut headers = Vec::new();
         for (name, value) in inherited_headers(&file, mix)? {
@@ -143,8 +152,10 @@ fn inherited_headers<'a>(
         let count = headers.len();
         headers.retain(|(name, _)| !name.eq_ignore_ascii_case(removed));
         if headers.len() == count {
-            let (template, header) = (file.name.clone(), removed.clone());
-            return Err(MixError::UnknownHeader { template, header });
+            return fail!(
+                "template `{}`: `without` names `{removed}`, which is not a header of the mix",
+                file.name
+            );
         }
     }
     Ok(headers)
@@ -153,14 +164,26 @@ fn inherited_headers<'a>(
 fn split_header(line: &str) -> Result<(&str, &str), MixError> {
     match line.split_once(':') {
         Some((name, value)) if !name.is_empty() => Ok((name, value)),
-        _ => Err(MixError::InvalidHeader(line.to_owned())),
+        _ => fail!("invalid header `{line}`: expected `Name: value`"),
     }
+}
+
+fn unknown_variable(template: &str, variable: &str, names: &[String]) -> MixError {
+    let distance = |name: &&String| strsim::damerau_levenshtein(variable, name);
+    let hint = match names.iter().min_by_key(distance) {
+        Some(name) => format!("the nearest one is `{name}`"),
+        None => "the mix declares none".to_owned(),
+    };
+    MixError(format!("template `{template}`: unknown variable `{variable}`; {hint}"))
 }
 
 /// Returns the text of the body. `names` are the variables of the file.
 fn body<'a>(file: &'a TemplateFile, names: &[String]) -> Result<Cow<'a, str>, MixError> {
-    let check_limit = |key: &'static str, bytes: u64| match bytes > MAX_BODY_BYTES {
-        true => Err(MixError::BodyTooLarge { template: file.name.clone(), key, bytes }),
+    let template = &file.name;
+    let check_limit = |key, bytes| match bytes > MAX_BODY_BYTES {
+        true => fail!(
+            "template `{template}`: `{key}` makes {bytes} bytes, but the limit is {MAX_BODY_BYTES}"
+        ),
         false => Ok(()),
     };
     let has_text = !file.body.is_empty();
@@ -171,7 +194,9 @@ fn body<'a>(file: &'a TemplateFile, names: &[String]) -> Result<Cow<'a, str>, Mi
             Ok(Cow::Owned("x".repeat(bytes as usize)))
         }
         (false, None, Some(_)) if names.iter().any(|name| name == INDEX) => {
-            Err(MixError::IndexVariable(file.name.clone()))
+            fail!(
+                "template `{template}`: variable `index` conflicts with {{{{index}}}} in `body_repeat`; rename it"
+            )
         }
         (false, None, Some(repeat)) => {
             check_limit("body_repeat", repeat.bytes_max())?;
@@ -180,7 +205,7 @@ fn body<'a>(file: &'a TemplateFile, names: &[String]) -> Result<Cow<'a, str>, Mi
         (has_text, bytes, _) => {
             let first = if has_text { "body" } else { "body_bytes" };
             let second = if has_text && bytes.is_some() { "body_bytes" } else { "body_repeat" };
-            Err(MixError::TwoBodies { template: file.name.clone(), first, second })
+            fail!("template `{template}`: both `{first}` and `{second}`; remove one")
         }
     }
 }

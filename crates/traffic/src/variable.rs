@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
-use crate::error::VariableError;
+use crate::error::{MixError, fail};
 use crate::file::VariableFile;
 use crate::{MAX_LIST, MAX_REQUESTS};
 
@@ -26,23 +26,27 @@ pub(crate) enum Variable {
 }
 
 impl Variable {
-    pub(crate) fn new(name: &str, file: VariableFile) -> Result<Self, VariableError> {
+    pub(crate) fn new(name: &str, file: VariableFile) -> Result<Self, MixError> {
         if !is_identifier(name) {
-            return Err(VariableError::Name);
+            return fail!("invalid name: use letters, digits and `_`, but no digit first");
         }
         if file.step.is_some() && file.counter.is_none() {
-            return Err(VariableError::StepWithoutCounter);
+            return fail!("`step` requires `counter`");
         }
         match (file.list, file.counter, file.range) {
-            (Some(list), None, None) if list.is_empty() => Err(VariableError::EmptyList),
+            (Some(list), None, None) if list.is_empty() => {
+                fail!("`list` is empty; give it at least one text")
+            }
             (Some(list), None, None) if list.len() > MAX_LIST => {
-                Err(VariableError::LongList(list.len()))
+                fail!("`list` has {} texts, but the limit is {MAX_LIST}", list.len())
             }
             (Some(list), None, None) => Ok(Self::List(list)),
             (None, Some(from), None) => counter(from, file.step.unwrap_or(1)),
-            (None, None, Some([min, max])) if min > max => Err(VariableError::EmptyRange(min, max)),
+            (None, None, Some([min, max])) if min > max => {
+                fail!("`range` [{min}, {max}] is empty; put the smaller number first")
+            }
             (None, None, Some([min, max])) => Ok(Self::Range(min..=max)),
-            _ => Err(VariableError::Kind),
+            _ => fail!("expected exactly one of `list`, `counter` and `range`"),
         }
     }
 
@@ -80,14 +84,16 @@ impl Variable {
     }
 }
 
-fn counter(from: i64, step: i64) -> Result<Variable, VariableError> {
+fn counter(from: i64, step: i64) -> Result<Variable, MixError> {
     if step == 0 {
-        return Err(VariableError::StepZero);
+        return fail!("a `step` of 0 repeats one number; use a `list` of one text");
     }
     let length = step.checked_mul(MAX_REQUESTS as i64 - 1);
     match length.and_then(|length| from.checked_add(length)) {
         Some(last) => Ok(Variable::Counter { from, step, last }),
-        None => Err(VariableError::CounterOverflow { from, step }),
+        None => fail!(
+            "a counter from {from} in steps of {step} exceeds 64 bits within {MAX_REQUESTS} requests"
+        ),
     }
 }
 

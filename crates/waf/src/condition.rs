@@ -1,6 +1,5 @@
 //! Operators: the conditions that values are compared with.
 
-use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 
 use regex_automata::meta::Regex;
@@ -8,7 +7,7 @@ use regex_automata::meta::Regex;
 use crate::operator::encoding::ByteRange;
 use crate::operator::ip::IpSet;
 use crate::operator::phrase::PhraseSet;
-use crate::plan::{Requirement, Requirements};
+use crate::plan::Requirements;
 use crate::regex;
 use crate::template::Template;
 
@@ -56,10 +55,7 @@ impl Pattern {
         index: usize,
         requirements: &mut Requirements,
     ) -> Result<Self, String> {
-        if !requirements.contains_key(text) {
-            let structure = regex::check(text)?;
-            requirements.insert(text.to_owned(), Rc::new(Requirement::of_structure(&structure)));
-        }
+        requirements.add(text)?;
         Ok(Self { text: text.to_owned(), index, compiled: OnceLock::new() })
     }
 

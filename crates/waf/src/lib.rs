@@ -1,4 +1,5 @@
-//! Web application firewall engine for SecLang rule sets such as the OWASP Core Rule Set.
+//! Web application firewall engine for SecLang rule sets such as the OWASP Core Rule Set, for AppSec rules of
+//! CrowdSec, and for rules of naxsi.
 //!
 //! The crate is pure: it takes the bytes of a request and a response and returns a verdict. It
 //! opens no socket, reads no clock and starts no thread. Files are read while rules are loaded.
@@ -23,6 +24,7 @@
 
 #![warn(missing_docs)]
 
+mod appsec;
 mod body;
 mod condition;
 mod error;
@@ -30,6 +32,7 @@ mod error;
 pub mod fuzzing;
 mod head;
 mod libinjection;
+mod naxsi;
 mod operator;
 mod plan;
 mod regex;
@@ -39,6 +42,7 @@ mod rule;
 mod ruleset;
 mod seclang;
 mod settings;
+pub mod source;
 mod template;
 mod transaction;
 mod transformation;

@@ -4,7 +4,9 @@ use std::sync::OnceLock;
 
 use regex_automata::meta::{Config, Regex};
 use regex_automata::util::syntax;
-use regex_syntax::hir::{Hir, HirKind};
+use regex_syntax::hir::Hir;
+
+use crate::plan::{Id, Structures};
 
 /// Memory that one compiled regex may take, in bytes.
 const SIZE_LIMIT: usize = 16 << 20;
@@ -34,35 +36,22 @@ pub(crate) fn compile(pattern: &str) -> Result<Regex, String> {
         .map_err(|error| explain(pattern, &reason(&error)))
 }
 
-/// Checks that a regex compiles, without compiling it unless it may exceed the limit of size.
-pub(crate) fn check(pattern: &str) -> Result<Hir, String> {
-    let structure = structure(pattern)?;
-    if states(&structure) >= STATES_CHECKED {
+/// Checks that a regex compiles, without compiling it unless it may exceed the limit of size, and
+/// returns its structure.
+pub(crate) fn check(pattern: &str, structures: &mut Structures) -> Result<Id, String> {
+    let id = match structures.parse(&portable(pattern)) {
+        Some(id) => id,
+        None => structures.add(&structure(pattern)?),
+    };
+    if structures.facts(id).states >= STATES_CHECKED {
         compile(pattern)?;
     }
-    Ok(structure)
+    Ok(id)
 }
 
 /// Regex that matches every value.
 pub(crate) fn match_all() -> Regex {
     Regex::builder().build_from_hir(&Hir::empty()).unwrap_or_else(|error| unreachable!("{error}"))
-}
-
-/// Upper bound of the states that a regex needs, roughly.
-fn states(structure: &Hir) -> usize {
-    match structure.kind() {
-        HirKind::Empty | HirKind::Look(_) => 1,
-        HirKind::Literal(literal) => literal.0.len(),
-        HirKind::Class(_) => 4,
-        HirKind::Repetition(repetition) => {
-            let count = repetition.max.unwrap_or(repetition.min + 1).max(1) as usize;
-            states(&repetition.sub).saturating_mul(count).saturating_add(2)
-        }
-        HirKind::Capture(capture) => states(&capture.sub).saturating_add(2),
-        HirKind::Concat(parts) | HirKind::Alternation(parts) => {
-            parts.iter().map(states).fold(2, usize::saturating_add)
-        }
-    }
 }
 
 /// Regex of a selector, which ignores case. It is compiled at its first use.
@@ -76,9 +65,7 @@ pub(crate) struct SelectorRegex {
 
 impl SelectorRegex {
     pub(crate) fn new(text: String) -> Result<Self, String> {
-        if states(&structure(&text)?) >= STATES_CHECKED {
-            Self::compile(&text)?;
-        }
+        check(&text, &mut Structures::default())?;
         Ok(Self { text, compiled: OnceLock::new(), slots: OnceLock::new() })
     }
 
@@ -106,7 +93,7 @@ impl SelectorRegex {
     }
 }
 
-/// Structure of a regex, for the derivation of gates.
+/// Structure of a regex as `regex-syntax` parses it.
 pub(crate) fn structure(pattern: &str) -> Result<Hir, String> {
     regex_syntax::ParserBuilder::new()
         .unicode(false)
@@ -120,7 +107,7 @@ pub(crate) fn structure(pattern: &str) -> Result<Hir, String> {
 
 /// Rewrites constructs that PCRE reads in another way than this engine's syntax: braces that are no
 /// repetition, brackets and operators in classes, bytes above 127, and `\e`, `\h`, `\R`, `\Z`.
-fn portable(pattern: &str) -> String {
+pub(crate) fn portable(pattern: &str) -> String {
     let bytes = pattern.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
     let mut at = 0;

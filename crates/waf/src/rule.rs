@@ -141,6 +141,8 @@ pub(crate) struct Link {
     pub(crate) message: Option<Template>,
     /// Run for each matching value.
     pub(crate) assignments: Vec<Assignment>,
+    /// Runs the assignments for each occurrence in a matching value.
+    pub(crate) per_occurrence: bool,
     /// Run once when all links matched.
     pub(crate) controls: Vec<Control>,
 }
@@ -309,10 +311,13 @@ pub(crate) enum BodyProcessor {
     Multipart,
     Json,
     Xml,
+    /// Parses nothing; the body is in `REQUEST_BODY`.
+    Raw,
 }
 
 impl BodyProcessor {
-    pub(crate) const ALL: [Self; 4] = [Self::Urlencoded, Self::Multipart, Self::Json, Self::Xml];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Urlencoded, Self::Multipart, Self::Json, Self::Xml, Self::Raw];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -320,6 +325,7 @@ impl BodyProcessor {
             Self::Multipart => "MULTIPART",
             Self::Json => "JSON",
             Self::Xml => "XML",
+            Self::Raw => "RAW",
         }
     }
 }

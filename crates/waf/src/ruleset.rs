@@ -71,6 +71,23 @@ pub struct RuleInfo<'a> {
     pub paranoia_level: Option<u8>,
 }
 
+impl<'a> RuleInfo<'a> {
+    fn of(rule: &'a Rule) -> Self {
+        Self {
+            id: rule.id,
+            place: &rule.place,
+            phase: rule.phase,
+            tags: &rule.tags,
+            severity: rule.severity,
+            conditions: rule.links.len(),
+            paranoia_level: rule
+                .tags
+                .iter()
+                .find_map(|tag| tag.strip_prefix("paranoia-level/")?.parse().ok()),
+        }
+    }
+}
+
 impl Builder {
     /// Adds a file with everything that it includes.
     pub fn file(mut self, path: impl AsRef<Path>) -> Self {
@@ -118,18 +135,12 @@ impl RuleSet {
 
     /// Rules in the order in which they were read.
     pub fn rules(&self) -> impl Iterator<Item = RuleInfo<'_>> {
-        self.rules.iter().map(|rule| RuleInfo {
-            id: rule.id,
-            place: &rule.place,
-            phase: rule.phase,
-            tags: &rule.tags,
-            severity: rule.severity,
-            conditions: rule.links.len(),
-            paranoia_level: rule
-                .tags
-                .iter()
-                .find_map(|tag| tag.strip_prefix("paranoia-level/")?.parse().ok()),
-        })
+        self.rules.iter().map(RuleInfo::of)
+    }
+
+    /// The rule at a position, as of [`Match::rule`](crate::Match::rule).
+    pub fn rule(&self, position: usize) -> Option<RuleInfo<'_>> {
+        self.rules.get(position).map(RuleInfo::of)
     }
 
     /// Settings of the engine.

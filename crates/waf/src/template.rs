@@ -57,6 +57,12 @@ impl Template {
         Ok(template)
     }
 
+    /// A text without macros.
+    pub(crate) fn literal(text: &[u8]) -> Self {
+        let parts = vec![Part::Text(text.to_vec())];
+        Self { parts, number: Some(parse_integer(text)) }
+    }
+
     /// The text as operators on numbers read it, if it contains no macro.
     pub(crate) fn as_number(&self) -> Option<i64> {
         self.number

@@ -9,16 +9,19 @@ use tollgate_waf::replay::{self, Request};
 use tollgate_waf::{LoadError, RuleSet, Transaction, Worker};
 
 fuzz_target!(|input: &[u8]| {
+    // Rules of naxsi name no files.
+    let is_naxsi = input.starts_with(b"# naxsi");
+    let name = if is_naxsi { "fuzz.rules" } else { "rules.conf" };
     // Files are not read: a name could be that of a device.
     let lower = input.to_ascii_lowercase();
     let names_a_file = ["file", "include", "@pmf", "matchf"]
         .iter()
         .any(|word| lower.windows(word.len()).any(|window| window == word.as_bytes()));
-    if names_a_file {
+    if names_a_file && !is_naxsi {
         return;
     }
     let lines = 1 + input.iter().filter(|&&byte| byte == b'\n').count();
-    match RuleSet::builder().text("rules.conf", input).skip_unsupported(true).build() {
+    match RuleSet::builder().text(name, input).skip_unsupported(true).build() {
         Ok(rules) => run(Arc::new(rules)),
         Err(LoadError::Read { path, .. }) => panic!("reads {}", path.display()),
         Err(error) => {

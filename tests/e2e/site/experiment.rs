@@ -32,13 +32,13 @@ fn the_experiment_prices_the_built_in_site_over_nginx_with_lua() {
     workspace.assert_nothing_runs();
 }
 
-/// The bytes of an answer and of a request, heads included; what was under way at the ends of the window
+/// The bytes of a response and of a request, heads included; what was under way at the ends of the window
 /// is a few percent of so short a one.
 fn bytes_are_those_of(case: &str, figures: &Value, of: &str) {
     let a_second = |name: &str| figures[name].as_f64().unwrap_or_else(|| panic!("{name}: {of}"));
-    let answers = a_second("throughput_per_s");
-    let received = a_second("received_bytes_per_s") / answers;
-    let sent = a_second("sent_bytes_per_s") / answers;
+    let responses = a_second("throughput_per_s");
+    let received = a_second("received_bytes_per_s") / responses;
+    let sent = a_second("sent_bytes_per_s") / responses;
     let (least_received, least_sent) = match case {
         "download-20k" => (20_480.0, 60.0),
         "download-256k" => (262_144.0, 60.0),

@@ -180,7 +180,7 @@ fn bodies() -> Vec<Row> {
                 ..page.clone()
             },
         ),
-        // What the target says counts (RFC 9112, section 3.2.2).
+        // The target overrides the Host header (RFC 9112, section 3.2.2).
         row(
             "GET http://b.test:99/ HTTP/1.1\r\nHost: a.test\r\n\r\n".to_owned(),
             Expected {

@@ -36,9 +36,33 @@ fn gateway_binary_may_be_another_version() {
 #[test]
 fn engine_without_rules_passes_everything() {
     let workspace = workspace();
-    for engine in ["engine=off", "engine=on"] {
-        assert_sound(&workspace, "apache-modsecurity", &[engine], "bodies.toml");
+    for system in ["apache-modsecurity", "tollgate-waf"] {
+        for engine in ["engine=off", "engine=on"] {
+            assert_sound(&workspace, system, &[engine], "bodies.toml");
+        }
     }
+}
+
+#[test]
+fn check_of_a_waf_has_its_rules_on_by_default() {
+    let workspace = workspace();
+    workspace.copy_recipe("nginx-modsecurity");
+    let recipe = "systems/nginx-modsecurity/system.toml";
+    workspace.change(recipe, "{ rules = \"crs\" }", "{ rules = \"crs\", crs = \"packaged\" }");
+    let statuses = |with: &[&str]| {
+        let output = check(&workspace, "nginx-modsecurity", with, "browse");
+        assert_eq!(output.status.code(), Some(0), "{}", show(&output));
+        let all = responses(&output).into_iter().map(|(_, status)| status);
+        (all.collect::<Vec<_>>(), flat(&stdout(&output)))
+    };
+    let (by_default, text) = statuses(&[]);
+    assert_eq!(by_default, [200, 403, 403, 403, 403]);
+    assert!(text.contains(" rules=crs ") && !text.contains("it blocks nothing"), "{text}");
+    let (without, text) = statuses(&["rules=none"]);
+    assert_eq!(without, [200; 5]);
+    let hint =
+        "With these options it blocks nothing; it does with --with crs=packaged --with rules=crs.";
+    assert!(text.contains(hint), "{text}");
 }
 
 #[test]
@@ -48,6 +72,21 @@ fn modsecurity_2_and_3_block_with_core_rule_set() {
         for mix in ["browse", "bodies.toml"] {
             assert_sound(&workspace, system, &["rules=crs"], mix);
         }
+    }
+}
+
+/// The same verdict as ModSecurity's on every template of the mix of `wafs`.
+#[test]
+fn own_firewall_blocks_what_modsecurity_blocks() {
+    let workspace = workspace();
+    for mix in ["realistic", "bodies.toml"] {
+        let verdicts = ["nginx-modsecurity", "tollgate-waf"].map(|system| {
+            let output = check(&workspace, system, &["rules=crs", "response_bodies=off"], mix);
+            assert_eq!(output.status.code(), Some(0), "{}", show(&output));
+            responses(&output)
+        });
+        assert!(verdicts[0].len() >= 4, "{verdicts:?}");
+        assert_eq!(verdicts[0], verdicts[1], "{mix}");
     }
 }
 
@@ -145,8 +184,8 @@ fn engine_without_json_parser_is_refused() {
     for (system, with) in PARSERS {
         let output = check(&workspace, system, &with, "bodies.toml");
         assert_refused(&output, "1 of 2 attacks passed");
-        let answers = flat(&stdout(&output));
-        assert!(answers.contains("FAIL json-attack attack 200"), "{system}: {}", show(&output));
+        let responses = flat(&stdout(&output));
+        assert!(responses.contains("FAIL json-attack attack 200"), "{system}: {}", show(&output));
     }
 }
 
@@ -269,6 +308,18 @@ fn virtual_patches_of_directory_block() {
 }
 
 #[test]
+fn own_firewall_blocks_with_virtual_patches() {
+    let workspace = workspace();
+    for mix in ["vpatch/attacks", "vpatch/near-misses"] {
+        assert_sound(&workspace, "tollgate-waf", &["rules=vpatch"], mix);
+    }
+    workspace.write("patches/login.yaml", PATCH);
+    workspace.write("patched.toml", PATCHED);
+    let patches = format!("patches={}", workspace.path("patches").display());
+    assert_sound(&workspace, "tollgate-waf", &["rules=vpatch", &patches], "patched.toml");
+}
+
+#[test]
 fn virtual_patches_block_attacks_and_pass_near_misses() {
     let workspace = workspace();
     for mix in ["vpatch/attacks", "vpatch/near-misses"] {
@@ -277,9 +328,9 @@ fn virtual_patches_block_attacks_and_pass_near_misses() {
     let with = ["in_band=vpatch", "bouncer=nginx"];
     assert_sound(&workspace, "crowdsec-appsec", &with, "vpatch/near-misses");
     let output = check(&workspace, "crowdsec-appsec", &with, "vpatch/attacks");
-    let answers = responses(&output);
-    assert_eq!(answers.len(), 100, "{}", show(&output));
-    for (attack, status) in answers {
+    let statuses = responses(&output);
+    assert_eq!(statuses.len(), 100, "{}", show(&output));
+    for (attack, status) in statuses {
         let expected = if REJECTED_BY_NGINX.contains(&attack.as_str()) { 400 } else { 403 };
         assert_eq!(status, expected, "{attack}: {}", show(&output));
     }

@@ -102,16 +102,39 @@ fn list_asks_versions_once_and_concurrently() {
     workspace.write("systems/0-second/system.toml", &recipe("second", "first"));
     let output = workspace.run(&["systems", "list"]);
     let listed = stdout(&output);
-    for name in ["0-first ", "0-second"] {
+    for name in ["0-first", "0-second"] {
+        let line = format!("{name:<21}installed  A system\n");
+        assert!(listed.contains(&line), "no {line}: {}", show(&output));
+    }
+    assert_eq!(workspace.read("first"), "asked\n");
+    assert_eq!(workspace.read("second"), "asked\n");
+    for name in ["0-first", "0-second"] {
+        let output = workspace.run(&["systems", "show", name]);
+        let shown = stdout(&output);
         let expected = format!(
             "{name:<21}A system\n{:21}installed: part 1, kind one\n{:21}kind = \"three\": kind three\n\
              {:21}kind = \"two\": kind two\n  kind               which (",
             "", "", ""
         );
-        assert!(listed.contains(&expected), "no {expected}: {}", show(&output));
+        assert!(shown.contains(&expected), "no {expected}: {}", show(&output));
     }
-    assert_eq!(workspace.read("first"), "asked\n");
-    assert_eq!(workspace.read("second"), "asked\n");
+}
+
+#[test]
+fn list_has_one_short_line_for_a_broken_system() {
+    let workspace = workspace();
+    let recipe = "title = 'a'\nversion = [['sh', '-c', 'echo no such library: libmine.so.3 >&2; \
+                  echo and more >&2; exit 3']]\n[[process]]\nname = 'a'\ncommand = ['false']\n";
+    workspace.write("systems/0-mine/system.toml", recipe);
+    let output = workspace.run(&["systems", "list"]);
+    assert_eq!(output.status.code(), Some(2), "{}", show(&output));
+    let listed = stdout(&output);
+    let line = listed.lines().find(|line| line.starts_with("0-mine")).expect("a line");
+    assert!(line.contains(" broken     cannot get the version of system `0-mine`"), "{line}");
+    assert!(line.chars().count() <= 80, "{line}");
+    // `show` has the reason.
+    let shown = workspace.run(&["systems", "show", "0-mine"]);
+    assert!(stderr(&shown).contains("no such library: libmine.so.3\nand more"), "{}", show(&shown));
 }
 
 /// A Go toolchain that reports the release in `$RELEASE`, and builds programs that write it to a file.
@@ -175,7 +198,7 @@ fn outdated_go_is_reported() {
     for (arguments, words) in [
         (&["systems", "build", "a"][..], vec![lack, hint]),
         (&["systems", "check", "a"], vec![lack, hint, "then: tollgate systems build a"]),
-        (&["systems", "list"], vec![lack, hint]),
+        (&["systems", "show", "a"], vec![lack, hint]),
         (&["doctor"], vec![lack, hint]),
     ] {
         let output = run(&workspace, arguments, "1.19.8", &[]);
@@ -183,7 +206,7 @@ fn outdated_go_is_reported() {
         for words in words {
             assert!(message.contains(words), "{arguments:?}: no {words:?} in {message}");
         }
-        if arguments[0] == "systems" && arguments[1] != "list" {
+        if arguments[0] == "systems" && arguments[1] != "show" {
             assert_eq!(output.status.code(), Some(1), "{message}");
         }
     }

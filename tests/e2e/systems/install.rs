@@ -1,6 +1,6 @@
 //! Installation of packages, and the examples of the help.
 
-use super::workspace;
+use super::{SOUND, workspace};
 use crate::support::{Workspace, show, stderr, stdout, wait_until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, geteuid};
@@ -92,7 +92,8 @@ fn examples(help: &str) -> BTreeSet<String> {
 
 fn all_examples(workspace: &Workspace) -> BTreeSet<String> {
     let pages = [&["systems", "--help"][..], &["systems", "list", "--help"]];
-    let further = ["install", "build", "check"].map(|command| ["systems", command, "--help"]);
+    let further =
+        ["show", "install", "build", "check"].map(|command| ["systems", command, "--help"]);
     let further = further.iter().map(<[&str; 3]>::as_slice);
     let pages = pages.into_iter().chain(further).map(|page| {
         let output = workspace.run(page);
@@ -118,7 +119,7 @@ fn examples_of_help_work() {
     let path = env::var("PATH").expect("a PATH");
     let path = format!("{}:{path}", workspace.path("bin").display());
     let examples = all_examples(&workspace);
-    for command in ["list", "install", "build", "check"] {
+    for command in ["list", "show", "install", "build", "check"] {
         let begin = format!("systems {command}");
         assert!(examples.iter().any(|line| line.starts_with(&begin)), "{examples:?}");
     }
@@ -139,4 +140,19 @@ fn examples_of_help_work() {
         "`systems clean` removes builds"
     );
     workspace.assert_nothing_runs();
+}
+
+#[test]
+fn recipe_of_the_manual_is_installed_and_responds() {
+    let workspace = workspace();
+    let manual = include_str!("../../../docs/systems.md");
+    for file in ["systems/lighttpd/system.toml", "systems/lighttpd/lighttpd.conf"] {
+        let block = manual.split(&format!("\n`{file}`\n\n```")).nth(1).expect("the file");
+        let text = block.split_once('\n').and_then(|(_, text)| text.split_once("```"));
+        workspace.write(file, text.expect("a block").0);
+    }
+    workspace.run(&["systems", "install", "lighttpd"]);
+    let output = workspace.run(&["systems", "check", "lighttpd"]);
+    assert_eq!(output.status.code(), Some(0), "{}", show(&output));
+    assert!(stdout(&output).contains(SOUND), "{}", show(&output));
 }

@@ -6,6 +6,7 @@
 mod blocking; // Responses, blocking, and WAFs that are not active.
 mod builds; // Builds from Go modules, and the Go toolchain.
 mod install; // Packages, and the examples of the help.
+mod own_config; // Configurations of the user.
 mod processes; // Systems of several processes.
 
 use crate::support::{Workspace, show, stdout};

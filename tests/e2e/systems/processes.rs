@@ -300,6 +300,7 @@ http {
         burn = require "burn"
         body = string.rep("x", 100)
     }
+    init_worker_by_lua_block { burn.init() }
     exit_worker_by_lua_block { burn.report() }
     {% block server %}{% endblock %}
 }

@@ -5,6 +5,7 @@ use super::matrix::{self, Axis};
 use super::validate::{LONGEST_BUDGET, SHORTEST_BUDGET, in_range};
 use crate::toml_file::suggestion;
 use crate::units::{Percent, Span};
+use crate::validity::Limit;
 use tollgate_stats::BLOCKS_MAX;
 
 /// Adjustments of an experiment by the command line. Values replace those of the file.
@@ -21,8 +22,11 @@ pub struct Adjustments {
     pub baseline: Option<String>,
     /// Keeps only these subjects and the baseline. Empty: all.
     pub only: Vec<String>,
+    /// Keeps only these cases, and those that their rates depend on. Empty: all.
+    pub cases: Vec<String>,
     /// Options to expand into several subjects or cases.
     pub matrix: Vec<Axis>,
+    pub limits: Vec<Limit>,
 }
 
 impl Adjustments {
@@ -39,9 +43,18 @@ impl Adjustments {
             .map(|case| case.index)
             .collect();
         file.case.retain(|case| kept.contains(&case.index));
-        let keeps = |name: &String| self.only.is_empty() || self.only.contains(name);
+        if file.case.is_empty() {
+            let (only, cases) = (self.only.join(","), self.cases.join(","));
+            return Err(format!("--case {cases}: includes none of the subjects of --only {only}"));
+        }
+        let has_case = |name: &str| file.case.iter().any(|case| case.is_for(name, &file.baseline));
+        let keeps =
+            |name: &String| (self.only.is_empty() || self.only.contains(name)) && has_case(name);
         file.subject.retain(|subject| keeps(&subject.name) || subject.name == file.baseline);
         file.design = self.design(&file.design);
+        for limit in &self.limits {
+            file.limits.set(limit)?;
+        }
         Ok(file)
     }
 
@@ -54,6 +67,10 @@ impl Adjustments {
                 let hint = suggestion(name, subjects.iter().copied());
                 return Err(format!("{flag} {name}: unknown subject{hint}"));
             }
+        }
+        if let Some(name) = self.cases.iter().find(|name| !cases.contains(&name.as_str())) {
+            let hint = suggestion(name, cases.iter().copied());
+            return Err(format!("--case {name}: unknown case{hint}"));
         }
         matrix::check_names(&self.matrix, &subjects, &cases)?;
         if let Some(blocks) = self.blocks
@@ -71,7 +88,9 @@ impl Adjustments {
     /// Keeps a case with any of the chosen subjects, and a case that the rate of such a case depends on.
     fn keeps_case(&self, case: &CaseFile, file: &ExperimentFile) -> bool {
         let is_chosen = |case: &CaseFile| {
-            self.only.is_empty() || self.only.iter().any(|only| case.is_for(only, &file.baseline))
+            let mut only = self.only.iter();
+            (self.cases.is_empty() || self.cases.contains(&case.name))
+                && (self.only.is_empty() || only.any(|only| case.is_for(only, &file.baseline)))
         };
         is_chosen(case) || file.case.iter().any(|other| is_chosen(other) && other.depends_on(case))
     }

@@ -1,7 +1,9 @@
 //! The TOML file of an experiment.
 
+use super::part;
 use super::validate::{self, SHORTEST_WINDOW};
-use super::{ExperimentError, part};
+use crate::error::BadInput;
+use crate::machine::CpuLayout;
 use crate::options::Options;
 use crate::stop::Stop;
 use crate::toml_file::{self, Source, Step};
@@ -43,8 +45,9 @@ pub(super) struct ExperimentFile {
     /// Disturbances that make a trial invalid.
     #[serde(default)]
     pub(super) limits: Limits,
-    /// CPUs of each role; by default generator and origin share the first CPU, and the system has the second.
-    pub(super) cpus: Option<CpusFile>,
+    /// CPUs of each role; by default generator and origin share the first CPU that tollgate may use, and the system has
+    /// the second.
+    pub(super) cpus: Option<CpuLayout>,
 }
 
 /// A workload.
@@ -55,7 +58,7 @@ pub(super) struct CaseFile {
     pub(super) name: String,
     /// A mix: a name, or a path that ends in `.toml`.
     pub(super) mix: String,
-    /// Names of its subjects; by default all. The baseline is always included.
+    /// Names of its subjects; by default all. The baseline is always one of them.
     #[serde(default)]
     pub(super) subjects: Vec<String>,
     /// Names of the templates of the mix to send; by default all.
@@ -64,6 +67,7 @@ pub(super) struct CaseFile {
     /// Number of origins behind each system. A trial is invalid if the system does not balance the requests over them.
     #[serde(default = "one_origin")]
     pub(super) origins: u16,
+    /// Load shape.
     pub(super) load: LoadFile,
     /// Open loop: a rate relative to the throughput of another case.
     pub(super) rate_of: Option<RateOfFile>,
@@ -102,28 +106,33 @@ pub struct LoadFile {
     pub duration: Option<Span>,
     /// Length with `--quick`; by default a fifth of `duration`.
     pub quick_duration: Option<Span>,
-    /// Closed loop: number of requests of the measurement, which ends with the last response.
+    /// Closed loop: number of requests of the measurement, which ends with the last response; either this or `duration`.
     pub requests: Option<u32>,
     /// Number with `--quick`; by default a fifth of `requests`, at least one per connection.
     pub quick_requests: Option<u32>,
     /// Time limit for `requests`, one minute by default. A trial that takes longer is invalid.
+    #[schemars(example = "2m")]
     pub duration_max: Option<Span>,
-    /// Load before the measurement: a duration, or `"steady"` to wait until throughput and CPU per request are steady.
+    /// Load before the measurement: a duration, one second by default, or `"steady"` to wait until throughput and CPU per
+    /// request are steady.
     #[serde(default = "one_second")]
     #[schemars(with = "String")]
     pub warmup: WarmUp,
     /// Time limit for `warmup = "steady"`, 10 seconds by default.
+    #[schemars(example = "20s")]
     pub warmup_max: Option<Span>,
     /// True if connections carry one request after another.
     #[serde(default = "yes")]
     pub keepalive: bool,
-    /// True if the generator polls for events instead of sleeping, so that the system pays nothing for waking it.
-    /// Needs a CPU without an origin.
-    #[serde(default)]
+    /// True if generator and origin poll for events instead of sleeping, so that the system does not pay for waking
+    /// them.
+    #[schemars(example = false)]
+    #[serde(default = "yes")]
     pub busy_poll: bool,
-    /// True if the CPUs are kept from halting, as by the kernel's `idle=poll`, so that a wake-up costs the same after
-    /// a long sleep as after a short one.
+    /// True if the CPUs of the system are kept from halting, as by the kernel's `idle=poll`, so that a wake-up costs the same
+    /// after a long sleep as after a short one. Without `busy_poll`, those of generator and origin, too.
     #[serde(default)]
+    #[schemars(example = true)]
     pub idle_poll: bool,
     /// Threads of the generator.
     #[serde(default = "one")]
@@ -143,7 +152,7 @@ pub enum SpacingFile {
     Poisson,
 }
 
-/// What ends the warm-up of a trial.
+/// End of the warm-up of a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WarmUp {
     For(Duration),
@@ -151,7 +160,7 @@ pub enum WarmUp {
     Steady,
 }
 
-/// What ends the measurement of a trial.
+/// End of the measurement of a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Window {
     For(Duration),
@@ -192,28 +201,23 @@ pub(super) struct SubjectFile {
 #[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct DesignFile {
-    /// Blocks, each with every subject of a case once, in balanced order.
+    /// Blocks, each with every subject of a case once, in balanced order. 8 by default; with a width or a budget, as many
+    /// as it takes.
     pub(super) blocks: Option<u32>,
     /// Blocks with `--quick`; by default `blocks`.
     pub(super) quick_blocks: Option<u32>,
     /// Largest half-width of the intervals of CPU per request, such as `"2%"`, which is the default if there is a
     /// budget. If the baseline uses no CPU: of the throughput, or with a rate of the median latency.
+    #[schemars(example = "1%")]
     pub(super) width: Option<Percent>,
     /// Time limit of all trials; 10 minutes by default if there is a width.
+    #[schemars(example = "15m")]
     pub(super) budget: Option<Span>,
     /// Smallest relevant difference: a price within it counts as equal. 2% by default.
+    #[schemars(example = "1%")]
     pub(super) margin: Option<Percent>,
     /// True if the baseline runs twice in each block, which shows the effect of noise alone.
     pub(super) aa: bool,
-}
-
-/// CPU numbers of each role.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct CpusFile {
-    pub generator: Vec<usize>,
-    pub origin: Vec<usize>,
-    pub system: Vec<usize>,
 }
 
 /// `--quick` divides durations by this.
@@ -235,7 +239,7 @@ const BUDGET: Duration = Duration::from_secs(600);
 
 impl ExperimentFile {
     /// Parses a file and checks all its values. Names are resolved later.
-    pub(super) fn parse(source: &Source) -> Result<Self, ExperimentError> {
+    pub(super) fn parse(source: &Source) -> anyhow::Result<Self> {
         let mut file: Self = toml_file::parse(source)?;
         for (index, case) in file.case.iter_mut().enumerate() {
             case.index = index;
@@ -243,7 +247,7 @@ impl ExperimentFile {
         for (index, subject) in file.subject.iter_mut().enumerate() {
             subject.index = index;
         }
-        validate::check(&file).map_err(|flaw| part(source, &flaw.path, flaw.message))?;
+        validate::check(&file).map_err(|flaw| part(source, &flaw.path, BadInput(flaw.message)))?;
         Ok(file)
     }
 

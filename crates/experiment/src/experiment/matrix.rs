@@ -78,7 +78,7 @@ pub(super) fn expand(
     }
     if let Some(axis) = of_subjects.iter().find(|axis| !used.contains(axis)) {
         return Err(format!(
-            "--matrix {axis}: no subject has an option `{}`; `tollgate systems list` shows the options of each system",
+            "--matrix {axis}: no subject has an option `{}`; `tollgate systems show NAME` lists the options of a system",
             axis.key
         ));
     }
@@ -252,6 +252,7 @@ impl fmt::Display for Axis {
 mod tests {
     use super::*;
     use crate::catalog::Catalog;
+    use crate::experiment::tests::TEST_EXPERIMENT;
     use crate::experiment::{Adjustments, Experiment};
 
     fn axis(text: &str) -> Axis {
@@ -297,15 +298,18 @@ mod tests {
         assert!(asked.contains(&50) && asked.contains(&200), "{asked:?}");
     }
 
-    fn load(experiment: &str, axes: &[&str]) -> Result<Experiment, String> {
+    fn load(axes: &[&str]) -> Result<Experiment, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("mine.toml");
+        std::fs::write(&path, TEST_EXPERIMENT).unwrap();
         let matrix = axes.iter().map(|text| axis(text)).collect();
         let adjustments = Adjustments { matrix, ..Adjustments::default() };
-        Experiment::load(&Catalog::new(vec![]), experiment, &adjustments)
+        Experiment::load(&Catalog::new(vec![]), path.to_str().unwrap(), &adjustments)
             .map_err(|error| error.to_string())
     }
 
     fn subjects_of(axes: &[&str]) -> Vec<String> {
-        let experiment = load("first-look", axes).unwrap();
+        let experiment = load(axes).unwrap();
         assert_eq!(experiment.subjects[experiment.baseline].name, "nginx");
         experiment.subjects.into_iter().map(|subject| subject.name).collect()
     }
@@ -316,7 +320,7 @@ mod tests {
             subjects_of(&["full.paranoia=1,3"]),
             ["nginx", "direct", "light", "full-paranoia-1", "full-paranoia-3", "gateway"]
         );
-        let experiment = load("first-look", &["full.paranoia=1,3"]).unwrap();
+        let experiment = load(&["full.paranoia=1,3"]).unwrap();
         assert_eq!(experiment.subjects[4].options["paranoia"], OptionValue::Integer(3));
         assert_eq!(
             experiment.subjects[4].about,
@@ -345,20 +349,20 @@ mod tests {
 
     #[test]
     fn case_is_expanded_to_one_for_each_load() {
-        let experiment = load("first-look", &["connections=10,200"]).unwrap();
+        let experiment = load(&["connections=10,200"]).unwrap();
         let cases: Vec<(&str, u32)> = experiment
             .cases
             .iter()
             .map(|case| (case.name.as_str(), case.load.connections))
             .collect();
         assert_eq!(cases, [("browse-connections-10", 10), ("browse-connections-200", 200)]);
-        let experiment = load("first-look", &["browse.rate=50.5"]).unwrap();
+        let experiment = load(&["browse.rate=50.5"]).unwrap();
         assert_eq!(experiment.cases[0].load.rate, Some(50.5));
     }
 
     #[test]
     fn invalid_matrix_is_an_error() {
-        let error = |axis: &str| load("first-look", &[axis]).unwrap_err();
+        let error = |axis: &str| load(&[axis]).unwrap_err();
         assert_eq!(
             error("fulll.crs=packaged"),
             "--matrix fulll.crs=packaged: unknown subject `fulll`; did you mean `full`?"

@@ -6,6 +6,9 @@ use crate::units::Percent;
 use std::fs;
 use std::time::Duration;
 
+/// An experiment whose text tests change.
+pub(super) const TEST_EXPERIMENT: &str = include_str!("test-experiment.toml");
+
 #[test]
 fn built_in_experiments_load() {
     let catalog = Catalog::new(vec![]);
@@ -31,10 +34,46 @@ fn quick_cuts_durations_and_only_keeps_the_baseline() {
 }
 
 #[test]
+fn chosen_cases_keep_their_subjects_and_the_case_of_their_rate() {
+    let text = r#"
+        title = "cases"
+        baseline = "nginx"
+        case = [
+            { name = "full", mix = "browse", load = { connections = 4, duration = "1s" } },
+            { name = "half", mix = "browse", load = { connections = 4, duration = "1s" },
+              subjects = ["haproxy"], rate_of = { case = "full", share = "50%" } },
+            { name = "alone", mix = "browse", load = { connections = 4, duration = "1s" },
+              subjects = ["caddy"] },
+        ]
+        subject = [{ name = "nginx", system = "nginx" }, { name = "haproxy", system = "haproxy" },
+            { name = "caddy", system = "caddy" }]"#;
+    let load = |cases: &[&str], only: &[&str]| {
+        let owned = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+        let adjustments =
+            Adjustments { cases: owned(cases), only: owned(only), ..Adjustments::default() };
+        let source = Source { name: "mine.toml".to_owned(), text: text.to_owned() };
+        let catalog = Catalog::new(vec![]);
+        Experiment::from_source(&catalog, "mine.toml", source, &adjustments).map(|experiment| {
+            let cases: Vec<String> = experiment.cases.into_iter().map(|case| case.name).collect();
+            let subjects = experiment.subjects.into_iter().map(|subject| subject.name);
+            (cases.join(" "), subjects.collect::<Vec<_>>().join(" "))
+        })
+    };
+    let of = |cases: &str, subjects: &str| (cases.to_owned(), subjects.to_owned());
+    assert_eq!(load(&["alone"], &[]).unwrap(), of("alone", "nginx caddy"));
+    assert_eq!(load(&["half"], &[]).unwrap(), of("full half", "nginx haproxy caddy"));
+    assert_eq!(load(&["half"], &["haproxy"]).unwrap(), of("full half", "nginx haproxy"));
+    let error = load(&["halv"], &[]).unwrap_err().to_string();
+    assert_eq!(error, "--case halv: unknown case; did you mean `half`?");
+    let error = load(&["alone"], &["haproxy"]).unwrap_err().to_string();
+    assert_eq!(error, "--case alone: includes none of the subjects of --only haproxy");
+}
+
+#[test]
 fn quick_duration_applies_to_quick_runs() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("mine.toml");
-    let text = Catalog::new(vec![]).experiment("first-look").unwrap().text;
+    let text = TEST_EXPERIMENT.to_owned();
     let text = text.replace("duration = ", "quick_duration = \"2s\", duration = ");
     fs::write(&path, text).unwrap();
     let duration = |quick| {
@@ -51,7 +90,7 @@ fn quick_duration_applies_to_quick_runs() {
 fn quick_connections_apply_to_quick_runs() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("mine.toml");
-    let text = Catalog::new(vec![]).experiment("first-look").unwrap().text;
+    let text = TEST_EXPERIMENT.to_owned();
     let connections = |text: &str, quick| {
         fs::write(&path, text).unwrap();
         let adjustments = Adjustments { quick, ..Adjustments::default() };
@@ -68,13 +107,13 @@ fn quick_connections_apply_to_quick_runs() {
 }
 
 fn error_of(change: impl Fn(&str) -> String) -> String {
-    let text = Catalog::new(vec![]).experiment("first-look").unwrap().text;
+    let text = TEST_EXPERIMENT.to_owned();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("mine.toml");
     fs::write(&path, change(&text)).unwrap();
     let path = path.to_str().unwrap();
     let error = Experiment::load(&Catalog::new(vec![]), path, &Adjustments::default()).unwrap_err();
-    crate::error_chain(&error).replace(path, "mine.toml")
+    format!("{error:#}").replace(path, "mine.toml")
 }
 
 #[test]
@@ -141,7 +180,7 @@ fn load_may_have_requests_instead_of_a_duration() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("mine.toml");
     let window = |further: &str, quick| {
-        let text = Catalog::new(vec![]).experiment("first-look").unwrap().text;
+        let text = TEST_EXPERIMENT.to_owned();
         let counted = counted(further)(&text);
         assert!(counted.contains(REQUESTS), "{counted}");
         fs::write(&path, counted).unwrap();
@@ -203,7 +242,7 @@ fn load_has_either_a_duration_or_requests() {
 
 /// The first look, with these subjects for its case.
 fn with_subjects(names: &str) -> String {
-    let text = Catalog::new(vec![]).experiment("first-look").unwrap().text;
+    let text = TEST_EXPERIMENT.to_owned();
     text.replace("mix  = \"browse\"", &format!("mix  = \"browse\"\nsubjects = [{names}]"))
 }
 
@@ -360,7 +399,7 @@ fn rate_may_depend_on_another_case_with_a_closed_loop() {
 
     let error = |from: &str, to: &str| {
         let error = load(from, to).unwrap_err();
-        std::error::Error::source(&error).map_or(error.to_string(), ToString::to_string)
+        error.source().map_or(error.to_string(), ToString::to_string)
     };
     let of = "rate_of = { case = \"capacity\"";
     assert_eq!(
@@ -380,7 +419,7 @@ fn rate_may_depend_on_another_case_with_a_closed_loop() {
 #[test]
 fn warm_up_ends_after_a_time_or_when_steady() {
     let folder = tempfile::tempdir().unwrap();
-    let text = Catalog::new(vec![]).experiment("first-look").unwrap().text;
+    let text = TEST_EXPERIMENT.to_owned();
     let path = folder.path().join("mine.toml");
     let load = |warm_up: &str, quick| {
         fs::write(&path, text.replace("warmup = \"400ms\"", warm_up)).unwrap();
@@ -432,4 +471,22 @@ fn rate_makes_an_open_loop_with_constant_gaps_by_default() {
     assert_eq!((open.connections, open.connections_most()), (50, 200));
     let even = LoadFile { spacing: None, ..open };
     assert_eq!(even.spacing(), Some(SpacingFile::Constant));
+}
+
+#[test]
+fn committed_schemas_are_those_of_the_types() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../schemas");
+    for (name, schema) in [
+        ("experiment", schemars::schema_for!(ExperimentFile)),
+        ("system", schemars::schema_for!(crate::recipe::RecipeFile)),
+        ("mix", schemars::schema_for!(tollgate_traffic::MixFile)),
+    ] {
+        let text = serde_json::to_string_pretty(&schema).unwrap() + "\n";
+        let path = folder.join(format!("{name}.json"));
+        if std::env::var_os("UPDATE_SCHEMAS").is_some() {
+            fs::write(&path, &text).unwrap();
+        }
+        let committed = fs::read_to_string(&path).unwrap();
+        assert!(committed == text, "set UPDATE_SCHEMAS=1 and run this test to write {path:?}");
+    }
 }

@@ -5,6 +5,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
+use crate::LOG_INTERVAL;
 use crate::config::{Ejection, HealthCheck, Pool};
 
 #[derive(Debug)]
@@ -18,12 +19,27 @@ pub(crate) struct PoolHealth {
 
 #[derive(Debug, Default)]
 struct BackendHealth {
+    /// Milliseconds since the start, of the last failed request; 0: none.
+    failed_at_ms: AtomicU64,
+    /// Of the last failure that was logged.
+    logged_at_ms: AtomicU64,
+    /// The last logged state.
+    is_logged_as_failing: AtomicBool,
     /// Down by its health checks.
     is_down: AtomicBool,
     consecutive_failures: AtomicU32,
     /// Milliseconds since the start; 0: not ejected.
     ejected_until_ms: AtomicU64,
     ejections: AtomicU64,
+}
+
+/// Consequences of a failed request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    /// To be logged.
+    pub(crate) is_new: bool,
+    /// The backend is ejected.
+    pub(crate) ejects: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,21 +77,55 @@ impl PoolHealth {
         }
     }
 
-    pub(crate) fn record_success(&self, backend: usize) {
-        let failures = &self.backends[backend].consecutive_failures;
+    /// Records a response to a request that was received at `started_at`. Returns true if the backend was logged as
+    /// failing and is to be logged as serving again.
+    #[inline]
+    pub(crate) fn record_success(&self, backend: usize, started_at: Instant) -> bool {
+        let health = &self.backends[backend];
         // Usually nothing is written, which keeps the cache line shared between threads.
-        if failures.load(Relaxed) != 0 {
-            failures.store(0, Relaxed);
+        if health.consecutive_failures.load(Relaxed) == 0 {
+            return false;
+        }
+        self.record_return(health, started_at)
+    }
+
+    #[cold]
+    fn record_return(&self, health: &BackendHealth, started_at: Instant) -> bool {
+        health.consecutive_failures.store(0, Relaxed);
+        // The backend may have failed since it sent the response to an older request.
+        let is_return = self.millis(started_at) >= health.failed_at_ms.load(Relaxed);
+        is_return && health.is_logged_as_failing.swap(false, Relaxed)
+    }
+
+    /// Records a failed request. After the return of an ejected backend, a single further failure ejects it again.
+    pub(crate) fn record_failure(&self, backend: usize, now: Instant) -> Failure {
+        let health = &self.backends[backend];
+        let failures = health.consecutive_failures.fetch_add(1, Relaxed).saturating_add(1);
+        health.failed_at_ms.store(self.millis(now), Relaxed);
+        Failure {
+            is_new: self.is_to_be_logged(health, now),
+            ejects: self.eject(health, failures, now),
         }
     }
 
-    /// Returns true if this failure ejects the backend. After its return a single further failure ejects it again.
-    pub(crate) fn record_failure(&self, backend: usize, now: Instant) -> bool {
-        let Some(eject) = self.eject else {
+    /// True for a failure after a success, once per interval, so that a backend that fails now and then does not flood the
+    /// log. Failed health checks are logged instead, where there are any.
+    fn is_to_be_logged(&self, health: &BackendHealth, now: Instant) -> bool {
+        if self.is_checked || health.is_logged_as_failing.load(Relaxed) {
             return false;
-        };
-        let health = &self.backends[backend];
-        let failures = health.consecutive_failures.fetch_add(1, Relaxed).saturating_add(1);
+        }
+        let (now_ms, last_ms) = (self.millis(now), health.logged_at_ms.load(Relaxed));
+        let is_recent =
+            last_ms > 0 && now_ms - last_ms.min(now_ms) < LOG_INTERVAL.as_millis() as u64;
+        if is_recent || health.is_logged_as_failing.swap(true, Relaxed) {
+            return false;
+        }
+        health.logged_at_ms.store(now_ms, Relaxed);
+        true
+    }
+
+    fn eject(&self, health: &BackendHealth, failures: u32, now: Instant) -> bool {
+        let Some(eject) = self.eject else { return false };
         if failures < eject.failures || health.ejected_until_ms.load(Relaxed) > self.millis(now) {
             return false;
         }
@@ -101,13 +151,15 @@ impl PoolHealth {
     /// Copies the health of a backend from the pool of an earlier configuration.
     pub(crate) fn inherit(&self, backend: usize, old: &Self, old_backend: usize, now: Instant) {
         let (health, old_health) = (&self.backends[backend], &old.backends[old_backend]);
-        // Only with checks can the backend come up again.
+        // Without checks, the backend would never come up again.
         if self.is_checked {
             health.is_down.store(old_health.is_down.load(Relaxed), Relaxed);
         }
+        let failures = old_health.consecutive_failures.load(Relaxed);
+        health.consecutive_failures.store(failures, Relaxed);
+        let is_logged_as_failing = old_health.is_logged_as_failing.load(Relaxed);
+        health.is_logged_as_failing.store(is_logged_as_failing, Relaxed);
         if self.eject.is_some() {
-            let failures = old_health.consecutive_failures.load(Relaxed);
-            health.consecutive_failures.store(failures, Relaxed);
             let remaining_ms =
                 old_health.ejected_until_ms.load(Relaxed).saturating_sub(old.millis(now));
             if remaining_ms > 0 {

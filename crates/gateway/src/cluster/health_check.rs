@@ -11,7 +11,7 @@ use tollgate_eventloop::{Events, Interest, Poller, Waker};
 use tollgate_http1::{ParseError, parse_response_head};
 
 use super::health::{CheckResults, HealthStatus, PoolHealth};
-use crate::config::{Address, HealthCheck, Pool};
+use crate::config::{Address, Backend, HealthCheck, Pool};
 use crate::transport::{Received, Transport, exhausted_resource};
 use crate::{LOG_INTERVAL, log};
 
@@ -137,7 +137,7 @@ fn checked_backends(pools: &[Pool], health: &[Arc<PoolHealth>]) -> Vec<CheckedBa
             checked.push(CheckedBackend {
                 name: format!("backend {} of pool {}", backend.address, pool.name),
                 address: backend.address.clone(),
-                request: request(&check.path, &backend.address),
+                request: request(&check.path, backend),
                 check: check.clone(),
                 results: CheckResults::new(check, is_up),
                 health: Arc::clone(health),
@@ -150,10 +150,11 @@ fn checked_backends(pools: &[Pool], health: &[Arc<PoolHealth>]) -> Vec<CheckedBa
     checked
 }
 
-fn request(path: &str, address: &Address) -> Vec<u8> {
-    let host = match address {
-        Address::Tcp(address) => address.to_string(),
-        Address::Unix(_) => "localhost".to_owned(),
+fn request(path: &str, backend: &Backend) -> Vec<u8> {
+    let host = match (&backend.name, &backend.address) {
+        (Some(name), _) => name.to_string(),
+        (None, Address::Tcp(address)) => address.to_string(),
+        (None, Address::Unix(_)) => "localhost".to_owned(),
     };
     format!(
         "GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: tollgate-gateway\r\nConnection: close\r\n\r\n"

@@ -15,6 +15,7 @@ fn backends(weights: &[u32]) -> Vec<Backend> {
     let backend = |(at, weight): (usize, &u32)| Backend {
         address: Address::Tcp(([127, 0, 0, 1], 9000 + u16::try_from(at).unwrap()).into()),
         weight: *weight,
+        name: None,
     };
     weights.iter().enumerate().map(backend).collect()
 }
@@ -284,12 +285,12 @@ fn queued_request_avoids_ejected_backend_unless_all_are_ejected() {
     assert_eq!((choose(&mut state, 0, &none), choose(&mut state, 1, &none)), (0, 1));
     state.enqueue(SHARED, 2, key(2), none);
     state.enqueue(SHARED, 3, key(3), none);
-    assert!(state.health.record_failure(0, start));
+    assert!(state.health.record_failure(0, start).ejects);
     state.release(BackendId(0));
     assert_eq!(state.next(start), None);
     // The ejection has ended; no release is needed.
     assert_eq!(state.next(start + Duration::from_secs(11)), Some((2, BackendId(0))));
-    assert!(state.health.record_failure(1, start));
+    assert!(state.health.record_failure(1, start).ejects);
     state.release(BackendId(1));
     assert_eq!(state.next(start), Some((3, BackendId(1))));
 }
@@ -307,7 +308,7 @@ fn sticky_request_leaves_queue_of_ejected_backend() {
     state.enqueue(QueueId(own), 2, key(7), none);
     // The other backends have room.
     assert_eq!(state.next(start), None);
-    assert!(state.health.record_failure(own, start));
+    assert!(state.health.record_failure(own, start).ejects);
     let second = choose(&mut self::state(&pool), 7, &tried(&[own]));
     assert_eq!(state.next(start), Some((1, BackendId(second))));
     state.release(BackendId(own));
@@ -340,17 +341,19 @@ fn consecutive_failures_eject_backend_for_a_while() {
     let mut state: PoolState<u32> = PoolState::new(&pool, Arc::clone(&health), 1);
     let one = BackendId(0);
     assert!(
-        !state.health.record_failure(one.0, start) && !state.health.record_failure(one.0, start)
+        !state.health.record_failure(one.0, start).ejects
+            && !state.health.record_failure(one.0, start).ejects
     );
-    state.health.record_success(one.0);
+    state.health.record_success(one.0, start);
     assert!(
-        !state.health.record_failure(one.0, start) && !state.health.record_failure(one.0, start)
+        !state.health.record_failure(one.0, start).ejects
+            && !state.health.record_failure(one.0, start).ejects
     );
     assert_eq!(health.status(0, start), HealthStatus::Up);
-    assert!(state.health.record_failure(one.0, after(1)));
+    assert!(state.health.record_failure(one.0, after(1)).ejects);
     assert_eq!(health.status(0, after(10)), HealthStatus::Ejected);
     // A failure during the ejection does not prolong it.
-    assert!(!state.health.record_failure(one.0, after(2)));
+    assert!(!state.health.record_failure(one.0, after(2)).ejects);
     for _ in 0..3 {
         let choice = state.choose(key(0), &Attempts::default(), after(10));
         assert_eq!(choice, Choice::Backend(BackendId(1)));
@@ -360,11 +363,11 @@ fn consecutive_failures_eject_backend_for_a_while() {
     assert_eq!(state.choose(key(0), &other_tried, after(10)), Choice::Backend(one));
     assert_eq!(health.status(0, after(11)), HealthStatus::Up);
     // After an ejection one failure is enough.
-    assert!(state.health.record_failure(one.0, after(11)));
+    assert!(state.health.record_failure(one.0, after(11)).ejects);
     assert_eq!(health.status(0, after(20)), HealthStatus::Ejected);
     assert_eq!(health.ejections(0), 2);
-    state.health.record_success(one.0);
-    assert!(!state.health.record_failure(one.0, after(21)));
+    state.health.record_success(one.0, start);
+    assert!(!state.health.record_failure(one.0, after(21)).ejects);
 }
 
 #[test]
@@ -381,7 +384,7 @@ fn failed_health_checks_exclude_backend_until_it_recovers() {
     health.set_down(0, true);
     assert_eq!(state.choose(key(0), &Attempts::default(), now), Choice::Backend(BackendId(1)));
     assert_eq!(state.choose(key(0), &tried(&[1]), now), Choice::NoBackend);
-    assert!(state.health.record_failure(0, now));
+    assert!(state.health.record_failure(0, now).ejects);
     health.set_down(0, false);
     assert_eq!(health.status(0, now), HealthStatus::Up);
 
@@ -409,7 +412,7 @@ fn new_configuration_inherits_health() {
     pool.eject = Some(Ejection { failures: 1, duration: Duration::from_secs(10) });
     let old = PoolHealth::new(&pool, start);
     old.set_down(0, true);
-    assert!(old.record_failure(1, after(1)));
+    assert!(old.record_failure(1, after(1)).ejects);
     let new = PoolHealth::new(&pool, after(5));
     new.inherit(1, &old, 0, after(5));
     new.inherit(0, &old, 1, after(5));

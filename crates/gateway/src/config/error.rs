@@ -21,6 +21,21 @@ pub enum ConfigError {
         message: String,
         source: Option<Box<dyn Error + Send + Sync>>,
     },
+    /// Several values that each name something that cannot be read or resolved.
+    #[error("{}", lines(.0))]
+    Several(Vec<Self>),
+}
+
+/// The errors with their causes, one per line.
+fn lines(errors: &[ConfigError]) -> String {
+    errors.iter().map(|error| chain(error)).collect::<Vec<_>>().join("\n")
+}
+
+fn chain(error: &dyn Error) -> String {
+    match error.source() {
+        Some(source) => format!("{error}: {}", chain(source)),
+        None => error.to_string(),
+    }
 }
 
 /// A syntax error or an invalid value, without the name of the file.
@@ -38,6 +53,11 @@ impl InvalidValue {
 
     pub(super) fn with_source(self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self { source: Some(source.into()), ..self }
+    }
+
+    /// True if this says the same about the same place.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        (self.location, &self.message) == (other.location, &other.message)
     }
 
     pub(super) fn in_file(self, file: &str) -> ConfigError {

@@ -9,10 +9,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use serde_saphyr::Spanned;
 
-use super::Forwarded;
+use super::waf::{AuditLogFile, WafFile};
+use super::{AddressFamily, Forwarded, PathForm};
 
 /// Configuration of `tollgate gateway`. Durations are written as `10s`, `400ms` or `1m 30s`, addresses as
-/// `127.0.0.1:8080`, `[::1]:8080` or `unix:/path/to/socket`. Relative paths are resolved against the folder
+/// `127.0.0.1:8080`, `[::1]:8080` or `unix:/path/to/socket`, those of backends also as `backend.example:8080`. Relative paths are resolved against the folder
 /// of the file.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -27,14 +28,22 @@ pub(super) struct ConfigFile {
     pub(super) routes: Option<Located<Vec<RouteFile>>>,
     /// Groups of interchangeable backends.
     pub(super) pools: Located<Vec<PoolFile>>,
+    /// Resolution of the names of backends.
+    pub(super) resolve: Option<ResolveFile>,
     /// Timeouts for clients and backends.
     pub(super) timeouts: Option<TimeoutsFile>,
     /// Limits on requests and connections.
     pub(super) limits: Option<LimitsFile>,
+    /// Rules for requests: accepted methods and headers, and the forwarded form.
+    pub(super) requests: Option<RequestsFile>,
     /// Headers that describe the client and this gateway to backends.
     pub(super) forwarded: Option<ForwardedFile>,
     /// Access log. Default: none.
     pub(super) access_log: Option<AccessLogFile>,
+    /// Web application firewall of all routes. Default: none.
+    pub(super) waf: Option<Located<WafFile>>,
+    /// Log of the firewall. Default: none.
+    pub(super) audit_log: Option<AuditLogFile>,
     /// Address and port of `/metrics` and `/healthz`. Default: none.
     pub(super) admin: Option<Located<String>>,
 }
@@ -82,12 +91,14 @@ pub(super) struct RouteFile {
     /// Name of the pool.
     pub(super) pool: Located<String>,
     /// Replaces the prefix `path` in the request to the backend; the rest of the path is sent without `//`, `/./` and
-    /// `/x/../`. Default: the path is sent as received.
+    /// `/x/../`. Default: the path is sent as `requests.path` says.
     pub(super) rewrite: Option<Located<String>>,
     /// Changes to request headers.
     pub(super) request_headers: Option<HeaderEditsFile>,
     /// Changes to response headers.
     pub(super) response_headers: Option<HeaderEditsFile>,
+    /// Web application firewall of this route; each key replaces that of the gateway.
+    pub(super) waf: Option<Located<WafFile>>,
 }
 
 /// Changes to headers.
@@ -121,6 +132,8 @@ pub(super) struct PoolFile {
     pub(super) queue_max: Option<usize>,
     /// Time that a request waits in the queue before it is answered with 503. Default: 5s.
     pub(super) queue_timeout: Option<Located<HumanDuration>>,
+    /// Closes the connection behind a response to HEAD, for backends that may send a body with it. Default: false.
+    pub(super) close_after_head: Option<bool>,
     /// Active health checks. Default: none.
     pub(super) health: Option<HealthFile>,
     /// Outlier detection: ejects backends that fail requests. Default: none.
@@ -134,7 +147,8 @@ pub(super) struct PoolFile {
 #[serde(deny_unknown_fields)]
 #[schemars(title = "backend")]
 pub(super) struct BackendFile {
-    /// Address to connect to.
+    /// Address to connect to, or a name such as `backend.example:8080`, each address of which is a backend of this
+    /// weight and with its own limits.
     pub(super) address: Located<String>,
     /// Share of the requests relative to the other weights, from 0 to 1000. Default: 1.
     pub(super) weight: Option<Located<u32>>,
@@ -195,6 +209,18 @@ pub(super) struct EjectionFile {
     pub(super) duration: Option<Located<HumanDuration>>,
 }
 
+/// Resolution of the names of backends. They are resolved when the file is read, and an error rejects it.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(title = "resolve")]
+pub(super) struct ResolveFile {
+    /// Time after which names are resolved again. After an error the addresses stay. Default: 30s.
+    pub(super) interval: Option<Located<HumanDuration>>,
+    /// Addresses that are used of a name with IPv4 and IPv6 addresses, which are usually those of the same servers.
+    /// Default: `prefer-ipv4`.
+    pub(super) family: Option<AddressFamily>,
+}
+
 /// Timeouts for clients and backends.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -206,8 +232,14 @@ pub(super) struct TimeoutsFile {
     pub(super) header: Option<Located<HumanDuration>>,
     /// Between two reads of a body, in either direction. Default: 30s.
     pub(super) body: Option<Located<HumanDuration>>,
+    /// Lowest average rate at which clients send and receive bodies, in bytes per second; 0 allows any. A client that
+    /// lags behind it by `body` times out. Default: 240.
+    pub(super) body_rate: Option<u32>,
     /// From the end of a request to the first byte of the response. Default: 1m.
     pub(super) response: Option<Located<HumanDuration>>,
+    /// For the response to a client that has ended its sending side, as one that has left does; then its request is
+    /// given up. A queued request is given up at once. Not with `requests.half_close`. Default: 1s.
+    pub(super) abandoned: Option<Located<HumanDuration>>,
     /// Between two requests of a client, and for an unused connection to a backend. Default: 1m.
     pub(super) idle: Option<Located<HumanDuration>>,
     /// Between two reads of a tunnel (a WebSocket or another upgraded connection), in either direction. Default: 1m.
@@ -226,13 +258,45 @@ pub(super) struct LimitsFile {
     pub(super) header_bytes: Option<Located<usize>>,
     /// Header lines of a request; more are answered with 431. Default: 100.
     pub(super) headers: Option<Located<usize>>,
+    /// Header lines of a response; a response with more is answered with 502. Default: 100.
+    pub(super) response_headers: Option<Located<usize>>,
     /// Bytes of a request body; larger ones are answered with 413. Default: unlimited.
     pub(super) body_bytes: Option<u64>,
-    /// Client connections, for all threads together; each thread has an equal share. Others wait in the backlog.
-    /// Default: 16384.
+    /// Client connections, for all threads together; each thread has an equal share. A further one replaces the longest
+    /// idle one, or waits in the backlog if none is idle. A quarter of the limit on open files is reserved for backends,
+    /// which may lower this limit. Default: 16384.
     pub(super) connections: Option<Located<usize>>,
-    /// Connections of one client address, in each thread. Default: unlimited.
+    /// Connections of one client address, in each thread; an IPv6 network of 64 bits counts as one address. Default:
+    /// unlimited.
     pub(super) connections_per_client: Option<Located<usize>>,
+    /// Bytes of bodies held for inspection, for all threads together; each thread has an equal share. A body beyond it
+    /// is answered with 503. Default: 268435456.
+    pub(super) held_body_bytes: Option<Located<usize>>,
+}
+
+/// Rules for requests: accepted methods and headers, and the forwarded form.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(title = "requests")]
+pub(super) struct RequestsFile {
+    /// Form of the path that backends get. Default: `resolved`.
+    pub(super) path: Option<PathForm>,
+    /// Forwards TRACE; otherwise it is answered with 405. Default: false.
+    pub(super) trace: Option<bool>,
+    /// Protocols to which a client may switch a connection by `Upgrade`. Offers of others are not forwarded.
+    /// Default: `[websocket]`.
+    pub(super) upgrades: Option<Vec<Located<String>>>,
+    /// Serves clients that have ended their sending side like others; otherwise they are taken for clients that have
+    /// left, see `timeouts.abandoned`. Default: false.
+    pub(super) half_close: Option<bool>,
+    /// Forwards headers with `_` in their names, which many backends take for `-`; otherwise they are removed.
+    /// Default: false.
+    pub(super) underscores: Option<bool>,
+    /// Headers of clients that are not forwarded, because backends may trust them. Default: `Proxy`, `X-Original-Host`,
+    /// `X-Original-URL`, `X-Rewrite-URL` and, unless `forwarded.trust_client` is set, `True-Client-IP`, `X-Client-IP`,
+    /// `X-Cluster-Client-IP`, `X-Forwarded-Port`, `X-Forwarded-Prefix`, `X-Forwarded-Scheme`, `X-Forwarded-Server`,
+    /// `X-Forwarded-Ssl` and `X-Real-IP`.
+    pub(super) remove_headers: Option<Vec<Located<String>>>,
 }
 
 /// Headers that describe the client and this gateway to backends.
@@ -248,8 +312,7 @@ pub(super) struct ForwardedFile {
     /// Sends `Forwarded` (RFC 7239). Default: false.
     pub(super) forwarded: Option<bool>,
     /// Keeps these headers of the client and appends to them. Otherwise they are dropped, since any client can write
-    /// anything there, and so are names that many backends treat as equal, such as `X_Forwarded_For`. Other names with
-    /// underscores are forwarded. Default: false.
+    /// anything there, and so are names that many backends treat as equal, such as `X_Forwarded_For`. Default: false.
     pub(super) trust_client: Option<bool>,
 }
 

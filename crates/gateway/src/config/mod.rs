@@ -5,19 +5,27 @@ mod file;
 #[cfg(test)]
 mod tests;
 mod validate;
+mod waf;
 
 use std::io::{self, Read as _};
 use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::Path;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use schemars::JsonSchema;
+use serde::Deserialize;
 
 pub use tollgate_accesslog::{LogFormat, LogTarget};
 pub use tollgate_eventloop::Address;
 
+use crate::resolve::{Addresses, HostName, Resolver};
 use crate::tls::TlsIdentity;
 pub use error::ConfigError;
 use error::InvalidValue;
+pub(crate) use waf::Compression;
+pub use waf::{AuditLog, Waf};
 
 /// Larger configuration files are refused.
 const FILE_BYTES_MAX: u64 = 4 << 20;
@@ -29,10 +37,13 @@ pub struct Config {
     pub routes: Vec<Route>,
     /// [`PoolId`] is an index into this list.
     pub pools: Vec<Pool>,
+    pub resolve: Resolve,
     pub timeouts: Timeouts,
     pub limits: Limits,
+    pub requests: Requests,
     pub forwarded: Forwarded,
     pub access_log: Option<AccessLog>,
+    pub audit_log: Option<AuditLog>,
     /// Address of the admin server: `/metrics` and `/healthz`.
     pub admin: Option<SocketAddr>,
     pub threads: NonZeroUsize,
@@ -46,30 +57,94 @@ impl Config {
             listeners: vec![Listener::new(listen)],
             routes: vec![Route::all_to(PoolId(0))],
             pools: vec![Pool::new("default", vec![Backend::new(backend)])],
+            resolve: Resolve::default(),
             timeouts: Timeouts::default(),
             limits: Limits::default(),
+            requests: Requests::default(),
             forwarded: Forwarded::default(),
             access_log: None,
+            audit_log: None,
             admin: None,
             threads: NonZeroUsize::MIN,
         }
     }
 
+    /// Reads a file, with the certificates, rules and names in it. Waits for the system's resolver if backends have
+    /// names.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        Self::read_with(path, Resolver::default())
+    }
+
+    /// Reads a file whose names are resolved by `resolver`.
+    pub fn read_with(path: &Path, resolver: Resolver) -> Result<Self, ConfigError> {
         let text = read_text(path)
             .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
-        Self::parse(&text, path)
+        Self::parse_with(&text, path, resolver)
     }
 
     /// Parses and validates the text of the file `path`. Relative paths in it are resolved against the
     /// folder of `path`.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
-        let folder = path.parent().unwrap_or(Path::new(""));
-        serde_saphyr::from_str(text)
-            .map_err(InvalidValue::from)
-            .and_then(|file| validate::validate(&file, folder))
-            .map_err(|invalid| invalid.in_file(&path.display().to_string()))
+        Self::parse_with(text, path, Resolver::default())
     }
+
+    fn parse_with(text: &str, path: &Path, resolver: Resolver) -> Result<Self, ConfigError> {
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let file = path.display().to_string();
+        let invalid = |invalid: InvalidValue| invalid.in_file(&file);
+        let values = serde_saphyr::from_str(text).map_err(|error| invalid(error.into()))?;
+        validate::validate(&values, folder, resolver).map_err(|mut errors| {
+            if errors.len() == 1 {
+                return invalid(errors.remove(0));
+            }
+            ConfigError::Several(errors.into_iter().map(invalid).collect())
+        })
+    }
+
+    /// The names of backends with their addresses.
+    pub(crate) fn names(&self) -> Addresses {
+        let declared = self.pools.iter().flat_map(|pool| &pool.declared);
+        declared
+            .filter_map(|backend| match &backend.target {
+                Target::Name(name, addresses) => Some((name.clone(), addresses.clone())),
+                Target::Address(_) => None,
+            })
+            .collect()
+    }
+
+    /// Changes the addresses of names.
+    pub(crate) fn set_addresses(&mut self, names: &Addresses) {
+        for pool in self.pools.iter_mut().filter(|pool| !pool.declared.is_empty()) {
+            for backend in &mut pool.declared {
+                if let Target::Name(name, addresses) = &mut backend.target
+                    && let Some(new) = names.get(name)
+                {
+                    addresses.clone_from(new);
+                }
+            }
+            pool.backends = expand(&pool.declared);
+        }
+    }
+}
+
+/// The backends of a pool: one for each address.
+fn expand(declared: &[DeclaredBackend]) -> Vec<Backend> {
+    let mut backends: Vec<Backend> = Vec::with_capacity(declared.len());
+    for DeclaredBackend { target, weight } in declared {
+        let (addresses, name) = match target {
+            Target::Address(address) => (vec![address.clone()], None),
+            Target::Name(name, addresses) => {
+                (addresses.iter().copied().map(Address::Tcp).collect(), Some(name.clone()))
+            }
+        };
+        for address in addresses {
+            // Two names may have the same address.
+            if backends.iter().all(|other| other.address != address) {
+                backends.push(Backend { address, weight: *weight, name: name.clone() });
+            }
+        }
+    }
+    backends
 }
 
 fn read_text(path: &Path) -> io::Result<String> {
@@ -114,6 +189,8 @@ pub struct Route {
     pub rewrite: Option<String>,
     pub request_headers: HeaderEdits,
     pub response_headers: HeaderEdits,
+    /// `None`: nothing is inspected.
+    pub waf: Option<Arc<Waf>>,
 }
 
 impl Route {
@@ -126,6 +203,7 @@ impl Route {
             rewrite: None,
             request_headers: HeaderEdits::default(),
             response_headers: HeaderEdits::default(),
+            waf: None,
         }
     }
 }
@@ -166,6 +244,8 @@ pub struct Pool {
     pub balance: Balance,
     /// At least one, of which at least one has a weight.
     pub backends: Vec<Backend>,
+    /// The backends as in the file. Empty if none has a name.
+    pub(crate) declared: Vec<DeclaredBackend>,
     /// Idle connections that are kept, per backend and thread.
     pub keepalive_max: usize,
     /// Connections per backend and thread. `None`: unlimited.
@@ -173,6 +253,8 @@ pub struct Pool {
     /// Requests that wait for a connection, per backend and thread.
     pub queue_max: usize,
     pub queue_timeout: Duration,
+    /// Closes the connection behind a response to HEAD.
+    pub close_after_head: bool,
     pub health: Option<HealthCheck>,
     pub eject: Option<Ejection>,
     pub retries: u32,
@@ -190,10 +272,12 @@ impl Pool {
             name: name.to_owned(),
             balance: Balance::RoundRobin,
             backends,
+            declared: Vec::new(),
             keepalive_max: Self::DEFAULT_KEEPALIVE_MAX,
             connections_max: None,
             queue_max: Self::DEFAULT_QUEUE_MAX,
             queue_timeout: Self::DEFAULT_QUEUE_TIMEOUT,
+            close_after_head: false,
             health: None,
             eject: None,
             retries: Self::DEFAULT_RETRIES,
@@ -220,13 +304,62 @@ pub enum HashBy {
 pub struct Backend {
     pub address: Address,
     pub weight: u32,
+    /// The name that has this address.
+    pub name: Option<HostName>,
 }
 
 impl Backend {
     /// A backend of weight 1.
     pub fn new(address: Address) -> Self {
-        Self { address, weight: 1 }
+        Self { address, weight: 1, name: None }
     }
+}
+
+/// A backend as in the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DeclaredBackend {
+    target: Target,
+    weight: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Target {
+    Address(Address),
+    /// A name and its addresses.
+    Name(HostName, Vec<SocketAddr>),
+}
+
+/// Resolution of the names of backends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resolve {
+    /// Between two resolutions.
+    pub interval: Duration,
+    pub family: AddressFamily,
+    pub resolver: Resolver,
+}
+
+impl Default for Resolve {
+    fn default() -> Self {
+        Self {
+            interval: Duration::from_secs(30),
+            family: AddressFamily::default(),
+            resolver: Resolver::default(),
+        }
+    }
+}
+
+/// Addresses that are used of a name with IPv4 and IPv6 addresses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(title = "address family")]
+pub enum AddressFamily {
+    /// IPv4 addresses if there are any, else IPv6.
+    #[default]
+    PreferIpv4,
+    /// IPv6 addresses if there are any, else IPv4.
+    PreferIpv6,
+    /// All: as many backends.
+    All,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -254,7 +387,10 @@ pub struct Timeouts {
     pub connect: Duration,
     pub header: Duration,
     pub body: Duration,
+    /// Bytes per second. `None`: any.
+    pub body_rate: Option<NonZeroU32>,
     pub response: Duration,
+    pub abandoned: Duration,
     pub idle: Duration,
     pub tunnel: Duration,
     pub drain: Duration,
@@ -266,7 +402,9 @@ impl Default for Timeouts {
             connect: Duration::from_secs(5),
             header: Duration::from_secs(10),
             body: Duration::from_secs(30),
+            body_rate: NonZeroU32::new(240),
             response: Duration::from_secs(60),
+            abandoned: Duration::from_secs(1),
             idle: Duration::from_secs(60),
             tunnel: Duration::from_secs(60),
             drain: Duration::from_secs(30),
@@ -274,16 +412,36 @@ impl Default for Timeouts {
     }
 }
 
+impl Timeouts {
+    /// The deadline of a body after its client has moved `bytes`. It approaches `deadline` unless the client is as fast as
+    /// the lowest rate.
+    pub(crate) fn next_body_deadline(
+        &self,
+        deadline: Instant,
+        bytes: usize,
+        now: Instant,
+    ) -> Instant {
+        let latest = now + self.body;
+        let Some(rate) = self.body_rate else { return latest };
+        let earned =
+            Duration::from_secs(1).saturating_mul(u32::try_from(bytes).unwrap_or(u32::MAX));
+        latest.min(deadline + earned / rate.get())
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     pub header_bytes: usize,
     pub headers: usize,
+    pub response_headers: usize,
     /// Size of a request body. `None`: unlimited.
     pub body_bytes: Option<u64>,
     /// Client connections per thread.
     pub connections: usize,
-    /// Connections per client address and thread. `None`: unlimited.
+    /// Connections per client network and thread. `None`: unlimited.
     pub connections_per_client: Option<usize>,
+    /// Bytes of bodies held for inspection, per thread.
+    pub held_body_bytes: usize,
 }
 
 impl Default for Limits {
@@ -291,10 +449,82 @@ impl Default for Limits {
         Self {
             header_bytes: 16 * 1024,
             headers: 100,
+            response_headers: 100,
             body_bytes: None,
             connections: 16_384,
             connections_per_client: None,
+            held_body_bytes: 256 << 20,
         }
+    }
+}
+
+/// Rules for requests: accepted methods and headers, and the forwarded form.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Requests {
+    pub path: PathForm,
+    /// Forwards TRACE.
+    pub trace: bool,
+    /// Protocols of upgrades, in lower case.
+    pub upgrades: Vec<String>,
+    /// Serves clients that have ended their sending side like others.
+    pub half_close: bool,
+    /// Forwards headers with `_` in their names.
+    pub underscores: bool,
+    /// Names of headers that are not forwarded, in lower case.
+    pub remove_headers: Vec<String>,
+}
+
+/// Form of the path that backends get.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(title = "path form")]
+pub enum PathForm {
+    /// Without `/./` and `/x/../`, so that a backend that compares prefixes agrees with the route.
+    #[default]
+    Resolved,
+    /// As received. A path whose route depends on whether it is resolved is answered with 400.
+    Raw,
+}
+
+/// Headers by which a client could change the URL that a backend serves, or the proxy that it uses.
+pub(crate) const REQUEST_OVERRIDES: [&str; 4] =
+    ["proxy", "x-original-host", "x-original-url", "x-rewrite-url"];
+
+/// Headers that describe a client, for which backends trust a proxy. The gateway does not write them.
+pub(crate) const CLIENT_DESCRIPTIONS: [&str; 9] = [
+    "true-client-ip",
+    "x-client-ip",
+    "x-cluster-client-ip",
+    "x-forwarded-port",
+    "x-forwarded-prefix",
+    "x-forwarded-scheme",
+    "x-forwarded-server",
+    "x-forwarded-ssl",
+    "x-real-ip",
+];
+
+impl Default for Requests {
+    fn default() -> Self {
+        let removed = REQUEST_OVERRIDES.into_iter().chain(CLIENT_DESCRIPTIONS);
+        Self {
+            path: PathForm::default(),
+            trace: false,
+            upgrades: vec!["websocket".to_owned()],
+            half_close: false,
+            underscores: false,
+            remove_headers: removed.map(str::to_owned).collect(),
+        }
+    }
+}
+
+impl Requests {
+    /// True if all protocols in the value of an `Upgrade` header are allowed.
+    pub(crate) fn allow_upgrade(&self, protocols: &[u8]) -> bool {
+        let is_allowed = |protocol: &[u8]| {
+            let protocol = protocol.trim_ascii();
+            self.upgrades.iter().any(|it| it.as_bytes().eq_ignore_ascii_case(protocol))
+        };
+        protocols.split(|&byte| byte == b',').all(is_allowed)
     }
 }
 

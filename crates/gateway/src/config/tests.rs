@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use schemars::generate::SchemaSettings;
 use serde_json::Value;
@@ -71,19 +71,24 @@ pools:
     queue_max: 0
     queue_timeout: 400ms
     retries: 0
+    close_after_head: true
     health: { path: /up, interval: 1s }
     eject: { failures: 2 }
   - name: two
     balance: { consistent-hash: { header: X-User } }
     backends: [{ address: unix:/b.sock }]
-timeouts: { connect: 1m 30s, tunnel: 1h, drain: 5s }
-limits: { body_bytes: 10, connections: 41, connections_per_client: 3 }
+resolve: { interval: 1m, family: all }
+timeouts: { connect: 1m 30s, body_rate: 0, abandoned: 2s, tunnel: 1h, drain: 5s }
+limits: { response_headers: 256, body_bytes: 10, connections: 41, connections_per_client: 3 }
+requests: { path: raw, trace: true, upgrades: [WebSocket, a/1], half_close: true, underscores: true, remove_headers: [X-A] }
 forwarded: { via: null, forwarded: true }
 access_log: { to: log/access.json, format: json }
 admin: 127.0.0.1:9900
 ",
     );
     assert_eq!(config.threads.get(), 4);
+    assert_eq!(config.resolve.interval, Duration::from_secs(60));
+    assert_eq!(config.resolve.family, AddressFamily::All);
     assert_eq!(config.listeners[0].address.to_string(), "[::1]:80");
     assert_eq!(config.listeners[0].backlog, 16);
     assert!(config.listeners[0].defer_accept);
@@ -110,10 +115,13 @@ admin: 127.0.0.1:9900
     assert_eq!(one.health, Some(health));
     assert_eq!(one.eject, Some(Ejection { failures: 2, duration: Duration::from_secs(10) }));
     assert_eq!(one.retries, 0);
+    assert!(one.close_after_head && !config.pools[1].close_after_head);
     let by = HashBy::Header("x-user".to_owned());
     assert_eq!(config.pools[1].balance, Balance::ConsistentHash { by });
     let timeouts = Timeouts {
         connect: Duration::from_secs(90),
+        body_rate: None,
+        abandoned: Duration::from_secs(2),
         tunnel: Duration::from_secs(3_600),
         drain: Duration::from_secs(5),
         ..Timeouts::default()
@@ -122,12 +130,23 @@ admin: 127.0.0.1:9900
     assert_eq!(
         config.limits,
         Limits {
+            response_headers: 256,
             body_bytes: Some(10),
             connections: 10,
             connections_per_client: Some(3),
+            held_body_bytes: 64 << 20,
             ..Limits::default()
         }
     );
+    let requests = Requests {
+        path: PathForm::Raw,
+        trace: true,
+        upgrades: vec!["websocket".to_owned(), "a/1".to_owned()],
+        half_close: true,
+        underscores: true,
+        remove_headers: vec!["x-a".to_owned()],
+    };
+    assert_eq!(config.requests, requests);
     assert_eq!(config.forwarded.via, None);
     assert!(config.forwarded.forwarded && config.forwarded.x_forwarded);
     let log =
@@ -148,8 +167,8 @@ fn unknown_keys_are_reported_with_line_and_nearest_key() {
     );
     assert_eq!(
         error_with("quite_another: 5\n"),
-        "g.yaml:7:1: unknown key `quite_another`; expected one of `threads`, `listeners`, `routes`, `pools`, \
-         `timeouts`, `limits`, `forwarded`, `access_log`, `admin`"
+        "g.yaml:7:1: unknown key `quite_another`; expected one of `threads`, `listeners`, `routes`, `pools`, `resolve`, \
+         `timeouts`, `limits`, `requests`, `forwarded`, `access_log`, `waf`, `audit_log`, `admin`"
     );
     assert_eq!(
         error_with("    balance: round_robin\n"),
@@ -224,9 +243,9 @@ fn invalid_values_are_reported_with_line() {
             "g.yaml:7:18: duplicate backend `127.0.0.1:9001`, first in line 6; remove one and raise the weight of the other",
         ),
         (
-            "      - address: localhost:9001\n",
-            "g.yaml:7:18: `localhost:9001` is not an address: expected ADDRESS:PORT, such as 127.0.0.1:8080, or \
-             unix:/path/to/socket",
+            "      - address: localhost\n",
+            "g.yaml:7:18: `localhost` is not an address: expected ADDRESS:PORT, such as 127.0.0.1:8080, NAME:PORT, such as \
+             backend.example:8080, or unix:/path/to/socket",
         ),
         (
             "        weight: 0\n",
@@ -287,6 +306,12 @@ fn invalid_values_are_reported_with_line() {
 }
 
 #[test]
+fn trusted_client_may_send_what_describes_clients() {
+    let config = parse(&format!("{SHORTEST}\nforwarded: {{ trust_client: true }}\n"));
+    assert_eq!(config.requests.remove_headers, REQUEST_OVERRIDES);
+}
+
+#[test]
 fn several_listeners_can_use_port_0() {
     let text = SHORTEST.replace("127.0.0.1:8080", "127.0.0.1:0");
     let config = parse(&text.replace("pools:", "  - address: 127.0.0.1:0\npools:"));
@@ -306,6 +331,11 @@ fn example_is_valid_and_has_every_key() {
     let config = Config::read(&path).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(config.pools.len(), 2);
     let text = std::fs::read_to_string(&path).unwrap();
+    // The firewall is off, so that the file can be used alone. Its keys are validated with the rules beside it.
+    assert_eq!(text.matches("mode: off ").count(), 1);
+    let with_firewall = text.replace("mode: off ", "mode: on ");
+    let config = Config::parse(&with_firewall, &path).unwrap_or_else(|error| panic!("{error}"));
+    assert!(config.routes[0].waf.is_some() && config.routes[1].waf.is_none());
     let schema = schema();
     let mut keys = BTreeSet::new();
     keys_of(&schema, &mut keys);
@@ -338,4 +368,106 @@ fn committed_schema_matches_types() {
     }
     let committed = std::fs::read_to_string(&path).unwrap();
     assert!(committed == text, "set UPDATE_SCHEMAS=1 and run this test to write {path:?}");
+}
+
+fn waf(text: &str) -> Vec<Option<Arc<Waf>>> {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("a.conf"), "SecRule ARGS:q \"@streq x\" \"id:1,deny\"")
+        .unwrap();
+    let patch = "name: test/patch\nrules: [{zones: [URI], match: {type: equals, value: /x}}]\n";
+    std::fs::write(folder.path().join("a.yml"), patch).unwrap();
+    let naxsi = "MainRule id:1000 str:x mz:ARGS s:DROP;\n";
+    std::fs::write(folder.path().join("a.rules"), naxsi).unwrap();
+    std::fs::write(folder.path().join("page.html"), "<p>no").unwrap();
+    let config = Config::parse(&format!("{SHORTEST}{text}"), &folder.path().join("g.yaml"));
+    let config = config.unwrap_or_else(|error| panic!("{error}"));
+    config.routes.into_iter().map(|route| route.waf).collect()
+}
+
+#[test]
+fn route_inherits_keys_of_waf_and_shares_equal_rules() {
+    let wafs =
+        waf("waf: { rules: ['*.conf'], sample: 10, block: { page: page.html, status: 406 } }
+routes:
+  - { path: /, pool: site }
+  - { path: /detect, pool: site, waf: { mode: detection-only, sample: 100 } }
+  - { path: /off, pool: site, waf: { mode: off } }
+  - { path: /strict, pool: site, waf: { crs: { paranoia_level: 2 }, transaction_header: X-Id } }
+");
+    let [Some(all), Some(detect), None, Some(strict)] = &wafs[..] else { panic!("{wafs:?}") };
+    assert_eq!((all.mode, all.sample), (tollgate_waf::EngineMode::On, 10));
+    assert_eq!((detect.mode, detect.sample), (tollgate_waf::EngineMode::DetectionOnly, 100));
+    assert_eq!(all.block.status, Some(406));
+    assert_eq!(all.block.page.as_deref(), Some(&b"<p>no"[..]));
+    assert!(all.block.is_html && detect.block.is_html);
+    assert_eq!(strict.transaction_header.as_deref(), Some("X-Id"));
+    assert!(Arc::ptr_eq(&all.rules, &detect.rules));
+    assert!(!Arc::ptr_eq(&all.rules, &strict.rules));
+    assert_eq!((all.rules.set.rules().count(), strict.rules.set.rules().count()), (1, 2));
+    assert!(waf("waf: { mode: off }\n")[0].is_none());
+}
+
+#[test]
+fn waf_reads_other_dialects_by_file_name() {
+    let wafs = waf("waf: { rules: ['*.yml'] }\n");
+    let [Some(appsec)] = &wafs[..] else { panic!("{wafs:?}") };
+    let tags: Vec<_> = appsec.rules.set.rules().map(|rule| rule.tags[0].clone()).collect();
+    assert_eq!(tags, ["crowdsec-test/patch"]);
+    let wafs = waf("waf: { rules: ['*.rules'], exclusions: [SecRuleRemoveById 16] }\n");
+    let [Some(naxsi)] = &wafs[..] else { panic!("{wafs:?}") };
+    let ids: Vec<_> = naxsi.rules.set.rules().map(|rule| rule.id).collect();
+    assert!(ids.contains(&1000) && !ids.contains(&16), "{ids:?}");
+}
+
+#[test]
+fn invalid_waf_is_reported_with_its_place() {
+    for (text, expected) in [
+        ("waf: {}\n", "g.yaml:7:6: `waf` names no rules; add `rules`, or set `mode: off`"),
+        ("waf: { mode: onn }\n", "g.yaml:7:14: unknown value `onn`; did you mean `on`?"),
+        (
+            "waf: { rules: [none.conf] }\n",
+            "g.yaml:7:15: cannot load the rules of `waf`: waf: rules:1:10: no file matches \"none.conf\"",
+        ),
+        (
+            "waf: { rules: [], exclusions: [SecRuleRemoveByI 1] }\n",
+            "g.yaml:7:15: cannot load the rules of `waf`: waf.exclusions:1:1: unknown directive \
+             \"SecRuleRemoveByI\"; did you mean \"SecRuleRemoveById\"?",
+        ),
+        (
+            "waf: { rules: [], crs: { paranoia_level: 5 } }\n",
+            "g.yaml:7:42: 5 is out of range: expected 1 to 4",
+        ),
+        (
+            "waf: { rules: [], crs: { allowed_methods: [\"GET'\"] } }\n",
+            "g.yaml:7:43: `GET'` is empty or contains a quote, a backslash or a %",
+        ),
+        (
+            "waf: { rules: [], response_body: { mime_types: [html page] } }\n",
+            "g.yaml:7:48: `html page` is not a media type such as text/html",
+        ),
+        (
+            "waf: { rules: [], block: { page: none.html } }\n",
+            "g.yaml:7:34: cannot read the page `none.html`",
+        ),
+    ] {
+        assert_eq!(error_with(text), expected);
+    }
+}
+
+#[test]
+fn body_deadline_approaches_below_the_lowest_rate() {
+    let ms = Duration::from_millis;
+    let rate = |rate| Timeouts {
+        body: ms(1_000),
+        body_rate: NonZeroU32::new(rate),
+        ..Timeouts::default()
+    };
+    let now = Instant::now();
+    let next =
+        |timeouts: Timeouts, bytes| timeouts.next_body_deadline(now + ms(400), bytes, now) - now;
+    assert_eq!(next(rate(0), 1), ms(1_000));
+    assert_eq!(next(rate(100), 1), ms(410));
+    assert_eq!(next(rate(100), 59), ms(990));
+    assert_eq!(next(rate(100), 60), ms(1_000));
+    assert_eq!(next(rate(1), usize::MAX), ms(1_000));
 }

@@ -13,14 +13,16 @@ use super::error::{InvalidValue, suggestion};
 use super::file::{
     AccessLogFile, BackendFile, BalanceFile, ConfigFile, EjectionFile, ForwardedFile, HashByFile,
     HeaderEditsFile, HealthFile, HumanDuration, LimitsFile, ListenerFile, Located, LogFormatFile,
-    PoolFile, RouteFile, TimeoutsFile, TlsFile,
+    PoolFile, RequestsFile, ResolveFile, RouteFile, TimeoutsFile, TlsFile,
 };
+use super::waf::{RuleCache, audit_log};
 use super::{
-    AccessLog, Address, Backend, Balance, Config, Ejection, Forwarded, HashBy, HeaderEdits,
-    HealthCheck, HostPattern, Limits, Listener, LogFormat, LogTarget, Pool, PoolId, Route,
-    Timeouts,
+    AccessLog, Address, Balance, Config, DeclaredBackend, Ejection, Forwarded, HashBy, HeaderEdits,
+    HealthCheck, HostPattern, Limits, Listener, LogFormat, LogTarget, Pool, PoolId,
+    REQUEST_OVERRIDES, Requests, Resolve, Route, Target, Timeouts, expand,
 };
 use crate::path::readings;
+use crate::resolve::{Addresses, HostName, Resolver};
 use crate::tls::{TlsError, TlsIdentity};
 
 const THREADS_MAX: u16 = 256;
@@ -48,22 +50,94 @@ const EJECT_DURATION: Duration = Duration::from_secs(10);
 const OWN_HEADERS: &str = "connection content-length expect keep-alive proxy-connection te trailer \
                            transfer-encoding upgrade via";
 
+/// Files and names that a configuration needs. Those that cannot be read or resolved are collected, so that all are
+/// reported at once.
+struct Resources<'a> {
+    folder: &'a Path,
+    resolve: Resolve,
+    addresses: Addresses,
+    failures: Vec<InvalidValue>,
+}
+
+impl Resources<'_> {
+    fn collect<T>(&mut self, result: Result<T, InvalidValue>) -> Option<T> {
+        match result {
+            Ok(value) => Some(value),
+            Err(failure) => {
+                // Routes can share a faulty rule file.
+                if !self.failures.iter().any(|other| other.is_same(&failure)) {
+                    self.failures.push(failure);
+                }
+                None
+            }
+        }
+    }
+
+    /// Returns no address if the name cannot be resolved.
+    fn addresses(&mut self, name: &HostName, at: &Located<String>) -> Vec<SocketAddr> {
+        if let Some(known) = self.addresses.get(name) {
+            return known.clone();
+        }
+        let resolved = self.resolve.resolver.resolve(name, self.resolve.family).map_err(|source| {
+            let message = format!(
+                "cannot resolve `{name}`, the `address` of a backend; check the name, or write an IP address"
+            );
+            InvalidValue::at(at, message).with_source(source)
+        });
+        let addresses = self.collect(resolved).unwrap_or_default();
+        self.addresses.insert(name.clone(), addresses.clone());
+        addresses
+    }
+}
+
 /// Validates a file. Relative paths are resolved against `folder`.
-pub(super) fn validate(file: &ConfigFile, folder: &Path) -> Result<Config, InvalidValue> {
+pub(super) fn validate(
+    file: &ConfigFile,
+    folder: &Path,
+    resolver: Resolver,
+) -> Result<Config, Vec<InvalidValue>> {
+    let resolve = resolve(file.resolve.as_ref(), resolver).map_err(|error| vec![error])?;
+    let addresses = Addresses::new();
+    let mut resources = Resources { folder, resolve, addresses, failures: Vec::new() };
+    match validate_values(file, &mut resources) {
+        Ok(config) if resources.failures.is_empty() => Ok(config),
+        result => {
+            resources.failures.extend(result.err());
+            Err(resources.failures)
+        }
+    }
+}
+
+fn validate_values(
+    file: &ConfigFile,
+    resources: &mut Resources<'_>,
+) -> Result<Config, InvalidValue> {
+    let folder = resources.folder;
     let threads = number(&file.threads, 1, Some(THREADS_MAX), 1)?;
     let threads = NonZeroUsize::new(threads.into()).unwrap_or(NonZeroUsize::MIN);
-    let listeners = listeners(&file.listeners, folder)?;
-    let pools = pools(&file.pools, folder, threads)?;
-    let routes = routes(file.routes.as_ref(), &file.pools, &pools)?;
+    let listeners = listeners(&file.listeners, resources)?;
+    let pools = pools(&file.pools, resources, threads)?;
+    let mut rules = RuleCache::default();
+    let mut routes = routes(file.routes.as_ref(), &file.pools, &pools)?;
+    for (at, route) in routes.iter_mut().enumerate() {
+        let route_file = file.routes.as_ref().and_then(|files| files.get(at));
+        let waf = route_file.and_then(|file| file.waf.as_ref());
+        let waf = rules.waf(waf, file.waf.as_ref(), folder);
+        route.waf = resources.collect(waf).flatten();
+    }
     let admin = file.admin.as_ref().map(|text| admin(text, &listeners)).transpose()?;
+    let forwarded = file.forwarded.as_ref().map_or(Ok(Forwarded::default()), forwarded)?;
     Ok(Config {
         listeners,
         routes,
         pools,
+        resolve: resources.resolve.clone(),
         timeouts: file.timeouts.as_ref().map_or(Ok(Timeouts::default()), timeouts)?,
         limits: limits(file.limits.as_ref().unwrap_or(&LimitsFile::default()), threads)?,
-        forwarded: file.forwarded.as_ref().map_or(Ok(Forwarded::default()), forwarded)?,
+        requests: requests(file.requests.as_ref().unwrap_or(&RequestsFile::default()), &forwarded)?,
+        forwarded,
         access_log: file.access_log.as_ref().map(|log| access_log(log, folder)).transpose()?,
+        audit_log: file.audit_log.as_ref().map(|log| audit_log(log, folder)).transpose()?,
         admin,
         threads,
     })
@@ -71,14 +145,14 @@ pub(super) fn validate(file: &ConfigFile, folder: &Path) -> Result<Config, Inval
 
 fn listeners(
     files: &Located<Vec<ListenerFile>>,
-    folder: &Path,
+    resources: &mut Resources<'_>,
 ) -> Result<Vec<Listener>, InvalidValue> {
     if files.is_empty() {
         return Err(InvalidValue::at(files, "`listeners` is empty; add at least one address"));
     }
     let mut listeners: Vec<Listener> = Vec::with_capacity(files.len());
     for file in files.iter() {
-        let address = address(&file.address, folder)?;
+        let address = address(&file.address, resources.folder)?;
         let is_same = |other: &Listener| other.address == address && !is_ephemeral_port(&address);
         if let Some(first) = listeners.iter().position(is_same) {
             let advice = "remove one of them";
@@ -94,7 +168,10 @@ fn listeners(
             address,
             backlog: number(&file.backlog, 1, Some(u16::MAX.into()), Listener::DEFAULT_BACKLOG)?,
             defer_accept: file.defer_accept.as_deref().is_some_and(|defer| *defer),
-            tls: file.tls.as_ref().map(|files| tls(files, folder)).transpose()?,
+            tls: file.tls.as_ref().and_then(|files| {
+                let tls = tls(files, resources.folder);
+                resources.collect(tls)
+            }),
         });
     }
     Ok(listeners)
@@ -154,7 +231,7 @@ fn address(text: &Located<String>, folder: &Path) -> Result<Address, InvalidValu
 
 fn pools(
     files: &Located<Vec<PoolFile>>,
-    folder: &Path,
+    resources: &mut Resources<'_>,
     threads: NonZeroUsize,
 ) -> Result<Vec<Pool>, InvalidValue> {
     if files.is_empty() {
@@ -165,22 +242,32 @@ fn pools(
         if let Some(first) = pools.iter().position(|pool| pool.name == *file.name) {
             return Err(duplicate("pool", &file.name, &files[first].name, "rename one of them"));
         }
-        pools.push(pool(file, folder, threads)?);
+        pools.push(pool(file, resources, threads)?);
     }
     Ok(pools)
 }
 
-fn pool(file: &PoolFile, folder: &Path, threads: NonZeroUsize) -> Result<Pool, InvalidValue> {
+fn pool(
+    file: &PoolFile,
+    resources: &mut Resources<'_>,
+    threads: NonZeroUsize,
+) -> Result<Pool, InvalidValue> {
     if file.name.is_empty() || file.name.chars().any(char::is_control) {
         let message = "the name of a pool must not be empty or contain control characters";
         return Err(InvalidValue::at(&file.name, message));
     }
     let keepalive_max = file.keepalive_max.unwrap_or(Pool::DEFAULT_KEEPALIVE_MAX);
     let queue_max = file.queue_max.unwrap_or(Pool::DEFAULT_QUEUE_MAX);
+    let mut declared = backends(&file.backends, resources)?;
+    let backends = expand(&declared);
+    if !declared.iter().any(|backend| matches!(backend.target, Target::Name(..))) {
+        declared.clear();
+    }
     Ok(Pool {
         name: (*file.name).clone(),
         balance: file.balance.as_ref().map_or(Ok(Balance::RoundRobin), balance)?,
-        backends: backends(&file.backends, folder)?,
+        backends,
+        declared,
         keepalive_max: keepalive_max.div_ceil(threads.get()),
         connections_max: file
             .connections_max
@@ -189,6 +276,7 @@ fn pool(file: &PoolFile, folder: &Path, threads: NonZeroUsize) -> Result<Pool, I
             .transpose()?,
         queue_max: queue_max.div_ceil(threads.get()),
         queue_timeout: duration(&file.queue_timeout, Pool::DEFAULT_QUEUE_TIMEOUT)?,
+        close_after_head: file.close_after_head.unwrap_or(false),
         health: file.health.as_ref().map(health).transpose()?,
         eject: file.eject.as_ref().map(ejection).transpose()?,
         retries: number(&file.retries, 0, Some(RETRIES_MAX), Pool::DEFAULT_RETRIES)?,
@@ -227,27 +315,58 @@ fn connections_max(
 
 fn backends(
     files: &Located<Vec<BackendFile>>,
-    folder: &Path,
-) -> Result<Vec<Backend>, InvalidValue> {
+    resources: &mut Resources<'_>,
+) -> Result<Vec<DeclaredBackend>, InvalidValue> {
     if !(1..=BACKENDS_MAX).contains(&files.len()) {
         let message = format!("expected 1 to {BACKENDS_MAX} backends, found {}", files.len());
         return Err(InvalidValue::at(files, message));
     }
-    let mut backends: Vec<Backend> = Vec::with_capacity(files.len());
+    let mut backends: Vec<DeclaredBackend> = Vec::with_capacity(files.len());
     for file in files.iter() {
-        let address = address(&file.address, folder)?;
-        if let Some(first) = backends.iter().position(|backend| backend.address == address) {
+        let target = target(&file.address, resources)?;
+        if let Some(first) = backends.iter().position(|backend| backend.target == target) {
             let advice = "remove one and raise the weight of the other";
             return Err(duplicate("backend", &file.address, &files[first].address, advice));
         }
         let weight = number(&file.weight, 0, Some(WEIGHT_MAX), 1)?;
-        backends.push(Backend { address, weight });
+        backends.push(DeclaredBackend { target, weight });
     }
     if backends.iter().all(|backend| backend.weight == 0) {
         let message = "all backends have weight 0; give at least one of them a weight";
         return Err(InvalidValue::at(files, message));
     }
     Ok(backends)
+}
+
+/// An address, or a name and its addresses.
+fn target(text: &Located<String>, resources: &mut Resources<'_>) -> Result<Target, InvalidValue> {
+    let error = match address(text, resources.folder) {
+        Ok(address) => return Ok(Target::Address(address)),
+        Err(error) => error,
+    };
+    if text.starts_with("unix:") {
+        return Err(error);
+    }
+    let Some(name) = HostName::parse(text) else {
+        let message = format!(
+            "`{}` is not an address: expected ADDRESS:PORT, such as 127.0.0.1:8080, NAME:PORT, such as \
+             backend.example:8080, or unix:/path/to/socket",
+            **text
+        );
+        return Err(InvalidValue::at(text, message));
+    };
+    let addresses = resources.addresses(&name, text);
+    Ok(Target::Name(name, addresses))
+}
+
+fn resolve(file: Option<&ResolveFile>, resolver: Resolver) -> Result<Resolve, InvalidValue> {
+    let default = Resolve { resolver, ..Resolve::default() };
+    let Some(file) = file else { return Ok(default) };
+    Ok(Resolve {
+        interval: duration(&file.interval, default.interval)?,
+        family: file.family.unwrap_or_default(),
+        ..default
+    })
 }
 
 fn health(file: &HealthFile) -> Result<HealthCheck, InvalidValue> {
@@ -322,6 +441,7 @@ fn route(file: &RouteFile, pools: &[Pool]) -> Result<Route, InvalidValue> {
         rewrite: file.rewrite.as_ref().map(|text| path(text, "?#")).transpose()?,
         request_headers: edits(&file.request_headers)?,
         response_headers: edits(&file.response_headers)?,
+        waf: None,
     })
 }
 
@@ -394,14 +514,23 @@ fn header_edits(file: &HeaderEditsFile) -> Result<HeaderEdits, InvalidValue> {
         }
         edits.set.push((name.clone(), value.trim().to_owned()));
     }
-    for name in file.remove.iter().flatten() {
-        check_edited_name(name, name, &mut names)?;
+    edits.remove = removed_headers(file.remove.as_deref().unwrap_or_default(), &mut names)?;
+    Ok(edits)
+}
+
+/// Names of headers to remove, in lower case.
+fn removed_headers(
+    files: &[Located<String>],
+    names: &mut BTreeSet<String>,
+) -> Result<Vec<String>, InvalidValue> {
+    let name = |name: &Located<String>| {
+        check_edited_name(name, name, names)?;
         if name.eq_ignore_ascii_case("host") {
             return Err(InvalidValue::at(name, "`Host` cannot be removed; set it instead"));
         }
-        edits.remove.push(name.to_ascii_lowercase());
-    }
-    Ok(edits)
+        Ok(name.to_ascii_lowercase())
+    };
+    files.iter().map(name).collect()
 }
 
 fn check_edited_name<T>(
@@ -421,7 +550,7 @@ fn check_edited_name<T>(
     Ok(())
 }
 
-fn check_header_name<T>(name: &str, at: &Located<T>) -> Result<(), InvalidValue> {
+pub(super) fn check_header_name<T>(name: &str, at: &Located<T>) -> Result<(), InvalidValue> {
     if is_token(name) {
         return Ok(());
     }
@@ -441,7 +570,9 @@ fn timeouts(file: &TimeoutsFile) -> Result<Timeouts, InvalidValue> {
         connect: duration(&file.connect, default.connect)?,
         header: duration(&file.header, default.header)?,
         body: duration(&file.body, default.body)?,
+        body_rate: file.body_rate.map_or(default.body_rate, NonZeroU32::new),
         response: duration(&file.response, default.response)?,
+        abandoned: duration(&file.abandoned, default.abandoned)?,
         idle: duration(&file.idle, default.idle)?,
         tunnel: duration(&file.tunnel, default.tunnel)?,
         drain: duration(&file.drain, default.drain)?,
@@ -459,6 +590,12 @@ fn limits(file: &LimitsFile, threads: NonZeroUsize) -> Result<Limits, InvalidVal
             default.header_bytes,
         )?,
         headers: number(&file.headers, 1, Some(MAX_HEADERS), default.headers)?,
+        response_headers: number(
+            &file.response_headers,
+            1,
+            Some(MAX_HEADERS),
+            default.response_headers,
+        )?,
         body_bytes: file.body_bytes,
         connections: connections / threads,
         connections_per_client: file
@@ -466,7 +603,39 @@ fn limits(file: &LimitsFile, threads: NonZeroUsize) -> Result<Limits, InvalidVal
             .as_ref()
             .map(|count| number(count, 1, None, 0))
             .transpose()?,
+        held_body_bytes: number(&file.held_body_bytes, 1, None, default.held_body_bytes)? / threads,
     })
+}
+
+fn requests(file: &RequestsFile, forwarded: &Forwarded) -> Result<Requests, InvalidValue> {
+    let default = Requests::default();
+    let upgrades = file.upgrades.as_ref().map(|upgrades| upgrades.iter().map(upgrade).collect());
+    let remove_headers = match &file.remove_headers {
+        Some(names) => removed_headers(names, &mut BTreeSet::new())?,
+        None if forwarded.trust_client => REQUEST_OVERRIDES.map(str::to_owned).to_vec(),
+        None => default.remove_headers,
+    };
+    Ok(Requests {
+        path: file.path.unwrap_or_default(),
+        trace: file.trace.unwrap_or(default.trace),
+        upgrades: upgrades.unwrap_or(Ok(default.upgrades))?,
+        half_close: file.half_close.unwrap_or(default.half_close),
+        underscores: file.underscores.unwrap_or(default.underscores),
+        remove_headers,
+    })
+}
+
+fn upgrade(protocol: &Located<String>) -> Result<String, InvalidValue> {
+    let lower = protocol.to_ascii_lowercase();
+    if lower.starts_with("h2") {
+        let message = format!("`{}` would let requests bypass the gateway; remove it", **protocol);
+        return Err(InvalidValue::at(protocol, message));
+    }
+    if !lower.split('/').all(is_token) {
+        let message = format!("`{}` is not a protocol such as websocket", **protocol);
+        return Err(InvalidValue::at(protocol, message));
+    }
+    Ok(lower)
 }
 
 fn forwarded(file: &ForwardedFile) -> Result<Forwarded, InvalidValue> {
@@ -489,16 +658,20 @@ fn forwarded(file: &ForwardedFile) -> Result<Forwarded, InvalidValue> {
 }
 
 fn access_log(file: &AccessLogFile, folder: &Path) -> Result<AccessLog, InvalidValue> {
-    let to = match file.to.as_str() {
-        "" => return Err(InvalidValue::at(&file.to, "`to` is empty; name a file or `stdout`")),
-        "stdout" => LogTarget::Stdout,
-        path => LogTarget::File(folder.join(path)),
-    };
+    let to = log_target(&file.to, folder)?;
     let format = match file.format {
         None | Some(LogFormatFile::Combined) => LogFormat::Combined,
         Some(LogFormatFile::Json) => LogFormat::Json,
     };
     Ok(AccessLog { to, format })
+}
+
+pub(super) fn log_target(to: &Located<String>, folder: &Path) -> Result<LogTarget, InvalidValue> {
+    match to.as_str() {
+        "" => Err(InvalidValue::at(to, "`to` is empty; name a file or `stdout`")),
+        "stdout" => Ok(LogTarget::Stdout),
+        path => Ok(LogTarget::File(folder.join(path))),
+    }
 }
 
 fn duplicate(
@@ -524,7 +697,7 @@ fn duration(
     }
 }
 
-fn number<'a, N: Copy + Ord + Display + 'a>(
+pub(super) fn number<'a, N: Copy + Ord + Display + 'a>(
     value: impl Into<Option<&'a Located<N>>>,
     low: N,
     high: Option<N>,

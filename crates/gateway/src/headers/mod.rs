@@ -60,7 +60,7 @@ fn push_via(out: &mut Vec<u8>, version: Version, name: &str) {
 #[derive(Clone, Copy)]
 struct ConnectionOptions<'a> {
     headers: Headers<'a>,
-    /// Only `close` and `keep-alive`, as in most heads, which name no header.
+    /// True if there are no options but `close` and `keep-alive`, as in most heads.
     are_plain: bool,
 }
 

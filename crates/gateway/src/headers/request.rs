@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use tollgate_http1::{BodyFraming, RequestHead, Version};
 
 use super::{ConnectionOptions, is_hop_by_hop, push_edits, push_framing, push_header, push_via};
-use crate::config::{Forwarded, HeaderEdits, Route};
+use crate::config::{Forwarded, HeaderEdits, PathForm, Requests, Route};
 use crate::path::{behind, is_plain, resolved, segment_count};
 
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +28,8 @@ pub(crate) struct RequestSummary {
     pub(crate) is_head: bool,
     /// May be sent twice (RFC 9110, section 9.2.2).
     pub(crate) is_idempotent: bool,
+    /// The client waits for `100 Continue` before it sends the body.
+    pub(crate) expects_continue: bool,
     /// The upgrade that the client offers is forwarded.
     pub(crate) wants_upgrade: bool,
     /// Length of the head as received.
@@ -38,19 +40,20 @@ pub(crate) struct RequestSummary {
 pub(crate) fn render_request(
     head: &RequestHead<'_>,
     route: &Route,
+    requests: &Requests,
     forwarded: &Forwarded,
     client: &ClientInfo<'_>,
     out: &mut Vec<u8>,
 ) -> RequestSummary {
     let edits = &route.request_headers;
     let options = ConnectionOptions::of(head.headers);
-    let upgrade = upgrade(head, options);
+    let upgrade = upgrade(head, options, requests);
     out.extend_from_slice(head.method.as_bytes());
     out.push(b' ');
     match head.target_parts.path_and_query {
         // RFC 9112, section 3.2.4: concerns the whole server.
         "" | "*" if head.method == "OPTIONS" => out.push(b'*'),
-        path_and_query => push_target(out, path_and_query, route),
+        path_and_query => push_target(out, path_and_query, route, requests.path),
     }
     out.extend_from_slice(b" HTTP/1.1\r\n");
     // RFC 9112, section 3.2.2: the target takes precedence over `Host`.
@@ -71,8 +74,9 @@ pub(crate) fn render_request(
         if name.eq_ignore_ascii_case("host")
             || is_hop_by_hop(name)
             || is_replaced(name, forwarded)
+            || is_removed(name, requests)
             || (name.eq_ignore_ascii_case("expect") && head.version == Version::Http10)
-            || options.contain(name)
+            || (options.contain(name) && !is_forwarded_header(name))
             || edits.affect(name)
         {
             continue;
@@ -96,13 +100,14 @@ pub(crate) fn render_request(
             head.method,
             "GET" | "HEAD" | "OPTIONS" | "TRACE" | "PUT" | "DELETE"
         ),
+        expects_continue: head.expects_continue,
         wants_upgrade: upgrade.is_some(),
         head_bytes: head.len,
     }
 }
 
 /// Writes path and query, with the route's prefix rewritten.
-fn push_target(out: &mut Vec<u8>, path_and_query: &str, route: &Route) {
+fn push_target(out: &mut Vec<u8>, path_and_query: &str, route: &Route, form: PathForm) {
     let prefix = route.path_prefix.trim_end_matches('/');
     let start = out.len();
     let rest = match &route.rewrite {
@@ -111,6 +116,7 @@ fn push_target(out: &mut Vec<u8>, path_and_query: &str, route: &Route) {
             out.extend_from_slice(rewrite.trim_end_matches('/').as_bytes());
             behind_prefix(path_and_query, prefix)
         }
+        _ if form == PathForm::Raw => path_and_query.into(),
         _ => {
             let (path, query) = split_query(path_and_query);
             match resolved(path) {
@@ -139,9 +145,12 @@ fn behind_prefix<'a>(path_and_query: &'a str, prefix: &str) -> Cow<'a, str> {
     }
 }
 
-/// The protocol of an upgrade that may be forwarded. Not HTTP/2 without TLS (`h2c`), whose requests would bypass the
-/// gateway, and not with a body, which would have to end first.
-fn upgrade<'a>(head: &RequestHead<'a>, options: ConnectionOptions<'_>) -> Option<&'a [u8]> {
+/// The protocol of an upgrade that may be forwarded. Not with a body, which would have to end first.
+fn upgrade<'a>(
+    head: &RequestHead<'a>,
+    options: ConnectionOptions<'_>,
+    requests: &Requests,
+) -> Option<&'a [u8]> {
     if head.version != Version::Http11
         || head.body != BodyFraming::Empty
         || head.method != "GET"
@@ -151,15 +160,24 @@ fn upgrade<'a>(head: &RequestHead<'a>, options: ConnectionOptions<'_>) -> Option
     }
     let mut protocols = head.headers.all("upgrade");
     let (first, second) = (protocols.next()?, protocols.next());
-    let is_http2 = first
-        .split(|&byte| byte == b',')
-        .any(|protocol| protocol.trim_ascii().to_ascii_lowercase().starts_with(b"h2"));
-    (second.is_none() && !first.is_empty() && !is_http2).then_some(first)
+    (second.is_none() && requests.allow_upgrade(first)).then_some(first)
 }
 
 const FOR: &str = "X-Forwarded-For";
 const PROTO: &str = "X-Forwarded-Proto";
 const HOST: &str = "X-Forwarded-Host";
+
+/// True if a client's header of this name is not forwarded.
+fn is_removed(name: &str, requests: &Requests) -> bool {
+    (!requests.underscores && name.contains('_'))
+        || requests.remove_headers.iter().any(|removed| is_same_cgi_name(name, removed))
+}
+
+/// True for the headers that tell backends about the client. `Connection` cannot remove those of a trusted client: the
+/// trusted one may have forwarded the option of another.
+fn is_forwarded_header(name: &str) -> bool {
+    [FOR, PROTO, HOST, "Forwarded"].iter().any(|known| name.eq_ignore_ascii_case(known))
+}
 
 /// True if a client's header of this name is dropped or becomes a part of the gateway's own. Backends that read
 /// headers as CGI variables treat `X_Forwarded_For` as the same name, so it is dropped, too.
@@ -170,7 +188,7 @@ fn is_replaced(name: &str, forwarded: &Forwarded) -> bool {
     };
     match name.len() {
         15 if is(FOR) => !forwarded.trust_client || forwarded.x_forwarded,
-        16 | 17 if is(PROTO) || is(HOST) => !forwarded.trust_client,
+        16 | 17 => is(PROTO) || is(HOST),
         9 if is("Forwarded") => !forwarded.trust_client || forwarded.forwarded,
         _ => false,
     }
@@ -191,20 +209,17 @@ fn push_forwarded(
     client: &ClientInfo<'_>,
 ) {
     let scheme: &[u8] = if client.is_tls { b"https" } else { b"http" };
-    let is_present = |name| forwarded.trust_client && head.headers.first(name).is_some();
-    if forwarded.x_forwarded {
-        if !edits.affect(FOR) {
-            let address = client.ip.map_or_else(|| "unknown".to_owned(), |ip| ip.to_string());
-            push_list(out, head, FOR, address.as_bytes(), forwarded);
-        }
-        if !edits.affect(PROTO) && !is_present(PROTO) {
-            push_header(out, PROTO, scheme);
-        }
-        if let Some(host) = host
-            && !edits.affect(HOST)
-            && !is_present(HOST)
+    if forwarded.x_forwarded && !edits.affect(FOR) {
+        let address = client.ip.map_or_else(|| "unknown".to_owned(), |ip| ip.to_string());
+        push_list(out, head, FOR, address.as_bytes(), forwarded);
+    }
+    for (name, own) in [(PROTO, Some(scheme)), (HOST, host.map(str::as_bytes))] {
+        // Of several, a proxy that appends has written the last one.
+        let trusted = forwarded.trust_client.then(|| head.headers.all(name).last()).flatten();
+        if let Some(value) = trusted.or(own.filter(|_| forwarded.x_forwarded))
+            && !edits.affect(name)
         {
-            push_header(out, HOST, host.as_bytes());
+            push_header(out, name, value);
         }
     }
     if forwarded.forwarded && !edits.affect("Forwarded") {
@@ -261,7 +276,7 @@ const MAX_FORWARDS: &str = "Max-Forwards";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InvalidMaxForwards;
 
-/// How often a TRACE or OPTIONS may be forwarded (RFC 9110, section 7.6.2). `None`: unlimited.
+/// Returns the number of times that a TRACE or OPTIONS may be forwarded (RFC 9110, section 7.6.2). `None`: unlimited.
 pub(crate) fn max_forwards(head: &RequestHead<'_>) -> Result<Option<u32>, InvalidMaxForwards> {
     if !counts_hops(head.method) {
         return Ok(None);

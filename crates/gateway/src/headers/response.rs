@@ -13,7 +13,7 @@ const UPGRADE_REQUIRED: u16 = 426;
 
 const DATE: &str = "Date";
 
-/// What the response says about the client's connection.
+/// Persistence of the client's connection, as announced by the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Persistence {
     /// Stays open; HTTP/1.1 needs no header.

@@ -1,7 +1,7 @@
 use tollgate_http1::{BodyFraming, Version, parse_request_head, parse_response_head};
 
 use super::*;
-use crate::config::{Forwarded, HeaderEdits, PoolId, Route};
+use crate::config::{Forwarded, HeaderEdits, PathForm, PoolId, Requests, Route};
 
 const CLIENT: ClientInfo<'static> = ClientInfo {
     ip: Some(std::net::IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 7))),
@@ -18,9 +18,18 @@ fn route() -> Route {
 
 /// The head for the backend.
 fn forward(head: &str, route: &Route, forwarded: &Forwarded) -> (String, RequestSummary) {
+    forward_with(head, route, &Requests::default(), forwarded)
+}
+
+fn forward_with(
+    head: &str,
+    route: &Route,
+    requests: &Requests,
+    forwarded: &Forwarded,
+) -> (String, RequestSummary) {
     let head = parse_request_head(head.as_bytes()).unwrap().unwrap();
     let mut out = Vec::new();
-    let summary = render_request(&head, route, forwarded, &CLIENT, &mut out);
+    let summary = render_request(&head, route, requests, forwarded, &CLIENT, &mut out);
     (String::from_utf8(out).unwrap(), summary)
 }
 
@@ -165,8 +174,8 @@ fn forwarded_headers_follow_trust() {
         X-Forwarded-Proto: https\r\nForwarded: for=b\r\nVia: 1.0 c\r\n\r\n";
     assert_eq!(
         forward(head, &route(), &all).0,
-        "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-Proto: https\r\nVia: 1.0 c\r\n\
-         X-Forwarded-For: 10.0.0.1, 10.0.0.2, 192.0.2.7\r\nX-Forwarded-Host: a\r\n\
+        "GET / HTTP/1.1\r\nHost: a\r\nVia: 1.0 c\r\n\
+         X-Forwarded-For: 10.0.0.1, 10.0.0.2, 192.0.2.7\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: a\r\n\
          Forwarded: for=b, for=192.0.2.7;host=\"a\";proto=http\r\nVia: 1.1 gate\r\n\r\n"
     );
     let distrusting = Forwarded { trust_client: false, ..all };
@@ -183,8 +192,60 @@ fn forwarded_headers_follow_trust() {
     // From a trusted client, similar names are forwarded.
     let alike = "GET / HTTP/1.1\r\nHost: a\r\nX_Forwarded_For: 10.0.0.1\r\n\r\n";
     let trusting = Forwarded { trust_client: true, ..NO_FORWARDED };
-    assert_eq!(forward(alike, &route(), &trusting).0, alike);
-    assert_eq!(forward(alike, &route(), &NO_FORWARDED).0, "GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    let requests = Requests { underscores: true, ..Requests::default() };
+    assert_eq!(forward_with(alike, &route(), &requests, &trusting).0, alike);
+    let neither = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    assert_eq!(forward_with(alike, &route(), &requests, &NO_FORWARDED).0, neither);
+    assert_eq!(forward(alike, &route(), &trusting).0, neither);
+}
+
+#[test]
+fn forwarded_headers_of_trusted_client_are_sent_once_and_cannot_be_removed() {
+    let head = "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-Proto: http\r\nX-Forwarded-Proto: https\r\n\
+        X-Forwarded-Host: b\r\nX-Forwarded-For: 10.0.0.1\r\n\
+        Connection: X-Forwarded-Proto, X-Forwarded-Host, X-Forwarded-For\r\n\r\n";
+    let trusting = Forwarded { trust_client: true, ..NO_FORWARDED };
+    let once = "X-Forwarded-Proto: https\r\nX-Forwarded-Host: b\r\n\r\n";
+    for (x_forwarded, peer) in [(false, ""), (true, ", 192.0.2.7")] {
+        let forwarded = Forwarded { x_forwarded, ..trusting.clone() };
+        assert_eq!(
+            forward(head, &route(), &forwarded).0,
+            format!("GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 10.0.0.1{peer}\r\n{once}")
+        );
+    }
+}
+
+#[test]
+fn headers_that_backends_may_trust_are_removed() {
+    let head = "GET / HTTP/1.1\r\nHost: a\r\nX-Real-IP: 1\r\nx_real_ip: 2\r\nX-Original-URL: /b\r\n\
+        Proxy: c\r\nX-Kept: d\r\nX_Kept: e\r\n\r\n";
+    let sent = |requests: &Requests| forward_with(head, &route(), requests, &NO_FORWARDED).0;
+    let with = |lines: &str| format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
+    let default = Requests::default();
+    assert_eq!(sent(&default), with("X-Kept: d\r\n"));
+    let underscores = Requests { underscores: true, ..default };
+    assert_eq!(sent(&underscores), with("X-Kept: d\r\nX_Kept: e\r\n"));
+    let one = Requests { remove_headers: vec!["x-kept".to_owned()], ..underscores };
+    let rest = "X-Real-IP: 1\r\nx_real_ip: 2\r\nX-Original-URL: /b\r\nProxy: c\r\n";
+    assert_eq!(sent(&one), with(rest));
+    // A route may set what a client may not.
+    let mut edited = route();
+    edited.request_headers.set.push(("X-Real-IP".into(), "3".into()));
+    let set = forward(head, &edited, &NO_FORWARDED).0;
+    assert_eq!(set, with("X-Kept: d\r\nX-Real-IP: 3\r\n"));
+}
+
+#[test]
+fn raw_path_is_forwarded_as_received() {
+    let raw = Requests { path: PathForm::Raw, ..Requests::default() };
+    let sent = |path: &str| {
+        let head = format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
+        let (sent, _) = forward_with(&head, &route(), &raw, &NO_FORWARDED);
+        sent.split(' ').nth(1).unwrap().to_owned()
+    };
+    for path in ["/a/../b", "//a/./%2e%2E/?/../", "/"] {
+        assert_eq!(sent(path), path);
+    }
 }
 
 #[test]
@@ -202,6 +263,9 @@ fn upgrade_is_forwarded_only_if_safe() {
     );
     for head in [
         head("GET", "h2c", ""),
+        head("GET", "mqtt", ""),
+        head("GET", "websocket, mqtt", ""),
+        head("GET", "", ""),
         head("GET", "websocket, H2C", ""),
         head("POST", "websocket", ""),
         head("GET", "websocket", "Content-Length: 0\r\n"),

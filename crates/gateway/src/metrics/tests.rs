@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::*;
 use crate::config::{Address, Backend, Config, Ejection};
@@ -21,14 +22,16 @@ fn parse(page: &str) -> BTreeMap<String, f64> {
             assert!(text.ends_with('.') && helped.insert(name), "{line}");
         } else if let Some(kind) = line.strip_prefix("# TYPE ") {
             let (name, kind) = kind.split_once(' ').unwrap();
-            assert!(["counter", "gauge"].contains(&kind), "{line}");
+            assert!(["counter", "gauge", "histogram"].contains(&kind), "{line}");
             assert!(helped.contains(name) && kinds.insert(name, kind).is_none(), "{line}");
             assert_eq!(kind == "counter", name.ends_with("_total"), "{line}");
             current = name;
         } else {
             let name_end = line.find(['{', ' ']).unwrap();
             let (name, rest) = line.split_at(name_end);
-            assert_eq!(name, current, "{line}");
+            let of_histogram = if kinds[current] == "histogram" { HISTOGRAM } else { &[""] };
+            let suffix = name.strip_prefix(current).unwrap_or_else(|| panic!("{line}"));
+            assert!(of_histogram.contains(&suffix), "{line}");
             assert!(name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{line}");
             let value = rest.strip_prefix('{').map_or(rest, after_labels);
             let value: f64 = value.strip_prefix(' ').unwrap().parse().unwrap();
@@ -38,6 +41,9 @@ fn parse(page: &str) -> BTreeMap<String, f64> {
     }
     samples
 }
+
+/// Endings of the names of samples.
+const HISTOGRAM: &[&str] = &["_bucket", "_sum", "_count"];
 
 /// The rest of a sample behind its labels.
 fn after_labels(mut rest: &str) -> &str {
@@ -65,7 +71,7 @@ fn page_has_counters_and_health() {
     let mut config = Config::new(address(80), address(9001));
     config.pools[0].name = "a \"pool\" of \\".to_owned();
     config.pools[0].backends.push(Backend::new(Address::Unix("/b".into())));
-    let eject = Some(Ejection { failures: 1, duration: std::time::Duration::from_secs(9) });
+    let eject = Some(Ejection { failures: 1, duration: Duration::from_secs(9) });
     let counters = Counters::new(1);
     let generation = Arc::new(GenerationCounters::new(&config));
     counters.add_generation(Arc::clone(&generation));
@@ -77,17 +83,23 @@ fn page_has_counters_and_health() {
     counters.clients(0).count_exhaustion(&LOCAL_RESOURCES[4]);
     generation.of(0, 0).count_response(404);
     generation.of(0, 0).retries.add(3);
+    for us in [0, 100, 101, 9_000_000, 10_000_001] {
+        generation.of(0, 0).request_durations.add_us(us);
+    }
+    generation.of(0, 0).upstream_durations.add_us(3_000);
     generation.of(0, 0).backends[1].connects.add(4);
     generation.of(0, 0).backends[1].closed.add(1);
     let now = Instant::now();
     config.pools[0].eject = eject;
     let health = PoolHealth::new(&config.pools[0], now);
-    assert!(health.record_failure(1, now));
+    assert!(health.record_failure(1, now).ejects);
     let page = render(
         &counters.totals(),
         &config.pools.iter().zip([&health]),
         Reloads { applied: 2, rejected: 1 },
+        &FirewallCounters::default(),
         now,
+        UNIX_EPOCH + Duration::from_millis(1_500),
     );
     let samples = parse(&page);
     let sample = |rest: &str| samples[&format!("tollgate_gateway_{rest}")];
@@ -107,4 +119,24 @@ fn page_has_counters_and_health() {
     assert_eq!(sample(&format!("backend_ejected{{{pool},backend=\"unix:/b\"}}")), 1.0);
     assert_eq!(sample(&format!("backend_ejections_total{{{pool},backend=\"unix:/b\"}}")), 1.0);
     assert_eq!(sample("reloads_total{result=\"rejected\"}"), 1.0);
+    for (bound, count) in
+        [("0.0001", 2.0), ("0.00025", 3.0), ("5", 3.0), ("10", 4.0), ("+Inf", 5.0)]
+    {
+        let bucket = format!("request_duration_seconds_bucket{{{pool},le=\"{bound}\"}}");
+        assert_eq!(sample(&bucket), count, "{bound}");
+    }
+    assert_eq!(sample(&format!("request_duration_seconds_sum{{{pool}}}")), 19.000202);
+    assert_eq!(sample(&format!("request_duration_seconds_count{{{pool}}}")), 5.0);
+    let bucket = |bound| format!("upstream_duration_seconds_bucket{{{pool},le=\"{bound}\"}}");
+    assert_eq!((sample(&bucket("0.0025")), sample(&bucket("0.005"))), (0.0, 1.0));
+    let version = env!("CARGO_PKG_VERSION");
+    let arch = std::env::consts::ARCH;
+    let build = format!("tollgate_build_info{{version=\"{version}\",arch=\"{arch}\"}}");
+    assert_eq!(samples[&build], 1.0);
+    assert_eq!(samples["process_start_time_seconds"], 1.5);
+    assert!(samples["process_cpu_seconds_total"] >= 0.0);
+    assert!(samples["process_resident_memory_bytes"] > 1e6);
+    // Standard input and output at least.
+    assert!(samples["process_open_fds"] >= 3.0);
+    assert!(samples["process_max_fds"] >= samples["process_open_fds"]);
 }

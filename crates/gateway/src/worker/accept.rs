@@ -2,19 +2,22 @@
 
 use std::collections::hash_map::Entry;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
 use tollgate_eventloop::{Interest, Socket, accept, close_backlog, set_backlog};
 
 use super::downstream::Downstream;
-use super::{Worker, listener_token};
+use super::{ClientId, Worker, listener_token};
 use crate::listener::ThreadListener;
 use crate::transport::Transport;
 use crate::{LOG_INTERVAL, log};
 
 /// Pause after a failed accept or at the limit of connections.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Idle clients listed by one search.
+const RECLAIMED_PER_SEARCH: usize = 256;
 
 /// Result of an attempt to accept a connection.
 pub(super) enum Accepted {
@@ -60,13 +63,18 @@ impl Worker {
     }
 
     pub(super) fn accept_one(&mut self, index: usize) -> io::Result<Accepted> {
-        let Some(listener) = self.listeners.get(index) else { return Ok(Accepted::Nothing) };
-        let Some(socket) = &listener.socket else { return Ok(Accepted::Nothing) };
+        if self.listeners.get(index).is_none_or(|listener| listener.socket.is_none()) {
+            return Ok(Accepted::Nothing);
+        }
         let limits = self.generations[self.current].shared.config.limits;
-        if self.clients.len() >= limits.connections {
+        let is_full = self.clients.len() >= limits.connections;
+        let replaced = if is_full { self.longest_idle_client() } else { None };
+        if is_full && replaced.is_none() {
             self.pause_accepting(&format!("{} connections are open", limits.connections))?;
             return Ok(Accepted::Nothing);
         }
+        let Some(listener) = self.listeners.get(index) else { return Ok(Accepted::Nothing) };
+        let Some(socket) = &listener.socket else { return Ok(Accepted::Nothing) };
         let (socket, peer) = match accept(socket) {
             Ok(Some(accepted)) => accepted,
             Ok(None) => {
@@ -80,7 +88,12 @@ impl Worker {
             }
         };
         let ip = peer.map(|peer| peer.ip().to_canonical());
-        Ok(self.add_client(socket, ip, index, limits.connections_per_client))
+        let accepted = self.add_client(socket, ip, index, limits.connections_per_client);
+        if let (Accepted::Client(_), Some(idle)) = (&accepted, replaced) {
+            self.client_counters().reclaimed.add(1);
+            self.remove_client(idle);
+        }
+        Ok(accepted)
     }
 
     fn add_client(
@@ -92,7 +105,7 @@ impl Worker {
     ) -> Accepted {
         self.client_counters().accepted.add(1);
         if let (Some(max), Some(ip)) = (max_per_client, ip) {
-            let count = self.connections_per_client.entry(ip).or_default();
+            let count = self.connections_per_client.entry(network(ip)).or_default();
             if *count >= max {
                 self.client_counters().refused.add(1);
                 self.client_counters().closed.add(1);
@@ -113,8 +126,8 @@ impl Worker {
 
     /// Removes a connection from the count of its address.
     pub(super) fn discount_client(&mut self, ip: Option<IpAddr>) {
-        if let Some(Entry::Occupied(mut count)) = ip.map(|ip| self.connections_per_client.entry(ip))
-        {
+        let entry = ip.map(|ip| self.connections_per_client.entry(network(ip)));
+        if let Some(Entry::Occupied(mut count)) = entry {
             *count.get_mut() -= 1;
             if *count.get() == 0 {
                 count.remove();
@@ -128,9 +141,38 @@ impl Worker {
         let limits = &self.generations[self.current].shared.config.limits;
         if limits.connections_per_client.is_some() {
             for ip in self.clients.iter().filter_map(|(_, client)| client.ip) {
-                *self.connections_per_client.entry(ip).or_default() += 1;
+                *self.connections_per_client.entry(network(ip)).or_default() += 1;
             }
         }
+    }
+
+    /// Finds the client that has been idle for longest. Looks through all clients once per [`RECLAIMED_PER_SEARCH`].
+    fn longest_idle_client(&mut self) -> Option<usize> {
+        let is_idle =
+            |client: &Downstream, deadline| client.is_idle() && client.deadline == deadline;
+        for search in [false, true] {
+            if search {
+                self.list_idle_clients();
+            }
+            while let Some(&(deadline, id)) = self.reclaimable.front() {
+                if self.is_connected(id) && is_idle(&self.clients[id.key], deadline) {
+                    return Some(id.key);
+                }
+                self.reclaimable.pop_front();
+            }
+        }
+        None
+    }
+
+    fn list_idle_clients(&mut self) {
+        let idle = self.clients.iter().filter(|(_, client)| client.is_idle());
+        let mut idle: Vec<_> = idle
+            .map(|(key, client)| (client.deadline, ClientId { key, serial: client.serial }))
+            .collect();
+        // All have the same timeout.
+        idle.sort_unstable_by_key(|(deadline, _)| *deadline);
+        idle.truncate(RECLAIMED_PER_SEARCH);
+        self.reclaimable = idle.into();
     }
 
     fn pause_accepting(&mut self, reason: &str) -> io::Result<()> {
@@ -175,5 +217,26 @@ impl Worker {
         let removed = if is_watched { self.poller.remove(&socket) } else { Ok(()) };
         listener.shared.close(socket);
         removed
+    }
+}
+
+/// Returns the address that identifies a client: an IPv4 address, or the /64 network that an IPv6 client usually owns.
+fn network(ip: IpAddr) -> IpAddr {
+    match ip {
+        IpAddr::V4(_) => ip,
+        IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ipv6_clients_of_one_network_count_as_one() {
+        let network = |text: &str| network(text.parse().unwrap());
+        assert_eq!(network("2001:db8:1:2::3"), network("2001:db8:1:2:ffff:ffff:ffff:ffff"));
+        assert_ne!(network("2001:db8:1:2::3"), network("2001:db8:1:3::3"));
+        assert_eq!(network("192.0.2.1"), IpAddr::from([192, 0, 2, 1]));
     }
 }

@@ -11,15 +11,16 @@ use tollgate_http1::{BodyFraming, ParseError, RequestHead, Version, parse_reques
 use super::transaction::{CachedRequest, RequestBuffer, ResponseState, Transaction};
 use super::{HEADROOM_BYTES, INPUT_BYTES, Stage, Step, Worker};
 use crate::cluster::HashKey;
-use crate::config::{Balance, HashBy};
-use crate::filter::{TransactionId, Verdict};
+use crate::config::{Balance, HashBy, Timeouts};
+use crate::filter::{RequestContext, TransactionId, Verdict};
 use crate::headers::{ClientInfo, InvalidMaxForwards, max_forwards, render_request};
-use crate::local_response::{LocalResponse, ResponseContext};
+use crate::local_response::{LocalResponse, Reason, ResponseContext};
 use crate::router::AmbiguousPath;
+use crate::tls::is_plain_http;
 use crate::transport::{Received, Transport};
 
-/// How long a client that is still sending is read from behind the last response, and how long it may be silent: as in
-/// nginx (`lingering_time`, `lingering_timeout`). Many clients read no response before they have sent their body, and
+/// Limits of reading from a client that is still sending behind the last response: in total and while it is silent, as
+/// in nginx (`lingering_time`, `lingering_timeout`). Many clients read no response before they have sent their body, and
 /// closing over unread bytes is a reset, which discards the response.
 const LINGER_TIME: Duration = Duration::from_secs(30);
 const LINGER_SILENCE: Duration = Duration::from_secs(5);
@@ -107,13 +108,33 @@ impl Downstream {
         }
     }
 
-    /// Sends waiting bytes and, on progress, moves the deadline. Returns true if none are left.
-    pub(super) fn flush(&mut self, deadline: Instant) -> io::Result<bool> {
+    /// Sends waiting bytes. Returns their number.
+    pub(super) fn flush(&mut self) -> io::Result<usize> {
         let Self { transport, unsent, .. } = self;
-        if unsent.send(|bytes| transport.send(bytes))? > 0 {
-            self.deadline = deadline;
+        unsent.send(|bytes| transport.send(bytes))
+    }
+
+    /// Sends waiting bytes of a body and, on progress, moves the deadline. Returns true if none are left.
+    pub(super) fn flush_body(&mut self, timeouts: &Timeouts, now: Instant) -> io::Result<bool> {
+        let count = self.flush()?;
+        let is_empty = self.unsent.is_empty();
+        if count > 0 && is_empty {
+            self.deadline = now + timeouts.body;
+        } else if count > 0 {
+            self.deadline = timeouts.next_body_deadline(self.deadline, count, now);
         }
-        Ok(self.unsent.is_empty())
+        Ok(is_empty)
+    }
+
+    /// True if the client neither awaits a response nor has sent a part of a request.
+    pub(super) fn is_idle(&self) -> bool {
+        self.stage == Stage::ReadHead && self.unread.is_empty() && self.unsent.is_empty()
+    }
+
+    /// True if a deadline has passed.
+    pub(super) fn is_late(&self, now: Instant) -> bool {
+        let give_up_at = self.transaction.as_ref().and_then(Transaction::give_up_at);
+        self.deadline <= now || give_up_at.is_some_and(|at| at <= now)
     }
 
     /// Sends bytes behind those that wait, and keeps what the client has no room for.
@@ -139,12 +160,12 @@ pub(super) struct RequestKey {
     is_tls: bool,
 }
 
-/// What the start of the input is. The head to forward is in the scratch space.
+/// Kind of the start of the input. The head to forward is in the scratch space.
 enum Parsed {
     Partial,
     Request(CachedRequest, Verdict),
     Invalid(LocalResponse),
-    /// A valid head that the gateway answers itself; another request may follow.
+    /// A valid head that needs a local response; another request may follow.
     Local {
         head_bytes: usize,
         context: ResponseContext,
@@ -169,7 +190,7 @@ impl Worker {
     pub(super) fn read_head(&mut self, key: usize) -> HeadRead {
         let client = &mut self.clients[key];
         if !client.unsent.is_empty() {
-            match client.flush(self.now + self.timeouts.body) {
+            match client.flush_body(&self.timeouts, self.now) {
                 Ok(true) => client.deadline = self.now + self.timeouts.idle,
                 Ok(false) => return HeadRead::Step(Step::Wait),
                 Err(_) => return HeadRead::Step(Step::Close),
@@ -199,6 +220,11 @@ impl Worker {
                     }
                 }
                 Ok(Received::Nothing) => return HeadRead::Step(Step::Continue),
+                Err(error) if is_plain_http(&error) => {
+                    client.transport.end_tls();
+                    self.reject(key, &LocalResponse::error(Reason::PlainOnTlsPort));
+                    return HeadRead::Step(Step::Continue);
+                }
                 Ok(Received::End) | Err(_) => return HeadRead::Step(Step::Close),
             }
         } else {
@@ -240,9 +266,7 @@ impl Worker {
             ip: client.ip,
             is_tls,
         };
-        if !self.filter.is_active()
-            && let Some(cached) = self.scratch.requests.find(input, &request_key)
-        {
+        if let Some(cached) = self.scratch.requests.find(input, &request_key) {
             self.scratch.head.clear();
             self.scratch.head.extend_from_slice(&cached.rendered);
             return Parsed::Request(cached.value, Verdict::Pass);
@@ -258,17 +282,17 @@ impl Worker {
                 return Parsed::Invalid(LocalResponse::of_long_head(input, limits.header_bytes));
             }
             Ok(None) => return Parsed::Partial,
-            Err(error) => return Parsed::Invalid(LocalResponse::of_parse_error(&error)),
+            Err(error) => return Parsed::Invalid(LocalResponse::of_parse_error(&error, input)),
         };
-        if head.headers.iter().count() > limits.headers {
-            return Parsed::Invalid(LocalResponse::HEAD_TOO_LARGE);
+        if head.header_count > limits.headers {
+            return Parsed::Invalid(LocalResponse::error(Reason::TooManyHeaders));
         }
         if head.method == "CONNECT" {
-            return Parsed::Invalid(LocalResponse::NOT_IMPLEMENTED);
+            return Parsed::Invalid(LocalResponse::error(Reason::Connect));
         }
         // Fragments are never sent, and readers differ on bytes beyond ASCII.
         if !head.target.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#') {
-            return Parsed::Invalid(LocalResponse::BAD_REQUEST);
+            return Parsed::Invalid(LocalResponse::error(Reason::Target));
         }
         let host = head.target_parts.authority.or(head.host);
         let path = match head.target_parts.path_and_query {
@@ -284,13 +308,23 @@ impl Worker {
         };
         let route = match generation.router.route(host, path) {
             Ok(Some(route)) => route.0,
-            Ok(None) => return local(LocalResponse::NOT_FOUND),
-            Err(AmbiguousPath) => return Parsed::Invalid(LocalResponse::BAD_REQUEST),
+            Ok(None) => return local(LocalResponse::error(Reason::NoRoute)),
+            Err(AmbiguousPath) => {
+                return Parsed::Invalid(LocalResponse::error(Reason::AmbiguousPath));
+            }
         };
+        if head.method == "TRACE" && !config.requests.trace {
+            return local(LocalResponse::error(Reason::Trace));
+        }
+        if head.has_other_expectation {
+            return local(LocalResponse::error(Reason::Expectation));
+        }
         match max_forwards(&head) {
             Ok(Some(0)) => return local(LocalResponse::of_last_hop(&head)),
             Ok(_) => {}
-            Err(InvalidMaxForwards) => return Parsed::Invalid(LocalResponse::BAD_REQUEST),
+            Err(InvalidMaxForwards) => {
+                return Parsed::Invalid(LocalResponse::error(Reason::MaxForwards));
+            }
         }
         let default_host = &self.listeners[client.listener].default_host;
         let client_info = ClientInfo { ip: client.ip, is_tls, default_host };
@@ -300,15 +334,24 @@ impl Worker {
         let request = render_request(
             &head,
             &config.routes[route],
+            &config.requests,
             &config.forwarded,
             &client_info,
             &mut self.scratch.head,
         );
-        let cached = CachedRequest { request, route, hash_key };
-        let verdict = if self.filter.is_active() {
-            self.filter.request_head(TransactionId { client: key, serial }, &head, client.ip)
+        let is_inspected = self.filter.inspects(generation, route);
+        let cached = CachedRequest { request, route, hash_key, is_inspected };
+        let head_bytes = &input[..head.len];
+        let verdict = if is_inspected {
+            let context = RequestContext {
+                head: &head,
+                bytes: head_bytes,
+                client: client.ip,
+                server: default_host,
+                firewall: generation.firewalls[route].as_ref(),
+            };
+            self.filter.request_head(TransactionId { client: key, serial }, &context)
         } else {
-            let head_bytes = &input[..head.len];
             self.scratch.requests.insert(head_bytes, request_key, cached, &self.scratch.head);
             Verdict::Pass
         };
@@ -333,7 +376,8 @@ impl Worker {
         if self.access_log.is_some() {
             let peer = self.peer(key);
             let (status, body_bytes) = (response.status(), response.body_bytes(context));
-            let entry = Entry { peer: &peer, request, status, body_bytes, upstream: None };
+            let reason = response.reason().map(Reason::word);
+            let entry = Entry { peer: &peer, request, status, body_bytes, reason, upstream: None };
             self.access_log.iter_mut().for_each(|log| log.add(&entry));
         }
         self.send_local(key, response, context);
@@ -365,11 +409,13 @@ impl Worker {
     /// Sends the rest of the last response, then closes.
     pub(super) fn finish_client(&mut self, key: usize, lingers: bool) -> Step {
         let client = &mut self.clients[key];
-        match client.flush(self.now + self.timeouts.body) {
+        match client.flush_body(&self.timeouts, self.now) {
             Ok(true) => {}
             Ok(false) => return Step::Wait,
             Err(_) => return Step::Close,
         }
+        // Bytes behind the last request may have arrived unnoticed.
+        let lingers = lingers || client.transport.has_unread_bytes();
         if !lingers && !client.transport.is_tls() {
             return Step::Close;
         }
@@ -432,7 +478,7 @@ impl Worker {
         self.client_counters().sent_bytes.add(sent_bytes);
     }
 
-    /// What the access log needs of a request whose head was parsed before. `None` without an access log.
+    /// Returns the fields that the access log needs of a parsed head. `None` without an access log.
     pub(super) fn logged_request(&self, head: &[u8]) -> Option<Box<LoggedRequest>> {
         self.access_log.as_ref()?;
         let head = parse_request_head(head).ok().flatten()?;

@@ -28,8 +28,9 @@ impl Worker {
         let generation = Generation::new(Arc::clone(shared), self.thread as u64);
         self.current = self.generations.insert(generation);
         // Collected lines belong to the old file.
-        self.flush_access_log();
+        self.flush_logs();
         self.access_log = shared.access_log.as_ref().map(LogFile::thread_log);
+        self.filter.reload(shared);
         self.recount_clients();
         let mut removed = Vec::new();
         for (index, listener) in self.listeners.iter_mut().enumerate() {
@@ -69,17 +70,21 @@ impl Worker {
         }
         let keys: Vec<usize> = self.clients.iter().map(|(key, _)| key).collect();
         keys.into_iter().for_each(|key| self.remove_client(key));
-        self.flush_access_log();
+        self.flush_logs();
     }
 
     /// Hands collected lines to the writer, and counts those that it drops.
-    pub(super) fn flush_access_log(&mut self) {
+    pub(super) fn flush_logs(&mut self) {
         if let Some(access_log) = &mut self.access_log {
             access_log.flush();
             let dropped = access_log.take_dropped();
             if dropped > 0 {
                 self.client_counters().dropped_lines.add(dropped);
             }
+        }
+        let dropped = self.filter.flush();
+        if dropped > 0 {
+            self.client_counters().dropped_audit_lines.add(dropped);
         }
     }
 }

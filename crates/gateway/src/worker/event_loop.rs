@@ -6,20 +6,20 @@ use std::time::{Duration, Instant};
 use tollgate_eventloop::{Event, Events};
 
 use super::accept::Accepted;
-use super::downstream::HeadRead;
+use super::downstream::{Downstream, HeadRead};
 use super::transaction::ResponseState;
 use super::{ClientId, Source, Stage, Step, Worker, connection_token, source};
 use crate::command::Command;
 use crate::config::Timeouts;
-use crate::local_response::LocalResponse;
+use crate::local_response::{LocalResponse, Reason};
 
 const EVENTS_PER_WAIT: usize = 256;
 /// Connections accepted from a listener before others have their turns.
 const ACCEPTS_PER_EVENT: usize = 64;
 /// The same for a listener that is being closed.
 const ACCEPTS_BEFORE_CLOSE: usize = 65_536;
-/// How long a client may wait for its last response without being registered with the poller, so that its disconnection
-/// goes unnoticed.
+/// Longest time that a client waits for its last response without being registered with the poller, so that its
+/// disconnection goes unnoticed.
 const UNWATCHED_MAX: Duration = Duration::from_millis(5);
 /// Steps of one client before others have their turns; each moves at most one read's bytes.
 const STEPS_PER_TURN: usize = 16;
@@ -68,7 +68,7 @@ impl Worker {
             }
         }
         self.check_timers()?;
-        self.flush_access_log();
+        self.flush_logs();
         Ok(has_more || events.iter().next().is_some())
     }
 
@@ -125,7 +125,8 @@ impl Worker {
                 if let Some(it) = self.clients.get(client.key)
                     && it.serial == client.serial
                 {
-                    if it.transport.is_closed() && it.stage != Stage::ReadHead {
+                    let is_gone = it.transport.is_closed() && it.stage != Stage::ReadHead;
+                    if is_gone || self.check_departure(client.key) == Step::Close {
                         self.remove_client(client.key);
                     } else {
                         self.turn(client.key);
@@ -145,6 +146,7 @@ impl Worker {
                     }
                 }
                 Command::Resume(id, verdict) => {
+                    self.filter.take_back();
                     if let Some(step) = self.resume(id, verdict) {
                         self.continue_turn(id.client, step);
                     }
@@ -307,10 +309,10 @@ impl Worker {
         let timeouts = self.generations.iter().flat_map(|(_, generation)| {
             let config = &generation.shared.config;
             // The end of a drain has its own timer.
-            let Timeouts { connect, header, body, response, idle, tunnel, drain: _ } =
+            let Timeouts { connect, header, body, response, abandoned, idle, tunnel, .. } =
                 config.timeouts;
             let queues = config.pools.iter().map(|pool| pool.queue_timeout);
-            [connect, header, body, response, idle, tunnel].into_iter().chain(queues)
+            [connect, header, body, response, abandoned, idle, tunnel].into_iter().chain(queues)
         });
         (timeouts.min().unwrap_or(SWEEP_MAX) / 4).clamp(SWEEP_MIN, SWEEP_MAX)
     }
@@ -318,7 +320,7 @@ impl Worker {
     /// Ends what has passed its deadline.
     pub(super) fn sweep(&mut self) {
         let now = self.now;
-        let is_late = |client: &super::Downstream| client.deadline <= now;
+        let is_late = |client: &Downstream| client.is_late(now);
         let late: Vec<usize> = self
             .clients
             .iter()
@@ -337,39 +339,60 @@ impl Worker {
     }
 
     fn handle_timeout(&mut self, key: usize) -> Step {
+        let client = &mut self.clients[key];
+        if let Some(transaction) = &mut client.transaction
+            && client.deadline > self.now
+        {
+            // The time of an abandoned request starts with its end.
+            if transaction.is_sent() || transaction.suspended.is_some() {
+                return Step::Close;
+            }
+            transaction.abandoned_until = Some(self.now + self.timeouts.abandoned);
+            return Step::Wait;
+        }
         let client = &self.clients[key];
         let transaction = match (client.stage, &client.transaction) {
             (Stage::ReadHead, _) if !client.unread.is_empty() => {
-                self.reject(key, &LocalResponse::REQUEST_TIMEOUT);
+                self.reject(key, &LocalResponse::error(Reason::HeadTimeout));
                 return Step::Continue;
             }
             (Stage::Transaction, Some(transaction)) => transaction,
             _ => return Step::Close,
         };
         let is_head_missing = matches!(transaction.response, ResponseState::Head);
-        if transaction.suspended.as_ref().is_some_and(|it| it.has_head || is_head_missing) {
-            return self.respond(key, &LocalResponse::GATEWAY_TIMEOUT);
+        if transaction.is_request_held {
+            return self.respond(key, &LocalResponse::error(Reason::BodyTimeout));
+        }
+        if transaction.can_respond() && (transaction.suspended.is_some() || !is_head_missing) {
+            let reason = if transaction.suspended.is_some() {
+                Reason::FilterTimeout
+            } else {
+                self.record_upstream_failure(key, "a response stalled");
+                Reason::ResponseTimeout
+            };
+            return self.respond(key, &LocalResponse::error(reason));
         }
         if !is_head_missing {
             if client.waits_for_response_body() {
-                self.record_upstream_failure(key);
+                self.record_upstream_failure(key, "a response stalled");
             }
             return Step::Close;
         }
         let Some(at) = transaction.upstream else {
             let config = &self.generations[transaction.generation].shared.config;
             let queue_timeout = config.pools[transaction.pool].queue_timeout;
-            return self.respond(key, &LocalResponse::unavailable(queue_timeout));
+            return self
+                .respond(key, &LocalResponse::unavailable(Reason::QueueTimeout, queue_timeout));
         };
         if self.upstreams[at].is_connecting {
-            let assigned = self.retry(key, LocalResponse::GATEWAY_TIMEOUT);
+            let assigned = self.retry(key, Reason::ConnectTimeout);
             return self.or_respond(key, assigned);
         }
         // The backend does not respond, or takes no more of the request.
         if transaction.request_body.is_done() || !transaction.request_buffer.is_sent() {
-            self.record_upstream_failure(key);
-            return self.respond(key, &LocalResponse::GATEWAY_TIMEOUT);
+            self.record_upstream_failure(key, "no response in time");
+            return self.respond(key, &LocalResponse::error(Reason::ResponseTimeout));
         }
-        self.respond(key, &LocalResponse::REQUEST_TIMEOUT)
+        self.respond(key, &LocalResponse::error(Reason::BodyTimeout))
     }
 }

@@ -1,15 +1,17 @@
 //! Forwarding: the request to the backend, and the response to the client.
 
+use std::ops::Range;
 use std::time::SystemTime;
 
 use tollgate_http1::{BodyFraming, ResponseHead, Version, parse_response_head};
 
-use super::transaction::{ResponseState, Transaction, exceeds_limit};
+use super::transaction::{HeldResponse, ResponseState, Transaction, exceeds_limit};
 use super::{HEADROOM_BYTES, INPUT_BYTES, RESPONSE_PIECE_BYTES, Stage, Step, Worker};
 use crate::body::Body;
+use crate::config::Requests;
 use crate::filter::{Direction, Verdict};
 use crate::headers::{Persistence, render_response};
-use crate::local_response::LocalResponse;
+use crate::local_response::{LocalResponse, Reason};
 use crate::transport::Received;
 
 const INTERIM_RESPONSES_MAX: u32 = 64;
@@ -41,7 +43,7 @@ pub(super) struct CachedResponse {
     date_at: Option<usize>,
 }
 
-/// What the start of the input is. The head to forward is in the scratch space.
+/// Kind of the start of the input. The head to forward is in the scratch space.
 enum Parsed {
     Partial,
     Interim { head_bytes: usize },
@@ -58,6 +60,9 @@ impl Worker {
         };
         if transaction.suspended.is_some() {
             return Step::Wait;
+        }
+        if transaction.is_request_held {
+            return self.receive_held_request(key);
         }
         if transaction.upstream.is_none() {
             let Some(backend) = transaction.reserved.take() else { return Step::Wait };
@@ -82,73 +87,53 @@ impl Worker {
         }
     }
 
+    /// Receives another piece of a request that a filter holds.
+    fn receive_held_request(&mut self, key: usize) -> Step {
+        let client = &mut self.clients[key];
+        if client.flush().is_err() {
+            return Step::Close;
+        }
+        let (piece, verdict) = match self.receive_request_piece(key) {
+            Ok(received) => received,
+            Err(step) => return step,
+        };
+        let Some(transaction) = &mut self.clients[key].transaction else { return Step::Close };
+        transaction.request_buffer.push(&self.scratch.input[piece], 0);
+        match verdict {
+            Verdict::Hold => Step::Continue,
+            Verdict::Pass => {
+                transaction.is_request_held = false;
+                let assigned = self.assign(key, None);
+                self.or_respond(key, assigned)
+            }
+            Verdict::Suspend => self.suspend(key, HeldResponse::default()),
+            Verdict::Respond(response) => self.respond(key, &response),
+        }
+    }
+
     /// Sends the unsent part of the request, or reads and sends another piece.
     fn forward_request(&mut self, key: usize) -> Step {
         if !self.send_request(key) {
             return Step::Wait;
         }
+        let (piece, verdict) = match self.receive_request_piece(key) {
+            Ok(received) => received,
+            Err(step) => return step,
+        };
         let client = &mut self.clients[key];
         let Some(transaction) = &mut client.transaction else { return Step::Close };
         let Some(at) = transaction.upstream else { return Step::Continue };
-        if transaction.request_body.is_done()
-            || !client.transport.is_readable()
-            || transaction.is_send_aborted
-        {
-            return Step::Wait;
-        }
-        let can_respond = matches!(transaction.response, ResponseState::Head);
-        let start = HEADROOM_BYTES;
-        let room = &mut self.scratch.input[start..start + INPUT_BYTES];
-        let count = match client.transport.receive(room) {
-            Ok(Received::Bytes(count)) => count,
-            Ok(Received::Nothing) => return Step::Wait,
-            // The backend must not take the truncated request for complete.
-            Ok(Received::End) if can_respond => {
-                return self.respond(key, &LocalResponse::BAD_REQUEST);
-            }
-            Ok(Received::End) | Err(_) => return Step::Close,
-        };
-        let taken = self.filter.take_body(
-            Direction::Request,
-            transaction.id,
-            &mut transaction.request_body,
-            &mut room[..count],
-            Verdict::Pass,
-        );
-        let config = &self.generations[transaction.generation].shared.config;
-        let (taken, verdict) = match taken {
-            Ok(taken) => taken,
-            Err(_) if can_respond => return self.respond(key, &LocalResponse::BAD_REQUEST),
-            Err(_) => return Step::Close,
-        };
-        transaction.request_body_bytes += taken.payload_bytes;
-        let (body, received) = (&transaction.request_body, transaction.request_body_bytes);
-        if exceeds_limit(body, received, config.limits.body_bytes) {
-            if can_respond {
-                return self.respond(key, &LocalResponse::CONTENT_TOO_LARGE);
-            }
-            return Step::Close;
-        }
-        client.deadline = self.now + self.timeouts.body;
-        let behind = start + taken.consumed..start + count;
-        if !behind.is_empty() {
-            client.unread.extend_from_slice(&self.scratch.input[behind]);
-        }
-        let mut end = start + taken.kept;
-        if taken.done {
-            let edits = &config.routes[transaction.route].request_headers;
-            let tail = transaction.request_body.tail(edits);
-            self.scratch.input[end..end + tail.len()].copy_from_slice(&tail);
-            end += tail.len();
-        }
-        let piece = &self.scratch.input[start..end];
+        let piece = &self.scratch.input[piece];
         match verdict {
             Verdict::Pass => {}
-            Verdict::Suspend => {
+            // A filter that has let the head pass can hold a later part back only for a moment.
+            Verdict::Hold | Verdict::Suspend => {
                 transaction.request_buffer.push(piece, 0);
-                return self.suspend(key, Vec::new(), false);
+                return self.suspend(key, HeldResponse::default());
             }
-            Verdict::Respond(response) if can_respond => return self.respond(key, &response),
+            Verdict::Respond(response) if transaction.can_respond() => {
+                return self.respond(key, &response);
+            }
             Verdict::Respond(_) => return Step::Close,
         }
         let upstream = &mut self.upstreams[at];
@@ -166,6 +151,68 @@ impl Worker {
             }
         }
         Step::Continue
+    }
+
+    /// Receives and checks another piece of the request. Returns its place in the input, or the step that follows if
+    /// there is none.
+    fn receive_request_piece(&mut self, key: usize) -> Result<(Range<usize>, Verdict), Step> {
+        let client = &mut self.clients[key];
+        let Some(transaction) = &mut client.transaction else { return Err(Step::Close) };
+        if transaction.request_body.is_done()
+            || !client.transport.is_readable()
+            || transaction.is_send_aborted
+        {
+            return Err(Step::Wait);
+        }
+        let can_respond = transaction.can_respond();
+        let start = HEADROOM_BYTES;
+        let room = &mut self.scratch.input[start..start + INPUT_BYTES];
+        let count = match client.transport.receive(room) {
+            Ok(Received::Bytes(count)) => count,
+            Ok(Received::Nothing) => return Err(Step::Wait),
+            // The backend must not take the truncated request for complete.
+            Ok(Received::End) if can_respond => {
+                return Err(self.respond(key, &LocalResponse::error(Reason::TruncatedBody)));
+            }
+            Ok(Received::End) | Err(_) => return Err(Step::Close),
+        };
+        let taken = self.filter.take_body(
+            Direction::Request,
+            transaction.shown_id(),
+            &mut transaction.request_body,
+            &mut room[..count],
+            Verdict::Pass,
+        );
+        let config = &self.generations[transaction.generation].shared.config;
+        let (taken, verdict) = match taken {
+            Ok(taken) => taken,
+            Err(error) if can_respond => {
+                let reason = Reason::of_parse_error(&error);
+                return Err(self.respond(key, &LocalResponse::error(reason)));
+            }
+            Err(_) => return Err(Step::Close),
+        };
+        transaction.request_body_bytes += taken.payload_bytes;
+        let (body, received) = (&transaction.request_body, transaction.request_body_bytes);
+        if exceeds_limit(body, received, config.limits.body_bytes) {
+            if can_respond {
+                return Err(self.respond(key, &LocalResponse::error(Reason::BodyTooLarge)));
+            }
+            return Err(Step::Close);
+        }
+        client.deadline = self.timeouts.next_body_deadline(client.deadline, count, self.now);
+        let behind = start + taken.consumed..start + count;
+        if !behind.is_empty() {
+            client.unread.extend_from_slice(&self.scratch.input[behind]);
+        }
+        let mut end = start + taken.kept;
+        if taken.done {
+            let edits = &config.routes[transaction.route].request_headers;
+            let tail = transaction.request_body.tail(edits);
+            self.scratch.input[end..end + tail.len()].copy_from_slice(&tail);
+            end += tail.len();
+        }
+        Ok((start..end, verdict))
     }
 
     /// Sends the unsent part of the request. Returns true if none is left or the backend takes no more.
@@ -199,7 +246,7 @@ impl Worker {
     /// Reads a piece of the response and forwards it, if the client has room.
     fn forward_response(&mut self, key: usize) -> Step {
         let client = &mut self.clients[key];
-        match client.flush(self.now + self.timeouts.body) {
+        match client.flush_body(&self.timeouts, self.now) {
             Ok(true) => {}
             Ok(false) => return Step::Wait,
             Err(_) => return Step::Close,
@@ -234,20 +281,38 @@ impl Worker {
         match &transaction.response {
             ResponseState::Head if transaction.has_response_bytes => self.reject_response(key),
             ResponseState::Head => {
-                let assigned = self.retry(key, LocalResponse::BAD_GATEWAY);
+                let is_connecting =
+                    transaction.upstream.is_some_and(|at| self.upstreams[at].is_connecting);
+                let reason =
+                    if is_connecting { Reason::ConnectFailed } else { Reason::BackendClosed };
+                let assigned = self.retry(key, reason);
                 self.or_respond(key, assigned)
             }
             ResponseState::Body { body, .. } if body.ends_at_close() && cleanly => {
-                match self.filter.response_end(transaction.id) {
-                    Verdict::Pass => {}
-                    Verdict::Suspend => {
-                        self.suspend(key, Vec::new(), false);
+                let verdict = match transaction.shown_id() {
+                    Some(id) => self.filter.response_end(id),
+                    None => Verdict::Pass,
+                };
+                let can_respond = transaction.can_respond();
+                let held = transaction.held_response.take().unwrap_or_default();
+                match verdict {
+                    Verdict::Pass => {
+                        if self.clients[key].send(&held.bytes, false).is_err() {
+                            return Step::Close;
+                        }
+                    }
+                    Verdict::Hold | Verdict::Suspend => {
+                        self.suspend(key, *held);
+                    }
+                    Verdict::Respond(response) if can_respond => {
+                        return self.respond(key, &response);
                     }
                     // The response is sent already.
                     Verdict::Respond(_) => return Step::Close,
                 }
                 self.finish_response(key, false, false)
             }
+            ResponseState::Body { .. } if transaction.can_respond() => self.reject_response(key),
             ResponseState::Body { .. } => self.abort_response(key),
             ResponseState::Done { .. } | ResponseState::Tunnel { .. } => Step::Close,
         }
@@ -255,14 +320,14 @@ impl Worker {
 
     /// Aborts a response within which the backend failed: the client sees its connection end.
     fn abort_response(&mut self, key: usize) -> Step {
-        self.record_upstream_failure(key);
+        self.record_upstream_failure(key, "a response broke off or is invalid");
         Step::Close
     }
 
     /// The backend sent an invalid response head.
     fn reject_response(&mut self, key: usize) -> Step {
-        self.record_upstream_failure(key);
-        self.respond(key, &LocalResponse::BAD_GATEWAY)
+        self.record_upstream_failure(key, "a response is invalid");
+        self.respond(key, &LocalResponse::error(Reason::InvalidResponse))
     }
 
     /// Forwards the part of the input from `start` to `end` that belongs to the response.
@@ -309,20 +374,16 @@ impl Worker {
         }
         let client = &mut self.clients[key];
         let Some(transaction) = &mut client.transaction else { return Step::Close };
+        let shown_id = transaction.shown_id();
+        let is_unsent = is_first_piece || transaction.held_response.is_some();
         let ResponseState::Body { body, keep_alive, .. } = &mut transaction.response else {
             return Step::Close;
         };
         let keep_alive = *keep_alive;
         let input = &mut self.scratch.input[start..end];
-        let taken =
-            self.filter.take_body(Direction::Response, transaction.id, body, input, verdict);
+        let taken = self.filter.take_body(Direction::Response, shown_id, body, input, verdict);
         let Ok((taken, verdict)) = taken else {
-            // Nothing of the first piece is sent yet.
-            return if is_first_piece {
-                self.reject_response(key)
-            } else {
-                self.abort_response(key)
-            };
+            return if is_unsent { self.reject_response(key) } else { self.abort_response(key) };
         };
         transaction.response_body_bytes += taken.payload_bytes;
         let has_surplus = start + taken.consumed < end;
@@ -335,18 +396,32 @@ impl Worker {
         }
         match verdict {
             Verdict::Pass => {}
-            Verdict::Respond(response) if is_first_piece => return self.respond(key, &response),
+            Verdict::Respond(response) if is_unsent => return self.respond(key, &response),
             // A part of the backend's response is sent already.
             Verdict::Respond(_) => return Step::Close,
-            Verdict::Suspend => {
-                let head = if is_first_piece { &self.scratch.head[..] } else { b"" };
-                let bytes = [head, &self.scratch.input[piece]].concat();
-                let step = self.suspend(key, bytes, is_first_piece);
+            Verdict::Hold | Verdict::Suspend => {
+                let mut held = transaction.held_response.take().unwrap_or_default();
+                if is_first_piece {
+                    held.bytes.extend_from_slice(&self.scratch.head);
+                    held.has_head = true;
+                }
+                held.bytes.extend_from_slice(&self.scratch.input[piece]);
+                if verdict == Verdict::Hold && !taken.done {
+                    transaction.held_response = Some(held);
+                    client.deadline = self.now + self.timeouts.body;
+                    return Step::Continue;
+                }
+                let step = self.suspend(key, *held);
                 if taken.done {
                     return self.finish_response(key, keep_alive, has_surplus);
                 }
                 return step;
             }
+        }
+        if let Some(held) = transaction.held_response.take()
+            && client.send(&held.bytes, true).is_err()
+        {
+            return Step::Close;
         }
         if is_first_piece {
             // In front of the body, so that one call sends both.
@@ -380,7 +455,8 @@ impl Worker {
             version: request.version,
             keep_alive,
         };
-        if !self.filter.is_active()
+        let shown_id = transaction.shown_id();
+        if shown_id.is_none()
             && let Some(cached) = self.scratch.responses.find(input, &response_key)
         {
             let response = cached.value;
@@ -393,12 +469,12 @@ impl Worker {
             }
             return Parsed::Final(response, Verdict::Pass);
         }
-        let head = match parse_response_head(input, request.is_head) {
-            Ok(Some(head)) => head,
-            Ok(None) => return Parsed::Partial,
-            Err(_) => return Parsed::Invalid,
-        };
         let config = &self.generations[transaction.generation].shared.config;
+        let head = match parse_response_head(input, request.is_head) {
+            Ok(Some(head)) if head.header_count <= config.limits.response_headers => head,
+            Ok(None) => return Parsed::Partial,
+            Ok(Some(_)) | Err(_) => return Parsed::Invalid,
+        };
         let via = config.forwarded.via.as_deref();
         let edits = &config.routes[transaction.route].response_headers;
         let out = &mut self.scratch.head;
@@ -407,7 +483,10 @@ impl Worker {
             render_response(&head, edits, via, date, persistence, framing, out)
         };
         match head.status {
-            101 if request.wants_upgrade && transaction.is_sent() && names_protocol(&head) => {
+            101 if request.wants_upgrade
+                && transaction.is_sent()
+                && names_allowed_protocol(&head, &config.requests) =>
+            {
                 render(Persistence::Upgrade, BodyFraming::Empty, None);
                 Parsed::Upgrade { head_bytes: head.len }
             }
@@ -433,18 +512,20 @@ impl Worker {
                     status: head.status,
                     head_bytes: head.len,
                     framing: head.body,
-                    keep_alive: head.keep_alive,
+                    keep_alive: head.keep_alive
+                        && !(request.is_head && config.pools[transaction.pool].close_after_head),
                     closes,
                     strips_coding,
                     date_at,
                 };
-                let verdict = if self.filter.is_active() {
-                    self.filter.response_head(transaction.id, &head)
-                } else {
-                    let head_bytes = &input[..head.len];
-                    let rendered = &self.scratch.head;
-                    self.scratch.responses.insert(head_bytes, response_key, response, rendered);
-                    Verdict::Pass
+                let rendered = &mut self.scratch.head;
+                let verdict = match shown_id {
+                    Some(id) => self.filter.response_head(id, &head, rendered),
+                    None => {
+                        let head_bytes = &input[..head.len];
+                        self.scratch.responses.insert(head_bytes, response_key, response, rendered);
+                        Verdict::Pass
+                    }
                 };
                 Parsed::Final(response, verdict)
             }
@@ -462,8 +543,12 @@ impl Worker {
             keep_alive: response.keep_alive,
             ends_at_close: strips_coding || framing == BodyFraming::UntilClose,
         };
+        let sent_at = transaction.sent_at;
         let (generation, pool) = (transaction.generation, transaction.pool);
-        self.pool_counters(generation, pool).count_response(response.status);
+        let us = self.elapsed_us(sent_at);
+        let counters = self.pool_counters(generation, pool);
+        counters.count_response(response.status);
+        counters.upstream_durations.add_us(us);
     }
 
     /// The response was received to its end. Finishes the transaction unless it is suspended.
@@ -477,7 +562,8 @@ impl Worker {
     }
 }
 
-/// True if a switch names its protocol, without which it is invalid (RFC 9110, section 7.8).
-fn names_protocol(head: &ResponseHead<'_>) -> bool {
-    head.headers.first("upgrade").is_some_and(|protocol| !protocol.is_empty())
+/// True if a switch names its protocol, without which it is invalid (RFC 9110, section 7.8), and it is an allowed one.
+fn names_allowed_protocol(head: &ResponseHead<'_>, requests: &Requests) -> bool {
+    let mut protocols = head.headers.all("upgrade").peekable();
+    protocols.peek().is_some() && protocols.all(|protocol| requests.allow_upgrade(protocol))
 }

@@ -28,10 +28,10 @@ use tollgate_http1::{HeadCache, MAX_HEAD_BYTES};
 
 use crate::LOG_INTERVAL;
 use crate::body::TAIL_BYTES_MAX;
-use crate::command::CommandQueue;
+use crate::command::{CommandQueue, Resumer};
 use crate::config::Timeouts;
 use crate::counters::{ClientCounters, Counters};
-use crate::filter::FilterSlot;
+use crate::filter::{Filter, FilterSlot};
 use crate::generation::ConfigGeneration;
 use crate::headers::DateCache;
 use crate::listener::ThreadListener;
@@ -58,14 +58,19 @@ pub(crate) struct Worker {
     ready: VecDeque<ClientId>,
     /// Clients to be registered with the poller at a time, unless they are gone by then.
     unwatched: VecDeque<(Instant, ClientId)>,
+    /// Idle clients that make room for others at the limit of connections, the longest idle first, each with its deadline
+    /// when it was listed. Clients that are no longer idle are skipped.
+    reclaimable: VecDeque<(Instant, ClientId)>,
     /// Of the last connection or transaction.
     last_serial: u32,
     counters: Arc<Counters>,
     thread: usize,
     access_log: Option<ThreadLog>,
-    /// Empty without `limits.connections_per_client`.
+    /// By network. Empty without `limits.connections_per_client`.
     connections_per_client: HashMap<IpAddr, usize>,
     now: Instant,
+    /// Start, end and microseconds of the last duration that was computed.
+    last_duration: (Instant, Instant, u64),
     sweep_at: Instant,
     /// Set while accepting is paused.
     accept_again_at: Option<Instant>,
@@ -83,7 +88,7 @@ struct ClientId {
     serial: u32,
 }
 
-/// How far a client is.
+/// Stage of a client connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     ReadHead,
@@ -100,7 +105,7 @@ enum Stage {
     },
 }
 
-/// How a client's turn continues.
+/// Continuation of a client's turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     /// With another step.
@@ -153,11 +158,13 @@ impl Worker {
         counters: Arc<Counters>,
         commands: Arc<CommandQueue>,
         thread: usize,
-        filter: FilterSlot,
+        filter: Option<Box<dyn Filter>>,
     ) -> io::Result<Self> {
         let poller = Poller::new()?;
         poller.add(commands.waker(), COMMANDS_TOKEN, Interest::Readable)?;
         let timeouts = generation.config.timeouts;
+        let mut filter = FilterSlot::new(filter, thread, Resumer(Arc::clone(&commands)));
+        filter.reload(&generation);
         let access_log = generation.access_log.as_ref().map(LogFile::thread_log);
         let mut generations = Slab::new();
         let current = generations.insert(Generation::new(generation, thread as u64));
@@ -175,12 +182,14 @@ impl Worker {
             filter,
             ready: VecDeque::new(),
             unwatched: VecDeque::new(),
+            reclaimable: VecDeque::new(),
             last_serial: 0,
             counters,
             thread,
             access_log,
             connections_per_client: HashMap::new(),
             now,
+            last_duration: (now, now, 0),
             sweep_at: now,
             accept_again_at: None,
             last_accept_pause: None,
@@ -198,6 +207,20 @@ impl Worker {
 
     fn is_connected(&self, client: ClientId) -> bool {
         self.clients.get(client.key).is_some_and(|it| it.serial == client.serial)
+    }
+
+    /// Microseconds since `start`. The head and the end of a short response have the same duration, and computing it costs
+    /// more than a comparison.
+    #[inline]
+    fn elapsed_us(&mut self, start: Instant) -> u64 {
+        let (last_start, last_end, last_us) = self.last_duration;
+        if (last_start, last_end) == (start, self.now) {
+            return last_us;
+        }
+        let duration = self.now.saturating_duration_since(start);
+        let us = duration.as_secs() * 1_000_000 + u64::from(duration.subsec_micros());
+        self.last_duration = (start, self.now, us);
+        us
     }
 
     fn next_serial(&mut self) -> u32 {

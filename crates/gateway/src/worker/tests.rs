@@ -12,6 +12,7 @@ use super::transaction::Transaction;
 use super::*;
 use crate::command::Command;
 use crate::config::{Address, Config, Listener};
+use crate::generation::Logs;
 use crate::transport::Transport;
 
 /// Deadline that turns a hang into a failure.
@@ -24,6 +25,11 @@ struct Scene {
     address: SocketAddr,
 }
 
+fn generation(config: Config, counters: &Counters) -> ConfigGeneration {
+    let now = Instant::now();
+    ConfigGeneration::new(config, Logs::default(), &counters.firewall, None, now)
+}
+
 impl Scene {
     fn new(change: impl FnOnce(&mut Config)) -> Self {
         let backend = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -31,13 +37,11 @@ impl Scene {
         let backend_address = Address::Tcp(backend.local_addr().unwrap());
         let mut config = Config::new(listener.address.clone(), backend_address);
         change(&mut config);
-        let generation = Arc::new(ConfigGeneration::new(config, None, None, Instant::now()));
         let counters = Arc::new(Counters::new(1));
+        let generation = Arc::new(generation(config, &counters));
         counters.add_generation(Arc::clone(&generation.counters));
         let commands = Arc::new(CommandQueue::new().unwrap());
-        let filter = FilterSlot(None);
-        let worker =
-            Worker::new(vec![listener], generation, counters, commands, 0, filter).unwrap();
+        let worker = Worker::new(vec![listener], generation, counters, commands, 0, None).unwrap();
         Self { worker, events: Events::with_capacity(64), backend, address }
     }
 
@@ -53,7 +57,7 @@ impl Scene {
     fn reload(&mut self, added: Vec<ThreadListener>, change: impl FnOnce(&mut Config)) {
         let mut config = self.worker.generations[self.worker.current].shared.config.clone();
         change(&mut config);
-        let generation = Arc::new(ConfigGeneration::new(config, None, None, Instant::now()));
+        let generation = Arc::new(generation(config, &self.worker.counters));
         self.worker.commands.send(Command::Reload { generation, added }).unwrap();
         self.worker.run_once(&mut self.events, Some(Duration::ZERO)).unwrap();
     }
@@ -164,13 +168,17 @@ fn connection_that_cannot_be_watched_is_closed() {
 fn sweep_period_follows_shortest_timeout() {
     let scene = Scene::new(|config| config.pools[0].queue_timeout = Duration::from_millis(100));
     assert_eq!(scene.worker.sweep_period(), Duration::from_millis(25));
-    assert_eq!(Scene::new(|_| {}).worker.sweep_period(), SWEEP_MAX);
+    let longer = Scene::new(|config| config.timeouts.abandoned = 4 * SWEEP_MAX);
+    assert_eq!(longer.worker.sweep_period(), SWEEP_MAX);
+    assert_eq!(Scene::new(|_| {}).worker.sweep_period(), Timeouts::default().abandoned / 4);
 }
 
 #[test]
 fn closed_client_makes_room_at_once() {
     let mut scene = Scene::new(|config| config.limits.connections = 1);
-    let first = scene.client();
+    let mut first = scene.client();
+    // An idle client would make room itself.
+    first.write_all(b"GET").unwrap();
     scene.run_until(|worker| worker.accept_again_at.is_some());
     let second = scene.client();
     scene.worker.accept_again_at = Some(scene.worker.now + 10 * PATIENCE);

@@ -10,7 +10,7 @@ use crate::body::{Body, Taken};
 use crate::cluster::{Attempts, BackendId, HashKey, QueueId};
 use crate::filter::{Direction, Outcome, TransactionId, Verdict};
 use crate::headers::RequestSummary;
-use crate::local_response::{LocalResponse, ResponseContext};
+use crate::local_response::{LocalResponse, Reason, ResponseContext};
 
 /// Longest request that is retained to be sent again.
 const RETAINED_BYTES_MAX: usize = 16 << 10;
@@ -23,14 +23,21 @@ pub(super) struct CachedRequest {
     pub(super) request: RequestSummary,
     pub(super) route: usize,
     pub(super) hash_key: HashKey,
+    /// A filter sees the request and its response.
+    pub(super) is_inspected: bool,
 }
 
 /// A request and its response.
 #[derive(Debug)]
 pub(super) struct Transaction {
     pub(super) id: TransactionId,
-    /// Present while a filter suspends the transaction.
-    pub(super) suspended: Option<Box<Suspended>>,
+    pub(super) is_inspected: bool,
+    /// A filter has not let the request pass yet.
+    pub(super) is_request_held: bool,
+    /// The part of the response that a filter has not let pass yet.
+    pub(super) held_response: Option<Box<HeldResponse>>,
+    /// Present while a filter suspends the transaction: what is sent once it is resumed.
+    pub(super) suspended: Option<Box<HeldResponse>>,
     pub(super) request: RequestSummary,
     /// The configuration that it began under.
     pub(super) generation: usize,
@@ -55,25 +62,31 @@ pub(super) struct Transaction {
     pub(super) interim_responses: u32,
     /// Of the final response; 0 before.
     pub(super) status: u16,
+    /// Of a local response.
+    reason: Option<Reason>,
     /// Received payload.
     pub(super) response_body_bytes: u64,
     /// The client's connection ends with the response.
     pub(super) closes: bool,
+    /// End of the wait for a response whose client seems to have left.
+    pub(super) abandoned_until: Option<Instant>,
     pub(super) attempts: Attempts,
     /// An idle connection turned out to be closed, as others may be.
     pub(super) needs_new_connection: bool,
     pub(super) started_at: Instant,
+    /// When the last backend was chosen.
+    pub(super) sent_at: Instant,
     /// The last backend.
     pub(super) backend: Option<usize>,
-    /// How often the request was sent.
+    /// Number of attempts to send the request.
     pub(super) sends: usize,
     /// `None` without an access log.
     pub(super) logged_request: Option<Box<LoggedRequest>>,
 }
 
-/// Response that a suspended transaction sends once it is resumed.
-#[derive(Debug)]
-pub(super) struct Suspended {
+/// Bytes of a response that wait for a verdict.
+#[derive(Debug, Default)]
+pub(super) struct HeldResponse {
     pub(super) bytes: Vec<u8>,
     /// `bytes` begin with the response head.
     pub(super) has_head: bool,
@@ -174,6 +187,23 @@ impl Transaction {
         self.is_send_aborted = false;
     }
 
+    /// The identifier, if a filter sees the transaction.
+    pub(super) fn shown_id(&self) -> Option<TransactionId> {
+        self.is_inspected.then_some(self.id)
+    }
+
+    /// True if nothing of a final response is sent yet.
+    pub(super) fn can_respond(&self) -> bool {
+        let mut waiting = self.suspended.iter().chain(&self.held_response);
+        matches!(self.response, ResponseState::Head) || waiting.any(|it| it.has_head)
+    }
+
+    /// When the transaction ends because its client seems to have left. A client that has left resets its connection once
+    /// the response begins.
+    pub(super) fn give_up_at(&self) -> Option<Instant> {
+        self.abandoned_until.filter(|_| matches!(self.response, ResponseState::Head))
+    }
+
     /// True if the whole request is sent.
     pub(super) fn is_sent(&self) -> bool {
         !self.is_send_aborted && self.request_body.is_done() && self.request_buffer.is_sent()
@@ -190,7 +220,7 @@ impl Worker {
         start: usize,
         end: usize,
     ) -> Step {
-        let CachedRequest { request, route, hash_key } = *cached;
+        let CachedRequest { request, route, hash_key, is_inspected } = *cached;
         let body_start = start + request.head_bytes;
         let logged_request = self.logged_request(&self.scratch.input[start..body_start]);
         let generation = &mut self.generations[self.current];
@@ -199,14 +229,15 @@ impl Worker {
         let id = TransactionId { client: key, serial: self.last_serial };
         let mut body = Body::new(request.body, true);
         let input = &mut self.scratch.input[body_start..end];
-        let taken = self.filter.take_body(Direction::Request, id, &mut body, input, verdict);
+        let shown_id = is_inspected.then_some(id);
+        let taken = self.filter.take_body(Direction::Request, shown_id, &mut body, input, verdict);
         let (taken, verdict, error) = match taken {
             Ok((taken, verdict)) => {
                 let is_too_long =
                     exceeds_limit(&body, taken.payload_bytes, config.limits.body_bytes);
-                (taken, verdict, is_too_long.then_some(LocalResponse::CONTENT_TOO_LARGE))
+                (taken, verdict, is_too_long.then_some(Reason::BodyTooLarge))
             }
-            Err(_) => (Taken::default(), Verdict::Pass, Some(LocalResponse::BAD_REQUEST)),
+            Err(error) => (Taken::default(), Verdict::Pass, Some(Reason::of_parse_error(&error))),
         };
         client.keep_unread(&self.scratch.input[body_start + taken.consumed..end]);
         client.is_partial = false;
@@ -221,6 +252,9 @@ impl Worker {
         client.stage = Stage::Transaction;
         client.transaction = Some(Transaction {
             id,
+            is_inspected,
+            is_request_held: false,
+            held_response: None,
             suspended: None,
             request,
             generation: self.current,
@@ -238,27 +272,63 @@ impl Worker {
             has_response_bytes: false,
             interim_responses: 0,
             status: 0,
+            reason: None,
             response_body_bytes: 0,
             closes: !request.keep_alive,
+            abandoned_until: None,
             attempts: Attempts::default(),
             needs_new_connection: false,
             started_at: self.now,
+            sent_at: self.now,
             backend: None,
             sends: 0,
             logged_request,
         });
         generation.transactions += 1;
-        if let Some(response) = error {
-            return self.respond(key, &response);
+        if let Some(reason) = error {
+            return self.respond(key, &LocalResponse::error(reason));
         }
         match verdict {
             Verdict::Pass => {
                 let assigned = self.assign(key, None);
                 self.or_respond(key, assigned)
             }
-            Verdict::Suspend => self.suspend(key, Vec::new(), false),
+            Verdict::Hold => {
+                self.hold_request(key, request.expects_continue && taken.consumed == 0)
+            }
+            Verdict::Suspend => self.suspend(key, HeldResponse::default()),
             Verdict::Respond(response) => self.respond(key, &response),
         }
+    }
+
+    /// Continues to receive a request that is forwarded only after another verdict. The client may wait for an interim
+    /// response of the backend, which has not received the request.
+    fn hold_request(&mut self, key: usize, waits: bool) -> Step {
+        let client = &mut self.clients[key];
+        if waits && client.send(b"HTTP/1.1 100 Continue\r\n\r\n", false).is_err() {
+            return Step::Close;
+        }
+        if let Some(transaction) = &mut client.transaction {
+            transaction.is_request_held = true;
+            client.deadline = self.now + self.timeouts.body;
+        }
+        Step::Continue
+    }
+
+    /// Closes a client that has ended its sending side while its request is queued, and limits its wait for a response
+    /// otherwise: it has left, most likely.
+    pub(super) fn check_departure(&mut self, key: usize) -> Step {
+        let client = &mut self.clients[key];
+        let Some(transaction) = &mut client.transaction else { return Step::Continue };
+        let requests = &self.generations[transaction.generation].shared.config.requests;
+        if requests.half_close || !client.transport.is_read_shut() {
+            return Step::Continue;
+        }
+        if transaction.queue.is_some() {
+            return Step::Close;
+        }
+        transaction.abandoned_until.get_or_insert(self.now + self.timeouts.abandoned);
+        Step::Continue
     }
 
     /// Sends the response of a transaction that got no backend.
@@ -274,6 +344,7 @@ impl Worker {
         let keep_alive = keep_alive && transaction.request_body.is_done() && !response.closes();
         let context = ResponseContext { is_head, version, keep_alive };
         transaction.status = response.status();
+        transaction.reason = response.reason();
         transaction.response_body_bytes = response.body_bytes(context);
         self.send_local(key, response, context);
         self.end_transaction(key);
@@ -281,10 +352,11 @@ impl Worker {
     }
 
     /// Suspends a transaction with bytes for its client.
-    pub(super) fn suspend(&mut self, key: usize, bytes: Vec<u8>, has_head: bool) -> Step {
+    pub(super) fn suspend(&mut self, key: usize, response: HeldResponse) -> Step {
         let client = &mut self.clients[key];
         if let Some(transaction) = &mut client.transaction {
-            transaction.suspended = Some(Box::new(Suspended { bytes, has_head }));
+            transaction.is_request_held = false;
+            transaction.suspended = Some(Box::new(response));
             client.deadline = self.now + self.timeouts.response;
         }
         Step::Wait
@@ -292,7 +364,7 @@ impl Worker {
 
     /// Continues a suspended transaction. Returns `None` if it is not suspended.
     pub(super) fn resume(&mut self, id: TransactionId, verdict: Verdict) -> Option<Step> {
-        if verdict == Verdict::Suspend {
+        if matches!(verdict, Verdict::Suspend | Verdict::Hold) {
             return None;
         }
         let key = id.client;
@@ -346,13 +418,21 @@ impl Worker {
         transaction.request_buffer.clear();
         client.request_buffer = std::mem::take(&mut transaction.request_buffer);
         self.log_transaction(key, &transaction);
-        self.filter.finished(transaction.id, || Outcome {
-            status: (transaction.status > 0).then_some(transaction.status),
-            request_body_bytes: transaction.request_body_bytes,
-            response_body_bytes: transaction.response_body_bytes,
-            duration: self.now.saturating_duration_since(transaction.started_at),
-        });
+        if transaction.is_inspected {
+            let outcome = Outcome {
+                status: (transaction.status > 0).then_some(transaction.status),
+                request_body_bytes: transaction.request_body_bytes,
+                response_body_bytes: transaction.response_body_bytes,
+                duration: self.now.saturating_duration_since(transaction.started_at),
+            };
+            self.filter.finished(transaction.id, &outcome);
+        }
         let Transaction { generation: at, pool, .. } = transaction;
+        // The duration of a tunnel is not that of a response.
+        if transaction.status > 0 && !matches!(transaction.response, ResponseState::Tunnel { .. }) {
+            let us = self.elapsed_us(transaction.started_at);
+            self.pool_counters(at, pool).request_durations.add_us(us);
+        }
         if let Some(backend) = transaction.reserved {
             self.release(Place { generation: at, pool, backend: backend.0 });
         }
@@ -378,6 +458,7 @@ impl Worker {
             request: transaction.logged_request.as_deref(),
             status: if transaction.status == 0 { STATUS_NO_RESPONSE } else { transaction.status },
             body_bytes: transaction.response_body_bytes,
+            reason: transaction.reason.map(Reason::word),
             upstream: Some(LoggedUpstream {
                 pool: &pool.name,
                 backend: backend.as_deref(),

@@ -34,9 +34,12 @@ impl Worker {
     fn tunnel_to_client(&mut self, key: usize) -> Step {
         let client = &mut self.clients[key];
         if !client.unsent.is_empty() {
-            return match client.flush(self.now + self.timeouts.tunnel) {
-                Ok(true) => Step::Continue,
-                Ok(false) => Step::Wait,
+            return match client.flush() {
+                Ok(0) => Step::Wait,
+                Ok(_) => {
+                    client.deadline = self.now + self.timeouts.tunnel;
+                    if client.unsent.is_empty() { Step::Continue } else { Step::Wait }
+                }
                 Err(_) => Step::Close,
             };
         }

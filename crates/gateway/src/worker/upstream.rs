@@ -8,7 +8,7 @@ use super::{ClientId, Step, Worker};
 use crate::cluster::{BackendId, Choice, PoolState};
 use crate::counters::{BackendCounters, PoolCounters};
 use crate::generation::ConfigGeneration;
-use crate::local_response::LocalResponse;
+use crate::local_response::{LocalResponse, Reason};
 use crate::log;
 use crate::transport::{LocalResource, Received, Transport, exhausted_resource};
 
@@ -67,11 +67,11 @@ impl Generation {
 
 impl Worker {
     /// Chooses a backend for a client's transaction and gives it a connection, or a place in a queue. Returns the
-    /// response for the client if there is no backend; `none_left` is that of a transaction that was tried before.
+    /// response for the client if there is no backend: for `failed`, if the transaction was tried before.
     pub(super) fn assign(
         &mut self,
         key: usize,
-        none_left: Option<LocalResponse>,
+        failed: Option<Reason>,
     ) -> Result<Step, LocalResponse> {
         let client = &mut self.clients[key];
         let Some(transaction) = &mut client.transaction else { return Ok(Step::Close) };
@@ -87,13 +87,17 @@ impl Worker {
                 client.deadline = self.now + queue_timeout;
                 let (generation, pool) = (transaction.generation, transaction.pool);
                 self.pool_counters(generation, pool).queued.add(1);
-                Ok(Step::Wait)
+                match self.check_departure(key) {
+                    Step::Close => Ok(Step::Close),
+                    _ => Ok(Step::Wait),
+                }
             }
             // Another request would have been queued for as long.
-            Choice::QueueFull => Err(LocalResponse::unavailable(queue_timeout)),
-            Choice::NoBackend => {
-                Err(none_left.unwrap_or_else(|| LocalResponse::unavailable(queue_timeout)))
-            }
+            Choice::QueueFull => Err(LocalResponse::unavailable(Reason::QueueFull, queue_timeout)),
+            Choice::NoBackend => Err(match failed {
+                Some(reason) => LocalResponse::error(reason),
+                None => LocalResponse::unavailable(Reason::NoBackend, queue_timeout),
+            }),
         }
     }
 
@@ -120,13 +124,11 @@ impl Worker {
                         Some(resource) => {
                             self.record_exhaustion(place, resource);
                             // An idle connection to another backend may do.
-                            let exhausted = LocalResponse::exhausted();
-                            self.try_another(key, backend, exhausted.clone(), exhausted)
+                            self.try_another(key, backend, Reason::Exhausted)
                         }
                         None => {
-                            self.record_failure(place);
-                            let failed = LocalResponse::BAD_GATEWAY;
-                            self.try_another(key, backend, failed.clone(), failed)
+                            self.record_failure(place, &format!("cannot connect: {error}"));
+                            self.try_another(key, backend, Reason::ConnectFailed)
                         }
                     };
                 }
@@ -137,12 +139,13 @@ impl Worker {
         transaction.upstream = Some(at);
         transaction.backend = Some(backend.0);
         transaction.sends += 1;
+        transaction.sent_at = self.now;
         let upstream = &mut self.upstreams[at];
         upstream.client = Some(key);
         client.deadline = self.now
             + if upstream.is_connecting { self.timeouts.connect } else { self.timeouts.response };
         self.backend_counters(place).requests.add(1);
-        Ok(Step::Continue)
+        Ok(self.check_departure(key))
     }
 
     /// Takes the idle connection that was used last, which is the most likely to be open.
@@ -195,12 +198,8 @@ impl Worker {
     }
 
     /// The backend failed before the first byte of a response. Retries the request where that is safe; otherwise, or if
-    /// no retry is left, returns `response`.
-    pub(super) fn retry(
-        &mut self,
-        key: usize,
-        response: LocalResponse,
-    ) -> Result<Step, LocalResponse> {
+    /// no retry is left, returns the response for `failed`.
+    pub(super) fn retry(&mut self, key: usize, failed: Reason) -> Result<Step, LocalResponse> {
         let Some(transaction) = &mut self.clients[key].transaction else { return Ok(Step::Close) };
         let Some(at) = transaction.upstream else { return Ok(Step::Close) };
         let Upstream { place, is_reused, .. } = self.upstreams[at];
@@ -215,23 +214,28 @@ impl Worker {
             return self.connect_transaction(key, BackendId(place.backend));
         }
         self.drop_upstream(key);
-        self.record_failure(place);
+        self.record_failure(
+            place,
+            match failed {
+                Reason::ConnectFailed => "cannot connect",
+                Reason::ConnectTimeout => "cannot connect in time",
+                _ => "a connection was closed without a response",
+            },
+        );
         let Some(transaction) = &mut self.clients[key].transaction else { return Ok(Step::Close) };
         if !can_retry {
-            return Err(response);
+            return Err(LocalResponse::error(failed));
         }
         transaction.rewind();
-        self.try_another(key, BackendId(place.backend), response, LocalResponse::BAD_GATEWAY)
+        self.try_another(key, BackendId(place.backend), failed)
     }
 
-    /// Assigns another backend after `backend` failed. Returns `no_retry` if no retry is left, and `none_left` if no
-    /// backend is.
+    /// Assigns another backend after `backend` failed. Returns the response for `failed` if no retry or backend is left.
     fn try_another(
         &mut self,
         key: usize,
         backend: BackendId,
-        no_retry: LocalResponse,
-        none_left: LocalResponse,
+        failed: Reason,
     ) -> Result<Step, LocalResponse> {
         let Some(transaction) = &mut self.clients[key].transaction else { return Ok(Step::Close) };
         transaction.attempts.add(backend);
@@ -239,30 +243,42 @@ impl Worker {
         let (generation, pool) = (transaction.generation, transaction.pool);
         let retries = self.generations[generation].shared.config.pools[pool].retries as usize;
         if attempts > retries {
-            return Err(no_retry);
+            return Err(LocalResponse::error(failed));
         }
         self.pool_counters(generation, pool).retries.add(1);
-        self.assign(key, Some(none_left))
+        self.assign(key, Some(failed))
     }
 
     /// Counts a failure for the backend that serves this client.
-    pub(super) fn record_upstream_failure(&mut self, key: usize) {
+    pub(super) fn record_upstream_failure(&mut self, key: usize, cause: &str) {
         if let Some(transaction) = &self.clients[key].transaction
             && let Some(at) = transaction.upstream
         {
-            self.record_failure(self.upstreams[at].place);
+            self.record_failure(self.upstreams[at].place, cause);
         }
     }
 
-    fn record_failure(&mut self, place: Place) {
+    fn record_failure(&mut self, place: Place, cause: &str) {
         self.backend_counters(place).failures.add(1);
         let generation = &self.generations[place.generation];
-        if generation.shared.health[place.pool].record_failure(place.backend, self.now) {
+        let pool = &generation.shared.config.pools[place.pool];
+        let (backend, name) = (&pool.backends[place.backend].address, &pool.name);
+        let failure = generation.shared.health[place.pool].record_failure(place.backend, self.now);
+        if failure.is_new {
+            log(format_args!("backend {backend} of pool {name} fails requests: {cause}"));
+        }
+        if failure.ejects {
+            log(format_args!("backend {backend} of pool {name} ejected after repeated failures"));
+        }
+    }
+
+    /// Records a complete response to a request that began at this time.
+    fn record_success(&self, place: Place, started_at: Instant) {
+        let generation = &self.generations[place.generation];
+        if generation.shared.health[place.pool].record_success(place.backend, started_at) {
             let pool = &generation.shared.config.pools[place.pool];
-            log(format_args!(
-                "backend {} of pool {} ejected after repeated failures",
-                pool.backends[place.backend].address, pool.name
-            ));
+            let address = &pool.backends[place.backend].address;
+            log(format_args!("backend {address} of pool {} serves requests again", pool.name));
         }
     }
 
@@ -297,7 +313,7 @@ impl Worker {
             && transaction.generation == self.current
             && self.stop_by.is_none();
         let upstream = &mut self.upstreams[at];
-        let place = upstream.place;
+        let (place, started_at) = (upstream.place, transaction.started_at);
         upstream.client = None;
         upstream.is_reused = true;
         upstream.is_connecting = false;
@@ -305,14 +321,14 @@ impl Worker {
         let is_clean = is_complete && (!upstream.transport.is_readable() || self.is_quiet(at));
         let generation = &mut self.generations[place.generation];
         let keepalive_max = generation.shared.config.pools[place.pool].keepalive_max;
-        generation.shared.health[place.pool].record_success(place.backend);
         let idle = &mut generation.pools[place.pool].idle[place.backend];
-        // Only a watched connection is seen to close.
+        // An unwatched connection could close unnoticed.
         if is_clean && idle.len() < keepalive_max && self.upstreams[at].transport.is_watched() {
             idle.push(at);
         } else {
             self.close_upstream(at);
         }
+        self.record_success(place, started_at);
         self.release(place);
     }
 

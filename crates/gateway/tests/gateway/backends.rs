@@ -1,17 +1,21 @@
 //! Choice of a backend: retries, queues, ejection, health checks, and backends that die under load.
 
 use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Read};
 use std::num::NonZeroU32;
+use std::process::Stdio;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tempfile::TempDir;
 use tollgate_gateway::Config;
-use tollgate_gateway::config::{Ejection, HealthCheck};
+use tollgate_gateway::config::{Address, Ejection, HealthCheck};
 
 use crate::support::{
-    Backend, GET, OK, Peer, TestGateway, ThreadedBackend, closed_port, config, config_backends,
-    echo_response, is_disconnect, is_echo, path, poll, serve_echo,
+    Backend, ChildProcess, GET, OK, Peer, TestGateway, ThreadedBackend, child_arguments,
+    closed_port, config, config_backends, echo_response, is_disconnect, is_echo, path, poll,
+    serve_echo, test_path,
 };
 
 const POST: &str = "POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi";
@@ -115,6 +119,53 @@ fn request_goes_to_another_backend_if_one_refuses_connections() {
     for _ in 0..4 {
         exchange(&mut client, &mut upstream, GET);
     }
+}
+
+#[test]
+fn failing_backend_and_its_return_are_logged_once() {
+    if let Some(arguments) = child_arguments() {
+        let mut config = config(&[arguments[0].parse().unwrap()]);
+        config.limits.connections = 9;
+        config.listeners[0].address = Address::Unix(arguments[1].clone().into());
+        let gateway = TestGateway::start(&config);
+        println!("\nlistening");
+        std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
+        gateway.drain();
+        gateway.join();
+        return;
+    }
+    let backend = ThreadedBackend::echo();
+    let addr = backend.addr();
+    let folder = TempDir::new().unwrap();
+    let socket = folder.path().join("gateway");
+    let (stderr, child_stderr) = std::io::pipe().unwrap();
+    let arguments = [addr.to_string(), socket.display().to_string()];
+    let name = test_path!("failing_backend_and_its_return_are_logged_once");
+    let mut child = ChildProcess::start(name, &arguments, Stdio::from(child_stderr));
+    child.wait_for("listening");
+    let mut client = Peer::connect(&Address::Unix(socket));
+    assert!(is_echo(&client.get("/first").unwrap(), "/first"));
+    backend.kill();
+    for _ in 0..20 {
+        client.send(GET);
+        client.expect_local_response(502);
+    }
+    let backend = ThreadedBackend::on(addr, serve_echo);
+    for _ in 0..20 {
+        assert!(is_echo(&client.get("/again").unwrap(), "/again"));
+    }
+    // A second failure within a minute is not logged, and neither is the return from it.
+    backend.kill();
+    client.send(GET);
+    client.expect_local_response(502);
+    let _backend = ThreadedBackend::on(addr, serve_echo);
+    assert!(is_echo(&client.get("/again").unwrap(), "/again"));
+    drop(client);
+    child.finish();
+    let lines: Vec<String> = BufReader::new(stderr).lines().map_while(Result::ok).collect();
+    let of_backend = format!("tollgate gateway: backend {addr} of pool default ");
+    let log: Vec<&str> = lines.iter().filter_map(|line| line.strip_prefix(&of_backend)).collect();
+    assert_eq!(log, ["fails requests: cannot connect", "serves requests again"]);
 }
 
 #[test]

@@ -1,17 +1,19 @@
 //! Clients that leave, send without reading, never finish, or come in large numbers.
 
 use std::io::Read;
+use std::num::NonZeroU32;
 use std::process::Stdio;
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tollgate_gateway::Config;
 use tollgate_gateway::config::Address;
 
 use crate::support::{
-    Backend, ChildProcess, DEADLINE, GET, OK, Peer, TestGateway, ThreadedBackend, child_arguments,
-    config, echo_body, echo_response, is_echo, test_path,
+    Backend, ChildProcess, DEADLINE, GET, OK, OK_LAST, Peer, TestGateway, ThreadedBackend,
+    child_arguments, config, echo_body, echo_response, is_echo, test_path,
 };
 
 #[test]
@@ -26,6 +28,131 @@ fn half_closed_client_receives_its_response() {
     gateway.turn();
     upstream.send(OK);
     client.expect_to_end(OK);
+}
+
+/// A gateway with one connection to its backend, which serves the first of three clients.
+fn busy_gateway(edit: impl FnOnce(&mut Config)) -> (Backend, TestGateway, Peer, Peer, [Peer; 2]) {
+    let backend = Backend::start();
+    let mut config = config(&[backend.addr()]);
+    config.pools[0].connections_max = NonZeroU32::new(1);
+    config.pools[0].queue_timeout = 10 * DEADLINE;
+    edit(&mut config);
+    let gateway = TestGateway::start(&config);
+    let mut first = gateway.client();
+    first.send(GET);
+    let mut upstream = backend.accept();
+    upstream.expect(GET);
+    let queued = ["/second", "/third"].map(|path| {
+        let mut client = gateway.client();
+        client.send(GET.replace("/a", path));
+        client
+    });
+    (backend, gateway, first, upstream, queued)
+}
+
+#[test]
+fn queued_request_of_a_departed_client_is_dropped() {
+    let (_backend, gateway, mut first, mut upstream, [second, mut third]) = busy_gateway(|_| {});
+    gateway.expect_metric("client_connections", 3);
+    drop(second);
+    gateway.expect_metric("client_connections", 2);
+    upstream.send(OK);
+    first.expect(OK);
+    upstream.expect(GET.replace("/a", "/third"));
+    upstream.send(OK);
+    third.expect(OK);
+}
+
+#[test]
+fn queued_request_of_a_half_closed_client_is_served_if_allowed() {
+    let (_backend, gateway, mut first, mut upstream, [mut second, third]) =
+        busy_gateway(|config| {
+            config.requests.half_close = true;
+            config.timeouts.abandoned = Duration::from_millis(1);
+            config.timeouts.idle = Duration::from_millis(100);
+        });
+    second.finish();
+    // An idle client is closed by a later look at the deadlines.
+    gateway.client().expect_closed();
+    upstream.send(OK);
+    first.expect(OK);
+    upstream.expect(GET.replace("/a", "/second"));
+    gateway.client().expect_closed();
+    upstream.send(OK);
+    second.expect_to_end(OK);
+    drop(third);
+}
+
+#[test]
+fn sent_request_of_a_departed_client_is_given_up_after_a_while() {
+    let backend = Backend::start();
+    let mut config = config(&[backend.addr()]);
+    config.timeouts.abandoned = Duration::from_millis(200);
+    config.timeouts.response = 10 * DEADLINE;
+    let gateway = TestGateway::start(&config);
+    for request in [GET, "GET /a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"] {
+        let mut client = gateway.client();
+        client.send(request);
+        let mut upstream = backend.accept();
+        upstream.expect(GET);
+        client.finish();
+        upstream.expect_closed();
+        client.expect_closed();
+    }
+    // A response that has begun is sent to its end.
+    let mut client = gateway.client();
+    client.send(GET);
+    let mut upstream = backend.accept();
+    upstream.expect(GET);
+    upstream.send(&OK[..OK.len() - 1]);
+    client.expect(&OK[..OK.len() - 1]);
+    client.finish();
+    let mut given_up = gateway.client();
+    given_up.send(GET);
+    given_up.finish();
+    given_up.expect_closed();
+    upstream.send(&OK[OK.len() - 1..]);
+    client.expect_to_end(&OK[OK.len() - 1..]);
+}
+
+#[test]
+fn longest_idle_client_makes_room_at_the_limit() {
+    let backend = ThreadedBackend::echo();
+    let mut config = config(&[backend.addr()]);
+    config.limits.connections = 3;
+    config.timeouts.idle = 10 * DEADLINE;
+    let gateway = TestGateway::start(&config);
+    let mut clients = [(); 3].map(|()| gateway.client());
+    for client in &mut clients {
+        assert!(is_echo(&client.get("/once").unwrap(), "/once"));
+    }
+    // The first one is idle for less time than the second, and the third is not idle.
+    assert!(is_echo(&clients[0].get("/again").unwrap(), "/again"));
+    clients[2].send("GET /third HTTP/1.1\r\n");
+    let mut new = gateway.client();
+    assert!(is_echo(&new.get("/new").unwrap(), "/new"));
+    clients[1].expect_closed();
+    assert!(is_echo(&clients[0].get("/still").unwrap(), "/still"));
+    assert!(is_echo(&clients[2].request("Host: a\r\n\r\n").unwrap(), "/third"));
+    gateway.expect_metric("client_connections_reclaimed_total", 1);
+}
+
+#[test]
+fn bytes_right_behind_the_last_request_cause_no_reset() {
+    let backend = Backend::start();
+    let mut config = config(&[backend.addr()]);
+    config.listeners[0].defer_accept = true;
+    let gateway = TestGateway::start(&config);
+    for _ in 0..20 {
+        let mut client = gateway.client();
+        client.send("GET /a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        let mut upstream = backend.accept();
+        upstream.expect(GET);
+        // The gateway does not watch the client for the next milliseconds.
+        client.send(GET);
+        upstream.send(OK_LAST);
+        client.expect_to_end(OK_LAST);
+    }
 }
 
 #[test]

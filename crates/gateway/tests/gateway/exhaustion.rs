@@ -90,6 +90,46 @@ fn clients_wait_while_descriptors_are_exhausted() {
     assert!(is_echo(&second.response().unwrap(), "/second"));
 }
 
+#[test]
+fn silent_clients_leave_descriptors_for_backends() {
+    const DESCRIPTORS: u64 = 64;
+    const SILENT: usize = 120;
+
+    if let Some(arguments) = child_arguments() {
+        let [backend, socket] = &arguments[..] else { panic!("{arguments:?}") };
+        let limit = Rlimit { current: Some(DESCRIPTORS), maximum: Some(DESCRIPTORS) };
+        setrlimit(Resource::Nofile, limit).unwrap();
+        let mut config = config(&[backend.parse().unwrap()]);
+        config.listeners[0].address = Address::Unix(socket.into());
+        let _gateway = TestGateway::start(&config);
+        println!("\nlistening");
+        std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
+        return;
+    }
+    let backend = ThreadedBackend::echo();
+    let folder = TempDir::new().unwrap();
+    let socket = folder.path().join("gateway");
+    let (stderr, child_stderr) = std::io::pipe().unwrap();
+    let arguments = [backend.addr().to_string(), socket.display().to_string()];
+    let name = test_path!("silent_clients_leave_descriptors_for_backends");
+    let mut child = ChildProcess::start(name, &arguments, Stdio::from(child_stderr));
+    child.wait_for("listening");
+    let address = Address::Unix(socket);
+    let mut clients = Vec::new();
+    for _ in 0..SILENT {
+        clients.push(Peer::connect(&address));
+    }
+    let mut client = Peer::connect(&address);
+    assert!(is_echo(&client.get("/served").unwrap(), "/served"));
+    // The first of the silent clients made room.
+    clients[0].expect_closed();
+    clients[SILENT - 1].expect_nothing_yet();
+    child.finish();
+    let log: Vec<String> = BufReader::new(stderr).lines().map_while(Result::ok).collect();
+    let warning = "tollgate gateway: the limit on open files (64) is below twice `limits.connections` (16384): at most ";
+    assert!(log.iter().any(|line| line.starts_with(warning)), "{log:?}");
+}
+
 /// The CPU time of this process.
 fn cpu_time() -> Duration {
     clock_gettime(ClockId::ProcessCPUTime).try_into().unwrap()
@@ -128,7 +168,7 @@ fn exhausted_descriptors_count_as_no_failure_of_a_backend() {
     let gateway = TestGateway::start(&config);
     let mut client = gateway.client();
     // The gateway has accepted the client, and has not connected to the backend for that.
-    let last_hop = "TRACE / HTTP/1.1\r\nHost: a\r\nMax-Forwards: 0\r\n\r\n";
+    let last_hop = "OPTIONS / HTTP/1.1\r\nHost: a\r\nMax-Forwards: 0\r\n\r\n";
     assert_eq!(client.request(last_hop).unwrap().status, 200);
     let mut held = Descriptors::take_all();
     let mut rejected = 0;
@@ -210,10 +250,11 @@ fn unread_standard_error_delays_no_request_and_lost_lines_are_counted() {
     for round in 0..ROUNDS {
         let mut first = Peer::connect(&address);
         assert!(is_echo(&first.get("/first").unwrap(), "/first"), "round {round}");
-        // The gateway is full, and logs that connections wait.
+        first.send("GET /again HTTP/1.1\r\nHost: a\r\n");
+        // The gateway is full without an idle client, and logs that connections wait.
         let mut second = Peer::connect(&address);
         second.send("GET /second HTTP/1.1\r\nHost: a\r\n\r\n");
-        assert!(is_echo(&first.get("/again").unwrap(), "/again"), "round {round}");
+        assert!(is_echo(&first.request("\r\n").unwrap(), "/again"), "round {round}");
         drop(first);
         assert!(is_echo(&second.response().unwrap(), "/second"), "round {round}");
     }

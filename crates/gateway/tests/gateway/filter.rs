@@ -1,14 +1,15 @@
 //! A filter of requests and responses: its phases, its verdicts, and transactions that it suspends.
 
-use std::net::IpAddr;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
 use tollgate_gateway::Gateway;
 use tollgate_gateway::Resumer;
 use tollgate_gateway::config::Config;
-use tollgate_gateway::filter::{Filter, LocalResponse, Outcome, TransactionId, Verdict};
-use tollgate_http1::{RequestHead, ResponseHead};
+use tollgate_gateway::filter::{
+    Filter, LocalResponse, Outcome, RequestContext, TransactionId, Verdict,
+};
+use tollgate_http1::ResponseHead;
 
 use crate::support::{Backend, DEADLINE, GET, OK, TestGateway, config};
 
@@ -32,14 +33,9 @@ impl TestFilter {
 }
 
 impl Filter for TestFilter {
-    fn request_head(
-        &mut self,
-        id: TransactionId,
-        head: &RequestHead<'_>,
-        from: Option<IpAddr>,
-    ) -> Verdict {
-        assert_eq!(from, Some("127.0.0.1".parse().unwrap()));
-        self.check(id, format!("{} {}", head.method, head.target))
+    fn request_head(&mut self, id: TransactionId, request: &RequestContext<'_>) -> Verdict {
+        assert_eq!(request.client, Some("127.0.0.1".parse().unwrap()));
+        self.check(id, format!("{} {}", request.head.method, request.head.target))
     }
 
     fn request_body(&mut self, id: TransactionId, piece: &[u8]) -> Verdict {

@@ -4,11 +4,154 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use serde_json::Value;
 use tempfile::TempDir;
-use tollgate_gateway::config::{AccessLog, LogFormat, LogTarget};
+use tollgate_gateway::config::{AccessLog, LogFormat, LogTarget, Pool, PoolId, Route};
 
-use crate::support::{Backend, GET, OK, TestGateway, config};
+use crate::support::{
+    Backend, GET, OK, TestGateway, ThreadedBackend, closed_port, config, config_backends,
+};
+
+/// Timeouts that are reached.
+const SHORT: Duration = Duration::from_millis(300);
+
+/// The reasons in an access log in JSON.
+fn reasons(log: &Path) -> Vec<String> {
+    let text = fs::read_to_string(log).unwrap();
+    let entries = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    entries.filter_map(|entry| Some(entry.get("reason")?.as_str()?.to_owned())).collect()
+}
+
+#[test]
+fn reason_of_each_local_response_is_logged() {
+    const HEAD: &str = "HTTP/1.1\r\nHost: a\r\n";
+    let folder = TempDir::new().unwrap();
+    let log = folder.path().join("access.log");
+    let refusing = closed_port();
+    let backend = ThreadedBackend::responding(|path| match path {
+        "/in/silent" => Vec::new(),
+        _ => b"HTTP/1.1 what\r\n\r\n".to_vec(),
+    });
+    let mut config = config(&[backend.addr()]);
+    config.pools.push(Pool::new("refusing", config_backends(&[refusing])));
+    config.routes[0].path_prefix = "/in".to_owned();
+    config.routes.push(Route { path_prefix: "/refused".to_owned(), ..Route::all_to(PoolId(1)) });
+    config.limits.body_bytes = Some(5);
+    config.limits.headers = 20;
+    config.limits.header_bytes = 1024;
+    config.timeouts.header = SHORT;
+    config.timeouts.body = SHORT;
+    config.timeouts.response = SHORT;
+    config.access_log = Some(AccessLog { format: LogFormat::Json, ..log_to(&log).unwrap() });
+    let gateway = TestGateway::start(&config);
+    let (long, many) = ("a".repeat(2_000), "X: y\r\n".repeat(30));
+    let cases = [
+        (400, "syntax", "GET /\r\n\r\n".to_owned()),
+        (400, "bare-lf", "GET /in HTTP/1.1\nHost: a\r\n\r\n".to_owned()),
+        (400, "host", "GET /in HTTP/1.1\r\n\r\n".to_owned()),
+        (400, "target", format!("GET in {HEAD}\r\n")),
+        (400, "target", format!("GET /in#a {HEAD}\r\n")),
+        (400, "content-length", format!("GET /in {HEAD}Content-Length: +1\r\n\r\n")),
+        (
+            400,
+            "transfer-encoding",
+            "GET /in HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n".to_owned(),
+        ),
+        (
+            400,
+            "two-framings",
+            format!("GET /in {HEAD}Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n"),
+        ),
+        (400, "chunk", format!("POST /in {HEAD}Transfer-Encoding: chunked\r\n\r\nx\r\n")),
+        (400, "max-forwards", format!("OPTIONS /in {HEAD}Max-Forwards: x\r\n\r\n")),
+        (400, "ambiguous-path", format!("GET /in/..%2Frefused {HEAD}\r\n")),
+        (400, "tls-on-plain-port", "\x16\x03\x01\x02\0\x01".to_owned()),
+        (404, "no-route", format!("GET /out {HEAD}\r\n")),
+        (405, "trace", format!("TRACE /in {HEAD}\r\n")),
+        (408, "head-timeout", format!("GET /in {HEAD}")),
+        (408, "body-timeout", format!("POST /in/silent {HEAD}Content-Length: 2\r\n\r\na")),
+        (413, "body-too-large", format!("POST /in {HEAD}Content-Length: 6\r\n\r\n")),
+        (414, "target-too-long", format!("GET /in/{long} {HEAD}\r\n")),
+        (417, "expectation", format!("GET /in {HEAD}Expect: x\r\n\r\n")),
+        (431, "head-too-large", format!("GET /in {HEAD}A: {long}\r\n\r\n")),
+        (431, "too-many-headers", format!("GET /in {HEAD}{many}\r\n")),
+        (501, "connect", "CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n\r\n".to_owned()),
+        (501, "unknown-coding", format!("GET /in {HEAD}Transfer-Encoding: cow, chunked\r\n\r\n")),
+        (502, "connect-failed", format!("GET /refused {HEAD}\r\n")),
+        (502, "invalid-response", format!("GET /in {HEAD}\r\n")),
+        (504, "response-timeout", format!("GET /in/silent {HEAD}\r\n")),
+        (505, "version", "GET /in HTTP/2.0\r\n\r\n".to_owned()),
+    ];
+    for (status, reason, request) in &cases {
+        let mut client = gateway.client();
+        client.send(request);
+        assert_eq!(client.response().unwrap().status, *status, "{reason}");
+        client.finish();
+        client.expect_closed();
+    }
+    // The client ends its sending side within the body.
+    let mut client = gateway.client();
+    client.send(format!("POST /in/silent {HEAD}Content-Length: 2\r\n\r\na"));
+    client.finish();
+    client.expect_local_response(400);
+    client.expect_closed();
+    gateway.expect_metric("client_connections", 0);
+    let expected: Vec<&str> =
+        cases.iter().map(|(_, reason, _)| *reason).chain(["truncated-body"]).collect();
+    assert_eq!(reasons(&log), expected);
+}
+
+#[test]
+fn reason_is_the_last_field_of_the_combined_format() {
+    let folder = TempDir::new().unwrap();
+    let log = folder.path().join("access.log");
+    let mut config = config(&[closed_port()]);
+    config.access_log = log_to(&log);
+    let gateway = TestGateway::start(&config);
+    let mut client = gateway.client();
+    client.send(GET);
+    let length = client.expect_local_response(502).body.len();
+    drop(client);
+    gateway.expect_metric("client_connections", 0);
+    let text = fs::read_to_string(&log).unwrap();
+    let end = format!("\"GET /a HTTP/1.1\" 502 {length} \"-\" \"-\" \"connect-failed\"\n");
+    assert!(text.ends_with(&end), "{text}");
+}
+
+#[test]
+fn durations_of_requests_and_backends_are_in_the_metrics() {
+    const DELAY: Duration = Duration::from_millis(30);
+    let backend = Backend::start();
+    let gateway = TestGateway::start(&config(&[backend.addr()]));
+    let mut client = gateway.client();
+    client.send(GET);
+    let mut upstream = backend.accept();
+    upstream.expect(GET);
+    // A response time above the first buckets needs a slow backend.
+    std::thread::sleep(DELAY);
+    upstream.send(OK);
+    client.expect(OK);
+    client.send(GET);
+    upstream.expect(GET);
+    upstream.send(OK);
+    client.expect(OK);
+    for name in ["request_duration_seconds", "upstream_duration_seconds"] {
+        gateway.expect_metric(&format!("{name}_count{{pool=\"default\"}}"), 2);
+        let bucket = |bound| format!("{name}_bucket{{pool=\"default\",le=\"{bound}\"}}");
+        assert!(gateway.metric(&bucket("0.025")) <= 1);
+        assert_eq!(gateway.metric(&bucket("+Inf")), 2);
+    }
+    let page = gateway.admin("/metrics");
+    let sample = |name: &str| {
+        let value = page.text().lines().find_map(|line| line.strip_prefix(name));
+        value.unwrap_or_else(|| panic!("no {name}")).trim().parse::<f64>().unwrap()
+    };
+    let sum = sample("tollgate_gateway_upstream_duration_seconds_sum{pool=\"default\"}");
+    assert!(sum >= DELAY.as_secs_f64(), "{sum}");
+    assert!(sample("process_open_fds") >= 3.0 && sample("process_start_time_seconds") > 1e9);
+}
 
 fn log_to(path: &Path) -> Option<AccessLog> {
     Some(AccessLog { to: LogTarget::File(path.to_owned()), format: LogFormat::Combined })
@@ -53,7 +196,8 @@ fn every_response_is_counted_and_logged() {
         assert!(line.starts_with("127.0.0.1 - - ["), "{line}");
         assert!(line.ends_with("] \"GET /a HTTP/1.1\" 200 2 \"-\" \"me\""), "{line}");
     }
-    assert!(lines[2].contains(&format!("] \"\" 400 {} ", rejection.body.len())), "{text}");
+    let end = format!("] \"\" 400 {} \"-\" \"-\" \"syntax\"", rejection.body.len());
+    assert!(lines[2].ends_with(&end), "{text}");
 }
 
 #[test]
@@ -109,7 +253,8 @@ fn slow_reader_of_the_access_log_delays_no_request_and_lost_lines_are_counted() 
     assert_eq!(lines.len(), REQUESTS - lost);
     for line in lines {
         let line = line.unwrap();
-        assert!(line.ends_with(&format!("\" 404 0 \"-\" \"{agent}\"")), "{line}");
+        let end = format!("\" 404 0 \"-\" \"{agent}\" \"no-route\"");
+        assert!(line.ends_with(&end), "{line}");
         let number = line.split("HEAD /").nth(1).unwrap().split(' ').next().unwrap();
         let number: usize = number.parse().unwrap();
         assert!(last < Some(number), "{last:?} comes before {number}");

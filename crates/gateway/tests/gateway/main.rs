@@ -15,11 +15,13 @@ mod upgrade;
 // Clients over TLS.
 mod tls;
 
-// Filters of requests and responses.
+// Filters of requests and responses, and the web application firewall.
 mod filter;
+mod waf;
 
-// The choice of a backend: retries, queues, ejection, health checks.
+// The choice of a backend: retries, queues, ejection, health checks, names.
 mod backends;
+mod names;
 // Peers that stop, leave, never finish, or do not read.
 mod clients;
 mod timeouts;
@@ -31,6 +33,8 @@ mod logging;
 // Changes of the configuration, and shutdown.
 mod drain;
 mod reload;
+// All of that for twenty minutes.
+mod soak;
 
 // Foreign programs: curl, ab, openssl, nginx, HAProxy. They have to be installed (make packages).
 #[cfg(feature = "e2e")]

@@ -1,6 +1,5 @@
 //! Another configuration in a running gateway: idle, under load, and ten thousand times.
 
-use std::io::Read;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -12,8 +11,8 @@ use tollgate_gateway::config::{Address, Backend as ConfigBackend, Listener};
 
 use crate::support::{
     Backend, ChildProcess, GET, OK, Peer, TestGateway, ThreadedBackend, child_arguments,
-    closed_port, config, config_backends, expect_closed_to_new, fill, is_echo, poll, tcp,
-    test_path,
+    closed_port, config, config_backends, expect_closed_to_new, fill, is_echo, poll,
+    resident_bytes, tcp, test_path,
 };
 
 /// A listener on any port of an address that no other test uses.
@@ -66,23 +65,24 @@ fn listener_added_while_the_gateway_is_full_is_served_later() {
     let mut added = Peer::connect(&gateway.addresses()[1]);
     let request = GET.replace("/a", "/added");
     added.send(&request);
+    // The first client is never idle, so it makes no room for others.
+    first.send(GET);
     upstream.send(OK);
     first.expect(OK);
     // It belongs to the old configuration.
     upstream.expect_closed();
-    first.send(GET);
     let mut upstream = backend.accept();
     upstream.expect(GET);
-    upstream.send(OK);
-    first.expect(OK);
     // A full gateway tries again every 50 ms. Meanwhile it serves only the first client.
     let started_at = Instant::now();
     while started_at.elapsed() < Duration::from_millis(150) {
         first.send(GET);
-        upstream.expect(GET);
         upstream.send(OK);
         first.expect(OK);
+        upstream.expect(GET);
     }
+    upstream.send(OK);
+    first.expect(OK);
     drop((first, queued));
     upstream.expect(&request);
     upstream.send(OK);
@@ -279,13 +279,4 @@ fn ten_thousand_reloads_need_no_more_memory_than_the_first_of_them() {
     let growth = resident_bytes().saturating_sub(warm_bytes);
     assert!(growth <= GROWTH_BYTES_MAX, "{growth} bytes more than the {warm_bytes} at first");
     assert_eq!(gateway.metric(responses), RELOADS as u64 / 100);
-}
-
-/// The memory of this process (`VmRSS` in `proc_pid_status(5)`).
-fn resident_bytes() -> u64 {
-    let mut status = String::new();
-    std::fs::File::open("/proc/self/status").unwrap().read_to_string(&mut status).unwrap();
-    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    let kib: u64 = resident.trim().trim_end_matches(" kB").parse().unwrap();
-    kib << 10
 }

@@ -1,4 +1,4 @@
-//! How requests are forwarded, routed and rejected.
+//! Forwarding, routing and rejection of requests.
 
 use tollgate_gateway::config::{
     Backend as ConfigBackend, Forwarded, HeaderEdits, Limits, Pool, PoolId, Route,
@@ -182,7 +182,9 @@ fn invalid_and_oversized_requests_are_rejected_and_end_the_connection() {
 #[test]
 fn max_forwards_is_decremented_and_answered_at_zero() {
     let backend = Backend::start();
-    let gateway = TestGateway::start(&config(&[backend.addr()]));
+    let mut config = config(&[backend.addr()]);
+    config.requests.trace = true;
+    let gateway = TestGateway::start(&config);
     let mut client = gateway.client();
     let trace = "TRACE /a?b HTTP/1.1\r\nHost: x\r\nMax-Forwards: 1\r\n\r\n";
     client.send(trace);

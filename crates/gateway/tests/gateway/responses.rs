@@ -1,4 +1,4 @@
-//! How responses are forwarded, dated and rejected.
+//! Forwarding, dating and rejection of responses.
 
 use std::time::{Duration, SystemTime};
 
@@ -318,4 +318,51 @@ fn oversized_responses_are_rejected_or_cut_short() {
         assert!(is_rejected || is_cut_short, "{path}: {response}");
         assert_eq!(gateway.client().get("/next").unwrap().text(), "ok", "after {path}");
     }
+}
+
+#[test]
+fn header_lines_of_a_response_are_limited() {
+    let backend = Backend::start();
+    for (limit, lines, is_forwarded) in
+        [(None, 101, false), (None, 100, true), (Some(256), 256, true)]
+    {
+        let mut config = config(&[backend.addr()]);
+        config.limits.response_headers = limit.unwrap_or(config.limits.response_headers);
+        let gateway = TestGateway::start(&config);
+        let mut client = gateway.client();
+        client.send(GET);
+        let mut upstream = backend.accept();
+        upstream.expect(GET);
+        let more = "X: y\r\n".repeat(lines - 2);
+        let response = format!("HTTP/1.1 200 OK\r\nDate: d\r\n{more}Content-Length: 2\r\n\r\nhi");
+        upstream.send(&response);
+        if is_forwarded {
+            client.expect(response);
+        } else {
+            client.expect_local_response(502);
+        }
+    }
+}
+
+#[test]
+fn connection_is_closed_behind_a_response_to_head_if_configured() {
+    let backend = Backend::start();
+    let mut config = config(&[backend.addr()]);
+    config.pools[0].close_after_head = true;
+    let gateway = TestGateway::start(&config);
+    let mut client = gateway.client();
+    let head = GET.replace("GET", "HEAD");
+    let response = &OK[..OK.len() - 2];
+    client.send(&head);
+    let mut upstream = backend.accept();
+    upstream.expect(&head);
+    upstream.send(response);
+    client.expect(response);
+    // The body that must not be there reaches nobody.
+    upstream.expect_closed();
+    client.send(GET);
+    let mut upstream = backend.accept();
+    upstream.expect(GET);
+    upstream.send(OK);
+    client.expect(OK);
 }

@@ -1,11 +1,14 @@
 //! Clients and backends that stop sending.
 
 use std::net::TcpStream;
+use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
 use tollgate_gateway::config::Timeouts;
 
-use crate::support::{Backend, GET, OK, TestGateway, ThreadedBackend, config, is_echo, serve_echo};
+use crate::support::{
+    Backend, DEADLINE, GET, OK, TestGateway, ThreadedBackend, config, is_echo, serve_echo,
+};
 
 /// The timeout under test. A request that is served meanwhile has to finish within it.
 const SHORT: Duration = Duration::from_millis(500);
@@ -96,6 +99,26 @@ fn incomplete_request_body_times_out_and_is_not_completed() {
     upstream.expect(start);
     client.expect_local_response(408);
     upstream.expect_closed();
+}
+
+#[test]
+fn request_body_slower_than_the_lowest_rate_times_out() {
+    let backend = Backend::start();
+    let gateway = gateway(&backend, |timeouts| {
+        timeouts.body = SHORT;
+        timeouts.body_rate = NonZeroU32::new(1_000_000);
+    });
+    let mut client = gateway.client();
+    let head = "POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n";
+    client.send(head);
+    let mut upstream = backend.accept();
+    upstream.expect(head);
+    let started_at = Instant::now();
+    while gateway.metric("local_responses_total{status=\"408\"}") == 0 {
+        assert!(started_at.elapsed() < DEADLINE, "a byte now and then is enough");
+        client.try_send("x").ok();
+    }
+    client.expect_local_response(408);
 }
 
 #[test]

@@ -19,7 +19,7 @@ use rustls::{
 use tempfile::TempDir;
 use tollgate_gateway::Config;
 use tollgate_gateway::TlsIdentity;
-use tollgate_gateway::config::{Address, Listener};
+use tollgate_gateway::config::{AccessLog, Address, Listener, LogFormat, LogTarget};
 
 use crate::support::{Backend, GET, OK, TestGateway, any_port, closed_port, config, connect};
 
@@ -85,6 +85,39 @@ pub(crate) fn echo_body_once(backend: &Backend, length: usize) -> String {
 }
 
 #[test]
+fn plain_http_on_a_tls_port_gets_400_in_plain() {
+    let backend = Backend::start();
+    let folder = TempDir::new().unwrap();
+    let log = folder.path().join("access.log");
+    let mut config = tls_config(&backend, any_port());
+    let to = LogTarget::File(log.clone());
+    config.access_log = Some(AccessLog { to, format: LogFormat::Combined });
+    let gateway = TestGateway::start(&config);
+    // Whole, and in pieces of which the first is shorter than the header of a record.
+    for pieces in [&[GET][..], &["GET", " /a HTTP/1.1\r\n\r\n"]] {
+        let mut client = gateway.client();
+        for piece in pieces {
+            client.send(piece);
+            // The client is not finished yet.
+            gateway.expect_metric("client_connections", 1);
+        }
+        let response = client.expect_local_response(400);
+        assert!(response.text().contains("plain HTTP"), "{response:?}");
+        client.finish();
+        client.expect_closed();
+        gateway.expect_metric("client_connections", 0);
+    }
+    // Others still get an alert.
+    let mut client = gateway.client();
+    client.send([0, 1, 2, 3, 4, 5]);
+    client.finish();
+    assert_eq!(client.read_to_close().first(), Some(&21));
+    backend.expect_no_connection(&gateway);
+    let text = fs::read_to_string(&log).unwrap();
+    assert_eq!(text.matches("\"plain-on-tls-port\"\n").count(), 2, "{text}");
+}
+
+#[test]
 fn long_bodies_pass_in_both_directions_and_versions() {
     let body = long_body();
     // The end of the connection must not cut off buffered bytes.
@@ -126,18 +159,6 @@ fn gateway_reports_which_listeners_use_tls() {
     let gateway = TestGateway::start(&config);
     let uses_tls: Vec<bool> = gateway.addresses().iter().map(|at| gateway.is_tls(at)).collect();
     assert_eq!(uses_tls, [true, false]);
-}
-
-#[test]
-fn plain_http_on_a_tls_listener_is_closed_without_a_response() {
-    let backend = Backend::start();
-    let gateway = TestGateway::start(&tls_config(&backend, any_port()));
-    let mut client = gateway.client();
-    client.send(GET);
-    // A TLS alert at most.
-    let received = client.read_to_close();
-    assert!(!received.starts_with(b"HTTP"), "{}", received.escape_ascii());
-    backend.expect_no_connection(&gateway);
 }
 
 #[test]

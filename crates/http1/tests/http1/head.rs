@@ -180,6 +180,66 @@ fn ignores_expect_continue_in_http_1_0() {
 }
 
 #[test]
+fn recognizes_other_expectations() {
+    let has_other = |lines: &str| parse(&post(lines)).has_other_expectation;
+    assert!(!has_other("") && !has_other("Expect: 100-continue\r\n"));
+    for lines in
+        ["Expect: a\r\n", "Expect: 100-continue, a\r\n", "Expect: 100-continue\r\nexpect:\r\n"]
+    {
+        assert!(has_other(lines), "{lines}");
+    }
+    assert!(!parse("POST / HTTP/1.0\r\nExpect: a\r\n\r\n").has_other_expectation);
+}
+
+#[test]
+fn host_is_a_name_or_an_address_with_optional_port() {
+    let host = |host: &str| format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
+    for valid in [
+        "",
+        "a",
+        "a.",
+        "a_b.c",
+        "a:80",
+        "a:",
+        "127.0.0.1:65535",
+        "[::1]",
+        "[::1]:80",
+        "[::ffff:192.0.2.1]",
+        "a%2Db",
+        "a,b",
+    ] {
+        assert_eq!(parse(&host(valid)).host, Some(valid));
+    }
+    for invalid in [
+        "a:80:90",
+        "[::1",
+        "][",
+        "[]",
+        "[a]",
+        "::1",
+        ":80",
+        ":",
+        "a:x",
+        "a:+1",
+        "a:65536",
+        "a:000000000080x",
+        "[::1]80",
+        "[::1]:x",
+        "[::1]]",
+        "[[::1]]",
+        "[::1%25eth0]",
+        "[v1.a]",
+        "a]",
+        "a[",
+        "a%",
+        "a%2",
+        "a%zz",
+    ] {
+        assert_eq!(error(&host(invalid)), ParseError::Host(invalid.to_owned()));
+    }
+}
+
+#[test]
 fn rejects_malformed_heads() {
     for text in [
         "\x16\x03\x01",
@@ -195,8 +255,9 @@ fn rejects_malformed_heads() {
 #[test]
 fn limits_length_and_number_of_headers() {
     let with = |count| format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", "A: b\r\n".repeat(count - 1));
-    assert_eq!(parse(&with(MAX_HEADERS)).len, 16 + 9 + 6 * 99 + 2);
+    assert_eq!(parse(&with(MAX_HEADERS)).len, 16 + 9 + 6 * (MAX_HEADERS - 1) + 2);
     assert_eq!(error(&with(MAX_HEADERS + 1)), ParseError::TooManyHeaders);
+    assert_eq!(parse(&with(7)).header_count, 7);
 
     // "GET /" and " HTTP/1.0\r\n\r\n" are 18 bytes.
     let long = |len: usize| format!("GET /{} HTTP/1.0\r\n\r\n", "x".repeat(len - 18));
@@ -287,6 +348,8 @@ fn rejects_other_forms_of_target() {
         ("GET", "http:///a"),
         ("GET", "http://:80/a"),
         ("GET", "http://a@b/"),
+        ("GET", "http://a:80:90/"),
+        ("GET", "http://[::1/"),
         ("GET", "http://a\\b/"),
         ("GET", "htt\u{e9}://a/"),
         ("CONNECT", "a/b"),

@@ -22,13 +22,13 @@ pub(crate) struct LoadResult<'a> {
     schema: u32,
     /// Version of the program.
     tollgate: &'static str,
-    /// URL as given.
+    /// URL as given, with its scheme.
     url: &'a str,
     /// Address and port, or path of the unix-domain socket.
     target: String,
     /// Configuration of the load.
     load: Load<'a>,
-    /// What preceded the measurement.
+    /// Phase before the measurement.
     warm_up: WarmUp,
     /// True if the load was stopped before its end. The figures are those so far.
     interrupted: bool,
@@ -38,6 +38,10 @@ pub(crate) struct LoadResult<'a> {
     failed: u64,
     /// Responses by status code.
     statuses: BTreeMap<u16, u64>,
+    /// Responses 4xx to requests that expect no status.
+    responses_4xx: u64,
+    /// Responses 5xx to requests that expect no status.
+    responses_5xx: u64,
     #[serde(flatten)]
     summary: &'a Summary,
     /// Responses to each template.
@@ -46,14 +50,14 @@ pub(crate) struct LoadResult<'a> {
     classes: Vec<Group<'a>>,
     /// Resource use of each thread of the generator.
     threads: Vec<Thread>,
-    /// What the figures describe.
+    /// Part whose performance the figures describe.
     verdict: Verdict,
 }
 
 /// Configuration of a load.
 #[derive(Debug, Serialize, JsonSchema)]
 struct Load<'a> {
-    /// What triggers a request.
+    /// Trigger of a request.
     r#loop: Loop,
     /// Open loop: requests per second.
     rate_per_s: Option<f64>,
@@ -89,7 +93,7 @@ struct Load<'a> {
     mix: Option<&'a str>,
 }
 
-/// What triggers a request.
+/// Trigger of a request.
 #[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 enum Loop {
@@ -109,7 +113,7 @@ enum Gaps {
     Poisson,
 }
 
-/// What preceded the measurement.
+/// Phase before the measurement.
 #[derive(Debug, Serialize, JsonSchema)]
 struct WarmUp {
     /// Length in seconds.
@@ -151,6 +155,7 @@ pub(super) fn render(report: &Report<'_>) -> io::Result<String> {
 impl<'a> LoadResult<'a> {
     fn new(report: &'a Report<'a>) -> Self {
         let summary = report.summary;
+        let [responses_4xx, responses_5xx] = summary.error_responses(&report.plan.workload);
         let group = |name: &'a str, class: Option<&'a str>, summary: TemplateSummary| Group {
             name,
             class,
@@ -173,6 +178,8 @@ impl<'a> LoadResult<'a> {
             throughput_per_s: summary.throughput_per_s(),
             failed: summary.failures.total(),
             statuses: summary.statuses(),
+            responses_4xx,
+            responses_5xx,
             summary,
             templates: report
                 .templates()

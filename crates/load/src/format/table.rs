@@ -102,6 +102,12 @@ fn requests(report: &Report<'_>, measured: Measured) -> String {
         text += &labelled("", &format!("of these as expected: {expected}"));
     }
     text += &labelled("status codes", &statuses(&summary.statuses()));
+    let errors = summary.error_responses(&report.plan.workload);
+    for (label, number) in ["  4xx", "  5xx"].into_iter().zip(errors) {
+        if number > 0 {
+            text += &labelled(label, &with_rate(number));
+        }
+    }
     let unexpected = count(summary.unexpected) + &first(summary.unexpected_example.as_ref());
     text + &labelled("unexpected", &unexpected)
 }

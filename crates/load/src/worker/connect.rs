@@ -10,7 +10,7 @@ use crate::summary::Failure;
 /// Wait after a failed connect, so that a closed port is not flooded.
 const RETRY_WAIT: Duration = Duration::from_millis(10);
 
-/// How long a server may take to close a connection after its last response.
+/// Time that a server may take to close a connection after its last response.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Minimum time between two checks of all timeouts: the precision of timeouts.

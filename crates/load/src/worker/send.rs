@@ -11,7 +11,7 @@ use crate::summary::Failure;
 /// Limit of connections started between two calls of the poller.
 const STARTS_PER_TURN_MAX: usize = 16;
 
-/// How long the first requests wait for connections. Slower connections join later.
+/// Time for which the first requests wait for connections. Slower connections join later.
 const START_WAIT_MAX: Duration = Duration::from_secs(1);
 
 impl Worker {

@@ -20,7 +20,7 @@ pub(crate) const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 /// Nanoseconds in a millisecond.
 pub(crate) const MS: u64 = 1_000_000;
 
-/// How long a test waits before it fails.
+/// Time after which a test fails.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 
 /// Runs a script on a thread per connection. Dropping it stops and joins all of them.

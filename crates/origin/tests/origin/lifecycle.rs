@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::support::{Client, GET_ONE, ONE, PATIENCE, Served, get, on_any_port, tcp_addr};
 use tollgate_origin::{Address, Config, Error, LogTarget, Origin};
@@ -351,4 +351,22 @@ fn invalid_unix_path_is_rejected() {
         let advice = "; choose a path of at most 107 bytes in a readable and writable directory";
         assert!(error.to_string().ends_with(advice), "{error}");
     }
+}
+
+#[test]
+fn polling_origin_serves_and_counts_idle_polling() {
+    let origin = Served::with_config(&Config { busy_poll: true, ..on_any_port(2) });
+    let mut client = origin.client();
+    let deadline = Instant::now() + PATIENCE;
+    while origin.counter("polled_us") < 1_000 {
+        assert!(Instant::now() < deadline, "no polling");
+        client.send(GET_ONE);
+        client.expect(ONE);
+    }
+    let (stopped, _) = origin.stop();
+    stopped.unwrap();
+
+    let sleeping = Served::start(1);
+    sleeping.assert_responds();
+    assert_eq!(sleeping.counter("polled_us"), 0);
 }

@@ -7,6 +7,7 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 use tollgate_experiment::experiment::{AblatedFile, Ablation};
 use tollgate_experiment::metric::{self, Metric};
+use tollgate_experiment::record::{ProbeOutcome, TemplateRecord};
 use tollgate_experiment::run_dir::RunRecords;
 use tollgate_stats::Verdict;
 use tollgate_stats::number::{percent, significant};
@@ -143,8 +144,12 @@ fn probes<'a>(
     subject: &'a str,
 ) -> impl Iterator<Item = BTreeSet<&'a str>> {
     let measured = metric::measured(run, case, subject);
-    let blocked = measured.filter_map(|(_, measurement)| measurement.blocked_in_probe.as_ref());
-    blocked.map(|blocked| blocked.iter().map(String::as_str).collect())
+    // Some kept records have no probe.
+    let probed = measured.filter(|(_, m)| m.templates.iter().any(|one| one.probe.is_some()));
+    probed.map(|(_, measurement)| {
+        let is_blocked = |one: &&TemplateRecord| one.probe == Some(ProbeOutcome::Blocked);
+        measurement.templates.iter().filter(is_blocked).map(|one| one.name.as_str()).collect()
+    })
 }
 
 /// Maximum number of files in the sentence.

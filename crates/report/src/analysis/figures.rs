@@ -1,9 +1,10 @@
-//! The figures of one subject: medians, the spread of its trials, and its responses by template.
+//! The figures of one subject: medians, and the spread of its trials.
 
+use super::catch::{TemplateFigures, blocked_rate};
 use schemars::JsonSchema;
 use serde::Serialize;
 use tollgate_experiment::metric::ByBlock;
-use tollgate_experiment::record::{Bottleneck, Measurement, TemplateOutcomes, as_f64};
+use tollgate_experiment::record::{Bottleneck, Measurement, as_f64};
 use tollgate_stats::{Summary, summarize};
 use tollgate_traffic::Class;
 
@@ -42,8 +43,8 @@ pub struct Figures {
     pub memory_peak_bytes: Option<f64>,
     /// Time from the start to the first correct response, in milliseconds.
     pub startup_ms: Option<f64>,
-    /// The share of attacks blocked, of those blocked or passed, from 0 to 1; null if there
-    /// are none. Over all measured trials, invalid ones included, except trials in which
+    /// The share of attacks blocked, from 0 to 1: over templates by weight; null if there
+    /// are none. From all measured trials, invalid ones included, except trials in which
     /// a process died.
     pub detection_rate: Option<f64>,
     /// The share of benign requests blocked, likewise.
@@ -66,7 +67,7 @@ pub struct Summaries {
 impl Figures {
     pub(super) fn of(
         valid: &ByBlock<'_>,
-        measured: &[&Measurement],
+        templates: &[TemplateFigures],
         startup_ms: &[f64],
     ) -> Option<Self> {
         if valid.is_empty() {
@@ -92,8 +93,8 @@ impl Figures {
             latency_max_ms: median(&|m| m.latency.max_ms),
             memory_peak_bytes: median(&|m| m.memory_peak_bytes.map(as_f64)),
             startup_ms: summarize(startup_ms).map(|summary| summary.median),
-            detection_rate: blocked(measured, Class::Malicious),
-            false_positive_rate: blocked(measured, Class::Benign),
+            detection_rate: blocked_rate(templates, Class::Malicious),
+            false_positive_rate: blocked_rate(templates, Class::Benign),
             bottleneck: commonest(valid.values().map(|m| m.bottleneck)),
         })
     }
@@ -116,17 +117,6 @@ fn spread(valid: &ByBlock<'_>, value: &dyn Fn(&Measurement) -> Option<f64>) -> O
     summarize(&values?)
 }
 
-fn blocked(measured: &[&Measurement], class: Class) -> Option<f64> {
-    share(measured.iter().map(|m| m.blocked(class)))
-}
-
-/// Adds up counts of a part and a whole, and divides; `None` if the whole is 0.
-pub(crate) fn share(counts: impl IntoIterator<Item = (u64, u64)>) -> Option<f64> {
-    let add = |sum: (u64, u64), count: (u64, u64)| (sum.0 + count.0, sum.1 + count.1);
-    let (part, whole) = counts.into_iter().fold((0, 0), add);
-    (whole > 0).then(|| as_f64(part) / as_f64(whole))
-}
-
 /// The most frequent bottleneck. A tie goes against the system, because the throughput is then a lower bound
 /// in half of the trials.
 fn commonest(names: impl Iterator<Item = Bottleneck>) -> Option<Bottleneck> {
@@ -139,64 +129,4 @@ fn commonest(names: impl Iterator<Item = Bottleneck>) -> Option<Bottleneck> {
     }
     let rank = |(name, count): &(Bottleneck, usize)| (*count, *name != Bottleneck::System);
     counts.into_iter().max_by_key(rank).map(|(name, _)| name)
-}
-
-/// The responses to one template over all measured trials of a subject, invalid trials
-/// included, as in the detection rate and the false positive rate. Excludes trials
-/// in which a process died.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct TemplateFigures {
-    /// Name of the template.
-    pub name: String,
-    /// Benign requests should pass, malicious ones should be blocked.
-    pub class: Class,
-    /// Family within the class, if the mix names one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub family: Option<String>,
-    /// Number of responses.
-    pub responses: u64,
-    /// Responses with the status code with which the subject blocks.
-    pub blocked: u64,
-    /// Responses with the status code of a request that is not blocked.
-    pub passed: u64,
-    /// Other responses, such as errors of the system. They are neither detections, misses nor
-    /// false positives.
-    pub other: u64,
-    /// Responses that differ from the expected one.
-    pub unexpected: u64,
-}
-
-impl TemplateFigures {
-    /// Requests that were blocked or passed.
-    pub(crate) fn decided(&self) -> u64 {
-        self.blocked + self.passed
-    }
-}
-
-pub(super) fn by_template(measured: &[&Measurement]) -> Vec<TemplateFigures> {
-    let mut all: Vec<TemplateFigures> = Vec::new();
-    for record in measured.iter().flat_map(|measurement| &measurement.templates) {
-        let known = all.iter().position(|one| one.name == record.name && one.class == record.class);
-        let place = known.unwrap_or_else(|| {
-            all.push(TemplateFigures {
-                name: record.name.clone(),
-                class: record.class,
-                family: record.family.clone(),
-                responses: 0,
-                blocked: 0,
-                passed: 0,
-                other: 0,
-                unexpected: 0,
-            });
-            all.len() - 1
-        });
-        let TemplateOutcomes { blocked, passed, other } = record.outcomes();
-        let sum = &mut all[place];
-        sum.responses += record.statuses.values().sum::<u64>();
-        sum.blocked += blocked;
-        sum.passed += passed;
-        sum.other += other;
-        sum.unexpected += record.unexpected;
-    }
-    all
 }

@@ -1,6 +1,6 @@
 //! Notes: what a reader must know about the trials besides the figures.
 
-use super::figures::TemplateFigures;
+use super::catch::{TemplateFigures, TemplateVerdict, weighted_share};
 use super::{CaseAnalysis, SubjectAnalysis, SubjectStatus};
 use std::collections::{BTreeMap, BTreeSet};
 use tollgate_experiment::manifest::{CaseManifest, SubjectManifest, SubjectState};
@@ -9,6 +9,7 @@ use tollgate_experiment::metric::{ByBlock, Metric, judged_by};
 use tollgate_experiment::recipe::RuleSetHash;
 use tollgate_experiment::record::{Measurement, OpenLoopRecord, Outcome, TrialRecord, as_f64};
 use tollgate_experiment::run_dir::RunRecords;
+use tollgate_experiment::validity::{HeavyProcess, Invalid};
 use tollgate_stats::number::{count, percent, significant};
 use tollgate_traffic::Class;
 
@@ -30,6 +31,7 @@ pub(super) fn of_run(run: &RunRecords, cases: &[CaseAnalysis], blocks: u32) -> V
     if !is_ablation {
         notes.extend(different_rule_sets(&experiment.subjects));
     }
+    notes.extend(heaviest_process(&run.trials));
     for case in cases {
         if experiment.stop.width.is_some() {
             notes.extend(width(run, &case.case));
@@ -48,6 +50,25 @@ pub(super) fn of_run(run: &RunRecords, cases: &[CaseAnalysis], blocks: u32) -> V
         }
     }
     notes
+}
+
+/// The process that disturbed a trial most.
+fn heaviest_process(trials: &[TrialRecord]) -> Option<String> {
+    let invalid = trials.iter().flat_map(|trial| match &trial.outcome {
+        Outcome::Measured(measurement) => measurement.invalid.as_slice(),
+        Outcome::Refused(_) | Outcome::Failed(_) => &[],
+    });
+    let heaviest = invalid.filter_map(|rule| match rule {
+        Invalid::BackgroundCpu { heaviest, .. } => heaviest.as_ref(),
+        _ => None,
+    });
+    let HeavyProcess { name, pid, percent } =
+        heaviest.max_by(|a, b| a.percent.total_cmp(&b.percent))?;
+    // Anyone may choose the name of a process.
+    let name = name.replace(char::is_control, " ");
+    Some(format!(
+        "The process that disturbed a trial most was `{name}` (pid {pid}), with {percent:.0} % of the CPUs."
+    ))
 }
 
 /// The valid trials of a subject; invalid ones are reported with their reason.
@@ -186,7 +207,7 @@ fn unsteady<'a>(
     })
 }
 
-/// Why a subject has no figures, or fewer than planned.
+/// Reason for which a subject has no figures, or fewer than planned.
 fn status(name: &str, subject: &SubjectAnalysis, blocks: u32) -> Vec<String> {
     let trials = subject.trials;
     match &subject.status {
@@ -221,9 +242,13 @@ fn schedule<'a>(name: &str, schedules: impl Iterator<Item = &'a OpenLoopRecord>)
         let share = |schedule: &&OpenLoopRecord| {
             as_f64(schedule.unsent) / as_f64(schedule.due.max(schedule.unsent).max(1))
         };
+        let reason = match behind().all(|schedule| schedule.queued > 0) {
+            true => ", because no connection was free",
+            false => "",
+        };
         notes.push(format!(
             "{name} did not hold the rate in {} of {all} trials: up to {} of the scheduled requests were not \
-             sent, because no connection was free. Its requests/s is the rate that it held, and its latency \
+             sent{reason}. Its requests/s is the rate that it held, and its latency \
              grows with the length of a trial.",
             behind().count(),
             percent(behind().map(share).fold(0.0, f64::max))
@@ -240,40 +265,38 @@ fn schedule<'a>(name: &str, schedules: impl Iterator<Item = &'a OpenLoopRecord>)
     notes
 }
 
-/// Attacks that passed, benign requests that were blocked, and responses that are neither. A subject that blocks no
+/// Attacks that passed, benign requests that were blocked, templates with both, and responses that are neither. A subject that blocks no
 /// attack gets no note on passed attacks.
 fn detection(name: &str, templates: &[TemplateFigures]) -> Vec<String> {
     let of_class =
         |class| templates.iter().filter(move |one: &&TemplateFigures| one.class == class);
     let mut notes = Vec::new();
-    if of_class(Class::Malicious).any(|attack| attack.blocked > 0) {
+    if of_class(Class::Malicious).any(|attack| attack.blocked + attack.probes_blocked > 0) {
         notes.extend(missed(name, of_class(Class::Malicious)));
     }
     notes.extend(false_positives(name, of_class(Class::Benign)));
+    notes.extend(unstable(name, templates));
     notes.extend(others(name, templates));
     notes
 }
 
-/// The shares of attacks that passed, by family. `None` if the mix names no family.
+/// The shares of attacks that passed, by family and weight. `None` if the mix names no family.
 fn missed<'a>(name: &str, attacks: impl Iterator<Item = &'a TemplateFigures>) -> Option<String> {
-    let attacks: Vec<_> = attacks.filter(|attack| attack.decided() > 0).collect();
-    if attacks.iter().all(|attack| attack.family.is_none()) {
+    let mut families: BTreeMap<&str, Vec<&TemplateFigures>> = BTreeMap::new();
+    for attack in attacks.filter(|attack| attack.weight > 0) {
+        families.entry(attack.family.as_deref().unwrap_or(NO_FAMILY)).or_default().push(attack);
+    }
+    if families.values().flatten().all(|attack| attack.family.is_none()) {
         return None;
     }
-    let mut families: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
-    for attack in attacks {
-        let family = attack.family.as_deref().unwrap_or(NO_FAMILY);
-        let (passed, decided) = families.entry(family).or_default();
-        *passed += attack.passed;
-        *decided += attack.decided();
-    }
-    let all = families.len();
-    families.retain(|_, (passed, _)| *passed > 0);
-    let words = families.iter().map(|(family, (passed, decided))| {
-        format!("{} of {family}", percent(as_f64(*passed) / as_f64(*decided)))
-    });
-    let words: Vec<String> = words.collect();
-    let rest = match all - families.len() {
+    let shares: Vec<(&str, f64)> = families
+        .iter()
+        .filter_map(|(family, of)| Some((*family, 1.0 - weighted_share(of.iter().copied())?)))
+        .collect();
+    let missed = shares.iter().filter(|(_, passed)| *passed > 0.0);
+    let words: Vec<String> =
+        missed.map(|(family, passed)| format!("{} of {family}", percent(*passed))).collect();
+    let rest = match shares.len() - words.len() {
         0 => String::new(),
         1 => "; none of the other family".to_owned(),
         rest => format!("; none of the other {rest} families"),
@@ -288,13 +311,13 @@ fn false_positives<'a>(
 ) -> Option<String> {
     let mut templates = 0;
     let mut words = Vec::new();
-    for one in benign.filter(|one| one.decided() > 0) {
+    for one in benign {
+        let Some(share) = one.blocked_share() else { continue };
         templates += 1;
-        if one.blocked == one.decided() {
+        if share >= 1.0 {
             words.push(one.name.clone());
-        } else if one.blocked > 0 {
-            let share = percent(as_f64(one.blocked) / as_f64(one.decided()));
-            words.push(format!("{} ({share})", one.name));
+        } else if share > 0.0 {
+            words.push(format!("{} ({})", one.name, percent(share)));
         }
     }
     (!words.is_empty()).then(|| {
@@ -302,6 +325,25 @@ fn false_positives<'a>(
         format!(
             "{name} blocked benign requests ({blocked} of {templates} templates): {}.",
             words.join(", ")
+        )
+    })
+}
+
+/// The templates of which some requests were blocked and others passed.
+fn unstable(name: &str, templates: &[TemplateFigures]) -> Option<String> {
+    let is_unstable = |one: &&TemplateFigures| one.verdict == Some(TemplateVerdict::Unstable);
+    let word = |one: &TemplateFigures| match (one.blocked, one.passed) {
+        (0, 1..) => format!("{} (only in the probe)", one.name),
+        (1.., 0) => format!("{} (not in the probe)", one.name),
+        _ => format!("{} ({})", one.name, one.blocked_share().map_or(String::new(), percent)),
+    };
+    let names: Vec<String> = templates.iter().filter(is_unstable).map(word).collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "{name} blocked some requests of a template and passed others ({} of {} templates): {}.",
+            names.len(),
+            templates.len(),
+            list(&names)
         )
     })
 }
@@ -341,24 +383,34 @@ mod tests {
         blocked: u64,
         responses: u64,
     ) -> TemplateFigures {
-        TemplateFigures {
+        judged(TemplateFigures {
             name: name.to_owned(),
             class,
             family: (!family.is_empty()).then(|| family.to_owned()),
+            weight: 1,
+            verdict: None,
             responses,
             blocked,
             passed: responses - blocked,
             other: 0,
             unexpected: 0,
-        }
+            probes_blocked: 0,
+            probes_passed: 0,
+        })
+    }
+
+    fn judged(template: TemplateFigures) -> TemplateFigures {
+        TemplateFigures { verdict: template.judge(), ..template }
     }
 
     #[test]
     fn reports_responses_that_are_neither_blocked_nor_passed() {
-        let failed = |name: &str, class, blocked, passed, other| TemplateFigures {
-            passed,
-            other,
-            ..template(name, class, "a", blocked, blocked + passed + other)
+        let failed = |name: &str, class, blocked, passed, other| {
+            judged(TemplateFigures {
+                passed,
+                other,
+                ..template(name, class, "a", blocked, blocked + passed + other)
+            })
         };
         let templates = [
             failed("script", Class::Malicious, 2, 2, 1_000),
@@ -372,6 +424,7 @@ mod tests {
             [
                 "full passed attacks: 50.0 % of a.",
                 "full blocked benign requests (2 of 3 templates): home (25.0 %), search.",
+                "full blocked some requests of a template and passed others (2 of 5 templates): script (50.0 %), home (25.0 %).",
                 "full sent 1021 responses that count neither as blocked nor as passed (4 of 5 templates): script, union, home, search.",
             ]
         );
@@ -400,11 +453,14 @@ mod tests {
             [
                 "full passed attacks: 37.5 % of sql-injection; none of the other family.",
                 "full blocked benign requests (2 of 3 templates): search (25.0 %), delete.",
+                "full blocked some requests of a template and passed others (2 of 7 templates): cookie (25.0 %), search (25.0 %).",
             ]
         );
         // One that blocks nothing says so in its figures.
-        let open: Vec<TemplateFigures> =
-            templates.iter().map(|one| TemplateFigures { blocked: 0, ..one.clone() }).collect();
+        let open: Vec<TemplateFigures> = templates
+            .iter()
+            .map(|one| judged(TemplateFigures { blocked: 0, ..one.clone() }))
+            .collect();
         assert_eq!(detection("nginx", &open), [""; 0]);
     }
 
@@ -430,14 +486,18 @@ mod tests {
         ];
         assert_eq!(
             detection("full", &templates),
-            ["full passed attacks: 50.0 % of other, 75.0 % of xss; none of the other family."]
+            [
+                "full passed attacks: 50.0 % of other, 75.0 % of xss; none of the other family.",
+                "full blocked some requests of a template and passed others (2 of 3 templates): own (50.0 %), script (25.0 %).",
+            ]
         );
     }
 
     #[test]
     fn no_note_without_families_or_without_missed_attacks() {
         let templates = [
-            template("script", Class::Malicious, "", 1, 3),
+            template("script", Class::Malicious, "", 3, 3),
+            template("union", Class::Malicious, "", 0, 3),
             template("home", Class::Benign, "", 0, 90),
         ];
         assert_eq!(detection("full", &templates), [""; 0]);

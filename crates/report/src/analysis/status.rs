@@ -6,7 +6,7 @@ use serde::Serialize;
 use tollgate_experiment::manifest::ExperimentManifest;
 use tollgate_experiment::metric::Metric;
 use tollgate_experiment::stop::EndedBy;
-use tollgate_stats::number::{counted, percent, relative, share, signed, significant};
+use tollgate_stats::number::{counted, percent, relative, share, significant};
 use tollgate_stats::{BLOCKS_MIN, Verdict};
 
 /// The status of the prices of a run.
@@ -133,7 +133,7 @@ fn open(case: &CaseAnalysis, all: &[CaseAnalysis], again: Option<&str>) -> Vec<S
     open.map(|(subject, _)| case.qualified(&subject.name, all.len())).collect()
 }
 
-/// What the run needs for the missing verdicts.
+/// Advice on how to get the missing verdicts.
 fn next_step(cases: &[CaseAnalysis], again: Option<&str>) -> String {
     let prices = cases.iter().flat_map(|case| judged(case, again));
     match prices.filter_map(|(subject, _)| Some(cpu_price(subject)?.n)).min() {
@@ -176,61 +176,106 @@ pub(super) fn sentence(case: &CaseAnalysis, experiment: &ExperimentManifest) -> 
     let mut priced: Vec<(&SubjectAnalysis, &Price)> =
         compared.filter_map(|subject| Some((subject, cpu_price(subject)?))).collect();
     priced.sort_by(|(_, a), (_, b)| b.difference.estimate.total_cmp(&a.difference.estimate));
-    let first_ratio = priced
-        .iter()
-        .position(|(_, price)| price.ratio.is_some() && price.verdict != Some(Verdict::Same));
-    let mut clauses: Vec<String> = Vec::new();
-    match own.cpu_us_per_request {
-        None => clauses.push(format!("{baseline} uses no CPU")),
-        Some(cpu) if priced.is_empty() => {
-            clauses.push(format!("{baseline} costs {} µs of CPU per request", significant(cpu)));
-        }
-        Some(_) => {}
+    let Some(cpu) = own.cpu_us_per_request else {
+        priced.retain(|(subject, _)| subject.name != *baseline);
+        let clauses = [format!("{baseline} uses no CPU")].into_iter();
+        return clauses.chain(clauses_of(&priced, experiment)).collect::<Vec<_>>().join("; ") + ".";
+    };
+    match priced.is_empty() {
+        true => format!("{baseline} costs {} µs of CPU per request.", significant(cpu)),
+        false => clauses_of(&priced, experiment).join("; ") + ".",
     }
-    clauses.extend(priced.iter().enumerate().map(|(place, (subject, price))| {
-        let cost = cost(price, experiment, Some(place) == first_ratio);
-        format!("{} {cost}{}", subject.name, blocked(subject, price))
-    }));
-    let mut sentence = clauses.join("; ");
-    if priced.iter().any(|(_, price)| !price.difference.interval) {
-        sentence += " (n too small for an interval)";
-    }
-    sentence + "."
 }
 
-/// The first ratio of the sentence names its unit and, if significant, the absolute difference.
+/// One clause per subject, or those of the two most expensive and of the cheapest of many; and what they block.
+fn clauses_of(
+    priced: &[(&SubjectAnalysis, &Price)],
+    experiment: &ExperimentManifest,
+) -> Vec<String> {
+    let is_ratio = |price: &Price| price.ratio.is_some() && price.verdict != Some(Verdict::Same);
+    let first_ratio = priced.iter().position(|(_, price)| is_ratio(price));
+    let blocked: Vec<String> = priced.iter().filter_map(|(subject, _)| blocked(subject)).collect();
+    let all_block_alike = blocked.len() > 1 && blocked.iter().all(|one| *one == blocked[0]);
+    let clause = |(place, (subject, price)): (usize, &(&SubjectAnalysis, &Price))| {
+        // The name alone says little to a reader who did not write the experiment.
+        let name = match place == 0 && !subject.about.is_empty() {
+            true => format!("{} ({})", subject.name, subject.about),
+            false => subject.name.clone(),
+        };
+        let cost = cost(price, experiment, Some(place) == first_ratio);
+        let blocks = match self::blocked(subject).filter(|_| !all_block_alike) {
+            Some(blocks) if price.verdict == Some(Verdict::Inconclusive) => {
+                format!(", and blocks {blocks}")
+            }
+            Some(blocks) => format!(" and blocks {blocks}"),
+            None => String::new(),
+        };
+        format!("{name} {cost}{blocks}")
+    };
+    let mut clauses: Vec<String> = priced.iter().enumerate().map(clause).collect();
+    if clauses.len() > CLAUSES_MAX {
+        let others = clauses.len() - 3;
+        clauses.splice(2..clauses.len() - 1, [format!("{others} others are between")]);
+    }
+    if all_block_alike {
+        let who = match blocked.len() {
+            2 => "both".to_owned(),
+            count => format!("the {count} firewalls"),
+        };
+        clauses.push(format!("{who} block {}", blocked[0]));
+    }
+    clauses
+}
+
+/// More clauses than a reader of a headline follows.
+const CLAUSES_MAX: usize = 5;
+
+/// The first ratio of the sentence names the baseline and, if significant, the absolute difference.
 fn cost(price: &Price, experiment: &ExperimentManifest, is_first_ratio: bool) -> String {
     let baseline = &experiment.baseline;
     let difference = price.difference.estimate;
     let is_open = price.verdict == Some(Verdict::Inconclusive);
-    let caveat = if is_open { " so far, not significant" } else { "" };
-    let Some(ratio) = price.ratio else {
+    let blocks = counted(price.n, "block");
+    let not_settled = format!(", not settled by {blocks}");
+    let of_baseline = if is_first_ratio { format!(" what {baseline} does") } else { String::new() };
+    match price.ratio {
         // A subject without processes costs nothing, however few blocks there are.
-        return match difference <= 0.0 {
-            true => "uses no CPU".to_owned(),
-            false => format!("costs {} µs per request{caveat}", significant(difference)),
-        };
-    };
-    if price.verdict == Some(Verdict::Same) {
-        return format!("costs the same as {baseline} within {}", share(experiment.margin));
+        None if difference <= 0.0 => "uses no CPU".to_owned(),
+        None if is_open => {
+            format!("costs about {} µs per request{not_settled}", significant(difference))
+        }
+        None => format!("costs {} µs per request", significant(difference)),
+        Some(_) if price.verdict == Some(Verdict::Same) => {
+            format!("costs the same as {baseline} within {}", share(experiment.margin))
+        }
+        Some(ratio) if is_open && ratio.interval => format!(
+            "costs between {} and {} times{of_baseline}{not_settled}",
+            significant(ratio.low),
+            significant(ratio.high)
+        ),
+        Some(ratio) if is_open => {
+            format!("costs about {} times{of_baseline}{not_settled}", significant(ratio.estimate))
+        }
+        Some(ratio) => {
+            let more = if difference < 0.0 { "less" } else { "more" };
+            let difference = match is_first_ratio {
+                true => format!(" ({} µs {more} per request)", significant(difference.abs())),
+                false => String::new(),
+            };
+            format!("costs {} times{of_baseline}{difference}", significant(ratio.estimate))
+        }
     }
-    let mut cost = format!("costs {} times", significant(ratio.estimate));
-    if is_first_ratio {
-        cost += &format!(" what {baseline} costs");
-    }
-    if is_first_ratio && !is_open {
-        cost += &format!(" ({} µs per request)", signed(difference));
-    }
-    cost + caveat
 }
 
-/// The detection rate in words; empty for a subject that blocks no attack.
-fn blocked(subject: &SubjectAnalysis, price: &Price) -> String {
-    let rate = subject.figures.as_ref().and_then(|figures| figures.detection_rate);
-    let Some(rate) = rate.filter(|rate| *rate > 0.0) else { return String::new() };
-    let comma = if price.verdict == Some(Verdict::Inconclusive) { "," } else { "" };
-    match rate >= 1.0 {
-        true => format!("{comma} and blocks every attack"),
-        false => format!("{comma} and blocks {} of the attacks", percent(rate)),
-    }
+/// Describes the requests that a subject blocks. `None` for a subject that blocks no attack.
+pub(crate) fn blocked(subject: &SubjectAnalysis) -> Option<String> {
+    let figures = subject.figures.as_ref()?;
+    let attacks = match figures.detection_rate.filter(|rate| *rate > 0.0)? {
+        1.0.. => "every attack".to_owned(),
+        rate => format!("{} of the attacks", percent(rate)),
+    };
+    Some(match figures.false_positive_rate.filter(|rate| *rate > 0.0) {
+        Some(rate) => format!("{attacks} and {} of the benign requests", percent(rate)),
+        None => attacks,
+    })
 }

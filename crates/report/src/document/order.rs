@@ -13,6 +13,8 @@ use tollgate_stats::number::{count, counted, in_full, share, significant};
 pub(crate) enum Plot {
     /// CPU prices as bars.
     Bars(usize),
+    /// Attacks blocked against CPU prices.
+    Catches(usize),
     /// The ratio of each block.
     Dots(usize),
     /// By percentile, and as a distribution.
@@ -24,16 +26,18 @@ pub(crate) enum Plot {
 
 pub(crate) fn of_run(source: &Source) -> Document {
     let analysis = &source.analysis;
-    let mut sections = Vec::new();
+    let cases = analysis.cases.iter().enumerate();
+    let mut sections: Vec<Section> =
+        cases.map(|(index, case)| case_section(analysis, index, case)).collect();
     let sweeps = sweeps(&analysis.cases);
     if !sweeps.is_empty() {
+        // A sweep of three loads or more is the answer; two are a detail.
+        let place = if sweeps.iter().any(|sweep| sweep.len() > 2) { 0 } else { sections.len() };
         let mut section = Section::new("sweeps", "Load sweeps", String::new());
         let plots = sweeps.into_iter().map(Plot::Sweep).collect();
         section.push(Media::Page, Block::Plots(plots));
-        sections.push(section);
+        sections.insert(place, section);
     }
-    let cases = analysis.cases.iter().enumerate();
-    sections.extend(cases.map(|(index, case)| case_section(analysis, index, case)));
     let mut notes = Section::new("notes", "Notes", String::new());
     notes.list(analysis.notes.clone());
     sections.push(notes);
@@ -77,6 +81,10 @@ fn case_section(analysis: &Analysis, index: usize, case: &CaseAnalysis) -> Secti
     }
     // On a terminal, the files of an ablation replace its subjects, of which there is one per file.
     let media = if case.ablation.is_some() { Media::Paper } else { Media::All };
+    // The subjects of an ablation have nearly the same price.
+    let catches = case.ablation.is_none().then_some(Plot::Catches(index));
+    let plots = [Plot::Bars(index)].into_iter().chain(catches).collect();
+    section.push(Media::Page, Block::Plots(plots));
     let abouts = case.subjects.iter().filter(|subject| !subject.about.is_empty());
     let about = |subject: &SubjectAnalysis| (subject.name.clone(), subject.about.clone());
     let abouts: Vec<(String, String)> = abouts.map(about).collect();
@@ -85,13 +93,18 @@ fn case_section(analysis: &Analysis, index: usize, case: &CaseAnalysis) -> Secti
         Media::All => section.push(media, Block::Definitions(abouts)),
         _ => section.folded(media, "The subjects", Block::Definitions(abouts)),
     }
-    section.push(Media::Page, Block::Plots(vec![Plot::Bars(index)]));
     section.table(media, tables::prices(analysis, case));
     if media == Media::All {
         section.push(Media::Terminal, cpu_bars(case));
     }
     section.table(media, tables::ratios(analysis, case));
     section.table(media, tables::figures(case));
+    let lines = tables::difference_lines(case);
+    if !lines.is_empty() {
+        let title = "Templates on which subjects differ";
+        section.folded(Media::Terminal, title, Block::List(lines));
+        section.folded(Media::Paper, title, Block::Table(tables::differences(case)));
+    }
     if analysis.latency {
         section.table(media, tables::latency(analysis, case));
     }

@@ -11,7 +11,7 @@ use tollgate_stats::text::Screen;
 /// A table. The first column has the names of the rows, the others figures.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Table {
-    /// What the table shows; only on pages.
+    /// Description; only on pages.
     pub(crate) caption: String,
     pub(crate) columns: Vec<Column>,
     pub(crate) rows: Vec<Row>,

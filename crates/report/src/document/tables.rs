@@ -2,9 +2,11 @@
 
 use super::{Cell, Column, NONE, Row, Table, range};
 use crate::analysis::{
-    AblationFigures, Analysis, CaseAnalysis, Figures, FileFigures, Price, SubjectAnalysis,
-    SubjectStatus, TemplateFigures, list, verdict_legend, verdict_word,
+    AblationFigures, Analysis, CaseAnalysis, Difference, Figures, FileFigures, Price,
+    SubjectAnalysis, SubjectStatus, TemplateFigures, TemplateVerdict, list, verdict_legend,
+    verdict_word,
 };
+use std::collections::{BTreeMap, BTreeSet};
 use tollgate_experiment::manifest::{Manifest, SubjectManifest, SubjectState};
 use tollgate_experiment::metric::Metric;
 use tollgate_experiment::record::{Bottleneck, as_f64};
@@ -95,7 +97,21 @@ fn prices_legend(analysis: &Analysis, case: &CaseAnalysis) -> String {
     if case.subjects.iter().any(has_own_n) {
         legend += "(n k): a price over only k blocks; the others have too few responses for it. ";
     }
+    if case.subjects.iter().any(|subject| !adds_up(subject, case.subject(&analysis.baseline))) {
+        legend += "Estimates are paired; medians may differ. ";
+    }
     legend + &verdict_legend(analysis.margin)
+}
+
+/// True if the medians of a subject and of the baseline differ by the price, within what the table shows.
+fn adds_up(subject: &SubjectAnalysis, baseline: Option<&SubjectAnalysis>) -> bool {
+    let cpu = |subject: &SubjectAnalysis| figures_of(subject)?.cpu_us_per_request;
+    let price = subject.prices.get(&Metric::CpuUsPerRequest);
+    let (Some(price), Some(own), Some(cpu)) = (price, baseline.and_then(cpu), cpu(subject)) else {
+        return true;
+    };
+    // Three digits are shown.
+    (own + price.difference.estimate - cpu).abs() <= 0.005 * cpu
 }
 
 /// The number of blocks of a price, if it differs from that of the CPU price.
@@ -324,7 +340,7 @@ pub(super) fn ablation(analysis: &Analysis, figures: &AblationFigures) -> Table 
     };
     let legend = format!(
         "Cost of a file: {subject} minus {subject} without that file, block by block. [a, b]: the 95 % \
-         interval; {{a, b}}: the range seen in fewer than 6 blocks. {} Attacks, benign: \
+         interval; {{a, b}}: the range of fewer than 6 blocks. {} Attacks, benign: \
          templates of the mix that are blocked only with the file. Requests that a file no longer \
          blocks pass through all other rules, and files share work, so the costs need not add up.",
         verdict_legend(analysis.margin)
@@ -369,10 +385,7 @@ pub(super) fn responses(case: &CaseAnalysis) -> Table {
         }
     }
     let row = |template: &&TemplateFigures| {
-        let class = match template.class {
-            Class::Benign => "benign",
-            Class::Malicious => "attack",
-        };
+        let class = class_word(template.class);
         // A separate column would be empty in a mix without families.
         let class = match &template.family {
             Some(family) => format!("{class}: {family}"),
@@ -395,8 +408,17 @@ pub(super) fn responses(case: &CaseAnalysis) -> Table {
 
 fn outcomes(template: &TemplateFigures) -> String {
     let &TemplateFigures { responses, blocked, other, unexpected, .. } = template;
+    let probes = [(template.probes_blocked, "blocked"), (template.probes_passed, "passed")];
     let mut parts = vec![match (responses, template.decided()) {
-        (0, _) => return "no response".to_owned(),
+        (0, _) => {
+            let probes = probes.into_iter().filter(|(probes, _)| *probes > 0);
+            let words: Vec<String> =
+                probes.map(|(probes, word)| format!("{} {word}", count(probes))).collect();
+            return match words.is_empty() {
+                true => "no response".to_owned(),
+                false => format!("only probes: {}", words.join(", ")),
+            };
+        }
         (_, 0) => "neither blocked nor passed".to_owned(),
         (_, decided) => {
             let share = percent(as_f64(blocked) / as_f64(decided));
@@ -409,7 +431,62 @@ fn outcomes(template: &TemplateFigures) -> String {
     parts.join(", ")
 }
 
-/// What each subject is, with versions and hashes.
+/// The templates on which subjects differ, with the verdict of each subject that blocks requests.
+pub(super) fn differences(case: &CaseAnalysis) -> Table {
+    let names: BTreeSet<&str> =
+        case.differences.iter().flat_map(|one| one.verdicts.keys().map(String::as_str)).collect();
+    let subjects: Vec<&str> =
+        case.subjects.iter().map(|one| &*one.name).filter(|name| names.contains(name)).collect();
+    let row = |one: &Difference| {
+        let verdict = |name: &&str| one.verdicts.get(*name).map_or(NONE, |verdict| verdict.word());
+        let head = [one.name.clone(), class_word(one.class).to_owned(), one.weight.to_string()];
+        let verdicts = subjects.iter().map(verdict).map(str::to_owned);
+        Row::of(None, head.into_iter().chain(verdicts))
+    };
+    let columns = ["template", "class", "weight"].into_iter().chain(subjects.iter().copied());
+    Table {
+        rows: case.differences.iter().map(row).collect(),
+        ..Table::new("Templates on which subjects differ", columns.map(Column::from))
+    }
+}
+
+/// The same in one line for all templates with the same verdicts.
+pub(super) fn difference_lines(case: &CaseAnalysis) -> Vec<String> {
+    let mut groups: BTreeMap<(Class, String), Vec<String>> = BTreeMap::new();
+    for one in &case.differences {
+        let all = [TemplateVerdict::Blocked, TemplateVerdict::Passed, TemplateVerdict::Unstable];
+        let clause = |verdict: TemplateVerdict| {
+            let of = case
+                .subjects
+                .iter()
+                .filter(|subject| one.verdicts.get(&subject.name) == Some(&verdict));
+            let names: Vec<&str> = of.map(|subject| subject.name.as_str()).collect();
+            let by = if verdict == TemplateVerdict::Unstable { "with" } else { "by" };
+            (!names.is_empty()).then(|| format!("{} {by} {}", verdict.word(), names.join(", ")))
+        };
+        let verdicts: Vec<String> = all.into_iter().filter_map(clause).collect();
+        groups.entry((one.class, verdicts.join("; "))).or_default().push(one.name.clone());
+    }
+    let line = |((class, verdicts), names): (&(Class, String), &Vec<String>)| {
+        let class = match (class, names.len()) {
+            (Class::Malicious, 1) => "attack",
+            (Class::Malicious, _) => "attacks",
+            (Class::Benign, 1) => "benign request",
+            (Class::Benign, _) => "benign requests",
+        };
+        format!("{} {class} {verdicts}: {}.", names.len(), list(names))
+    };
+    groups.iter().map(line).collect()
+}
+
+fn class_word(class: Class) -> &'static str {
+    match class {
+        Class::Benign => "benign",
+        Class::Malicious => "attack",
+    }
+}
+
+/// Subjects with versions and hashes.
 pub(super) fn subjects(manifest: &Manifest) -> Table {
     let row = |subject: &SubjectManifest| {
         let options = subject.options.iter().map(|(name, value)| format!("{name} = {value}"));

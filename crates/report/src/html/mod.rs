@@ -5,8 +5,8 @@ pub mod svg;
 mod timeline;
 
 use crate::document::{Block, Document, Media, Section, capitalized, of_run};
-use crate::output::ReportError;
 use crate::source::Source;
+use anyhow::Context;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
 use minijinja::{Environment, UndefinedBehavior, Value};
@@ -16,8 +16,8 @@ use serde::Serialize;
 /// The style sheet of all pages.
 pub const STYLE: &str = include_str!("style.css");
 
-/// The extension makes minijinja escape all text. Only drawings are marked as safe; they escape it themselves.
-const TEMPLATE: &str = "page.html.j2";
+/// Name of all templates. Its extension makes minijinja escape all text. Only drawings are marked as safe; they escape it themselves.
+const NAME: &str = "page.html";
 
 #[derive(Serialize)]
 struct Page<'a> {
@@ -41,7 +41,7 @@ enum PageBlock<'a> {
 }
 
 /// Renders the report of a run as an HTML page.
-pub(crate) fn render(source: &Source) -> Result<String, ReportError> {
+pub(crate) fn render(source: &Source) -> anyhow::Result<String> {
     let document = of_run(source);
     let mut sections = Vec::new();
     for section in &document.sections {
@@ -51,17 +51,22 @@ pub(crate) fn render(source: &Source) -> Result<String, ReportError> {
             sections.push(PageSection { section, line: capitalized(&section.line), blocks });
         }
     }
+    let page = Page { style: STYLE, document: &document, sections };
+    page_of(include_str!("page.html.j2"), &page)
+}
+
+/// Renders the template of a page.
+pub fn page_of(template: &str, page: &impl Serialize) -> anyhow::Result<String> {
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
     environment.set_syntax(syntax?);
     environment.add_filter("mark", |series: usize| Value::from_safe_string(svg::key(series)));
-    environment.add_template(TEMPLATE, include_str!("page.html.j2"))?;
-    let page = Page { style: STYLE, document: &document, sections };
-    Ok(environment.get_template(TEMPLATE)?.render(Serde(&page))?)
+    let text = environment.render_named_str(NAME, template, Serde(page));
+    text.context("cannot write HTML")
 }
 
-fn drawn<'a>(source: &Source, block: &'a Block) -> Result<PageBlock<'a>, ReportError> {
+fn drawn<'a>(source: &Source, block: &'a Block) -> anyhow::Result<PageBlock<'a>> {
     let Block::Plots(plots) = block else { return Ok(PageBlock::Block(block)) };
     let figures: Vec<Vec<Figure>> =
         plots.iter().map(|plot| plots::draw(source, plot)).collect::<Result<_, _>>()?;

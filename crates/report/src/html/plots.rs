@@ -1,10 +1,9 @@
 //! The plots of the page: their data, legends and tables. The template has their titles and captions.
 
-use super::svg::{self, Bar, Bars, Curve, Distribution, Dots, SweepPanel};
+use super::svg::{self, Bar, Bars, Catch, Curve, Distribution, Dots, SweepPanel};
 use super::timeline::Trials;
-use crate::analysis::{BlockFigure, CaseAnalysis, Range, SubjectAnalysis};
+use crate::analysis::{BlockFigure, CaseAnalysis, Range, SubjectAnalysis, blocked};
 use crate::document::{Cell, NONE, Plot, Row, Table, load_unit, range};
-use crate::output::ReportError;
 use crate::source::Source;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -31,11 +30,12 @@ pub(super) struct Figure {
 }
 
 /// Draws the plots that have data.
-pub(super) fn draw(source: &Source, plot: &Plot) -> Result<Vec<Figure>, ReportError> {
+pub(super) fn draw(source: &Source, plot: &Plot) -> anyhow::Result<Vec<Figure>> {
     let analysis = &source.analysis;
     let baseline = &analysis.baseline;
     let (index, figures) = match plot {
         Plot::Bars(index) => (index, Vec::from_iter(bars(baseline, &analysis.cases[*index]))),
+        Plot::Catches(index) => (index, Vec::from_iter(catches(baseline, &analysis.cases[*index]))),
         Plot::Dots(index) => (index, Vec::from_iter(dots(baseline, &analysis.cases[*index]))),
         Plot::Latency(index) => (index, latency(source, &analysis.cases[*index])?),
         Plot::Timeline(index) => {
@@ -56,21 +56,28 @@ fn legend(case: &CaseAnalysis, series: impl Iterator<Item = usize>) -> Vec<(usiz
     series.map(|series| (series, case.subjects[series].name.clone())).collect()
 }
 
+/// The price of a subject as a ratio.
+fn cpu_ratio(baseline: &str, subject: &SubjectAnalysis) -> Option<Range> {
+    let price = subject.prices.get(&Metric::CpuUsPerRequest);
+    let has_cpu = || subject.figures.as_ref()?.cpu_us_per_request;
+    match price {
+        Some(price) => price.ratio,
+        None if subject.name == baseline => {
+            has_cpu().map(|_| Range { estimate: 1.0, low: 1.0, high: 1.0, interval: true })
+        }
+        None => None,
+    }
+}
+
 /// The CPU prices. `None` if no subject has a ratio.
 fn bars(baseline: &str, case: &CaseAnalysis) -> Option<Figure> {
     let bar = |(series, subject): (usize, &SubjectAnalysis)| {
-        let price = subject.prices.get(&Metric::CpuUsPerRequest);
-        let cpu = subject.figures.as_ref().and_then(|figures| figures.cpu_us_per_request);
-        let (price, text) = match price.map(|price| (price, price.ratio)) {
-            Some((_, Some(ratio))) => (Some(ratio), range(&ratio, significant)),
-            Some((price, None)) => {
-                (None, format!("no ratio: {} µs", signed(price.difference.estimate)))
-            }
-            None if subject.name == baseline && cpu.is_some() => {
-                let one = Range { estimate: 1.0, low: 1.0, high: 1.0, interval: true };
-                (Some(one), "1 (baseline)".to_owned())
-            }
-            None => return None,
+        let price = cpu_ratio(baseline, subject);
+        let text = match (price, subject.prices.get(&Metric::CpuUsPerRequest)) {
+            (Some(ratio), Some(_)) => range(&ratio, significant),
+            (Some(_), None) => "1 (baseline)".to_owned(),
+            (None, Some(price)) => format!("no ratio: {} µs", signed(price.difference.estimate)),
+            (None, None) => return None,
         };
         Some(Bar { name: subject.name.clone(), series, price, text })
     };
@@ -78,6 +85,31 @@ fn bars(baseline: &str, case: &CaseAnalysis) -> Option<Figure> {
     let has_price = bars.iter().any(|bar| bar.price.is_some() && bar.name != baseline);
     let data = Bars { baseline: baseline.to_owned(), bars, band: case.noise_floor };
     has_price.then(|| Figure { name: "bars", svg: svg::bars(&data), ..Figure::default() })
+}
+
+/// Attacks blocked against the price. `None` if no subject with a ratio blocks one.
+fn catches(baseline: &str, case: &CaseAnalysis) -> Option<Figure> {
+    let catch = |(series, subject): (usize, &SubjectAnalysis)| {
+        let price = cpu_ratio(baseline, subject)?;
+        let rate = subject.figures.as_ref()?.detection_rate?;
+        let blocked = blocked(subject).unwrap_or_else(|| "no attack".to_owned());
+        let cost = match subject.name == baseline {
+            true => "baseline".to_owned(),
+            false => format!("× {}", range(&price, significant)),
+        };
+        let hint = format!("{}: {cost}, blocks {blocked}", subject.name);
+        Some(Catch { name: subject.name.clone(), series, price, rate, hint })
+    };
+    let catches: Vec<Catch> = case.subjects.iter().enumerate().filter_map(catch).collect();
+    let most = catches.iter().map(|catch| catch.rate).fold(0.0, f64::max);
+    let best = catches.iter().filter(|catch| most > 0.0 && catch.rate >= most);
+    let cheapest = best.min_by(|a, b| a.price.estimate.total_cmp(&b.price.estimate))?;
+    Some(Figure {
+        name: "catches",
+        svg: svg::catches(baseline, &catches, cheapest),
+        note: format!("The cheapest of those that block most is {}.", cheapest.hint),
+        ..Figure::default()
+    })
 }
 
 /// The ratio of CPU per request in each block.
@@ -125,7 +157,7 @@ struct Latencies<'a> {
 }
 
 /// Latency by percentile, and its distribution.
-fn latency(source: &Source, case: &CaseAnalysis) -> Result<Vec<Figure>, ReportError> {
+fn latency(source: &Source, case: &CaseAnalysis) -> anyhow::Result<Vec<Figure>> {
     let mut latencies = Vec::new();
     for (series, SubjectAnalysis { name, .. }) in case.subjects.iter().enumerate() {
         let histogram = source.latencies(&case.case.name, name)?;
@@ -224,7 +256,7 @@ fn shares_table(edges: &[f64], distributions: &[Distribution]) -> Table {
     Table::of_rows("Share of responses by latency, %", columns, rows)
 }
 
-fn timeline(source: &Source, case: &CaseAnalysis) -> Result<Option<Figure>, ReportError> {
+fn timeline(source: &Source, case: &CaseAnalysis) -> anyhow::Result<Option<Figure>> {
     let trials = Trials::of(source, case)?;
     let pauses =
         "Vertical lines: the run was stopped there and resumed later; the time between is omitted.";

@@ -3,8 +3,8 @@
 use super::svg::{Stripe, Timeline, TimelinePanel, Trial};
 use crate::analysis::CaseAnalysis;
 use crate::document::{Cell, Row, Table};
-use crate::output::ReportError;
 use crate::source::Source;
+use anyhow::Context;
 use std::collections::BTreeSet;
 use tollgate_experiment::record::{Measurement, Outcome, TrialRecord};
 use tollgate_experiment::validity::Limits;
@@ -56,7 +56,7 @@ const STEAL: &str = "steal_percent";
 const BACKGROUND: &str = "background_cpu_percent";
 
 impl<'a> Trials<'a> {
-    pub(super) fn of(source: &'a Source, case: &CaseAnalysis) -> Result<Self, ReportError> {
+    pub(super) fn of(source: &'a Source, case: &CaseAnalysis) -> anyhow::Result<Self> {
         let mut trials = Vec::new();
         let mut clock = Clock::default();
         for record in &source.records.trials {
@@ -211,10 +211,11 @@ impl Clock {
     }
 }
 
-fn seconds_from_start(source: &Source, trial: &TrialRecord) -> Result<f64, ReportError> {
+fn seconds_from_start(source: &Source, trial: &TrialRecord) -> anyhow::Result<f64> {
     let time = |text: &str| {
-        text.parse::<jiff::Timestamp>()
-            .map_err(|source| ReportError::Time { text: text.to_owned(), source })
+        text.parse::<jiff::Timestamp>().with_context(|| {
+            format!("the time {text:?} of a record is not RFC 3339, so the record was changed or damaged")
+        })
     };
     let start = time(&source.records.manifest.started_at)?;
     Ok(time(&trial.started_at)?.duration_since(start).as_secs_f64().max(0.0))

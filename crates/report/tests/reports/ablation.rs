@@ -2,7 +2,7 @@
 
 use crate::records::{CASE, costing, markdown, measured, run, table, template};
 use tollgate_experiment::experiment::{AblatedFile, Ablation};
-use tollgate_experiment::record::{Measurement, TemplateRecord, TrialRecord};
+use tollgate_experiment::record::{Measurement, ProbeOutcome, TemplateRecord, TrialRecord};
 use tollgate_experiment::run_dir::RunRecords;
 use tollgate_report::analysis::{AblationFigures, analyse};
 use tollgate_report::export::ablation_csv;
@@ -11,20 +11,21 @@ use tollgate_traffic::Class;
 
 /// Eight blocks of a subject; its probe found `blocked` templates blocked.
 fn trials(subject: &str, cpu_us: u64, blocked: &[&str]) -> Vec<TrialRecord> {
-    let named =
-        |name: &str, class| TemplateRecord { name: name.to_owned(), ..template(class, 0, 10) };
+    let named = |name: &str, class| TemplateRecord {
+        name: name.to_owned(),
+        probe: Some(match blocked.contains(&name) {
+            true => ProbeOutcome::Blocked,
+            false => ProbeOutcome::Passed,
+        }),
+        ..template(class, if blocked.contains(&name) { 10 } else { 0 }, 10)
+    };
     let templates = vec![
         named("page", Class::Benign),
         named("search", Class::Benign),
         named("xss", Class::Malicious),
         named("sql", Class::Malicious),
     ];
-    let blocked_in_probe = Some(blocked.iter().map(|&name| name.to_owned()).collect());
-    let measurement = || Measurement {
-        templates: templates.clone(),
-        blocked_in_probe: blocked_in_probe.clone(),
-        ..costing(cpu_us)
-    };
+    let measurement = || Measurement { templates: templates.clone(), ..costing(cpu_us) };
     (1..=8).map(|block| measured(subject, block, measurement())).collect()
 }
 

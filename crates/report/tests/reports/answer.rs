@@ -38,8 +38,8 @@ fn names_the_most_expensive_subject_first() {
     let run = run(&["nginx", "light", "full", "direct", "cached"], trials.concat());
     assert_eq!(
         answer(&run),
-        "full costs 40.0 times what nginx costs (+390 µs per request) and blocks every attack; light \
-         costs 2.00 times; cached costs 0.500 times; direct uses no CPU."
+        "full (what full is) costs 40.0 times what nginx does (390 µs more per request) and blocks every \
+         attack; light costs 2.00 times; cached costs 0.500 times; direct uses no CPU."
     );
 }
 
@@ -48,12 +48,13 @@ fn states_the_detection_rate() {
     let some = [blocks("nginx", &[10; 6]), blocking(250)].concat();
     assert_eq!(
         answer(&run(&["nginx", "full"], some)),
-        "full costs 40.0 times what nginx costs (+390 µs per request) and blocks 25.0 % of the attacks."
+        "full (what full is) costs 40.0 times what nginx does (390 µs more per request) and blocks 25.0 % \
+         of the attacks."
     );
     let none = [blocks("nginx", &[10; 6]), blocking(0)].concat();
     assert_eq!(
         answer(&run(&["nginx", "full"], none)),
-        "full costs 40.0 times what nginx costs (+390 µs per request)."
+        "full (what full is) costs 40.0 times what nginx does (390 µs more per request)."
     );
 }
 
@@ -62,7 +63,7 @@ fn is_not_significant_below_six_blocks() {
     let trials = [blocks("nginx", &[10; 5]), blocks("light", &[20; 5])].concat();
     assert_eq!(
         answer(&run(&["nginx", "light"], trials)),
-        "light costs 2.00 times what nginx costs so far, not significant (n too small for an interval)."
+        "light (what light is) costs about 2.00 times what nginx does, not settled by 5 blocks."
     );
 }
 
@@ -75,12 +76,12 @@ fn marks_costs_that_are_not_significant() {
     };
     assert_eq!(
         of([1010, 1020, 1000, 1010, 1015, 1005]),
-        "other costs the same as nginx within 2 %."
+        "other (what other is) costs the same as nginx within 2 %."
     );
     // The prices are 0.9, 1.1, 0.9, 1.1, 0.9005 and 1.0995: their middle is the square root of 0.9 * 1.1.
     assert_eq!(
         of([900, 1111, 891, 1100, 905, 1094]),
-        "other costs 0.995 times what nginx costs so far, not significant."
+        "other (what other is) costs between 0.900 and 1.10 times what nginx does, not settled by 6 blocks."
     );
     // The detection rate needs no verdict.
     let unsteady = (1..).zip([3, 50, 3, 50, 3, 50]).map(|(block, cpu_us)| {
@@ -91,7 +92,8 @@ fn marks_costs_that_are_not_significant() {
     let trials = blocks("nginx", &[10; 6]).into_iter().chain(unsteady).collect();
     assert_eq!(
         answer(&run(&["nginx", "full"], trials)),
-        "full costs 1.22 times what nginx costs so far, not significant, and blocks every attack."
+        "full (what full is) costs between 0.300 and 5.00 times what nginx does, not settled by 6 blocks, \
+         and blocks every attack."
     );
 }
 
@@ -100,8 +102,7 @@ fn without_a_ratio_names_the_difference() {
     let trials = [direct(5), blocks("nginx", &[10; 5])].concat();
     assert_eq!(
         answer(&run(&["direct", "nginx"], trials)),
-        "direct uses no CPU; nginx costs 10.0 µs per request so far, not significant (n too small for \
-         an interval)."
+        "direct uses no CPU; nginx (what nginx is) costs about 10.0 µs per request, not settled by 5 blocks."
     );
 }
 
@@ -110,7 +111,8 @@ fn omits_the_repeated_baseline() {
     let trials = [blocks("nginx", &[10; 6]), blocks("again", &[20; 6]), blocks("full", &[40; 6])];
     let mut run = run(&["nginx", "again", "full"], trials.concat());
     run.manifest.experiment.aa_subject = Some("again".to_owned());
-    let expected = "full costs 4.00 times what nginx costs (+30.0 µs per request).";
+    let expected =
+        "full (what full is) costs 4.00 times what nginx does (30.0 µs more per request).";
     assert_eq!(answer(&run), expected);
     assert_eq!(analyse(&run).cases[0].answer, expected);
     run.trials.retain(|trial| trial.block < 6 || trial.subject != "again");
@@ -122,8 +124,8 @@ fn a_baseline_without_processes_has_no_ratios() {
     let trials = [direct(8), blocks("nginx", &[10; 8]), blocking(1_000)].concat();
     assert_eq!(
         answer(&run(&["direct", "full", "nginx"], trials)),
-        "direct uses no CPU; full costs 400 µs per request and blocks every attack; nginx costs 10.0 µs \
-         per request."
+        "direct uses no CPU; full (what full is) costs 400 µs per request and blocks every attack; nginx \
+         costs 10.0 µs per request."
     );
 }
 
@@ -163,7 +165,41 @@ fn one_sentence_per_case() {
     }
     assert_eq!(
         analysis.answer,
-        "browse: light costs 2.00 times what nginx costs (+10.0 µs per request). \
-         attack: light costs 8.00 times what nginx costs (+70.0 µs per request)."
+        "browse: light (what light is) costs 2.00 times what nginx does (10.0 µs more per request). \
+         attack: light (what light is) costs 8.00 times what nginx does (70.0 µs more per request)."
+    );
+}
+
+#[test]
+fn shortens_many_subjects_and_names_common_rates_once() {
+    let blocking = |name: &'static str, cpu_us| {
+        (1..=6).map(move |block| {
+            let mut measurement = costing(cpu_us);
+            measurement.templates =
+                vec![template(Class::Malicious, 10, 10), template(Class::Benign, 10, 10)];
+            measured(name, block, measurement)
+        })
+    };
+    let names = ["nginx", "a", "b", "c", "d", "e", "f"];
+    let firewalls = (2..).zip(&names[1..=4]).flat_map(|(times, name)| blocking(name, 10 * times));
+    let proxies = [blocks("nginx", &[10; 6]), blocks("e", &[60; 6]), blocks("f", &[5; 6])];
+    let trials = firewalls.chain(proxies.concat()).collect();
+    assert_eq!(
+        answer(&run(&names, trials)),
+        "e (what e is) costs 6.00 times what nginx does (50.0 µs more per request); d costs 5.00 times; \
+         3 others are between; f costs 0.500 times; the 4 firewalls block every attack and 100 % of the \
+         benign requests."
+    );
+}
+
+#[test]
+fn two_firewalls_with_equal_rates_are_both() {
+    let full = blocking(250);
+    let own = full.iter().map(|trial| TrialRecord { subject: "own".to_owned(), ..trial.clone() });
+    let trials = blocks("nginx", &[800; 8]).into_iter().chain(full.clone()).chain(own).collect();
+    assert_eq!(
+        answer(&run(&["nginx", "full", "own"], trials)),
+        "full (what full is) costs 0.500 times what nginx does (400 µs less per request); own costs \
+         0.500 times; both block 25.0 % of the attacks."
     );
 }

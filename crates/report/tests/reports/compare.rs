@@ -6,6 +6,7 @@ use tollgate_experiment::manifest::SubjectState;
 use tollgate_experiment::metric::Metric;
 use tollgate_experiment::run_dir::RunRecords;
 use tollgate_report::compare::{Change, Comparison, Line, compare, render, render_markdown};
+use tollgate_report::source::Source;
 use tollgate_stats::Verdict;
 use tollgate_stats::text::Screen;
 
@@ -107,6 +108,8 @@ fn different_baselines_are_refused() {
         run(&["full", "nginx"], [blocks("nginx", &[10; 6]), blocks("full", &[20; 6])].concat());
     let error = compare(&old, &new).unwrap_err().to_string();
     assert!(error.contains("against `nginx`, the new one against `full`"), "{error}");
+    let [old, new] = [old, new].map(|run| Source::from(run).over("full").unwrap());
+    assert_eq!(compared(&old.records, &new.records).old.baseline, "full");
 }
 
 #[test]

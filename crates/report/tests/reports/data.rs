@@ -67,7 +67,7 @@ fn csv_has_the_number_of_blocks_behind_each_price() {
     );
     assert!(line("cpu_us_per_request").ends_with(",95 % interval"));
     assert!(line("latency_p50_ms").starts_with("browse,full,nginx,measured,latency_p50_ms,5,"));
-    assert!(line("latency_p50_ms").ends_with(",range seen"));
+    assert!(line("latency_p50_ms").ends_with(",range"));
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn csv_distinguishes_intervals_from_ranges() {
     let text = csv(&run(&["nginx", "direct"], trials));
     assert_eq!(
         text.lines().nth(2).unwrap(),
-        "browse,direct,nginx,measured,cpu_us_per_request,2,,,,-20,-30,-10,range seen"
+        "browse,direct,nginx,measured,cpu_us_per_request,2,,,,-20,-30,-10,range"
     );
 }
 
@@ -161,10 +161,12 @@ fn json_counts_blocked_and_passed_requests_by_template() {
     assert_eq!(
         subjects[0]["templates"],
         json!([
-            {"name": "xss", "class": "malicious", "responses": 40, "blocked": 10, "passed": 30,
-             "other": 0, "unexpected": 1},
-            {"name": "page", "class": "benign", "responses": 100, "blocked": 2, "passed": 98,
-             "other": 0, "unexpected": 0},
+            {"name": "xss", "class": "malicious", "weight": 1, "verdict": "unstable",
+             "responses": 40, "blocked": 10, "passed": 30, "other": 0, "unexpected": 1,
+             "probes_blocked": 0, "probes_passed": 0},
+            {"name": "page", "class": "benign", "weight": 1, "verdict": "unstable",
+             "responses": 100, "blocked": 2, "passed": 98, "other": 0, "unexpected": 0,
+             "probes_blocked": 0, "probes_passed": 0},
         ])
     );
     assert_eq!(subjects[0]["figures"]["detection_rate"], json!(0.25));

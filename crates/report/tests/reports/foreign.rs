@@ -6,7 +6,7 @@ use tollgate_experiment::record::Measurement;
 use tollgate_experiment::run_dir::RunRecords;
 use tollgate_experiment::validity::Invalid;
 use tollgate_report::export::write_hgrm;
-use tollgate_report::output::{Format, ReportError, render};
+use tollgate_report::output::{Format, NoFigure, render};
 use tollgate_report::source::Source;
 use tollgate_stats::text::Screen;
 
@@ -88,7 +88,7 @@ fn github_gets_no_empty_array() {
     let silent = Measurement { invalid: vec![Invalid::NoResponse], ..costing(10) };
     let source = Source::from(run(&["nginx", "full"], vec![measured("nginx", 1, silent)]));
     let error = render(&source, Format::Github, Screen::PLAIN).unwrap_err();
-    assert!(matches!(error, ReportError::NoFigure), "{error}");
+    assert!(error.is::<NoFigure>(), "{error}");
     assert!(error.to_string().contains("no subject of this run has a valid trial"), "{error}");
 }
 

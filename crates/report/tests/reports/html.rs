@@ -8,7 +8,7 @@ use tollgate_experiment::manifest::OpenLoopManifest;
 use tollgate_experiment::record::{Measurement, TrialRecord};
 use tollgate_experiment::validity::Invalid;
 use tollgate_report::document::File;
-use tollgate_report::output::{Format, ReportError, render};
+use tollgate_report::output::{Format, render};
 use tollgate_report::source::Source;
 use tollgate_stats::text::Screen;
 
@@ -51,7 +51,7 @@ fn page_is_self_contained() {
     let section = page.find("tollgate run first-look --seed 7").unwrap();
     assert!(page[section..].contains("Made by tollgate 0.1.0 (0123456)"), "{page}");
     // The answer comes first.
-    assert!(page.find("times what nginx costs").unwrap() < page.find("<figure").unwrap());
+    assert!(page.find("times what nginx does").unwrap() < page.find("<figure").unwrap());
 }
 
 #[test]
@@ -142,7 +142,8 @@ fn invalid_trials_are_marked_and_listed() {
     trials.push(refused("full", 7, "xss got 200"));
     let page = page(&run(&["nginx", "full"], trials));
     assert!(page.contains("Invalid trials: 2"), "{page}");
-    let reason = "full, block 6, invalid: the hypervisor took 8.0 % of the CPUs (limit 5 %)";
+    let reason =
+        "full, block 6, invalid: the hypervisor took 8.0 % of the CPUs (limit `steal`: 5 %)";
     // In the list, and on a stripe.
     assert_eq!(page.matches(reason).count(), 2);
     assert!(page.contains("full, block 7, invalid: xss got 200"));
@@ -276,12 +277,12 @@ fn headings_and_regions_are_accessible() {
 #[test]
 fn several_cases_have_a_list_of_sentences() {
     let mut run = run(&["nginx", "full"], two());
-    assert!(page(&run).contains("<p class=\"answer\">full costs "));
+    assert!(page(&run).contains("<p class=\"answer\">full (what full is) costs "));
     run.manifest.experiment.cases.push(case("wide"));
     let page = page(&run);
     let list = between(&page, "<ul class=\"answer\">", "</ul>");
     assert_eq!(list.matches("<li>").count(), 2, "{list}");
-    assert!(list.contains("<a href=\"#case-1\">browse</a>: full costs"), "{list}");
+    assert!(list.contains("<a href=\"#case-1\">browse</a>: full (what full is) costs"), "{list}");
     assert!(list.contains("<a href=\"#case-2\">wide</a>: There is no price"), "{list}");
     assert!(page.contains("<section id=\"case-2\" aria-label=\"wide\">"), "{page}");
 }
@@ -381,7 +382,7 @@ fn renders_a_run_without_trials() {
 
 #[test]
 fn a_damaged_record_is_named() {
-    let error = |subjects: &[&str], trials| -> ReportError {
+    let error = |subjects: &[&str], trials| -> anyhow::Error {
         render(&Source::from(run(subjects, trials)), Format::Html, Screen::PLAIN).unwrap_err()
     };
     let mut trials = two();

@@ -34,6 +34,7 @@ mod foreign;
 // Pass, fail or not settled.
 mod thresholds;
 // Comparisons of two runs.
+mod catch;
 mod compare;
 // The noise of a machine, from an A/A run.
 mod noise;

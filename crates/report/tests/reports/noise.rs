@@ -45,13 +45,14 @@ fn reports_noise_and_detectable_difference() {
 fn counts_disturbed_trials_by_reason() {
     let mut trials = noisy();
     let mut disturbed = costing(100);
-    disturbed.invalid = vec![Invalid::BackgroundCpu { percent: 14.0, limit_percent: 10.0 }];
+    disturbed.invalid =
+        vec![Invalid::BackgroundCpu { percent: 14.0, limit_percent: 10.0, heaviest: None }];
     trials.push(measured("nginx", 7, disturbed));
     trials.push(measured("nginx-again", 7, costing(100)));
     let noise = found(trials);
     assert_eq!((noise.trials, noise.figures[0].n), (14, 6));
     let text = rendered(&noise);
-    assert!(text.contains("1 of 14 trials were disturbed and are invalid: other processes took more than 10 % of the CPUs (1)."), "{text}");
+    assert!(text.contains("1 of 14 trials were disturbed and are invalid: other processes took more than 10 % of the CPUs (limit `background_cpu`) (1)."), "{text}");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use tollgate_experiment::manifest::SubjectState;
 use tollgate_experiment::recipe::Missing;
 use tollgate_experiment::record::{Measurement, Step, TrialRecord, WarmUpRecord};
 use tollgate_experiment::run_dir::RunRecords;
-use tollgate_experiment::validity::Invalid;
+use tollgate_experiment::validity::{HeavyProcess, Invalid};
 use tollgate_report::analysis::{SubjectStatus, analyse};
 
 /// A measured baseline, and `full` with these trials.
@@ -103,7 +103,11 @@ fn counts_invalid_trials_by_reason() {
     let mut trials = blocks("full", &[30; 2]);
     // Trials that break the same rule with different figures are counted together.
     trials.push(invalid(3, vec![Invalid::Steal { percent: 7.0, limit_percent: 5.0 }]));
-    let background = Invalid::BackgroundCpu { percent: 12.0, limit_percent: 10.0 };
+    let background = Invalid::BackgroundCpu {
+        percent: 12.0,
+        limit_percent: 10.0,
+        heaviest: Some(HeavyProcess { name: "rustc".to_owned(), pid: 77, percent: 11.4 }),
+    };
     trials.push(invalid(4, vec![Invalid::Steal { percent: 9.5, limit_percent: 5.0 }, background]));
     trials.push(failed("full", 5, Step::Start, "the port was taken", &[]));
     trials.push(refused("full", 6, "xss got 200"));
@@ -112,9 +116,10 @@ fn counts_invalid_trials_by_reason() {
     assert_eq!(
         notes(&run),
         [
+            "The process that disturbed a trial most was `rustc` (pid 77), with 11 % of the CPUs.",
             "full: 1 of 6 trials is invalid: it did not start: the port was taken.",
-            "full: 1 of 6 trials is invalid: other processes took more than 10 % of the CPUs.",
-            "full: 2 of 6 trials are invalid: the hypervisor took more than 5 % of the CPUs.",
+            "full: 1 of 6 trials is invalid: other processes took more than 10 % of the CPUs (limit `background_cpu`).",
+            "full: 2 of 6 trials are invalid: the hypervisor took more than 5 % of the CPUs (limit `steal`).",
             "full: 1 of 6 trials is invalid: xss got 200.",
         ]
     );

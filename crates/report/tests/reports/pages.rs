@@ -293,7 +293,8 @@ fn numbers_are_grouped_consistently() {
 fn several_cases_have_one_sentence_each() {
     let mut run = two(6);
     run.manifest.experiment.cases.push(case("attack"));
-    let first = "browse: full costs 4.00 times what nginx costs (+30.0 µs per request).";
+    let first =
+        "browse: full (what full is) costs 4.00 times what nginx does (30.0 µs more per request).";
     let second = "attack: There is no price, because the baseline nginx has no valid trial.";
     let text = table(&run);
     let end = text.split_once(&format!("\n\n{}", &first[..40])).unwrap().1;

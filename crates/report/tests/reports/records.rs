@@ -193,6 +193,7 @@ pub(crate) fn costing(cpu_us_per_request: u64) -> Measurement {
             }),
             origin: Some(CpuTime { user_us: 1_000, system_us: 1_000 }),
             generator: CpuTime { user_us: 2_000, system_us: 1_000 },
+            origin_polled_us: 0,
             generator_polled_us: 0,
         },
         memory_peak_bytes: Some(8 * MIB),
@@ -209,7 +210,6 @@ pub(crate) fn costing(cpu_us_per_request: u64) -> Measurement {
             context_switches: 0,
         },
         warm_up: None,
-        blocked_in_probe: None,
         bottleneck: Bottleneck::System,
         invalid: Vec::new(),
     }
@@ -241,9 +241,11 @@ pub(crate) fn template(class: Class, blocked: u64, responses: u64) -> TemplateRe
         name: "page".to_owned(),
         class,
         family: None,
+        weight: 1,
+        probe: None,
         statuses: BTreeMap::from([(200, responses - blocked), (403, blocked)]),
         blocked,
-        passed: Some(responses - blocked),
+        passed: responses - blocked,
         unexpected: 0,
         unexpected_example: None,
     }

@@ -2,7 +2,7 @@
 //! added latency.
 
 use crate::records::{
-    CASE, blocks, case, costing, flat, markdown, measured, page, report, run, table,
+    CASE, blocks, case, costing, drifting, flat, markdown, measured, page, report, run, table,
 };
 use tollgate_experiment::record::{Measurement, Outcome};
 use tollgate_experiment::run_dir::RunRecords;
@@ -180,4 +180,15 @@ fn no_latency_table_unless_requested_and_priced() {
     for run in [quiet, alone] {
         assert_in_no_report(&run, "P90");
     }
+}
+
+#[test]
+fn says_that_paired_estimates_differ_from_medians() {
+    let words = "Estimates are paired; medians may differ.";
+    let even =
+        run(&["nginx", "full"], [blocks("nginx", &[10; 6]), blocks("full", &[30; 6])].concat());
+    assert!(!flat(&table(&even)).contains(words), "{}", table(&even));
+    // Medians of 60 and 120 µs; the differences are 10, 20, 40, 80, 160 and 320, whose estimate is not 60.
+    let drift = run(&["nginx", "full"], [drifting("nginx", 1), drifting("full", 2)].concat());
+    assert!(flat(&table(&drift)).contains(words), "{}", table(&drift));
 }

@@ -200,7 +200,7 @@ fn missing_values_have_a_reason() {
         (Class::Benign, "false_positives(nginx)<=1%", "no benign request was blocked or passed"),
     ] {
         let mut measurement = costing(10);
-        let none = TemplateRecord { passed: Some(0), ..template(class, 0, 20) };
+        let none = TemplateRecord { passed: 0, ..template(class, 0, 20) };
         measurement.templates = vec![none];
         let run = run(&["nginx"], vec![measured("nginx", 1, measurement)]);
         assert_eq!(judged(&run, text).note.as_deref(), Some(expected));
@@ -267,4 +267,55 @@ cpu(full)<40us: the interval contains the limit; more --blocks narrow it.
         markdown.contains("\n- cpu(full)\\<40us: the interval contains the limit"),
         "{markdown}"
     );
+}
+
+#[test]
+fn interval_of_a_change_decides() {
+    let priced = |full: &[u64; 6]| {
+        let trials = [blocks("nginx", &[10; 6]), blocks("full", full)].concat();
+        Source::from(run(&["nginx", "full"], trials))
+    };
+    // Prices 2, then 3 and 4: the change is 1.73 from 1.5 to 2.
+    let (old, new) = (priced(&[20; 6]), priced(&[30, 30, 30, 40, 40, 40]));
+    let judged = |text: &str| {
+        let threshold = Threshold::of_change(text).unwrap();
+        let mut all = threshold.judge_change(&old, &new);
+        assert_eq!(all.len(), 1, "{text}");
+        all.remove(0)
+    };
+    for (text, outcome) in [
+        ("cpu(full)<201%", Outcome::Pass),
+        ("cpu(full/nginx)<2.01", Outcome::Pass),
+        ("cpu(full)<1.9", Outcome::NotSettled),
+        ("cpu(full)<1.4", Outcome::Fail),
+        // The price of nginx over full falls.
+        ("cpu(nginx/full)<0.7", Outcome::Pass),
+        ("startup(full)<1.4", Outcome::Pass),
+    ] {
+        assert_eq!(judged(text).outcome, outcome, "{text}: {:?}", judged(text));
+    }
+    let value = judged("cpu(full)<3").value.unwrap();
+    assert_close(value.low, 1.5);
+    assert_close(value.high, 2.0);
+    let text = render(&[judged("cpu(full)<3")], Screen::PLAIN);
+    assert!(text.contains("1.73 [1.50, 2.00] ×"), "{text}");
+    let error = Threshold::of_change("detection_rate(full)>1").unwrap_err().to_string();
+    assert!(error.contains("unknown metric `detection_rate`"), "{error}");
+    let error = Threshold::of_change("cpu(nginx)<2").unwrap().check_change("nginx").unwrap_err();
+    assert!(error.to_string().contains("the price of the baseline `nginx` is always 1"), "{error}");
+}
+
+#[test]
+fn thresholds_and_goals_take_the_same_quantiles() {
+    let mut run = run(&["nginx"], blocks("nginx", &[10; 6]));
+    for trial in &mut run.trials {
+        if let tollgate_experiment::record::Outcome::Measured(measurement) = &mut trial.outcome {
+            measurement.latency.p95_ms = Some(4.0);
+            measurement.latency.p999_ms = None;
+        }
+    }
+    let p95 = judged(&run, "p95(nginx)<5ms");
+    assert_eq!(p95.outcome, Outcome::Pass, "{p95:?}");
+    let rare = judged(&run, "p99.9(nginx)<5ms");
+    assert_eq!(rare.note.unwrap(), "too few requests per trial for p99.9");
 }

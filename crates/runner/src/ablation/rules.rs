@@ -1,11 +1,12 @@
-//! Rule files in ModSecurity's language, and the dependencies between them. Pure.
+//! Dependencies between rule files in ModSecurity's language. Pure.
 //!
 //! Source: ModSecurity's reference manual, "Configuration Directives" and "Actions".
 
 use regex::Regex;
 use std::collections::BTreeSet;
-use std::ops::Range;
 use std::sync::LazyLock;
+use tollgate_experiment::error::bad_input;
+use tollgate_waf::source::{self, Directive};
 
 /// The parts of a rule file that other files may depend on.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -41,39 +42,38 @@ enum RuleSelector {
 }
 
 impl RuleFile {
-    pub(super) fn parse(name: &str, text: &str) -> Self {
+    pub(super) fn parse(name: &str, text: &str) -> anyhow::Result<Self> {
         let mut file = Self { name: name.to_owned(), ..Self::default() };
         let mut chain = Chain::default();
-        for directive in directives(text) {
+        for directive in directives(name, text)? {
             file.has_rules = true;
             file.add(&directive, &mut chain);
         }
-        file
+        Ok(file)
     }
 
     fn add(&mut self, directive: &Directive, chain: &mut Chain) {
-        let words: Vec<&str> = directive.words.iter().map(String::as_str).collect();
-        match words[..] {
-            ["SecMarker", marker, ..] => {
-                self.markers.insert(marker.to_owned());
+        match (directive.name.as_str(), &directive.arguments[..]) {
+            ("secmarker", [marker, ..]) => {
+                self.markers.insert(marker.clone());
             }
-            ["SecRuleUpdateTargetById" | "SecRuleUpdateActionById", id, ..] => {
+            ("secruleupdatetargetbyid" | "secruleupdateactionbyid", [id, ..]) => {
                 self.exceptions.extend(ids(id));
             }
-            ["SecRuleRemoveById", ..] => {
-                self.exceptions.extend(words[1..].iter().filter_map(|id| ids(id)));
+            ("secruleremovebyid", all) => {
+                self.exceptions.extend(all.iter().filter_map(|id| ids(id)));
             }
-            ["SecRuleUpdateTargetByTag" | "SecRuleRemoveByTag", tag, ..] => {
-                self.exceptions.insert(RuleSelector::Tag(tag.to_owned()));
+            ("secruleupdatetargetbytag" | "secruleremovebytag", [tag, ..]) => {
+                self.exceptions.insert(RuleSelector::Tag(tag.clone()));
             }
             _ => {}
         }
         let read: BTreeSet<String> =
-            directive.words.iter().flat_map(|word| variables(word)).collect();
-        for action in directive.actions() {
-            self.add_action(&action);
-            chain.blocks |= ["deny", "drop", "redirect"].contains(&action.name.as_str());
-            chain.continues |= action.name == "chain";
+            directive.arguments.iter().flat_map(|argument| variables(argument)).collect();
+        for (name, value) in &directive.actions {
+            self.add_action(name, value);
+            chain.blocks |= ["deny", "drop", "redirect"].contains(&name.as_str());
+            chain.continues |= name == "chain";
         }
         self.reads.extend(read.iter().cloned());
         chain.reads.extend(read);
@@ -83,14 +83,14 @@ impl RuleFile {
         }
     }
 
-    fn add_action(&mut self, Action { name, value }: &Action) {
-        match name.as_str() {
+    fn add_action(&mut self, name: &str, value: &str) {
+        match name {
             "id" => self.ids.extend(value.parse::<u64>()),
             "tag" => {
-                self.tags.insert(value.clone());
+                self.tags.insert(value.to_owned());
             }
             "skipafter" => {
-                self.skips_to.insert(value.clone());
+                self.skips_to.insert(value.to_owned());
             }
             "setvar" => {
                 let setting = value.trim_start_matches('!').to_lowercase();
@@ -114,6 +114,10 @@ impl RuleFile {
             _ => {}
         }
     }
+}
+
+fn directives(name: &str, text: &str) -> anyhow::Result<Vec<Directive>> {
+    source::directives(name, text).map_err(|error| bad_input(error.to_string()))
 }
 
 /// State of a chain of rules, which blocks by the variables that any of its rules reads.
@@ -198,118 +202,23 @@ fn applies_to(selector: &RuleSelector, file: &RuleFile) -> bool {
 
 /// Removes directives that change a rule with one of these ids, and returns their number. Coraza rejects changes to
 /// missing rules.
-pub(super) fn remove_exceptions(text: &str, ids: &BTreeSet<u64>) -> (String, usize) {
-    let changes_it = |words: &[String]| match words {
-        [directive, id, ..] => {
-            let changes =
-                ["SecRuleUpdateTargetById", "SecRuleUpdateActionById", "SecRuleRemoveById"];
-            changes.contains(&directive.as_str())
-                && (words.len() == 2 || directive != "SecRuleRemoveById")
-                && id.parse().is_ok_and(|id| ids.contains(&id))
-        }
-        _ => false,
+pub(super) fn remove_exceptions(
+    name: &str,
+    text: &str,
+    ids: &BTreeSet<u64>,
+) -> anyhow::Result<(String, usize)> {
+    let changed = |directive: &Directive| match (directive.name.as_str(), &directive.arguments[..])
+    {
+        ("secruleupdatetargetbyid" | "secruleupdateactionbyid", [id, ..])
+        | ("secruleremovebyid", [id]) => id.parse().ok(),
+        _ => None,
     };
-    let removed: Vec<_> =
-        directives(text).into_iter().filter(|one| changes_it(&one.words)).collect();
+    let mut removed = directives(name, text)?;
+    removed.retain(|directive| changed(directive).is_some_and(|id| ids.contains(&id)));
     let is_left = |number: &usize| !removed.iter().any(|one| one.lines.contains(number));
     let lines = (0..).zip(text.lines()).filter(|(number, _)| is_left(number));
     let left = lines.map(|(_, line)| format!("{line}\n")).collect();
-    (left, removed.len())
-}
-
-/// A directive of one or more lines.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Directive {
-    /// Line numbers, from 0.
-    lines: Range<usize>,
-    /// Words without quotes.
-    words: Vec<String>,
-}
-
-/// An action of a rule: a name in lower case, and a value that may be empty.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Action {
-    name: String,
-    value: String,
-}
-
-/// Parses directives. A backslash at the end of a line continues it; lines that begin with `#` are comments.
-fn directives(text: &str) -> Vec<Directive> {
-    let mut found = Vec::new();
-    let mut open: Option<(usize, String)> = None;
-    for (number, line) in text.lines().enumerate() {
-        let line = line.trim();
-        if open.is_none() && (line.is_empty() || line.starts_with('#')) {
-            continue;
-        }
-        let (begin, mut so_far) = open.take().unwrap_or((number, String::new()));
-        if let Some(part) = line.strip_suffix('\\') {
-            so_far += part;
-            open = Some((begin, so_far));
-        } else {
-            so_far += line;
-            found.push(Directive { lines: begin..number + 1, words: words(&so_far) });
-        }
-    }
-    let rest = open.map(|(begin, so_far)| Directive {
-        lines: begin..text.lines().count(),
-        words: words(&so_far),
-    });
-    found.extend(rest);
-    found
-}
-
-impl Directive {
-    /// Returns the actions of a rule. Other directives have none.
-    fn actions(&self) -> Vec<Action> {
-        let list = match self.words.first().map(String::as_str) {
-            Some("SecRule") => self.words.get(3),
-            Some("SecAction" | "SecDefaultAction") => self.words.get(1),
-            _ => None,
-        };
-        list.map(|list| actions(list)).unwrap_or_default()
-    }
-}
-
-/// Splits at white space outside of double quotes; `\"` is a literal quote.
-fn words(text: &str) -> Vec<String> {
-    let mut words = Vec::new();
-    let mut word: Option<String> = None;
-    let mut is_quoted = false;
-    let mut characters = text.chars().peekable();
-    while let Some(character) = characters.next() {
-        match character {
-            '\\' if characters.peek() == Some(&'"') => {
-                word.get_or_insert_default().extend(characters.next());
-            }
-            '"' => {
-                is_quoted = !is_quoted;
-                word.get_or_insert_default();
-            }
-            space if space.is_whitespace() && !is_quoted => words.extend(word.take()),
-            other => word.get_or_insert_default().push(other),
-        }
-    }
-    words.extend(word);
-    words
-}
-
-/// Splits at commas outside of single quotes.
-fn actions(list: &str) -> Vec<Action> {
-    let mut parts = vec![String::new()];
-    let mut is_quoted = false;
-    for character in list.chars() {
-        match character {
-            '\'' => is_quoted = !is_quoted,
-            ',' if !is_quoted => parts.push(String::new()),
-            other => parts.last_mut().into_iter().for_each(|part| part.push(other)),
-        }
-    }
-    let action = |part: &String| {
-        let (name, value) = part.split_once(':').unwrap_or((part, ""));
-        Action { name: name.trim().to_lowercase(), value: value.trim().to_owned() }
-    };
-    parts.iter().map(action).filter(|action| !action.name.is_empty()).collect()
+    Ok((left, removed.len()))
 }
 
 #[cfg(test)]
@@ -329,7 +238,8 @@ mod tests {
              SecRule &TX:limit|ARGS \"@ge %{tx.most}\" \"id:11,skipAfter:END,tag:'a/b',setvar:tx.x_%{rule.id}=1\"\n\
              SecMarker \"END\"\n\
              SecRule TX:1 \"@rx deny,drop\" \"id:12,pass,msg:'deny, tx:no'\"\n",
-        );
+        )
+        .unwrap();
         assert_eq!(file.ids, [10, 11, 12].into());
         assert_eq!(file.sets, set(["level", "old"]));
         assert!(file.counts.is_empty());
@@ -337,7 +247,7 @@ mod tests {
         assert_eq!((file.markers, file.skips_to), (set(["END"]), set(["END"])));
         assert_eq!(file.tags, set(["a/b"]));
         assert!(file.blocks_by.is_empty());
-        assert!(file.has_rules && !RuleFile::parse("none", "# nothing\n\n").has_rules);
+        assert!(file.has_rules && !RuleFile::parse("none", "# nothing\n\n").unwrap().has_rules);
     }
 
     #[test]
@@ -346,7 +256,8 @@ mod tests {
             "two.conf",
             "SecRule TX:score \"@ge 5\" \"id:1,phase:2,deny,chain\"\n    SecRule TX:early \"@eq 1\"\n\
              SecRule TX:other \"@ge 5\" \"id:2,pass,setvar:'tx.other=+%{tx.step}',setvar:tx.n=-1\"\n",
-        );
+        )
+        .unwrap();
         assert_eq!(file.counts, set(["other", "n"]));
         assert_eq!(file.blocks_by, set(["score", "early"]));
         assert_eq!(file.reads, set(["score", "early", "other", "step"]));
@@ -358,7 +269,8 @@ mod tests {
             "three.conf",
             "SecRuleUpdateTargetById 942100 \"!ARGS:a\"\nSecRuleRemoveById 1 \"3-5\"\n\
              SecRule ARGS \"@rx x\" \"id:7,pass,ctl:ruleRemoveTargetById=9;ARGS:b,ctl:ruleRemoveByTag=CRS,ctl:auditEngine=Off\"\n",
-        );
+        )
+        .unwrap();
         let expected = [
             RuleSelector::Ids(1, 1),
             RuleSelector::Ids(3, 5),
@@ -380,9 +292,9 @@ mod tests {
 
     fn kept(files: &[(&str, &str)], name: &str) -> Option<String> {
         let all: Vec<RuleFile> =
-            files.iter().map(|(name, text)| RuleFile::parse(name, text)).collect();
+            files.iter().map(|(name, text)| RuleFile::parse(name, text).unwrap()).collect();
         let file = all.iter().find(|file| file.name == name).unwrap();
-        reason_to_keep(file, &all, &RuleFile::parse("setup", SETUP))
+        reason_to_keep(file, &all, &RuleFile::parse("setup", SETUP).unwrap())
     }
 
     #[test]
@@ -438,41 +350,13 @@ mod tests {
         let text = "# exceptions\nSecRuleUpdateTargetById 30 \\\n  !ARGS:a\nSecRuleRemoveById 30\n\
                     SecRuleRemoveById 30 31\nSecRuleUpdateTargetById 31 !ARGS:a\n";
         assert_eq!(
-            remove_exceptions(text, &[30].into()),
+            remove_exceptions("text", text, &[30].into()).unwrap(),
             (
                 "# exceptions\nSecRuleRemoveById 30 31\nSecRuleUpdateTargetById 31 !ARGS:a\n"
                     .to_owned(),
                 2
             )
         );
-        assert_eq!(remove_exceptions(text, &[7].into()).1, 0);
-    }
-
-    #[test]
-    fn parses_directives_of_several_lines() {
-        let text = "# SecAction \\\nSecRule ARGS \"@rx a \\\" b\" \\\n  \"id:1,\\\n  deny\"\n\nSecMarker END\n";
-        let found = directives(text);
-        assert_eq!(found.len(), 2);
-        assert_eq!(found[0].lines, 1..4);
-        assert_eq!(found[0].words, ["SecRule", "ARGS", "@rx a \" b", "id:1,deny"]);
-        assert_eq!((found[1].lines.clone(), found[1].words.len()), (5..6, 2));
-        assert_eq!(directives("SecAction \\\n  \"id:1\\\n")[0].lines, 0..2);
-    }
-
-    #[test]
-    fn commas_in_quotes_do_not_separate_actions() {
-        let found = actions("id:1, phase:2,msg:'a, deny: b',Deny,,setvar:'tx.a=%{MATCHED_VAR}'");
-        let of =
-            |name: &str, value: &str| Action { name: name.to_owned(), value: value.to_owned() };
-        assert_eq!(
-            found,
-            [
-                of("id", "1"),
-                of("phase", "2"),
-                of("msg", "a, deny: b"),
-                of("deny", ""),
-                of("setvar", "tx.a=%{MATCHED_VAR}")
-            ]
-        );
+        assert_eq!(remove_exceptions("text", text, &[7].into()).unwrap().1, 0);
     }
 }

@@ -1,7 +1,8 @@
 //! Commands that are run for their output: bounded in time and output, interruptible, and stopped with everything
 //! that they started.
 
-use crate::process::{Interrupt, Interrupted, WaitError};
+use crate::process::{Interrupt, WaitError};
+use anyhow::{Context, anyhow};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use std::io::{self, Read};
@@ -10,22 +11,6 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
-use thiserror::Error;
-
-#[derive(Debug, Error)]
-pub enum CommandError {
-    #[error("cannot run `{command}`")]
-    Run { command: String, source: io::Error },
-    #[error("`{command}` did not finish within {} s", .limit.as_secs_f64())]
-    TimedOut { command: String, limit: Duration },
-    #[error("cannot read the output of `{command}`")]
-    Output { command: String, source: io::Error },
-    /// `reason` is the exit status and the last lines of standard error.
-    #[error("`{command}` failed: {reason}")]
-    Failed { command: String, reason: String },
-    #[error(transparent)]
-    Interrupted(#[from] Interrupted),
-}
 
 /// Runs a command to its end, successful or not, and returns its output. Standard input is empty. At the time limit
 /// and on interruption the command gets TERM, and KILL five seconds later. Background processes of its process
@@ -34,25 +19,21 @@ pub fn run(
     command: &mut Command,
     limit: Duration,
     interrupt: &Interrupt,
-) -> Result<Output, CommandError> {
+) -> anyhow::Result<Output> {
     let deadline = Instant::now() + limit;
     let text = command_line(command);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command
-        .process_group(0)
-        .spawn()
-        .map_err(|source| CommandError::Run { command: text.clone(), source })?;
+    let cannot_run = || format!("cannot run `{text}`");
+    let mut child = command.process_group(0).spawn().with_context(cannot_run)?;
     let (stdout, stderr) = (child.stdout.take().map(read), child.stderr.take().map(read));
     let status = interrupt.wait(limit, || child.try_wait());
     stop(&mut child, !matches!(status, Ok(Some(_))));
-    let timed_out = || CommandError::TimedOut { command: text.clone(), limit };
+    let timed_out = || anyhow!("`{text}` did not finish within {} s", limit.as_secs_f64());
     let status = match status {
         Ok(Some(status)) => status,
         Ok(None) => return Err(timed_out()),
         Err(WaitError::Interrupted(interrupted)) => return Err(interrupted.into()),
-        Err(WaitError::Io(source)) => {
-            return Err(CommandError::Run { command: text.clone(), source });
-        }
+        Err(WaitError::Io(error)) => return Err(error).with_context(cannot_run),
     };
     // A descendant that left the process group may hold the pipes open.
     let pipe_deadline = deadline.max(Instant::now() + GRACE);
@@ -60,14 +41,11 @@ pub fn run(
         None => Ok(Vec::new()),
         Some(stream) => {
             match stream.recv_timeout(pipe_deadline.saturating_duration_since(Instant::now())) {
-                Ok(bytes) => {
-                    bytes.map_err(|source| CommandError::Output { command: text.clone(), source })
-                }
+                Ok(bytes) => bytes.with_context(|| format!("cannot read the output of `{text}`")),
                 Err(RecvTimeoutError::Timeout) => Err(timed_out()),
-                Err(RecvTimeoutError::Disconnected) => Err(CommandError::Output {
-                    command: text.clone(),
-                    source: io::Error::other("the reader thread panicked"),
-                }),
+                Err(RecvTimeoutError::Disconnected) => {
+                    Err(anyhow!("cannot read the output of `{text}`: the reader thread panicked"))
+                }
             }
         }
     };
@@ -79,7 +57,7 @@ pub fn output(
     command: &mut Command,
     limit: Duration,
     interrupt: &Interrupt,
-) -> Result<String, CommandError> {
+) -> anyhow::Result<String> {
     let output = run(command, limit, interrupt)?;
     match output.status.success() {
         true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
@@ -89,37 +67,37 @@ pub fn output(
 
 /// Runs a command in the foreground, with its output on standard error and without a time limit: the user sees it and
 /// can interrupt it. On interruption the command gets SIGINT and may finish.
-pub fn foreground(command: &mut Command, interrupt: &Interrupt) -> Result<(), CommandError> {
+pub fn foreground(command: &mut Command, interrupt: &Interrupt) -> anyhow::Result<()> {
     let text = command_line(command);
-    let failed = |source| CommandError::Run { command: text.clone(), source };
-    let mut child = command.stdout(io::stderr()).spawn().map_err(failed)?;
+    let cannot_run = || format!("cannot run `{text}`");
+    let mut child = command.stdout(io::stderr()).spawn().with_context(cannot_run)?;
     let status = loop {
-        if let Some(status) = child.try_wait().map_err(failed)? {
+        if let Some(status) = child.try_wait().with_context(cannot_run)? {
             break status;
         }
         if let Err(interrupted) = interrupt.sleep(POLL) {
             let pid = Pid::from_raw(child.id().cast_signed());
-            kill(pid, Signal::SIGINT).map_err(|error| failed(error.into()))?;
-            child.wait().map_err(failed)?;
+            kill(pid, Signal::SIGINT).with_context(cannot_run)?;
+            child.wait().with_context(cannot_run)?;
             return Err(interrupted.into());
         }
     };
     match status.success() {
         true => Ok(()),
-        false => Err(CommandError::Failed { command: text, reason: status.to_string() }),
+        false => Err(anyhow!("`{text}` failed: {status}")),
     }
 }
 
 /// Error of a command that failed.
-pub fn failure(command: &Command, output: &Output) -> CommandError {
+pub fn failure(command: &Command, output: &Output) -> anyhow::Error {
     let stderr = String::from_utf8_lossy(&output.stderr);
     let lines: Vec<&str> = stderr.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let tail = lines[lines.len().saturating_sub(REPORTED_LINES)..].join("; ");
-    let reason = match tail.is_empty() {
-        true => output.status.to_string(),
-        false => format!("{}: {tail}", output.status),
-    };
-    CommandError::Failed { command: command_line(command), reason }
+    let (command, status) = (command_line(command), output.status);
+    match tail.is_empty() {
+        true => anyhow!("`{command}` failed: {status}"),
+        false => anyhow!("`{command}` failed: {status}: {tail}"),
+    }
 }
 
 /// The program and its arguments, separated by spaces.
@@ -176,12 +154,13 @@ fn read_bounded(stream: impl Read, max: u64) -> io::Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::process::Interrupted;
     use std::fs;
     use std::sync::atomic::Ordering;
 
     const LONG: Duration = Duration::from_secs(60);
 
-    fn shell(script: &str, limit: Duration) -> Result<Output, CommandError> {
+    fn shell(script: &str, limit: Duration) -> anyhow::Result<Output> {
         run(Command::new("sh").args(["-c", script]), limit, &Interrupt::default())
     }
 
@@ -205,7 +184,7 @@ mod tests {
             });
             run(Command::new("sh").args(["-c", &script]), 2 * LONG, &interrupt)
         });
-        assert!(matches!(result, Err(CommandError::Interrupted(_))), "{result:?}");
+        assert!(result.unwrap_err().is::<Interrupted>());
         assert!(cleaned.exists());
     }
 

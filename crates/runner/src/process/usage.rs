@@ -10,13 +10,17 @@ use nix::unistd::{Pid, getpid};
 use procfs::process::{Process, Stat, all_processes};
 use procfs::{ProcError, ProcResult};
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use thiserror::Error;
-use tollgate_experiment::record::CpuTime;
+use tollgate_experiment::record::{CpuTime, as_f64};
+use tollgate_experiment::validity::HeavyProcess;
 
 /// Processes that were alive at one moment.
 #[derive(Debug)]
-pub struct ProcessTable(Vec<Stat>);
+pub struct ProcessTable {
+    processes: Vec<Stat>,
+    read_at: Instant,
+}
 
 impl ProcessTable {
     /// Lists live processes. Leaves out those that end meanwhile.
@@ -31,14 +35,14 @@ impl ProcessTable {
                 Err(error) => return Err(error),
             }
         }
-        Ok(Self(alive))
+        Ok(Self { processes: alive, read_at: Instant::now() })
     }
 
     /// Returns a process, its descendants and the members of its process group: an orphan keeps its group, but not
     /// its parent. Empty if none is left.
     pub(crate) fn descendants(&self, root: Pid) -> BTreeSet<i32> {
         let belongs = |stat: &&Stat| stat.pid == root.as_raw() || stat.pgrp == root.as_raw();
-        self.with_descendants(self.0.iter().filter(belongs).map(|stat| stat.pid).collect())
+        self.with_descendants(self.processes.iter().filter(belongs).map(|stat| stat.pid).collect())
     }
 
     /// Returns all descendants of the calling process.
@@ -54,13 +58,42 @@ impl ProcessTable {
         let is_orphan = |stat: &&Stat| {
             stat.ppid == this && !known.contains(&stat.pid) && !known.contains(&stat.pgrp)
         };
-        self.with_descendants(self.0.iter().filter(is_orphan).map(|stat| stat.pid).collect())
+        self.with_descendants(
+            self.processes.iter().filter(is_orphan).map(|stat| stat.pid).collect(),
+        )
+    }
+
+    /// Returns the process that used most CPU time between this table and a later one on these CPUs, except this process
+    /// and its descendants. Rounds to ticks of the kernel.
+    pub(crate) fn heaviest_since(&self, later: &Self, cpus: &[usize]) -> Option<HeavyProcess> {
+        let own = later.own_descendants();
+        let ticks = |stat: &Stat| stat.utime + stat.stime;
+        let before: BTreeMap<(i32, u64), u64> =
+            self.processes.iter().map(|stat| ((stat.pid, stat.starttime), ticks(stat))).collect();
+        let is_foreign = |stat: &&Stat| {
+            let cpu = stat.processor.and_then(|cpu| usize::try_from(cpu).ok());
+            stat.pid != getpid().as_raw()
+                && !own.contains(&stat.pid)
+                && cpu.is_none_or(|cpu| cpus.contains(&cpu))
+        };
+        let used = later.processes.iter().filter(is_foreign).map(|stat| {
+            let earlier = before.get(&(stat.pid, stat.starttime)).copied().unwrap_or(0);
+            (ticks(stat).saturating_sub(earlier), stat)
+        });
+        let (ticks, stat) = used.max_by_key(|(ticks, _)| *ticks).filter(|(ticks, _)| *ticks > 0)?;
+        let spent_s = as_f64(ticks) / as_f64(procfs::ticks_per_second());
+        let capacity_s = (later.read_at - self.read_at).as_secs_f64() * as_f64(cpus.len() as u64);
+        Some(HeavyProcess {
+            name: stat.comm.clone(),
+            pid: stat.pid,
+            percent: 100.0 * spent_s / capacity_s,
+        })
     }
 
     fn with_descendants(&self, mut tree: BTreeSet<i32>) -> BTreeSet<i32> {
         loop {
             let before = tree.len();
-            let children = self.0.iter().filter(|stat| tree.contains(&stat.ppid));
+            let children = self.processes.iter().filter(|stat| tree.contains(&stat.ppid));
             let children: Vec<i32> = children.map(|stat| stat.pid).collect();
             tree.extend(children);
             if tree.len() == before {
@@ -235,7 +268,7 @@ mod tests {
         let me = BTreeSet::from([std::process::id().cast_signed()]);
         let before = Reading::take(&me);
         let mut sum = 0_u64;
-        let start = std::time::Instant::now();
+        let start = Instant::now();
         while start.elapsed() < Duration::from_millis(30) {
             sum = sum.wrapping_add(1);
         }

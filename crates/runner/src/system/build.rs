@@ -3,40 +3,27 @@
 //! A result is a folder named after the hashes of its sources and of the tool chain that made it, so that results of
 //! several checkouts and tool chains lie side by side. It is made beside its place and renamed when it is complete.
 
-use super::go::{self, GoError, ToolChain};
+use super::go::{self, ToolChain};
 use crate::process::Interrupt;
-use crate::process::command::{self, CommandError};
+use crate::process::command;
+use anyhow::{Context, anyhow};
 use sha2::{Digest, Sha256};
 use std::ffi::OsString;
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{self, Command, Stdio};
 use std::{env, fs, io};
-use thiserror::Error;
+use tollgate_experiment::error::io_error;
 use tollgate_experiment::files::{hash_file, hash_text, hex};
 use tollgate_experiment::recipe::Build;
 
-#[derive(Debug, Error)]
-pub enum BuildError {
-    #[error("no cache folder: set XDG_CACHE_HOME or HOME to a writable folder")]
-    NoCache,
-    #[error("cannot {action} {path}")]
-    Io { action: &'static str, path: PathBuf, source: io::Error },
-    #[error("cannot build {title}; {hint}")]
-    Go { title: String, hint: String, source: GoError },
-    /// Details are on standard error.
-    #[error("cannot build {title}{hint}")]
-    Command { title: String, hint: String, source: CommandError },
-}
-
 /// Returns the cache folder: `tollgate` in `$XDG_CACHE_HOME` or in `~/.cache`.
-pub fn cache() -> Result<PathBuf, BuildError> {
+pub fn cache() -> anyhow::Result<PathBuf> {
     let cache = cache_folder(env::var_os("XDG_CACHE_HOME"), env::var_os("HOME"));
-    cache.ok_or(BuildError::NoCache)
+    cache.context("no cache folder: set XDG_CACHE_HOME or HOME to a writable folder")
 }
 
 /// Removes the cache folder with all results. Returns its path and the bytes of its files, or `None` if there is none.
-pub fn remove_cache() -> Result<Option<(PathBuf, u64)>, BuildError> {
+pub fn remove_cache() -> anyhow::Result<Option<(PathBuf, u64)>> {
     let cache = cache()?;
     if !cache.exists() {
         return Ok(None);
@@ -67,21 +54,18 @@ pub fn ambiguous(build: &Build) -> Vec<PathBuf> {
     }
 }
 
-/// Returns the installed tool chain if it can make a build.
-pub fn tool_chain(build: &Build) -> Result<&'static ToolChain, BuildError> {
-    let needed = go::needed(build);
-    let tool_chain = go::installed().and_then(|go| go.check(needed).map(|()| go));
-    tool_chain.map_err(|source| BuildError::Go {
-        title: build.file.title.clone(),
-        hint: go::hint(needed),
-        source,
-    })
+/// Returns the installed tool chain, or the reason why it cannot make a build.
+pub fn tool_chain(build: &Build) -> Result<&'static ToolChain, String> {
+    go::installed().and_then(|go| go.check(go::needed(build)).map(|()| go))
 }
 
 /// Makes a build, replaces an earlier result, and returns the folder of the result. The output of the tools goes to
 /// standard error.
-pub fn make(build: &Build) -> Result<PathBuf, BuildError> {
-    let tool_chain = tool_chain(build)?;
+pub fn make(build: &Build) -> anyhow::Result<PathBuf> {
+    let tool_chain = tool_chain(build).map_err(|reason| {
+        let hint = go::hint(go::needed(build));
+        anyhow!("cannot build {}; {hint}: {reason}", build.file.title)
+    })?;
     let results = results_folder(build)?;
     let folder = results.join(result_name(build, tool_chain));
     let work = results.join(format!("unfinished-{}", process::id()));
@@ -97,19 +81,26 @@ pub fn make(build: &Build) -> Result<PathBuf, BuildError> {
 
 /// Hash over the names and contents of all files in a folder.
 pub fn hash_folder(folder: &Path) -> io::Result<String> {
+    hash_files(folder, |_, hash, name| Ok(format!("{hash}  {name}\n")))
+}
+
+/// Hash over a line for each file in a folder. `line` gets the path, the hash of the content and the name in the folder.
+pub fn hash_files(
+    folder: &Path,
+    line: impl Fn(&Path, &str, &str) -> io::Result<String>,
+) -> io::Result<String> {
     let mut files = files_below(folder)?;
     files.sort();
     let mut text = String::new();
     for path in files {
         let name = path.strip_prefix(folder).unwrap_or(&path).display().to_string();
-        // Writing to a String cannot fail.
-        writeln!(text, "{}  {name}", hash_file(&path)?).ok();
+        text += &line(&path, &hash_file(&path)?, &name)?;
     }
     Ok(hash_text(&text))
 }
 
 /// Returns every file below a folder, unordered.
-pub fn files_below(folder: &Path) -> io::Result<Vec<PathBuf>> {
+fn files_below(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
@@ -144,7 +135,7 @@ fn file_bytes(folder: &Path) -> io::Result<u64> {
     Ok(bytes)
 }
 
-fn results_folder(build: &Build) -> Result<PathBuf, BuildError> {
+fn results_folder(build: &Build) -> anyhow::Result<PathBuf> {
     Ok(cache()?.join("builds").join(&build.name))
 }
 
@@ -178,7 +169,7 @@ fn only(found: Vec<PathBuf>) -> Option<PathBuf> {
     Some(found)
 }
 
-fn move_into_place(result: &Path, folder: &Path, replaced: &Path) -> Result<(), BuildError> {
+fn move_into_place(result: &Path, folder: &Path, replaced: &Path) -> anyhow::Result<()> {
     if folder.is_dir() {
         fs::rename(folder, replaced).map_err(io_error("replace", folder))?;
     }
@@ -196,7 +187,7 @@ fn remove_if_exists(folder: &Path) -> io::Result<()> {
     }
 }
 
-fn make_in(build: &Build, tool_chain: &ToolChain, work: &Path) -> Result<PathBuf, BuildError> {
+fn make_in(build: &Build, tool_chain: &ToolChain, work: &Path) -> anyhow::Result<PathBuf> {
     let needed = go::needed(build);
     let hint = match tool_chain.must_fetch(needed) {
         true => format!(
@@ -207,8 +198,7 @@ fn make_in(build: &Build, tool_chain: &ToolChain, work: &Path) -> Result<PathBuf
     };
     let run = |command: &mut Command, hint: &str| {
         let run = command::foreground(command.stdin(Stdio::null()), &Interrupt::default());
-        let (title, hint) = (build.file.title.clone(), hint.to_owned());
-        run.map_err(|source| BuildError::Command { title, hint, source })
+        run.with_context(|| format!("cannot build {}{hint}", build.file.title))
     };
     let (sources, result) = (work.join("source"), work.join("result"));
     for folder in [&sources, &result] {
@@ -232,10 +222,6 @@ fn make_in(build: &Build, tool_chain: &ToolChain, work: &Path) -> Result<PathBuf
         run(Command::new(program).args(arguments).current_dir(&result), "")?;
     }
     Ok(result)
-}
-
-fn io_error(action: &'static str, path: &Path) -> impl Fn(io::Error) -> BuildError {
-    move |source| BuildError::Io { action, path: path.to_owned(), source }
 }
 
 #[cfg(test)]

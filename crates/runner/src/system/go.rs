@@ -2,13 +2,12 @@
 //! builds.
 
 use crate::process::Interrupt;
-use crate::process::command::{self, CommandError};
+use crate::process::command;
 use std::collections::BTreeMap;
 use std::process::Command;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 use std::time::Duration;
 use std::{fmt, io};
-use thiserror::Error;
 use tollgate_experiment::files::hash_text;
 use tollgate_experiment::recipe::Build;
 
@@ -30,22 +29,13 @@ pub struct Release {
     patch: u32,
 }
 
-#[derive(Debug, Clone, Error)]
-pub enum GoError {
-    #[error("Go is not installed")]
-    NotInstalled,
-    #[error("cannot find the version of Go by `{command}`")]
-    Query { command: String, source: Arc<io::Error> },
-    /// Older than `go.mod` requires, and not allowed to fetch a newer one.
-    #[error("Go {installed} is installed; Go {needed} or newer is needed")]
-    TooOld { installed: Release, needed: Release },
+/// Returns the tool chain on the PATH, which is queried once per process, or the reason why there is none.
+pub fn installed() -> Result<&'static ToolChain, String> {
+    static INSTALLED: OnceLock<Result<ToolChain, String>> = OnceLock::new();
+    INSTALLED.get_or_init(ToolChain::query).as_ref().map_err(String::clone)
 }
 
-/// Returns the tool chain on the PATH, which is queried once per process.
-pub fn installed() -> Result<&'static ToolChain, GoError> {
-    static INSTALLED: OnceLock<Result<ToolChain, GoError>> = OnceLock::new();
-    INSTALLED.get_or_init(ToolChain::query).as_ref().map_err(GoError::clone)
-}
+pub(crate) const NOT_INSTALLED: &str = "Go is not installed";
 
 /// Returns the release that `go.mod` of a build requires, if it names one.
 pub fn needed(build: &Build) -> Option<Release> {
@@ -94,7 +84,7 @@ const FIRST_TO_SWITCH: Release = Release { major: 1, minor: 21, patch: 0 };
 const QUERY_TIMEOUT: Duration = Duration::from_secs(20);
 
 impl ToolChain {
-    fn query() -> Result<Self, GoError> {
+    fn query() -> Result<Self, String> {
         let version = query(&["version"])?;
         let names = SETTINGS.split(' ').chain([SWITCHING]);
         let settings = query(&[&["env", "-json"][..], &names.collect::<Vec<_>>()].concat())?;
@@ -102,19 +92,14 @@ impl ToolChain {
     }
 
     /// Parses the output of `go version` and `go env -json`.
-    pub(crate) fn of(version: &str, settings: &str) -> Result<Self, GoError> {
-        let malformed = |command: &str, source: io::Error| GoError::Query {
-            command: command.to_owned(),
-            source: source.into(),
-        };
+    pub(crate) fn of(version: &str, settings: &str) -> Result<Self, String> {
         let version = version.trim();
         let mut words = version.split_whitespace();
         let release = words.find_map(|word| Release::parse(word.strip_prefix("go")?));
-        let release = release.ok_or_else(|| {
-            malformed("go version", io::Error::other(format!("it prints `{version}`")))
-        })?;
+        let printed = format!("it prints `{version}`");
+        let release = release.ok_or_else(|| unknown("version", printed))?;
         let settings: BTreeMap<String, String> =
-            serde_json::from_str(settings).map_err(|error| malformed("go env", error.into()))?;
+            serde_json::from_str(settings).map_err(|error| unknown("env", error))?;
         let (switching, mut settings): (BTreeMap<_, _>, BTreeMap<_, _>) =
             settings.into_iter().partition(|(name, _)| name == SWITCHING);
         // Some releases print unknown settings as empty, others leave them out.
@@ -124,11 +109,11 @@ impl ToolChain {
         Ok(Self { version: version.to_owned(), release, switches, settings })
     }
 
-    /// Checks that this tool chain, or one that it fetches, satisfies a required release.
-    pub fn check(&self, needed: Option<Release>) -> Result<(), GoError> {
+    /// Checks that this tool chain, or one that it may fetch, satisfies the release that `go.mod` requires.
+    pub fn check(&self, needed: Option<Release>) -> Result<(), String> {
         match needed {
             Some(needed) if self.release < needed && !self.switches => {
-                Err(GoError::TooOld { installed: self.release, needed })
+                Err(format!("Go {} is installed; Go {needed} or newer is needed", self.release))
             }
             _ => Ok(()),
         }
@@ -180,20 +165,19 @@ fn may_switch(value: &str) -> bool {
     matches!(mode, "auto" | "path")
 }
 
-fn query(arguments: &[&str]) -> Result<String, GoError> {
+fn query(arguments: &[&str]) -> Result<String, String> {
     let mut command = Command::new("go");
     // In the folder of a module, Go would report the tool chain that this module requires.
     command.args(arguments).current_dir("/");
-    command::output(&mut command, QUERY_TIMEOUT, &Interrupt::default()).map_err(|error| match error
-    {
-        CommandError::Run { source, .. } if source.kind() == io::ErrorKind::NotFound => {
-            GoError::NotInstalled
-        }
-        error => GoError::Query {
-            command: format!("go {}", arguments[0]),
-            source: io::Error::other(error).into(),
-        },
+    let output = command::output(&mut command, QUERY_TIMEOUT, &Interrupt::default());
+    output.map_err(|error| match error.downcast_ref::<io::Error>() {
+        Some(cause) if cause.kind() == io::ErrorKind::NotFound => NOT_INSTALLED.to_owned(),
+        _ => unknown(arguments[0], format!("{error:#}")),
     })
+}
+
+fn unknown(command: &str, reason: impl fmt::Display) -> String {
+    format!("cannot find the version of Go by `go {command}`: {reason}")
 }
 
 #[cfg(test)]
@@ -219,7 +203,10 @@ mod tests {
         assert_eq!(of("go version go1.26rc1 X:nocoverageredesign linux/amd64"), "Go 1.26");
         assert_eq!(of("go version devel go1.27-0a1b2c3 Mon Jan 1 linux/amd64"), "Go 1.27");
         let error = ToolChain::of("gccgo (Debian) 12", LINUX).unwrap_err();
-        assert_eq!(error.to_string(), "cannot find the version of Go by `go version`");
+        assert_eq!(
+            error,
+            "cannot find the version of Go by `go version`: it prints `gccgo (Debian) 12`"
+        );
         let module = |text: &str| {
             let text = text.to_owned();
             let file = toml::from_str("title = 'a build'\n[programs]").unwrap();
@@ -259,7 +246,7 @@ mod tests {
         let check = |version: &str, settings: &str| {
             let tool_chain = tool_chain(version, settings);
             let error = tool_chain.check(Some(release("1.25"))).err();
-            (error.map(|error| error.to_string()), tool_chain.must_fetch(Some(release("1.25"))))
+            (error, tool_chain.must_fetch(Some(release("1.25"))))
         };
         let old = "Go 1.19.8 is installed; Go 1.25 or newer is needed".to_owned();
         let newer = "Go 1.24.9 is installed; Go 1.25 or newer is needed".to_owned();

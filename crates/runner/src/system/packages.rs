@@ -1,7 +1,7 @@
 //! Debian packages: finds missing ones and installs them without starting their services.
 
-use crate::process::command::{self, CommandError};
-use crate::process::{Interrupt, Interrupted};
+use crate::process::{Interrupt, command};
+use anyhow::{Context, bail};
 use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -9,39 +9,20 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
-use thiserror::Error;
-
-#[derive(Debug, Error)]
-pub enum PackageError {
-    #[error("not a Debian system; install the equivalents of these packages: {packages}")]
-    NotDebian { packages: String, source: CommandError },
-    #[error("installing packages requires root; run:\n    sudo {0}")]
-    NotRoot(String),
-    #[error("cannot write {POLICY}, which prevents the start of services, or lock {LOCK}")]
-    Policy(#[source] io::Error),
-    #[error(
-        "packages are being installed by another `tollgate systems install` (`lslocks` shows the process that holds \
-         {LOCK}); try again when it has ended"
-    )]
-    Busy,
-    #[error(transparent)]
-    Command(CommandError),
-    #[error(transparent)]
-    Interrupted(#[from] Interrupted),
-}
 
 /// Returns the packages that are not installed.
-pub fn missing<'a>(packages: &[&'a str]) -> Result<Vec<&'a str>, PackageError> {
+pub fn missing<'a>(packages: &[&'a str]) -> anyhow::Result<Vec<&'a str>> {
     let mut missing = Vec::new();
     for package in packages {
         let mut query = Command::new("dpkg-query");
         query.args(["-W", "-f=${db:Status-Status}", package]);
         let output = command::run(&mut query, QUERY_TIMEOUT, &Interrupt::default());
-        let output = output.map_err(|error| match error {
-            CommandError::Run { .. } => {
-                PackageError::NotDebian { packages: packages.join(" "), source: error }
-            }
-            error => PackageError::Command(error),
+        let output = output.map_err(|error| match error.downcast_ref::<io::Error>() {
+            Some(cause) if cause.kind() == io::ErrorKind::NotFound => error.context(format!(
+                "not a Debian system; install the equivalents of these packages: {}",
+                packages.join(" ")
+            )),
+            _ => error,
         })?;
         // An unknown package is a failure, a removed one has another status.
         if output.stdout != b"installed" {
@@ -53,9 +34,10 @@ pub fn missing<'a>(packages: &[&'a str]) -> Result<Vec<&'a str>, PackageError> {
 
 /// Installs packages without starting their services. The output of the tools goes to standard error. On interruption
 /// the package manager gets SIGINT and may finish what must not be interrupted.
-pub fn install(packages: &[&str], interrupt: &Interrupt) -> Result<(), PackageError> {
+pub fn install(packages: &[&str], interrupt: &Interrupt) -> anyhow::Result<()> {
     if !nix::unistd::geteuid().is_root() {
-        return Err(PackageError::NotRoot(install_command("apt-get", packages).join(" ")));
+        let command = install_command("apt-get", packages).join(" ");
+        bail!("installing packages requires root; run:\n    sudo {command}");
     }
     let machine = Machine { apt_get: "apt-get", policy: Path::new(POLICY), lock: Path::new(LOCK) };
     install_on(&machine, packages, interrupt)
@@ -84,24 +66,21 @@ fn install_on(
     machine: &Machine<'_>,
     packages: &[&str],
     interrupt: &Interrupt,
-) -> Result<(), PackageError> {
+) -> anyhow::Result<()> {
     let policy = ServicePolicy::create(machine)?;
     run(&[machine.apt_get, "update"], &policy, interrupt)?;
     run(&install_command(machine.apt_get, packages), &policy, interrupt)
 }
 
-fn run(words: &[&str], policy: &ServicePolicy, interrupt: &Interrupt) -> Result<(), PackageError> {
+fn run(words: &[&str], policy: &ServicePolicy, interrupt: &Interrupt) -> anyhow::Result<()> {
     interrupt.check()?;
     let (program, arguments) = words.split_first().map_or(("", &[][..]), |(p, a)| (*p, a));
     let mut command = Command::new(program);
     command.args(arguments).env("DEBIAN_FRONTEND", "noninteractive").env(VARIABLE, "1");
     // The empty lock file, so that the package manager holds the lock if this process is killed.
-    command.stdin(policy.lock.try_clone().map_err(PackageError::Policy)?);
+    command.stdin(policy.lock.try_clone().with_context(policy_failure)?);
     // Ctrl-C of a terminal would also interrupt dpkg. apt-get ignores SIGINT while dpkg runs, which then finishes.
-    match command::foreground(command.process_group(0), interrupt) {
-        Err(CommandError::Interrupted(interrupted)) => Err(interrupted.into()),
-        run => run.map_err(PackageError::Command),
-    }
+    command::foreground(command.process_group(0), interrupt)
 }
 
 /// Prevents the start of services by the package manager until dropped. Keeps a policy file of someone else.
@@ -116,14 +95,17 @@ struct ServicePolicy {
 }
 
 impl ServicePolicy {
-    fn create(machine: &Machine<'_>) -> Result<Self, PackageError> {
+    fn create(machine: &Machine<'_>) -> anyhow::Result<Self> {
         let mut options = OpenOptions::new();
         let options = options.read(true).write(true).create(true).truncate(false);
-        let lock = options.open(machine.lock).map_err(PackageError::Policy)?;
+        let lock = options.open(machine.lock).with_context(policy_failure)?;
         match lock.try_lock() {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(PackageError::Busy),
-            Err(TryLockError::Error(error)) => return Err(PackageError::Policy(error)),
+            Err(TryLockError::WouldBlock) => bail!(
+                "packages are being installed by another `tollgate systems install` (`lslocks` shows the process \
+                 that holds {LOCK}); try again when it has ended"
+            ),
+            Err(TryLockError::Error(error)) => return Err(error).with_context(policy_failure),
         }
         let script = script(machine);
         // Unreadable as text: a file of someone else.
@@ -135,7 +117,7 @@ impl ServicePolicy {
             policy.created = Some(machine.policy.to_owned());
             fs::write(machine.policy, script)
                 .and_then(|()| fs::set_permissions(machine.policy, Permissions::from_mode(0o755)))
-                .map_err(PackageError::Policy)?;
+                .with_context(policy_failure)?;
         }
         Ok(policy)
     }
@@ -148,6 +130,10 @@ impl Drop for ServicePolicy {
             fs::remove_file(path).ok();
         }
     }
+}
+
+fn policy_failure() -> String {
+    format!("cannot write {POLICY}, which prevents the start of services, or lock {LOCK}")
 }
 
 fn script(machine: &Machine<'_>) -> String {
@@ -242,6 +228,8 @@ mod tests {
         command.status().unwrap().code()
     }
 
+    const BUSY: &str = "packages are being installed by another";
+
     #[test]
     fn second_installation_is_refused_and_others_may_start_services() {
         let dir = tempfile::tempdir().unwrap();
@@ -249,7 +237,7 @@ mod tests {
         let machine = Machine { apt_get: "false", policy: &policy, lock: &lock };
         let first = ServicePolicy::create(&machine).unwrap();
         let error = install_on(&machine, &["a"], &Interrupt::default()).unwrap_err();
-        assert!(matches!(error, PackageError::Busy), "{error}");
+        assert!(error.to_string().starts_with(BUSY), "{error}");
         assert_eq!(exit_code(&policy, &[(VARIABLE, "1")]), Some(101));
         assert_eq!(exit_code(&policy, &[]), Some(0));
         assert!(policy.exists(), "the installation continues");
@@ -259,7 +247,7 @@ mod tests {
         drop(first);
         assert!(!policy.exists());
         let second = ServicePolicy::create(&machine);
-        assert!(matches!(second, Err(PackageError::Busy)), "{second:?}");
+        assert!(second.unwrap_err().to_string().starts_with(BUSY));
         child.kill().unwrap();
         child.wait().unwrap();
     }
@@ -291,7 +279,7 @@ mod tests {
         match missing(&["dpkg", "no-such-package-as-this"]) {
             Ok(missing) => assert_eq!(missing, ["no-such-package-as-this"]),
             // On other systems.
-            Err(error) => assert!(matches!(error, PackageError::NotDebian { .. }), "{error}"),
+            Err(error) => assert!(error.to_string().starts_with("not a Debian"), "{error}"),
         }
     }
 }

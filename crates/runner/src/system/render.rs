@@ -3,16 +3,18 @@
 #[cfg(test)]
 mod tests;
 
+use super::own_config;
+use anyhow::Context;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Value;
 use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, context};
 use std::collections::BTreeMap;
+use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::{fs, io};
-use thiserror::Error;
-use tollgate_experiment::catalog::{Catalog, CatalogError};
+use tollgate_experiment::catalog::Catalog;
+use tollgate_experiment::error::io_error;
 use tollgate_experiment::experiment::Subject;
 use tollgate_experiment::files::{hash_file, hash_text};
 use tollgate_experiment::options::OptionValue;
@@ -55,57 +57,29 @@ pub struct RenderedProcess {
     pub listens: Option<SocketAddr>,
 }
 
-#[derive(Debug, Error)]
-pub enum RenderError {
-    #[error("cannot render {part} of system `{system}`")]
-    Template { system: String, part: String, source: Error },
-    #[error(transparent)]
-    Catalog(#[from] CatalogError),
-    #[error(
-        "process `{process}` of system `{system}` listens on unknown port `{port}`; add it to `ports`"
-    )]
-    NoPort { system: String, process: String, port: String },
-    #[error("cannot write {path}")]
-    Write { path: PathBuf, source: io::Error },
-}
-
 /// Renders the configuration files of a subject into `place.dir`, copies its other files there, and renders its
 /// commands.
-pub fn render(
-    catalog: &Catalog,
-    subject: &Subject,
-    place: &Place<'_>,
-) -> Result<Rendered, RenderError> {
-    let failed = |part: String| failed(subject, part);
+pub fn render(catalog: &Catalog, subject: &Subject, place: &Place<'_>) -> anyhow::Result<Rendered> {
+    let failed = |part: &str| failed(subject, part);
     let referenced = Arc::new(Mutex::new(BTreeMap::new()));
-    let mut environment =
-        environment(catalog).map_err(failed("the configuration templates".to_owned()))?;
+    let [mut environment, mut own_environment] =
+        environments(catalog).map_err(failed("the configuration templates"))?;
     add_file_functions(&mut environment, &referenced);
-    let known = context! {
-        dir => place.dir.display().to_string(),
-        listen => address(place.listen),
-        origin => place.origins.first().copied().map_or(Value::UNDEFINED, address),
-        origins => match place.origins {
-            [] => Value::UNDEFINED,
-            origins => origins.iter().copied().map(address).collect(),
-        },
-        connections => place.connections,
-        ports => Value::from_pairs(place.ports.iter().map(|(name, at)| (name.as_str(), address(*at)))),
-        programs => paths(&place.installed.programs),
-        builds => paths(&place.installed.builds),
-        found => paths(&place.installed.found),
-        root => nix::unistd::geteuid().is_root(),
-        user => user_name(),
-        ..options(subject)
-    };
+    add_file_functions(&mut own_environment, &referenced);
+    let known = variables(subject, place);
     for file in &subject.recipe.file.templates {
+        if let Some(path) = own_config::path(subject, file) {
+            let text = own_config::render(&own_environment, &known, subject, path)?;
+            write(&place.dir.join(file), &text)?;
+            continue;
+        }
         let name = format!("{}/{file}", subject.recipe.name);
         // The error of the catalog for a missing file is better than that of the engine.
         catalog.template(&name)?;
         let text = environment
             .get_template(&name)
             .and_then(|template| template.render(&known))
-            .map_err(failed(format!("configuration template `{file}`")))?;
+            .map_err(failed(&format!("configuration template `{file}`")))?;
         write(&place.dir.join(file), &text)?;
     }
     for file in &subject.recipe.file.files {
@@ -132,7 +106,7 @@ pub fn render(
     let mut prepare = Vec::new();
     for preparation in &subject.recipe.file.prepare {
         if is_enabled(&preparation.when)? {
-            let failed = failed("a command in `prepare`".to_owned());
+            let failed = failed("a `command` of `prepare` in system.toml");
             prepare.push(words(&preparation.command).map_err(failed)?);
         }
     }
@@ -141,15 +115,17 @@ pub fn render(
         if !is_enabled(&process.when)? {
             continue;
         }
-        let of = |what: &str| failed(format!("the {what} of process `{}`", process.name));
+        let of =
+            |key: &str| failed(&format!("`{key}` of process `{}` in system.toml", process.name));
         let value = |(name, value): (&String, &String)| {
             Ok((name.clone(), environment.render_str(value, &known)?))
         };
         let port = |port: &String| {
-            place.ports.get(port).copied().ok_or_else(|| RenderError::NoPort {
-                system: subject.recipe.name.clone(),
-                process: process.name.clone(),
-                port: port.clone(),
+            place.ports.get(port).copied().with_context(|| {
+                let (process, system) = (&process.name, &subject.recipe.name);
+                format!(
+                    "process `{process}` of system `{system}` listens on unknown port `{port}`; add it to `ports`"
+                )
             })
         };
         processes.push(RenderedProcess {
@@ -164,19 +140,19 @@ pub fn render(
 }
 
 /// Writes a file, and creates its parent folders.
-fn write(path: &Path, text: &str) -> Result<(), RenderError> {
+fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     let made = path.parent().map_or(Ok(()), fs::create_dir_all);
     let written = made.and_then(|()| fs::write(path, text));
-    written.map_err(|source| RenderError::Write { path: path.to_owned(), source })
+    written.map_err(io_error("write", path))
 }
 
 /// Evaluates a condition of the recipe under the options of the subject.
-pub fn holds(subject: &Subject, expression: &str) -> Result<bool, RenderError> {
+pub fn holds(subject: &Subject, expression: &str) -> anyhow::Result<bool> {
     evaluate(subject, expression, |value| Ok(value.is_true()))
 }
 
 /// Evaluates a list expression of the recipe. Returns `None` for `none`.
-pub fn words(subject: &Subject, expression: &str) -> Result<Option<Vec<String>>, RenderError> {
+pub fn words(subject: &Subject, expression: &str) -> anyhow::Result<Option<Vec<String>>> {
     evaluate(subject, expression, list)
 }
 
@@ -184,12 +160,12 @@ fn evaluate<T>(
     subject: &Subject,
     expression: &str,
     to_value: impl FnOnce(&Value) -> Result<T, Error>,
-) -> Result<T, RenderError> {
+) -> anyhow::Result<T> {
     strict_environment()
         .compile_expression(expression)
         .and_then(|compiled| compiled.eval(options(subject)))
         .and_then(|value| to_value(&value))
-        .map_err(failed(subject, format!("expression `{expression}`")))
+        .map_err(failed(subject, &format!("expression `{expression}` in system.toml")))
 }
 
 fn list(value: &Value) -> Result<Option<Vec<String>>, Error> {
@@ -200,11 +176,7 @@ fn list(value: &Value) -> Result<Option<Vec<String>>, Error> {
 }
 
 /// Renders a template of the recipe with the options of the subject and the parts found so far.
-pub fn text(
-    subject: &Subject,
-    installed: &Installed,
-    template: &str,
-) -> Result<String, RenderError> {
+pub fn text(subject: &Subject, installed: &Installed, template: &str) -> anyhow::Result<String> {
     strict_environment()
         .render_str(
             template,
@@ -215,7 +187,7 @@ pub fn text(
                 ..options(subject)
             },
         )
-        .map_err(failed(subject, format!("template `{template}`")))
+        .map_err(failed(subject, &format!("template `{template}` in system.toml")))
 }
 
 fn strict_environment() -> Environment<'static> {
@@ -225,12 +197,13 @@ fn strict_environment() -> Environment<'static> {
 }
 
 /// Error of a part of a recipe.
-fn failed(subject: &Subject, part: String) -> impl FnOnce(Error) -> RenderError {
-    let system = subject.recipe.name.clone();
-    move |source| RenderError::Template { system, part, source }
+pub(super) fn failed(subject: &Subject, part: &str) -> impl FnOnce(Error) -> anyhow::Error + use<> {
+    let context = format!("cannot render {part} of system `{}`", subject.recipe.name);
+    move |error| anyhow::Error::from(error).context(context)
 }
 
-fn environment(catalog: &Catalog) -> Result<Environment<'static>, Error> {
+/// Returns the environments of templates and of a user's own configuration.
+fn environments(catalog: &Catalog) -> Result<[Environment<'static>; 2], Error> {
     let mut environment = strict_environment();
     let syntax = SyntaxConfig::builder()
         .trim_blocks(true)
@@ -239,15 +212,13 @@ fn environment(catalog: &Catalog) -> Result<Environment<'static>, Error> {
         .build()?;
     environment.set_syntax(syntax);
     let catalog = catalog.clone();
-    environment.set_loader(move |name| match catalog.template(name) {
-        Ok(source) => Ok(Some(source.text)),
-        Err(CatalogError::NotFound { .. }) => Ok(None),
-        Err(error) => {
-            Err(Error::new(ErrorKind::InvalidOperation, "cannot read a template")
-                .with_source(error))
-        }
+    environment.set_loader(move |name| match catalog.find_template(name) {
+        Ok(source) => Ok(source.map(|source| source.text)),
+        Err(error) => Err(Error::new(ErrorKind::InvalidOperation, format!("{error:#}"))),
     });
-    Ok(environment)
+    let mut own_environment = strict_environment();
+    own_environment.set_syntax(own_config::syntax()?);
+    Ok([environment, own_environment])
 }
 
 type Referenced = Arc<Mutex<BTreeMap<PathBuf, String>>>;
@@ -285,6 +256,27 @@ fn record_hash(referenced: &Referenced, path: &Path) -> Result<(), Error> {
     let mut hashes = referenced.lock().unwrap_or_else(PoisonError::into_inner);
     hashes.insert(path.to_owned(), hash);
     Ok(())
+}
+
+/// The names in templates, described in docs/systems.md.
+fn variables(subject: &Subject, place: &Place<'_>) -> Value {
+    context! {
+        dir => place.dir.display().to_string(),
+        listen => address(place.listen),
+        origin => place.origins.first().copied().map_or(Value::UNDEFINED, address),
+        origins => match place.origins {
+            [] => Value::UNDEFINED,
+            origins => origins.iter().copied().map(address).collect(),
+        },
+        connections => place.connections,
+        ports => Value::from_pairs(place.ports.iter().map(|(name, at)| (name.as_str(), address(*at)))),
+        programs => paths(&place.installed.programs),
+        builds => paths(&place.installed.builds),
+        found => paths(&place.installed.found),
+        root => nix::unistd::geteuid().is_root(),
+        user => user_name(),
+        ..options(subject)
+    }
 }
 
 fn options(subject: &Subject) -> Value {

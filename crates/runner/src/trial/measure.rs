@@ -4,12 +4,11 @@ use super::validity::{self, Evidence, Utilization};
 use super::window::{self, Edge, Finished, MeasureError, Pids, Subject};
 use crate::environment;
 use crate::process::idle_poll::IdlePoll;
-use crate::process::usage::{self, Reading};
+use crate::process::usage::{self, ProcessTable, Reading};
 use procfs::ProcError;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use tollgate_experiment::experiment::{LoadFile, Window};
-use tollgate_experiment::machine::CpuLayout;
 use tollgate_experiment::record::{
     CpuRecord, CpuTime, LatencyRecord, Measurement, Noise, OpenLoopRecord, TemplateRecord, as_f64,
 };
@@ -20,16 +19,18 @@ use tollgate_traffic::Template;
 /// Warms up, measures and stops the load.
 pub(crate) fn measure(subject: &mut Subject<'_>) -> Result<Measurement, MeasureError> {
     let idle_poll = match subject.load.idle_poll {
-        true => IdlePoll::start(&subject.layout.all())?,
+        true => IdlePoll::start(&sleeping_cpus(subject))?,
         false => IdlePoll::default(),
     };
+    let processes_before = ProcessTable::read()?;
     let Finished { origins_before, at_start, mut at_end, generator, warm_up, lateness } =
         window::run(subject, &idle_poll)?;
+    let heaviest = processes_before.heaviest_since(&ProcessTable::read()?, &subject.layout.all());
     drop(idle_poll);
     let pids = Pids::list(subject)?;
     at_end.add(&pids);
-    let origin_requests =
-        window::requests_between(&origins_before, &window::origin_requests(subject.origins)?);
+    let origins_after = window::origin_counters(subject)?;
+    let origin_requests = window::requests_between(&origins_before, &origins_after);
 
     let summary = generator.finish()?;
     let memory_peak_bytes = match pids.system.is_empty() {
@@ -53,6 +54,7 @@ pub(crate) fn measure(subject: &mut Subject<'_>) -> Result<Measurement, MeasureE
             true => None,
             false => Some(at_start.origin.until(&at_end.origin).map_err(MeasureError::Origin)?),
         },
+        origin_polled_us: window::polled_us(&origins_before, &origins_after, servers_window),
         generator: summary.threads.iter().fold(CpuTime::default(), |sum, thread| CpuTime {
             user_us: sum.user_us + micros(thread.user),
             system_us: sum.system_us + micros(thread.system),
@@ -67,11 +69,12 @@ pub(crate) fn measure(subject: &mut Subject<'_>) -> Result<Measurement, MeasureE
         .collect();
     let open_loop = open_loop(subject.load, &summary)?;
     let late = open_loop.as_ref().is_some_and(OpenLoopRecord::is_late);
-    let noise = noise(subject.layout, &at_start, &at_end, &cpu);
+    let noise = noise(subject, &at_start, &at_end, &cpu);
     let died = subject.system.process_exit().or_else(|| system.err().map(|died| died.to_string()));
     let evidence = Evidence {
         steal_percent: noise.steal_percent,
         background_cpu_percent: noise.background_cpu_percent,
+        heaviest,
         tick: environment::tick(),
         died,
         responses: summary.responses,
@@ -97,7 +100,6 @@ pub(crate) fn measure(subject: &mut Subject<'_>) -> Result<Measurement, MeasureE
         received_bytes_per_s: Some(as_f64(summary.bytes_received) / window.as_secs_f64()),
         sent_bytes_per_s: Some(as_f64(summary.bytes_sent) / window.as_secs_f64()),
         latency: LatencyRecord::of(&summary.latency)?,
-        blocked_in_probe: None,
         bottleneck: validity::bottleneck(&Utilization {
             late,
             ..utilization(subject, &at_start, &at_end, window, &cpu)
@@ -144,9 +146,11 @@ fn template_record(template: &Template, summary: &TemplateSummary, blocked: u16)
         name: template.name.clone(),
         class: template.class,
         family: template.family.clone(),
+        weight: template.weight,
+        probe: None,
         statuses: summary.statuses.clone(),
         blocked: of_status(blocked),
-        passed: Some(if template.status == blocked { 0 } else { of_status(template.status) }),
+        passed: if template.status == blocked { 0 } else { of_status(template.status) },
         unexpected: summary.unexpected,
         unexpected_example: summary.unexpected_example.clone(),
     }
@@ -168,15 +172,23 @@ pub(super) fn memory_peak(pids: &BTreeSet<i32>) -> Result<Option<u64>, ProcError
     }
 }
 
-fn noise(layout: &CpuLayout, start: &Edge, end: &Edge, cpu: &CpuRecord) -> Noise {
+/// CPUs that may halt.
+fn sleeping_cpus(subject: &Subject<'_>) -> Vec<usize> {
+    match subject.load.busy_poll {
+        true => subject.layout.system.clone(),
+        false => subject.layout.all(),
+    }
+}
+
+fn noise(subject: &Subject<'_>, start: &Edge, end: &Edge, cpu: &CpuRecord) -> Noise {
     let roles = [cpu.system, cpu.origin, Some(cpu.generator)];
     let of_roles = roles.iter().flatten().copied().map(CpuTime::total_us).sum();
     let idle_poll = end.idle_poll - start.idle_poll;
     let own = Duration::from_micros(of_roles) + idle_poll;
-    let cpus = layout.all().len();
+    let cpus = subject.layout.all().len();
     let noise = start.counters.until(&end.counters, end.at - start.at, cpus, own);
-    // Threads of idle priority wait all the time, which would count as pressure.
-    let has_pressure = idle_poll.is_zero();
+    // Threads that poll on a shared CPU, or have idle priority, wait all the time, which would count as pressure.
+    let has_pressure = idle_poll.is_zero() && !subject.load.busy_poll;
     Noise { cpu_pressure_percent: noise.cpu_pressure_percent.filter(|_| has_pressure), ..noise }
 }
 
@@ -198,17 +210,20 @@ fn utilization(
         Window::For(_) => cpu.servers_window_s,
         Window::Requests { .. } => window.as_secs_f64(),
     };
-    let servers = |spent: CpuTime, cpus: &[usize], start: &Reading, end| {
-        share(spent.total_us(), servers_s, cpus, start.working_threads(end))
+    let servers = |spent_us: u64, cpus: &[usize], start: &Reading, end| {
+        share(spent_us, servers_s, cpus, start.working_threads(end))
     };
     let threads = u64::from(subject.load.threads);
     let generator_us = cpu.generator.total_us().saturating_sub(cpu.generator_polled_us);
     Utilization {
-        system: cpu.system.map(|spent| servers(spent, &layout.system, &start.system, &end.system)),
+        system: cpu
+            .system
+            .map(|spent| servers(spent.total_us(), &layout.system, &start.system, &end.system)),
         generator: share(generator_us, window.as_secs_f64(), &layout.generator, threads),
-        origin: cpu
-            .origin
-            .map_or(0.0, |spent| servers(spent, &layout.origin, &start.origin, &end.origin)),
+        origin: cpu.origin.map_or(0.0, |spent| {
+            let worked_us = spent.total_us().saturating_sub(cpu.origin_polled_us);
+            servers(worked_us, &layout.origin, &start.origin, &end.origin)
+        }),
         shared: layout.shared_cpu().is_some(),
         late: false,
     }

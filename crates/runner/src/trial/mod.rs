@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tollgate_experiment::catalog::Catalog;
-use tollgate_experiment::error_chain;
+use tollgate_experiment::error::error_chain;
 use tollgate_experiment::experiment::{Case, Subject};
 use tollgate_experiment::machine::CpuLayout;
 use tollgate_experiment::plan::TrialPlan;
@@ -114,7 +114,7 @@ pub struct Checked {
     /// Peak memory after the probe. `None` for a subject without processes.
     pub memory_peak_bytes: Option<u64>,
     pub responses: Vec<ProbeResponse>,
-    /// Why a run would refuse the subject.
+    /// Reason for which a run would refuse the subject.
     pub refused: Option<String>,
 }
 
@@ -177,7 +177,7 @@ struct Probed<'a> {
     requests: Requests<'a>,
     servers: TrialServers,
     responses: Vec<ProbeResponse>,
-    /// Why the subject is not measured.
+    /// Reason for which the subject is not measured.
     refused: Option<String>,
 }
 
@@ -223,10 +223,8 @@ impl<'a> Trial<'a> {
         check_origin(origin)?;
         match measured {
             Ok(mut measurement) => {
-                if self.subject.records_probe {
-                    let blocked = responses.iter().filter(|response| !response.passed);
-                    let names = blocked.map(|response| response.template.clone());
-                    measurement.blocked_in_probe = Some(names.collect());
+                for (template, response) in measurement.templates.iter_mut().zip(&responses) {
+                    template.probe = Some(response.outcome);
                 }
                 Ok(Outcome::Measured(Box::new(measurement)))
             }
@@ -250,11 +248,12 @@ impl<'a> Trial<'a> {
         check_origin(origin)?;
         let undetected =
             undetected.map_err(|error| not_probed(error.interrupted(), &error, system))?;
-        let probed = probe::probe(*address, templates, &requests.samples, interrupt);
+        let probed = probe::probe(*address, templates, &requests, interrupt);
         check_origin(origin)?;
         let responses = probed.map_err(|error| not_probed(error.interrupted(), &error, system))?;
+        let hint = probe::expectation_hint(templates, &responses, requests.blocked_status);
         let reasons: Vec<String> =
-            probe::refusal_reason(&responses).into_iter().chain(undetected).collect();
+            probe::refusal_reason(&responses).into_iter().chain(undetected).chain(hint).collect();
         let refused = (!reasons.is_empty()).then(|| reasons.join("; "));
         Ok(Probed { requests, servers, responses, refused })
     }
@@ -286,12 +285,13 @@ impl<'a> Trial<'a> {
             1 => "origin".to_owned(),
             number => format!("origin-{number}"),
         };
-        let command = [
+        let mut command = vec![
             self.context.tollgate.display().to_string(),
             "origin".to_owned(),
             "--listen".to_owned(),
             address.to_string(),
         ];
+        command.extend(self.case.load.busy_poll.then(|| "--busy-poll".to_owned()));
         let log = self.log_file(&name);
         let launch = Launch {
             name: &name,
@@ -401,8 +401,11 @@ fn check_origin(origin: &mut Servers) -> Result<(), Stop> {
     }
 }
 
-fn failed<E: std::error::Error>(step: Step) -> impl Fn(E) -> Stop {
-    move |error| Stop::Failed(Failure { step, reason: error_chain(&error), log: Vec::new() })
+fn failed<E: Into<anyhow::Error>>(step: Step) -> impl Fn(E) -> Stop {
+    move |error| {
+        let reason = format!("{:#}", error.into());
+        Stop::Failed(Failure { step, reason, log: Vec::new() })
+    }
 }
 
 fn failed_with(step: Step, reason: String, system: &Servers) -> Stop {

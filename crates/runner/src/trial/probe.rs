@@ -5,8 +5,9 @@
 //! counter of detections must increase with each attack.
 
 use super::exchange::{ExchangeError, Reply, exchange, exchange_with_body, get};
+use super::requests::Requests;
 use crate::process::{Interrupt, Interrupted};
-use crate::system::render::{self, RenderError};
+use crate::system::render;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::num::ParseFloatError;
@@ -14,9 +15,9 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 use tollgate_experiment::experiment::Subject;
 use tollgate_experiment::recipe::DetectionLog;
-use tollgate_experiment::record::ProbeResponse;
+use tollgate_experiment::record::{ProbeOutcome, ProbeResponse};
 use tollgate_http1::Response;
-use tollgate_load::{Expectation, Request};
+use tollgate_load::Expectation;
 use tollgate_traffic::{Class, Template};
 
 #[derive(Debug, Error)]
@@ -39,19 +40,24 @@ impl ProbeError {
 pub(crate) fn probe(
     address: SocketAddr,
     templates: &[Template],
-    requests: &[Request],
+    requests: &Requests<'_>,
     interrupt: &Interrupt,
 ) -> Result<Vec<ProbeResponse>, ProbeError> {
     let mut responses = Vec::new();
-    for (template, request) in templates.iter().zip(requests) {
+    for (template, request) in templates.iter().zip(&requests.samples) {
         let reply = exchange(address, request, TIMEOUT, interrupt)
             .map_err(|source| ProbeError { template: template.name.clone(), source })?;
-        responses.push(compare(template, &request.expect, &reply));
+        responses.push(compare(template, &request.expect, requests.blocked_status, &reply));
     }
     Ok(responses)
 }
 
-fn compare(template: &Template, expected: &Expectation, reply: &Reply) -> ProbeResponse {
+fn compare(
+    template: &Template,
+    expected: &Expectation,
+    blocked_status: u16,
+    reply: &Reply,
+) -> ProbeResponse {
     let Response { status, body_bytes, .. } = reply.response;
     let missing_text = if reply.has_text { "" } else { " without that text" };
     ProbeResponse {
@@ -60,7 +66,11 @@ fn compare(template: &Template, expected: &Expectation, reply: &Reply) -> ProbeR
         expected: expected.to_string(),
         actual: format!("{status} with {body_bytes} bytes{missing_text}"),
         as_expected: expected.accepts(reply.response, reply.has_text),
-        passed: status == template.status,
+        outcome: match status {
+            _ if status == blocked_status => ProbeOutcome::Blocked,
+            _ if status == template.status => ProbeOutcome::Passed,
+            _ => ProbeOutcome::Other,
+        },
     }
 }
 
@@ -71,7 +81,7 @@ pub(crate) fn refusal_reason(responses: &[ProbeResponse]) -> Option<String> {
     let (passed, unexpected): (Vec<&ProbeResponse>, Vec<&ProbeResponse>) =
         of_class(Class::Malicious)
             .filter(|response| !response.as_expected)
-            .partition(|response| response.passed);
+            .partition(|response| response.outcome == ProbeOutcome::Passed);
     let mut reasons = Vec::new();
     if !passed.is_empty() {
         reasons.push(format!("{} of {attacks} attacks passed", passed.len()));
@@ -91,11 +101,30 @@ pub(crate) fn refusal_reason(responses: &[ProbeResponse]) -> Option<String> {
     (!reasons.is_empty()).then(|| reasons.join("; "))
 }
 
+/// Returns a hint if a template expects the status with which firewalls block, and a subject let its attack pass.
+pub(crate) fn expectation_hint(
+    templates: &[Template],
+    responses: &[ProbeResponse],
+    blocked_status: u16,
+) -> Option<String> {
+    let is_wrong = |(template, response): &(&Template, &ProbeResponse)| {
+        template.class == Class::Malicious
+            && template.status == blocked_status
+            && !response.as_expected
+    };
+    let (template, _) = templates.iter().zip(responses).find(is_wrong)?;
+    Some(format!(
+        "`expect` of an attack is the response if nothing blocks it, so remove `status = {blocked_status}` from \
+         template `{}`; what a system blocks is in `[blocks]` of its recipe",
+        template.name
+    ))
+}
+
 /// `path` is the page with the counter.
 #[derive(Debug, Error)]
 pub(crate) enum DetectionLogError {
     #[error(transparent)]
-    Recipe(#[from] RenderError),
+    Recipe(#[from] anyhow::Error),
     #[error("`detection_log` of system `{system}` uses unknown port `{port}`; add it to `ports`")]
     NoPort { system: String, port: String },
     #[error("attack `{attack}` failed")]
@@ -277,7 +306,11 @@ mod tests {
             expected: "403".to_owned(),
             actual: got.to_owned(),
             as_expected,
-            passed: got.starts_with("200"),
+            outcome: match &got[..3] {
+                "403" => ProbeOutcome::Blocked,
+                "200" => ProbeOutcome::Passed,
+                _ => ProbeOutcome::Other,
+            },
         }
     }
 
@@ -314,12 +347,48 @@ mod tests {
         };
         let response = Response { status: 200, body_bytes: 5, keep_alive: true };
         let compare =
-            |has_text| compare(&mix.templates()[0], &expected, &Reply { response, has_text });
+            |has_text| compare(&mix.templates()[0], &expected, 403, &Reply { response, has_text });
         assert!(compare(true).as_expected);
         assert_eq!(
             refusal_reason(&[compare(false)]).unwrap(),
             "benign request `page`: got 200 with 5 bytes without that text, expected 200 with `welcome` in the body"
         );
+    }
+
+    #[test]
+    fn outcome_is_by_status_and_not_by_expectation() {
+        let file: MixFile = toml::from_str(
+            "title = 'a'\nheaders = ['Host: a']\n
+            [[template]]\nname = 'page'\nclass = 'benign'\nweight = 1\npath = '/'\nexpect = { status = 404 }",
+        )
+        .unwrap();
+        let mix = Mix::try_from(file).unwrap();
+        let outcome = |status| {
+            let response = Response { status, body_bytes: 5, keep_alive: true };
+            let reply = Reply { response, has_text: true };
+            compare(&mix.templates()[0], &Expectation::default(), 406, &reply).outcome
+        };
+        use ProbeOutcome::{Blocked, Other, Passed};
+        assert_eq!([406, 404, 200, 502].map(outcome), [Blocked, Passed, Other, Other]);
+    }
+
+    #[test]
+    fn attack_that_expects_to_be_blocked_gets_a_hint() {
+        let file = |status: u16| -> MixFile {
+            toml::from_str(&format!(
+                "title = 'a'\nheaders = ['Host: a']\n
+                [[template]]\nname = 'xss'\nclass = 'malicious'\nweight = 1\npath = '/'\nexpect = {{ status = {status} }}",
+            ))
+            .unwrap()
+        };
+        let hint = |status, as_expected| {
+            let mix = Mix::try_from(file(status)).unwrap();
+            let response = response("xss", Class::Malicious, "200 with 100 bytes", as_expected);
+            expectation_hint(mix.templates(), &[response], 403)
+        };
+        let found = hint(403, false).unwrap();
+        assert!(found.contains("remove `status = 403` from template `xss`"), "{found}");
+        assert_eq!([hint(403, true), hint(404, false)], [None, None]);
     }
 
     #[test]

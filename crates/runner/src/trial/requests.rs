@@ -1,6 +1,6 @@
 //! Requests to a subject, with their expected responses.
 
-use crate::system::render::{self, RenderError};
+use crate::system::render;
 use thiserror::Error;
 use tollgate_experiment::experiment::{Case, Experiment, Subject};
 use tollgate_experiment::workload::{self, Blocking, Delivery, WorkloadError};
@@ -24,7 +24,7 @@ pub struct Requests<'a> {
 #[derive(Debug, Error)]
 pub enum RequestsError {
     #[error(transparent)]
-    Recipe(#[from] RenderError),
+    Recipe(#[from] anyhow::Error),
     #[error("cannot send mix {mix}")]
     Mix { mix: String, source: WorkloadError },
     /// The probe could not detect that the rules of the subject are inactive.

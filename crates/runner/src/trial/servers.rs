@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 use thiserror::Error;
-use tollgate_experiment::error_chain;
+use tollgate_experiment::error::error_chain;
 use tollgate_experiment::record::{Failure, Step};
 use tollgate_load::Request;
 
@@ -27,8 +27,8 @@ pub enum StartError {
     Interrupted(#[from] Interrupted),
     #[error(transparent)]
     Launch(#[from] LaunchError),
-    #[error("{process_exit} before the first response")]
-    Ended { process_exit: String, log: Vec<String> },
+    #[error("{process_exit} before the first response{hint}")]
+    Ended { process_exit: String, hint: &'static str, log: Vec<String> },
     #[error("`{command}` {reason}")]
     Prepare { command: String, reason: String, log: Vec<String> },
     #[error("no response from {address} within {} s: {last}", timeout.as_secs_f64())]
@@ -66,8 +66,8 @@ impl Servers {
         let deadline = Instant::now() + timeout;
         let mut unexpected_since = None;
         loop {
-            if let Some(process_exit) = self.process_exit() {
-                return Err(StartError::Ended { process_exit, log: self.log_tail() });
+            if let Some(ended) = self.ended() {
+                return Err(ended);
             }
             let left = deadline.saturating_duration_since(Instant::now());
             let last = match exchange(address, request, left.clamp(POLL, ATTEMPT), interrupt) {
@@ -104,8 +104,8 @@ impl Servers {
     ) -> Result<(), StartError> {
         let deadline = Instant::now() + timeout;
         loop {
-            if let Some(process_exit) = self.process_exit() {
-                return Err(StartError::Ended { process_exit, log: self.log_tail() });
+            if let Some(ended) = self.ended() {
+                return Err(ended);
             }
             let left = deadline.saturating_duration_since(Instant::now());
             let Err(error) = TcpStream::connect_timeout(&address, left.clamp(POLL, ATTEMPT)) else {
@@ -132,6 +132,21 @@ impl Servers {
             Ok(Some(status)) => Some(format!("`{}` ended ({status})", group.name())),
             Err(error) => Some(format!("cannot wait for `{}` ({error})", group.name())),
         })
+    }
+
+    /// Returns the error if a process ended during the start.
+    fn ended(&mut self) -> Option<StartError> {
+        let process_exit = self.process_exit()?;
+        let is_success = |group: &mut ProcessGroup| {
+            group.exit_status().is_ok_and(|it| it.is_some_and(|it| it.success()))
+        };
+        let hint = match self.groups.iter_mut().any(is_success) {
+            true => {
+                "; start a server in the foreground (nginx: `daemon off;`, Apache: -DFOREGROUND)"
+            }
+            false => "",
+        };
+        Some(StartError::Ended { process_exit, hint, log: self.log_tail() })
     }
 
     /// Returns the last lines of all log files.
@@ -204,6 +219,7 @@ const LOG_LINES: usize = 5;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
     use std::io::{Read, Write};
     use std::net::TcpListener;
     use std::thread;
@@ -255,6 +271,32 @@ mod tests {
         assert!(responses > 1 && start.elapsed() >= MAX_UNEXPECTED_TIME, "{responses} responses");
         // A shorter timeout is used up.
         assert_eq!(ready(&[404], Duration::from_millis(50)).0, Ok(Ready::Unexpected));
+    }
+
+    #[test]
+    fn server_that_goes_to_the_background_gets_a_hint() {
+        let folder = tempfile::tempdir().unwrap();
+        let start = |script: &str| {
+            let mut servers = Servers::default();
+            let launch = Launch {
+                name: "server",
+                command: &["sh", "-c", script].map(str::to_owned),
+                env: &BTreeMap::new(),
+                dir: folder.path(),
+                log: &folder.path().join("log"),
+                cpus: &tollgate_eventloop::available_cpus().unwrap(),
+            };
+            servers.start(&launch).unwrap();
+            let nobody = "127.0.0.1:1".parse().unwrap();
+            let listens = servers.wait_until_listening(nobody, AMPLE, &Interrupt::default());
+            listens.unwrap_err().to_string()
+        };
+        assert_eq!(
+            start("exit 0"),
+            "`server` ended (exit status: 0) before the first response; start a server in the foreground (nginx: \
+             `daemon off;`, Apache: -DFOREGROUND)"
+        );
+        assert_eq!(start("exit 3"), "`server` ended (exit status: 3) before the first response");
     }
 
     #[test]

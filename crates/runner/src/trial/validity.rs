@@ -4,7 +4,7 @@ use std::time::Duration;
 use tollgate_experiment::experiment::Window;
 use tollgate_experiment::record::{Bottleneck, as_f64};
 use tollgate_experiment::units::Percent;
-use tollgate_experiment::validity::{Invalid, Limits};
+use tollgate_experiment::validity::{HeavyProcess, Invalid, Limits};
 use tollgate_load::SATURATED_SHARE;
 
 /// Input of the rules.
@@ -14,6 +14,8 @@ pub(crate) struct Evidence {
     pub(crate) steal_percent: f64,
     /// CPU time of other processes, in percent of the capacity of the CPUs in use.
     pub(crate) background_cpu_percent: f64,
+    /// The process that used most of it.
+    pub(crate) heaviest: Option<HeavyProcess>,
     /// Resolution of both on each CPU.
     pub(crate) tick: Duration,
     /// Description of a system process that ended.
@@ -79,7 +81,11 @@ pub(crate) fn judge(evidence: &Evidence, limits: &Limits) -> Vec<Invalid> {
     if evidence.died.is_none()
         && let Some(limit_percent) = beyond(at_least(background_cpu_percent), limits.background_cpu)
     {
-        invalid.push(Invalid::BackgroundCpu { percent: background_cpu_percent, limit_percent });
+        invalid.push(Invalid::BackgroundCpu {
+            percent: background_cpu_percent,
+            limit_percent,
+            heaviest: evidence.heaviest.clone(),
+        });
     }
     match evidence.planned {
         Window::For(planned) => judge_fixed_time(evidence, planned, limits, &mut invalid),
@@ -185,6 +191,7 @@ mod tests {
         Evidence {
             steal_percent: 5.0,
             background_cpu_percent: 10.0,
+            heaviest: None,
             tick: Duration::ZERO,
             died: None,
             responses: 1,
@@ -204,6 +211,20 @@ mod tests {
     #[test]
     fn values_at_the_limits_are_valid() {
         assert_eq!(judge(&at_every_limit(), &Limits::default()), []);
+    }
+
+    #[test]
+    fn background_cpu_names_the_heaviest_process_and_the_limit() {
+        let heaviest = HeavyProcess { name: "rustc".to_owned(), pid: 77, percent: 40.2 };
+        let evidence =
+            Evidence { background_cpu_percent: 49.0, heaviest: Some(heaviest), ..at_every_limit() };
+        let invalid = judge(&evidence, &Limits::default());
+        assert_eq!(
+            invalid[0].to_string(),
+            "other processes took 49.0 % of the CPUs, `rustc` (pid 77) 40 % (limit `background_cpu`: 10 %)"
+        );
+        let rule = "other processes took more than 10 % of the CPUs (limit `background_cpu`)";
+        assert_eq!(invalid[0].rule(), rule);
     }
 
     #[test]
@@ -309,12 +330,12 @@ mod tests {
         assert_eq!(texts(&[520, 480]), [""; 0]);
         assert_eq!(
             texts(&[521, 479]),
-            ["origin 2 got 47.9 % of the requests, expected 50.0 % (tolerance 2 %)"]
+            ["origin 2 got 47.9 % of the requests, expected 50.0 % (limit `imbalance`: 2 %)"]
         );
         // 66.7 % too much, more than the 33.3 % that the others lack.
         assert_eq!(
             texts(&[0, 9, 0]),
-            ["origin 2 got 100.0 % of the requests, expected 33.3 % (tolerance 2 %)"]
+            ["origin 2 got 100.0 % of the requests, expected 33.3 % (limit `imbalance`: 2 %)"]
         );
         // No request at all is uneven.
         assert_eq!(texts(&[0, 0]).len(), 1);
@@ -344,9 +365,9 @@ mod tests {
                 "no response was received",
                 "3 responses were unexpected (`xss`: 200)",
                 "2 requests failed (2 reset)",
-                "the hypervisor took 5.1 % of the CPUs (limit 5 %)",
+                "the hypervisor took 5.1 % of the CPUs (limit `steal`: 5 %)",
                 "a request was in flight for 0.40 s at the end",
-                "tollgate was stopped or starved for 25 % of the window (limit 10 %)",
+                "tollgate was stopped or starved for 25 % of the window (limit `pause`: 10 %)",
             ]
         );
     }

@@ -68,8 +68,8 @@ pub(crate) enum MeasureError {
 
 /// A finished window.
 pub(super) struct Finished {
-    /// Requests to each of several origins before the window.
-    pub(super) origins_before: Vec<u64>,
+    /// Counters of the origins before the window.
+    pub(super) origins_before: Vec<OriginCounters>,
     pub(super) at_start: Edge,
     pub(super) at_end: Edge,
     /// Has stopped sending.
@@ -97,7 +97,7 @@ fn run_for_time(
 ) -> Result<Finished, MeasureError> {
     let generator = Generator::start(Plan { warm_up: true, ..plan(subject) })?;
     let warm_up = warm_up(subject, &generator)?;
-    let origins_before = origin_requests(subject.origins)?;
+    let origins_before = origin_counters(subject)?;
     let pids = Pids::list(subject)?;
     let at_start = Edge::read(subject, &pids, idle_poll)?;
     generator.open_window();
@@ -116,7 +116,7 @@ fn run_requests(
     idle_poll: &IdlePoll,
 ) -> Result<Finished, MeasureError> {
     let warm_up = warm_up_and_drain(subject)?;
-    let origins_before = origin_requests(subject.origins)?;
+    let origins_before = origin_counters(subject)?;
     let pids = Pids::list(subject)?;
     let at_start = Edge::read(subject, &pids, idle_poll)?;
     let generator =
@@ -322,16 +322,34 @@ pub(crate) enum CountError {
     Malformed { address: SocketAddr, source: serde_json::Error },
 }
 
-/// Returns the request counters of several origins, without requests for the counters. Empty for a single origin: the
-/// counters show whether a system balances the load.
-pub(super) fn origin_requests(origins: &[SocketAddr]) -> Result<Vec<u64>, CountError> {
-    let several = if origins.len() > 1 { origins } else { &[] };
-    several.iter().map(|address| requests_at(*address)).collect()
+/// Returns the counters of several origins, which show whether a system balances the load, or of polling origins. Empty
+/// otherwise: the request would be in the figures.
+pub(super) fn origin_counters(subject: &Subject<'_>) -> Result<Vec<OriginCounters>, CountError> {
+    let needed = subject.origins.len() > 1 || subject.load.busy_poll;
+    let origins = if needed { subject.origins } else { &[] };
+    origins.iter().map(|address| counters_of(*address)).collect()
 }
 
-/// Requests to each origin between two readings.
-pub(super) fn requests_between(before: &[u64], after: &[u64]) -> Vec<u64> {
-    before.iter().zip(after).map(|(before, after)| after.saturating_sub(*before)).collect()
+/// Requests to each of several origins between two readings.
+pub(super) fn requests_between(before: &[OriginCounters], after: &[OriginCounters]) -> Vec<u64> {
+    if before.len() < 2 {
+        return Vec::new();
+    }
+    let pairs = before.iter().zip(after);
+    pairs.map(|(before, after)| after.requests().saturating_sub(before.requests())).collect()
+}
+
+/// CPU time that the origins polled in a window. The readings are a little further apart than its ends.
+pub(super) fn polled_us(
+    before: &[OriginCounters],
+    after: &[OriginCounters],
+    window: Duration,
+) -> u64 {
+    let polled = |(before, after): (&OriginCounters, &OriginCounters)| {
+        let share = as_f64(after.polled_us - before.polled_us) / (after.seconds - before.seconds);
+        (share * window.as_secs_f64()) as u64
+    };
+    before.iter().zip(after).map(polled).sum()
 }
 
 /// Origins may share busy CPUs.
@@ -340,23 +358,28 @@ const COUNTER_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_COUNTER_BYTES: usize = 64 * 1024;
 const COUNTER_PATH: &str = "/counters";
 
-fn requests_at(address: SocketAddr) -> Result<u64, CountError> {
+fn counters_of(address: SocketAddr) -> Result<OriginCounters, CountError> {
     let (request, interrupt) = (get(COUNTER_PATH, address), Interrupt::default());
     let (_, body) =
         exchange_with_body(address, &request, COUNTER_TIMEOUT, &interrupt, MAX_COUNTER_BYTES)?;
-    requests_in(&body).map_err(|source| CountError::Malformed { address, source })
+    serde_json::from_slice(&body).map_err(|source| CountError::Malformed { address, source })
 }
 
+/// Counters of an origin since its start.
 #[derive(Deserialize)]
-struct OriginCounters {
+pub(super) struct OriginCounters {
+    seconds: f64,
     requests: u64,
+    polled_us: u64,
     paths: BTreeMap<String, u64>,
 }
 
-fn requests_in(body: &[u8]) -> Result<u64, serde_json::Error> {
-    let counters: OriginCounters = serde_json::from_slice(body)?;
-    let own = counters.paths.get(COUNTER_PATH).copied().unwrap_or(0);
-    Ok(counters.requests.saturating_sub(own))
+impl OriginCounters {
+    /// Without requests for the counters.
+    fn requests(&self) -> u64 {
+        let own = self.paths.get(COUNTER_PATH).copied().unwrap_or(0);
+        self.requests.saturating_sub(own)
+    }
 }
 
 #[cfg(test)]
@@ -373,19 +396,28 @@ mod tests {
         assert_eq!(steady_figures(&slice, None, true), [7.0]);
     }
 
-    #[test]
-    fn requests_for_the_counters_do_not_count() {
-        let body = br#"{"requests":12,"refused":1,"paths":{"/":9,"/counters":2}}"#;
-        assert_eq!(requests_in(body).unwrap(), 10);
-        assert!(requests_in(b"no such path").is_err());
-        assert!(requests_in(b"").is_err());
+    fn counters(seconds: f64, requests: u64, polled_us: u64) -> OriginCounters {
+        let json = format!(
+            r#"{{"seconds":{seconds},"requests":{requests},"refused":1,"polled_us":{polled_us},"paths":{{"/":9,"/counters":2}}}}"#
+        );
+        serde_json::from_str(&json).unwrap()
     }
 
     #[test]
-    fn single_origin_is_not_queried() {
-        // Nothing listens on this port.
-        let nowhere: SocketAddr = "127.0.0.1:1".parse().unwrap();
-        assert!(origin_requests(&[nowhere]).unwrap().is_empty());
-        assert!(matches!(origin_requests(&[nowhere, nowhere]), Err(CountError::Exchange(_))));
+    fn requests_for_the_counters_do_not_count() {
+        let (before, after) = (counters(1.0, 12, 0), counters(2.0, 20, 0));
+        assert_eq!(before.requests(), 10);
+        assert_eq!(requests_between(&[before], &[after]), [0_u64; 0]);
+        let before = [counters(1.0, 12, 0), counters(1.0, 5, 0)];
+        let after = [counters(2.0, 20, 0), counters(2.0, 5, 0)];
+        assert_eq!(requests_between(&before, &after), [8, 0]);
+    }
+
+    #[test]
+    fn polled_time_is_scaled_to_the_window() {
+        // Half of the CPU in the 1.1 s between the readings.
+        let (before, after) = (counters(4.0, 0, 100_000), counters(5.1, 0, 650_000));
+        assert_eq!(polled_us(&[before], &[after], Duration::from_secs(1)), 500_000);
+        assert_eq!(polled_us(&[], &[], Duration::from_secs(1)), 0);
     }
 }

@@ -115,7 +115,7 @@ fn gives_up_after_too_many_indecisive_trials_in_a_row() {
         }
         assert_eq!(bracket.candidates(), [2_000.0]);
         bracket.record(2_000.0, nothing);
-        assert_eq!((bracket.progress(), bracket.candidates()), (Progress::GivenUp, vec![]));
+        assert_eq!((bracket.progress(), bracket.candidates()), (Progress::NotMeasurable, vec![]));
         assert_eq!(ends(&bracket), (Some((1_000.0, 1)), None));
     }
 }

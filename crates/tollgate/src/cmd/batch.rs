@@ -1,22 +1,24 @@
 //! `tollgate batch`.
 
-use super::prepare::{self, CatalogArgs, Process};
+use super::prepare::{CatalogArgs, Process};
 use super::progress::Progress;
 use crate::console::{self, Exit, Failure, eprint_line};
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use clap::{Subcommand, ValueEnum};
 use std::path::{Path, PathBuf};
-use tollgate_batch::BatchError;
 use tollgate_batch::builder::{Event, Request};
 use tollgate_batch::config::{BatchFile, ProductFile, Revs, Settings, Wanted, is_folder};
 use tollgate_batch::find::find;
 use tollgate_batch::manifest::BatchManifest;
 use tollgate_batch::report;
+use tollgate_batch::repository::Revision;
 use tollgate_batch::run::{BatchOptions, run as run_batch};
-use tollgate_batch::store::{BatchRecords, BuildOutcome, Purpose};
-use tollgate_experiment::catalog::Catalog;
-use tollgate_experiment::toml_file::{self, Source};
+use tollgate_batch::store::{self, BatchRecords, BuildOutcome, Purpose};
+use tollgate_experiment::catalog::{self, Catalog};
+use tollgate_experiment::files;
+use tollgate_experiment::toml_file;
 use tollgate_experiment::units::Span;
+use tollgate_runner::process::Interrupted;
 use tollgate_stats::number::{counted, significant};
 
 #[derive(Debug, clap::Args)]
@@ -74,10 +76,12 @@ Examples:
       --subject server --build 'make && cp server $OUT' --product binary=server
 
 The repository is cloned into the directory of the batch and not changed. A
-revision that does not build or run is a result, and the batch continues. The
-same command continues an interrupted batch and measures new revisions, but
-only with the same tollgate, mix, recipe, systems and compilers. Exits with 4
-if no revision has a price. Exit codes: see `tollgate --help`.")]
+revision that does not build, start or pass the probe is a result, and the batch
+continues; the anchor is built and probed first, and the batch stops if it
+fails. The same command continues an interrupted batch and measures new
+revisions, but only with the same tollgate, mix, recipe, systems and compilers.
+Exits with 4 if the anchor fails or no revision has a price. Exit codes: see
+`tollgate --help`.")]
 pub(crate) struct RunArgs {
     #[command(flatten)]
     catalog: CatalogArgs,
@@ -140,8 +144,8 @@ pub(crate) struct RunArgs {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  tollgate batch stats > stats.csv
-  tollgate batch stats --format table
+  tollgate batch stats
+  tollgate batch stats --format csv > stats.csv
   tollgate batch stats --format html > batch/page.html
 
 The CSV has the columns of `batchbench.sh stats` of modsecurity-performance:
@@ -149,20 +153,36 @@ means over the valid trials of requests/s, latency in milliseconds, and the
 system's user time in ticks of 10 ms. Links of the page are relative to the
 directory of the batch, which contains the same page as `stats.html`.")]
 pub(crate) struct StatsArgs {
-    /// Directory of the batch
-    #[arg(value_name = "DIR", default_value = DEFAULT_DIR)]
-    dir: PathBuf,
+    #[command(flatten)]
+    dir: DirArgs,
     /// Output format
-    #[arg(long, value_enum, default_value_t = StatsFormat::Csv)]
+    #[arg(long, value_enum, default_value_t = StatsFormat::Table)]
     format: StatsFormat,
+}
+
+/// The directory of an existing batch, with the option of `run` or without.
+#[derive(Debug, clap::Args)]
+struct DirArgs {
+    /// Directory of the batch [default: batch]
+    #[arg(value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Directory of the batch, as for `run`
+    #[arg(long, value_name = "DIR", conflicts_with = "dir")]
+    out: Option<PathBuf>,
+}
+
+impl DirArgs {
+    fn path(&self) -> &Path {
+        self.dir.as_deref().or(self.out.as_deref()).unwrap_or(Path::new(DEFAULT_DIR))
+    }
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum StatsFormat {
-    /// For a spreadsheet: the columns of batchbench.sh
-    Csv,
     /// For a terminal: prices, intervals and states
     Table,
+    /// For a spreadsheet: the columns of batchbench.sh
+    Csv,
     /// For programs: all data
     Json,
     /// For a browser: with a plot, and links to the reports of all rounds
@@ -184,9 +204,8 @@ parent run side by side; it is reported as regression or improvement only if the
 95 % interval of that run excludes 1 and lies beyond the differences that the
 batch has seen between equal products. Exit codes: see `tollgate --help`.")]
 pub(crate) struct FindArgs {
-    /// Directory of the batch
-    #[arg(value_name = "DIR", default_value = DEFAULT_DIR)]
-    dir: PathBuf,
+    #[command(flatten)]
+    dir: DirArgs,
     /// First measure N revisions, evenly spread [default: as in the last `batch run`]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
     steps: Option<u32>,
@@ -209,21 +228,15 @@ enum FindFormat {
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     let result = match &args.command {
         Command::Run(args) => args.run(),
-        Command::Stats(args) => print_stats(&args.dir, args.format),
+        Command::Stats(args) => print_stats(args.dir.path(), args.format),
         Command::Find(args) => args.run(),
     };
-    let Err(failure) = result else { return result };
-    match failure.downcast()? {
-        BatchError::Interrupted(_) => {
+    match result {
+        Err(failure) if failure.is::<Interrupted>() => {
             eprint_line("Finished work is kept; the same command continues.");
             Ok(Exit::Interrupted)
         }
-        BatchError::Run(error) => Err(prepare::failure(*error)),
-        error @ (BatchError::Asked(_)
-        | BatchError::Toml(_)
-        | BatchError::Catalog(_)
-        | BatchError::Experiment(_)) => Err(Failure::bad_input(error)),
-        error => Err(Failure::from(error)),
+        result => result,
     }
 }
 
@@ -252,16 +265,10 @@ impl RunArgs {
         catalog: &Catalog,
         directory: &Path,
         folders: Vec<PathBuf>,
-    ) -> Result<BatchOptions, BatchError> {
+    ) -> anyhow::Result<BatchOptions> {
         let (in_file, folder) = match &self.file {
             Some(path) => {
-                let source = Source {
-                    name: path.display().to_string(),
-                    text: std::fs::read_to_string(path).map_err(|source| {
-                        let path = path.clone();
-                        tollgate_experiment::catalog::CatalogError::Unreadable { path, source }
-                    })?,
-                };
+                let source = catalog::read(path)?;
                 let folder = path.parent().unwrap_or(Path::new("")).to_owned();
                 (toml_file::parse::<BatchFile>(&source)?, directory.join(folder))
             }
@@ -326,7 +333,7 @@ fn print_stats(dir: &Path, format: StatsFormat) -> Result<Exit, Failure> {
     console::print(&match format {
         StatsFormat::Csv => report::render_csv(&stats)?,
         StatsFormat::Table => report::render_table(&stats, console::screen()),
-        StatsFormat::Json => report::render_json(&stats)?,
+        StatsFormat::Json => files::json(&stats)?,
         StatsFormat::Html => report::render_html(&stats)?,
     })?;
     if stats.revisions.iter().any(|point| point.price.is_some()) {
@@ -337,11 +344,11 @@ fn print_stats(dir: &Path, format: StatsFormat) -> Result<Exit, Failure> {
 
 impl FindArgs {
     fn run(&self) -> Result<Exit, Failure> {
-        let manifest = BatchManifest::read(&self.dir)?;
+        let manifest = BatchManifest::read(self.dir.path())?;
         let process = Process::start(&Catalog::new(manifest.catalog))?;
         let mut events = Events::default();
         let request = Request {
-            out: &self.dir,
+            out: self.dir.path(),
             tollgate: &process.tollgate,
             interrupt: &process.interrupt,
             steps: self.steps.map(|steps| steps as usize),
@@ -353,10 +360,7 @@ impl FindArgs {
             FindFormat::Text => {
                 found.paragraphs().iter().map(|paragraph| screen.wrapped(paragraph)).collect()
             }
-            FindFormat::Json => {
-                let text = serde_json::to_string_pretty(&found);
-                text.context("cannot write the result as JSON")? + "\n"
-            }
+            FindFormat::Json => files::json(&found)?,
         })?;
         Ok(Exit::Success)
     }
@@ -390,12 +394,10 @@ impl Events {
                     ));
                 }
                 BuildOutcome::Failed(failure) | BuildOutcome::TimedOut(failure) => {
-                    eprint_line(&format!("{}: {}", revision.name, failure.reason));
-                    for line in &failure.log {
-                        eprint_line(&format!("    | {line}"));
-                    }
+                    print_failure(revision, failure);
                 }
             },
+            Event::ProbeFailed { revision, failure } => print_failure(revision, failure),
             Event::Round { round, experiment } => {
                 let what = match round.purpose {
                     Purpose::Series => "series",
@@ -419,6 +421,13 @@ impl Events {
             }
             Event::Search(what) => eprint_line(what),
         }
+    }
+}
+
+fn print_failure(revision: &Revision, failure: &store::Failure) {
+    eprint_line(&format!("{}: {}", revision.name, failure.reason));
+    for line in &failure.log {
+        eprint_line(&format!("    | {line}"));
     }
 }
 

@@ -1,20 +1,27 @@
 //! `tollgate compare`.
 
+use super::threshold;
 use crate::console::{self, Exit, Failure, eprint_line};
+use anyhow::Context;
 use clap::ValueEnum;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use tollgate_experiment::files;
 use tollgate_experiment::run_dir::RunRecords;
-use tollgate_report::{compare, export};
+use tollgate_report::compare;
+use tollgate_report::output as report;
+use tollgate_report::source::Source;
 use tollgate_stats::number::counted;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   tollgate compare runs/before runs/after
-  tollgate compare runs/before runs/after --format markdown   for a pull request
+  tollgate compare runs/before runs/after --format markdown
+  tollgate compare runs/before runs/after --threshold 'cpu(full)<105%'
 
-Compares prices, which are ratios to the baseline of each run; both runs must have the same
-baseline. Also lists differences of machine, versions, configs and rule sets. Exits with 4 if no
+Compares prices, which are ratios to the baseline of each run; both runs must
+have the same baseline, or a common subject for --baseline. Also lists
+differences of machine, versions, configs and rule sets. Exits with 4 if no
 subject has a price in both runs. Exit codes: see `tollgate --help`.")]
 pub(crate) struct Args {
     /// Directory of the earlier run
@@ -26,6 +33,17 @@ pub(crate) struct Args {
     /// Output format
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
+    /// Baseline for the prices of both runs, instead of their own
+    #[arg(long, value_name = "SUBJECT")]
+    baseline: Option<String>,
+    /// Fail if a change is outside a limit, such as 'cpu(full)<105%' (may be repeated)
+    ///
+    /// The change is the new price over the old one, as x or %. METRIC(SUBJECT) is the price over the baseline,
+    /// METRIC(SUBJECT/OTHER) over another subject; METRIC(SUBJECT @ CASE) applies to one case instead of all. Metrics:
+    /// cpu, throughput, p50, p90, p95, p99, p99.9, mean, max, startup, memory. Exits with 99 if a threshold fails and with
+    /// 75 if one is not settled, judged by the 95 % interval. For limits of the new run: `tollgate report NEW --threshold`.
+    #[arg(long = "threshold", value_name = "CONDITION")]
+    thresholds: Vec<String>,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -39,14 +57,23 @@ enum Format {
 }
 
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
-    let old = RunRecords::read(&args.old).map_err(Failure::bad_input)?;
-    let new = RunRecords::read(&args.new).map_err(Failure::bad_input)?;
-    let comparison = compare::compare(&old, &new).map_err(Failure::bad_input)?;
-    console::print(&match args.format {
-        Format::Table => compare::render(&comparison, console::screen()),
-        Format::Markdown => compare::render_markdown(&comparison),
-        Format::Json => export::json(&comparison)?,
-    })?;
+    let read = |dir: &Path| {
+        let source = Source::from(RunRecords::read(dir)?);
+        match &args.baseline {
+            Some(baseline) => source.over(baseline).with_context(|| dir.display().to_string()),
+            None => Ok(source),
+        }
+    };
+    let old = read(&args.old).map_err(Failure::bad_input)?;
+    let new = read(&args.new).map_err(Failure::bad_input)?;
+    let comparison = compare::compare(&old.records, &new.records)?;
+    let thresholds = threshold::parse_changes(&args.thresholds, [&old.analysis, &new.analysis])?;
+    let (text, format) = match args.format {
+        Format::Table => (compare::render(&comparison, console::screen()), report::Format::Table),
+        Format::Markdown => (compare::render_markdown(&comparison), report::Format::Markdown),
+        Format::Json => (files::json(&comparison)?, report::Format::Json),
+    };
+    console::print(&text)?;
     let differences = comparison.fingerprint.len();
     if differences > 0 {
         eprint_line(&format!(
@@ -54,5 +81,7 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
             counted(differences, "difference")
         ));
     }
-    Ok(if comparison.has_changes() { Exit::Success } else { Exit::Nothing })
+    let judged = thresholds.iter().flat_map(|threshold| threshold.judge_change(&old, &new));
+    let exit = if comparison.has_changes() { Exit::Success } else { Exit::Nothing };
+    threshold::print(&judged.collect::<Vec<_>>(), format, exit)
 }

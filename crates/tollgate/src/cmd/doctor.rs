@@ -1,7 +1,7 @@
 //! `tollgate doctor`.
 
 use super::list;
-use super::prepare::{self, CatalogArgs};
+use super::prepare::CatalogArgs;
 use super::run::DEFAULT_EXPERIMENT;
 use crate::console::{self, Exit, Failure, eprint_line};
 use crate::signals;
@@ -148,8 +148,7 @@ fn measure_noise(catalog: &Catalog, time: Duration, out: Option<&Path>) -> Resul
                 eprint_line(&trial_line(record, started.elapsed()));
             }
         },
-    )
-    .map_err(prepare::failure)?;
+    )?;
 
     let source = Source::read(dir)?;
     if out.is_some() {
@@ -168,10 +167,10 @@ fn measure_noise(catalog: &Catalog, time: Duration, out: Option<&Path>) -> Resul
 }
 
 /// Returns the first noise experiment whose system is installed.
-fn noise_experiment(catalog: &Catalog) -> Result<Experiment, Failure> {
+fn noise_experiment(catalog: &Catalog) -> anyhow::Result<Experiment> {
     let [with_proxy, without] = EXPERIMENTS;
     let adjustments = Adjustments::default();
-    let load = |name| Experiment::load(catalog, name, &adjustments).map_err(Failure::bad_input);
+    let load = |name| Experiment::load(catalog, name, &adjustments);
     let experiment = load(with_proxy)?;
     match system::check(catalog, &experiment.subjects[experiment.baseline])? {
         Ok(_) => Ok(experiment),

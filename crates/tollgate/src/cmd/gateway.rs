@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use nix::sys::signal::Signal;
+use sd_notify::NotifyState;
 use signal_hook::iterator::Signals;
 use tollgate_gateway::config::Address;
-use tollgate_gateway::{Config, Gateway, stderr_log};
+use tollgate_gateway::{Config, Gateway, check_logs, stderr_log};
 use tollgate_runner::process;
 
 use crate::console::{self, Exit, Failure};
@@ -24,13 +25,17 @@ The configuration is YAML. A minimal one:
     - name: site
       backends: [{ address: 127.0.0.1:8000 }]
 
-examples/gateway.yaml documents every key; schemas/gateway.json is a JSON Schema for editors.
+--example prints one with every key; `tollgate schema gateway` is a JSON Schema for editors.
 
 Signals:
-  HUP        reload the configuration and reopen the access log without interrupting requests. An
-             invalid configuration is reported and the old one stays. `threads` cannot change
-  TERM, INT  stop accepting connections, finish active requests within `timeouts.drain` (default:
-             30s), and exit; a second signal exits at once
+  HUP              reload the configuration and reopen the logs without interrupting requests. An
+                   invalid configuration is reported and the old one stays. `threads` cannot change
+  USR1             reopen the log files
+  TERM, INT, QUIT  stop accepting connections, finish active requests within `timeouts.drain`
+                   (default: 30s), and exit; a second signal exits at once
+  USR2             ignored
+
+Under systemd, the readiness, reloads and the end are reported by sd_notify(3).
 
 Exit codes:
   0    ended by a signal, or --check found no error
@@ -39,57 +44,107 @@ Exit codes:
   130  ended by a second signal; active requests were aborted
 
 Examples:
-  tollgate gateway --config examples/gateway.yaml --check
-  tollgate gateway --config examples/gateway.yaml &
+  tollgate gateway --example > gateway.yaml
+  tollgate gateway --check gateway.yaml
+  tollgate gateway gateway.yaml &
   kill -HUP $!")]
 pub(crate) struct Args {
     /// Configuration file
-    #[arg(long, value_name = "FILE")]
-    config: PathBuf,
-    /// Validate the configuration and exit
+    #[arg(value_name = "FILE", required_unless_present_any = ["config", "example"])]
+    file: Option<PathBuf>,
+    /// The same as FILE
+    #[arg(short, long, value_name = "FILE", conflicts_with = "file")]
+    config: Option<PathBuf>,
+    /// Validate the configuration, open its certificates, rules and logs, and exit
     #[arg(long)]
     check: bool,
+    /// Print a commented configuration with every key and exit
+    #[arg(long, conflicts_with_all = ["file", "config", "check"])]
+    example: bool,
 }
+
+const EXAMPLE: &str = include_str!("../../../../examples/gateway.yaml");
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Event {
     Reload,
+    ReopenLogs,
     Terminate,
+    Ignored(Signal),
 }
 
-/// Interval of checks for a thread that has failed.
-const THREAD_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+const SIGNALS: [Signal; 6] = [
+    Signal::SIGHUP,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+    Signal::SIGTERM,
+    Signal::SIGINT,
+    Signal::SIGQUIT,
+];
+
+/// Interval of checks for a thread that has failed, and for new addresses of names.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
-    let config = Config::read(&args.config).map_err(Failure::bad_input)?;
-    if args.check {
-        console::print(&format!("{}: the configuration is valid\n", args.config.display()))?;
+    let Some(path) = args.file.as_ref().or(args.config.as_ref()) else {
+        console::print(EXAMPLE)?;
         return Ok(Exit::Success);
+    };
+    let config = Config::read(path).map_err(Failure::bad_input)?;
+    if args.check {
+        return check(&config, path);
     }
     process::raise_file_limit().context("cannot raise the limit on open files")?;
     let events = signal_events().context("cannot handle signals")?;
     let mut gateway = Gateway::start(config)?;
     console::print(&addresses(&gateway))?;
+    notify(&[NotifyState::Ready]);
     loop {
-        match events.recv_timeout(THREAD_CHECK_INTERVAL) {
-            Ok(Event::Reload) => reload(&mut gateway, &args.config),
-            Err(RecvTimeoutError::Timeout) if !gateway.has_ended_thread() => {}
+        match events.recv_timeout(CHECK_INTERVAL) {
+            Ok(Event::Reload) => reload(&mut gateway, path),
+            Ok(Event::ReopenLogs) => reopen_logs(&gateway),
+            Ok(Event::Ignored(signal)) => log(&format!("{signal} ignored")),
+            Err(RecvTimeoutError::Timeout) if !gateway.has_ended_thread() => {
+                if let Err(error) = gateway.update_addresses() {
+                    let error = anyhow::Error::from(error);
+                    log(&format!("cannot change the addresses of backends: {error:#}"));
+                }
+            }
             Ok(Event::Terminate) | Err(_) => break,
         }
     }
+    notify(&[NotifyState::Stopping]);
     gateway.drain()?;
     exit_on_second_signal(events).context("cannot start a thread")?;
     gateway.join()?;
     Ok(Exit::Success)
 }
 
+/// Reports what a start or a reload could not open, after the configuration was read.
+fn check(config: &Config, path: &Path) -> Result<Exit, Failure> {
+    let errors = check_logs(config);
+    if errors.is_empty() {
+        console::print(&format!("{}: the configuration is valid\n", path.display()))?;
+        return Ok(Exit::Success);
+    }
+    let line = |error| format!("{}: {:#}", path.display(), anyhow::Error::from(error));
+    let lines: Vec<String> = errors.into_iter().map(line).collect();
+    Err(Failure::bad_input(anyhow::anyhow!(lines.join("\n"))))
+}
+
 fn signal_events() -> std::io::Result<Receiver<Event>> {
-    let mut signals = Signals::new(signals::handled().into_iter().map(|signal| signal as i32))?;
+    let handled = signals::not_ignored(&SIGNALS);
+    let mut signals = Signals::new(handled.iter().map(|signal| *signal as i32))?;
     let (sender, events) = mpsc::channel();
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
-        for signal in signals.forever() {
-            let is_reload = signal == Signal::SIGHUP as i32;
-            let event = if is_reload { Event::Reload } else { Event::Terminate };
+        for number in signals.forever() {
+            let Some(signal) = handled.iter().find(|it| **it as i32 == number) else { continue };
+            let event = match signal {
+                Signal::SIGHUP => Event::Reload,
+                Signal::SIGUSR1 => Event::ReopenLogs,
+                Signal::SIGUSR2 => Event::Ignored(*signal),
+                _ => Event::Terminate,
+            };
             // The receiver is gone only at the end of the process.
             sender.send(event).ok();
         }
@@ -99,6 +154,10 @@ fn signal_events() -> std::io::Result<Receiver<Event>> {
 
 /// Reloads the configuration. After an error the gateway continues with the old one.
 fn reload(gateway: &mut Gateway, path: &Path) {
+    match NotifyState::monotonic_usec_now() {
+        Ok(now) => notify(&[NotifyState::Reloading, now]),
+        Err(_) => notify(&[NotifyState::Reloading]),
+    }
     let result = match Config::read(path) {
         Ok(config) => gateway.reload(config).map_err(anyhow::Error::from),
         Err(error) => {
@@ -106,23 +165,43 @@ fn reload(gateway: &mut Gateway, path: &Path) {
             Err(error.into())
         }
     };
-    stderr_log::write(&match result {
-        Ok(()) => format!("tollgate gateway: reloaded {}", path.display()),
-        Err(error) => {
-            format!("tollgate gateway: reload failed, the old configuration stays: {error:#}")
-        }
+    log(&match result {
+        Ok(()) => format!("reloaded {}", path.display()),
+        Err(error) => format!("reload failed, the old configuration stays: {error:#}"),
     });
+    notify(&[NotifyState::Ready]);
+}
+
+fn reopen_logs(gateway: &Gateway) {
+    let errors = gateway.reopen_logs();
+    if errors.is_empty() {
+        log("reopened the logs");
+    }
+    for error in errors {
+        log(&format!("{:#}; its old file stays open", anyhow::Error::from(error)));
+    }
+}
+
+/// Reports a state to systemd. Does nothing unless it has started the gateway.
+fn notify(state: &[NotifyState]) {
+    if let Err(error) = sd_notify::notify(state) {
+        log(&format!("cannot notify systemd: {error}"));
+    }
 }
 
 fn exit_on_second_signal(events: Receiver<Event>) -> std::io::Result<()> {
     std::thread::Builder::new().name("second-signal".to_owned()).spawn(move || {
         if events.iter().any(|event| event == Event::Terminate) {
-            stderr_log::write("tollgate gateway: second signal; active requests aborted");
+            log("second signal; active requests aborted");
             stderr_log::finish();
             std::process::exit(Exit::Interrupted as i32);
         }
     })?;
     Ok(())
+}
+
+fn log(message: &str) {
+    stderr_log::write(&format!("tollgate gateway: {message}"));
 }
 
 /// The listening addresses, one per line.

@@ -2,6 +2,7 @@
 
 use super::prepare::CatalogArgs;
 use crate::console::{self, Exit, Failure};
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::iter;
@@ -15,8 +16,26 @@ use tollgate_experiment::options;
 use tollgate_experiment::recipe::Installed;
 use tollgate_runner::system::{self, Versions};
 
-pub(crate) fn run(args: &CatalogArgs) -> Result<Exit, Failure> {
-    let catalog = &args.open()?;
+/// Arguments of `tollgate list` and `tollgate systems list`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) catalog: CatalogArgs,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
+    let catalog = &args.catalog.open()?;
+    if args.json {
+        let list = json!({
+            "experiments": experiments_json(catalog),
+            "systems": systems_json(catalog),
+            "mixes": mixes_json(catalog),
+        });
+        return print_json(&list);
+    }
     let mut text = String::from("Experiments (tollgate run NAME):\n");
     let mut all_valid = true;
     for name in catalog.names(Kind::Experiment) {
@@ -26,7 +45,7 @@ pub(crate) fn run(args: &CatalogArgs) -> Result<Exit, Failure> {
                     experiment.subjects.iter().map(|s| s.name.as_str()).collect();
                 format!("{} ({})", experiment.title, subjects.join(", "))
             }
-            Err(error) => broken(&mut all_valid, &error.into()),
+            Err(error) => broken(&mut all_valid, &error),
         };
         writeln!(text, "  {name:<18} {about}")?;
     }
@@ -42,7 +61,7 @@ pub(crate) fn run(args: &CatalogArgs) -> Result<Exit, Failure> {
     for name in catalog.names(Kind::Mix) {
         let about = match catalog.mix(&name, Path::new(".")) {
             Ok((mix, _)) => mix.title().to_owned(),
-            Err(error) => broken(&mut all_valid, &error.into()),
+            Err(error) => broken(&mut all_valid, &error),
         };
         writeln!(text, "  {name:<18} {about}")?;
     }
@@ -50,8 +69,58 @@ pub(crate) fn run(args: &CatalogArgs) -> Result<Exit, Failure> {
     Ok(if all_valid { Exit::Success } else { Exit::BadInput })
 }
 
+/// Prints a list. Fails if an entry has an error, as without `--json`.
+pub(crate) fn print_json(list: &Value) -> Result<Exit, Failure> {
+    console::print(&format!("{list:#}\n"))?;
+    let lists = list.as_object().map_or(vec![list], |lists| lists.values().collect());
+    let mut entries = lists.into_iter().filter_map(Value::as_array).flatten();
+    let is_broken = entries.any(|entry| entry.get("error").is_some());
+    Ok(if is_broken { Exit::BadInput } else { Exit::Success })
+}
+
+fn experiments_json(catalog: &Catalog) -> Value {
+    let entry = |name: String| match Experiment::load(catalog, &name, &Adjustments::default()) {
+        Ok(experiment) => {
+            let subjects = experiment.subjects.iter().map(|subject| &subject.name);
+            let cases = experiment.cases.iter().map(|case| &case.name);
+            json!({
+                "name": name, "title": experiment.title,
+                "subjects": subjects.collect::<Vec<_>>(), "cases": cases.collect::<Vec<_>>(),
+            })
+        }
+        Err(error) => json!({"name": name, "error": format!("{error:#}")}),
+    };
+    catalog.names(Kind::Experiment).into_iter().map(entry).collect()
+}
+
+fn mixes_json(catalog: &Catalog) -> Value {
+    let entry = |name: String| match catalog.mix(&name, Path::new(".")) {
+        Ok((mix, _)) => json!({"name": name, "title": mix.title()}),
+        Err(error) => json!({"name": name, "error": format!("{error:#}")}),
+    };
+    catalog.names(Kind::Mix).into_iter().map(entry).collect()
+}
+
+pub(crate) fn systems_json(catalog: &Catalog) -> Value {
+    let entry = |(name, system): (String, anyhow::Result<SystemState>)| match system {
+        Ok(SystemState { title, versions, missing, further, .. }) => json!({
+            "name": name, "title": title, "installed": missing.is_none(), "versions": versions,
+            "missing": missing, "further": further,
+        }),
+        Err(error) => json!({"name": name, "error": format!("{error:#}")}),
+    };
+    systems(catalog).into_iter().map(entry).collect()
+}
+
 /// A system as shown by `list` and `doctor`.
 pub(crate) struct SystemState {
+    pub(crate) title: String,
+    /// With its default options.
+    pub(crate) versions: Vec<String>,
+    /// Missing programs and files with the default options; `None` if it is installed.
+    pub(crate) missing: Option<String>,
+    /// Missing programs and files with other values of its options.
+    pub(crate) further: BTreeSet<String>,
     /// Title, versions, and what is missing.
     pub(crate) description: String,
     /// With its default options.
@@ -102,16 +171,21 @@ pub(crate) fn system(
             (Err(_), _) => {}
         }
     }
-    let mut lines = vec![subject.recipe.file.title];
+    let title = subject.recipe.file.title;
+    let mut lines = vec![title.clone()];
     let installed = found.is_ok();
-    match found {
-        Ok(present) if present.version.is_empty() => lines.push("nothing to install".to_owned()),
-        Ok(present) => lines.push(format!("installed: {}", present.version.join(", "))),
-        Err(missing) => lines.push(format!("missing: {missing}")),
-    }
-    lines.extend(further);
+    let (versions, missing) = match found {
+        Ok(present) => (present.version, None),
+        Err(missing) => (Vec::new(), Some(missing.to_string())),
+    };
+    lines.push(match &missing {
+        None if versions.is_empty() => "nothing to install".to_owned(),
+        None => format!("installed: {}", versions.join(", ")),
+        Some(missing) => format!("missing: {missing}"),
+    });
+    lines.extend(further.iter().cloned());
     let description = lines.join("\n").replace('\n', &format!("\n{:DESCRIPTION_COLUMN$}", ""));
-    Ok(SystemState { description, installed })
+    Ok(SystemState { title, versions, missing, further, description, installed })
 }
 
 /// Returns the installed programs and files of a system that come from packages, for all values of its options.
@@ -125,16 +199,7 @@ pub(crate) fn packaged(catalog: &Catalog, name: &str) -> anyhow::Result<BTreeSet
 }
 
 fn default_subject(catalog: &Catalog, name: &str) -> anyhow::Result<Subject> {
-    let recipe = catalog.recipe(name)?;
-    Ok(Subject {
-        name: name.to_owned(),
-        options: options::choose(name, &recipe.file.option, &options::Options::new())?,
-        recipe,
-        prefix: String::new(),
-        about: String::new(),
-        lacks_rules: false,
-        records_probe: false,
-    })
+    Ok(Subject::new(name, catalog.recipe(name)?, &options::Options::new())?)
 }
 
 /// Returns the subject with each other value of one option: option, value, subject.

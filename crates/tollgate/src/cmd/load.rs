@@ -94,11 +94,11 @@ impl Load {
             requests: args.requests,
             warm_up: warm_up != WarmUp::None,
             // It costs CPU per response, so only the formats that print it record it.
-            first_byte: matches!(args.format, Format::Ab | Format::Json) && timer_slack.is_zero(),
+            first_byte: matches!(args.format(), Format::Ab | Format::Json) && timer_slack.is_zero(),
             cpus: args.cpus.as_ref().map_or(Vec::new(), |list| list.0.clone()),
         };
         plan.validate()?;
-        let (duration, seed, format) = (args.duration, args.seed, args.format);
+        let (duration, seed, format) = (args.length(), args.seed, args.format());
         Ok(Self { target, content, plan, duration, warm_up, seed, format })
     }
 
@@ -180,14 +180,14 @@ mod tests {
 
     #[test]
     fn default_is_a_closed_loop_over_fifty_connections() {
-        let load = load("http://127.0.0.1:8000/ -d 2s").unwrap();
+        let load = load("http://127.0.0.1:8000/").unwrap();
         let plan = &load.plan;
         assert_eq!(plan.arrivals, Arrivals::Closed);
         assert_eq!((plan.connections, plan.connections_max, plan.threads), (50, 50, 1));
         assert_eq!((plan.pipeline, plan.keep_alive, plan.requests), (1, true, None));
         assert_eq!(plan.connect_timeout, Duration::from_secs(5));
         assert_eq!(plan.response_timeout, Duration::from_secs(10));
-        assert_eq!(load.duration, Some(Duration::from_secs(2)));
+        assert_eq!(load.duration, Some(Duration::from_secs(10)));
         assert_eq!((load.warm_up, plan.warm_up), (WarmUp::None, false));
         assert!(!plan.first_byte);
     }

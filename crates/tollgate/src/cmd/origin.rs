@@ -51,6 +51,11 @@ pub(crate) struct Args {
     /// Threads; on a TCP port, each has its own listener
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: u16,
+    /// Poll for events instead of sleeping, so that a server under test pays nothing for waking it
+    ///
+    /// Uses the whole of a CPU, but yields it to a load generator that polls on the same CPU.
+    #[arg(long)]
+    busy_poll: bool,
     /// Write an access log in the combined format to FILE, or to standard output
     ///
     /// An entry is written once its response is sent or cut off, with the number of body bytes sent.
@@ -82,6 +87,7 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     process::raise_file_limit().context("cannot raise the limit of open files")?;
     let origin = Origin::bind(&Config {
         threads: usize::from(args.threads),
+        busy_poll: args.busy_poll,
         access_log: args.access_log.as_ref().map(|file| match file {
             Some(path) => LogTarget::File(path.clone()),
             None => LogTarget::Stdout,

@@ -6,10 +6,8 @@ use anyhow::{Context, anyhow};
 use jiff::Timestamp;
 use std::path::{Path, PathBuf};
 use tollgate_experiment::catalog::Catalog;
-use tollgate_experiment::experiment::{Adjustments, Experiment};
-use tollgate_experiment::run_dir::RunDirError;
+use tollgate_experiment::experiment::{Adjustments, Experiment, SideBySide};
 use tollgate_runner::process::{Interrupt, group};
-use tollgate_runner::run::RunError;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct CatalogArgs {
@@ -51,6 +49,8 @@ pub(super) struct RunOptions<'a> {
     pub(super) catalog: &'a CatalogArgs,
     /// Name or file.
     pub(super) experiment: &'a str,
+    /// Systems instead of an experiment.
+    pub(super) side_by_side: Option<SideBySide<'a>>,
     pub(super) adjustments: &'a Adjustments,
     /// `None`: from the clock.
     pub(super) seed: Option<u64>,
@@ -79,8 +79,12 @@ pub(super) struct Process {
 impl RunOptions<'_> {
     pub(super) fn prepare(&self) -> Result<PreparedRun, Failure> {
         let catalog = self.catalog.open()?;
-        let experiment = Experiment::load(&catalog, self.experiment, self.adjustments)
-            .map_err(Failure::bad_input)?;
+        let experiment = match &self.side_by_side {
+            None => Experiment::load(&catalog, self.experiment, self.adjustments)?,
+            Some(sides) => {
+                Experiment::from_source(&catalog, &sides.name(), sides.source(), self.adjustments)?
+            }
+        };
         let now = Timestamp::now();
         let seed = self.seed.unwrap_or(now.as_second().unsigned_abs());
         let out = self.out.map_or_else(
@@ -106,22 +110,5 @@ impl Process {
             eprint_line(&format!("using {} instead of the built-in file", file.display()));
         }
         Ok(Self { interrupt, tollgate, directory })
-    }
-}
-
-/// Classifies an error as bad input or system error.
-pub(crate) fn failure(error: RunError) -> Failure {
-    match error {
-        RunError::RunDir(
-            RunDirError::Taken { .. }
-            | RunDirError::AFile { .. }
-            | RunDirError::Unusable { .. }
-            | RunDirError::InUse { .. },
-        )
-        | RunError::Different(_)
-        | RunError::ForeignRecords(_)
-        | RunError::Layout(_)
-        | RunError::Requests(_) => Failure::bad_input(error),
-        RunError::RunDir(_) | RunError::System { .. } => Failure::from(error),
     }
 }

@@ -37,6 +37,7 @@ impl Progress {
                     "the machine has changed since the start of the run: {difference}"
                 ));
             }
+            Event::Waiting(text) => self.line(text),
             Event::Begun { trials, done } => self.begin(*trials, done),
             Event::Block { half_width: Some(half), .. } => {
                 self.line(&format!("widest interval: ±{}", share(*half)));

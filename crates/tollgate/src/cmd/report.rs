@@ -5,9 +5,9 @@ use crate::console::{self, Exit, Failure};
 use anyhow::anyhow;
 use clap::ValueEnum;
 use std::path::{Path, PathBuf};
-use tollgate_experiment::run_dir;
+use tollgate_experiment::{files, run_dir};
 use tollgate_report::export;
-use tollgate_report::output::{self as report, ReportError};
+use tollgate_report::output::{self as report, NoFigure};
 use tollgate_report::source::Source;
 use tollgate_search::report::SearchReport;
 
@@ -80,25 +80,24 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     };
     let source = source.map_err(Failure::bad_input)?;
     let thresholds = args.threshold.parse_for(&source.analysis)?;
-    let text = match text(args, &source) {
-        Err(error @ ReportError::NoFigure) => return Err(Failure::nothing(error)),
-        text => text?,
+    let format = args.format.of_report();
+    let text = match format {
+        Some(format) => report::render(&source, format, console::screen()),
+        None => export::write_hgrm(&source, &args.dir)
+            .map(|paths| paths.iter().map(|path| format!("{}\n", path.display())).collect()),
     };
-    console::print(&text)?;
-    let threshold_format = match args.format {
-        Format::Table => report::Format::Table,
-        Format::Markdown => report::Format::Markdown,
-        // Thresholds go to standard error.
-        _ => report::Format::Json,
-    };
-    threshold::judge(&thresholds, &source, threshold_format, Exit::Success)
+    console::print(&text.map_err(|error| match error.is::<NoFigure>() {
+        true => Failure::nothing(error),
+        false => Failure::from(error),
+    })?)?;
+    threshold::judge(&thresholds, &source, format.unwrap_or(report::Format::Json), Exit::Success)
 }
 
 fn search(dir: &Path, format: Format) -> Result<Exit, Failure> {
     let report = SearchReport::read(dir).map_err(Failure::bad_input)?;
     let text = match format {
         Format::Table => report.table(console::screen()),
-        Format::Json => report.json()?,
+        Format::Json => files::json(&report)?,
         _ => {
             let error =
                 anyhow!("{} contains a search: --format must be table or json", dir.display());
@@ -109,21 +108,20 @@ fn search(dir: &Path, format: Format) -> Result<Exit, Failure> {
     Ok(Exit::Success)
 }
 
-fn text(args: &Args, source: &Source) -> Result<String, ReportError> {
-    let format = match args.format {
-        Format::Table => report::Format::Table,
-        Format::Markdown => report::Format::Markdown,
-        Format::Csv => report::Format::Csv,
-        Format::Json => report::Format::Json,
-        Format::Html => report::Format::Html,
-        Format::Hyperfine => report::Format::Hyperfine,
-        Format::Gobench => report::Format::Gobench,
-        Format::Github => report::Format::Github,
-        Format::Bencher => report::Format::Bencher,
-        Format::Hgrm => {
-            let paths = export::write_hgrm(source, &args.dir)?;
-            return Ok(paths.iter().map(|path| format!("{}\n", path.display())).collect());
-        }
-    };
-    report::render(source, format, console::screen())
+impl Format {
+    /// Returns the format of one text. `None` for files.
+    fn of_report(self) -> Option<report::Format> {
+        Some(match self {
+            Self::Table => report::Format::Table,
+            Self::Markdown => report::Format::Markdown,
+            Self::Csv => report::Format::Csv,
+            Self::Json => report::Format::Json,
+            Self::Html => report::Format::Html,
+            Self::Hyperfine => report::Format::Hyperfine,
+            Self::Gobench => report::Format::Gobench,
+            Self::Github => report::Format::Github,
+            Self::Bencher => report::Format::Bencher,
+            Self::Hgrm => return None,
+        })
+    }
 }

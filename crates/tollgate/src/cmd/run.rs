@@ -1,24 +1,27 @@
 //! `tollgate run`.
 
-use super::prepare::{self, CatalogArgs, PreparedRun, Process, RunOptions};
+use super::prepare::{CatalogArgs, PreparedRun, Process, RunOptions};
 use super::progress::Progress;
 use super::threshold::{self, ThresholdArgs};
 use crate::console::{self, Exit, Failure};
 use crate::{Cli, Command};
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, bail};
 use clap::Parser;
 use std::path::{Path, PathBuf};
-use tollgate_experiment::experiment::{Adjustments, Axis};
+use std::time::Duration;
+use tollgate_experiment::catalog::{Catalog, Kind};
+use tollgate_experiment::experiment::{Adjustments, Axis, SideBySide};
 use tollgate_experiment::manifest::Invocation;
-use tollgate_experiment::run_dir::{RunDirError, RunRecords};
+use tollgate_experiment::run_dir::{NotAppended, RunRecords};
 use tollgate_experiment::stop::EndedBy;
 use tollgate_experiment::units::{Percent, Span};
+use tollgate_experiment::validity::Limit;
 use tollgate_report::analysis::{Analysis, SubjectAnalysis, SubjectStatus};
 use tollgate_report::output as report;
 use tollgate_report::output::Format;
 use tollgate_report::source::Source;
-use tollgate_runner::ablation::{self, AblationError, FolderError, Selection as Ablate};
-use tollgate_runner::run::{self, RunError, RunRequest};
+use tollgate_runner::ablation::{self, Selection as Ablate};
+use tollgate_runner::run::{self, NoPrices, RunRequest};
 use tollgate_runner::system;
 
 /// Default of `tollgate run`, `search` and `doctor`.
@@ -31,7 +34,10 @@ Examples:
   tollgate run --only full --blocks 20    fewer subjects, more blocks
   tollgate run --baseline direct          prices over no proxy
   tollgate run modsecurity --quick        another experiment, shortened
-  tollgate run mine.toml --out results    your own experiment
+  tollgate run mine.toml --out results    your own experiment (`tollgate init`)
+  tollgate run nginx haproxy --mix browse -c 50 -d 2s
+                                          systems side by side, without a file
+  tollgate run nginx nginx-modsecurity:rules=crs,engine=on
   tollgate run --threshold 'cpu(full/nginx)<130'
   tollgate run --width 1% --budget 15m    as many blocks as needed in 15 minutes
   tollgate run --aa                       the baseline twice, to show the noise
@@ -44,9 +50,20 @@ Exit codes: see `tollgate --help`.")]
 pub(crate) struct Args {
     #[command(flatten)]
     catalog: CatalogArgs,
-    /// Name of an experiment (see `tollgate list`), or a .toml file
-    #[arg(default_value = DEFAULT_EXPERIMENT, value_name = "NAME | FILE.toml")]
-    experiment: String,
+    /// Name of an experiment (see `tollgate list`), or a .toml file; or systems, the first of which is the baseline
+    ///
+    /// Systems may have options: SYSTEM:OPTION=VALUE,...
+    #[arg(default_value = DEFAULT_EXPERIMENT, value_name = "NAME | FILE.toml | SYSTEM")]
+    names: Vec<String>,
+    /// Of systems: mix to send, a name or a .toml file [default: browse]
+    #[arg(long, value_name = "NAME | FILE.toml")]
+    mix: Option<String>,
+    /// Of systems: connections [default: 50]
+    #[arg(short, long, value_name = "N")]
+    connections: Option<u32>,
+    /// Of systems: length of a trial [default: 2s]
+    #[arg(short, long, value_name = "TIME", value_parser = span)]
+    duration: Option<Span>,
     /// Shorten durations, so that the run takes about a fifth of the time
     #[arg(long)]
     quick: bool,
@@ -78,6 +95,9 @@ pub(crate) struct Args {
     /// Run only these subjects, and the baseline
     #[arg(long, value_name = "SUBJECT", value_delimiter = ',')]
     only: Vec<String>,
+    /// Run only these cases, and those that their rates depend on
+    #[arg(long = "case", value_name = "CASE", value_delimiter = ',')]
+    cases: Vec<String>,
     /// Replace a subject by one per value of an option, such as full.paranoia=1,2 (may be repeated)
     ///
     /// For cases: CASE.connections=10,50 or CASE.rate=100,200. Without a name, such as workers=1,2: applies to all
@@ -92,6 +112,11 @@ pub(crate) struct Args {
     /// Baseline for the prices, instead of the experiment's
     #[arg(long, value_name = "SUBJECT")]
     baseline: Option<String>,
+    /// Replace a limit of disturbance, such as `background_cpu=50%` (may be repeated)
+    ///
+    /// Trials outside of a limit do not count: `steal`, `background_cpu`, `pause`, `window_skew`, `imbalance`.
+    #[arg(long = "limit", value_name = "LIMIT=PERCENT")]
+    limits: Vec<Limit>,
     /// Directory for records and reports [default: a new one in runs/]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -136,17 +161,21 @@ fn start(args: &Args, resumes: bool) -> Result<Exit, Failure> {
         quick: args.quick,
         blocks: args.blocks,
         only: args.only.clone(),
+        cases: args.cases.clone(),
         baseline: args.baseline.clone(),
         width: args.width,
         budget: args.budget,
         margin: args.margin,
         aa: args.aa,
         matrix: args.matrix.clone(),
+        limits: args.limits.clone(),
     };
+    let side_by_side = args.side_by_side(&args.catalog.open()?).map_err(Failure::bad_input)?;
     let prepare = |adjustments: &Adjustments| {
         let options = RunOptions {
             catalog: &args.catalog,
-            experiment: &args.experiment,
+            experiment: &args.names[0],
+            side_by_side,
             adjustments,
             seed: args.seed,
             out: args.out.as_deref(),
@@ -163,7 +192,7 @@ fn start(args: &Args, resumes: bool) -> Result<Exit, Failure> {
     }
     let PreparedRun { catalog, mut experiment, seed, out } = prepared;
     if let Some(ablate) = &args.ablate {
-        experiment = ablation::ablate(&catalog, experiment, ablate).map_err(ablation_failure)?;
+        experiment = ablation::ablate(&catalog, experiment, ablate)?;
     }
     let subjects: Vec<&str> = experiment.subjects.iter().map(|s| s.name.as_str()).collect();
     let cases: Vec<&str> = experiment.cases.iter().map(|case| case.name.as_str()).collect();
@@ -187,19 +216,14 @@ fn start(args: &Args, resumes: bool) -> Result<Exit, Failure> {
         },
         &mut |event| progress.show(&event),
     )
-    .map_err(|error| run_failure(error, &out))?;
+    .map_err(|error| run_error(error, &out))?;
     progress.end();
 
     let source = Source::read(&ending.dir)?;
     let analysis = &source.analysis;
     // A closed terminal does not prevent the reports on disk, nor a full disk the table on the terminal.
     let printed = console::print(&report::render(&source, Format::Table, console::screen())?);
-    report::write_all(&source, &ending.dir).with_context(|| {
-        let resume = resume_command(&out);
-        format!(
-            "cannot write the reports (the records are complete; `{resume}` writes the reports)"
-        )
-    })?;
+    write_reports(&source, &out)?;
     printed?;
     console::print(&format!(
         "\nRecords, configs, logs and reports: {}\nTo repeat it: {}\n",
@@ -226,25 +250,30 @@ fn fallback_baseline(PreparedRun { catalog, experiment, .. }: &PreparedRun) -> O
     Some(fallback)
 }
 
-fn run_failure(error: RunError, out: &Path) -> Failure {
-    match error {
-        RunError::RunDir(RunDirError::NotKept { .. }) => {
-            let hint = format!("the run was interrupted; `{}` continues it", resume_command(out));
-            Failure::from(anyhow::Error::from(error).context(hint))
+/// Adds the command that continues the run, if one can. A run that stops for a busy machine has its reports.
+fn run_error(error: anyhow::Error, out: &Path) -> anyhow::Error {
+    let resume = resume_command(out);
+    match error.downcast_ref() {
+        Some(NoPrices::NeverQuiet { .. }) => {
+            match Source::read(out).and_then(|source| write_reports(&source, out)) {
+                Ok(()) => error.context(format!("`{resume}` continues the run")),
+                Err(unwritten) => unwritten.context(error),
+            }
         }
-        _ => prepare::failure(error),
+        _ if error.is::<NotAppended>() => {
+            error.context(format!("the run was interrupted; `{resume}` continues it"))
+        }
+        _ => error,
     }
 }
 
-/// Classifies an error as bad input or system error.
-fn ablation_failure(error: AblationError) -> Failure {
-    match error {
-        AblationError::Selection(_)
-        | AblationError::Missing { .. }
-        | AblationError::NoSetup { .. }
-        | AblationError::Folder(FolderError::FileCount { .. }) => Failure::bad_input(error),
-        _ => Failure::from(error),
-    }
+fn write_reports(source: &Source, out: &Path) -> anyhow::Result<()> {
+    report::write_all(source, out).with_context(|| {
+        let resume = resume_command(out);
+        format!(
+            "cannot write the reports (the records are complete; `{resume}` writes the reports)"
+        )
+    })
 }
 
 fn resume_command(out: &Path) -> String {
@@ -274,21 +303,57 @@ fn exit(analysis: &Analysis) -> Exit {
     }
 }
 
+/// A duration; a number alone is in seconds.
+fn span(text: &str) -> Result<Span, String> {
+    let parsed: Result<Span, _> = text.parse();
+    parsed.or_else(|error| format!("{text}s").parse().ok().ok_or_else(|| error.to_string()))
+}
+
 /// Returns the name with which the program was called.
 pub(crate) fn program() -> String {
     std::env::args().next().unwrap_or_else(|| "tollgate".to_owned())
 }
 
 impl Args {
+    /// Returns the systems to run side by side; `None` for an experiment.
+    fn side_by_side(&self, catalog: &Catalog) -> anyhow::Result<Option<SideBySide<'_>>> {
+        let options = self.mix.is_some() || self.connections.is_some() || self.duration.is_some();
+        let system = |name: &str| name.split(':').next().unwrap_or(name).to_owned();
+        let systems = catalog.names(Kind::System);
+        let is_experiment = |name: &&String| {
+            !systems.contains(&system(name))
+                && (name.ends_with(".toml") || catalog.names(Kind::Experiment).contains(name))
+        };
+        if let Some(name) = self.names.iter().find(is_experiment) {
+            if options || self.names.len() > 1 {
+                bail!(
+                    "{name} is an experiment: --mix, -c, -d and further names apply to systems, such as `tollgate run nginx haproxy -c 50`"
+                );
+            }
+            return Ok(None);
+        }
+        let is_system = systems.contains(&system(&self.names[0]));
+        Ok((options || self.names.len() > 1 || is_system).then(|| SideBySide {
+            systems: &self.names,
+            mix: self.mix.as_deref().unwrap_or("browse"),
+            connections: self.connections.unwrap_or(50),
+            duration: self.duration.unwrap_or(Span(Duration::from_secs(2))),
+        }))
+    }
+
     /// Returns the command that repeats this run.
     fn command(&self, seed: u64, baseline: Option<&str>) -> String {
         let option = |name: &str, value: Option<String>| {
             value.map(|value| [name.to_owned(), value]).into_iter().flatten()
         };
         // Without spaces between its parts.
-        let budget = self.budget.map(|budget| humantime::format_duration(budget.0).to_string());
-        let budget = budget.map(|budget| budget.replace(' ', ""));
-        let mut words = vec![program(), "run".to_owned(), self.experiment.clone()];
+        let compact = |span: Span| span.to_string().replace(' ', "");
+        let (budget, duration) = (self.budget.map(compact), self.duration.map(compact));
+        let mut words = vec![program(), "run".to_owned()];
+        words.extend(self.names.iter().cloned());
+        words.extend(option("--mix", self.mix.clone()));
+        words.extend(option("--connections", self.connections.map(|number| number.to_string())));
+        words.extend(option("--duration", duration));
         words.extend(option("--seed", Some(seed.to_string())));
         words.extend(self.quick.then(|| "--quick".to_owned()));
         words.extend(option("--blocks", self.blocks.map(|blocks| blocks.to_string())));
@@ -297,11 +362,65 @@ impl Args {
         words.extend(option("--margin", self.margin.map(|margin| margin.to_string())));
         words.extend(self.aa.then(|| "--aa".to_owned()));
         words.extend(option("--only", (!self.only.is_empty()).then(|| self.only.join(","))));
+        words.extend(option("--case", (!self.cases.is_empty()).then(|| self.cases.join(","))));
         words.extend(self.matrix.iter().flat_map(|axis| ["--matrix".to_owned(), axis.to_string()]));
+        words
+            .extend(self.limits.iter().flat_map(|limit| ["--limit".to_owned(), limit.to_string()]));
         words.extend(option("--ablate", self.ablate.as_ref().map(ToString::to_string)));
         words.extend(option("--baseline", baseline.map(str::to_owned)));
         words.extend(self.threshold.words());
         words.extend(self.catalog.words());
         shell_words::join(words)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(line: &str) -> Args {
+        let words = ["tollgate", "run"].into_iter().chain(line.split_whitespace());
+        match Cli::try_parse_from(words).unwrap().command {
+            Command::Run(args) => *args,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn names_are_an_experiment_or_systems() {
+        let catalog = Catalog::new(vec![]);
+        let sides = |line: &str| {
+            args(line).side_by_side(&catalog).map(|sides| {
+                sides.map(|s| format!("{} {} {}", s.systems.join(" "), s.connections, s.duration))
+            })
+        };
+        for line in ["", "modsecurity", "mine.toml", "unknown", "--case browse"] {
+            assert_eq!(sides(line).unwrap(), None, "{line}");
+        }
+        assert_eq!(sides("nginx").unwrap().unwrap(), "nginx 50 2s");
+        let line = "nginx haproxy --mix browse -c 9 -d 2";
+        assert_eq!(sides(line).unwrap().unwrap(), "nginx haproxy 9 2s");
+        let line = "nginx:workers=2 unknown -d 500ms";
+        assert_eq!(sides(line).unwrap().unwrap(), "nginx:workers=2 unknown 50 500ms");
+        for line in ["-c 9", "modsecurity --mix browse", "nginx mine.toml", "wafs modsecurity"] {
+            let error = sides(line).unwrap_err().to_string();
+            assert!(error.contains("is an experiment: --mix"), "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn command_repeats_the_run() {
+        for line in [
+            "nginx haproxy:threads=2 --mix browse -c 9 -d 1.5",
+            "wafs --case a,b --only nginx,full --limit pause=50% --limit steal=20%",
+        ] {
+            let command = args(line).command(7, None);
+            let words = shell_words::split(&command).unwrap();
+            let Command::Run(again) = Cli::try_parse_from(words).unwrap().command else {
+                panic!("{command}");
+            };
+            let expected = Args { seed: Some(7), ..args(line) };
+            assert_eq!(format!("{again:?}"), format!("{expected:?}"));
+        }
     }
 }

@@ -1,13 +1,13 @@
 //! `tollgate search`: the highest rate at which each subject meets its goals.
 
-use super::prepare::{self, CatalogArgs, PreparedRun, Process, RunOptions};
+use super::prepare::{CatalogArgs, PreparedRun, Process, RunOptions};
 use super::run::{DEFAULT_EXPERIMENT, program};
 use crate::console::{self, Exit, Failure, eprint_line};
 use anyhow::Context;
 use clap::ValueEnum;
 use std::path::PathBuf;
 use tollgate_experiment::experiment::Adjustments;
-use tollgate_experiment::files::write_atomic;
+use tollgate_experiment::files;
 use tollgate_experiment::manifest::Invocation;
 use tollgate_experiment::units::{Percent, Span};
 use tollgate_search::bracket::{Progress, Verdict};
@@ -84,12 +84,13 @@ enum Format {
 
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     let parameters = args.parameters();
-    parameters.check().map_err(Failure::bad_input)?;
+    parameters.check()?;
     let adjustments =
         Adjustments { quick: args.quick, only: args.only.clone(), ..Adjustments::default() };
     let options = RunOptions {
         catalog: &args.catalog,
         experiment: &args.experiment,
+        side_by_side: None,
         adjustments: &adjustments,
         seed: args.seed,
         out: args.out.as_deref(),
@@ -114,13 +115,12 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
             interrupt: &process.interrupt,
         },
         &mut |event| eprint_line(&in_words(&event)),
-    )
-    .map_err(prepare::failure)?;
+    )?;
 
     let report = SearchReport::read(&dir)?;
-    let json = report.json()?;
+    let json = files::json(&report)?;
     let path = dir.join("report.json");
-    let written = write_atomic(&path, &json);
+    let written = files::write_atomic(&path, &json);
     match args.format {
         Format::Json => console::print(&json)?,
         Format::Table => console::print(&format!(
@@ -133,10 +133,7 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     // Reported after the result, so that a full disk does not hide it.
     written.with_context(|| {
         let dir = dir.display();
-        format!(
-            "cannot write {} (the records are complete; see `tollgate report {dir}`)",
-            path.display()
-        )
+        format!("the records are complete; see `tollgate report {dir}`")
     })?;
     Ok(exit(&report))
 }
@@ -160,6 +157,7 @@ fn exit(report: &SearchReport) -> Exit {
 fn in_words(event: &Event<'_>) -> String {
     match event {
         Event::NotInstalled(subject) => subject.to_string(),
+        Event::Waiting(text) => (*text).to_owned(),
         Event::Trial { step, case, subject, rate_per_s, judgement, progress } => {
             let verdict = match judgement.verdict {
                 Verdict::Pass => "pass",

@@ -11,23 +11,24 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
-use tollgate_experiment::catalog::{Catalog, Kind};
+use tollgate_experiment::catalog::Kind;
 use tollgate_experiment::experiment::Subject;
 use tollgate_experiment::files::hash_file;
 use tollgate_experiment::options::{self, OptionValue, Options};
 use tollgate_experiment::recipe::{Build, Installed, Recipe};
 use tollgate_experiment::record::ProbeResponse;
-use tollgate_runner::check::{self, CheckRequest, Found};
-use tollgate_runner::process::{Interrupt, group};
-use tollgate_runner::system::packages::{self, PackageError};
-use tollgate_runner::system::{Versions, build, go};
+use tollgate_runner::check::{self, CheckRequest};
+use tollgate_runner::process::{Interrupt, Interrupted, group};
+use tollgate_runner::run::layout;
+use tollgate_runner::system::{self, Versions, build, go, packages, render};
 use tollgate_runner::trial::Checked;
 use tollgate_traffic::Class;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  tollgate systems list                   all systems with options and versions
+  tollgate systems list                   all systems, one line each
+  tollgate systems show nginx             options, versions, missing parts
   tollgate systems install haproxy        Debian packages of a system
   tollgate systems install                Debian packages of all systems
   tollgate systems build caddy-coraza     Caddy with Coraza, from source
@@ -43,8 +44,10 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// List the systems with their options, versions and missing parts
-    List(CatalogArgs),
+    /// List the systems
+    List(list::Args),
+    /// Show the options, versions and missing parts of a system
+    Show(ShowArgs),
     /// Install the Debian packages of systems, without starting services
     Install(InstallArgs),
     /// Build what a system needs from source: Go modules at pinned versions
@@ -53,6 +56,18 @@ pub(crate) enum Command {
     Clean,
     /// Start a system, send it one request per template of a mix, and print each response
     Check(CheckArgs),
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  tollgate systems show nginx-modsecurity")]
+pub(crate) struct ShowArgs {
+    #[command(flatten)]
+    catalog: CatalogArgs,
+    /// System (see `tollgate systems list`)
+    #[arg(value_name = "NAME")]
+    system: String,
 }
 
 #[derive(Debug, clap::Args)]
@@ -92,7 +107,8 @@ pub(crate) struct BuildArgs {
 #[command(after_help = "\
 Examples:
   tollgate systems check haproxy
-  tollgate systems check apache-modsecurity --with rules=crs
+  tollgate systems check nginx-modsecurity          with its rules
+  tollgate systems check nginx-modsecurity --with rules=none
   tollgate systems check crowdsec-appsec --with in_band=crs --with bouncer=nginx")]
 pub(crate) struct CheckArgs {
     #[command(flatten)]
@@ -100,7 +116,7 @@ pub(crate) struct CheckArgs {
     /// System (see `tollgate systems list`)
     #[arg(value_name = "NAME")]
     system: String,
-    /// Option of the system (may be repeated)
+    /// Option of the system (may be repeated) [default: those with which it blocks]
     #[arg(long, value_name = "OPTION=VALUE")]
     with: Vec<String>,
     /// Mix to take the requests from: a name, or a .toml file
@@ -114,6 +130,7 @@ pub(crate) struct CheckArgs {
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     match &args.command {
         Command::List(args) => list_all(args),
+        Command::Show(args) => show(args),
         Command::Install(args) => install(args),
         Command::Build(args) => build_parts(args),
         Command::Clean => clean(),
@@ -121,30 +138,45 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     }
 }
 
-fn list_all(args: &CatalogArgs) -> Result<Exit, Failure> {
-    let catalog = &args.open()?;
+fn list_all(args: &list::Args) -> Result<Exit, Failure> {
+    let catalog = &args.catalog.open()?;
+    if args.json {
+        return list::print_json(&list::systems_json(catalog));
+    }
     let mut text = String::new();
     let mut all_valid = true;
     for (name, system) in list::systems(catalog) {
-        let description = system.map(|system| system.description).unwrap_or_else(|error| {
-            all_valid = false;
-            format!("cannot be used: {error:#}")
-        });
-        writeln!(text, "{name:<21}{description}")?;
-        // An invalid recipe was reported above.
-        let Ok(recipe) = catalog.recipe(&name) else { continue };
-        for (option, spec) in &recipe.file.option {
-            writeln!(
-                text,
-                "  {option:<18} {} ({}; {})",
-                spec.about,
-                spec.expected(),
-                spec.default
-            )?;
-        }
+        let line = match system {
+            Ok(system) if system.installed => format!("installed  {}", system.title),
+            Ok(system) => format!("missing    {}", system.title),
+            Err(error) => {
+                all_valid = false;
+                let reason = format!("{error:#}").replace('\n', " ");
+                format!("broken     {}", reason.chars().take(REASON_CHARS).collect::<String>())
+            }
+        };
+        writeln!(text, "{name:<21}{line}")?;
     }
+    text +=
+        "\n`tollgate systems show NAME` prints options, versions, and what is missing or broken.\n";
     console::print(&text)?;
     Ok(if all_valid { Exit::Success } else { Exit::BadInput })
+}
+
+/// Keeps a line of the list within 80 columns.
+const REASON_CHARS: usize = 48;
+
+fn show(args: &ShowArgs) -> Result<Exit, Failure> {
+    let catalog = &args.catalog.open()?;
+    let recipe = catalog.recipe(&args.system)?;
+    let state = list::system(catalog, &args.system, &Versions::default())?;
+    let mut text = format!("{:<21}{}\n", args.system, state.description);
+    for (option, spec) in &recipe.file.option {
+        let (about, expected) = (&spec.about, spec.expected());
+        writeln!(text, "  {option:<18} {about} ({expected}; {})", spec.default)?;
+    }
+    console::print(&text)?;
+    Ok(Exit::Success)
 }
 
 fn install(args: &InstallArgs) -> Result<Exit, Failure> {
@@ -155,10 +187,10 @@ fn install(args: &InstallArgs) -> Result<Exit, Failure> {
     };
     let mut wanted: Vec<String> = Vec::new();
     for system in &systems {
-        let recipe = recipe(catalog, system)?;
+        let recipe = catalog.recipe(system)?;
         wanted.extend(recipe.file.apt.iter().cloned());
         for build in recipe.file.builds() {
-            let build: Build = catalog.build(build).map_err(Failure::bad_input)?;
+            let build: Build = catalog.build(build)?;
             wanted.extend(build.file.apt);
         }
     }
@@ -173,7 +205,7 @@ fn install(args: &InstallArgs) -> Result<Exit, Failure> {
             eprint_line(&format!("installing {}", missing.join(", ")));
             let interrupt = package_interrupt().context("cannot install signal handlers")?;
             match packages::install(&missing, &interrupt) {
-                Err(PackageError::Interrupted(_)) => {
+                Err(error) if error.is::<Interrupted>() => {
                     eprint_line("stopped");
                     return Ok(Exit::Interrupted);
                 }
@@ -209,10 +241,10 @@ fn package_interrupt() -> io::Result<Interrupt> {
 
 fn build_parts(args: &BuildArgs) -> Result<Exit, Failure> {
     let catalog = &args.catalog.open()?;
-    let recipe = recipe(catalog, &args.system)?;
+    let recipe = catalog.recipe(&args.system)?;
     let mut text = String::new();
     for name in recipe.file.builds() {
-        let build = catalog.build(name).map_err(Failure::bad_input)?;
+        let build = catalog.build(name)?;
         let found = if args.rebuild { None } else { build::find(&build) };
         let folder = match found {
             Some(folder) => {
@@ -254,18 +286,10 @@ fn clean() -> Result<Exit, Failure> {
 
 fn check(args: &CheckArgs) -> Result<Exit, Failure> {
     let catalog = &args.catalog.open()?;
-    let recipe = recipe(catalog, &args.system)?;
-    let options = parse_options(&recipe, &args.with)?;
-    let mix = catalog.mix(&args.mix, Path::new(".")).map_err(Failure::bad_input)?;
-    let subject = Subject {
-        name: args.system.clone(),
-        recipe,
-        options,
-        prefix: String::new(),
-        about: String::new(),
-        lacks_rules: false,
-        records_probe: false,
-    };
+    let recipe = catalog.recipe(&args.system)?;
+    let chosen = parse_options(&recipe, &args.with)?;
+    let (mix, sources) = catalog.mix(&args.mix, Path::new("."))?;
+    let subject = Subject::new(&args.system, recipe, &chosen).map_err(Failure::bad_input)?;
     let folder = tempfile::Builder::new().prefix("tollgate-check-").tempdir();
     let folder = folder.context("cannot create a folder for configs and logs")?;
     // Absolute, as servers have other working directories.
@@ -275,39 +299,52 @@ fn check(args: &CheckArgs) -> Result<Exit, Failure> {
     };
     let interrupt =
         signals::interrupt(group::kill_now).context("cannot install signal handlers")?;
-    let found = check::check(CheckRequest {
+    let installed = match system::check(catalog, &subject)? {
+        Ok(installed) => installed,
+        Err(missing) => {
+            eprint_line(&format!("{} is not installed: {missing}", args.system));
+            return Ok(Exit::Failed);
+        }
+    };
+    let checked = check::check(&CheckRequest {
         catalog,
+        case: &check::case(mix, sources)?,
         subject: &subject,
-        mix,
+        installed: &installed,
+        layout: &layout(None)?,
         tollgate: &std::env::current_exe().context("cannot find the tollgate binary")?,
         dir: &dir,
         interrupt: &interrupt,
-    })?;
+    });
     folder.close().context("cannot remove the folder of configs and logs")?;
-    match found {
-        Found::NotInstalled(missing) => {
-            eprint_line(&format!("{} is not installed: {missing}", args.system));
-            Ok(Exit::Failed)
-        }
-        Found::Failed(installed, failure) => {
-            console::print(&describe(&subject, &installed)?)?;
+    let checked = match checked {
+        Err(error) if error.is::<Interrupted>() => return Ok(Exit::Interrupted),
+        checked => checked?,
+    };
+    console::print(&describe(&subject, &installed)?)?;
+    match checked {
+        Err(failure) => {
             eprint_line(&format!("{}: {}", failure.step, failure.reason));
             for line in &failure.log {
                 eprint_line(&format!("    | {line}"));
             }
             Ok(Exit::Failed)
         }
-        Found::Probed(installed, checked) => {
-            console::print(&describe(&subject, &installed)?)?;
+        Ok(checked) => {
             console::print(&responses(&checked)?)?;
+            if let Some(hint) = hint_at_blocking(&subject)? {
+                console::print(&(hint + "\n"))?;
+            }
             Ok(if checked.refused.is_none() { Exit::Success } else { Exit::Partial })
         }
-        Found::Interrupted => Ok(Exit::Interrupted),
     }
 }
 
-/// Parses --with, with defaults for the other options.
+/// Parses --with. By default: the options with which the system blocks.
 fn parse_options(recipe: &Recipe, with: &[String]) -> Result<Options, Failure> {
+    if let (Some(blocks), []) = (&recipe.file.blocks, with) {
+        return Ok(blocks.with.clone());
+    }
     let mut chosen = Options::new();
     for text in with {
         let Some((name, value)) = text.split_once('=') else {
@@ -318,7 +355,20 @@ fn parse_options(recipe: &Recipe, with: &[String]) -> Result<Options, Failure> {
         let value = number.unwrap_or_else(|| OptionValue::Text(value.to_owned()));
         chosen.insert(name.to_owned(), value);
     }
-    options::choose(&recipe.name, &recipe.file.option, &chosen).map_err(Failure::bad_input)
+    options::make_absolute(&recipe.file.option, &mut chosen, Path::new(""))
+        .context("cannot resolve the paths of --with")?;
+    Ok(chosen)
+}
+
+/// Returns a hint at the options with which the system blocks, if it does not with these.
+fn hint_at_blocking(subject: &Subject) -> anyhow::Result<Option<String>> {
+    let Some(blocks) = &subject.recipe.file.blocks else { return Ok(None) };
+    if blocks.with.is_empty() || render::holds(subject, &blocks.when)? {
+        return Ok(None);
+    }
+    let options: Vec<String> =
+        blocks.with.iter().map(|(name, value)| format!("--with {name}={value}")).collect();
+    Ok(Some(format!("With these options it blocks nothing; it does with {}.", options.join(" "))))
 }
 
 fn describe(subject: &Subject, installed: &Installed) -> Result<String, std::fmt::Error> {
@@ -371,9 +421,4 @@ fn responses(checked: &Checked) -> Result<String, std::fmt::Error> {
         Some(reason) => writeln!(text, "A run would refuse it: {reason}.")?,
     }
     Ok(text)
-}
-
-/// Reads the recipe of a system named on the command line.
-fn recipe(catalog: &Catalog, name: &str) -> Result<Recipe, Failure> {
-    catalog.recipe(name).map_err(Failure::bad_input)
 }

@@ -1,4 +1,4 @@
-//! `--threshold` of `tollgate run` and `tollgate report`.
+//! `--threshold` of `tollgate run`, `tollgate report` and `tollgate compare`.
 
 use crate::console::{self, Exit, Failure, eprint_line};
 use anyhow::Context;
@@ -16,7 +16,7 @@ pub(crate) struct ThresholdArgs {
     /// Exits with 99 if a threshold fails and with 75 if one is not settled, judged by the 95 % interval.
     /// METRIC(SUBJECT/BASELINE) is a ratio, METRIC(SUBJECT) the figure itself; METRIC(SUBJECT @ CASE) applies to one
     /// case instead of all. Metrics with their units, of which the first is the default: cpu (us, ns, ms), throughput
-    /// (/s), p50, p90, p99, mean, max, startup (ms, us, s), memory (MiB, KiB, GiB, B), `detection_rate`
+    /// (/s), p50, p90, p95, p99, p99.9, mean, max, startup (ms, us, s), memory (MiB, KiB, GiB, B), `detection_rate`
     /// and `false_positives` (%); ratios (x, %). Relations: < <= > >=.
     #[arg(long = "threshold", value_name = "CONDITION")]
     threshold: Vec<String>,
@@ -34,17 +34,12 @@ impl ThresholdArgs {
             threshold.check(subjects, cases)?;
             Ok(threshold)
         };
-        let thresholds: Result<_, ConditionError> = self.threshold.iter().map(parse).collect();
-        thresholds.context("--threshold").map_err(Failure::bad_input)
+        collect(self.threshold.iter().map(parse))
     }
 
     /// Parses the thresholds for an analysed run.
     pub(crate) fn parse_for(&self, analysis: &Analysis) -> Result<Vec<Threshold>, Failure> {
-        let cases: Vec<&str> = analysis.cases.iter().map(|case| &*case.case.name).collect();
-        let subjects = analysis.cases.iter().flat_map(|case| &case.subjects);
-        let mut subjects: Vec<&str> = subjects.map(|subject| &*subject.name).collect();
-        subjects.sort_unstable();
-        subjects.dedup();
+        let (subjects, cases) = names(analysis);
         self.parse(&subjects, &cases)
     }
 
@@ -58,29 +53,69 @@ impl ThresholdArgs {
     }
 }
 
-/// Judges a run and prints the result: to standard error if `format` is for programs. Returns `exit` if all thresholds
-/// pass.
+/// Parses thresholds on the changes between two runs.
+pub(crate) fn parse_changes(
+    texts: &[String],
+    runs: [&Analysis; 2],
+) -> Result<Vec<Threshold>, Failure> {
+    let parse = |text: &String| {
+        let threshold = Threshold::of_change(text)?;
+        for run in runs {
+            let (subjects, cases) = names(run);
+            threshold.check(&subjects, &cases)?;
+            threshold.check_change(&run.baseline)?;
+        }
+        Ok(threshold)
+    };
+    collect(texts.iter().map(parse))
+}
+
+fn collect(
+    parsed: impl Iterator<Item = Result<Threshold, ConditionError>>,
+) -> Result<Vec<Threshold>, Failure> {
+    parsed.collect::<Result<_, _>>().context("--threshold").map_err(Failure::bad_input)
+}
+
+/// Returns the names of the subjects and cases of a run.
+fn names(analysis: &Analysis) -> (Vec<&str>, Vec<&str>) {
+    let cases = analysis.cases.iter().map(|case| &*case.case.name).collect();
+    let subjects = analysis.cases.iter().flat_map(|case| &case.subjects);
+    let mut subjects: Vec<&str> = subjects.map(|subject| &*subject.name).collect();
+    subjects.sort_unstable();
+    subjects.dedup();
+    (subjects, cases)
+}
+
+/// Judges a run and prints the result. Returns `exit` if all thresholds pass.
 pub(crate) fn judge(
     thresholds: &[Threshold],
     source: &Source,
     format: report::Format,
     exit: Exit,
 ) -> Result<Exit, Failure> {
-    if thresholds.is_empty() {
+    let judged = thresholds.iter().flat_map(|threshold| threshold.judge(source));
+    print(&judged.collect::<Vec<_>>(), format, exit)
+}
+
+/// Prints judged thresholds: to standard error if `format` is for programs. Returns `exit` if all pass.
+pub(crate) fn print(
+    judged: &[Judged],
+    format: report::Format,
+    exit: Exit,
+) -> Result<Exit, Failure> {
+    if judged.is_empty() {
         return Ok(exit);
     }
-    let judged: Vec<Judged> =
-        thresholds.iter().flat_map(|threshold| threshold.judge(source)).collect();
-    let as_table = |screen| threshold::render(&judged, screen);
+    let as_table = |screen| threshold::render(judged, screen);
     match format {
         report::Format::Table => console::print(&format!("\n{}", as_table(console::screen())))?,
         report::Format::Markdown => {
-            let table = threshold::render_markdown(&judged);
+            let table = threshold::render_markdown(judged);
             console::print(&format!("\n{table}"))?;
         }
         _ => eprint_line(as_table(Screen::PLAIN).trim_end()),
     }
-    Ok(match threshold::overall(&judged) {
+    Ok(match threshold::overall(judged) {
         Outcome::Fail => Exit::ThresholdFailed,
         Outcome::NotSettled => Exit::NotSettled,
         Outcome::Pass => exit,

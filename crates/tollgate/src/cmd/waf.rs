@@ -10,6 +10,7 @@ use tollgate_waf::regression::TestFile;
 use tollgate_waf::replay;
 use tollgate_waf::{Match, RuleInfo, RuleSet, Transaction, Worker};
 
+use super::waf_replay;
 use crate::console::{self, Exit, Failure};
 
 #[derive(Debug, clap::Args)]
@@ -30,11 +31,13 @@ enum Command {
     ///
     /// Exits with 1 when a test fails that is not a known difference.
     Test(TestArgs),
+    /// Say what the rules would have blocked of the requests in a log
+    Replay(waf_replay::Args),
 }
 
 #[derive(Debug, clap::Args)]
 struct RuleArgs {
-    /// Rule files in SecLang, or folders whose *.conf files are read in the order of their names
+    /// Rule files (SecLang, AppSec rules in *.yaml, rules of naxsi in *.rules), or folders with files of one of these
     #[arg(required = true, value_name = "RULES")]
     rules: Vec<PathBuf>,
     /// Leave out directives that are not supported, and list them
@@ -59,7 +62,7 @@ struct ExplainArgs {
 
 #[derive(Debug, clap::Args)]
 struct TestArgs {
-    /// Rule files in SecLang, or folders whose *.conf files are read in the order of their names
+    /// Rule files (SecLang, AppSec rules in *.yaml, rules of naxsi in *.rules), or folders with files of one of these
     #[arg(required = true, value_name = "RULES")]
     rules: Vec<PathBuf>,
     /// File or folder of tests (YAML)
@@ -78,15 +81,27 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
         Command::Check(args) => check(args),
         Command::Explain(args) => explain(args),
         Command::Test(args) => test(args),
+        Command::Replay(args) => {
+            waf_replay::replay(load(&args.rules, args.skip_unsupported)?, &args.log)
+        }
     }
 }
 
 fn load(paths: &[PathBuf], skip_unsupported: bool) -> Result<RuleSet, Failure> {
     let mut builder = RuleSet::builder().skip_unsupported(skip_unsupported);
     for path in paths {
-        for file in files(path, "conf").map_err(Failure::bad_input)? {
-            builder = builder.file(file);
+        let mut found = Vec::new();
+        for extension in ["conf", "yaml", "rules"] {
+            if found.is_empty() {
+                found = files(path, extension).map_err(Failure::bad_input)?;
+            }
         }
+        if found.is_empty() {
+            let message =
+                anyhow!("no *.conf, *.yaml or *.rules file in folder \"{}\"", path.display());
+            return Err(Failure::bad_input(message));
+        }
+        builder = found.iter().fold(builder, tollgate_waf::Builder::file);
     }
     builder.build().map_err(|error| Failure::bad_input(anyhow!("cannot load rules: {error}")))
 }
@@ -197,13 +212,8 @@ fn describe(text: &mut String, found: &Match, rule: &RuleInfo<'_>) -> Result<(),
     for (name, amount) in &details.scores {
         writeln!(text, "  score      {name} {amount:+}")?;
     }
-    let source = &details.source;
-    let from_request =
-        !source.is_empty() && !source.starts_with(b"TX") && !source.starts_with(b"&");
-    if from_request {
-        writeln!(text, "  exclusion  SecRuleUpdateTargetById {} \"!{}\"", found.id, shown(source))?;
-    } else if !details.scores.is_empty() {
-        writeln!(text, "  exclusion  SecRuleRemoveById {}", found.id)?;
+    if let Some(exclusion) = found.exclusion() {
+        writeln!(text, "  exclusion  {exclusion}")?;
     }
     Ok(())
 }

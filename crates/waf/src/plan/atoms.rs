@@ -19,26 +19,31 @@ impl Atoms {
     /// they are looked up; the first sets have precedence.
     pub(crate) fn new(sets: &[Bytes]) -> Self {
         let mut atom = [0usize; 256];
-        let mut count = 1;
+        // Bytes of each atom.
+        let mut sizes = vec![256];
         for set in sets {
-            let mut split = vec![None; count];
-            let mut refined = atom;
-            let mut next = count;
-            for byte in 0..=255u8 {
-                let old = atom[usize::from(byte)];
-                if set.contains(byte) {
-                    let new = *split[old].get_or_insert_with(|| {
-                        next += 1;
-                        next - 1
-                    });
-                    refined[usize::from(byte)] = new;
+            let mut inside = [0; ATOMS_MAX];
+            set.iter().for_each(|byte| inside[atom[usize::from(byte)]] += 1);
+            let mut count = sizes.len();
+            // New atom of the bytes of the set in each atom that it splits.
+            let mut split = [None; ATOMS_MAX];
+            for (old, &size) in sizes.iter().enumerate() {
+                if inside[old] > 0 && inside[old] < size {
+                    split[old] = Some(count);
+                    count += 1;
                 }
             }
-            let renumbered = renumber(refined);
-            let distinct = renumbered.iter().max().map_or(1, |max| max + 1);
-            if distinct <= ATOMS_MAX {
-                atom = renumbered;
-                count = distinct;
+            if count > ATOMS_MAX || count == sizes.len() {
+                continue;
+            }
+            sizes.resize(count, 0);
+            for byte in set.iter() {
+                let atom = &mut atom[usize::from(byte)];
+                if let Some(new) = split[*atom] {
+                    sizes[*atom] -= 1;
+                    sizes[new] += 1;
+                    *atom = new;
+                }
             }
         }
         let bit = Box::new(atom.map(|atom| 1u128 << atom));
@@ -70,18 +75,6 @@ impl Atoms {
     pub(crate) fn collapse(&self, mask: u128) -> u128 {
         if mask & self.alphanumeric == 0 { mask } else { mask | self.alphanumeric }
     }
-}
-
-/// Numbers the atoms in the order of their first bytes.
-fn renumber(atom: [usize; 256]) -> [usize; 256] {
-    let mut names = [None; 512];
-    let mut count = 0;
-    atom.map(|old| {
-        *names[old].get_or_insert_with(|| {
-            count += 1;
-            count - 1
-        })
-    })
 }
 
 #[cfg(test)]

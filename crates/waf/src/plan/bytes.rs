@@ -25,6 +25,7 @@ impl Bytes {
         self.0[usize::from(byte >> 6)] |= 1 << (byte & 63);
     }
 
+    #[cfg(any(test, fuzzing))]
     pub(crate) fn contains(&self, byte: u8) -> bool {
         self.0[usize::from(byte >> 6)] >> (byte & 63) & 1 == 1
     }
@@ -49,6 +50,10 @@ impl Bytes {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.0 == [0; 4]
+    }
+
+    pub(crate) fn len(self) -> u32 {
+        self.0.iter().map(|word| word.count_ones()).sum()
     }
 
     pub(crate) fn iter(self) -> impl Iterator<Item = u8> {
@@ -79,8 +84,16 @@ impl Bytes {
     }
 }
 
+/// Share of values that contain a text, in lower case, roughly.
+pub(crate) fn share(text: &[u8]) -> f32 {
+    // Bytes of a text depend on each other.
+    static SHARES: LazyLock<[f32; 256]> =
+        LazyLock::new(|| std::array::from_fn(|byte| frequency(byte as u8).powf(0.8) as f32));
+    text.iter().map(|&byte| SHARES[usize::from(byte)]).product()
+}
+
 /// Frequency of a byte in values of requests, roughly.
-pub(crate) fn frequency(byte: u8) -> f64 {
+fn frequency(byte: u8) -> f64 {
     match byte {
         b'e' | b't' | b'a' | b'o' | b'i' | b'n' | b's' | b'r' => 0.07,
         b'h' | b'l' | b'd' | b'c' | b'u' | b'm' | b'0'..=b'9' => 0.03,

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::bytes::frequency;
+use super::bytes::share;
 use super::requirement::Literal;
 
 /// Entries of a table, a power of two.
@@ -61,10 +61,11 @@ impl Grams {
                     pairs.push((u16::from_be_bytes([a, b]), occurrence(2)));
                     continue;
                 }
-                let rarity = |window: &[u8]| window.iter().map(|&b| frequency(b)).product::<f64>();
-                let windows = literal.windows(3).enumerate();
-                let rarest = windows.min_by(|(_, a), (_, b)| rarity(a).total_cmp(&rarity(b)));
-                if let Some((at, &[a, b, c])) = rarest {
+                let windows = literal.windows(3).map(share).enumerate();
+                let rarest = windows.min_by(|(_, a), (_, b)| a.total_cmp(b));
+                if let Some((at, _)) = rarest
+                    && let [a, b, c, ..] = literal[at..]
+                {
                     let entry = triple(u32::from_be_bytes([0, a, b, c]));
                     triples.push((entry, occurrence(at + 3)));
                 }

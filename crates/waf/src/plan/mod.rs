@@ -9,9 +9,11 @@
 mod atoms;
 mod bytes;
 mod effect;
+mod facts;
 mod gate;
 mod grams;
 mod requirement;
+mod structure;
 
 #[cfg(fuzzing)]
 pub(crate) use effect::check as check_effect;
@@ -28,8 +30,9 @@ use atoms::Atoms;
 use bytes::{Bits, Bytes};
 use effect::{Effect, can_grow, ignores_case};
 use grams::Grams;
-use requirement::alphanumeric;
-pub(crate) use requirement::{Requirement, Requirements};
+pub(crate) use requirement::Requirements;
+use requirement::{Requirement, alphanumeric};
+pub(crate) use structure::{Id, Structures};
 
 /// Lengths that are distinguished; longer values form one class.
 const LENGTHS: usize = 64;

@@ -1,16 +1,17 @@
 //! Necessary conditions of operators: what a value must have for the operator to match it.
 
+use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::LazyLock;
 
-use regex_syntax::hir::{Class, Hir, HirKind, Repetition};
-
 use crate::condition::{Condition, TextOperator};
 
-use super::bytes::{Bytes, frequency};
+use super::bytes::Bytes;
+use super::facts::{Weighted, one_of_each, sets_of_text};
+use super::structure::{Id, Structures};
 
 /// Necessary conditions for a match, without regard to the case of letters.
 #[derive(Clone, Debug)]
@@ -26,20 +27,31 @@ pub(crate) struct Requirement {
 }
 
 /// Conditions of regexes by their text, while a rule set is loaded.
-pub(crate) type Requirements = HashMap<String, Rc<Requirement>>;
+#[derive(Debug, Default)]
+pub(crate) struct Requirements {
+    structures: Structures,
+    by_text: HashMap<String, Rc<Requirement>>,
+}
 
-/// Sets that are kept for each operator, the rarest first.
-const SETS_MAX: usize = 8;
+impl Requirements {
+    /// Checks a regex and derives its conditions, once.
+    pub(crate) fn add(&mut self, pattern: &str) -> Result<(), String> {
+        if !self.by_text.contains_key(pattern) {
+            let structure = crate::regex::check(pattern, &mut self.structures)?;
+            let requirement = Requirement::of_structure(&self.structures, structure);
+            self.by_text.insert(pattern.to_owned(), Rc::new(requirement));
+        }
+        Ok(())
+    }
+}
+
+/// Sets that are kept for each operator and each part of a regex, the rarest first.
+pub(super) const SETS_MAX: usize = 8;
 /// Literals of one operator whose bytes are looked at.
 const SETS_OF_LITERALS_MAX: usize = 100;
 /// Literals of one operator, and bytes of one literal.
-const LITERALS_MAX: usize = 8000;
-const LITERAL_LENGTH_MAX: usize = 31;
-/// Literals that the combination of parts may give.
-const COMBINATIONS_MAX: usize = 200;
-/// Repetitions that are written out.
-const REPETITIONS_MAX: u32 = 6;
-
+pub(super) const LITERALS_MAX: usize = 8000;
+pub(super) const LITERAL_LENGTH_MAX: usize = 15;
 /// Bytes beside letters and digits that harmless values are made of, from few to many.
 const ALPHABETS: [&[u8]; 9] =
     [b"", b"_", b"_-.", b"_-. ", b"_-.,: ", b"_-./", b"_-./:?=&", b"_-.,:/ ;=+*", b"_-.,:/ ;=+*()"];
@@ -47,10 +59,10 @@ const ALPHABETS: [&[u8]; 9] =
 const ADDED: [&[u8]; 5] = [b"", b" ", b"/", b" /", b" \0"];
 
 /// Set of alphabets: bit `ALPHABETS.len() * added + alphabet`.
-type Alphabets = u64;
+pub(super) type Alphabets = u64;
 
 /// Alphabets with each byte.
-static ALPHABETS_OF: LazyLock<[Alphabets; 256]> = LazyLock::new(|| {
+pub(super) static ALPHABETS_OF: LazyLock<[Alphabets; 256]> = LazyLock::new(|| {
     let alphabets = ADDED.iter().flat_map(|added| {
         alphabets().map(|alphabet| alphabet.union(Bytes::of(added))).collect::<Vec<_>>()
     });
@@ -80,7 +92,7 @@ impl Requirement {
     /// Derives the conditions of an operator; `None` if it can match any value.
     pub(crate) fn of(condition: &Condition, requirements: &Requirements) -> Option<Rc<Self>> {
         let requirement = match condition {
-            Condition::Regex(pattern) => return requirements.get(&pattern.text).cloned(),
+            Condition::Regex(pattern) => return requirements.by_text.get(&pattern.text).cloned(),
             Condition::Phrases(set) => Self::of_literals(set.phrases()),
             Condition::Text(operator, argument) if *operator != TextOperator::Within => {
                 Self::of_literals(&[argument.as_text()?.to_vec()])
@@ -114,36 +126,30 @@ impl Requirement {
         self
     }
 
-    /// Derives the conditions of a regex.
-    pub(crate) fn of_structure(structure: &Hir) -> Self {
-        let mut facts = Facts::of(structure);
-        let literals = facts.take_literals();
-        let Facts { sets, possible, .. } = facts;
-        let literals = literals.filter(|found| found.iter().all(|literal| literal.len() > 1));
+    /// Conditions of a regex.
+    fn of_structure(structures: &Structures, id: Id) -> Self {
+        let literals = structures.literals(id).filter(|found| found.iter().all(|l| l.len() > 1));
         Self {
-            length_min: structure.properties().minimum_len().unwrap_or(0),
-            sets,
-            literals: literals.map(distinct),
-            possible,
+            length_min: structures.facts(id).length_min,
+            sets: structures.sets(id).collect(),
+            literals: literals.map(|found| distinct(found.to_vec())),
+            possible: structures.facts(id).possible,
         }
-        .completed()
     }
 
     fn of_literals(literals: &[Vec<u8>]) -> Self {
         let lower: Vec<Vec<u8>> =
             literals.iter().map(|literal| literal.to_ascii_lowercase()).collect();
         // Bytes that all of many phrases need are hardly ever rare.
-        let alternatives: Vec<Vec<Bytes>> = if lower.len() > SETS_OF_LITERALS_MAX {
+        let sets: Vec<Vec<Weighted>> = if lower.len() > SETS_OF_LITERALS_MAX {
             Vec::new()
         } else {
-            lower
-                .iter()
-                .map(|literal| literal.iter().map(|&byte| Bytes::of(&[byte])).collect())
-                .collect()
+            lower.iter().map(|literal| sets_of_text(literal)).collect()
         };
+        let sets: Vec<&[Weighted]> = sets.iter().map(Vec::as_slice).collect();
         Self {
             length_min: lower.iter().map(Vec::len).min().unwrap_or(0),
-            sets: one_of_each(alternatives),
+            sets: one_of_each(&sets).into_iter().map(|(_, set)| set).collect(),
             literals: (lower.len() <= LITERALS_MAX
                 && lower.iter().all(|literal| literal.len() > 1))
             .then(|| distinct(lower.iter().map(|literal| Literal::cut(literal)).collect())),
@@ -165,7 +171,7 @@ fn distinct(mut literals: Vec<Literal>) -> Vec<Literal> {
 }
 
 /// Text of a few bytes, without an allocation: a rule set has a hundred thousand while it is loaded.
-#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Literal {
     bytes: [u8; LITERAL_LENGTH_MAX],
     length: u8,
@@ -181,11 +187,31 @@ impl Literal {
     }
 
     /// The two texts one after the other, if they fit.
-    fn with(mut self, tail: &Self) -> Option<Self> {
+    pub(super) fn with(mut self, tail: &Self) -> Option<Self> {
         let (start, end) = (self.len(), self.len() + tail.len());
         self.bytes.get_mut(start..end)?.copy_from_slice(tail);
         self.length = end as u8;
         Some(self)
+    }
+
+    /// Number that orders texts.
+    fn key(&self) -> u128 {
+        let mut bytes = [0; LITERAL_LENGTH_MAX + 1];
+        bytes[..LITERAL_LENGTH_MAX].copy_from_slice(&self.bytes);
+        bytes[LITERAL_LENGTH_MAX] = self.length;
+        u128::from_be_bytes(bytes)
+    }
+}
+
+impl PartialOrd for Literal {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Literal {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.key().cmp(&other.key())
     }
 }
 
@@ -203,251 +229,15 @@ impl fmt::Debug for Literal {
     }
 }
 
-/// Properties of every match of a part of a regex.
-struct Facts {
-    /// All texts that the part matches, in lower case, if there are few.
-    exact: Option<Vec<Literal>>,
-    /// Texts one of which is at the start, and one at the end, of what a repetition matches.
-    repeated: Option<Vec<Literal>>,
-    /// Literals one of which every match contains, in lower case; not given for a part with exact
-    /// texts, which are its literals.
-    literals: Option<Vec<Literal>>,
-    /// Sets of each of which a match contains a byte.
-    sets: Vec<Bytes>,
-    possible: Alphabets,
-}
-
-impl Facts {
-    fn of(structure: &Hir) -> Self {
-        match structure.kind() {
-            HirKind::Empty | HirKind::Look(_) => {
-                Self::of_exact(vec![Literal::default()], Vec::new(), !0)
-            }
-            HirKind::Literal(literal) => {
-                let mut sets: Vec<Bytes> =
-                    literal.0.iter().map(|&byte| Bytes::of(&[byte]).fold_case()).collect();
-                sets.sort_unstable();
-                sets.dedup();
-                let possible =
-                    literal.0.iter().fold(!0, |all, &byte| all & ALPHABETS_OF[usize::from(byte)]);
-                let text = literal.0.to_ascii_lowercase();
-                if text.len() > LITERAL_LENGTH_MAX {
-                    let literals = Some(vec![Literal::cut(&text)]);
-                    return Self { exact: None, repeated: None, literals, sets, possible };
-                }
-                Self::of_exact(vec![Literal::cut(&text)], sets, possible)
-            }
-            HirKind::Class(class) => Self::of_class(class_bytes(class)),
-            HirKind::Repetition(repetition) => Self::of_repetition(repetition),
-            HirKind::Capture(capture) => Self { repeated: None, ..Self::of(&capture.sub) },
-            HirKind::Concat(parts) => Self::of_sequence(parts.iter().map(Self::of).collect()),
-            HirKind::Alternation(parts) => {
-                Self::of_alternatives(parts.iter().map(Self::of).collect())
-            }
-        }
-    }
-
-    fn of_exact(exact: Vec<Literal>, sets: Vec<Bytes>, possible: Alphabets) -> Self {
-        Self { exact: Some(exact), repeated: None, literals: None, sets, possible }
-    }
-
-    /// The literals, or the exact texts.
-    fn take_literals(&mut self) -> Option<Vec<Literal>> {
-        let exact = self.exact.take().filter(|found| are_useful(found));
-        exact.or(self.literals.take())
-    }
-
-    fn of_class(class: Bytes) -> Self {
-        let possible = class.iter().fold(0, |some, byte| some | ALPHABETS_OF[usize::from(byte)]);
-        let mut bytes: Vec<u8> = class.iter().map(|byte| byte.to_ascii_lowercase()).collect();
-        bytes.sort_unstable();
-        bytes.dedup();
-        let sets = vec![class.fold_case()];
-        if bytes.is_empty() || bytes.len() > 12 {
-            return Self { exact: None, repeated: None, literals: None, sets, possible };
-        }
-        Self::of_exact(bytes.iter().map(|&byte| Literal::cut(&[byte])).collect(), sets, possible)
-    }
-
-    fn of_repetition(repetition: &Repetition) -> Self {
-        let optional = repetition.min == 0 && repetition.max == Some(1);
-        let bounded = repetition.sub.properties().maximum_len().is_some();
-        if repetition.min == 0 && !(optional && bounded) {
-            // Nothing is required, and there are too many texts to list them.
-            return Self {
-                exact: None,
-                repeated: None,
-                literals: None,
-                sets: Vec::new(),
-                possible: !0,
-            };
-        }
-        let mut sub = Self::of(&repetition.sub);
-        let exact = sub.exact.as_ref().and_then(|texts| match (repetition.min, repetition.max) {
-            (min, Some(max)) if min == max && min <= REPETITIONS_MAX => power(texts, min),
-            (0, Some(1)) if texts.len() <= 12 => {
-                Some(texts.iter().copied().chain([Literal::default()]).collect())
-            }
-            _ => None,
-        });
-        if repetition.min == 0 {
-            return Self { exact, repeated: None, literals: None, sets: Vec::new(), possible: !0 };
-        }
-        let count = repetition.min.min(REPETITIONS_MAX);
-        let repeated = sub.exact.as_ref().and_then(|texts| power(texts, count));
-        let literals =
-            rarer(sub.take_literals(), repeated.clone().filter(|found| are_useful(found)));
-        Self { exact, repeated, literals, ..sub }
-    }
-
-    fn of_sequence(parts: Vec<Self>) -> Self {
-        let is_exact = parts.iter().all(|part| part.exact.is_some());
-        let exact = is_exact.then_some(()).and_then(|()| {
-            let mut parts = parts.iter().filter_map(|part| part.exact.as_ref());
-            parts.try_fold(vec![Literal::default()], |all, exact| product(&all, exact))
-        });
-        let possible = parts.iter().fold(!0, |all, part| all & part.possible);
-        let mut sets: Vec<Bytes> = parts.iter().flat_map(|part| &part.sets).copied().collect();
-        sets.sort_unstable();
-        sets.dedup();
-        Self { exact, repeated: None, literals: literals_of_sequence(parts), sets, possible }
-    }
-
-    fn of_alternatives(parts: Vec<Self>) -> Self {
-        let exact = parts.iter().try_fold(Vec::new(), |mut all, part| {
-            all.extend_from_slice(part.exact.as_ref()?);
-            (all.len() <= COMBINATIONS_MAX).then_some(all)
-        });
-        let possible = parts.iter().fold(0, |some, part| some | part.possible);
-        let mut sets = Vec::with_capacity(parts.len());
-        let mut literals = Some(Vec::new());
-        for mut part in parts {
-            literals = match (literals, part.take_literals()) {
-                (Some(mut all), Some(found)) if all.len() + found.len() <= LITERALS_MAX => {
-                    all.extend(found);
-                    Some(all)
-                }
-                _ => None,
-            };
-            sets.push(part.sets);
-        }
-        let mut sets = one_of_each(sets);
-        sets.sort_unstable();
-        sets.dedup();
-        Self { exact, repeated: None, literals, sets, possible }
-    }
-}
-
-fn class_bytes(class: &Class) -> Bytes {
-    let mut set = Bytes::default();
-    match class {
-        Class::Bytes(class) => {
-            class
-                .ranges()
-                .iter()
-                .for_each(|range| set = set.union(Bytes::range(range.start(), range.end())));
-        }
-        // Without Unicode a class holds ASCII characters only.
-        Class::Unicode(class) => class.ranges().iter().for_each(|range| {
-            let end = |c: char| u8::try_from(u32::from(c)).unwrap_or(u8::MAX);
-            set = set.union(Bytes::range(end(range.start()), end(range.end())));
-        }),
-    }
-    set
-}
-
-/// Sets required by an alternation: unions of one set of each alternative, and sets that contain a
-/// required set of every alternative.
-fn one_of_each(mut alternatives: Vec<Vec<Bytes>>) -> Vec<Bytes> {
-    if alternatives.is_empty() || alternatives.iter().any(Vec::is_empty) {
-        return Vec::new();
-    }
-    for sets in &mut alternatives {
-        sets.iter_mut().for_each(|set| *set = set.fold_case());
-        sets.sort_by_cached_key(|set| set.weight());
-    }
-    let union = |rank: usize| {
-        let chosen = alternatives.iter().map(|sets| sets[rank.min(sets.len() - 1)]);
-        chosen.fold(Bytes::default(), Bytes::union)
-    };
-    let mut found: Vec<Bytes> = (0..6).map(union).collect();
-    let is_subset = |inner: &Bytes, outer: &Bytes| !inner.intersects(&outer.complement());
-    let shared = alternatives[0].iter().filter(|set| {
-        alternatives.iter().all(|sets| sets.iter().any(|inner| is_subset(inner, set)))
-    });
-    found.extend(shared);
-    found
-}
-
-fn literals_of_sequence(parts: Vec<Facts>) -> Option<Vec<Literal>> {
-    let useful = |found: &Vec<Literal>| are_useful(found);
-    let mut best = None;
-    let mut run = vec![Literal::default()];
-    for part in parts {
-        if let Some(found) = part.exact {
-            run = match product(&run, &found) {
-                Some(longer) => longer,
-                None if found.len() <= COMBINATIONS_MAX => found,
-                None => vec![Literal::default()],
-            };
-            best = rarer(best, Some(run.clone()).filter(useful));
-            continue;
-        }
-        if let Some(repeated) = part.repeated {
-            // The run before and the first repetitions are adjacent; the last ones and the run behind, too.
-            best = rarer(best, product(&run, &repeated).filter(useful));
-            best = rarer(best, Some(repeated.clone()).filter(useful));
-            run = repeated;
-            continue;
-        }
-        best = rarer(best, part.literals);
-        run = vec![Literal::default()];
-    }
-    best
-}
-
-fn power(texts: &[Literal], count: u32) -> Option<Vec<Literal>> {
-    (0..count).try_fold(vec![Literal::default()], |all, _| product(&all, texts))
-}
-
-fn product(heads: &[Literal], tails: &[Literal]) -> Option<Vec<Literal>> {
-    if heads.len() * tails.len() > COMBINATIONS_MAX {
-        return None;
-    }
-    let pairs = heads.iter().flat_map(|head| tails.iter().map(move |tail| head.with(tail)));
-    let pairs = pairs.collect::<Option<Vec<_>>>()?;
-    // One head or one tail leaves different texts different.
-    Some(if heads.len() == 1 || tails.len() == 1 { pairs } else { distinct(pairs) })
-}
-
-fn are_useful(literals: &[Literal]) -> bool {
-    !literals.is_empty() && literals.iter().all(|literal| !literal.is_empty())
-}
-
-/// The literals that are expected in fewer values.
-fn rarer(a: Option<Vec<Literal>>, b: Option<Vec<Literal>>) -> Option<Vec<Literal>> {
-    static LOGARITHMS: LazyLock<[f32; 256]> =
-        LazyLock::new(|| std::array::from_fn(|byte| frequency(byte as u8).ln() as f32));
-    let rarity = |literal: &Literal| -> f32 {
-        let sum: f32 = literal.iter().map(|&byte| LOGARITHMS[usize::from(byte)]).sum();
-        // Bytes of a text depend on each other.
-        (0.8 * sum).exp()
-    };
-    let cost = |literals: &[Literal]| literals.iter().map(rarity).sum::<f32>();
-    match (a, b) {
-        (Some(a), Some(b)) => Some(if cost(&a) <= cost(&b) { a } else { b }),
-        (a, b) => a.or(b),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn requirement(pattern: &str) -> Requirement {
-        Requirement::of_structure(
-            &crate::regex::structure(pattern).unwrap_or_else(|error| panic!("{pattern}: {error}")),
-        )
+        let mut structures = Structures::default();
+        let id = crate::regex::check(pattern, &mut structures);
+        let id = id.unwrap_or_else(|error| panic!("{pattern}: {error}"));
+        Requirement::of_structure(&structures, id)
     }
 
     fn literals_of(pattern: &str) -> Option<Vec<String>> {

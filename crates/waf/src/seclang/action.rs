@@ -94,17 +94,35 @@ pub(crate) fn parse(text: &[u8]) -> Result<Actions, Fault> {
     let text = std::str::from_utf8(text)
         .map_err(|error| Fault::invalid(error.valid_up_to(), "actions are not UTF-8"))?;
     let mut actions = Actions::default();
+    for (at, item) in items(text)? {
+        add(&mut actions, item).map_err(|fault| fault.shifted(at))?;
+    }
+    Ok(actions)
+}
+
+/// Name in lower case and value of each action in a list; known and unknown alike.
+pub(crate) fn written(text: &str) -> Result<Vec<(String, String)>, Fault> {
+    let split = |(_, item): (usize, &str)| {
+        let (name, value) = item.split_once(':').unwrap_or((item, ""));
+        (name.trim().to_ascii_lowercase(), unquote(value).0)
+    };
+    Ok(items(text)?.into_iter().map(split).collect())
+}
+
+/// Splits a list of actions; returns each with its offset.
+fn items(text: &str) -> Result<Vec<(usize, &str)>, Fault> {
+    let mut found = Vec::new();
     let mut at = 0;
     while at < text.len() {
         let end = end_of_action(text, at)?;
         let item = &text[at..end];
         let lead = item.len() - item.trim_start().len();
         if !item.trim().is_empty() {
-            add(&mut actions, item.trim()).map_err(|fault| fault.shifted(at + lead))?;
+            found.push((at + lead, item.trim()));
         }
         at = end + 1;
     }
-    Ok(actions)
+    Ok(found)
 }
 
 /// Offset of the comma behind the action that begins at `at`; commas in quotes do not count.

@@ -4,7 +4,9 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::appsec;
 use crate::error::{Fault, LoadError, Place, Skipped};
+use crate::naxsi::{self, Naxsi};
 use crate::rule::{Rule, RuleFilter, Target};
 use crate::seclang::action::{self, Actions, WrittenDisruptive};
 use crate::seclang::lexer::{self, Argument, Directive};
@@ -12,8 +14,8 @@ use crate::seclang::operator::Shared;
 use crate::seclang::target;
 use crate::settings::Settings;
 
-/// Depth of nested `Include` directives.
-const INCLUDE_DEPTH_MAX: usize = 16;
+/// Depth of nested files.
+pub(crate) const INCLUDE_DEPTH_MAX: usize = 16;
 
 /// Rule set while its files are read.
 #[derive(Debug, Default)]
@@ -25,11 +27,16 @@ pub(crate) struct Draft {
     pub(crate) inert: Vec<Skipped>,
     pub(crate) shared: Shared,
     pub(crate) tests: usize,
-    pub(super) skip_unsupported: bool,
+    pub(crate) skip_unsupported: bool,
+    /// True if `SecRuleEngine` was read.
+    pub(crate) engine_is_set: bool,
+    /// True if `SecRequestBodyAccess` was read.
+    pub(crate) body_access_is_set: bool,
     pub(super) defaults: [Option<Actions>; 5],
-    pub(super) ids: HashSet<u64>,
+    pub(crate) ids: HashSet<u64>,
+    pub(crate) naxsi: Naxsi,
     /// Rule whose chain expects another link; `None` inside means that it was left out.
-    pub(super) open_chain: Option<(Option<usize>, Place)>,
+    pub(crate) open_chain: Option<(Option<usize>, Place)>,
 }
 
 /// Rule or marker in the order of the files.
@@ -60,8 +67,25 @@ impl Draft {
         self.text(&Arc::from(path.display().to_string()), &text, folder, depth)
     }
 
-    /// Reads the text of a file; other files are searched in `folder`.
+    /// Reads the text of a file, as AppSec rules if its name ends in `.yaml`, as rules of naxsi if it ends in
+    /// `.rules`; other files are searched in `folder`.
     pub(crate) fn text(
+        &mut self,
+        name: &Arc<str>,
+        text: &[u8],
+        folder: &Path,
+        depth: usize,
+    ) -> Result<(), LoadError> {
+        if appsec::is_name(name) {
+            self.appsec(name, text, folder, depth)
+        } else if naxsi::is_name(name) {
+            self.naxsi(name, text)
+        } else {
+            self.seclang(name, text, folder, depth)
+        }
+    }
+
+    pub(crate) fn seclang(
         &mut self,
         name: &Arc<str>,
         text: &[u8],
@@ -82,7 +106,7 @@ impl Draft {
     /// Completes the draft.
     pub(crate) fn finish(&mut self) -> Result<(), LoadError> {
         match self.open_chain.take() {
-            None => Ok(()),
+            None => self.finish_naxsi(),
             Some((_, place)) => {
                 Err(LoadError::Invalid { place, message: "chain without a following rule".into() })
             }
@@ -245,7 +269,7 @@ pub(super) fn at_name(directive: &Directive, message: String, unsupported: bool)
 }
 
 /// Adds the place of the argument to a fault.
-pub(super) fn parsed<T>(
+pub(crate) fn parsed<T>(
     directive: &Directive,
     argument: &Argument,
     result: Result<T, Fault>,

@@ -47,6 +47,12 @@ impl Directive {
         self.lines.place(self.name.start)
     }
 
+    /// Numbers of its physical lines, from 0.
+    pub(crate) fn line_numbers(&self) -> std::ops::Range<usize> {
+        let number = |line: Option<&(usize, u32)>| line.map_or(0, |&(_, number)| number as usize);
+        number(self.lines.starts.first()).saturating_sub(1)..number(self.lines.starts.last())
+    }
+
     /// Place of a byte of one of its arguments.
     pub(crate) fn place_in(&self, argument: &Argument, offset: usize) -> Place {
         let removed = argument.removed.iter().filter(|&&at| at <= offset).count();

@@ -28,6 +28,20 @@ pub(crate) struct Shared {
     files: HashMap<PathBuf, Arc<PhraseSet>>,
 }
 
+impl Shared {
+    /// Checks and numbers a regex.
+    pub(crate) fn regex(&mut self, text: &str) -> Result<Pattern, Fault> {
+        let pattern =
+            Pattern::new(text, self.patterns, &mut self.requirements).map_err(|message| Fault {
+                offset: 0,
+                unsupported: message.contains("not supported"),
+                message,
+            })?;
+        self.patterns += 1;
+        Ok(pattern)
+    }
+}
+
 const NAMES: [&str; 31] = [
     "rx",
     "pm",
@@ -180,14 +194,7 @@ fn pattern(argument: &[u8], shared: &mut Shared) -> Result<Pattern, Error> {
     if let Some(at) = text.find("%{") {
         return Err(Fault::unsupported(at, "macros are not supported in a regex").into());
     }
-    let pattern =
-        Pattern::new(text, shared.patterns, &mut shared.requirements).map_err(|message| Fault {
-            offset: 0,
-            unsupported: message.contains("not supported"),
-            message,
-        })?;
-    shared.patterns += 1;
-    Ok(pattern)
+    Ok(shared.regex(text)?)
 }
 
 fn phrase_file(

@@ -146,6 +146,7 @@ impl Draft {
             log_data: written.log_data.clone(),
             message: written.message.clone(),
             assignments: defaults.assignments.iter().chain(&written.assignments).cloned().collect(),
+            per_occurrence: false,
             controls: defaults.controls.iter().chain(&written.controls).cloned().collect(),
         })
     }

@@ -117,8 +117,14 @@ impl Draft {
         }
         let settings = &mut self.settings;
         match name {
-            "secruleengine" => settings.engine = value(directive, action::engine)?,
-            "secrequestbodyaccess" => settings.request_body_access = value(directive, switch)?,
+            "secruleengine" => {
+                settings.engine = value(directive, action::engine)?;
+                self.engine_is_set = true;
+            }
+            "secrequestbodyaccess" => {
+                settings.request_body_access = value(directive, switch)?;
+                self.body_access_is_set = true;
+            }
             "secrequestbodylimit" => settings.request_body_limit = value(directive, number)?,
             "secrequestbodynofileslimit" => {
                 settings.request_body_no_files_limit = value(directive, number)?;

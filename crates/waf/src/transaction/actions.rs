@@ -1,6 +1,6 @@
 //! Actions of rules that match: assignments, controls, disruptive actions and the log.
 
-use crate::condition::Condition;
+use crate::condition::{Condition, TextOperator};
 use crate::operator::text::parse_integer;
 use crate::rule::{
     Assignment, Change, Control, Disruptive, EngineMode, Link, Phase, Rule, RuleFilter,
@@ -11,6 +11,9 @@ use crate::variable::Variable;
 use super::evaluate::{Captured, Evaluation, Key, Running};
 use super::store::append_number;
 use super::{Intervention, LOGGED_VALUE_MAX, MATCHES_MAX, Match, MatchDetails, State};
+
+/// Occurrences that are counted in one value.
+const OCCURRENCES_MAX: usize = 1000;
 
 impl Evaluation<'_> {
     /// Stores the captured text of a match as TX.0 to TX.9.
@@ -31,8 +34,11 @@ impl Evaluation<'_> {
 
     pub(super) fn hit(&mut self, running: &Running<'_>, key: Key<'_>, value: &[u8]) {
         self.state.matched.push(|output| key.write(output), value);
-        for assignment in &running.link.assignments {
-            self.assign(running.rule, assignment);
+        let times = if running.link.per_occurrence { occurrences(running, value) } else { 1 };
+        for _ in 0..times {
+            for assignment in &running.link.assignments {
+                self.assign(running.rule, assignment);
+            }
         }
     }
 
@@ -265,6 +271,20 @@ impl Evaluation<'_> {
                 .unwrap_or_default(),
             scores,
         }
+    }
+}
+
+/// Number of times that the operator finds its argument in a matching value.
+fn occurrences(running: &Running<'_>, value: &[u8]) -> usize {
+    if running.test.negated {
+        return 1;
+    }
+    match &running.test.condition {
+        Condition::Regex(pattern) => pattern.regex().find_iter(value).take(OCCURRENCES_MAX).count(),
+        Condition::Text(TextOperator::Contains, _) => {
+            memchr::memmem::find_iter(value, &running.argument).take(OCCURRENCES_MAX).count()
+        }
+        _ => 1,
     }
 }
 

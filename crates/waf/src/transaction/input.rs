@@ -107,6 +107,25 @@ impl Transaction {
         self.body.extend_from_slice(&part[..part.len().min(free)]);
     }
 
+    /// Bytes of the request body that are inspected; 0 if its rules need none. Known after the rules of phase 1.
+    pub fn request_body_limit(&self) -> usize {
+        if !self.state.request_body_access || self.state.engine == EngineMode::Off {
+            return 0;
+        }
+        match self.state.body_processor {
+            Some(BodyProcessor::Multipart) => self.state.request_body_limit,
+            _ => {
+                let limit = self.rules.settings.request_body_no_files_limit;
+                self.state.request_body_limit.min(limit)
+            }
+        }
+    }
+
+    /// Bytes of the response body that are inspected.
+    pub fn response_body_limit(&self) -> usize {
+        self.state.response_body_limit
+    }
+
     fn limit_request_body(&mut self) {
         self.state.inbound_limit_reached = true;
         if self.rules.settings.request_body_limit_action == LimitAction::Reject {
@@ -143,7 +162,10 @@ impl Transaction {
         );
         if !self.body.is_empty() {
             let body = std::mem::take(&mut self.body);
-            let raw = matches!(self.state.body_processor, None | Some(BodyProcessor::Urlencoded));
+            let raw = matches!(
+                self.state.body_processor,
+                None | Some(BodyProcessor::Urlencoded | BodyProcessor::Raw)
+            );
             if raw || self.state.force_request_body {
                 self.entries.set(Variable::RequestBody, &body);
             }
@@ -167,7 +189,7 @@ impl Transaction {
     fn parse_body(&mut self) {
         let body = std::mem::take(&mut self.body);
         let error = match self.state.body_processor {
-            None => None,
+            None | Some(BodyProcessor::Raw) => None,
             Some(BodyProcessor::Urlencoded) => {
                 self.parse_arguments(&body, false);
                 None

@@ -169,6 +169,20 @@ pub struct MatchDetails {
     pub scores: Vec<(String, i64)>,
 }
 
+impl Match {
+    /// The directive that would silence this match, if [`Transaction::record_details`] asked for it.
+    pub fn exclusion(&self) -> Option<String> {
+        let details = self.details.as_ref()?;
+        let (id, source) = (self.id, &details.source);
+        let is_of_message =
+            !source.is_empty() && !source.starts_with(b"TX") && !source.starts_with(b"&");
+        if is_of_message {
+            return Some(format!("SecRuleUpdateTargetById {id} \"!{}\"", source.escape_ascii()));
+        }
+        (!details.scores.is_empty()).then(|| format!("SecRuleRemoveById {id}"))
+    }
+}
+
 impl fmt::Display for Match {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -267,6 +281,16 @@ impl Transaction {
     /// Records [`Match::details`], which costs a second search of each matching value.
     pub fn record_details(&mut self, record: bool) {
         self.state.record_details = record;
+    }
+
+    /// Sets the mode of the engine for this transaction, in place of `SecRuleEngine`.
+    pub fn engine_mode(&mut self, mode: EngineMode) {
+        self.state.engine = mode;
+    }
+
+    /// True if an intervention ends this transaction, rather than being logged only.
+    pub fn is_blocking(&self) -> bool {
+        self.state.engine == EngineMode::On
     }
 
     /// Sets the addresses of the connection.

@@ -1,6 +1,6 @@
 //! Requests with ambiguous request lines and headers.
 
-use super::RequestOutcome::{Forwarded, Rejected, Unchanged};
+use super::RequestOutcome::{Answered, Forwarded, Rejected, Unchanged};
 use super::{RequestCase, request_cases};
 
 /// A request with these header lines.
@@ -88,7 +88,15 @@ pub(crate) const CASES: &[RequestCase] = request_cases! {
         with!("x-forwarded_PROTO: https") => Forwarded(&[b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n"]);
     "X_FORWARDED-HOST", "RFC 3875, 4.1.18: CGI maps both names to one variable":
         with!("X_FORWARDED-HOST: b") => Forwarded(&[b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n"]);
-    "underscores in another name", "RFC 9110, 5.6.2: allowed in a token": with!("X_Forwarded_By: b") => Unchanged;
+    "underscores in another name", "RFC 3875, 4.1.18: CGI maps both names to one variable":
+        with!("X_Forwarded_By: b") => Forwarded(&[b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n"]);
+    "Proxy", "RFC 3875, 4.1.18: CGI programs take HTTP_PROXY for their own proxy":
+        with!("Proxy: b") => Forwarded(&[b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n"]);
+    "headers that override the URL", "RFC 9112, 3.3: the target names the URL":
+        with!("X-Original-URL: /b\r\nX-Rewrite-URL: /b") => Forwarded(&[b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n"]);
+    "headers about the client", "RFC 7239, 8.1: only a proxy knows the client":
+        with!("X-Real-IP: 192.0.2.1\r\nTrue-Client-IP: 192.0.2.1\r\nX-Forwarded-Port: 443\r\nX-Forwarded-Prefix: /b")
+            => Forwarded(&[b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n"]);
     "a space before a colon", "RFC 9112, 5.1: must be rejected with 400": with!("X : y") => Rejected(400);
     "a space in a name", "RFC 9110, 5.1: a name is a token": with!("X Y: z") => Rejected(400);
     "a space before the first name", "RFC 9112, 2.2": b"GET /a HTTP/1.1\r\n Host: a\r\n\r\n" => Rejected(400);
@@ -142,6 +150,16 @@ pub(crate) const CASES: &[RequestCase] = request_cases! {
         b"GET /a HTTP/1.1\r\nHost: a/b\r\n\r\n" => Rejected(400);
     "a host with a user", "RFC 9112, 3.2: an invalid value must be answered with 400":
         b"GET /a HTTP/1.1\r\nHost: a@b\r\n\r\n" => Rejected(400);
+    "a host with two ports", "RFC 3986, 3.2.3: a port is a number":
+        b"GET /a HTTP/1.1\r\nHost: a:80:90\r\n\r\n" => Rejected(400);
+    "a host with an open bracket", "RFC 3986, 3.2.2: an IPv6 address ends with a bracket":
+        b"GET /a HTTP/1.1\r\nHost: [::1\r\n\r\n" => Rejected(400);
+    "a host of brackets in reverse", "RFC 3986, 3.2.2: an IPv6 address ends with a bracket":
+        b"GET /a HTTP/1.1\r\nHost: ][\r\n\r\n" => Rejected(400);
+    "a host with a port that is not a number", "RFC 3986, 3.2.3: a port is a number":
+        b"GET /a HTTP/1.1\r\nHost: a:b\r\n\r\n" => Rejected(400);
+    "a URL with two ports", "RFC 3986, 3.2.3: a port is a number":
+        b"GET http://a:80:90/a HTTP/1.1\r\nHost: a\r\n\r\n" => Rejected(400);
     "a host in UTF-8", "RFC 3986, 3.2.2: a host is ASCII":
         b"GET /a HTTP/1.1\r\nHost: \xc3\xa9\r\n\r\n" => Rejected(400);
     "a URL with a user", "RFC 9110, 4.2.4: should be treated as an error":
@@ -183,20 +201,27 @@ pub(crate) const CASES: &[RequestCase] = request_cases! {
         b"GET /a HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n\
             HTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n"
             => Forwarded(&[b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n"]);
+    "an upgrade to an unknown protocol", "RFC 9110, 7.8: may be ignored; it would open a tunnel past the proxy":
+        b"GET /a HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: mine\r\n\r\n"
+            => Forwarded(&[b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n"]);
     "Upgrade without Connection: Upgrade", "RFC 9110, 7.8: without effect":
         b"GET /a HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\n\r\n"
             => Forwarded(&[b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n"]);
     "Upgrade in HTTP/1.0", "RFC 9110, 7.8: must be ignored":
         b"GET /a HTTP/1.0\r\nHost: a\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n\r\n"
             => Forwarded(&[b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n"]);
-    "an unknown expectation", "RFC 9110, 10.1.1: the origin may answer with 417":
-        b"POST /a HTTP/1.1\r\nHost: a\r\nExpect: 200-maybe\r\nContent-Length: 5\r\n\r\nhello" => Unchanged;
-    "TRACE with Max-Forwards 1", "RFC 9110, 7.6.2: must be decremented":
-        b"TRACE /a HTTP/1.1\r\nHost: a\r\nMax-Forwards: 01\r\n\r\n"
-            => Forwarded(&[b"TRACE /a HTTP/1.1\r\nHost: a\r\nMax-Forwards: 0\r\n\r\n"]);
+    "an unknown expectation", "RFC 9110, 10.1.1: may be answered with 417":
+        b"POST /a HTTP/1.1\r\nHost: a\r\nExpect: 200-maybe\r\nContent-Length: 5\r\n\r\nhello" => Rejected(417);
+    "an unknown expectation beside a known one", "RFC 9110, 10.1.1: may be answered with 417":
+        with!("Expect: 100-continue, 200-maybe") => Answered(417);
+    "TRACE", "RFC 9110, 9.3.8: its response repeats headers that a script may not read":
+        b"TRACE /a HTTP/1.1\r\nHost: a\r\nCookie: b\r\n\r\n" => Answered(405);
+    "OPTIONS with Max-Forwards 1", "RFC 9110, 7.6.2: must be decremented":
+        b"OPTIONS /a HTTP/1.1\r\nHost: a\r\nMax-Forwards: 01\r\n\r\n"
+            => Forwarded(&[b"OPTIONS /a HTTP/1.1\r\nHost: a\r\nMax-Forwards: 0\r\n\r\n"]);
     "Connection: Max-Forwards", "RFC 9110, 7.6.2: without it, a forwarding loop would not end":
         b"OPTIONS /a HTTP/1.1\r\nHost: a\r\nConnection: Max-Forwards\r\nMax-Forwards: 2\r\n\r\n"
             => Forwarded(&[b"OPTIONS /a HTTP/1.1\r\nHost: a\r\nMax-Forwards: 1\r\n\r\n"]);
     "two Max-Forwards", "RFC 9110, 7.6.2: a single number":
-        b"TRACE /a HTTP/1.1\r\nHost: a\r\nMax-Forwards: 1\r\nMax-Forwards: 0\r\n\r\n" => Rejected(400);
+        b"OPTIONS /a HTTP/1.1\r\nHost: a\r\nMax-Forwards: 1\r\nMax-Forwards: 0\r\n\r\n" => Rejected(400);
 };

@@ -30,7 +30,7 @@ pub(crate) struct ChildProcess {
 impl ChildProcess {
     pub(crate) fn start(test: &str, arguments: &[String], stderr: Stdio) -> Self {
         let mut process = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", test, "--nocapture"])
+            .args(["--exact", test, "--include-ignored", "--nocapture"])
             .env(ARGUMENTS, arguments.join("\n"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

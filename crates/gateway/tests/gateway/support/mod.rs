@@ -4,7 +4,7 @@ mod backend;
 mod child_process;
 mod peer;
 
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpStream};
 use std::num::NonZeroUsize;
 use std::sync::mpsc::channel;
@@ -38,6 +38,8 @@ pub(crate) fn config(backends: &[SocketAddr]) -> Config {
     let mut config = Config::new(any_port(), Address::Tcp(backends[0]));
     config.pools[0].backends = config_backends(backends);
     config.admin = Some(([127, 0, 0, 1], 0).into());
+    // A busy machine must not end requests of clients that have ended their sending side.
+    config.timeouts.abandoned = DEADLINE;
     config.forwarded =
         Forwarded { via: None, x_forwarded: false, forwarded: false, trust_client: false };
     config
@@ -100,6 +102,10 @@ impl TestGateway {
 
     pub(crate) fn reload(&self, config: Config) {
         self.with(|gateway| gateway.reload(config).unwrap());
+    }
+
+    pub(crate) fn update_addresses(&self) {
+        self.with(|gateway| gateway.update_addresses().unwrap());
     }
 
     /// Starts to drain it.
@@ -169,18 +175,18 @@ pub(crate) fn fill(
     queued_request: &str,
 ) -> (Peer, Peer, [Peer; 2]) {
     let mut client = gateway.client();
-    client.send(GET);
+    // It is never idle, so it makes no room for others.
+    client.send(GET.repeat(2));
     let mut upstream = backend.accept();
     upstream.expect(GET);
-    upstream.send(OK);
-    client.expect(OK);
     let queued = [(); 2].map(|()| {
         let mut queued = gateway.client();
         queued.send(queued_request);
         queued
     });
     // The event loop handles events in their order, hence it has found the queued connections when it forwards this.
-    client.send(GET);
+    upstream.send(OK);
+    client.expect(OK);
     upstream.expect(GET);
     (client, upstream, queued)
 }
@@ -219,4 +225,13 @@ pub(crate) fn poll<T>(mut attempt: impl FnMut() -> Result<T, String>) -> T {
             Err(_) => std::thread::sleep(Duration::from_millis(2)),
         }
     }
+}
+
+/// The memory of this process (`VmRSS` in `proc_pid_status(5)`).
+pub(crate) fn resident_bytes() -> u64 {
+    let mut status = String::new();
+    std::fs::File::open("/proc/self/status").unwrap().read_to_string(&mut status).unwrap();
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    let kib: u64 = resident.trim().trim_end_matches(" kB").parse().unwrap();
+    kib << 10
 }

@@ -8,7 +8,7 @@ mod timeline;
 
 pub(crate) use canvas::key;
 pub(crate) use latency::{Curve, Distribution, SweepPanel, distribution, percentiles, sweep};
-pub(crate) use price::{Bar, Bars, Dots, bars, dots};
+pub(crate) use price::{Bar, Bars, Catch, Dots, bars, catches, dots};
 pub use price::{LevelChange, Revision, history};
 pub(crate) use timeline::{Stripe, Timeline, TimelinePanel, Trial, timeline};
 

@@ -2,7 +2,7 @@
 
 use super::canvas::{Canvas, END, LETTER, MIDDLE, Point, SERIES, START, WIDTH};
 use super::scale::{Scale, Tick};
-use super::{BELOW, Chart, Frame, Panel, PanelAxis, TICKS, horizontal};
+use super::{BELOW, Chart, DIGIT, Extent, Frame, GAP, LINE, Panel, PanelAxis, TICKS, horizontal};
 use crate::analysis::{BlockFigure, Range};
 use tollgate_stats::number::significant;
 
@@ -81,6 +81,139 @@ pub(crate) fn bars(data: &Bars) -> String {
     let bars: Vec<String> =
         data.bars.iter().map(|bar| format!("{}: {}", bar.name, bar.text)).collect();
     canvas.finish(&format!("CPU per request over {}. {}.", data.baseline, bars.join("; ")))
+}
+
+/// Price and detection rate of a subject.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Catch {
+    pub(crate) name: String,
+    /// Index of its color and mark.
+    pub(crate) series: usize,
+    pub(crate) price: Range,
+    /// Share of attacks blocked, from 0 to 1.
+    pub(crate) rate: f64,
+    pub(crate) hint: String,
+}
+
+const CATCHES_HEIGHT: f64 = 230.0;
+const CATCHES_TICKS: usize = 5;
+/// Room for names on the right, as a factor.
+const NAME_ROOM: f64 = 1.3;
+/// Draws the share of attacks blocked against the price, with a pointer to one of the subjects.
+pub(crate) fn catches(baseline: &str, catches: &[Catch], cheapest: &Catch) -> String {
+    let ends = catches.iter().flat_map(|catch| [catch.price.low, NAME_ROOM * catch.price.high]);
+    let along = Scale::log(ends.chain([1.0]));
+    let axis = PanelAxis {
+        // With room for marks at both ends.
+        scale: Scale::exact(-5.0, 105.0),
+        ticks: Scale::exact(0.0, 100.0).ticks(CATCHES_TICKS),
+        unit: "attacks blocked, %".to_owned(),
+        height: CATCHES_HEIGHT,
+    };
+    let unit_end = axis.unit.len() as f64 * LETTER;
+    let unit = format!("CPU per request, × {baseline}");
+    let Chart { mut canvas, along, panels } =
+        Chart::new(&[axis], along, &along.ticks(TICKS), &unit);
+    let Panel { frame, scale } = &panels[0];
+    let place = |catch: &Catch| (along.at(catch.price.estimate), scale.at(100.0 * catch.rate));
+
+    let (x, y) = place(cheapest);
+    let pointer = format!("{}: cheapest that blocks most", cheapest.name);
+    let half = pointer.chars().count() as f64 * LETTER / 2.0;
+    let middle = x.min(WIDTH - half).max(unit_end + GAP + half);
+    let top = (x.clamp(middle - half, middle + half), frame.top - 5.0);
+    canvas.line("estimate", top, (x, y));
+    canvas.text("value", (middle, frame.top - 10.0), MIDDLE, &pointer);
+    // Names keep clear of that line, too.
+    let steps = 1 + ((y - top.1) / MARK_HALF) as usize;
+    let step = |step: usize| step as f64 / steps as f64;
+    let line =
+        (0..=steps).map(step).map(|step| (top.0 + (x - top.0) * step, top.1 + (y - top.1) * step));
+    for catch in catches {
+        let ((_, y), price) = (place(catch), catch.price);
+        canvas.line(whisker(&price), (along.at(price.low), y), (along.at(price.high), y));
+    }
+    let marks: Vec<Point> = catches.iter().map(place).collect();
+    let taken: Vec<Point> = marks.iter().copied().chain(line).collect();
+    let others = catches.iter().zip(&marks).filter(|(catch, _)| *catch != cheapest);
+    let labels = names_at(frame, &taken, others.map(|(catch, mark)| (catch.name.as_str(), *mark)));
+    let mut labels = labels.into_iter();
+    for (catch, mark) in catches.iter().zip(&marks) {
+        let class = if catch == cheapest { "best" } else { "" };
+        let label = if catch == cheapest { None } else { labels.next().flatten() };
+        if let Some(Label { at, anchor, .. }) = label {
+            if (at.1 - mark.1).abs() > LABEL_BELOW {
+                canvas.line("axis", *mark, (at.0, at.1 - LINE / 3.0));
+            }
+            canvas.text(&format!("label s{}", catch.series % SERIES), at, anchor, &catch.name);
+        }
+        canvas.mark(class, catch.series, *mark, &catch.hint);
+    }
+    let hints: Vec<&str> = catches.iter().map(|catch| catch.hint.as_str()).collect();
+    canvas.finish(&format!("Attacks blocked, and CPU per request. {}.", hints.join("; ")))
+}
+
+/// The place of a name beside its mark.
+struct Label {
+    at: Point,
+    anchor: &'static str,
+    along: Extent,
+    across: Extent,
+}
+
+impl Label {
+    fn is_clear_of(&self, along: &Extent, across: &Extent) -> bool {
+        self.along.is_clear_of(along) || self.across.is_clear_of(across)
+    }
+}
+
+/// Baselines of a name above and below its mark, in pixels from the mark.
+const LABEL_ABOVE: f64 = 8.0;
+const LABEL_BELOW: f64 = 18.0;
+const MARK_HALF: f64 = 5.0;
+
+/// Places names at their marks, clear of each other and of the points in `taken`, in the first free row. A name without
+/// such a place is left out: its mark has a tooltip.
+fn names_at<'a>(
+    frame: &Frame,
+    taken: &[Point],
+    names: impl Iterator<Item = (&'a str, Point)>,
+) -> Vec<Option<Label>> {
+    let mut placed: Vec<Option<Label>> = Vec::new();
+    for (name, (x, y)) in names {
+        let length = name.chars().count() as f64 * DIGIT;
+        let rows = (0..).map(|row| f64::from(row) * (LINE + GAP));
+        let rows = rows.take_while(|row| *row < frame.bottom - frame.top);
+        let baselines = rows.flat_map(|row| [y - LABEL_ABOVE - row, y + LABEL_BELOW + row]);
+        let candidates = baselines.flat_map(|baseline| {
+            let across = Extent { from: baseline - LINE + GAP, to: baseline };
+            let right = Extent { from: x + MARK_HALF, to: x + MARK_HALF + length };
+            let left = Extent { from: x - MARK_HALF - length, to: x - MARK_HALF };
+            [(right, right.from, START), (left, left.to, END)].map(|(along, x, anchor)| Label {
+                at: (x, baseline),
+                anchor,
+                along,
+                across,
+            })
+        });
+        let is_free = |label: &Label| {
+            let is_inside = label.along.from >= frame.left
+                && label.along.to <= WIDTH
+                && label.across.from >= frame.top
+                && label.across.to <= frame.bottom;
+            let is_clear_of_point = |(x, y): &Point| {
+                let [along, across] = [*x, *y].map(|at| Extent::around(at, 2.0 * MARK_HALF));
+                label.is_clear_of(&along, &across)
+            };
+            let mut others = placed.iter().flatten();
+            is_inside
+                && others.all(|other| label.is_clear_of(&other.along, &other.across))
+                && taken.iter().all(is_clear_of_point)
+        };
+        let label = { candidates }.find(is_free);
+        placed.push(label);
+    }
+    placed
 }
 
 /// The class of a whisker: dashed for a range that is no interval.
@@ -316,6 +449,36 @@ mod tests {
 
     fn three_dots() -> [Dots<'static>; 1] {
         [Dots { name: "full", series: 1, blocks: &BLOCKS, price: Some(range(2.0, 1.0, 4.0)) }]
+    }
+
+    fn catch(name: &str, series: usize, estimate: f64, rate: f64) -> Catch {
+        let price = range(estimate, estimate * 0.9, estimate * 1.1);
+        Catch { name: name.to_owned(), series, price, rate, hint: name.to_owned() }
+    }
+
+    #[test]
+    fn catches_snapshot() {
+        let catches = [catch("nginx", 0, 1.0, 0.0), catch("full", 1, 100.0, 0.9)];
+        insta::assert_snapshot!(super::catches("nginx", &catches, &catches[1]));
+    }
+
+    #[test]
+    fn names_of_near_marks_are_clear_of_each_other() {
+        let frame = Frame { left: 40.0, right: 704.0, top: 30.0, bottom: 260.0 };
+        let marks = [(500.0, 80.0), (505.0, 80.0), (510.0, 82.0), (700.0, 80.0), (500.0, 80.0)];
+        let names = ["modsecurity-nginx", "coraza", "modsecurity-apache", "crowdsec", "naxsi"];
+        let labels = names_at(&frame, &marks, names.into_iter().zip(marks));
+        let labels: Vec<Label> = labels.into_iter().map(|label| label.expect("a place")).collect();
+        for (index, label) in labels.iter().enumerate() {
+            let mut others = labels[index + 1..].iter();
+            assert!(others.all(|other| label.is_clear_of(&other.along, &other.across)), "{index}");
+            assert!(label.along.to <= WIDTH && label.across.from >= frame.top, "{index}");
+        }
+        // At the right edge, the name is on the left.
+        assert_eq!((labels[0].anchor, labels[3].anchor), (START, END));
+        let full = vec![(500.0, 80.0); 60];
+        let many = names_at(&frame, &full, ["a-name"; 60].into_iter().zip(full.clone()));
+        assert!(many.last().unwrap().is_none());
     }
 
     #[test]

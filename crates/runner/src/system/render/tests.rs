@@ -1,7 +1,7 @@
 use super::*;
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use tollgate_experiment::catalog::Kind;
-use tollgate_experiment::error_chain;
 use tollgate_experiment::experiment::{Adjustments, Experiment};
 use tollgate_experiment::options::{self, Options};
 
@@ -132,7 +132,7 @@ fn every_built_in_recipe_renders_with_defaults() {
         let place = Place { origins: &ORIGINS[..origins], ..place };
         let subject = Subject { name, recipe, options, ..subject("nginx") };
         if let Err(error) = render(&catalog, &subject, &place) {
-            panic!("{}: {}", subject.name, error_chain(&error));
+            panic!("{}: {error:#}", subject.name);
         }
     }
 }
@@ -162,6 +162,50 @@ fn naxsi_is_loaded_from_the_found_path() {
         "CheckRule \"$SQL >= 8\" BLOCK;".to_owned(),
     ] {
         assert!(config.contains(&line), "{line} in {config}");
+    }
+    // Without rules, naxsi would block every request.
+    let none = Options::from([("rules".to_owned(), OptionValue::Text("none".to_owned()))]);
+    let without = Subject::new("none", naxsi.recipe, &none).unwrap();
+    render(&catalog, &without, &place(dir.path(), &ports, &installed)).unwrap();
+    let config = fs::read_to_string(dir.path().join("nginx.conf")).unwrap();
+    assert!(config.contains("load_module") && !config.contains("SecRulesEnabled"), "{config}");
+}
+
+/// On nginx, a user's file; the same variables as in templates, but no blocks.
+#[test]
+fn own_configuration_replaces_the_template() {
+    let catalog = Catalog::new(vec![]);
+    let dir = tempfile::tempdir().unwrap();
+    for (system, template, text) in [
+        (
+            "caddy",
+            "Caddyfile",
+            "{\n admin off\n}\nhttp://:{{ listen.port }} {\n bind {{ listen.host }}\n reverse_proxy {{ \
+             origin.address }}\n log {% if %}\n}\n",
+        ),
+        (
+            "haproxy",
+            "haproxy.cfg",
+            "bind {{listen.address}}\nserver a {{ origin.address }} maxconn {{ threads }}\n",
+        ),
+    ] {
+        let path = dir.path().join("mine");
+        fs::write(&path, text).unwrap();
+        let recipe = catalog.recipe(system).unwrap();
+        let config = OptionValue::Text(path.display().to_string());
+        let mine = Subject::new("mine", recipe, &Options::from([("config".to_owned(), config)]));
+        let mine = mine.unwrap();
+        let (installed, ports) = (all_installed(&mine.recipe, dir.path()), BTreeMap::new());
+        let render = || render(&catalog, &mine, &place(dir.path(), &ports, &installed));
+        render().unwrap();
+        let written = fs::read_to_string(dir.path().join(template)).unwrap();
+        assert!(written.contains("18080") && written.contains("127.0.0.1:18081"), "{written}");
+        fs::write(&path, text.replace("origin", "orign")).unwrap();
+        let error = format!("{:#}", render().unwrap_err());
+        assert!(error.contains("mine") && error.contains("undefined"), "{error}");
+        fs::write(&path, text.replace("{{ origin.address }}", "127.0.0.1:180811")).unwrap();
+        let error = render().unwrap_err().to_string();
+        assert!(error.contains("{{ origin.address }}    in place of line "), "{error}");
     }
 }
 
@@ -197,4 +241,51 @@ fn conditions_use_the_options() {
     assert!(!holds(&subject("light"), "rules == 'crs'").unwrap());
     let error = holds(&subject("light"), "rulez == 'crs'").unwrap_err();
     assert!(error.to_string().contains("rulez"), "{error}");
+}
+
+#[test]
+fn error_names_file_line_and_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        fs::create_dir_all(folder.path().join("systems/odd")).unwrap();
+        fs::write(folder.path().join("systems/odd").join(name), text).unwrap();
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let (installed, ports) = (programs(), BTreeMap::new());
+    let error = |config: &str, command: &str| {
+        write("odd.conf", config);
+        let process = format!("[[process]]\nname = 'odd'\ncommand = ['odd', '{command}']");
+        write("system.toml", &format!("title = 'odd'\ntemplates = ['odd.conf']\n{process}"));
+        let catalog = Catalog::new(vec![folder.path().to_owned()]);
+        let recipe = catalog.recipe("odd").unwrap();
+        let subject = Subject { recipe, ..subject("light") };
+        let place = place(dir.path(), &ports, &installed);
+        format!("{:#}", render(&catalog, &subject, &place).unwrap_err())
+    };
+    assert_eq!(
+        error("# first\nlisten {{ listn.port }};", "-f"),
+        "cannot render configuration template `odd.conf` of system `odd`: undefined value: `listn` is undefined (in \
+         odd/odd.conf:2)"
+    );
+    let of_command = error("listen {{ listen.port }};", "{{ listen.prt }}");
+    let start = "cannot render `command` of process `odd` in system.toml of system `odd`: undefined value: \
+                 `listen.prt` is undefined";
+    assert!(of_command.starts_with(start), "{of_command}");
+}
+
+#[test]
+fn manual_lists_the_names_in_templates() {
+    let manual = include_str!("../../../../../docs/systems.md");
+    let section = manual.split("## Names in templates").nth(1).unwrap();
+    let section = section.split("\n## ").next().unwrap();
+    let rows = section.lines().filter_map(|line| line.strip_prefix("| `"));
+    let listed: BTreeSet<String> =
+        rows.map(|row| row.split('`').next().unwrap().to_owned()).collect();
+
+    let (installed, ports) = (programs(), BTreeMap::new());
+    let subject = subject("nginx");
+    let known = variables(&subject, &place(Path::new("/"), &ports, &installed));
+    let names: BTreeSet<String> = known.try_iter().unwrap().map(|name| name.to_string()).collect();
+    let options: BTreeSet<String> = subject.options.keys().cloned().collect();
+    assert_eq!(listed, names.difference(&options).cloned().collect());
 }

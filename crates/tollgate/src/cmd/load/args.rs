@@ -10,6 +10,9 @@ use tollgate_load::{
     MAX_CONNECTIONS, MAX_PIPELINE, MAX_RATE, MAX_THREADS, MAX_TIMEOUT, MAX_TIMER_SLACK,
 };
 
+/// Without a number of requests.
+const DEFAULT_DURATION: Duration = Duration::from_secs(10);
+
 /// Limit of the length of a measurement or a warm-up.
 const MAX_DURATION: Duration = Duration::from_secs(24 * 3600);
 
@@ -18,7 +21,7 @@ const MAX_CPU: usize = 1023;
 
 /// Arguments of `tollgate load`.
 #[derive(Debug, clap::Args)]
-#[command(group(clap::ArgGroup::new("end").required(true).args(["requests", "duration"])))]
+#[command(args = foreign::options())]
 #[command(after_help = "\
 Closed loop (without --rate): each connection sends when its last response is complete. This finds
 the capacity of a server.
@@ -27,13 +30,18 @@ Open loop (with --rate): requests leave on a schedule, independent of responses.
 latency at a known load, from the moment when each request was due.
 
 Examples:
-  tollgate load 'http://127.0.0.1:8000/?payload=100' -c 50 -d 10s
+  tollgate load http://127.0.0.1:8000/                50 connections, 10 s
+  tollgate load 'http://127.0.0.1:8000/?payload=100' -c 100 -d 30s
+  tollgate load 127.0.0.1:8000/upload --body @photo.jpg -H 'Content-Type: image/jpeg'
   tollgate load 'http://127.0.0.1:8000/?payload=100' --rate 5000 --poisson -d 30s --warmup steady
   tollgate load http://127.0.0.1:8000/ -c 200 --rate 40000 --timer-slack 1ms -d 10s
   tollgate load 'http://127.0.0.1:8000/?payload=100' -c 100 -n 10000 --no-keepalive --format ab
   tollgate load http://127.0.0.1:8000/ --mix browse -d 10s --format json
   tollgate load 'http://127.0.0.1:8000/?payload=100' -c 1 -d 10s --busy-poll --cpus 1
   tollgate load http://shop.example/ --unix-socket /run/shop.sock -n 1000
+
+Also understood, from other tools: -z for --duration, -R for --rate, -D for --body-file, --data for
+--body, --json (or -j) for --format json, --disable-keepalive. -k and --latency are the default.
 
 docs/formats.md describes the formats.
 
@@ -45,15 +53,16 @@ Exit codes:
   4    no response
   130  stopped by a signal; the result so far is printed")]
 pub(crate) struct Args {
-    /// URL to request, sent byte for byte: `http://HOST[:PORT]/PATH?QUERY`
+    /// URL to request, sent byte for byte: `[http://]HOST[:PORT]/PATH?QUERY`
     #[arg(value_name = "URL")]
     pub(super) url: String,
 
     /// Number of requests to send, all measured
-    #[arg(short = 'n', long, value_name = "N", help_heading = "Length", allow_negative_numbers = true, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(short = 'n', long, value_name = "N", help_heading = "Length", conflicts_with = "duration", allow_negative_numbers = true, value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) requests: Option<u64>,
-    /// Length of the measurement, such as 10s or 1m 30s
-    #[arg(short, long, value_name = "TIME", help_heading = "Length", allow_hyphen_values = true, value_parser = duration)]
+    /// Length of the measurement, such as 10s or 1m 30s; a number alone is in seconds [default: 10s,
+    /// without -n]
+    #[arg(short, long, short_alias = 'z', value_name = "TIME", help_heading = "Length", allow_hyphen_values = true, value_parser = length)]
     pub(super) duration: Option<Duration>,
     /// Warm-up before the measurement: a time, or `steady` to wait up to 30s until throughput and mean
     /// latency are steady [default: none]
@@ -68,7 +77,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", help_heading = "Load", requires = "rate", value_parser = number(MAX_CONNECTIONS))]
     pub(super) max_connections: Option<usize>,
     /// Open loop: requests per second, at constant gaps
-    #[arg(long, value_name = "N", help_heading = "Load", allow_negative_numbers = true, value_parser = rate)]
+    #[arg(long, short_alias = 'R', value_name = "N", help_heading = "Load", allow_negative_numbers = true, value_parser = rate)]
     pub(super) rate: Option<f64>,
     /// Open loop: exponential gaps, as from many independent clients
     #[arg(long, help_heading = "Load", requires = "rate")]
@@ -87,7 +96,7 @@ pub(crate) struct Args {
     )]
     pub(super) seed: u64,
     /// Open a new connection for each request
-    #[arg(long, help_heading = "Load")]
+    #[arg(long, alias = "disable-keepalive", help_heading = "Load")]
     pub(super) no_keepalive: bool,
     /// Requests in flight on one connection
     #[arg(long, value_name = "N", help_heading = "Load", default_value = "1", value_parser = number(MAX_PIPELINE))]
@@ -109,11 +118,17 @@ pub(crate) struct Args {
     /// Header to send; repeatable, may replace Host and User-Agent
     #[arg(short = 'H', long = "header", value_name = "NAME: VALUE", help_heading = "Request", value_parser = header)]
     pub(super) headers: Vec<(String, String)>,
-    /// Body to send
-    #[arg(long, value_name = "TEXT", help_heading = "Request", conflicts_with = "body_file")]
+    /// Body to send, or @FILE to read it from a file; set its type with -H
+    #[arg(
+        long,
+        alias = "data",
+        value_name = "TEXT | @FILE",
+        help_heading = "Request",
+        conflicts_with = "body_file"
+    )]
     pub(super) body: Option<String>,
     /// File with the body to send
-    #[arg(long, value_name = "FILE", help_heading = "Request")]
+    #[arg(long, short_alias = 'D', value_name = "FILE", help_heading = "Request")]
     pub(super) body_file: Option<PathBuf>,
     /// Host header [default: that of the URL]
     #[arg(long, value_name = "NAME", help_heading = "Request", value_parser = host)]
@@ -143,7 +158,91 @@ pub(crate) struct Args {
 
     /// Format of the result
     #[arg(long, value_enum, help_heading = "Result", default_value_t = Format::Table)]
-    pub(super) format: Format,
+    format: Format,
+    /// `--json` of oha.
+    #[arg(long, short = 'j', hide = true, conflicts_with = "format")]
+    json: bool,
+}
+
+impl Args {
+    pub(super) fn format(&self) -> Format {
+        if self.json { Format::Json } else { self.format }
+    }
+
+    /// Length of the measurement; `None` if a number of requests ends it.
+    pub(super) fn length(&self) -> Option<Duration> {
+        self.duration.or(self.requests.is_none().then_some(DEFAULT_DURATION))
+    }
+}
+
+/// Options of wrk, oha, hey, ab and curl that mean something else here, or the default.
+mod foreign {
+    use clap::builder::TypedValueParser;
+    use clap::error::ErrorKind;
+    use clap::{Arg, ArgAction, Command, Error};
+    use std::ffi::OsStr;
+
+    /// Long or short option, and what to use instead.
+    const OTHERS: &[(&str, &str)] = &[
+        ("A", "use -H 'Accept: TYPE' or -H 'User-Agent: NAME'"),
+        ("a", "use -H 'Authorization: Basic ...'"),
+        ("b", "use -H 'Cookie: ...'"),
+        ("C", "use -H 'Cookie: ...'"),
+        ("I", "use --method HEAD"),
+        ("i", "use --method HEAD"),
+        ("L", "redirects are not followed"),
+        ("m", "use --method METHOD, or --timeout TIME for the limit of a request"),
+        ("o", "use --format json or csv, and > FILE"),
+        ("p", "use --body @FILE, or --pipeline N for requests in flight per connection"),
+        ("q", "use --rate N, in requests per second over all connections"),
+        ("s", "use --timeout TIME, or --mix FILE.toml for a script of requests"),
+        ("T", "use -H 'Content-Type: TYPE'"),
+        ("u", "use -H 'Authorization: Basic ...', or --body @FILE for the body of a PUT"),
+        ("w", "use --format csv"),
+        ("x", "proxies are not supported: name the proxy in the URL and the server with --host"),
+        ("concurrency", "use --connections N"),
+        ("cookie", "use -H 'Cookie: ...'"),
+        ("data-binary", "use --body TEXT or --body @FILE"),
+        ("http2", "HTTP/2 is not supported: load sends HTTP/1.1"),
+        ("insecure", "HTTPS is not supported: load sends plain HTTP/1.1"),
+        ("max-time", "use --timeout TIME"),
+        ("output", "use --format json or csv, and > FILE"),
+        ("request", "use --method METHOD"),
+        ("script", "use --mix FILE.toml"),
+        ("user", "use -H 'Authorization: Basic ...'"),
+        ("vus", "use --connections N"),
+    ];
+
+    /// Fails with the option to use instead.
+    #[derive(Clone)]
+    struct Instead(&'static str, &'static str);
+
+    impl TypedValueParser for Instead {
+        type Value = String;
+
+        fn parse_ref(&self, cmd: &Command, _: Option<&Arg>, _: &OsStr) -> Result<String, Error> {
+            let Self(name, instead) = self;
+            let dashes = if name.len() == 1 { "-" } else { "--" };
+            let message = format!("unexpected option '{dashes}{name}': {instead}");
+            Err(cmd.clone().error(ErrorKind::UnknownArgument, message))
+        }
+    }
+
+    pub(super) fn options() -> Vec<Arg> {
+        let hidden = |name: &'static str| {
+            let arg = Arg::new(name).hide(true);
+            match name.chars().next() {
+                Some(short) if name.len() == 1 => arg.short(short),
+                _ => arg.long(name),
+            }
+        };
+        let rejected = |(name, instead): &(&'static str, &'static str)| {
+            let arg = hidden(name).num_args(0..=1).default_missing_value("");
+            arg.value_parser(Instead(name, instead))
+        };
+        let default = ["k", "latency"].map(|name| hidden(name).action(ArgAction::SetTrue));
+        OTHERS.iter().map(rejected).chain(default).collect()
+    }
 }
 
 /// Format of the result.
@@ -161,7 +260,7 @@ pub(crate) enum Format {
     Hgrm,
 }
 
-/// What precedes the measurement.
+/// Phase before the measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WarmUp {
     None,
@@ -181,6 +280,14 @@ fn duration(text: &str) -> Result<Duration, String> {
     duration_up_to(text, MAX_DURATION)
 }
 
+/// A duration. Says what curl's -d is called, which it may be instead.
+fn length(text: &str) -> Result<Duration, String> {
+    duration(text).map_err(|error| {
+        let is_time = text.starts_with(|first: char| first.is_ascii_digit() || first == '-');
+        if is_time { error } else { format!("{error}; for a body use --body") }
+    })
+}
+
 fn timeout(text: &str) -> Result<Duration, String> {
     duration_up_to(text, MAX_TIMEOUT)
 }
@@ -197,8 +304,13 @@ fn warm_up(text: &str) -> Result<WarmUp, String> {
 }
 
 fn duration_up_to(text: &str, max: Duration) -> Result<Duration, String> {
-    let duration = humantime::parse_duration(text)
-        .map_err(|error| format!("{error}; expected a time such as 500ms, 10s or 1m 30s"))?;
+    // A number alone is in seconds, as in wrk and curl.
+    let parsed = match text.parse().ok().map(Duration::try_from_secs_f64) {
+        Some(Ok(seconds)) => Ok(seconds),
+        _ => humantime::parse_duration(text),
+    };
+    let duration =
+        parsed.map_err(|error| format!("{error}; expected a time such as 500ms, 10s or 1m 30s"))?;
     if duration.is_zero() || duration > max {
         let max = humantime::format_duration(max);
         return Err(format!("expected a time above 0 and at most {max}"));
@@ -250,7 +362,6 @@ mod tests {
     #[test]
     fn invalid_options_are_named() {
         for (line, reason) in [
-            ("", "--requests"),
             ("-n 1 -d 1s", "--duration"),
             ("-n 1 --warmup 1s", "--warmup"),
             ("-d 1s --poisson", "--rate"),
@@ -272,6 +383,42 @@ mod tests {
         ] {
             let error = parse(&format!("http://127.0.0.1/ {line}")).unwrap_err().to_string();
             assert!(error.contains(reason), "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn options_of_other_tools_are_understood_or_named() {
+        for (line, same) in [
+            ("-z 5s", "-d 5s"),
+            ("-z5", "-d 5s"),
+            ("-R 100", "--rate 100"),
+            ("-D f", "--body-file f"),
+            ("--data a=1", "--body a=1"),
+            ("--json", "--format json"),
+            ("-j -k --latency", "--format json"),
+            ("--disable-keepalive", "--no-keepalive"),
+        ] {
+            let args = |line: &str| {
+                let args = parse(&format!("{line} http://127.0.0.1/")).unwrap();
+                let format = args.format();
+                format!("{:?} {format:?}", Args { json: false, format: Format::Table, ..args })
+            };
+            assert_eq!(args(line), args(same), "{line}");
+        }
+        for (line, reason) in [
+            ("-q 100", "unexpected option '-q': use --rate N"),
+            ("-q", "unexpected option '-q': use --rate N"),
+            ("-m 5", "unexpected option '-m': use --method METHOD, or --timeout TIME"),
+            ("-o out.json", "use --format json"),
+            ("--http2", "'--http2': HTTP/2 is not supported"),
+            ("--script=a.lua", "'--script': use --mix"),
+            ("-T text/plain", "use -H 'Content-Type: TYPE'"),
+            ("-d {\"a\":1}", "for a body use --body"),
+            ("--json --format csv", "--json"),
+        ] {
+            let error = parse(&format!("http://127.0.0.1/ {line}")).unwrap_err().to_string();
+            assert!(error.contains(reason), "{line}: {error}");
+            assert!(!error.contains("as a value"), "{line}: {error}");
         }
     }
 
@@ -298,7 +445,10 @@ mod tests {
         }
         assert_eq!(warm_up("steady"), Ok(WarmUp::Steady));
         assert_eq!(warm_up("2s"), Ok(WarmUp::For(Duration::from_secs(2))));
-        for text in ["10", "-5s", "", "fast"] {
+        for (text, seconds) in [("1", 1.0), ("0.5", 0.5), ("10s", 10.0)] {
+            assert_eq!(duration(text), Ok(Duration::from_secs_f64(seconds)));
+        }
+        for text in ["-5s", "-5", "", "fast", "NaN", "inf", "1e400"] {
             assert!(duration(text).unwrap_err().contains("expected a time such as"), "{text:?}");
         }
         for error in [duration("25h"), timeout("61m"), timeout("0s")] {

@@ -12,7 +12,7 @@ use tollgate_stats::number::{count, significant};
 /// Limit of the wait for steady figures.
 const STEADY_WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// How long the end of a phase may go unnoticed.
+/// Time for which the end of a phase may go unnoticed.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 const DRAW_INTERVAL: Duration = Duration::from_millis(100);
 const LATENCY_INTERVAL: Duration = Duration::from_millis(500);
@@ -23,7 +23,7 @@ const RATE_INTERVAL: Duration = Duration::from_secs(1);
 /// room for that.
 const LINE_TEMPLATE: &str = "  {wide_msg}\r";
 
-/// How a load ended.
+/// End of a load.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct RunEnd {
     pub(super) warm_up: WarmUpResult,

@@ -24,7 +24,7 @@ const BODY_BYTES_MAX: u64 = 64 << 20;
 /// A server that may be loaded.
 #[derive(Debug)]
 pub(super) struct Target {
-    /// URL as given.
+    /// URL as given, with its scheme.
     pub(super) url: String,
     pub(super) address: Address,
     pub(super) hostname: String,
@@ -48,11 +48,18 @@ impl Target {
     /// Parses a URL. Its host must be this machine or one of `allowed`. With a `unix_socket` the host is
     /// only a name.
     pub(super) fn parse(url: &str, unix_socket: Option<&Path>, allowed: &[String]) -> Result<Self> {
+        // As curl and the others complete it.
+        let url = &match url.contains("://") {
+            true => url.to_owned(),
+            false => format!("http://{url}"),
+        };
         let uri: Uri = url.parse().with_context(|| format!("invalid URL `{url}`"))?;
         match uri.scheme_str() {
             Some("http") => {}
-            Some(other) => bail!("invalid URL `{url}`: scheme {other} is not supported, use http"),
-            None => bail!("invalid URL `{url}`: no scheme, write http://{url}"),
+            other => {
+                let other = other.unwrap_or_default();
+                bail!("invalid URL `{url}`: scheme {other} is not supported, use http")
+            }
         }
         if let Some((_, fragment)) = url.split_once('#') {
             bail!("invalid URL `{url}`: remove `#{fragment}`, fragments are never sent");
@@ -108,7 +115,9 @@ fn resolve(hostname: &str, port: u16, allowed: &[String]) -> Result<SocketAddr> 
         .next()
         .with_context(|| format!("cannot resolve host `{hostname}`: it has no address"))?;
     let is_allowed = allowed.iter().any(|name| name.eq_ignore_ascii_case(hostname));
-    if !address.ip().is_loopback() && !is_allowed {
+    // The unspecified address connects to this machine.
+    let is_local = address.ip().is_loopback() || address.ip().is_unspecified();
+    if !is_local && !is_allowed {
         bail!(
             "cannot load `{hostname}`: not this machine; if you may load it, add --allow-host {hostname}"
         );
@@ -171,10 +180,13 @@ impl Content {
 }
 
 fn body(args: &Args) -> Result<Cow<'_, [u8]>> {
-    let Some(path) = &args.body_file else {
-        return Ok(args.body.as_deref().unwrap_or("").as_bytes().into());
+    let text = args.body.as_deref().unwrap_or("");
+    let (option, path) = match (&args.body_file, text.strip_prefix('@')) {
+        (Some(path), _) => ("--body-file ", path.as_path()),
+        (None, Some(path)) => ("--body @", Path::new(path)),
+        (None, None) => return Ok(text.as_bytes().into()),
     };
-    let cannot_read = || format!("cannot read --body-file {}", path.display());
+    let cannot_read = || format!("cannot read {option}{}", path.display());
     let mut bytes = Vec::new();
     let file = File::open(path).with_context(cannot_read)?;
     file.take(BODY_BYTES_MAX + 1).read_to_end(&mut bytes).with_context(cannot_read)?;
@@ -244,6 +256,32 @@ mod tests {
     }
 
     #[test]
+    fn url_may_lack_its_scheme_and_name_the_unspecified_address() {
+        for (url, full, address) in [
+            ("127.0.0.1:8000", "http://127.0.0.1:8000", "127.0.0.1:8000"),
+            ("127.0.0.1:8000/a?b", "http://127.0.0.1:8000/a?b", "127.0.0.1:8000"),
+            ("0.0.0.0:8000/", "http://0.0.0.0:8000/", "0.0.0.0:8000"),
+            ("http://[::]:8000/", "http://[::]:8000/", "[::]:8000"),
+        ] {
+            let target = Target::parse(url, None, &[]).unwrap();
+            assert_eq!(target.url, full);
+            assert_eq!(target.address, Address::Tcp(address.parse().unwrap()));
+        }
+        assert!(rejected("/a").contains("invalid URL `http:///a`"));
+    }
+
+    #[test]
+    fn body_may_be_read_from_a_file() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        std::io::Write::write_all(&mut file, b"a\r\nb\0").unwrap();
+        let path = file.path().display();
+        for option in ["--body @", "--data @", "--body-file "] {
+            let args = args(&format!("-n 1 http://127.0.0.1/ {option}{path}"));
+            assert_eq!(*body(&args).unwrap(), *b"a\r\nb\0", "{option}");
+        }
+    }
+
+    #[test]
     fn unix_socket_needs_no_known_host() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("shop.sock");
@@ -265,7 +303,7 @@ mod tests {
         assert!(Target::parse("http://192.0.2.1/", None, &["192.0.2.1".to_owned()]).is_ok());
         assert!(rejected("http://127.0.0.1:99999/").contains("at most 65535"));
         assert!(rejected("https://127.0.0.1/").contains("use http"));
-        assert!(rejected("127.0.0.1:80").contains("write http://127.0.0.1:80"));
+        assert!(rejected("https://[::1]/").contains("scheme https is not supported"));
         assert!(rejected("http://u:p@127.0.0.1/").contains("-H 'Authorization: Basic ...'"));
         assert!(rejected("http://127.0.0.1/a#top").contains("remove `#top`"));
     }
@@ -321,6 +359,7 @@ mod tests {
             ("-n 1 http://127.0.0.1/ -X CONNECT", "--method CONNECT"),
             ("-n 1 http://127.0.0.1/ -H host:a --host b", "two Host headers"),
             ("-n 1 http://127.0.0.1/ --body-file /nowhere", "cannot read --body-file /nowhere"),
+            ("-n 1 http://127.0.0.1/ --body @/nowhere", "cannot read --body @/nowhere"),
             ("-n 1 http://127.0.0.1/ --body-file /dev/zero", "longer than 67108864 bytes"),
             ("-n 1 http://127.0.0.1/a --mix browse", "remove `/a`"),
             ("-n 1 http://127.0.0.1/ --mix nowhere", "nowhere"),

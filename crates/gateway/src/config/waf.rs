@@ -1,0 +1,554 @@
+//! The `waf` keys: rules of the firewall, loaded while the configuration is read.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write as _;
+use std::io::Read as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use tollgate_waf::{EngineMode, LimitAction};
+
+use super::LogTarget;
+use super::error::InvalidValue;
+use super::file::Located;
+use super::validate::{check_header_name, log_target, number};
+use crate::firewall::Rules;
+
+/// Identifier of the rule that sets the options of `crs`: outside all ranges that are assigned.
+const OPTIONS_RULE: u64 = 4_000_000_000;
+const PAGE_BYTES_MAX: u64 = 1 << 20;
+const RATIO_MAX: u32 = 100;
+/// Settings that rule files may change.
+const DEFAULTS: &str = "SecRequestBodyAccess On\nSecAuditEngine RelevantOnly\n";
+
+/// Inspection of the requests of a route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waf {
+    pub(crate) rules: Arc<Rules>,
+    /// On or detection only.
+    pub(crate) mode: EngineMode,
+    /// Percent of the requests that are inspected.
+    pub(crate) sample: u8,
+    pub(crate) request_compression: Compression,
+    pub(crate) response_compression: Compression,
+    pub(crate) block: Block,
+    /// Response header with the identifier of the transaction.
+    pub(crate) transaction_header: Option<String>,
+}
+
+/// Treatment of bodies with a content coding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Compression {
+    Reject,
+    Pass,
+    Inflate {
+        /// Inflated bytes per compressed byte.
+        ratio_max: u32,
+    },
+}
+
+/// Response to a blocked request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Block {
+    /// `None`: that of the rule.
+    pub(crate) status: Option<u16>,
+    pub(crate) page: Option<Arc<[u8]>>,
+    pub(crate) is_html: bool,
+}
+
+/// Inspection of requests and responses by a web application firewall. A key of a route replaces that of the gateway.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(title = "waf")]
+pub(super) struct WafFile {
+    /// Consequence of a match. Default: `on`.
+    pub(super) mode: Option<ModeFile>,
+    /// Percent of the requests that are inspected, drawn at random, from 0 to 100. Default: 100.
+    pub(super) sample: Option<Located<u8>>,
+    /// Rule files in SecLang, AppSec rules of CrowdSec in files named `*.yaml`, rules of naxsi in files named `*.rules`,
+    /// or patterns such as `crs/rules/*.conf`, read in this order.
+    pub(super) rules: Option<Located<Vec<Located<String>>>>,
+    /// Options of the Core Rule Set 4, set before the rules. A file that sets the same variable takes precedence.
+    pub(super) crs: Option<CrsFile>,
+    /// SecLang directives behind the rules, such as `SecRuleRemoveById 942100` or
+    /// `SecRuleUpdateTargetById 942100 "!ARGS:q"`.
+    pub(super) exclusions: Option<Located<Vec<String>>>,
+    /// Inspection of request bodies.
+    pub(super) request_body: Option<RequestBodyFile>,
+    /// Inspection of response bodies. Default: as the rule files say, or none.
+    pub(super) response_body: Option<ResponseBodyFile>,
+    /// Limit of the inspection of a request and its response.
+    pub(super) inspection: Option<InspectionFile>,
+    /// Response to a blocked request.
+    pub(super) block: Option<BlockFile>,
+    /// Response header with the identifier of the transaction, as in the audit log. Default: none.
+    pub(super) transaction_header: Option<Located<String>>,
+}
+
+/// Mode of the firewall.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(title = "mode")]
+pub(super) enum ModeFile {
+    /// Rules can block.
+    On,
+    /// Matches are logged and counted only.
+    DetectionOnly,
+    /// Nothing is inspected.
+    Off,
+}
+
+/// Options of the Core Rule Set 4; `crs-setup.conf.example` describes them.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(title = "crs")]
+pub(super) struct CrsFile {
+    /// Level of the rules that can block, from 1 to 4. Default: 1.
+    paranoia_level: Option<Located<u8>>,
+    /// Level of the rules that are run; those above `paranoia_level` only log. Default: `paranoia_level`.
+    detection_paranoia_level: Option<Located<u8>>,
+    /// Anomaly score from which a request is blocked. Default: 5.
+    inbound_anomaly_score_threshold: Option<Located<u32>>,
+    /// Anomaly score from which a response is blocked. Default: 4.
+    outbound_anomaly_score_threshold: Option<Located<u32>>,
+    /// Blocks after the headers if they suffice. Default: false.
+    early_blocking: Option<bool>,
+    /// Methods of requests. Default: GET, HEAD, POST and OPTIONS.
+    allowed_methods: Option<Located<Vec<String>>>,
+    /// Media types of request bodies.
+    allowed_request_content_types: Option<Located<Vec<String>>>,
+    /// Protocols, such as HTTP/1.1.
+    allowed_http_versions: Option<Located<Vec<String>>>,
+    /// Extensions of files, such as .bak, that cannot be requested.
+    restricted_extensions: Option<Located<Vec<String>>>,
+    /// Headers that requests must not have.
+    restricted_headers: Option<Located<Vec<String>>>,
+    /// Arguments of a request. Default: unlimited.
+    max_num_args: Option<Located<u32>>,
+    /// Bytes of the name of an argument. Default: unlimited.
+    arg_name_length: Option<Located<u32>>,
+    /// Bytes of the value of an argument. Default: unlimited.
+    arg_length: Option<Located<u32>>,
+    /// Bytes of all arguments of a request. Default: unlimited.
+    total_arg_length: Option<Located<u32>>,
+    /// Bytes of an uploaded file. Default: unlimited.
+    max_file_size: Option<Located<u32>>,
+    /// Bytes of all uploaded files of a request. Default: unlimited.
+    combined_file_sizes: Option<Located<u32>>,
+    /// Other variables of the collection TX, such as those of plugins.
+    variables: Option<BTreeMap<String, Located<String>>>,
+}
+
+/// Inspection of request bodies. Bodies are held until they are inspected.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(title = "request body")]
+pub(super) struct RequestBodyFile {
+    /// Inspects request bodies. Default: true.
+    inspect: Option<bool>,
+    /// Bytes of a multipart body that are inspected. Default: 13107200.
+    limit: Option<Located<usize>>,
+    /// Bytes of another body that are inspected. Default: 131072.
+    limit_without_files: Option<Located<usize>>,
+    /// Treatment of a larger body. Default: `reject`.
+    over_limit: Option<OverLimitFile>,
+    /// Treatment of a body with a content coding. Default: `inflate`.
+    compressed: Option<CompressedFile>,
+    /// Inflated bytes per compressed byte, beyond which a body is rejected, from 1 to 1032. Default: 100.
+    inflate_ratio_max: Option<Located<u32>>,
+}
+
+/// Inspection of response bodies. Bodies are held until they are inspected.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(title = "response body")]
+pub(super) struct ResponseBodyFile {
+    /// Media types of the bodies that are inspected. An empty list inspects none.
+    mime_types: Option<Located<Vec<String>>>,
+    /// Bytes of a body that are inspected. Default: 524288.
+    limit: Option<Located<usize>>,
+    /// Treatment of a larger body. Default: `partial`.
+    over_limit: Option<OverLimitFile>,
+    /// Treatment of a body with a content coding. Default: `inflate`.
+    compressed: Option<CompressedFile>,
+    /// Inflated bytes per compressed byte, beyond which a body is rejected, from 1 to 1032. Default: 100.
+    inflate_ratio_max: Option<Located<u32>>,
+}
+
+/// Limit of the inspection of a request and its response.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(title = "inspection")]
+pub(super) struct InspectionFile {
+    /// Bytes that operators inspect, the same bytes again for each rule. Default: unlimited.
+    bytes: Option<Located<u64>>,
+    /// `reject` blocks beyond the limit, `partial` runs no further rules. Default: `reject`.
+    over_limit: Option<OverLimitFile>,
+}
+
+/// Treatment beyond a limit.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(title = "over limit")]
+pub(super) enum OverLimitFile {
+    /// Blocks the transaction, unless the mode is `detection-only`.
+    Reject,
+    /// Inspects the part within the limit; the rest passes.
+    Partial,
+}
+
+/// Treatment of a body with a content coding.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(title = "compressed")]
+pub(super) enum CompressedFile {
+    /// Blocks it: a request with 415.
+    Reject,
+    /// Does not inspect it.
+    Pass,
+    /// Inspects what it contains, within the limits; blocks codings other than gzip and deflate.
+    Inflate,
+}
+
+/// Response to a blocked request.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(title = "block")]
+pub(super) struct BlockFile {
+    /// Status from 400 to 599. Default: that of the rule, usually 403.
+    status: Option<Located<u16>>,
+    /// File with the body, as HTML if its name ends in `.html`, otherwise as text. Default: a short text.
+    page: Option<Located<String>>,
+}
+
+/// Log of inspected transactions, as JSON objects, one per line.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(title = "audit log")]
+pub(super) struct AuditLogFile {
+    /// File to append to, or `stdout`.
+    pub(super) to: Located<String>,
+    /// Transactions to log. Default: `relevant`.
+    include: Option<IncludeFile>,
+    /// Names of arguments, headers and cookies whose values are replaced by `***`, in any case. Default: names of
+    /// credentials, such as `authorization`, `cookie` and `password`.
+    masked: Option<Vec<String>>,
+}
+
+/// Transactions in the audit log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(title = "include")]
+pub(super) enum IncludeFile {
+    /// Transactions with a match or an exceeded limit.
+    Relevant,
+    /// All that were inspected.
+    All,
+}
+
+const MASKED: [&str; 12] = [
+    "authorization",
+    "proxy-authorization",
+    "cookie",
+    "password",
+    "passwd",
+    "pass",
+    "pwd",
+    "secret",
+    "token",
+    "access_token",
+    "api_key",
+    "x-api-key",
+];
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuditLog {
+    pub to: LogTarget,
+    /// Logs transactions without a match, too.
+    pub all: bool,
+    /// In lower case.
+    pub masked: Vec<String>,
+}
+
+pub(super) fn audit_log(file: &AuditLogFile, folder: &Path) -> Result<AuditLog, InvalidValue> {
+    let masked = match &file.masked {
+        Some(names) => names.iter().map(|name| name.to_ascii_lowercase()).collect(),
+        None => MASKED.map(str::to_owned).to_vec(),
+    };
+    let to = log_target(&file.to, folder)?;
+    Ok(AuditLog { to, all: file.include == Some(IncludeFile::All), masked })
+}
+
+/// Rule sets that were loaded for one configuration, by their text.
+#[derive(Default)]
+pub(super) struct RuleCache(HashMap<String, Arc<Rules>>);
+
+/// The `waf` keys that apply to a route: its own, then those of the gateway.
+struct Layers<'a>([Option<&'a Located<WafFile>>; 2]);
+
+impl<'a> Layers<'a> {
+    fn get<T>(&self, key: impl Fn(&'a WafFile) -> &'a Option<T>) -> Option<&'a T> {
+        self.0.into_iter().flatten().find_map(|file| key(file).as_ref())
+    }
+}
+
+impl RuleCache {
+    /// Validates the keys of a route and loads its rules. Returns `None` if nothing is to be inspected.
+    pub(super) fn waf(
+        &mut self,
+        route: Option<&Located<WafFile>>,
+        gateway: Option<&Located<WafFile>>,
+        folder: &Path,
+    ) -> Result<Option<Arc<Waf>>, InvalidValue> {
+        let keys = Layers([route, gateway]);
+        let mode = match keys.get(|file| &file.mode) {
+            Some(ModeFile::Off) => return Ok(None),
+            Some(ModeFile::DetectionOnly) => EngineMode::DetectionOnly,
+            Some(ModeFile::On) | None => EngineMode::On,
+        };
+        let Some(files) = keys.get(|file| &file.rules) else {
+            let message = "`waf` names no rules; add `rules`, or set `mode: off`";
+            return Err(match keys.0 {
+                [Some(file), _] | [None, Some(file)] => InvalidValue::at(file, message),
+                [None, None] => return Ok(None),
+            });
+        };
+        let request = keys.get(|file| &file.request_body);
+        let response = keys.get(|file| &file.response_body);
+        let waf = Waf {
+            rules: self.rules(&keys, files, folder)?,
+            mode,
+            sample: number(keys.get(|file| &file.sample), 0, Some(100), 100)?,
+            request_compression: compression(
+                request.and_then(|body| body.compressed),
+                request.and_then(|body| body.inflate_ratio_max.as_ref()),
+            )?,
+            response_compression: compression(
+                response.and_then(|body| body.compressed),
+                response.and_then(|body| body.inflate_ratio_max.as_ref()),
+            )?,
+            block: keys
+                .get(|file| &file.block)
+                .map_or(Ok(Block::default()), |file| block(file, folder))?,
+            transaction_header: keys
+                .get(|file| &file.transaction_header)
+                .map(|name| check_header_name(name, name).map(|()| (**name).clone()))
+                .transpose()?,
+        };
+        Ok(Some(Arc::new(waf)))
+    }
+
+    fn rules(
+        &mut self,
+        keys: &Layers<'_>,
+        files: &Located<Vec<Located<String>>>,
+        folder: &Path,
+    ) -> Result<Arc<Rules>, InvalidValue> {
+        let mut before = DEFAULTS.to_owned();
+        if let Some(crs) = keys.get(|file| &file.crs) {
+            before += &crs_options(crs)?;
+        }
+        let mut includes = String::new();
+        for file in files.iter() {
+            let path = folder.join(&**file).display().to_string();
+            if path.contains(['"', '\\', '\n', '\r']) {
+                let message = format!("`{}` contains a quote, a backslash or a line break", **file);
+                return Err(InvalidValue::at(file, message));
+            }
+            push(&mut includes, format_args!("Include \"{path}\""));
+        }
+        let behind = settings(keys)?;
+        let exclusions = keys.get(|file| &file.exclusions);
+        let exclusion_text = exclusions.map_or(String::new(), |lines| lines.join("\n"));
+        let source = [&*before, &includes, &behind, &exclusion_text].join("\n");
+        if let Some(rules) = self.0.get(&source) {
+            return Ok(Arc::clone(rules));
+        }
+        let builder = tollgate_waf::RuleSet::builder()
+            .text("waf.crs", before)
+            .text("waf: rules", includes)
+            .text("waf", behind)
+            .text("waf.exclusions", exclusion_text);
+        let set = builder.build().map_err(|error| {
+            InvalidValue::at(files, format!("cannot load the rules of `waf`: {error}"))
+        })?;
+        let rules = Arc::new(Rules::new(set));
+        self.0.insert(source, Arc::clone(&rules));
+        Ok(rules)
+    }
+}
+
+fn push(text: &mut String, line: std::fmt::Arguments<'_>) {
+    writeln!(text, "{line}").expect("writing to a string cannot fail");
+}
+
+/// The options of the Core Rule Set as one action of phase 1.
+fn crs_options(crs: &CrsFile) -> Result<String, InvalidValue> {
+    let mut actions = String::new();
+    let mut set = |name: &str, value: &dyn std::fmt::Display| {
+        write!(actions, ",setvar:'tx.{name}={value}'").expect("writing to a string cannot fail");
+    };
+    let level = number(&crs.paranoia_level, 1, Some(4), 1)?;
+    let detection = number(&crs.detection_paranoia_level, level, Some(4), level)?;
+    if crs.paranoia_level.is_some() || crs.detection_paranoia_level.is_some() {
+        // CRS 3 has other names.
+        for name in ["blocking_paranoia_level", "paranoia_level"] {
+            set(name, &level);
+        }
+        for name in ["detection_paranoia_level", "executing_paranoia_level"] {
+            set(name, &detection);
+        }
+    }
+    for (name, value) in [
+        ("inbound_anomaly_score_threshold", &crs.inbound_anomaly_score_threshold),
+        ("outbound_anomaly_score_threshold", &crs.outbound_anomaly_score_threshold),
+        ("max_num_args", &crs.max_num_args),
+        ("arg_name_length", &crs.arg_name_length),
+        ("arg_length", &crs.arg_length),
+        ("total_arg_length", &crs.total_arg_length),
+        ("max_file_size", &crs.max_file_size),
+        ("combined_file_sizes", &crs.combined_file_sizes),
+    ] {
+        if value.is_some() {
+            set(name, &number(value, 1, None, 1)?);
+        }
+    }
+    if let Some(early) = crs.early_blocking {
+        set("early_blocking", &u8::from(early));
+    }
+    // Format of each list in crs-setup.conf.
+    type List<'a> = (&'a str, &'a Option<Located<Vec<String>>>, fn(&str) -> String);
+    let lists: [List<'_>; 5] = [
+        ("allowed_methods", &crs.allowed_methods, str::to_owned),
+        ("allowed_request_content_type", &crs.allowed_request_content_types, |it| {
+            format!("|{it}|")
+        }),
+        ("allowed_http_versions", &crs.allowed_http_versions, str::to_owned),
+        ("restricted_extensions", &crs.restricted_extensions, |it| format!("{it}/")),
+        ("restricted_headers_basic", &crs.restricted_headers, |it| {
+            format!("/{}/", it.to_ascii_lowercase())
+        }),
+    ];
+    for (name, list, join) in lists {
+        if let Some(list) = list {
+            list.iter().try_for_each(|item| check_value(list, item))?;
+            set(name, &list.iter().map(|item| join(item)).collect::<Vec<_>>().join(" "));
+        }
+    }
+    for (name, value) in crs.variables.iter().flatten() {
+        let is_name_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
+        if name.is_empty() || !name.bytes().all(is_name_byte) {
+            return Err(InvalidValue::at(value, format!("`{name}` is not the name of a variable")));
+        }
+        check_value(value, value)?;
+        set(name, &**value);
+    }
+    if actions.is_empty() {
+        return Ok(String::new());
+    }
+    Ok(format!("SecAction \"id:{OPTIONS_RULE},phase:1,pass,nolog,t:none{actions}\"\n"))
+}
+
+fn check_value<T>(at: &Located<T>, value: &str) -> Result<(), InvalidValue> {
+    if value.is_empty() || value.chars().any(|c| "'\"\\%".contains(c) || c.is_control()) {
+        let message = format!("`{value}` is empty or contains a quote, a backslash or a %");
+        return Err(InvalidValue::at(at, message));
+    }
+    Ok(())
+}
+
+/// Directives behind the rule files, which override theirs.
+fn settings(keys: &Layers<'_>) -> Result<String, InvalidValue> {
+    let mut text = String::new();
+    if let Some(body) = keys.get(|file| &file.request_body) {
+        if let Some(inspect) = body.inspect {
+            let access = if inspect { "On" } else { "Off" };
+            push(&mut text, format_args!("SecRequestBodyAccess {access}"));
+        }
+        for (name, limit) in [
+            ("SecRequestBodyLimit", &body.limit),
+            ("SecRequestBodyNoFilesLimit", &body.limit_without_files),
+        ] {
+            if limit.is_some() {
+                push(&mut text, format_args!("{name} {}", number(limit, 1, None, 1)?));
+            }
+        }
+        if let Some(over) = body.over_limit {
+            push(&mut text, format_args!("SecRequestBodyLimitAction {:?}", over.action()));
+        }
+    }
+    if let Some(body) = keys.get(|file| &file.response_body) {
+        if let Some(types) = &body.mime_types {
+            let is_type_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"/+-._*".contains(&byte);
+            if let Some(invalid) =
+                types.iter().find(|it| it.is_empty() || !it.bytes().all(is_type_byte))
+            {
+                let message = format!("`{invalid}` is not a media type such as text/html");
+                return Err(InvalidValue::at(types, message));
+            }
+            let access = if types.is_empty() { "Off" } else { "On" };
+            push(&mut text, format_args!("SecResponseBodyAccess {access}"));
+            push(&mut text, format_args!("SecResponseBodyMimeType {}", types.join(" ")));
+        }
+        if body.limit.is_some() {
+            let limit = number(&body.limit, 1, None, 1)?;
+            push(&mut text, format_args!("SecResponseBodyLimit {limit}"));
+        }
+        if let Some(over) = body.over_limit {
+            push(&mut text, format_args!("SecResponseBodyLimitAction {:?}", over.action()));
+        }
+    }
+    if let Some(inspection) = keys.get(|file| &file.inspection) {
+        if inspection.bytes.is_some() {
+            let bytes = number(&inspection.bytes, 1, None, 1)?;
+            push(&mut text, format_args!("SecInspectionLimit {bytes}"));
+        }
+        if let Some(over) = inspection.over_limit {
+            push(&mut text, format_args!("SecInspectionLimitAction {:?}", over.action()));
+        }
+    }
+    Ok(text)
+}
+
+impl OverLimitFile {
+    fn action(self) -> LimitAction {
+        match self {
+            Self::Reject => LimitAction::Reject,
+            Self::Partial => LimitAction::ProcessPartial,
+        }
+    }
+}
+
+fn compression(
+    file: Option<CompressedFile>,
+    ratio: Option<&Located<u32>>,
+) -> Result<Compression, InvalidValue> {
+    // The highest ratio that deflate reaches.
+    let ratio_max = number(ratio, 1, Some(1032), RATIO_MAX)?;
+    Ok(match file {
+        Some(CompressedFile::Reject) => Compression::Reject,
+        Some(CompressedFile::Pass) => Compression::Pass,
+        Some(CompressedFile::Inflate) | None => Compression::Inflate { ratio_max },
+    })
+}
+
+fn block(file: &BlockFile, folder: &Path) -> Result<Block, InvalidValue> {
+    let status =
+        file.status.as_ref().map(|status| number(status, 400, Some(599), 403)).transpose()?;
+    let Some(name) = &file.page else { return Ok(Block { status, ..Block::default() }) };
+    let path = folder.join(&**name);
+    let mut page = Vec::new();
+    let read = std::fs::File::open(&path)
+        .and_then(|file| file.take(PAGE_BYTES_MAX + 1).read_to_end(&mut page));
+    if let Err(source) = read {
+        let message = format!("cannot read the page `{}`", path.display());
+        return Err(InvalidValue::at(name, message).with_source(source));
+    }
+    if page.len() as u64 > PAGE_BYTES_MAX {
+        let message = format!("the page `{}` is larger than 1 MiB", path.display());
+        return Err(InvalidValue::at(name, message));
+    }
+    Ok(Block { status, page: Some(page.into()), is_html: name.ends_with(".html") })
+}

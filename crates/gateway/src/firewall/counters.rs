@@ -1,0 +1,153 @@
+//! Counters of the firewall: by route, and by rule.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tollgate_accesslog::Counter;
+
+use super::inspection::Inspection;
+use crate::metrics::Page;
+
+/// Upper bounds of the score histogram; a last bucket has no bound.
+const SCORE_BOUNDS: [i64; 6] = [0, 4, 9, 19, 49, 99];
+
+/// Counters of all routes since the start of the gateway.
+#[derive(Debug, Default)]
+pub(crate) struct FirewallCounters {
+    /// Locked by readers and on reload, never on the data path.
+    routes: Mutex<BTreeMap<String, Arc<RouteCounters>>>,
+}
+
+/// Counters of one route.
+#[derive(Debug)]
+pub(super) struct RouteCounters {
+    pub(super) label: String,
+    threads: Box<[ThreadCounters]>,
+}
+
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct ThreadCounters {
+    inspected: Counter,
+    blocked: Counter,
+    detected: Counter,
+    partial: Counter,
+    over_limit: Counter,
+    engine_us: Counter,
+    score_sum: Counter,
+    scores: [Counter; SCORE_BOUNDS.len() + 1],
+    /// By rule: matches in transactions that were blocked, and in others. Locked by readers and after a match.
+    rules: Mutex<BTreeMap<u64, [u64; 2]>>,
+}
+
+impl FirewallCounters {
+    /// The counters of a route, which continue across reloads.
+    pub(super) fn route(&self, label: &str, threads: usize) -> Arc<RouteCounters> {
+        let mut routes = self.routes.lock().unwrap_or_else(PoisonError::into_inner);
+        let route = routes.entry(label.to_owned()).or_insert_with(|| {
+            let threads = (0..threads).map(|_| ThreadCounters::default()).collect();
+            Arc::new(RouteCounters { label: label.to_owned(), threads })
+        });
+        Arc::clone(route)
+    }
+
+    /// Writes nothing without a firewall.
+    pub(crate) fn render(&self, page: &mut Page) {
+        let routes = self.routes.lock().unwrap_or_else(PoisonError::into_inner);
+        if routes.is_empty() {
+            return;
+        }
+        type Value = fn(&ThreadCounters) -> u64;
+        let families: [(&str, &str, Value); 6] = [
+            ("waf_inspected_total", "Requests that were inspected.", |it| it.inspected.get()),
+            ("waf_blocked_total", "Transactions that were blocked.", |it| it.blocked.get()),
+            ("waf_detected_total", "Transactions with a match that passed.", |it| {
+                it.detected.get()
+            }),
+            (
+                "waf_partial_total",
+                "Transactions with a body, or a part of one, that was not inspected.",
+                |it| it.partial.get(),
+            ),
+            (
+                "waf_over_limit_total",
+                "Transactions that exceeded a limit of the inspection, blocked or passed as configured.",
+                |it| it.over_limit.get(),
+            ),
+            ("waf_engine_microseconds_total", "Time in the engine.", |it| it.engine_us.get()),
+        ];
+        for (name, help, value) in families {
+            page.family(name, help);
+            for route in routes.values() {
+                let sum: u64 = route.threads.iter().map(value).sum();
+                page.sample(name, &[("route", &route.label)], sum);
+            }
+        }
+        page.family(
+            "waf_rule_matches_total",
+            "Matches of a rule, by what became of the transaction.",
+        );
+        for route in routes.values() {
+            for (rule, counts) in route.rules() {
+                for (action, count) in ["blocked", "detected"].into_iter().zip(counts) {
+                    let labels =
+                        [("route", &*route.label), ("rule", &rule.to_string()), ("action", action)];
+                    page.sample("waf_rule_matches_total", &labels, count);
+                }
+            }
+        }
+        page.histogram("waf_score", "Anomaly scores of requests.");
+        for route in routes.values() {
+            route.render_scores(page);
+        }
+    }
+}
+
+impl RouteCounters {
+    pub(super) fn count(&self, thread: usize, inspection: &Inspection) {
+        let Some(counters) = self.threads.get(thread) else { return };
+        let is_blocked = inspection.is_blocked;
+        counters.inspected.add(1);
+        if is_blocked {
+            counters.blocked.add(1);
+        } else if inspection.has_matched() {
+            counters.detected.add(1);
+        }
+        counters.partial.add(u64::from(inspection.is_partial));
+        counters.over_limit.add(u64::from(inspection.is_over_limit()));
+        counters.engine_us.add(inspection.engine_time.as_nanos().div_ceil(1000) as u64);
+        if let Some(score) = inspection.score() {
+            let bucket = SCORE_BOUNDS.partition_point(|bound| *bound < score);
+            counters.scores[bucket].add(1);
+            counters.score_sum.add(score.max(0).unsigned_abs());
+        }
+        if inspection.transaction.matches().is_empty() {
+            return;
+        }
+        let mut rules = counters.rules.lock().unwrap_or_else(PoisonError::into_inner);
+        for found in inspection.transaction.matches().iter().filter(|found| found.logged) {
+            rules.entry(found.id).or_default()[usize::from(!is_blocked)] += 1;
+        }
+    }
+
+    fn rules(&self) -> BTreeMap<u64, [u64; 2]> {
+        let mut sums: BTreeMap<u64, [u64; 2]> = BTreeMap::new();
+        for counters in &self.threads {
+            let rules = counters.rules.lock().unwrap_or_else(PoisonError::into_inner);
+            for (rule, [blocked, detected]) in rules.iter() {
+                let sum = sums.entry(*rule).or_default();
+                sum[0] += blocked;
+                sum[1] += detected;
+            }
+        }
+        sums
+    }
+
+    fn render_scores(&self, page: &mut Page) {
+        let sum = |value: &dyn Fn(&ThreadCounters) -> u64| self.threads.iter().map(value).sum();
+        let counts: Vec<u64> =
+            (0..=SCORE_BOUNDS.len()).map(|bucket| sum(&|it| it.scores[bucket].get())).collect();
+        let score_sum: u64 = sum(&|it| it.score_sum.get());
+        page.buckets("waf_score", ("route", &self.label), &SCORE_BOUNDS, &counts, score_sum);
+    }
+}

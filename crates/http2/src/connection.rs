@@ -1,0 +1,465 @@
+//! A connection: its state, and what is sent on it.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use crate::error::{ConnectionError, ErrorCode, StreamClosed, StreamError};
+use crate::fields::Field;
+use crate::frame::{
+    self, FRAME_HEADER_BYTES, FrameHeader, FrameType, MIN_MAX_FRAME_BYTES, PREFACE, STREAM_MAX,
+    flags, setting,
+};
+use crate::hpack::{Decoder, Encoder};
+use crate::limits::{Budget, Limits};
+use crate::receive::Reader;
+use crate::stream::{Side, Stream, StreamTable};
+
+/// Side of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    Client,
+    Server,
+}
+
+/// One side of an HTTP/2 connection, without its socket.
+///
+/// [`receive`](Self::receive) turns received bytes into events. All methods append the frames to send to a buffer of the
+/// caller, which sends it in order.
+///
+/// A stream is named by its identifier, and carries a token of the caller, such as the index of its transaction. It
+/// lasts until [`release`](Self::release), which the caller owes for each stream that it has opened or that an
+/// [`Event::Request`] or [`Event::HeadTooLarge`] has named; until then it counts as concurrent. A server that releases a
+/// stream when its work for it has ended, and not before, is safe from clients that open and reset streams.
+#[derive(Debug)]
+pub struct Connection {
+    pub(crate) role: Role,
+    pub(crate) limits: Limits,
+    pub(crate) reader: Reader,
+    pub(crate) decoder: Decoder,
+    pub(crate) encoder: Encoder,
+    pub(crate) streams: StreamTable,
+    /// Highest identifier of a stream so far. Clients open all of them.
+    pub(crate) last_stream: u32,
+    /// Identifiers of the last streams released after a reset, on which frames may still arrive.
+    pub(crate) reset_streams: VecDeque<u32>,
+    pub(crate) peer: PeerSettings,
+    pub(crate) send_window: i64,
+    pub(crate) receive_window: i64,
+    /// Credit that the peer does not have yet.
+    credit: u32,
+    /// A send was cut short by the window of the connection.
+    pub(crate) is_blocked: bool,
+    /// Receive window of a new stream. At least the initial one of the protocol until the peer has acknowledged ours.
+    pub(crate) initial_receive_window: i64,
+    pub(crate) resets: Budget,
+    pub(crate) glitches: Budget,
+    pub(crate) queued_control_frames: u32,
+    /// Last stream of the GOAWAY sent.
+    pub(crate) go_away: Option<u32>,
+    pub(crate) peer_goes_away: bool,
+    pub(crate) error: Option<ConnectionError>,
+}
+
+/// Settings of the peer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PeerSettings {
+    pub(crate) streams: u32,
+    pub(crate) initial_window: i64,
+    pub(crate) frame_bytes: u32,
+    pub(crate) extended_connect: bool,
+}
+
+/// Something received. The head and trailers of a message are in the [`Fields`](crate::Fields) given to
+/// [`Connection::receive`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event<'a> {
+    /// Server: the head of a request. [`Connection::set_token`] says to what its stream belongs.
+    Request { stream: u32, end_stream: bool },
+    /// Client: the head of a response, which may be interim (1xx).
+    Response { stream: u32, token: usize, status: u16, end_stream: bool },
+    /// A head whose fields exceed the limits. A server may respond; the token of its stream is 0.
+    HeadTooLarge { stream: u32, token: usize, end_stream: bool },
+    /// A piece of a body, which needs [`Connection::credit`]. Empty only at the end.
+    Data { stream: u32, token: usize, data: &'a [u8], end_stream: bool },
+    /// Trailers, which end their stream.
+    Trailers { stream: u32, token: usize },
+    /// The stream is closed before its end.
+    Reset { stream: u32, token: usize, cause: ResetCause },
+    /// Server: a request was rejected with `RST_STREAM`. There is no stream to release.
+    Refused { stream: u32, error: StreamError },
+    /// There is room again for a body that did not fit.
+    StreamWritable { stream: u32, token: usize },
+    /// There is room again for the bodies of all streams.
+    Writable,
+    /// The peer has sent settings; there may be room for more streams and bodies.
+    Settings,
+    /// The peer accepts no further stream. A client may send again the requests of streams above the last one.
+    GoAway { last_stream: u32, code: ErrorCode },
+    /// Reply to [`Connection::ping`].
+    Pong([u8; 8]),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResetCause {
+    Peer(ErrorCode),
+    /// The peer broke a rule; it has been sent `RST_STREAM`.
+    Error(StreamError),
+}
+
+/// Initial windows of the protocol (RFC 9113, section 6.9.2).
+const PROTOCOL_WINDOW: u32 = 65_535;
+
+/// Glitches that one frame of a message pays for.
+const GLITCHES_PAID: u32 = 2;
+
+impl Connection {
+    /// Creates a connection and appends its first frames to `out`.
+    pub fn new(role: Role, limits: Limits, now: Instant, out: &mut Vec<u8>) -> Self {
+        let connection_window = limits.connection_window.clamp(PROTOCOL_WINDOW, STREAM_MAX);
+        let stream_window = limits.stream_window.min(STREAM_MAX);
+        let frame_bytes = limits.frame_bytes.clamp(MIN_MAX_FRAME_BYTES, frame::MAX_MAX_FRAME_BYTES);
+        let limits = Limits { connection_window, stream_window, frame_bytes, ..limits };
+        let fields_bytes = u32::try_from(limits.fields.bytes).unwrap_or(u32::MAX);
+        let mut settings = vec![
+            (setting::INITIAL_WINDOW_SIZE, stream_window),
+            (setting::MAX_HEADER_LIST_SIZE, fields_bytes),
+            (setting::MAX_FRAME_SIZE, frame_bytes),
+            (setting::HEADER_TABLE_SIZE, limits.decoder_table_bytes),
+        ];
+        match role {
+            Role::Client => {
+                out.extend_from_slice(PREFACE);
+                settings.push((setting::ENABLE_PUSH, 0));
+            }
+            Role::Server => {
+                settings.push((setting::MAX_CONCURRENT_STREAMS, limits.streams));
+                if limits.extended_connect {
+                    settings.push((setting::ENABLE_CONNECT_PROTOCOL, 1));
+                }
+            }
+        }
+        frame::write_settings(&settings, out);
+        if connection_window > PROTOCOL_WINDOW {
+            frame::write_window_update(0, connection_window - PROTOCOL_WINDOW, out);
+        }
+        let mut decoder = Decoder::default();
+        if limits.decoder_table_bytes > crate::hpack::DEFAULT_TABLE_SIZE {
+            decoder.set_size_limit(limits.decoder_table_bytes);
+        }
+        Self {
+            role,
+            limits,
+            reader: Reader::new(role),
+            decoder,
+            encoder: Encoder::new(limits.encoder_table_bytes),
+            streams: StreamTable::default(),
+            last_stream: 0,
+            reset_streams: VecDeque::new(),
+            peer: PeerSettings {
+                streams: u32::MAX,
+                initial_window: i64::from(PROTOCOL_WINDOW),
+                frame_bytes: MIN_MAX_FRAME_BYTES,
+                extended_connect: false,
+            },
+            send_window: i64::from(PROTOCOL_WINDOW),
+            receive_window: i64::from(connection_window),
+            credit: 0,
+            is_blocked: false,
+            initial_receive_window: i64::from(stream_window.max(PROTOCOL_WINDOW)),
+            resets: Budget::new(limits.resets, now),
+            glitches: Budget::new(limits.glitches, now),
+            queued_control_frames: 0,
+            go_away: None,
+            peer_goes_away: false,
+            error: None,
+        }
+    }
+
+    /// Number of streams that are not released.
+    pub fn streams(&self) -> usize {
+        self.streams.len()
+    }
+
+    /// Returns identifiers and tokens of all streams that are not released, in no order.
+    pub fn tokens(&self) -> impl Iterator<Item = (u32, usize)> {
+        self.streams.iter().map(|stream| (stream.id, stream.token))
+    }
+
+    pub fn set_token(&mut self, stream: u32, token: usize) {
+        if let Some(stream) = self.streams.get_mut(stream) {
+            stream.token = token;
+        }
+    }
+
+    /// Client: true if the peer allows another stream now. See also [`is_spent`](Self::is_spent).
+    pub fn can_open(&self) -> bool {
+        !self.is_spent() && self.streams.len() < self.peer.streams as usize
+    }
+
+    /// True if the connection takes no further stream: it failed, either side goes away, or identifiers have run out.
+    pub fn is_spent(&self) -> bool {
+        self.error.is_some()
+            || self.peer_goes_away
+            || self.go_away.is_some()
+            || self.last_stream > STREAM_MAX - 2
+    }
+
+    /// Client: true if the server takes extended CONNECT (RFC 8441).
+    pub fn peer_takes_extended_connect(&self) -> bool {
+        self.peer.extended_connect
+    }
+
+    /// Client: sends the head of a request. Returns its stream, or `None` unless [`can_open`](Self::can_open). The
+    /// fields must follow the rules of RFC 9113, section 8, pseudo-fields first.
+    pub fn send_request<'f>(
+        &mut self,
+        fields: impl IntoIterator<Item = Field<'f>>,
+        end_stream: bool,
+        token: usize,
+        out: &mut Vec<u8>,
+    ) -> Option<u32> {
+        if self.role == Role::Server || !self.can_open() {
+            return None;
+        }
+        let id = if self.last_stream == 0 { 1 } else { self.last_stream + 2 };
+        self.last_stream = id;
+        let mut stream =
+            Stream::new(id, token, self.peer.initial_window, self.initial_receive_window);
+        stream.send = if end_stream { Side::Ended } else { Side::Body };
+        let fields = fields.into_iter().inspect(|field| {
+            if field.name == b":method" {
+                stream.is_head = field.value == b"HEAD";
+                stream.is_connect = field.value == b"CONNECT";
+            }
+        });
+        self.write_fields(id, end_stream, None, fields, out);
+        self.streams.insert(stream);
+        Some(id)
+    }
+
+    /// Server: sends the head of a response, without `:status` in its fields. Interim ones (1xx) may precede it.
+    pub fn send_response<'f>(
+        &mut self,
+        stream: u32,
+        status: u16,
+        fields: impl IntoIterator<Item = Field<'f>>,
+        end_stream: bool,
+        out: &mut Vec<u8>,
+    ) -> Result<(), StreamClosed> {
+        let state = self.streams.get_mut(stream).filter(|state| state.can_send(Side::Head));
+        let state = state.ok_or(StreamClosed)?;
+        if status >= 200 {
+            state.send = if end_stream { Side::Ended } else { Side::Body };
+        }
+        let digit = |value: u16| b'0' + (value % 10) as u8;
+        let status = [digit(status / 100), digit(status / 10), digit(status)];
+        self.write_fields(stream, end_stream, Some(&status), fields, out);
+        Ok(())
+    }
+
+    /// Sends trailers, which end the message.
+    pub fn send_trailers<'f>(
+        &mut self,
+        stream: u32,
+        fields: impl IntoIterator<Item = Field<'f>>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), StreamClosed> {
+        let state = self.streams.get_mut(stream).filter(|state| state.can_send(Side::Body));
+        state.ok_or(StreamClosed)?.send = Side::Ended;
+        self.write_fields(stream, true, None, fields, out);
+        Ok(())
+    }
+
+    /// Sends as much of a body as the windows allow. Returns the number of bytes. If that is less than there are,
+    /// [`Event::StreamWritable`], [`Event::Writable`] or [`Event::Settings`] announces room. `end_stream`: the body ends
+    /// with these bytes; it has ended when all are sent.
+    pub fn send_data(
+        &mut self,
+        stream: u32,
+        bytes: &[u8],
+        end_stream: bool,
+        out: &mut Vec<u8>,
+    ) -> Result<usize, StreamClosed> {
+        let mut sent = 0;
+        loop {
+            let rest = &bytes[sent..];
+            let Some(count) = self.start_data(stream, rest.len(), end_stream, out)? else {
+                return Ok(sent);
+            };
+            out.extend_from_slice(&rest[..count]);
+            sent += count;
+            if sent == bytes.len() {
+                return Ok(sent);
+            }
+        }
+    }
+
+    /// Appends the header of one DATA frame for up to `available` bytes, of which as many must follow it in `out` as are
+    /// returned. `None`: a window is empty, and nothing was appended. Otherwise as [`send_data`](Self::send_data).
+    pub fn start_data(
+        &mut self,
+        stream: u32,
+        available: usize,
+        end_stream: bool,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<usize>, StreamClosed> {
+        let state = self.streams.get_mut(stream).filter(|state| state.can_send(Side::Body));
+        let state = state.ok_or(StreamClosed)?;
+        let window = state.send_window.min(self.send_window).max(0);
+        let count = (available as u64).min(window as u64).min(u64::from(self.peer.frame_bytes));
+        if count < available as u64 && window < available as i64 {
+            state.is_blocked |= state.send_window < available as i64;
+            self.is_blocked |= self.send_window < available as i64;
+        }
+        if count == 0 && (available > 0 || !end_stream) {
+            return Ok(None);
+        }
+        state.send_window -= count as i64;
+        self.send_window -= count as i64;
+        let is_end = end_stream && count == available as u64;
+        if is_end {
+            state.send = Side::Ended;
+        }
+        let flags = if is_end { flags::END_STREAM } else { 0 };
+        let header = FrameHeader { length: count as u32, kind: FrameType::DATA, flags, stream };
+        out.extend_from_slice(&header.to_bytes());
+        self.glitches.give_back(GLITCHES_PAID);
+        Ok(Some(count as usize))
+    }
+
+    /// Gives the peer credit for bytes of [`Event::Data`] that the caller has consumed. Credit is sent when half of a
+    /// window is due. A release gives the rest.
+    pub fn credit(&mut self, stream: u32, bytes: usize, out: &mut Vec<u8>) {
+        let Some(state) = self.streams.get_mut(stream) else { return };
+        let bytes = (state.held as usize).min(bytes) as u32;
+        state.held -= bytes;
+        if state.receive == Side::Body && !state.is_reset {
+            state.credit += bytes;
+            if state.credit >= self.limits.stream_window.div_ceil(2) {
+                state.receive_window += i64::from(state.credit);
+                frame::write_window_update(stream, std::mem::take(&mut state.credit), out);
+            }
+        }
+        self.credit_connection(bytes, out);
+    }
+
+    pub(crate) fn credit_connection(&mut self, bytes: u32, out: &mut Vec<u8>) {
+        self.credit += bytes;
+        if self.credit >= self.limits.connection_window / 2 {
+            self.receive_window += i64::from(self.credit);
+            frame::write_window_update(0, std::mem::take(&mut self.credit), out);
+        }
+    }
+
+    /// Closes a stream that has not ended. It has to be released nonetheless.
+    pub fn reset(&mut self, stream: u32, code: ErrorCode, out: &mut Vec<u8>) {
+        if let Some(state) = self.streams.get_mut(stream).filter(|state| !state.is_closed()) {
+            state.is_reset = true;
+            frame::write_reset(stream, code, out);
+        }
+    }
+
+    /// Forgets a stream. Resets it if it has not ended: a client cancels it, and a server that has responded to a part
+    /// of a request asks for no more of it (RFC 9113, section 8.1).
+    pub fn release(&mut self, stream: u32, out: &mut Vec<u8>) {
+        let Some(state) = self.streams.get(stream) else { return };
+        let has_responded = self.role == Role::Server && state.send == Side::Ended;
+        self.reset(
+            stream,
+            if has_responded { ErrorCode::NO_ERROR } else { ErrorCode::CANCEL },
+            out,
+        );
+        if let Some(state) = self.streams.remove(stream) {
+            if state.is_reset && !state.is_reset_by_peer {
+                self.remember_reset(stream);
+            }
+            self.credit_connection(state.held, out);
+        }
+    }
+
+    /// Sends a PING, whose reply is [`Event::Pong`].
+    pub fn ping(&self, payload: [u8; 8], out: &mut Vec<u8>) {
+        frame::write(FrameType::PING, 0, 0, &payload, out);
+    }
+
+    /// Server: announces that the connection will end, but still takes the streams that the client opens before it
+    /// knows. [`go_away`](Self::go_away) should follow after a round trip.
+    pub fn announce_go_away(&self, out: &mut Vec<u8>) {
+        frame::write_go_away(STREAM_MAX, ErrorCode::NO_ERROR, out);
+    }
+
+    /// Takes no further streams. Those that are open may end.
+    pub fn go_away(&mut self, code: ErrorCode, out: &mut Vec<u8>) {
+        let last_stream = self.last_peer_stream();
+        self.go_away = Some(last_stream);
+        frame::write_go_away(last_stream, code, out);
+    }
+
+    /// Reports that all bytes appended so far are sent.
+    pub fn flushed(&mut self) {
+        self.queued_control_frames = 0;
+    }
+
+    /// Frees the memory of a connection without streams.
+    pub fn shrink(&mut self) {
+        self.streams.shrink();
+        self.reader.shrink();
+        self.reset_streams.shrink_to_fit();
+    }
+
+    pub(crate) fn last_peer_stream(&self) -> u32 {
+        if self.role == Role::Server { self.last_stream } else { 0 }
+    }
+
+    pub(crate) fn remember_reset(&mut self, stream: u32) {
+        if self.reset_streams.len() == RESET_STREAMS_MAX {
+            self.reset_streams.pop_front();
+        }
+        self.reset_streams.push_back(stream);
+    }
+
+    /// Appends a HEADERS frame, and CONTINUATION frames if the block exceeds the peer's frame size.
+    fn write_fields<'f>(
+        &mut self,
+        stream: u32,
+        end_stream: bool,
+        status: Option<&[u8]>,
+        fields: impl IntoIterator<Item = Field<'f>>,
+        out: &mut Vec<u8>,
+    ) {
+        self.glitches.give_back(GLITCHES_PAID);
+        let start = out.len();
+        out.extend_from_slice(&[0; FRAME_HEADER_BYTES]);
+        self.encoder.start(out);
+        if let Some(status) = status {
+            self.encoder.encode(b":status", status, false, out);
+        }
+        for field in fields {
+            self.encoder.encode(field.name, field.value, field.is_sensitive, out);
+        }
+        let block = start + FRAME_HEADER_BYTES;
+        let frame_max = self.peer.frame_bytes as usize;
+        let rest = if out.len() - block > frame_max {
+            out.split_off(block + frame_max)
+        } else {
+            Vec::new()
+        };
+        let end_headers = |is_last| if is_last { flags::END_HEADERS } else { 0 };
+        let end_stream = if end_stream { flags::END_STREAM } else { 0 };
+        let header = FrameHeader {
+            length: (out.len() - block) as u32,
+            kind: FrameType::HEADERS,
+            flags: end_stream | end_headers(rest.is_empty()),
+            stream,
+        };
+        out[start..block].copy_from_slice(&header.to_bytes());
+        let mut chunks = rest.chunks(frame_max).peekable();
+        while let Some(chunk) = chunks.next() {
+            let flags = end_headers(chunks.peek().is_none());
+            frame::write(FrameType::CONTINUATION, flags, stream, chunk, out);
+        }
+    }
+}
+
+/// Number of streams in [`Connection::reset_streams`].
+pub(crate) const RESET_STREAMS_MAX: usize = 128;

@@ -1,0 +1,103 @@
+//! `tollgate completions` and `tollgate man`: what packages install beside the binary, made from the definitions of
+//! the arguments.
+
+use crate::Cli;
+use crate::console::{self, Exit, Failure};
+use anyhow::Context;
+use clap::{Command, CommandFactory};
+use clap_complete::Shell;
+use clap_mangen::Man;
+use clap_mangen::roff::{Roff, roman};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use tollgate_experiment::manifest::VERSION;
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  tollgate completions bash > ~/.local/share/bash-completion/completions/tollgate
+  tollgate completions zsh > ~/.zfunc/_tollgate        with fpath+=~/.zfunc
+  tollgate completions fish > ~/.config/fish/completions/tollgate.fish")]
+pub(crate) struct CompletionsArgs {
+    shell: Shell,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ManArgs {
+    /// Existing folder, such as ~/.local/share/man/man1
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+}
+
+pub(crate) fn completions(args: &CompletionsArgs) -> Result<Exit, Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "tollgate", &mut script);
+    console::print(&String::from_utf8(script)?)?;
+    Ok(Exit::Success)
+}
+
+pub(crate) fn man(args: &ManArgs) -> Result<Exit, Failure> {
+    let mut command = Cli::command().disable_help_subcommand(true);
+    command.build();
+    write_pages(&command, &args.dir)?;
+    Ok(Exit::Success)
+}
+
+/// Writes the page of a command and those of its subcommands.
+fn write_pages(command: &Command, dir: &Path) -> anyhow::Result<()> {
+    let name = command.get_display_name().unwrap_or("tollgate");
+    let path = dir.join(format!("{name}.1"));
+    let page = page(command).with_context(|| format!("cannot make the page of {name}"))?;
+    fs::write(&path, page).with_context(|| format!("cannot write {}", path.display()))?;
+    let shown = command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set());
+    shown.into_iter().try_for_each(|subcommand| write_pages(subcommand, dir))
+}
+
+/// Unlike [`Man::render`], the usage is that of `--help`, and texts behind the options keep their lines.
+fn page(command: &Command) -> io::Result<Vec<u8>> {
+    let usage = command.clone().render_usage().to_string();
+    let usage = usage.trim_start_matches("Usage: ").to_owned();
+    let man = Man::new(command.clone().override_usage(usage));
+    // The date of the build is not known, and roff skips an empty one.
+    let man = man.date(VERSION).source("Tollgate").manual("Tollgate Manual");
+    let mut page = Vec::new();
+    man.render_title(&mut page)?;
+    man.render_name_section(&mut page)?;
+    man.render_synopsis_section(&mut page)?;
+    if command.get_long_about().is_some() {
+        man.render_description_section(&mut page)?;
+    }
+    man.render_options_section(&mut page)?;
+    if command.has_subcommands() {
+        man.render_subcommands_section(&mut page)?;
+    }
+    if let Some(text) = command.get_after_long_help().or_else(|| command.get_after_help()) {
+        sections(&text.to_string()).to_writer(&mut page)?;
+    }
+    Ok(page)
+}
+
+/// Longest line, in words, that is a heading if it ends with a colon.
+const HEADING_WORDS_MAX: usize = 4;
+
+fn sections(text: &str) -> Roff {
+    let mut page = Roff::new();
+    for (index, paragraph) in text.split("\n\n").enumerate() {
+        let (first, rest) = paragraph.split_once('\n').unwrap_or((paragraph, ""));
+        let heading = first
+            .strip_suffix(':')
+            .filter(|first| first.split_whitespace().count() <= HEADING_WORDS_MAX);
+        match heading {
+            Some(heading) => page.control("SH", [heading.to_uppercase().as_str()]),
+            None if index == 0 => page.control("SH", ["NOTES"]),
+            None => page.control("PP", []),
+        };
+        page.control("nf", []);
+        for line in if heading.is_some() { rest } else { paragraph }.lines() {
+            page.text([roman(line)]);
+        }
+        page.control("fi", []);
+    }
+    page
+}

@@ -1,0 +1,599 @@
+//! AppSec rules of CrowdSec: conditions in YAML, read into the same rules as SecLang.
+//!
+//! A rule of the engine is a chain of conditions. `and` is such a chain; a rule with `or` becomes one
+//! rule for each combination of its alternatives. As in CrowdSec, rules run in phase 2 and block.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_saphyr::{Location, MessageFormatter as _, Spanned, UserMessageFormatter};
+
+use crate::condition::{Condition, NumberOperator, TextOperator};
+use crate::error::{Fault, LoadError, Place, Skipped, nearest};
+use crate::rule::{BodyProcessor, Control, Disruptive, EngineMode, Flow, Link, Phase};
+use crate::rule::{Rule, Severity, Target, Test};
+use crate::seclang::directive::{Draft, Entry, INCLUDE_DEPTH_MAX};
+use crate::seclang::target;
+use crate::template::Template;
+use crate::transformation::Transformation;
+use crate::variable::Variable as V;
+
+/// Rules that one rule with `or` may become.
+const ALTERNATIVES_MAX: usize = 1000;
+
+const ZONES: [(&str, V); 17] = [
+    ("ARGS", V::ArgsGet),
+    ("ARGS_NAMES", V::ArgsGetNames),
+    ("BODY_ARGS", V::ArgsPost),
+    ("BODY_ARGS_NAMES", V::ArgsPostNames),
+    ("COOKIES", V::RequestCookies),
+    ("COOKIES_NAMES", V::RequestCookiesNames),
+    ("FILENAMES", V::Files),
+    ("FILES", V::Files),
+    ("FILES_NAMES", V::FilesNames),
+    ("FILES_TOTAL_SIZE", V::FilesCombinedSize),
+    ("HEADERS", V::RequestHeaders),
+    ("HEADERS_NAMES", V::RequestHeadersNames),
+    ("METHOD", V::RequestMethod),
+    ("PROTOCOL", V::RequestProtocol),
+    ("RAW_BODY", V::RequestBody),
+    ("URI", V::RequestFilename),
+    // As in Coraza, of which REQUEST_URI is not decoded.
+    ("URI_FULL", V::RequestUriRaw),
+];
+
+/// `count` is none of them: it compares the number of values.
+const TRANSFORMS: [(&str, Option<Transformation>); 12] = [
+    ("b64decode", Some(Transformation::Base64Decode)),
+    ("count", None),
+    ("hexdecode", Some(Transformation::HexDecode)),
+    ("html_entity_decode", Some(Transformation::HtmlEntityDecode)),
+    ("htmlentitydecode", Some(Transformation::HtmlEntityDecode)),
+    ("length", Some(Transformation::Length)),
+    ("lowercase", Some(Transformation::Lowercase)),
+    ("normalize_path", Some(Transformation::NormalizePath)),
+    ("normalizepath", Some(Transformation::NormalizePath)),
+    ("trim", Some(Transformation::Trim)),
+    ("uppercase", Some(Transformation::Uppercase)),
+    ("urldecode", Some(Transformation::UrlDecode)),
+];
+
+#[derive(Clone, Copy)]
+enum MatchType {
+    Regex,
+    Text(TextOperator),
+    Number(NumberOperator),
+    SqlInjection,
+    CrossSiteScripting,
+}
+
+const MATCH_TYPES: [(&str, MatchType); 12] = [
+    ("contains", MatchType::Text(TextOperator::Contains)),
+    ("endsWith", MatchType::Text(TextOperator::EndsWith)),
+    ("eq", MatchType::Number(NumberOperator::Equal)),
+    ("equals", MatchType::Text(TextOperator::Equals)),
+    ("gt", MatchType::Number(NumberOperator::Greater)),
+    ("gte", MatchType::Number(NumberOperator::GreaterOrEqual)),
+    ("libinjectionSQL", MatchType::SqlInjection),
+    ("libinjectionXSS", MatchType::CrossSiteScripting),
+    ("lt", MatchType::Number(NumberOperator::Less)),
+    ("lte", MatchType::Number(NumberOperator::LessOrEqual)),
+    ("regex", MatchType::Regex),
+    ("startsWith", MatchType::Text(TextOperator::BeginsWith)),
+];
+
+const BODY_TYPES: [(&str, BodyProcessor); 4] = [
+    ("json", BodyProcessor::Json),
+    ("multipart", BodyProcessor::Multipart),
+    ("urlencoded", BodyProcessor::Urlencoded),
+    ("xml", BodyProcessor::Xml),
+];
+
+/// Fields that begin with `_` describe the rules and do not change what they do.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    name: Spanned<String>,
+    description: Option<String>,
+    severity: Option<Spanned<String>>,
+    #[serde(default)]
+    rules: Vec<Spanned<Node>>,
+    #[serde(default)]
+    seclang_rules: Vec<Spanned<String>>,
+    #[serde(default)]
+    seclang_files_rules: Vec<Spanned<String>>,
+    /// Files that CrowdSec downloads.
+    data: Option<Spanned<IgnoredAny>>,
+    debug: Option<Spanned<IgnoredAny>>,
+    #[serde(rename = "type")]
+    _type: Option<IgnoredAny>,
+    #[serde(rename = "author")]
+    _author: Option<IgnoredAny>,
+    #[serde(rename = "references")]
+    _references: Option<IgnoredAny>,
+    #[serde(rename = "labels")]
+    _labels: Option<IgnoredAny>,
+}
+
+/// Either a list of nodes or a condition.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Node {
+    #[serde(rename = "name")]
+    _name: Option<IgnoredAny>,
+    severity: Option<Spanned<String>>,
+    and: Option<Vec<Spanned<Node>>>,
+    or: Option<Vec<Spanned<Node>>>,
+    zones: Option<Vec<Spanned<String>>>,
+    #[serde(default)]
+    variables: Vec<Spanned<String>>,
+    #[serde(default)]
+    transform: Vec<Spanned<String>>,
+    #[serde(rename = "match")]
+    comparison: Option<Spanned<Match>>,
+    body_type: Option<Spanned<String>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Match {
+    #[serde(rename = "type")]
+    kind: Spanned<String>,
+    value: Option<Spanned<String>>,
+    #[serde(default)]
+    not: bool,
+}
+
+/// Condition of a chain, with its number in CrowdSec's count, which is a part of the rule's id.
+type Numbered<'a> = (u32, &'a Spanned<Node>);
+
+/// True for the name of a file with AppSec rules.
+pub(crate) fn is_name(name: &str) -> bool {
+    Path::new(name).extension().is_some_and(|extension| extension == "yaml" || extension == "yml")
+}
+
+impl Draft {
+    /// Reads a file of AppSec rules. The engine is on, and bodies are inspected, unless directives say otherwise.
+    pub(crate) fn appsec(
+        &mut self,
+        name: &Arc<str>,
+        text: &[u8],
+        folder: &Path,
+        depth: usize,
+    ) -> Result<(), LoadError> {
+        let place = |location: Location| place(name, location);
+        let text = std::str::from_utf8(text).map_err(|error| LoadError::Invalid {
+            place: place(Location::UNKNOWN),
+            message: format!("the file is not UTF-8: {error}"),
+        })?;
+        let file: File = serde_saphyr::from_str(text).map_err(|error| yaml_error(name, &error))?;
+        if self.open_chain.is_some() {
+            return Err(invalid(
+                name,
+                &file.name,
+                "a chain must continue with SecRule or SecAction",
+            ));
+        }
+        if file.rules.is_empty()
+            && file.seclang_rules.is_empty()
+            && file.seclang_files_rules.is_empty()
+        {
+            return Err(invalid(name, &file.name, "the file contains no `rules`"));
+        }
+        if !self.engine_is_set {
+            self.settings.engine = EngineMode::On;
+        }
+        if !self.body_access_is_set {
+            self.settings.request_body_access = true;
+        }
+        for (key, value) in [("data", &file.data), ("debug", &file.debug)] {
+            if let Some(value) = value {
+                let message =
+                    format!("`{key}` has no effect: the engine downloads and logs nothing");
+                self.inert.push(Skipped { place: place(value.referenced), message });
+            }
+        }
+        for path in &file.seclang_files_rules {
+            if depth >= INCLUDE_DEPTH_MAX {
+                let message = format!("files are nested more than {INCLUDE_DEPTH_MAX} times");
+                return Err(invalid(name, path, message));
+            }
+            self.file(&folder.join(&path.value), depth + 1)?;
+        }
+        for rule in &file.seclang_rules {
+            self.seclang(name, &at_its_line(text, rule), folder, depth)?;
+        }
+        let reader = Reader { name, file: &file };
+        for rule in &file.rules {
+            match reader.rules(self, rule) {
+                Ok(rules) => self.entries.extend(rules),
+                Err(LoadError::Unsupported { place, message }) if self.skip_unsupported => {
+                    self.skipped.push(Skipped { place, message });
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes an id; the next one that is free if it is used.
+    pub(crate) fn take_id(&mut self, wanted: u32) -> u64 {
+        let id = (u64::from(wanted.max(1))..).find(|id| !self.ids.contains(id));
+        let id = id.expect("a set of ids cannot contain all numbers");
+        self.ids.insert(id);
+        id
+    }
+
+    /// A rule of phase 2 that blocks if all tests match.
+    pub(crate) fn new_rule(
+        &mut self,
+        id: u64,
+        place: &Place,
+        message: &[u8],
+        tests: Vec<Test>,
+    ) -> Rule {
+        let message = Template::literal(message);
+        let link = |mut test: Test| {
+            test.index = self.tests;
+            self.tests += 1;
+            Link {
+                test: Some(test),
+                capture: false,
+                log_data: None,
+                message: None,
+                assignments: Vec::new(),
+                per_occurrence: false,
+                controls: Vec::new(),
+            }
+        };
+        let mut links: Vec<Link> = tests.into_iter().map(link).collect();
+        links[0].message = Some(message.clone());
+        Rule {
+            id,
+            place: place.clone(),
+            phase: Phase::RequestBody,
+            message: Some(message),
+            tags: Vec::new(),
+            severity: None,
+            version: None,
+            revision: None,
+            log: true,
+            audit_log: true,
+            disruptive: Disruptive::Deny,
+            status: None,
+            flow: Flow::Continue,
+            links,
+        }
+    }
+}
+
+struct Reader<'a> {
+    name: &'a Arc<str>,
+    file: &'a File,
+}
+
+impl Reader<'_> {
+    fn rules(&self, draft: &mut Draft, root: &Spanned<Node>) -> Result<Vec<Entry>, LoadError> {
+        let severity = match root.value.severity.as_ref().or(self.file.severity.as_ref()) {
+            // CrowdSec's default.
+            None => Severity::parse("EMERGENCY"),
+            Some(written) => Some(Severity::parse(&written.value).ok_or_else(|| {
+                invalid(self.name, written, format!("unknown severity \"{}\"", written.value))
+            })?),
+        };
+        let mut rules = Vec::new();
+        for conditions in self.alternatives(root, 0)? {
+            let id = id(&self.file.name.value, conditions[0]);
+            let mut tests = Vec::new();
+            for (_, condition) in &conditions {
+                tests.push(self.test(draft, &condition.value, condition)?);
+            }
+            if let Some(processor) = self.body_type(&conditions)? {
+                let mut head = Vec::new();
+                for (_, condition) in &conditions {
+                    let test = self.test(draft, &condition.value, condition)?;
+                    if test.targets.iter().all(|target| is_of_head(target.variable)) {
+                        head.push(test);
+                    }
+                }
+                // A body that another processor parses is left to it: its values would be lost.
+                let no_processor = target(self.name, root, "&REQBODY_PROCESSOR")?;
+                head.push(Test {
+                    targets: vec![no_processor],
+                    exclusions: Vec::new(),
+                    transformations: Vec::new(),
+                    multi_match: false,
+                    negated: false,
+                    condition: Condition::Number(NumberOperator::Equal, Template::literal(b"0")),
+                    index: 0,
+                });
+                let mut rule = self.rule(draft, root, id.wrapping_add(1), None, head);
+                rule.phase = Phase::RequestHeaders;
+                (rule.log, rule.audit_log, rule.disruptive) = (false, false, Disruptive::Pass);
+                rule.links[0].controls = vec![
+                    Control::RequestBodyProcessor(processor),
+                    Control::ForceRequestBodyVariable(true),
+                ];
+                rules.push(Entry::Rule(Box::new(rule), None));
+            }
+            let rule = self.rule(draft, root, id, severity, tests);
+            rules.push(Entry::Rule(Box::new(rule), None));
+        }
+        Ok(rules)
+    }
+
+    fn rule(
+        &self,
+        draft: &mut Draft,
+        root: &Spanned<Node>,
+        id: u32,
+        severity: Option<Severity>,
+        tests: Vec<Test>,
+    ) -> Rule {
+        let name = &self.file.name.value;
+        let message = self.file.description.as_ref().unwrap_or(name);
+        let id = draft.take_id(id);
+        let place = place(self.name, root.referenced);
+        let mut rule = draft.new_rule(id, &place, message.as_bytes(), tests);
+        rule.tags = vec![format!("crowdsec-{name}"), "cs-custom-rule".into()];
+        rule.severity = severity;
+        rule
+    }
+
+    /// Returns the chains of conditions of which one has to match.
+    fn alternatives<'a>(
+        &self,
+        node: &'a Spanned<Node>,
+        number: u32,
+    ) -> Result<Vec<Vec<Numbered<'a>>>, LoadError> {
+        let fail = |message: &str| Err(invalid(self.name, node, message));
+        let condition = &node.value;
+        let (list, all) = match (&condition.and, &condition.or, &condition.zones) {
+            (None, None, Some(_)) => return Ok(vec![vec![(number, node)]]),
+            (Some(list), None, None) => (list, true),
+            (None, Some(list), None) => (list, false),
+            (None, None, None) => return fail("a condition needs `zones`, `and` or `or`"),
+            _ => return fail("a condition has one of `zones`, `and` and `or`"),
+        };
+        if list.is_empty() {
+            return fail("the list of conditions is empty");
+        }
+        if !condition.variables.is_empty()
+            || !condition.transform.is_empty()
+            || condition.comparison.is_some()
+            || condition.body_type.is_some()
+        {
+            return fail("`variables`, `transform`, `match` and `body_type` belong to `zones`");
+        }
+        let mut found: Vec<Vec<Numbered<'a>>> = if all { vec![Vec::new()] } else { Vec::new() };
+        for (child, number) in list.iter().zip(number + 1..) {
+            if let Some(severity) = &child.value.severity {
+                return Err(invalid(self.name, severity, "`severity` belongs to the whole rule"));
+            }
+            let child = self.alternatives(child, number)?;
+            let count = if all { found.len() * child.len() } else { found.len() + child.len() };
+            if count > ALTERNATIVES_MAX {
+                return fail(&format!("the rule has more than {ALTERNATIVES_MAX} alternatives"));
+            }
+            if all {
+                let joined = |start: &Vec<_>| {
+                    let start = start.clone();
+                    child
+                        .iter()
+                        .map(move |end| [start.as_slice(), end].concat())
+                        .collect::<Vec<_>>()
+                };
+                found = found.iter().flat_map(joined).collect();
+            } else {
+                found.extend(child);
+            }
+        }
+        Ok(found)
+    }
+
+    fn test<T>(
+        &self,
+        draft: &mut Draft,
+        node: &Node,
+        written: &Spanned<T>,
+    ) -> Result<Test, LoadError> {
+        let Some(comparison) = &node.comparison else {
+            return Err(invalid(self.name, written, "a condition with `zones` needs `match`"));
+        };
+        let mut transformations = Vec::new();
+        let mut count = "";
+        for written in &node.transform {
+            match self.lookup("transform", written, &TRANSFORMS, str::eq_ignore_ascii_case)? {
+                Some(transformation) => transformations.push(transformation),
+                None => count = "&",
+            }
+        }
+        let mut targets = Vec::new();
+        for zone in node.zones.iter().flatten() {
+            let variable = self.lookup("zone", zone, &ZONES, |a, b| a == b)?;
+            if node.variables.is_empty() {
+                targets.push(target(self.name, zone, &format!("{count}{}", variable.name()))?);
+            } else if !variable.is_collection() {
+                let message = format!("zone {} has no variables", zone.value);
+                return Err(invalid(self.name, zone, message));
+            }
+            for name in &node.variables {
+                let mut add = |selector: &str| {
+                    let text = format!("{count}{}:{selector}", variable.name());
+                    target(self.name, name, &text).map(|target| targets.push(target))
+                };
+                add(&name.value)?;
+                if let Some(selector) = with_array_indices(variable, &name.value) {
+                    add(&selector)?;
+                }
+            }
+        }
+        if targets.is_empty() {
+            return Err(invalid(self.name, written, "the list of zones is empty"));
+        }
+        Ok(Test {
+            targets,
+            exclusions: Vec::new(),
+            transformations,
+            multi_match: false,
+            negated: comparison.value.not,
+            condition: self.condition(draft, &comparison.value)?,
+            index: 0,
+        })
+    }
+
+    fn condition(&self, draft: &mut Draft, comparison: &Match) -> Result<Condition, LoadError> {
+        let kind = self.lookup("match type", &comparison.kind, &MATCH_TYPES, |a, b| a == b)?;
+        match kind {
+            MatchType::SqlInjection => return Ok(Condition::SqlInjection),
+            MatchType::CrossSiteScripting => return Ok(Condition::CrossSiteScripting),
+            MatchType::Regex | MatchType::Text(_) | MatchType::Number(_) => {}
+        }
+        let Some(value) = &comparison.value else {
+            let message = format!("match type `{}` needs a `value`", comparison.kind.value);
+            return Err(invalid(self.name, &comparison.kind, message));
+        };
+        // CrowdSec puts the value between quotes in SecLang, so that quotes are escaped.
+        let text = value.value.replace("\\\"", "\"");
+        Ok(match kind {
+            MatchType::Text(operator) => {
+                Condition::Text(operator, Template::literal(text.as_bytes()))
+            }
+            MatchType::Number(operator) => {
+                text.parse::<i64>().map_err(|error| {
+                    invalid(self.name, value, format!("\"{text}\" is not a number: {error}"))
+                })?;
+                Condition::Number(operator, Template::literal(text.as_bytes()))
+            }
+            _ => {
+                let pattern = draft.shared.regex(&text);
+                Condition::Regex(pattern.map_err(|fault| faulty(self.name, value, fault))?)
+            }
+        })
+    }
+
+    /// Returns the parser that a chain asks for.
+    fn body_type(&self, conditions: &[Numbered<'_>]) -> Result<Option<BodyProcessor>, LoadError> {
+        let mut found = None;
+        for written in conditions.iter().filter_map(|(_, node)| node.value.body_type.as_ref()) {
+            let processor = self.lookup("body type", written, &BODY_TYPES, |a, b| a == b)?;
+            if found.is_some_and(|found| found != processor) {
+                let message = "a body cannot have two types at once";
+                return Err(invalid(self.name, written, message));
+            }
+            found = Some(processor);
+        }
+        Ok(found)
+    }
+
+    fn lookup<T: Copy>(
+        &self,
+        what: &str,
+        written: &Spanned<String>,
+        known: &[(&'static str, T)],
+        equal: impl Fn(&str, &str) -> bool,
+    ) -> Result<T, LoadError> {
+        let found = known.iter().find(|(name, _)| equal(name, &written.value));
+        found.map(|&(_, value)| value).ok_or_else(|| {
+            let hint = nearest(&written.value, known.iter().map(|&(name, _)| name));
+            invalid(self.name, written, format!("unknown {what} \"{}\"{hint}", written.value))
+        })
+    }
+}
+
+fn is_of_head(variable: V) -> bool {
+    !matches!(
+        variable,
+        V::ArgsPost
+            | V::ArgsPostNames
+            | V::Files
+            | V::FilesNames
+            | V::FilesCombinedSize
+            | V::RequestBody
+    )
+}
+
+/// CrowdSec names the elements of a JSON array `json.list.0`, this engine `json.list.array_0`. Both are tested, as
+/// the name may be that of a member of an object.
+fn with_array_indices(variable: V, name: &str) -> Option<String> {
+    let is_index = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    let of_json = matches!(variable, V::ArgsPost | V::ArgsPostNames) && name.starts_with("json.");
+    (of_json && name.split('.').any(is_index)).then(|| {
+        let part = |part: &str| {
+            if is_index(part) { format!("array_{part}") } else { part.to_owned() }
+        };
+        name.split('.').map(part).collect::<Vec<_>>().join(".")
+    })
+}
+
+/// The id that CrowdSec gives to the rule of a condition: 32-bit FNV-1a of its parts.
+fn id(name: &str, (number, condition): Numbered<'_>) -> u32 {
+    let number = number.to_string();
+    let node = &condition.value;
+    let comparison = node.comparison.as_ref().map(|comparison| &comparison.value);
+    let kind = comparison.map_or("", |comparison| &comparison.kind.value);
+    let value = comparison.and_then(|comparison| comparison.value.as_ref());
+    let transforms = node.transform.iter().map(|transform| transform.value.as_str());
+    let parts = [name, kind, value.map_or("", |value| &value.value), &number].into_iter();
+    parts
+        .chain(node.zones.iter().flatten().map(|zone| zone.value.as_str()))
+        .chain(transforms.filter(|transform| *transform != "count"))
+        .flat_map(str::bytes)
+        .fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+}
+
+/// Moves a directive to the line at which it stands in the YAML file, so that errors name that line.
+fn at_its_line(yaml: &str, rule: &Spanned<String>) -> Vec<u8> {
+    let line = usize::try_from(rule.referenced.line().max(1)).unwrap_or(1);
+    let is_block = yaml.lines().nth(line - 1).is_some_and(|line| {
+        let item = line.trim_start().trim_start_matches('-').trim_start();
+        item.starts_with(['|', '>'])
+    });
+    format!("{}{}", "\n".repeat(line - usize::from(!is_block)), rule.value).into_bytes()
+}
+
+fn target<T>(file: &Arc<str>, at: &Spanned<T>, text: &str) -> Result<Target, LoadError> {
+    target::target(text).map_err(|fault| faulty(file, at, fault))
+}
+
+fn faulty<T>(file: &Arc<str>, at: &Spanned<T>, fault: Fault) -> LoadError {
+    let (place, message) = (place(file, at.referenced), fault.message);
+    if fault.unsupported {
+        LoadError::Unsupported { place, message }
+    } else {
+        LoadError::Invalid { place, message }
+    }
+}
+
+fn invalid<T>(file: &Arc<str>, at: &Spanned<T>, message: impl Into<String>) -> LoadError {
+    faulty(file, at, Fault::invalid(0, message))
+}
+
+fn place(file: &Arc<str>, location: Location) -> Place {
+    let number = |number: u64| u32::try_from(number.max(1)).unwrap_or(u32::MAX);
+    Place {
+        file: Arc::clone(file),
+        line: number(location.line()),
+        column: number(location.column()),
+    }
+}
+
+fn yaml_error(file: &Arc<str>, error: &serde_saphyr::Error) -> LoadError {
+    let error = error.without_snippet();
+    let message = match error {
+        serde_saphyr::Error::SerdeUnknownField { field, expected, .. } => {
+            format!("unknown key \"{field}\"{}", nearest(field, expected.iter().copied()))
+        }
+        serde_saphyr::Error::Unexpected { expected: "sequence start", .. } => {
+            "expected a list".into()
+        }
+        serde_saphyr::Error::Unexpected { expected: "mapping start", .. } => {
+            "expected keys with values".into()
+        }
+        other => UserMessageFormatter.format_message(other).trim_end().replace('\n', " "),
+    };
+    let location = error.location().unwrap_or(Location::UNKNOWN);
+    LoadError::Invalid { place: place(file, location), message }
+}

@@ -1,0 +1,417 @@
+//! Rules of naxsi: patterns with scores, thresholds and whitelists, read into the same rules as SecLang.
+//!
+//! A rule runs in phase 2 and adds its scores once for each occurrence of its pattern; a `CheckRule` becomes
+//! a rule behind all others that compares a score. Whitelists become exclusions of targets, or, if they are
+//! limited to a path, rules of phase 1 that remove targets.
+
+use std::sync::Arc;
+
+use crate::condition::NumberOperator;
+use crate::error::{Fault, LoadError, Place, Skipped, nearest};
+use crate::rule::EngineMode;
+use crate::seclang::directive::Draft;
+
+mod compile;
+mod zone;
+
+use zone::Zones;
+
+/// Ids below are reserved for rules of naxsi itself, and not selected by a negative whitelist.
+const FIRST_USER_ID: u64 = 1000;
+const DIRECTIVES: [(&str, Directive); 22] = [
+    ("MainRule", Directive::Rule),
+    ("BasicRule", Directive::Rule),
+    ("CheckRule", Directive::Check),
+    ("LearningMode", Directive::Learning),
+    ("LibInjectionSql", Directive::Sql),
+    ("LibInjectionXss", Directive::Xss),
+    ("SecRulesEnabled", Directive::Enabled),
+    ("DeniedUrl", Directive::DeniedUrl),
+    ("SecRulesDisabled", Directive::Unsupported),
+    ("IgnoreIP", Directive::Unsupported),
+    ("IgnoreCIDR", Directive::Unsupported),
+    ("main_rule", Directive::Rule),
+    ("basic_rule", Directive::Rule),
+    ("check_rule", Directive::Check),
+    ("learning_mode", Directive::Learning),
+    ("libinjection_sql", Directive::Sql),
+    ("libinjection_xss", Directive::Xss),
+    ("rules_enabled", Directive::Enabled),
+    ("denied_url", Directive::DeniedUrl),
+    ("rules_disabled", Directive::Unsupported),
+    ("ignore_ip", Directive::Unsupported),
+    ("ignore_cidr", Directive::Unsupported),
+];
+
+#[derive(Clone, Copy)]
+enum Directive {
+    Rule,
+    Check,
+    Learning,
+    Sql,
+    Xss,
+    Enabled,
+    DeniedUrl,
+    Unsupported,
+}
+
+/// Rules, checks and whitelists of all files, before they are compiled.
+#[derive(Debug, Default)]
+pub(crate) struct Naxsi {
+    /// Place of the first directive.
+    first: Option<Place>,
+    rules: Vec<Pattern>,
+    whitelists: Vec<Whitelist>,
+    checks: Vec<Check>,
+    is_learning: bool,
+    finds_sql: bool,
+    finds_xss: bool,
+}
+
+#[derive(Debug)]
+struct Pattern {
+    id: u64,
+    place: Place,
+    message: String,
+    search: Search,
+    negated: bool,
+    zones: Zones,
+    scores: Vec<(String, i64)>,
+    action: Action,
+}
+
+#[derive(Debug)]
+enum Search {
+    /// In lower case.
+    Text(String),
+    Regex(String),
+    SqlInjection,
+    CrossSiteScripting,
+    InvalidUtf8,
+    NullByte,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Action {
+    Log,
+    /// Unless in learning mode.
+    Block,
+    Drop,
+    Allow,
+}
+
+#[derive(Debug)]
+struct Whitelist {
+    place: Place,
+    ids: Vec<i64>,
+    /// `None`: everywhere.
+    zones: Option<Zones>,
+}
+
+#[derive(Debug)]
+struct Check {
+    place: Place,
+    text: String,
+    score: String,
+    operator: NumberOperator,
+    threshold: i64,
+    action: Action,
+}
+
+/// Word of a directive.
+struct Word {
+    text: String,
+    place: Place,
+}
+
+impl Word {
+    fn invalid(&self, message: impl Into<String>) -> LoadError {
+        LoadError::Invalid { place: self.place.clone(), message: message.into() }
+    }
+}
+
+/// True for the name of a file with rules of naxsi.
+pub(crate) fn is_name(name: &str) -> bool {
+    name.ends_with(".rules")
+}
+
+impl Draft {
+    /// Reads a file. The engine is on, and bodies are inspected, unless directives say otherwise.
+    pub(crate) fn naxsi(&mut self, name: &Arc<str>, text: &[u8]) -> Result<(), LoadError> {
+        for words in directives(name, text)? {
+            match self.naxsi_directive(&words) {
+                Err(LoadError::Unsupported { place, message }) if self.skip_unsupported => {
+                    self.skipped.push(Skipped { place, message });
+                }
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+
+    fn naxsi_directive(&mut self, words: &[Word]) -> Result<(), LoadError> {
+        let Some((name, arguments)) = words.split_first() else { return Ok(()) };
+        if self.open_chain.is_some() {
+            return Err(name.invalid("a chain must continue with SecRule or SecAction"));
+        }
+        if self.naxsi.first.is_none() {
+            self.naxsi.first = Some(name.place.clone());
+            if !self.engine_is_set {
+                self.settings.engine = EngineMode::On;
+            }
+            if !self.body_access_is_set {
+                self.settings.request_body_access = true;
+            }
+        }
+        let found = DIRECTIVES.iter().find(|(known, _)| *known == name.text);
+        let Some(&(_, directive)) = found else {
+            let hint = nearest(&name.text, DIRECTIVES.iter().map(|&(known, _)| known));
+            return Err(name.invalid(format!("unknown directive \"{}\"{hint}", name.text)));
+        };
+        match directive {
+            Directive::Rule => return self.naxsi_rule(name, arguments),
+            Directive::Check => self.naxsi.checks.push(Check::parse(name, arguments)?),
+            Directive::Learning => self.naxsi.is_learning = true,
+            Directive::Sql => self.naxsi.finds_sql = true,
+            Directive::Xss => self.naxsi.finds_xss = true,
+            Directive::Enabled => {}
+            Directive::DeniedUrl => {
+                let message = "DeniedUrl has no effect: a blocked request gets status 403".into();
+                self.inert.push(Skipped { place: name.place.clone(), message });
+            }
+            Directive::Unsupported => {
+                let message = format!("{} is not supported", name.text);
+                return Err(LoadError::Unsupported { place: name.place.clone(), message });
+            }
+        }
+        Ok(())
+    }
+
+    fn naxsi_rule(&mut self, name: &Word, arguments: &[Word]) -> Result<(), LoadError> {
+        let place = name.place.clone();
+        let (mut id, mut message, mut search, mut zones, mut ids) = (None, None, None, None, None);
+        let (mut scores, mut action, mut negated) = (Vec::new(), None, false);
+        for word in arguments {
+            if word.text == "negative" {
+                negated = true;
+                continue;
+            }
+            let Some((key, value)) = word.text.split_once(':') else {
+                return Err(word.invalid(format!("expected `key:value`, found \"{}\"", word.text)));
+            };
+            match key {
+                "id" => id = Some(number::<u64>(word, value)?),
+                "msg" => message = Some(value.to_owned()),
+                "str" => search = Some(Search::Text(value.to_ascii_lowercase())),
+                "rx" => search = Some(Search::Regex(value.to_owned())),
+                "d" => {
+                    search = Some(match value {
+                        "libinj_sql" => Search::SqlInjection,
+                        "libinj_xss" => Search::CrossSiteScripting,
+                        _ => return Err(word.invalid("expected d:libinj_sql or d:libinj_xss")),
+                    });
+                }
+                "mz" => zones = Some(Zones::parse(word, value)?),
+                "s" => {
+                    for part in value.split(',') {
+                        match part.split_once(':') {
+                            Some((score, amount)) => {
+                                scores.push((score_name(word, score)?, number(word, amount)?));
+                            }
+                            None => action = Some(Action::parse(word, part)?),
+                        }
+                    }
+                }
+                "wl" => {
+                    let list: Result<Vec<i64>, _> =
+                        value.split(',').map(|id| number(word, id)).collect();
+                    let list = list?;
+                    if list.iter().any(|&id| id < 0) && list.iter().any(|&id| id >= 0) {
+                        let message = "a whitelist cannot have negative and other ids at once";
+                        return Err(word.invalid(message));
+                    }
+                    ids = Some(list);
+                }
+                _ => {
+                    let hint = nearest(key, ["id", "msg", "str", "rx", "d", "mz", "s", "wl"]);
+                    return Err(word.invalid(format!("unknown key \"{key}\"{hint}")));
+                }
+            }
+        }
+        if let Some(ids) = ids {
+            if search.is_some() || id.is_some() || !scores.is_empty() || action.is_some() {
+                return Err(name.invalid("a whitelist has `wl` and `mz` only"));
+            }
+            self.naxsi.whitelists.push(Whitelist { place, ids, zones });
+            return Ok(());
+        }
+        let missing = |what: &str| name.invalid(format!("a rule needs {what}"));
+        let id = id.ok_or_else(|| missing("`id`"))?;
+        if id < FIRST_USER_ID {
+            return Err(
+                name.invalid(format!("ids below {FIRST_USER_ID} are those of naxsi itself"))
+            );
+        }
+        if scores.is_empty() && action.is_none() {
+            return Err(missing("`s`"));
+        }
+        let known = self.naxsi.rules.iter().any(|rule| rule.id == id);
+        if !self.ids.insert(id) && !known {
+            return Err(name.invalid(format!("id {id} is that of a SecLang or AppSec rule")));
+        }
+        self.naxsi.rules.push(Pattern {
+            id,
+            place,
+            message: message.unwrap_or_default(),
+            search: search.ok_or_else(|| missing("`str`, `rx` or `d`"))?,
+            negated,
+            zones: zones.ok_or_else(|| missing("`mz`"))?,
+            scores,
+            action: action.unwrap_or(Action::Log),
+        });
+        Ok(())
+    }
+}
+
+impl Whitelist {
+    fn selects(&self, id: u64) -> bool {
+        let listed = |wanted: i64| wanted.unsigned_abs() == id;
+        match self.ids.iter().any(|&id| id < 0) {
+            true => id >= FIRST_USER_ID && !self.ids.iter().any(|&id| listed(id)),
+            false => self.ids.iter().any(|&wanted| wanted == 0 || listed(wanted)),
+        }
+    }
+}
+
+impl Action {
+    fn parse(word: &Word, text: &str) -> Result<Self, LoadError> {
+        Ok(match text {
+            "LOG" => Self::Log,
+            "BLOCK" => Self::Block,
+            "DROP" => Self::Drop,
+            "ALLOW" => Self::Allow,
+            _ => {
+                let hint = nearest(text, ["LOG", "BLOCK", "DROP", "ALLOW"]);
+                return Err(word.invalid(format!("unknown action \"{text}\"{hint}")));
+            }
+        })
+    }
+}
+
+impl Check {
+    fn parse(name: &Word, arguments: &[Word]) -> Result<Self, LoadError> {
+        let [condition, action] = arguments else {
+            return Err(name.invalid("expected CheckRule \"$NAME >= NUMBER\" ACTION"));
+        };
+        let text = condition.text.as_str();
+        let found = [
+            (">=", NumberOperator::GreaterOrEqual),
+            ("<=", NumberOperator::LessOrEqual),
+            (">", NumberOperator::Greater),
+            ("<", NumberOperator::Less),
+        ]
+        .into_iter()
+        .find_map(|(sign, operator)| Some((text.split_once(sign)?, operator)));
+        let Some(((score, threshold), operator)) = found else {
+            return Err(condition.invalid("expected `$NAME >= NUMBER`, or another comparison"));
+        };
+        Ok(Self {
+            place: name.place.clone(),
+            text: text.to_owned(),
+            score: score_name(condition, score.trim())?,
+            operator,
+            threshold: number(condition, threshold.trim())?,
+            action: Action::parse(action, &action.text)?,
+        })
+    }
+}
+
+/// The name of a score without `$`, in lower case.
+fn score_name(word: &Word, text: &str) -> Result<String, LoadError> {
+    match text.strip_prefix('$') {
+        Some(name) if !name.is_empty() => Ok(name.to_ascii_lowercase()),
+        _ => Err(word.invalid(format!("expected a score such as $SQL, found \"{text}\""))),
+    }
+}
+
+fn number<T: std::str::FromStr>(word: &Word, text: &str) -> Result<T, LoadError>
+where
+    T::Err: std::fmt::Display,
+{
+    text.parse().map_err(|error| word.invalid(format!("\"{text}\" is not a number: {error}")))
+}
+
+fn at(place: &Place, fault: Fault) -> LoadError {
+    let (place, message) = (place.clone(), fault.message);
+    match fault.unsupported {
+        true => LoadError::Unsupported { place, message },
+        false => LoadError::Invalid { place, message },
+    }
+}
+
+/// Splits a file into directives and their words, quoted as in the configuration of nginx.
+fn directives(file: &Arc<str>, text: &[u8]) -> Result<Vec<Vec<Word>>, LoadError> {
+    let place = |line: u32, column: usize| Place {
+        file: Arc::clone(file),
+        line,
+        column: u32::try_from(column + 1).unwrap_or(u32::MAX),
+    };
+    let text = std::str::from_utf8(text).map_err(|error| LoadError::Invalid {
+        place: place(1, 0),
+        message: format!("the file is not UTF-8: {error}"),
+    })?;
+    let mut found = Vec::new();
+    let mut words: Vec<Word> = Vec::new();
+    let (mut line, mut line_start) = (1, 0);
+    let mut rest = text.char_indices().peekable();
+    while let Some((start, first)) = rest.next() {
+        let place = place(line, start - line_start);
+        let invalid =
+            |message: &str| LoadError::Invalid { place: place.clone(), message: message.into() };
+        match first {
+            '\n' => (line, line_start) = (line + 1, start + 1),
+            ';' if words.is_empty() => return Err(invalid("a directive is missing")),
+            ';' => found.push(std::mem::take(&mut words)),
+            '{' | '}' => return Err(invalid("blocks are not supported, only directives of naxsi")),
+            '#' => while rest.next_if(|&(_, next)| next != '\n').is_some() {},
+            _ if first.is_whitespace() => {}
+            _ => {
+                let quote = matches!(first, '"' | '\'').then_some(first);
+                let mut word = String::new();
+                let mut next = if quote.is_some() { rest.next() } else { Some((start, first)) };
+                loop {
+                    match next {
+                        Some((_, end)) if Some(end) == quote => break,
+                        None => return Err(invalid("the quoted word has no end")),
+                        Some((_, '\\')) => word.push_str(&match rest.next() {
+                            Some((_, escaped @ ('"' | '\'' | '\\'))) => escaped.to_string(),
+                            Some((_, 't')) => "\t".into(),
+                            Some((_, 'r')) => "\r".into(),
+                            Some((_, 'n')) => "\n".into(),
+                            Some((_, other)) => format!("\\{other}"),
+                            None => return Err(invalid("the file ends within a word")),
+                        }),
+                        Some((at, one)) => {
+                            if one == '\n' {
+                                (line, line_start) = (line + 1, at + 1);
+                            }
+                            word.push(one);
+                        }
+                    }
+                    if quote.is_none() {
+                        let ends = |&(_, next): &(usize, char)| next.is_whitespace() || next == ';';
+                        if rest.peek().is_none_or(ends) {
+                            break;
+                        }
+                    }
+                    next = rest.next();
+                }
+                words.push(Word { text: word, place });
+            }
+        }
+    }
+    match words.first() {
+        None => Ok(found),
+        Some(word) => Err(word.invalid("the directive does not end with `;`")),
+    }
+}

@@ -1,0 +1,397 @@
+//! Properties of the matches of regexes, derived node by node.
+
+use std::sync::LazyLock;
+
+use super::bytes::{Bytes, share};
+use super::requirement::{
+    ALPHABETS_OF, Alphabets, LITERAL_LENGTH_MAX, LITERALS_MAX, Literal, SETS_MAX,
+};
+use super::structure::{Id, Node};
+
+/// Texts that the combination of parts may give.
+const COMBINATIONS_MAX: usize = 200;
+/// Repetitions that are written out.
+const REPETITIONS_MAX: u32 = 6;
+
+/// Properties of every match of a part of a regex.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Facts {
+    /// Upper bound of the states that the part needs, roughly.
+    pub(crate) states: usize,
+    pub(super) length_min: usize,
+    /// True if there is a longest match.
+    bounded: bool,
+    /// All texts that the part matches, in lower case, if there are few.
+    exact: Option<Texts>,
+    /// Texts one of which is at the start, and one at the end, of what a repetition matches.
+    repeated: Option<Texts>,
+    /// Literals one of which every match contains, in lower case; not given for a part with exact
+    /// texts, which are its literals.
+    literals: Option<Texts>,
+    /// Sets of each of which a match contains a byte, as a range of the table.
+    sets: (usize, usize),
+    pub(super) possible: Alphabets,
+}
+
+impl Facts {
+    /// Literals one of which every match contains.
+    pub(super) fn required(&self) -> Option<Texts> {
+        self.exact.filter(|texts| texts.useful).or(self.literals)
+    }
+}
+
+/// Alternative texts, as a range of the table.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Texts {
+    start: usize,
+    end: usize,
+    /// Share of values that contain one of them, roughly.
+    cost: f32,
+    /// True if none of them is empty.
+    useful: bool,
+}
+
+impl Texts {
+    fn len(self) -> usize {
+        self.end - self.start
+    }
+
+    fn filter_useful(self) -> Option<Self> {
+        self.useful.then_some(self)
+    }
+}
+
+/// Set with its weight, in both cases of its letters.
+pub(super) type Weighted = (u32, Bytes);
+
+/// Properties of all nodes.
+#[derive(Debug, Default)]
+pub(super) struct FactTable {
+    facts: Vec<Facts>,
+    texts: Vec<Literal>,
+    sets: Vec<Weighted>,
+}
+
+impl FactTable {
+    pub(super) fn get(&self, id: Id) -> &Facts {
+        &self.facts[id as usize]
+    }
+
+    pub(super) fn texts(&self, texts: Texts) -> &[Literal] {
+        &self.texts[texts.start..texts.end]
+    }
+
+    pub(super) fn sets(&self, id: Id) -> &[Weighted] {
+        let (start, end) = self.get(id).sets;
+        &self.sets[start..end]
+    }
+
+    /// Derives the properties of a node from those of the nodes below it.
+    pub(super) fn add(&mut self, node: &Node) -> Id {
+        let facts = match node {
+            Node::Text(text, caseless) => {
+                let states = text.len() * if *caseless { 4 } else { 1 };
+                Facts { states, ..self.of_text(text) }
+            }
+            Node::Look(_) => Facts { states: 1, ..self.of_text(&[]) },
+            Node::Class(class) => self.of_class(*class),
+            Node::Repetition { min, max, sub, .. } => self.of_repetition(*min, *max, *sub),
+            Node::Capture(sub) => {
+                let sub = *self.get(*sub);
+                Facts { repeated: None, states: sub.states.saturating_add(2), ..sub }
+            }
+            Node::Concat(parts) => self.of_sequence(parts),
+            Node::Alternation(parts) => self.of_alternatives(parts),
+        };
+        self.facts.push(facts);
+        u32::try_from(self.facts.len() - 1).unwrap_or(u32::MAX)
+    }
+
+    fn of_text(&mut self, text: &[u8]) -> Facts {
+        let literal = Literal::cut(&text.to_ascii_lowercase());
+        let texts = Some(self.push_texts([literal]));
+        let (exact, literals) =
+            if text.len() <= LITERAL_LENGTH_MAX { (texts, None) } else { (None, texts) };
+        Facts {
+            states: text.len(),
+            length_min: text.len(),
+            bounded: true,
+            exact,
+            repeated: None,
+            literals,
+            sets: self.push_sets(sets_of_text(text)),
+            possible: text.iter().fold(!0, |all, &byte| all & ALPHABETS_OF[usize::from(byte)]),
+        }
+    }
+
+    fn of_class(&mut self, class: Bytes) -> Facts {
+        let class = class.fold_case();
+        let lower = class.without(Bytes::range(b'A', b'Z'));
+        let few = (1..=12).contains(&lower.len());
+        Facts {
+            states: 4,
+            length_min: 1,
+            bounded: true,
+            exact: few.then(|| self.push_texts(lower.iter().map(|b| Literal::cut(&[b])))),
+            repeated: None,
+            literals: None,
+            sets: self.push_sets(vec![weighted(class)]),
+            possible: class.iter().fold(0, |some, b| some | ALPHABETS_OF[usize::from(b)]),
+        }
+    }
+
+    fn of_repetition(&mut self, min: u32, max: Option<u32>, sub: Id) -> Facts {
+        let sub = *self.get(sub);
+        let count = max.unwrap_or(min.saturating_add(1)).max(1) as usize;
+        let nothing = Facts {
+            states: sub.states.saturating_mul(count).saturating_add(2),
+            length_min: sub.length_min.saturating_mul(min as usize),
+            bounded: sub.bounded && max.is_some(),
+            exact: None,
+            repeated: None,
+            literals: None,
+            sets: (0, 0),
+            possible: !0,
+        };
+        let optional = min == 0 && max == Some(1);
+        if min == 0 && !(optional && sub.bounded) {
+            // Nothing is required, and there are too many texts to list them.
+            return nothing;
+        }
+        let exact = sub.exact.and_then(|texts| match (min, max) {
+            (min, Some(max)) if min == max && min <= REPETITIONS_MAX => self.power(texts, min),
+            (0, Some(1)) if texts.len() <= 12 => {
+                let start = self.texts.len();
+                self.texts.extend_from_within(texts.start..texts.end);
+                self.texts.push(Literal::default());
+                let end = self.texts.len();
+                Some(Texts { start, end, cost: texts.cost + 1.0, useful: false })
+            }
+            _ => None,
+        });
+        if min == 0 {
+            return Facts { exact, ..nothing };
+        }
+        let repeated = sub.exact.and_then(|texts| self.power(texts, min.min(REPETITIONS_MAX)));
+        let literals = rarer(sub.required(), repeated.and_then(Texts::filter_useful));
+        Facts { exact, literals, repeated, sets: sub.sets, possible: sub.possible, ..nothing }
+    }
+
+    fn of_sequence(&mut self, parts: &[Id]) -> Facts {
+        let start = self.texts.len();
+        let is_exact = parts.iter().all(|&part| self.get(part).exact.is_some());
+        let exact = is_exact.then_some(()).and_then(|()| {
+            let empty = self.push_texts([Literal::default()]);
+            parts.iter().try_fold(empty, |all, &part| self.product(all, self.get(part).exact?))
+        });
+        let literals = if exact.is_some() { None } else { self.literals_of_sequence(parts) };
+        let sets = parts.iter().flat_map(|&part| self.sets(part).iter().copied()).collect();
+        let facts = || parts.iter().map(|&part| self.get(part));
+        let facts = Facts {
+            states: facts().map(|part| part.states).fold(2, usize::saturating_add),
+            length_min: facts().map(|part| part.length_min).fold(0, usize::saturating_add),
+            bounded: facts().all(|part| part.bounded),
+            exact,
+            literals,
+            repeated: None,
+            sets: (0, 0),
+            possible: facts().fold(!0, |all, part| all & part.possible),
+        };
+        Facts {
+            exact: exact.map(|texts| self.keep(start, texts)),
+            literals: literals.map(|texts| self.keep(start, texts)),
+            sets: self.push_sets(sets),
+            ..facts
+        }
+    }
+
+    fn of_alternatives(&mut self, parts: &[Id]) -> Facts {
+        let exact = self.all_of(parts, COMBINATIONS_MAX, |part| part.exact);
+        let literals = match exact {
+            Some(_) => None,
+            None => self.all_of(parts, LITERALS_MAX, Facts::required),
+        };
+        let sets: Vec<&[Weighted]> = parts.iter().map(|&part| self.sets(part)).collect();
+        let sets = one_of_each(&sets);
+        let facts = || parts.iter().map(|&part| self.get(part));
+        let facts = Facts {
+            states: facts().map(|part| part.states).fold(2, usize::saturating_add),
+            length_min: facts().map(|part| part.length_min).min().unwrap_or(0),
+            bounded: facts().all(|part| part.bounded),
+            exact,
+            repeated: None,
+            literals,
+            sets: (0, 0),
+            possible: facts().fold(0, |some, part| some | part.possible),
+        };
+        Facts { sets: self.push_sets(sets), ..facts }
+    }
+
+    /// Texts of all alternatives, if each has some and they are not too many.
+    fn all_of(
+        &mut self,
+        parts: &[Id],
+        count_max: usize,
+        of: impl Fn(&Facts) -> Option<Texts>,
+    ) -> Option<Texts> {
+        let start = self.texts.len();
+        let none = Texts { start, end: start, cost: 0.0, useful: true };
+        let found = parts.iter().try_fold(none, |all, &part| {
+            let texts = of(self.get(part))?;
+            self.texts.extend_from_within(texts.start..texts.end);
+            let end = self.texts.len();
+            let (cost, useful) = (all.cost + texts.cost, all.useful && texts.useful);
+            (end - start <= count_max).then_some(Texts { start, end, cost, useful })
+        });
+        if found.is_none() {
+            self.texts.truncate(start);
+        }
+        found
+    }
+
+    fn literals_of_sequence(&mut self, parts: &[Id]) -> Option<Texts> {
+        let mut best = None;
+        let empty = self.push_texts([Literal::default()]);
+        let mut run = empty;
+        for &part in parts {
+            let part = *self.get(part);
+            if let Some(found) = part.exact {
+                run = match self.product(run, found) {
+                    Some(longer) => longer,
+                    None if found.len() <= COMBINATIONS_MAX => found,
+                    None => empty,
+                };
+                best = rarer(best, run.filter_useful());
+                continue;
+            }
+            if let Some(repeated) = part.repeated {
+                // The run before and the first repetitions are adjacent; the last ones and the run behind, too.
+                let adjacent = self.product(run, repeated);
+                best = rarer(best, adjacent.and_then(Texts::filter_useful));
+                best = rarer(best, repeated.filter_useful());
+                run = repeated;
+                continue;
+            }
+            best = rarer(best, part.literals);
+            run = empty;
+        }
+        best
+    }
+
+    fn power(&mut self, texts: Texts, count: u32) -> Option<Texts> {
+        let empty = self.push_texts([Literal::default()]);
+        (0..count).try_fold(empty, |all, _| self.product(all, texts))
+    }
+
+    fn product(&mut self, heads: Texts, tails: Texts) -> Option<Texts> {
+        let is_empty = |texts: Texts| texts.len() == 1 && !texts.useful;
+        if heads.len() * tails.len() > COMBINATIONS_MAX {
+            return None;
+        }
+        if is_empty(heads) {
+            return Some(tails);
+        }
+        if is_empty(tails) {
+            return Some(heads);
+        }
+        let start = self.texts.len();
+        for head in heads.start..heads.end {
+            for tail in tails.start..tails.end {
+                let Some(text) = self.texts[head].with(&self.texts[tail]) else {
+                    self.texts.truncate(start);
+                    return None;
+                };
+                self.texts.push(text);
+            }
+        }
+        if heads.len() > 1 && tails.len() > 1 {
+            // One head or one tail leaves different texts different.
+            let mut texts = self.texts.split_off(start);
+            texts.sort_unstable();
+            texts.dedup();
+            self.texts.append(&mut texts);
+        }
+        Some(Texts {
+            start,
+            end: self.texts.len(),
+            cost: heads.cost * tails.cost,
+            useful: heads.useful || tails.useful,
+        })
+    }
+
+    fn push_texts(&mut self, texts: impl IntoIterator<Item = Literal>) -> Texts {
+        let start = self.texts.len();
+        self.texts.extend(texts);
+        let added = &self.texts[start..];
+        Texts {
+            start,
+            end: self.texts.len(),
+            cost: added.iter().map(|text| share(text)).sum(),
+            useful: added.iter().all(|text| !text.is_empty()),
+        }
+    }
+
+    /// Removes the texts from `start` on but the ones given, which move there.
+    fn keep(&mut self, start: usize, texts: Texts) -> Texts {
+        if texts.start < start {
+            self.texts.truncate(start);
+            return texts;
+        }
+        self.texts.copy_within(texts.start..texts.end, start);
+        let end = start + texts.len();
+        self.texts.truncate(end);
+        Texts { start, end, ..texts }
+    }
+
+    /// Adds the rarest sets.
+    fn push_sets(&mut self, mut sets: Vec<Weighted>) -> (usize, usize) {
+        sets.sort_unstable();
+        sets.dedup();
+        sets.truncate(SETS_MAX);
+        let start = self.sets.len();
+        self.sets.append(&mut sets);
+        (start, self.sets.len())
+    }
+}
+
+fn weighted(set: Bytes) -> Weighted {
+    (set.weight(), set)
+}
+
+/// Sets of each of which a text has a byte.
+pub(super) fn sets_of_text(text: &[u8]) -> Vec<Weighted> {
+    static SETS: LazyLock<[Weighted; 256]> = LazyLock::new(|| {
+        std::array::from_fn(|byte| weighted(Bytes::of(&[byte as u8]).fold_case()))
+    });
+    let mut sets: Vec<Weighted> = text.iter().map(|&byte| SETS[usize::from(byte)]).collect();
+    sets.sort_unstable();
+    sets
+}
+
+/// Sets required by an alternation: unions of one set of each alternative, and sets that contain a
+/// required set of every alternative. The sets of each alternative are sorted.
+pub(super) fn one_of_each(alternatives: &[&[Weighted]]) -> Vec<Weighted> {
+    if alternatives.is_empty() || alternatives.iter().any(|sets| sets.is_empty()) {
+        return Vec::new();
+    }
+    let union = |rank: usize| {
+        let chosen = alternatives.iter().map(|sets| sets[rank.min(sets.len() - 1)].1);
+        weighted(chosen.fold(Bytes::default(), Bytes::union))
+    };
+    let longest = alternatives.iter().map(|sets| sets.len()).max().unwrap_or(0);
+    let mut found: Vec<Weighted> = (0..longest.min(6)).map(union).collect();
+    let is_subset = |inner: &Bytes, outer: &Bytes| !inner.intersects(&outer.complement());
+    let shared = alternatives[0].iter().filter(|(_, set)| {
+        alternatives.iter().all(|sets| sets.iter().any(|(_, inner)| is_subset(inner, set)))
+    });
+    found.extend(shared);
+    found
+}
+
+/// The texts that are expected in fewer values.
+fn rarer(a: Option<Texts>, b: Option<Texts>) -> Option<Texts> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(if a.cost <= b.cost { a } else { b }),
+        (a, b) => a.or(b),
+    }
+}

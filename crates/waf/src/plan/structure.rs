@@ -1,0 +1,530 @@
+//! Structure of the regexes of a rule set, from which gates are derived.
+//!
+//! Most regexes are read here, because the parser of `regex-syntax`, which keeps positions for its
+//! messages and knows Unicode, takes most of the time of loading a rule set. This one knows the
+//! syntax that rules commonly use; other regexes, invalid ones among them, go to `regex-syntax`.
+//! Equal parts of all regexes are one node, so that their properties are derived once: generated
+//! regexes repeat long parts hundreds of times.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use regex_syntax::hir::{Class, Hir, HirKind, Look};
+
+use super::bytes::Bytes;
+use super::facts::{FactTable, Facts};
+use super::requirement::Literal;
+
+/// Groups within groups that are read here.
+const DEPTH_MAX: u32 = 100;
+/// Repetitions of a part that are read here.
+const REPETITIONS_MAX: u32 = 1000;
+
+/// Number of a node.
+pub(crate) type Id = u32;
+
+/// Part of a regex.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Node {
+    /// Text, and whether its letters match in both cases.
+    Text(Box<[u8]>, bool),
+    /// Assertion, as `Look::as_repr`.
+    Look(u32),
+    Class(Bytes),
+    Repetition {
+        min: u32,
+        max: Option<u32>,
+        greedy: bool,
+        sub: Id,
+    },
+    Capture(Id),
+    Concat(Box<[Id]>),
+    Alternation(Box<[Id]>),
+}
+
+/// Parts of all regexes with their properties.
+#[derive(Debug, Default)]
+pub(crate) struct Structures {
+    ids: HashMap<Node, Id, BuildHasherDefault<NodeHasher>>,
+    facts: FactTable,
+}
+
+impl Structures {
+    /// Adds a regex and returns its node; `None` if `regex-syntax` has to parse it.
+    pub(crate) fn parse(&mut self, pattern: &str) -> Option<Id> {
+        let mut parser = Parser { text: pattern.as_bytes(), at: 0, depth: 0, structures: self };
+        let id = parser.alternation(&mut false)?;
+        (parser.at == pattern.len()).then_some(id)
+    }
+
+    /// Adds a regex that `regex-syntax` has parsed.
+    pub(crate) fn add(&mut self, structure: &Hir) -> Id {
+        let node = match structure.kind() {
+            HirKind::Empty => Node::Text([].into(), false),
+            HirKind::Look(look) => Node::Look(look.as_repr()),
+            HirKind::Literal(literal) => Node::Text(literal.0.clone(), false),
+            HirKind::Class(class) => Node::Class(class_bytes(class)),
+            HirKind::Repetition(repetition) => Node::Repetition {
+                min: repetition.min,
+                max: repetition.max,
+                greedy: repetition.greedy,
+                sub: self.add(&repetition.sub),
+            },
+            HirKind::Capture(capture) => Node::Capture(self.add(&capture.sub)),
+            HirKind::Concat(parts) => {
+                Node::Concat(parts.iter().map(|part| self.add(part)).collect())
+            }
+            HirKind::Alternation(parts) => {
+                Node::Alternation(parts.iter().map(|part| self.add(part)).collect())
+            }
+        };
+        self.node(node)
+    }
+
+    /// Properties of a regex.
+    pub(crate) fn facts(&self, id: Id) -> &Facts {
+        self.facts.get(id)
+    }
+
+    /// Literals one of which every match contains, in lower case.
+    pub(super) fn literals(&self, id: Id) -> Option<&[Literal]> {
+        self.facts.get(id).required().map(|texts| self.facts.texts(texts))
+    }
+
+    /// Sets of each of which a match contains a byte, the rarest first.
+    pub(super) fn sets(&self, id: Id) -> impl Iterator<Item = Bytes> {
+        self.facts.sets(id).iter().map(|(_, set)| *set)
+    }
+
+    fn node(&mut self, node: Node) -> Id {
+        if let Some(&id) = self.ids.get(&node) {
+            return id;
+        }
+        let id = self.facts.add(&node);
+        self.ids.insert(node, id);
+        id
+    }
+}
+
+fn class_bytes(class: &Class) -> Bytes {
+    let mut set = Bytes::default();
+    match class {
+        Class::Bytes(class) => {
+            class
+                .ranges()
+                .iter()
+                .for_each(|range| set = set.union(Bytes::range(range.start(), range.end())));
+        }
+        // Without Unicode a class holds ASCII characters only.
+        Class::Unicode(class) => class.ranges().iter().for_each(|range| {
+            let end = |c: char| u8::try_from(u32::from(c)).unwrap_or(u8::MAX);
+            set = set.union(Bytes::range(end(range.start()), end(range.end())));
+        }),
+    }
+    set
+}
+
+/// Hash of nodes: they are short, and nobody gains by collisions in his own rules.
+#[derive(Default)]
+struct NodeHasher(u64);
+
+impl Hasher for NodeHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        let chunks = bytes.chunks_exact(8);
+        let rest = chunks.remainder().iter().fold(0, |word, &byte| word << 8 | u64::from(byte));
+        for chunk in chunks {
+            self.write_u64(chunk.iter().fold(0, |word, &byte| word << 8 | u64::from(byte)));
+        }
+        self.write_u64(rest);
+    }
+
+    fn write_u8(&mut self, value: u8) {
+        self.write_u64(u64::from(value));
+    }
+
+    fn write_u32(&mut self, value: u32) {
+        self.write_u64(u64::from(value));
+    }
+
+    fn write_usize(&mut self, value: usize) {
+        self.write_u64(value as u64);
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        self.0 = (self.0.rotate_left(5) ^ value).wrapping_mul(0x517c_c1b7_2722_0a95);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0 ^ self.0 >> 32
+    }
+}
+
+struct Parser<'a> {
+    text: &'a [u8],
+    at: usize,
+    depth: u32,
+    structures: &'a mut Structures,
+}
+
+/// Element of a sequence.
+#[derive(Clone, Copy)]
+enum Element {
+    Byte(u8),
+    Node(Id),
+}
+
+impl Parser<'_> {
+    fn peek(&self) -> Option<u8> {
+        self.text.get(self.at).copied()
+    }
+
+    fn accept(&mut self, text: &[u8]) -> bool {
+        let found = self.text[self.at..].starts_with(text);
+        self.at += if found { text.len() } else { 0 };
+        found
+    }
+
+    /// Reads up to the end or the closing parenthesis. Flags stay in force until there.
+    fn alternation(&mut self, caseless: &mut bool) -> Option<Id> {
+        let mut parts = vec![self.sequence(caseless)?];
+        while self.accept(b"|") {
+            parts.push(self.sequence(caseless)?);
+        }
+        Some(match parts.as_slice() {
+            [part] => *part,
+            _ => self.structures.node(Node::Alternation(parts.into())),
+        })
+    }
+
+    fn sequence(&mut self, caseless: &mut bool) -> Option<Id> {
+        let mut parts = Vec::new();
+        // Bytes behind the last part.
+        let mut run = Vec::new();
+        while let Some(byte) = self.peek().filter(|byte| !matches!(byte, b'|' | b')')) {
+            if byte == b'(' && self.flags()? {
+                self.end_run(&mut run, *caseless, &mut parts);
+                *caseless = true;
+                continue;
+            }
+            let mut element = self.element(*caseless)?;
+            while let Some((min, max)) = self.repetition()? {
+                let greedy = !self.accept(b"?");
+                let sub = self.id_of(element, *caseless);
+                element =
+                    Element::Node(self.structures.node(Node::Repetition { min, max, greedy, sub }));
+            }
+            match element {
+                Element::Byte(byte) => run.push(byte),
+                Element::Node(id) => {
+                    self.end_run(&mut run, *caseless, &mut parts);
+                    parts.push(id);
+                }
+            }
+        }
+        self.end_run(&mut run, *caseless, &mut parts);
+        Some(match parts.as_slice() {
+            [] => self.structures.node(Node::Text([].into(), false)),
+            [part] => *part,
+            _ => self.structures.node(Node::Concat(parts.into())),
+        })
+    }
+
+    fn id_of(&mut self, element: Element, caseless: bool) -> Id {
+        match element {
+            Element::Byte(byte) => self.text_node(&[byte], caseless),
+            Element::Node(id) => id,
+        }
+    }
+
+    fn text_node(&mut self, text: &[u8], caseless: bool) -> Id {
+        let caseless = caseless && text.iter().any(u8::is_ascii_alphabetic);
+        self.structures.node(Node::Text(text.into(), caseless))
+    }
+
+    fn end_run(&mut self, run: &mut Vec<u8>, caseless: bool, parts: &mut Vec<Id>) {
+        if !run.is_empty() {
+            parts.push(self.text_node(run, caseless));
+            run.clear();
+        }
+    }
+
+    /// Reads `(?i)`; `None` for other flags, and for a repetition behind them, which is an error.
+    fn flags(&mut self) -> Option<bool> {
+        let rest = &self.text[self.at..];
+        if !rest.starts_with(b"(?") || rest.starts_with(b"(?:") {
+            return Some(false);
+        }
+        let repeated = rest.get(4).is_some_and(|next| matches!(next, b'*' | b'+' | b'?' | b'{'));
+        (self.accept(b"(?i)") && !repeated).then_some(true)
+    }
+
+    fn element(&mut self, caseless: bool) -> Option<Element> {
+        let byte = self.peek()?;
+        self.at += 1;
+        let node = match byte {
+            b'(' => {
+                let captures = !self.accept(b"?:");
+                if captures && self.peek() == Some(b'?') || self.depth == DEPTH_MAX {
+                    return None;
+                }
+                self.depth += 1;
+                let mut inner = caseless;
+                let sub = self.alternation(&mut inner)?;
+                self.depth -= 1;
+                if !self.accept(b")") {
+                    return None;
+                }
+                if !captures {
+                    return Some(Element::Node(sub));
+                }
+                Node::Capture(sub)
+            }
+            b'[' => Node::Class(self.class(caseless)?),
+            b'.' => Node::Class(Bytes::default().complement()),
+            b'^' => Node::Look(Look::StartLF.as_repr()),
+            b'$' => Node::Look(Look::EndLF.as_repr()),
+            b'\\' => match self.peek()? {
+                b'b' if self.text.get(self.at + 1) != Some(&b'{') => {
+                    self.assertion(Look::WordAscii)
+                }
+                b'B' => self.assertion(Look::WordAsciiNegate),
+                b'A' => self.assertion(Look::Start),
+                b'z' => self.assertion(Look::End),
+                _ => match self.escape()? {
+                    Escape::Byte(byte) => return Some(Element::Byte(byte)),
+                    Escape::Class(set) => Node::Class(set),
+                },
+            },
+            b'*' | b'+' | b'?' | b'{' | b'}' | b']' | b'|' | b')' | 0x80.. => return None,
+            _ => return Some(Element::Byte(byte)),
+        };
+        Some(Element::Node(self.structures.node(node)))
+    }
+
+    fn assertion(&mut self, look: Look) -> Node {
+        self.at += 1;
+        Node::Look(look.as_repr())
+    }
+
+    /// Reads what follows a backslash, in or outside of a class.
+    fn escape(&mut self) -> Option<Escape> {
+        let byte = self.peek()?;
+        self.at += 1;
+        let perl = |set: Bytes| Some(Escape::Class(set));
+        let digits = Bytes::range(b'0', b'9');
+        let word = || super::requirement::alphanumeric().union(Bytes::of(b"_"));
+        let space = Bytes::of(b"\t\n\x0b\x0c\r ");
+        match byte {
+            b'd' => perl(digits),
+            b'D' => perl(digits.complement()),
+            b'w' => perl(word()),
+            b'W' => perl(word().complement()),
+            b's' => perl(space),
+            b'S' => perl(space.complement()),
+            b'x' => {
+                let digits = self.text.get(self.at..self.at + 2)?;
+                if !digits.iter().all(u8::is_ascii_hexdigit) {
+                    return None;
+                }
+                self.at += 2;
+                let digits = std::str::from_utf8(digits).ok()?;
+                Some(Escape::Byte(u8::from_str_radix(digits, 16).ok()?))
+            }
+            b'a' => Some(Escape::Byte(0x07)),
+            b'f' => Some(Escape::Byte(0x0c)),
+            b't' => Some(Escape::Byte(b'\t')),
+            b'n' => Some(Escape::Byte(b'\n')),
+            b'r' => Some(Escape::Byte(b'\r')),
+            b'v' => Some(Escape::Byte(0x0b)),
+            b'<' | b'>' => None,
+            _ if byte.is_ascii_alphanumeric() || !byte.is_ascii() => None,
+            _ => Some(Escape::Byte(byte)),
+        }
+    }
+
+    /// Reads `*`, `+`, `?` or `{1,2}`; `None` inside if there is none.
+    fn repetition(&mut self) -> Option<Option<(u32, Option<u32>)>> {
+        let range = match self.peek() {
+            Some(b'*') => (0, None),
+            Some(b'+') => (1, None),
+            Some(b'?') => (0, Some(1)),
+            Some(b'{') => {
+                self.at += 1;
+                let min = self.number()?;
+                let max = match self.peek()? {
+                    b'}' => Some(min),
+                    b',' => {
+                        self.at += 1;
+                        if self.peek()? == b'}' { None } else { Some(self.number()?) }
+                    }
+                    _ => return None,
+                };
+                if self.peek()? != b'}' || max.is_some_and(|max| max < min) {
+                    return None;
+                }
+                (min, max)
+            }
+            _ => return Some(None),
+        };
+        self.at += 1;
+        Some(Some(range))
+    }
+
+    fn number(&mut self) -> Option<u32> {
+        let digits = self.text[self.at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let digits = std::str::from_utf8(&self.text[self.at..self.at + digits]).ok()?;
+        self.at += digits.len();
+        digits.parse().ok().filter(|&number| number <= REPETITIONS_MAX)
+    }
+
+    /// Reads a class behind its opening bracket.
+    fn class(&mut self, caseless: bool) -> Option<Bytes> {
+        let negated = self.accept(b"^");
+        let mut set = Bytes::default();
+        let mut first = true;
+        if self.peek()? == b']' {
+            return None;
+        }
+        while !self.accept(b"]") {
+            let rest = &self.text[self.at..];
+            // A hyphen at the start stands for itself.
+            let literal = first && rest.first() == Some(&b'-');
+            let doubled = |byte| rest.starts_with(&[byte, byte]);
+            if doubled(b'-') || doubled(b'&') || doubled(b'~') || rest.starts_with(b"[") {
+                return None;
+            }
+            first = false;
+            let start = match self.class_item()? {
+                Escape::Byte(byte) => byte,
+                Escape::Class(class) if self.peek() != Some(b'-') => {
+                    set = set.union(class);
+                    continue;
+                }
+                Escape::Class(_) => return None,
+            };
+            let rest = &self.text[self.at..];
+            if literal || !rest.starts_with(b"-") || rest.get(1) == Some(&b']') {
+                set.insert(start);
+                continue;
+            }
+            self.at += 1;
+            if self.peek()? == b'-' || self.peek()? == b'[' {
+                return None;
+            }
+            match self.class_item()? {
+                Escape::Byte(end) if start <= end => set = set.union(Bytes::range(start, end)),
+                _ => return None,
+            }
+        }
+        if caseless {
+            set = set.fold_case();
+        }
+        if negated {
+            set = set.complement();
+        }
+        (!set.is_empty()).then_some(set)
+    }
+
+    fn class_item(&mut self) -> Option<Escape> {
+        let byte = self.peek()?;
+        self.at += 1;
+        match byte {
+            b'\\' => self.escape(),
+            0x80.. => None,
+            _ => Some(Escape::Byte(byte)),
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Escape {
+    Byte(u8),
+    Class(Bytes),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use regex_syntax::hir::{Capture, ClassBytes, ClassBytesRange, Repetition};
+
+    impl Structures {
+        /// The regex as `regex-syntax` has it.
+        fn hir(&self, id: Id, captures: &mut u32) -> Hir {
+            let (node, _) = self.ids.iter().find(|(_, known)| **known == id).unwrap();
+            let class = |set: Bytes| {
+                let ranges = set.iter().map(|byte| ClassBytesRange::new(byte, byte));
+                Hir::class(Class::Bytes(ClassBytes::new(ranges)))
+            };
+            match node {
+                Node::Text(text, caseless) => Hir::concat(
+                    text.iter()
+                        .map(|&byte| Bytes::of(&[byte]))
+                        .map(|set| class(if *caseless { set.fold_case() } else { set }))
+                        .collect(),
+                ),
+                Node::Look(look) => Hir::look(Look::from_repr(*look).unwrap()),
+                Node::Class(set) => class(*set),
+                Node::Repetition { min, max, greedy, sub } => Hir::repetition(Repetition {
+                    min: *min,
+                    max: *max,
+                    greedy: *greedy,
+                    sub: Box::new(self.hir(*sub, captures)),
+                }),
+                Node::Capture(sub) => {
+                    *captures += 1;
+                    let index = *captures;
+                    let sub = Box::new(self.hir(*sub, captures));
+                    Hir::capture(Capture { index, name: None, sub })
+                }
+                Node::Concat(parts) => {
+                    Hir::concat(parts.iter().map(|&part| self.hir(part, captures)).collect())
+                }
+                Node::Alternation(parts) => {
+                    Hir::alternation(parts.iter().map(|&part| self.hir(part, captures)).collect())
+                }
+            }
+        }
+    }
+
+    /// True if the regex was read here, and as `regex-syntax` reads it.
+    fn is_read(pattern: &str) -> bool {
+        let mut structures = Structures::default();
+        let Some(id) = structures.parse(&crate::regex::portable(pattern)) else { return false };
+        let expected = crate::regex::structure(pattern);
+        let expected = expected.unwrap_or_else(|error| panic!("{pattern}: {error}"));
+        assert_eq!(structures.hir(id, &mut 0), expected, "{pattern}");
+        true
+    }
+
+    #[test]
+    fn reads_what_regex_syntax_reads() {
+        for pattern in [
+            r"(?i)\bunion\s+(?:all|distinct)?[\s\x0b]*select\b",
+            r"^[^\x00-\x1f\]a-f_-]+$|()|a{2}b{3,}?c{0,1}",
+            r"(a|b(c))*?(?:(?i)x[y-z]|w)Q(?:[-\w]|\W)\.\/\-",
+            r"[.\d]+(?:|x)\A\B\z[^\n]",
+        ] {
+            assert!(is_read(pattern), "{pattern}");
+        }
+        for pattern in [r"(?=a)", r"a(?-i)b", r"*a", r"[a&&b]", r"\pL", "(a", "a)", r"\1", "[b-a]"]
+        {
+            assert!(Structures::default().parse(pattern).is_none(), "{pattern}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(20_000))]
+
+        #[test]
+        fn reads_nothing_otherwise_than_regex_syntax(
+            parts in proptest::collection::vec(proptest::sample::select(vec![
+                "a", "B", "9", "_", "-", "^", "$", ".", "|", "(", "(?:", "(?i)", ")", ")", "[", "[^", "]", "]",
+                "*", "+", "?", "{2}", "{1,3}", "{2,}", "\\b", "\\d", "\\W", "\\s", "\\x41", "\\]", "\\-", "\\n",
+                "a-z", "&", "~", " ", "<", "\\<", "=", "{", "}", "{,2}", "\\A", "\\z", "\\B", "(?s)", "(?i:",
+            ]), 0..12)
+        ) {
+            is_read(&parts.concat());
+        }
+    }
+}

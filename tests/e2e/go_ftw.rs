@@ -1,0 +1,188 @@
+//! The Core Rule Set's regression tests, sent by go-ftw through the gateway to a backend.
+
+use crate::gateway::GatewayProcess;
+use crate::support::{Workspace, show};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::mpsc;
+use std::thread;
+use tollgate_waf::regression::reflect;
+use tollgate_waf::replay;
+
+/// Tests that fail over HTTP, each with its reason.
+const DIFFERENCES: &str = include_str!("../go-ftw/differences.txt");
+/// Tests that the engine alone fails.
+const OF_THE_ENGINE: &str = include_str!("../../crates/waf/tests/known-differences.txt");
+
+fn repository() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+/// Runs Go in a folder of the repository. Returns what it prints.
+fn go(folder: &str, arguments: &[&str]) -> String {
+    let mut command = Command::new("go");
+    let output = command.args(arguments).current_dir(repository().join(folder)).output();
+    let output =
+        output.unwrap_or_else(|error| panic!("cannot run go: {error}; run `scripts/setup go`"));
+    assert!(output.status.success(), "go {arguments:?}: {}", show(&output));
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
+
+/// Folder of the Core Rule Set in Go's module cache.
+fn core_rule_set() -> PathBuf {
+    go("builds/crs", &["mod", "download"]);
+    let module = "github.com/corazawaf/coraza-coreruleset/v4";
+    PathBuf::from(go("builds/crs", &["list", "-m", "-f", "{{.Dir}}", module]))
+}
+
+/// Starts the backend that the tests expect: `/reflect` sends what the body of the request describes.
+fn start_backend() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("its address");
+    thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            thread::spawn(move || serve(client));
+        }
+    });
+    address
+}
+
+/// Responds to requests until the gateway closes the connection or sends an invalid request.
+fn serve(client: TcpStream) -> Option<()> {
+    let mut reader = BufReader::new(client.try_clone().ok()?);
+    let mut client = client;
+    loop {
+        let mut raw = Vec::new();
+        let mut line_start = 0;
+        loop {
+            reader.read_until(b'\n', &mut raw).ok().filter(|&count| count > 0)?;
+            if raw.len() > 2 && raw[line_start..] == *b"\r\n" {
+                break;
+            }
+            line_start = raw.len();
+        }
+        let head = replay::parse_raw(&raw);
+        let value = |name: &str| {
+            let mut headers = head.headers.iter();
+            let found = headers.find(|(known, _)| known.eq_ignore_ascii_case(name.as_bytes()));
+            found.map(|(_, value)| String::from_utf8_lossy(value).into_owned())
+        };
+        if let Some(length) = value("content-length").and_then(|text| text.parse::<u64>().ok()) {
+            (&mut reader).take(length).read_to_end(&mut raw).ok()?;
+        } else if value("transfer-encoding").is_some() {
+            while !raw.ends_with(b"\r\n0\r\n\r\n") {
+                reader.read_until(b'\n', &mut raw).ok().filter(|&count| count > 0)?;
+            }
+        }
+        let response = reflect(&replay::parse_raw(&raw));
+        let mut text = format!("HTTP/1.1 {} Reflected\r\n", response.status).into_bytes();
+        for (name, value) in &response.headers {
+            text.extend([name, b": ".as_slice(), value, b"\r\n"].concat());
+        }
+        let is_empty = matches!(response.status, 100..=199 | 204 | 304);
+        if is_empty {
+            text.extend(b"\r\n");
+        } else {
+            text.extend(format!("Content-Length: {}\r\n\r\n", response.body.len()).bytes());
+            if head.method != b"HEAD" {
+                text.extend(&response.body);
+            }
+        }
+        client.write_all(&text).ok()?;
+    }
+}
+
+/// Lines of ModSecurity's log for an entry of the audit log, or the marker that go-ftw looks for.
+fn log_lines(entry: &str) -> String {
+    let entry: Value =
+        serde_json::from_str(entry).unwrap_or_else(|error| panic!("{error}: {entry}"));
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let mut lines = String::new();
+    for header in entry["headers"].as_array().into_iter().flatten() {
+        if header[0] == "X-CRS-Test" {
+            writeln!(lines, "X-CRS-Test: {}", text(&header[1])).expect("a string");
+        }
+    }
+    for found in entry["matches"].as_array().into_iter().flatten() {
+        let (message, data) =
+            (text(&found["message"]), text(&found["data"]).escape_debug().to_string());
+        let variable = text(&found["variable"]);
+        writeln!(
+            lines,
+            "[id \"{}\"] [msg \"{message}\"] [data \"{data}\"] [variable \"{variable}\"]",
+            found["rule"]
+        )
+        .expect("a string");
+    }
+    lines
+}
+
+fn listed(text: &str) -> BTreeMap<&str, &str> {
+    let lines = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
+    lines.filter_map(|line| line.split_once(": ")).collect()
+}
+
+#[test]
+fn core_rule_set_passes_its_tests_through_the_gateway() {
+    let workspace = Workspace::concurrent();
+    let rules = core_rule_set();
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("go-ftw");
+    go("tests/go-ftw", &["build", "-o", program.to_str().expect("UTF-8"), "."]);
+    let backend = start_backend();
+    let (crs, here) = (rules.join("rules"), repository().join("tests/go-ftw"));
+    let config = format!(
+        "listeners: [{{ address: '127.0.0.1:0' }}]
+threads: 1
+pools: [{{ name: backend, backends: [{{ address: '{backend}' }}] }}]
+routes:
+  - {{ path: /, pool: backend }}
+  # The requests that mark a place in the log.
+  - {{ path: /status/200, pool: backend, waf: {{ rules: [none.conf] }} }}
+waf:
+  mode: detection-only
+  rules:
+    - {}
+    - {}
+    - {}
+audit_log: {{ to: stdout, include: all, masked: [] }}
+",
+        here.join("rules.conf").display(),
+        crs.join("@crs-setup.conf.example").display(),
+        crs.join("@owasp_crs/*.conf").display(),
+    );
+    workspace.write("gateway.yaml", &config);
+    workspace.write("none.conf", "SecRuleEngine DetectionOnly\n");
+    workspace.write("waf.log", "");
+    let mut gateway = GatewayProcess::start(&workspace);
+    let mut log = File::options().append(true).open(workspace.path("waf.log")).expect("the log");
+    let port = gateway.address.rsplit(':').next().expect("a port").to_owned();
+    let entries = std::mem::replace(&mut gateway.printed, mpsc::channel().1);
+    thread::spawn(move || {
+        for entry in entries {
+            log.write_all(log_lines(&entry).as_bytes()).expect("the log is written");
+        }
+    });
+    let log = workspace.path("waf.log");
+    let output = Command::new(&program).arg(rules.join("tests")).arg(port).arg(log).output();
+    let output = output.expect("go-ftw runs");
+    drop(gateway);
+    assert!(output.status.success(), "{}", show(&output));
+
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let passed = printed.lines().filter_map(|line| line.strip_prefix("passed ")).count();
+    assert_eq!(passed, 4_660, "{}", show(&output));
+    let failed = printed.lines().filter_map(|line| line.strip_prefix("failed "));
+    let mut known = listed(DIFFERENCES);
+    known.extend(listed(OF_THE_ENGINE));
+    let new: Vec<&str> = failed
+        .filter(|line| line.split_once(": ").is_none_or(|(name, _)| known.remove(name).is_none()))
+        .collect();
+    assert!(new.is_empty(), "{} tests failed:\n{}", new.len(), new.join("\n"));
+    assert!(known.is_empty(), "no longer different: {known:?}");
+}

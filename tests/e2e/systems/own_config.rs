@@ -1,0 +1,172 @@
+//! Configurations of the user in place of those of the recipes.
+
+use crate::support::{NO_LIMITS, Workspace, flat, show, stderr, stdout};
+
+/// As a distribution or a tutorial writes them.
+const NGINX: &str = r#"worker_processes 1;
+pid /run/nginx.pid;
+error_log stderr;
+events { worker_connections 512; }
+http {
+    access_log off;
+    log_format json '{"path": "$uri"}';
+    upstream app {
+        server 10.0.0.5:8080;
+    }
+    server {
+        listen 80;
+        location / {
+            proxy_pass http://app;
+            add_header X-Mine yes;
+        }
+    }
+}
+"#;
+const HAPROXY: &str = "defaults
+    mode http
+    timeout connect 5s
+    timeout client 30s
+    timeout server 30s
+frontend site
+    bind :80
+    http-response set-header X-Mine yes
+    default_backend app
+backend app
+    server one 10.0.0.5:8080 check
+";
+const APACHE: &str = r#"ServerRoot "/tmp"
+ErrorLog /dev/stderr
+LoadModule mpm_event_module /usr/lib/apache2/modules/mod_mpm_event.so
+LoadModule authz_core_module /usr/lib/apache2/modules/mod_authz_core.so
+LoadModule proxy_module /usr/lib/apache2/modules/mod_proxy.so
+LoadModule proxy_http_module /usr/lib/apache2/modules/mod_proxy_http.so
+LogFormat "%{%Y-%m-%d}t %r" mine
+Mutex pthread default
+ServerName localhost
+PidFile /run/apache2.pid
+Listen 80
+AllowEncodedSlashes NoDecode
+ProxyPass / http://10.0.0.5:8080/ nocanon
+"#;
+
+const EXPERIMENT: &str = r#"
+title    = "What does my configuration cost?"
+baseline = "built-in"
+
+[[case]]
+name = "browse"
+mix  = "browse"
+load = { connections = 4, duration = "200ms", warmup = "50ms" }
+
+[[subject]]
+name   = "built-in"
+system = "nginx"
+
+[[subject]]
+name   = "nginx"
+system = "nginx"
+with   = { config = "nginx.conf" }
+
+[[subject]]
+name   = "haproxy"
+system = "haproxy"
+with   = { config = "haproxy.cfg" }
+
+[[subject]]
+name   = "apache"
+system = "apache"
+with   = { config = "apache.conf" }
+
+[design]
+blocks = 1
+"#;
+
+fn workspace() -> Workspace {
+    let workspace = Workspace::concurrent();
+    workspace.write("mine/mine.toml", &format!("{EXPERIMENT}{NO_LIMITS}"));
+    let files = [("nginx.conf", NGINX), ("haproxy.cfg", HAPROXY), ("apache.conf", APACHE)];
+    for (name, text) in files {
+        workspace.write(&format!("mine/{name}"), text);
+    }
+    workspace
+}
+
+/// The error names the lines to write; with them, the files run.
+#[test]
+fn existing_configurations_run_once_they_have_the_named_lines() {
+    let workspace = workspace();
+    let run = |out: &str| workspace.run(&["run", "mine/mine.toml", "--out", out]);
+    let output = run("without");
+    let message = stderr(&output);
+    let edits = [
+        ("nginx.conf", "", "daemon off;", None),
+        ("nginx.conf", "pid /run/nginx.pid;", r#"pid "{{ dir }}/nginx.pid";"#, Some(2)),
+        ("nginx.conf", "listen 80;", "listen {{ listen.address }};", Some(12)),
+        ("nginx.conf", "server 10.0.0.5:8080;", "server {{ origin.address }};", Some(9)),
+        ("haproxy.cfg", "bind :80", "bind {{ listen.address }}", Some(7)),
+        (
+            "haproxy.cfg",
+            "server one 10.0.0.5:8080 check",
+            "server origin {{ origin.address }}",
+            Some(11),
+        ),
+        ("apache.conf", "PidFile /run/apache2.pid", r#"PidFile "{{ dir }}/apache.pid""#, Some(10)),
+        ("apache.conf", "Listen 80", "Listen {{ listen.address }}", Some(11)),
+        (
+            "apache.conf",
+            "ProxyPass / http://10.0.0.5:8080/ nocanon",
+            "ProxyPass / http://{{ origin.address }}/",
+            Some(13),
+        ),
+    ];
+    for (file, old, new, line) in edits {
+        let expected = match line {
+            Some(line) => format!("\n    {new}    in place of line {line}: {old}\n"),
+            None => format!("\n    {new}\n"),
+        };
+        assert!(message.contains(&expected), "no {expected:?} in {message}");
+        let name = format!("mine/{file}");
+        match line {
+            Some(_) => workspace.change(&name, old, new),
+            None => workspace.write(&name, &format!("{new}\n{}", workspace.read(&name))),
+        }
+    }
+    let output = run("with");
+    assert_eq!(output.status.code(), Some(0), "{}", show(&output));
+    let configs = ["nginx/nginx.conf", "haproxy/haproxy.cfg", "apache/apache.conf"];
+    for config in configs {
+        let text = workspace.read(&format!("with/configs/{config}"));
+        assert!(!text.contains("{{") && text.contains("127.0.0.1:"), "{text}");
+    }
+    let kept = workspace.read("with/configs/nginx/nginx.conf");
+    assert!(kept.contains("add_header X-Mine yes;"), "{kept}");
+    workspace.assert_nothing_runs();
+}
+
+#[test]
+fn check_takes_a_configuration_and_names_unknown_variables() {
+    let workspace = workspace();
+    let check =
+        || workspace.run(&["systems", "check", "haproxy", "--with", "config=mine/haproxy.cfg"]);
+    let output = check();
+    assert_eq!(output.status.code(), Some(1), "{}", show(&output));
+    assert!(
+        stderr(&output).contains("bind {{ listen.address }}    in place of line 7"),
+        "{}",
+        show(&output)
+    );
+    workspace.change("mine/haproxy.cfg", "bind :80", "bind {{ listen.address }}");
+    workspace.change("mine/haproxy.cfg", "10.0.0.5:8080 check", "{{ origin.addres }}");
+    let message = flat(&stderr(&check()));
+    assert!(message.contains("mine/haproxy.cfg:11"), "{message}");
+    workspace.change("mine/haproxy.cfg", "origin.addres ", "origin.address ");
+    let output = check();
+    assert_eq!(output.status.code(), Some(0), "{}", show(&output));
+    assert!(stdout(&output).contains(super::SOUND), "{}", show(&output));
+    let missing = workspace.run(&["systems", "check", "nginx", "--with", "config=none.conf"]);
+    assert_eq!(missing.status.code(), Some(2), "{}", show(&missing));
+    assert!(
+        stderr(&missing).contains("cannot be `none.conf`; expected one of built-in, or a path")
+    );
+    workspace.assert_nothing_runs();
+}
