@@ -48,6 +48,15 @@ Listen 80
 AllowEncodedSlashes NoDecode
 ProxyPass / http://10.0.0.5:8080/ nocanon
 "#;
+const CADDY: &str = "{
+    email me@example.org
+}
+example.org {
+    encode gzip
+    header X-Mine yes
+    reverse_proxy 10.0.0.5:8080
+}
+";
 
 const EXPERIMENT: &str = r#"
 title    = "What does my configuration cost?"
@@ -77,6 +86,11 @@ name   = "apache"
 system = "apache"
 with   = { config = "apache.conf" }
 
+[[subject]]
+name   = "caddy"
+system = "caddy"
+with   = { config = "Caddyfile" }
+
 [design]
 blocks = 1
 "#;
@@ -84,7 +98,12 @@ blocks = 1
 fn workspace() -> Workspace {
     let workspace = Workspace::concurrent();
     workspace.write("mine/mine.toml", &format!("{EXPERIMENT}{NO_LIMITS}"));
-    let files = [("nginx.conf", NGINX), ("haproxy.cfg", HAPROXY), ("apache.conf", APACHE)];
+    let files = [
+        ("nginx.conf", NGINX),
+        ("haproxy.cfg", HAPROXY),
+        ("apache.conf", APACHE),
+        ("Caddyfile", CADDY),
+    ];
     for (name, text) in files {
         workspace.write(&format!("mine/{name}"), text);
     }
@@ -118,6 +137,15 @@ fn existing_configurations_run_once_they_have_the_named_lines() {
             "ProxyPass / http://{{ origin.address }}/",
             Some(13),
         ),
+        ("Caddyfile", "email me@example.org", "admin off    # in the global options", None),
+        (
+            "Caddyfile",
+            "example.org {",
+            "http://:{{ listen.port }} {    # as the address of the site",
+            None,
+        ),
+        ("Caddyfile", "encode gzip", "bind {{ listen.host }}", None),
+        ("Caddyfile", "reverse_proxy 10.0.0.5:8080", "reverse_proxy {{ origin.address }}", Some(7)),
     ];
     for (file, old, new, line) in edits {
         let expected = match line {
@@ -126,17 +154,18 @@ fn existing_configurations_run_once_they_have_the_named_lines() {
         };
         assert!(message.contains(&expected), "no {expected:?} in {message}");
         let name = format!("mine/{file}");
-        match line {
-            Some(_) => workspace.change(&name, old, new),
-            None => workspace.write(&name, &format!("{new}\n{}", workspace.read(&name))),
+        match old {
+            "" => workspace.write(&name, &format!("{new}\n{}", workspace.read(&name))),
+            _ => workspace.change(&name, old, new),
         }
     }
     let output = run("with");
     assert_eq!(output.status.code(), Some(0), "{}", show(&output));
-    let configs = ["nginx/nginx.conf", "haproxy/haproxy.cfg", "apache/apache.conf"];
+    let configs =
+        ["nginx/nginx.conf", "haproxy/haproxy.cfg", "apache/apache.conf", "caddy/Caddyfile"];
     for config in configs {
         let text = workspace.read(&format!("with/configs/{config}"));
-        assert!(!text.contains("{{") && text.contains("127.0.0.1:"), "{text}");
+        assert!(!text.contains("{{") && text.contains("127.0.0.1"), "{text}");
     }
     let kept = workspace.read("with/configs/nginx/nginx.conf");
     assert!(kept.contains("add_header X-Mine yes;"), "{kept}");
