@@ -9,15 +9,18 @@ use std::net::TcpListener;
 pub(crate) struct Nginx {
     process: std::process::Child,
     pub(crate) address: String,
+    http2_address: String,
     _dir: tempfile::TempDir,
 }
 
 impl Nginx {
     pub(crate) fn start() -> Self {
         let dir = tempfile::tempdir().expect("a folder");
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = listener.local_addr().expect("an address").to_string();
-        drop(listener);
+        let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("a port"));
+        let [address, http2_address] = listeners
+            .each_ref()
+            .map(|listener| listener.local_addr().expect("an address").to_string());
+        drop(listeners);
         let path = dir.path().display();
         let config = format!(
             "daemon off; master_process off; pid {path}/pid; error_log stderr;
@@ -25,7 +28,7 @@ impl Nginx {
             http {{ access_log off; client_body_temp_path {path}/b; proxy_temp_path {path}/p;
               fastcgi_temp_path {path}/f; uwsgi_temp_path {path}/u; scgi_temp_path {path}/s;
               keepalive_requests 100;
-              server {{ listen {address};
+              server {{ listen {address}; listen {http2_address} http2;
                 location / {{ return 200 'hello'; }}
                 location /missing {{ return 404; }} }} }}"
         );
@@ -40,7 +43,7 @@ impl Nginx {
             .expect("nginx; to install it: make packages");
         let up = || std::net::TcpStream::connect(&address).is_ok();
         assert!(crate::support::wait_until(std::time::Duration::from_secs(10), up));
-        Self { process, address, _dir: dir }
+        Self { process, address, http2_address, _dir: dir }
     }
 }
 
@@ -73,6 +76,30 @@ fn nginx_responds_to_every_request_with_and_without_keep_alive() {
     let (_, result) = workspace.load(&[&missing, "-c", "2", "-t", "2", "-d", "300ms"]);
     assert_eq!(result["statuses"]["404"], result["responses"]);
     assert!(result["window_s"].as_f64() >= Some(0.29), "{result}");
+}
+
+#[test]
+fn nginx_responds_to_every_request_over_http2() {
+    let workspace = Workspace::concurrent();
+    let nginx = Nginx::start();
+    let url = format!("http://{}/", nginx.http2_address);
+    // nginx sends GOAWAY after 100 requests.
+    for options in [&["-c", "10", "--streams", "10"][..], &["--rate", "20000", "--streams", "4"]] {
+        let all = [&[&url, "--http", "2", "--expect", "200", "-n", "5000"][..], options].concat();
+        let (code, result) = workspace.load(&all);
+        assert_eq!((code, &result["load"]["protocol"]), (Some(0), &Value::from("2")));
+        assert_eq!(result["responses"], 5000, "{result}");
+        assert_eq!(result["statuses"]["200"], 5000);
+        assert_eq!((&result["unexpected"], &result["failed"]), (&0.into(), &0.into()), "{result}");
+        assert_eq!(result["body_bytes"], 5 * 5000);
+        assert!(result["connects"].as_u64() >= Some(50), "{result}");
+        assert_eq!(result["streams_max"], 128);
+    }
+    let http1 = format!("http://{}/", nginx.address);
+    let (code, result) = workspace.load(&[&http1, "--http", "2", "-c", "1", "-n", "1"]);
+    let reason = &result["failures"]["malformed_example"];
+    assert!(reason.as_str().expect("a reason").starts_with("the server responds in HTTP/1.1"));
+    assert_eq!(code, Some(4));
 }
 
 #[test]

@@ -191,6 +191,11 @@ impl Connection {
         }
     }
 
+    /// Number of concurrent streams that the peer allows; `u32::MAX` without a limit.
+    pub fn peer_streams(&self) -> u32 {
+        self.peer.streams
+    }
+
     /// Client: true if the peer allows another stream now. See also [`is_spent`](Self::is_spent).
     pub fn can_open(&self) -> bool {
         !self.is_spent() && self.streams.len() < self.peer.streams as usize

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant, SystemTime};
 use tollgate_eventloop::{Interest, Poller, Socket, try_io};
 use tollgate_http1::{BodySearch, ResponseScanner};
 
-use crate::plan::Target;
-use crate::workload::Request;
+use crate::http2::Http2;
+use crate::plan::{Plan, Protocol, Target};
+use crate::workload::Workload;
 
 /// A request without a complete response. It survives its connection.
 #[derive(Clone, Copy, Debug)]
@@ -21,6 +22,8 @@ pub(crate) struct InFlight {
     pub(crate) sent: Instant,
     /// True if any of it was sent on a connection that has ended since.
     pub(crate) was_sent: bool,
+    /// Its bytes on the wire.
+    pub(crate) sent_bytes: u64,
     /// Arrival of the first byte of its response, if the plan records it.
     pub(crate) first_byte: Option<Instant>,
 }
@@ -29,7 +32,7 @@ pub(crate) struct InFlight {
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) state: State,
-    /// Requests in the order of their responses.
+    /// HTTP/1.1: requests in the order of their responses. HTTP/2: those that wait for a stream.
     pub(crate) in_flight: VecDeque<InFlight>,
     /// Number of those that are sent completely on this connection.
     sent: usize,
@@ -86,8 +89,70 @@ impl Connection {
         }
         self.sent = 0;
         self.sent_bytes = 0;
+        let unanswered = self.resend_where(|_| true);
         self.enter(State::Closed, now);
-        to_resend
+        to_resend + unanswered
+    }
+
+    /// HTTP/2: queues requests again whose streams match. Returns their number.
+    pub(crate) fn resend_where(&mut self, predicate: impl Fn(u32) -> bool) -> usize {
+        let (State::Open(Stream { http2: Some(http2), .. })
+        | State::Connecting(Stream { http2: Some(http2), .. })
+        | State::Closing(Stream { http2: Some(http2), .. })) = &mut self.state
+        else {
+            return 0;
+        };
+        let mut count = 0;
+        while let Some(exchange) = http2.take_one(|exchange| predicate(exchange.stream())) {
+            self.in_flight.push_front(InFlight { was_sent: true, ..exchange.in_flight });
+            count += 1;
+        }
+        count
+    }
+
+    pub(crate) fn http2(&mut self) -> Option<&mut Http2> {
+        match &mut self.state {
+            State::Open(stream) | State::Connecting(stream) => stream.http2.as_deref_mut(),
+            State::Closed | State::RetryWait | State::Closing(_) => None,
+        }
+    }
+
+    /// True if the end of the connection concerns no request: none is sent on it.
+    pub(crate) fn is_idle(&self) -> bool {
+        !self.has_started_front() && !self.is_unanswered()
+    }
+
+    /// True if requests wait for a stream on a connection that has carried no response.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        let is_fresh = |stream: &Stream| stream.http2.is_some() && !stream.is_reused;
+        matches!(&self.state, State::Open(stream) if is_fresh(stream)) && !self.in_flight.is_empty()
+    }
+
+    /// Number of requests in flight, those included that wait to be sent.
+    pub(crate) fn len(&self) -> usize {
+        self.in_flight.len() + self.streams().map_or(0, Http2::len)
+    }
+
+    fn streams(&self) -> Option<&Http2> {
+        match &self.state {
+            State::Open(stream) => stream.http2.as_deref(),
+            State::Closed | State::RetryWait | State::Connecting(_) | State::Closing(_) => None,
+        }
+    }
+
+    /// True before it can carry requests.
+    pub(crate) fn is_connecting(&self) -> bool {
+        match &self.state {
+            State::Connecting(_) => true,
+            State::Open(stream) => stream.http2.as_ref().is_some_and(|http2| !http2.is_ready),
+            State::Closed | State::RetryWait | State::Closing(_) => false,
+        }
+    }
+
+    /// Time of the oldest send among the requests in flight.
+    pub(crate) fn oldest_sent(&self) -> Option<Instant> {
+        let with_stream = self.streams().into_iter().flat_map(Http2::in_flight);
+        self.in_flight.front().into_iter().chain(with_stream).map(|request| request.sent).min()
     }
 
     /// Sets the send time of requests that no connection has carried yet. In a closed loop it is their
@@ -106,7 +171,7 @@ impl Connection {
     }
 
     pub(crate) fn has_started_front(&self) -> bool {
-        self.sent > 0 || self.sent_bytes > 0
+        self.sent > 0 || self.sent_bytes > 0 || self.streams().is_some_and(|http2| http2.len() > 0)
     }
 
     pub(crate) fn has_started_second(&self) -> bool {
@@ -127,15 +192,20 @@ impl Connection {
     /// Otherwise the poller reports when there is room again. Sends nothing without a socket.
     pub(crate) fn send(
         &mut self,
-        requests: &[Request],
+        workload: &Workload,
         poller: &Poller,
         token: u64,
     ) -> io::Result<bool> {
         let (State::Open(stream) | State::Connecting(stream)) = &mut self.state else {
             return Ok(false);
         };
+        if let Some(http2) = &mut stream.http2 {
+            let is_all_sent = http2.flush(&stream.socket)?;
+            stream.watch(poller, token, !is_all_sent)?;
+            return Ok(is_all_sent);
+        }
         while self.sent < self.in_flight.len() {
-            let bytes_of = |request: &InFlight| requests[request.request].bytes.as_slice();
+            let bytes_of = |request: &InFlight| workload.requests[request.request].bytes.as_slice();
             let first = &bytes_of(&self.in_flight[self.sent])[self.sent_bytes..];
             let sent = if self.sent + 1 == self.in_flight.len() {
                 try_io(|| stream.socket.send(first))?
@@ -172,7 +242,11 @@ impl Connection {
     }
 
     pub(crate) fn ages(&self, now: Instant) -> impl Iterator<Item = Duration> {
-        self.in_flight.iter().map(move |request| now.saturating_duration_since(request.scheduled))
+        let with_stream = self.streams().into_iter().flat_map(Http2::in_flight);
+        self.in_flight
+            .iter()
+            .chain(with_stream)
+            .map(move |request| now.saturating_duration_since(request.scheduled))
     }
 }
 
@@ -189,6 +263,8 @@ pub(crate) struct Stream {
     has_timestamps: bool,
     pub(crate) scanner: ResponseScanner,
     pub(crate) search: BodySearch,
+    /// `None` for HTTP/1.1.
+    pub(crate) http2: Option<Box<Http2>>,
     /// True if the server has sent its last byte, so that no event announces the end of the stream.
     pub(crate) is_shut: bool,
     /// Error of a send whose response may still be unread.
@@ -201,8 +277,8 @@ pub(crate) struct Stream {
 
 impl Stream {
     /// Starts to connect. `has_timestamps`: the kernel stamps received packets.
-    pub(crate) fn connect(target: &Target, has_timestamps: bool) -> io::Result<Self> {
-        let socket = match target {
+    pub(crate) fn connect(plan: &Plan, has_timestamps: bool) -> io::Result<Self> {
+        let socket = match &plan.target {
             Target::Tcp(address) => Socket::connect(*address)?,
             Target::Unix(path) => Socket::connect_unix(path)?,
         };
@@ -214,6 +290,10 @@ impl Stream {
             has_timestamps,
             scanner: ResponseScanner::default(),
             search: BodySearch::default(),
+            http2: match plan.protocol {
+                Protocol::Http1 { .. } => None,
+                Protocol::Http2 { .. } => Some(Box::new(Http2::new(Instant::now()))),
+            },
             is_shut: false,
             send_error: None,
             is_reused: false,

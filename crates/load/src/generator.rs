@@ -13,7 +13,7 @@ use tollgate_eventloop::{Waker, pin_current_thread};
 use tollgate_stats::LatencyHistogram;
 
 use crate::metrics::{SharedProgress, ThreadSummary};
-use crate::plan::{Arrivals, Error, Plan};
+use crate::plan::{Arrivals, Error, Plan, Protocol};
 use crate::summary::{Progress, Summary};
 use crate::worker::{Control, Worker};
 
@@ -46,6 +46,9 @@ impl Generator {
     /// The plan is invalid, or a thread cannot start on its CPU. Then nothing is sent.
     pub fn start(plan: Plan) -> Result<Self, Error> {
         plan.validate()?;
+        if let Protocol::Http2 { .. } = plan.protocol {
+            plan.workload.render_http2()?;
+        }
         check_cpus(&plan.cpus)?;
         let plan = Arc::new(plan);
         let start = Instant::now() + lead_time(&plan);

@@ -1,4 +1,4 @@
-//! HTTP/1.1 load generator.
+//! Load generator for HTTP/1.1 and HTTP/2.
 //!
 //! A closed loop sends the next request of a connection when the last response is complete. An open
 //! loop sends on a schedule, independent of responses.
@@ -14,6 +14,7 @@
 mod connection;
 mod format;
 mod generator;
+mod http2;
 mod metrics;
 mod pacing;
 mod plan;
@@ -29,8 +30,8 @@ mod tests;
 pub use format::{Report, TemplateLabel, WarmUpResult};
 pub use generator::Generator;
 pub use plan::{
-    Arrivals, Error, MAX_CONNECTIONS, MAX_PIPELINE, MAX_RATE, MAX_THREADS, MAX_TIMEOUT,
-    MAX_TIMER_SLACK, Plan, Spacing, Target,
+    Arrivals, Error, MAX_CONNECTIONS, MAX_PIPELINE, MAX_RATE, MAX_STREAMS, MAX_THREADS,
+    MAX_TIMEOUT, MAX_TIMER_SLACK, Plan, Protocol, Spacing, Target,
 };
 pub use steady_state::{SLICE, STEADY_AFTER, Slice, SteadyState};
 pub use summary::{Failures, Progress, Summary, TemplateSummary, ThreadUsage};

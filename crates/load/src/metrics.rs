@@ -133,7 +133,7 @@ impl Metrics {
         let summary = &mut self.summary;
         summary.responses += 1;
         summary.body_bytes += response.body_bytes;
-        summary.bytes_sent += request.bytes.len() as u64;
+        summary.bytes_sent += in_flight.sent_bytes;
         summary.kept_alive += u64::from(response.keep_alive);
         summary.latency.record(latency_ns);
         if let Some(histogram) = &mut summary.uncorrected_latency {
@@ -157,6 +157,12 @@ impl Metrics {
                 format!("{status} with {body_bytes} bytes{pattern}, instead of {}", request.expect)
             });
         }
+    }
+
+    /// Notes how many streams a server allows on a connection.
+    pub(crate) fn stream_limit(&mut self, streams: u32) {
+        let limit = &mut self.summary.streams_max;
+        *limit = Some(limit.map_or(streams, |known| known.min(streams)));
     }
 
     pub(crate) fn missing_timestamp(&mut self) {

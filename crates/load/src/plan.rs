@@ -19,6 +19,9 @@ pub const MAX_THREADS: usize = 256;
 
 pub const MAX_PIPELINE: usize = 1_000;
 
+/// Limit of [`Protocol::Http2::streams`](Protocol::Http2).
+pub const MAX_STREAMS: usize = 1_000;
+
 /// Limit of the rate of an open loop, in requests per second.
 pub const MAX_RATE: f64 = 10_000_000.0;
 
@@ -32,6 +35,7 @@ pub const MAX_TIMER_SLACK: Duration = Duration::from_millis(10);
 pub struct Plan {
     pub target: Target,
     pub workload: Arc<Workload>,
+    pub protocol: Protocol,
     pub arrivals: Arrivals,
     /// Connections opened at the start, over all threads; 1 to [`MAX_CONNECTIONS`].
     pub connections: usize,
@@ -40,12 +44,11 @@ pub struct Plan {
     pub connections_max: usize,
     /// Delay that an open loop may add, so that one wake-up serves many requests; zero to
     /// [`MAX_TIMER_SLACK`]. Responses are read up to that late too, and the kernel's receive
-    /// timestamps say when they arrived. Needs TCP, keep-alive, no pipeline and no `first_byte`.
+    /// timestamps say when they arrived. Needs TCP, keep-alive, one request per connection and no
+    /// `first_byte`.
     pub timer_slack: Duration,
     /// Threads that send; 1 to [`MAX_THREADS`], at most one per connection.
     pub threads: usize,
-    /// Requests in flight on one connection; 1 to [`MAX_PIPELINE`], and 1 without keep-alive.
-    pub pipeline: usize,
     /// True if a connection carries one request after another. Otherwise each request opens a
     /// connection, its latency includes the connect, and its text should say `Connection: close`.
     pub keep_alive: bool,
@@ -71,6 +74,20 @@ pub struct Plan {
 pub enum Target {
     Tcp(SocketAddr),
     Unix(PathBuf),
+}
+
+/// Protocol, and the limit of requests in flight on one connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    Http1 {
+        /// 1 to [`MAX_PIPELINE`]; 1 without keep-alive.
+        pipeline: usize,
+    },
+    /// In the clear, with prior knowledge (RFC 9113, section 3.3).
+    Http2 {
+        /// 1 to [`MAX_STREAMS`]. The server may allow fewer.
+        streams: usize,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -122,7 +139,7 @@ impl Plan {
 
     /// Checks all limits. [`Generator::start`](crate::Generator::start) does, too.
     pub fn validate(&self) -> Result<(), Error> {
-        let &Self { connections, connections_max, threads, pipeline, .. } = self;
+        let &Self { connections, connections_max, threads, .. } = self;
         check((1..=MAX_THREADS).contains(&threads), || {
             format!("cannot use {threads} threads: choose 1 to {MAX_THREADS}")
         })?;
@@ -136,12 +153,7 @@ impl Plan {
                 "cannot grow {connections} connections to {connections_max}: choose {connections} to {MAX_CONNECTIONS}"
             )
         })?;
-        check((1..=MAX_PIPELINE).contains(&pipeline), || {
-            format!("cannot pipeline {pipeline} requests: choose 1 to {MAX_PIPELINE}")
-        })?;
-        check(pipeline == 1 || self.keep_alive, || {
-            format!("cannot pipeline {pipeline} requests without keep-alive: choose 1")
-        })?;
+        self.validate_protocol()?;
         if let Some(rate) = self.rate_per_s() {
             check(rate > 0.0 && rate <= MAX_RATE, || {
                 format!(
@@ -165,6 +177,36 @@ impl Plan {
         Ok(())
     }
 
+    fn validate_protocol(&self) -> Result<(), Error> {
+        match self.protocol {
+            Protocol::Http1 { pipeline } => {
+                check((1..=MAX_PIPELINE).contains(&pipeline), || {
+                    format!("cannot pipeline {pipeline} requests: choose 1 to {MAX_PIPELINE}")
+                })?;
+                check(pipeline == 1 || self.keep_alive, || {
+                    format!("cannot pipeline {pipeline} requests without keep-alive: choose 1")
+                })
+            }
+            Protocol::Http2 { streams } => {
+                check((1..=MAX_STREAMS).contains(&streams), || {
+                    format!("cannot use {streams} streams: choose 1 to {MAX_STREAMS}")
+                })?;
+                check(self.keep_alive, || {
+                    "cannot open a connection for each request over HTTP/2: use HTTP/1.1".to_owned()
+                })
+            }
+        }
+    }
+
+    /// Limit of requests in flight on one connection.
+    pub(crate) fn concurrency(&self) -> usize {
+        match self.protocol {
+            Protocol::Http1 { pipeline: requests } | Protocol::Http2 { streams: requests } => {
+                requests
+            }
+        }
+    }
+
     fn validate_timer_slack(&self) -> Result<(), Error> {
         if self.timer_slack.is_zero() {
             return Ok(());
@@ -184,8 +226,8 @@ impl Plan {
             ),
             (!self.keep_alive, "without keep-alive: connects would be noticed late"),
             (
-                self.pipeline > 1,
-                "with a pipeline: a receive timestamp covers the last of several responses only",
+                self.concurrency() > 1,
+                "with several requests on a connection: a receive timestamp covers the last of several responses only",
             ),
             (
                 self.first_byte,

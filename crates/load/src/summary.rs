@@ -52,8 +52,9 @@ pub struct Summary {
     /// With a timer slack: responses without a receive timestamp of the kernel. Their latency is up to
     /// the slack too long.
     pub missing_timestamps: u64,
-    /// Requests sent again on a new connection, because one before them in a pipeline ended the old
-    /// one. Their latency starts at the first send. The server may have processed both.
+    /// Requests sent again: HTTP/1.1, on a new connection, because one before them in a pipeline ended the
+    /// old one; the server may have processed both. HTTP/2, because the server refused their stream. Their
+    /// latency starts at the first send.
     pub resent: u64,
     /// Bytes received, with heads and transfer codings.
     pub bytes_received: u64,
@@ -62,6 +63,8 @@ pub struct Summary {
     pub bytes_sent: u64,
     /// Bytes of response bodies, without transfer codings.
     pub body_bytes: u64,
+    /// HTTP/2: streams that the server allows on a connection; 4294967295 without a limit. Null for HTTP/1.1.
+    pub streams_max: Option<u32>,
     /// Connections established, warm-up included.
     pub connects: u64,
     /// Responses that left the connection open for another request.
@@ -164,7 +167,7 @@ pub struct ThreadUsage {
 pub struct Failures {
     /// Nothing listens at the target. The request failed, and the connection waited for 10 ms.
     pub refused: u64,
-    /// The connection was reset.
+    /// The connection or the stream was reset.
     pub reset: u64,
     /// The connect took longer than its timeout.
     pub connect_timeout: u64,
@@ -172,7 +175,7 @@ pub struct Failures {
     pub response_timeout: u64,
     /// The connection was closed after the request was sent, before any byte of the response.
     pub closed_early: u64,
-    /// The response was not HTTP/1, incomplete, or longer than its framing says.
+    /// The response broke the protocol, or was incomplete, or longer than its framing says.
     pub malformed: u64,
     /// No local port was left: closed connections keep theirs for a while.
     #[serde(default)]
@@ -185,7 +188,7 @@ pub struct Failures {
     pub other_example: Option<String>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Failure {
     Refused,
     Reset,
@@ -309,6 +312,10 @@ impl Summary {
         self.bytes_received += other.bytes_received;
         self.bytes_sent += other.bytes_sent;
         self.body_bytes += other.body_bytes;
+        self.streams_max = match (self.streams_max, other.streams_max) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        };
         self.connects += other.connects;
         self.kept_alive += other.kept_alive;
         self.force_closed += other.force_closed;

@@ -31,7 +31,7 @@ fn closed_loop() -> Plan {
         connections_max: 10,
         timer_slack: Duration::ZERO,
         threads: 1,
-        pipeline: 1,
+        protocol: Protocol::Http1 { pipeline: 1 },
         keep_alive: true,
         connect_timeout: Duration::from_secs(5),
         response_timeout: Duration::from_secs(10),
@@ -394,7 +394,7 @@ mod json {
     fn figures_are_those_of_the_summary() {
         let result = Example::closed(summary()).json();
         let expected = serde_json::json!({
-            "schema": 3, "url": "http://127.0.0.1:8080/shop?page=2", "target": "127.0.0.1:8080",
+            "schema": 4, "url": "http://127.0.0.1:8080/shop?page=2", "target": "127.0.0.1:8080",
             "window_s": 2.0, "throughput_per_s": 450.5, "interrupted": false,
             "sent": 917, "responses": 901, "failed": 9, "in_flight": 7, "unexpected": 3,
             "statuses": {"200": 898, "502": 3}, "oldest_in_flight_ms": 12.5,
@@ -653,7 +653,11 @@ mod table {
             template.name = "a product's page".repeat(10);
         }
         let mut closed_widest = Example::open(wide());
-        closed_widest.plan = Plan { connections: 20_000, pipeline: 1_000, ..super::closed_loop() };
+        closed_widest.plan = Plan {
+            connections: 20_000,
+            protocol: Protocol::Http1 { pipeline: 1_000 },
+            ..super::closed_loop()
+        };
         for example in [
             Example::closed(summary()),
             Example::open(open_summary()),

@@ -1,6 +1,7 @@
 //! One thread of the generator: its event loop.
 
 mod connect;
+mod http2;
 mod receive;
 mod send;
 
@@ -15,6 +16,7 @@ use tollgate_eventloop::{
     Event, Events, IdlePolling, Interest, Poller, Waker, minimize_timer_slack, yield_cpu,
 };
 use tollgate_http1::ResponseHeadCache;
+use tollgate_http2::Fields;
 
 use crate::connection::{Connection, State};
 use crate::metrics::{Metrics, SharedProgress, ThreadCpuClock, ThreadSummary};
@@ -56,6 +58,8 @@ pub(crate) struct Worker {
     /// Connections whose last read did not empty the socket.
     unread: Vec<usize>,
     heads: ResponseHeadCache,
+    /// Fields of the last head over HTTP/2.
+    fields: Fields,
     /// Number of connections started; the first ones.
     started: usize,
     started_at: Instant,
@@ -151,6 +155,7 @@ impl Worker {
             free: VecDeque::new(),
             unread: Vec::new(),
             heads: ResponseHeadCache::default(),
+            fields: Fields::default(),
             started: 0,
             started_at: now,
             is_sending: false,

@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use tollgate_http1::{Pattern, Response};
 
+use crate::http2::Http2Request;
 use crate::plan::Error;
 
 /// Limit of [`Expectation::body_contains`] in bytes.
@@ -23,6 +24,8 @@ pub struct Workload {
     /// Compiled `body_contains` of each request.
     pub(crate) patterns: Vec<Option<Arc<Pattern>>>,
     pub(crate) templates: usize,
+    /// The requests for HTTP/2, made before the first load that needs them.
+    http2: OnceLock<Vec<Http2Request>>,
 }
 
 /// One request and the response that it expects.
@@ -87,7 +90,20 @@ impl Workload {
         }
         let templates = requests.iter().map(|request| request.template + 1).max().unwrap_or(0);
         let patterns = compile_patterns(&requests);
-        Ok(Self { requests, order, patterns, templates })
+        Ok(Self { requests, order, patterns, templates, http2: OnceLock::new() })
+    }
+
+    /// Makes the requests for HTTP/2.
+    pub(crate) fn render_http2(&self) -> Result<(), Error> {
+        let render = |request: &Request| Http2Request::from_http1(&request.bytes);
+        let rendered = self.requests.iter().map(render).collect::<Result<_, _>>()?;
+        self.http2.get_or_init(|| rendered);
+        Ok(())
+    }
+
+    /// Returns the requests for HTTP/2; none before they are made.
+    pub(crate) fn http2_requests(&self) -> &[Http2Request] {
+        self.http2.get().map_or(&[], Vec::as_slice)
     }
 }
 

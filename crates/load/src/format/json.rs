@@ -8,12 +8,12 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::Report;
-use crate::plan::{Arrivals, Spacing, Target};
+use crate::plan::{Arrivals, Protocol, Spacing, Target};
 use crate::summary::{Summary, TemplateSummary, ThreadUsage};
 use crate::verdict::Verdict;
 
 /// Version of the schema. Incompatible changes increment it.
-const SCHEMA: u32 = 3;
+const SCHEMA: u32 = 4;
 
 /// Result of `tollgate load`.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -73,8 +73,12 @@ struct Load<'a> {
     timer_slack_ms: Option<f64>,
     /// Threads that send.
     threads: usize,
-    /// Requests in flight on one connection.
-    pipeline: usize,
+    /// Protocol.
+    protocol: ProtocolName,
+    /// HTTP/1.1: requests in flight on one connection.
+    pipeline: Option<usize>,
+    /// HTTP/2: streams on one connection.
+    streams: Option<usize>,
     /// True if a connection carries one request after another.
     keep_alive: bool,
     /// True if threads poll for events instead of sleeping.
@@ -101,6 +105,17 @@ enum Loop {
     Closed,
     /// A schedule.
     Open,
+}
+
+/// Protocol of the requests.
+#[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
+enum ProtocolName {
+    /// HTTP/1.1.
+    #[serde(rename = "1.1")]
+    Http1,
+    /// HTTP/2 in the clear.
+    #[serde(rename = "2")]
+    Http2,
 }
 
 /// Gaps between the requests of a schedule.
@@ -212,6 +227,10 @@ impl<'a> Load<'a> {
                 (Loop::Open, Some(Gaps::Poisson))
             }
         };
+        let (protocol, pipeline, streams) = match plan.protocol {
+            Protocol::Http1 { pipeline } => (ProtocolName::Http1, Some(pipeline), None),
+            Protocol::Http2 { streams } => (ProtocolName::Http2, None, Some(streams)),
+        };
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         Self {
             r#loop,
@@ -222,7 +241,9 @@ impl<'a> Load<'a> {
             connections_max: plan.connections_max,
             timer_slack_ms: arrivals.map(|_| ms(plan.timer_slack)),
             threads: plan.threads,
-            pipeline: plan.pipeline,
+            protocol,
+            pipeline,
+            streams,
             keep_alive: plan.keep_alive,
             busy_poll: plan.busy_poll,
             requests: plan.requests,

@@ -8,7 +8,7 @@ use tollgate_stats::number::{count, counted, percent, significant};
 use tollgate_stats::text::{COLUMNS, paragraph};
 
 use super::{Report, TemplateLabel, plot};
-use crate::plan::{Arrivals, Spacing, Target};
+use crate::plan::{Arrivals, Protocol, Spacing, Target};
 use crate::summary::{Distribution, NS_PER_MS, Progress, TemplateSummary, ThreadUsage, ns_to_ms};
 use crate::verdict::{Measured, Verdict};
 
@@ -72,8 +72,16 @@ fn load(report: &Report<'_>) -> String {
     if !plan.keep_alive {
         parts.push("a new one for each request".to_owned());
     }
-    if plan.pipeline > 1 {
-        parts.push(format!("{} requests each", plan.pipeline));
+    match plan.protocol {
+        Protocol::Http1 { pipeline: 1 } => {}
+        Protocol::Http1 { pipeline } => parts.push(format!("{pipeline} requests each")),
+        Protocol::Http2 { streams } => {
+            let limit = report.summary.streams_max.filter(|limit| (*limit as usize) < streams);
+            parts.push(match limit {
+                Some(limit) => format!("HTTP/2 with {limit} of {streams} streams each"),
+                None => format!("HTTP/2 with {} each", counted(streams, "stream")),
+            });
+        }
     }
     parts.push(counted(plan.threads, "thread"));
     if plan.busy_poll {
@@ -241,7 +249,7 @@ fn latency_title(report: &Report<'_>) -> String {
     let plan = report.plan;
     let title = match plan.arrivals {
         Arrivals::Closed => {
-            let in_flight = counted(plan.connections * plan.pipeline, "request");
+            let in_flight = counted(plan.connections * plan.concurrency(), "request");
             format!("Latency in ms, with at most {in_flight} in flight")
         }
         Arrivals::Open { .. } => {

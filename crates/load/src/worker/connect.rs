@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};
 
 use super::Worker;
-use crate::connection::{Connection, State, Stream};
+use crate::connection::{Connection, InFlight, State, Stream};
 use crate::summary::Failure;
 
 /// Wait after a failed connect, so that a closed port is not flooded.
@@ -26,7 +26,7 @@ impl Worker {
         let started_at = Instant::now();
         self.now = started_at;
         self.connections[index].generation = self.connections[index].generation.wrapping_add(1);
-        let stream = match Stream::connect(&self.plan.target, self.slack_wait.is_some()) {
+        let stream = match Stream::connect(&self.plan, self.slack_wait.is_some()) {
             Ok(stream) => stream,
             Err(error) => return self.on_connect_error(index, &error),
         };
@@ -41,7 +41,7 @@ impl Worker {
         }
         let token = self.token(index);
         let connection = &mut self.connections[index];
-        match connection.send(&self.plan.workload.requests, &self.poller, token) {
+        match connection.send(&self.plan.workload, &self.poller, token) {
             Ok(is_all_sent) if is_all_sent || connection.has_started_front() => {
                 self.on_connected(index);
             }
@@ -78,7 +78,8 @@ impl Worker {
             self.connections[index].set_send_time(self.now, self.pacer.is_none());
         }
         self.send_next(index);
-        if self.pacer.is_some() {
+        // The requests of a schedule wait; the preface of HTTP/2 leaves before the first request.
+        if self.pacer.is_some() || self.connections[index].is_connecting() {
             self.send(index);
         }
     }
@@ -163,23 +164,32 @@ impl Worker {
         }
     }
 
-    /// Fails the front request and its connection.
+    /// Fails a connection with its front request; over HTTP/2, with all requests that have a stream.
     pub(super) fn fail(&mut self, index: usize, failure: Failure) {
         self.now = Instant::now();
-        self.fail_front(index, failure);
+        if self.fail_streams(index, &failure) == 0 {
+            self.fail_front(index, failure);
+        }
         self.reconnect(index);
     }
 
-    fn fail_front(&mut self, index: usize, failure: Failure) {
+    pub(super) fn fail_front(&mut self, index: usize, failure: Failure) {
         if let Some(in_flight) = self.connections[index].pop() {
-            self.in_flight -= 1;
-            let template = self.plan.workload.requests[in_flight.request].template;
-            self.metrics.failure(&in_flight, template, failure, self.now);
+            self.fail_in_flight(&in_flight, failure);
         }
+    }
+
+    pub(super) fn fail_in_flight(&mut self, in_flight: &InFlight, failure: Failure) {
+        self.in_flight -= 1;
+        let template = self.plan.workload.requests[in_flight.request].template;
+        self.metrics.failure(in_flight, template, failure, self.now);
     }
 
     /// Fails all requests at the front that have timed out.
     fn time_out(&mut self, index: usize) {
+        if self.connections[index].http2().is_some() {
+            return self.time_out_streams(index);
+        }
         while self.deadline(&self.connections[index]).is_some_and(|deadline| deadline <= self.now) {
             self.fail_front(index, Failure::ResponseTimeout);
         }
@@ -200,7 +210,7 @@ impl Worker {
             State::RetryWait => Some(connection.since + RETRY_WAIT),
             State::Connecting(_) => Some(connection.since + self.plan.connect_timeout),
             State::Open(_) => {
-                connection.in_flight.front().map(|front| front.sent + self.plan.response_timeout)
+                connection.oldest_sent().map(|sent| sent + self.plan.response_timeout)
             }
             State::Closing(_) => Some(connection.since + CLOSE_TIMEOUT),
         }

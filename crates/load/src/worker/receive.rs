@@ -15,7 +15,7 @@ const READS_PER_TURN_MAX: usize = 16;
 
 /// State of a connection after a piece of its stream.
 #[derive(Debug)]
-enum Parsed {
+pub(super) enum Parsed {
     Open,
     /// The connection ends with its last response.
     Ended,
@@ -49,7 +49,11 @@ impl Worker {
             };
             let is_emptied = bytes < buffer.len() && !stream.is_shut;
             self.metrics.received(bytes);
-            match self.parse(index, &buffer[..bytes], timestamp) {
+            let parsed = match &stream.http2 {
+                None => self.parse(index, &buffer[..bytes], timestamp),
+                Some(_) => self.parse_frames(index, &buffer[..bytes]),
+            };
+            match parsed {
                 Parsed::Open if is_emptied => return,
                 Parsed::Open => {}
                 Parsed::Ended => return self.close(index),
@@ -160,7 +164,7 @@ impl Worker {
 
     fn on_end_of_stream(&mut self, index: usize) {
         let connection = &mut self.connections[index];
-        let is_idle = !connection.has_started_front();
+        let is_idle = connection.is_idle();
         let State::Open(stream) = &mut connection.state else {
             return;
         };
@@ -183,10 +187,10 @@ impl Worker {
     }
 
     fn on_receive_error(&mut self, index: usize, error: &io::Error) {
-        if self.connections[index].has_started_front() {
-            self.fail(index, Failure::io("receive", error));
-        } else {
+        if self.connections[index].is_idle() {
             self.reconnect(index);
+        } else {
+            self.fail(index, Failure::io("receive", error));
         }
     }
 }

@@ -37,10 +37,8 @@ impl Worker {
         if self.is_sending {
             return Ok(());
         }
-        let is_connecting =
-            |connection: &Connection| matches!(connection.state, State::Connecting(_));
-        let is_starting =
-            self.started < self.connections.len() || self.connections.iter().any(is_connecting);
+        let is_starting = self.started < self.connections.len()
+            || self.connections.iter().any(Connection::is_connecting);
         if is_starting && self.now - self.started_at < START_WAIT_MAX {
             return Ok(());
         }
@@ -77,7 +75,7 @@ impl Worker {
     /// Closed loop: takes requests until the pipeline of a connection is full.
     pub(super) fn take_requests(&mut self, index: usize) {
         while self.is_sending
-            && self.connections[index].in_flight.len() < self.plan.pipeline
+            && self.connections[index].len() < self.plan.concurrency()
             && let Some(request) = self.sequence.take()
         {
             self.put(index, request, self.now);
@@ -144,8 +142,14 @@ impl Worker {
     fn put(&mut self, index: usize, request: usize, scheduled: Instant) {
         self.metrics.sent();
         self.in_flight += 1;
-        let in_flight =
-            InFlight { request, scheduled, sent: self.now, was_sent: false, first_byte: None };
+        let in_flight = InFlight {
+            request,
+            scheduled,
+            sent: self.now,
+            was_sent: false,
+            sent_bytes: self.plan.workload.requests[request].bytes.len() as u64,
+            first_byte: None,
+        };
         self.connections[index].in_flight.push_back(in_flight);
     }
 
@@ -161,10 +165,12 @@ impl Worker {
 
     fn can_take(&self, index: usize) -> bool {
         let connection = &self.connections[index];
-        let has_room = connection.in_flight.len() < self.plan.pipeline;
+        let has_room = connection.len() < self.plan.concurrency();
         let is_usable = match &connection.state {
             State::Closed => true,
-            State::Open(stream) => !stream.is_shut,
+            State::Open(stream) => {
+                !stream.is_shut && stream.http2.as_ref().is_none_or(|http2| http2.can_open())
+            }
             State::RetryWait | State::Connecting(_) | State::Closing(_) => false,
         };
         has_room && is_usable
@@ -195,9 +201,10 @@ impl Worker {
     }
 
     pub(super) fn send(&mut self, index: usize) {
+        self.open_streams(index);
         let token = self.token(index);
         let connection = &mut self.connections[index];
-        match connection.send(&self.plan.workload.requests, &self.poller, token) {
+        match connection.send(&self.plan.workload, &self.poller, token) {
             Ok(_) => {}
             Err(error) if connection.was_closed_while_idle(&error) => {
                 self.disconnect(index);

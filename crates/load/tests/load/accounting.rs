@@ -2,7 +2,7 @@ use std::error::Error as _;
 use std::thread;
 use std::time::Duration;
 
-use tollgate_load::{Error, Generator, Plan, Progress, Target, Workload};
+use tollgate_load::{Error, Generator, Plan, Progress, Protocol, Target, Workload};
 
 use crate::server::{
     DEADLINE, GET, OK, Server, closed_port, endless, finish, plan, request, run, scheduled,
@@ -136,7 +136,7 @@ fn plans_outside_their_limits_are_rejected() {
             "cannot use 20001 connections for 1 threads: choose 1 to 20000",
         ),
         (
-            Plan { pipeline: 2, keep_alive: false, ..plan() },
+            Plan { protocol: Protocol::Http1 { pipeline: 2 }, keep_alive: false, ..plan() },
             "cannot pipeline 2 requests without keep-alive: choose 1",
         ),
         (Plan { requests: Some(0), ..plan() }, "cannot send 0 requests: choose at least 1"),
@@ -185,8 +185,8 @@ fn timer_slack_is_rejected_where_it_has_no_effect() {
             "without keep-alive: connects would be noticed late",
         ),
         (
-            Plan { pipeline: 2, ..plan() },
-            "with a pipeline: a receive timestamp covers the last of several responses only",
+            Plan { protocol: Protocol::Http1 { pipeline: 2 }, ..plan() },
+            "with several requests on a connection: a receive timestamp covers the last of several responses only",
         ),
         (
             Plan { first_byte: true, ..plan() },

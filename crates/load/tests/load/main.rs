@@ -1,4 +1,4 @@
-//! The generator against small servers that send literal bytes over real sockets.
+//! The generator against small servers over real sockets.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests may panic like tests")]
 
@@ -17,3 +17,5 @@ mod latency;
 mod schedules;
 // Several requests in flight on one connection.
 mod pipelines;
+// Streams of HTTP/2.
+mod http2;

@@ -1,7 +1,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tollgate_load::Plan;
+use tollgate_load::{Plan, Protocol};
 
 use crate::server::{LAST, MS, OK, Server, plan, post, run, scheduled, workload};
 
@@ -13,14 +13,16 @@ fn pipeline_keeps_its_number_of_requests_in_flight() {
             peer.send(&OK.repeat(4));
         }
     });
-    let summary = run(Plan { pipeline: 4, ..plan(server.address, 40) });
+    let summary =
+        run(Plan { protocol: Protocol::Http1 { pipeline: 4 }, ..plan(server.address, 40) });
     assert_eq!((summary.responses, summary.connects, summary.resent), (40, 1, 0), "{summary:?}");
 }
 
 #[test]
 fn each_pipelined_request_has_its_own_latency() {
     let server = Server::delaying(Duration::from_millis(20));
-    let summary = run(Plan { pipeline: 4, ..plan(server.address, 4) });
+    let summary =
+        run(Plan { protocol: Protocol::Http1 { pipeline: 4 }, ..plan(server.address, 4) });
     assert_eq!(summary.responses, 4);
     // At least 20, 40, 60 and 80 ms.
     let (min, mean) = (summary.latency.min_ns().unwrap(), summary.latency.mean_ns().unwrap());
@@ -37,7 +39,8 @@ fn requests_left_by_a_close_are_sent_again() {
         peer.request();
         peer.send(LAST);
     });
-    let summary = run(Plan { pipeline: 3, ..plan(server.address, 12) });
+    let summary =
+        run(Plan { protocol: Protocol::Http1 { pipeline: 3 }, ..plan(server.address, 12) });
     assert_eq!((summary.responses, summary.failures.total()), (12, 0), "{summary:?}");
     assert_eq!(server.connections(), 6);
     // Each of the first five connections leaves one request, or two if its first response has made room
@@ -52,7 +55,8 @@ fn requests_behind_an_announced_close_do_not_wait_for_it() {
         peer.send(LAST);
         peer.sleep(Duration::from_secs(10));
     });
-    let summary = run(Plan { pipeline: 2, ..plan(server.address, 6) });
+    let summary =
+        run(Plan { protocol: Protocol::Http1 { pipeline: 2 }, ..plan(server.address, 6) });
     assert_eq!((summary.responses, summary.connects), (6, 6), "{summary:?}");
     assert!(summary.latency.max_ns().unwrap() < 5_000 * MS, "{summary:?}");
 }
@@ -71,7 +75,8 @@ fn latency_of_a_resent_request_starts_at_its_first_send() {
             peer.send(OK);
         }
     });
-    let summary = run(Plan { pipeline: 2, ..plan(server.address, 2) });
+    let summary =
+        run(Plan { protocol: Protocol::Http1 { pipeline: 2 }, ..plan(server.address, 2) });
     assert_eq!((summary.responses, summary.resent), (2, 1), "{summary:?}");
     assert!(summary.latency.min_ns().unwrap() >= 60 * MS, "{summary:?}");
 }
@@ -80,7 +85,11 @@ fn latency_of_a_resent_request_starts_at_its_first_send() {
 fn timeout_fails_all_requests_of_a_pipeline() {
     let server = Server::start(|peer| while peer.request().is_some() {});
     let response_timeout = Duration::from_millis(100);
-    let summary = run(Plan { pipeline: 50, response_timeout, ..plan(server.address, 50) });
+    let summary = run(Plan {
+        protocol: Protocol::Http1 { pipeline: 50 },
+        response_timeout,
+        ..plan(server.address, 50)
+    });
     assert_eq!(summary.failures.response_timeout, 50);
     assert_eq!((summary.resent, server.connections()), (0, 1), "{summary:?}");
 }
@@ -94,7 +103,8 @@ fn malformed_response_fails_one_request_of_a_pipeline() {
         peer.send(b"nonsense\r\n\r\n");
         peer.hang();
     });
-    let summary = run(Plan { pipeline: 4, ..plan(server.address, 10) });
+    let summary =
+        run(Plan { protocol: Protocol::Http1 { pipeline: 4 }, ..plan(server.address, 10) });
     assert_eq!((summary.responses, summary.failures.malformed), (5, 5), "{summary:?}");
     assert_eq!(summary.failures.total(), 5);
 }
@@ -108,7 +118,11 @@ fn long_requests_are_sent_in_parts() {
         }
     });
     let workload = workload(vec![post(300_000)]);
-    let summary = run(Plan { pipeline: 70, workload, ..plan(server.address, 140) });
+    let summary = run(Plan {
+        protocol: Protocol::Http1 { pipeline: 70 },
+        workload,
+        ..plan(server.address, 140)
+    });
     assert_eq!((summary.responses, summary.connects), (140, 1), "{:?}", summary.failures);
 }
 
@@ -120,6 +134,9 @@ fn schedule_uses_the_room_of_a_pipeline() {
             peer.send(&OK.repeat(20));
         }
     });
-    let summary = run(Plan { pipeline: 20, ..scheduled(server.address, 20, 10_000.0) });
+    let summary = run(Plan {
+        protocol: Protocol::Http1 { pipeline: 20 },
+        ..scheduled(server.address, 20, 10_000.0)
+    });
     assert_eq!((summary.responses, server.connections()), (20, 1));
 }

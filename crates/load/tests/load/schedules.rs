@@ -5,7 +5,7 @@ use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
 use tollgate_eventloop::{Socket, listen};
-use tollgate_load::{Arrivals, Generator, Plan, Spacing};
+use tollgate_load::{Arrivals, Generator, Plan, Protocol, Spacing};
 
 use crate::server::{LAST, MS, OK, Server, closed_port, finish, run, scheduled, wait_until};
 
@@ -176,7 +176,13 @@ fn idle_connection_closed_by_the_server_costs_no_request() {
 fn rate_beyond_capacity_is_measured() {
     let server = Server::responding(OK);
     let plan = scheduled(server.address, 1, 5_000_000.0);
-    let plan = Plan { requests: None, connections: 4, connections_max: 4, pipeline: 100, ..plan };
+    let plan = Plan {
+        requests: None,
+        connections: 4,
+        connections_max: 4,
+        protocol: Protocol::Http1 { pipeline: 100 },
+        ..plan
+    };
     let generator = Generator::start(plan).unwrap();
     wait_until(|| generator.progress().responses > 1000);
     let summary = finish(generator);

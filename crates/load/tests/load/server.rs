@@ -8,8 +8,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use tollgate_load::{
-    Arrivals, Expectation, Generator, MAX_CONNECTIONS, Plan, Request, Spacing, Summary, Target,
-    Workload,
+    Arrivals, Expectation, Generator, MAX_CONNECTIONS, Plan, Protocol, Request, Spacing, Summary,
+    Target, Workload,
 };
 
 pub(crate) const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
@@ -144,6 +144,22 @@ impl Peer {
         }
     }
 
+    /// Reads what has arrived; `None` when the client has closed or the test is over.
+    pub(crate) fn receive(&mut self) -> Option<Vec<u8>> {
+        let mut buffer = vec![0; 64 * 1024];
+        loop {
+            match self.stream.read(&mut buffer) {
+                Ok(0) => return None,
+                Ok(bytes) => {
+                    buffer.truncate(bytes);
+                    return Some(buffer);
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock && !self.is_stopped() => {}
+                Err(_) => return None,
+            }
+        }
+    }
+
     /// Reads half of a plain GET. Returns false if the client has closed.
     pub(crate) fn half_request(&mut self) -> bool {
         let mut half = [0; GET.len() / 2];
@@ -224,7 +240,7 @@ pub(crate) fn plan(target: SocketAddr, requests: u64) -> Plan {
         connections_max: MAX_CONNECTIONS,
         timer_slack: Duration::ZERO,
         threads: 1,
-        pipeline: 1,
+        protocol: Protocol::Http1 { pipeline: 1 },
         first_byte: false,
         busy_poll: false,
         keep_alive: true,

@@ -19,7 +19,8 @@ use tollgate_experiment::machine::CpuLayout;
 use tollgate_experiment::record::{CpuTime, WarmUpRecord, as_f64};
 use tollgate_experiment::validity::Limits;
 use tollgate_load::{
-    Arrivals, Generator, Plan, Progress, SLICE, Slice, Spacing, SteadyState, Target, Workload,
+    Arrivals, Generator, Plan, Progress, Protocol, SLICE, Slice, Spacing, SteadyState, Target,
+    Workload,
 };
 use tollgate_stats::EncodeError;
 use tollgate_traffic::Template;
@@ -243,7 +244,7 @@ fn plan(subject: &Subject<'_>) -> Plan {
         arrivals: arrivals(subject.load, subject.gaps_seed),
         connections_max: subject.load.connections_most() as usize,
         timer_slack: Duration::ZERO,
-        pipeline: 1,
+        protocol: Protocol::Http1 { pipeline: 1 },
         first_byte: false,
         workload: Arc::clone(&subject.workload),
         connections: subject.load.connections as usize,

@@ -81,12 +81,12 @@ impl Load {
         let plan = Plan {
             target: target.address.clone(),
             workload: content.workload.clone(),
+            protocol: args.protocol()?,
             arrivals,
             connections: args.connections,
             connections_max: args.max_connections.unwrap_or(args.connections),
             timer_slack,
             threads: args.threads,
-            pipeline: args.pipeline,
             keep_alive: !args.no_keepalive,
             busy_poll: args.busy_poll,
             connect_timeout: args.connect_timeout,
@@ -153,6 +153,7 @@ impl Load {
 mod tests {
     use super::*;
     use clap::Parser;
+    use tollgate_load::Protocol;
 
     #[derive(Debug, Parser)]
     struct Line {
@@ -184,7 +185,8 @@ mod tests {
         let plan = &load.plan;
         assert_eq!(plan.arrivals, Arrivals::Closed);
         assert_eq!((plan.connections, plan.connections_max, plan.threads), (50, 50, 1));
-        assert_eq!((plan.pipeline, plan.keep_alive, plan.requests), (1, true, None));
+        assert_eq!(plan.protocol, Protocol::Http1 { pipeline: 1 });
+        assert_eq!((plan.keep_alive, plan.requests), (true, None));
         assert_eq!(plan.connect_timeout, Duration::from_secs(5));
         assert_eq!(plan.response_timeout, Duration::from_secs(10));
         assert_eq!(load.duration, Some(Duration::from_secs(10)));
@@ -200,7 +202,10 @@ mod tests {
         let spacing = Spacing::Poisson { seed: 3 };
         assert_eq!(full.arrivals, Arrivals::Open { per_second: 2.5, spacing });
         assert_eq!((full.connections, full.connections_max, full.threads), (4, 9, 2));
-        assert_eq!((full.pipeline, full.requests, full.cpus), (5, Some(7), vec![0, 2, 3]));
+        assert_eq!(full.protocol, Protocol::Http1 { pipeline: 5 });
+        assert_eq!((full.requests, full.cpus), (Some(7), vec![0, 2, 3]));
+        let protocol = plan("http://127.0.0.1/ --http 2 --streams 7").protocol;
+        assert_eq!(protocol, Protocol::Http2 { streams: 7 });
         assert_eq!(full.response_timeout, Duration::from_secs(1));
         assert_eq!(full.connect_timeout, Duration::from_secs(2));
         for warm_up in ["1s", "steady"] {
@@ -225,7 +230,13 @@ mod tests {
             ("-c 1 -t 2", "cannot use 1 connections for 2 threads"),
             ("--rate 1 --max-connections 49", "cannot grow 50 connections to 49"),
             ("--pipeline 2 --no-keepalive", "without keep-alive"),
-            ("--rate 1 --timer-slack 1ms --pipeline 2", "cannot use a timer slack with a pipeline"),
+            (
+                "--rate 1 --timer-slack 1ms --pipeline 2",
+                "cannot use a timer slack with several requests on a connection",
+            ),
+            ("--streams 2", "--streams needs --http 2"),
+            ("--http 2 --pipeline 2", "over HTTP/2 use --streams N"),
+            ("--http 2 --no-keepalive", "use HTTP/1.1"),
             ("--rate 60000 --timer-slack 1ms", "cannot carry the 60 requests of a timer slack"),
         ] {
             let error =

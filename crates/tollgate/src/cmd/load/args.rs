@@ -1,13 +1,15 @@
 //! Arguments of `tollgate load`.
 
 use crate::cmd::prepare::CatalogArgs;
+use anyhow::{Result, bail};
 use clap::ValueEnum;
 use clap::builder::{RangedU64ValueParser, TypedValueParser};
 use http::uri::Authority;
 use std::path::PathBuf;
 use std::time::Duration;
 use tollgate_load::{
-    MAX_CONNECTIONS, MAX_PIPELINE, MAX_RATE, MAX_THREADS, MAX_TIMEOUT, MAX_TIMER_SLACK,
+    MAX_CONNECTIONS, MAX_PIPELINE, MAX_RATE, MAX_STREAMS, MAX_THREADS, MAX_TIMEOUT,
+    MAX_TIMER_SLACK, Protocol,
 };
 
 /// Without a number of requests.
@@ -34,6 +36,7 @@ Examples:
   tollgate load 'http://127.0.0.1:8000/?payload=100' -c 100 -d 30s
   tollgate load 127.0.0.1:8000/upload --body @photo.jpg -H 'Content-Type: image/jpeg'
   tollgate load 'http://127.0.0.1:8000/?payload=100' --rate 5000 --poisson -d 30s --warmup steady
+  tollgate load http://127.0.0.1:8000/ --http 2 -c 10 --streams 10
   tollgate load http://127.0.0.1:8000/ -c 200 --rate 40000 --timer-slack 1ms -d 10s
   tollgate load 'http://127.0.0.1:8000/?payload=100' -c 100 -n 10000 --no-keepalive --format ab
   tollgate load http://127.0.0.1:8000/ --mix browse -d 10s --format json
@@ -98,9 +101,24 @@ pub(crate) struct Args {
     /// Open a new connection for each request
     #[arg(long, alias = "disable-keepalive", help_heading = "Load")]
     pub(super) no_keepalive: bool,
-    /// Requests in flight on one connection
-    #[arg(long, value_name = "N", help_heading = "Load", default_value = "1", value_parser = number(MAX_PIPELINE))]
-    pub(super) pipeline: usize,
+    /// Requests in flight on one connection over HTTP/1.1 [default: 1]
+    #[arg(long, value_name = "N", help_heading = "Load", value_parser = number(MAX_PIPELINE))]
+    pipeline: Option<usize>,
+    /// Version of HTTP; 2 is sent in the clear, with prior knowledge (h2c)
+    #[arg(long, value_name = "VERSION", help_heading = "Load", default_value = "1.1")]
+    http: Version,
+    /// Streams on one connection over HTTP/2: requests in flight [default: 1]
+    #[arg(long, value_name = "N", help_heading = "Load", conflicts_with_all = ["pipeline", "no_keepalive", "timer_slack"], value_parser = number(MAX_STREAMS))]
+    streams: Option<usize>,
+    /// `--http2` of oha and `--http2-prior-knowledge` of curl.
+    #[arg(
+        long,
+        alias = "h2c",
+        alias = "http2-prior-knowledge",
+        hide = true,
+        conflicts_with = "http"
+    )]
+    http2: bool,
     /// Threads that send
     #[arg(short, long, value_name = "N", help_heading = "Load", default_value = "1", value_parser = number(MAX_THREADS))]
     pub(super) threads: usize,
@@ -169,6 +187,19 @@ impl Args {
         if self.json { Format::Json } else { self.format }
     }
 
+    /// Protocol with the requests in flight on one connection.
+    pub(super) fn protocol(&self) -> Result<Protocol> {
+        let version = if self.http2 { Version::Http2 } else { self.http };
+        match version {
+            Version::Http1 if self.streams.is_some() => bail!("--streams needs --http 2"),
+            Version::Http2 if self.pipeline.is_some() => {
+                bail!("--pipeline is for HTTP/1.1; over HTTP/2 use --streams N")
+            }
+            Version::Http1 => Ok(Protocol::Http1 { pipeline: self.pipeline.unwrap_or(1) }),
+            Version::Http2 => Ok(Protocol::Http2 { streams: self.streams.unwrap_or(1) }),
+        }
+    }
+
     /// Length of the measurement; `None` if a number of requests ends it.
     pub(super) fn length(&self) -> Option<Duration> {
         self.duration.or(self.requests.is_none().then_some(DEFAULT_DURATION))
@@ -203,8 +234,7 @@ mod foreign {
         ("concurrency", "use --connections N"),
         ("cookie", "use -H 'Cookie: ...'"),
         ("data-binary", "use --body TEXT or --body @FILE"),
-        ("http2", "HTTP/2 is not supported: load sends HTTP/1.1"),
-        ("insecure", "HTTPS is not supported: load sends plain HTTP/1.1"),
+        ("insecure", "HTTPS is not supported"),
         ("max-time", "use --timeout TIME"),
         ("output", "use --format json or csv, and > FILE"),
         ("request", "use --method METHOD"),
@@ -243,6 +273,15 @@ mod foreign {
         let default = ["k", "latency"].map(|name| hidden(name).action(ArgAction::SetTrue));
         OTHERS.iter().map(rejected).chain(default).collect()
     }
+}
+
+/// Version of HTTP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Version {
+    #[value(name = "1.1")]
+    Http1,
+    #[value(name = "2")]
+    Http2,
 }
 
 /// Format of the result.
@@ -374,6 +413,9 @@ mod tests {
             ("-d 1s --mix browse -H a:b", "--header"),
             ("-d 1s --expect 99", "--expect"),
             ("-d 1s --pipeline 1001", "--pipeline"),
+            ("-d 1s --http 3", "[possible values: 1.1, 2]"),
+            ("-d 1s --http 2 --streams 1001", "--streams"),
+            ("-d 1s --streams 2 --pipeline 2", "--pipeline"),
             ("-n 0", "'0' for '--requests <N>'"),
             ("-n -5", "'-5' for '--requests <N>'"),
             ("-d -5s", "'-5s' for '--duration <TIME>': expected number"),
@@ -397,11 +439,21 @@ mod tests {
             ("--json", "--format json"),
             ("-j -k --latency", "--format json"),
             ("--disable-keepalive", "--no-keepalive"),
+            ("--http2", "--http 2"),
+            ("--h2c --streams 9", "--http 2 --streams 9"),
         ] {
             let args = |line: &str| {
                 let args = parse(&format!("{line} http://127.0.0.1/")).unwrap();
                 let format = args.format();
-                format!("{:?} {format:?}", Args { json: false, format: Format::Table, ..args })
+                let protocol = args.protocol().unwrap();
+                let rest = Args {
+                    json: false,
+                    format: Format::Table,
+                    http: Version::Http1,
+                    http2: false,
+                    ..args
+                };
+                format!("{rest:?} {format:?} {protocol:?}")
             };
             assert_eq!(args(line), args(same), "{line}");
         }
@@ -410,7 +462,6 @@ mod tests {
             ("-q", "unexpected option '-q': use --rate N"),
             ("-m 5", "unexpected option '-m': use --method METHOD, or --timeout TIME"),
             ("-o out.json", "use --format json"),
-            ("--http2", "'--http2': HTTP/2 is not supported"),
             ("--script=a.lua", "'--script': use --mix"),
             ("-T text/plain", "use -H 'Content-Type: TYPE'"),
             ("-d {\"a\":1}", "for a body use --body"),

@@ -1,0 +1,319 @@
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use tollgate_http2::{
+    Connection, ErrorCode, Event, Field, Fields, FrameHeader, FrameType, Limits, Role,
+};
+use tollgate_load::{Expectation, Generator, Plan, Protocol, Request};
+
+use crate::server::{
+    DEADLINE, GET, MS, OK, Peer, Server, finish, plan, post, request, run, scheduled, wait_until,
+    workload,
+};
+
+/// HTTP/2 on the server's end of a connection, by the other role of the same framing.
+struct Streams<'a> {
+    peer: &'a mut Peer,
+    connection: Connection,
+    fields: Fields,
+    out: Vec<u8>,
+    complete: VecDeque<Received>,
+    partial: Vec<Received>,
+    resets: usize,
+}
+
+/// A request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Received {
+    stream: u32,
+    path: String,
+    body_bytes: usize,
+}
+
+impl<'a> Streams<'a> {
+    fn new(peer: &'a mut Peer, limits: Limits) -> Self {
+        let mut out = Vec::new();
+        let connection = Connection::new(Role::Server, limits, Instant::now(), &mut out);
+        peer.send(&out);
+        let fields = Fields::default();
+        let (complete, partial) = (VecDeque::new(), Vec::new());
+        Self { peer, connection, fields, out: Vec::new(), complete, partial, resets: 0 }
+    }
+
+    /// Returns the next request; `None` when the client has closed or the test is over.
+    fn request(&mut self) -> Option<Received> {
+        while self.complete.is_empty() {
+            self.receive()?;
+        }
+        self.complete.pop_front()
+    }
+
+    /// Returns the streams of the next requests.
+    fn requests(&mut self, count: usize) -> Option<Vec<u32>> {
+        (0..count).map(|_| self.request().map(|received| received.stream)).collect()
+    }
+
+    /// Reads what has arrived.
+    fn receive(&mut self) -> Option<()> {
+        let bytes = self.peer.receive()?;
+        let mut input = bytes.as_slice();
+        let Self { connection, fields, out, .. } = self;
+        while let Some(event) = connection.receive(&mut input, fields, out, Instant::now()).unwrap()
+        {
+            let mut ended = None;
+            match event {
+                Event::Request { stream, end_stream } => {
+                    let path = fields.path().unwrap().to_owned();
+                    assert_eq!((fields.scheme(), fields.authority()), (Some("http"), Some("a")));
+                    self.partial.push(Received { stream, path, body_bytes: 0 });
+                    ended = end_stream.then_some(stream);
+                }
+                Event::Data { stream, data, end_stream, .. } => {
+                    let mut known = self.partial.iter_mut().filter(|one| one.stream == stream);
+                    known.next().unwrap().body_bytes += data.len();
+                    connection.credit(stream, data.len(), out);
+                    ended = end_stream.then_some(stream);
+                }
+                Event::Reset { stream, .. } => {
+                    self.resets += 1;
+                    connection.release(stream, out);
+                }
+                Event::Settings => {}
+                other => panic!("unexpected {other:?}"),
+            }
+            if let Some(stream) = ended {
+                let at = self.partial.iter().position(|one| one.stream == stream).unwrap();
+                self.complete.push_back(self.partial.remove(at));
+            }
+        }
+        self.flush();
+        Some(())
+    }
+
+    fn flush(&mut self) {
+        self.peer.send(&self.out);
+        self.out.clear();
+    }
+
+    /// Responds with `ok`.
+    fn respond(&mut self, stream: u32) {
+        self.respond_with(stream, &[b"ok"], &[]);
+    }
+
+    fn respond_with(&mut self, stream: u32, body: &[&[u8]], trailers: &[Field<'_>]) {
+        let Self { connection, out, .. } = self;
+        let fields = [Field::new(b"server", b"test")];
+        connection.send_response(stream, 200, fields, false, out).unwrap();
+        for (index, piece) in body.iter().enumerate() {
+            let is_last = index + 1 == body.len() && trailers.is_empty();
+            assert_eq!(connection.send_data(stream, piece, is_last, out), Ok(piece.len()));
+        }
+        if !trailers.is_empty() {
+            connection.send_trailers(stream, trailers.iter().copied(), out).unwrap();
+        }
+        connection.release(stream, out);
+        self.flush();
+    }
+
+    fn reset(&mut self, stream: u32, code: ErrorCode) {
+        self.connection.reset(stream, code, &mut self.out);
+        self.connection.release(stream, &mut self.out);
+        self.flush();
+    }
+}
+
+/// Responds to every request once `batch` of them have arrived, the last one first.
+fn server(batch: usize, limits: Limits) -> Server {
+    Server::start(move |peer| {
+        let mut streams = Streams::new(peer, limits);
+        while let Some(batch) = streams.requests(batch) {
+            for stream in batch.into_iter().rev() {
+                streams.respond(stream);
+            }
+        }
+    })
+}
+
+fn http2(streams: usize, plan: Plan) -> Plan {
+    Plan { protocol: Protocol::Http2 { streams }, ..plan }
+}
+
+#[test]
+fn streams_are_answered_in_any_order() {
+    let server = server(4, Limits::default());
+    let summary = run(http2(4, plan(server.address, 40)));
+    assert_eq!((summary.responses, summary.connects, summary.resent), (40, 1, 0), "{summary:?}");
+    assert_eq!((summary.body_bytes, summary.kept_alive), (80, 40));
+    assert_eq!(summary.streams_max, Some(100));
+    assert_eq!(summary.first_head, b"HTTP/2 200\r\nserver: test\r\n\r\n");
+    // Nine bytes of frame header and four indexed fields, if not more.
+    assert!(summary.bytes_sent >= 40 * 13, "{summary:?}");
+}
+
+#[test]
+fn limit_of_server_is_kept() {
+    // A stream above the limit would be refused, and its request sent again.
+    let server = server(2, Limits { streams: 2, ..Limits::default() });
+    let summary = run(http2(16, plan(server.address, 64)));
+    assert_eq!((summary.responses, summary.resent), (64, 0), "{summary:?}");
+    assert_eq!(summary.streams_max, Some(2));
+}
+
+#[test]
+fn schedule_uses_streams_of_all_connections() {
+    let server = server(1, Limits::default());
+    let plan =
+        Plan { connections: 2, connections_max: 2, ..scheduled(server.address, 300, 10_000.0) };
+    let summary = run(http2(8, plan));
+    assert_eq!((summary.responses, summary.connects), (300, 2), "{summary:?}");
+    assert_eq!(summary.lateness.as_ref().unwrap().count(), 300);
+}
+
+#[test]
+fn requests_above_a_goaway_are_sent_again() {
+    let is_first = AtomicBool::new(true);
+    let server = Server::start(move |peer| {
+        let is_first = is_first.swap(false, Ordering::SeqCst);
+        let mut streams = Streams::new(peer, Limits::default());
+        if is_first {
+            let received = streams.requests(4).unwrap();
+            assert_eq!(received, [1, 3, 5, 7]);
+            let header =
+                FrameHeader { length: 8, kind: FrameType::GOAWAY, flags: 0, stream: 0 }.to_bytes();
+            streams.out.extend([&header[..], &3_u32.to_be_bytes(), &[0; 4]].concat());
+            streams.flush();
+            // Streams above the announced one are not answered.
+            streams.respond(1);
+            return streams.respond(3);
+        }
+        while let Some(received) = streams.request() {
+            streams.respond(received.stream);
+        }
+    });
+    let summary = run(http2(4, plan(server.address, 10)));
+    assert_eq!((summary.responses, summary.failures.total()), (10, 0), "{summary:?}");
+    assert_eq!((summary.connects, summary.resent), (2, 2), "{summary:?}");
+}
+
+#[test]
+fn refused_streams_are_sent_again_and_reset_ones_fail() {
+    let server = Server::start(|peer| {
+        let mut streams = Streams::new(peer, Limits::default());
+        let mut count = 0;
+        while let Some(received) = streams.request() {
+            count += 1;
+            match count {
+                1 => streams.reset(received.stream, ErrorCode::REFUSED_STREAM),
+                2 => streams.reset(received.stream, ErrorCode::INTERNAL_ERROR),
+                _ => streams.respond(received.stream),
+            }
+        }
+    });
+    let summary = run(http2(2, plan(server.address, 10)));
+    assert_eq!((summary.responses, summary.resent), (9, 1), "{summary:?}");
+    assert_eq!((summary.failures.reset, summary.connects), (1, 1), "{summary:?}");
+}
+
+#[test]
+fn closed_connection_fails_its_streams() {
+    let is_first = AtomicBool::new(true);
+    let server = Server::start(move |peer| {
+        let is_first = is_first.swap(false, Ordering::SeqCst);
+        let mut streams = Streams::new(peer, Limits::default());
+        if is_first {
+            streams.requests(3);
+            return;
+        }
+        while let Some(received) = streams.request() {
+            streams.respond(received.stream);
+        }
+    });
+    let summary = run(http2(3, plan(server.address, 10)));
+    let failed = summary.failures.closed_early + summary.failures.reset;
+    assert_eq!((summary.responses, failed, summary.connects), (7, 3, 2), "{summary:?}");
+}
+
+#[test]
+fn server_without_http2_is_named() {
+    let server = Server::responding(OK);
+    let summary = run(http2(2, plan(server.address, 5)));
+    assert_eq!((summary.responses, summary.failures.malformed), (0, 5), "{summary:?}");
+    let example = summary.failures.malformed_example.unwrap();
+    assert!(example.starts_with("the server responds in HTTP/1.1"), "{example}");
+}
+
+#[test]
+fn silent_server_times_out() {
+    let server = Server::stalled();
+    let response_timeout = Duration::from_millis(30);
+    let summary = run(http2(2, Plan { response_timeout, ..plan(server.address, 4) }));
+    assert_eq!((summary.responses, summary.failures.response_timeout), (0, 4), "{summary:?}");
+}
+
+#[test]
+fn stream_that_times_out_is_cancelled_alone() {
+    let server = Server::start(|peer| {
+        let mut streams = Streams::new(peer, Limits::default());
+        let silent = streams.request().unwrap().stream;
+        assert_eq!(silent, 1);
+        while let Some(received) = streams.request() {
+            streams.respond(received.stream);
+        }
+        assert_eq!(streams.resets, 1);
+    });
+    let response_timeout = Duration::from_millis(300);
+    // The second stream carries all others; the first request of all ends last.
+    let plan = Plan { response_timeout, requests: None, ..plan(server.address, 1) };
+    let generator = Generator::start(http2(2, plan)).unwrap();
+    wait_until(|| generator.progress().failed == 1);
+    generator.drain();
+    assert!(generator.wait(DEADLINE));
+    let summary = finish(generator);
+    assert_eq!((summary.failures.response_timeout, summary.connects), (1, 1), "{summary:?}");
+    assert!(summary.responses > 0 && summary.latency.max_ns().unwrap() >= 300 * MS);
+}
+
+#[test]
+fn bodies_wait_for_windows() {
+    let server = Server::start(|peer| {
+        let limits =
+            Limits { stream_window: 10_000, connection_window: 100_000, ..Limits::default() };
+        let mut streams = Streams::new(peer, limits);
+        while let Some(received) = streams.request() {
+            assert_eq!(received.body_bytes, 300_000);
+            streams.respond(received.stream);
+        }
+    });
+    let summary =
+        run(http2(3, Plan { workload: workload(vec![post(300_000)]), ..plan(server.address, 9) }));
+    assert_eq!((summary.responses, summary.failures.total()), (9, 0), "{summary:?}");
+    assert!(summary.bytes_sent > 9 * 300_000, "{summary:?}");
+}
+
+#[test]
+fn expectations_see_all_frames_of_a_body() {
+    let server = Server::start(|peer| {
+        let mut streams = Streams::new(peer, Limits::default());
+        while let Some(Received { stream, path, .. }) = streams.request() {
+            let trailers = [Field::new(b"digest", b"1")];
+            match path.as_str() {
+                "/" => streams.respond_with(stream, &[b"has nee", b"dle"], &trailers),
+                path => streams.respond_with(stream, &[path.as_bytes()], &[]),
+            }
+        }
+    });
+    let expect = Expectation {
+        status: Some(200),
+        body_bytes: Some(10),
+        body_contains: Some(b"needle".as_slice().into()),
+        or_status: None,
+    };
+    let expecting = |text: &[u8]| Request { expect: expect.clone(), ..request(text) };
+    let other = b"GET /0123456789 HTTP/1.1\r\nHost: a\r\n\r\n";
+    let workload = workload(vec![expecting(GET), expecting(other)]);
+    let summary = run(http2(1, Plan { workload, first_byte: true, ..plan(server.address, 6) }));
+    assert_eq!((summary.responses, summary.unexpected), (6, 3), "{summary:?}");
+    assert_eq!(summary.templates[0].unexpected, 0);
+    assert_eq!(summary.first_byte.unwrap().count(), 6);
+}
