@@ -1,7 +1,7 @@
 //! `tollgate gateway` as a process: configuration file, signals, exit codes.
 
 use crate::origin::OriginProcess;
-use crate::support::{Workspace, show, stderr, stdout, wait_until};
+use crate::support::{Started, Workspace, show, stderr, stdout, wait_until};
 use assert_cmd::cargo::cargo_bin;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -11,7 +11,7 @@ use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A running gateway.
 pub(crate) struct GatewayProcess {
-    child: Child,
+    child: Started,
     /// Lines of standard output.
     pub(crate) printed: Receiver<String>,
     /// Lines of standard error.
@@ -32,13 +32,13 @@ impl GatewayProcess {
         Self::of(workspace.start(&["gateway", "gateway.yaml"]))
     }
 
-    fn of(mut child: Child) -> Self {
+    fn of(mut child: Started) -> Self {
         let stderr = child.stderr.take().expect("its errors");
         Self::with_stderr(child, stderr)
     }
 
     /// `stderr` is the standard error of `child`.
-    fn with_stderr(mut child: Child, stderr: impl Read + Send + 'static) -> Self {
+    fn with_stderr(mut child: Started, stderr: impl Read + Send + 'static) -> Self {
         let printed = lines(child.stdout.take().expect("its output"));
         let messages = lines(stderr);
         let line = printed.recv_timeout(PATIENCE).expect("a line");
@@ -72,14 +72,6 @@ impl GatewayProcess {
         let ended = || child.borrow_mut().try_wait().expect("its end");
         assert!(wait_until(PATIENCE, || ended().is_some()), "the gateway did not end");
         ended().and_then(|status| status.code())
-    }
-}
-
-impl Drop for GatewayProcess {
-    fn drop(&mut self) {
-        // After a failed assertion it runs.
-        self.child.kill().ok();
-        self.child.wait().ok();
     }
 }
 
@@ -235,7 +227,7 @@ fn states_are_reported_to_systemd() {
     let mut command = workspace.command(&["gateway", "gateway.yaml"]);
     command.env("NOTIFY_SOCKET", workspace.path("notify"));
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let gateway = GatewayProcess::of(command.spawn().expect("the binary runs"));
+    let gateway = GatewayProcess::of(Started::new(command.spawn().expect("the binary runs")));
     assert_eq!(state(), "READY=1\n");
     // A reload that fails ends, too.
     workspace.write("gateway.yaml", "here\n");
@@ -268,7 +260,7 @@ fn command_of_the_unit_starts_the_gateway() {
     let mut words = command.split(' ');
     let mut command = Command::new(words.next().expect("a program"));
     command.args(words).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let gateway = GatewayProcess::of(command.spawn().expect("the binary runs"));
+    let gateway = GatewayProcess::of(Started::new(command.spawn().expect("the binary runs")));
     gateway.signal(Signal::SIGTERM);
     assert_eq!(gateway.wait(), Some(0));
 }
@@ -369,8 +361,10 @@ fn signals_work_with_full_standard_error() {
     let (_unread, full) = full_pipe();
     let mut command = workspace.command(&["gateway", "--config", "gateway.yaml"]);
     command.stdout(Stdio::piped()).stderr(OwnedFd::from(full));
-    let gateway =
-        GatewayProcess::with_stderr(command.spawn().expect("the binary runs"), std::io::empty());
+    let gateway = GatewayProcess::with_stderr(
+        Started::new(command.spawn().expect("the binary runs")),
+        std::io::empty(),
+    );
     drop(command);
     assert!(gateway.get("/").starts_with("HTTP/1.1 502 "));
     // The error on this file is written to the full pipe.

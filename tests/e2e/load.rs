@@ -1,26 +1,31 @@
 //! `tollgate load` against other servers.
 
-use crate::support::{Workspace, show, stderr, stdout};
+use crate::support::{Workspace, flat, show, stderr, stdout};
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::path::{Path, PathBuf};
 
 /// nginx with static responses, stopped when dropped.
 pub(crate) struct Nginx {
     process: std::process::Child,
     pub(crate) address: String,
     http2_address: String,
+    https_port: u16,
     _dir: tempfile::TempDir,
 }
 
 impl Nginx {
     pub(crate) fn start() -> Self {
         let dir = tempfile::tempdir().expect("a folder");
-        let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("a port"));
-        let [address, http2_address] = listeners
-            .each_ref()
-            .map(|listener| listener.local_addr().expect("an address").to_string());
+        let listeners = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").expect("a port"));
+        let addresses = listeners.each_ref().map(|one| one.local_addr().expect("an address"));
         drop(listeners);
+        let [address, http2_address, _] = addresses.map(|address| address.to_string());
+        let https_port = addresses[2].port();
+        let certificate = certificate("pem");
+        let key = certificate.with_extension("key");
+        let (certificate, key) = (certificate.display(), key.display());
         let path = dir.path().display();
         let config = format!(
             "daemon off; master_process off; pid {path}/pid; error_log stderr;
@@ -29,6 +34,7 @@ impl Nginx {
               fastcgi_temp_path {path}/f; uwsgi_temp_path {path}/u; scgi_temp_path {path}/s;
               keepalive_requests 100;
               server {{ listen {address}; listen {http2_address} http2;
+                listen localhost:{https_port} ssl http2; ssl_certificate {certificate}; ssl_certificate_key {key}; ssl_protocols TLSv1.2 TLSv1.3;
                 location / {{ return 200 'hello'; }}
                 location /missing {{ return 404; }} }} }}"
         );
@@ -43,8 +49,14 @@ impl Nginx {
             .expect("nginx; to install it: make packages");
         let up = || std::net::TcpStream::connect(&address).is_ok();
         assert!(crate::support::wait_until(std::time::Duration::from_secs(10), up));
-        Self { process, address, http2_address, _dir: dir }
+        Self { process, address, http2_address, https_port, _dir: dir }
     }
+}
+
+/// Self-signed certificate for `localhost` of the tests of the gateway.
+fn certificate(extension: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    folder.join("../gateway/tests/gateway/certificates/site").with_extension(extension)
 }
 
 impl Drop for Nginx {
@@ -100,6 +112,42 @@ fn nginx_responds_to_every_request_over_http2() {
     let reason = &result["failures"]["malformed_example"];
     assert!(reason.as_str().expect("a reason").starts_with("the server responds in HTTP/1.1"));
     assert_eq!(code, Some(4));
+}
+
+#[test]
+fn nginx_responds_to_every_request_over_tls() {
+    let workspace = Workspace::concurrent();
+    let nginx = Nginx::start();
+    let url = format!("https://localhost:{}/", nginx.https_port);
+    let authority = certificate("pem");
+    let authority = authority.to_str().expect("a name");
+    for (options, protocol) in [
+        (&["--cacert", authority, "-n", "2000", "-c", "4"][..], "1.1"),
+        (&["--insecure", "-n", "2000", "-c", "4", "--http", "auto", "--streams", "5"], "2"),
+        (&["--insecure", "-n", "200", "-c", "2", "--tls", "1.2", "--rate", "1000"], "1.1"),
+        (&["--insecure", "-n", "100", "-c", "2", "--no-keepalive", "--tls-resume"], "1.1"),
+    ] {
+        let (code, result) = workspace.load(&[&[url.as_str()], options].concat());
+        assert_eq!(code, Some(0), "{options:?}: {result}");
+        assert_eq!(result["load"]["protocol"], protocol);
+        assert_eq!(result["statuses"]["200"], result["sent"], "{options:?}: {result}");
+        let version = if options.contains(&"1.2") { "TLSv1_2 " } else { "TLSv1_3 " };
+        assert!(result["tls"].as_str().is_some_and(|tls| tls.starts_with(version)), "{result}");
+        assert_eq!(result["handshake_time"]["count"], result["connects"]);
+        let is_resumed = result["resumed_handshakes"].as_u64() > Some(0);
+        assert_eq!(is_resumed, options.contains(&"--tls-resume"), "{result}");
+    }
+    for (options, reason) in [
+        (&[][..], "name its authority by --cacert FILE, or accept any by --insecure"),
+        (
+            &["--cacert", "/nowhere"],
+            "--cacert /nowhere: cannot read the certificates of authorities",
+        ),
+    ] {
+        let output = workspace.run(&[&["load", &url, "-n", "1"], options].concat());
+        assert_eq!(output.status.code(), Some(2), "{}", show(&output));
+        assert!(flat(&stderr(&output)).contains(reason), "{}", show(&output));
+    }
 }
 
 #[test]

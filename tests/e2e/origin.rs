@@ -1,6 +1,6 @@
 //! `tollgate origin` as a process: with curl, with an unread access log, with many connections.
 
-use crate::support::{Workspace, show, stderr, stdout, wait_until};
+use crate::support::{Started, Workspace, show, stderr, stdout, wait_until};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -8,12 +8,12 @@ use procfs::process::Process;
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Command, Output};
+use std::process::{Command, Output};
 use std::time::Duration;
 
 /// A running origin.
 pub(crate) struct OriginProcess {
-    child: Child,
+    child: Started,
     printed: BufReader<std::process::ChildStdout>,
     /// URL or `unix:PATH`, as printed.
     pub(crate) listens_on: String,
@@ -41,14 +41,6 @@ impl OriginProcess {
         });
         assert!(gone, "the origin did not exit with 0");
         printed
-    }
-}
-
-impl Drop for OriginProcess {
-    fn drop(&mut self) {
-        // After a failed assertion it runs.
-        self.child.kill().ok();
-        self.child.wait().ok();
     }
 }
 

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::SocketAddr;
 use std::num::NonZero;
+use std::ops::{Deref, DerefMut};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -21,6 +22,44 @@ use tempfile::TempDir;
 pub(crate) struct Workspace {
     dir: TempDir,
     _machine: Share,
+}
+
+/// A child that does not outlive its test, even one that fails: others would wait for it.
+#[derive(Debug)]
+pub(crate) struct Started(Option<Child>);
+
+impl Started {
+    pub(crate) fn new(child: Child) -> Self {
+        Self(Some(child))
+    }
+
+    pub(crate) fn wait_with_output(mut self) -> std::io::Result<Output> {
+        self.0.take().expect("it is taken once").wait_with_output()
+    }
+}
+
+impl Deref for Started {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        self.0.as_ref().expect("it is taken at the end")
+    }
+}
+
+impl DerefMut for Started {
+    fn deref_mut(&mut self) -> &mut Child {
+        self.0.as_mut().expect("it is taken at the end")
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            // Fails only if it has ended.
+            child.kill().ok();
+            child.wait().ok();
+        }
+    }
 }
 
 impl Workspace {
@@ -125,10 +164,10 @@ impl Workspace {
         (output.status.code(), result.unwrap_or_else(|error| panic!("{error}: {}", show(&output))))
     }
 
-    pub(crate) fn start(&self, arguments: &[&str]) -> Child {
+    pub(crate) fn start(&self, arguments: &[&str]) -> Started {
         let mut command = self.command(arguments);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        command.spawn().expect("the binary runs")
+        Started::new(command.spawn().expect("the binary runs"))
     }
 
     /// Returns the process that does the work; `child` only supervises it.

@@ -22,7 +22,6 @@ mod path;
 mod resolve;
 mod router;
 mod server;
-mod tls;
 mod transport;
 mod worker;
 
@@ -30,9 +29,9 @@ pub use command::Resumer;
 pub use config::{Config, ConfigError};
 pub use resolve::{HostName, Resolver};
 pub use server::{Error, Gateway, check_logs};
-pub use tls::{TlsError, TlsIdentity};
 /// The gateway writes its messages here, as its caller should.
 pub use tollgate_accesslog::stderr_log;
+pub use tollgate_tls::{TlsError, TlsIdentity};
 
 /// Interval of messages about a condition that persists.
 const LOG_INTERVAL: std::time::Duration = std::time::Duration::from_secs(60);

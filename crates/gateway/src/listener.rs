@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tollgate_eventloop::{UnixSocket, defer_accept, listen, listen_per_thread, set_backlog};
 
 use crate::config::{Address, Listener};
-use crate::tls::TlsIdentity;
+use tollgate_tls::TlsIdentity;
 
 /// A listener of the configuration, with the sockets of all threads.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use tollgate_eventloop::{Event, Interest, Poller, Socket, try_io};
 
 use crate::config::Address;
-use crate::tls::{TlsIdentity, TlsSession};
+use tollgate_tls::{TlsIdentity, TlsSession};
 
 /// No TCP packet is larger; those of the loopback interface are nearly as large.
 const PACKET_BYTES_MAX: usize = 1 << 16;
@@ -62,8 +62,7 @@ impl Transport {
 
     /// Wraps a client's socket; with an identity, TLS is expected on it.
     pub(crate) fn client(socket: Socket, identity: Option<&TlsIdentity>) -> io::Result<Self> {
-        let session =
-            identity.map(|identity| TlsSession::new(identity).map(Box::new)).transpose()?;
+        let session = identity.map(|identity| identity.accept().map(Box::new)).transpose()?;
         Ok(Self { session, ..Self::new(socket) })
     }
 
@@ -154,7 +153,7 @@ impl Transport {
     pub(crate) fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Received> {
         let received = try_io(|| match &mut self.session {
             None => self.socket.receive(buffer).map(|count| (count, count == buffer.len())),
-            Some(session) => session.receive(&self.socket, buffer),
+            Some(session) => session.receive(&self.socket, buffer, self.is_read_shut),
         })?;
         Ok(match received {
             Some((0, _)) => Received::End,

@@ -196,6 +196,11 @@ impl Connection {
         self.peer.streams
     }
 
+    /// True if the window of the connection takes no body now.
+    pub fn is_window_empty(&self) -> bool {
+        self.send_window <= 0
+    }
+
     /// Client: true if the peer allows another stream now. See also [`is_spent`](Self::is_spent).
     pub fn can_open(&self) -> bool {
         !self.is_spent() && self.streams.len() < self.peer.streams as usize

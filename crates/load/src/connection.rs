@@ -6,8 +6,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tollgate_eventloop::{Interest, Poller, Socket, try_io};
 use tollgate_http1::{BodySearch, ResponseScanner};
+use tollgate_tls::TlsSession;
 
-use crate::http2::Http2;
+use crate::http2::{self, Http2};
 use crate::plan::{Plan, Protocol, Target};
 use crate::workload::Workload;
 
@@ -26,6 +27,18 @@ pub(crate) struct InFlight {
     pub(crate) sent_bytes: u64,
     /// Arrival of the first byte of its response, if the plan records it.
     pub(crate) first_byte: Option<Instant>,
+}
+
+impl InFlight {
+    /// Sets the send time, unless a connection has carried the request before. In a closed loop it is the due time too.
+    pub(crate) fn set_send_time(&mut self, now: Instant, is_closed_loop: bool) {
+        if !self.was_sent {
+            self.sent = now;
+            if is_closed_loop {
+                self.scheduled = now;
+            }
+        }
+    }
 }
 
 /// One of the connections of a thread, through reconnects.
@@ -89,42 +102,42 @@ impl Connection {
         }
         self.sent = 0;
         self.sent_bytes = 0;
-        let unanswered = self.resend_where(|_| true);
+        let with_stream = self.resend_where(|_| true);
         self.enter(State::Closed, now);
-        to_resend + unanswered
+        to_resend + with_stream
     }
 
     /// HTTP/2: queues requests again whose streams match. Returns their number.
-    pub(crate) fn resend_where(&mut self, predicate: impl Fn(u32) -> bool) -> usize {
-        let (State::Open(Stream { http2: Some(http2), .. })
-        | State::Connecting(Stream { http2: Some(http2), .. })
-        | State::Closing(Stream { http2: Some(http2), .. })) = &mut self.state
-        else {
-            return 0;
-        };
-        let mut count = 0;
-        while let Some(exchange) = http2.take_one(|exchange| predicate(exchange.stream())) {
-            self.in_flight.push_front(InFlight { was_sent: true, ..exchange.in_flight });
-            count += 1;
+    pub(crate) fn resend_where(&mut self, predicate: impl Fn(&http2::Stream) -> bool) -> usize {
+        let streams = self.http2().map_or_else(Vec::new, |http2| http2.take_where(predicate));
+        let count = streams.len();
+        for stream in streams.into_iter().rev() {
+            self.resend(stream.in_flight);
         }
         count
     }
 
+    /// Queues a request again.
+    pub(crate) fn resend(&mut self, in_flight: InFlight) {
+        self.in_flight.push_front(InFlight { was_sent: true, first_byte: None, ..in_flight });
+    }
+
     pub(crate) fn http2(&mut self) -> Option<&mut Http2> {
         match &mut self.state {
-            State::Open(stream) | State::Connecting(stream) => stream.http2.as_deref_mut(),
-            State::Closed | State::RetryWait | State::Closing(_) => None,
+            State::Open(stream) => stream.http2.as_deref_mut(),
+            State::Closed | State::RetryWait | State::Connecting(_) | State::Closing(_) => None,
         }
     }
 
-    /// True if the end of the connection concerns no request: none is sent on it.
+    /// True if no request fails when the connection ends.
     pub(crate) fn is_idle(&self) -> bool {
         !self.has_started_front() && !self.is_unanswered()
     }
 
-    /// True if requests wait for a stream on a connection that has carried no response.
+    /// True if requests wait for a handshake or a stream on a connection that has carried no response.
     pub(crate) fn is_unanswered(&self) -> bool {
-        let is_fresh = |stream: &Stream| stream.http2.is_some() && !stream.is_reused;
+        let is_fresh =
+            |stream: &Stream| (stream.http2.is_some() || stream.tls.is_some()) && !stream.is_reused;
         matches!(&self.state, State::Open(stream) if is_fresh(stream)) && !self.in_flight.is_empty()
     }
 
@@ -144,25 +157,38 @@ impl Connection {
     pub(crate) fn is_connecting(&self) -> bool {
         match &self.state {
             State::Connecting(_) => true,
-            State::Open(stream) => stream.http2.as_ref().is_some_and(|http2| !http2.is_ready),
+            State::Open(stream) => {
+                stream.is_handshaking()
+                    || stream.http2.as_ref().is_some_and(|http2| !http2.is_ready)
+            }
             State::Closed | State::RetryWait | State::Closing(_) => false,
         }
     }
 
-    /// Time of the oldest send among the requests in flight.
+    /// Returns a time that is at most that of the oldest send among the requests in flight.
     pub(crate) fn oldest_sent(&self) -> Option<Instant> {
-        let with_stream = self.streams().into_iter().flat_map(Http2::in_flight);
-        self.in_flight.front().into_iter().chain(with_stream).map(|request| request.sent).min()
+        match self.streams() {
+            None => self.in_flight.front().map(|request| request.sent),
+            Some(http2) => {
+                let waiting = self.in_flight.iter().map(|request| request.sent);
+                waiting.chain(http2.oldest_sent()).min()
+            }
+        }
     }
 
-    /// Sets the send time of requests that no connection has carried yet. In a closed loop it is their
-    /// due time too.
+    /// True if another request may be in flight.
+    pub(crate) fn has_room(&self, concurrency: usize) -> bool {
+        let room = match self.streams() {
+            Some(http2) if http2.is_ready => http2.room(concurrency),
+            _ => concurrency,
+        };
+        self.len() < room
+    }
+
+    /// Sets the send time of requests that no connection has carried yet.
     pub(crate) fn set_send_time(&mut self, now: Instant, is_closed_loop: bool) {
-        for request in self.in_flight.iter_mut().filter(|request| !request.was_sent) {
-            request.sent = now;
-            if is_closed_loop {
-                request.scheduled = now;
-            }
+        for request in &mut self.in_flight {
+            request.set_send_time(now, is_closed_loop);
         }
     }
 
@@ -199,8 +225,13 @@ impl Connection {
         let (State::Open(stream) | State::Connecting(stream)) = &mut self.state else {
             return Ok(false);
         };
-        if let Some(http2) = &mut stream.http2 {
-            let is_all_sent = http2.flush(&stream.socket)?;
+        if let Some(tls) = stream.tls.as_mut().filter(|tls| tls.is_handshaking()) {
+            let is_flushed = tls.flush(&stream.socket)?;
+            stream.watch(poller, token, !is_flushed)?;
+            return Ok(is_flushed);
+        }
+        if let Stream { http2: Some(http2), socket, tls, .. } = &mut *stream {
+            let is_all_sent = http2.flush(|bytes| send(socket, tls, bytes))?;
             stream.watch(poller, token, !is_all_sent)?;
             return Ok(is_all_sent);
         }
@@ -208,12 +239,19 @@ impl Connection {
             let bytes_of = |request: &InFlight| workload.requests[request.request].bytes.as_slice();
             let first = &bytes_of(&self.in_flight[self.sent])[self.sent_bytes..];
             let sent = if self.sent + 1 == self.in_flight.len() {
-                try_io(|| stream.socket.send(first))?
+                send(&stream.socket, &mut stream.tls, first)?
             } else {
                 let rest = self.in_flight.range(self.sent + 1..).map(bytes_of);
                 let slices: Vec<IoSlice<'_>> =
                     std::iter::once(first).chain(rest).take(SLICES_MAX).map(IoSlice::new).collect();
-                try_io(|| stream.socket.send_slices(&slices))?
+                match &mut stream.tls {
+                    None => try_io(|| stream.socket.send_slices(&slices))?,
+                    tls => {
+                        let joined: Vec<u8> =
+                            slices.iter().flat_map(|slice| slice.iter().copied()).collect();
+                        send(&stream.socket, tls, &joined)?
+                    }
+                }
             };
             let Some(mut bytes) = sent else {
                 stream.watch(poller, token, true)?;
@@ -250,15 +288,40 @@ impl Connection {
     }
 }
 
+/// Sends what there is room for; `None` if there is none.
+fn send(
+    socket: &Socket,
+    tls: &mut Option<Box<TlsSession>>,
+    bytes: &[u8],
+) -> io::Result<Option<usize>> {
+    match tls {
+        None => try_io(|| socket.send(bytes)),
+        Some(tls) => Ok(Some(tls.send(socket, bytes)?).filter(|sent| *sent > 0)),
+    }
+}
+
 /// True if a failed send means that the server has closed the connection.
 pub(crate) fn is_disconnect(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset)
+}
+
+/// What a read has found.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Received {
+    /// 0 at the end of the stream.
+    pub(crate) bytes: usize,
+    /// True if another read may find more.
+    pub(crate) has_more: bool,
+    /// Arrival of the last byte, if the kernel stamped it.
+    pub(crate) timestamp: Option<SystemTime>,
 }
 
 /// A socket that connects or is connected, and the state of its response stream.
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) socket: Socket,
+    /// `None`: in the clear.
+    pub(crate) tls: Option<Box<TlsSession>>,
     /// True if the kernel stamps received packets.
     has_timestamps: bool,
     pub(crate) scanner: ResponseScanner,
@@ -287,12 +350,16 @@ impl Stream {
         }
         Ok(Self {
             socket,
+            tls: plan.tls.as_ref().map(|client| client.connect().map(Box::new)).transpose()?,
             has_timestamps,
             scanner: ResponseScanner::default(),
             search: BodySearch::default(),
             http2: match plan.protocol {
                 Protocol::Http1 { .. } => None,
-                Protocol::Http2 { .. } => Some(Box::new(Http2::new(Instant::now()))),
+                Protocol::Http2 { .. } => {
+                    let scheme = if plan.tls.is_some() { "https" } else { "http" };
+                    Some(Box::new(Http2::new(scheme, Instant::now())))
+                }
             },
             is_shut: false,
             send_error: None,
@@ -301,13 +368,21 @@ impl Stream {
         })
     }
 
-    /// Receives into the buffer. Returns the number of bytes and their receive timestamp, if there is one.
-    pub(crate) fn receive(&self, buffer: &mut [u8]) -> io::Result<(usize, Option<SystemTime>)> {
-        if self.has_timestamps {
-            self.socket.receive_with_timestamp(buffer)
-        } else {
-            Ok((self.socket.receive(buffer)?, None))
+    pub(crate) fn is_handshaking(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
+    }
+
+    /// Receives into the buffer.
+    pub(crate) fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Received> {
+        if let Some(tls) = &mut self.tls {
+            let (bytes, has_more) = tls.receive(&self.socket, buffer, self.is_shut)?;
+            return Ok(Received { bytes, has_more, timestamp: None });
         }
+        let (bytes, timestamp) = match self.has_timestamps {
+            true => self.socket.receive_with_timestamp(buffer)?,
+            false => (self.socket.receive(buffer)?, None),
+        };
+        Ok(Received { bytes, has_more: bytes == buffer.len() || self.is_shut, timestamp })
     }
 
     /// Registers for received bytes and, if `room`, for room to write. No system call if nothing changes.

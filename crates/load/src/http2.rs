@@ -4,27 +4,28 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::Instant;
 
-use tollgate_eventloop::{Socket, try_io};
 use tollgate_http1::BodySearch;
-use tollgate_http2::{Connection, Field, FieldLimits, Limits, MAX_MAX_FRAME_BYTES, Rate, Role};
+use tollgate_http2::{Connection, Field, Limits, MAX_MAX_FRAME_BYTES, Rate, Role};
 
 use crate::connection::InFlight;
 use crate::plan::Error;
 
-/// Flow control must not limit what is measured: windows of almost the maximum, 2^31 - 1.
+/// Receive window of streams and connections, so large that flow control does not delay responses. The maximum is
+/// 2^31 - 1.
 const WINDOW: u32 = 1 << 30;
 
 /// Capacity above which the memory of sent frames is freed.
 const KEPT_BYTES: usize = 64 * 1024;
 
-/// Header fields that HTTP/2 has no use for (RFC 9113, section 8.2.2), and `Host`, which becomes `:authority`.
+/// Connection-specific header fields, which HTTP/2 forbids (RFC 9113, section 8.2.2).
 const DROPPED: &[&str] =
-    &["connection", "host", "http2-settings", "keep-alive", "proxy-connection", "te", "upgrade"];
+    &["connection", "http2-settings", "keep-alive", "proxy-connection", "te", "upgrade"];
 
 /// A request for HTTP/2, made from its HTTP/1.1 text.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Http2Request {
-    /// Names, in lower case, and values; pseudo-fields first.
+    method: Vec<u8>,
+    /// Names, in lower case, and values of the fields behind `:method` and `:scheme`.
     fields: Vec<(Vec<u8>, Vec<u8>)>,
     body: Vec<u8>,
 }
@@ -59,12 +60,10 @@ impl Http2Request {
                 _ => headers.push((name, value.to_vec())),
             }
         }
-        let pseudo = |name: &str, value: &[u8]| (name.as_bytes().to_vec(), value.to_vec());
-        let mut fields =
-            vec![pseudo(":method", method), pseudo(":scheme", b"http"), pseudo(":path", target)];
+        let mut fields = vec![(b":path".to_vec(), target.to_vec())];
         fields.extend(authority.map(|host| (b":authority".to_vec(), host)));
         fields.append(&mut headers);
-        Ok(Self { fields, body: text[end + 4..].to_vec() })
+        Ok(Self { method: method.to_vec(), fields, body: text[end + 4..].to_vec() })
     }
 }
 
@@ -76,24 +75,28 @@ fn trim_end(line: &[u8]) -> &[u8] {
 #[derive(Debug)]
 pub(crate) struct Http2 {
     pub(crate) framing: Connection,
+    scheme: &'static [u8],
     /// Frames to send.
     pub(crate) out: Vec<u8>,
     /// Number of bytes of `out` that are sent.
     sent: usize,
     /// True if the server's settings have arrived. No stream is opened before.
     pub(crate) is_ready: bool,
-    /// By the token of its stream.
-    exchanges: Vec<Option<Exchange>>,
+    pub(crate) last_received: Instant,
+    /// By token.
+    streams: Vec<Option<Stream>>,
     vacant: Vec<usize>,
-    /// Exchanges whose bodies did not fit into the windows.
-    unsent_bodies: VecDeque<usize>,
+    /// At most the time of the oldest send among the streams.
+    oldest_sent: Option<Instant>,
+    /// Tokens and identifiers of streams whose body is not sent completely. Streams may have ended since.
+    unsent_bodies: VecDeque<(usize, u32)>,
 }
 
 /// A request with a stream, and its response so far.
 #[derive(Debug)]
-pub(crate) struct Exchange {
+pub(crate) struct Stream {
     pub(crate) in_flight: InFlight,
-    stream: u32,
+    pub(crate) id: u32,
     /// Bytes of the body sent.
     body_sent: usize,
     /// 0 before the head of the response.
@@ -103,31 +106,34 @@ pub(crate) struct Exchange {
 }
 
 impl Http2 {
-    pub(crate) fn new(now: Instant) -> Self {
+    pub(crate) fn new(scheme: &'static str, now: Instant) -> Self {
         let limits = Limits {
             frame_bytes: MAX_MAX_FRAME_BYTES,
-            fields: FieldLimits::default(),
             stream_window: WINDOW,
             connection_window: WINDOW,
             resets: Rate::UNLIMITED,
             glitches: Rate::UNLIMITED,
+            queued_control_frames: u32::MAX,
             ..Limits::default()
         };
         let mut out = Vec::new();
         Self {
             framing: Connection::new(Role::Client, limits, now, &mut out),
+            scheme: scheme.as_bytes(),
             out,
             sent: 0,
             is_ready: false,
-            exchanges: Vec::new(),
+            last_received: now,
+            streams: Vec::new(),
             vacant: Vec::new(),
+            oldest_sent: None,
             unsent_bodies: VecDeque::new(),
         }
     }
 
     /// Number of requests with a stream.
     pub(crate) fn len(&self) -> usize {
-        self.exchanges.len() - self.vacant.len()
+        self.streams.len() - self.vacant.len()
     }
 
     /// True if the server accepts another stream now.
@@ -135,64 +141,95 @@ impl Http2 {
         self.is_ready && self.framing.can_open()
     }
 
+    /// Limit of requests in flight, `concurrency` at most; 0 if no further one will get a stream. A server that allows no
+    /// stream for now gets one request that waits, so that it shows as a timeout.
+    pub(crate) fn room(&self, concurrency: usize) -> usize {
+        match self.framing.is_spent() {
+            true => 0,
+            false => concurrency.min((self.framing.peer_streams() as usize).max(1)),
+        }
+    }
+
+    /// True if the connection carries nothing and will not again.
+    pub(crate) fn is_over(&self) -> bool {
+        self.framing.is_spent() && self.len() == 0
+    }
+
     /// Opens a stream. [`Http2::can_open`] must be true.
     pub(crate) fn open(&mut self, mut in_flight: InFlight, request: &Http2Request) {
         let token = self.vacant.pop().unwrap_or_else(|| {
-            self.exchanges.push(None);
-            self.exchanges.len() - 1
+            self.streams.push(None);
+            self.streams.len() - 1
         });
         let before = self.out.len();
-        let fields = request.fields.iter().map(|(name, value)| Field::new(name, value));
+        let first = [Field::new(b":method", &request.method), Field::new(b":scheme", self.scheme)];
+        let rest = request.fields.iter().map(|(name, value)| Field::new(name, value));
+        let fields = first.into_iter().chain(rest);
         let is_bodyless = request.body.is_empty();
-        let stream = self.framing.send_request(fields, is_bodyless, token, &mut self.out);
-        let stream = stream.expect("the connection accepts another stream");
+        let id = self.framing.send_request(fields, is_bodyless, token, &mut self.out);
+        let id = id.expect("the connection accepts another stream");
         in_flight.sent_bytes = (self.out.len() - before) as u64;
-        self.exchanges[token] = Some(Exchange {
-            in_flight,
-            stream,
-            body_sent: 0,
-            status: 0,
-            body_bytes: 0,
-            search: BodySearch::default(),
-        });
-        if !is_bodyless {
-            self.send_body(token, &request.body);
+        self.oldest_sent =
+            Some(self.oldest_sent.map_or(in_flight.sent, |oldest| oldest.min(in_flight.sent)));
+        let (body_sent, status, body_bytes) = (0, 0, 0);
+        let search = BodySearch::default();
+        self.streams[token] = Some(Stream { in_flight, id, body_sent, status, body_bytes, search });
+        if !is_bodyless && !self.send_body(token, &request.body) {
+            self.unsent_bodies.push_back((token, id));
         }
     }
 
-    /// Sends as much of a body as the windows allow.
-    fn send_body(&mut self, token: usize, body: &[u8]) {
-        let Some(exchange) = &mut self.exchanges[token] else { return };
-        let rest = &body[exchange.body_sent..];
+    /// Sends as much of a body as the windows allow. Returns true if nothing is left.
+    fn send_body(&mut self, token: usize, body: &[u8]) -> bool {
+        let Some(stream) = &mut self.streams[token] else { return true };
+        let rest = &body[stream.body_sent..];
         let before = self.out.len();
-        // The stream may be reset; its event follows.
-        let sent = self.framing.send_data(exchange.stream, rest, true, &mut self.out);
-        let sent = sent.unwrap_or(rest.len());
-        exchange.body_sent += sent;
-        exchange.in_flight.sent_bytes += (self.out.len() - before) as u64;
-        if sent < rest.len() {
-            self.unsent_bodies.push_back(token);
+        // A closed stream takes nothing more.
+        let Ok(sent) = self.framing.send_data(stream.id, rest, true, &mut self.out) else {
+            return true;
+        };
+        stream.body_sent += sent;
+        stream.in_flight.sent_bytes += (self.out.len() - before) as u64;
+        sent == rest.len()
+    }
+
+    /// Continues the body of a stream that has room again.
+    pub(crate) fn resume_body(&mut self, token: usize, requests: &[Http2Request]) {
+        if let Some(Some(stream)) = self.streams.get(token) {
+            let request = stream.in_flight.request;
+            self.send_body(token, &requests[request].body);
         }
     }
 
-    /// Continues the bodies that did not fit.
+    /// Continues the bodies that did not fit, as far as the window of the connection allows.
     pub(crate) fn resume_bodies(&mut self, requests: &[Http2Request]) {
         for _ in 0..self.unsent_bodies.len() {
-            let Some(token) = self.unsent_bodies.pop_front() else { return };
-            if let Some(exchange) = &self.exchanges[token] {
-                let request = exchange.in_flight.request;
-                self.send_body(token, &requests[request].body);
+            if self.framing.is_window_empty() {
+                return;
+            }
+            let Some((token, id)) = self.unsent_bodies.pop_front() else { return };
+            if let Some(stream) = self.streams[token].as_ref().filter(|stream| stream.id == id) {
+                let request = stream.in_flight.request;
+                if !self.send_body(token, &requests[request].body) {
+                    self.unsent_bodies.push_back((token, id));
+                }
             }
         }
     }
 
-    /// Sends the frames. Returns true if all are sent.
-    pub(crate) fn flush(&mut self, socket: &Socket) -> io::Result<bool> {
+    /// Sends the frames by `send`, which returns `None` if there is no room. Returns true if all are sent.
+    pub(crate) fn flush(
+        &mut self,
+        mut send: impl FnMut(&[u8]) -> io::Result<Option<usize>>,
+    ) -> io::Result<bool> {
         while self.sent < self.out.len() {
-            match try_io(|| socket.send(&self.out[self.sent..]))? {
-                Some(bytes) => self.sent += bytes,
-                None => return Ok(false),
-            }
+            let Some(bytes) = send(&self.out[self.sent..])? else {
+                // More may be appended before there is room.
+                self.out.drain(..self.sent);
+                self.sent = 0;
+                return Ok(false);
+            };
+            self.sent += bytes;
         }
         self.out.clear();
         self.out.shrink_to(KEPT_BYTES);
@@ -201,34 +238,40 @@ impl Http2 {
         Ok(true)
     }
 
-    pub(crate) fn exchange(&mut self, token: usize) -> Option<&mut Exchange> {
-        self.exchanges.get_mut(token)?.as_mut()
+    pub(crate) fn stream_mut(&mut self, token: usize) -> Option<&mut Stream> {
+        self.streams.get_mut(token)?.as_mut()
     }
 
-    /// Ends an exchange. A stream that has not ended is cancelled.
-    pub(crate) fn take(&mut self, token: usize) -> Option<Exchange> {
-        let exchange = self.exchanges.get_mut(token)?.take()?;
+    /// Ends a stream. One that has not ended is cancelled.
+    pub(crate) fn take(&mut self, token: usize) -> Option<Stream> {
+        let stream = self.streams.get_mut(token)?.take()?;
         self.vacant.push(token);
-        self.unsent_bodies.retain(|unsent| *unsent != token);
-        self.framing.release(exchange.stream, &mut self.out);
-        Some(exchange)
+        self.framing.release(stream.id, &mut self.out);
+        Some(stream)
     }
 
-    /// Ends an exchange for which `predicate` is true.
-    pub(crate) fn take_one(&mut self, predicate: impl Fn(&Exchange) -> bool) -> Option<Exchange> {
-        let is_one = |exchange: &Option<Exchange>| exchange.as_ref().is_some_and(&predicate);
-        let token = self.exchanges.iter().position(is_one)?;
-        self.take(token)
+    /// Ends the streams for which `predicate` is true.
+    pub(crate) fn take_where(&mut self, predicate: impl Fn(&Stream) -> bool) -> Vec<Stream> {
+        (0..self.streams.len())
+            .filter_map(|token| {
+                let is_taken = self.streams[token].as_ref().is_some_and(&predicate);
+                if is_taken { self.take(token) } else { None }
+            })
+            .collect()
     }
 
     pub(crate) fn in_flight(&self) -> impl Iterator<Item = &InFlight> {
-        self.exchanges.iter().flatten().map(|exchange| &exchange.in_flight)
+        self.streams.iter().flatten().map(|stream| &stream.in_flight)
     }
-}
 
-impl Exchange {
-    pub(crate) fn stream(&self) -> u32 {
-        self.stream
+    /// Returns a time that is at most that of the oldest send.
+    pub(crate) fn oldest_sent(&self) -> Option<Instant> {
+        if self.len() == 0 { None } else { self.oldest_sent }
+    }
+
+    /// Makes [`Http2::oldest_sent`] exact.
+    pub(crate) fn update_oldest_sent(&mut self) {
+        self.oldest_sent = self.in_flight().map(|in_flight| in_flight.sent).min();
     }
 }
 
@@ -244,16 +287,9 @@ mod tests {
             format!("{}={}", name.escape_ascii(), value.escape_ascii())
         };
         let fields: Vec<_> = request.fields.iter().map(field).collect();
-        let expected = [
-            ":method=POST",
-            ":scheme=http",
-            ":path=/a?b=c",
-            ":authority=shop.example:81",
-            "x-a=b",
-            "content-length=2",
-        ];
+        let expected = [":path=/a?b=c", ":authority=shop.example:81", "x-a=b", "content-length=2"];
         assert_eq!(fields, expected);
-        assert_eq!(request.body, b"hi");
+        assert_eq!((request.method, request.body), (b"POST".to_vec(), b"hi".to_vec()));
     }
 
     #[test]

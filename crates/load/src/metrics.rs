@@ -12,6 +12,7 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
 use tollgate_http1::Response;
 use tollgate_stats::LatencyHistogram;
+use tollgate_tls::TlsSession;
 
 use crate::connection::InFlight;
 use crate::plan::{Arrivals, Plan};
@@ -82,6 +83,16 @@ impl Metrics {
     pub(crate) fn connected(&mut self, after: Duration) {
         self.summary.connects += 1;
         self.summary.connect_time.record(nanos(after));
+    }
+
+    pub(crate) fn handshake(&mut self, after: Duration, tls: &TlsSession) {
+        let summary = &mut self.summary;
+        let histogram = summary.handshake_time.get_or_insert_with(LatencyHistogram::new);
+        histogram.record(nanos(after));
+        summary.resumed_handshakes += u64::from(tls.is_resumed());
+        if summary.tls.is_none() {
+            summary.tls = tls.cipher();
+        }
     }
 
     pub(crate) fn received(&mut self, bytes: usize) {
@@ -159,8 +170,11 @@ impl Metrics {
         }
     }
 
-    /// Notes how many streams a server allows on a connection.
+    /// Records the server's limit of streams. The lowest one counts.
     pub(crate) fn stream_limit(&mut self, streams: u32) {
+        if streams == u32::MAX {
+            return;
+        }
         let limit = &mut self.summary.streams_max;
         *limit = Some(limit.map_or(streams, |known| known.min(streams)));
     }

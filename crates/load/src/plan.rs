@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use thiserror::Error;
+use tollgate_tls::TlsClient;
 
 use crate::workload::Workload;
 
@@ -34,6 +35,8 @@ pub const MAX_TIMER_SLACK: Duration = Duration::from_millis(10);
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub target: Target,
+    /// `None`: in the clear.
+    pub tls: Option<TlsClient>,
     pub workload: Arc<Workload>,
     pub protocol: Protocol,
     pub arrivals: Arrivals,
@@ -44,7 +47,7 @@ pub struct Plan {
     pub connections_max: usize,
     /// Delay that an open loop may add, so that one wake-up serves many requests; zero to
     /// [`MAX_TIMER_SLACK`]. Responses are read up to that late too, and the kernel's receive
-    /// timestamps say when they arrived. Needs TCP, keep-alive, one request per connection and no
+    /// timestamps say when they arrived. Needs TCP without TLS, keep-alive, one request per connection and no
     /// `first_byte`.
     pub timer_slack: Duration,
     /// Threads that send; 1 to [`MAX_THREADS`], at most one per connection.
@@ -83,7 +86,7 @@ pub enum Protocol {
         /// 1 to [`MAX_PIPELINE`]; 1 without keep-alive.
         pipeline: usize,
     },
-    /// In the clear, with prior knowledge (RFC 9113, section 3.3).
+    /// Without TLS, with prior knowledge (RFC 9113, section 3.3).
     Http2 {
         /// 1 to [`MAX_STREAMS`]. The server may allow fewer.
         streams: usize,
@@ -224,6 +227,11 @@ impl Plan {
                 matches!(self.target, Target::Unix(_)),
                 "with a unix-domain socket, which has no receive timestamps: use TCP",
             ),
+            (
+                matches!(self.protocol, Protocol::Http2 { .. }),
+                "over HTTP/2, where a receive timestamp is not that of a response: use HTTP/1.1",
+            ),
+            (self.tls.is_some(), "over TLS: a receive timestamp is not that of a record"),
             (!self.keep_alive, "without keep-alive: connects would be noticed late"),
             (
                 self.concurrency() > 1,

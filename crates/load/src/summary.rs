@@ -63,7 +63,7 @@ pub struct Summary {
     pub bytes_sent: u64,
     /// Bytes of response bodies, without transfer codings.
     pub body_bytes: u64,
-    /// HTTP/2: streams that the server allows on a connection; 4294967295 without a limit. Null for HTTP/1.1.
+    /// HTTP/2: streams that the server allows on a connection; null without a limit, and for HTTP/1.1.
     pub streams_max: Option<u32>,
     /// Connections established, warm-up included.
     pub connects: u64,
@@ -92,6 +92,14 @@ pub struct Summary {
     #[serde(serialize_with = "distribution")]
     #[schemars(with = "Distribution")]
     pub connect_time: LatencyHistogram,
+    /// Time from the connect to the end of the TLS handshake, warm-up included; null without TLS.
+    #[serde(serialize_with = "optional_distribution")]
+    #[schemars(with = "Option<Distribution>")]
+    pub handshake_time: Option<LatencyHistogram>,
+    /// Handshakes that resumed an earlier session, warm-up included.
+    pub resumed_handshakes: u64,
+    /// TLS version and cipher suite of the first handshake; null without TLS.
+    pub tls: Option<String>,
     /// Time from the send to the first byte of the response; null if not recorded.
     #[serde(serialize_with = "optional_distribution")]
     #[schemars(with = "Option<Distribution>")]
@@ -323,6 +331,9 @@ impl Summary {
         merge_optional(&mut self.uncorrected_latency, other.uncorrected_latency);
         merge_optional(&mut self.lateness, other.lateness);
         self.connect_time.merge(&other.connect_time);
+        merge_optional(&mut self.handshake_time, other.handshake_time);
+        self.resumed_handshakes += other.resumed_handshakes;
+        keep_first(&mut self.tls, other.tls);
         merge_optional(&mut self.first_byte, other.first_byte);
         self.templates.resize_with(other.templates.len(), TemplateSummary::default);
         for (sum, template) in self.templates.iter_mut().zip(other.templates) {

@@ -31,6 +31,7 @@ fn closed_loop() -> Plan {
         connections_max: 10,
         timer_slack: Duration::ZERO,
         threads: 1,
+        tls: None,
         protocol: Protocol::Http1 { pipeline: 1 },
         keep_alive: true,
         connect_timeout: Duration::from_secs(5),

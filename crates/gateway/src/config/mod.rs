@@ -21,9 +21,9 @@ pub use tollgate_accesslog::{LogFormat, LogTarget};
 pub use tollgate_eventloop::Address;
 
 use crate::resolve::{Addresses, HostName, Resolver};
-use crate::tls::TlsIdentity;
 pub use error::ConfigError;
 use error::InvalidValue;
+use tollgate_tls::TlsIdentity;
 pub(crate) use waf::Compression;
 pub use waf::{AuditLog, Waf};
 

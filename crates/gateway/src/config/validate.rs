@@ -23,7 +23,7 @@ use super::{
 };
 use crate::path::readings;
 use crate::resolve::{Addresses, HostName, Resolver};
-use crate::tls::{TlsError, TlsIdentity};
+use tollgate_tls::{TlsError, TlsIdentity};
 
 const THREADS_MAX: u16 = 256;
 const DURATION_MIN: Duration = Duration::from_millis(1);

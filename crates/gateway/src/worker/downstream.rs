@@ -16,8 +16,8 @@ use crate::filter::{RequestContext, TransactionId, Verdict};
 use crate::headers::{ClientInfo, InvalidMaxForwards, max_forwards, render_request};
 use crate::local_response::{LocalResponse, Reason, ResponseContext};
 use crate::router::AmbiguousPath;
-use crate::tls::is_plain_http;
 use crate::transport::{Received, Transport};
+use tollgate_tls::is_plain_http;
 
 /// Limits of reading from a client that is still sending behind the last response: in total and while it is silent, as
 /// in nginx (`lingering_time`, `lingering_timeout`). Many clients read no response before they have sent their body, and

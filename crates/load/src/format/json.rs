@@ -73,7 +73,7 @@ struct Load<'a> {
     timer_slack_ms: Option<f64>,
     /// Threads that send.
     threads: usize,
-    /// Protocol.
+    /// Version of HTTP.
     protocol: ProtocolName,
     /// HTTP/1.1: requests in flight on one connection.
     pipeline: Option<usize>,
@@ -107,13 +107,13 @@ enum Loop {
     Open,
 }
 
-/// Protocol of the requests.
+/// Version of HTTP.
 #[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
 enum ProtocolName {
     /// HTTP/1.1.
     #[serde(rename = "1.1")]
     Http1,
-    /// HTTP/2 in the clear.
+    /// HTTP/2.
     #[serde(rename = "2")]
     Http2,
 }

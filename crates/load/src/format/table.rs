@@ -193,6 +193,18 @@ fn connections(report: &Report<'_>) -> String {
         (None, None) => String::new(),
     };
     let mut text = labelled("connects", &format!("{}{took}", count(summary.connects)));
+    if let Some(handshakes) = &summary.handshake_time {
+        let resumed = match summary.resumed_handshakes {
+            0 => String::new(),
+            resumed => format!(", {} of them resumed", count(resumed)),
+        };
+        let mean = handshakes
+            .mean_ns()
+            .map_or(String::new(), |ns| format!(", in {} ms on average", in_ms(ns)));
+        let cipher = summary.tls.as_deref().unwrap_or_default();
+        let text_of = format!("{}{resumed}{mean}: {cipher}", count(handshakes.count()));
+        text += &labelled("handshakes", &text_of);
+    }
     if summary.force_closed > 0 {
         let number = count(summary.force_closed);
         let what =
@@ -249,7 +261,9 @@ fn latency_title(report: &Report<'_>) -> String {
     let plan = report.plan;
     let title = match plan.arrivals {
         Arrivals::Closed => {
-            let in_flight = counted(plan.connections * plan.concurrency(), "request");
+            let streams_max = report.summary.streams_max.map_or(usize::MAX, |limit| limit as usize);
+            let in_flight = plan.connections * plan.concurrency().min(streams_max);
+            let in_flight = counted(in_flight, "request");
             format!("Latency in ms, with at most {in_flight} in flight")
         }
         Arrivals::Open { .. } => {

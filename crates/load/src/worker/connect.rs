@@ -74,11 +74,34 @@ impl Worker {
             Ok(Some(error)) | Err(error) => return self.on_connect_error(index, &error),
         }
         self.on_connected(index);
+        self.begin(index);
+    }
+
+    /// Ends a TLS handshake. Returns false if the connection has failed.
+    pub(super) fn on_handshake(&mut self, index: usize) -> bool {
+        self.now = Instant::now();
+        let connection = &mut self.connections[index];
+        let State::Open(Stream { tls: Some(tls), http2, .. }) = &connection.state else {
+            return false;
+        };
+        self.metrics.handshake(self.now - connection.since, tls);
+        if http2.is_some() && tls.protocol() != Some(b"h2") {
+            let reason = "the server does not choose HTTP/2 (h2) by ALPN";
+            self.fail(index, Failure::Malformed(reason.to_owned()));
+            return false;
+        }
+        let generation = connection.generation;
+        self.begin(index);
+        self.connections[index].generation == generation
+    }
+
+    /// Sends on a connection that has become ready, or the first bytes of its handshake.
+    fn begin(&mut self, index: usize) {
         if self.plan.keep_alive {
             self.connections[index].set_send_time(self.now, self.pacer.is_none());
         }
         self.send_next(index);
-        // The requests of a schedule wait; the preface of HTTP/2 leaves before the first request.
+        // The requests of a schedule wait; handshakes and prefaces do not.
         if self.pacer.is_some() || self.connections[index].is_connecting() {
             self.send(index);
         }
@@ -205,11 +228,13 @@ impl Worker {
 
     /// End of the time that a connection may stay in its state.
     fn deadline(&self, connection: &Connection) -> Option<Instant> {
-        match connection.state {
+        match &connection.state {
             State::Closed => None,
             State::RetryWait => Some(connection.since + RETRY_WAIT),
-            State::Connecting(_) => Some(connection.since + self.plan.connect_timeout),
-            State::Open(_) => {
+            State::Connecting(_) | State::Open(_) if connection.is_connecting() => {
+                Some(connection.since + self.plan.connect_timeout)
+            }
+            State::Connecting(_) | State::Open(_) => {
                 connection.oldest_sent().map(|sent| sent + self.plan.response_timeout)
             }
             State::Closing(_) => Some(connection.since + CLOSE_TIMEOUT),
@@ -223,12 +248,12 @@ impl Worker {
             if self.deadline(connection).is_none_or(|deadline| deadline > self.now) {
                 continue;
             }
-            match connection.state {
-                State::Connecting(_) => {
+            match &connection.state {
+                State::Connecting(_) | State::Open(_) if connection.is_connecting() => {
                     self.fail_front(index, Failure::ConnectTimeout);
                     self.wait_for_retry(index);
                 }
-                State::Open(_) => self.time_out(index),
+                State::Connecting(_) | State::Open(_) => self.time_out(index),
                 State::Closing(_) => {
                     self.metrics.force_closed();
                     self.force_close(index);

@@ -1,5 +1,6 @@
 //! HTTP/2: opening streams, and the responses on them.
 
+use std::collections::VecDeque;
 use std::time::Instant;
 
 use tollgate_http1::Response;
@@ -8,10 +9,13 @@ use tollgate_http2::{ErrorCode, Event, Fields, ResetCause};
 use super::Worker;
 use super::receive::Parsed;
 use crate::connection::{Connection, InFlight, State, Stream};
-use crate::http2::Exchange;
+use crate::http2;
 use crate::summary::Failure;
 
-/// Reason of the failure of a server that knows no HTTP/2 in the clear.
+/// Length of a read above which the clock is read again behind it.
+const LONG_READ_BYTES: usize = 4096;
+
+/// Failure reason if the server does not support HTTP/2 with prior knowledge.
 const HTTP1_RESPONSE: &str =
     "the server responds in HTTP/1.1; it has to accept HTTP/2 with prior knowledge";
 
@@ -27,26 +31,23 @@ impl Worker {
         while http2.can_open()
             && let Some(mut request) = in_flight.pop_front()
         {
-            if !request.was_sent {
-                request.sent = self.now;
-                if self.pacer.is_none() {
-                    request.scheduled = self.now;
-                }
-            }
+            request.set_send_time(self.now, self.pacer.is_none());
             http2.open(request, &requests[request.request]);
         }
     }
 
-    /// Reads the frames in a piece of a connection and sends the requests that they make room for. All frames in one
-    /// piece have arrived with it, so one reading of the clock serves all.
+    /// Processes received frames, then opens streams for further requests. One reading of the clock serves all frames of a
+    /// read.
     pub(super) fn parse_frames(&mut self, index: usize, mut bytes: &[u8]) -> Parsed {
         self.now = Instant::now();
         let is_http1 = bytes.starts_with(b"HTTP/1.");
+        let is_long = bytes.len() > LONG_READ_BYTES;
         loop {
             let connection = &mut self.connections[index];
             let State::Open(Stream { http2: Some(http2), .. }) = &mut connection.state else {
                 return Parsed::Open;
             };
+            http2.last_received = self.now;
             let received =
                 http2.framing.receive(&mut bytes, &mut self.fields, &mut http2.out, self.now);
             match received {
@@ -58,11 +59,15 @@ impl Worker {
                 Err(error) => return Parsed::Failed(Failure::malformed(&error)),
             }
         }
+        if is_long {
+            // Its responses took time, which is not latency of the next requests.
+            self.now = Instant::now();
+        }
         let connection = &self.connections[index];
         let State::Open(Stream { http2: Some(http2), is_shut, .. }) = &connection.state else {
             return Parsed::Open;
         };
-        if http2.framing.is_spent() && http2.len() == 0 {
+        if http2.is_over() {
             return match connection.is_unanswered() {
                 true => Parsed::Failed(Failure::ClosedEarly),
                 false => Parsed::Ended,
@@ -75,14 +80,12 @@ impl Worker {
         Parsed::Open
     }
 
-    /// Uses the room for streams, and sends frames that wait.
+    /// Takes the next requests if there is room, and sends queued frames.
     fn use_streams(&mut self, index: usize) {
-        if self.pacer.is_some() {
-            self.free(index);
-        } else {
-            self.take_requests(index);
+        self.send_next(index);
+        if self.pacer.is_some() || !self.is_sending {
+            self.send(index);
         }
-        self.send(index);
     }
 
     fn on_event(&mut self, index: usize, event: Event<'_>) {
@@ -97,74 +100,73 @@ impl Worker {
                 self.metrics.stream_limit(http2.framing.peer_streams());
                 http2.resume_bodies(workload.http2_requests());
             }
-            Event::Writable | Event::StreamWritable { .. } => {
-                http2.resume_bodies(workload.http2_requests());
+            Event::Writable => http2.resume_bodies(workload.http2_requests()),
+            Event::StreamWritable { token, .. } => {
+                http2.resume_body(token, workload.http2_requests());
             }
             Event::Response { token, status, end_stream, .. } => {
-                let Some(exchange) = http2.exchange(token) else { return };
+                let Some(stream) = http2.stream_mut(token) else { return };
                 if self.plan.first_byte {
-                    exchange.in_flight.first_byte.get_or_insert(self.now);
+                    stream.in_flight.first_byte.get_or_insert(self.now);
                 }
                 // Interim responses (1xx) precede the final one.
-                exchange.status = status;
-                if self.metrics.needs_first_head() {
+                stream.status = status;
+                if status >= 200 && self.metrics.needs_first_head() {
                     self.metrics.set_first_head(&head(status, &self.fields));
                 }
                 if end_stream {
                     self.complete_stream(index, token);
                 }
             }
-            Event::Data { stream, token, data, end_stream } => {
-                let Some(exchange) = http2.exchange(token) else { return };
-                exchange.body_bytes += data.len() as u64;
-                if let Some(pattern) = &workload.patterns[exchange.in_flight.request] {
-                    exchange.search.feed(pattern, data);
+            Event::Data { stream: id, token, data, end_stream } => {
+                let Some(stream) = http2.stream_mut(token) else { return };
+                stream.body_bytes += data.len() as u64;
+                if let Some(pattern) = &workload.patterns[stream.in_flight.request] {
+                    stream.search.feed(pattern, data);
                 }
-                http2.framing.credit(stream, data.len(), &mut http2.out);
+                http2.framing.credit(id, data.len(), &mut http2.out);
                 if end_stream {
                     self.complete_stream(index, token);
                 }
             }
             Event::Trailers { token, .. } => self.complete_stream(index, token),
             Event::HeadTooLarge { token, .. } => {
-                let failure = Failure::Malformed("the header fields exceed 64 KiB".to_owned());
+                let failure =
+                    Failure::Malformed("the header fields exceed 64 KiB or 256 fields".to_owned());
                 self.fail_stream(index, token, failure);
             }
             Event::Reset { token, cause, .. } => self.on_reset(index, token, cause),
             Event::GoAway { last_stream, .. } => {
-                let resent = connection.resend_where(|stream| stream > last_stream);
+                let resent = connection.resend_where(|stream| stream.id > last_stream);
                 self.metrics.resent(resent);
             }
-            // Of a server, or replies to a PING.
+            // Only a server receives requests, and no PING is sent.
             Event::Request { .. } | Event::Refused { .. } | Event::Pong(_) => {}
         }
     }
 
     fn on_reset(&mut self, index: usize, token: usize, cause: ResetCause) {
-        match cause {
-            // The server has processed nothing of it (RFC 9113, section 8.7).
-            ResetCause::Peer(ErrorCode::REFUSED_STREAM) => {
-                let connection = &mut self.connections[index];
-                if let Some(exchange) = connection.http2().and_then(|http2| http2.take(token)) {
-                    let again = InFlight { was_sent: true, ..exchange.in_flight };
-                    connection.in_flight.push_back(again);
-                    self.metrics.resent(1);
-                }
+        let connection = &mut self.connections[index];
+        let Some(stream) = connection.http2().and_then(|http2| http2.take(token)) else { return };
+        let failure = match cause {
+            // The server has not processed the request (RFC 9113, section 8.7). A second refusal is a failure, so that an
+            // overloaded server is not flooded.
+            ResetCause::Peer(ErrorCode::REFUSED_STREAM) if !stream.in_flight.was_sent => {
+                connection.resend(stream.in_flight);
+                return self.metrics.resent(1);
             }
-            ResetCause::Peer(_) => self.fail_stream(index, token, Failure::Reset),
-            ResetCause::Error(error) => {
-                self.fail_stream(index, token, Failure::malformed(&error));
-            }
-        }
+            ResetCause::Peer(_) => Failure::Reset,
+            ResetCause::Error(error) => Failure::malformed(&error),
+        };
+        self.fail_in_flight(&stream.in_flight, failure);
     }
 
     fn complete_stream(&mut self, index: usize, token: usize) {
         let State::Open(stream) = &mut self.connections[index].state else { return };
         stream.is_reused = true;
         let Some(http2) = &mut stream.http2 else { return };
-        let Some(Exchange { in_flight, status, body_bytes, search, .. }) = http2.take(token) else {
-            return;
-        };
+        let Some(ended) = http2.take(token) else { return };
+        let http2::Stream { in_flight, status, body_bytes, search, .. } = ended;
         let workload = &self.plan.workload;
         let has_pattern = workload.patterns[in_flight.request].is_none() || search.found();
         let response = Response { status, body_bytes, keep_alive: !http2.framing.is_spent() };
@@ -175,38 +177,44 @@ impl Worker {
 
     fn fail_stream(&mut self, index: usize, token: usize, failure: Failure) {
         let http2 = self.connections[index].http2();
-        if let Some(exchange) = http2.and_then(|http2| http2.take(token)) {
-            self.fail_in_flight(&exchange.in_flight, failure);
+        if let Some(stream) = http2.and_then(|http2| http2.take(token)) {
+            self.fail_in_flight(&stream.in_flight, failure);
         }
     }
 
     /// Fails all requests with a stream. Returns their number.
     pub(super) fn fail_streams(&mut self, index: usize, failure: &Failure) -> usize {
-        let mut count = 0;
-        while let Some(http2) = self.connections[index].http2()
-            && let Some(exchange) = http2.take_one(|_| true)
-        {
-            self.fail_in_flight(&exchange.in_flight, failure.clone());
-            count += 1;
+        let http2 = self.connections[index].http2();
+        let streams = http2.map_or_else(Vec::new, |http2| http2.take_where(|_| true));
+        for stream in &streams {
+            self.fail_in_flight(&stream.in_flight, failure.clone());
         }
-        count
+        streams.len()
     }
 
     /// Cancels the streams whose requests have timed out, and fails those that waited for a stream too long. The
-    /// connection continues.
+    /// connection continues, unless nothing has arrived on it since the requests were sent.
     pub(super) fn time_out_streams(&mut self, index: usize) {
-        let timeout = self.plan.response_timeout;
-        let now = self.now;
+        let (now, timeout) = (self.now, self.plan.response_timeout);
         let is_late = |request: &InFlight| request.sent + timeout <= now;
-        while let Some(http2) = self.connections[index].http2()
-            && let Some(exchange) = http2.take_one(|exchange| is_late(&exchange.in_flight))
-        {
-            self.fail_in_flight(&exchange.in_flight, Failure::ResponseTimeout);
+        let connection = &mut self.connections[index];
+        let waiting = std::mem::take(&mut connection.in_flight);
+        let (late, waiting): (VecDeque<_>, _) = waiting.into_iter().partition(is_late);
+        connection.in_flight = waiting;
+        let Some(http2) = connection.http2() else { return };
+        let streams = http2.take_where(|stream| is_late(&stream.in_flight));
+        http2.update_oldest_sent();
+        let is_dead = streams.iter().any(|stream| http2.last_received < stream.in_flight.sent);
+        let is_over = is_dead || http2.is_over();
+        for request in streams.iter().map(|stream| &stream.in_flight).chain(&late) {
+            self.fail_in_flight(request, Failure::ResponseTimeout);
         }
-        while self.connections[index].in_flight.front().is_some_and(is_late) {
-            self.fail_front(index, Failure::ResponseTimeout);
+        if is_over {
+            self.fail_streams(index, &Failure::ClosedEarly);
+            self.reconnect(index);
+        } else {
+            self.use_streams(index);
         }
-        self.use_streams(index);
     }
 }
 
@@ -214,7 +222,9 @@ impl Worker {
 fn head(status: u16, fields: &Fields) -> Vec<u8> {
     let mut text = format!("HTTP/2 {status}\r\n").into_bytes();
     for field in fields.headers() {
-        text.extend([field.name, b": ", field.value, b"\r\n"].concat());
+        for part in [field.name, b": ", field.value, b"\r\n"] {
+            text.extend_from_slice(part);
+        }
     }
     text.extend(b"\r\n");
     text

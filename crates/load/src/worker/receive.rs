@@ -7,7 +7,7 @@ use thiserror::Error;
 use tollgate_http1::{Response, Scan};
 
 use super::Worker;
-use crate::connection::{Connection, State};
+use crate::connection::{Connection, Received, State};
 use crate::summary::Failure;
 
 /// Limit of reads of a large response before other connections are served.
@@ -40,21 +40,25 @@ impl Worker {
             let State::Open(stream) = &mut self.connections[index].state else {
                 return;
             };
-            let (bytes, timestamp) = match stream.receive(buffer) {
-                Ok((0, _)) => return self.on_end_of_stream(index),
+            let was_handshaking = stream.is_handshaking();
+            let received = stream.receive(buffer);
+            if was_handshaking && !stream.is_handshaking() && !self.on_handshake(index) {
+                return;
+            }
+            let Received { bytes, has_more, timestamp } = match received {
+                Ok(Received { bytes: 0, .. }) => return self.on_end_of_stream(index),
                 Ok(received) => received,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) => return self.on_receive_error(index, &error),
             };
-            let is_emptied = bytes < buffer.len() && !stream.is_shut;
             self.metrics.received(bytes);
-            let parsed = match &stream.http2 {
+            let parsed = match self.connections[index].http2() {
                 None => self.parse(index, &buffer[..bytes], timestamp),
                 Some(_) => self.parse_frames(index, &buffer[..bytes]),
             };
             match parsed {
-                Parsed::Open if is_emptied => return,
+                Parsed::Open if !has_more => return,
                 Parsed::Open => {}
                 Parsed::Ended => return self.close(index),
                 Parsed::Failed(failure) => return self.fail(index, failure),

@@ -75,7 +75,7 @@ impl Worker {
     /// Closed loop: takes requests until the pipeline of a connection is full.
     pub(super) fn take_requests(&mut self, index: usize) {
         while self.is_sending
-            && self.connections[index].len() < self.plan.concurrency()
+            && self.connections[index].has_room(self.plan.concurrency())
             && let Some(request) = self.sequence.take()
         {
             self.put(index, request, self.now);
@@ -165,11 +165,13 @@ impl Worker {
 
     fn can_take(&self, index: usize) -> bool {
         let connection = &self.connections[index];
-        let has_room = connection.len() < self.plan.concurrency();
+        let has_room = connection.has_room(self.plan.concurrency());
         let is_usable = match &connection.state {
             State::Closed => true,
             State::Open(stream) => {
-                !stream.is_shut && stream.http2.as_ref().is_none_or(|http2| http2.can_open())
+                !stream.is_shut
+                    && !stream.is_handshaking()
+                    && stream.http2.as_ref().is_none_or(|http2| http2.can_open())
             }
             State::RetryWait | State::Connecting(_) | State::Closing(_) => false,
         };

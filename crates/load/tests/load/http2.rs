@@ -13,7 +13,7 @@ use crate::server::{
 };
 
 /// HTTP/2 on the server's end of a connection, by the other role of the same framing.
-struct Streams<'a> {
+pub(crate) struct Streams<'a> {
     peer: &'a mut Peer,
     connection: Connection,
     fields: Fields,
@@ -25,14 +25,14 @@ struct Streams<'a> {
 
 /// A request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Received {
-    stream: u32,
+pub(crate) struct Received {
+    pub(crate) stream: u32,
     path: String,
     body_bytes: usize,
 }
 
 impl<'a> Streams<'a> {
-    fn new(peer: &'a mut Peer, limits: Limits) -> Self {
+    pub(crate) fn new(peer: &'a mut Peer, limits: Limits) -> Self {
         let mut out = Vec::new();
         let connection = Connection::new(Role::Server, limits, Instant::now(), &mut out);
         peer.send(&out);
@@ -42,7 +42,7 @@ impl<'a> Streams<'a> {
     }
 
     /// Returns the next request; `None` when the client has closed or the test is over.
-    fn request(&mut self) -> Option<Received> {
+    pub(crate) fn request(&mut self) -> Option<Received> {
         while self.complete.is_empty() {
             self.receive()?;
         }
@@ -65,7 +65,8 @@ impl<'a> Streams<'a> {
             match event {
                 Event::Request { stream, end_stream } => {
                     let path = fields.path().unwrap().to_owned();
-                    assert_eq!((fields.scheme(), fields.authority()), (Some("http"), Some("a")));
+                    assert_eq!(fields.authority(), Some("a"));
+                    assert!(matches!(fields.scheme(), Some("http" | "https")));
                     self.partial.push(Received { stream, path, body_bytes: 0 });
                     ended = end_stream.then_some(stream);
                 }
@@ -97,7 +98,7 @@ impl<'a> Streams<'a> {
     }
 
     /// Responds with `ok`.
-    fn respond(&mut self, stream: u32) {
+    pub(crate) fn respond(&mut self, stream: u32) {
         self.respond_with(stream, &[b"ok"], &[]);
     }
 
@@ -152,11 +153,12 @@ fn streams_are_answered_in_any_order() {
 }
 
 #[test]
-fn limit_of_server_is_kept() {
+fn streams_stay_within_the_limit_of_the_server() {
     // A stream above the limit would be refused, and its request sent again.
     let server = server(2, Limits { streams: 2, ..Limits::default() });
     let summary = run(http2(16, plan(server.address, 64)));
     assert_eq!((summary.responses, summary.resent), (64, 0), "{summary:?}");
+    assert_eq!(summary.sent, 64);
     assert_eq!(summary.streams_max, Some(2));
 }
 
@@ -235,7 +237,7 @@ fn closed_connection_fails_its_streams() {
 }
 
 #[test]
-fn server_without_http2_is_named() {
+fn http1_response_fails_with_its_reason() {
     let server = Server::responding(OK);
     let summary = run(http2(2, plan(server.address, 5)));
     assert_eq!((summary.responses, summary.failures.malformed), (0, 5), "{summary:?}");
@@ -244,11 +246,52 @@ fn server_without_http2_is_named() {
 }
 
 #[test]
-fn silent_server_times_out() {
+fn settings_have_the_time_limit_of_connects() {
+    let connect_timeout = Duration::from_millis(30);
     let server = Server::stalled();
-    let response_timeout = Duration::from_millis(30);
-    let summary = run(http2(2, Plan { response_timeout, ..plan(server.address, 4) }));
-    assert_eq!((summary.responses, summary.failures.response_timeout), (0, 4), "{summary:?}");
+    for plan in [plan(server.address, 4), scheduled(server.address, 4, 1_000.0)] {
+        let summary = run(http2(2, Plan { connect_timeout, ..plan }));
+        assert_eq!((summary.responses, summary.failures.connect_timeout), (0, 4), "{summary:?}");
+    }
+}
+
+#[test]
+fn connection_without_streams_is_replaced_after_a_goaway() {
+    let is_first = AtomicBool::new(true);
+    let server = Server::start(move |peer| {
+        let is_first = is_first.swap(false, Ordering::SeqCst);
+        let mut streams = Streams::new(peer, Limits::default());
+        if is_first {
+            let silent = streams.request().unwrap();
+            let header =
+                FrameHeader { length: 8, kind: FrameType::GOAWAY, flags: 0, stream: 0 }.to_bytes();
+            let last = silent.stream.to_be_bytes();
+            streams.out.extend([&header[..], &last, &[0; 4]].concat());
+            streams.flush();
+            while streams.receive().is_some() {}
+            return;
+        }
+        while let Some(received) = streams.request() {
+            streams.respond(received.stream);
+        }
+    });
+    let response_timeout = Duration::from_millis(100);
+    let summary = run(http2(1, Plan { response_timeout, ..plan(server.address, 5) }));
+    assert_eq!((summary.responses, summary.failures.response_timeout), (4, 1), "{summary:?}");
+    assert_eq!(summary.connects, 2);
+}
+
+#[test]
+fn requests_that_a_server_keeps_refusing_fail() {
+    let server = Server::start(|peer| {
+        let mut streams = Streams::new(peer, Limits::default());
+        while let Some(received) = streams.request() {
+            streams.reset(received.stream, ErrorCode::REFUSED_STREAM);
+        }
+    });
+    let summary = run(http2(2, plan(server.address, 10)));
+    assert_eq!((summary.responses, summary.failures.reset), (0, 10), "{summary:?}");
+    assert_eq!((summary.resent, summary.connects), (10, 1));
 }
 
 #[test]

@@ -19,3 +19,5 @@ mod schedules;
 mod pipelines;
 // Streams of HTTP/2.
 mod http2;
+// TLS.
+mod tls;

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use tollgate_load::{
     Arrivals, Expectation, Generator, MAX_CONNECTIONS, Plan, Protocol, Request, Spacing, Summary,
     Target, Workload,
@@ -39,19 +40,38 @@ struct Log {
 
 /// The server's end of a connection.
 pub(crate) struct Peer {
-    stream: TcpStream,
+    stream: Box<dyn ReadWrite>,
     unread: Vec<u8>,
     log: Arc<Log>,
 }
 
+trait ReadWrite: Read + Write + Send {}
+
+impl<T: Read + Write + Send> ReadWrite for T {}
+
 impl Server {
     pub(crate) fn start(script: impl Fn(&mut Peer) + Send + Sync + 'static) -> Self {
+        Self::start_on(None, script)
+    }
+
+    /// As `start`, over TLS.
+    pub(crate) fn start_tls(
+        tls: ServerConfig,
+        script: impl Fn(&mut Peer) + Send + Sync + 'static,
+    ) -> Self {
+        Self::start_on(Some(Arc::new(tls)), script)
+    }
+
+    fn start_on(
+        tls: Option<Arc<ServerConfig>>,
+        script: impl Fn(&mut Peer) + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let log = Arc::<Log>::default();
         let acceptor = thread::spawn({
             let log = Arc::clone(&log);
-            move || accept(&listener, &log, &Arc::new(script))
+            move || accept(&listener, tls.as_ref(), &log, &Arc::new(script))
         });
         Self { address, log, acceptor: Some(acceptor) }
     }
@@ -105,6 +125,7 @@ impl Drop for Server {
 
 fn accept<S: Fn(&mut Peer) + Send + Sync + 'static>(
     listener: &TcpListener,
+    tls: Option<&Arc<ServerConfig>>,
     log: &Arc<Log>,
     script: &Arc<S>,
 ) {
@@ -117,6 +138,13 @@ fn accept<S: Fn(&mut Peer) + Send + Sync + 'static>(
         log.connections.fetch_add(1, Ordering::SeqCst);
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+        let stream: Box<dyn ReadWrite> = match tls {
+            None => Box::new(stream),
+            Some(config) => {
+                let connection = ServerConnection::new(Arc::clone(config)).unwrap();
+                Box::new(StreamOwned::new(connection, stream))
+            }
+        };
         let mut peer = Peer { stream, unread: Vec::new(), log: Arc::clone(log) };
         let script = Arc::clone(script);
         peers.push(thread::spawn(move || script(&mut peer)));
@@ -168,7 +196,7 @@ impl Peer {
 
     /// Sends bytes. Ignores a client that has closed.
     pub(crate) fn send(&mut self, bytes: &[u8]) {
-        drop(self.stream.write_all(bytes));
+        drop(self.stream.write_all(bytes).and_then(|()| self.stream.flush()));
     }
 
     /// True if the client has closed.
@@ -240,6 +268,7 @@ pub(crate) fn plan(target: SocketAddr, requests: u64) -> Plan {
         connections_max: MAX_CONNECTIONS,
         timer_slack: Duration::ZERO,
         threads: 1,
+        tls: None,
         protocol: Protocol::Http1 { pipeline: 1 },
         first_byte: false,
         busy_poll: false,

@@ -244,6 +244,7 @@ fn plan(subject: &Subject<'_>) -> Plan {
         arrivals: arrivals(subject.load, subject.gaps_seed),
         connections_max: subject.load.connections_most() as usize,
         timer_slack: Duration::ZERO,
+        tls: None,
         protocol: Protocol::Http1 { pipeline: 1 },
         first_byte: false,
         workload: Arc::clone(&subject.workload),

@@ -3,6 +3,7 @@
 mod args;
 mod progress;
 mod request;
+mod tls;
 
 pub(crate) use args::Args;
 
@@ -70,6 +71,7 @@ impl Load {
     fn new(args: &Args, catalog: &Catalog) -> Result<Self> {
         let target = Target::parse(&args.url, args.unix_socket.as_deref(), &args.allow_host)?;
         let content = Content::new(args, &target, catalog)?;
+        let (protocol, tls) = tls::negotiate(args, &target)?;
         let spacing = match args.poisson {
             true => Spacing::Poisson { seed: args.seed },
             false => Spacing::Constant,
@@ -81,7 +83,8 @@ impl Load {
         let plan = Plan {
             target: target.address.clone(),
             workload: content.workload.clone(),
-            protocol: args.protocol()?,
+            protocol,
+            tls,
             arrivals,
             connections: args.connections,
             connections_max: args.max_connections.unwrap_or(args.connections),

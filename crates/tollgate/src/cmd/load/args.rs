@@ -37,6 +37,7 @@ Examples:
   tollgate load 127.0.0.1:8000/upload --body @photo.jpg -H 'Content-Type: image/jpeg'
   tollgate load 'http://127.0.0.1:8000/?payload=100' --rate 5000 --poisson -d 30s --warmup steady
   tollgate load http://127.0.0.1:8000/ --http 2 -c 10 --streams 10
+  tollgate load https://127.0.0.1:8443/ --http auto --insecure --no-keepalive
   tollgate load http://127.0.0.1:8000/ -c 200 --rate 40000 --timer-slack 1ms -d 10s
   tollgate load 'http://127.0.0.1:8000/?payload=100' -c 100 -n 10000 --no-keepalive --format ab
   tollgate load http://127.0.0.1:8000/ --mix browse -d 10s --format json
@@ -56,7 +57,7 @@ Exit codes:
   4    no response
   130  stopped by a signal; the result so far is printed")]
 pub(crate) struct Args {
-    /// URL to request, sent byte for byte: `[http://]HOST[:PORT]/PATH?QUERY`
+    /// URL to request, sent byte for byte: `[http[s]://]HOST[:PORT]/PATH?QUERY`
     #[arg(value_name = "URL")]
     pub(super) url: String,
 
@@ -104,7 +105,8 @@ pub(crate) struct Args {
     /// Requests in flight on one connection over HTTP/1.1 [default: 1]
     #[arg(long, value_name = "N", help_heading = "Load", value_parser = number(MAX_PIPELINE))]
     pipeline: Option<usize>,
-    /// Version of HTTP; 2 is sent in the clear, with prior knowledge (h2c)
+    /// Version of HTTP; `auto`: what an https server prefers (ALPN). Over http, 2 is sent with prior
+    /// knowledge (h2c)
     #[arg(long, value_name = "VERSION", help_heading = "Load", default_value = "1.1")]
     http: Version,
     /// Streams on one connection over HTTP/2: requests in flight [default: 1]
@@ -167,10 +169,29 @@ pub(crate) struct Args {
     /// Allow load to a host other than this machine; repeatable, only for hosts that you may load
     #[arg(long, value_name = "HOST", help_heading = "Target and limits")]
     pub(super) allow_host: Vec<String>,
+    /// Trust the certificate authorities in this PEM file instead of those of the system
+    #[arg(long, value_name = "FILE", help_heading = "TLS", conflicts_with = "insecure")]
+    pub(super) cacert: Option<PathBuf>,
+    /// Accept any certificate
+    #[arg(long, help_heading = "TLS")]
+    pub(super) insecure: bool,
+    /// Certificate of the client, with its chain, in PEM
+    #[arg(long, value_name = "FILE", help_heading = "TLS", requires = "key")]
+    pub(super) cert: Option<PathBuf>,
+    /// Key of the certificate, in PEM
+    #[arg(long, value_name = "FILE", help_heading = "TLS", requires = "cert")]
+    pub(super) key: Option<PathBuf>,
+    /// Only this version of TLS [default: both]
+    #[arg(long, value_name = "VERSION", help_heading = "TLS")]
+    pub(super) tls: Option<Tls>,
+    /// Resume sessions by tickets in further handshakes; without, each is a full one
+    #[arg(long, help_heading = "TLS")]
+    pub(super) tls_resume: bool,
+
     /// Limit of the time to a complete response
     #[arg(long, value_name = "TIME", help_heading = "Target and limits", default_value = "10s", value_parser = timeout)]
     pub(super) timeout: Duration,
-    /// Limit of the time to connect
+    /// Limit of the time to connect, and of a TLS handshake
     #[arg(long, value_name = "TIME", help_heading = "Target and limits", default_value = "5s", value_parser = timeout)]
     pub(super) connect_timeout: Duration,
 
@@ -187,15 +208,22 @@ impl Args {
         if self.json { Format::Json } else { self.format }
     }
 
-    /// Protocol with the requests in flight on one connection.
-    pub(super) fn protocol(&self) -> Result<Protocol> {
-        let version = if self.http2 { Version::Http2 } else { self.http };
+    pub(super) fn version(&self) -> Version {
+        if self.http2 { Version::Http2 } else { self.http }
+    }
+
+    /// Protocol with the requests in flight on one connection. `auto` is over HTTP/1.1.
+    pub(super) fn protocol(&self, version: Version) -> Result<Protocol> {
         match version {
-            Version::Http1 if self.streams.is_some() => bail!("--streams needs --http 2"),
+            Version::Http1 if self.streams.is_some() && self.version() == Version::Http1 => {
+                bail!("--streams needs --http 2")
+            }
             Version::Http2 if self.pipeline.is_some() => {
                 bail!("--pipeline is for HTTP/1.1; over HTTP/2 use --streams N")
             }
-            Version::Http1 => Ok(Protocol::Http1 { pipeline: self.pipeline.unwrap_or(1) }),
+            Version::Http1 | Version::Auto => {
+                Ok(Protocol::Http1 { pipeline: self.pipeline.unwrap_or(1) })
+            }
             Version::Http2 => Ok(Protocol::Http2 { streams: self.streams.unwrap_or(1) }),
         }
     }
@@ -234,7 +262,6 @@ mod foreign {
         ("concurrency", "use --connections N"),
         ("cookie", "use -H 'Cookie: ...'"),
         ("data-binary", "use --body TEXT or --body @FILE"),
-        ("insecure", "HTTPS is not supported"),
         ("max-time", "use --timeout TIME"),
         ("output", "use --format json or csv, and > FILE"),
         ("request", "use --method METHOD"),
@@ -277,11 +304,21 @@ mod foreign {
 
 /// Version of HTTP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Version {
+pub(super) enum Version {
     #[value(name = "1.1")]
     Http1,
     #[value(name = "2")]
     Http2,
+    Auto,
+}
+
+/// Version of TLS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Tls {
+    #[value(name = "1.2")]
+    Tls12,
+    #[value(name = "1.3")]
+    Tls13,
 }
 
 /// Format of the result.
@@ -413,7 +450,7 @@ mod tests {
             ("-d 1s --mix browse -H a:b", "--header"),
             ("-d 1s --expect 99", "--expect"),
             ("-d 1s --pipeline 1001", "--pipeline"),
-            ("-d 1s --http 3", "[possible values: 1.1, 2]"),
+            ("-d 1s --http 3", "[possible values: 1.1, 2, auto]"),
             ("-d 1s --http 2 --streams 1001", "--streams"),
             ("-d 1s --streams 2 --pipeline 2", "--pipeline"),
             ("-n 0", "'0' for '--requests <N>'"),
@@ -445,7 +482,7 @@ mod tests {
             let args = |line: &str| {
                 let args = parse(&format!("{line} http://127.0.0.1/")).unwrap();
                 let format = args.format();
-                let protocol = args.protocol().unwrap();
+                let protocol = args.protocol(args.version()).unwrap();
                 let rest = Args {
                     json: false,
                     format: Format::Table,

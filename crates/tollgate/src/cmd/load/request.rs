@@ -26,9 +26,10 @@ const BODY_BYTES_MAX: u64 = 64 << 20;
 pub(super) struct Target {
     /// URL as given, with its scheme.
     pub(super) url: String,
+    pub(super) is_tls: bool,
     pub(super) address: Address,
     pub(super) hostname: String,
-    /// Port of the URL, or 80.
+    /// Port of the URL, or 80 or 443.
     pub(super) port: u16,
     /// Host header: host, and port if the URL has one.
     pub(super) host: String,
@@ -54,13 +55,14 @@ impl Target {
             false => format!("http://{url}"),
         };
         let uri: Uri = url.parse().with_context(|| format!("invalid URL `{url}`"))?;
-        match uri.scheme_str() {
-            Some("http") => {}
+        let is_tls = match uri.scheme_str() {
+            Some("http") => false,
+            Some("https") => true,
             other => {
                 let other = other.unwrap_or_default();
-                bail!("invalid URL `{url}`: scheme {other} is not supported, use http")
+                bail!("invalid URL `{url}`: scheme {other} is not supported, use http or https")
             }
-        }
+        };
         if let Some((_, fragment)) = url.split_once('#') {
             bail!("invalid URL `{url}`: remove `#{fragment}`, fragments are never sent");
         }
@@ -74,6 +76,7 @@ impl Target {
         // `Authority::port` ignores a number that is too large.
         let after_host = authority.as_str().rsplit_once(host).map_or("", |(_, rest)| rest);
         let port = match after_host.strip_prefix(':') {
+            None | Some("") if is_tls => 443,
             None | Some("") => 80,
             Some(digits) => digits
                 .parse()
@@ -89,6 +92,7 @@ impl Target {
         };
         Ok(Self {
             url: url.to_owned(),
+            is_tls,
             address,
             hostname: hostname.to_owned(),
             port,
@@ -252,7 +256,9 @@ mod tests {
         assert_eq!(target.address, Address::Tcp("127.0.0.1:8000".parse().unwrap()));
         let target = Target::parse("http://[::1]", None, &[]).unwrap();
         assert_eq!((target.host.as_str(), target.hostname.as_str()), ("[::1]", "::1"));
-        assert_eq!((target.path.as_str(), target.port), ("/", 80));
+        assert_eq!((target.path.as_str(), target.port, target.is_tls), ("/", 80, false));
+        let target = Target::parse("https://127.0.0.1", None, &[]).unwrap();
+        assert_eq!((target.port, target.is_tls), (443, true));
     }
 
     #[test]
@@ -302,8 +308,7 @@ mod tests {
         assert!(rejected("http://192.0.2.1/").contains("add --allow-host 192.0.2.1"));
         assert!(Target::parse("http://192.0.2.1/", None, &["192.0.2.1".to_owned()]).is_ok());
         assert!(rejected("http://127.0.0.1:99999/").contains("at most 65535"));
-        assert!(rejected("https://127.0.0.1/").contains("use http"));
-        assert!(rejected("https://[::1]/").contains("scheme https is not supported"));
+        assert!(rejected("ftp://127.0.0.1/").contains("scheme ftp is not supported, use http or"));
         assert!(rejected("http://u:p@127.0.0.1/").contains("-H 'Authorization: Basic ...'"));
         assert!(rejected("http://127.0.0.1/a#top").contains("remove `#top`"));
     }

@@ -1,72 +1,15 @@
-//! TLS on client connections, by rustls: a session sits between the socket and the plain bytes.
+//! A session between a socket and plain bytes.
 
 use std::error::Error;
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
-use std::path::Path;
-use std::sync::Arc;
 
-use rustls::crypto::ring;
-use rustls::pki_types::pem::{self, PemObject as _};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ServerConfig, ServerConnection};
+use rustls::{Connection, HandshakeKind};
 use tollgate_eventloop::{Socket, try_io};
 
-/// A certificate chain and its private key.
-#[derive(Clone)]
-pub struct TlsIdentity(Arc<ServerConfig>);
-
-#[derive(Debug, thiserror::Error)]
-pub enum TlsError {
-    #[error(
-        "cannot read the certificate; expected a PEM file with the certificate, followed by its chain"
-    )]
-    Certificate(#[source] pem::Error),
-    #[error("cannot read the key; expected a PEM file with a private key without passphrase")]
-    Key(#[source] pem::Error),
-    #[error(
-        "cannot use the certificate with this key; check that they belong together and have a supported type"
-    )]
-    Pair(#[source] rustls::Error),
-}
-
-impl TlsIdentity {
-    /// Reads the certificate chain and the key from PEM files.
-    pub fn read(certificate: &Path, key: &Path) -> Result<Self, TlsError> {
-        let chain = CertificateDer::pem_file_iter(certificate)
-            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-            .and_then(
-                |chain| if chain.is_empty() { Err(pem::Error::NoItemsFound) } else { Ok(chain) },
-            )
-            .map_err(TlsError::Certificate)?;
-        let key = PrivateKeyDer::from_pem_file(key).map_err(TlsError::Key)?;
-        let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
-        let mut config = builder
-            .with_safe_default_protocol_versions()
-            .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key))
-            .map_err(TlsError::Pair)?;
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(Self(Arc::new(config)))
-    }
-}
-
-impl fmt::Debug for TlsIdentity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("TlsIdentity").finish_non_exhaustive()
-    }
-}
-
-impl PartialEq for TlsIdentity {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-}
-
-impl Eq for TlsIdentity {}
-
-/// TLS state of one client connection.
-pub(crate) struct TlsSession {
-    connection: ServerConnection,
+/// TLS state of one connection.
+pub struct TlsSession {
+    connection: Connection,
     /// First byte received, which tells TLS from plain HTTP.
     first_byte: Option<u8>,
     /// The last byte of a send was encrypted but not reported as sent, since a part of its record is still
@@ -78,20 +21,40 @@ pub(crate) struct TlsSession {
 const RECORD_BYTES: usize = 16 << 10;
 
 impl TlsSession {
-    pub(crate) fn new(identity: &TlsIdentity) -> io::Result<Self> {
-        let connection =
-            ServerConnection::new(Arc::clone(&identity.0)).map_err(io::Error::other)?;
-        Ok(Self { connection, first_byte: None, is_byte_held: false })
+    pub(crate) fn new(connection: Connection) -> Self {
+        Self { connection, first_byte: None, is_byte_held: false }
+    }
+
+    pub fn is_handshaking(&self) -> bool {
+        self.connection.is_handshaking()
+    }
+
+    /// True if the handshake resumed an earlier session.
+    pub fn is_resumed(&self) -> bool {
+        self.connection.handshake_kind() == Some(HandshakeKind::Resumed)
+    }
+
+    /// Protocol chosen by ALPN.
+    pub fn protocol(&self) -> Option<&[u8]> {
+        self.connection.alpn_protocol()
+    }
+
+    /// Version and cipher suite, such as `TLSv1_3 TLS13_AES_256_GCM_SHA384`; `None` before the handshake.
+    pub fn cipher(&self) -> Option<String> {
+        let suite = self.connection.negotiated_cipher_suite()?;
+        Some(format!("{:?} {:?}", self.connection.protocol_version()?, suite.suite()))
     }
 
     /// Fills the buffer as far as possible. Returns the number of bytes, 0 at the end of the stream, and
-    /// whether more may be available at once; `WouldBlock` if there is nothing.
-    pub(crate) fn receive(
+    /// whether more may be available at once; `WouldBlock` if there is nothing. `is_shut`: the peer has shut down its
+    /// sending side, which a read that leaves room does not show.
+    pub fn receive(
         &mut self,
         socket: &Socket,
         buffer: &mut [u8],
+        is_shut: bool,
     ) -> io::Result<(usize, bool)> {
-        let mut filled = 0;
+        let (mut filled, mut is_emptied) = (0, false);
         loop {
             match self.connection.reader().read(&mut buffer[filled..]) {
                 // The next call reports the end again, behind the bytes returned now.
@@ -110,10 +73,19 @@ impl TlsSession {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error),
             }
-            let mut carrier = Carrier { socket, first_byte: None };
+            if is_emptied {
+                return if filled > 0 {
+                    Ok((filled, false))
+                } else {
+                    Err(ErrorKind::WouldBlock.into())
+                };
+            }
+            let mut carrier = Carrier { socket, first_byte: None, was_short: false };
             let received = try_io(|| self.connection.read_tls(&mut carrier))?;
             self.first_byte = self.first_byte.or(carrier.first_byte);
-            if received.is_some() {
+            if let Some(count) = received {
+                // The end of the stream is read by another call.
+                is_emptied = carrier.was_short && count > 0 && !is_shut;
                 let is_handshaking = self.connection.is_handshaking();
                 let processed = self.connection.process_new_packets();
                 // A TLS record starts with a number below 32.
@@ -137,7 +109,7 @@ impl TlsSession {
 
     /// Sends what the socket has room for. If fewer bytes are reported as sent than given, the next call must
     /// continue with the bytes that follow.
-    pub(crate) fn send(&mut self, socket: &Socket, bytes: &[u8]) -> io::Result<usize> {
+    pub fn send(&mut self, socket: &Socket, bytes: &[u8]) -> io::Result<usize> {
         let mut taken = usize::from(self.is_byte_held && !bytes.is_empty());
         loop {
             if !self.flush(socket)? {
@@ -154,9 +126,9 @@ impl TlsSession {
     }
 
     /// Sends pending records. Returns true if none are left.
-    pub(crate) fn flush(&mut self, socket: &Socket) -> io::Result<bool> {
+    pub fn flush(&mut self, socket: &Socket) -> io::Result<bool> {
         while self.connection.wants_write() {
-            let mut carrier = Carrier { socket, first_byte: None };
+            let mut carrier = Carrier { socket, first_byte: None, was_short: false };
             if try_io(|| self.connection.write_tls(&mut carrier))?.is_none() {
                 return Ok(false);
             }
@@ -164,12 +136,12 @@ impl TlsSession {
         Ok(true)
     }
 
-    pub(crate) fn wants_write(&self) -> bool {
+    pub fn wants_write(&self) -> bool {
         self.connection.wants_write()
     }
 
     /// Sends `close_notify`, once. Returns true if it is out.
-    pub(crate) fn finish(&mut self, socket: &Socket) -> io::Result<bool> {
+    pub fn finish(&mut self, socket: &Socket) -> io::Result<bool> {
         self.connection.send_close_notify();
         self.flush(socket)
     }
@@ -187,7 +159,7 @@ impl fmt::Debug for TlsSession {
 struct PlainHttp;
 
 /// True if a client has sent plain HTTP to a TLS listener. Nothing was sent to it.
-pub(crate) fn is_plain_http(error: &io::Error) -> bool {
+pub fn is_plain_http(error: &io::Error) -> bool {
     error.get_ref().is_some_and(<dyn Error + Send + Sync>::is::<PlainHttp>)
 }
 
@@ -196,12 +168,15 @@ struct Carrier<'a> {
     socket: &'a Socket,
     /// Of the last read.
     first_byte: Option<u8>,
+    /// The last read left room in its buffer.
+    was_short: bool,
 }
 
 impl Read for Carrier<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.socket.receive(buffer)?;
         self.first_byte = buffer.first().copied().filter(|_| count > 0);
+        self.was_short = count < buffer.len();
         Ok(count)
     }
 }

@@ -1,0 +1,155 @@
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::ServerConfig;
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tollgate_http2::Limits;
+use tollgate_load::{Plan, Protocol};
+use tollgate_tls::{ClientOptions, TlsClient, TlsVersion, Trust};
+
+use crate::http2::Streams;
+use crate::server::{GET, LAST, OK, Peer, Server, plan, post, request, run, workload};
+
+/// Self-signed certificate for `localhost` of the tests of the gateway.
+fn file(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    folder.join("../gateway/tests/gateway/certificates").join(name)
+}
+
+fn server(protocol: &[u8], script: impl Fn(&mut Peer) + Send + Sync + 'static) -> Server {
+    let chain = CertificateDer::pem_file_iter(file("site.pem")).unwrap();
+    let key = PrivateKeyDer::from_pem_file(file("site.key")).unwrap();
+    let provider = Arc::new(ring::default_provider());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(chain.map(Result::unwrap).collect(), key)
+        .unwrap();
+    config.alpn_protocols = vec![protocol.to_vec()];
+    Server::start_tls(config, script)
+}
+
+fn echo(peer: &mut Peer) {
+    while peer.request().is_some() {
+        peer.send(OK);
+    }
+}
+
+const TRUSTING: ClientOptions<'_> = ClientOptions {
+    trust: Trust::All,
+    name: "localhost",
+    identity: None,
+    version: None,
+    resume: false,
+    protocols: &[b"http/1.1"],
+};
+
+fn over_tls(options: &ClientOptions<'_>, plan: Plan) -> Plan {
+    Plan { tls: Some(TlsClient::new(options).unwrap()), ..plan }
+}
+
+#[test]
+fn requests_are_sent_after_the_handshake() {
+    let server = server(b"http/1.1", echo);
+    let site = file("site.pem");
+    let trusted = ClientOptions { trust: Trust::File(&site), ..TRUSTING };
+    for (version, name) in [(None, "TLSv1_3"), (Some(TlsVersion::Tls12), "TLSv1_2")] {
+        let options = ClientOptions { version, ..trusted };
+        let plan = Plan { connections: 2, ..plan(server.address, 40) };
+        let summary = run(over_tls(&options, plan));
+        assert_eq!((summary.responses, summary.connects), (40, 2), "{summary:?}");
+        let handshakes = summary.handshake_time.unwrap();
+        assert_eq!((handshakes.count(), summary.resumed_handshakes), (2, 0));
+        assert!(summary.tls.unwrap().starts_with(name));
+        assert_eq!(summary.bytes_sent, 40 * GET.len() as u64);
+    }
+}
+
+#[test]
+fn sessions_are_resumed_if_asked() {
+    let server = server(b"http/1.1", |peer| {
+        peer.request();
+        peer.send(LAST);
+    });
+    for (resume, resumed) in [(true, 19), (false, 0)] {
+        let options = ClientOptions { resume, ..TRUSTING };
+        let plan = Plan { keep_alive: false, ..plan(server.address, 20) };
+        let summary = run(over_tls(&options, plan));
+        assert_eq!((summary.responses, summary.connects), (20, 20), "{summary:?}");
+        assert_eq!(summary.handshake_time.unwrap().count(), 20);
+        assert_eq!(summary.resumed_handshakes, resumed);
+        // The latency of a new connection includes its handshake.
+        assert!(summary.latency.min_ns() > summary.connect_time.min_ns());
+    }
+}
+
+#[test]
+fn bodies_and_pipelines_are_sent_in_records() {
+    let server = server(b"http/1.1", echo);
+    for (protocol, request, count) in [
+        (Protocol::Http1 { pipeline: 1 }, post(3_000_000), 3),
+        (Protocol::Http1 { pipeline: 8 }, request(GET), 80),
+    ] {
+        let plan =
+            Plan { protocol, workload: workload(vec![request]), ..plan(server.address, count) };
+        let summary = run(over_tls(&TRUSTING, plan));
+        assert_eq!((summary.responses, summary.connects), (count, 1), "{summary:?}");
+    }
+    assert_eq!(server.requests(), 83);
+}
+
+#[test]
+fn http2_is_chosen_by_alpn() {
+    let options = ClientOptions { protocols: &[b"h2"], ..TRUSTING };
+    let http2 = |server: &Server| {
+        let protocol = Protocol::Http2 { streams: 4 };
+        over_tls(&options, Plan { protocol, ..plan(server.address, 40) })
+    };
+    let speaks = server(b"h2", |peer| {
+        let mut streams = Streams::new(peer, Limits::default());
+        while let Some(received) = streams.request() {
+            streams.respond(received.stream);
+        }
+    });
+    let summary = run(http2(&speaks));
+    assert_eq!((summary.responses, summary.connects), (40, 1), "{summary:?}");
+    // A server without a common protocol ends the handshake.
+    let silent = server(b"http/1.1", echo);
+    let summary = run(http2(&silent));
+    assert_eq!((summary.responses, summary.failures.total()), (0, 40), "{summary:?}");
+}
+
+#[test]
+fn unknown_certificate_fails_requests() {
+    let server = server(b"http/1.1", echo);
+    let next = file("next.pem");
+    for options in [
+        ClientOptions { trust: Trust::File(&next), ..TRUSTING },
+        ClientOptions { trust: Trust::File(&file("site.pem")), name: "other.test", ..TRUSTING },
+    ] {
+        let summary = run(over_tls(&options, plan(server.address, 3)));
+        assert_eq!((summary.responses, summary.failures.other), (0, 3), "{summary:?}");
+        let example = summary.failures.other_example.unwrap();
+        assert!(example.contains("certificate"), "{example}");
+    }
+}
+
+#[test]
+fn handshake_has_the_time_limit_of_connects() {
+    let server = Server::start(|peer| peer.hang());
+    let connect_timeout = Duration::from_millis(50);
+    let plan = Plan { connect_timeout, ..plan(server.address, 3) };
+    let summary = run(over_tls(&TRUSTING, plan));
+    assert_eq!((summary.responses, summary.failures.connect_timeout), (0, 3), "{summary:?}");
+}
+
+#[test]
+fn server_without_tls_fails_requests() {
+    let server = Server::start(|peer| peer.send(b"HTTP/1.1 400 Bad Request\r\n\r\n"));
+    let summary = run(over_tls(&TRUSTING, plan(server.address, 3)));
+    assert_eq!((summary.responses, summary.failures.total()), (0, 3), "{summary:?}");
+}

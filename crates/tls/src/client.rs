@@ -1,0 +1,185 @@
+//! Client: trust in certificates, versions, ALPN and resumption.
+
+use std::io::{self, Read, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::client::Resumption;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, InvalidDnsNameError, ServerName, UnixTime, pem};
+use rustls::version::{TLS12, TLS13};
+use rustls::{
+    ClientConfig, ClientConnection, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+};
+
+use crate::session::TlsSession;
+use crate::{TlsError, read_certificates, read_identity};
+
+/// Sessions kept for resumption.
+const SESSIONS: usize = 4096;
+
+/// What a client offers and trusts.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientOptions<'a> {
+    pub trust: Trust<'a>,
+    /// Host name or address that the certificate must have. A name is also sent (SNI).
+    pub name: &'a str,
+    /// Certificate chain and key of the client, in PEM files.
+    pub identity: Option<(&'a Path, &'a Path)>,
+    /// `None`: 1.2 and 1.3.
+    pub version: Option<TlsVersion>,
+    /// True to resume sessions by tickets.
+    pub resume: bool,
+    /// Protocols of ALPN, in order of preference.
+    pub protocols: &'a [&'a [u8]],
+}
+
+/// Certificates that a client accepts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trust<'a> {
+    /// Of the authorities that the system trusts.
+    System,
+    /// Of the authorities in a PEM file.
+    File(&'a Path),
+    /// All, without a check of name and chain.
+    All,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlsVersion {
+    Tls12,
+    Tls13,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    #[error(transparent)]
+    Identity(#[from] TlsError),
+    #[error("cannot read the certificates of authorities; expected a PEM file")]
+    Authorities(#[source] pem::Error),
+    #[error("cannot use the certificate of an authority")]
+    Authority(#[source] Error),
+    #[error("no certificates of authorities found; install ca-certificates")]
+    NoAuthorities,
+    #[error("not a host name or address")]
+    Name(#[source] InvalidDnsNameError),
+    #[error("cannot use this version of TLS")]
+    Version(#[source] Error),
+}
+
+/// Makes the sessions of connections to one server.
+#[derive(Clone, Debug)]
+pub struct TlsClient {
+    config: Arc<ClientConfig>,
+    name: ServerName<'static>,
+}
+
+impl TlsClient {
+    pub fn new(options: &ClientOptions<'_>) -> Result<Self, ClientError> {
+        let name = ServerName::try_from(options.name.to_owned()).map_err(ClientError::Name)?;
+        let provider = Arc::new(ring::default_provider());
+        let versions = match options.version {
+            None => &[&TLS13, &TLS12][..],
+            Some(TlsVersion::Tls12) => &[&TLS12],
+            Some(TlsVersion::Tls13) => &[&TLS13],
+        };
+        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(versions)
+            .map_err(ClientError::Version)?;
+        let builder = match options.trust {
+            Trust::System => builder.with_root_certificates(system_roots()?),
+            Trust::File(path) => builder.with_root_certificates(roots_of(path)?),
+            Trust::All => {
+                builder.dangerous().with_custom_certificate_verifier(Arc::new(NoCheck(provider)))
+            }
+        };
+        let mut config = match options.identity {
+            None => builder.with_no_client_auth(),
+            Some((certificate, key)) => {
+                let (chain, key) = read_identity(certificate, key)?;
+                builder.with_client_auth_cert(chain, key).map_err(TlsError::Pair)?
+            }
+        };
+        config.alpn_protocols = options.protocols.iter().map(|name| name.to_vec()).collect();
+        config.resumption = match options.resume {
+            true => Resumption::in_memory_sessions(SESSIONS),
+            false => Resumption::disabled(),
+        };
+        Ok(Self { config: Arc::new(config), name })
+    }
+
+    /// Starts the session of a connection.
+    pub fn connect(&self) -> io::Result<TlsSession> {
+        let connection = ClientConnection::new(Arc::clone(&self.config), self.name.clone());
+        Ok(TlsSession::new(connection.map_err(io::Error::other)?.into()))
+    }
+
+    /// Makes a handshake on a blocking stream, and closes it. Returns the protocol that the server chooses by ALPN.
+    pub fn handshake(&self, mut stream: impl Read + Write) -> io::Result<Option<Vec<u8>>> {
+        let mut connection = ClientConnection::new(Arc::clone(&self.config), self.name.clone())
+            .map_err(io::Error::other)?;
+        while connection.is_handshaking() {
+            connection.complete_io(&mut stream)?;
+        }
+        connection.send_close_notify();
+        connection.write_tls(&mut stream)?;
+        Ok(connection.alpn_protocol().map(<[u8]>::to_vec))
+    }
+}
+
+fn system_roots() -> Result<RootCertStore, ClientError> {
+    let mut roots = RootCertStore::empty();
+    // Stores have certificates that rustls does not support.
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    if roots.is_empty() { Err(ClientError::NoAuthorities) } else { Ok(roots) }
+}
+
+fn roots_of(path: &Path) -> Result<RootCertStore, ClientError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in read_certificates(path).map_err(ClientError::Authorities)? {
+        roots.add(certificate).map_err(ClientError::Authority)?;
+    }
+    Ok(roots)
+}
+
+/// Accepts every certificate. The server still proves that it has the key.
+#[derive(Debug)]
+struct NoCheck(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for NoCheck {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,45 @@
+//! TLS by rustls for both roles: identities, trust, and sessions between a socket and plain bytes.
+
+mod client;
+mod server;
+mod session;
+
+use std::path::Path;
+
+use rustls::pki_types::pem::{self, PemObject as _};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+pub use client::{ClientError, ClientOptions, TlsClient, TlsVersion, Trust};
+pub use server::TlsIdentity;
+pub use session::{TlsSession, is_plain_http};
+
+/// Error of an identity.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    #[error(
+        "cannot read the certificate; expected a PEM file with the certificate, followed by its chain"
+    )]
+    Certificate(#[source] pem::Error),
+    #[error("cannot read the key; expected a PEM file with a private key without passphrase")]
+    Key(#[source] pem::Error),
+    #[error(
+        "cannot use the certificate with this key; check that they belong together and have a supported type"
+    )]
+    Pair(#[source] rustls::Error),
+}
+
+/// Reads a file of certificates in PEM, of which there must be one.
+fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, pem::Error> {
+    let certificates: Vec<_> = CertificateDer::pem_file_iter(path)?.collect::<Result<_, _>>()?;
+    if certificates.is_empty() { Err(pem::Error::NoItemsFound) } else { Ok(certificates) }
+}
+
+/// Reads a certificate chain and its private key from PEM files.
+fn read_identity(
+    certificate: &Path,
+    key: &Path,
+) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), TlsError> {
+    let chain = read_certificates(certificate).map_err(TlsError::Certificate)?;
+    let key = PrivateKeyDer::from_pem_file(key).map_err(TlsError::Key)?;
+    Ok((chain, key))
+}

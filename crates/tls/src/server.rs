@@ -1,0 +1,59 @@
+//! Server: a certificate and its key.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::crypto::ring;
+use rustls::{ServerConfig, ServerConnection};
+
+use crate::session::TlsSession;
+use crate::{TlsError, read_identity};
+
+/// A certificate chain and its private key.
+#[derive(Clone)]
+pub struct TlsIdentity(Arc<ServerConfig>);
+
+impl TlsIdentity {
+    /// Reads the certificate chain and the key from PEM files. Offers HTTP/1.1 by ALPN.
+    pub fn read(certificate: &Path, key: &Path) -> Result<Self, TlsError> {
+        Self::with_protocols(certificate, key, &[b"http/1.1"])
+    }
+
+    /// As [`read`](Self::read), with the protocols of ALPN in order of preference.
+    pub fn with_protocols(
+        certificate: &Path,
+        key: &Path,
+        protocols: &[&[u8]],
+    ) -> Result<Self, TlsError> {
+        let (chain, key) = read_identity(certificate, key)?;
+        let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
+        let mut config = builder
+            .with_safe_default_protocol_versions()
+            .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key))
+            .map_err(TlsError::Pair)?;
+        config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
+        Ok(Self(Arc::new(config)))
+    }
+
+    /// Starts the session of a client's connection.
+    pub fn accept(&self) -> io::Result<TlsSession> {
+        let connection = ServerConnection::new(Arc::clone(&self.0)).map_err(io::Error::other)?;
+        Ok(TlsSession::new(connection.into()))
+    }
+}
+
+impl fmt::Debug for TlsIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("TlsIdentity").finish_non_exhaustive()
+    }
+}
+
+impl PartialEq for TlsIdentity {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for TlsIdentity {}
