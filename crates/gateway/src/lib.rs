@@ -31,7 +31,7 @@ pub use config::{Config, ConfigError};
 pub use resolve::{HostName, Resolver};
 pub use server::{Error, Gateway, check_logs};
 pub use tls::{TlsError, TlsIdentity};
-/// The gateway writes its messages here, as its caller should.
+/// Writer of the gateway's messages. Callers should use it, too.
 pub use tollgate_accesslog::stderr_log;
 
 /// Interval of messages about a condition that persists.

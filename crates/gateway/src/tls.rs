@@ -84,8 +84,8 @@ impl TlsSession {
         Ok(Self { connection, first_byte: None, is_byte_held: false })
     }
 
-    /// Fills the buffer as far as possible. Returns the number of bytes, 0 at the end of the stream, and
-    /// whether more may be available at once; `WouldBlock` if there is nothing.
+    /// Fills the buffer as far as possible. Returns the number of bytes (0 at the end of the stream) and true if more
+    /// may be available at once; `WouldBlock` if nothing is available.
     pub(crate) fn receive(
         &mut self,
         socket: &Socket,
@@ -94,7 +94,7 @@ impl TlsSession {
         let mut filled = 0;
         loop {
             match self.connection.reader().read(&mut buffer[filled..]) {
-                // The next call reports the end again, behind the bytes returned now.
+                // The next call reports the end again, after the bytes returned now.
                 Ok(0) => return Ok((filled, true)),
                 Ok(count) => {
                     filled += count;
@@ -116,7 +116,7 @@ impl TlsSession {
             if received.is_some() {
                 let is_handshaking = self.connection.is_handshaking();
                 let processed = self.connection.process_new_packets();
-                // A TLS record starts with a number below 32.
+                // The first byte of a TLS record is below 32.
                 if processed.is_err()
                     && is_handshaking
                     && self.first_byte.is_some_and(|byte| byte.is_ascii_alphabetic())
@@ -191,7 +191,7 @@ pub(crate) fn is_plain_http(error: &io::Error) -> bool {
     error.get_ref().is_some_and(<dyn Error + Send + Sync>::is::<PlainHttp>)
 }
 
-/// Lets rustls read from and write to the socket.
+/// Adapts the socket to rustls.
 struct Carrier<'a> {
     socket: &'a Socket,
     /// Of the last read.

@@ -36,7 +36,7 @@ pub(crate) struct Connection {
     pub(crate) in_flight: VecDeque<InFlight>,
     /// Number of those that are sent completely on this connection.
     sent: usize,
-    /// Bytes sent of the one after them.
+    /// Bytes sent of the next one.
     sent_bytes: usize,
     pub(crate) since: Instant,
     /// True while it is in the worker's queue of free connections.
@@ -117,7 +117,7 @@ impl Connection {
         }
     }
 
-    /// True if the end of the connection concerns no request: none is sent on it.
+    /// True if no request is sent on the connection, so that its end affects none.
     pub(crate) fn is_idle(&self) -> bool {
         !self.has_started_front() && !self.is_unanswered()
     }

@@ -11,7 +11,7 @@ use tollgate_http2::{Connection, Field, FieldLimits, Limits, MAX_MAX_FRAME_BYTES
 use crate::connection::InFlight;
 use crate::plan::Error;
 
-/// Flow control must not limit what is measured: windows of almost the maximum, 2^31 - 1.
+/// Windows near the maximum of 2^31 - 1, so that flow control does not limit the measured figures.
 const WINDOW: u32 = 1 << 30;
 
 /// Capacity above which the memory of sent frames is freed.

@@ -11,7 +11,7 @@ use crate::connection::{Connection, InFlight, State, Stream};
 use crate::http2::Exchange;
 use crate::summary::Failure;
 
-/// Reason of the failure of a server that knows no HTTP/2 in the clear.
+/// Failure reason of a server without HTTP/2 in the clear.
 const HTTP1_RESPONSE: &str =
     "the server responds in HTTP/1.1; it has to accept HTTP/2 with prior knowledge";
 
@@ -75,7 +75,7 @@ impl Worker {
         Parsed::Open
     }
 
-    /// Uses the room for streams, and sends frames that wait.
+    /// Opens streams in the free room, and sends waiting frames.
     fn use_streams(&mut self, index: usize) {
         if self.pacer.is_some() {
             self.free(index);
