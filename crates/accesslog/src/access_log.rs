@@ -16,7 +16,7 @@ use tollgate_http1::{RequestHead, Version};
 use crate::queue::{FINISH_TIMEOUT, Queue, QueueConfig};
 use crate::stderr_log;
 
-/// Size from which collected entries are written before the thread asks for it.
+/// Collected entries of this size are written without waiting for a flush.
 const FLUSH_BYTES: usize = 64 << 10;
 
 /// Limit for bytes queued for a slow reader. Entries beyond it are dropped.
@@ -70,7 +70,7 @@ pub struct Entry<'a> {
     pub status: u16,
     /// Bytes of the response body that were sent.
     pub body_bytes: u64,
-    /// Why the server answered with an error, in a word. In the combined format a further field in quotes.
+    /// Reason, in one word, for an error response of the server. In the combined format an additional quoted field.
     pub reason: Option<&'a str>,
     /// Origin of a forwarded response. Logged in JSON only.
     pub upstream: Option<Upstream<'a>>,
@@ -103,7 +103,7 @@ pub struct UnreadError {
 pub struct LogFile {
     target: LogTarget,
     writer: Writer,
-    /// As named in messages.
+    /// Name in messages.
     name: &'static str,
     format: LogFormat,
 }
@@ -231,7 +231,7 @@ impl LogFile {
         &self.target
     }
 
-    /// As named in messages.
+    /// Name in messages.
     pub fn name(&self) -> &'static str {
         self.name
     }
@@ -428,8 +428,8 @@ fn push_member(lines: &mut Vec<u8>, name: &str, value: Option<&[u8]>) {
     }
 }
 
-/// Quotes a text for JSON. Bytes that are not UTF-8 are read as Latin-1, which keeps different bytes different. Characters
-/// that control a terminal or the direction of text, or that some readers take for line ends, are escaped.
+/// Quotes a text for JSON. Bytes that are not UTF-8 are read as Latin-1, which keeps different bytes different. Escapes
+/// characters that control a terminal or the text direction, or that some readers treat as line ends.
 pub fn json_string(bytes: &[u8]) -> String {
     let text: Cow<'_, str> = match std::str::from_utf8(bytes) {
         Ok(text) => text.into(),

@@ -20,7 +20,7 @@ pub fn start(program: &'static str) -> io::Result<()> {
         name: "standard error",
         thread: "stderr-log",
         max_bytes: QUEUE_MAX_BYTES,
-        // Called by the thread of this very queue.
+        // Called by this queue's own thread.
         report: write_line,
     };
     let queue = Queue::start(Box::new(io::stderr()), config)?;
@@ -29,7 +29,7 @@ pub fn start(program: &'static str) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes a message as a line of its own. Drops it if the queue is full; the queue reports that later.
+/// Writes a message as one line. Drops it if the queue is full; the queue reports that later.
 pub fn write(message: &str) {
     match QUEUE.get() {
         Some(queue) => {

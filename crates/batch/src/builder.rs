@@ -1,4 +1,4 @@
-//! Turns revisions into products. Recorded builds are not repeated.
+//! Turns revisions into products. Reuses recorded builds.
 
 use crate::build::{self, Place};
 use crate::config::RevisionSource;
@@ -136,7 +136,7 @@ pub(crate) struct Builder<'a> {
     pub(crate) repository: Repository<'a>,
     pub(crate) interrupt: &'a Interrupt,
     pub(crate) tollgate: &'a Path,
-    /// Folders of inputs: those of the manifest, once they are known to have the same content.
+    /// Input folders: those of the manifest, once verified to have the same content.
     pub(crate) catalog: Vec<PathBuf>,
     /// CPUs of this process before its first round, which pins it.
     cpus: Vec<usize>,
@@ -365,7 +365,7 @@ pub(crate) fn product_of(build: &BuildRecord) -> Option<&str> {
 }
 
 const ABOUT_CHARS: usize = 70;
-/// Failed revisions at the start of a batch that are reported as such.
+/// Number of failed revisions at the start of a batch that triggers a report.
 const FAILED_FIRST: u32 = 3;
 
 #[cfg(test)]

@@ -104,7 +104,7 @@ fn values(entries: &[Entry]) -> Vec<Vec<f64>> {
     entries.iter().map(|entry| thinned(&entry.logs, most)).collect()
 }
 
-/// Returns the number of values per revision if not all blocks can be used.
+/// Returns the number of values per revision if there are too many blocks.
 fn values_each(revisions: usize) -> usize {
     (VALUES_MAX / revisions).max(ENTRY_VALUES_MIN).min((SERIES_MAX / revisions).max(1))
 }
@@ -185,7 +185,7 @@ pub(crate) fn stretches_left<'a>(
         .collect()
 }
 
-/// Splits a step at a commit that lies on a level of its own, on neither side of the middle: two changes of one size.
+/// Splits a step at a commit on a separate level in the middle: two changes of equal size.
 pub(crate) fn split<'a>(
     (good, bad): (usize, usize),
     logs: impl Fn(usize) -> &'a [f64],

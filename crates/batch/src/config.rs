@@ -116,7 +116,7 @@ impl Figure {
 }
 
 impl BatchFile {
-    /// Returns this file with the values of `other`, where it has any.
+    /// Returns this file, with values of `other` taking precedence.
     #[must_use]
     pub fn overridden_by(self, other: Self) -> Self {
         let names_revisions = other.revs.is_some() || other.tags.is_some();

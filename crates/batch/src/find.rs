@@ -105,10 +105,10 @@ impl LevelShift {
     }
 }
 
-/// Further rounds for a commit that is not settled.
+/// Additional rounds for an undecided commit.
 const MORE_ROUNDS: usize = 2;
 
-/// Entries beside a change to search, as one block may move it.
+/// Entries searched beside a change, because one block may shift it.
 const BESIDE: usize = 1;
 
 /// Bisects a change and confirms each candidate beside its parent. There may be several, if measured revisions are far

@@ -46,7 +46,7 @@ const NONE_RUNS: &str = "none of the first 3 revisions beside the anchor can be 
                          batch continues; stop it if they share a cause, such as the experiment or the build";
 
 impl Builder<'_> {
-    /// Checks that the inputs are those of the start of the batch; before the first round, records them.
+    /// Checks that the inputs equal those at the start of the batch; before the first round, records them.
     pub(crate) fn check_inputs(&mut self) -> anyhow::Result<()> {
         let folder = self.dir.inputs();
         fs::create_dir_all(&folder).map_err(io_error("create", &folder))?;
@@ -149,7 +149,7 @@ impl Builder<'_> {
         self.anchor_ran(&out)
     }
 
-    /// Fails if the anchor cannot be measured, as there are no prices without it.
+    /// Fails if the anchor cannot be measured, because prices depend on it.
     fn anchor_ran(&self, out: &Path) -> anyhow::Result<()> {
         let run = RunRecords::read(out)?;
         let Some(case) = run.manifest.experiment.cases.first() else { return Ok(()) };

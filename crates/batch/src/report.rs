@@ -1,4 +1,4 @@
-//! A batch as people and programs read it.
+//! Reports of a batch, as text, CSV and JSON.
 
 use crate::bisect_report::{BisectReport, Found};
 use crate::series::{Check, Point, State, checks, points};
@@ -15,7 +15,7 @@ use tollgate_report::html::{self, STYLE};
 use tollgate_stats::number::{counted, relative, share, significant};
 use tollgate_stats::text::Screen;
 
-/// The version of the shape of the JSON.
+/// Version of the JSON schema.
 pub const SCHEMA: u32 = 2;
 
 /// Findings of a batch.
@@ -78,7 +78,7 @@ pub(crate) fn write_all(records: &BatchRecords, dir: &Path) -> anyhow::Result<()
     Ok(())
 }
 
-/// The first line, which begins as a comment does there.
+/// Header line, which starts like a comment, as in the original.
 const HEADER: &str = ";rps_avg,latency_avg,workers_utime_avg,revision,date,commit_log\n";
 
 /// Renders the columns of modsecurity-performance's `batchbench.sh stats`, one line per revision. A revision without
@@ -222,7 +222,7 @@ fn table(stats: &Stats, anchor: &str) -> Table {
     Table::of_text(header, stats.revisions.iter().map(row).collect())
 }
 
-/// Formats a factor, near 1 with the digits in which it differs from it.
+/// Formats a factor. Near 1, shows enough digits for its difference from 1.
 pub(crate) fn factor(value: f64) -> String {
     match (0.5..2.0).contains(&value) {
         true => format!("{value:.3}"),

@@ -153,7 +153,7 @@ pub(crate) fn shares(wanted: &[RoundProduct], together: usize, anchor: &str) -> 
         }
         share
     };
-    // Evenly: a last round with one product would need as many anchor trials as a full one.
+    // Evenly, because a last round with one product would need as many anchor trials as a full one.
     let rounds = wanted.len().div_ceil(together.max(1));
     let mut left = wanted;
     (0..rounds)

@@ -262,7 +262,7 @@ pub(crate) fn measured(builder: &Builder<'_>) -> anyhow::Result<BTreeSet<String>
     Ok(points.into_iter().filter(is_measured).filter_map(|point| point.product).collect())
 }
 
-/// Fewer give no interval.
+/// Minimum number of blocks for an interval.
 pub(crate) const INTERVAL_BLOCKS: usize = 6;
 
 /// Builds the anchor: the selected one, or the first revision that can be built.

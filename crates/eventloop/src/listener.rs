@@ -18,7 +18,7 @@ use rustix::net::{AddressFamily, Shutdown, SocketAddrUnix, sockopt};
 
 use crate::socket::{SOCKET_FLAGS, Socket, tcp_socket, unix_socket};
 
-/// Time after which a deferred connection without bytes is accepted nevertheless: one retransmission.
+/// A deferred connection without bytes is accepted after this time: one retransmission.
 const DEFER_S: u32 = 1;
 
 /// Attempts to lock a folder, and the pause between them.
@@ -104,7 +104,7 @@ fn listen_unix(path: &Path, backlog: i32) -> io::Result<OwnedFd> {
 }
 
 sockopt_impl!(
-    /// Seconds for which connections without bytes are not reported (tcp(7)).
+    /// Seconds that a connection may stay unreported without bytes (tcp(7)).
     TcpDeferAccept,
     SetOnly,
     libc::IPPROTO_TCP,
@@ -119,9 +119,8 @@ pub fn defer_accept(listener: &impl AsFd, defers: bool) -> io::Result<()> {
     Ok(TcpDeferAccept.set(listener, &seconds)?)
 }
 
-/// Stops queueing new connections; queued ones can still be accepted. New connections are refused over a
-/// unix-domain socket. Over TCP they stay unanswered until the listener is closed, except that an empty queue has
-/// room for one.
+/// Stops queueing new connections; queued ones can still be accepted. A unix-domain socket refuses new connections. A
+/// TCP listener leaves them unanswered until it is closed; an empty queue still accepts one.
 pub fn close_backlog(listener: impl AsFd) -> io::Result<()> {
     let listener = listener.as_fd();
     if rustix::net::getsockname(listener)?.address_family() == AddressFamily::UNIX {
@@ -130,7 +129,7 @@ pub fn close_backlog(listener: impl AsFd) -> io::Result<()> {
     Ok(rustix::net::listen(listener, 0)?)
 }
 
-/// Changes the backlog. Reopens that of a TCP listener after [`close_backlog`].
+/// Changes the backlog. On a TCP listener, reverses [`close_backlog`].
 pub fn set_backlog(listener: impl AsFd, backlog: i32) -> io::Result<()> {
     Ok(rustix::net::listen(listener, backlog)?)
 }
@@ -159,7 +158,7 @@ pub fn accept(listener: impl AsFd) -> io::Result<Option<(Socket, Option<SocketAd
 /// The file of a unix-domain socket. Removed on drop, unless another socket has taken its place.
 #[derive(Debug)]
 pub struct UnixSocket {
-    /// Name of the program in the message of a failed removal.
+    /// Program name for the message about a failed removal.
     program: &'static str,
     path: PathBuf,
     device: u64,

@@ -43,7 +43,7 @@ impl Poller {
     /// microseconds by default). A signal ends the wait without events.
     pub fn wait(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
         events.ready.clear();
-        // A timeout beyond the kernel's range (292 billion years) is no limit.
+        // A timeout beyond the kernel's range (292 billion years) means no limit.
         let timeout = timeout.and_then(|duration| Timespec::try_from(duration).ok());
         match epoll::wait(&self.epoll, spare_capacity(&mut events.ready), timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => Ok(()),

@@ -49,8 +49,8 @@ impl SendBuffer {
         }
     }
 
-    /// Sends what the peer has room for by one call of `send`, which may also return 0 for no room. Returns
-    /// the number of bytes sent; compare [`is_empty`](Self::is_empty) for the end.
+    /// Calls `send` once with the unsent bytes; it may also return 0 for no room. Returns the number of bytes sent;
+    /// [`is_empty`](Self::is_empty) tells if all are sent.
     #[inline]
     pub fn send(&mut self, mut send: impl FnMut(&[u8]) -> io::Result<usize>) -> io::Result<usize> {
         if self.is_empty() {

@@ -11,13 +11,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use tollgate_traffic::{Mix, MixFile, MixTree};
 
-/// Folders on disk, which take precedence over the binary, the first one over the others.
+/// Folders on disk, the first one taking precedence. All take precedence over the binary.
 #[derive(Debug, Clone)]
 pub struct Catalog {
     folders: Vec<PathBuf>,
 }
 
-/// A kind of entry. Each has a subfolder of its own.
+/// A kind of entry, each with its own subfolder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// `experiments/NAME.toml`

@@ -1,6 +1,6 @@
 //! Experiments: subjects, cases and design, loaded from a file and adjusted by the command line.
 //!
-//! Loading is one pipeline, [`Experiment::load`]. [`Experiment::ablated`] may follow, when the rule files are known.
+//! [`Experiment::load`] runs all steps of loading. [`Experiment::ablated`] may follow, once the rule files are known.
 
 mod adjust;
 mod file;

@@ -72,7 +72,7 @@ const FAILURES_MAX: u32 = 2;
 /// Attempts at a trial in one block.
 const ATTEMPTS_MAX: u32 = 2;
 
-/// One in so many trials may be repeated, so that a run on a busy machine ends.
+/// At most one in this many trials may be repeated, so that a run on a busy machine ends.
 const REPEAT_DIVISOR: u32 = 4;
 
 impl Schedule {
@@ -224,9 +224,9 @@ impl TrialStatus {
     }
 }
 
-/// Endless orders of the same subjects, in which each subject follows each other one equally often: a server leaves
-/// warm caches, closed connections and a hot CPU to the next one. Every set of as many orders as there are subjects
-/// (twice as many for an odd number) is balanced; each set is random.
+/// Endless orders of the same subjects. Each subject follows each other one equally often, because a server leaves warm
+/// caches, closed connections and a hot CPU to the next one. Every set of as many orders as subjects (twice as many for
+/// an odd number) is balanced; each set is random.
 ///
 /// Source: E. J. Williams, "Experimental designs balanced for the estimation of residual effects of treatments",
 /// Australian Journal of Scientific Research A 2 (1949), 149-168.

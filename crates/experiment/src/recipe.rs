@@ -354,7 +354,7 @@ pub struct Missing {
     pub hint: Option<String>,
 }
 
-/// The hint is on an indented line of its own, to be copied.
+/// The hint is on its own indented line, to be copied.
 impl fmt::Display for Missing {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.hint {

@@ -81,7 +81,7 @@ pub struct Measurement {
     pub failures: Failures,
     /// Requests in flight when the window closed.
     pub in_flight: u64,
-    /// Age of the oldest of them.
+    /// Age of the oldest request in flight.
     pub oldest_in_flight_ms: Option<f64>,
     pub noise: Noise,
     /// Older records lack it.
@@ -109,7 +109,7 @@ pub struct OpenLoopRecord {
     pub uncorrected_latency: LatencyRecord,
     /// Delay caused by the generator itself; not left out if there are few requests.
     pub lateness_p99_ms: Option<f64>,
-    /// Requests noticed as due in the window.
+    /// Requests that became due in the window, as far as noticed.
     pub due: u64,
     /// Those of them that waited for a free connection.
     pub queued: u64,
@@ -134,8 +134,8 @@ pub struct LatencyRecord {
     pub histogram_v2_base64: String,
 }
 
-/// CPU time by role. The clocks of the servers are read from outside and those of the generator by its threads, so their
-/// windows differ by the time to wake a thread.
+/// CPU time by role. The servers' clocks are read from outside and the generator's by its threads, so their windows
+/// differ by the time to wake a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct CpuRecord {
     /// Time between the two readings of the servers' clocks.
@@ -238,7 +238,7 @@ pub struct ProbeResponse {
 pub enum ProbeOutcome {
     /// It has the status code of blocked requests.
     Blocked,
-    /// It has that of passed requests.
+    /// It has the status code for passed requests.
     Passed,
     /// It has another one.
     Other,
@@ -317,7 +317,7 @@ impl Measurement {
         self.cpu.system.map(|cpu| self.per_request(cpu.total_us(), self.cpu.servers_window_s))
     }
 
-    /// The part of it in user mode.
+    /// Part of this time in user mode.
     pub fn system_user_us_per_request(&self) -> Option<f64> {
         self.cpu.system.map(|cpu| self.per_request(cpu.user_us, self.cpu.servers_window_s))
     }

@@ -15,7 +15,7 @@ use std::fmt;
 use std::time::Duration;
 use tollgate_stats::{half_width, ratio};
 
-/// Conditions that end a run; the first one that is met does.
+/// Conditions that end a run. The first one met ends it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Stop {
     pub blocks: u32,
@@ -134,7 +134,7 @@ pub fn ended_by(run: &RunRecords) -> EndedBy {
 /// Returns the state of a run whose last block is complete.
 pub fn so_far(run: &RunRecords, schedule: &Schedule) -> SoFar {
     let is_in = |case, subject| !schedule.is_given_up(case, subject);
-    // Takes some time, and only a width needs it.
+    // Slow, and only needed for a width.
     let half_width = run.manifest.experiment.stop.width.and_then(|_| widest(run, is_in));
     SoFar {
         blocks: schedule.block(),

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// Why the figures of a trial do not count.
+/// Reason that the figures of a trial do not count.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "rule", rename_all = "kebab-case")]
 pub enum Invalid {
@@ -49,7 +49,7 @@ pub enum Invalid {
         limit_percent: f64,
     },
     NoResponse,
-    /// A request was in flight for so long that the latencies, which are those of responses, do not show it.
+    /// A request was in flight so long that the latencies, which cover responses only, do not show it.
     Stalled {
         age_s: f64,
     },
@@ -160,7 +160,7 @@ impl fmt::Display for Limit {
 }
 
 impl Invalid {
-    /// True if the machine is the cause, and not the subject.
+    /// True if the machine, not the subject, is the cause.
     pub fn is_disturbance(&self) -> bool {
         matches!(
             self,

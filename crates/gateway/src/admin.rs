@@ -1,5 +1,5 @@
-//! The admin server: `/metrics` and `/healthz`, on threads of its own. The number of clients and the time of each are
-//! limited, silent clients make room for new ones, and nothing here delays the data path.
+//! The admin server: `/metrics` and `/healthz`, on its own threads. The number of clients and the time per client are
+//! limited, new clients replace the oldest, and nothing here delays the data path.
 
 use std::collections::VecDeque;
 use std::io::{self, Read as _, Write as _};
@@ -19,7 +19,7 @@ use crate::headers::http_date;
 use crate::log;
 use crate::metrics::{Reloads, render};
 
-/// Clients at a time; a further one replaces the oldest.
+/// Concurrent clients; one more replaces the oldest.
 const CLIENTS_MAX: usize = 64;
 /// Time of a client from its connection to the last byte of its response.
 const CLIENT_TIME: Duration = Duration::from_secs(5);
@@ -148,7 +148,7 @@ fn accept_clients(
         if clients.len() >= CLIENTS_MAX
             && let Some((stream, thread)) = clients.pop_front()
         {
-            // Either fails only if the client is gone.
+            // Fails only if the client has disconnected.
             stream.upgrade().map(|stream| stream.shutdown(Shutdown::Both));
             thread.join().ok();
         }
@@ -157,7 +157,7 @@ fn accept_clients(
         let stream = Arc::new(stream);
         let weak = Arc::downgrade(&stream);
         let client = thread::Builder::new().name("admin-client".to_owned()).spawn(move || {
-            // An error is one of the client, which has gone or is too slow.
+            // Client errors: it disconnected or is too slow.
             serve(&stream, &state, deadline).ok();
         });
         clients.extend(client.map(|thread| (weak, thread)));

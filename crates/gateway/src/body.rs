@@ -10,8 +10,7 @@ use crate::headers::push_header;
 
 const TRAILERS_MAX: usize = 32;
 
-/// Limit of [`Body::tail`]: a space is added behind each colon that has none, and the last chunk and an empty line are
-/// added.
+/// Limit of [`Body::tail`], which adds a space after each colon without one, the last chunk and an empty line.
 pub(crate) const TAIL_BYTES_MAX: usize = MAX_TRAILER_BYTES + TRAILERS_MAX + 8;
 
 const LAST_CHUNK: &[u8] = b"0\r\n";
@@ -48,10 +47,10 @@ impl Body {
         }
     }
 
-    /// Consumes the part of `bytes` that belongs to the body and moves what is to be forwarded to the start. Bytes
-    /// behind `consumed` are unchanged. Calls `payload` with each piece of payload, never empty.
+    /// Consumes the part of `bytes` that belongs to the body and moves the bytes to forward to the start. Bytes after
+    /// `consumed` are unchanged. Calls `payload` with each piece of payload, never empty.
     ///
-    /// On an error nothing of `bytes` may be forwarded, so that the message is not taken for complete.
+    /// After an error, nothing of `bytes` may be forwarded, so that the message does not look complete.
     #[inline]
     pub(crate) fn take(
         &mut self,
@@ -100,7 +99,7 @@ impl Body {
         self.decoder.is_done()
     }
 
-    /// Payload bytes that must follow, as far as they are announced.
+    /// Announced payload bytes not yet received.
     pub(crate) fn remaining(&self) -> u64 {
         self.decoder.remaining()
     }
@@ -109,7 +108,7 @@ impl Body {
         self.decoder.ends_at_close()
     }
 
-    /// Bytes to forward behind a finished body: the last chunk and the trailers that the edits leave; at most
+    /// Bytes to forward after a finished body: the last chunk and the trailers that remain after the edits; at most
     /// [`TAIL_BYTES_MAX`].
     pub(crate) fn tail(&self, edits: &HeaderEdits) -> Cow<'_, [u8]> {
         match (self.keeps_coding && self.is_done(), self.trailer.is_empty()) {
@@ -137,7 +136,7 @@ fn filter_trailers(section: &[u8]) -> Result<Vec<u8>, ParseError> {
     Ok(tail)
 }
 
-/// Removes trailers that a route sets or removes as headers: they must not bypass it behind the body.
+/// Removes trailers that a route sets or removes as headers, so that trailers cannot bypass the route's edits.
 fn edit_tail<'a>(tail: &'a [u8], edits: &HeaderEdits) -> Cow<'a, [u8]> {
     if edits.set.is_empty() && edits.remove.is_empty() {
         return Cow::Borrowed(tail);

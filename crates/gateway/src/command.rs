@@ -19,7 +19,7 @@ pub(crate) enum Command {
     Resume(TransactionId, Verdict),
 }
 
-/// Commands for one thread, which its waker announces.
+/// Command queue of one thread. Its waker announces commands.
 #[derive(Debug)]
 pub(crate) struct CommandQueue {
     commands: Mutex<Vec<Command>>,

@@ -37,8 +37,8 @@ impl DurationCounters {
     }
 }
 
-/// One thread's counters of its clients. Aligned to two cache lines, since processors prefetch pairs, so that no
-/// thread slows another one down.
+/// One thread's counters of its clients. Aligned to two cache lines, because processors prefetch pairs: avoids false
+/// sharing between threads.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct ClientCounters {
@@ -52,7 +52,7 @@ pub(crate) struct ClientCounters {
     pub(crate) sent_bytes: Counter,
     /// Access log lines that the reader was too slow for.
     pub(crate) dropped_lines: Counter,
-    /// The same of the audit log.
+    /// Dropped audit log lines.
     pub(crate) dropped_audit_lines: Counter,
     /// By [`LOCAL_STATUSES`].
     local_responses: [Counter; LOCAL_STATUSES.len()],

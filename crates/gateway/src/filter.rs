@@ -59,14 +59,14 @@ pub struct RequestContext<'a> {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Forwards this, with everything that is held.
+    /// Forwards this piece and all held ones.
     Pass,
-    /// Forwards nothing of this direction yet, and continues to receive: until another verdict. The end of a message
-    /// must have another one.
+    /// Forwards nothing in this direction until another verdict, but continues to receive. Invalid at the end of a
+    /// message.
     Hold,
     /// Stops both directions until the transaction is resumed, at most for `timeouts.response`; then 504.
     Suspend,
-    /// Sends this response instead. If a part of the backend's response is sent already, aborts the connection.
+    /// Sends this response instead. Aborts the connection if part of the backend's response is already sent.
     Respond(Box<LocalResponse>),
 }
 
@@ -154,7 +154,7 @@ impl FilterSlot {
         self.filter().request_head(id, request)
     }
 
-    /// `rendered` is the head for the client, to which headers may be added.
+    /// `rendered` is the head for the client; headers may be added.
     pub(crate) fn response_head(
         &mut self,
         id: TransactionId,
@@ -195,7 +195,7 @@ impl FilterSlot {
         if taken.done {
             show(b"");
             if direction == Direction::Request {
-                // They are not shown, so that none may pass.
+                // The filter does not see trailers, so none may pass.
                 body.discard_trailers();
             }
         }

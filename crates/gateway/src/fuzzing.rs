@@ -25,7 +25,7 @@ pub struct Reply {
     pub consumed: usize,
     /// The response; the gateway and the client have a turn between two pieces.
     pub pieces: Vec<Vec<u8>>,
-    /// Closes the connection behind the response; otherwise it is closed at the end.
+    /// Closes the connection after the response; otherwise it is closed at the end.
     pub closes: bool,
 }
 
@@ -125,7 +125,7 @@ impl<ReplyTo: FnMut(&[u8]) -> Option<Reply>> Scene<ReplyTo> {
         }
     }
 
-    /// Gives turns until none of the three has anything to do.
+    /// Gives turns until all three are idle.
     fn settle(&mut self) {
         for _ in 0..TURNS_MAX {
             let is_busy = self.worker.run_once(&mut self.events, Some(Duration::ZERO));

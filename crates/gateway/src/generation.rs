@@ -11,8 +11,8 @@ use crate::counters::GenerationCounters;
 use crate::firewall::{AuditFile, Firewall, FirewallCounters};
 use crate::router::Router;
 
-/// A configuration and what is derived from it. A reload creates a new one; active requests finish under the one that
-/// they began with.
+/// A configuration and its derived state. A reload creates a new one; active requests finish under the one that they
+/// began with.
 #[derive(Debug)]
 pub(crate) struct ConfigGeneration {
     pub(crate) config: Config,
@@ -92,7 +92,7 @@ impl ConfigGeneration {
     }
 }
 
-/// True if health of one pool means the same for the other.
+/// True if the two pools can share health.
 fn has_same_health(one: &Pool, other: &Pool) -> bool {
     let addresses = |pool: &Pool| {
         pool.backends.iter().map(|backend| backend.address.clone()).collect::<Vec<_>>()

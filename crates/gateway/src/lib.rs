@@ -29,7 +29,7 @@ pub use command::Resumer;
 pub use config::{Config, ConfigError};
 pub use resolve::{HostName, Resolver};
 pub use server::{Error, Gateway, check_logs};
-/// The gateway writes its messages here, as its caller should.
+/// Writer of the gateway's messages. Callers should use it, too.
 pub use tollgate_accesslog::stderr_log;
 pub use tollgate_tls::{TlsError, TlsIdentity};
 

@@ -11,7 +11,7 @@ use crate::headers::{Persistence, push_header, push_length};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocalResponse {
     status: u16,
-    /// Text behind the status.
+    /// Reason phrase.
     phrase: Cow<'static, str>,
     headers: Vec<(String, String)>,
     content_type: Option<&'static str>,
@@ -25,7 +25,7 @@ pub struct LocalResponse {
 
 macro_rules! reasons {
     ($($(#[$doc:meta])* $name:ident $status:literal $word:literal,)*) => {
-        /// Why the gateway itself answers a request.
+        /// Reason for a local response.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Reason {
             $($(#[$doc])* $name,)*
@@ -39,7 +39,7 @@ macro_rules! reasons {
                 }
             }
 
-            /// 0: it depends on the configuration.
+            /// 0 if the status depends on the configuration.
             fn status(self) -> u16 {
                 match self {
                     $(Self::$name => $status,)*
@@ -97,14 +97,14 @@ reasons! {
 /// The request of a local response.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ResponseContext {
-    /// HEAD: the body is left out.
+    /// HEAD: the response has no body.
     pub(crate) is_head: bool,
     pub(crate) version: Version,
     /// The request was read to its end and the client wants the connection kept.
     pub(crate) keep_alive: bool,
 }
 
-/// Resources may be available again after this.
+/// `Retry-After` when local resources run out.
 const EXHAUSTION_RETRY_AFTER: Duration = Duration::from_secs(1);
 
 impl LocalResponse {
@@ -122,7 +122,7 @@ impl LocalResponse {
         }
     }
 
-    /// The error of this reason.
+    /// Creates the error response for this reason.
     pub(crate) fn error(reason: Reason) -> Self {
         let status = reason.status();
         let (phrase, text) = match (status, reason) {
@@ -153,7 +153,7 @@ impl LocalResponse {
             }
             _ => ("Bad Request", "The request is malformed or ambiguous.\n"),
         };
-        // The methods that the backend allows are unknown; those of RFC 9110 and PATCH are named.
+        // The methods that the backend allows are unknown, so these are the methods of RFC 9110 and PATCH.
         let allowed = ("Allow", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
         let headers = [allowed].into_iter().filter(|_| status == 405);
         Self {
@@ -173,7 +173,7 @@ impl LocalResponse {
         Self { retry_after: Some(retry_after), ..Self::error(reason) }
     }
 
-    /// The error of a head, which starts with `input`.
+    /// Creates the response to an invalid head that starts with `input`.
     pub(crate) fn of_parse_error(error: &ParseError, input: &[u8]) -> Self {
         Self::error(match error {
             // No method starts with this byte, the type of a TLS handshake record (RFC 8446, section 5.1).
@@ -182,7 +182,7 @@ impl LocalResponse {
         })
     }
 
-    /// Names the reason of a response of a filter.
+    /// Sets the reason of a filter's response.
     pub(crate) fn because(self, reason: Reason) -> Self {
         Self { reason: Some(reason), ..self }
     }
@@ -202,7 +202,7 @@ impl LocalResponse {
         }
     }
 
-    /// The response to a TRACE or OPTIONS that may not be forwarded any more (RFC 9110, section 7.6.2).
+    /// Creates the response to a TRACE or OPTIONS whose `Max-Forwards` is 0 (RFC 9110, section 7.6.2).
     pub(crate) fn of_last_hop(head: &RequestHead<'_>) -> Self {
         let mut response = Self::new(200, "OK", Vec::new(), Vec::new());
         if head.method == "TRACE" {
@@ -212,7 +212,7 @@ impl LocalResponse {
         response
     }
 
-    /// Closes the connection behind the response.
+    /// Closes the connection after the response.
     pub(crate) fn close(&mut self) {
         self.closes = true;
     }
@@ -221,12 +221,12 @@ impl LocalResponse {
         self.status
     }
 
-    /// Bytes of the body that are sent.
+    /// Body bytes to send.
     pub(crate) fn body_bytes(&self, context: ResponseContext) -> u64 {
         if context.is_head { 0 } else { self.body.len() as u64 }
     }
 
-    /// True if the connection must be closed behind the response.
+    /// True if the connection must be closed after the response.
     pub(crate) fn closes(&self) -> bool {
         self.closes
     }
@@ -260,7 +260,7 @@ impl LocalResponse {
 }
 
 impl Reason {
-    /// Of a head or a body.
+    /// Reason for an invalid head or body.
     pub(crate) fn of_parse_error(error: &ParseError) -> Self {
         match error {
             ParseError::HeadTooLong => Self::HeadTooLarge,

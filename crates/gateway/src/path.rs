@@ -1,9 +1,9 @@
-//! Normalization of paths. One path can be written in many ways, and backends differ in how they read it: a
-//! request must not reach what a route protects by another spelling.
+//! Normalization of paths. A path can be spelled in many ways, and backends differ in how they read it: another
+//! spelling must not bypass the protection of a route.
 
 use std::borrow::Cow;
 
-/// A way to read a path. Servers decode one kind of slash and not another, so each kind is an alternative of its own.
+/// A way to read a path. Servers may decode one kind of slash and not another, so each kind is a separate alternative.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Reading {
     /// `%2F` is a slash.
@@ -17,7 +17,7 @@ struct Reading {
     merge_slashes: bool,
 }
 
-/// Treatment of `;` and the bytes behind it in a segment.
+/// Treatment of `;` and the following bytes in a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Parameters {
     /// They are part of the segment.
@@ -102,7 +102,8 @@ fn without_parameters(path: &str) -> String {
     names.collect::<Vec<_>>().join("/")
 }
 
-/// The rest of a path behind its first `count` segments, in its original spelling: empty or with a slash at its start.
+/// Returns the rest of a path after its first `count` segments, in its original spelling: empty or starting with a
+/// slash.
 pub(crate) fn behind(path: &str, count: usize) -> String {
     let mut segments = segments(path, NORMAL);
     segments.kept.drain(..count.min(segments.kept.len()));

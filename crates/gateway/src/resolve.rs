@@ -53,7 +53,7 @@ type Lookup = dyn Fn(&HostName) -> io::Result<Vec<SocketAddr>> + Send + Sync;
 pub struct Resolver(Option<Arc<Lookup>>);
 
 impl Resolver {
-    /// A resolver in place of the system's (getaddrinfo(3)), which is the default.
+    /// Replaces the default resolver (getaddrinfo(3)).
     pub fn new(
         lookup: impl Fn(&HostName) -> io::Result<Vec<SocketAddr>> + Send + Sync + 'static,
     ) -> Self {
@@ -107,7 +107,7 @@ impl Eq for Resolver {}
 
 pub(crate) type Addresses = BTreeMap<HostName, Vec<SocketAddr>>;
 
-/// Resolves names again at an interval, on a thread of its own, until it is dropped. A lookup cannot be cancelled, so the
+/// Resolves names again at an interval, on its own thread, until it is dropped. A lookup cannot be cancelled, so the
 /// thread may end later.
 #[derive(Debug)]
 pub(crate) struct NameWatch(Arc<Shared>);
@@ -121,7 +121,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     is_stopping: bool,
-    /// The addresses of all names, if those of one have changed since they were taken.
+    /// The addresses of all names, if any have changed since they were last taken.
     changed: Option<Addresses>,
 }
 
@@ -136,12 +136,12 @@ impl NameWatch {
         Ok(Self(shared))
     }
 
-    /// Returns the addresses of all names, if those of one have changed since the last call.
+    /// Returns the addresses of all names, if any have changed since the last call.
     pub(crate) fn take_changed(&self) -> Option<Addresses> {
         self.0.lock().changed.take()
     }
 
-    /// Puts back what could not be applied.
+    /// Puts back addresses that could not be applied.
     pub(crate) fn restore_changed(&self, names: Addresses) {
         self.0.lock().changed.get_or_insert(names);
     }

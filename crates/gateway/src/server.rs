@@ -23,7 +23,7 @@ use crate::log;
 use crate::resolve::NameWatch;
 use crate::worker::Worker;
 
-/// Why a gateway cannot start, reload, or continue.
+/// Error that prevents a start or reload, or ends a gateway.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("cannot listen on {address}; {}", listen_advice(.address, .source))]
@@ -242,7 +242,8 @@ impl Gateway {
         Ok(())
     }
 
-    /// Opens log files again, after they were renamed. Returns the logs for which that failed: their old files stay open.
+    /// Reopens log files after a rotation. Returns an error for each log that cannot be reopened: its old file stays
+    /// open.
     pub fn reopen_logs(&self) -> Vec<Error> {
         let reopen = |file: &LogFile| {
             let path = file.target().path().to_owned();
@@ -376,8 +377,8 @@ fn reserve_descriptors(config: &mut Config) -> Option<String> {
     })
 }
 
-/// Opens the listeners that are not `open` already, with what is left of those that are `closing`. Returns the new
-/// listeners, and their sockets by thread.
+/// Opens the listeners that are not `open` already, taking over open sockets of those that are `closing`. Returns the
+/// new listeners, and their sockets by thread.
 fn open_listeners(
     config: &Config,
     open: &[BoundListener],

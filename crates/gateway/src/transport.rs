@@ -1,4 +1,4 @@
-//! Connections to clients and backends: plain sockets or TLS. The only place that knows which.
+//! Connections to clients and backends, plain or TLS. No other module distinguishes them.
 
 use std::cell::Cell;
 use std::io;
@@ -10,10 +10,10 @@ use tollgate_eventloop::{Event, Interest, Poller, Socket, try_io};
 use crate::config::Address;
 use tollgate_tls::{TlsIdentity, TlsSession};
 
-/// No TCP packet is larger; those of the loopback interface are nearly as large.
+/// Upper bound of a TCP packet; loopback packets are nearly as large.
 const PACKET_BYTES_MAX: usize = 1 << 16;
 
-/// A nonblocking connection, with what the poller reported of it.
+/// A nonblocking connection with its readiness.
 #[derive(Debug)]
 pub(crate) struct Transport {
     socket: Socket,
@@ -38,14 +38,14 @@ pub(crate) struct Transport {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Received {
     Bytes(usize),
-    /// Nothing until the poller reports more.
+    /// Nothing until the next event.
     Nothing,
     /// The peer has shut down its sending side.
     End,
 }
 
 impl Transport {
-    /// Wraps a connected socket, on which bytes may have arrived.
+    /// Wraps a connected socket that may already have received bytes.
     pub(crate) fn new(socket: Socket) -> Self {
         Self {
             socket,
@@ -114,7 +114,7 @@ impl Transport {
         }
     }
 
-    /// Sends pending TLS records, and the shutdown behind them if it is due.
+    /// Sends pending TLS records, then shuts down if requested.
     fn flush(&mut self) -> io::Result<()> {
         let Some(session) = &mut self.session else { return Ok(()) };
         if session.flush(&self.socket)? && self.is_shutting_down {
@@ -123,7 +123,7 @@ impl Transport {
         Ok(())
     }
 
-    /// Has the next read try, whatever the poller reported.
+    /// Makes the next read try, regardless of events.
     pub(crate) fn assume_readable(&mut self) {
         self.is_readable = true;
     }
@@ -137,7 +137,7 @@ impl Transport {
         self.is_read_shut
     }
 
-    /// True if bytes of the peer are in the kernel. Costs less than a read that finds nothing.
+    /// True if the kernel holds unread bytes of the peer. Cheaper than a read without result.
     pub(crate) fn has_unread_bytes(&self) -> bool {
         // Fails only if the connection has failed.
         rustix::io::ioctl_fionread(&self.socket).is_ok_and(|count| count > 0)
@@ -169,7 +169,7 @@ impl Transport {
         })
     }
 
-    /// Sends what the socket has room for; fewer bytes than given mean that there is no more room.
+    /// Sends what the socket has room for. If fewer bytes than given are sent, there is no more room.
     #[inline]
     pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.send_part(bytes, false)
@@ -255,7 +255,7 @@ pub(crate) static LOCAL_RESOURCES: [LocalResource; 5] = [
     },
 ];
 
-/// Returns the resource whose exhaustion is the cause of a failed connect.
+/// Returns the exhausted resource that made a connect fail.
 pub(crate) fn exhausted_resource(error: &io::Error) -> Option<&'static LocalResource> {
     let errno = Errno::from_io_error(error)?;
     LOCAL_RESOURCES.iter().find(|resource| resource.errno == errno)

@@ -293,13 +293,13 @@ fn hex(byte: u8) -> Option<u64> {
     char::from(byte).to_digit(16).map(u64::from)
 }
 
-/// Length that a chunk size needs at most.
+/// Maximum length that a chunk size needs.
 const PLAIN_LINE_BYTES: u32 = 16;
 
 /// Size lines of one body may exceed [`PLAIN_LINE_BYTES`] by this many bytes in total, plus one byte for each
-/// [`PAYLOAD_PER_SURPLUS_BYTE`] bytes of payload. RFC 9112, section 7.1.1, asks for a limit on extensions in
-/// total, since other limits do not count them. Signed chunks, as object stores send them, have 85 bytes of
-/// extension for 8 KiB of payload or more.
+/// [`PAYLOAD_PER_SURPLUS_BYTE`] bytes of payload. RFC 9112, section 7.1.1, asks for a total limit on extensions, since
+/// other limits do not count them. Signed chunks, as sent by object stores, have 85 bytes of extension for 8 KiB of
+/// payload or more.
 const SURPLUS_MAX_BYTES: u64 = 16 << 10;
 const PAYLOAD_PER_SURPLUS_BYTE: u64 = 8;
 
@@ -357,7 +357,7 @@ impl Pattern {
     }
 }
 
-/// Search for one pattern in one body that arrives in pieces. Keeps as many bytes as the pattern has, less one.
+/// Search for one pattern in one body that arrives in pieces. Stores at most the length of the pattern minus one byte.
 #[derive(Clone, Debug, Default)]
 pub struct BodySearch {
     /// End of the bytes so far, where a match may start that ends in a later piece.

@@ -92,8 +92,7 @@ pub struct Target<'a> {
 /// # Errors
 ///
 /// The bytes are not an HTTP/1 request, target, framing or host are invalid, or a limit is exceeded. Also rejects
-/// what two servers could read in two ways where RFC 9112 leaves a choice: lines that end in LF alone, a repeated
-/// length, codings other than `chunked`.
+/// ambiguities that RFC 9112 leaves open: lines that end in LF alone, a repeated length, codings other than `chunked`.
 pub fn parse_request_head(bytes: &[u8]) -> Result<Option<RequestHead<'_>>, ParseError> {
     let mut headers = [const { MaybeUninit::uninit() }; MAX_HEADERS];
     let mut request = httparse::Request::new(&mut []);
@@ -191,7 +190,7 @@ pub fn parse_response_head(
     }))
 }
 
-/// As [`parse_response_head`], reduced to what the scanner needs.
+/// As [`parse_response_head`], reduced to the fields for the scanner.
 pub(crate) fn parse_response_summary(
     bytes: &[u8],
     to_head: bool,
@@ -205,7 +204,7 @@ pub(crate) fn parse_response_summary(
     }))
 }
 
-/// Returns true if the request line has HTTP/2 or later as its version. The line may be incomplete behind that.
+/// Returns true if the request line has version HTTP/2 or later. The line may be incomplete after it.
 fn has_later_version(bytes: &[u8]) -> bool {
     let line = bytes.split(|byte| matches!(byte, b'\r' | b'\n')).find(|line| !line.is_empty());
     let version = line.and_then(|line| line.splitn(3, |byte| *byte == b' ').nth(2));

@@ -3,10 +3,10 @@
 /// Limit in bytes for a cached head, and for the bytes stored with it.
 pub const MAX_CACHED_HEAD_BYTES: usize = 2048;
 
-/// The last `N` heads, each with what was derived from it.
+/// The last `N` heads, each with its derived value.
 ///
-/// Under load a peer sends the same head again, and comparing it costs less than parsing it. `Key` is
-/// everything besides the bytes that decides what a head means; one cache can serve all connections of a thread.
+/// Under load a peer resends the same head, and comparing it costs less than parsing it. `Key` is the context, besides
+/// the bytes, that determines the meaning of a head; one cache can serve all connections of a thread.
 #[derive(Debug)]
 pub struct HeadCache<Key, Value, const N: usize> {
     entries: [Option<CachedHead<Key, Value>>; N],

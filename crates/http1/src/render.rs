@@ -8,7 +8,7 @@ use thiserror::Error;
 #[derive(Clone, Copy, Debug)]
 pub struct RequestText<'a> {
     pub method: &'a str,
-    /// Request target, percent-encoded as it is to be sent.
+    /// Request target, already percent-encoded.
     pub target: &'a str,
     /// Names and values, in the order in which they are sent.
     pub headers: &'a [(String, String)],

@@ -1,4 +1,4 @@
-//! A connection: its state, and what is sent on it.
+//! Connection state, and sending.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -26,10 +26,10 @@ pub enum Role {
 /// [`receive`](Self::receive) turns received bytes into events. All methods append the frames to send to a buffer of the
 /// caller, which sends it in order.
 ///
-/// A stream is named by its identifier, and carries a token of the caller, such as the index of its transaction. It
-/// lasts until [`release`](Self::release), which the caller owes for each stream that it has opened or that an
-/// [`Event::Request`] or [`Event::HeadTooLarge`] has named; until then it counts as concurrent. A server that releases a
-/// stream when its work for it has ended, and not before, is safe from clients that open and reset streams.
+/// Each stream has an identifier and a token chosen by the caller, such as the index of its transaction. The caller
+/// must [`release`](Self::release) each stream that it has opened or that an [`Event::Request`] or
+/// [`Event::HeadTooLarge`] has named; until then the stream counts as concurrent. A server that releases a stream only
+/// when its work for it has ended is safe from clients that open and reset streams.
 #[derive(Debug)]
 pub struct Connection {
     pub(crate) role: Role,
@@ -40,14 +40,14 @@ pub struct Connection {
     pub(crate) streams: StreamTable,
     /// Highest identifier of a stream so far. Clients open all of them.
     pub(crate) last_stream: u32,
-    /// Identifiers of the last streams released after a reset, on which frames may still arrive.
+    /// Recently released streams that were reset. Frames may still arrive on them.
     pub(crate) reset_streams: VecDeque<u32>,
     pub(crate) peer: PeerSettings,
     pub(crate) send_window: i64,
     pub(crate) receive_window: i64,
-    /// Credit that the peer does not have yet.
+    /// Credit not yet sent to the peer.
     credit: u32,
-    /// A send was cut short by the window of the connection.
+    /// The connection window cut a send short.
     pub(crate) is_blocked: bool,
     /// Receive window of a new stream. At least the initial one of the protocol until the peer has acknowledged ours.
     pub(crate) initial_receive_window: i64,
@@ -69,11 +69,10 @@ pub(crate) struct PeerSettings {
     pub(crate) extended_connect: bool,
 }
 
-/// Something received. The head and trailers of a message are in the [`Fields`](crate::Fields) given to
-/// [`Connection::receive`].
+/// Received event. Heads and trailers are in the [`Fields`](crate::Fields) passed to [`Connection::receive`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
-    /// Server: the head of a request. [`Connection::set_token`] says to what its stream belongs.
+    /// Server: the head of a request. [`Connection::set_token`] assigns a token to its stream.
     Request { stream: u32, end_stream: bool },
     /// Client: the head of a response, which may be interim (1xx).
     Response { stream: u32, token: usize, status: u16, end_stream: bool },
@@ -93,7 +92,7 @@ pub enum Event<'a> {
     Writable,
     /// The peer has sent settings; there may be room for more streams and bodies.
     Settings,
-    /// The peer accepts no further stream. A client may send again the requests of streams above the last one.
+    /// The peer accepts no more streams. A client may resend the requests of streams above `last_stream`.
     GoAway { last_stream: u32, code: ErrorCode },
     /// Reply to [`Connection::ping`].
     Pong([u8; 8]),
@@ -109,7 +108,7 @@ pub enum ResetCause {
 /// Initial windows of the protocol (RFC 9113, section 6.9.2).
 const PROTOCOL_WINDOW: u32 = 65_535;
 
-/// Glitches that one frame of a message pays for.
+/// Glitches offset by each HEADERS or DATA frame sent.
 const GLITCHES_PAID: u32 = 2;
 
 impl Connection {
@@ -206,7 +205,8 @@ impl Connection {
         !self.is_spent() && self.streams.len() < self.peer.streams as usize
     }
 
-    /// True if the connection takes no further stream: it failed, either side goes away, or identifiers have run out.
+    /// True if no more streams can be opened: the connection failed, either side sent GOAWAY, or identifiers have run
+    /// out.
     pub fn is_spent(&self) -> bool {
         self.error.is_some()
             || self.peer_goes_away
@@ -304,8 +304,9 @@ impl Connection {
         }
     }
 
-    /// Appends the header of one DATA frame for up to `available` bytes, of which as many must follow it in `out` as are
-    /// returned. `None`: a window is empty, and nothing was appended. Otherwise as [`send_data`](Self::send_data).
+    /// Appends the header of one DATA frame and returns its payload length, at most `available`. The caller must append
+    /// that many bytes to `out` next. `None`: a window is empty, and nothing was appended. Otherwise as
+    /// [`send_data`](Self::send_data).
     pub fn start_data(
         &mut self,
         stream: u32,
@@ -361,7 +362,7 @@ impl Connection {
         }
     }
 
-    /// Closes a stream that has not ended. It has to be released nonetheless.
+    /// Resets a stream that has not ended. The caller must still release it.
     pub fn reset(&mut self, stream: u32, code: ErrorCode, out: &mut Vec<u8>) {
         if let Some(state) = self.streams.get_mut(stream).filter(|state| !state.is_closed()) {
             state.is_reset = true;
@@ -369,8 +370,8 @@ impl Connection {
         }
     }
 
-    /// Forgets a stream. Resets it if it has not ended: a client cancels it, and a server that has responded to a part
-    /// of a request asks for no more of it (RFC 9113, section 8.1).
+    /// Forgets a stream. Resets it if it has not ended: a client cancels its request; a server that has responded to an
+    /// incomplete request stops the upload (RFC 9113, section 8.1).
     pub fn release(&mut self, stream: u32, out: &mut Vec<u8>) {
         let Some(state) = self.streams.get(stream) else { return };
         let has_responded = self.role == Role::Server && state.send == Side::Ended;
@@ -392,13 +393,13 @@ impl Connection {
         frame::write(FrameType::PING, 0, 0, &payload, out);
     }
 
-    /// Server: announces that the connection will end, but still takes the streams that the client opens before it
-    /// knows. [`go_away`](Self::go_away) should follow after a round trip.
+    /// Server: announces the end of the connection, but still accepts streams opened before the client learns of it.
+    /// [`go_away`](Self::go_away) should follow after a round trip.
     pub fn announce_go_away(&self, out: &mut Vec<u8>) {
         frame::write_go_away(STREAM_MAX, ErrorCode::NO_ERROR, out);
     }
 
-    /// Takes no further streams. Those that are open may end.
+    /// Rejects further streams. Open streams may finish.
     pub fn go_away(&mut self, code: ErrorCode, out: &mut Vec<u8>) {
         let last_stream = self.last_peer_stream();
         self.go_away = Some(last_stream);

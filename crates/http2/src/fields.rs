@@ -7,7 +7,7 @@ use tollgate_http1::{parse_host, parse_length};
 
 use crate::hpack::HpackError;
 
-/// The connection ends if a field section decodes to more than its limit times this.
+/// A field section that decodes to more than its limit times this factor ends the connection.
 const DISCARD_FACTOR: usize = 4;
 
 /// Added to the length of name and value for the size of a field (RFC 9113, section 6.5.2).
@@ -15,10 +15,10 @@ const FIELD_OVERHEAD: usize = 32;
 
 /// A decoded field section. Its memory is reused: one serves all connections of a thread.
 ///
-/// The accessors of pseudo-fields are valid while the section is that of the last event with a head.
+/// Pseudo-field accessors are valid while the section belongs to the last event with a head.
 #[derive(Debug, Default)]
 pub struct Fields {
-    /// Names and values, one behind the other.
+    /// Names and values, concatenated.
     pub(crate) bytes: Vec<u8>,
     entries: Vec<Entry>,
     limits: FieldLimits,
@@ -50,7 +50,7 @@ impl Default for FieldLimits {
 pub struct Field<'a> {
     pub name: &'a [u8],
     pub value: &'a [u8],
-    /// The field must not enter a compression table (RFC 7541, section 6.2.3), also where it is forwarded.
+    /// The field must never be indexed (RFC 7541, section 6.2.3), even when forwarded.
     pub is_sensitive: bool,
 }
 
@@ -136,7 +136,7 @@ impl Fields {
         self.iter().skip_while(|field| field.name.starts_with(b":"))
     }
 
-    /// Returns the values of all fields of this name, which is in lower case.
+    /// Returns the values of all fields with this lower-case name.
     pub fn all<'a>(&'a self, name: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
         self.iter().filter(move |field| field.name == name).map(|field| field.value)
     }
@@ -190,7 +190,7 @@ impl Fields {
         self.forget_checks();
     }
 
-    /// Forgets the results of a check that failed.
+    /// Discards the results of a failed check.
     pub(crate) fn forget_checks(&mut self) {
         self.pseudo = [const { None }; PSEUDO_FIELDS];
         self.status = 0;
@@ -294,7 +294,7 @@ impl Fields {
     pub(crate) fn check_response(&mut self) -> Result<(), Malformed> {
         self.check_fields(|name| (name == b":status").then_some(STATUS))?;
         self.status = match self.value(STATUS).ok_or(Malformed::MissingPseudoField)? {
-            // RFC 9113, section 8.6: there is no switch of protocols.
+            // RFC 9113, section 8.6: HTTP/2 cannot switch protocols.
             b"101" => return Err(Malformed::Status),
             [first @ b'1'..=b'9', second @ b'0'..=b'9', third @ b'0'..=b'9'] => {
                 let digit = |byte: u8| u16::from(byte - b'0');
@@ -309,8 +309,8 @@ impl Fields {
         self.check_fields(|_| None).map(|_| ())
     }
 
-    /// Checks names, values and their order. `pseudo` returns the position of a pseudo-field that the section may have.
-    /// Returns the value of `Host`.
+    /// Checks names, values and their order, and returns the value of `Host`. `pseudo` maps an allowed pseudo-field to
+    /// its position.
     fn check_fields(
         &mut self,
         pseudo: impl Fn(&[u8]) -> Option<usize>,
@@ -409,7 +409,7 @@ static NAME_BYTES: [bool; 256] = {
 /// as HTTP/1 peers reject the rest.
 fn is_value(value: &[u8]) -> bool {
     let is_blank = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
-    // Without an early end, so that it is vectorised.
+    // No early exit, so that the loop vectorizes.
     let has_control = value
         .iter()
         .fold(false, |found, &byte| found | (byte < b' ' && byte != b'\t') | (byte == 0x7f));

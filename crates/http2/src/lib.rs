@@ -1,8 +1,8 @@
 //! HTTP/2 (RFC 9113): frames, HPACK (RFC 7541), flow control, stream states and field rules, in both roles. No I/O.
 //!
-//! A [`Connection`] takes received bytes in any pieces and returns [`Event`]s that borrow from them; replies and
-//! messages are appended to a buffer of the caller. Time is given. Priorities are ignored and pushes refused. A message
-//! that breaks the rules of RFC 9113, section 8, ends its stream; [`Limits`] bound what a peer may cost.
+//! A [`Connection`] accepts received bytes in any pieces and returns [`Event`]s that borrow from them; it appends
+//! replies and messages to the caller's buffer. Time is a parameter. Priorities are ignored and pushes refused. A
+//! message that violates RFC 9113, section 8, ends its stream; [`Limits`] bound the resources that a peer can use.
 
 mod connection;
 mod error;

@@ -16,12 +16,12 @@ pub struct Limits {
     pub decoder_table_bytes: u32,
     /// Dynamic table of the encoder, as far as the peer allows it. Default: 4 KiB.
     pub encoder_table_bytes: u32,
-    /// Field section. What is above is dropped, and four times as much ends the connection. Default: 64 KiB and 256
-    /// fields.
+    /// Field section. Fields above the limit are dropped; a section of four times the limit ends the connection.
+    /// Default: 64 KiB and 256 fields.
     pub fields: FieldLimits,
     /// CONTINUATION frames of one field block (CVE-2024-27316). Default: 8.
     pub continuations: u32,
-    /// Window of each stream: bytes of DATA without credit. At most 2^31 - 1. Default: 64 KiB.
+    /// Receive window of each stream in bytes, at most 2^31 - 1. Default: 64 KiB.
     pub stream_window: u32,
     /// Window of the connection, at least 65,535. Default: 1 MiB.
     pub connection_window: u32,
@@ -69,7 +69,7 @@ impl Rate {
     pub const UNLIMITED: Self = Self { burst: u32::MAX, per_s: u32::MAX };
 }
 
-/// Token bucket. It is refilled when it is empty, so that time costs nothing before.
+/// Token bucket, refilled only when empty to save time arithmetic.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Budget {
     rate: Rate,

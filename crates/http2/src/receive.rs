@@ -16,7 +16,7 @@ pub(crate) struct Reader {
     state: ReadState,
     /// Start of an incomplete frame other than DATA.
     partial: Vec<u8>,
-    /// Field block whose CONTINUATION frames are to come.
+    /// Field block that waits for CONTINUATION frames.
     block: Vec<u8>,
     pending: Option<PendingBlock>,
     /// The first frame must be SETTINGS.
@@ -42,7 +42,7 @@ struct PendingBlock {
 #[derive(Clone, Copy, Debug)]
 struct DataFrame {
     stream: u32,
-    /// Bytes left of the payload; before the length of the padding is known, with it and the padding.
+    /// Payload bytes left; includes the padding and its length byte until that byte is read.
     left: u32,
     padding: u32,
     state: DataState,
@@ -56,14 +56,14 @@ enum DataState {
     Payload,
     /// After the payload.
     Padding,
-    /// The stream does not take it.
+    /// The stream no longer accepts data.
     Discard,
 }
 
 /// Capacity kept for incomplete frames and blocks.
 const KEPT_BYTES: usize = 1024;
 
-/// Increments below this are small.
+/// Window updates below this count as glitches.
 const SMALL_INCREMENT: u32 = 1024;
 
 impl Reader {
@@ -415,7 +415,7 @@ impl Connection {
             if self.was_reset(id) {
                 return self.glitch(now).map(|()| None);
             }
-            // Behind so many resets, the stream may be one that is forgotten.
+            // After this many resets, the stream may be one that was forgotten.
             if self.reset_streams.len() == RESET_STREAMS_MAX {
                 return self.fail(id, StreamError::Closed, out, now);
             }
@@ -501,7 +501,7 @@ impl Connection {
         }
     }
 
-    /// Compares a DATA frame, of which the payload is to come, with the length of the body.
+    /// Checks the length of a DATA frame against the announced length of the body.
     fn check_body<'a>(
         &mut self,
         frame: DataFrame,
@@ -631,7 +631,7 @@ impl Connection {
         Ok(Some(Event::Settings))
     }
 
-    /// Enforces the own settings, which the peer knows now.
+    /// Enforces our settings, which the peer has acknowledged.
     fn on_settings_ack(&mut self) {
         let window = i64::from(self.limits.stream_window);
         let change = window - std::mem::replace(&mut self.initial_receive_window, window);

@@ -1,6 +1,6 @@
 //! Streams of a connection, by identifier.
 
-/// One stream. It lives until its release, also when it is closed before.
+/// One stream. It exists until its release, even if closed before.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stream {
     /// 0 in an empty place of the table.
@@ -9,24 +9,24 @@ pub(crate) struct Stream {
     pub(crate) send: Side,
     /// Reset by either side: nothing more is sent or delivered.
     pub(crate) is_reset: bool,
-    /// Reset by the peer, which must send nothing behind that.
+    /// Reset by the peer, which must send nothing after that.
     pub(crate) is_reset_by_peer: bool,
-    /// Request without a body in its response (HEAD).
+    /// HEAD request: its response has no body.
     pub(crate) is_head: bool,
     pub(crate) is_connect: bool,
-    /// A send was cut short by the window.
+    /// The stream window cut a send short.
     pub(crate) is_blocked: bool,
-    /// Value of the caller.
+    /// Set by the caller.
     pub(crate) token: usize,
     /// Bytes of DATA that may be sent. Negative after the peer lowered its initial window.
     pub(crate) send_window: i64,
     /// Bytes of DATA that the peer may send.
     pub(crate) receive_window: i64,
-    /// Bytes delivered for which the caller has not given credit.
+    /// Delivered bytes that the caller has not credited.
     pub(crate) held: u32,
-    /// Credit that the peer does not have yet.
+    /// Credit not yet sent to the peer.
     pub(crate) credit: u32,
-    /// Bytes of the body that must follow, if the head has a length.
+    /// Body bytes still expected, if the head has a length.
     pub(crate) body_left: Option<u64>,
 }
 
@@ -147,7 +147,7 @@ impl StreamTable {
         let mut hole = self.find(id)?;
         let removed = std::mem::replace(&mut self.places[hole], EMPTY);
         self.len -= 1;
-        // Moves streams back over the hole that would not be found behind it.
+        // Moves back streams that a lookup would not find past the hole.
         let mask = self.places.len() - 1;
         let mut place = hole;
         loop {

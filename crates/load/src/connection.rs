@@ -49,7 +49,7 @@ pub(crate) struct Connection {
     pub(crate) in_flight: VecDeque<InFlight>,
     /// Number of those that are sent completely on this connection.
     sent: usize,
-    /// Bytes sent of the one after them.
+    /// Bytes sent of the next one.
     sent_bytes: usize,
     pub(crate) since: Instant,
     /// True while it is in the worker's queue of free connections.

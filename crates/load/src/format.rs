@@ -1,4 +1,4 @@
-//! Reports of a load: a table for people, JSON, CSV, and the formats of `ab` and `HdrHistogram`.
+//! Reports of a load: a human-readable table, JSON, CSV, and the formats of `ab` and `HdrHistogram`.
 //! docs/formats.md describes them.
 
 mod ab;
@@ -54,7 +54,7 @@ pub struct WarmUpResult {
 }
 
 impl Report<'_> {
-    /// Formats a table for people, in lines of at most 80 characters.
+    /// Formats a human-readable table, in lines of at most 80 characters.
     pub fn to_table(&self) -> io::Result<String> {
         table::render(self)
     }

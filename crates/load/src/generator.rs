@@ -67,7 +67,7 @@ impl Generator {
         self.control.start
     }
 
-    /// Ends the warm-up: what finishes from now on is measured. Later calls have no effect.
+    /// Ends the warm-up: requests that finish from now on are measured. Later calls have no effect.
     pub fn open_window(&self) {
         self.command(&self.control.measure);
     }
@@ -77,8 +77,8 @@ impl Generator {
         self.command(&self.control.stop);
     }
 
-    /// Sends no further request, and waits for the responses of those in flight, whose end
-    /// [`Generator::wait`] reports. Scheduled requests that are due are not sent.
+    /// Stops sending requests and waits for the responses to those in flight; [`Generator::wait`]
+    /// reports the end. Scheduled requests that are due are not sent.
     pub fn drain(&self) {
         self.command(&self.control.drain);
     }

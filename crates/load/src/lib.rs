@@ -7,9 +7,10 @@
 //! nothing per request. A request costs one send, one receive, its share of a wait and one reading of
 //! the clock, which ends one request and starts the next. Memory does not grow with the run.
 //!
-//! A [`Plan`] says what to send where. [`Generator::start`] sends at once. What finishes between
-//! [`Generator::open_window`] and [`Generator::close_window`] is measured, and [`Generator::finish`]
-//! returns the [`Summary`], which a [`Report`] prints. The caller checks that the target may be loaded.
+//! A [`Plan`] defines requests, target and timing. [`Generator::start`] sends at once. Requests that
+//! finish between [`Generator::open_window`] and [`Generator::close_window`] are measured.
+//! [`Generator::finish`] returns the [`Summary`], which a [`Report`] prints. The caller checks that the
+//! target may be loaded.
 
 mod connection;
 mod format;

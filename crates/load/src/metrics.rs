@@ -19,14 +19,14 @@ use crate::plan::{Arrivals, Plan};
 use crate::summary::{Failure, Progress, Summary, TemplateSummary, ThreadUsage};
 use crate::workload::Request;
 
-/// Counts what one thread does: everything in `progress`, and in detail while its window is open.
+/// Counts the events of one thread: all in `progress`, and in detail while its window is open.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     summary: Summary,
     window: Option<Window>,
     progress: Progress,
     shared: Arc<SharedProgress>,
-    /// True if each template has a latency of its own. A single one has that of all requests.
+    /// True if each template has its own latency. A single one shares that of all requests.
     has_templates: bool,
 }
 
@@ -52,7 +52,7 @@ impl Metrics {
             uncorrected_latency: schedule_histogram(),
             lateness: schedule_histogram(),
             first_byte: plan.first_byte.then(LatencyHistogram::new),
-            // Not cloned: the memory of a new histogram is not touched before its first use.
+            // Not cloned, so that the memory of a histogram stays untouched until its first use.
             templates: (0..templates).map(|_| TemplateSummary::default()).collect(),
             ..Summary::default()
         };
@@ -257,8 +257,7 @@ impl Metrics {
     }
 }
 
-/// Progress of one thread for other threads. On cache lines of its own, so that counting does not slow
-/// other threads down.
+/// Progress of one thread for other threads. On separate cache lines, to avoid false sharing.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct SharedProgress {

@@ -72,9 +72,9 @@ impl Schedule {
 
 /// Position of one thread in its schedule.
 ///
-/// A request that is due while no connection is free is *queued*. Queued requests are not stored: one
-/// cursor of the schedule follows what is sent, a second one ahead of it what is queued, so that memory
-/// is constant however long a server stalls.
+/// A request that is due while no connection is free is *queued*. Queued requests are not stored: one cursor of the
+/// schedule marks the sent requests, a second one ahead of it the queued ones, so that memory is constant regardless of
+/// how long a server stalls.
 #[derive(Debug)]
 pub(crate) struct Pacer {
     to_send: Cursor,

@@ -31,7 +31,7 @@ pub const MAX_TIMEOUT: Duration = Duration::from_secs(3600);
 
 pub const MAX_TIMER_SLACK: Duration = Duration::from_millis(10);
 
-/// One load: what the generator sends, where, when and over which connections.
+/// One load: requests, target, timing and connections.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub target: Target,

@@ -53,8 +53,8 @@ impl Slice {
 }
 
 impl SteadyState {
-    /// Adds a slice and its figures. A slice without a response restarts the comparison, and so does a
-    /// change of the number of figures.
+    /// Adds a slice and its figures. A slice without a response, or with another number of figures,
+    /// restarts the comparison.
     pub fn add(&mut self, slice: &Slice, figures: &[f64]) {
         if slice.responses == 0 {
             self.figures.clear();

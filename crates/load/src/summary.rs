@@ -123,7 +123,7 @@ pub struct Progress {
     pub responses: u64,
     /// Requests without a complete response.
     pub failed: u64,
-    /// Responses other than the expected ones.
+    /// Unexpected responses.
     pub unexpected: u64,
     /// Sum of the latencies of all responses.
     pub latency_ns_sum: u64,
@@ -357,7 +357,7 @@ impl TemplateSummary {
         for (status, count) in other.statuses {
             *self.statuses.entry(status).or_default() += count;
         }
-        // A merge reads all counters, and most threads have not touched those of an empty histogram.
+        // A merge reads all counters, and most threads have not touched the counters of an empty histogram.
         if other.latency.count() > 0 {
             self.latency.merge(&other.latency);
         }
@@ -455,7 +455,7 @@ impl Failure {
         matches!(self, Self::ConnectTimeout | Self::ResponseTimeout)
     }
 
-    /// Classifies a system error. `action` is what failed: `connect`, `send` or `receive`.
+    /// Classifies a system error. `action` is the failed call: `connect`, `send` or `receive`.
     pub(crate) fn io(action: &str, error: &io::Error) -> Self {
         match error.kind() {
             ErrorKind::ConnectionRefused => Self::Refused,

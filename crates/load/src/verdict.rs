@@ -1,4 +1,4 @@
-//! Verdict on a load: what its figures describe, the server or what measured it.
+//! Verdict on a load: whether its figures describe the server or a bottleneck of the measurement.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ pub const UNSENT_SHARE_MAX: f64 = 0.01;
 const QUEUED_SHARE_MAX: f64 = 0.01;
 const WRONG_SHARE_MAX: f64 = 0.01;
 
-/// A shorter measurement is not judged: much of it is its own start.
+/// A shorter measurement is not judged, because its start dominates it.
 const WINDOW_MIN: Duration = Duration::from_millis(100);
 
 /// With fewer responses, one in a hundred cannot be seen.

@@ -53,8 +53,8 @@ pub struct Expectation {
 }
 
 impl Workload {
-    /// Creates a workload that sends `requests` in `order`, which holds indices into them. Each thread
-    /// repeats the order from a start of its own.
+    /// Creates a workload that sends `requests` in `order`, a list of indices into them. Each thread
+    /// repeats the order from its own start.
     ///
     /// # Errors
     ///

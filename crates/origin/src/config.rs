@@ -49,7 +49,7 @@ pub struct Timeouts {
     pub response: Duration,
     /// Between two requests.
     pub idle: Duration,
-    /// For reading what the client still sends after the last response.
+    /// For reading from a client that still sends after the last response.
     pub linger: Duration,
 }
 

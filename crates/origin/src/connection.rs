@@ -13,7 +13,7 @@ use crate::http1_connection::{CloseMode, Context, Http1Connection, Need, Receivi
 use crate::output::{OutputBuffer, Sent};
 use crate::state::{Metric, Shared};
 
-/// Room for an incomplete head and as much again behind it.
+/// Room for an incomplete head plus the same amount.
 const INPUT_BYTES: usize = 2 * MAX_HEAD_BYTES;
 
 /// Limit for reading after the last response.
@@ -58,7 +58,7 @@ pub(crate) struct Connection {
     is_readable: bool,
     /// The client has shut its side down. A read that leaves room does not show that.
     is_shut: bool,
-    /// The socket was full once, so the connection watches for room to write.
+    /// The socket was full once, so writability is watched.
     was_full: bool,
     /// Waits in the run queue of the worker.
     is_queued: bool,
@@ -80,13 +80,13 @@ enum Phase {
     },
     /// A response waits for bytes to be fetched.
     Fetching,
-    /// All output is sent; what the client still sends is discarded.
+    /// All output is sent; further bytes of the client are discarded.
     Lingering {
         remaining_bytes: usize,
     },
 }
 
-/// Condition on which a connection runs again.
+/// Condition for the next run of a connection.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// At the next event of its socket.
@@ -128,7 +128,7 @@ impl Connection {
         !self.is_queued && !matches!(self.phase, Phase::Waiting { .. })
     }
 
-    /// True while a response is prepared without looking at the socket.
+    /// True while a response is prepared; the socket is then ignored.
     pub(crate) fn is_preparing_response(&self) -> bool {
         matches!(self.phase, Phase::Waiting { .. } | Phase::Fetching)
     }
@@ -275,7 +275,7 @@ impl Connection {
                     break Next::Event;
                 }
                 Need::Close(CloseMode::Immediate) => {
-                    // Sends what the kernel holds back, which a close alone may discard.
+                    // Sends bytes held back by the kernel; a close alone may discard them.
                     self.socket.shutdown_write()?;
                     break Next::Close;
                 }
@@ -347,7 +347,7 @@ impl Connection {
         self.http.closed(&mut scratch.shared.log, &self.peer);
     }
 
-    /// Sends the output. Keeps what is left of it, if any, and returns when to continue.
+    /// Sends the output. Keeps the rest, if any, and returns when to continue.
     fn flush(
         &mut self,
         scratch: &mut Scratch,

@@ -75,7 +75,7 @@ pub(crate) enum ServerState {
     Stopping,
 }
 
-/// Surroundings of a connection while it processes requests.
+/// Context in which a connection processes requests.
 pub(crate) struct Context<'a> {
     pub(crate) output: &'a mut OutputBuffer,
     pub(crate) shared: &'a mut Shared,
@@ -87,7 +87,7 @@ pub(crate) struct Context<'a> {
 pub(crate) enum Receiving {
     /// A head, or none yet.
     Head,
-    /// A body, of which `bytes` were received since then.
+    /// A body, with `bytes` received since `since`.
     Body {
         since: Instant,
         bytes: u64,
@@ -96,8 +96,8 @@ pub(crate) enum Receiving {
 }
 
 impl Http1Connection {
-    /// Processes the requests in `input` and writes the responses to the output; one at most if the
-    /// server is stopping. Returns the number of bytes consumed, and what is needed to continue.
+    /// Processes the requests in `input` and writes the responses to the output; at most one if the
+    /// server is stopping. Returns the number of bytes consumed, and the event to continue with.
     pub(crate) fn advance(&mut self, input: &[u8], context: &mut Context<'_>) -> (usize, Need) {
         let mut consumed = 0;
         loop {
@@ -382,7 +382,7 @@ fn respond_from_cache(input: &[u8], context: &mut Context<'_>) -> Option<usize> 
     Some(cached.head().len())
 }
 
-/// Properties of a request that its response depends on.
+/// Request properties that the response depends on.
 struct Transaction {
     is_head: bool,
     persistence: Persistence,

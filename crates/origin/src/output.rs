@@ -7,7 +7,7 @@ use tollgate_eventloop::{Socket, try_io};
 /// Filler up to this size is copied, so that it leaves with its head in one plain send.
 const COPIED_FILLER_MAX_BYTES: u64 = 16 << 10;
 
-/// Rendered bytes are sent from this size on, before more requests are processed.
+/// Once this many rendered bytes wait, they are sent before more requests are processed.
 const BATCH_BYTES: usize = 64 << 10;
 
 /// Largest capacity that is kept for the next responses.
@@ -28,7 +28,7 @@ pub(crate) trait Sink {
 
 impl Sink for &Socket {
     fn send(&mut self, bytes: &[u8], last: bool) -> io::Result<usize> {
-        // The shutdown that follows travels with the held back bytes.
+        // The following shutdown sends the held-back bytes.
         if last { self.send_more(bytes) } else { Socket::send(self, bytes) }
     }
 

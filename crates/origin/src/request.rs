@@ -1,4 +1,4 @@
-//! Requests as the endpoints see them: target, query, headers and body, and what can be wrong with them.
+//! Requests as endpoints see them: target, query, headers and body, and their errors.
 
 use std::error::Error as _;
 use std::fmt;
@@ -105,7 +105,7 @@ pub(crate) fn is_digits(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// A request body on its way in; every piece is passed on once.
+/// A request body being received; every piece is passed on once.
 pub(crate) struct RequestBody {
     decoder: BodyDecoder,
     bytes_max: u64,

@@ -37,7 +37,7 @@ pub(crate) enum Body<'a> {
 
 const PATH_PREFIX: &str = "tollgate origin: ";
 
-/// Header for responses that repeat what the client sent.
+/// Header for responses that echo client data.
 pub(crate) const NO_SNIFF: &str = "X-Content-Type-Options: nosniff\r\n";
 
 /// Interim response to `Expect: 100-continue`.
@@ -60,7 +60,7 @@ impl<'a> Response<'a> {
         Self::new(200, JSON, "", Body::Bytes(text.into_bytes()))
     }
 
-    /// JSON that repeats what the client sent.
+    /// JSON that echoes client data.
     pub(crate) fn untrusted_json(text: String) -> Self {
         Self { headers: NO_SNIFF.into(), ..Self::json(text) }
     }
@@ -84,7 +84,7 @@ impl<'a> Response<'a> {
         }
     }
 
-    /// Copies what is borrowed from the request.
+    /// Copies the data borrowed from the request.
     pub(crate) fn into_owned(self) -> Response<'static> {
         let body = match self.body {
             Body::Path(path) => Body::Bytes(path_line(path).collect()),

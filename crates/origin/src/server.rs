@@ -191,7 +191,7 @@ impl Thread {
     }
 }
 
-/// Stops all threads when one ends, for whatever reason.
+/// Stops all threads when one ends for any reason.
 struct StopOnDrop(Stopper);
 
 impl Drop for StopOnDrop {

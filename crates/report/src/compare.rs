@@ -184,8 +184,8 @@ fn subjects(
     subjects
 }
 
-/// The ratio to the baseline in each block in which both are valid and have the figure. A ratio of or to zero, such
-/// as the CPU without a proxy, has no logarithm, so there is no change of it.
+/// The ratio to the baseline in each block in which both are valid and have the figure. A ratio of or to zero, such as
+/// the CPU without a proxy, has no logarithm and therefore no change.
 fn ratios(run: &RunRecords, case: &str, subject: &str, baseline: &str, metric: Metric) -> Vec<f64> {
     let baselines = metric::valid(run, case, baseline);
     let ratio = |(block, trial): (u32, metric::Valid<'_>)| {
@@ -270,7 +270,7 @@ fn case_fingerprint(run: &Manifest, case: &CaseManifest) -> anyhow::Result<Value
         parts.remove("warmup_steady");
         parts.insert("warmup".to_owned(), json!(warm_up));
     }
-    // A mix is the same if its content is.
+    // Mixes are equal if their contents are.
     value["mix_file"] = Value::Null;
     value["mix"] = json!(run.experiment.mixes.get(&case.mix_file).map(|text| hash_text(text)));
     Ok(value)

@@ -155,8 +155,8 @@ pub(crate) fn gobench(source: &Source) -> String {
 /// The Bencher Metric Format: a benchmark is a subject in a case.
 ///
 /// The format: <https://bencher.dev/docs/reference/bencher-metric-format/>. Measures are named after the figures of
-/// report.json. The bounds of a ratio are those of its interval or, with too few blocks for one, of the observed range;
-/// those of others are the smallest and the largest value of the blocks.
+/// report.json. The bounds of a ratio are the ends of its interval or, with too few blocks, of the observed range; the
+/// bounds of other figures are the smallest and the largest value of the blocks.
 pub(crate) fn bencher(source: &Source) -> anyhow::Result<String> {
     let mut benchmarks: BTreeMap<String, BTreeMap<&str, Value>> = BTreeMap::new();
     let measure = |value: f64, low: f64, high: f64| json!({ "value": value, "lower_value": low, "upper_value": high });

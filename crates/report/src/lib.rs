@@ -1,4 +1,4 @@
-//! Analysis, comparison, thresholds, and the texts, pages and exports made of them.
+//! Analysis, comparison and thresholds, and their rendering as texts, pages and exports.
 
 pub mod analysis;
 pub mod compare;

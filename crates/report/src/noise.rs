@@ -16,7 +16,7 @@ use tollgate_stats::{BLOCKS_MAX, ratio, smallest_visible_difference};
 /// The experiment of the check, and the one for machines without nginx.
 pub const EXPERIMENTS: [&str; 2] = ["noise", "noise-direct"];
 
-/// Number of blocks of the run for which the smallest visible difference is computed.
+/// Number of blocks of the run that the smallest visible difference refers to.
 const BLOCKS: usize = 10;
 
 /// Two more than [`BLOCKS`], because trials may be disturbed.

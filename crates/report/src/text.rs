@@ -8,7 +8,7 @@ use tollgate_stats::text::{Screen, bar};
 const BESIDE_BAR: usize = 30;
 const BAR_COLUMNS_MAX: usize = 100;
 
-/// Renders a document. The headline is at the end, where the reader of a long output is.
+/// Renders a document. The headline comes last, where it stays visible after a long output.
 pub(crate) fn render(document: &Document, screen: Screen) -> String {
     let mut text = screen.heading(&document.title);
     if let Some((badge, rest)) = &document.status {
@@ -58,7 +58,7 @@ fn block(block: &Block, screen: Screen) -> String {
     }
 }
 
-/// Fewer than two bars are not drawn.
+/// Draws bars; nothing for fewer than two.
 fn drawn(title: &str, bars: &[(String, f64)], screen: Screen) -> String {
     let highest = bars.iter().map(|(_, value)| *value).fold(0.0, f64::max);
     if bars.len() < 2 || highest <= 0.0 {

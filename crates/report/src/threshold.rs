@@ -137,7 +137,7 @@ impl Threshold {
         self.case.iter().try_for_each(|case| known(case, "case", cases))
     }
 
-    /// Checks that a change is not that of the baseline of the run.
+    /// Checks that a change does not refer to the baseline of the run.
     pub fn check_change(&self, baseline: &str) -> Result<(), ConditionError> {
         if self.baseline.is_some() || self.subject.name != baseline {
             return Ok(());
@@ -270,8 +270,8 @@ impl Threshold {
         let pairs: Vec<Pair> = values.map(|subject| Pair { subject, baseline: 0.0 }).collect();
         let mut value = difference(&pairs, run.manifest.seed).map(Range::from);
         if let (Measure::Blocked(class), Some(range)) = (self.measure, &mut value) {
-            // One missed attack hardly moves a median of means. The rate is that of the report, and the interval is
-            // widened to contain it.
+            // One missed attack barely moves a median of means. The rate is the report's, and the interval is widened
+            // to contain it.
             let all = answering(run, case, &self.subject.name).map(|(_, measurement)| measurement);
             range.estimate = blocked_rate(&by_template(all), class).unwrap_or(range.estimate);
             range.low = range.low.min(range.estimate);

@@ -1,4 +1,5 @@
-//! Ablation: an experiment with one subject as the baseline, and the same subject without each file of its rule set.
+//! Ablation: an experiment whose baseline is one subject, compared with the same subject without each of its rule
+//! files.
 //!
 //! The price of a file is the difference between the whole rule set and the rule set without it. The file catches the
 //! attacks that are blocked with it and not without it.

@@ -1,4 +1,4 @@
-//! Checks whether this machine can run experiments, and how its figures could be better.
+//! Checks if this machine can run experiments, and suggests improvements.
 
 use crate::environment::{self, Counters, cpu_pressure};
 use crate::process::Ports;
@@ -30,7 +30,7 @@ pub enum State {
     Impossible,
 }
 
-/// Runs all checks. Takes a second, in which noise is counted.
+/// Runs all checks. Takes a second to count noise.
 pub fn examine(catalog: &Catalog) -> Vec<Check> {
     let mut checks = vec![cpus()];
     match environment::read() {
@@ -109,7 +109,7 @@ fn listen_queue(somaxconn: Option<&str>) -> Check {
     }
 }
 
-/// For 10,000 connections to one server, and as many in TIME-WAIT if the client closes first.
+/// For 10,000 connections to one server, and the same number in TIME-WAIT if the client closes first.
 const ENOUGH_PORTS: u64 = 20_000;
 
 fn local_ports(range: Option<&str>) -> Check {

@@ -106,7 +106,7 @@ pub fn run(request: &RunRequest<'_>, report: &mut dyn FnMut(Event<'_>)) -> anyho
     let RunRequest { catalog, experiment, invocation, interrupt, .. } = request;
     let Machine { layout, environment } = prepare(experiment)?;
     let baseline = &experiment.subjects[experiment.baseline];
-    // Other errors of it are reported with those of the other subjects.
+    // Its other errors are reported with those of the other subjects.
     if let Ok(Err(missing)) = system::check(catalog, baseline) {
         return Err(NoPrices::NoBaseline { baseline: baseline.name.clone(), missing }.into());
     }
@@ -200,7 +200,7 @@ fn why_nothing_counts<'a>(mut invalid: impl Iterator<Item = &'a Vec<Invalid>>) -
         .map(ToString::to_string)
 }
 
-/// Waits until a second has passed within the limits, at most [`QUIET_WAIT_S`]. Returns false if none has.
+/// Waits for one second with noise within the limits, for at most [`QUIET_WAIT_S`]. Returns false if there was none.
 fn wait_until_quiet(
     layout: &CpuLayout,
     limits: &Limits,
@@ -214,7 +214,7 @@ fn wait_until_quiet(
     for _ in 0..QUIET_WAIT_S {
         let (before, start) = (Counters::read(&cpus), Instant::now());
         interrupt.sleep(Duration::from_secs(1))?;
-        // Unreadable counters are an error of the next trial.
+        // If the counters cannot be read, the next trial reports the error.
         let (Ok(before), Ok(after)) = (before, Counters::read(&cpus)) else { return Ok(true) };
         let noise = before.until(&after, start.elapsed(), cpus.len(), Duration::ZERO);
         if is_quiet(&noise, limits) {

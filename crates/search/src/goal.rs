@@ -1,4 +1,4 @@
-//! Goals such as `p99<5ms,errors<0.1%`, and whether a trial meets them.
+//! Goals such as `p99<5ms,errors<0.1%`, and the judgement of trials by them.
 
 use crate::bracket::Verdict;
 use std::fmt;
@@ -141,7 +141,7 @@ impl Metric {
 }
 
 impl Goals {
-    /// Returns how many requests a trial needs, so that every quantile is decided by more than a few.
+    /// Returns the minimum number of requests of a trial, so that enough requests decide every quantile.
     pub fn requests_min(&self) -> u64 {
         let needs = self.goals.iter().map(|goal| match goal.metric {
             Metric::Quantile(share) => (REQUESTS_BEYOND / (1.0 - share)).round(),
@@ -226,7 +226,7 @@ pub struct Judgement {
     pub reasons: Vec<String>,
 }
 
-/// A rate that was not delivered fails, whatever the goals.
+/// A rate that was not delivered fails, regardless of the goals.
 fn not_delivered(open_loop: &OpenLoopRecord) -> Option<String> {
     let due = open_loop.due.max(open_loop.unsent).max(1);
     let share = as_f64(open_loop.unsent) / as_f64(due);

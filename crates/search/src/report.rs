@@ -1,4 +1,4 @@
-//! The result of a search, from its records: a table for people, JSON for programs.
+//! The result of a search, from its records, as a table and as JSON.
 
 use crate::bracket::{Bracket, End, Progress, TRIALS_MAX, Verdict};
 use crate::goal::Judgement;

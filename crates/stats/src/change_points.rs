@@ -110,15 +110,15 @@ pub fn e_divisive(series: &[f64], division: &Division) -> Option<Vec<ChangePoint
 struct Candidate {
     /// Index of the first value after the division.
     index: usize,
-    /// Index behind the last value that is compared with those before the division.
+    /// Index after the last value that is compared with the values before the division.
     end: usize,
     q: f64,
 }
 
 /// Returns the division of `values` with the largest energy statistic; `None` with too few values, or if all are equal.
 ///
-/// The values after the division need not reach to the end: if the level changes and returns, the first part of what
-/// follows shows the change more clearly than all of it.
+/// The values after the division need not extend to the end: if the level changes and returns, the first part after the
+/// change shows it more clearly than the whole rest.
 fn best_division(values: &[f64], segment_min: usize) -> Option<Candidate> {
     let n = values.len();
     if n < 2 * segment_min {

@@ -98,8 +98,7 @@ pub(crate) fn bootstrap_interval(n: usize, averages: &[WalshAverage], seed: u64)
 
 /// Returns the Hodges-Lehmann estimate of the resample that contains each value `copies` times.
 ///
-/// Its Walsh averages are those of the sample, each as often as its two values can be paired, so nothing has to be
-/// sorted again.
+/// Its Walsh averages are those of the sample, each as often as its two values can be paired, so no sorting is needed.
 fn estimate_of_resample(averages: &[WalshAverage], copies: &[usize]) -> f64 {
     let (lower_rank, upper_rank) = middle_ranks(averages.len());
     let mut ranked = averages.iter().scan(0, |rank, average| {

@@ -241,7 +241,7 @@ pub enum DecodeError {
     TooLong { len: usize },
     #[error("cannot decode the base64 of the latency histogram")]
     Base64(#[from] base64::DecodeError),
-    /// Not one uncompressed V2 histogram from the first byte to the last.
+    /// Not exactly one uncompressed V2 histogram.
     #[error("expected exactly one histogram in HdrHistogram's uncompressed V2 format")]
     NotOneHistogram,
     #[error("cannot decode the latency histogram")]
@@ -253,7 +253,7 @@ pub enum DecodeError {
     OtherRange { low: u64, high: u64, digits: u8 },
 }
 
-/// Returns true if `bytes` start as an uncompressed V2 histogram that ends where they end.
+/// Returns true if `bytes` are exactly one uncompressed V2 histogram.
 ///
 /// The deserializer reserves the memory that the header declares (up to 4 GB) before it reads on, so the header must
 /// be checked first.

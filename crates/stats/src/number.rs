@@ -89,7 +89,7 @@ pub fn percent(share: f64) -> String {
     }
 }
 
-/// A count and what is counted: "1 block", "2 blocks".
+/// Formats a count with its noun: "1 block", "2 blocks".
 pub fn counted(count: usize, what: &str) -> String {
     match count {
         1 => format!("1 {what}"),

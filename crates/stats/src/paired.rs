@@ -176,8 +176,8 @@ const SEED: u64 = 1;
 /// not positive and finite.
 ///
 /// `aa` contains a metric of two equal subjects in each block of an A/A run. Runs are simulated by drawing from these
-/// blocks, each with either sign, since neither subject is the dearer one; the result is the price that lifts the lower
-/// end of 80 % of the intervals above no price.
+/// blocks, each with a random sign, since neither subject is more expensive. The result is the price that raises the
+/// lower end of 80 % of the intervals above no difference.
 ///
 /// Source: B. J. Collings and M. A. Hamilton, "Estimating the power of the two-sample Wilcoxon test for location shift",
 /// Biometrics 44 (1988), 847-860, which samples in the same way. Formulas for normal values promise too much below ten

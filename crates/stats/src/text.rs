@@ -3,7 +3,7 @@
 /// The width of a report in characters where the terminal's is unknown.
 pub const COLUMNS: usize = 80;
 
-/// The longest line of running text, however wide the terminal is.
+/// Longest line of running text, regardless of the terminal's width.
 const TEXT_COLUMNS: usize = 100;
 
 /// The terminal on which a report is printed.

@@ -57,7 +57,7 @@ impl TlsSession {
         let (mut filled, mut is_emptied) = (0, false);
         loop {
             match self.connection.reader().read(&mut buffer[filled..]) {
-                // The next call reports the end again, behind the bytes returned now.
+                // The next call reports the end again, after the bytes returned now.
                 Ok(0) => return Ok((filled, true)),
                 Ok(count) => {
                     filled += count;
@@ -88,7 +88,7 @@ impl TlsSession {
                 is_emptied = carrier.was_short && count > 0 && !is_shut;
                 let is_handshaking = self.connection.is_handshaking();
                 let processed = self.connection.process_new_packets();
-                // A TLS record starts with a number below 32.
+                // The first byte of a TLS record is below 32.
                 if processed.is_err()
                     && is_handshaking
                     && self.first_byte.is_some_and(|byte| byte.is_ascii_alphabetic())
@@ -163,7 +163,7 @@ pub fn is_plain_http(error: &io::Error) -> bool {
     error.get_ref().is_some_and(<dyn Error + Send + Sync>::is::<PlainHttp>)
 }
 
-/// Lets rustls read from and write to the socket.
+/// Adapts the socket to rustls.
 struct Carrier<'a> {
     socket: &'a Socket,
     /// Of the last read.

@@ -22,8 +22,8 @@ use tollgate_runner::process::Interrupt;
 use tollgate_runner::process::group::stop_orphans_except;
 use tollgate_runner::process::usage::ProcessTable;
 
-/// Runs `work` in a child process and stops all processes that it leaves behind. Must be called while there is only one
-/// thread. Runs `work` in this process if it cannot fork.
+/// Runs `work` in a child process and stops all processes that it leaves behind. Must be called with only one thread
+/// running. Runs `work` in this process if it cannot fork.
 pub(crate) fn supervise(work: impl FnOnce() -> ExitCode) -> ExitCode {
     let Ok(watch) = Watch::start() else { return work() };
     let supervisor = getpid();
@@ -135,7 +135,7 @@ pub(crate) fn handled() -> Vec<Signal> {
     not_ignored(&STOP)
 }
 
-/// Returns those of `signals` that were not ignored at the start of this process.
+/// Returns the `signals` that were not ignored at the start of this process.
 pub(crate) fn not_ignored(signals: &[Signal]) -> Vec<Signal> {
     let ignored = ignored().unwrap_or_default();
     let is_handled = |signal: &Signal| ignored & (1 << (*signal as i32 - 1)) == 0;

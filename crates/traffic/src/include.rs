@@ -131,7 +131,7 @@ impl Parts {
         if shares.is_empty() {
             return Ok(());
         }
-        // Saturates on overflow; the sum of the weights is then beyond the limit, whatever its exact value.
+        // Saturates on overflow; the sum of the weights then exceeds the limit in any case.
         let common = shares.iter().fold(1_u64, |common, share| lcm(common, share.of));
         let mut weights = Vec::new();
         for group in groups {

@@ -57,7 +57,7 @@ impl Mix {
             .flat_map(|(index, template)| std::iter::repeat_n(index, template.weight as usize))
             .collect();
         let mut value_rng = ChaCha8Rng::seed_from_u64(seed);
-        // Another stream than that of the order, or the values would correlate with the shuffles.
+        // A different stream from the order's; otherwise the values would correlate with the shuffles.
         value_rng.set_stream(1);
         Script {
             mix: self,
@@ -182,8 +182,8 @@ fn count_rounds(
     }
 }
 
-/// Values that decide whether a template is a valid request. Variables are tried one at a time: a byte is allowed
-/// independently of others, and lengths add up.
+/// Values that decide the validity of a template. Variables are tried one at a time: a byte is allowed independently of
+/// others, and lengths add up.
 struct Candidates<'a> {
     names: &'a [String],
     /// Values of each variable.

@@ -62,7 +62,7 @@ impl Message {
 }
 
 impl Template {
-    /// Checks what does not depend on the values of variables.
+    /// Checks everything that does not depend on the values of variables.
     pub(crate) fn new(
         file: TemplateFile,
         mix: &MixFile,

@@ -59,8 +59,8 @@ impl Variable {
         }
     }
 
-    /// Returns the values that decide whether a request is valid: all texts of a list; of numbers, which differ in their
-    /// length only, the longest and the shortest.
+    /// Returns the values that decide the validity of a request: all texts of a list; for numbers, which differ only in
+    /// length, the longest and the shortest.
     pub(crate) fn candidates(&self) -> Vec<String> {
         let (from, to) = match self {
             Self::List(list) => return list.clone(),

@@ -20,7 +20,7 @@ use crate::template::Template;
 use crate::transformation::Transformation;
 use crate::variable::Variable as V;
 
-/// Rules that one rule with `or` may become.
+/// Limit of rules that one rule with `or` expands to.
 const ALTERNATIVES_MAX: usize = 1000;
 
 const ZONES: [(&str, V); 17] = [
@@ -40,7 +40,7 @@ const ZONES: [(&str, V); 17] = [
     ("PROTOCOL", V::RequestProtocol),
     ("RAW_BODY", V::RequestBody),
     ("URI", V::RequestFilename),
-    // As in Coraza, of which REQUEST_URI is not decoded.
+    // As in Coraza, where REQUEST_URI is not decoded.
     ("URI_FULL", V::RequestUriRaw),
 ];
 
@@ -91,7 +91,7 @@ const BODY_TYPES: [(&str, BodyProcessor); 4] = [
     ("xml", BodyProcessor::Xml),
 ];
 
-/// Fields that begin with `_` describe the rules and do not change what they do.
+/// Fields that begin with `_` describe the rules and have no effect.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -218,7 +218,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Takes an id; the next one that is free if it is used.
+    /// Takes an id; if it is used, the next free one.
     pub(crate) fn take_id(&mut self, wanted: u32) -> u64 {
         let id = (u64::from(wanted.max(1))..).find(|id| !self.ids.contains(id));
         let id = id.expect("a set of ids cannot contain all numbers");
@@ -298,7 +298,7 @@ impl Reader<'_> {
                         head.push(test);
                     }
                 }
-                // A body that another processor parses is left to it: its values would be lost.
+                // Another processor parses this body itself: overriding it would lose its values.
                 let no_processor = target(self.name, root, "&REQBODY_PROCESSOR")?;
                 head.push(Test {
                     targets: vec![no_processor],
@@ -342,7 +342,7 @@ impl Reader<'_> {
         rule
     }
 
-    /// Returns the chains of conditions of which one has to match.
+    /// Returns alternative chains of conditions: at least one has to match.
     fn alternatives<'a>(
         &self,
         node: &'a Spanned<Node>,
@@ -474,7 +474,7 @@ impl Reader<'_> {
         })
     }
 
-    /// Returns the parser that a chain asks for.
+    /// Returns the parser that a chain requires.
     fn body_type(&self, conditions: &[Numbered<'_>]) -> Result<Option<BodyProcessor>, LoadError> {
         let mut found = None;
         for written in conditions.iter().filter_map(|(_, node)| node.value.body_type.as_ref()) {
@@ -515,8 +515,8 @@ fn is_of_head(variable: V) -> bool {
     )
 }
 
-/// CrowdSec names the elements of a JSON array `json.list.0`, this engine `json.list.array_0`. Both are tested, as
-/// the name may be that of a member of an object.
+/// CrowdSec names the elements of a JSON array `json.list.0`, this engine `json.list.array_0`. Both are tested, because
+/// the number may also be the name of an object member.
 fn with_array_indices(variable: V, name: &str) -> Option<String> {
     let is_index = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
     let of_json = matches!(variable, V::ArgsPost | V::ArgsPostNames) && name.starts_with("json.");
@@ -544,7 +544,7 @@ fn id(name: &str, (number, condition): Numbered<'_>) -> u32 {
         .fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
-/// Moves a directive to the line at which it stands in the YAML file, so that errors name that line.
+/// Moves a directive to its line in the YAML file, so that errors name that line.
 fn at_its_line(yaml: &str, rule: &Spanned<String>) -> Vec<u8> {
     let line = usize::try_from(rule.referenced.line().max(1)).unwrap_or(1);
     let is_block = yaml.lines().nth(line - 1).is_some_and(|line| {

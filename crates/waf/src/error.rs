@@ -35,7 +35,7 @@ pub enum LoadError {
     /// A directive, operator, transformation, target or action is malformed.
     #[error("{place}: {message}")]
     Invalid {
-        /// Where it stands.
+        /// Place of the construct.
         place: Place,
         /// Description of the error.
         message: String,
@@ -43,7 +43,7 @@ pub enum LoadError {
     /// A construct that this engine does not implement.
     #[error("{place}: {message}")]
     Unsupported {
-        /// Where it stands.
+        /// Place of the construct.
         place: Place,
         /// Name of the construct and the reason.
         message: String,
@@ -63,7 +63,7 @@ impl LoadError {
 /// Directive that was left out because it is not supported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skipped {
-    /// Where it stands.
+    /// Place of the directive.
     pub place: Place,
     /// Name of the construct and the reason.
     pub message: String,

@@ -1,4 +1,4 @@
-//! Entry points of the fuzz targets to what is private. Compiled for cargo-fuzz and for tests only.
+//! Private entry points for the fuzz targets. Compiled for cargo-fuzz and for tests only.
 
 use crate::body::{Limits, json, multipart, urlencoded, xml};
 use crate::head::{Target, cookies};

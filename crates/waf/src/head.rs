@@ -7,7 +7,8 @@ use memchr::{memchr, memchr_iter, memmem, memrchr2};
 
 use crate::transformation::{hex_pair, is_space};
 
-/// Parts of a request target, as ModSecurity names them. A fragment (from `#` on) is no part of it.
+/// Parts of a request target, as ModSecurity names them. A fragment (from `#` on) is not a part of the
+/// target.
 ///
 /// The path ends at the first `?` of the target as it was sent, as in libmodsecurity 3.0.12 and
 /// later. (3.0.9 decodes first, so that `%3f` hides the rest of the path from `REQUEST_FILENAME`:
@@ -47,7 +48,7 @@ impl<'a> Target<'a> {
         &self.decoded[..self.filename_end]
     }
 
-    /// `REQUEST_BASENAME`: what follows the last slash or backslash of the path; empty if there is
+    /// `REQUEST_BASENAME`: the part after the last slash or backslash of the path; empty if there is
     /// none.
     pub(crate) fn basename(&self) -> &[u8] {
         &self.decoded[self.basename.clone()]

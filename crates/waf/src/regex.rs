@@ -13,7 +13,7 @@ const SIZE_LIMIT: usize = 16 << 20;
 /// Memory of the states that one regex builds while it runs, in bytes for each thread.
 const CACHE_LIMIT: usize = 1 << 20;
 
-/// States of a regex that is compiled when rules are loaded, to find out whether it is too large.
+/// Regexes with at least this many states are compiled when rules are loaded, to check their size.
 const STATES_CHECKED: usize = 50_000;
 
 fn options() -> syntax::Config {
@@ -36,8 +36,7 @@ pub(crate) fn compile(pattern: &str) -> Result<Regex, String> {
         .map_err(|error| explain(pattern, &reason(&error)))
 }
 
-/// Checks that a regex compiles, without compiling it unless it may exceed the limit of size, and
-/// returns its structure.
+/// Checks that a regex compiles and returns its structure. Compiles it only if it may exceed the size limit.
 pub(crate) fn check(pattern: &str, structures: &mut Structures) -> Result<Id, String> {
     let id = match structures.parse(&portable(pattern)) {
         Some(id) => id,
@@ -105,8 +104,8 @@ pub(crate) fn structure(pattern: &str) -> Result<Hir, String> {
         .map_err(|error| explain(pattern, &error.to_string()))
 }
 
-/// Rewrites constructs that PCRE reads in another way than this engine's syntax: braces that are no
-/// repetition, brackets and operators in classes, bytes above 127, and `\e`, `\h`, `\R`, `\Z`.
+/// Rewrites constructs that PCRE reads differently from this engine's syntax: braces that are not a repetition,
+/// brackets and operators in classes, bytes above 127, and `\e`, `\h`, `\R`, `\Z`.
 pub(crate) fn portable(pattern: &str) -> String {
     let bytes = pattern.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
@@ -154,7 +153,7 @@ pub(crate) fn portable(pattern: &str) -> String {
                 }
                 continue;
             }
-            // Inside a class PCRE knows no nesting and no set operations.
+            // PCRE has no nested classes and no set operations.
             b'[' if bytes.get(at + 1) == Some(&b':') && pattern[at..].contains(":]") => {
                 let end = pattern[at..].find(":]").map_or(bytes.len(), |end| at + end + 2);
                 out.extend_from_slice(&bytes[at..end]);
@@ -183,7 +182,7 @@ pub(crate) fn portable(pattern: &str) -> String {
     String::from_utf8(out).unwrap_or_else(|_| pattern.to_owned())
 }
 
-/// The byte that `\x{HH}` at the start of the text stands for.
+/// Returns the byte that `\x{HH}` at the start of the text denotes.
 fn braced_byte(text: &[u8]) -> Option<u8> {
     let digits = text.strip_prefix(b"\\x{")?;
     let end = memchr::memchr(b'}', digits)?;

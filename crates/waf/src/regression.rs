@@ -1,8 +1,8 @@
 //! Regression tests in the YAML format of go-ftw, as the Core Rule Set publishes them.
 //!
-//! A stage sends one request through the engine and through a pretended backend, and compares the
-//! rules that matched, the log and the status. No network is used: the checks of a web server in
-//! front of the engine that a test expects (`status: 400`) are those of [`is_malformed`].
+//! A stage sends one request through the engine and a simulated backend, and compares the matching
+//! rules, the log and the status. No network is used: [`is_malformed`] replaces the checks of the web
+//! server in front of the engine that a test expects (`status: 400`).
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::{Match, RuleSet};
 /// File of tests.
 #[derive(Clone, Debug, Deserialize)]
 pub struct TestFile {
-    /// Rule that the tests are about.
+    /// Rule under test.
     #[serde(default)]
     pub rule_id: u64,
     /// Tests.
@@ -237,7 +237,7 @@ fn encode_form(data: &str) -> String {
         .join("&")
 }
 
-/// Response of the pretended backend: `/reflect` sends what the body of the request describes.
+/// Response of the simulated backend: `/reflect` sends the response that the request body describes.
 pub fn reflect(request: &Request) -> Response {
     #[derive(Default, Deserialize)]
     #[serde(rename_all = "camelCase", default)]

@@ -54,7 +54,7 @@ pub fn parse_raw(raw: &[u8]) -> Request {
 
 /// Splits a raw response; lines may end in LF alone.
 pub fn parse_raw_response(raw: &[u8]) -> Response {
-    // The parts of a status line stand where a request line has its method and target.
+    // The first two parts of a status line have the places of method and target.
     let start = raw.iter().position(|&byte| byte == b'\n').map_or(raw.len(), |end| end + 1);
     let parsed = parse_raw(raw);
     let status = std::str::from_utf8(&parsed.target).ok().and_then(|text| text.parse().ok());

@@ -1,4 +1,4 @@
-//! Rules as they are evaluated: defaults and updates of targets applied, names resolved.
+//! Compiled rules: defaults and target updates applied, names resolved.
 
 use std::sync::Arc;
 
@@ -125,7 +125,7 @@ pub(crate) enum AllowScope {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flow {
     Continue,
-    /// Continues behind the marker of this index.
+    /// Continues after the marker with this index.
     SkipAfter(usize),
     /// Skips this many rules.
     Skip(u32),

@@ -57,7 +57,7 @@ enum SourceText {
 pub struct RuleInfo<'a> {
     /// Id.
     pub id: u64,
-    /// Where it stands.
+    /// Place of the rule.
     pub place: &'a Place,
     /// Phase in which it runs.
     pub phase: Phase,
@@ -241,7 +241,7 @@ fn complete(draft: Draft) -> Result<RuleSet, LoadError> {
     Ok(set)
 }
 
-/// Position of the marker behind a rule. A marker that stands before the rule ends the phase.
+/// Position of the marker after a rule. A marker before the rule ends the phase.
 fn end_of_skip(
     steps: &[Step],
     markers: &[String],

@@ -7,7 +7,7 @@ use crate::rule::{AuditEngine, EngineMode};
 pub enum LimitAction {
     /// Block the transaction, if the engine is on.
     Reject,
-    /// Go on with what was inspected up to the limit.
+    /// Continue with the part inspected up to the limit.
     ProcessPartial,
 }
 

@@ -8,7 +8,7 @@ use crate::variable::Variable;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Template {
     parts: Vec<Part>,
-    /// Number that the text is read as, if it contains no macro.
+    /// Numeric value of the text, if it contains no macro.
     number: Option<i64>,
 }
 
@@ -63,7 +63,7 @@ impl Template {
         Self { parts, number: Some(parse_integer(text)) }
     }
 
-    /// The text as operators on numbers read it, if it contains no macro.
+    /// Returns the numeric value of the text, if it contains no macro.
     pub(crate) fn as_number(&self) -> Option<i64> {
         self.number
     }
@@ -77,7 +77,7 @@ impl Template {
         }
     }
 
-    /// The macro, if the text is nothing else.
+    /// Returns the macro if it is the whole text.
     pub(crate) fn as_macro(&self) -> Option<&Macro> {
         match self.parts.as_slice() {
             [Part::Macro(reference)] => Some(reference),

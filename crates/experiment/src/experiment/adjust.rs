@@ -30,7 +30,7 @@ pub struct Adjustments {
 }
 
 impl Adjustments {
-    /// Checks the adjustments against a file and applies all but `quick` and `matrix`, which have steps of their own.
+    /// Checks the adjustments against a file and applies all except `quick` and `matrix`, which are separate steps.
     pub(super) fn apply(&self, mut file: ExperimentFile) -> Result<ExperimentFile, String> {
         self.check(&file)?;
         if let Some(baseline) = &self.baseline {

@@ -268,7 +268,7 @@ impl CaseFile {
             || self.subjects.iter().any(|name| name == subject)
     }
 
-    /// True if its rate depends on another case.
+    /// True if the rate of this case depends on the other case.
     pub(super) fn depends_on(&self, other: &Self) -> bool {
         self.rate_of.as_ref().is_some_and(|rate_of| rate_of.case == other.name)
     }

@@ -67,7 +67,7 @@ pub(super) fn expand(
     let mut used = Vec::new();
     for one in &file.subject {
         let recipe = &recipes[&one.system];
-        // For a named subject without the option, choosing it is an error.
+        // An option that a named subject lacks is an error.
         let applies = |axis: &&Axis| {
             axis.is_of(&one.name)
                 && (axis.of.is_some() || recipe.file.option.contains_key(&axis.key))
@@ -92,7 +92,7 @@ pub(super) fn expand(
     Ok(ExperimentFile { subject, case, ..file })
 }
 
-/// Expands a subject. The baseline stays, because every price needs it; a combination that equals it is left out.
+/// Expands a subject. Keeps the baseline, because every price needs it, and leaves out a combination equal to it.
 fn subjects(
     axes: &[&Axis],
     subject: &SubjectFile,

@@ -91,8 +91,8 @@ impl Balancer {
 }
 
 /// Smooth weighted round robin as in nginx: adds each available backend's weight to its current weight, takes the
-/// backend with the highest, and subtracts the sum of the weights from it. Within as many consecutive choices as the
-/// sum of the weights, each backend is chosen as often as its weight, evenly spread.
+/// backend with the highest, and subtracts the sum of the weights from it. In each run of choices as long as the sum of
+/// the weights, each backend is chosen as often as its weight, evenly spread.
 fn next_in_turn(
     weights: &[u32],
     current: &mut [i64],
@@ -158,7 +158,7 @@ fn draw(
     })
 }
 
-/// Hash of what requests to the same backend have in common.
+/// Hash of the request property that selects a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HashKey(u64);
 

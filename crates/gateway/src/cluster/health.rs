@@ -19,13 +19,13 @@ pub(crate) struct PoolHealth {
 
 #[derive(Debug, Default)]
 struct BackendHealth {
-    /// Milliseconds since the start, of the last failed request; 0: none.
+    /// Time of the last failed request, in milliseconds since the start; 0: none.
     failed_at_ms: AtomicU64,
-    /// Of the last failure that was logged.
+    /// Time of the last logged failure.
     logged_at_ms: AtomicU64,
     /// The last logged state.
     is_logged_as_failing: AtomicBool,
-    /// Down by its health checks.
+    /// Health checks have failed.
     is_down: AtomicBool,
     consecutive_failures: AtomicU32,
     /// Milliseconds since the start; 0: not ejected.
@@ -97,7 +97,7 @@ impl PoolHealth {
         is_return && health.is_logged_as_failing.swap(false, Relaxed)
     }
 
-    /// Records a failed request. After the return of an ejected backend, a single further failure ejects it again.
+    /// Records a failed request. After an ejection, a single further failure ejects the backend again.
     pub(crate) fn record_failure(&self, backend: usize, now: Instant) -> Failure {
         let health = &self.backends[backend];
         let failures = health.consecutive_failures.fetch_add(1, Relaxed).saturating_add(1);
@@ -108,8 +108,8 @@ impl PoolHealth {
         }
     }
 
-    /// True for a failure after a success, once per interval, so that a backend that fails now and then does not flood the
-    /// log. Failed health checks are logged instead, where there are any.
+    /// True for a failure after a success, at most once per interval, so that an intermittent failure does not flood
+    /// the log. With health checks, only their failures are logged.
     fn is_to_be_logged(&self, health: &BackendHealth, now: Instant) -> bool {
         if self.is_checked || health.is_logged_as_failing.load(Relaxed) {
             return false;

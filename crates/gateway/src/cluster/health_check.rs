@@ -68,8 +68,8 @@ const WAKER: u64 = u64::MAX;
 const EVENTS_MAX: usize = 64;
 
 impl HealthChecks {
-    /// Starts to check the backends of those pools that ask for it, and reports to `health`, one for each pool.
-    /// Returns `None` if no pool does.
+    /// Starts to check the backends of pools with health checks, and reports to `health`, one per pool. Returns `None`
+    /// if no pool has health checks.
     pub(crate) fn start(pools: &[Pool], health: &[Arc<PoolHealth>]) -> io::Result<Option<Self>> {
         let backends = checked_backends(pools, health);
         if backends.is_empty() {
@@ -227,7 +227,7 @@ impl Checker {
                 });
             }
             Err(error) => match exhausted_resource(&error) {
-                // Says nothing about the backend, whose status remains.
+                // A local failure: the status of the backend remains.
                 Some(resource) if self.exhaustion_log.allow(now) => {
                     log(format_args!(
                         "cannot check {}: {}; {} (logged once a minute)",

@@ -117,14 +117,14 @@ impl<W: PartialEq> PoolState<W> {
         self.queues.push(queue, Pending { waiter, key, attempts });
     }
 
-    /// Frees the room of a request that is done with its backend; [`next`](Self::next) hands it out.
+    /// Frees the room of a finished request; [`next`](Self::next) assigns it.
     pub(crate) fn release(&mut self, backend: BackendId) {
         debug_assert!(self.active[backend.0] > 0, "each release belongs to a choice");
         self.active[backend.0] = self.active[backend.0].saturating_sub(1);
     }
 
-    /// Removes the oldest waiting request that a backend with room may serve, and counts it as active there. A
-    /// request that waits for a backend which is no longer up goes where a new request would.
+    /// Removes the oldest waiting request that a backend with room may serve, and counts it as active there. If a
+    /// request waits for a backend that is no longer up, it is treated as a new one.
     pub(crate) fn next(&mut self, now: Instant) -> Option<(W, BackendId)> {
         let Self { balancer, active, active_max, queues, health } = self;
         let has_room = |at: usize| active[at] < *active_max;

@@ -17,7 +17,7 @@ pub(super) struct WaitQueues<W> {
     max: usize,
 }
 
-/// A waiting request and what limits its choice of backends.
+/// A waiting request and the constraints on its backend.
 #[derive(Debug)]
 pub(super) struct Pending<W> {
     pub(super) waiter: W,
@@ -67,7 +67,7 @@ impl<W: PartialEq> WaitQueues<W> {
     }
 }
 
-/// First attempt and the most retries that a pool can have.
+/// First attempt plus the maximum retries of a pool.
 const ATTEMPTS_MAX: usize = 11;
 
 /// The backends on which a request has failed.

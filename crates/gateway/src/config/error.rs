@@ -104,7 +104,7 @@ impl From<serde_saphyr::Error> for InvalidValue {
     }
 }
 
-/// The name for users of what the YAML parser expects.
+/// Returns the user-facing name of a type that the YAML parser expects.
 fn kind(of_yaml: &'static str) -> &'static str {
     match of_yaml {
         "u8" | "u16" | "u32" | "u64" | "usize" => "an integer of 0 or more",

@@ -69,13 +69,13 @@ impl Config {
         }
     }
 
-    /// Reads a file, with the certificates, rules and names in it. Waits for the system's resolver if backends have
-    /// names.
+    /// Reads a file, with its certificates and rules, and resolves its names. Blocks on the system's resolver if
+    /// backends have names.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         Self::read_with(path, Resolver::default())
     }
 
-    /// Reads a file whose names are resolved by `resolver`.
+    /// Reads a file; `resolver` resolves its names.
     pub fn read_with(path: &Path, resolver: Resolver) -> Result<Self, ConfigError> {
         let text = read_text(path)
             .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
@@ -242,7 +242,7 @@ pub struct PoolId(pub usize);
 pub struct Pool {
     pub name: String,
     pub balance: Balance,
-    /// At least one, of which at least one has a weight.
+    /// At least one; at least one has a nonzero weight.
     pub backends: Vec<Backend>,
     /// The backends as in the file. Empty if none has a name.
     pub(crate) declared: Vec<DeclaredBackend>,
@@ -253,7 +253,7 @@ pub struct Pool {
     /// Requests that wait for a connection, per backend and thread.
     pub queue_max: usize,
     pub queue_timeout: Duration,
-    /// Closes the connection behind a response to HEAD.
+    /// Closes the connection after a response to HEAD.
     pub close_after_head: bool,
     pub health: Option<HealthCheck>,
     pub eject: Option<Ejection>,
@@ -490,7 +490,7 @@ pub enum PathForm {
 pub(crate) const REQUEST_OVERRIDES: [&str; 4] =
     ["proxy", "x-original-host", "x-original-url", "x-rewrite-url"];
 
-/// Headers that describe a client, for which backends trust a proxy. The gateway does not write them.
+/// Client descriptions that backends trust from a proxy. The gateway does not write them.
 pub(crate) const CLIENT_DESCRIPTIONS: [&str; 9] = [
     "true-client-ip",
     "x-client-ip",

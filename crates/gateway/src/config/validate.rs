@@ -1,4 +1,4 @@
-//! From a configuration file to a [`Config`]: every contradiction is found here, once.
+//! Validates a configuration file into a [`Config`]. No later code checks it again.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -177,7 +177,7 @@ fn listeners(
     Ok(listeners)
 }
 
-/// Each listener on port 0 gets a free port of its own.
+/// Each listener on port 0 gets its own free port.
 fn is_ephemeral_port(address: &Address) -> bool {
     matches!(address, Address::Tcp(address) if address.port() == 0)
 }
@@ -298,7 +298,7 @@ fn balance(file: &BalanceFile) -> Result<Balance, InvalidValue> {
     })
 }
 
-/// The share of one thread. Rounded down, so that all threads together keep the limit.
+/// Share of one thread, rounded down so that all threads together stay within the limit.
 fn connections_max(
     count: &Located<u32>,
     threads: NonZeroUsize,

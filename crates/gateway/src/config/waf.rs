@@ -29,7 +29,7 @@ pub struct Waf {
     pub(crate) rules: Arc<Rules>,
     /// On or detection only.
     pub(crate) mode: EngineMode,
-    /// Percent of the requests that are inspected.
+    /// Percentage of inspected requests.
     pub(crate) sample: u8,
     pub(crate) request_compression: Compression,
     pub(crate) response_compression: Compression,
@@ -459,7 +459,7 @@ fn check_value<T>(at: &Located<T>, value: &str) -> Result<(), InvalidValue> {
     Ok(())
 }
 
-/// Directives behind the rule files, which override theirs.
+/// Renders directives that follow the rule files and override theirs.
 fn settings(keys: &Layers<'_>) -> Result<String, InvalidValue> {
     let mut text = String::new();
     if let Some(body) = keys.get(|file| &file.request_body) {

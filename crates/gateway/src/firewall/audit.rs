@@ -21,7 +21,7 @@ pub(crate) struct AuditFile {
     pub(crate) settings: Arc<AuditLog>,
 }
 
-/// The part of one thread.
+/// One thread's writer.
 pub(super) struct AuditWriter {
     log: ThreadLog,
     settings: Arc<AuditLog>,

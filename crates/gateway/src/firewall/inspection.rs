@@ -24,9 +24,9 @@ const RATIO_FREE_BYTES: usize = 16 << 10;
 #[derive(Debug)]
 pub(super) enum Next {
     Verdict(Verdict),
-    /// By [`Inspection::run`], at once.
+    /// Run [`Inspection::run`] at once.
     Run,
-    /// By the same on the helper.
+    /// Run [`Inspection::run`] on the helper.
     Lend,
 }
 
@@ -49,7 +49,7 @@ enum Stage {
 #[derive(Debug, Default)]
 struct Collected {
     coding: Option<Coding>,
-    /// Bytes that the engine does not have yet: compressed ones, or all if the rules of the head are to run first.
+    /// Bytes not yet given to the engine: compressed ones, or all while the rules of the head have not run.
     bytes: Vec<u8>,
     received: usize,
     /// The body is longer than its limit.
@@ -78,9 +78,9 @@ pub(super) struct Inspection {
     response: Stage,
     pub(super) held_bytes: usize,
     pub(super) engine_time: Duration,
-    /// A body or a part of one passed without inspection.
+    /// Part of a body passed without inspection.
     pub(super) is_partial: bool,
-    /// Why it was refused, if no rule did.
+    /// Reason for a rejection that no rule caused.
     pub(super) refusal: Option<&'static str>,
     pub(super) is_blocked: bool,
 }
@@ -202,7 +202,7 @@ impl Inspection {
         };
         let body = match &mut self.request {
             Stage::Done => return Verdict::Pass.into(),
-            // Of a body that is not inspected, the rules have run.
+            // The rules of an uninspected body have run.
             Stage::WaitForEnd if !piece.is_empty() => return Verdict::Pass.into(),
             Stage::WaitForEnd => return self.run_or_lend(self.head_bytes),
             Stage::Collect(body) => body,
@@ -389,7 +389,7 @@ impl Inspection {
         Some(Verdict::Respond(Box::new(response)))
     }
 
-    /// Inspections hold as much as they may: blocks, or inspects what is there.
+    /// Handles the memory limit of inspections: blocks, or inspects the bytes so far.
     pub(super) fn exceed_memory(&mut self, direction: Direction) -> Next {
         let verdict = self.refuse(direction, 503, "memory for held bodies");
         if let Some(verdict) = verdict {
@@ -477,7 +477,7 @@ fn protocol(version: Version) -> &'static [u8] {
     }
 }
 
-/// The content coding of a body. `None`: the body is as it is.
+/// Returns the content coding of a body. `None`: no coding.
 fn coding(headers: Headers<'_>) -> Option<Coding> {
     let mut codings = headers
         .all("content-encoding")
@@ -503,7 +503,7 @@ enum Inflated {
     RatioExceeded,
 }
 
-/// Inflates a body. Stops behind `limit`, so that the engine sees that it was reached.
+/// Inflates a body. Stops after `limit`, so that the engine detects that the limit was reached.
 fn inflate(
     coding: Coding,
     body: &Collected,
@@ -522,7 +522,7 @@ fn inflate(
     loop {
         let count = match decoder.read(&mut piece) {
             Ok(count) => count,
-            // The end of a body that was cut off is missing.
+            // A truncated body lacks its end.
             Err(_) if body.is_cut => return Ok(Inflated::Cut),
             Err(error) => return Err(error),
         };

@@ -124,7 +124,7 @@ impl Engines {
     fn of(&mut self, rules: &Arc<Rules>) -> &mut Engine {
         let found = self.0.iter().position(|engine| Arc::ptr_eq(&engine.rules, rules));
         let at = found.unwrap_or_else(|| {
-            // Rule sets of ended configurations are in use nowhere else.
+            // Rule sets of ended configurations have no other references.
             self.0.retain(|engine| Arc::strong_count(&engine.rules) > 1);
             let worker = rules.worker().unwrap_or_default();
             self.0.push(Engine { rules: Arc::clone(rules), worker, spare: Vec::new() });
@@ -223,7 +223,7 @@ impl Inspector {
         self.audit.as_mut().map_or(0, AuditWriter::flush)
     }
 
-    /// Takes back what the helper has finished.
+    /// Takes back finished inspections from the helper.
     pub(crate) fn take_back(&mut self) {
         let Some(helper) = &self.helper else { return };
         let done: Vec<Job> = helper.done.try_iter().collect();

@@ -1,5 +1,5 @@
-//! Message heads on their way: what a backend receives of a request, and a client of a response. Heads are parsed and
-//! rendered, never copied, so that both sides agree on framing.
+//! Message heads: the request head for a backend, and the response head for a client. Heads are parsed and rendered,
+//! never copied, so that both sides agree on framing.
 
 mod request;
 mod response;

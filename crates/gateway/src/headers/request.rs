@@ -136,7 +136,7 @@ fn split_query(path_and_query: &str) -> (&str, &str) {
     path_and_query.split_at(path_and_query.find('?').unwrap_or(path_and_query.len()))
 }
 
-/// The rest of path and query behind the matched prefix, which may be spelled differently.
+/// Returns the rest of path and query after the matched prefix, which may be spelled differently.
 fn behind_prefix<'a>(path_and_query: &'a str, prefix: &str) -> Cow<'a, str> {
     let (path, query) = split_query(path_and_query);
     match path_and_query.strip_prefix(prefix) {
@@ -173,8 +173,8 @@ fn is_removed(name: &str, requests: &Requests) -> bool {
         || requests.remove_headers.iter().any(|removed| is_same_cgi_name(name, removed))
 }
 
-/// True for the headers that tell backends about the client. `Connection` cannot remove those of a trusted client: the
-/// trusted one may have forwarded the option of another.
+/// True for the headers that tell backends about the client. `Connection` cannot remove those of a trusted client,
+/// which may have forwarded another client's option.
 fn is_forwarded_header(name: &str) -> bool {
     [FOR, PROTO, HOST, "Forwarded"].iter().any(|known| name.eq_ignore_ascii_case(known))
 }

@@ -203,7 +203,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Closes a listener that is to be closed, after its last queued connection was accepted.
+    /// Closes a closing listener once its last queued connection is accepted.
     fn finish_closing(&mut self, index: usize) -> io::Result<()> {
         let listener = &mut self.listeners[index];
         if !listener.is_closing {

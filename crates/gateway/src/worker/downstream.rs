@@ -19,9 +19,9 @@ use crate::router::AmbiguousPath;
 use crate::transport::{Received, Transport};
 use tollgate_tls::is_plain_http;
 
-/// Limits of reading from a client that is still sending behind the last response: in total and while it is silent, as
-/// in nginx (`lingering_time`, `lingering_timeout`). Many clients read no response before they have sent their body, and
-/// closing over unread bytes is a reset, which discards the response.
+/// Limits of reading from a client that still sends after the last response: in total and while silent, as in nginx
+/// (`lingering_time`, `lingering_timeout`). Many clients read no response before they have sent their body, and closing
+/// with unread bytes sends a reset, which discards the response.
 const LINGER_TIME: Duration = Duration::from_secs(30);
 const LINGER_SILENCE: Duration = Duration::from_secs(5);
 
@@ -36,7 +36,7 @@ pub(super) struct Downstream {
     /// Index of the listener that accepted it.
     pub(super) listener: usize,
     pub(super) stage: Stage,
-    /// Bytes received behind the current request.
+    /// Bytes received after the current request.
     pub(super) unread: Vec<u8>,
     /// `unread` is an incomplete head that was parsed before.
     pub(super) is_partial: bool,
@@ -75,8 +75,7 @@ impl Downstream {
         }
     }
 
-    /// True if nothing more is to be read from the client, which has sent its only request, and it has room for the
-    /// response.
+    /// True if the client has sent its only request and has room for the response, so that nothing more is read.
     pub(super) fn can_stay_unwatched(&self) -> bool {
         let Some(transaction) = &self.transaction else { return false };
         !transaction.request.keep_alive
@@ -96,7 +95,7 @@ impl Downstream {
             && (transaction.request_body.is_done() || !transaction.request_buffer.is_sent())
     }
 
-    /// Keeps bytes behind the current request. Without any, releases the memory.
+    /// Keeps the bytes after the current request. Releases the memory if there are none.
     pub(super) fn keep_unread(&mut self, bytes: &[u8]) {
         if bytes.is_empty() {
             if self.unread.capacity() > 0 {
@@ -126,7 +125,7 @@ impl Downstream {
         Ok(is_empty)
     }
 
-    /// True if the client neither awaits a response nor has sent a part of a request.
+    /// True if the client has neither sent part of a request nor awaits a response.
     pub(super) fn is_idle(&self) -> bool {
         self.stage == Stage::ReadHead && self.unread.is_empty() && self.unsent.is_empty()
     }
@@ -137,7 +136,7 @@ impl Downstream {
         self.deadline <= now || give_up_at.is_some_and(|at| at <= now)
     }
 
-    /// Sends bytes behind those that wait, and keeps what the client has no room for.
+    /// Sends bytes after the waiting ones, and keeps those that do not fit.
     pub(super) fn send(&mut self, bytes: &[u8], more_follows: bool) -> io::Result<()> {
         let mut sent = 0;
         if self.unsent.is_empty() && !bytes.is_empty() {
@@ -176,7 +175,7 @@ enum Parsed {
 /// Result of reading a request head.
 pub(super) enum HeadRead {
     Step(Step),
-    /// A request, with the range of the input that holds its head and what was read behind it.
+    /// A request, with the range of the input that holds its head and the bytes read after it.
     Request {
         cached: CachedRequest,
         verdict: Verdict,
@@ -228,7 +227,7 @@ impl Worker {
                 Ok(Received::End) | Err(_) => return HeadRead::Step(Step::Close),
             }
         } else {
-            // The head was received behind the previous request.
+            // The head was received with the previous request.
             client.deadline = self.now + self.timeouts.header;
         }
         match self.parse_head(key, start, end) {
@@ -414,7 +413,7 @@ impl Worker {
             Ok(false) => return Step::Wait,
             Err(_) => return Step::Close,
         }
-        // Bytes behind the last request may have arrived unnoticed.
+        // Bytes after the last request may have arrived unnoticed.
         let lingers = lingers || client.transport.has_unread_bytes();
         if !lingers && !client.transport.is_tls() {
             return Step::Close;
@@ -471,7 +470,7 @@ impl Worker {
         }
     }
 
-    /// Adds the bytes that a client's connection has moved to the counters.
+    /// Adds the connection's received and sent bytes to the counters.
     pub(super) fn count_bytes(&self, key: usize) {
         let (received_bytes, sent_bytes) = self.clients[key].transport.take_byte_counts();
         self.client_counters().received_bytes.add(received_bytes);
@@ -491,7 +490,7 @@ impl Worker {
     }
 }
 
-/// Hash of what the requests to the same backend have in common.
+/// Returns the hash of the request property that selects a backend.
 fn hash_key(balance: &Balance, head: &RequestHead<'_>, ip: Option<IpAddr>) -> HashKey {
     let of_client = || match ip {
         Some(IpAddr::V4(ip)) => HashKey::new(&ip.octets()),

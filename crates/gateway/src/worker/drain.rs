@@ -1,4 +1,4 @@
-//! Reloading, and the end of a thread: active requests finish, and those that do not finish in time are aborted.
+//! Reloading and draining a thread: active requests finish, or are aborted after a timeout.
 
 use std::io;
 use std::sync::Arc;

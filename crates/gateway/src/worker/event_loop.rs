@@ -16,7 +16,7 @@ use crate::local_response::{LocalResponse, Reason};
 const EVENTS_PER_WAIT: usize = 256;
 /// Connections accepted from a listener before others have their turns.
 const ACCEPTS_PER_EVENT: usize = 64;
-/// The same for a listener that is being closed.
+/// Likewise for a closing listener.
 const ACCEPTS_BEFORE_CLOSE: usize = 65_536;
 /// Longest time that a client waits for its last response without being registered with the poller, so that its
 /// disconnection goes unnoticed.
@@ -72,7 +72,7 @@ impl Worker {
         Ok(has_more || events.iter().next().is_some())
     }
 
-    /// Time until something is due without an event.
+    /// Returns the time until the next deadline.
     fn timeout(&self) -> Option<Duration> {
         if !self.ready.is_empty() {
             return Some(Duration::ZERO);
@@ -204,11 +204,11 @@ impl Worker {
                 self.accept(index, ACCEPTS_BEFORE_CLOSE)?;
             }
         }
-        // Those may have led to another pause.
+        // These may have paused accepting again.
         if self.accept_again_at.is_none() { self.watch_listeners() } else { Ok(()) }
     }
 
-    /// Gives a client its turn, as far as it goes without blocking.
+    /// Gives a client its turn: steps until it would block.
     fn turn(&mut self, key: usize) {
         for _ in 0..STEPS_PER_TURN {
             match self.step(key) {
@@ -317,7 +317,7 @@ impl Worker {
         (timeouts.min().unwrap_or(SWEEP_MAX) / 4).clamp(SWEEP_MIN, SWEEP_MAX)
     }
 
-    /// Ends what has passed its deadline.
+    /// Handles all expired deadlines.
     pub(super) fn sweep(&mut self) {
         let now = self.now;
         let is_late = |client: &Downstream| client.is_late(now);

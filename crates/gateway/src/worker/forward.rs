@@ -126,7 +126,7 @@ impl Worker {
         let piece = &self.scratch.input[piece];
         match verdict {
             Verdict::Pass => {}
-            // A filter that has let the head pass can hold a later part back only for a moment.
+            // After a filter has passed the head, it can hold back a later part only briefly.
             Verdict::Hold | Verdict::Suspend => {
                 transaction.request_buffer.push(piece, 0);
                 return self.suspend(key, HeldResponse::default());
@@ -307,7 +307,7 @@ impl Worker {
                     Verdict::Respond(response) if can_respond => {
                         return self.respond(key, &response);
                     }
-                    // The response is sent already.
+                    // The response is already sent.
                     Verdict::Respond(_) => return Step::Close,
                 }
                 self.finish_response(key, false, false)
@@ -353,7 +353,7 @@ impl Worker {
                 }
                 Parsed::Interim { head_bytes } => {
                     start += head_bytes;
-                    // Empty for a client of HTTP/1.0.
+                    // Empty for an HTTP/1.0 client.
                     if self.clients[key].send(&self.scratch.head, false).is_err() {
                         return Step::Close;
                     }
@@ -397,7 +397,7 @@ impl Worker {
         match verdict {
             Verdict::Pass => {}
             Verdict::Respond(response) if is_unsent => return self.respond(key, &response),
-            // A part of the backend's response is sent already.
+            // Part of the backend's response is already sent.
             Verdict::Respond(_) => return Step::Close,
             Verdict::Hold | Verdict::Suspend => {
                 let mut held = transaction.held_response.take().unwrap_or_default();
@@ -551,7 +551,7 @@ impl Worker {
         counters.upstream_durations.add_us(us);
     }
 
-    /// The response was received to its end. Finishes the transaction unless it is suspended.
+    /// Handles the end of the response. Finishes the transaction unless it is suspended.
     fn finish_response(&mut self, key: usize, keep_alive: bool, has_surplus: bool) -> Step {
         let Some(transaction) = &mut self.clients[key].transaction else { return Step::Close };
         let ends_at_close = transaction.response.ends_at_close();
@@ -562,7 +562,7 @@ impl Worker {
     }
 }
 
-/// True if a switch names its protocol, without which it is invalid (RFC 9110, section 7.8), and it is an allowed one.
+/// True if a protocol switch names an allowed protocol. A switch that names none is invalid (RFC 9110, section 7.8).
 fn names_allowed_protocol(head: &ResponseHead<'_>, requests: &Requests) -> bool {
     let mut protocols = head.headers.all("upgrade").peekable();
     protocols.peek().is_some() && protocols.all(|protocol| requests.allow_upgrade(protocol))

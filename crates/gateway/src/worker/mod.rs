@@ -54,12 +54,12 @@ pub(crate) struct Worker {
     timeouts: Timeouts,
     scratch: Scratch,
     filter: FilterSlot,
-    /// Clients with more to do although no event comes for them.
+    /// Clients with more work that no event announces.
     ready: VecDeque<ClientId>,
     /// Clients to be registered with the poller at a time, unless they are gone by then.
     unwatched: VecDeque<(Instant, ClientId)>,
-    /// Idle clients that make room for others at the limit of connections, the longest idle first, each with its deadline
-    /// when it was listed. Clients that are no longer idle are skipped.
+    /// Idle clients to close at the limit of connections, the longest idle first, each with its deadline when it was
+    /// listed. Clients that are no longer idle are skipped.
     reclaimable: VecDeque<(Instant, ClientId)>,
     /// Of the last connection or transaction.
     last_serial: u32,
@@ -94,7 +94,7 @@ enum Stage {
     ReadHead,
     Transaction,
     /// The last response is being sent. `lingers`: the client may still be sending, so its bytes are read before the
-    /// connection is closed. `ends_at_close`: the end of the response is that of the connection.
+    /// connection is closed. `ends_at_close`: closing the connection ends the response.
     Finish {
         lingers: bool,
         ends_at_close: bool,
@@ -118,7 +118,7 @@ enum Step {
 
 /// Space in front of the input, so that a rewritten head can be placed right before the body that was read with it.
 const HEADROOM_BYTES: usize = 4 << 10;
-/// Bytes per read: an incomplete head and as much again behind it.
+/// Bytes per read: an incomplete head plus the same amount.
 const INPUT_BYTES: usize = 2 * MAX_HEAD_BYTES;
 /// Bytes of a response per read. The client receives one piece while the backend sends the next: twice as much costs
 /// less CPU but transfers fewer bytes per second.

@@ -1,4 +1,4 @@
-//! A request and its response: how a transaction begins, is suspended and resumed, and finishes.
+//! A request and its response: begin, suspend, resume and finish.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use crate::filter::{Direction, Outcome, TransactionId, Verdict};
 use crate::headers::RequestSummary;
 use crate::local_response::{LocalResponse, Reason, ResponseContext};
 
-/// Longest request that is retained to be sent again.
+/// Longest request that is retained for a retry.
 const RETAINED_BYTES_MAX: usize = 16 << 10;
 /// A client keeps at most this much memory of a request for the next one.
 const KEPT_CAPACITY_BYTES_MAX: usize = 2 << 10;
@@ -36,7 +36,7 @@ pub(super) struct Transaction {
     pub(super) is_request_held: bool,
     /// The part of the response that a filter has not let pass yet.
     pub(super) held_response: Option<Box<HeldResponse>>,
-    /// Present while a filter suspends the transaction: what is sent once it is resumed.
+    /// Present while a filter suspends the transaction: the bytes to send on resume.
     pub(super) suspended: Option<Box<HeldResponse>>,
     pub(super) request: RequestSummary,
     /// The configuration that it began under.
@@ -48,7 +48,7 @@ pub(super) struct Transaction {
     pub(super) upstream: Option<usize>,
     /// The queue that it waits in.
     pub(super) queue: Option<QueueId>,
-    /// The backend that has room for it, after it waited.
+    /// The backend reserved for it after a wait.
     pub(super) reserved: Option<BackendId>,
     pub(super) request_buffer: RequestBuffer,
     pub(super) request_body: Body,
@@ -100,7 +100,7 @@ pub(super) enum ResponseState {
         body: Body,
         /// The backend keeps its connection open.
         keep_alive: bool,
-        /// The end of the client's connection is the end of the response.
+        /// Closing the client's connection ends the response.
         ends_at_close: bool,
     },
     /// All of it was received.
@@ -110,7 +110,7 @@ pub(super) enum ResponseState {
 }
 
 impl ResponseState {
-    /// True if the client recognizes the end of the response by the end of its connection.
+    /// True if closing the client's connection marks the end of the response.
     pub(super) fn ends_at_close(&self) -> bool {
         matches!(self, Self::Body { ends_at_close: true, .. } | Self::Done { ends_at_close: true })
     }
@@ -133,7 +133,7 @@ impl RequestBuffer {
         self.is_incomplete = false;
     }
 
-    /// Appends bytes of which `sent` are sent already: 0 unless everything before them is.
+    /// Appends bytes, of which the first `sent` are already sent: 0 unless everything before them is.
     pub(super) fn push(&mut self, bytes: &[u8], sent: usize) {
         debug_assert!(sent == 0 || self.is_sent(), "bytes are sent in order");
         if self.is_incomplete || self.bytes.len() + bytes.len() > RETAINED_BYTES_MAX {
@@ -164,7 +164,7 @@ impl RequestBuffer {
         }
     }
 
-    /// Empties the buffer and keeps a little memory.
+    /// Empties the buffer, keeping little memory.
     fn clear(&mut self) {
         if self.bytes.capacity() > KEPT_CAPACITY_BYTES_MAX {
             self.bytes = Vec::new();
@@ -211,7 +211,8 @@ impl Transaction {
 }
 
 impl Worker {
-    /// Begins the transaction of a request whose head is in the input from `start`, with what follows it up to `end`.
+    /// Begins the transaction of a request: its head starts at `start` in the input, and the received bytes end at
+    /// `end`.
     pub(super) fn begin(
         &mut self,
         key: usize,
@@ -315,8 +316,8 @@ impl Worker {
         Step::Continue
     }
 
-    /// Closes a client that has ended its sending side while its request is queued, and limits its wait for a response
-    /// otherwise: it has left, most likely.
+    /// Handles a client that has shut down its sending side, so it has probably left: closes it if its request is
+    /// queued, and limits its wait for a response otherwise.
     pub(super) fn check_departure(&mut self, key: usize) -> Step {
         let client = &mut self.clients[key];
         let Some(transaction) = &mut client.transaction else { return Step::Continue };
@@ -391,7 +392,7 @@ impl Worker {
     pub(super) fn finish(&mut self, key: usize) -> Step {
         let client = &mut self.clients[key];
         let Some(transaction) = &client.transaction else { return Step::Close };
-        // Bytes behind the last request of a client may be here or still in the kernel.
+        // Bytes after the client's last request may be here or still in the kernel.
         let has_more = !client.unread.is_empty() || client.transport.is_readable();
         let lingers = !transaction.is_sent() || has_more;
         client.stage = if transaction.closes {
@@ -407,7 +408,7 @@ impl Worker {
         Step::Continue
     }
 
-    /// Removes a client's transaction, whose upstream connection was given back or closed before, and logs it.
+    /// Removes and logs a client's transaction. Its upstream connection must have been given back or closed.
     pub(super) fn end_transaction(&mut self, key: usize) {
         let client = &mut self.clients[key];
         let Some(mut transaction) = client.transaction.take() else {
@@ -428,7 +429,7 @@ impl Worker {
             self.filter.finished(transaction.id, &outcome);
         }
         let Transaction { generation: at, pool, .. } = transaction;
-        // The duration of a tunnel is not that of a response.
+        // A tunnel's duration does not count as a response's.
         if transaction.status > 0 && !matches!(transaction.response, ResponseState::Tunnel { .. }) {
             let us = self.elapsed_us(transaction.started_at);
             self.pool_counters(at, pool).request_durations.add_us(us);

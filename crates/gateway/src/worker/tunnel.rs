@@ -5,7 +5,7 @@ use super::{HEADROOM_BYTES, INPUT_BYTES, Step, Worker};
 use crate::transport::Received;
 
 impl Worker {
-    /// Forwards the upgrade, whose head is in the scratch space, and the input from `start` to `end` behind it.
+    /// Forwards the upgrade: its head, in the scratch space, and the input from `start` to `end`.
     pub(super) fn start_tunnel(&mut self, key: usize, start: usize, end: usize) -> Step {
         let client = &mut self.clients[key];
         let Some(transaction) = &mut client.transaction else { return Step::Close };
@@ -15,7 +15,7 @@ impl Worker {
         transaction.response_body_bytes = (end - start) as u64;
         client.unsent.push(&self.scratch.head);
         client.unsent.push(&self.scratch.input[start..end]);
-        // Bytes that the client sent behind its request belong to the tunnel.
+        // Bytes that the client sent after its request belong to the tunnel.
         transaction.request_buffer.push(&std::mem::take(&mut client.unread), 0);
         let (generation, pool) = (transaction.generation, transaction.pool);
         self.pool_counters(generation, pool).count_response(101);

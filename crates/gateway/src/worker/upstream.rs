@@ -43,7 +43,7 @@ pub(super) struct Place {
 pub(super) struct Generation {
     pub(super) shared: Arc<ConfigGeneration>,
     pub(super) pools: Vec<UpstreamPool>,
-    /// Active transactions. A generation that is not current ends with the last one.
+    /// Active transactions. The last one ends a generation that is not current.
     pub(super) transactions: usize,
 }
 
@@ -66,8 +66,8 @@ impl Generation {
 }
 
 impl Worker {
-    /// Chooses a backend for a client's transaction and gives it a connection, or a place in a queue. Returns the
-    /// response for the client if there is no backend: for `failed`, if the transaction was tried before.
+    /// Chooses a backend for a client's transaction and gives it a connection or a place in a queue. Returns the
+    /// response for the client if there is no backend; after an earlier attempt, the response for `failed`.
     pub(super) fn assign(
         &mut self,
         key: usize,

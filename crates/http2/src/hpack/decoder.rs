@@ -15,7 +15,7 @@ pub struct Decoder {
 }
 
 impl Default for Decoder {
-    /// Creates a decoder with the table size with which every connection starts.
+    /// Creates a decoder with the protocol's initial table size.
     fn default() -> Self {
         Self {
             table: DynamicTable::new(DEFAULT_TABLE_SIZE as usize),
@@ -99,7 +99,7 @@ impl Decoder {
     }
 }
 
-/// Decodes an integer whose first byte has a prefix of so many bits (RFC 7541, section 5.1).
+/// Decodes an integer with a prefix of `prefix_bits` (RFC 7541, section 5.1).
 fn integer(input: &mut &[u8], prefix_bits: u32) -> Result<u32, HpackError> {
     let (&first, mut rest) = input.split_first().ok_or(HpackError::Truncated)?;
     let prefix_max = (1_u32 << prefix_bits) - 1;
@@ -110,7 +110,7 @@ fn integer(input: &mut &[u8], prefix_bits: u32) -> Result<u32, HpackError> {
             let (&byte, behind) = rest.split_first().ok_or(HpackError::Truncated)?;
             rest = behind;
             value += u64::from(byte & 0x7f) << shift;
-            // Leading zeros are allowed, but not without end.
+            // Leading zeros are allowed, but limited.
             if value > u64::from(u32::MAX) || shift > 28 {
                 return Err(HpackError::Integer);
             }

@@ -11,7 +11,7 @@ use super::{DEFAULT_TABLE_SIZE, huffman};
 ///
 /// - sensitive ones, which are never indexed (RFC 7541, section 7.1.3): those that the caller marks, credentials, and
 ///   short cookies, which could be guessed;
-/// - fields whose values change from message to message, such as `:path`: only when one repeats;
+/// - volatile fields such as `:path`, until a value repeats;
 /// - those that would take most of the table.
 #[derive(Debug)]
 pub struct Encoder {
@@ -21,7 +21,7 @@ pub struct Encoder {
     by_name: Index,
     /// Hashes of fields that were not inserted, each in the place given by its hash.
     seen: [u32; SEEN],
-    /// Own limit for the table, whatever the peer allows.
+    /// Our limit for the table, regardless of the peer's.
     size_limit: u32,
     /// Size of the table and the smallest size since the last block, if the next block has to announce them.
     size_update: Option<(u32, u32)>,
@@ -29,7 +29,7 @@ pub struct Encoder {
 
 const SEEN: usize = 32;
 
-/// Fields that are not worth a place in the table before they repeat.
+/// Fields inserted only once a value repeats.
 const VOLATILE: [&[u8]; 12] = [
     b":path",
     b"age",
@@ -137,7 +137,7 @@ impl Encoder {
         repeats
     }
 
-    /// Appends a literal with the representation's bits, and so many bits for the index of its name.
+    /// Appends a literal; the index of its name has a prefix of `prefix_bits`.
     #[expect(clippy::too_many_arguments, reason = "what the caller has looked up")]
     fn literal(
         &self,
@@ -173,7 +173,7 @@ fn is_credential(name: &[u8], value: &[u8]) -> bool {
     }
 }
 
-/// Appends an integer whose first byte has the representation's bits above so many bits of prefix.
+/// Appends an integer with a prefix of `prefix_bits` below the bits of the representation.
 fn write_integer(value: u32, prefix_bits: u32, representation: u8, out: &mut Vec<u8>) {
     let prefix_max = (1 << prefix_bits) - 1;
     if value < prefix_max {
@@ -254,8 +254,8 @@ impl Index {
     }
 }
 
-/// Hash of a name by its length and three bytes, which tells those of the static table apart in few steps. Names that
-/// collide cost comparisons, of which a table has few.
+/// Hash of a name from its length and three bytes, which separates the names of the static table. A collision costs a
+/// few comparisons.
 const fn name_hash(name: &[u8]) -> u32 {
     let len = name.len();
     if len == 0 {

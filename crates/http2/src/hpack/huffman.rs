@@ -55,7 +55,7 @@ const CODES: [u32; EOS + 1] = {
 /// A complete code of 257 symbols has this many inner nodes, which are the states. The root is state 0.
 const STATES: usize = 256;
 
-/// Reading of four bits.
+/// Transition for four input bits.
 #[derive(Clone, Copy)]
 struct Step {
     next: u8,
@@ -65,7 +65,7 @@ struct Step {
 
 /// The step completes `symbol`.
 const SYMBOL: u8 = 1;
-/// The string may end after the step: the bits behind the last symbol are at most seven, all ones.
+/// The string may end after the step: at most seven bits follow the last symbol, all ones.
 const ACCEPT: u8 = 2;
 /// The step completes EOS, which is an error.
 const FAIL: u8 = 4;

@@ -10,8 +10,7 @@ pub use encoder::Encoder;
 
 use thiserror::Error;
 
-/// Reason why a field block cannot be decoded. The connection cannot be read further, because the tables of both sides
-/// differ from now on.
+/// Error in a field block. It ends the connection, because the tables of both sides now differ.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum HpackError {
     #[error("field block ends within a field")]

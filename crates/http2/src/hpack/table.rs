@@ -91,7 +91,7 @@ impl DynamicTable {
         self.drop_to(size_max);
     }
 
-    /// Inserts an entry. One that is larger than the table empties it. Returns true if it is in the table.
+    /// Inserts an entry and returns true. An entry larger than the table only empties it and returns false.
     pub(crate) fn insert(&mut self, name: &[u8], value: &[u8]) -> bool {
         let size = name.len() + value.len() + ENTRY_OVERHEAD;
         self.drop_to(self.size_max.saturating_sub(size));

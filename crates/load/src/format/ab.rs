@@ -133,7 +133,7 @@ fn write_percentiles(text: &mut String, latency: &LatencyHistogram) -> std::fmt:
     writeln!(text, " 100%  {:5.0} (longest request)", latency.max_ns().map_or(0.0, ns_to_ms))
 }
 
-/// A line of the connection times. `ab` prints 0 where there is no time.
+/// A line of the connection times. `ab` prints 0 for a missing time.
 #[derive(Debug, Clone, Copy)]
 struct Times {
     min_ms: f64,

@@ -1,4 +1,4 @@
-//! The table for people, in lines of at most 80 characters.
+//! The human-readable table, in lines of at most 80 characters.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -403,7 +403,7 @@ fn ms(value: Option<f64>) -> String {
     }
 }
 
-/// Cuts a text to a number of characters, the last of which is an ellipsis then.
+/// Truncates a text to a number of characters, the last of which is then an ellipsis.
 fn truncate(text: &str, columns: usize) -> String {
     match text.chars().count() > columns {
         true => text.chars().take(columns.saturating_sub(1)).chain(['…']).collect(),

@@ -58,8 +58,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Uses the room of a connection: sends the next requests of a closed loop, or frees the connection
-    /// for those of a schedule.
+    /// Uses the room of a connection: sends the next requests of a closed loop, or frees the connection for a scheduled
+    /// request.
     pub(super) fn send_next(&mut self, index: usize) {
         if !self.is_sending {
             return;
@@ -114,7 +114,7 @@ impl Worker {
         }
     }
 
-    /// Sends the request that is due on a connection that can take it.
+    /// Sends the next due request on a connection with room.
     fn send_scheduled(&mut self, index: usize) {
         let Some(due) = self.pacer.as_mut().and_then(|pacer| pacer.take(self.now)) else {
             return;

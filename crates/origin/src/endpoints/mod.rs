@@ -85,7 +85,7 @@ fn decode(path: &str) -> Option<Cow<'_, str>> {
 }
 
 impl Endpoint {
-    /// Returns what to do for a request; an unknown method is an error for every endpoint.
+    /// Returns the action for a request. An unknown method is an error for every endpoint.
     pub(crate) fn action<'a>(
         &self,
         request: &Request<'a>,
@@ -133,7 +133,7 @@ impl<'a> Action<'a> {
         }
     }
 
-    /// Copies what is borrowed from the request.
+    /// Copies the data borrowed from the request.
     pub(crate) fn into_owned(self) -> Action<'static> {
         match self {
             Self::Respond(response) => Action::Respond(response.into_owned()),
@@ -167,7 +167,7 @@ mod tests {
         }
     }
 
-    /// Returns what is left to do for a request that has been received.
+    /// Returns the remaining work for a received request.
     pub(super) fn action(
         shared: &mut Shared,
         method_and_target: &str,

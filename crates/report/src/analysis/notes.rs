@@ -1,4 +1,4 @@
-//! Notes: what a reader must know about the trials besides the figures.
+//! Notes: information about the trials that the figures do not show.
 
 use super::catch::{TemplateFigures, TemplateVerdict, weighted_share};
 use super::{CaseAnalysis, SubjectAnalysis, SubjectStatus};
@@ -185,7 +185,7 @@ fn warm_up_lengths(run: &RunRecords, case: &CaseAnalysis, is_only_case: bool) ->
     Some(format!("Warm-up until steady, at most {longest} s{of_case}: {}.", lengths.join(", ")))
 }
 
-/// The duration of a warm-up, and whether the system was steady at its end. `None` if the duration was fixed.
+/// Duration of a warm-up, and true if the system was steady at its end. `None` if the duration was fixed.
 fn steadiness(trial: &TrialRecord) -> Option<(f64, bool)> {
     let warm_up = trial.warm_up()?;
     Some((warm_up.duration_s, warm_up.steady?))
@@ -207,7 +207,7 @@ fn unsteady<'a>(
     })
 }
 
-/// Reason for which a subject has no figures, or fewer than planned.
+/// Reason that a subject has no figures, or fewer than planned.
 fn status(name: &str, subject: &SubjectAnalysis, blocks: u32) -> Vec<String> {
     let trials = subject.trials;
     match &subject.status {
@@ -304,7 +304,7 @@ fn missed<'a>(name: &str, attacks: impl Iterator<Item = &'a TemplateFigures>) ->
     (!words.is_empty()).then(|| format!("{name} passed attacks: {}{rest}.", words.join(", ")))
 }
 
-/// The benign templates of which some or all requests were blocked.
+/// Benign templates with some or all requests blocked.
 fn false_positives<'a>(
     name: &str,
     benign: impl Iterator<Item = &'a TemplateFigures>,
@@ -329,7 +329,7 @@ fn false_positives<'a>(
     })
 }
 
-/// The templates of which some requests were blocked and others passed.
+/// Templates with some requests blocked and others passed.
 fn unstable(name: &str, templates: &[TemplateFigures]) -> Option<String> {
     let is_unstable = |one: &&TemplateFigures| one.verdict == Some(TemplateVerdict::Unstable);
     let word = |one: &TemplateFigures| match (one.blocked, one.passed) {

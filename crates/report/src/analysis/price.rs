@@ -109,7 +109,7 @@ pub(super) fn set_verdicts(subjects: &mut [(Family, RawPrices)], margin: f64) {
                 .filter(|(of, _)| *of == family)
                 .filter_map(|(_, prices)| prices.get_mut(&metric))
                 .collect();
-            // Without a p-value there was no test to correct for.
+            // Prices without a p-value were not tested and need no correction.
             let tested: Vec<f64> = raws.iter().filter_map(|raw| raw.p).collect();
             let mut adjusted = holm(&tested).into_iter();
             for raw in &mut raws {

@@ -187,7 +187,8 @@ pub(super) fn sentence(case: &CaseAnalysis, experiment: &ExperimentManifest) -> 
     }
 }
 
-/// One clause per subject, or those of the two most expensive and of the cheapest of many; and what they block.
+/// One clause per subject or, for many, clauses for the two most expensive and the cheapest; and the requests that they
+/// block.
 fn clauses_of(
     priced: &[(&SubjectAnalysis, &Price)],
     experiment: &ExperimentManifest,
@@ -227,7 +228,7 @@ fn clauses_of(
     clauses
 }
 
-/// More clauses than a reader of a headline follows.
+/// Maximum number of clauses in a headline.
 const CLAUSES_MAX: usize = 5;
 
 /// The first ratio of the sentence names the baseline and, if significant, the absolute difference.

@@ -87,8 +87,8 @@ impl Table {
         Self { legend: legend.into(), ..self }
     }
 
-    /// Draws the table with those of its optional columns for which there is room. If it is still too wide, columns
-    /// move closer together; if that is not enough, the table is split.
+    /// Draws the table with as many optional columns as fit. If it is still too wide, columns move closer together; if
+    /// that is not enough, the table is split.
     pub fn draw(&self, screen: Screen) -> String {
         let mut ranked: Vec<(u8, usize)> = self
             .columns

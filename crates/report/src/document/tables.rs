@@ -103,7 +103,7 @@ fn prices_legend(analysis: &Analysis, case: &CaseAnalysis) -> String {
     legend + &verdict_legend(analysis.margin)
 }
 
-/// True if the medians of a subject and of the baseline differ by the price, within what the table shows.
+/// True if the displayed medians of subject and baseline differ by the displayed price.
 fn adds_up(subject: &SubjectAnalysis, baseline: Option<&SubjectAnalysis>) -> bool {
     let cpu = |subject: &SubjectAnalysis| figures_of(subject)?.cpu_us_per_request;
     let price = subject.prices.get(&Metric::CpuUsPerRequest);
@@ -239,7 +239,7 @@ const LATENCIES: [(&str, Metric, Of); 5] = [
     ("P90", Metric::LatencyP90Ms, |figures| figures.latency_p90_ms),
 ];
 
-/// The latency of the baseline, and what each subject adds to it.
+/// The latency of the baseline, and the latency that each subject adds.
 pub(super) fn latency(analysis: &Analysis, case: &CaseAnalysis) -> Table {
     let priced: Vec<&SubjectAnalysis> =
         case.subjects.iter().filter(|subject| !subject.prices.is_empty()).collect();

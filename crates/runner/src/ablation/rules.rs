@@ -149,8 +149,8 @@ static VARIABLE: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"(?i)%\{tx\.([^}%]+)\}|(?:^|[|&!])tx:([\w.-]+)").expect("valid pattern")
 });
 
-/// Returns why a file must stay in the rule set, or `None` if it may be removed. Other files behave differently without
-/// a file that they depend on, so a run without it would not measure its price.
+/// Returns the reason that a file must stay in the rule set, or `None` if it may be removed. A file that another file
+/// depends on must stay, because its absence would change the other file's behavior and cost.
 ///
 /// `setup` is loaded before all rules and always stays.
 pub(super) fn reason_to_keep(

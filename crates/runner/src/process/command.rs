@@ -118,7 +118,7 @@ const MAX_OUTPUT_BYTES: u64 = 64 << 20;
 fn stop(child: &mut Child, is_running: bool) {
     let group = Pid::from_raw(child.id().cast_signed());
     if is_running {
-        // Fails if the group is empty, which is the aim.
+        // Fails if the group is already empty.
         killpg(group, Signal::SIGTERM).ok();
         let deadline = Instant::now() + GRACE;
         while Instant::now() < deadline && matches!(child.try_wait(), Ok(None)) {
@@ -141,7 +141,7 @@ fn read(stream: impl Read + Send + 'static) -> Stream {
     receiver
 }
 
-/// More than `max` bytes are an error: a truncated list would pass for a complete one.
+/// Fails above `max` bytes: a truncated list could be mistaken for a complete one.
 fn read_bounded(stream: impl Read, max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     stream.take(max + 1).read_to_end(&mut bytes)?;

@@ -92,7 +92,7 @@ impl ProcessGroup {
                 cpus.pin_current_thread()
             });
         }
-        // Locked during the spawn, so that the process is never taken for an orphan.
+        // Locked during the spawn, so that the process is never mistaken for an orphan.
         let mut known = leaders();
         let leader = command.spawn().map_err(failed)?;
         known.insert(pid_of(&leader).as_raw());
@@ -178,7 +178,7 @@ pub fn stop_orphans_except(spared: &BTreeSet<i32>) {
     }
 }
 
-/// From now on, KILL follows TERM without delay. For a second Ctrl-C.
+/// Sends KILL directly after TERM from now on, as for a second Ctrl-C.
 pub fn kill_now() {
     KILL_NOW.store(true, Ordering::Relaxed);
 }

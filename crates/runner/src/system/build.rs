@@ -43,7 +43,7 @@ pub fn find(build: &Build) -> Option<PathBuf> {
     .filter(|folder| folder.is_dir())
 }
 
-/// Returns the results of a build if there is no Go to choose among several.
+/// Returns the results of a build if there are several and no Go to choose among them.
 pub fn ambiguous(build: &Build) -> Vec<PathBuf> {
     match (go::installed(), results_folder(build)) {
         (Err(_), Ok(results)) => {

@@ -1,5 +1,5 @@
-//! The Go tool chain: the installed release, the release that a build needs, and the settings that change what it
-//! builds.
+//! The Go tool chain: the installed release, the release that a build requires, and the settings that affect built
+//! programs.
 
 use crate::process::Interrupt;
 use crate::process::command;
@@ -64,7 +64,7 @@ pub fn modules(build: &Build) -> Vec<&str> {
     named.filter(|line| !line.is_empty()).collect()
 }
 
-/// Returns what to do if Go is missing or too old.
+/// Returns a hint if Go is missing or too old.
 pub fn hint(needed: Option<Release>) -> String {
     let release = needed.map_or_else(String::new, |needed| format!(" {needed} or newer"));
     format!("install Go{release} and put it first on the PATH")
@@ -124,7 +124,7 @@ impl ToolChain {
         self.switches && needed.is_some_and(|needed| self.release < needed)
     }
 
-    /// Hash over everything that changes what is built from given sources.
+    /// Hash over everything that affects the result of a build, except the sources.
     pub fn hash(&self) -> String {
         let settings = self.settings.iter().map(|(name, value)| format!("{name}={value}\n"));
         hash_text(&format!("{}\n{}", self.version, settings.collect::<String>()))

@@ -32,8 +32,8 @@ pub fn missing<'a>(packages: &[&'a str]) -> anyhow::Result<Vec<&'a str>> {
     Ok(missing)
 }
 
-/// Installs packages without starting their services. The output of the tools goes to standard error. On interruption
-/// the package manager gets SIGINT and may finish what must not be interrupted.
+/// Installs packages without starting their services. The tools print to standard error. On interruption the package
+/// manager gets SIGINT and may finish uninterruptible steps.
 pub fn install(packages: &[&str], interrupt: &Interrupt) -> anyhow::Result<()> {
     if !nix::unistd::geteuid().is_root() {
         let command = install_command("apt-get", packages).join(" ");
@@ -83,13 +83,13 @@ fn run(words: &[&str], policy: &ServicePolicy, interrupt: &Interrupt) -> anyhow:
     command::foreground(command.process_group(0), interrupt)
 }
 
-/// Prevents the start of services by the package manager until dropped. Keeps a policy file of someone else.
+/// Keeps the package manager from starting services until dropped. Does not replace a foreign policy file.
 ///
 /// The file of a killed process has no effect on others: it denies services only to the package manager of tollgate,
 /// and removes itself when anything else runs it.
 #[derive(Debug)]
 struct ServicePolicy {
-    /// `None` for a file of someone else.
+    /// `None` for a foreign file.
     created: Option<PathBuf>,
     lock: File,
 }
@@ -108,12 +108,12 @@ impl ServicePolicy {
             Err(TryLockError::Error(error)) => return Err(error).with_context(policy_failure),
         }
         let script = script(machine);
-        // Unreadable as text: a file of someone else.
+        // Not readable as text: a foreign file.
         let is_foreign = machine.policy.exists()
             && fs::read_to_string(machine.policy).ok().as_ref() != Some(&script);
         let mut policy = Self { created: None, lock };
         if !is_foreign {
-            // Removed on drop from here on, even if writing fails.
+            // From here on removed on drop, even if writing fails.
             policy.created = Some(machine.policy.to_owned());
             fs::write(machine.policy, script)
                 .and_then(|()| fs::set_permissions(machine.policy, Permissions::from_mode(0o755)))

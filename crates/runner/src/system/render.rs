@@ -74,7 +74,7 @@ pub fn render(catalog: &Catalog, subject: &Subject, place: &Place<'_>) -> anyhow
             continue;
         }
         let name = format!("{}/{file}", subject.recipe.name);
-        // The error of the catalog for a missing file is better than that of the engine.
+        // The catalog's error for a missing file is clearer than the template engine's.
         catalog.template(&name)?;
         let text = environment
             .get_template(&name)

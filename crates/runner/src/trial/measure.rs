@@ -87,7 +87,7 @@ pub(crate) fn measure(subject: &mut Subject<'_>) -> Result<Measurement, MeasureE
         servers_window,
         planned: subject.load.window(),
         lateness,
-        // Expected if the system fell behind its schedule, which is reported.
+        // Expected if the system fell behind its schedule, which is reported separately.
         oldest_in_flight: match open_loop.as_ref().is_some_and(OpenLoopRecord::fell_behind) {
             true => None,
             false => summary.oldest_in_flight,

@@ -40,7 +40,7 @@ pub struct RunContext<'a> {
     pub catalog: &'a Catalog,
     /// The `tollgate` binary, for the origin.
     pub tollgate: &'a Path,
-    /// Folder with a folder of configuration files for each subject.
+    /// Folder with one configuration folder per subject.
     pub configs: PathBuf,
     /// Folder for log files.
     pub logs: PathBuf,
@@ -114,7 +114,7 @@ pub struct Checked {
     /// Peak memory after the probe. `None` for a subject without processes.
     pub memory_peak_bytes: Option<u64>,
     pub responses: Vec<ProbeResponse>,
-    /// Reason for which a run would refuse the subject.
+    /// Reason that a run would refuse the subject.
     pub refused: Option<String>,
 }
 
@@ -177,7 +177,7 @@ struct Probed<'a> {
     requests: Requests<'a>,
     servers: TrialServers,
     responses: Vec<ProbeResponse>,
-    /// Reason for which the subject is not measured.
+    /// Reason that the subject is not measured.
     refused: Option<String>,
 }
 

@@ -168,7 +168,7 @@ pub(crate) fn undetected_attacks(
     subject: &Subject,
     target: &Target<'_>,
 ) -> Result<Option<String>, DetectionLogError> {
-    // It is unknown which attacks the removed rules would detect.
+    // Attacks that the removed rules would detect are unknown.
     if subject.lacks_rules {
         return Ok(None);
     }

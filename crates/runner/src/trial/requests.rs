@@ -40,7 +40,7 @@ impl<'a> Requests<'a> {
     pub fn render(case: &'a Case, subject: &'a Subject) -> Result<Self, RequestsError> {
         let blocks = &subject.recipe.file.blocks;
         let families = match blocks.as_ref().and_then(|blocks| blocks.families.as_deref()) {
-            // It is unknown which attacks the removed rules would block.
+            // Attacks that the removed rules would block are unknown.
             _ if subject.lacks_rules => Some(Vec::new()),
             Some(families) => render::words(subject, families)?,
             None => None,
@@ -76,7 +76,7 @@ impl<'a> Requests<'a> {
 
     /// Checks that a subject that blocks attacks gets one that it is sure to block.
     fn check_proof(&self) -> Result<(), RequestsError> {
-        // It is unknown which attacks are blocked without the removed rules.
+        // Without the removed rules, the blocked attacks are unknown.
         if !self.does_block || self.subject.lacks_rules {
             return Ok(());
         }

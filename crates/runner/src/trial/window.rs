@@ -73,7 +73,7 @@ pub(super) struct Finished {
     pub(super) origins_before: Vec<OriginCounters>,
     pub(super) at_start: Edge,
     pub(super) at_end: Edge,
-    /// Has stopped sending.
+    /// The generator, which has stopped sending.
     pub(super) generator: Generator,
     pub(super) warm_up: WarmUpRecord,
     /// Longest delay of a wake-up of this process during the window.
@@ -211,7 +211,7 @@ struct Sample {
 
 impl Sample {
     fn take(subject: &Subject<'_>, generator: &Generator) -> Result<Self, MeasureError> {
-        // Slow on busy CPUs: done before the clock is read.
+        // Slow on busy CPUs, so it precedes the clock read.
         let pids = subject.system.pids(&ProcessTable::read()?);
         let system = (!pids.is_empty()).then(|| Reading::take(&pids));
         Ok(Self { system, at: Instant::now(), progress: generator.progress() })
@@ -324,8 +324,8 @@ pub(crate) enum CountError {
     Malformed { address: SocketAddr, source: serde_json::Error },
 }
 
-/// Returns the counters of several origins, which show whether a system balances the load, or of polling origins. Empty
-/// otherwise: the request would be in the figures.
+/// Returns the counters of several origins, which show if a system balances the load, or of polling origins. Otherwise
+/// empty, because the request would affect the figures.
 pub(super) fn origin_counters(subject: &Subject<'_>) -> Result<Vec<OriginCounters>, CountError> {
     let needed = subject.origins.len() > 1 || subject.load.busy_poll;
     let origins = if needed { subject.origins } else { &[] };
@@ -341,7 +341,7 @@ pub(super) fn requests_between(before: &[OriginCounters], after: &[OriginCounter
     pairs.map(|(before, after)| after.requests().saturating_sub(before.requests())).collect()
 }
 
-/// CPU time that the origins polled in a window. The readings are a little further apart than its ends.
+/// CPU time of polling by the origins in a window. The readings are slightly further apart than its ends.
 pub(super) fn polled_us(
     before: &[OriginCounters],
     after: &[OriginCounters],
@@ -377,7 +377,7 @@ pub(super) struct OriginCounters {
 }
 
 impl OriginCounters {
-    /// Without requests for the counters.
+    /// Requests, excluding those for the counters.
     fn requests(&self) -> u64 {
         let own = self.paths.get(COUNTER_PATH).copied().unwrap_or(0);
         self.requests.saturating_sub(own)

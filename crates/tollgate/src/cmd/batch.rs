@@ -310,7 +310,7 @@ impl RunArgs {
     }
 }
 
-/// Makes paths absolute; those of a file are relative to its folder.
+/// Makes paths absolute; paths in a file are relative to its folder.
 fn rooted(file: BatchFile, folder: &Path) -> BatchFile {
     let root = |path: String| folder.join(path).display().to_string();
     BatchFile {

@@ -120,7 +120,7 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     Ok(Exit::Success)
 }
 
-/// Reports what a start or a reload could not open, after the configuration was read.
+/// Reports files that a start or reload could not open, after the configuration was read.
 fn check(config: &Config, path: &Path) -> Result<Exit, Failure> {
     let errors = check_logs(config);
     if errors.is_empty() {

@@ -127,7 +127,7 @@ pub(crate) struct SystemState {
     pub(crate) installed: bool,
 }
 
-/// Looks for all systems, several at a time, as most of the time is spent in version commands. Sorted by name.
+/// Checks all systems, several at a time, because version commands take most of the time. Sorted by name.
 pub(crate) fn systems(catalog: &Catalog) -> Vec<(String, anyhow::Result<SystemState>)> {
     let names = catalog.names(Kind::System);
     let (versions, next) = (Versions::default(), AtomicUsize::new(0));
@@ -150,8 +150,7 @@ pub(crate) fn systems(catalog: &Catalog) -> Vec<(String, anyhow::Result<SystemSt
 
 const THREADS: usize = 8;
 
-/// Looks for a system with its default options and with each other value of one option, which may need further
-/// packages.
+/// Checks a system with its default options and with each other value of one option, which may need more packages.
 pub(crate) fn system(
     catalog: &Catalog,
     name: &str,

@@ -1,4 +1,4 @@
-//! `tollgate origin`: the benchmark origin as a server of its own.
+//! `tollgate origin`: the benchmark origin as a standalone server.
 
 use crate::console::{self, Exit, Failure};
 use crate::signals;
@@ -68,7 +68,7 @@ pub(crate) struct Args {
 /// Time to stop before the process is ended.
 const STOP_PATIENCE: Duration = STOP_TIMEOUT_MAX.saturating_add(Duration::from_secs(1));
 
-/// Time to write the last message: its reader may be what delays the stop.
+/// Time to write the last message, because its reader may cause the delay.
 const MESSAGE_PATIENCE: Duration = Duration::from_millis(200);
 
 /// Ends the process with a message, if it can be written in time.

@@ -1,5 +1,5 @@
-//! `tollgate completions` and `tollgate man`: what packages install beside the binary, made from the definitions of
-//! the arguments.
+//! `tollgate completions` and `tollgate man`: files that packages install beside the binary, generated from the
+//! argument definitions.
 
 use crate::Cli;
 use crate::console::{self, Exit, Failure};
@@ -54,7 +54,7 @@ fn write_pages(command: &Command, dir: &Path) -> anyhow::Result<()> {
     shown.into_iter().try_for_each(|subcommand| write_pages(subcommand, dir))
 }
 
-/// Unlike [`Man::render`], the usage is that of `--help`, and texts behind the options keep their lines.
+/// Unlike [`Man::render`], prints the usage of `--help`, and keeps the line breaks of texts after the options.
 fn page(command: &Command) -> io::Result<Vec<u8>> {
     let usage = command.clone().render_usage().to_string();
     let usage = usage.trim_start_matches("Usage: ").to_owned();

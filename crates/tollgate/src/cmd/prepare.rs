@@ -1,4 +1,4 @@
-//! Arguments and preparations that `run`, `search` and `batch` share.
+//! Shared arguments and preparations of `run`, `search` and `batch`.
 
 use crate::console::{Failure, eprint_line};
 use crate::signals;

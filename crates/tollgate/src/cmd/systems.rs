@@ -340,7 +340,7 @@ fn check(args: &CheckArgs) -> Result<Exit, Failure> {
     }
 }
 
-/// Parses --with. By default: the options with which the system blocks.
+/// Parses --with. By default: the options that make the system block.
 fn parse_options(recipe: &Recipe, with: &[String]) -> Result<Options, Failure> {
     if let (Some(blocks), []) = (&recipe.file.blocks, with) {
         return Ok(blocks.with.clone());
@@ -360,7 +360,7 @@ fn parse_options(recipe: &Recipe, with: &[String]) -> Result<Options, Failure> {
     Ok(chosen)
 }
 
-/// Returns a hint at the options with which the system blocks, if it does not with these.
+/// Returns a hint at the options that make the system block, if these do not.
 fn hint_at_blocking(subject: &Subject) -> anyhow::Result<Option<String>> {
     let Some(blocks) = &subject.recipe.file.blocks else { return Ok(None) };
     if blocks.with.is_empty() || render::holds(subject, &blocks.when)? {

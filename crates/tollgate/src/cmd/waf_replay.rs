@@ -1,4 +1,4 @@
-//! `tollgate waf replay`: what rules would have blocked of the requests in a log.
+//! `tollgate waf replay`: replays the requests of a log and reports those that rules would have blocked.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -14,7 +14,7 @@ use tollgate_waf::{EngineMode, RuleSet, Worker};
 
 use crate::console::{self, Exit, Failure};
 
-/// Longer lines of a log are not understood.
+/// Limit of a log line; longer ones count as not understood.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 
 /// A request of a log, without its body.
@@ -22,7 +22,7 @@ const LINE_BYTES_MAX: u64 = 1 << 20;
 struct Logged {
     request: Request,
     has_body: bool,
-    /// The log says that it was blocked. `None`: it does not say.
+    /// True if the log says that it was blocked; `None` if the log does not say.
     was_blocked: Option<bool>,
 }
 
@@ -32,7 +32,7 @@ struct Totals {
     not_understood: u64,
     with_body: u64,
     blocked: u64,
-    /// Blocked now, but not according to the log, and the reverse.
+    /// Blocked now but not in the log, and vice versa.
     newly_blocked: u64,
     no_longer_blocked: u64,
     rules: BTreeMap<u64, RuleTotals>,
@@ -179,7 +179,7 @@ fn has_body(method: &str) -> bool {
     matches!(method, "POST" | "PUT" | "PATCH")
 }
 
-/// A line of the combined log format of Apache and nginx. What it does not contain has a harmless value.
+/// Parses a line of the combined log format of Apache and nginx. Missing parts get harmless values.
 fn from_combined(line: &[u8]) -> Option<Logged> {
     let mut fields = quoted(line);
     let request = fields.next()?;

@@ -20,9 +20,9 @@ pub(crate) struct JsonError {
 ///
 /// Names are those of libmodsecurity: `{"a":[{"b":1}]}` has the value `1` with the name
 /// `json.a.array_0.b`; a value at the top is `json`. Duplicates are visited each time. Numbers keep
-/// their spelling, null is empty. Values before an error have been visited. The syntax accepted is
-/// that of yajl: RFC 8259 with vertical tabs and form feeds as whitespace, any three- or four-byte
-/// form of UTF-8, and lone surrogates, of which a high one gives `?`. An empty body is no error.
+/// their spelling, null is empty. Values before an error have been visited. The accepted syntax is
+/// yajl's: RFC 8259 with vertical tabs and form feeds as whitespace, any three- or four-byte form of
+/// UTF-8, and lone surrogates; a high one gives `?`. An empty body is not an error.
 ///
 /// An error if arrays and objects are nested deeper than `limits.depth`, or if the names of all
 /// values together exceed `limits.name_bytes`.
@@ -255,10 +255,10 @@ impl Parser<'_> {
         if self.at == start { Err(self.error(reason)) } else { Ok(()) }
     }
 
-    /// Reads a string, the quote of which is the next byte.
+    /// Reads a string that starts with the next byte, its quote.
     fn string(&mut self) -> Result<Text, JsonError> {
         self.at += 1;
-        // What precedes `from` is in the buffer already.
+        // The bytes before `from` are already in the buffer.
         let mut from = self.at;
         let mut escaped = false;
         loop {
@@ -316,7 +316,7 @@ impl Parser<'_> {
                 self.buffer.push(b'?');
                 return Ok(());
             }
-            // Whatever follows is taken for a low surrogate.
+            // Any escape here is read as a low surrogate.
             let low = self.code_unit()?;
             code = ((code & 0x3f) << 10) | ((((code >> 6) & 0xf) + 1) << 16) | (low & 0x3ff);
         }
@@ -354,8 +354,8 @@ impl Parser<'_> {
     }
 }
 
-/// Number of bytes at the start that stand for themselves in a string: ASCII other than control
-/// characters, quotes and backslashes.
+/// Number of literal bytes at the start of a string: ASCII other than control characters, quotes and
+/// backslashes.
 fn plain_len(input: &[u8]) -> usize {
     const ONES: u64 = 0x0101_0101_0101_0101;
     const TOPS: u64 = ONES << 7;

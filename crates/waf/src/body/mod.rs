@@ -9,8 +9,8 @@ pub(crate) mod xml;
 #[cfg(test)]
 mod tests;
 
-/// Limits of the structure of a body. A body that exceeds one of them is an error, never cut in
-/// silence. The number of bytes is limited before a body gets here.
+/// Limits of the structure of a body. Exceeding one is an error; a body is never truncated silently.
+/// The caller limits the number of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Limits {
     /// Nested arrays and objects, or elements.

@@ -1,9 +1,9 @@
 //! `multipart/form-data` bodies.
 //!
-//! The parser takes lines as libmodsecurity does: at most 4,096 bytes at a time, a boundary only at
-//! the start of a line, a final boundary even without a line break at the end of the body. Every
-//! flag that libmodsecurity sets is set here. It differs in four points, each of which lets an
-//! attack through there:
+//! The parser reads lines as libmodsecurity does: at most 4,096 bytes at a time, a boundary only at the
+//! start of a line, a final boundary even without a line break at the end of the body. It sets every
+//! flag that libmodsecurity sets. It differs in four points, each of which lets an attack through
+//! there:
 //!
 //! - A field keeps the line breaks within its value. (libmodsecurity 3.0.9 drops them.)
 //! - An empty boundary is an error. (There the body is not looked at, without any flag.)
@@ -41,7 +41,7 @@ pub(crate) struct Multipart {
     /// Each parameter `filename` of the body (`MULTIPART_FILENAME`).
     pub(crate) file_names: Vec<Vec<u8>>,
     pub(crate) flags: Flags,
-    /// First reason for which the body is not valid (`REQBODY_ERROR_MSG`).
+    /// First reason that the body is invalid (`REQBODY_ERROR_MSG`).
     pub(crate) error: Option<String>,
 }
 
@@ -284,7 +284,7 @@ impl Parser<'_> {
         Ok(true)
     }
 
-    /// Handles a line, or a piece of one, that is no boundary.
+    /// Handles a line, or a piece of one, that is not a boundary.
     fn content(&mut self, chunk: Range<usize>, header_fits: bool) -> Result<(), String> {
         let line = &self.input[chunk.clone()];
         let Some(part) = &mut self.part else {
@@ -301,7 +301,7 @@ impl Parser<'_> {
         if !header_fits {
             return Err(format!("part header line over {LINE_MAX} bytes"));
         }
-        // Errors of headers do not end the parse: what follows is still taken for headers.
+        // Errors of headers do not end the parse: the following lines are still read as headers.
         if let Err(reason) = self.header_line(line) {
             self.report(&reason);
         }

@@ -60,7 +60,7 @@ pub(super) fn parse_boundary<'a>(
         return Err("invalid boundary in Content-Type (content)");
     }
     if !valid_boundary(boundary) {
-        // Some clients append a charset: it is tolerated.
+        // Tolerates a charset, which some clients append.
         boundary = &boundary[..memchr(b';', boundary).unwrap_or(boundary.len())];
     }
     if boundary.is_empty() {

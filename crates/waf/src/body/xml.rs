@@ -15,7 +15,7 @@ use quick_xml::events::Event;
 
 use crate::body::Limits;
 
-/// Nested elements, as libxml2 has it.
+/// Limit of nested elements, as in libxml2.
 const DEPTH_MAX: usize = 256;
 /// Entities within entities.
 const ENTITY_DEPTH_MAX: usize = 16;
@@ -84,7 +84,7 @@ pub(crate) fn parse(input: &[u8], limits: &Limits) -> Xml {
     parser.out
 }
 
-/// Text of an entity: `None` for one that is not in the document.
+/// Text of each entity; `None` for one outside the document.
 type Entities = HashMap<String, Option<String>>;
 type Reason = Cow<'static, str>;
 
@@ -169,7 +169,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Handles a start tag, given as what stands between the angle brackets.
+    /// Handles a start tag, given without its angle brackets.
     fn open(&mut self, tag: &str) -> Result<(), Reason> {
         if self.depth == 0 && self.root_seen {
             return Err("more than one root element".into());
@@ -249,7 +249,7 @@ impl Parser<'_> {
         self.out.text.get_or_insert_default().extend_from_slice(text.as_bytes());
     }
 
-    /// Appends what a reference within text stands for.
+    /// Appends the text that a reference stands for.
     fn reference(&mut self, name: &str, text: &mut Vec<u8>, depth: usize) -> Result<(), Reason> {
         if let Some(character) = character(name)? {
             text.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
@@ -406,7 +406,7 @@ fn declare_entities(declaration: &str, entities: &mut Entities) {
     }
 }
 
-/// Position after the `>` of a declaration, which does not end within quotes.
+/// Position after the `>` that ends a declaration; a `>` within quotes does not.
 fn markup_end(text: &str) -> Option<usize> {
     let mut quote = None;
     for (at, byte) in text.bytes().enumerate() {

@@ -1,8 +1,8 @@
 //! Folding: reduces the tokens of a value to the first five that matter.
 //!
-//! Expressions become their first operand (`1 + 2, 'a'` is `1`), words that make a keyword are
-//! merged (`GROUP BY`), and what precedes an expression without changing it is dropped. The order
-//! of the rules decides, so they stand in the order of libinjection.
+//! An expression becomes its first operand (`1 + 2, 'a'` is `1`), words that form a keyword are merged
+//! (`GROUP BY`), and prefixes that do not change an expression are dropped. The order of the rules
+//! decides, so it is libinjection's.
 
 use super::table::{KEYWORD_MAX, keyword};
 use super::token::{Kind, Token, Tokenizer};
@@ -211,7 +211,7 @@ impl<'a> Folder<'_, 'a> {
                 return Step::Again;
             }
             (Operator, _) if a.is("LIKE") || a.is("NOT LIKE") => {
-                // The other rules do not look at the second token then.
+                // The other rules then ignore the second token.
                 let is_call = b.kind == LeftParenthesis;
                 self.tokens[left].kind = if is_call { Function } else { Operator };
             }
@@ -222,7 +222,7 @@ impl<'a> Folder<'_, 'a> {
                 self.tokens[left] = b;
                 return self.drop_and_restart(1);
             }
-            // Collations have too many names for the table, but always an underscore.
+            // The table cannot hold all collation names, but they always contain an underscore.
             (Collate, Bareword) if b.text.contains(&b'_') => {
                 self.tokens[left + 1].kind = SqlType;
                 self.left = 0;
@@ -285,7 +285,7 @@ impl<'a> Folder<'_, 'a> {
         }
         let unary = b.is_unary_operator();
         if unary && matches!(kinds, (Comma, _, Number | Bareword | Variable | String)) {
-            // `1, -1` is `1, 1`, of which the comma folds in turn.
+            // `1, -1` becomes `1, 1`; the comma folds in the next pass.
             self.tokens[left + 1] = c;
             return self.drop_and_restart(3);
         }

@@ -39,9 +39,9 @@ impl Fingerprint {
     }
 }
 
-/// Returns the fingerprint of a value that is an SQL injection: as it is, or behind a quote that
-/// the statement opens before it, each in the standard dialect and, where comments may read
-/// otherwise, in that of `MySQL`.
+/// Returns the fingerprint of a value that is an SQL injection: unquoted, or after a quote that the
+/// statement opens before it; each in the standard dialect and, where comments may be read differently,
+/// in that of `MySQL`.
 pub(crate) fn detect_sqli(value: &[u8]) -> Option<Fingerprint> {
     if is_one_word(value) {
         return None;
@@ -61,9 +61,9 @@ pub(crate) fn detect_sqli(value: &[u8]) -> Option<Fingerprint> {
         })
 }
 
-/// Letters, digits and underscores are no injection: they are at most a number and a word, with
-/// one of the fingerprints `1n`, `nn`, `1U` and so on, of which the table has `1U` alone; and two
-/// tokens of that fingerprint are let through (`is_exception`).
+/// True for letters, digits and underscores, which are never an injection: they are at most a number
+/// and a word, with a fingerprint such as `1n`, `nn` or `1U`. The table has only `1U`, and
+/// `is_exception` accepts two tokens with that fingerprint.
 fn is_one_word(value: &[u8]) -> bool {
     value.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_')
 }
@@ -76,7 +76,7 @@ fn try_both(value: &[u8], context: Context) -> Option<Fingerprint> {
     }
 }
 
-/// Fails with true if the value may read otherwise in `MySQL`.
+/// Fails with true if `MySQL` may read the value differently.
 fn try_context(value: &[u8], context: Context) -> Result<Fingerprint, bool> {
     let mut tokenizer = Tokenizer::new(value, context);
     let mut folded = fold(&mut tokenizer);
@@ -129,7 +129,7 @@ fn is_exception_of_two(value: &[u8], first: &Token, second: &Token, count: usize
         // A number and `union`, unless something was folded.
         (_, Kind::Union) => count == 2,
         _ if mark == b'#' => true,
-        // Of comments after a word only `/* */` is suspect.
+        // After a word, only the comment `/* */` is suspicious.
         (Kind::Bareword, Kind::Comment) if mark != b'/' => true,
         (Kind::Number, Kind::Comment) if mark == b'/' => false,
         (Kind::Number, Kind::Comment) => {

@@ -10,7 +10,7 @@ use super::token::Kind;
 static TABLES: LazyLock<Tables> =
     LazyLock::new(|| Tables::parse(include_str!("keywords.txt"), include_str!("fingerprints.txt")));
 
-/// Longest keyword, with the spaces of those of several words.
+/// Longest keyword, including the spaces in keywords of several words.
 pub(super) const KEYWORD_MAX: usize = 31;
 const SLOTS: usize = 4096;
 const SYMBOLS: &[u8] = b"1BEFKNOSTUVAC&(),:;X";
@@ -21,8 +21,8 @@ struct Tables {
     /// First keyword of each hash plus one, 0 for none, and the next one of the same hash.
     slots: Box<[u16; SLOTS]>,
     next: Vec<u16>,
-    /// Sorted fingerprints, five bits a symbol from the top, and where those of each pair of
-    /// first symbols start.
+    /// Sorted fingerprints, five bits per symbol from the top, and the start of the range for each pair
+    /// of first symbols.
     fingerprints: Vec<u32>,
     starts: Box<[u16; 1025]>,
 }

@@ -1,4 +1,4 @@
-//! Tokens of SQL as libinjection reads them: of no dialect, and never with an error.
+//! SQL tokens as libinjection reads them: no particular dialect, and no errors.
 
 use memchr::{memchr, memmem};
 
@@ -102,7 +102,7 @@ impl<'a> Token<'a> {
 /// Place that an injected value takes in a statement, and the dialect to read it in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Context {
-    /// Quote that the statement has before the value, 0 for none.
+    /// Quote before the value in the statement, 0 for none.
     pub(super) quote: u8,
     /// `#` starts a comment, and `--` only before whitespace.
     pub(super) mysql: bool,
@@ -114,7 +114,7 @@ pub(super) struct Tokenizer<'a> {
     at: usize,
     context: Context,
     pub(super) tokens: usize,
-    /// The value may read otherwise in `MySQL`: `#`, or `--` before other than whitespace.
+    /// `MySQL` may read the value differently: it contains `#`, or `--` not followed by whitespace.
     pub(super) mysql_comment: bool,
 }
 
@@ -183,7 +183,7 @@ const STARTS: [Start; 256] = {
     starts
 };
 
-/// Set of bytes as a table: a look-up a byte, whatever the set.
+/// Set of bytes as a table: one lookup per byte for any set.
 const fn table(bytes: &[u8]) -> [bool; 256] {
     let mut set = [false; 256];
     let mut i = 0;

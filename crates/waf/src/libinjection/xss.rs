@@ -1,13 +1,13 @@
 //! Detection of cross-site scripting: HTML as lenient browsers read it, in five contexts.
 //!
-//! Verdicts are those of libinjection 4.0, but for one: there a byte 0xFF after whitespace within
-//! a tag ends the document, since it equals the mark of the end.
+//! Verdicts are those of libinjection 4.0 with one exception: there a byte 0xFF after whitespace within
+//! a tag ends the document, since it equals the end marker.
 
 use memchr::{memchr, memchr2, memmem};
 
-/// Names of events whose attributes `on...` run scripts. A longer name that starts with one counts
-/// too. The list is that of libinjection 4.0; versions before 3.10 take every `on...` of five
-/// characters and more for an event, `online=` included.
+/// Names of events whose attributes `on...` run scripts. A longer name that starts with one counts too.
+/// The list is that of libinjection 4.0; versions before 3.10 treat every `on...` of five characters
+/// and more as an event, including `online=`.
 const EVENTS: &str = "\
     ABORT ACTIVATE ACTIVE ADDSOURCEBUFFER ADDSTREAM ADDTRACK AFTERPRINT ANIMATIONCANCEL ANIMATIONEND \
     ANIMATIONITERATION ANIMATIONSTART AUDIOEND AUDIOPROCESS AUDIOSTART AUTOCOMPLETE BEFOREACTIVATE \
@@ -55,7 +55,7 @@ const ELEMENTS: [&str; 20] = [
     "XML", "XSS",
 ];
 
-/// Attributes that load or run something, and what their value has to be for that.
+/// Attributes that load or run content, and the values that make them dangerous.
 const ATTRIBUTES: [(&str, Danger); 20] = [
     ("ACTION", Danger::Url),
     ("ATTRIBUTENAME", Danger::Name),
@@ -82,7 +82,7 @@ const ATTRIBUTES: [(&str, Danger); 20] = [
 /// Schemes of URLs that run scripts. `JAVA` stands for `JAVASCRIPT` too.
 const SCHEMES: [&str; 4] = ["DATA", "VIEW-SOURCE", "JAVA", "VBSCRIPT"];
 
-/// When an attribute is dangerous.
+/// Condition that makes an attribute dangerous.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Danger {
     Always,
@@ -92,8 +92,8 @@ enum Danger {
     Name,
 }
 
-/// Returns true for a value that is cross-site scripting: as text between tags, or within a tag
-/// behind nothing or one of three quotes.
+/// Returns true for a value that is cross-site scripting: as text between tags, or within a tag,
+/// unquoted or after one of three quotes.
 pub(crate) fn detect_xss(value: &[u8]) -> bool {
     // Elements, comments and document types start with `<`, values of attributes follow `=`.
     // Nothing else is dangerous.
@@ -112,7 +112,7 @@ pub(crate) fn detect_xss(value: &[u8]) -> bool {
         || in_quotes(b'`')
 }
 
-/// Where a reader stands within a document.
+/// Position of a reader within a document.
 #[derive(Debug, Clone, Copy)]
 enum State {
     Text,
@@ -134,7 +134,7 @@ enum State {
     TagEnd,
     /// After `<!`.
     Declaration,
-    /// A comment of that end.
+    /// A comment that ends with this text.
     Comment(&'static [u8]),
     ProperComment,
     CharacterData,
@@ -181,7 +181,7 @@ fn is_dangerous(value: &[u8], start: State) -> bool {
     false
 }
 
-/// Whitespace of old browsers: zero bytes belong to it.
+/// Whitespace of old browsers, including zero bytes.
 fn is_white(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t'..=b'\r' | 0)
 }

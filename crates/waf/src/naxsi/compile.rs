@@ -1,4 +1,4 @@
-//! Rules of the engine for what the files of naxsi contain.
+//! Compiles naxsi rules into rules of the engine.
 
 use super::zone::{PathTest, Zone, Zones, all};
 use super::{Action, Naxsi, Pattern, Search, Whitelist, at};
@@ -21,7 +21,7 @@ const JSON_TYPES: &str = "^application/(?:json|vnd\\.api\\+json|csp-report)";
 /// Addresses that no client reaches.
 const ILLEGAL_HOSTS: &str =
     "^(?:0\\.[0-9.]+|255\\.255\\.255\\.255|\\[[0:]+\\]|\\[ff[0-9a-f]{0,2}:[^\\]]*\\])(?::[0-9]*)?$";
-/// An escape of the path that is none.
+/// An invalid escape in the path.
 const INVALID_ESCAPE: &str = "^[^?]*%(?:[^0-9a-f]|[0-9a-f][^0-9a-f]|[0-9a-f]?\\z)";
 
 impl Draft {
@@ -162,7 +162,7 @@ impl Compiler<'_> {
         pattern.map(Condition::Regex).map_err(|fault| at(place, fault))
     }
 
-    /// Adds the rules that naxsi has without a file. They block in learning mode, too.
+    /// Adds naxsi's internal rules. They block in learning mode, too.
     fn internal_rules(&mut self, place: &Place, naxsi: &Naxsi) -> Result<(), LoadError> {
         let no_type = || number_test(count(named(V::RequestHeaders, "content-type")), 0);
         let length = || named(V::RequestHeaders, "content-length");

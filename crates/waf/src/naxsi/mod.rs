@@ -1,8 +1,8 @@
 //! Rules of naxsi: patterns with scores, thresholds and whitelists, read into the same rules as SecLang.
 //!
-//! A rule runs in phase 2 and adds its scores once for each occurrence of its pattern; a `CheckRule` becomes
-//! a rule behind all others that compares a score. Whitelists become exclusions of targets, or, if they are
-//! limited to a path, rules of phase 1 that remove targets.
+//! A rule runs in phase 2 and adds its scores once for each occurrence of its pattern. A `CheckRule` becomes a rule
+//! after all others that compares a score. A whitelist becomes an exclusion of targets or, if it is limited to a path,
+//! a rule of phase 1 that removes targets.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ mod zone;
 
 use zone::Zones;
 
-/// Ids below are reserved for rules of naxsi itself, and not selected by a negative whitelist.
+/// Lower ids are reserved for naxsi's own rules; a negative whitelist does not select them.
 const FIRST_USER_ID: u64 = 1000;
 const DIRECTIVES: [(&str, Directive); 22] = [
     ("MainRule", Directive::Rule),

@@ -121,7 +121,7 @@ impl Zones {
         Ok(parsed)
     }
 
-    /// The values, or names, of some zones that are searched; both, if the zone is a whole one.
+    /// Returns the targets to search: the values or names of some zones, or both for a whole zone.
     pub(super) fn targets(
         &self,
         of: &[Zone],
@@ -137,7 +137,7 @@ impl Zones {
             for variable in [values, names].into_iter().flatten() {
                 targets.push(Target { variable, selector: selector.clone(), count: false });
                 if let (Zone::Body, Selector::Name(name, _)) = (zone, selector) {
-                    // naxsi names a member of JSON without those around it, and elements as their array.
+                    // naxsi names a JSON member without its parents, and elements by the name of their array.
                     let name = regex_syntax::escape(&String::from_utf8_lossy(name));
                     let path = format!("^json\\.(?:.*\\.)?{name}(?:\\.array_[0-9]+)*$");
                     let selector = pattern(&path).map_err(|fault| at(place, fault))?;

@@ -4,7 +4,7 @@ use memchr::memchr_iter;
 
 use crate::transformation::ByteSet;
 
-/// Bytes that a value may have.
+/// Allowed bytes of a value.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ByteRange {
     /// Bit `b % 64` of word `b / 64` is set if the byte `b` is allowed.
@@ -12,7 +12,7 @@ pub(crate) struct ByteRange {
 }
 
 impl ByteRange {
-    /// Parses a list such as `9,10,13,32-126`. (libmodsecurity ignores a part that is no range.)
+    /// Parses a list such as `9,10,13,32-126`. (libmodsecurity ignores a part that is not a range.)
     pub(crate) fn parse(list: &str) -> Result<Self, String> {
         let mut range = Self::default();
         for part in list.split(',').map(str::trim) {

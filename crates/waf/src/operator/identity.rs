@@ -1,8 +1,8 @@
 //! Check digits of `verifyCC`, `verifyCPF`, `verifySSN` and `verifySVNR`.
 //!
-//! Each function takes what the regex of the operator matched and looks at its decimal digits
-//! only. libmodsecurity searches from every position of the value: a match at `start` that fails
-//! is followed by a search from `start + 1`.
+//! Each function gets the text that the operator's regex matched and reads only its decimal digits.
+//! libmodsecurity searches from every position of the value: if a match at `start` fails, the search
+//! continues from `start + 1`.
 
 /// Returns the digits if there are exactly `N`.
 fn exactly<const N: usize>(text: &[u8]) -> Option<[u32; N]> {

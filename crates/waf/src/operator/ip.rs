@@ -58,7 +58,7 @@ impl IpSet {
         Ok(())
     }
 
-    /// Returns true if the value is an address of the set. A value that is no address is not.
+    /// Returns true if the value is an address of the set; false if it is not an address.
     pub(crate) fn contains(&self, value: &[u8]) -> bool {
         let Some(address) =
             std::str::from_utf8(value).ok().and_then(|text| text.parse::<IpAddr>().ok())
@@ -71,7 +71,7 @@ impl IpSet {
     }
 }
 
-/// Number of an address, its width in bits, and the one of two things that fits its family.
+/// Returns the number of an address, its width in bits, and `v4` or `v6` according to its family.
 fn key<T>(address: IpAddr, v4: T, v6: T) -> (u128, u32, T) {
     match address {
         IpAddr::V4(address) => (u128::from(u32::from(address)), 32, v4),

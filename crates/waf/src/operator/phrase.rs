@@ -25,10 +25,10 @@ const SIZE_MAX: usize = 16 << 20;
 impl PhraseSet {
     /// Phrases of the argument of `pm`, separated by whitespace: `"@pm select union"`.
     ///
-    /// Bytes may be given in hexadecimal between bars, as in Snort: `a|3b 20|b` is `a; b`, one
-    /// phrase. `\:`, `\;`, `\\` and `\"` are escapes. An argument with any other escape is taken
-    /// as it stands, without hexadecimal. (libmodsecurity documents the same, but its decoder of
-    /// hexadecimal drops the digits 0 to 9.)
+    /// Bytes may be given in hexadecimal between bars, as in Snort: `a|3b 20|b` is `a; b`, one phrase.
+    /// `\:`, `\;`, `\\` and `\"` are escapes. An argument with any other escape is used literally,
+    /// without hexadecimal. (libmodsecurity documents the same, but its hexadecimal decoder drops the
+    /// digits 0 to 9.)
     pub(crate) fn from_argument(argument: &[u8]) -> Result<Self, String> {
         let phrases = parse_escapes(argument.trim_ascii()).unwrap_or_else(|| {
             argument.split(|byte| is_space(*byte)).map(<[u8]>::to_vec).collect()

@@ -46,7 +46,7 @@ pub(crate) fn ends_with(value: &[u8], argument: &[u8]) -> bool {
     value.ends_with(argument)
 }
 
-/// `within`: the value is a part of the argument. An empty value is.
+/// `within`: the argument contains the value, which may be empty.
 pub(crate) fn within(value: &[u8], argument: &[u8]) -> bool {
     memmem::find(argument, value).is_some()
 }
@@ -56,8 +56,8 @@ pub(crate) fn streq(value: &[u8], argument: &[u8]) -> bool {
     value == argument
 }
 
-/// Number of `ge`, `gt`, `le` and `lt`, as `atoll` of C reads it: leading whitespace, a sign and
-/// digits; 0 without digits; the nearest number for one that does not fit 64 bits.
+/// Reads a number for `ge`, `gt`, `le` and `lt` like `atoll` of C: leading whitespace, a sign and digits; 0 without
+/// digits; the nearest 64-bit number on overflow.
 pub(crate) fn parse_integer(value: &[u8]) -> i64 {
     let (number, negative) = digits(value);
     number.unwrap_or(if negative { i64::MIN } else { i64::MAX })

@@ -1,4 +1,4 @@
-//! Presence masks: the set of bytes of a value, reduced to what gates distinguish.
+//! Presence masks: the set of bytes of a value, at the resolution that gates need.
 
 use super::bytes::Bytes;
 

@@ -86,7 +86,7 @@ impl Bytes {
 
 /// Share of values that contain a text, in lower case, roughly.
 pub(crate) fn share(text: &[u8]) -> f32 {
-    // Bytes of a text depend on each other.
+    // The bytes of a text are not independent.
     static SHARES: LazyLock<[f32; 256]> =
         LazyLock::new(|| std::array::from_fn(|byte| frequency(byte as u8).powf(0.8) as f32));
     text.iter().map(|&byte| SHARES[usize::from(byte)]).product()

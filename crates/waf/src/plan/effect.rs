@@ -1,5 +1,5 @@
-//! Effects of transformations on the set of bytes of a value: what a gate may conclude from a value
-//! before it is transformed.
+//! Effects of transformations on the set of bytes of a value: the conclusions that a gate may draw
+//! before it transforms the value.
 
 use crate::transformation::Transformation as T;
 
@@ -73,8 +73,8 @@ pub(crate) fn can_grow(transformation: T) -> bool {
     )
 }
 
-/// True if the transformation removes or replaces bytes in the same way whatever their case, so
-/// that lowering them before or after makes no difference to a comparison that ignores case.
+/// True if the transformation treats both cases of a letter alike, so that a comparison that ignores
+/// case may lower the value before or after it.
 pub(crate) fn ignores_case(transformation: T) -> bool {
     matches!(
         transformation,

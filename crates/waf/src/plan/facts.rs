@@ -23,18 +23,18 @@ pub(crate) struct Facts {
     bounded: bool,
     /// All texts that the part matches, in lower case, if there are few.
     exact: Option<Texts>,
-    /// Texts one of which is at the start, and one at the end, of what a repetition matches.
+    /// Alternative texts: each match of the repetition starts with one of them, and ends with one of them.
     repeated: Option<Texts>,
-    /// Literals one of which every match contains, in lower case; not given for a part with exact
-    /// texts, which are its literals.
+    /// Alternative literals, in lower case: every match contains one of them. Absent for a part with exact texts, which
+    /// are its literals.
     literals: Option<Texts>,
-    /// Sets of each of which a match contains a byte, as a range of the table.
+    /// Sets, as a range of the table: a match contains a byte of each.
     sets: (usize, usize),
     pub(super) possible: Alphabets,
 }
 
 impl Facts {
-    /// Literals one of which every match contains.
+    /// Alternative literals: every match contains one of them.
     pub(super) fn required(&self) -> Option<Texts> {
         self.exact.filter(|texts| texts.useful).or(self.literals)
     }
@@ -155,7 +155,7 @@ impl FactTable {
         };
         let optional = min == 0 && max == Some(1);
         if min == 0 && !(optional && sub.bounded) {
-            // Nothing is required, and there are too many texts to list them.
+            // Too many texts to list, so nothing is required.
             return nothing;
         }
         let exact = sub.exact.and_then(|texts| match (min, max) {
@@ -265,7 +265,8 @@ impl FactTable {
                 continue;
             }
             if let Some(repeated) = part.repeated {
-                // The run before and the first repetitions are adjacent; the last ones and the run behind, too.
+                // The preceding run is adjacent to the first repetitions, and the last repetitions to the following
+                // run.
                 let adjacent = self.product(run, repeated);
                 best = rarer(best, adjacent.and_then(Texts::filter_useful));
                 best = rarer(best, repeated.filter_useful());
@@ -305,7 +306,7 @@ impl FactTable {
             }
         }
         if heads.len() > 1 && tails.len() > 1 {
-            // One head or one tail leaves different texts different.
+            // Distinct texts stay distinct with a common head or tail.
             let mut texts = self.texts.split_off(start);
             texts.sort_unstable();
             texts.dedup();
@@ -358,7 +359,7 @@ fn weighted(set: Bytes) -> Weighted {
     (set.weight(), set)
 }
 
-/// Sets of each of which a text has a byte.
+/// Sets with at least one byte in a text.
 pub(super) fn sets_of_text(text: &[u8]) -> Vec<Weighted> {
     static SETS: LazyLock<[Weighted; 256]> = LazyLock::new(|| {
         std::array::from_fn(|byte| weighted(Bytes::of(&[byte as u8]).fold_case()))

@@ -26,7 +26,7 @@ pub(crate) struct Gate {
     skipped: Vec<Cell<bool>>,
     /// True if one of them changed since `active` was computed.
     changed: Cell<bool>,
-    /// For each phase the probes that are tested.
+    /// Probes to test, by phase.
     active: Vec<Bits>,
     /// Tests that are not gated because a guard skipped them the last time.
     idle: Vec<bool>,
@@ -62,7 +62,7 @@ struct Text {
     /// Range of the buffer; `None` for the value itself.
     range: Option<(usize, usize)>,
     mask: u128,
-    /// Position of its literals in `found`, if they are searched.
+    /// Position of the search result in `found`, if its literals were searched.
     found: Option<usize>,
 }
 
@@ -134,7 +134,7 @@ impl Gate {
         }
     }
 
-    /// Notes whether a guard skips its rules, for the next transaction.
+    /// Records for the next transaction if a guard skips its rules.
     #[inline]
     pub(crate) fn note(&self, guard: u16, skips: bool) {
         if self.skipped[usize::from(guard)].replace(skips) != skips {
@@ -367,7 +367,7 @@ impl Texts {
         }
         let start = self.found.len();
         let mut found = std::mem::take(&mut self.found);
-        // The literals of probes that are excluded already are not of interest.
+        // The literals of already excluded probes do not matter.
         found.extend(row.iter().map(|word| !word));
         plan.grams.find(self.bytes(text, value), &mut found[start..]);
         self.found = found;

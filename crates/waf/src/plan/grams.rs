@@ -29,7 +29,7 @@ struct Table {
     occurrences: Vec<Occurrence>,
 }
 
-/// Literal of which an entry is the rarest part.
+/// Literal whose rarest part an entry is.
 #[derive(Debug)]
 struct Occurrence {
     probe: u16,
@@ -146,7 +146,7 @@ impl Table {
         let (mut used_before, mut before) = (Box::new([0u16; TABLE / 64]), 0u16);
         for (count, word) in used_before.iter_mut().zip(used.iter()) {
             *count = before;
-            // Only the sum behind the last word can overflow.
+            // Only the sum after the last word can overflow.
             before = before.wrapping_add(word.count_ones() as u16);
         }
         let occurrences = entries.into_iter().map(|(_, occurrence)| occurrence).collect();

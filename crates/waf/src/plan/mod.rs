@@ -44,7 +44,7 @@ pub(crate) struct Plan {
     /// How each test is gated.
     tests: Vec<TestGate>,
     guards: Vec<Guard>,
-    /// Guard that each rule is, if it is one.
+    /// Guard number of each rule, if it is a guard.
     guard_of_rule: Vec<Option<u16>>,
 }
 
@@ -108,7 +108,7 @@ struct SourceGate {
 #[derive(Debug)]
 struct Probe {
     test: usize,
-    /// Sets of which a value has a byte, as masks.
+    /// Sets, as masks: a value must have a byte of each.
     sets: Vec<u128>,
     /// Step after which nothing is decoded any more.
     decoded: usize,
@@ -131,7 +131,7 @@ struct Chains {
 struct ChainStep {
     parent: usize,
     transformation: Option<Transformation>,
-    /// Bytes without any of which the step changes nothing; `u128::MAX` if there are none.
+    /// Without any of these bytes the step changes nothing; `u128::MAX` if there is no such set.
     triggers: u128,
 }
 
@@ -477,7 +477,7 @@ impl Chains {
         let triggers = effects
             .iter()
             .try_fold(Bytes::default(), |all, effect| Some(all.union(effect.triggers?)));
-        // A step that can create the trigger of a later one would decode what the mask does not show.
+        // A step that can create the trigger of a later one would decode bytes that the mask does not show.
         let triggers = triggers.filter(|triggers| !triggers.intersects(&adds));
         let mask = triggers.map_or(u128::MAX, |triggers| atoms.covering(triggers.fold_case()));
         let step = self.step(atoms, chain.iter().copied());

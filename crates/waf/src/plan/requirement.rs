@@ -1,4 +1,4 @@
-//! Necessary conditions of operators: what a value must have for the operator to match it.
+//! Necessary conditions of operators: required properties of a matching value.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -22,7 +22,7 @@ pub(crate) struct Requirement {
     pub(crate) sets: Vec<Bytes>,
     /// The value contains one of these, in lower case.
     pub(crate) literals: Option<Vec<Literal>>,
-    /// Alphabets of whose bytes alone a matching value can be made.
+    /// Alphabets that suffice to form a matching value.
     possible: Alphabets,
 }
 
@@ -52,7 +52,7 @@ const SETS_OF_LITERALS_MAX: usize = 100;
 /// Literals of one operator, and bytes of one literal.
 pub(super) const LITERALS_MAX: usize = 8000;
 pub(super) const LITERAL_LENGTH_MAX: usize = 15;
-/// Bytes beside letters and digits that harmless values are made of, from few to many.
+/// Bytes of harmless values besides letters and digits, from few to many.
 const ALPHABETS: [&[u8]; 9] =
     [b"", b"_", b"_-.", b"_-. ", b"_-.,: ", b"_-./", b"_-./:?=&", b"_-.,:/ ;=+*", b"_-.,:/ ;=+*()"];
 /// Bytes that transformations add without decoding anything.
@@ -73,7 +73,7 @@ pub(super) static ALPHABETS_OF: LazyLock<[Alphabets; 256]> = LazyLock::new(|| {
     of
 });
 
-/// Sets of bytes that harmless values are made of, from small to large.
+/// Byte sets of harmless values, from small to large.
 pub(crate) fn alphabets() -> impl Iterator<Item = Bytes> {
     ALPHABETS.iter().map(|extra| alphanumeric().union(Bytes::of(extra)))
 }
@@ -140,7 +140,7 @@ impl Requirement {
     fn of_literals(literals: &[Vec<u8>]) -> Self {
         let lower: Vec<Vec<u8>> =
             literals.iter().map(|literal| literal.to_ascii_lowercase()).collect();
-        // Bytes that all of many phrases need are hardly ever rare.
+        // The bytes that many phrases have in common are rarely rare.
         let sets: Vec<Vec<Weighted>> = if lower.len() > SETS_OF_LITERALS_MAX {
             Vec::new()
         } else {
@@ -170,7 +170,8 @@ fn distinct(mut literals: Vec<Literal>) -> Vec<Literal> {
     literals
 }
 
-/// Text of a few bytes, without an allocation: a rule set has a hundred thousand while it is loaded.
+/// Text of a few bytes without allocation, because loading a rule set creates a hundred thousand of
+/// them.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Literal {
     bytes: [u8; LITERAL_LENGTH_MAX],
@@ -194,7 +195,7 @@ impl Literal {
         Some(self)
     }
 
-    /// Number that orders texts.
+    /// Sort key of the text.
     fn key(&self) -> u128 {
         let mut bytes = [0; LITERAL_LENGTH_MAX + 1];
         bytes[..LITERAL_LENGTH_MAX].copy_from_slice(&self.bytes);

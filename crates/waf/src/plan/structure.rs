@@ -26,7 +26,7 @@ pub(crate) type Id = u32;
 /// Part of a regex.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Node {
-    /// Text, and whether its letters match in both cases.
+    /// Text, and true if its letters match in both cases.
     Text(Box<[u8]>, bool),
     /// Assertion, as `Look::as_repr`.
     Look(u32),
@@ -86,12 +86,12 @@ impl Structures {
         self.facts.get(id)
     }
 
-    /// Literals one of which every match contains, in lower case.
+    /// Alternative literals, in lower case: every match contains one of them.
     pub(super) fn literals(&self, id: Id) -> Option<&[Literal]> {
         self.facts.get(id).required().map(|texts| self.facts.texts(texts))
     }
 
-    /// Sets of each of which a match contains a byte, the rarest first.
+    /// Sets, the rarest first: a match contains a byte of each.
     pub(super) fn sets(&self, id: Id) -> impl Iterator<Item = Bytes> {
         self.facts.sets(id).iter().map(|(_, set)| *set)
     }
@@ -124,7 +124,8 @@ fn class_bytes(class: &Class) -> Bytes {
     set
 }
 
-/// Hash of nodes: they are short, and nobody gains by collisions in his own rules.
+/// Hash of nodes. Collision attacks do not matter: nodes are short, and a user controls only their own
+/// rules.
 #[derive(Default)]
 struct NodeHasher(u64);
 
@@ -198,7 +199,7 @@ impl Parser<'_> {
 
     fn sequence(&mut self, caseless: &mut bool) -> Option<Id> {
         let mut parts = Vec::new();
-        // Bytes behind the last part.
+        // Bytes after the last part.
         let mut run = Vec::new();
         while let Some(byte) = self.peek().filter(|byte| !matches!(byte, b'|' | b')')) {
             if byte == b'(' && self.flags()? {
@@ -248,7 +249,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Reads `(?i)`; `None` for other flags, and for a repetition behind them, which is an error.
+    /// Reads `(?i)`; `None` for other flags, and for a following repetition, which is an error.
     fn flags(&mut self) -> Option<bool> {
         let rest = &self.text[self.at..];
         if !rest.starts_with(b"(?") || rest.starts_with(b"(?:") {
@@ -306,7 +307,7 @@ impl Parser<'_> {
         Node::Look(look.as_repr())
     }
 
-    /// Reads what follows a backslash, in or outside of a class.
+    /// Reads the part after a backslash, in or outside of a class.
     fn escape(&mut self) -> Option<Escape> {
         let byte = self.peek()?;
         self.at += 1;
@@ -377,7 +378,7 @@ impl Parser<'_> {
         digits.parse().ok().filter(|&number| number <= REPETITIONS_MAX)
     }
 
-    /// Reads a class behind its opening bracket.
+    /// Reads a class after its opening bracket.
     fn class(&mut self, caseless: bool) -> Option<Bytes> {
         let negated = self.accept(b"^");
         let mut set = Bytes::default();
@@ -449,7 +450,7 @@ mod tests {
     use regex_syntax::hir::{Capture, ClassBytes, ClassBytesRange, Repetition};
 
     impl Structures {
-        /// The regex as `regex-syntax` has it.
+        /// Converts the regex to the form of `regex-syntax`.
         fn hir(&self, id: Id, captures: &mut u32) -> Hir {
             let (node, _) = self.ids.iter().find(|(_, known)| **known == id).unwrap();
             let class = |set: Bytes| {

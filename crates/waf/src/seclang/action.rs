@@ -37,7 +37,7 @@ pub(crate) struct Actions {
     pub(crate) controls: Vec<Control>,
 }
 
-/// Disruptive action as written; `block` stands for the one of the defaults.
+/// Disruptive action as written; `block` stands for the default action.
 #[derive(Clone, Debug)]
 pub(crate) enum WrittenDisruptive {
     Pass,
@@ -125,7 +125,7 @@ fn items(text: &str) -> Result<Vec<(usize, &str)>, Fault> {
     Ok(found)
 }
 
-/// Offset of the comma behind the action that begins at `at`; commas in quotes do not count.
+/// Offset of the comma after the action at `at`; commas in quotes do not count.
 fn end_of_action(text: &str, at: usize) -> Result<usize, Fault> {
     let bytes = text.as_bytes();
     let mut quoted = None;

@@ -121,8 +121,8 @@ fn skip_blanks(line: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// Reads the argument that begins at `at` and returns it with the offset behind it. Inside quotes
-/// a backslash before the quote is removed, and all others are kept.
+/// Reads the argument at `at` and returns it with the offset after it. Inside quotes a backslash before
+/// the quote is removed; all others are kept.
 fn argument(line: &[u8], at: usize, lines: &Lines) -> Result<(Argument, usize), LoadError> {
     let quote = Some(line[at]).filter(|&b| b == b'"' || b == b'\'');
     let start = at + usize::from(quote.is_some());

@@ -44,7 +44,7 @@ const INERT: [(&str, &str); 27] = [
     ("SecGuardianLog", "there is no guardian log"),
 ];
 
-/// Directives that need what this engine does not do, with the reason.
+/// Directives that need a feature that this engine lacks, with the reason.
 const EXTERNAL: [(&str, &str); 12] = [
     ("SecRuleScript", "it runs Lua"),
     ("SecRemoteRules", "it fetches a URL"),

@@ -39,7 +39,7 @@ pub(crate) fn parse(text: &str) -> Result<Targets, Fault> {
     }
 }
 
-/// Offset of the separator behind the target that begins at `at`; separators in a pattern do not count.
+/// Offset of the separator after the target at `at`; separators in a pattern do not count.
 fn end_of_target(text: &str, at: usize) -> usize {
     let bytes = text.as_bytes();
     let mut pattern = false;

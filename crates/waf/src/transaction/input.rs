@@ -95,7 +95,7 @@ impl Transaction {
         self.intervention()
     }
 
-    /// Adds a part of the body. What exceeds the limit is not kept.
+    /// Adds a part of the body. Bytes above the limit are dropped.
     pub fn append_request_body(&mut self, part: &[u8]) {
         if !self.state.request_body_access {
             return;
@@ -133,7 +133,7 @@ impl Transaction {
         }
     }
 
-    /// Treats values that are not inspected as a body beyond its limit.
+    /// Handles uninspected values like a body above its limit.
     fn limit_values(&mut self) {
         if self.state.values_dropped + self.entries.dropped() > 0 {
             self.limit_request_body();
@@ -378,7 +378,7 @@ impl Transaction {
             && types.iter().any(|known| known.as_bytes().eq_ignore_ascii_case(kind))
     }
 
-    /// Adds a part of the body. What exceeds the limit is not kept.
+    /// Adds a part of the body. Bytes above the limit are dropped.
     pub fn append_response_body(&mut self, part: &[u8]) {
         if !self.inspects_response_body() {
             return;

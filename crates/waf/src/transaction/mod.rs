@@ -41,7 +41,7 @@ pub struct Transaction {
     arguments_size: usize,
 }
 
-/// State that evaluation changes.
+/// Mutable state of the evaluation.
 #[derive(Debug)]
 struct State {
     engine: EngineMode,
@@ -204,7 +204,7 @@ pub struct LimitsReached {
     pub request_body: bool,
     /// `SecResponseBodyLimit`
     pub response_body: bool,
-    /// Arguments and values that were not inspected.
+    /// Uninspected arguments and values.
     pub values: usize,
     /// Matches that were not kept.
     pub matches: usize,

@@ -15,7 +15,7 @@ use super::Transaction;
 /// Captured groups that rules can read: `TX.0` to `TX.9`.
 pub(crate) const CAPTURES: usize = 10;
 
-/// Headers of browsers, with values of the kinds that are frequent in them.
+/// Browser headers, with typical values.
 const SAMPLE_HEADERS: [(&[u8], &[u8]); 14] = [
     (b"Host", b"www.example.com"),
     (b"User-Agent", b"Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0"),

@@ -8,7 +8,7 @@ use sha1::Sha1;
 
 use super::edit::{is_space, truncate_at_zero};
 
-/// Value of two bytes taken for hexadecimal digits without a check, as libmodsecurity does.
+/// Value of two bytes read as hexadecimal digits without a check, as in libmodsecurity.
 pub(crate) fn hex_pair(high: u8, low: u8) -> u8 {
     let digit = |byte: u8| {
         if byte >= b'A' {
@@ -167,7 +167,7 @@ pub(super) fn js(input: &[u8], output: &mut Vec<u8>) {
             i += 2;
         } else if is_octal(kind) {
             let (value, length) = octal(&input[start + 1..]);
-            // The third digit does not count where it would take more than a byte.
+            // The third digit is ignored if the value would exceed a byte.
             let (value, length) = if value > 255 { (value / 8, 2) } else { (value, length) };
             output.push(value as u8);
             i = start + 1 + length;
@@ -327,7 +327,7 @@ pub(super) fn base64_ext(input: &[u8], output: &mut Vec<u8>) {
     for (i, &byte) in input.iter().enumerate() {
         last = 0;
         if byte == b'=' {
-            // Padding behind a single digit empties the value.
+            // Padding after a single digit empties the value.
             if length % 4 == 1 && input.get(i + 1) != Some(&b'=') {
                 output.clear();
                 return;

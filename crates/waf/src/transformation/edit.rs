@@ -94,8 +94,8 @@ pub(super) fn remove_comments(input: &[u8], output: &mut Vec<u8>) {
                 continue;
             };
             in_comment = false;
-            // libmodsecurity copies the next byte unseen: behind the end that is the zero byte of
-            // its C string.
+            // libmodsecurity copies the next byte without checking it: at the end of the value, the
+            // zero byte of its C string.
             output.push(rest.get(end).copied().unwrap_or(0));
             i += end + 1;
         } else if rest.starts_with(b"/*") {
@@ -135,9 +135,9 @@ pub(super) fn remove_comments_char(input: &[u8], output: &mut Vec<u8>) {
     }
 }
 
-/// Normalizes a path. `output` serves as the stack of what is kept: a back reference cuts it at
-/// the slash before the last segment. A segment is judged at its last byte, so that any segment
-/// that ends in `..` counts as a back reference (`x..` too), as in libmodsecurity.
+/// Normalizes a path. `output` serves as a stack: a back reference cuts it at the slash before the last
+/// segment. Only the end of a segment is checked, so any segment that ends in `..` counts as a back
+/// reference (including `x..`), as in libmodsecurity.
 pub(super) fn normalize_path<const WINDOWS: bool>(input: &[u8], output: &mut Vec<u8>) {
     let Some(end) = input.len().checked_sub(1) else { return };
     let is_slash = |byte: u8| byte == b'/' || (WINDOWS && byte == b'\\');

@@ -1,8 +1,7 @@
 //! Transformations (`t:lowercase`, `t:urlDecodeUni`, ...).
 //!
-//! Every transformation gives the same bytes as libmodsecurity 3.0.9. Where that library has a
-//! quirk, such as `sqlHexDecode` dropping the last byte, the documentation of the transformation
-//! says so and the quirk is kept.
+//! Every transformation gives the same bytes as libmodsecurity 3.0.9. Its quirks, such as `sqlHexDecode` dropping the
+//! last byte, are kept and documented with each transformation.
 
 mod coding;
 mod edit;
@@ -39,7 +38,7 @@ pub(crate) enum Transformation {
     /// Decodes the escapes of ANSI C: `\x41\n` to `A` and a line feed. The backslash of an unknown
     /// escape is dropped.
     EscapeSeqDecode,
-    /// Decodes pairs of hexadecimal digits: `4142` to `AB`. Other bytes are taken for digits too.
+    /// Decodes pairs of hexadecimal digits: `4142` to `AB`. Other bytes are read as digits too.
     HexDecode,
     /// Encodes each byte as two hexadecimal digits: `AB` to `4142`.
     HexEncode,
@@ -70,7 +69,7 @@ pub(crate) enum Transformation {
     /// `ab`. The byte after the end of a comment is copied without a look at it; at the end of the value
     /// it is a zero byte.
     RemoveComments,
-    /// Removes the marks of comments, not their text: `a/*b*/c--d` to `abcd`.
+    /// Removes comment delimiters but keeps the text: `a/*b*/c--d` to `abcd`.
     RemoveCommentsChar,
     /// Removes zero bytes.
     RemoveNulls,
@@ -95,8 +94,7 @@ pub(crate) enum Transformation {
     Uppercase,
     /// Decodes `%41` and `+`: `a%20b+c` to `a b c`. Invalid escapes are kept.
     UrlDecode,
-    /// The same with `%u0041`, of which the lower byte is taken; full-width letters (`%uff41`)
-    /// give ASCII.
+    /// The same with `%u0041`, which gives its lower byte; full-width letters (`%uff41`) give ASCII.
     UrlDecodeUni,
     /// Encodes all bytes but letters, digits and `*`: `a b=c` to `a+b%3dc`.
     UrlEncode,
@@ -158,8 +156,7 @@ impl Transformation {
         T::Utf8ToUnicode,
     ];
 
-    /// Returns the transformation of that name, ignoring case. `normalise` is taken for
-    /// `normalize`.
+    /// Returns the transformation with that name, ignoring case. `normalise` is accepted for `normalize`.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         let found = Self::ALL.iter().copied().find(|t| t.name().eq_ignore_ascii_case(name));
         found.or_else(|| {
@@ -265,7 +262,7 @@ impl Transformation {
         output != input
     }
 
-    /// True if a short look shows that the transformation leaves the value as it is.
+    /// True if a quick check shows that the transformation does not change the value.
     #[inline]
     fn leaves(self, input: &[u8]) -> bool {
         match self {
@@ -282,8 +279,7 @@ impl Transformation {
         }
     }
 
-    /// Bytes without any of which the transformation leaves a value as it is. `None` if no such
-    /// set exists.
+    /// Without any of these bytes the transformation does not change a value. `None` if no such set exists.
     pub(crate) fn trigger_bytes(self) -> Option<ByteSet> {
         const SPACE: ByteSet = set_of(b" \t\n\x0b\x0c\r");
         const UPPER: ByteSet = [0, 0x07ff_fffe, 0, 0];

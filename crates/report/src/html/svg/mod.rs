@@ -82,8 +82,8 @@ fn margin(ticks: &[Tick]) -> f64 {
     10.0 + longest as f64 * LETTER
 }
 
-/// Draws an axis along the bottom, with grid lines. Only with a unit, as the lowest axis of a chart, it has labels, and
-/// short lines at ticks whose labels have no room.
+/// Draws an axis along the bottom, with grid lines. Labels appear only with a unit, on the lowest axis of a chart;
+/// ticks without room for a label get short lines.
 fn horizontal(
     canvas: &mut Canvas,
     frame: &Frame,

@@ -293,8 +293,8 @@ fn dots_scale(subject: &Dots<'_>) -> Scale {
     Scale::log(subject.ratios().map(|(_, ratio)| ratio).chain(ends))
 }
 
-/// The place of the word at an outlier: above or below its mark, within the panel, and clear of the words in `taken`.
-/// `None` if there is no such place; the table marks outliers too.
+/// The position of the word at an outlier: above or below its mark, within the panel, and clear of the words in
+/// `taken`. `None` if there is none; the table marks outliers too.
 fn outlier_word(frame: &Frame, (x, y): Point, taken: &[Point]) -> Option<Point> {
     let x = x.clamp(frame.left + HALF_WORD, (frame.right - HALF_WORD).max(frame.left + HALF_WORD));
     let is_free = |place: &Point| {

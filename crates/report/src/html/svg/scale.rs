@@ -58,7 +58,7 @@ impl Scale {
         Self { kind: Kind::Log, low, high, from: 0.0, to: 1.0 }
     }
 
-    /// Places the scale between two pixels; `from` is that of the lowest value.
+    /// Places the scale between two pixels; `from` belongs to the lowest value.
     pub(super) fn over(self, from: f64, to: f64) -> Self {
         Self { from, to, ..self }
     }
@@ -75,7 +75,7 @@ impl Scale {
         (self.low..=self.high).contains(&value)
     }
 
-    /// Returns `about` as many round values between the ends.
+    /// Returns approximately `about` round values between the ends.
     pub(super) fn ticks(&self, about: usize) -> Vec<Tick> {
         let decades = (self.high / self.low).log10();
         match self.kind {

@@ -241,7 +241,7 @@ mod foreign {
     use clap::{Arg, ArgAction, Command, Error};
     use std::ffi::OsStr;
 
-    /// Long or short option, and what to use instead.
+    /// Long or short option, and its replacement.
     const OTHERS: &[(&str, &str)] = &[
         ("A", "use -H 'Accept: TYPE' or -H 'User-Agent: NAME'"),
         ("a", "use -H 'Authorization: Basic ...'"),
@@ -270,7 +270,7 @@ mod foreign {
         ("vus", "use --connections N"),
     ];
 
-    /// Fails with the option to use instead.
+    /// Fails with the replacement option.
     #[derive(Clone)]
     struct Instead(&'static str, &'static str);
 
@@ -356,7 +356,7 @@ fn duration(text: &str) -> Result<Duration, String> {
     duration_up_to(text, MAX_DURATION)
 }
 
-/// A duration. Says what curl's -d is called, which it may be instead.
+/// Parses a duration. The error names the replacement of curl's -d, which the user may have meant.
 fn length(text: &str) -> Result<Duration, String> {
     duration(text).map_err(|error| {
         let is_time = text.starts_with(|first: char| first.is_ascii_digit() || first == '-');

@@ -12,7 +12,7 @@ use tollgate_stats::number::{count, significant};
 /// Limit of the wait for steady figures.
 const STEADY_WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// Time for which the end of a phase may go unnoticed.
+/// Longest delay before the end of a phase is noticed.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 const DRAW_INTERVAL: Duration = Duration::from_millis(100);
 const LATENCY_INTERVAL: Duration = Duration::from_millis(500);
@@ -186,7 +186,7 @@ impl ProgressLine {
 }
 
 impl Phase {
-    /// The phase and what is left of it, as a prefix.
+    /// The phase and its remaining part, as a prefix.
     fn describe(self, now: Instant, progress: &Progress) -> String {
         let seconds = |until: Instant| until.saturating_duration_since(now).as_secs_f64().ceil();
         match self {

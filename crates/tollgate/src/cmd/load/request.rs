@@ -49,7 +49,7 @@ impl Target {
     /// Parses a URL. Its host must be this machine or one of `allowed`. With a `unix_socket` the host is
     /// only a name.
     pub(super) fn parse(url: &str, unix_socket: Option<&Path>, allowed: &[String]) -> Result<Self> {
-        // As curl and the others complete it.
+        // Completes the URL as curl and other clients do.
         let url = &match url.contains("://") {
             true => url.to_owned(),
             false => format!("http://{url}"),
