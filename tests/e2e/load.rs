@@ -125,7 +125,20 @@ fn nginx_responds_to_every_request_over_tls() {
         (&["--cacert", authority, "-n", "2000", "-c", "4"][..], "1.1"),
         (&["--insecure", "-n", "2000", "-c", "4", "--http", "auto", "--streams", "5"], "2"),
         (&["--insecure", "-n", "200", "-c", "2", "--tls", "1.2", "--rate", "1000"], "1.1"),
-        (&["--insecure", "-n", "100", "-c", "2", "--no-keepalive", "--tls-resume"], "1.1"),
+        (
+            &[
+                "--insecure",
+                "-n",
+                "100",
+                "-c",
+                "2",
+                "--no-keepalive",
+                "--tls-resume",
+                "--http",
+                "auto",
+            ],
+            "1.1",
+        ),
     ] {
         let (code, result) = workspace.load(&[&[url.as_str()], options].concat());
         assert_eq!(code, Some(0), "{options:?}: {result}");
@@ -138,7 +151,7 @@ fn nginx_responds_to_every_request_over_tls() {
         assert_eq!(is_resumed, options.contains(&"--tls-resume"), "{result}");
     }
     for (options, reason) in [
-        (&[][..], "name its authority by --cacert FILE, or accept any by --insecure"),
+        (&[][..], "trust its authority with --cacert FILE, or skip the check with --insecure"),
         (
             &["--cacert", "/nowhere"],
             "--cacert /nowhere: cannot read the certificates of authorities",

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tollgate_eventloop::{Interest, Poller, Socket, try_io};
 use tollgate_http1::{BodySearch, ResponseScanner};
-use tollgate_tls::TlsSession;
+use tollgate_tls::{StreamEnd, TlsSession};
 
 use crate::http2::{self, Http2};
 use crate::plan::{Plan, Protocol, Target};
@@ -109,7 +109,8 @@ impl Connection {
 
     /// HTTP/2: queues requests again whose streams match. Returns their number.
     pub(crate) fn resend_where(&mut self, predicate: impl Fn(&http2::Stream) -> bool) -> usize {
-        let streams = self.http2().map_or_else(Vec::new, |http2| http2.take_where(predicate));
+        let mut streams = self.http2().map_or_else(Vec::new, |http2| http2.take_where(predicate));
+        streams.sort_unstable_by_key(|stream| stream.id);
         let count = streams.len();
         for stream in streams.into_iter().rev() {
             self.resend(stream.in_flight);
@@ -320,7 +321,7 @@ pub(crate) struct Received {
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) socket: Socket,
-    /// `None`: in the clear.
+    /// `None` without TLS.
     pub(crate) tls: Option<Box<TlsSession>>,
     /// True if the kernel stamps received packets.
     has_timestamps: bool,
@@ -341,6 +342,8 @@ pub(crate) struct Stream {
 impl Stream {
     /// Starts to connect. `has_timestamps`: the kernel stamps received packets.
     pub(crate) fn connect(plan: &Plan, has_timestamps: bool) -> io::Result<Self> {
+        // The keys of the handshake are not part of the time to connect.
+        let tls = plan.tls.as_ref().map(|client| client.connect().map(Box::new)).transpose()?;
         let socket = match &plan.target {
             Target::Tcp(address) => Socket::connect(*address)?,
             Target::Unix(path) => Socket::connect_unix(path)?,
@@ -350,7 +353,7 @@ impl Stream {
         }
         Ok(Self {
             socket,
-            tls: plan.tls.as_ref().map(|client| client.connect().map(Box::new)).transpose()?,
+            tls,
             has_timestamps,
             scanner: ResponseScanner::default(),
             search: BodySearch::default(),
@@ -372,10 +375,17 @@ impl Stream {
         self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
     }
 
+    /// True if the server closed the connection without ending the TLS session.
+    pub(crate) fn is_truncated(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.end() == Some(StreamEnd::Truncated))
+    }
+
     /// Receives into the buffer.
     pub(crate) fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Received> {
         if let Some(tls) = &mut self.tls {
             let (bytes, has_more) = tls.receive(&self.socket, buffer, self.is_shut)?;
+            // After `close_notify` the server accepts nothing more, whether the connection is closed or not.
+            self.is_shut |= tls.end().is_some();
             return Ok(Received { bytes, has_more, timestamp: None });
         }
         let (bytes, timestamp) = match self.has_timestamps {

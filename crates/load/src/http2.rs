@@ -25,7 +25,7 @@ const DROPPED: &[&str] =
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Http2Request {
     method: Vec<u8>,
-    /// Names, in lower case, and values of the fields behind `:method` and `:scheme`.
+    /// Names, in lower case, and values of the fields after `:method` and `:scheme`.
     fields: Vec<(Vec<u8>, Vec<u8>)>,
     body: Vec<u8>,
 }
@@ -88,8 +88,8 @@ pub(crate) struct Http2 {
     vacant: Vec<usize>,
     /// At most the time of the oldest send among the streams.
     oldest_sent: Option<Instant>,
-    /// Tokens and identifiers of streams whose body is not sent completely. Streams may have ended since.
-    unsent_bodies: VecDeque<(usize, u32)>,
+    /// Tokens of streams whose body did not fit into the windows.
+    unsent_bodies: VecDeque<usize>,
 }
 
 /// A request with a stream, and its response so far.
@@ -99,6 +99,8 @@ pub(crate) struct Stream {
     pub(crate) id: u32,
     /// Bytes of the body sent.
     body_sent: usize,
+    /// In [`Http2::unsent_bodies`].
+    is_body_queued: bool,
     /// 0 before the head of the response.
     pub(crate) status: u16,
     pub(crate) body_bytes: u64,
@@ -171,29 +173,37 @@ impl Http2 {
         in_flight.sent_bytes = (self.out.len() - before) as u64;
         self.oldest_sent =
             Some(self.oldest_sent.map_or(in_flight.sent, |oldest| oldest.min(in_flight.sent)));
-        let (body_sent, status, body_bytes) = (0, 0, 0);
-        let search = BodySearch::default();
-        self.streams[token] = Some(Stream { in_flight, id, body_sent, status, body_bytes, search });
-        if !is_bodyless && !self.send_body(token, &request.body) {
-            self.unsent_bodies.push_back((token, id));
+        self.streams[token] = Some(Stream {
+            in_flight,
+            id,
+            body_sent: 0,
+            is_body_queued: false,
+            status: 0,
+            body_bytes: 0,
+            search: BodySearch::default(),
+        });
+        if !is_bodyless {
+            self.send_body(token, &request.body);
         }
     }
 
-    /// Sends as much of a body as the windows allow. Returns true if nothing is left.
-    fn send_body(&mut self, token: usize, body: &[u8]) -> bool {
-        let Some(stream) = &mut self.streams[token] else { return true };
+    /// Sends as much of a body as the windows allow, and queues the stream for the rest.
+    fn send_body(&mut self, token: usize, body: &[u8]) {
+        let Some(stream) = &mut self.streams[token] else { return };
         let rest = &body[stream.body_sent..];
         let before = self.out.len();
         // A closed stream takes nothing more.
-        let Ok(sent) = self.framing.send_data(stream.id, rest, true, &mut self.out) else {
-            return true;
-        };
+        let sent = self.framing.send_data(stream.id, rest, true, &mut self.out);
+        let sent = sent.unwrap_or(rest.len());
         stream.body_sent += sent;
         stream.in_flight.sent_bytes += (self.out.len() - before) as u64;
-        sent == rest.len()
+        if sent < rest.len() && !stream.is_body_queued {
+            stream.is_body_queued = true;
+            self.unsent_bodies.push_back(token);
+        }
     }
 
-    /// Continues the body of a stream that has room again.
+    /// Continues the body of a stream.
     pub(crate) fn resume_body(&mut self, token: usize, requests: &[Http2Request]) {
         if let Some(Some(stream)) = self.streams.get(token) {
             let request = stream.in_flight.request;
@@ -204,15 +214,14 @@ impl Http2 {
     /// Continues the bodies that did not fit, as far as the window of the connection allows.
     pub(crate) fn resume_bodies(&mut self, requests: &[Http2Request]) {
         for _ in 0..self.unsent_bodies.len() {
-            if self.framing.is_window_empty() {
-                return;
+            let Some(token) = self.unsent_bodies.pop_front() else { return };
+            if let Some(stream) = &mut self.streams[token] {
+                stream.is_body_queued = false;
             }
-            let Some((token, id)) = self.unsent_bodies.pop_front() else { return };
-            if let Some(stream) = self.streams[token].as_ref().filter(|stream| stream.id == id) {
-                let request = stream.in_flight.request;
-                if !self.send_body(token, &requests[request].body) {
-                    self.unsent_bodies.push_back((token, id));
-                }
+            self.resume_body(token, requests);
+            // After the attempt, so that the framing announces further room.
+            if self.framing.is_window_empty() && !self.unsent_bodies.is_empty() {
+                return;
             }
         }
     }
@@ -246,6 +255,9 @@ impl Http2 {
     pub(crate) fn take(&mut self, token: usize) -> Option<Stream> {
         let stream = self.streams.get_mut(token)?.take()?;
         self.vacant.push(token);
+        if stream.is_body_queued {
+            self.unsent_bodies.retain(|queued| *queued != token);
+        }
         self.framing.release(stream.id, &mut self.out);
         Some(stream)
     }

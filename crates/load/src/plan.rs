@@ -35,7 +35,7 @@ pub const MAX_TIMER_SLACK: Duration = Duration::from_millis(10);
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub target: Target,
-    /// `None`: in the clear.
+    /// `None` without TLS.
     pub tls: Option<TlsClient>,
     pub workload: Arc<Workload>,
     pub protocol: Protocol,
@@ -86,7 +86,7 @@ pub enum Protocol {
         /// 1 to [`MAX_PIPELINE`]; 1 without keep-alive.
         pipeline: usize,
     },
-    /// Without TLS, with prior knowledge (RFC 9113, section 3.3).
+    /// By ALPN over TLS; otherwise with prior knowledge (RFC 9113, section 3.3).
     Http2 {
         /// 1 to [`MAX_STREAMS`]. The server may allow fewer.
         streams: usize,

@@ -92,7 +92,7 @@ pub struct Summary {
     #[serde(serialize_with = "distribution")]
     #[schemars(with = "Distribution")]
     pub connect_time: LatencyHistogram,
-    /// Time from the connect to the end of the TLS handshake, warm-up included; null without TLS.
+    /// Time from the established connection to the end of the TLS handshake, warm-up included; null without TLS.
     #[serde(serialize_with = "optional_distribution")]
     #[schemars(with = "Option<Distribution>")]
     pub handshake_time: Option<LatencyHistogram>,

@@ -10,14 +10,12 @@ use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_
 use rustls::pki_types::{CertificateDer, InvalidDnsNameError, ServerName, UnixTime, pem};
 use rustls::version::{TLS12, TLS13};
 use rustls::{
-    ClientConfig, ClientConnection, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+    CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, Error, RootCertStore,
+    SignatureScheme,
 };
 
 use crate::session::TlsSession;
 use crate::{TlsError, read_certificates, read_identity};
-
-/// Sessions kept for resumption.
-const SESSIONS: usize = 4096;
 
 /// What a client offers and trusts.
 #[derive(Clone, Copy, Debug)]
@@ -38,11 +36,11 @@ pub struct ClientOptions<'a> {
 /// Certificates that a client accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trust<'a> {
-    /// Of the authorities that the system trusts.
+    /// Certificates issued by the system's authorities.
     System,
-    /// Of the authorities in a PEM file.
+    /// Certificates issued by the authorities in a PEM file.
     File(&'a Path),
-    /// All, without a check of name and chain.
+    /// Any certificate; name and chain are not checked.
     All,
 }
 
@@ -61,14 +59,14 @@ pub enum ClientError {
     #[error("cannot use the certificate of an authority")]
     Authority(#[source] Error),
     #[error("no certificates of authorities found; install ca-certificates")]
-    NoAuthorities,
+    NoAuthorities(#[source] Option<rustls_native_certs::Error>),
     #[error("not a host name or address")]
     Name(#[source] InvalidDnsNameError),
     #[error("cannot use this version of TLS")]
     Version(#[source] Error),
 }
 
-/// Makes the sessions of connections to one server.
+/// Creates TLS sessions for connections to one server.
 #[derive(Clone, Debug)]
 pub struct TlsClient {
     config: Arc<ClientConfig>,
@@ -102,10 +100,9 @@ impl TlsClient {
             }
         };
         config.alpn_protocols = options.protocols.iter().map(|name| name.to_vec()).collect();
-        config.resumption = match options.resume {
-            true => Resumption::in_memory_sessions(SESSIONS),
-            false => Resumption::disabled(),
-        };
+        if !options.resume {
+            config.resumption = Resumption::disabled();
+        }
         Ok(Self { config: Arc::new(config), name })
     }
 
@@ -115,7 +112,7 @@ impl TlsClient {
         Ok(TlsSession::new(connection.map_err(io::Error::other)?.into()))
     }
 
-    /// Makes a handshake on a blocking stream, and closes it. Returns the protocol that the server chooses by ALPN.
+    /// Performs a handshake on a blocking stream, then sends `close_notify`. Returns the protocol that the server chooses by ALPN.
     pub fn handshake(&self, mut stream: impl Read + Write) -> io::Result<Option<Vec<u8>>> {
         let mut connection = ClientConnection::new(Arc::clone(&self.config), self.name.clone())
             .map_err(io::Error::other)?;
@@ -130,9 +127,13 @@ impl TlsClient {
 
 fn system_roots() -> Result<RootCertStore, ClientError> {
     let mut roots = RootCertStore::empty();
-    // Stores have certificates that rustls does not support.
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    if roots.is_empty() { Err(ClientError::NoAuthorities) } else { Ok(roots) }
+    // Skips certificates that rustls cannot parse.
+    let found = rustls_native_certs::load_native_certs();
+    roots.add_parsable_certificates(found.certs);
+    match roots.is_empty() {
+        true => Err(ClientError::NoAuthorities(found.errors.into_iter().next())),
+        false => Ok(roots),
+    }
 }
 
 fn roots_of(path: &Path) -> Result<RootCertStore, ClientError> {
@@ -141,6 +142,31 @@ fn roots_of(path: &Path) -> Result<RootCertStore, ClientError> {
         roots.add(certificate).map_err(ClientError::Authority)?;
     }
     Ok(roots)
+}
+
+/// Reason why a server's certificate was not accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rejection {
+    /// It is for another name or time.
+    NameOrTime,
+    /// No trusted authority has issued it, or it cannot be checked.
+    Untrusted,
+}
+
+/// Returns why a certificate was not accepted, if that is the cause of a failed handshake.
+pub fn certificate_rejection(error: &io::Error) -> Option<Rejection> {
+    match error.get_ref()?.downcast_ref()? {
+        Error::InvalidCertificate(reason) => Some(match reason {
+            CertificateError::Expired
+            | CertificateError::ExpiredContext { .. }
+            | CertificateError::NotValidYet
+            | CertificateError::NotValidYetContext { .. }
+            | CertificateError::NotValidForName
+            | CertificateError::NotValidForNameContext { .. } => Rejection::NameOrTime,
+            _ => Rejection::Untrusted,
+        }),
+        _ => None,
+    }
 }
 
 /// Accepts every certificate. The server still proves that it has the key.

@@ -9,11 +9,13 @@ use std::path::Path;
 use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-pub use client::{ClientError, ClientOptions, TlsClient, TlsVersion, Trust};
+pub use client::{
+    ClientError, ClientOptions, Rejection, TlsClient, TlsVersion, Trust, certificate_rejection,
+};
 pub use server::TlsIdentity;
-pub use session::{TlsSession, is_plain_http};
+pub use session::{StreamEnd, TlsSession, is_plain_http};
 
-/// Error of an identity.
+/// Error in reading a certificate chain and its key.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     #[error(
@@ -28,7 +30,7 @@ pub enum TlsError {
     Pair(#[source] rustls::Error),
 }
 
-/// Reads a file of certificates in PEM, of which there must be one.
+/// Reads the certificates in a PEM file; fails if there are none.
 fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, pem::Error> {
     let certificates: Vec<_> = CertificateDer::pem_file_iter(path)?.collect::<Result<_, _>>()?;
     if certificates.is_empty() { Err(pem::Error::NoItemsFound) } else { Ok(certificates) }

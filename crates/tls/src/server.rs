@@ -18,22 +18,13 @@ pub struct TlsIdentity(Arc<ServerConfig>);
 impl TlsIdentity {
     /// Reads the certificate chain and the key from PEM files. Offers HTTP/1.1 by ALPN.
     pub fn read(certificate: &Path, key: &Path) -> Result<Self, TlsError> {
-        Self::with_protocols(certificate, key, &[b"http/1.1"])
-    }
-
-    /// As [`read`](Self::read), with the protocols of ALPN in order of preference.
-    pub fn with_protocols(
-        certificate: &Path,
-        key: &Path,
-        protocols: &[&[u8]],
-    ) -> Result<Self, TlsError> {
         let (chain, key) = read_identity(certificate, key)?;
         let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
         let mut config = builder
             .with_safe_default_protocol_versions()
             .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key))
             .map_err(TlsError::Pair)?;
-        config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(Self(Arc::new(config)))
     }
 

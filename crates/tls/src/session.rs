@@ -15,6 +15,18 @@ pub struct TlsSession {
     /// The last byte of a send was encrypted but not reported as sent, since a part of its record is still
     /// unsent: the caller then waits for room and calls again, which sends the rest.
     is_byte_held: bool,
+    /// Error behind bytes that were received before it.
+    error: Option<io::Error>,
+    end: Option<StreamEnd>,
+}
+
+/// End of what the peer sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamEnd {
+    /// By `close_notify`.
+    Complete,
+    /// The connection was closed without `close_notify`, perhaps by somebody else.
+    Truncated,
 }
 
 /// Plain bytes per TLS record.
@@ -22,11 +34,16 @@ const RECORD_BYTES: usize = 16 << 10;
 
 impl TlsSession {
     pub(crate) fn new(connection: Connection) -> Self {
-        Self { connection, first_byte: None, is_byte_held: false }
+        Self { connection, first_byte: None, is_byte_held: false, error: None, end: None }
     }
 
     pub fn is_handshaking(&self) -> bool {
         self.connection.is_handshaking()
+    }
+
+    /// Returns the end of what the peer sends once all of it is received.
+    pub fn end(&self) -> Option<StreamEnd> {
+        self.end
     }
 
     /// True if the handshake resumed an earlier session.
@@ -58,7 +75,10 @@ impl TlsSession {
         loop {
             match self.connection.reader().read(&mut buffer[filled..]) {
                 // The next call reports the end again, after the bytes returned now.
-                Ok(0) => return Ok((filled, true)),
+                Ok(0) => {
+                    self.end = Some(StreamEnd::Complete);
+                    return Ok((filled, true));
+                }
                 Ok(count) => {
                     filled += count;
                     if filled == buffer.len() {
@@ -66,12 +86,19 @@ impl TlsSession {
                     }
                     continue;
                 }
-                // Closed without close_notify: HTTP framing detects a truncated message.
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
+                    self.end = Some(StreamEnd::Truncated);
                     return Ok((filled, true));
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error),
+            }
+            if let Some(error) = self.error.take() {
+                if filled == 0 {
+                    return Err(error);
+                }
+                self.error = Some(error);
+                return Ok((filled, true));
             }
             if is_emptied {
                 return if filled > 0 {
@@ -81,7 +108,13 @@ impl TlsSession {
                 };
             }
             let mut carrier = Carrier { socket, first_byte: None, was_short: false };
-            let received = try_io(|| self.connection.read_tls(&mut carrier))?;
+            let received = match try_io(|| self.connection.read_tls(&mut carrier)) {
+                Ok(received) => received,
+                Err(error) => {
+                    self.error = Some(error);
+                    continue;
+                }
+            };
             self.first_byte = self.first_byte.or(carrier.first_byte);
             if let Some(count) = received {
                 // The end of the stream is read by another call.
@@ -97,8 +130,9 @@ impl TlsSession {
                 }
                 // Sends handshake messages and alerts, even after an error.
                 let flushed = self.flush(socket);
-                processed.map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
-                flushed?;
+                let processed =
+                    processed.map_err(|error| io::Error::new(ErrorKind::InvalidData, error));
+                self.error = processed.and(flushed).err();
             } else if filled > 0 {
                 return Ok((filled, false));
             } else {
@@ -140,7 +174,7 @@ impl TlsSession {
         self.connection.wants_write()
     }
 
-    /// Sends `close_notify`, once. Returns true if it is out.
+    /// Sends `close_notify`, once. Returns true if it is sent.
     pub fn finish(&mut self, socket: &Socket) -> io::Result<bool> {
         self.connection.send_close_notify();
         self.flush(socket)
@@ -153,9 +187,9 @@ impl fmt::Debug for TlsSession {
     }
 }
 
-/// A client has sent plain HTTP to a TLS listener.
+/// The peer sent plain HTTP instead of TLS.
 #[derive(Debug, thiserror::Error)]
-#[error("plain HTTP on a port for TLS")]
+#[error("peer sent plain HTTP instead of TLS")]
 struct PlainHttp;
 
 /// True if a client has sent plain HTTP to a TLS listener. Nothing was sent to it.

@@ -87,7 +87,7 @@ impl Worker {
         self.metrics.handshake(self.now - connection.since, tls);
         if http2.is_some() && tls.protocol() != Some(b"h2") {
             let reason = "the server does not choose HTTP/2 (h2) by ALPN";
-            self.fail(index, Failure::Malformed(reason.to_owned()));
+            self.fail_connect(index, Failure::Malformed(reason.to_owned()));
             return false;
         }
         let generation = connection.generation;
@@ -127,6 +127,12 @@ impl Worker {
             ErrorKind::WouldBlock => self.fail_front(index, Failure::ConnectTimeout),
             _ => self.fail_front(index, Failure::io("connect", error)),
         }
+        self.wait_for_retry(index);
+    }
+
+    /// Fails a connection before its first request, with the request that waits for it.
+    fn fail_connect(&mut self, index: usize, failure: Failure) {
+        self.fail_front(index, failure);
         self.wait_for_retry(index);
     }
 
@@ -190,6 +196,10 @@ impl Worker {
     /// Fails a connection with its front request; over HTTP/2, with all requests that have a stream.
     pub(super) fn fail(&mut self, index: usize, failure: Failure) {
         self.now = Instant::now();
+        if matches!(&self.connections[index].state, State::Open(stream) if stream.is_handshaking())
+        {
+            return self.fail_connect(index, failure);
+        }
         if self.fail_streams(index, &failure) == 0 {
             self.fail_front(index, failure);
         }
@@ -250,8 +260,7 @@ impl Worker {
             }
             match &connection.state {
                 State::Connecting(_) | State::Open(_) if connection.is_connecting() => {
-                    self.fail_front(index, Failure::ConnectTimeout);
-                    self.wait_for_retry(index);
+                    self.fail_connect(index, Failure::ConnectTimeout);
                 }
                 State::Connecting(_) | State::Open(_) => self.time_out(index),
                 State::Closing(_) => {

@@ -60,7 +60,7 @@ impl Worker {
             }
         }
         if is_long {
-            // Its responses took time, which is not latency of the next requests.
+            //Excludes the processing time from the latency of the next requests.
             self.now = Instant::now();
         }
         let connection = &self.connections[index];
@@ -193,7 +193,8 @@ impl Worker {
     }
 
     /// Cancels the streams whose requests have timed out, and fails those that waited for a stream too long. The
-    /// connection continues, unless nothing has arrived on it since the requests were sent.
+    /// connection continues; if nothing has arrived on it since those requests were sent, the others are sent again on a
+    /// new one.
     pub(super) fn time_out_streams(&mut self, index: usize) {
         let (now, timeout) = (self.now, self.plan.response_timeout);
         let is_late = |request: &InFlight| request.sent + timeout <= now;
@@ -210,7 +211,6 @@ impl Worker {
             self.fail_in_flight(request, Failure::ResponseTimeout);
         }
         if is_over {
-            self.fail_streams(index, &Failure::ClosedEarly);
             self.reconnect(index);
         } else {
             self.use_streams(index);

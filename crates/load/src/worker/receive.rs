@@ -45,6 +45,7 @@ impl Worker {
             if was_handshaking && !stream.is_handshaking() && !self.on_handshake(index) {
                 return;
             }
+            self.watch_room(index);
             let Received { bytes, has_more, timestamp } = match received {
                 Ok(Received { bytes: 0, .. }) => return self.on_end_of_stream(index),
                 Ok(received) => received,
@@ -65,6 +66,17 @@ impl Worker {
             }
         }
         self.read_again(index);
+    }
+
+    /// Waits for room for what a TLS session has to send.
+    fn watch_room(&mut self, index: usize) {
+        let token = self.token(index);
+        if let State::Open(stream) = &mut self.connections[index].state
+            && stream.tls.as_ref().is_some_and(|tls| tls.wants_write())
+        {
+            // A connection that cannot be watched fails at its time limit.
+            stream.watch(&self.poller, token, true).ok();
+        }
     }
 
     /// Schedules another read at the end of this turn.
@@ -176,6 +188,10 @@ impl Worker {
             return self.reconnect(index);
         }
         match stream.scanner.close() {
+            Ok(Some(_)) if stream.is_truncated() => {
+                let reason = "the connection was closed without close_notify";
+                self.fail(index, Failure::Malformed(reason.to_owned()));
+            }
             Ok(Some(response)) => {
                 self.now = Instant::now();
                 // The end of a stream has no timestamp.

@@ -310,6 +310,11 @@ pub(crate) fn finish(generator: Generator) -> Summary {
     summary
 }
 
+/// Compares a time of a histogram, which has three digits.
+pub(crate) fn is_at_least(recorded_ns: u64, ns: u64) -> bool {
+    recorded_ns + ns / 1000 >= ns
+}
+
 pub(crate) fn wait_until(is_true: impl Fn() -> bool) {
     let end = Instant::now() + DEADLINE;
     while !is_true() {

@@ -40,10 +40,11 @@ const FILES_PER_THREAD: usize = 4;
 
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     let catalog = args.catalog.open()?;
-    let load = Load::new(args, &catalog).map_err(Failure::bad_input)?;
+    let mut load = Load::new(args, &catalog).map_err(Failure::bad_input)?;
     let files_max = process::raise_file_limit().context("cannot raise the limit of open files")?;
     let cpus = available_cpus().context("cannot read the available CPUs")?;
     load.check_machine(files_max, &cpus).map_err(Failure::bad_input)?;
+    tls::negotiate(args, &load.target, &mut load.plan)?;
     // No child process outlives the program, so a second signal may end it at once.
     let kill_now = || std::process::exit(Exit::Interrupted as i32);
     let interrupt = signals::interrupt(kill_now).context("cannot handle signals")?;
@@ -71,7 +72,7 @@ impl Load {
     fn new(args: &Args, catalog: &Catalog) -> Result<Self> {
         let target = Target::parse(&args.url, args.unix_socket.as_deref(), &args.allow_host)?;
         let content = Content::new(args, &target, catalog)?;
-        let (protocol, tls) = tls::negotiate(args, &target)?;
+        tls::check_scheme(args, &target)?;
         let spacing = match args.poisson {
             true => Spacing::Poisson { seed: args.seed },
             false => Spacing::Constant,
@@ -83,8 +84,8 @@ impl Load {
         let plan = Plan {
             target: target.address.clone(),
             workload: content.workload.clone(),
-            protocol,
-            tls,
+            protocol: args.requested_protocol(target.is_tls)?,
+            tls: None,
             arrivals,
             connections: args.connections,
             connections_max: args.max_connections.unwrap_or(args.connections),

@@ -37,7 +37,7 @@ Examples:
   tollgate load 127.0.0.1:8000/upload --body @photo.jpg -H 'Content-Type: image/jpeg'
   tollgate load 'http://127.0.0.1:8000/?payload=100' --rate 5000 --poisson -d 30s --warmup steady
   tollgate load http://127.0.0.1:8000/ --http 2 -c 10 --streams 10
-  tollgate load https://127.0.0.1:8443/ --http auto --insecure --no-keepalive
+  tollgate load https://127.0.0.1:8443/ --http auto --insecure
   tollgate load http://127.0.0.1:8000/ -c 200 --rate 40000 --timer-slack 1ms -d 10s
   tollgate load 'http://127.0.0.1:8000/?payload=100' -c 100 -n 10000 --no-keepalive --format ab
   tollgate load http://127.0.0.1:8000/ --mix browse -d 10s --format json
@@ -105,8 +105,8 @@ pub(crate) struct Args {
     /// Requests in flight on one connection over HTTP/1.1 [default: 1]
     #[arg(long, value_name = "N", help_heading = "Load", value_parser = number(MAX_PIPELINE))]
     pipeline: Option<usize>,
-    /// Version of HTTP; `auto`: what an https server prefers (ALPN). Over http, 2 is sent with prior
-    /// knowledge (h2c)
+    /// Version of HTTP; `auto` uses the version that an https server selects by ALPN. Over http, 2
+    /// needs prior knowledge (h2c)
     #[arg(long, value_name = "VERSION", help_heading = "Load", default_value = "1.1")]
     http: Version,
     /// Streams on one connection over HTTP/2: requests in flight [default: 1]
@@ -212,19 +212,34 @@ impl Args {
         if self.http2 { Version::Http2 } else { self.http }
     }
 
-    /// Protocol with the requests in flight on one connection. `auto` is over HTTP/1.1.
+    /// True if an option is for HTTP/1.1 alone.
+    pub(super) fn needs_http1(&self) -> bool {
+        self.no_keepalive || self.pipeline.is_some() || self.timer_slack.is_some()
+    }
+
+    /// Protocol before a server was asked, which it may change with `auto`.
+    pub(super) fn requested_protocol(&self, is_tls: bool) -> Result<Protocol> {
+        match self.version() {
+            Version::Auto if is_tls && !self.needs_http1() => self.protocol(Version::Http2),
+            Version::Auto => self.protocol(Version::Http1),
+            version => self.protocol(version),
+        }
+    }
+
+    /// Protocol with the requests in flight on one connection.
     pub(super) fn protocol(&self, version: Version) -> Result<Protocol> {
         match version {
-            Version::Http1 if self.streams.is_some() && self.version() == Version::Http1 => {
-                bail!("--streams needs --http 2")
-            }
             Version::Http2 if self.pipeline.is_some() => {
                 bail!("--pipeline is for HTTP/1.1; over HTTP/2 use --streams N")
             }
+            Version::Http2 => Ok(Protocol::Http2 { streams: self.streams.unwrap_or(1) }),
+            Version::Http1 | Version::Auto if self.streams.is_some() => match self.version() {
+                Version::Auto => bail!("--streams needs HTTP/2, which is not used here"),
+                Version::Http1 | Version::Http2 => bail!("--streams needs --http 2"),
+            },
             Version::Http1 | Version::Auto => {
                 Ok(Protocol::Http1 { pipeline: self.pipeline.unwrap_or(1) })
             }
-            Version::Http2 => Ok(Protocol::Http2 { streams: self.streams.unwrap_or(1) }),
         }
     }
 
@@ -482,7 +497,7 @@ mod tests {
             let args = |line: &str| {
                 let args = parse(&format!("{line} http://127.0.0.1/")).unwrap();
                 let format = args.format();
-                let protocol = args.protocol(args.version()).unwrap();
+                let protocol = args.requested_protocol(false).unwrap();
                 let rest = Args {
                     json: false,
                     format: Format::Table,

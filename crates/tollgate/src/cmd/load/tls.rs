@@ -2,65 +2,90 @@
 
 use super::args::{Args, Tls, Version};
 use super::request::Target;
-use anyhow::{Context, Result, bail};
+use crate::console::Failure;
+use anyhow::{Result, anyhow, bail};
 use std::io::{self, ErrorKind};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::time::Duration;
-use tollgate_load::{Protocol, Target as Address};
-use tollgate_tls::{ClientOptions, TlsClient, TlsVersion, Trust};
+use tollgate_load::{Plan, Target as Address};
+use tollgate_tls::{
+    ClientError, ClientOptions, Rejection, TlsClient, TlsVersion, Trust, certificate_rejection,
+};
 
 const HTTP1: &[u8] = b"http/1.1";
 const HTTP2: &[u8] = b"h2";
 
-/// Returns the protocol, and the sessions of a URL with https. Makes one handshake before the load, so that a
-/// certificate that is not accepted is an error and not a failure of every request.
-pub(super) fn negotiate(args: &Args, target: &Target) -> Result<(Protocol, Option<TlsClient>)> {
-    let version = args.version();
-    if !target.is_tls {
-        let options = [
-            ("--cacert", args.cacert.is_some()),
-            ("--cert", args.cert.is_some()),
-            ("--insecure", args.insecure),
-            ("--tls", args.tls.is_some()),
-            ("--tls-resume", args.tls_resume),
-        ];
-        if let Some((option, _)) = options.iter().find(|(_, is_given)| *is_given) {
-            bail!("{option} needs a URL with https");
-        }
-        return Ok((args.protocol(version)?, None));
+/// Checks that no option for TLS is given without it.
+pub(super) fn check_scheme(args: &Args, target: &Target) -> Result<()> {
+    let options = [
+        ("--cacert", args.cacert.is_some()),
+        ("--cert", args.cert.is_some()),
+        ("--insecure", args.insecure),
+        ("--tls", args.tls.is_some()),
+        ("--tls-resume", args.tls_resume),
+    ];
+    match options.iter().find(|(_, is_given)| *is_given) {
+        Some((option, _)) if !target.is_tls => bail!("{option} needs a URL with https"),
+        _ => Ok(()),
     }
+}
+
+/// Sets TLS and the protocol of a plan for an https URL. Makes one handshake before the load, so that a certificate that
+/// is not accepted is an error and not a failure of every request.
+pub(super) fn negotiate(args: &Args, target: &Target, plan: &mut Plan) -> Result<(), Failure> {
+    if !target.is_tls {
+        return Ok(());
+    }
+    let version = args.version();
     let offered: &[&[u8]] = match version {
         Version::Http1 => &[HTTP1],
         Version::Http2 => &[HTTP2],
+        Version::Auto if args.needs_http1() => &[HTTP1],
         Version::Auto => &[HTTP2, HTTP1],
     };
-    let client = client(args, target, offered)?;
-    let chosen = match handshake(&client, &target.address, args.connect_timeout) {
-        Ok(chosen) => chosen,
+    let client = client(args, target, offered).map_err(Failure::bad_input)?;
+    let reached = match handshake(&client, &target.address, args.connect_timeout) {
+        Ok(chosen) => Some(chosen),
         Err(error) if error.kind() == ErrorKind::InvalidData => {
-            let advice = match error.to_string().contains("certificate") {
-                true => "; name its authority by --cacert FILE, or accept any by --insecure",
-                false => "",
-            };
-            bail!("cannot load {}: {error}{advice}", target.url);
+            let error = anyhow!("cannot load {}: {error}{}", target.url, advice(args, &error));
+            return Err(Failure::bad_input(error));
         }
         // The load reports a server that cannot be reached.
         Err(_) if version != Version::Auto => None,
         Err(error) => {
-            return Err(error).with_context(|| {
-                format!("cannot ask {} for its version of HTTP; name it by --http", target.url)
-            });
+            let url = &target.url;
+            let negotiating = format!("cannot negotiate the HTTP version with {url}");
+            return Err(anyhow!(error).context(negotiating).into());
         }
     };
-    let version = match (version, chosen.as_deref()) {
-        (Version::Auto, Some(HTTP2)) => Version::Http2,
+    let version = match (version, reached) {
+        (Version::Http2, Some(chosen)) if chosen.as_deref() != Some(HTTP2) => {
+            let url = &target.url;
+            let reason = anyhow!("{url} does not offer HTTP/2 (h2) by ALPN; use --http 1.1");
+            return Err(Failure::bad_input(reason));
+        }
+        (Version::Auto, Some(Some(chosen))) if chosen == HTTP2 => Version::Http2,
         (Version::Auto, _) => Version::Http1,
         (version, _) => version,
     };
     let only: &[&[u8]] = if version == Version::Http2 { &[HTTP2] } else { &[HTTP1] };
-    Ok((args.protocol(version)?, Some(self::client(args, target, only)?)))
+    plan.protocol = args.protocol(version).map_err(Failure::bad_input)?;
+    plan.tls = Some(self::client(args, target, only).map_err(Failure::bad_input)?);
+    plan.validate()?;
+    Ok(())
+}
+
+/// Returns what to do about a failed handshake.
+fn advice(args: &Args, error: &io::Error) -> &'static str {
+    match certificate_rejection(error) {
+        Some(Rejection::Untrusted) if !args.insecure => {
+            "; trust its authority with --cacert FILE, or skip the check with --insecure"
+        }
+        Some(Rejection::NameOrTime) => "; to skip the check, use --insecure",
+        _ if error.to_string().contains("NoApplicationProtocol") => "; use another --http",
+        _ => "",
+    }
 }
 
 fn client(args: &Args, target: &Target, protocols: &[&[u8]]) -> Result<TlsClient> {
@@ -69,12 +94,10 @@ fn client(args: &Args, target: &Target, protocols: &[&[u8]]) -> Result<TlsClient
         None if args.insecure => Trust::All,
         None => Trust::System,
     };
-    let file = |path: &Path| path.display().to_string();
-    let identity = args.cert.as_deref().zip(args.key.as_deref());
     let options = ClientOptions {
         trust,
         name: &target.hostname,
-        identity,
+        identity: args.cert.as_deref().zip(args.key.as_deref()),
         version: args.tls.map(|version| match version {
             Tls::Tls12 => TlsVersion::Tls12,
             Tls::Tls13 => TlsVersion::Tls13,
@@ -82,10 +105,17 @@ fn client(args: &Args, target: &Target, protocols: &[&[u8]]) -> Result<TlsClient
         resume: args.tls_resume,
         protocols,
     };
-    TlsClient::new(&options).with_context(|| match (trust, identity) {
-        (Trust::File(path), None) => format!("--cacert {}", file(path)),
-        (_, Some((cert, key))) => format!("--cert {} --key {}", file(cert), file(key)),
-        _ => format!("cannot load {}", target.url),
+    TlsClient::new(&options).map_err(|error| {
+        let about = match (&error, trust, options.identity) {
+            (ClientError::Identity(_), _, Some((cert, key))) => {
+                format!("--cert {} --key {}", cert.display(), key.display())
+            }
+            (ClientError::Authorities(_) | ClientError::Authority(_), Trust::File(path), _) => {
+                format!("--cacert {}", path.display())
+            }
+            _ => format!("cannot load {}", target.url),
+        };
+        anyhow!(error).context(about)
     })
 }
 
