@@ -55,7 +55,7 @@ mod report; // `report.html` in Chromium, and exported formats.
 #[cfg(feature = "e2e")]
 mod go_ftw; // The Core Rule Set's tests, sent by go-ftw.
 
-// What `make deb` packages: completions, manual pages, configuration.
+// Files that `make deb` packages: completions, manual pages, configuration.
 #[cfg(feature = "e2e")]
 mod package;
 

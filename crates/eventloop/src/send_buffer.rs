@@ -50,7 +50,7 @@ impl SendBuffer {
     }
 
     /// Calls `send` once with the unsent bytes; it may also return 0 for no room. Returns the number of bytes sent;
-    /// [`is_empty`](Self::is_empty) tells if all are sent.
+    /// [`is_empty`](Self::is_empty) is true if all are sent.
     #[inline]
     pub fn send(&mut self, mut send: impl FnMut(&[u8]) -> io::Result<usize>) -> io::Result<usize> {
         if self.is_empty() {

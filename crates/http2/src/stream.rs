@@ -33,7 +33,7 @@ pub(crate) struct Stream {
 /// One direction of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// Before the head of the message; behind interim responses too.
+    /// Before the head of the message; also after interim responses.
     Head,
     Body,
     Ended,

@@ -154,7 +154,7 @@ impl Connection {
         }
     }
 
-    /// True before it can carry requests.
+    /// True until requests can be sent on it: while connecting, during the TLS handshake, before the server's settings.
     pub(crate) fn is_connecting(&self) -> bool {
         match &self.state {
             State::Connecting(_) => true,
@@ -306,7 +306,7 @@ pub(crate) fn is_disconnect(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset)
 }
 
-/// What a read has found.
+/// Result of a read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Received {
     /// 0 at the end of the stream.
@@ -384,7 +384,7 @@ impl Stream {
     pub(crate) fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Received> {
         if let Some(tls) = &mut self.tls {
             let (bytes, has_more) = tls.receive(&self.socket, buffer, self.is_shut)?;
-            // After `close_notify` the server accepts nothing more, whether the connection is closed or not.
+            // After `close_notify` the server accepts no more requests, even if the connection is still open.
             self.is_shut |= tls.end().is_some();
             return Ok(Received { bytes, has_more, timestamp: None });
         }

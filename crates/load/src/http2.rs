@@ -143,8 +143,8 @@ impl Http2 {
         self.is_ready && self.framing.can_open()
     }
 
-    /// Limit of requests in flight, `concurrency` at most; 0 if no further one will get a stream. A server that allows no
-    /// stream for now gets one request that waits, so that it shows as a timeout.
+    /// Limit of requests in flight, at most `concurrency`; 0 if no further stream can be opened. A server that allows no
+    /// stream for now gets one request that waits and shows as a timeout.
     pub(crate) fn room(&self, concurrency: usize) -> usize {
         match self.framing.is_spent() {
             true => 0,
@@ -152,7 +152,7 @@ impl Http2 {
         }
     }
 
-    /// True if the connection carries nothing and will not again.
+    /// True if the connection has no stream and cannot open another.
     pub(crate) fn is_over(&self) -> bool {
         self.framing.is_spent() && self.len() == 0
     }
@@ -192,7 +192,7 @@ impl Http2 {
         let Some(stream) = &mut self.streams[token] else { return };
         let rest = &body[stream.body_sent..];
         let before = self.out.len();
-        // A closed stream takes nothing more.
+        // A closed stream accepts no more bytes.
         let sent = self.framing.send_data(stream.id, rest, true, &mut self.out);
         let sent = sent.unwrap_or(rest.len());
         stream.body_sent += sent;

@@ -17,7 +17,7 @@ use rustls::{
 use crate::session::TlsSession;
 use crate::{TlsError, read_certificates, read_identity};
 
-/// What a client offers and trusts.
+/// Options of the TLS handshake of a client.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientOptions<'a> {
     pub trust: Trust<'a>,
@@ -112,7 +112,8 @@ impl TlsClient {
         Ok(TlsSession::new(connection.map_err(io::Error::other)?.into()))
     }
 
-    /// Performs a handshake on a blocking stream, then sends `close_notify`. Returns the protocol that the server chooses by ALPN.
+    /// Performs a handshake on a blocking stream, then sends `close_notify`. Returns the protocol that the server chooses by
+    /// ALPN.
     pub fn handshake(&self, mut stream: impl Read + Write) -> io::Result<Option<Vec<u8>>> {
         let mut connection = ClientConnection::new(Arc::clone(&self.config), self.name.clone())
             .map_err(io::Error::other)?;

@@ -10,12 +10,12 @@ use tollgate_eventloop::{Socket, try_io};
 /// TLS state of one connection.
 pub struct TlsSession {
     connection: Connection,
-    /// First byte received, which tells TLS from plain HTTP.
+    /// First byte received, which distinguishes TLS from plain HTTP.
     first_byte: Option<u8>,
     /// The last byte of a send was encrypted but not reported as sent, since a part of its record is still
     /// unsent: the caller then waits for room and calls again, which sends the rest.
     is_byte_held: bool,
-    /// Error behind bytes that were received before it.
+    /// Error to report after the bytes received before it.
     error: Option<io::Error>,
     end: Option<StreamEnd>,
 }

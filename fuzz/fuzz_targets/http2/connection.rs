@@ -155,7 +155,7 @@ fn check_fields(fields: &Fields) -> String {
     fields.iter().map(|field| format!("{field:?}")).collect()
 }
 
-/// What is sent are whole frames, and nothing follows a GOAWAY of an error.
+/// Output consists of whole frames and ends with the GOAWAY of an error.
 fn check_frames(role: Role, out: &[u8]) {
     let mut rest = if role == Role::Client { out.strip_prefix(&PREFACE[..]).unwrap() } else { out };
     while let Some((header, after)) = rest.split_first_chunk() {

@@ -1,6 +1,6 @@
 //! Field blocks of one connection: agreement with h2, and round trips of our encoder through both decoders.
 //!
-//! Input: blocks, each behind a byte with its length.
+//! Input: blocks, each preceded by a byte with its length.
 
 #![no_main]
 
@@ -32,7 +32,7 @@ fuzz_target!(|input: &[u8]| {
         assert_eq!(*ours, theirs);
     }
 
-    // The decoder may not be used behind an error.
+    // The decoder may not be used after an error.
     let lists: Vec<List> = ours.into_iter().map_while(|list| list).collect();
     let (mut encoder, mut decoder) = (Encoder::new(4096), Decoder::default());
     let mut encoded = Vec::new();

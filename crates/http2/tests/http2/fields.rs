@@ -108,7 +108,7 @@ fn malformed_requests_are_refused() {
     for fields in malformed {
         assert!(!is_accepted(&request(fields)), "{fields:?}");
     }
-    // A pseudo-field behind a header.
+    // A pseudo-field after a header.
     let late = [(":method", "GET"), (":scheme", "http"), ("x", "y"), (":path", "/")];
     assert!(!is_accepted(&block(&late)));
 }

@@ -71,7 +71,7 @@ struct Side {
 }
 
 impl Side {
-    /// A connection behind the exchange of preface and settings.
+    /// A connection after the exchange of preface and settings.
     fn new(role: Role, limits: Limits) -> Self {
         let mut side = Self::fresh(role, limits);
         if role == Role::Server {

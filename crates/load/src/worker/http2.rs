@@ -12,7 +12,7 @@ use crate::connection::{Connection, InFlight, State, Stream};
 use crate::http2;
 use crate::summary::Failure;
 
-/// Length of a read above which the clock is read again behind it.
+/// Length of a read after whose processing the clock is read again.
 const LONG_READ_BYTES: usize = 4096;
 
 /// Failure reason if the server does not support HTTP/2 with prior knowledge.
@@ -73,7 +73,7 @@ impl Worker {
                 false => Parsed::Ended,
             };
         }
-        // A server that has shut its side accepts nothing more; the end of the stream is read next.
+        // A server that has closed its side accepts no more requests; the end of the stream is read next.
         if !is_shut {
             self.use_streams(index);
         }

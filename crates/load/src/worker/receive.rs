@@ -135,7 +135,7 @@ impl Worker {
                 Err(error) => return Parsed::Failed(Failure::malformed(&error)),
             }
         }
-        // A server that has shut its side accepts nothing more; the end of the stream is read next.
+        // A server that has closed its side accepts no more requests; the end of the stream is read next.
         if matches!(&self.connections[index].state, State::Open(stream) if !stream.is_shut) {
             self.send_next(index);
         }

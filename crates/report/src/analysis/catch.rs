@@ -227,7 +227,7 @@ mod tests {
         let templates =
             [template(3, 9, 0, (8, 0)), template(3, 0, 0, (0, 8)), template(2, 0, 0, (8, 0))];
         assert_eq!(blocked_rate(&templates, Class::Malicious), Some(0.625));
-        // Weight 0, and nothing known.
+        // Weight 0 and no verdicts.
         let templates = [template(0, 0, 0, (8, 0)), template(1, 0, 0, (0, 0))];
         assert_eq!(blocked_rate(&templates, Class::Malicious), None);
         assert_eq!(blocked_rate(&[], Class::Malicious), None);
