@@ -19,7 +19,7 @@ use tollgate_experiment::files::write_atomic;
 use tollgate_experiment::manifest::Invocation;
 use tollgate_experiment::run_dir::RunRecords;
 use tollgate_experiment::stop::EndedBy;
-use tollgate_report::output as report;
+use tollgate_report as report;
 use tollgate_report::source::Source;
 use tollgate_runner::check::{self, CheckRequest};
 use tollgate_runner::process::Interrupted;

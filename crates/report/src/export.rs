@@ -4,12 +4,12 @@ use crate::analysis::{
     Analysis, FileFigures, FilePrice, Price, Range, SubjectAnalysis, verdict_word,
 };
 use crate::document::range;
-use crate::output::NoFigure;
 use crate::source::Source;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use thiserror::Error;
 use tollgate_experiment::error::io_error;
 use tollgate_experiment::files::{self, write_atomic};
 use tollgate_experiment::metric::Metric;
@@ -25,6 +25,14 @@ const CSV_HEADER: &str = "case,subject,baseline,status,metric,n,ratio,ratio_low,
 
 const ABLATION_HEADER: &str = "case,file,subject,n,cpu_us,cpu_us_low,cpu_us_high,share,share_low,share_high,\
                                interval,verdict,attacks,benign,exceptions,kept";
+
+/// Error of [`Format::Github`](crate::Format::Github).
+#[derive(Debug, Error)]
+#[error(
+    "no subject of this run has a valid trial, and github-action-benchmark refuses an empty array; \
+     `tollgate report DIR` says why no trial counts"
+)]
+pub struct NoFigure;
 
 /// The prices as CSV, unrounded: one line per case, subject and figure. A subject without a price has one line.
 pub(crate) fn csv(analysis: &Analysis) -> anyhow::Result<String> {

@@ -8,7 +8,62 @@ pub mod export;
 pub mod html;
 mod markdown;
 pub mod noise;
-pub mod output;
 pub mod source;
 mod text;
 pub mod threshold;
+
+use document::of_run;
+pub use export::NoFigure;
+use source::Source;
+use std::path::Path;
+use tollgate_experiment::files::{json, write_atomic};
+use tollgate_stats::text::Screen;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// For a terminal.
+    Table,
+    /// For a pull request or a wiki.
+    Markdown,
+    /// For a browser: one file with all plots.
+    Html,
+    /// For a spreadsheet: one line per price.
+    Csv,
+    /// For a program: everything.
+    Json,
+    Hyperfine,
+    Gobench,
+    Github,
+    Bencher,
+}
+
+/// Renders a report. Only [`Format::Table`] uses the screen.
+pub fn render(source: &Source, format: Format, screen: Screen) -> anyhow::Result<String> {
+    match format {
+        Format::Table => Ok(text::render(&of_run(source), screen)),
+        Format::Markdown => Ok(markdown::render(&of_run(source))),
+        Format::Html => html::render(source),
+        Format::Csv => export::csv(&source.analysis),
+        Format::Json => json(&source.analysis),
+        Format::Hyperfine => export::hyperfine(source),
+        Format::Gobench => Ok(export::gobench(source)),
+        Format::Github => export::github(&source.analysis),
+        Format::Bencher => export::bencher(source),
+    }
+}
+
+/// Writes the reports of a run into its directory.
+pub fn write_all(source: &Source, dir: &Path) -> anyhow::Result<()> {
+    for (format, name) in [
+        (Format::Markdown, "report.md"),
+        (Format::Csv, "report.csv"),
+        (Format::Json, "report.json"),
+        (Format::Html, "report.html"),
+    ] {
+        write_atomic(&dir.join(name), &render(source, format, Screen::PLAIN)?)?;
+    }
+    match export::ablation_csv(&source.analysis)? {
+        Some(files) => write_atomic(&dir.join("ablation.csv"), &files),
+        None => Ok(()),
+    }
+}

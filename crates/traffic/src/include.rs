@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use crate::MAX_ROUND;
-use crate::error::{MixError, fail};
 use crate::file::{IncludeFile, MixFile};
 use crate::template::Template;
 use crate::variable::{Names, Variable};
+use crate::{MixError, fail};
 
 /// A mix file with the mixes that it includes.
 #[derive(Debug, Clone)]

@@ -3,14 +3,12 @@
 //! Opens no file or socket. A [`Mix`] is checked when it is made, by the code of `tollgate-http1` that renders its
 //! requests later, so that no request of a run is invalid.
 
-mod error;
 mod file;
 mod include;
 mod mix;
 mod template;
 mod variable;
 
-pub use error::MixError;
 pub use file::{BodyRepeat, Class, Expect, IncludeFile, MixFile, TemplateFile, VariableFile};
 pub use include::MixTree;
 pub use mix::{Mix, Step};
@@ -32,3 +30,16 @@ const MAX_BODY_BYTES: u64 = 64 << 20;
 
 /// Limit for the texts of a list: each is tried in every template that uses it when a mix is read.
 const MAX_LIST: usize = 10_000;
+
+/// Error in a mix, as one line.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("{0}")]
+pub struct MixError(String);
+
+/// Returns `Err` with a formatted message.
+macro_rules! fail {
+    ($($format:tt)+) => {
+        Err($crate::MixError(format!($($format)+)))
+    };
+}
+pub(crate) use fail;

@@ -4,12 +4,12 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
-use crate::error::{MixError, fail};
 use crate::file::MixFile;
 use crate::include::{MixTree, Parts, unknown_template, weights_too_large};
 use crate::template::{Message, Template};
 use crate::variable::Variable;
 use crate::{MAX_CONTAINS_BYTES, MAX_RENDERED_BYTES, MAX_REQUESTS, MAX_ROUND};
+use crate::{MixError, fail};
 
 /// A validated mix: some template has a weight above 0, names are unique, all variables are declared and used, and all
 /// templates are valid requests with any values.

@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use tollgate_http1::RequestText;
 
 use crate::MAX_BODY_BYTES;
-use crate::error::{MixError, fail};
 use crate::file::{BodyRepeat, Class, Expect, MixFile, TemplateFile};
 use crate::variable::{Names, Text};
+use crate::{MixError, fail};
 
 /// Name and placeholder of the number in a [`BodyRepeat`].
 const INDEX: &str = "index";

@@ -5,9 +5,9 @@ use std::ops::RangeInclusive;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
-use crate::error::{MixError, fail};
 use crate::file::VariableFile;
 use crate::{MAX_LIST, MAX_REQUESTS};
+use crate::{MixError, fail};
 
 const OPEN: &str = "{{";
 const CLOSE: &str = "}}";

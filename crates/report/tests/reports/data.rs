@@ -9,7 +9,7 @@ use tollgate_experiment::recipe::Missing;
 use tollgate_experiment::record::TemplateRecord;
 use tollgate_experiment::run_dir::RunRecords;
 use tollgate_experiment::validity::Invalid;
-use tollgate_report::output::Format;
+use tollgate_report::Format;
 use tollgate_traffic::Class;
 
 const HEADER: &str = "case,subject,baseline,status,metric,n,ratio,ratio_low,ratio_high,\

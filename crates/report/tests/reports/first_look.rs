@@ -10,7 +10,7 @@ use tollgate_experiment::record::{Bottleneck, CpuTime, Measurement, TrialRecord}
 use tollgate_experiment::run_dir::RunRecords;
 use tollgate_experiment::stop::Stop;
 use tollgate_experiment::validity::Invalid;
-use tollgate_report::output::Format;
+use tollgate_report::Format;
 use tollgate_traffic::Class;
 
 /// Duration of each block in percent of the usual one.

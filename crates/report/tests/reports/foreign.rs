@@ -6,8 +6,8 @@ use tollgate_experiment::record::Measurement;
 use tollgate_experiment::run_dir::RunRecords;
 use tollgate_experiment::validity::Invalid;
 use tollgate_report::export::write_hgrm;
-use tollgate_report::output::{Format, NoFigure, render};
 use tollgate_report::source::Source;
+use tollgate_report::{Format, NoFigure, render};
 use tollgate_stats::text::Screen;
 
 /// Six blocks of nginx at 10 µs, of full at 10, 20, ... 60 µs, and one without a proxy.

@@ -8,8 +8,8 @@ use tollgate_experiment::manifest::OpenLoopManifest;
 use tollgate_experiment::record::{Measurement, TrialRecord};
 use tollgate_experiment::validity::Invalid;
 use tollgate_report::document::File;
-use tollgate_report::output::{Format, render};
 use tollgate_report::source::Source;
+use tollgate_report::{Format, render};
 use tollgate_stats::text::Screen;
 
 fn two() -> Vec<TrialRecord> {

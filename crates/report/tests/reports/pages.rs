@@ -11,8 +11,8 @@ use tollgate_experiment::record::{Bottleneck, Measurement, TrialRecord};
 use tollgate_experiment::run_dir::RunRecords;
 use tollgate_experiment::stop::Stop;
 use tollgate_experiment::validity::Invalid;
-use tollgate_report::output::{Format, render};
 use tollgate_report::source::Source;
+use tollgate_report::{Format, render};
 use tollgate_stats::text::Screen;
 
 fn table_at(run: &RunRecords, columns: usize) -> String {

@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use tollgate_experiment::metric::Metric;
 use tollgate_experiment::record::TrialRecord;
 use tollgate_experiment::validity::Invalid;
+use tollgate_report::Format;
 use tollgate_report::analysis::Range;
-use tollgate_report::output::Format;
 use tollgate_report::source::Source;
 
 fn spoil(trials: &mut [TrialRecord], subject: &str, block: u32) {

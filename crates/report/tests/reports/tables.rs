@@ -7,8 +7,8 @@ use crate::records::{
 use tollgate_experiment::record::{Measurement, Outcome};
 use tollgate_experiment::run_dir::RunRecords;
 use tollgate_experiment::stop::{EndedBy, ended_by};
+use tollgate_report::Format;
 use tollgate_report::analysis::{Analysis, analyse};
-use tollgate_report::output::Format;
 
 /// One block of two cases: one for all three subjects, one for the baseline and `full`.
 fn two_cases() -> RunRecords {

@@ -7,8 +7,8 @@ use clap::ValueEnum;
 use std::path::{Path, PathBuf};
 use tollgate_experiment::files;
 use tollgate_experiment::run_dir::RunRecords;
+use tollgate_report as report;
 use tollgate_report::compare;
-use tollgate_report::output as report;
 use tollgate_report::source::Source;
 use tollgate_stats::number::counted;
 

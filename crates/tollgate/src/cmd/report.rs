@@ -7,8 +7,8 @@ use clap::ValueEnum;
 use std::path::{Path, PathBuf};
 use tollgate_experiment::{files, run_dir};
 use tollgate_report::export;
-use tollgate_report::output::{self as report, NoFigure};
 use tollgate_report::source::Source;
+use tollgate_report::{self as report, NoFigure};
 use tollgate_search::report::SearchReport;
 
 #[derive(Debug, clap::Args)]

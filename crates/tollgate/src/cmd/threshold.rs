@@ -2,9 +2,9 @@
 
 use crate::console::{self, Exit, Failure, eprint_line};
 use anyhow::Context;
+use tollgate_report as report;
 use tollgate_report::analysis::Analysis;
 use tollgate_report::condition::ConditionError;
-use tollgate_report::output as report;
 use tollgate_report::source::Source;
 use tollgate_report::threshold::{self, Judged, Outcome, Threshold};
 use tollgate_stats::text::Screen;
