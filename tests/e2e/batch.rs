@@ -14,9 +14,8 @@ fn parts() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benches/batch.d")
 }
 
-/// Creates a workspace with the repository and the file of the batch.
-fn workspace(revisions: &[&str]) -> Workspace {
-    let workspace = Workspace::exclusive();
+/// Creates the repository and the file of the batch in a workspace.
+fn repository(workspace: Workspace, revisions: &[&str]) -> Workspace {
     let made = Command::new(parts().join("history"))
         .arg(workspace.path("repository"))
         .args(revisions)
@@ -29,6 +28,8 @@ fn workspace(revisions: &[&str]) -> Workspace {
         workspace.write(name, &read(&format!("catalog/{name}")));
     }
     let experiment = workspace.read("experiments/burner.toml") + NO_LIMITS;
+    // Tests run side by side.
+    let experiment = experiment.replace("warmup = ", "busy_poll = false, warmup = ");
     workspace.write("experiments/burner.toml", &experiment);
     workspace
 }
@@ -55,7 +56,10 @@ fn point<'a>(stats: &'a Value, log: &str) -> &'a Value {
 
 #[test]
 fn finds_commit_with_regression() {
-    let workspace = workspace(&["60000", "same", "fails", "crashes", "1200000", "same"]);
+    let workspace = repository(
+        Workspace::exclusive(),
+        &["60000", "same", "fails", "crashes", "1200000", "same"],
+    );
     let before = files(&workspace.path("repository"));
 
     // Two revisions first; killed in between.
@@ -176,7 +180,10 @@ fn check_page(workspace: &Workspace) {
 /// replaces them. There are two changes between the measured ones.
 #[test]
 fn finds_two_changes_between_measured_revisions() {
-    let workspace = workspace(&["60000", "200000", "same", "1500000", "crashes", "fails"]);
+    let workspace = repository(
+        Workspace::exclusive(),
+        &["60000", "200000", "same", "1500000", "crashes", "fails"],
+    );
     let run = ["batch", "run", "revisions.toml", "--steps", "2", "--seed", "7"];
     let output = workspace.run(&run);
     assert_eq!(output.status.code(), Some(0), "{}", show(&output));
@@ -222,7 +229,7 @@ fn finds_two_changes_between_measured_revisions() {
 /// A build gets the version and a copy of its files; one does not end.
 #[test]
 fn versions_are_built_from_copy_with_time_limit() {
-    let workspace = workspace(&["1000"]);
+    let workspace = repository(Workspace::exclusive(), &["1000"]);
     let revisions = r#"
 experiment = "burner"
 subject    = "burner"
@@ -280,7 +287,7 @@ blocks     = 1
 /// Any change of what is measured is reported, and no figure is added.
 #[test]
 fn changed_input_is_rejected_on_continuation() {
-    let workspace = workspace(&["1000"]);
+    let workspace = repository(Workspace::concurrent(), &["1000"]);
     let revisions = r#"
 experiment = "burner"
 subject    = "burner"
@@ -400,7 +407,7 @@ blocks     = 1
 /// The version command of the product fails, so no trial can start.
 #[test]
 fn revision_without_version_fails_until_retried() {
-    let workspace = workspace(&["1000"]);
+    let workspace = repository(Workspace::concurrent(), &["1000"]);
     let recipe = workspace.read("systems/burner/system.toml");
     let asks_it = "version = [['{{ binary }}', '--version']]";
     let version = recipe.lines().find(|line| line.starts_with("version")).expect("a version");
@@ -444,7 +451,7 @@ blocks     = 1
 /// Nothing else is built, and the batch continues with another anchor and the same builds.
 #[test]
 fn anchor_that_fails_the_probe_stops_the_batch() {
-    let workspace = workspace(&["crashes", "1000", "same"]);
+    let workspace = repository(Workspace::concurrent(), &["crashes", "1000", "same"]);
     let run = ["batch", "run", "revisions.toml", "--blocks", "1"];
     let output = workspace.run(&run);
     assert_eq!(output.status.code(), Some(4), "{}", show(&output));
@@ -469,7 +476,10 @@ fn anchor_that_fails_the_probe_stops_the_batch() {
 
 #[test]
 fn batch_says_that_its_first_products_all_fail() {
-    let workspace = workspace(&["1000", "crashes", "fails", "crashes", "crashes", "2000"]);
+    let workspace = repository(
+        Workspace::concurrent(),
+        &["1000", "crashes", "fails", "crashes", "crashes", "2000"],
+    );
     let run = ["batch", "run", "revisions.toml", "--blocks", "1", "--out", "out"];
     let output = workspace.run(&run);
     assert_eq!(output.status.code(), Some(0), "{}", show(&output));

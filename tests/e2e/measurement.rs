@@ -156,7 +156,7 @@ fn finds_known_cost_of_50_us() {
     let workspace = Workspace::exclusive();
     let experiment = Experiment {
         title: "Are 50 µs found?",
-        load: r#"connections = 1, rate = 4000, idle_poll = true, duration = "300ms", warmup = "150ms""#,
+        load: r#"connections = 1, rate = 4000, busy_poll = true, idle_poll = true, duration = "300ms", warmup = "150ms""#,
         subjects: &[
             ("burn-0", "nginx-known-cost", ""),
             ("burn-50", "nginx-known-cost", "burn_us = 50"),
@@ -215,7 +215,7 @@ fn disturbed_blocks_are_replaced_by_extra_blocks() {
     let workspace = Workspace::exclusive();
     let experiment = Experiment {
         title: "Does a disturbed run end with its planned blocks?",
-        load: r#"connections = 4, duration = "200ms", warmup = "20ms""#,
+        load: r#"connections = 4, duration = "200ms", warmup = "20ms", busy_poll = true"#,
         subjects: &[("nginx", "nginx", ""), ("gateway", "tollgate-gateway", "")],
         blocks: 4,
     };

@@ -252,7 +252,7 @@ fn summaries(records: &[Value]) -> BTreeSet<String> {
 
 #[test]
 fn case_limits_requests_and_subjects() {
-    let workspace = Workspace::exclusive();
+    let workspace = Workspace::concurrent();
     workspace.write("counted.toml", &limited_cases());
     let output = workspace.run(&["run", "counted.toml", "--seed", "3", "--out", "out"]);
     assert_eq!(output.status.code(), Some(0), "{}", show(&output));

@@ -429,7 +429,7 @@ pub(crate) fn without_limits<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
 /// An experiment with one case, on the mix `browse`.
 pub(crate) struct Experiment<'a> {
     pub(crate) title: &'a str,
-    /// Keys of the case's load.
+    /// Keys of the case's load. Generator and origin do not poll unless it says so: tests run side by side.
     pub(crate) load: &'a str,
     /// The first is the baseline.
     pub(crate) subjects: &'a [Subject<'a>],
@@ -444,6 +444,7 @@ impl Experiment<'_> {
         let Self { title, load, subjects, blocks } = self;
         let [(baseline, ..), ..] = subjects else { panic!("an experiment needs a subject") };
         let subjects: String = subjects.iter().map(subject).collect();
+        let poll = if load.contains("busy_poll") { "" } else { ", busy_poll = false" };
         format!(
             r#"
 title    = "{title}"
@@ -452,7 +453,7 @@ baseline = "{baseline}"
 [[case]]
 name = "browse"
 mix  = "browse"
-load = {{ {load} }}
+load = {{ {load}{poll} }}
 
 {subjects}[design]
 blocks = {blocks}

@@ -65,7 +65,7 @@ baseline = "built-in"
 [[case]]
 name = "browse"
 mix  = "browse"
-load = { connections = 4, duration = "200ms", warmup = "50ms" }
+load = { connections = 4, duration = "200ms", warmup = "50ms", busy_poll = false }
 
 [[subject]]
 name   = "built-in"

@@ -188,7 +188,7 @@ fn memory_is_sum_of_processes() {
 
 #[test]
 fn trial_that_loses_waf_process_is_invalid() {
-    let workspace = Workspace::exclusive();
+    let workspace = Workspace::concurrent();
     two_processes(&workspace, "4s");
     let child =
         workspace.start(&["run", "two.toml", "--out", "out", "--only", "crowdsec", "--seed", "1"]);
@@ -204,7 +204,7 @@ fn trial_that_loses_waf_process_is_invalid() {
 #[test]
 fn trial_that_loses_bouncer_is_invalid() {
     for (bouncer, command) in [("caddy", "/caddy run "), ("nginx", "nginx: master process ")] {
-        let workspace = Workspace::exclusive();
+        let workspace = Workspace::concurrent();
         let options = format!(r#"in_band = "crs", bouncer = "{bouncer}""#);
         let experiment = Experiment {
             title: "A bouncer",
