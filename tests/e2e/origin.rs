@@ -110,6 +110,127 @@ fn curl_uses_every_endpoint() {
     assert!(!path.exists());
 }
 
+/// Runs a foreign client. Returns what it prints.
+fn foreign(program: &str, arguments: &[&str]) -> String {
+    let mut command = Command::new(program);
+    // openssl s_client sends its standard input.
+    command.args(arguments).stdin(std::process::Stdio::null());
+    let output = command.output();
+    let output = output
+        .expect("a foreign client; to install them: apt-get install -y nghttp2-client openssl");
+    format!("{}{}", stdout(&output), stderr(&output))
+}
+
+#[test]
+#[cfg_attr(
+    not(feature = "e2e"),
+    ignore = "needs curl, nghttp, h2load and openssl; add `--features e2e`"
+)]
+fn foreign_clients_speak_http2_and_tls() {
+    let workspace = Workspace::concurrent();
+    let origin = OriginProcess::start(&workspace, &["127.0.0.1:0", "--tls", "--access-log"]);
+    assert!(origin.listens_on.starts_with("https://127.0.0.1:"), "{}", origin.listens_on);
+    let url = |path: &str| format!("{}{path}", origin.listens_on);
+    workspace.write("a.txt", &"a".repeat(300_000));
+    let data = format!("@{}", workspace.path("a.txt").display());
+
+    for (option, version) in [("--http2", "2"), ("--http1.1", "1.1")] {
+        let curl = |arguments: &[&str]| {
+            let version = ["--insecure", option, "--write-out", " %{http_version} %{http_code}"];
+            stdout(&curl(&[&version, arguments].concat()))
+        };
+        let seen = |text: &str, code: u16| format!("{text} {version} {code}");
+        assert_eq!(curl(&[&url("/?payload=3")]), seen("xxx", 200));
+        assert_eq!(curl(&[&url("/download?size=3000000")]), seen(&"x".repeat(3_000_000), 200));
+        assert_eq!(curl(&["--data-binary", &data, &url("/echo")]), seen(&"a".repeat(300_000), 200));
+        let head = curl(&["--head", &url("/sleep?time=0.01")]);
+        assert!(head.to_ascii_lowercase().contains("\r\ncontent-length: 17\r\n"), "{head}");
+        assert!(curl(&[&url("/status/404")]).ends_with(&seen("{\"status\":404}", 404)));
+    }
+    // Several requests on one connection, one of them an upload.
+    let nghttp = foreign(
+        "nghttp",
+        &[
+            "--no-verify-peer",
+            "--stat",
+            "--null-out",
+            &url("/?payload=100000"),
+            &url("/sleep?time=0.1"),
+        ],
+    );
+    assert!(!nghttp.contains("Some requests were not processed"), "{nghttp}");
+    assert!(nghttp.contains(" 200  97K /?payload=100000"), "{nghttp}");
+    let h2load = foreign("h2load", &["-n", "2000", "-c", "4", "-m", "20", &url("/?payload=100")]);
+    assert!(h2load.contains("Application protocol: h2"), "{h2load}");
+    assert!(h2load.contains("2000 succeeded, 0 failed, 0 errored, 0 timeout"), "{h2load}");
+    let address = origin.listens_on.trim_start_matches("https://").to_owned();
+    for (version, protocol) in [("-tls1_2", "h2"), ("-tls1_3", "http/1.1")] {
+        let shown =
+            foreign("openssl", &["s_client", version, "-alpn", protocol, "-connect", &address]);
+        assert!(shown.contains(&format!("ALPN protocol: {protocol}\n")), "{shown}");
+        assert!(shown.contains("Secure Renegotiation IS supported\nCompression: NONE"), "{shown}");
+    }
+    let old = foreign("openssl", &["s_client", "-tls1_1", "-connect", &address]);
+    assert!(old.contains("no protocols available") || old.contains("alert"), "{old}");
+
+    let log = origin.stop();
+    assert!(log.contains("\"POST /echo HTTP/2.0\" 200 300000 \"-\" \"curl/"), "{log}");
+    assert!(log.contains("\"POST /echo HTTP/1.1\" 200 300000 \"-\" \"curl/"), "{log}");
+    assert_eq!(
+        log.lines().filter(|line| line.contains(" h2load ") || line.contains("\"h2load")).count(),
+        2000
+    );
+
+    // In the clear, with prior knowledge.
+    let origin = OriginProcess::start(&workspace, &["127.0.0.1:0"]);
+    let plain = format!("{}/method", origin.listens_on);
+    let method = curl(&["--http2-prior-knowledge", "--request", "PUT", &plain]);
+    assert_eq!(stdout(&method), "{\"method\":\"PUT\"}");
+    let h2load = foreign("h2load", &["-n", "2000", "-c", "4", "-m", "20", &plain]);
+    assert!(h2load.contains("2000 succeeded, 0 failed, 0 errored, 0 timeout"), "{h2load}");
+    origin.stop();
+}
+
+#[test]
+fn load_reaches_the_origin_over_every_protocol() {
+    let workspace = Workspace::concurrent();
+    let origin = OriginProcess::start(&workspace, &["127.0.0.1:0", "--tls"]);
+    let plain = OriginProcess::start(&workspace, &["127.0.0.1:0"]);
+    for (server, options, protocol) in [
+        (&origin, &["--insecure", "--http", "2", "--streams", "10"][..], "2"),
+        (&origin, &["--insecure", "--http", "auto", "--rate", "5000"], "2"),
+        (&origin, &["--insecure"], "1.1"),
+        (&origin, &["--insecure", "--no-keepalive", "--tls-resume"], "1.1"),
+        (&plain, &["--http", "2", "--streams", "10"], "2"),
+    ] {
+        let url = format!("{}/?payload=1000", server.listens_on);
+        let common = [url.as_str(), "-c", "4", "-n", "2000", "--expect", "200"];
+        let (code, result) = workspace.load(&[&common, options].concat());
+        assert_eq!(code, Some(0), "{options:?}: {result}");
+        assert_eq!(result["load"]["protocol"], protocol);
+        assert_eq!((&result["responses"], &result["unexpected"]), (&2000.into(), &0.into()));
+        assert_eq!(result["body_bytes"], 2_000_000);
+        let is_resumed = result["resumed_handshakes"].as_u64() > Some(1000);
+        assert_eq!(is_resumed, options.contains(&"--tls-resume"), "{result}");
+    }
+    origin.stop();
+    plain.stop();
+}
+
+#[test]
+fn certificate_of_the_origin_is_checked_at_start() {
+    let workspace = Workspace::concurrent();
+    workspace.write("a.pem", "not a certificate");
+    let file = workspace.path("a.pem").display().to_string();
+    let output =
+        workspace.run(&["origin", "--listen", "127.0.0.1:0", "--cert", &file, "--key", &file]);
+    assert_eq!(output.status.code(), Some(2), "{}", show(&output));
+    assert!(stderr(&output).contains("expected a PEM file"), "{}", show(&output));
+    let output = workspace.run(&["origin", "--cert", &file]);
+    assert_eq!(output.status.code(), Some(2), "{}", show(&output));
+    assert!(stderr(&output).contains("--key"), "{}", show(&output));
+}
+
 #[test]
 fn port_in_use_is_reported_and_free_after_stop() {
     let workspace = Workspace::concurrent();

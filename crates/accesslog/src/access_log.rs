@@ -53,7 +53,8 @@ impl LogTarget {
 pub struct LoggedRequest {
     method: Box<[u8]>,
     target: Box<[u8]>,
-    version: Version,
+    /// Such as `1.1`.
+    version: &'static str,
     host: Option<Box<[u8]>>,
     referer: Option<Box<[u8]>>,
     agent: Option<Box<[u8]>>,
@@ -332,7 +333,10 @@ impl LoggedRequest {
         Self {
             method: head.method.as_bytes().into(),
             target: head.target.as_bytes().into(),
-            version: head.version,
+            version: match head.version {
+                Version::Http10 => "1.0",
+                Version::Http11 => "1.1",
+            },
             // The target takes precedence over `Host` (RFC 9112, section 3.2.2).
             host: head.target_parts.authority.or(head.host).map(|host| host.as_bytes().into()),
             referer: header("Referer"),
@@ -340,8 +344,21 @@ impl LoggedRequest {
         }
     }
 
-    fn minor_version(&self) -> u8 {
-        if self.version == Version::Http10 { 0 } else { 1 }
+    /// A request over HTTP/2. `header` returns the first header of a name in lower case.
+    pub fn http2<'a>(
+        method: &str,
+        target: &str,
+        host: Option<&str>,
+        header: impl Fn(&'static [u8]) -> Option<&'a [u8]>,
+    ) -> Self {
+        Self {
+            method: method.as_bytes().into(),
+            target: target.as_bytes().into(),
+            version: "2.0",
+            host: host.map(|host| host.as_bytes().into()),
+            referer: header(b"referer").map(Box::from),
+            agent: header(b"user-agent").map(Box::from),
+        }
     }
 }
 
@@ -361,7 +378,7 @@ impl Entry<'_> {
             push_escaped(lines, &request.method);
             lines.push(b' ');
             push_escaped(lines, &request.target);
-            put(lines, format_args!(" HTTP/1.{}", request.minor_version()));
+            put(lines, format_args!(" HTTP/{}", request.version));
         }
         put(lines, format_args!("\" {status} {body_bytes} \""));
         let header = |of: fn(&LoggedRequest) -> &Option<Box<[u8]>>| {
@@ -382,7 +399,7 @@ impl Entry<'_> {
         if let Some(request) = self.request {
             push_member(lines, "method", Some(&request.method));
             push_member(lines, "target", Some(&request.target));
-            put(lines, format_args!(",\"version\":\"1.{}\"", request.minor_version()));
+            put(lines, format_args!(",\"version\":\"{}\"", request.version));
             push_member(lines, "host", request.host.as_deref());
             push_member(lines, "referer", request.referer.as_deref());
             push_member(lines, "agent", request.agent.as_deref());

@@ -6,11 +6,14 @@ use std::time::Duration;
 
 use tollgate_accesslog::LogTarget;
 use tollgate_eventloop::Address;
+use tollgate_tls::{TlsError, TlsIdentity};
 
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Port 0 selects a free port.
     pub listen: Address,
+    /// Certificate and key; with them, TLS is expected on every connection.
+    pub tls: Option<TlsIdentity>,
     /// From 1 to 256.
     pub threads: usize,
     /// CPUs to run on, numbered from 0; threads are pinned to them in turn. Empty: not pinned.
@@ -22,10 +25,11 @@ pub struct Config {
 }
 
 impl Config {
-    /// One unpinned thread with the default timeouts and no access log.
+    /// One unpinned thread with the default timeouts, without TLS and access log.
     pub fn new(listen: Address) -> Self {
         Self {
             listen,
+            tls: None,
             threads: 1,
             cpus: Vec::new(),
             busy_poll: false,
@@ -39,7 +43,7 @@ impl Config {
 /// least once a second, so a connection may be closed that much later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// From the first byte of a request head to its last.
+    /// From the first byte of a request head to its last, and for a TLS handshake.
     pub head: Duration,
     /// Between two reads of a request body; also the time allowed before the minimum rate applies.
     pub body: Duration,
@@ -86,6 +90,8 @@ pub enum Error {
     Threads { threads: usize, max: usize },
     #[error("cannot listen on {listen}; {}", listen_advice(.listen, .source))]
     Listen { listen: Address, source: io::Error },
+    #[error("cannot use TLS")]
+    Tls(#[source] TlsError),
     #[error("cannot open access log {path:?}; choose a file in a writable directory")]
     AccessLog { path: PathBuf, source: io::Error },
     #[error("cannot pin a thread to CPU {cpu}; choose a CPU that this process may use")]

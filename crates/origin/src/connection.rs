@@ -1,16 +1,20 @@
 //! One client connection: reading, sending, deadlines and closing.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use tollgate_eventloop::{Event, Interest, Socket, try_io};
+use tollgate_accesslog::ThreadLog;
+use tollgate_eventloop::{Event, Poller};
 use tollgate_http1::MAX_HEAD_BYTES;
+use tollgate_http2::PREFACE;
+use tollgate_tls::{Received, TlsSession, Transport, is_plain_http};
 
 use crate::config::Timeouts;
 use crate::endpoints::ByteSource;
 use crate::http1_connection::{CloseMode, Context, Http1Connection, Need, Receiving, ServerState};
+use crate::http2_connection::Http2Connection;
 use crate::output::{OutputBuffer, Sent};
+use crate::request::RequestError;
 use crate::state::{Metric, Shared};
 
 /// Room for an incomplete head plus the same amount.
@@ -47,17 +51,15 @@ impl Scratch {
     }
 }
 
+/// Name of HTTP/2 in ALPN.
+pub(crate) const HTTP2: &[u8] = b"h2";
+
 pub(crate) struct Connection {
-    socket: Socket,
+    transport: Transport,
     /// Address for the access log, if there is one.
     peer: Box<str>,
-    http: Http1Connection,
+    http: Http,
     phase: Phase,
-    /// The socket may have bytes to read. Events are edge-triggered: a read that leaves room in its
-    /// buffer has emptied the socket.
-    is_readable: bool,
-    /// The client has shut its side down. A read that leaves room does not show that.
-    is_shut: bool,
     /// The socket was full once, so writability is watched.
     was_full: bool,
     /// Waits in the run queue of the worker.
@@ -67,31 +69,42 @@ pub(crate) struct Connection {
     /// Start of the request that is being received.
     request_started: Instant,
     deadline: Instant,
+    /// Timer of the worker for this connection.
+    pub(crate) timer: Option<Instant>,
+}
+
+enum Http {
+    /// Before the first bytes of a client show its protocol.
+    Undecided,
+    Http1(Http1Connection),
+    Http2(Box<Http2Connection>),
+}
+
+/// Bytes that one run of a connection may still take.
+struct Budget {
+    send_bytes: usize,
+    fetch_bytes: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
+    /// HTTP/2: responses may be prepared meanwhile.
     Reading,
     /// The socket is full; nothing is read until all output is sent.
     Writing,
-    /// A response waits for its time; nothing is read until then.
-    Waiting {
-        until: Instant,
-    },
-    /// A response waits for bytes to be fetched.
+    /// HTTP/1: a response waits for its time; nothing is read until then.
+    Waiting { until: Instant },
+    /// HTTP/1: a response waits for bytes to be fetched.
     Fetching,
     /// All output is sent; further bytes of the client are discarded.
-    Lingering {
-        remaining_bytes: usize,
-    },
+    Lingering { remaining_bytes: usize },
 }
 
 /// Condition for the next run of a connection.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// At the next event of its socket.
+    /// At the next event of its socket, or at [`Connection::wake_at`].
     Event,
-    At(Instant),
     /// After the other connections that are ready.
     Queue,
     /// Never; it is to be dropped.
@@ -99,32 +112,36 @@ pub(crate) enum Next {
 }
 
 impl Connection {
-    pub(crate) fn new(socket: Socket, peer: Box<str>, now: Instant, timeouts: &Timeouts) -> Self {
+    pub(crate) fn new(
+        transport: Transport,
+        peer: Box<str>,
+        now: Instant,
+        timeouts: &Timeouts,
+    ) -> Self {
+        let first_timeout = if transport.is_tls() { timeouts.head } else { timeouts.idle };
         Self {
-            socket,
+            transport,
             peer,
-            http: Http1Connection::default(),
+            http: Http::Undecided,
             phase: Phase::Reading,
-            is_readable: false,
-            is_shut: false,
             was_full: false,
             is_queued: false,
             unread: Vec::new(),
             unsent: OutputBuffer::default(),
             request_started: now,
-            deadline: now + timeouts.idle,
+            deadline: now + first_timeout,
+            timer: None,
         }
     }
 
-    pub(crate) fn interest(&self) -> Interest {
-        if self.was_full { Interest::BothEdge } else { Interest::ReadableEdge }
+    /// Registers with the poller, or changes what it reports. No system call if nothing changes.
+    pub(crate) fn watch(&mut self, poller: &Poller, token: u64) -> io::Result<()> {
+        self.transport.watch(poller, token, self.was_full)
     }
 
     /// Records an event. Returns true if the connection is to run now.
     pub(crate) fn on_event(&mut self, event: Event) -> bool {
-        let is_end = event.is_read_closed() || event.is_closed();
-        self.is_readable |= event.is_readable() || is_end;
-        self.is_shut |= is_end;
+        self.transport.on_event(event);
         !self.is_queued && !matches!(self.phase, Phase::Waiting { .. })
     }
 
@@ -135,7 +152,7 @@ impl Connection {
 
     /// Makes the next run read without an event.
     pub(crate) fn assume_readable(&mut self) {
-        self.is_readable = true;
+        self.transport.assume_readable();
     }
 
     /// Removes the mark of the run queue. Returns false if there was none.
@@ -150,10 +167,11 @@ impl Connection {
             && self.http.is_between_requests()
     }
 
-    /// Time of the response, if it waits for one.
-    pub(crate) fn waiting_until(&self) -> Option<Instant> {
-        match self.phase {
-            Phase::Waiting { until } => Some(until),
+    /// Time of the next response that waits for its time.
+    pub(crate) fn wake_at(&self) -> Option<Instant> {
+        match (self.phase, &self.http) {
+            (Phase::Waiting { until }, _) => Some(until),
+            (Phase::Reading, Http::Http2(http)) => http.next_wait(),
             _ => None,
         }
     }
@@ -184,12 +202,12 @@ impl Connection {
     ) -> io::Result<Next> {
         // Another connection may have failed and left its output.
         scratch.output.clear();
-        let mut send_budget_bytes = IO_BUDGET_BYTES;
+        let mut budget = Budget { send_bytes: IO_BUDGET_BYTES, fetch_bytes: FETCH_BUDGET_BYTES };
         match self.phase {
             Phase::Lingering { remaining_bytes } => return self.linger(remaining_bytes, scratch),
             Phase::Writing => {
                 std::mem::swap(&mut self.unsent, &mut scratch.output);
-                if let Some(next) = self.flush(scratch, &mut send_budget_bytes, false, now)? {
+                if let Some(next) = self.flush(scratch, &mut budget, false, now)? {
                     return Ok(next);
                 }
                 self.unsent = OutputBuffer::default();
@@ -199,33 +217,41 @@ impl Connection {
             Phase::Waiting { until } if now < until => return Ok(Next::Event),
             Phase::Reading | Phase::Waiting { .. } | Phase::Fetching => {}
         }
-        if self.phase != Phase::Reading {
+        let mut next = Next::Event;
+        if self.phase != Phase::Reading || self.http.is_due(now) {
             // Bytes that were read before come first. The client did not cause their delay.
             self.request_started = now;
             let input_bytes = self.restore_unread(scratch);
-            let next = self.process(scratch, input_bytes, &mut send_budget_bytes, now, stop_by)?;
+            next = self.process(scratch, input_bytes, &mut budget, now, stop_by)?;
             if self.phase != Phase::Reading || next == Next::Close {
                 return Ok(next);
             }
         }
         let mut read_bytes = 0;
-        while self.is_readable {
+        while self.transport.is_readable() {
             if read_bytes >= IO_BUDGET_BYTES {
                 return Ok(Next::Queue);
             }
             let kept = self.restore_unread(scratch);
-            let input_bytes = match self.receive(scratch, kept)? {
-                None => return Ok(Next::Event),
-                Some(0) => return Ok(Next::Close),
-                Some(count) => kept + count,
+            let input_bytes = match self.receive(scratch, kept) {
+                Ok(None) => break,
+                Ok(Some(0)) => return Ok(Next::Close),
+                Ok(Some(count)) => kept + count,
+                Err(error) if is_plain_http(&error) => {
+                    return self.reject_plain_http(scratch, &mut budget, now);
+                }
+                Err(error) => return Err(error),
             };
             read_bytes += input_bytes;
-            let next = self.process(scratch, input_bytes, &mut send_budget_bytes, now, stop_by)?;
+            next = self.process(scratch, input_bytes, &mut budget, now, stop_by)?;
             if self.phase != Phase::Reading || next == Next::Close {
                 return Ok(next);
             }
         }
-        Ok(Next::Event)
+        if stop_by.is_some() && self.http.accepts_streams() {
+            next = self.process(scratch, 0, &mut budget, now, stop_by)?;
+        }
+        Ok(next)
     }
 
     /// Processes the input and sends the output until the connection has to wait. Keeps the rest of
@@ -234,31 +260,35 @@ impl Connection {
         &mut self,
         scratch: &mut Scratch,
         input_bytes: usize,
-        send_budget_bytes: &mut usize,
+        budget: &mut Budget,
         now: Instant,
         stop_by: Option<Instant>,
     ) -> io::Result<Next> {
         let server = if stop_by.is_some() { ServerState::Stopping } else { ServerState::Running };
-        let mut fetch_budget_bytes = FETCH_BUDGET_BYTES;
         let mut consumed = 0;
         let next = loop {
             let Scratch { input, output, shared, .. } = &mut *scratch;
             let input = &input[consumed..input_bytes];
-            let (count, need) = self.http.advance(input, &mut Context { output, shared, server });
+            let mut context = Context { output, shared, server };
+            if matches!(self.http, Http::Undecided) {
+                self.http = Http::select(&self.transport, input, &mut context);
+            }
+            let (count, need) = self.http.advance(input, &mut context);
             consumed += count;
             let is_last = need == Need::Close(CloseMode::Immediate);
-            if let Some(next) = self.flush(scratch, send_budget_bytes, is_last, now)? {
+            if let Some(next) = self.flush(scratch, budget, is_last, now)? {
                 break next;
             }
             match need {
                 Need::Flush => {}
-                Need::Fetch(source, bytes) if fetch_budget_bytes > 0 => {
+                Need::Fetch(source, bytes) if budget.fetch_bytes > 0 => {
                     let fetched = scratch.source.fetch(source, bytes)?;
                     self.http.fetched(fetched as u64);
-                    fetch_budget_bytes = fetch_budget_bytes.saturating_sub(fetched);
+                    budget.fetch_bytes = budget.fetch_bytes.saturating_sub(fetched);
                 }
                 Need::Fetch(..) => {
-                    self.phase = Phase::Fetching;
+                    let is_http2 = matches!(self.http, Http::Http2(_));
+                    self.phase = if is_http2 { Phase::Reading } else { Phase::Fetching };
                     self.deadline = now + scratch.timeouts.idle;
                     break Next::Queue;
                 }
@@ -267,24 +297,31 @@ impl Connection {
                 Need::Until(until) => {
                     self.phase = Phase::Waiting { until };
                     self.deadline = until + scratch.timeouts.idle;
-                    break Next::At(until);
+                    break Next::Event;
                 }
                 Need::Input => {
                     self.phase = Phase::Reading;
+                    if let Http::Http2(http) = &self.http
+                        && http.is_waiting()
+                        && http.next_wait().is_some_and(|until| is_after(until, stop_by))
+                    {
+                        break Next::Close;
+                    }
                     self.set_read_deadline(now, consumed, input_bytes, &scratch.timeouts);
                     break Next::Event;
                 }
                 Need::Close(CloseMode::Immediate) => {
                     // Sends bytes held back by the kernel; a close alone may discard them.
-                    self.socket.shutdown_write()?;
-                    break Next::Close;
+                    if self.transport.shutdown()? {
+                        break Next::Close;
+                    }
+                    consumed = input_bytes;
+                    break self.linger_after_shutdown(&scratch.timeouts, now);
                 }
                 Need::Close(CloseMode::Linger) => {
-                    self.socket.shutdown_write()?;
-                    self.deadline = now + scratch.timeouts.linger;
-                    self.phase = Phase::Lingering { remaining_bytes: LINGER_MAX_BYTES };
+                    self.transport.shutdown()?;
                     consumed = input_bytes;
-                    break if self.is_readable { Next::Queue } else { Next::Event };
+                    break self.linger_after_shutdown(&scratch.timeouts, now);
                 }
             }
         };
@@ -297,6 +334,32 @@ impl Connection {
         Ok(next)
     }
 
+    fn linger_after_shutdown(&mut self, timeouts: &Timeouts, now: Instant) -> Next {
+        self.deadline = now + timeouts.linger;
+        self.phase = Phase::Lingering { remaining_bytes: LINGER_MAX_BYTES };
+        if self.transport.is_readable() { Next::Queue } else { Next::Event }
+    }
+
+    /// Responds without TLS to a client that sent plain HTTP where TLS is expected, and closes.
+    fn reject_plain_http(
+        &mut self,
+        scratch: &mut Scratch,
+        budget: &mut Budget,
+        now: Instant,
+    ) -> io::Result<Next> {
+        self.transport.end_tls();
+        let mut http = Http1Connection::default();
+        let Scratch { output, shared, .. } = &mut *scratch;
+        let mut context = Context { output, shared, server: ServerState::Running };
+        http.reject_pending(&RequestError::PlainHttp, &mut context);
+        self.http = Http::Http1(http);
+        if let Some(next) = self.flush(scratch, budget, false, now)? {
+            return Ok(next);
+        }
+        self.transport.shutdown()?;
+        Ok(self.linger_after_shutdown(&scratch.timeouts, now))
+    }
+
     fn set_read_deadline(
         &mut self,
         now: Instant,
@@ -304,7 +367,15 @@ impl Connection {
         input_bytes: usize,
         timeouts: &Timeouts,
     ) {
-        match self.http.receiving() {
+        let receiving = match &self.http {
+            Http::Undecided => Receiving::Head,
+            Http::Http1(http) => http.receiving(),
+            Http::Http2(http) => {
+                self.deadline = http.deadline(now, timeouts);
+                return;
+            }
+        };
+        match receiving {
             Receiving::Head if consumed == input_bytes => {
                 self.request_started = now;
                 self.deadline = now + timeouts.idle;
@@ -328,16 +399,21 @@ impl Connection {
     /// Handles an expired deadline; the connection is to be dropped afterwards. A client whose
     /// request is incomplete gets an error response, if there is room for it.
     pub(crate) fn time_out(&mut self, scratch: &mut Scratch, now: Instant) -> io::Result<()> {
-        if self.is_idle() || matches!(self.phase, Phase::Lingering { .. }) {
+        let is_idle = self.is_idle();
+        let says_goodbye = !is_idle || matches!(self.http, Http::Http2(_));
+        if matches!(self.phase, Phase::Lingering { .. }) || !says_goodbye {
             return Ok(());
         }
-        scratch.shared.counters.add(Metric::TimedOut, 1);
+        if !is_idle {
+            scratch.shared.counters.add(Metric::TimedOut, 1);
+        }
         if self.phase == Phase::Reading {
             let Scratch { output, shared, .. } = &mut *scratch;
             output.clear();
             self.http.time_out(&mut Context { output, shared, server: ServerState::Running });
-            self.flush(scratch, &mut IO_BUDGET_BYTES.clone(), true, now)?;
-            self.socket.shutdown_write()?;
+            let mut budget = Budget { send_bytes: IO_BUDGET_BYTES, fetch_bytes: 0 };
+            self.flush(scratch, &mut budget, true, now)?;
+            self.transport.shutdown()?;
         }
         Ok(())
     }
@@ -351,16 +427,17 @@ impl Connection {
     fn flush(
         &mut self,
         scratch: &mut Scratch,
-        budget_bytes: &mut usize,
+        budget: &mut Budget,
         last: bool,
         now: Instant,
     ) -> io::Result<Option<Next>> {
         let Scratch { output, shared, .. } = &mut *scratch;
         let before = output.unsent_bytes();
-        let sent = output.send(&mut &self.socket, budget_bytes, last);
+        let sent = output.send(&mut self.transport, &mut budget.send_bytes, last);
         let sent_bytes = before - output.unsent_bytes();
         shared.counters.add(Metric::BytesOut, sent_bytes);
-        self.http.sent(sent_bytes, &mut shared.log, &self.peer);
+        let is_all = output.unsent_bytes() == 0;
+        self.http.sent(sent_bytes, is_all, &mut shared.log, &self.peer);
         let next = match sent? {
             Sent::All => return Ok(None),
             Sent::Partial => Next::Event,
@@ -386,17 +463,17 @@ impl Connection {
     fn receive(&mut self, scratch: &mut Scratch, at: usize) -> io::Result<Option<usize>> {
         let room = scratch.input.len() - at;
         assert!(room > 0, "an incomplete head leaves room to read");
-        let count = try_io(|| self.socket.receive(&mut scratch.input[at..]))?;
-        scratch.shared.counters.add(Metric::BytesIn, count.unwrap_or(0) as u64);
-        self.is_readable = match count {
-            None => false,
-            Some(count) => count == 0 || count == room || self.is_shut,
+        let count = match self.transport.receive(&mut scratch.input[at..])? {
+            Received::Nothing => None,
+            Received::End => Some(0),
+            Received::Bytes(count) => Some(count),
         };
+        scratch.shared.counters.add(Metric::BytesIn, count.unwrap_or(0) as u64);
         Ok(count)
     }
 
     fn linger(&mut self, mut remaining_bytes: usize, scratch: &mut Scratch) -> io::Result<Next> {
-        while self.is_readable {
+        while self.transport.is_readable() {
             match self.receive(scratch, 0)? {
                 None => {}
                 Some(count) if count > 0 && count < remaining_bytes => remaining_bytes -= count,
@@ -412,9 +489,82 @@ fn is_after(time: Instant, stop_by: Option<Instant>) -> bool {
     stop_by.is_some_and(|stop_by| time > stop_by)
 }
 
-impl AsFd for Connection {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+impl Http {
+    /// Selects the protocol: over TLS by ALPN, otherwise HTTP/2 by its preface ("prior knowledge", RFC 9113,
+    /// section 3.3). Undecided while the input may be the start of a preface.
+    fn select(transport: &Transport, input: &[u8], context: &mut Context<'_>) -> Self {
+        let is_http2 = match transport.session().and_then(TlsSession::protocol) {
+            Some(protocol) => protocol == HTTP2,
+            None if input.len() < PREFACE.len() && PREFACE.starts_with(input) => {
+                return Self::Undecided;
+            }
+            None => input.starts_with(PREFACE),
+        };
+        if is_http2 {
+            Self::Http2(Box::new(Http2Connection::new(context)))
+        } else {
+            Self::Http1(Http1Connection::default())
+        }
+    }
+
+    #[inline]
+    fn advance(&mut self, input: &[u8], context: &mut Context<'_>) -> (usize, Need) {
+        match self {
+            Self::Undecided => (0, Need::Input),
+            Self::Http1(http) => http.advance(input, context),
+            Self::Http2(http) => http.advance(input, context),
+        }
+    }
+
+    fn fetched(&mut self, bytes: u64) {
+        match self {
+            Self::Undecided => {}
+            Self::Http1(http) => http.fetched(bytes),
+            Self::Http2(http) => http.fetched(bytes),
+        }
+    }
+
+    #[inline]
+    fn sent(&mut self, bytes: u64, is_all: bool, log: &mut Option<ThreadLog>, peer: &str) {
+        match self {
+            Self::Undecided => {}
+            Self::Http1(http) => http.sent(bytes, log, peer),
+            Self::Http2(http) => http.sent(bytes, is_all, log, peer),
+        }
+    }
+
+    fn closed(&mut self, log: &mut Option<ThreadLog>, peer: &str) {
+        match self {
+            Self::Undecided => {}
+            Self::Http1(http) => http.closed(log, peer),
+            Self::Http2(http) => http.closed(log, peer),
+        }
+    }
+
+    fn is_between_requests(&self) -> bool {
+        match self {
+            Self::Undecided => true,
+            Self::Http1(http) => http.is_between_requests(),
+            Self::Http2(http) => http.is_idle(),
+        }
+    }
+
+    /// True if there is work without an event.
+    fn is_due(&self, now: Instant) -> bool {
+        matches!(self, Self::Http2(http) if http.is_due(now))
+    }
+
+    /// True if the client has to be told that the server is stopping.
+    fn accepts_streams(&self) -> bool {
+        matches!(self, Self::Http2(http) if http.accepts_streams())
+    }
+
+    fn time_out(&mut self, context: &mut Context<'_>) {
+        match self {
+            Self::Undecided => Http1Connection::default().time_out(context),
+            Self::Http1(http) => http.time_out(context),
+            Self::Http2(http) => http.time_out(context),
+        }
     }
 }
 

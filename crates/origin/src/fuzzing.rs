@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tollgate_http1::HeadCache;
+use tollgate_http2::Fields;
 
 use crate::endpoints::upload::Multipart;
 use crate::http1_connection::{Context, Http1Connection, Need, ServerState};
@@ -37,6 +38,7 @@ pub(crate) fn test_state() -> Shared {
         responses: HeadCache::default(),
         delays: Arc::default(),
         log: None,
+        fields: Fields::default(),
     }
 }
 

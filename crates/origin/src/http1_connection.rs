@@ -13,7 +13,7 @@ use crate::response::{CONTINUE, Persistence, Response, error_response, render};
 use crate::state::{Metric, Shared};
 
 /// As nginx with Lua.
-const MAX_HEADERS: usize = 100;
+pub(crate) const MAX_HEADERS: usize = 100;
 
 #[derive(Default)]
 pub(crate) struct Http1Connection {
@@ -48,12 +48,13 @@ enum Step {
 /// Event or time that a connection waits for.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Need {
-    /// More bytes from the client, after those that were consumed.
+    /// More bytes from the client, after those that were consumed; HTTP/2: or the time of a response.
     Input,
     /// The output to be sent.
     Flush,
+    /// HTTP/1: the time of the response. Nothing is read before.
     Until(Instant),
-    /// Up to this many bytes to be fetched and reported by [`Http1Connection::fetched`].
+    /// Up to this many bytes to be fetched and reported by `fetched`.
     Fetch(SourceKind, u64),
     /// The connection to be closed, once the output is sent.
     Close(CloseMode),
@@ -71,7 +72,7 @@ pub(crate) enum CloseMode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ServerState {
     Running,
-    /// The next response of each connection is its last.
+    /// The next response of each connection is its last; HTTP/2: no more streams are accepted.
     Stopping,
 }
 
@@ -319,7 +320,7 @@ impl Http1Connection {
     }
 
     /// Rejects the pending request, or one that could not be parsed.
-    fn reject_pending(&mut self, error: &RequestError<'_>, context: &mut Context<'_>) {
+    pub(crate) fn reject_pending(&mut self, error: &RequestError<'_>, context: &mut Context<'_>) {
         let transaction = match std::mem::take(&mut self.state) {
             State::Pending(pending) => pending.transaction,
             State::Head | State::Closing(_) => Transaction::unparsed(),

@@ -8,7 +8,8 @@
 //! - `/delay` waits for a time drawn from a known distribution; `/counters` reports statistics.
 //! - Any other path is served with one line of text that names the path.
 //!
-//! Each thread runs one epoll loop with its own listener on the same port.
+//! Clients speak HTTP/1.1 or HTTP/2, in the clear or over TLS. Each thread runs one epoll loop with its own listener on
+//! the same port.
 
 mod config;
 mod connection;
@@ -16,6 +17,7 @@ mod endpoints;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod http1_connection;
+mod http2_connection;
 mod output;
 mod request;
 mod response;
@@ -27,4 +29,5 @@ pub use config::{Config, Error, Timeouts};
 pub use server::{Origin, STOP_TIMEOUT_MAX};
 pub use tollgate_accesslog::LogTarget;
 pub use tollgate_eventloop::Address;
+pub use tollgate_tls::TlsIdentity;
 pub use worker::Stopper;

@@ -2,7 +2,8 @@
 
 use std::io::{self, IoSlice};
 
-use tollgate_eventloop::{Socket, try_io};
+use tollgate_eventloop::try_io;
+use tollgate_tls::Transport;
 
 /// Filler up to this size is copied, so that it leaves with its head in one plain send.
 const COPIED_FILLER_MAX_BYTES: u64 = 16 << 10;
@@ -14,7 +15,9 @@ const BATCH_BYTES: usize = 64 << 10;
 const KEPT_CAPACITY_MAX_BYTES: usize = 4 * BATCH_BYTES;
 
 /// Source of all filler. Small enough to stay in the processor's cache.
-static FILLER: [u8; 64 << 10] = [b'x'; 64 << 10];
+static FILLER: [u8; 64 << 10] = [FILLER_BYTE; 64 << 10];
+
+pub(crate) const FILLER_BYTE: u8 = b'x';
 
 /// Limit for slices of filler in one system call.
 const FILLER_SLICES: usize = 16;
@@ -26,14 +29,14 @@ pub(crate) trait Sink {
     fn send_slices(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize>;
 }
 
-impl Sink for &Socket {
+/// Sends 0 bytes where there is no room.
+impl Sink for Transport {
     fn send(&mut self, bytes: &[u8], last: bool) -> io::Result<usize> {
-        // The following shutdown sends the held-back bytes.
-        if last { self.send_more(bytes) } else { Socket::send(self, bytes) }
+        if last { self.send_last(bytes) } else { Self::send(self, bytes) }
     }
 
     fn send_slices(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        Socket::send_slices(self, slices)
+        Self::send_slices(self, slices)
     }
 }
 
@@ -64,6 +67,12 @@ impl OutputBuffer {
     pub(crate) fn extend(&mut self, bytes: impl Iterator<Item = u8>) {
         assert_eq!(self.filler_bytes, 0, "filler must be sent before more bytes are pushed");
         self.bytes.extend(bytes);
+    }
+
+    /// Returns the bytes to append to.
+    pub(crate) fn bytes_mut(&mut self) -> &mut Vec<u8> {
+        assert_eq!(self.filler_bytes, 0, "filler must be sent before more bytes are pushed");
+        &mut self.bytes
     }
 
     pub(crate) fn push_filler(&mut self, count: u64) {

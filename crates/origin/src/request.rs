@@ -4,6 +4,7 @@ use std::error::Error as _;
 use std::fmt;
 
 use tollgate_http1::{BodyDecoder, BodyFraming, Headers, ParseError, RequestHead};
+use tollgate_http2::Fields;
 
 /// A request without its body.
 #[derive(Clone, Copy, Debug)]
@@ -13,7 +14,7 @@ pub(crate) struct Request<'a> {
     pub(crate) query: Query<'a>,
     /// Never empty.
     pub(crate) host: Option<&'a str>,
-    pub(crate) headers: Headers<'a>,
+    pub(crate) headers: RequestHeaders<'a>,
 }
 
 impl<'a> Request<'a> {
@@ -25,8 +26,61 @@ impl<'a> Request<'a> {
             query: Query(query),
             // RFC 9112, section 3.2.2: the target takes precedence over Host.
             host: head.target_parts.authority.or(head.host).filter(|host| !host.is_empty()),
-            headers: head.headers,
+            headers: RequestHeaders::Http1(head.headers),
         }
+    }
+
+    /// The request whose head is in `fields`.
+    pub(crate) fn http2(fields: &'a Fields) -> Self {
+        // A CONNECT has no path.
+        let (path, query) = split_target(fields.path().unwrap_or(""));
+        let headers = RequestHeaders::Http2(fields);
+        let host = || headers.first("host").and_then(|host| std::str::from_utf8(host).ok());
+        Self {
+            method: fields.method(),
+            path,
+            query: Query(query),
+            host: fields.authority().or_else(host).filter(|host| !host.is_empty()),
+            headers,
+        }
+    }
+}
+
+/// Headers in the order received, with duplicates.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum RequestHeaders<'a> {
+    Http1(Headers<'a>),
+    Http2(&'a Fields),
+}
+
+impl<'a> RequestHeaders<'a> {
+    /// Returns names as received, and values. Of HTTP/2, `:authority` is `host`, which it replaces; the other
+    /// pseudo-fields are no headers.
+    pub(crate) fn iter(self) -> impl Iterator<Item = (&'a str, &'a [u8])> {
+        let (http1, http2) = match self {
+            Self::Http1(headers) => (Some(headers.iter()), None),
+            Self::Http2(fields) => {
+                let authority = fields.authority().map(|host| ("host", host.as_bytes()));
+                let headers = fields.headers().filter_map(move |field| {
+                    let name = std::str::from_utf8(field.name).ok()?;
+                    let is_repeated = name == "host" && authority.is_some();
+                    (!is_repeated).then_some((name, field.value))
+                });
+                (None, Some(authority.into_iter().chain(headers)))
+            }
+        };
+        http1.into_iter().flatten().chain(http2.into_iter().flatten())
+    }
+
+    /// Returns the values of all headers of this name, which is compared without case.
+    pub(crate) fn all(self, name: &str) -> impl Iterator<Item = &'a [u8]> {
+        self.iter()
+            .filter(move |(other, _)| other.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value)
+    }
+
+    pub(crate) fn first(self, name: &str) -> Option<&'a [u8]> {
+        self.all(name).next()
     }
 }
 
@@ -154,14 +208,32 @@ impl RequestBody {
 /// Reason to answer a request with an error. The text is sent to the client.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum RequestError<'a> {
-    Parameter { name: &'static str, value: &'a str, allowed: Allowed, is_too_large: bool },
+    Parameter {
+        name: &'static str,
+        value: &'a str,
+        allowed: Allowed,
+        is_too_large: bool,
+    },
     UnknownMethod(&'a str),
-    NotAnUpload { method: &'a str },
+    NotAnUpload {
+        method: &'a str,
+    },
     Malformed(ParseError),
-    BodyTooLarge { bytes_max: u64 },
-    Multipart { reason: String, is_too_large: bool },
-    PreconditionFailed { etag: u64 },
-    RangeNotSatisfiable { size: u64 },
+    BodyTooLarge {
+        bytes_max: u64,
+    },
+    Multipart {
+        reason: String,
+        is_too_large: bool,
+    },
+    PreconditionFailed {
+        etag: u64,
+    },
+    RangeNotSatisfiable {
+        size: u64,
+    },
+    /// Over a connection that has to use TLS.
+    PlainHttp,
     TimedOut,
 }
 
@@ -192,7 +264,10 @@ impl RequestError<'_> {
             Self::Parameter { is_too_large: true, .. }
             | Self::Multipart { is_too_large: true, .. }
             | Self::BodyTooLarge { .. } => 413,
-            Self::Parameter { .. } | Self::Malformed(_) | Self::Multipart { .. } => 400,
+            Self::Parameter { .. }
+            | Self::Malformed(_)
+            | Self::Multipart { .. }
+            | Self::PlainHttp => 400,
             Self::NotAnUpload { .. } => 405,
             Self::TimedOut => 408,
             Self::PreconditionFailed { .. } => 412,
@@ -231,6 +306,7 @@ impl fmt::Display for RequestError<'_> {
             Self::RangeNotSatisfiable { size } => {
                 write!(f, "range not satisfiable: the size is {size} bytes")
             }
+            Self::PlainHttp => write!(f, "plain HTTP sent where TLS is expected: use https"),
             Self::TimedOut => write!(f, "request timed out"),
         }
     }

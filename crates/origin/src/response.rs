@@ -1,4 +1,4 @@
-//! Responses and their rendering as HTTP/1.1.
+//! Responses and their rendering as HTTP/1.1 and HTTP/2.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use http::StatusCode;
 use tollgate_accesslog::json_string;
+use tollgate_http2::Field;
 
-use crate::output::OutputBuffer;
+use crate::output::{FILLER_BYTE, OutputBuffer};
 use crate::request::RequestError;
 
 /// A response without the headers that depend on the connection.
@@ -42,6 +43,8 @@ pub(crate) const NO_SNIFF: &str = "X-Content-Type-Options: nosniff\r\n";
 
 /// Interim response to `Expect: 100-continue`.
 pub(crate) const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+const SERVER: &[u8] = b"tollgate-origin";
 
 const TEXT: Cow<'static, [u8]> = Cow::Borrowed(b"text/plain");
 const JSON: Cow<'static, [u8]> = Cow::Borrowed(b"application/json");
@@ -86,14 +89,8 @@ impl<'a> Response<'a> {
 
     /// Copies the data borrowed from the request.
     pub(crate) fn into_owned(self) -> Response<'static> {
-        let body = match self.body {
-            Body::Path(path) => Body::Bytes(path_line(path).collect()),
-            Body::Filler(bytes) => Body::Filler(bytes),
-            Body::Bytes(bytes) => Body::Bytes(bytes),
-            Body::Cached(bytes) => Body::Cached(bytes),
-            Body::None => Body::None,
-        };
-        Response { content_type: Cow::Owned(self.content_type.into_owned()), body, ..self }
+        let content_type = Cow::Owned(self.content_type.into_owned());
+        Response { content_type, body: self.body.into_owned(), ..self }
     }
 
     /// True if the response depends on the request head alone.
@@ -111,6 +108,28 @@ impl Body<'_> {
             Self::Cached(bytes) => bytes.len() as u64,
             Self::None => 0,
         }
+    }
+
+    /// Copies the data borrowed from the request; the result is not a path.
+    pub(crate) fn into_owned(self) -> Body<'static> {
+        match self {
+            Self::Path(path) => Body::Bytes(path_line(path).collect()),
+            Self::Filler(bytes) => Body::Filler(bytes),
+            Self::Bytes(bytes) => Body::Bytes(bytes),
+            Self::Cached(bytes) => Body::Cached(bytes),
+            Self::None => Body::None,
+        }
+    }
+
+    /// Appends `count` bytes from position `start` on. The body must not be a path.
+    pub(crate) fn append_part(&self, start: usize, count: usize, out: &mut Vec<u8>) {
+        let bytes = match self {
+            Self::Filler(_) => return out.resize(out.len() + count, FILLER_BYTE),
+            Self::Bytes(bytes) => bytes.as_slice(),
+            Self::Cached(bytes) => bytes,
+            Self::Path(_) | Self::None => &[],
+        };
+        out.extend_from_slice(&bytes[start..start + count]);
     }
 }
 
@@ -163,7 +182,9 @@ pub(crate) fn render(
     output: &mut OutputBuffer,
 ) {
     push_status_line(response.status, output);
-    output.push(b"Server: tollgate-origin\r\n");
+    output.push(b"Server: ");
+    output.push(SERVER);
+    output.push(b"\r\n");
     let has_body = !matches!(response.body, Body::None);
     if has_body {
         output.push(b"Content-Type: ");
@@ -178,7 +199,7 @@ pub(crate) fn render(
     });
     if has_body {
         output.push(b"Content-Length: ");
-        push_decimal(response.body.len(), output);
+        output.push(Decimal::new(response.body.len()).digits());
         output.push(b"\r\n");
     }
     output.push(b"\r\n");
@@ -205,24 +226,55 @@ fn push_status_line(status: u16, output: &mut OutputBuffer) {
         _ => StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason()),
     };
     output.push(b"HTTP/1.1 ");
-    push_decimal(u64::from(status), output);
+    output.push(Decimal::new(u64::from(status)).digits());
     // RFC 9112, section 4: the space is required even if the reason is empty.
     output.push(b" ");
     output.push(reason.unwrap_or("").as_bytes());
     output.push(b"\r\n");
 }
 
-/// Writes `number` in decimal, without an allocation.
-fn push_decimal(mut number: u64, output: &mut OutputBuffer) {
-    let mut digits = [b'0'; 20];
-    let mut first = digits.len() - 1;
-    while number > 9 {
-        digits[first] += (number % 10) as u8;
-        number /= 10;
-        first -= 1;
+/// Calls `send` with the header fields of a response over HTTP/2, without `:status`.
+pub(crate) fn with_fields<T>(
+    response: &Response<'_>,
+    send: impl FnOnce(&mut dyn Iterator<Item = Field<'_>>) -> T,
+) -> T {
+    let has_body = !matches!(response.body, Body::None);
+    let length = Decimal::new(response.body.len());
+    // Names in lower case at the same positions.
+    let lower_case = response.headers.to_ascii_lowercase();
+    let lines = response.headers.split_terminator("\r\n").zip(lower_case.split_terminator("\r\n"));
+    let headers = lines.filter_map(|(line, lower_case)| {
+        let (name, _) = lower_case.split_once(": ")?;
+        Some(Field::new(name.as_bytes(), line[name.len() + 2..].as_bytes()))
+    });
+    let content_type = has_body.then(|| Field::new(b"content-type", &response.content_type));
+    let content_length = has_body.then(|| Field::new(b"content-length", length.digits()));
+    let server = Field::new(b"server", SERVER);
+    send(&mut [server].into_iter().chain(content_type).chain(headers).chain(content_length))
+}
+
+/// A number in decimal, without an allocation.
+struct Decimal {
+    digits: [u8; 20],
+    first: usize,
+}
+
+impl Decimal {
+    fn new(mut number: u64) -> Self {
+        let mut digits = [b'0'; 20];
+        let mut first = digits.len() - 1;
+        while number > 9 {
+            digits[first] += (number % 10) as u8;
+            number /= 10;
+            first -= 1;
+        }
+        digits[first] += number as u8;
+        Self { digits, first }
     }
-    digits[first] += number as u8;
-    output.push(&digits[first..]);
+
+    fn digits(&self) -> &[u8] {
+        &self.digits[self.first..]
+    }
 }
 
 #[cfg(test)]

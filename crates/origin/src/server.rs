@@ -13,9 +13,11 @@ use tollgate_eventloop::{
     Address, UnixSocket, Waker, listen_per_thread, minimize_timer_slack, pin_current_thread,
 };
 use tollgate_http1::HeadCache;
+use tollgate_http2::Fields;
+use tollgate_tls::TlsIdentity;
 
 use crate::config::{Config, Error, Timeouts};
-use crate::connection::Scratch;
+use crate::connection::{HTTP2, Scratch};
 use crate::endpoints::ByteSource;
 use crate::state::{PageCache, Shared, ThreadCounters};
 use crate::worker::{BACKLOG, STOP_TIMEOUT, Stopper, Worker};
@@ -25,6 +27,9 @@ const MAX_THREADS: usize = 256;
 /// Longest time between [`Stopper::stop`] and the return of [`Origin::serve`]: for requests in
 /// flight, then for the reader of the access log.
 pub const STOP_TIMEOUT_MAX: Duration = STOP_TIMEOUT.saturating_add(FINISH_TIMEOUT);
+
+/// Offered by ALPN, the preferred one first.
+const PROTOCOLS: &[&[u8]] = &[HTTP2, b"http/1.1"];
 
 /// Name in messages.
 const PROGRAM: &str = "tollgate origin";
@@ -50,6 +55,7 @@ struct Thread {
     counters: ThreadCounters,
     log: Option<LogFile>,
     zero: Arc<File>,
+    tls: Option<TlsIdentity>,
     delays: Arc<AtomicU64>,
     default_host: Arc<str>,
     timeouts: Timeouts,
@@ -73,6 +79,8 @@ impl Origin {
             .collect::<Result<Vec<_>, _>>()
             .map_err(Error::Start)?;
         let zero = ByteSource::open_zero().map_err(Error::Start)?;
+        let tls = config.tls.clone().map(|identity| identity.with_protocols(PROTOCOLS));
+        let tls = tls.transpose().map_err(Error::Tls)?;
         let delays = Arc::default();
         let default_host: Arc<str> = match &listen {
             Address::Tcp(addr) => addr.to_string().into(),
@@ -94,6 +102,7 @@ impl Origin {
                 counters,
                 log: log.clone(),
                 zero: Arc::clone(&zero),
+                tls: tls.clone(),
                 delays: Arc::clone(&delays),
                 default_host: Arc::clone(&default_host),
                 timeouts: config.timeouts,
@@ -183,9 +192,10 @@ impl Thread {
             responses: HeadCache::default(),
             delays: self.delays,
             log: self.log.as_ref().map(LogFile::thread_log),
+            fields: Fields::default(),
         };
         let scratch = Scratch::new(shared, ByteSource::new(self.zero), self.timeouts);
-        Worker::new(self.listener, self.waker, stopper, scratch, self.busy_poll)?
+        Worker::new(self.listener, self.tls, self.waker, stopper, scratch, self.busy_poll)?
             .run()
             .map_err(Error::Wait)
     }

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use tollgate_accesslog::{Counter, ThreadLog};
 use tollgate_http1::HeadCache;
+use tollgate_http2::Fields;
 
 /// State of a thread that endpoints may use.
 pub(crate) struct Shared {
@@ -23,6 +24,8 @@ pub(crate) struct Shared {
     /// Number of requests for `/delay` so far, on all threads.
     pub(crate) delays: Arc<AtomicU64>,
     pub(crate) log: Option<ThreadLog>,
+    /// Head of the HTTP/2 request that is being processed.
+    pub(crate) fields: Fields,
 }
 
 impl Shared {

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use slab::Slab;
 use tollgate_accesslog::stderr_log;
 use tollgate_eventloop::{Event, Events, IdlePolling, Interest, Poller, Waker, accept, yield_cpu};
+use tollgate_tls::{TlsIdentity, Transport};
 
 use crate::config::Error;
 use crate::connection::{Connection, Next, Scratch};
@@ -43,6 +44,8 @@ pub(crate) struct Worker {
     poller: Poller,
     /// `None` once the worker is stopping.
     listener: Option<OwnedFd>,
+    /// Expected on every connection.
+    tls: Option<TlsIdentity>,
     waker: Waker,
     stopper: Stopper,
     /// Keys are the tokens of the poller. A key that is reused within one batch of events may make
@@ -67,6 +70,7 @@ impl Worker {
     /// `waker` is one of those of `stopper`.
     pub(crate) fn new(
         listener: OwnedFd,
+        tls: Option<TlsIdentity>,
         waker: Waker,
         stopper: Stopper,
         scratch: Scratch,
@@ -80,6 +84,7 @@ impl Worker {
         Ok(Self {
             poller,
             listener: Some(listener),
+            tls,
             waker,
             stopper,
             connections: Slab::new(),
@@ -169,7 +174,8 @@ impl Worker {
                 None => Box::default(),
             };
             self.scratch.shared.counters.add(Metric::Accepted, 1);
-            self.add(Connection::new(socket, peer, now, &self.scratch.timeouts), now)?;
+            let transport = Transport::client(socket, self.tls.as_ref())?;
+            self.add(Connection::new(transport, peer, now, &self.scratch.timeouts), now)?;
         }
         Ok(())
     }
@@ -188,18 +194,28 @@ impl Worker {
         };
         let entry = self.connections.vacant_entry();
         let key = entry.key();
-        self.poller.add(&connection, key as u64, connection.interest())?;
         entry.insert(connection);
-        self.schedule(key, &next);
-        Ok(())
+        self.schedule(key, &next)
     }
 
-    fn schedule(&mut self, key: usize, next: &Next) {
-        match next {
-            Next::At(at) => drop(self.timers.insert((*at, key))),
-            Next::Queue => self.run_queue.push_back(key),
-            Next::Event | Next::Close => {}
+    /// Watches a connection that has run, and makes it run again in time.
+    fn schedule(&mut self, key: usize, next: &Next) -> io::Result<()> {
+        let connection = &mut self.connections[key];
+        connection.watch(&self.poller, key as u64)?;
+        let wake_at = connection.wake_at();
+        if connection.timer != wake_at {
+            let old = std::mem::replace(&mut connection.timer, wake_at);
+            if let Some(at) = old {
+                self.timers.remove(&(at, key));
+            }
+            if let Some(at) = wake_at {
+                self.timers.insert((at, key));
+            }
         }
+        if *next == Next::Queue {
+            self.run_queue.push_back(key);
+        }
+        Ok(())
     }
 
     fn pause_accepting(&mut self, now: Instant, reason: &str) -> io::Result<()> {
@@ -231,17 +247,11 @@ impl Worker {
         let Some(connection) = self.connections.get_mut(key) else {
             return Ok(());
         };
-        let interest = connection.interest();
         match connection.run(&mut self.scratch, now, self.stop_by) {
             Ok(Next::Event) if self.stop_by.is_some() && connection.is_idle() => self.remove(key),
             // Errors mean that the client is gone.
             Ok(Next::Close) | Err(_) => self.remove(key),
-            Ok(next) => {
-                if connection.interest() != interest {
-                    self.poller.modify(&*connection, key as u64, connection.interest())?;
-                }
-                self.schedule(key, &next);
-            }
+            Ok(next) => self.schedule(key, &next)?,
         }
         Ok(())
     }
@@ -249,8 +259,8 @@ impl Worker {
     fn remove(&mut self, key: usize) {
         let mut connection = self.connections.remove(key);
         connection.close(&mut self.scratch);
-        if let Some(until) = connection.waiting_until() {
-            self.timers.remove(&(until, key));
+        if let Some(at) = connection.timer {
+            self.timers.remove(&(at, key));
         }
         self.scratch.shared.counters.add(Metric::Closed, 1);
     }
@@ -279,6 +289,7 @@ impl Worker {
             && at <= now
         {
             self.timers.pop_first();
+            self.connections[key].timer = None;
             self.run_connection(key, now)?;
         }
         if now >= self.next_sweep {
@@ -368,7 +379,7 @@ mod tests {
         let scratch = Scratch::new(test_state(), source, Timeouts::default());
         let waker = Waker::new().unwrap();
         let stopper = Stopper::new(std::slice::from_ref(&waker));
-        (Worker::new(listener.into(), waker, stopper, scratch, false).unwrap(), addr)
+        (Worker::new(listener.into(), None, waker, stopper, scratch, false).unwrap(), addr)
     }
 
     fn counters(worker: &Worker, now: Instant) -> String {

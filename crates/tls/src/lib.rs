@@ -1,8 +1,11 @@
-//! TLS by rustls for both roles: identities, trust, and sessions between a socket and plain bytes.
+//! TLS by rustls for both roles: identities, trust, sessions between a socket and plain bytes, and transports: sockets
+//! with or without such a session.
 
 mod client;
+mod self_signed;
 mod server;
 mod session;
+mod transport;
 
 use std::path::Path;
 
@@ -12,8 +15,10 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 pub use client::{
     ClientError, ClientOptions, Rejection, TlsClient, TlsVersion, Trust, certificate_rejection,
 };
+pub use self_signed::{SelfSigned, SelfSignedError};
 pub use server::TlsIdentity;
 pub use session::{StreamEnd, TlsSession, is_plain_http};
+pub use transport::{Received, Transport};
 
 /// Error in reading a certificate chain and its key.
 #[derive(Debug, thiserror::Error)]

@@ -25,7 +25,8 @@ impl Peers {
     fn connect(&self, now: Instant) -> (TcpStream, Connection) {
         let client = TcpStream::connect(self.listener.local_addr().unwrap()).unwrap();
         let (socket, _) = accept(&self.listener).unwrap().unwrap();
-        (client, Connection::new(socket, "".into(), now, &self.scratch.timeouts))
+        let transport = Transport::new(socket);
+        (client, Connection::new(transport, "".into(), now, &self.scratch.timeouts))
     }
 
     /// Runs the connection until it has read something.
@@ -106,9 +107,12 @@ fn body_timeout_depends_on_rate() {
     let mut read = 0;
     while read < 30 << 10 {
         peers.run(&mut connection, since + Duration::from_secs(5));
-        match connection.http.receiving() {
-            Receiving::Body { bytes, .. } => read = bytes,
-            other => panic!("{other:?}"),
+        match &connection.http {
+            Http::Http1(http) => match http.receiving() {
+                Receiving::Body { bytes, .. } => read = bytes,
+                other => panic!("{other:?}"),
+            },
+            Http::Undecided | Http::Http2(_) => panic!("not HTTP/1"),
         }
     }
     assert_eq!(connection.deadline(), since + Duration::from_secs(15));
@@ -124,16 +128,16 @@ fn waiting_connection_is_not_read() {
     client.write_all(b"GET /sleep?time=2 HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
     let due = test_clock() + Duration::from_secs(2);
     let now = Instant::now();
-    assert_eq!(peers.run(&mut connection, now), Next::At(due));
-    assert_eq!(connection.waiting_until(), Some(due));
+    assert_eq!(peers.run(&mut connection, now), Next::Event);
+    assert_eq!(connection.wake_at(), Some(due));
     client.write_all(b"GET /?payload=3 HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
     connection.assume_readable();
     assert_eq!(connection.run(&mut peers.scratch, now, None).unwrap(), Next::Event);
-    assert_eq!(connection.waiting_until(), Some(due));
+    assert_eq!(connection.wake_at(), Some(due));
     advance_test_clock(Duration::from_secs(2));
     // The second request is read now, without another event.
     peers.run(&mut connection, due);
-    assert!(connection.is_idle() && !connection.is_readable);
+    assert!(connection.is_idle() && !connection.transport.is_readable());
     drop(connection);
     let mut responses = String::new();
     client.read_to_string(&mut responses).unwrap();

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "test helpers fail by panicking")]
 
+/// TLS and HTTP/2.
+mod encrypted;
 /// Endpoints from end to end, beside requests that take long.
 mod endpoints;
 /// Listening, threads, stopping and the access log.

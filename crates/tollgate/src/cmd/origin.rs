@@ -8,6 +8,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 use tollgate_origin::{Address, Config, LogTarget, Origin, STOP_TIMEOUT_MAX};
 use tollgate_runner::process;
+use tollgate_tls::{SelfSigned, TlsIdentity};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -31,7 +32,11 @@ Endpoints:
   /counters           requests, responses and bytes since the start; reset=1 restarts the counters
   any other path      one line of text that names the path
 
-Timeouts: 10 s for a request head; 10 s between two reads of a request body, which must arrive at
+Protocols: HTTP/1.1 and HTTP/2. Over TLS (1.2 or 1.3), ALPN selects one of `h2` and `http/1.1`; in the
+clear, a client that starts with the preface of HTTP/2 (prior knowledge) gets HTTP/2. Responses are
+the same, except that /headers shows names in lower case and `:authority` as `host`.
+
+Timeouts: 10 s for a request head or a TLS handshake; 10 s between two reads of a request body, which must arrive at
 1 KiB/s or more; 10 s between two writes of a response; 60 s between two requests.
 
 TERM or Ctrl-C stops the origin: requests that have arrived get a response if it is due within one
@@ -41,6 +46,8 @@ Examples:
   tollgate origin --listen 127.0.0.1:8000 &
   curl 'http://127.0.0.1:8000/?payload=100'
   curl -F file=@photo.jpg http://127.0.0.1:8000/upload
+  tollgate origin --listen 127.0.0.1:8443 --tls &
+  curl --insecure --http2 https://127.0.0.1:8443/headers
   tollgate origin --listen unix:/tmp/origin.sock --threads 2 --access-log requests.log")]
 pub(crate) struct Args {
     /// Address to listen on: ADDRESS:PORT, where port 0 selects a free port, or unix:PATH
@@ -48,6 +55,17 @@ pub(crate) struct Args {
     /// A stale socket at PATH is replaced; the socket is removed at the end.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8000")]
     listen: Address,
+    /// Expect TLS on every connection, with the certificate of --cert or a self-signed one
+    ///
+    /// A self-signed certificate is made at each start, for `localhost`, 127.0.0.1, ::1 and the address to listen on.
+    #[arg(long)]
+    tls: bool,
+    /// Certificate with its chain, in a PEM file; implies --tls
+    #[arg(long, value_name = "FILE", requires = "key")]
+    cert: Option<PathBuf>,
+    /// Private key of the certificate, in a PEM file without passphrase
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    key: Option<PathBuf>,
     /// Threads; on a TCP port, each has its own listener
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: u16,
@@ -83,9 +101,34 @@ fn exit_with(message: &str) -> ! {
     std::process::exit(Exit::Failed as i32)
 }
 
+/// Reads or makes the certificate, if TLS is asked for.
+fn identity(args: &Args) -> Result<Option<TlsIdentity>, Failure> {
+    if let Some((certificate, key)) = args.cert.as_deref().zip(args.key.as_deref()) {
+        let identity = TlsIdentity::read(certificate, key)
+            .with_context(|| format!("--cert {} --key {}", certificate.display(), key.display()));
+        return Ok(Some(identity.map_err(Failure::bad_input)?));
+    }
+    if !args.tls {
+        return Ok(None);
+    }
+    let listen = match &args.listen {
+        Address::Tcp(address) => address.ip().to_string(),
+        Address::Unix(_) => "localhost".to_owned(),
+    };
+    let mut names = vec!["localhost", "127.0.0.1", "::1"];
+    if !names.contains(&listen.as_str()) {
+        names.push(&listen);
+    }
+    let certificate = SelfSigned::new(&names).and_then(|certificate| certificate.identity());
+    Ok(Some(certificate.context("--tls")?))
+}
+
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     process::raise_file_limit().context("cannot raise the limit of open files")?;
+    let identity = identity(args)?;
+    let scheme = if identity.is_some() { "https" } else { "http" };
     let origin = Origin::bind(&Config {
+        tls: identity,
         threads: usize::from(args.threads),
         busy_poll: args.busy_poll,
         access_log: args.access_log.as_ref().map(|file| match file {
@@ -105,7 +148,7 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     })
     .context("cannot handle signals")?;
     console::print(&match origin.listens_on() {
-        Address::Tcp(addr) => format!("listening on http://{addr}\n"),
+        Address::Tcp(addr) => format!("listening on {scheme}://{addr}\n"),
         Address::Unix(path) => format!("listening on unix:{}\n", path.display()),
     })?;
     origin.serve()?;

@@ -1,0 +1,126 @@
+//! Self-signed certificates, for servers that are started for a test or a measurement.
+
+use std::path::Path;
+use std::{fs, io};
+
+use rcgen::{CertificateParams, DnType, KeyPair};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use crate::{TlsError, TlsIdentity};
+
+/// A self-signed certificate and its key (ECDSA on P-256), both in PEM.
+///
+/// Clients accept it if they trust the certificate itself as an authority, or check none.
+#[derive(Clone, Debug)]
+pub struct SelfSigned {
+    pub certificate: String,
+    pub key: String,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum SelfSignedError {
+    #[error("cannot make a self-signed certificate; give a certificate and its key instead")]
+    Make(#[from] rcgen::Error),
+    #[error("cannot use the self-signed certificate")]
+    Use(#[source] TlsError),
+}
+
+impl SelfSigned {
+    /// Makes a certificate for these names and addresses. The first one is also its common name.
+    pub fn new(names: &[&str]) -> Result<Self, SelfSignedError> {
+        let key = KeyPair::generate()?;
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let mut parameters = CertificateParams::new(names.clone())?;
+        if let Some(name) = names.first() {
+            parameters.distinguished_name.push(DnType::CommonName, name);
+        }
+        let certificate = parameters.self_signed(&key)?;
+        Ok(Self { certificate: certificate.pem(), key: key.serialize_pem() })
+    }
+
+    /// Writes the certificate to `PATH.pem` and the key to `PATH.key`.
+    pub fn write(&self, path: &Path) -> io::Result<()> {
+        fs::write(path.with_extension("pem"), &self.certificate)?;
+        fs::write(path.with_extension("key"), &self.key)
+    }
+
+    /// The certificate for a server.
+    pub fn identity(&self) -> Result<TlsIdentity, SelfSignedError> {
+        let certificate = CertificateDer::from_pem_slice(self.certificate.as_bytes())
+            .map_err(|error| SelfSignedError::Use(TlsError::Certificate(error)))?;
+        let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes())
+            .map_err(|error| SelfSignedError::Use(TlsError::Key(error)))?;
+        TlsIdentity::new(vec![certificate], key).map_err(SelfSignedError::Use)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+    use std::thread;
+
+    use tollgate_eventloop::{Events, Interest, Poller, Socket};
+
+    use super::*;
+    use crate::{ClientOptions, Rejection, TlsClient, Trust, certificate_rejection};
+
+    /// Returns the result of a handshake with a server that has the certificate.
+    fn handshake(
+        certificate: &SelfSigned,
+        trust: Trust<'_>,
+        name: &str,
+    ) -> io::Result<Option<Vec<u8>>> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        server.set_nonblocking(true).unwrap();
+        let server = Socket::from(std::os::fd::OwnedFd::from(server));
+        let identity =
+            certificate.identity().unwrap().with_protocols(&[b"h2", b"http/1.1"]).unwrap();
+        let server = thread::spawn(move || {
+            let mut session = identity.accept().unwrap();
+            let poller = Poller::new().unwrap();
+            poller.add(&server, 0, Interest::Readable).unwrap();
+            let mut buffer = [0; 64];
+            loop {
+                match session.receive(&server, &mut buffer, false) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    _ => return,
+                }
+                poller.wait(&mut Events::with_capacity(1), None).unwrap();
+            }
+        });
+        let options = ClientOptions {
+            trust,
+            name,
+            identity: None,
+            version: None,
+            resume: false,
+            protocols: &[b"http/1.1", b"h2"],
+        };
+        let chosen = TlsClient::new(&options).unwrap().handshake(stream);
+        server.join().unwrap();
+        chosen
+    }
+
+    #[test]
+    fn client_that_trusts_the_certificate_accepts_its_names() {
+        let dir = tempfile::tempdir().unwrap();
+        let certificate = SelfSigned::new(&["site.test", "127.0.0.1"]).unwrap();
+        certificate.write(&dir.path().join("site")).unwrap();
+        let file = dir.path().join("site.pem");
+        for name in ["site.test", "127.0.0.1"] {
+            // The preferred protocol is the server's.
+            let chosen = handshake(&certificate, Trust::File(&file), name).unwrap();
+            assert_eq!(chosen.as_deref(), Some(&b"h2"[..]), "{name}");
+        }
+        let error = handshake(&certificate, Trust::File(&file), "other.test").unwrap_err();
+        assert_eq!(certificate_rejection(&error), Some(Rejection::NameOrTime));
+        let other = SelfSigned::new(&["site.test"]).unwrap();
+        let error = handshake(&other, Trust::File(&file), "site.test").unwrap_err();
+        assert_eq!(certificate_rejection(&error), Some(Rejection::Untrusted));
+        // The files are those of an identity.
+        TlsIdentity::read(&file, &dir.path().join("site.key")).unwrap();
+    }
+}
