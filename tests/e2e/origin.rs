@@ -168,7 +168,7 @@ fn foreign_clients_speak_http2_and_tls() {
         let shown =
             foreign("openssl", &["s_client", version, "-alpn", protocol, "-connect", &address]);
         assert!(shown.contains(&format!("ALPN protocol: {protocol}\n")), "{shown}");
-        assert!(shown.contains("Secure Renegotiation IS supported\nCompression: NONE"), "{shown}");
+        assert!(shown.contains("\nCompression: NONE\n"), "{shown}");
     }
     let old = foreign("openssl", &["s_client", "-tls1_1", "-connect", &address]);
     assert!(old.contains("no protocols available") || old.contains("alert"), "{old}");

@@ -76,6 +76,61 @@ fn first_look_prices_five_subjects() {
     assert!(table.starts_with(&stdout(&again)), "{}\n---\n{table}", stdout(&again));
 }
 
+/// A case of each protocol for these subjects.
+fn protocols(subjects: &str) -> String {
+    let case = |(protocol, load): (&str, &str)| {
+        format!(
+            "[[case]]\nname = \"{protocol}\"\nmix = \"get\"\nprotocol = \"{protocol}\"\n\
+             load = {{ connections = 4, duration = \"400ms\", warmup = \"50ms\"{load} }}\n"
+        )
+    };
+    let cases: String =
+        [("h1", ""), ("h2", ", streams = 10"), ("https", ""), ("https-h2", ", streams = 10")]
+            .map(case)
+            .concat();
+    let subject = |name: &str| format!("[[subject]]\nname = \"{name}\"\nsystem = \"{name}\"\n");
+    let subjects: String = subjects.split(' ').map(subject).collect();
+    let resumed = "[[case]]\nname = \"resumed\"\nmix = \"get\"\nprotocol = \"https\"\n\
+        load = { connections = 4, duration = \"400ms\", keepalive = false, tls_resume = true }\n";
+    format!(
+        "title = \"x\"\nbaseline = \"direct\"\n{cases}{resumed}{subjects}[design]\nblocks = 1\n{NO_LIMITS}"
+    )
+}
+
+#[test]
+fn every_protocol_reaches_the_systems_that_offer_it() {
+    let workspace = Workspace::exclusive();
+    workspace.write("protocols.toml", &protocols("direct nginx haproxy apache caddy"));
+    let run = without_limits(&["run", "protocols.toml", "--out", "out"]);
+    let output = workspace.run(&run);
+    assert_eq!(output.status.code(), Some(0), "{}", show(&output));
+    let table = flat(&stdout(&output));
+    for words in [
+        "HTTP/2 in the clear, 10 streams each",
+        "HTTP/1.1 over TLS",
+        "HTTP/2 over TLS",
+        "resumed sessions",
+    ] {
+        assert!(table.contains(words), "no {words:?} in:\n{table}");
+    }
+    let records = workspace.records();
+    assert_eq!(records.len(), 5 * 5, "{}", show(&output));
+    for record in &records {
+        let measurement = &record["outcome"]["measured"];
+        assert!(measurement["responses"].as_u64() > Some(0), "{record:#}");
+        assert_eq!(measurement["unexpected"], 0, "{record:#}");
+    }
+    let manifest = workspace.json("out/manifest.json");
+    let cases = manifest["experiment"]["cases"].as_array().expect("cases");
+    let protocols: Vec<&Value> = cases.iter().map(|case| &case["protocol"]).collect();
+    assert!(protocols[0].is_null(), "{manifest:#}");
+    assert_eq!(protocols[1..], ["h2", "https", "https-h2", "https"]);
+    assert_eq!((&cases[1]["streams"], &cases[4]["tls_resume"]), (&10.into(), &true.into()));
+    let config = workspace.read("out/configs/nginx/nginx.conf");
+    assert!(config.contains("ssl_certificate"), "{config}");
+    workspace.assert_nothing_runs();
+}
+
 #[test]
 fn record_is_complete() {
     let workspace = Workspace::exclusive();

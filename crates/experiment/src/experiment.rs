@@ -11,7 +11,7 @@ mod tests;
 mod validate;
 
 pub use adjust::Adjustments;
-pub use file::{LoadFile, RateOfFile, SpacingFile, WarmUp, Window};
+pub use file::{LoadFile, Protocol, RateOfFile, SpacingFile, WarmUp, Window};
 pub use matrix::Axis;
 pub use side_by_side::SideBySide;
 
@@ -70,6 +70,8 @@ pub struct Case {
     pub mix_included: Vec<Source>,
     /// Number of origins behind each system, which must balance the requests.
     pub origins: u16,
+    /// Protocol between the clients and each system.
+    pub protocol: Protocol,
     pub load: LoadFile,
     /// Indices of its subjects, with the baseline, in ascending order.
     pub subjects: Vec<usize>,
@@ -252,6 +254,8 @@ fn resolve(
             check_balancing(&subjects, &of_case)
                 .map_err(|message| part(&source, &case.key("origins"), BadInput(message)))?;
         }
+        check_protocol(&subjects, &of_case, case.protocol)
+            .map_err(|message| part(&source, &case.key("protocol"), BadInput(message)))?;
         of_case.extend(aa_subject);
         let mix_included = sources.split_off(1);
         cases.push(Case {
@@ -260,6 +264,7 @@ fn resolve(
             mix_source: sources.remove(0),
             mix_included,
             origins: case.origins,
+            protocol: case.protocol,
             load: case.load,
             subjects: of_case,
             rate_of: case.rate_of.clone(),
@@ -303,6 +308,29 @@ fn add_aa_subject(subjects: &mut Vec<Subject>, baseline: usize) -> usize {
     twin.about = format!("{} a second time: the noise of this machine", subjects[baseline].name);
     subjects.push(twin);
     subjects.len() - 1
+}
+
+/// Checks that all subjects of a case have its protocol.
+fn check_protocol(
+    subjects: &[Subject],
+    of_case: &[usize],
+    protocol: Protocol,
+) -> Result<(), String> {
+    let mut of_case = of_case.iter().map(|at| &subjects[*at]);
+    match of_case.find(|subject| !subject.recipe.file.protocols.contains(&protocol)) {
+        Some(Subject { name, recipe, .. }) => {
+            let offered: Vec<&str> =
+                recipe.file.protocols.iter().map(|offered| offered.name()).collect();
+            Err(format!(
+                "the recipe of system `{}` does not offer `{}`, only {}; remove subject `{name}` from the `subjects` of the \
+                 case, or add the protocol to `protocols` of the recipe and to its configuration",
+                recipe.name,
+                protocol.name(),
+                offered.join(", ")
+            ))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Checks that all subjects of a case with several origins balance the load.

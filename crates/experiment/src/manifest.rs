@@ -1,6 +1,6 @@
 //! The manifest of a run: its inputs, written before its first trial, and the differences between two manifests.
 
-use crate::experiment::{Ablation, Case, Experiment, SpacingFile, WarmUp};
+use crate::experiment::{Ablation, Case, Experiment, Protocol, SpacingFile, WarmUp};
 use crate::machine::{CpuLayout, Environment};
 use crate::options::Options;
 use crate::recipe::{Installed, Missing};
@@ -97,6 +97,15 @@ pub struct CaseManifest {
     /// True if the CPUs are kept from halting.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub idle_poll: bool,
+    /// Protocol between the clients and each system; absent for HTTP/1.1 in the clear.
+    #[serde(default, skip_serializing_if = "Protocol::is_plain_http1")]
+    pub protocol: Protocol,
+    /// HTTP/2: concurrent requests on each connection, if there are several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub streams: Option<u32>,
+    /// True if connections resume TLS sessions.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub tls_resume: bool,
     /// Length of the warm-up in seconds; the limit if it ends with steady figures.
     pub warmup_s: f64,
     /// True if the warm-up ends with steady figures.
@@ -191,6 +200,9 @@ impl CaseManifest {
             threads: case.load.threads,
             origins: case.origins,
             keep_alive: case.load.keepalive,
+            protocol: case.protocol,
+            streams: (case.load.streams > 1).then_some(case.load.streams),
+            tls_resume: case.load.tls_resume,
             busy_poll: case.load.busy_poll,
             idle_poll: case.load.idle_poll,
             warmup_s: case.load.warmup_longest().as_secs_f64(),

@@ -3,10 +3,11 @@
 //! A recipe is a folder `systems/NAME/` with `system.toml` and the configuration templates that it names.
 //! Fields marked "Expression" are minijinja expressions, and texts in commands and configuration files are minijinja
 //! templates, over the same variables: the options, `prefix`, `programs`, `builds`, `found`, `dir`, `listen`, `ports`,
-//! `origin`, `origins`, `connections`, `root` and `user`. Expressions, and the templates in `need` and `version`, are
+//! `origin`, `origins`, `connections`, `protocol`, `certificate`, `root` and `user`. Expressions, and the templates in `need` and `version`, are
 //! evaluated before there is a trial: expressions have the options and `prefix`, these templates also the parts found
 //! so far.
 
+use crate::experiment::Protocol;
 use crate::options::{OptionSpec, OptionValue, Options};
 use crate::toml_file::Source;
 use crate::units::Span;
@@ -45,6 +46,10 @@ pub struct RecipeFile {
     /// of them.
     #[serde(default)]
     pub balances: bool,
+    /// Protocols that the system offers to clients, one in each trial: `protocol` in templates. Over TLS, `certificate` is the
+    /// path of a PEM file with a self-signed certificate and its key.
+    #[serde(default = "plain_http1")]
+    pub protocols: Vec<Protocol>,
     /// Names of further ports; templates get the addresses as `ports.NAME`.
     #[serde(default)]
     pub ports: Vec<String>,
@@ -278,6 +283,10 @@ impl Patterns {
             Self::Several(patterns) => patterns,
         }
     }
+}
+
+fn plain_http1() -> Vec<Protocol> {
+    vec![Protocol::H1]
 }
 
 fn yes() -> bool {

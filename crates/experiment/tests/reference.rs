@@ -133,7 +133,13 @@ impl Reference {
         }
         let kind = node["type"].as_str().or_else(|| node["type"][0].as_str()).unwrap();
         match kind {
-            "array" => format!("list of {}", plural(&self.kind(&node["items"]))),
+            "array" => match self.kind(&node["items"]) {
+                // A choice of values.
+                values if values.starts_with('`') => {
+                    format!("list of {}", values.replace(" or ", ", "))
+                }
+                kind => format!("list of {}", plural(&kind)),
+            },
             "object" => format!("table of {}", plural(&self.kind(&node["additionalProperties"]))),
             kind => kind.to_owned(),
         }

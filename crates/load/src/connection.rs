@@ -320,6 +320,7 @@ pub(crate) struct Received {
 /// A socket that connects or is connected, and the state of its response stream.
 #[derive(Debug)]
 pub(crate) struct Stream {
+    pub(crate) connect_started: Instant,
     pub(crate) socket: Socket,
     /// `None` without TLS.
     pub(crate) tls: Option<Box<TlsSession>>,
@@ -344,6 +345,7 @@ impl Stream {
     pub(crate) fn connect(plan: &Plan, has_timestamps: bool) -> io::Result<Self> {
         // The keys of the handshake are not part of the time to connect.
         let tls = plan.tls.as_ref().map(|client| client.connect().map(Box::new)).transpose()?;
+        let connect_started = Instant::now();
         let socket = match &plan.target {
             Target::Tcp(address) => Socket::connect(*address)?,
             Target::Unix(path) => Socket::connect_unix(path)?,
@@ -352,6 +354,7 @@ impl Stream {
             socket.enable_receive_timestamps()?;
         }
         Ok(Self {
+            connect_started,
             socket,
             tls,
             has_timestamps,

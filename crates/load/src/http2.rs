@@ -23,7 +23,7 @@ const DROPPED: &[&str] =
 
 /// A request for HTTP/2, made from its HTTP/1.1 text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Http2Request {
+pub struct Http2Request {
     method: Vec<u8>,
     /// Names, in lower case, and values of the fields after `:method` and `:scheme`.
     fields: Vec<(Vec<u8>, Vec<u8>)>,
@@ -32,7 +32,7 @@ pub(crate) struct Http2Request {
 
 impl Http2Request {
     /// Fails unless the text is a request line, header fields and a body without a transfer coding.
-    pub(crate) fn from_http1(text: &[u8]) -> Result<Self, Error> {
+    pub fn from_http1(text: &[u8]) -> Result<Self, Error> {
         let error = |reason: &str| {
             let start = &text[..text.len().min(60)];
             let start = start.escape_ascii();
@@ -64,6 +64,18 @@ impl Http2Request {
         fields.extend(authority.map(|host| (b":authority".to_vec(), host)));
         fields.append(&mut headers);
         Ok(Self { method: method.to_vec(), fields, body: text[end + 4..].to_vec() })
+    }
+
+    /// Returns the fields of its head, pseudo-fields first.
+    pub fn fields<'a>(&'a self, scheme: &'a [u8]) -> impl Iterator<Item = Field<'a>> {
+        let first = [Field::new(b":method", &self.method), Field::new(b":scheme", scheme)];
+        let rest = self.fields.iter().map(|(name, value)| Field::new(name, value));
+        first.into_iter().chain(rest)
+    }
+
+    /// Returns its body, which may be empty.
+    pub fn body(&self) -> &[u8] {
+        &self.body
     }
 }
 
@@ -164,9 +176,7 @@ impl Http2 {
             self.streams.len() - 1
         });
         let before = self.out.len();
-        let first = [Field::new(b":method", &request.method), Field::new(b":scheme", self.scheme)];
-        let rest = request.fields.iter().map(|(name, value)| Field::new(name, value));
-        let fields = first.into_iter().chain(rest);
+        let fields = request.fields(self.scheme);
         let is_bodyless = request.body.is_empty();
         let id = self.framing.send_request(fields, is_bodyless, token, &mut self.out);
         let id = id.expect("the connection accepts another stream");

@@ -30,6 +30,7 @@ mod tests;
 
 pub use format::{Report, TemplateLabel, WarmUpResult};
 pub use generator::Generator;
+pub use http2::Http2Request;
 pub use plan::{
     Arrivals, Error, MAX_CONNECTIONS, MAX_PIPELINE, MAX_RATE, MAX_STREAMS, MAX_THREADS,
     MAX_TIMEOUT, MAX_TIMER_SLACK, Plan, Protocol, Spacing, Target,

@@ -5,8 +5,8 @@ mod order;
 mod table;
 mod tables;
 
-pub use order::schedule;
 pub(crate) use order::{Plot, load_unit, of_run};
+pub use order::{protocol, schedule};
 pub use table::Table;
 pub(crate) use table::{Cell, Column, NONE, Row, range};
 pub(crate) use tables::mebibytes;

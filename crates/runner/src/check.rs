@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 use tollgate_experiment::catalog::Catalog;
 use tollgate_experiment::error::io_error;
-use tollgate_experiment::experiment::{Case, Subject};
+use tollgate_experiment::experiment::{Case, Protocol, Subject};
 use tollgate_experiment::machine::CpuLayout;
 use tollgate_experiment::plan::TrialPlan;
 use tollgate_experiment::recipe::Installed;
@@ -56,6 +56,7 @@ pub fn case(mix: Mix, mut sources: Vec<Source>) -> anyhow::Result<Case> {
         mix_source: sources.remove(0),
         mix_included,
         origins: 1,
+        protocol: Protocol::H1,
         load: toml_file::parse(&Source { name: "check".to_owned(), text: LOAD.to_owned() })?,
         subjects: vec![0],
         rate_of: None,

@@ -18,7 +18,7 @@ use thiserror::Error;
 use tollgate_eventloop::{available_cpus, pin_current_thread};
 use tollgate_experiment::catalog::Catalog;
 use tollgate_experiment::error::{bad_input, error_chain};
-use tollgate_experiment::experiment::{Case, Experiment, LoadFile, Subject};
+use tollgate_experiment::experiment::{Case, Experiment, LoadFile, Protocol, Subject};
 use tollgate_experiment::files::hash_text;
 use tollgate_experiment::machine::{CpuLayout, Environment};
 use tollgate_experiment::manifest::{CaseManifest, Difference, Invocation, Manifest, SubjectState};
@@ -408,11 +408,16 @@ fn state(
     let origins: Vec<SocketAddr> = (0..origins)
         .map(|number| SocketAddr::from((Ipv4Addr::LOCALHOST, 2 + 1_000 * number)))
         .collect();
+    let of_subject =
+        |case: &&Case| case.subjects.iter().any(|at| experiment.subjects[*at].name == subject.name);
+    let first = experiment.cases.iter().find(of_subject);
+    let protocol = first.map_or(Protocol::H1, |case| case.protocol);
     let place = Place {
         dir: &dir,
         listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)),
         origins: &origins,
         connections: connections.unwrap_or(1),
+        protocol,
         ports: &ports,
         installed: &installed,
     };

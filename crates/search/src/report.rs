@@ -9,7 +9,7 @@ use std::path::Path;
 use tollgate_experiment::manifest::{CaseManifest, SubjectManifest, SubjectState};
 use tollgate_experiment::record::{Outcome, TrialRecord};
 use tollgate_experiment::run_dir::{self, RunRecords, SearchEnd, SearchRecord};
-use tollgate_report::document::{Table, schedule};
+use tollgate_report::document::{Table, protocol, schedule};
 use tollgate_stats::number::{counted, in_full, share, significant};
 use tollgate_stats::text::Screen;
 
@@ -360,8 +360,9 @@ fn load_line(case: &CaseManifest) -> String {
         .open_loop
         .map_or(String::new(), |open_loop| format!("{}, ", schedule(case.connections, &open_loop)));
     format!(
-        "{}: open loop, {schedule}{keepalive}; trials of {} s, longer at low rates",
+        "{}: open loop, {schedule}{keepalive}{}; trials of {} s, longer at low rates",
         case.name,
+        protocol(case),
         significant(case.duration_s)
     )
 }

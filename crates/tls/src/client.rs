@@ -11,7 +11,7 @@ use rustls::pki_types::{CertificateDer, InvalidDnsNameError, ServerName, UnixTim
 use rustls::version::{TLS12, TLS13};
 use rustls::{
     CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, Error, RootCertStore,
-    SignatureScheme,
+    SignatureScheme, StreamOwned,
 };
 
 use crate::session::TlsSession;
@@ -110,6 +110,17 @@ impl TlsClient {
     pub fn connect(&self) -> io::Result<TlsSession> {
         let connection = ClientConnection::new(Arc::clone(&self.config), self.name.clone());
         Ok(TlsSession::new(connection.map_err(io::Error::other)?.into()))
+    }
+
+    /// Performs a handshake on a blocking stream. The result reads and writes plain bytes; a read fails with
+    /// `UnexpectedEof` if the stream ends without `close_notify`.
+    pub fn stream<S: Read + Write>(&self, mut stream: S) -> io::Result<impl Read + Write + use<S>> {
+        let mut connection = ClientConnection::new(Arc::clone(&self.config), self.name.clone())
+            .map_err(io::Error::other)?;
+        while connection.is_handshaking() {
+            connection.complete_io(&mut stream)?;
+        }
+        Ok(StreamOwned::new(connection, stream))
     }
 
     /// Performs a handshake on a blocking stream, then sends `close_notify`. Returns the protocol that the server chooses by

@@ -10,13 +10,14 @@ use std::path::Path;
 use std::time::Duration;
 use tollgate_eventloop::available_cpus;
 use tollgate_experiment::catalog::Catalog;
-use tollgate_experiment::experiment::{Adjustments, Experiment, Subject};
+use tollgate_experiment::experiment::{Adjustments, Experiment, Protocol, Subject};
 use tollgate_experiment::recipe::Installed;
 use tollgate_load::{Expectation, Request};
 use tollgate_runner::process::group::Launch;
 use tollgate_runner::process::{Interrupt, Ports};
 use tollgate_runner::system;
 use tollgate_runner::system::render::{Place, render};
+use tollgate_runner::trial;
 use tollgate_runner::trial::servers::Servers;
 
 /// A server of the experiment `site`, stopped when dropped.
@@ -68,6 +69,7 @@ impl Site {
             listen: address,
             origins: &[],
             connections: 64,
+            protocol: Protocol::H1,
             ports: &BTreeMap::new(),
             installed: &installed,
         };
@@ -91,7 +93,8 @@ impl Site {
             expect: Expectation::default(),
             template: 0,
         };
-        let ready = servers.wait_until_ready(address, &request, READY, &Interrupt::default());
+        let plain = trial::Site::plain(address);
+        let ready = servers.wait_until_ready(&plain, &request, READY, &Interrupt::default());
         ready.expect("the server responds");
         Self { address, name, _servers: servers }
     }

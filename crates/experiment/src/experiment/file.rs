@@ -67,6 +67,11 @@ pub(super) struct CaseFile {
     /// Number of origins behind each system. A trial is invalid if the system does not balance the requests over them.
     #[serde(default = "one_origin")]
     pub(super) origins: u16,
+    /// Protocol between the clients and each system; by default HTTP/1.1 in the clear. Origins behind a system get HTTP/1.1
+    /// in the clear.
+    #[serde(default)]
+    #[schemars(example = "https-h2")]
+    pub(super) protocol: Protocol,
     /// Load shape.
     pub(super) load: LoadFile,
     /// Open loop: a rate relative to the throughput of another case.
@@ -74,6 +79,50 @@ pub(super) struct CaseFile {
     /// Index in the file.
     #[serde(skip)]
     pub(super) index: usize,
+}
+
+/// Protocol between clients and a system.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Protocol {
+    /// HTTP/1.1 in the clear.
+    #[default]
+    H1,
+    /// HTTP/2 in the clear, with prior knowledge.
+    H2,
+    /// HTTP/1.1 over TLS.
+    Https,
+    /// HTTP/2 over TLS.
+    HttpsH2,
+}
+
+impl Protocol {
+    pub const ALL: [Self; 4] = [Self::H1, Self::H2, Self::Https, Self::HttpsH2];
+
+    pub fn is_tls(self) -> bool {
+        matches!(self, Self::Https | Self::HttpsH2)
+    }
+
+    pub fn is_http2(self) -> bool {
+        matches!(self, Self::H2 | Self::HttpsH2)
+    }
+
+    /// True for HTTP/1.1 in the clear.
+    pub fn is_plain_http1(&self) -> bool {
+        *self == Self::H1
+    }
+
+    /// Returns its name in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::H1 => "h1",
+            Self::H2 => "h2",
+            Self::Https => "https",
+            Self::HttpsH2 => "https-h2",
+        }
+    }
 }
 
 /// A rate relative to the throughput of the slowest subject in another case, a closed loop. The first valid trial of
@@ -124,6 +173,13 @@ pub struct LoadFile {
     /// True if connections carry one request after another.
     #[serde(default = "yes")]
     pub keepalive: bool,
+    /// HTTP/2: concurrent requests on each connection. A system may allow fewer.
+    #[serde(default = "one")]
+    pub streams: u32,
+    /// TLS: true if connections resume sessions by tickets, as of clients that return.
+    #[serde(default)]
+    #[schemars(example = true)]
+    pub tls_resume: bool,
     /// True if generator and origin poll for events instead of sleeping, so that the system does not pay for waking
     /// them.
     #[schemars(example = false)]

@@ -117,6 +117,44 @@ fn error_of(change: impl Fn(&str) -> String) -> String {
 }
 
 #[test]
+fn protocol_must_go_with_load_and_systems() {
+    let with = |protocol: &str, load: &str| {
+        let keys = format!("protocol = \"{protocol}\"\nload = {{ {load}, ");
+        error_of(|text| text.replacen("load = { ", &keys, 1))
+    };
+    for (protocol, load, reason) in [
+        ("h1", "streams = 2", "several streams require HTTP/2, not `protocol = \"h1\"`"),
+        ("https", "streams = 2", "several streams require HTTP/2"),
+        ("h2", "streams = 0", "expected 1 to 1000, got 0"),
+        ("h2", "streams = 1001", "expected 1 to 1000, got 1001"),
+        ("https-h2", "keepalive = false", "one request per connection requires HTTP/1.1"),
+        ("h2", "tls_resume = true", "sessions are resumed over TLS"),
+        (
+            "https-h2",
+            "streams = 2",
+            "the recipe of system `nginx-modsecurity` does not offer `https-h2`, only h1; remove subject `light`",
+        ),
+        ("http3", "streams = 1", "unknown variant `http3`"),
+    ] {
+        let error = with(protocol, load);
+        assert!(error.contains(reason), "{error}");
+        assert!(error.starts_with("mine.toml:"), "{error}");
+    }
+}
+
+#[test]
+fn protocols_of_cases_are_in_the_manifest() {
+    let catalog = Catalog::new(vec![]);
+    let experiment = Experiment::load(&catalog, "protocols", &Adjustments::default()).unwrap();
+    let case = |name: &str| experiment.cases.iter().find(|case| case.name == name).unwrap();
+    let streams = case("https-h2-10-streams");
+    assert_eq!((streams.protocol, streams.load.streams), (Protocol::HttpsH2, 10));
+    let resumed = case("resumed-handshake");
+    assert_eq!((resumed.protocol, resumed.load.tls_resume), (Protocol::Https, true));
+    assert_eq!(case("h1").protocol, Protocol::H1);
+}
+
+#[test]
 fn invalid_values_are_errors_with_their_place() {
     assert_eq!(
         error_of(|text| text.replace("baseline = \"nginx\"", "baseline = \"ngin\"")),

@@ -4,7 +4,7 @@ use super::file::{CaseFile, ExperimentFile, LoadFile, STEADY_SHORTEST, WarmUp};
 use crate::toml_file::{Step, suggestion};
 use crate::units::Span;
 use std::time::Duration;
-use tollgate_load::{MAX_CONNECTIONS, MAX_RATE, MAX_THREADS};
+use tollgate_load::{MAX_CONNECTIONS, MAX_RATE, MAX_STREAMS, MAX_THREADS};
 use tollgate_stats::BLOCKS_MAX;
 
 /// An invalid value and its place.
@@ -51,6 +51,10 @@ pub(super) fn check(file: &ExperimentFile) -> Result<(), Flaw> {
         between(case.origins.into(), ORIGINS_MAX)
             .map_err(|message| Flaw { path: case.key("origins"), message })?;
         load(&case.load, case.rate_of.is_some()).map_err(|(key, message)| {
+            let path = [case.key("load"), vec![key.into()]].concat();
+            Flaw { path, message }
+        })?;
+        protocol(case).map_err(|(key, message)| {
             let path = [case.key("load"), vec![key.into()]].concat();
             Flaw { path, message }
         })?;
@@ -194,6 +198,31 @@ fn rate_of(case: &CaseFile, cases: &[CaseFile]) -> Result<(), String> {
     }
 }
 
+/// Checks that the load goes with the protocol.
+fn protocol(case: &CaseFile) -> Result<(), LoadFlaw> {
+    let CaseFile { protocol, load, .. } = case;
+    let name = protocol.name();
+    if load.streams > 1 && !protocol.is_http2() {
+        let message = format!(
+            "several streams require HTTP/2, not `protocol = \"{name}\"`; use h2 or https-h2"
+        );
+        return Err(("streams", message));
+    }
+    if !load.keepalive && protocol.is_http2() {
+        let message = format!(
+            "one request per connection requires HTTP/1.1, not `protocol = \"{name}\"`; use h1 or https"
+        );
+        return Err(("keepalive", message));
+    }
+    if load.tls_resume && !protocol.is_tls() {
+        let message = format!(
+            "sessions are resumed over TLS, not with `protocol = \"{name}\"`; use https or https-h2"
+        );
+        return Err(("tls_resume", message));
+    }
+    Ok(())
+}
+
 /// A key of a load, and what is wrong with its value.
 type LoadFlaw = (&'static str, String);
 
@@ -210,6 +239,7 @@ pub(super) fn load(load: &LoadFile, has_rate_of: bool) -> Result<(), LoadFlaw> {
         ("quick_connections", count(load.quick_connections, MAX_CONNECTIONS)),
         ("connections_max", count(load.connections_max, MAX_CONNECTIONS)),
         ("threads", between(load.threads, MAX_THREADS.min(connections as usize))),
+        ("streams", between(load.streams, MAX_STREAMS)),
         ("requests", count(requests, REQUESTS_MAX)),
         ("quick_requests", count(quick_requests, REQUESTS_MAX)),
         ("duration", time(load.duration, SHORTEST_WINDOW)),

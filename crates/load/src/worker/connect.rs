@@ -35,20 +35,22 @@ impl Worker {
             return self.watch_connect(index);
         }
         let is_closed_loop = self.pacer.is_none();
+        // If the send succeeds, the connection was established before.
+        let connected_at = Instant::now();
         if self.plan.keep_alive {
-            self.now = Instant::now();
+            self.now = connected_at;
             self.connections[index].set_send_time(self.now, is_closed_loop);
         }
         let token = self.token(index);
         let connection = &mut self.connections[index];
         match connection.send(&self.plan.workload, &self.poller, token) {
             Ok(is_all_sent) if is_all_sent || connection.has_started_front() => {
-                self.on_connected(index);
+                self.on_connected(index, connected_at);
             }
             // Until the connection is established, the time of the requests runs from the connect.
             Ok(_) => connection.set_send_time(started_at, is_closed_loop),
             Err(error) if connection.has_started_front() => {
-                self.on_connected(index);
+                self.on_connected(index, connected_at);
                 self.on_send_error(index, error);
             }
             Err(error) => self.on_connect_error(index, &error),
@@ -73,7 +75,7 @@ impl Worker {
             Ok(None) => {}
             Ok(Some(error)) | Err(error) => return self.on_connect_error(index, &error),
         }
-        self.on_connected(index);
+        self.on_connected(index, Instant::now());
         self.begin(index);
     }
 
@@ -107,13 +109,15 @@ impl Worker {
         }
     }
 
-    fn on_connected(&mut self, index: usize) {
-        self.now = Instant::now();
+    /// `at`: when the connection was established. A TLS handshake starts then.
+    fn on_connected(&mut self, index: usize, at: Instant) {
+        self.now = at;
         let connection = &mut self.connections[index];
-        self.metrics.connected(self.now - connection.since);
         if let State::Connecting(stream) = std::mem::replace(&mut connection.state, State::Closed) {
+            self.metrics.connected(at - stream.connect_started);
             self.enter(index, State::Open(stream));
         }
+        self.now = Instant::now();
     }
 
     fn on_connect_error(&mut self, index: usize, error: &io::Error) {

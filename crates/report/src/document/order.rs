@@ -4,7 +4,7 @@ use super::{Block, Document, File, Footer, Media, Section, Sentence, tables};
 use crate::analysis::{Analysis, CaseAnalysis, SubjectAnalysis};
 use crate::source::Source;
 use serde::Serialize;
-use tollgate_experiment::experiment::SpacingFile;
+use tollgate_experiment::experiment::{Protocol, SpacingFile};
 use tollgate_experiment::manifest::{CaseManifest, OpenLoopManifest, RateOfManifest};
 use tollgate_stats::number::{count, counted, in_full, share, significant};
 
@@ -165,6 +165,7 @@ fn load(case: &CaseManifest) -> String {
     let CaseManifest { connections, keep_alive, origins, .. } = case;
     let keep_alive = if *keep_alive { "keep-alive" } else { "one request per connection" };
     let origins = if *origins > 1 { format!(", {origins} origins") } else { String::new() };
+    let keep_alive = format!("{keep_alive}{}", protocol(case));
     let Some(open_loop) = &case.open_loop else {
         return format!("closed loop, {connections} connections, {keep_alive}{origins}");
     };
@@ -177,6 +178,19 @@ fn load(case: &CaseManifest) -> String {
         (None, of) => of.unwrap_or_else(|| "no rate".to_owned()),
     };
     format!("open loop, {rate}, {}, {keep_alive}{origins}", schedule(*connections, open_loop))
+}
+
+/// The protocol of a case with a comma before it; empty for HTTP/1.1 in the clear.
+pub fn protocol(case: &CaseManifest) -> String {
+    let protocol = match case.protocol {
+        Protocol::H1 => return String::new(),
+        Protocol::H2 => "HTTP/2 in the clear",
+        Protocol::Https => "HTTP/1.1 over TLS",
+        Protocol::HttpsH2 => "HTTP/2 over TLS",
+    };
+    let streams = case.streams.map_or(String::new(), |streams| format!(", {streams} streams each"));
+    let resumed = if case.tls_resume { ", resumed sessions" } else { "" };
+    format!(", {protocol}{streams}{resumed}")
 }
 
 /// The spacing and the connections of an open loop.
@@ -205,9 +219,10 @@ fn sweeps(cases: &[CaseAnalysis]) -> Vec<Vec<usize>> {
     let load = |index: &usize| load_unit(&cases[*index].case).1;
     let base = |index: usize| {
         let CaseManifest { mix_file, threads, keep_alive, connections, .. } = &cases[index].case;
+        let CaseManifest { protocol, streams, tls_resume, .. } = &cases[index].case;
         let open_loop = cases[index].case.open_loop;
         let open_loop = open_loop.map(|it| (connections, it.spacing, it.connections_max));
-        (mix_file, threads, keep_alive, open_loop)
+        (mix_file, threads, keep_alive, (protocol, streams, tls_resume), open_loop)
     };
     let mut sweeps: Vec<Vec<usize>> = Vec::new();
     for case in 0..cases.len() {

@@ -1,6 +1,7 @@
 //! Builders of records with round figures.
 
 use std::collections::BTreeMap;
+use tollgate_experiment::experiment::Protocol;
 use tollgate_experiment::machine::{CpuLayout, Environment};
 use tollgate_experiment::manifest::{
     self, CaseManifest, ExperimentManifest, Manifest, SubjectManifest, SubjectState,
@@ -75,6 +76,9 @@ pub(crate) fn run(subjects: &[&str], trials: Vec<TrialRecord>) -> RunRecords {
 
 pub(crate) fn case(name: &str) -> CaseManifest {
     CaseManifest {
+        protocol: Protocol::H1,
+        streams: None,
+        tls_resume: false,
         name: name.to_owned(),
         mix: "pages".to_owned(),
         mix_file: "pages.toml".to_owned(),

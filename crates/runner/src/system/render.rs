@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use tollgate_experiment::catalog::Catalog;
 use tollgate_experiment::error::io_error;
-use tollgate_experiment::experiment::Subject;
+use tollgate_experiment::experiment::{Protocol, Subject};
 use tollgate_experiment::files::{hash_file, hash_text};
 use tollgate_experiment::options::OptionValue;
 use tollgate_experiment::recipe::Installed;
@@ -31,6 +31,8 @@ pub struct Place<'a> {
     pub origins: &'a [SocketAddr],
     /// Concurrent connections of the load.
     pub connections: u32,
+    /// Protocol between the clients and the system.
+    pub protocol: Protocol,
     /// Further ports of the recipe, by name.
     pub ports: &'a BTreeMap<String, SocketAddr>,
     pub installed: &'a Installed,
@@ -258,6 +260,11 @@ fn record_hash(referenced: &Referenced, path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
+/// Returns the file of the certificate and its key in the folder of a subject.
+pub fn certificate_file(dir: &Path) -> PathBuf {
+    dir.join("certificate.pem")
+}
+
 /// The names in templates, described in docs/systems.md.
 fn variables(subject: &Subject, place: &Place<'_>) -> Value {
     context! {
@@ -269,6 +276,8 @@ fn variables(subject: &Subject, place: &Place<'_>) -> Value {
             origins => origins.iter().copied().map(address).collect(),
         },
         connections => place.connections,
+        protocol => place.protocol.name(),
+        certificate => certificate_file(place.dir).display().to_string(),
         ports => Value::from_pairs(place.ports.iter().map(|(name, at)| (name.as_str(), address(*at)))),
         programs => paths(&place.installed.programs),
         builds => paths(&place.installed.builds),

@@ -3,12 +3,54 @@
 use crate::process::{Interrupt, Interrupted};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use thiserror::Error;
+use tollgate_experiment::experiment::Protocol;
 use tollgate_http1::{
     BodySearch, ParseError, Pattern, Response, ResponseHeadCache, ResponseScanner, Scan,
 };
-use tollgate_load::{Expectation, Request};
+use tollgate_http2::{
+    Connection, ConnectionError, ErrorCode, Event, Fields, Limits, ResetCause, Role,
+};
+use tollgate_load::{Expectation, Http2Request, Request};
+use tollgate_tls::{ClientError, ClientOptions, TlsClient, Trust};
+
+/// A server: address and protocol.
+#[derive(Debug, Clone)]
+pub struct Site {
+    pub address: SocketAddr,
+    pub protocol: Protocol,
+    /// The certificate that clients trust, in a PEM file. Used over TLS.
+    pub certificate: PathBuf,
+}
+
+impl Site {
+    /// HTTP/1.1 in the clear.
+    pub fn plain(address: SocketAddr) -> Self {
+        Self { address, protocol: Protocol::H1, certificate: PathBuf::new() }
+    }
+
+    /// Returns the client of its TLS, or `None` in the clear.
+    pub(crate) fn tls(&self, resume: bool) -> Result<Option<TlsClient>, ClientError> {
+        if !self.protocol.is_tls() {
+            return Ok(None);
+        }
+        let protocol: &[u8] = if self.protocol.is_http2() { b"h2" } else { b"http/1.1" };
+        let options = ClientOptions {
+            trust: Trust::File(&self.certificate),
+            name: SERVER_NAME,
+            identity: None,
+            version: None,
+            resume,
+            protocols: &[protocol],
+        };
+        TlsClient::new(&options).map(Some)
+    }
+}
+
+/// Name in the certificates of systems, which clients send.
+pub(crate) const SERVER_NAME: &str = "localhost";
 
 /// A complete response.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +69,14 @@ pub(crate) enum ExchangeError {
     Malformed { address: SocketAddr, source: ParseError },
     #[error("{address} closed the connection without a response")]
     Closed { address: SocketAddr },
+    #[error("malformed HTTP/2 from {address}")]
+    Http2 { address: SocketAddr, source: ConnectionError },
+    #[error("{address} reset the stream: {code}")]
+    Reset { address: SocketAddr, code: ErrorCode },
+    #[error("cannot use TLS")]
+    Tls(#[from] ClientError),
+    #[error("cannot send the request over HTTP/2")]
+    Request(#[from] tollgate_load::Error),
     #[error(transparent)]
     Interrupted(#[from] Interrupted),
     #[error("no response from {address} within {} s", timeout.as_secs())]
@@ -35,27 +85,73 @@ pub(crate) enum ExchangeError {
 
 /// Sends a request and waits for the complete response.
 pub(crate) fn exchange(
-    address: SocketAddr,
+    site: &Site,
     request: &Request,
     timeout: Duration,
     interrupt: &Interrupt,
 ) -> Result<Reply, ExchangeError> {
-    exchange_with_body(address, request, timeout, interrupt, 0).map(|(reply, _)| reply)
+    exchange_with_body(site, request, timeout, interrupt, 0).map(|(reply, _)| reply)
 }
 
 /// As [`exchange`]; also returns the first `max_bytes` of the response body.
 pub(super) fn exchange_with_body(
-    address: SocketAddr,
+    site: &Site,
     request: &Request,
     timeout: Duration,
     interrupt: &Interrupt,
     max_bytes: usize,
 ) -> Result<(Reply, Vec<u8>), ExchangeError> {
-    let mut body = Vec::new();
+    let address = site.address;
     let deadline = Instant::now() + timeout;
     let failed = |action| move |source| ExchangeError::Io { action, address, source };
-    let mut stream = TcpStream::connect_timeout(&address, timeout).map_err(failed("connect to"))?;
-    stream.set_write_timeout(Some(timeout)).map_err(failed("send to"))?;
+    let socket = TcpStream::connect_timeout(&address, timeout).map_err(failed("connect to"))?;
+    socket.set_write_timeout(Some(timeout)).map_err(failed("send to"))?;
+    socket.set_read_timeout(Some(timeout)).map_err(failed("read from"))?;
+    let control = socket.try_clone().map_err(failed("read from"))?;
+    let mut stream: Box<dyn Stream> = match site.tls(false)? {
+        None => Box::new(socket),
+        Some(client) => Box::new(client.stream(socket).map_err(failed("agree on TLS with"))?),
+    };
+    let mut read = |stream: &mut dyn Stream, bytes: &mut [u8]| loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(ExchangeError::TimedOut { address, timeout });
+        }
+        interrupt.check()?;
+        control.set_read_timeout(Some(left.min(CHECK_INTERVAL))).map_err(failed("read from"))?;
+        match stream.read(bytes) {
+            Ok(count) => return Ok(count),
+            // The deadline and the interrupt are checked above.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                ) => {}
+            Err(error) => return Err(failed("read from")(error)),
+        }
+    };
+    match site.protocol.is_http2() {
+        true => exchange_http2(site, &mut *stream, request, max_bytes, &mut read),
+        false => exchange_http1(address, &mut *stream, request, max_bytes, &mut read),
+    }
+}
+
+trait Stream: Read + Write {}
+
+impl<T: Read + Write> Stream for T {}
+
+/// Reads into a buffer within the time limit.
+type ReadFn<'a> = dyn FnMut(&mut dyn Stream, &mut [u8]) -> Result<usize, ExchangeError> + 'a;
+
+fn exchange_http1(
+    address: SocketAddr,
+    stream: &mut dyn Stream,
+    request: &Request,
+    max_bytes: usize,
+    read: &mut ReadFn<'_>,
+) -> Result<(Reply, Vec<u8>), ExchangeError> {
+    let mut body = Vec::new();
+    let failed = |action| move |source| ExchangeError::Io { action, address, source };
     let send_error = match stream.write_all(&request.bytes) {
         Ok(()) => None,
         // The server closed before the end of the request. It may have sent a response before.
@@ -75,13 +171,7 @@ pub(super) fn exchange_with_body(
     let mut search = BodySearch::default();
     let mut bytes = vec![0; READ_BYTES];
     let response = loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(ExchangeError::TimedOut { address, timeout });
-        }
-        interrupt.check()?;
-        stream.set_read_timeout(Some(left.min(CHECK_INTERVAL))).map_err(failed("read from"))?;
-        let read = match stream.read(&mut bytes) {
+        let read = match read(stream, &mut bytes) {
             Ok(0) => {
                 let last = scanner.close();
                 let last = last.map_err(|source| ExchangeError::Malformed { address, source })?;
@@ -92,22 +182,14 @@ pub(super) fn exchange_with_body(
                 };
             }
             Ok(read) => read,
-            // The deadline and the interrupt are checked above.
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
-                ) =>
-            {
-                continue;
-            }
-            Err(source) => {
-                // The first error is the cause.
+            // The first error is the cause.
+            Err(ExchangeError::Io { source, .. }) => {
                 return Err(match send_error {
                     Some(error) => failed("send to")(error),
                     None => failed("read from")(source),
                 });
             }
+            Err(error) => return Err(error),
         };
         let scan = scanner.feed(&bytes[..read], request.is_head, &mut heads, |piece| {
             if let Some(pattern) = &pattern {
@@ -121,6 +203,78 @@ pub(super) fn exchange_with_body(
         }
     };
     Ok((Reply { response, has_text: pattern.is_none() || search.found() }, body))
+}
+
+fn exchange_http2(
+    site: &Site,
+    stream: &mut dyn Stream,
+    request: &Request,
+    max_bytes: usize,
+    read: &mut ReadFn<'_>,
+) -> Result<(Reply, Vec<u8>), ExchangeError> {
+    let address = site.address;
+    let failed = |source| ExchangeError::Io { action: "send to", address, source };
+    let message = Http2Request::from_http1(&request.bytes)?;
+    let scheme: &[u8] = if site.protocol.is_tls() { b"https" } else { b"http" };
+    let mut out = Vec::new();
+    let mut framing = Connection::new(Role::Client, Limits::default(), Instant::now(), &mut out);
+    let rest = message.body();
+    // A new connection accepts a stream.
+    let id = framing.send_request(message.fields(scheme), rest.is_empty(), 0, &mut out);
+    let (mut rest, id) = (rest, id.unwrap_or_default());
+    let pattern = request.expect.body_contains.as_deref().and_then(Pattern::new);
+    let mut search = BodySearch::default();
+    let mut fields = Fields::default();
+    let mut response = Response { status: 0, body_bytes: 0, keep_alive: true };
+    let mut body = Vec::new();
+    let mut bytes = vec![0; READ_BYTES];
+    loop {
+        if !rest.is_empty() {
+            // A server that has responded accepts no more.
+            let sent = framing.send_data(id, rest, true, &mut out).unwrap_or(rest.len());
+            rest = &rest[sent..];
+        }
+        stream.write_all(&out).map_err(failed)?;
+        out.clear();
+        let count = read(stream, &mut bytes)?;
+        if count == 0 {
+            return Err(ExchangeError::Closed { address });
+        }
+        let mut input = &bytes[..count];
+        loop {
+            let event = framing.receive(&mut input, &mut fields, &mut out, Instant::now());
+            let event = event.map_err(|source| ExchangeError::Http2 { address, source })?;
+            let is_complete = match event {
+                None => break,
+                Some(Event::Response { status, end_stream, .. }) => {
+                    response.status = status;
+                    end_stream
+                }
+                Some(Event::Data { stream, data, end_stream, .. }) => {
+                    response.body_bytes += data.len() as u64;
+                    if let Some(pattern) = &pattern {
+                        search.feed(pattern, data);
+                    }
+                    body.extend_from_slice(&data[..data.len().min(max_bytes - body.len())]);
+                    framing.credit(stream, data.len(), &mut out);
+                    end_stream
+                }
+                Some(Event::Trailers { .. }) => true,
+                Some(Event::Reset { cause, .. }) => {
+                    let code = match cause {
+                        ResetCause::Peer(code) => code,
+                        ResetCause::Error(error) => error.code(),
+                    };
+                    return Err(ExchangeError::Reset { address, code });
+                }
+                Some(_) => false,
+            };
+            if is_complete {
+                let has_text = pattern.is_none() || search.found();
+                return Ok((Reply { response, has_text }, body));
+            }
+        }
+    }
 }
 
 /// Returns a request without expectations, which closes the connection.
@@ -160,7 +314,8 @@ mod tests {
             expect: Expectation { body_contains: text.map(Arc::from), ..Expectation::default() },
             template: 0,
         };
-        let reply = exchange(address, &request, Duration::from_secs(10), &Interrupt::default());
+        let site = Site::plain(address);
+        let reply = exchange(&site, &request, Duration::from_secs(10), &Interrupt::default());
         server.join().unwrap();
         reply.unwrap()
     }
@@ -181,7 +336,8 @@ mod tests {
         bytes.resize(head.len() + (32 << 20), b'a');
         let request =
             Request { bytes, is_head: false, expect: Expectation::default(), template: 0 };
-        let reply = exchange(address, &request, Duration::from_secs(30), &Interrupt::default());
+        let site = Site::plain(address);
+        let reply = exchange(&site, &request, Duration::from_secs(30), &Interrupt::default());
         server.join().unwrap();
         reply.map(|reply| reply.response.status).map_err(|error| error.to_string())
     }

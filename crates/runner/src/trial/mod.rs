@@ -8,10 +8,13 @@ pub mod servers;
 mod validity;
 mod window;
 
+pub use exchange::Site;
+
 use crate::process::group::Launch;
 use crate::process::usage::ProcessTable;
 use crate::process::{Interrupt, Interrupted, Ports};
 use crate::system::render::{self, Place, Rendered};
+use exchange::SERVER_NAME;
 use jiff::Timestamp;
 use procfs::ProcError;
 use requests::Requests;
@@ -23,8 +26,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tollgate_experiment::catalog::Catalog;
-use tollgate_experiment::error::error_chain;
-use tollgate_experiment::experiment::{Case, Subject};
+use tollgate_experiment::error::{error_chain, io_error};
+use tollgate_experiment::experiment::{Case, Protocol, Subject};
 use tollgate_experiment::machine::CpuLayout;
 use tollgate_experiment::plan::TrialPlan;
 use tollgate_experiment::recipe::Installed;
@@ -33,6 +36,7 @@ use tollgate_experiment::record::{
 };
 use tollgate_experiment::validity::Limits;
 use tollgate_load::{Expectation, Request};
+use tollgate_tls::SelfSigned;
 
 /// Context of all trials of a run.
 #[derive(Debug)]
@@ -164,10 +168,10 @@ struct Trial<'a> {
 /// The servers of a trial.
 struct TrialServers {
     origin: Servers,
-    origins: Vec<SocketAddr>,
+    origins: Vec<Site>,
     system: Servers,
-    /// Address of the subject.
-    address: SocketAddr,
+    /// The subject.
+    site: Site,
     /// Further ports of the system, by name.
     ports: BTreeMap<String, SocketAddr>,
 }
@@ -205,9 +209,9 @@ impl<'a> Trial<'a> {
             return Ok(Outcome::Refused(Refusal { reason, responses }));
         }
         let workload = requests.workload(self.plan.order_seed).map_err(failed(Step::Configure))?;
-        let TrialServers { origin, origins, system, address, .. } = &mut servers;
+        let TrialServers { origin, origins, system, site, .. } = &mut servers;
         let measured = measure::measure(&mut window::Subject {
-            address: *address,
+            site,
             load: &self.case.load,
             templates: self.case.mix.templates(),
             workload: Arc::new(workload),
@@ -240,15 +244,15 @@ impl<'a> Trial<'a> {
         let requests =
             Requests::render(self.case, self.subject).map_err(failed(Step::Configure))?;
         let mut servers = self.start_servers(&requests)?;
-        let TrialServers { origin, system, address, ports, .. } = &mut servers;
+        let TrialServers { origin, system, site, ports, .. } = &mut servers;
         let templates = self.case.mix.templates();
         let interrupt = self.context.interrupt;
-        let target = probe::Target { address: *address, ports, interrupt };
+        let target = probe::Target { site, ports, interrupt };
         let undetected = probe::undetected_attacks(self.subject, &target);
         check_origin(origin)?;
         let undetected =
             undetected.map_err(|error| not_probed(error.interrupted(), &error, system))?;
-        let probed = probe::probe(*address, templates, &requests, interrupt);
+        let probed = probe::probe(site, templates, &requests, interrupt);
         check_origin(origin)?;
         let responses = probed.map_err(|error| not_probed(error.interrupted(), &error, system))?;
         let hint = probe::expectation_hint(templates, &responses, requests.blocked_status);
@@ -262,25 +266,39 @@ impl<'a> Trial<'a> {
         let recipe = &self.subject.recipe.file;
         let mut origin = Servers::default();
         let count = if recipe.origin { self.case.origins } else { 0 };
-        let origins: Vec<SocketAddr> = (1..=count)
-            .map(|number| self.start_origin(number, requests, &mut origin))
+        let certificate =
+            render::certificate_file(&config_dir(&self.context.configs, self.subject));
+        if self.case.protocol.is_tls() {
+            write_certificate(&certificate).map_err(failed(Step::Configure))?;
+        }
+        // An origin behind a system gets HTTP/1.1 in the clear.
+        let is_direct = recipe.process.is_empty();
+        let protocol = if is_direct { self.case.protocol } else { Protocol::H1 };
+        let site = Site { address: SocketAddr::from(([0; 4], 0)), protocol, certificate };
+        let origins: Vec<Site> = (1..=count)
+            .map(|number| self.start_origin(number, &site, requests, &mut origin))
             .collect::<Result<_, _>>()?;
         let ports = self.further_ports().map_err(failed(Step::Start))?;
-        let (system, address) = match origins.first() {
-            Some(first) if recipe.process.is_empty() => (Servers::default(), *first),
-            _ => self.start_system(requests, &origins, &ports)?,
+        let (system, site) = match origins.first() {
+            Some(first) if is_direct => (Servers::default(), first.clone()),
+            _ => {
+                let site = Site { protocol: self.case.protocol, ..site };
+                self.start_system(requests, site, &origins, &ports)?
+            }
         };
-        Ok(TrialServers { origin, origins, system, address, ports })
+        Ok(TrialServers { origin, origins, system, site, ports })
     }
 
-    /// Starts an origin and returns its address.
+    /// Starts an origin with the protocol of `site`, at another address.
     fn start_origin(
         &mut self,
         number: u16,
+        site: &Site,
         requests: &Requests<'_>,
         origin: &mut Servers,
-    ) -> Result<SocketAddr, Stop> {
+    ) -> Result<Site, Stop> {
         let address = self.ports.free().map_err(failed(Step::Start))?;
+        let site = Site { address, ..site.clone() };
         let name = match number {
             1 => "origin".to_owned(),
             number => format!("origin-{number}"),
@@ -292,6 +310,10 @@ impl<'a> Trial<'a> {
             address.to_string(),
         ];
         command.extend(self.case.load.busy_poll.then(|| "--busy-poll".to_owned()));
+        if site.protocol.is_tls() {
+            let certificate = site.certificate.display().to_string();
+            command.extend(["--cert", &certificate, "--key", &certificate].map(str::to_owned));
+        }
         let log = self.log_file(&name);
         let launch = Launch {
             name: &name,
@@ -304,24 +326,28 @@ impl<'a> Trial<'a> {
         let ready = origin.start(&launch).map_err(StartError::from).and_then(|()| {
             // Expectations apply to the subject; the origin may respond with anything.
             let request = Request { expect: Expectation::default(), ..requests.ready().clone() };
-            origin.wait_until_ready(address, &request, ORIGIN_READY, self.context.interrupt)
+            origin.wait_until_ready(&site, &request, ORIGIN_READY, self.context.interrupt)
         });
         ready.map_err(not_started)?;
-        Ok(address)
+        Ok(site)
     }
 
     fn start_system(
         &mut self,
         requests: &Requests<'_>,
-        origins: &[SocketAddr],
+        site: Site,
+        origins: &[Site],
         ports: &BTreeMap<String, SocketAddr>,
-    ) -> Result<(Servers, SocketAddr), Stop> {
+    ) -> Result<(Servers, Site), Stop> {
         let address = self.ports.free().map_err(failed(Step::Start))?;
+        let site = Site { address, ..site };
+        let origins: Vec<SocketAddr> = origins.iter().map(|origin| origin.address).collect();
         let dir = config_dir(&self.context.configs, self.subject);
         let place = Place {
             dir: &dir,
             listen: address,
-            origins,
+            origins: &origins,
+            protocol: site.protocol,
             connections: self.case.load.connections_most(),
             ports,
             installed: self.installed,
@@ -363,10 +389,10 @@ impl<'a> Trial<'a> {
             listens.map_err(not_started)?;
         }
         let ready = system
-            .wait_until_ready(address, requests.ready(), within, self.context.interrupt)
+            .wait_until_ready(&site, requests.ready(), within, self.context.interrupt)
             .map_err(not_started)?;
         self.startup = (ready == Ready::AsExpected).then(|| start.elapsed());
-        Ok((system, address))
+        Ok((system, site))
     }
 
     fn further_ports(&mut self) -> io::Result<BTreeMap<String, SocketAddr>> {
@@ -389,6 +415,12 @@ impl<'a> Trial<'a> {
 /// Folder of the configuration files of a subject, and working directory of its processes.
 pub fn config_dir(configs: &Path, subject: &Subject) -> PathBuf {
     configs.join(&subject.name)
+}
+
+/// Writes a self-signed certificate and its key.
+fn write_certificate(path: &Path) -> anyhow::Result<()> {
+    let SelfSigned { certificate, key } = SelfSigned::new(&[SERVER_NAME, "127.0.0.1"])?;
+    std::fs::write(path, certificate + &key).map_err(io_error("write", path))
 }
 
 const ORIGIN_READY: Duration = Duration::from_secs(10);

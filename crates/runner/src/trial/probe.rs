@@ -4,7 +4,7 @@
 //! that its recipe says it blocks, and passes benign requests. If it detects attacks without blocking them, its own
 //! counter of detections must increase with each attack.
 
-use super::exchange::{ExchangeError, Reply, exchange, exchange_with_body, get};
+use super::exchange::{ExchangeError, Reply, Site, exchange, exchange_with_body, get};
 use super::requests::Requests;
 use crate::process::{Interrupt, Interrupted};
 use crate::system::render;
@@ -38,14 +38,14 @@ impl ProbeError {
 
 /// Sends one request of each template and compares the responses with the expected ones.
 pub(crate) fn probe(
-    address: SocketAddr,
+    site: &Site,
     templates: &[Template],
     requests: &Requests<'_>,
     interrupt: &Interrupt,
 ) -> Result<Vec<ProbeResponse>, ProbeError> {
     let mut responses = Vec::new();
     for (template, request) in templates.iter().zip(&requests.samples) {
-        let reply = exchange(address, request, TIMEOUT, interrupt)
+        let reply = exchange(site, request, TIMEOUT, interrupt)
             .map_err(|source| ProbeError { template: template.name.clone(), source })?;
         responses.push(compare(template, &request.expect, requests.blocked_status, &reply));
     }
@@ -157,7 +157,7 @@ impl DetectionLogError {
 /// A started subject.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Target<'a> {
-    pub(crate) address: SocketAddr,
+    pub(crate) site: &'a Site,
     /// Further ports, by name.
     pub(crate) ports: &'a BTreeMap<String, SocketAddr>,
     pub(crate) interrupt: &'a Interrupt,
@@ -192,8 +192,8 @@ fn check_log(
     })?;
     let before = settled_count(log, at, target.interrupt)?;
     for path in &log.attacks {
-        let request = get(&format!("{}{path}", subject.prefix), target.address);
-        exchange(target.address, &request, TIMEOUT, target.interrupt)
+        let request = get(&format!("{}{path}", subject.prefix), target.site.address);
+        exchange(target.site, &request, TIMEOUT, target.interrupt)
             .map_err(|source| DetectionLogError::Attack { attack: path.clone(), source })?;
     }
     let expected = log.attacks.len() as u64;
@@ -255,7 +255,8 @@ fn page(
 ) -> Result<String, DetectionLogError> {
     let path = &log.path;
     let request = get(path, at);
-    let (reply, body) = exchange_with_body(at, &request, TIMEOUT, interrupt, MAX_PAGE_BYTES + 1)
+    let site = Site::plain(at);
+    let (reply, body) = exchange_with_body(&site, &request, TIMEOUT, interrupt, MAX_PAGE_BYTES + 1)
         .map_err(|source| DetectionLogError::Page { path: path.clone(), source })?;
     match reply.response.status {
         _ if body.len() > MAX_PAGE_BYTES => Err(DetectionLogError::TooLong { path: path.clone() }),

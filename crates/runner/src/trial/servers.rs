@@ -1,6 +1,6 @@
 //! The servers of a trial, origin or system: starts them, waits until they respond, and stops them.
 
-use super::exchange::exchange;
+use super::exchange::{Site, exchange};
 use crate::process::group::{self, Launch, LaunchError, ProcessGroup};
 use crate::process::usage::ProcessTable;
 use crate::process::{Interrupt, Interrupted, WaitError};
@@ -58,7 +58,7 @@ impl Servers {
     /// will report them.
     pub fn wait_until_ready(
         &mut self,
-        address: SocketAddr,
+        site: &Site,
         request: &Request,
         timeout: Duration,
         interrupt: &Interrupt,
@@ -70,7 +70,8 @@ impl Servers {
                 return Err(ended);
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            let last = match exchange(address, request, left.clamp(POLL, ATTEMPT), interrupt) {
+            let address = site.address;
+            let last = match exchange(site, request, left.clamp(POLL, ATTEMPT), interrupt) {
                 Ok(reply) if reply.response.status >= SERVER_ERROR => {
                     unexpected_since = None;
                     format!("status {}", reply.response.status)
@@ -248,8 +249,12 @@ mod tests {
             expect: Expectation { status: Some(200), ..Expectation::default() },
             template: 0,
         };
-        let ready =
-            Servers::default().wait_until_ready(address, &request, timeout, &Interrupt::default());
+        let ready = Servers::default().wait_until_ready(
+            &Site::plain(address),
+            &request,
+            timeout,
+            &Interrupt::default(),
+        );
         // A connection without a request ends the server.
         drop(TcpStream::connect(address).unwrap());
         (ready.map_err(|error| error.to_string()), server.join().unwrap())

@@ -1,6 +1,6 @@
 //! The measured window: warm-up, the load of the window, and the counters at both of its ends.
 
-use super::exchange::{ExchangeError, exchange_with_body, get};
+use super::exchange::{ExchangeError, Site, exchange_with_body, get};
 use super::servers::Servers;
 use crate::environment::Counters;
 use crate::process::idle_poll::{IdlePoll, IdlePollError};
@@ -23,12 +23,13 @@ use tollgate_load::{
     Workload,
 };
 use tollgate_stats::EncodeError;
+use tollgate_tls::ClientError;
 use tollgate_traffic::Template;
 
 /// A started subject and its load.
 #[derive(Debug)]
 pub(crate) struct Subject<'a> {
-    pub(crate) address: SocketAddr,
+    pub(crate) site: &'a Site,
     pub(crate) load: &'a LoadFile,
     pub(crate) templates: &'a [Template],
     pub(crate) workload: Arc<Workload>,
@@ -37,8 +38,7 @@ pub(crate) struct Subject<'a> {
     /// Status code of blocked requests.
     pub(crate) blocked_status: u16,
     pub(crate) origin: &'a Servers,
-    /// Addresses of the origins.
-    pub(crate) origins: &'a [SocketAddr],
+    pub(crate) origins: &'a [Site],
     pub(crate) system: &'a mut Servers,
     pub(crate) layout: &'a CpuLayout,
     pub(crate) limits: &'a Limits,
@@ -51,6 +51,8 @@ pub(crate) enum MeasureError {
     Interrupted(#[from] Interrupted),
     #[error("cannot send the load")]
     Load(#[from] tollgate_load::Error),
+    #[error("cannot use TLS")]
+    Tls(#[from] ClientError),
     #[error("cannot read the counters of the machine")]
     Counters(#[from] ProcError),
     #[error(transparent)]
@@ -96,7 +98,7 @@ fn run_for_time(
     time: Duration,
     idle_poll: &IdlePoll,
 ) -> Result<Finished, MeasureError> {
-    let generator = Generator::start(Plan { warm_up: true, ..plan(subject) })?;
+    let generator = Generator::start(Plan { warm_up: true, ..plan(subject)? })?;
     let warm_up = warm_up(subject, &generator)?;
     let origins_before = origin_counters(subject)?;
     let pids = Pids::list(subject)?;
@@ -121,7 +123,7 @@ fn run_requests(
     let pids = Pids::list(subject)?;
     let at_start = Edge::read(subject, &pids, idle_poll)?;
     let generator =
-        Generator::start(Plan { requests: Some(requests), warm_up: false, ..plan(subject) })?;
+        Generator::start(Plan { requests: Some(requests), warm_up: false, ..plan(subject)? })?;
     let lateness = wait(&generator, timeout, subject.interrupt)?;
     let at_end = Edge::read(subject, &pids, idle_poll)?;
     generator.close_window();
@@ -133,7 +135,7 @@ fn warm_up_and_drain(subject: &Subject<'_>) -> Result<WarmUpRecord, MeasureError
     if subject.load.warmup == WarmUp::For(Duration::ZERO) {
         return Ok(WarmUpRecord { duration_s: 0.0, steady: None });
     }
-    let generator = Generator::start(Plan { warm_up: true, ..plan(subject) })?;
+    let generator = Generator::start(Plan { warm_up: true, ..plan(subject)? })?;
     let warm_up = warm_up(subject, &generator)?;
     generator.drain();
     // The requests that are left then have timed out.
@@ -238,14 +240,17 @@ fn steady_figures(slice: &Slice, cpu_us: Option<u64>, is_open_loop: bool) -> Vec
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-fn plan(subject: &Subject<'_>) -> Plan {
-    Plan {
-        target: Target::Tcp(subject.address),
+fn plan(subject: &Subject<'_>) -> Result<Plan, MeasureError> {
+    Ok(Plan {
+        target: Target::Tcp(subject.site.address),
         arrivals: arrivals(subject.load, subject.gaps_seed),
         connections_max: subject.load.connections_most() as usize,
         timer_slack: Duration::ZERO,
-        tls: None,
-        protocol: Protocol::Http1 { pipeline: 1 },
+        tls: subject.site.tls(subject.load.tls_resume)?,
+        protocol: match subject.site.protocol.is_http2() {
+            true => Protocol::Http2 { streams: subject.load.streams as usize },
+            false => Protocol::Http1 { pipeline: 1 },
+        },
         first_byte: false,
         workload: Arc::clone(&subject.workload),
         connections: subject.load.connections as usize,
@@ -257,7 +262,7 @@ fn plan(subject: &Subject<'_>) -> Plan {
         requests: None,
         warm_up: false,
         cpus: subject.layout.generator.clone(),
-    }
+    })
 }
 
 fn arrivals(load: &LoadFile, seed: u64) -> Arrivals {
@@ -329,7 +334,7 @@ pub(crate) enum CountError {
 pub(super) fn origin_counters(subject: &Subject<'_>) -> Result<Vec<OriginCounters>, CountError> {
     let needed = subject.origins.len() > 1 || subject.load.busy_poll;
     let origins = if needed { subject.origins } else { &[] };
-    origins.iter().map(|address| counters_of(*address)).collect()
+    origins.iter().map(counters_of).collect()
 }
 
 /// Requests to each of several origins between two readings.
@@ -360,10 +365,11 @@ const COUNTER_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_COUNTER_BYTES: usize = 64 * 1024;
 const COUNTER_PATH: &str = "/counters";
 
-fn counters_of(address: SocketAddr) -> Result<OriginCounters, CountError> {
+fn counters_of(site: &Site) -> Result<OriginCounters, CountError> {
+    let address = site.address;
     let (request, interrupt) = (get(COUNTER_PATH, address), Interrupt::default());
     let (_, body) =
-        exchange_with_body(address, &request, COUNTER_TIMEOUT, &interrupt, MAX_COUNTER_BYTES)?;
+        exchange_with_body(site, &request, COUNTER_TIMEOUT, &interrupt, MAX_COUNTER_BYTES)?;
     serde_json::from_slice(&body).map_err(|source| CountError::Malformed { address, source })
 }
 
