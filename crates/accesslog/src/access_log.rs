@@ -65,6 +65,8 @@ pub struct LoggedRequest {
 pub struct Entry<'a> {
     /// Address of the client, or `unix:`.
     pub peer: &'a str,
+    /// `None` for plain HTTP. Logged in JSON only.
+    pub tls: Option<Tls<'a>>,
     /// `None` if the request could not be parsed.
     pub request: Option<&'a LoggedRequest>,
     /// Status of the response, or [`STATUS_NO_RESPONSE`].
@@ -75,6 +77,15 @@ pub struct Entry<'a> {
     pub reason: Option<&'a str>,
     /// Origin of a forwarded response. Logged in JSON only.
     pub upstream: Option<Upstream<'a>>,
+}
+
+/// TLS of the client's connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Tls<'a> {
+    pub version: &'a str,
+    pub cipher: &'a str,
+    /// Name that the client has sent (SNI).
+    pub server_name: Option<&'a str>,
 }
 
 /// Origin of a forwarded response.
@@ -396,6 +407,11 @@ impl Entry<'_> {
     fn write_json(&self, lines: &mut Vec<u8>, time: &str) {
         let peer = json_string(self.peer.as_bytes());
         put(lines, format_args!("{{\"time\":\"{time}\",\"client\":{peer}"));
+        if let Some(tls) = self.tls {
+            push_member(lines, "tls", Some(tls.version.as_bytes()));
+            push_member(lines, "cipher", Some(tls.cipher.as_bytes()));
+            push_member(lines, "sni", tls.server_name.map(str::as_bytes));
+        }
         if let Some(request) = self.request {
             push_member(lines, "method", Some(&request.method));
             push_member(lines, "target", Some(&request.target));
@@ -527,6 +543,11 @@ mod tests {
         };
         let answered = Entry {
             peer: "127.0.0.1",
+            tls: Some(Tls {
+                version: "TLSv1.3",
+                cipher: "TLS_AES_256_GCM_SHA384",
+                server_name: Some("a"),
+            }),
             request: Some(&request),
             status: 200,
             body_bytes: 26,
@@ -536,6 +557,7 @@ mod tests {
         log.add_at(&now, &answered);
         let unparsed = Entry {
             peer: "unix:",
+            tls: None,
             request: None,
             status: 400,
             body_bytes: 5,
@@ -573,7 +595,8 @@ mod tests {
     fn json_format() {
         assert_eq!(
             written(LogFormat::Json),
-            "{\"time\":\"2026-11-21T20:38:08+01:00\",\"client\":\"127.0.0.1\",\"method\":\"GET\",\
+            "{\"time\":\"2026-11-21T20:38:08+01:00\",\"client\":\"127.0.0.1\",\"tls\":\"TLSv1.3\",\
+             \"cipher\":\"TLS_AES_256_GCM_SHA384\",\"sni\":\"a\",\"method\":\"GET\",\
              \"target\":\"/a\\\"b?\\\\\",\"version\":\"1.1\",\"host\":\"a\",\"referer\":\"/\u{e9}\",\
              \"agent\":\"x/1 (\\\"y\\\")\",\"status\":200,\"body_bytes\":26,\"pool\":\"site\",\
              \"backend\":\"127.0.0.1:9001\",\"tries\":1,\"duration_ms\":1.020}\n\
@@ -623,6 +646,7 @@ mod tests {
                 LogFile::open(&target, LogFormat::Combined, "test", "access log", None).unwrap();
             let entry = Entry {
                 peer: "a",
+                tls: None,
                 request: None,
                 status: 400,
                 body_bytes: 0,

@@ -7,7 +7,7 @@ pub mod stderr_log;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use access_log::{
-    Entry, LogFile, LogFormat, LogTarget, LoggedRequest, STATUS_NO_RESPONSE, ThreadLog,
+    Entry, LogFile, LogFormat, LogTarget, LoggedRequest, STATUS_NO_RESPONSE, ThreadLog, Tls,
     UnreadError, Upstream, json_string,
 };
 pub use queue::{FINISH_TIMEOUT, RateLimit};

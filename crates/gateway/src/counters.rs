@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tollgate_accesslog::Counter;
 
-use crate::config::Config;
+use crate::config::{Address, Config};
 use crate::firewall::FirewallCounters;
 use crate::transport::{LOCAL_RESOURCES, LocalResource};
 
@@ -89,6 +89,20 @@ pub(crate) struct PoolCounters {
     pub(crate) backends: Box<[BackendCounters]>,
 }
 
+/// One thread's counters of TLS handshakes.
+#[derive(Debug, Default)]
+pub(crate) struct HandshakeCounters {
+    full: Counter,
+    resumed: Counter,
+    pub(crate) failed: Counter,
+}
+
+impl HandshakeCounters {
+    pub(crate) fn count(&self, is_resumed: bool) {
+        if is_resumed { self.resumed.add(1) } else { self.full.add(1) }
+    }
+}
+
 /// One thread's counters of one backend.
 #[derive(Debug, Default)]
 pub(crate) struct BackendCounters {
@@ -98,6 +112,7 @@ pub(crate) struct BackendCounters {
     /// Connections that were started, and those that are closed or failed.
     pub(crate) connects: Counter,
     pub(crate) closed: Counter,
+    pub(crate) handshakes: HandshakeCounters,
 }
 
 impl PoolCounters {
@@ -161,6 +176,8 @@ impl GenerationCounters {
 pub(crate) struct Counters {
     clients: Box<[ClientCounters]>,
     pub(crate) firewall: FirewallCounters,
+    /// Of listeners with TLS, by address and thread. Locked as `pools`.
+    handshakes: Mutex<BTreeMap<(String, usize), Arc<HandshakeCounters>>>,
     /// Locked by readers and on reload, never on the data path.
     pools: Mutex<PoolHistory>,
 }
@@ -176,7 +193,15 @@ struct PoolHistory {
 impl Counters {
     pub(crate) fn new(threads: usize) -> Self {
         let clients = (0..threads).map(|_| ClientCounters::default()).collect();
-        Self { clients, firewall: FirewallCounters::default(), pools: Mutex::default() }
+        let (handshakes, pools) = (Mutex::default(), Mutex::default());
+        Self { clients, firewall: FirewallCounters::default(), handshakes, pools }
+    }
+
+    /// The counters of a thread's listener, which remain as long as they are in use.
+    pub(crate) fn handshakes(&self, listener: &Address, thread: usize) -> Arc<HandshakeCounters> {
+        let mut all = self.handshakes.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|_, counters| Arc::strong_count(counters) > 1);
+        Arc::clone(all.entry((listener.to_string(), thread)).or_default())
     }
 
     #[inline]
@@ -210,6 +235,13 @@ impl Counters {
             let exhaustion = totals.resource_exhaustion.iter_mut();
             for (sum, count) in exhaustion.zip(&counters.resource_exhaustion) {
                 *sum += count.get();
+            }
+        }
+        let handshakes = self.handshakes.lock().unwrap_or_else(PoisonError::into_inner);
+        for ((listener, _), counters) in &*handshakes {
+            // Those of a removed listener are not in use.
+            if Arc::strong_count(counters) > 1 {
+                *totals.handshakes.entry(listener.clone()).or_default() += &**counters;
             }
         }
         let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
@@ -250,6 +282,8 @@ pub(crate) struct Totals {
     pub(crate) dropped_audit_lines: u64,
     pub(crate) local_responses: [u64; LOCAL_STATUSES.len()],
     pub(crate) resource_exhaustion: [u64; LOCAL_RESOURCES.len()],
+    /// By address of the listener.
+    pub(crate) handshakes: BTreeMap<String, HandshakeTotals>,
     /// By name.
     pub(crate) pools: BTreeMap<String, PoolTotals>,
 }
@@ -281,12 +315,28 @@ impl AddAssign<&DurationCounters> for DurationTotals {
     }
 }
 
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct HandshakeTotals {
+    pub(crate) full: u64,
+    pub(crate) resumed: u64,
+    pub(crate) failed: u64,
+}
+
+impl AddAssign<&HandshakeCounters> for HandshakeTotals {
+    fn add_assign(&mut self, counters: &HandshakeCounters) {
+        self.full += counters.full.get();
+        self.resumed += counters.resumed.get();
+        self.failed += counters.failed.get();
+    }
+}
+
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BackendTotals {
     pub(crate) requests: u64,
     pub(crate) failures: u64,
     pub(crate) connects: u64,
     pub(crate) closed: u64,
+    pub(crate) handshakes: HandshakeTotals,
 }
 
 impl AddAssign<&BackendCounters> for BackendTotals {
@@ -296,13 +346,13 @@ impl AddAssign<&BackendCounters> for BackendTotals {
         self.connects += counters.connects.get();
         self.requests += counters.requests.get();
         self.failures += counters.failures.get();
+        self.handshakes += &counters.handshakes;
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Address;
 
     fn config(pool: &str, backend: u16) -> Config {
         let address = |port| Address::Tcp(([127, 0, 0, 1], port).into());

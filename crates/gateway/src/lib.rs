@@ -31,7 +31,6 @@ pub use resolve::{HostName, Resolver};
 pub use server::{Error, Gateway, check_logs};
 /// Writer of the gateway's messages. Callers should use it, too.
 pub use tollgate_accesslog::stderr_log;
-pub use tollgate_tls::{TlsError, TlsIdentity};
 
 /// Interval of messages about a condition that persists.
 const LOG_INTERVAL: std::time::Duration = std::time::Duration::from_secs(60);

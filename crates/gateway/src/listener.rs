@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tollgate_eventloop::{UnixSocket, defer_accept, listen, listen_per_thread, set_backlog};
 
 use crate::config::{Address, Listener};
-use tollgate_tls::TlsIdentity;
+use crate::counters::{Counters, HandshakeCounters};
+use tollgate_tls::TlsServer;
 
 /// A listener of the configuration, with the sockets of all threads.
 #[derive(Debug)]
@@ -36,7 +37,9 @@ pub(crate) struct ThreadListener {
     /// As configured.
     pub(crate) address: Address,
     pub(crate) backlog: i32,
-    pub(crate) tls: Option<TlsIdentity>,
+    pub(crate) tls: Option<TlsServer>,
+    /// `None` without TLS.
+    pub(crate) handshakes: Option<Arc<HandshakeCounters>>,
     /// `Host` of requests without one.
     pub(crate) default_host: String,
 }
@@ -112,6 +115,7 @@ impl ThreadListener {
             address: listener.address.clone(),
             backlog: listener.backlog(),
             tls: listener.tls.clone(),
+            handshakes: None,
             default_host,
         }
     }
@@ -128,6 +132,12 @@ impl ThreadListener {
             Address::Tcp(_) => defer_accept(socket, listener.defer_accept),
             Address::Unix(_) => Ok(()),
         }
+    }
+
+    /// Sets the counters of handshakes on this thread.
+    pub(crate) fn count_handshakes(&mut self, counters: &Counters, thread: usize) {
+        let counters = || counters.handshakes(&self.address, thread);
+        self.handshakes = self.tls.is_some().then(counters);
     }
 
     pub(crate) fn is_same_socket(&self, other: &Self) -> bool {

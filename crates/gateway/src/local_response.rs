@@ -80,6 +80,9 @@ reasons! {
     Connect 501 "connect",
     UnknownCoding 501 "unknown-coding",
     ConnectFailed 502 "connect-failed",
+    /// The certificate of the backend was rejected.
+    TlsCertificate 502 "tls-certificate",
+    TlsHandshake 502 "tls-handshake",
     BackendClosed 502 "backend-closed",
     InvalidResponse 502 "invalid-response",
     NoBackend 503 "no-backend",

@@ -9,7 +9,8 @@ use procfs::process::{LimitValue, Process};
 use crate::cluster::{HealthStatus, PoolHealth};
 use crate::config::Pool;
 use crate::counters::{
-    BackendTotals, DURATION_BOUNDS_US, DurationTotals, LOCAL_STATUSES, PoolTotals, Totals,
+    BackendTotals, DURATION_BOUNDS_US, DurationTotals, HandshakeTotals, LOCAL_STATUSES, PoolTotals,
+    Totals,
 };
 use crate::firewall::FirewallCounters;
 use crate::transport::LOCAL_RESOURCES;
@@ -31,6 +32,7 @@ pub(crate) fn render<'a>(
 ) -> String {
     let mut page = Page { text: String::new(), prefix: "tollgate_gateway_" };
     client_metrics(&mut page, totals);
+    handshake_metrics(&mut page, totals, pools);
     response_metrics(&mut page, totals);
     duration_metrics(&mut page, totals);
     backend_metrics(&mut page, totals);
@@ -111,6 +113,37 @@ fn client_metrics(page: &mut Page, totals: &Totals) {
     ] {
         page.family(name, help);
         page.sample(name, &[], value);
+    }
+}
+
+fn handshake_metrics<'a>(
+    page: &mut Page,
+    totals: &Totals,
+    pools: &(impl Iterator<Item = (&'a Pool, &'a PoolHealth)> + Clone),
+) {
+    let results = |totals: &HandshakeTotals| {
+        [("full", totals.full), ("resumed", totals.resumed), ("failed", totals.failed)]
+    };
+    let name = "tls_handshakes_total";
+    page.family(name, "TLS handshakes with clients, by listener and result.");
+    for (listener, totals) in &totals.handshakes {
+        for (result, count) in results(totals) {
+            page.sample(name, &[("listener", listener), ("result", result)], count);
+        }
+    }
+    let name = "backend_tls_handshakes_total";
+    page.family(name, "TLS handshakes with a backend, by result.");
+    for (pool, _) in pools.clone() {
+        for backend in pool.backends.iter().filter(|backend| backend.tls.is_some()) {
+            let address = backend.address.to_string();
+            let totals = totals.pools.get(&pool.name).and_then(|pool| pool.backends.get(&address));
+            for (result, count) in
+                results(&totals.map_or_else(Default::default, |it| it.handshakes))
+            {
+                let labels = [("pool", &*pool.name), ("backend", &address), ("result", result)];
+                page.sample(name, &labels, count);
+            }
+        }
     }
 }
 

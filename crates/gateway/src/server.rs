@@ -103,6 +103,7 @@ impl Gateway {
         if let Some(warning) = reserve_descriptors(&mut config) {
             log(warning);
         }
+        config.warnings.iter().for_each(log);
         let count = config.threads.get();
         let (listeners, by_thread) = open_listeners(&config, &[], &[], count)?;
         let logs = open_logs(&config, None)?;
@@ -187,11 +188,13 @@ impl Gateway {
             return Err(Error::Threads { running, configured });
         }
         reserve_descriptors(&mut config);
+        config.inherit_tickets(&self.generation.config);
         let (added, by_thread) = open_listeners(&config, &self.listeners, &self.closing, running)?;
         let logs = open_logs(&config, Some(&self.generation))?;
         let names = watch_names(&config)?;
         self.switch(config, logs, added, by_thread)?;
         self.names = names;
+        self.generation.config.warnings.iter().for_each(log);
         Ok(())
     }
 

@@ -45,6 +45,16 @@ pub(crate) fn exhausted_resource(error: &io::Error) -> Option<&'static LocalReso
     LOCAL_RESOURCES.iter().find(|resource| resource.errno == errno)
 }
 
+/// True if an error of a [handshake](Transport::handshake) shows that there was no connection.
+pub(crate) fn is_connect_error(error: &io::Error) -> bool {
+    use io::ErrorKind;
+
+    !matches!(
+        error.kind(),
+        ErrorKind::InvalidData | ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use tollgate_accesslog::LogTarget;
 use tollgate_eventloop::Address;
-use tollgate_tls::{TlsError, TlsIdentity};
+use tollgate_tls::{Certificate, ServerError};
 
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Port 0 selects a free port.
     pub listen: Address,
     /// Certificate and key; with them, TLS is expected on every connection.
-    pub tls: Option<TlsIdentity>,
+    pub tls: Option<Certificate>,
     /// From 1 to 256.
     pub threads: usize,
     /// CPUs to run on, numbered from 0; threads are pinned to them in turn. Empty: not pinned.
@@ -91,7 +91,7 @@ pub enum Error {
     #[error("cannot listen on {listen}; {}", listen_advice(.listen, .source))]
     Listen { listen: Address, source: io::Error },
     #[error("cannot use TLS")]
-    Tls(#[source] TlsError),
+    Tls(#[source] ServerError),
     #[error("cannot open access log {path:?}; choose a file in a writable directory")]
     AccessLog { path: PathBuf, source: io::Error },
     #[error("cannot pin a thread to CPU {cpu}; choose a CPU that this process may use")]

@@ -182,7 +182,15 @@ impl Http1Connection {
         if let (State::Pending(pending), Some(log)) = (&self.state, log) {
             let request = pending.transaction.logged.as_deref();
             let status = STATUS_NO_RESPONSE;
-            log.add(&Entry { peer, request, status, body_bytes: 0, reason: None, upstream: None });
+            log.add(&Entry {
+                peer,
+                tls: None,
+                request,
+                status,
+                body_bytes: 0,
+                reason: None,
+                upstream: None,
+            });
         }
     }
 
@@ -191,7 +199,15 @@ impl Http1Connection {
             let UnloggedResponse { request, status, body_start, end } = response;
             let body_bytes = end.min(self.sent_bytes).saturating_sub(body_start);
             let request = request.as_deref();
-            log.add(&Entry { peer, request, status, body_bytes, reason: None, upstream: None });
+            log.add(&Entry {
+                peer,
+                tls: None,
+                request,
+                status,
+                body_bytes,
+                reason: None,
+                upstream: None,
+            });
         }
     }
 

@@ -622,7 +622,15 @@ impl UnloggedResponse {
         let Self { request, status, body_bytes, .. } = self;
         if let Some(log) = log {
             let request = request.as_deref();
-            log.add(&Entry { peer, request, status, body_bytes, reason: None, upstream: None });
+            log.add(&Entry {
+                peer,
+                tls: None,
+                request,
+                status,
+                body_bytes,
+                reason: None,
+                upstream: None,
+            });
         }
     }
 }

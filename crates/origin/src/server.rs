@@ -14,7 +14,7 @@ use tollgate_eventloop::{
 };
 use tollgate_http1::HeadCache;
 use tollgate_http2::Fields;
-use tollgate_tls::TlsIdentity;
+use tollgate_tls::{ServerOptions, TlsServer, TlsVersion};
 
 use crate::config::{Config, Error, Timeouts};
 use crate::connection::{HTTP2, Scratch};
@@ -55,7 +55,7 @@ struct Thread {
     counters: ThreadCounters,
     log: Option<LogFile>,
     zero: Arc<File>,
-    tls: Option<TlsIdentity>,
+    tls: Option<TlsServer>,
     delays: Arc<AtomicU64>,
     default_host: Arc<str>,
     timeouts: Timeouts,
@@ -79,7 +79,9 @@ impl Origin {
             .collect::<Result<Vec<_>, _>>()
             .map_err(Error::Start)?;
         let zero = ByteSource::open_zero().map_err(Error::Start)?;
-        let tls = config.tls.clone().map(|identity| identity.with_protocols(PROTOCOLS));
+        let options =
+            ServerOptions { min_version: TlsVersion::Tls12, tickets: true, protocols: PROTOCOLS };
+        let tls = config.tls.clone().map(|certificate| TlsServer::new(vec![certificate], &options));
         let tls = tls.transpose().map_err(Error::Tls)?;
         let delays = Arc::default();
         let default_host: Arc<str> = match &listen {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use slab::Slab;
 use tollgate_accesslog::stderr_log;
 use tollgate_eventloop::{Event, Events, IdlePolling, Interest, Poller, Waker, accept, yield_cpu};
-use tollgate_tls::{TlsIdentity, Transport};
+use tollgate_tls::{TlsServer, Transport};
 
 use crate::config::Error;
 use crate::connection::{Connection, Next, Scratch};
@@ -45,7 +45,7 @@ pub(crate) struct Worker {
     /// `None` once the worker is stopping.
     listener: Option<OwnedFd>,
     /// Expected on every connection.
-    tls: Option<TlsIdentity>,
+    tls: Option<TlsServer>,
     waker: Waker,
     stopper: Stopper,
     /// Keys are the tokens of the poller. A key that is reused within one batch of events may make
@@ -70,7 +70,7 @@ impl Worker {
     /// `waker` is one of those of `stopper`.
     pub(crate) fn new(
         listener: OwnedFd,
-        tls: Option<TlsIdentity>,
+        tls: Option<TlsServer>,
         waker: Waker,
         stopper: Stopper,
         scratch: Scratch,

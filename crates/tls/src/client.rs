@@ -15,7 +15,7 @@ use rustls::{
 };
 
 use crate::session::TlsSession;
-use crate::{TlsError, read_certificates, read_identity};
+use crate::{TlsError, pair_error, read_certificates, read_identity};
 
 /// Options of the TLS handshake of a client.
 #[derive(Clone, Copy, Debug)]
@@ -66,12 +66,21 @@ pub enum ClientError {
     Version(#[source] Error),
 }
 
-/// Creates TLS sessions for connections to one server.
+/// Creates TLS sessions for connections to one server. Clones share the sessions to resume.
 #[derive(Clone, Debug)]
 pub struct TlsClient {
     config: Arc<ClientConfig>,
     name: ServerName<'static>,
+    resumes: bool,
 }
+
+impl PartialEq for TlsClient {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.config, &other.config) && self.name == other.name
+    }
+}
+
+impl Eq for TlsClient {}
 
 impl TlsClient {
     pub fn new(options: &ClientOptions<'_>) -> Result<Self, ClientError> {
@@ -96,14 +105,29 @@ impl TlsClient {
             None => builder.with_no_client_auth(),
             Some((certificate, key)) => {
                 let (chain, key) = read_identity(certificate, key)?;
-                builder.with_client_auth_cert(chain, key).map_err(TlsError::Pair)?
+                builder.with_client_auth_cert(chain, key).map_err(pair_error)?
             }
         };
         config.alpn_protocols = options.protocols.iter().map(|name| name.to_vec()).collect();
         if !options.resume {
             config.resumption = Resumption::disabled();
         }
-        Ok(Self { config: Arc::new(config), name })
+        Ok(Self { config: Arc::new(config), name, resumes: options.resume })
+    }
+
+    /// The same options for another server of this name or address, whose sessions are separate.
+    pub fn for_server(&self, name: &str) -> Result<Self, ClientError> {
+        let name = ServerName::try_from(name.to_owned()).map_err(ClientError::Name)?;
+        Ok(Self { name, ..self.with_own_sessions() })
+    }
+
+    /// The same options for another server of the same name.
+    pub fn with_own_sessions(&self) -> Self {
+        let mut config = ClientConfig::clone(&self.config);
+        if self.resumes {
+            config.resumption = Resumption::default();
+        }
+        Self { config: Arc::new(config), name: self.name.clone(), resumes: self.resumes }
     }
 
     /// Starts the session of a connection.

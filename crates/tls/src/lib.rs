@@ -1,4 +1,4 @@
-//! TLS by rustls for both roles: identities, trust, sessions between a socket and plain bytes, and transports: sockets
+//! TLS by rustls for both roles: certificates, trust, sessions between a socket and plain bytes, and transports: sockets
 //! with or without such a session.
 
 mod client;
@@ -7,8 +7,10 @@ mod server;
 mod session;
 mod transport;
 
+use std::io;
 use std::path::Path;
 
+use rustls::InconsistentKeys;
 use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
@@ -16,11 +18,13 @@ pub use client::{
     ClientError, ClientOptions, Rejection, TlsClient, TlsVersion, Trust, certificate_rejection,
 };
 pub use self_signed::{SelfSigned, SelfSignedError};
-pub use server::TlsIdentity;
-pub use session::{StreamEnd, TlsSession, is_plain_http};
+pub use server::{
+    Certificate, CertificateFiles, CertificateWarning, ServerError, ServerOptions, TlsServer,
+};
+pub use session::{SessionFacts, StreamEnd, TlsSession, is_plain_http};
 pub use transport::{Received, Transport};
 
-/// Error in reading a certificate chain and its key.
+/// Error in reading a certificate chain, its key or its OCSP response.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     #[error(
@@ -29,10 +33,33 @@ pub enum TlsError {
     Certificate(#[source] pem::Error),
     #[error("cannot read the key; expected a PEM file with a private key without passphrase")]
     Key(#[source] pem::Error),
+    #[error("the key does not belong to the certificate; name the key that it was issued for")]
+    Mismatch(#[source] rustls::Error),
     #[error(
-        "cannot use the certificate with this key; check that they belong together and have a supported type"
+        "cannot use the certificate with this key; check that they have a supported type: RSA, ECDSA or Ed25519"
     )]
     Pair(#[source] rustls::Error),
+    #[error("cannot parse the certificate; issue it again")]
+    Syntax(#[source] x509_cert::der::Error),
+    #[error(
+        "cannot read the OCSP response; expected a file in DER, as from `openssl ocsp -respout`"
+    )]
+    OcspFile(#[source] io::Error),
+    #[error(
+        "cannot parse the OCSP response; expected a file in DER, as from `openssl ocsp -respout`"
+    )]
+    OcspSyntax(#[source] x509_cert::der::Error),
+    #[error("the OCSP response says `{0}` instead of a status; fetch a new one")]
+    OcspStatus(String),
+    #[error("the OCSP response is for another certificate; fetch that of this one")]
+    OcspOther,
+}
+
+fn pair_error(error: rustls::Error) -> TlsError {
+    match error {
+        rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => TlsError::Mismatch(error),
+        error => TlsError::Pair(error),
+    }
 }
 
 /// Reads the certificates in a PEM file; fails if there are none.

@@ -1,13 +1,14 @@
 //! Self-signed certificates, for servers that are started for a test or a measurement.
 
 use std::path::Path;
+use std::time::SystemTime;
 use std::{fs, io};
 
 use rcgen::{CertificateParams, DnType, KeyPair};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use crate::{TlsError, TlsIdentity};
+use crate::{Certificate, TlsError};
 
 /// A self-signed certificate and its key (ECDSA on P-256), both in PEM.
 ///
@@ -46,12 +47,13 @@ impl SelfSigned {
     }
 
     /// The certificate for a server.
-    pub fn identity(&self) -> Result<TlsIdentity, SelfSignedError> {
+    pub fn for_server(&self) -> Result<Certificate, SelfSignedError> {
         let certificate = CertificateDer::from_pem_slice(self.certificate.as_bytes())
             .map_err(|error| SelfSignedError::Use(TlsError::Certificate(error)))?;
         let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes())
             .map_err(|error| SelfSignedError::Use(TlsError::Key(error)))?;
-        TlsIdentity::new(vec![certificate], key).map_err(SelfSignedError::Use)
+        Certificate::new(vec![certificate], key, None, SystemTime::now())
+            .map_err(SelfSignedError::Use)
     }
 }
 
@@ -63,7 +65,10 @@ mod tests {
     use tollgate_eventloop::{Events, Interest, Poller, Socket};
 
     use super::*;
-    use crate::{ClientOptions, Rejection, TlsClient, Trust, certificate_rejection};
+    use crate::{
+        CertificateFiles, ClientOptions, Rejection, ServerOptions, TlsClient, TlsServer,
+        TlsVersion, Trust, certificate_rejection,
+    };
 
     /// Returns the result of a handshake with a server that has the certificate.
     fn handshake(
@@ -76,10 +81,14 @@ mod tests {
         let (server, _) = listener.accept().unwrap();
         server.set_nonblocking(true).unwrap();
         let server = Socket::from(std::os::fd::OwnedFd::from(server));
-        let identity =
-            certificate.identity().unwrap().with_protocols(&[b"h2", b"http/1.1"]).unwrap();
+        let options = ServerOptions {
+            min_version: TlsVersion::Tls12,
+            tickets: true,
+            protocols: &[b"h2", b"http/1.1"],
+        };
+        let tls = TlsServer::new(vec![certificate.for_server().unwrap()], &options).unwrap();
         let server = thread::spawn(move || {
-            let mut session = identity.accept().unwrap();
+            let mut session = tls.accept().unwrap();
             let poller = Poller::new().unwrap();
             poller.add(&server, 0, Interest::Readable).unwrap();
             let mut buffer = [0; 64];
@@ -120,7 +129,10 @@ mod tests {
         let other = SelfSigned::new(&["site.test"]).unwrap();
         let error = handshake(&other, Trust::File(&file), "site.test").unwrap_err();
         assert_eq!(certificate_rejection(&error), Some(Rejection::Untrusted));
-        // The files are those of an identity.
-        TlsIdentity::read(&file, &dir.path().join("site.key")).unwrap();
+        // The files can be read.
+        let key = dir.path().join("site.key");
+        let files = CertificateFiles { certificate: &file, key: &key, ocsp: None };
+        let read = Certificate::read(&files, SystemTime::now()).unwrap();
+        assert_eq!(read.warnings(), []);
     }
 }

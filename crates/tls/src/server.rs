@@ -1,48 +1,225 @@
-//! Server: a certificate and its key.
+//! Server: certificates by name, OCSP responses, session tickets and versions.
 
+use std::collections::HashMap;
 use std::fmt;
+use std::fs;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use rustls::crypto::ring;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use rustls::version::{TLS12, TLS13};
 use rustls::{ServerConfig, ServerConnection};
+use x509_cert::der::Decode as _;
+use x509_cert::der::oid::AssociatedOid as _;
+use x509_cert::ext::pkix::SubjectAltName;
+use x509_cert::ext::pkix::name::GeneralName;
+use x509_ocsp::{BasicOcspResponse, CertStatus, OcspResponse, OcspResponseStatus};
 
 use crate::session::TlsSession;
-use crate::{TlsError, read_identity};
+use crate::{TlsError, TlsVersion, pair_error, read_identity};
 
-/// A certificate chain and its private key.
-#[derive(Clone)]
-pub struct TlsIdentity(Arc<ServerConfig>);
+/// Files of a server's certificate.
+#[derive(Clone, Copy, Debug)]
+pub struct CertificateFiles<'a> {
+    /// PEM, with the chain behind the certificate.
+    pub certificate: &'a Path,
+    /// PEM, without passphrase.
+    pub key: &'a Path,
+    /// OCSP response for the certificate, in DER.
+    pub ocsp: Option<&'a Path>,
+}
 
-impl TlsIdentity {
-    /// Reads the certificate chain and the key from PEM files. Offers HTTP/1.1 by ALPN.
-    pub fn read(certificate: &Path, key: &Path) -> Result<Self, TlsError> {
-        let (chain, key) = read_identity(certificate, key)?;
-        Self::new(chain, key)
+/// A certificate chain, its private key and perhaps an OCSP response.
+#[derive(Clone, Debug)]
+pub struct Certificate {
+    key: Arc<CertifiedKey>,
+    stapled: Option<Stapled>,
+    /// DNS names in lower case, also with a wildcard: `*.example.org`.
+    names: Vec<String>,
+    warnings: Vec<CertificateWarning>,
+}
+
+/// A certificate with an OCSP response.
+#[derive(Clone, Debug)]
+struct Stapled {
+    key: Arc<CertifiedKey>,
+    /// The response is not sent later: clients would reject the connection.
+    until: Option<SystemTime>,
+}
+
+/// Condition under which clients may reject a certificate that can be used. Times are in UTC.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CertificateWarning {
+    #[error("the certificate has expired at {0}; renew it")]
+    Expired(String),
+    #[error("the certificate is not valid before {0}; check the clock")]
+    NotYetValid(String),
+    #[error("the OCSP response was valid until {0} and is not sent; fetch a new one and reload")]
+    OcspExpired(String),
+    #[error("the OCSP response says that the certificate is {0}; replace the certificate")]
+    NotGood(&'static str),
+}
+
+impl Certificate {
+    /// Reads a certificate. `now` decides what has expired.
+    pub fn read(files: &CertificateFiles<'_>, now: SystemTime) -> Result<Self, TlsError> {
+        let (chain, key) = read_identity(files.certificate, files.key)?;
+        let ocsp = files.ocsp.map(fs::read).transpose().map_err(TlsError::OcspFile)?;
+        Self::new(chain, key, ocsp, now)
     }
 
     pub(crate) fn new(
         chain: Vec<CertificateDer<'static>>,
         key: PrivateKeyDer<'static>,
+        ocsp: Option<Vec<u8>>,
+        now: SystemTime,
     ) -> Result<Self, TlsError> {
-        let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
-        let mut config = builder
-            .with_safe_default_protocol_versions()
-            .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key))
-            .map_err(TlsError::Pair)?;
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let key = CertifiedKey::from_der(chain, key, &ring::default_provider());
+        let key = key.map_err(pair_error)?;
+        let parsed = key.end_entity_cert().map_err(TlsError::Pair)?;
+        let parsed = x509_cert::Certificate::from_der(parsed).map_err(TlsError::Syntax)?;
+        let parsed = parsed.tbs_certificate;
+        let mut warnings = Vec::new();
+        if parsed.validity.not_after.to_system_time() < now {
+            warnings.push(CertificateWarning::Expired(parsed.validity.not_after.to_string()));
+        }
+        if parsed.validity.not_before.to_system_time() > now {
+            warnings.push(CertificateWarning::NotYetValid(parsed.validity.not_before.to_string()));
+        }
+        let names = match parsed.get::<SubjectAltName>().map_err(TlsError::Syntax)? {
+            Some((_, names)) => names.0.iter().filter_map(dns_name).collect(),
+            None => Vec::new(),
+        };
+        let stapled = match ocsp {
+            None => None,
+            Some(response) => {
+                let until = check_ocsp(&response, &parsed, now, &mut warnings)?;
+                let key = Arc::new(CertifiedKey { ocsp: Some(response), ..key.clone() });
+                Some(Stapled { key, until })
+            }
+        };
+        Ok(Self { key: Arc::new(key), stapled, names, warnings })
+    }
+
+    pub fn warnings(&self) -> &[CertificateWarning] {
+        &self.warnings
+    }
+
+    fn key_at(&self, now: impl FnOnce() -> SystemTime) -> &Arc<CertifiedKey> {
+        match &self.stapled {
+            Some(Stapled { key, until: None }) => key,
+            Some(Stapled { key, until: Some(until) }) if now() < *until => key,
+            _ => &self.key,
+        }
+    }
+}
+
+fn dns_name(name: &GeneralName) -> Option<String> {
+    match name {
+        GeneralName::DnsName(name) => Some(name.as_str().to_ascii_lowercase()),
+        _ => None,
+    }
+}
+
+/// Checks that an OCSP response can be sent with a certificate. Returns the end of its validity, if it has one.
+fn check_ocsp(
+    response: &[u8],
+    certificate: &x509_cert::TbsCertificate,
+    now: SystemTime,
+    warnings: &mut Vec<CertificateWarning>,
+) -> Result<Option<SystemTime>, TlsError> {
+    let response = OcspResponse::from_der(response).map_err(TlsError::OcspSyntax)?;
+    let body = match (response.response_status, response.response_bytes) {
+        (OcspResponseStatus::Successful, Some(body)) => body,
+        (status, _) => return Err(TlsError::OcspStatus(format!("{status:?}"))),
+    };
+    if body.response_type != BasicOcspResponse::OID {
+        return Err(TlsError::OcspStatus(format!("type {}", body.response_type)));
+    }
+    let body = BasicOcspResponse::from_der(body.response.as_bytes());
+    let body = body.map_err(TlsError::OcspSyntax)?.tbs_response_data;
+    let serial = &certificate.serial_number;
+    let of_certificate = body.responses.iter().find(|it| it.cert_id.serial_number == *serial);
+    let of_certificate = of_certificate.ok_or(TlsError::OcspOther)?;
+    match of_certificate.cert_status {
+        CertStatus::Good(_) => {}
+        CertStatus::Revoked(_) => warnings.push(CertificateWarning::NotGood("revoked")),
+        CertStatus::Unknown(_) => warnings.push(CertificateWarning::NotGood("unknown")),
+    }
+    let Some(until) = &of_certificate.next_update else { return Ok(None) };
+    let until = until.0;
+    if until.to_system_time() <= now {
+        warnings.push(CertificateWarning::OcspExpired(until.to_date_time().to_string()));
+    }
+    Ok(Some(until.to_system_time()))
+}
+
+/// Options of the TLS handshake of a server.
+#[derive(Clone, Copy, Debug)]
+pub struct ServerOptions<'a> {
+    /// With 1.2, versions and cipher suites are those of Mozilla's intermediate profile, without finite-field
+    /// Diffie-Hellman; with 1.3, those of the modern one.
+    pub min_version: TlsVersion,
+    /// Lets clients resume sessions by tickets. Their key is replaced after 6 hours and opens tickets for another 6.
+    /// There is no other way to resume.
+    pub tickets: bool,
+    /// Protocols of ALPN, in order of preference.
+    pub protocols: &'a [&'a [u8]],
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    #[error("no certificate given")]
+    NoCertificate,
+    /// Indexes of both certificates.
+    #[error("two certificates have the name `{name}`; remove one of them")]
+    DuplicateName { name: String, first: usize, second: usize },
+    /// Index of the certificate.
+    #[error(
+        "no client would get this certificate, since it has no DNS name; only the first one may be without"
+    )]
+    NoName(usize),
+    #[error("cannot use TLS with these options")]
+    Options(#[source] rustls::Error),
+}
+
+/// Creates TLS sessions for connections of clients. Clones share their session tickets.
+#[derive(Clone)]
+pub struct TlsServer(Arc<ServerConfig>);
+
+impl TlsServer {
+    /// The first certificate is the default, for clients that send no name or an unknown one.
+    pub fn new(
+        certificates: Vec<Certificate>,
+        options: &ServerOptions<'_>,
+    ) -> Result<Self, ServerError> {
+        let versions = match options.min_version {
+            TlsVersion::Tls12 => &[&TLS13, &TLS12][..],
+            TlsVersion::Tls13 => &[&TLS13],
+        };
+        let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_protocol_versions(versions)
+            .map_err(ServerError::Options)?;
+        let certificates = Arc::new(Certificates::new(certificates)?);
+        let mut config = builder.with_no_client_auth().with_cert_resolver(certificates);
+        config.alpn_protocols = options.protocols.iter().map(|name| name.to_vec()).collect();
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        if options.tickets {
+            config.ticketer = ring::Ticketer::new().map_err(ServerError::Options)?;
+        }
         Ok(Self(Arc::new(config)))
     }
 
-    /// Offers these protocols by ALPN, the preferred one first, and resumes sessions by tickets. Their key is replaced
-    /// after 6 hours and opens tickets for another 6.
-    pub fn with_protocols(mut self, protocols: &[&[u8]]) -> Result<Self, TlsError> {
-        let config = Arc::make_mut(&mut self.0);
-        config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
-        config.ticketer = ring::Ticketer::new().map_err(TlsError::Pair)?;
-        Ok(self)
+    /// Continues with the ticket keys of another server, so that its clients can resume their sessions.
+    pub fn inherit_tickets(&mut self, old: &Self) {
+        if self.0.ticketer.enabled() && old.0.ticketer.enabled() {
+            Arc::make_mut(&mut self.0).ticketer = Arc::clone(&old.0.ticketer);
+        }
     }
 
     /// Starts the session of a client's connection.
@@ -52,16 +229,70 @@ impl TlsIdentity {
     }
 }
 
-impl fmt::Debug for TlsIdentity {
+impl fmt::Debug for TlsServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("TlsIdentity").finish_non_exhaustive()
+        f.debug_tuple("TlsServer").finish_non_exhaustive()
     }
 }
 
-impl PartialEq for TlsIdentity {
+impl PartialEq for TlsServer {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
-impl Eq for TlsIdentity {}
+impl Eq for TlsServer {}
+
+/// Certificates by the name that a client sends (SNI).
+#[derive(Debug)]
+struct Certificates {
+    /// At least one; the first one is the default.
+    all: Vec<Certificate>,
+    /// Indexes by name.
+    exact: HashMap<String, usize>,
+    /// Indexes by the parent of the name: `example.org` for `*.example.org`.
+    wildcard: HashMap<String, usize>,
+}
+
+impl Certificates {
+    fn new(all: Vec<Certificate>) -> Result<Self, ServerError> {
+        let (mut exact, mut wildcard) = (HashMap::new(), HashMap::new());
+        if all.is_empty() {
+            return Err(ServerError::NoCertificate);
+        }
+        for (index, certificate) in all.iter().enumerate() {
+            if certificate.names.is_empty() && index > 0 {
+                return Err(ServerError::NoName(index));
+            }
+            for name in &certificate.names {
+                let previous = match name.strip_prefix("*.") {
+                    Some(parent) => wildcard.insert(parent.to_owned(), index),
+                    None => exact.insert(name.clone(), index),
+                };
+                if let Some(first) = previous.filter(|first| *first != index) {
+                    let name = name.clone();
+                    return Err(ServerError::DuplicateName { name, first, second: index });
+                }
+            }
+        }
+        Ok(Self { all, exact, wildcard })
+    }
+
+    /// An exact name has precedence over a wildcard, which stands for one label (RFC 9525, section 6.3).
+    fn of_name(&self, name: Option<&str>) -> &Certificate {
+        let index = name.filter(|_| self.all.len() > 1).and_then(|name| {
+            let of_parent = || self.wildcard.get(name.split_once('.')?.1);
+            self.exact.get(name).or_else(of_parent)
+        });
+        &self.all[index.copied().unwrap_or(0)]
+    }
+}
+
+impl ResolvesServerCert for Certificates {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(self.of_name(hello.server_name()).key_at(SystemTime::now)))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 
-use rustls::{Connection, HandshakeKind};
+use rustls::{CipherSuite, Connection, HandshakeKind, ProtocolVersion};
 use tollgate_eventloop::{Socket, try_io};
 
 /// TLS state of one connection.
@@ -18,6 +18,37 @@ pub struct TlsSession {
     /// Error to report after the bytes received before it.
     error: Option<io::Error>,
     end: Option<StreamEnd>,
+}
+
+/// Facts of a handshake, by their names in the registries of TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionFacts<'a> {
+    pub version: &'static str,
+    pub cipher: &'static str,
+    /// Server name that the client has sent. `None` for clients.
+    pub server_name: Option<&'a str>,
+}
+
+/// Name in the registry of cipher suites, of those that rustls has.
+fn cipher_name(suite: CipherSuite) -> &'static str {
+    use CipherSuite as Suite;
+
+    match suite {
+        Suite::TLS13_AES_128_GCM_SHA256 => "TLS_AES_128_GCM_SHA256",
+        Suite::TLS13_AES_256_GCM_SHA384 => "TLS_AES_256_GCM_SHA384",
+        Suite::TLS13_CHACHA20_POLY1305_SHA256 => "TLS_CHACHA20_POLY1305_SHA256",
+        Suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256 => "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
+        Suite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384 => "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
+        Suite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256 => {
+            "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256"
+        }
+        Suite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 => "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+        Suite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384 => "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+        Suite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256 => {
+            "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256"
+        }
+        _ => "unknown",
+    }
 }
 
 /// End of what the peer sends.
@@ -41,6 +72,11 @@ impl TlsSession {
         self.connection.is_handshaking()
     }
 
+    /// True if the peer has sent something.
+    pub fn has_begun(&self) -> bool {
+        self.first_byte.is_some()
+    }
+
     /// Returns the end of what the peer sends once all of it is received.
     pub fn end(&self) -> Option<StreamEnd> {
         self.end
@@ -60,6 +96,47 @@ impl TlsSession {
     pub fn cipher(&self) -> Option<String> {
         let suite = self.connection.negotiated_cipher_suite()?;
         Some(format!("{:?} {:?}", self.connection.protocol_version()?, suite.suite()))
+    }
+
+    /// Returns `None` before the end of the handshake.
+    pub fn facts(&self) -> Option<SessionFacts<'_>> {
+        let version = match self.connection.protocol_version()? {
+            ProtocolVersion::TLSv1_2 => "TLSv1.2",
+            ProtocolVersion::TLSv1_3 => "TLSv1.3",
+            _ => "unknown",
+        };
+        let cipher = cipher_name(self.connection.negotiated_cipher_suite()?.suite());
+        let server_name = match &self.connection {
+            Connection::Server(connection) => connection.server_name(),
+            Connection::Client(_) => None,
+        };
+        Some(SessionFacts { version, cipher, server_name })
+    }
+
+    /// Continues the handshake as far as possible without blocking. Returns true once it is complete; otherwise the
+    /// socket has neither room for what is to be sent nor unread bytes.
+    pub fn handshake(&mut self, socket: &Socket) -> io::Result<bool> {
+        loop {
+            // An unsent rest is sent with the next event.
+            self.flush(socket)?;
+            if !self.connection.is_handshaking() {
+                return Ok(true);
+            }
+            let mut carrier = Carrier { socket, first_byte: None, was_short: false };
+            match try_io(|| self.connection.read_tls(&mut carrier))? {
+                None => return Ok(false),
+                Some(0) => {
+                    let message = "the connection was closed within the TLS handshake";
+                    return Err(io::Error::new(ErrorKind::UnexpectedEof, message));
+                }
+                Some(_) => {}
+            }
+            if let Err(error) = self.connection.process_new_packets() {
+                // Sends an alert. The error of the handshake is the one to report.
+                self.flush(socket).ok();
+                return Err(io::Error::new(ErrorKind::InvalidData, error));
+            }
+        }
     }
 
     /// Fills the buffer as far as possible. Returns the number of bytes, 0 at the end of the stream, and
@@ -142,8 +219,12 @@ impl TlsSession {
     }
 
     /// Sends what the socket has room for. If fewer bytes are reported as sent than given, the next call must
-    /// continue with the bytes that follow.
+    /// continue with the bytes that follow. Sends none of them before the end of the handshake.
     pub fn send(&mut self, socket: &Socket, bytes: &[u8]) -> io::Result<usize> {
+        if self.connection.is_handshaking() {
+            self.flush(socket)?;
+            return Ok(0);
+        }
         let mut taken = usize::from(self.is_byte_held && !bytes.is_empty());
         loop {
             if !self.flush(socket)? {

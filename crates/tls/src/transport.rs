@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use tollgate_eventloop::{Address, Event, Interest, Poller, Socket, try_io};
 
-use crate::{TlsIdentity, TlsSession};
+use crate::{SessionFacts, StreamEnd, TlsClient, TlsServer, TlsSession};
 
 /// Upper bound of a TCP packet; loopback packets are nearly as large.
 const PACKET_BYTES_MAX: usize = 1 << 16;
@@ -58,18 +58,55 @@ impl Transport {
         }
     }
 
-    /// Wraps a client's socket; with an identity, TLS is expected on it.
-    pub fn client(socket: Socket, identity: Option<&TlsIdentity>) -> io::Result<Self> {
-        let session = identity.map(|identity| identity.accept().map(Box::new)).transpose()?;
+    /// Wraps a client's socket; with `tls`, TLS is expected on it.
+    pub fn client(socket: Socket, tls: Option<&TlsServer>) -> io::Result<Self> {
+        let session = tls.map(|tls| tls.accept().map(Box::new)).transpose()?;
         Ok(Self { session, ..Self::new(socket) })
     }
 
-    pub fn connect(address: &Address) -> io::Result<Self> {
+    /// Connects to a backend. With `tls`, [`handshake`](Self::handshake) must be called until it is complete.
+    pub fn connect(address: &Address, tls: Option<&TlsClient>) -> io::Result<Self> {
+        let session = tls.map(|tls| tls.connect().map(Box::new)).transpose()?;
         let socket = match address {
             Address::Tcp(address) => Socket::connect(*address)?,
             Address::Unix(path) => Socket::connect_unix(path)?,
         };
-        Ok(Self { is_readable: false, ..Self::new(socket) })
+        Ok(Self { session, is_readable: false, ..Self::new(socket) })
+    }
+
+    /// Continues a TLS handshake. Returns true if none is in progress.
+    pub fn handshake(&mut self) -> io::Result<bool> {
+        let Some(session) = self.session.as_mut().filter(|session| session.is_handshaking()) else {
+            return Ok(true);
+        };
+        let is_complete = session.handshake(&self.socket)?;
+        // An incomplete handshake has emptied the socket.
+        self.is_readable &= is_complete;
+        Ok(is_complete)
+    }
+
+    pub fn is_handshaking(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| session.is_handshaking())
+    }
+
+    /// True if the TLS handshake resumed an earlier session.
+    pub fn is_resumed(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| session.is_resumed())
+    }
+
+    /// False if TLS is expected and the peer has sent nothing.
+    pub fn has_begun_tls(&self) -> bool {
+        self.session.as_ref().is_none_or(|session| session.has_begun())
+    }
+
+    /// Facts of a complete TLS handshake.
+    pub fn tls_facts(&self) -> Option<SessionFacts<'_>> {
+        self.session.as_ref()?.facts()
+    }
+
+    /// True if the peer has closed its connection without ending the TLS session, so that bytes may be missing.
+    pub fn is_truncated(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| session.end() == Some(StreamEnd::Truncated))
     }
 
     /// Continues without TLS, which must not have begun.
@@ -262,11 +299,12 @@ mod tests {
     use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixStream;
     use std::path::Path;
-    use std::time::{Duration, Instant};
+    use std::time::{Duration, Instant, SystemTime};
 
     use tollgate_eventloop::Events;
 
     use super::*;
+    use crate::{Certificate, CertificateFiles, ServerOptions, TlsVersion};
 
     /// Deadline that turns a hang into a failure.
     const PATIENCE: Duration = Duration::from_secs(10);
@@ -274,11 +312,16 @@ mod tests {
     /// Content type of a TLS alert record (RFC 8446, section 5.1).
     const ALERT: u8 = 21;
 
-    fn identity() -> TlsIdentity {
+    fn tls_server() -> TlsServer {
         let file =
             concat!(env!("CARGO_MANIFEST_DIR"), "/../gateway/tests/gateway/certificates/site");
-        let path = |extension| Path::new(file).with_extension(extension);
-        TlsIdentity::read(&path("pem"), &path("key")).unwrap()
+        let (certificate, key) =
+            (Path::new(file).with_extension("pem"), Path::new(file).with_extension("key"));
+        let files = CertificateFiles { certificate: &certificate, key: &key, ocsp: None };
+        let certificate = Certificate::read(&files, SystemTime::now()).unwrap();
+        let options =
+            ServerOptions { min_version: TlsVersion::Tls12, tickets: true, protocols: &[] };
+        TlsServer::new(vec![certificate], &options).unwrap()
     }
 
     #[test]
@@ -286,7 +329,7 @@ mod tests {
         let (near, mut far) = UnixStream::pair().unwrap();
         near.set_nonblocking(true).unwrap();
         let mut transport =
-            Transport::client(Socket::from(OwnedFd::from(near)), Some(&identity())).unwrap();
+            Transport::client(Socket::from(OwnedFd::from(near)), Some(&tls_server())).unwrap();
         let mut filled = 0;
         while let Ok(count) = transport.socket.send(&[0; 4096]) {
             filled += count;

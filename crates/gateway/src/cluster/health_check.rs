@@ -9,10 +9,11 @@ use std::time::Instant;
 use tollgate_accesslog::RateLimit;
 use tollgate_eventloop::{Events, Interest, Poller, Waker};
 use tollgate_http1::{ParseError, parse_response_head};
+use tollgate_tls::TlsClient;
 
 use super::health::{CheckResults, HealthStatus, PoolHealth};
 use crate::config::{Address, Backend, HealthCheck, Pool};
-use crate::transport::{Received, Transport, exhausted_resource};
+use crate::transport::{Received, Transport, exhausted_resource, is_connect_error};
 use crate::{LOG_INTERVAL, log};
 
 /// The health checks of a configuration. Dropping it stops them.
@@ -46,6 +47,7 @@ struct CheckedBackend {
     /// For messages.
     name: String,
     address: Address,
+    tls: Option<TlsClient>,
     request: Vec<u8>,
     check: HealthCheck,
     results: CheckResults,
@@ -137,6 +139,7 @@ fn checked_backends(pools: &[Pool], health: &[Arc<PoolHealth>]) -> Vec<CheckedBa
             checked.push(CheckedBackend {
                 name: format!("backend {} of pool {}", backend.address, pool.name),
                 address: backend.address.clone(),
+                tls: backend.tls.clone(),
                 request: request(&check.path, backend),
                 check: check.clone(),
                 results: CheckResults::new(check, is_up),
@@ -216,7 +219,7 @@ impl Checker {
             return Ok(());
         }
         backend.next_at = now + backend.check.interval;
-        match Transport::connect(&backend.address) {
+        match Transport::connect(&backend.address, backend.tls.as_ref()) {
             Ok(transport) => {
                 self.checks += 1;
                 self.poller.add(&transport, self.checks, Interest::BothEdge)?;
@@ -276,6 +279,8 @@ impl CheckedBackend {
 enum CheckError {
     #[error("cannot connect: {0}")]
     Connect(#[source] io::Error),
+    #[error("the TLS handshake failed: {0}")]
+    Handshake(#[source] io::Error),
     #[error("the connection failed: {0}")]
     Connection(#[source] io::Error),
     #[error("the connection was closed without a response")]
@@ -301,6 +306,14 @@ const READ_BYTES: usize = 4096;
 impl Probe {
     /// Continues as far as possible without blocking. Returns the result once there is one.
     fn advance(&mut self, request: &[u8]) -> Option<Result<(), CheckError>> {
+        match self.transport.handshake() {
+            Ok(true) => {}
+            Ok(false) => return None,
+            Err(error) if is_connect_error(&error) => {
+                return Some(Err(CheckError::Connect(error)));
+            }
+            Err(error) => return Some(Err(CheckError::Handshake(error))),
+        }
         while self.sent_bytes < request.len() {
             match self.transport.send(&request[self.sent_bytes..]) {
                 Ok(0) => return None,

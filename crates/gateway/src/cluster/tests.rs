@@ -16,6 +16,7 @@ fn backends(weights: &[u32]) -> Vec<Backend> {
         address: Address::Tcp(([127, 0, 0, 1], 9000 + u16::try_from(at).unwrap()).into()),
         weight: *weight,
         name: None,
+        tls: None,
     };
     weights.iter().enumerate().map(backend).collect()
 }

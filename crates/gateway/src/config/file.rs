@@ -61,19 +61,47 @@ pub(super) struct ListenerFile {
     /// connection is accepted after one second and occupies a place in the backlog until then; closing the listener
     /// resets it. TCP only. Default: false.
     pub(super) defer_accept: Option<Located<bool>>,
-    /// TLS certificate and key. Default: plain HTTP.
+    /// TLS with clients. Default: plain HTTP.
     pub(super) tls: Option<TlsFile>,
 }
 
-/// Certificate and key of a TLS listener.
+/// TLS with clients.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "tls")]
 pub(super) struct TlsFile {
+    /// Certificates. A client gets the one that has the name that it sends (SNI), exactly or by a wildcard such as
+    /// `*.example.org`; with an unknown name or without one it gets the first.
+    pub(super) certificates: Located<Vec<CertificateFile>>,
+    /// Lowest version: `"1.2"`, as in Mozilla's intermediate profile, or `"1.3"`, as in the modern one. Default: `"1.2"`.
+    pub(super) min_version: Option<TlsVersionFile>,
+    /// Lets clients resume sessions by tickets. Their keys are generated at the start, are replaced after 6 hours, open
+    /// tickets for another 6 hours, and survive a reload. Sessions are not resumed in any other way. Default: true.
+    pub(super) tickets: Option<bool>,
+}
+
+/// A certificate and its key.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(title = "certificate")]
+pub(super) struct CertificateFile {
     /// PEM file with the certificate, followed by its chain.
     pub(super) certificate: Located<String>,
     /// PEM file with the private key.
     pub(super) key: Located<String>,
+    /// File with the OCSP response for the certificate, in DER, that is sent to clients until it expires (stapling).
+    /// It is read again on reload. Default: none.
+    pub(super) ocsp: Option<Located<String>>,
+}
+
+/// Lowest version of TLS.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[schemars(title = "tls version")]
+pub(super) enum TlsVersionFile {
+    #[serde(rename = "1.2")]
+    Tls12,
+    #[serde(rename = "1.3")]
+    Tls13,
 }
 
 /// Requests of a host below a path, and the pool that serves them.
@@ -121,6 +149,8 @@ pub(super) struct PoolFile {
     pub(super) name: Located<String>,
     /// Servers of the pool.
     pub(super) backends: Located<Vec<BackendFile>>,
+    /// TLS with the backends, also of health checks; `{}` uses the defaults. Default: plain HTTP.
+    pub(super) tls: Option<Located<PoolTlsFile>>,
     /// Load balancing. Default: `round-robin`.
     pub(super) balance: Option<BalanceFile>,
     /// Idle connections per backend that are kept open, for all threads together; 0 keeps none. Default: 1024.
@@ -140,6 +170,26 @@ pub(super) struct PoolFile {
     pub(super) eject: Option<EjectionFile>,
     /// Further attempts of a request on other backends, where that is safe; at most 10. Default: 1.
     pub(super) retries: Option<Located<u32>>,
+}
+
+/// TLS with the backends of a pool.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(title = "pool tls")]
+pub(super) struct PoolTlsFile {
+    /// Checks that the certificate of a backend is valid, has its name, and was issued by a trusted authority.
+    /// Default: true.
+    pub(super) verify: Option<Located<bool>>,
+    /// PEM file with the authorities to trust. Default: those that the system trusts.
+    pub(super) ca: Option<Located<String>>,
+    /// Name that certificates must have, and that is sent to backends (SNI). Default: the name or the IP address in
+    /// `address`; an IP address is not sent. Necessary for Unix sockets.
+    pub(super) server_name: Option<Located<String>>,
+    /// PEM file with the certificate of the gateway for backends that ask for one, followed by its chain. Default:
+    /// none.
+    pub(super) certificate: Option<Located<String>>,
+    /// PEM file with the private key of `certificate`.
+    pub(super) key: Option<Located<String>>,
 }
 
 /// A server of a pool.
@@ -226,7 +276,7 @@ pub(super) struct ResolveFile {
 #[serde(deny_unknown_fields)]
 #[schemars(title = "timeouts")]
 pub(super) struct TimeoutsFile {
-    /// Connecting to a backend. Default: 5s.
+    /// Connecting to a backend, with the TLS handshake. Default: 5s.
     pub(super) connect: Option<Located<HumanDuration>>,
     /// From the first byte of a request head to its last. Default: 10s.
     pub(super) header: Option<Located<HumanDuration>>,

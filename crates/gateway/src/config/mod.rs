@@ -4,6 +4,7 @@ mod error;
 mod file;
 #[cfg(test)]
 mod tests;
+mod tls;
 mod validate;
 mod waf;
 
@@ -23,7 +24,7 @@ pub use tollgate_eventloop::Address;
 use crate::resolve::{Addresses, HostName, Resolver};
 pub use error::ConfigError;
 use error::InvalidValue;
-use tollgate_tls::TlsIdentity;
+use tollgate_tls::{TlsClient, TlsServer};
 pub(crate) use waf::Compression;
 pub use waf::{AuditLog, Waf};
 
@@ -47,6 +48,8 @@ pub struct Config {
     /// Address of the admin server: `/metrics` and `/healthz`.
     pub admin: Option<SocketAddr>,
     pub threads: NonZeroUsize,
+    /// Problems of the file that do not prevent its use, such as an expired certificate.
+    pub warnings: Vec<String>,
 }
 
 impl Config {
@@ -66,6 +69,7 @@ impl Config {
             audit_log: None,
             admin: None,
             threads: NonZeroUsize::MIN,
+            warnings: Vec::new(),
         }
     }
 
@@ -93,12 +97,15 @@ impl Config {
         let file = path.display().to_string();
         let invalid = |invalid: InvalidValue| invalid.in_file(&file);
         let values = serde_saphyr::from_str(text).map_err(|error| invalid(error.into()))?;
-        validate::validate(&values, folder, resolver).map_err(|mut errors| {
+        let validated = validate::validate(&values, folder, resolver);
+        let (mut config, warnings) = validated.map_err(|mut errors| {
             if errors.len() == 1 {
                 return invalid(errors.remove(0));
             }
             ConfigError::Several(errors.into_iter().map(invalid).collect())
-        })
+        })?;
+        config.warnings = warnings.into_iter().map(|it| invalid(it).to_string()).collect();
+        Ok(config)
     }
 
     /// The names of backends with their addresses.
@@ -110,6 +117,17 @@ impl Config {
                 Target::Address(_) => None,
             })
             .collect()
+    }
+
+    /// Continues with the keys of the session tickets of an earlier configuration.
+    pub(crate) fn inherit_tickets(&mut self, old: &Self) {
+        for listener in &mut self.listeners {
+            let same = old.listeners.iter().find(|other| other.address == listener.address);
+            if let (Some(tls), Some(old)) = (&mut listener.tls, same.and_then(|it| it.tls.as_ref()))
+            {
+                tls.inherit_tickets(old);
+            }
+        }
     }
 
     /// Changes the addresses of names.
@@ -130,7 +148,7 @@ impl Config {
 /// The backends of a pool: one for each address.
 fn expand(declared: &[DeclaredBackend]) -> Vec<Backend> {
     let mut backends: Vec<Backend> = Vec::with_capacity(declared.len());
-    for DeclaredBackend { target, weight } in declared {
+    for DeclaredBackend { target, weight, tls } in declared {
         let (addresses, name) = match target {
             Target::Address(address) => (vec![address.clone()], None),
             Target::Name(name, addresses) => {
@@ -140,7 +158,9 @@ fn expand(declared: &[DeclaredBackend]) -> Vec<Backend> {
         for address in addresses {
             // Two names may have the same address.
             if backends.iter().all(|other| other.address != address) {
-                backends.push(Backend { address, weight: *weight, name: name.clone() });
+                // A server cannot resume the sessions of another one.
+                let tls = tls.as_ref().map(TlsClient::with_own_sessions);
+                backends.push(Backend { address, weight: *weight, name: name.clone(), tls });
             }
         }
     }
@@ -162,7 +182,7 @@ pub struct Listener {
     pub backlog: u32,
     pub defer_accept: bool,
     /// `None`: plain HTTP.
-    pub tls: Option<TlsIdentity>,
+    pub tls: Option<TlsServer>,
 }
 
 impl Listener {
@@ -306,12 +326,14 @@ pub struct Backend {
     pub weight: u32,
     /// The name that has this address.
     pub name: Option<HostName>,
+    /// `None`: plain HTTP.
+    pub tls: Option<TlsClient>,
 }
 
 impl Backend {
     /// A backend of weight 1.
     pub fn new(address: Address) -> Self {
-        Self { address, weight: 1, name: None }
+        Self { address, weight: 1, name: None, tls: None }
     }
 }
 
@@ -320,6 +342,7 @@ impl Backend {
 pub(crate) struct DeclaredBackend {
     target: Target,
     weight: u32,
+    tls: Option<TlsClient>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

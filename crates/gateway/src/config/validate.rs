@@ -13,8 +13,9 @@ use super::error::{InvalidValue, suggestion};
 use super::file::{
     AccessLogFile, BackendFile, BalanceFile, ConfigFile, EjectionFile, ForwardedFile, HashByFile,
     HeaderEditsFile, HealthFile, HumanDuration, LimitsFile, ListenerFile, Located, LogFormatFile,
-    PoolFile, RequestsFile, ResolveFile, RouteFile, TimeoutsFile, TlsFile,
+    PoolFile, RequestsFile, ResolveFile, RouteFile, TimeoutsFile,
 };
+use super::tls::{PoolTls, listener_tls};
 use super::waf::{RuleCache, audit_log};
 use super::{
     AccessLog, Address, Balance, Config, DeclaredBackend, Ejection, Forwarded, HashBy, HeaderEdits,
@@ -23,7 +24,6 @@ use super::{
 };
 use crate::path::readings;
 use crate::resolve::{Addresses, HostName, Resolver};
-use tollgate_tls::{TlsError, TlsIdentity};
 
 const THREADS_MAX: u16 = 256;
 const DURATION_MIN: Duration = Duration::from_millis(1);
@@ -52,15 +52,17 @@ const OWN_HEADERS: &str = "connection content-length expect keep-alive proxy-con
 
 /// Files and names that a configuration needs. Those that cannot be read or resolved are collected, so that all are
 /// reported at once.
-struct Resources<'a> {
-    folder: &'a Path,
+pub(super) struct Resources<'a> {
+    pub(super) folder: &'a Path,
     resolve: Resolve,
     addresses: Addresses,
     failures: Vec<InvalidValue>,
+    /// Problems that do not prevent the use of the configuration.
+    pub(super) warnings: Vec<InvalidValue>,
 }
 
 impl Resources<'_> {
-    fn collect<T>(&mut self, result: Result<T, InvalidValue>) -> Option<T> {
+    pub(super) fn collect<T>(&mut self, result: Result<T, InvalidValue>) -> Option<T> {
         match result {
             Ok(value) => Some(value),
             Err(failure) => {
@@ -90,17 +92,18 @@ impl Resources<'_> {
     }
 }
 
-/// Validates a file. Relative paths are resolved against `folder`.
+/// Validates a file. Relative paths are resolved against `folder`. Returns warnings, too.
 pub(super) fn validate(
     file: &ConfigFile,
     folder: &Path,
     resolver: Resolver,
-) -> Result<Config, Vec<InvalidValue>> {
+) -> Result<(Config, Vec<InvalidValue>), Vec<InvalidValue>> {
     let resolve = resolve(file.resolve.as_ref(), resolver).map_err(|error| vec![error])?;
     let addresses = Addresses::new();
-    let mut resources = Resources { folder, resolve, addresses, failures: Vec::new() };
+    let (failures, warnings) = (Vec::new(), Vec::new());
+    let mut resources = Resources { folder, resolve, addresses, failures, warnings };
     match validate_values(file, &mut resources) {
-        Ok(config) if resources.failures.is_empty() => Ok(config),
+        Ok(config) if resources.failures.is_empty() => Ok((config, resources.warnings)),
         result => {
             resources.failures.extend(result.err());
             Err(resources.failures)
@@ -140,6 +143,7 @@ fn validate_values(
         audit_log: file.audit_log.as_ref().map(|log| audit_log(log, folder)).transpose()?,
         admin,
         threads,
+        warnings: Vec::new(),
     })
 }
 
@@ -168,10 +172,7 @@ fn listeners(
             address,
             backlog: number(&file.backlog, 1, Some(u16::MAX.into()), Listener::DEFAULT_BACKLOG)?,
             defer_accept: file.defer_accept.as_deref().is_some_and(|defer| *defer),
-            tls: file.tls.as_ref().and_then(|files| {
-                let tls = tls(files, resources.folder);
-                resources.collect(tls)
-            }),
+            tls: file.tls.as_ref().and_then(|tls| listener_tls(tls, resources)),
         });
     }
     Ok(listeners)
@@ -180,21 +181,6 @@ fn listeners(
 /// Each listener on port 0 gets its own free port.
 fn is_ephemeral_port(address: &Address) -> bool {
     matches!(address, Address::Tcp(address) if address.port() == 0)
-}
-
-fn tls(file: &TlsFile, folder: &Path) -> Result<TlsIdentity, InvalidValue> {
-    let (certificate, key) = (folder.join(&*file.certificate), folder.join(&*file.key));
-    TlsIdentity::read(&certificate, &key).map_err(|error| {
-        let value = match &error {
-            TlsError::Certificate(_) => &file.certificate,
-            TlsError::Key(_) | TlsError::Pair(_) => &file.key,
-        };
-        let invalid = InvalidValue::at(value, error.to_string());
-        match error {
-            TlsError::Certificate(source) | TlsError::Key(source) => invalid.with_source(source),
-            TlsError::Pair(source) => invalid.with_source(source),
-        }
-    })
 }
 
 fn admin(text: &Located<String>, listeners: &[Listener]) -> Result<SocketAddr, InvalidValue> {
@@ -258,7 +244,8 @@ fn pool(
     }
     let keepalive_max = file.keepalive_max.unwrap_or(Pool::DEFAULT_KEEPALIVE_MAX);
     let queue_max = file.queue_max.unwrap_or(Pool::DEFAULT_QUEUE_MAX);
-    let mut declared = backends(&file.backends, resources)?;
+    let tls = file.tls.as_ref().and_then(|tls| PoolTls::read(tls, resources));
+    let mut declared = backends(&file.backends, tls.as_ref(), resources)?;
     let backends = expand(&declared);
     if !declared.iter().any(|backend| matches!(backend.target, Target::Name(..))) {
         declared.clear();
@@ -315,6 +302,7 @@ fn connections_max(
 
 fn backends(
     files: &Located<Vec<BackendFile>>,
+    tls: Option<&PoolTls<'_>>,
     resources: &mut Resources<'_>,
 ) -> Result<Vec<DeclaredBackend>, InvalidValue> {
     if !(1..=BACKENDS_MAX).contains(&files.len()) {
@@ -329,7 +317,8 @@ fn backends(
             return Err(duplicate("backend", &file.address, &files[first].address, advice));
         }
         let weight = number(&file.weight, 0, Some(WEIGHT_MAX), 1)?;
-        backends.push(DeclaredBackend { target, weight });
+        let tls = tls.map(|tls| tls.client(&target, &file.address)).transpose()?;
+        backends.push(DeclaredBackend { target, weight, tls });
     }
     if backends.iter().all(|backend| backend.weight == 0) {
         let message = "all backends have weight 0; give at least one of them a weight";

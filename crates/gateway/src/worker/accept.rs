@@ -30,7 +30,8 @@ pub(super) enum Accepted {
 
 impl Worker {
     /// Listens on one more socket, at once or when accepting is no longer paused.
-    pub(super) fn add_listener(&mut self, listener: ThreadListener) -> io::Result<()> {
+    pub(super) fn add_listener(&mut self, mut listener: ThreadListener) -> io::Result<()> {
+        listener.count_handshakes(&self.counters, self.thread);
         // A socket that a reload has taken over was about to be closed and queued no connections.
         if let Some(socket) = &listener.socket {
             set_backlog(socket, listener.backlog)?;

@@ -4,7 +4,7 @@ use std::io;
 use std::net::IpAddr;
 use std::time::{Duration, Instant, SystemTime};
 
-use tollgate_accesslog::{Entry, LoggedRequest};
+use tollgate_accesslog::{Entry, LoggedRequest, Tls as LoggedTls};
 use tollgate_eventloop::SendBuffer;
 use tollgate_http1::{BodyFraming, ParseError, RequestHead, Version, parse_request_head};
 
@@ -17,7 +17,7 @@ use crate::headers::{ClientInfo, InvalidMaxForwards, max_forwards, render_reques
 use crate::local_response::{LocalResponse, Reason, ResponseContext};
 use crate::router::AmbiguousPath;
 use crate::transport::{Received, Transport};
-use tollgate_tls::is_plain_http;
+use tollgate_tls::{SessionFacts, is_plain_http};
 
 /// Limits of reading from a client that still sends after the last response: in total and while silent, as in nginx
 /// (`lingering_time`, `lingering_timeout`). Many clients read no response before they have sent their body, and closing
@@ -49,6 +49,8 @@ pub(super) struct Downstream {
     pub(super) deadline: Instant,
     /// Listed in [`Worker::unwatched`].
     pub(super) is_unwatched: bool,
+    /// The TLS handshake is not counted yet.
+    is_handshaking: bool,
 }
 
 impl Downstream {
@@ -60,6 +62,7 @@ impl Downstream {
         deadline: Instant,
     ) -> Self {
         Self {
+            is_handshaking: transport.is_tls(),
             transport,
             serial,
             ip,
@@ -123,6 +126,12 @@ impl Downstream {
             self.deadline = timeouts.next_body_deadline(self.deadline, count, now);
         }
         Ok(is_empty)
+    }
+
+    /// Facts of the TLS session for the access log.
+    pub(super) fn logged_tls(&self) -> Option<LoggedTls<'_>> {
+        let SessionFacts { version, cipher, server_name } = self.transport.tls_facts()?;
+        Some(LoggedTls { version, cipher, server_name })
     }
 
     /// True if the client has neither sent part of a request nor awaits a response.
@@ -204,7 +213,13 @@ impl Worker {
                 let is_idle_in_drain = kept == 0 && self.stop_by.is_some();
                 return HeadRead::Step(if is_idle_in_drain { Step::Close } else { Step::Wait });
             }
-            match client.transport.receive(&mut self.scratch.input[end..start + INPUT_BYTES]) {
+            let room = &mut self.scratch.input[end..start + INPUT_BYTES];
+            let received = client.transport.receive(room);
+            if client.is_handshaking {
+                self.count_handshake(key);
+            }
+            let client = &mut self.clients[key];
+            match received {
                 Ok(Received::Bytes(count)) => {
                     if kept == 0 {
                         client.deadline = self.now + self.timeouts.header;
@@ -250,6 +265,17 @@ impl Worker {
             }
         }
         HeadRead::Step(Step::Continue)
+    }
+
+    /// Counts the TLS handshake of a client once it is complete.
+    fn count_handshake(&mut self, key: usize) {
+        let client = &mut self.clients[key];
+        if client.transport.is_tls() && !client.transport.is_handshaking() {
+            client.is_handshaking = false;
+            if let Some(handshakes) = &self.listeners[client.listener].handshakes {
+                handshakes.count(client.transport.is_resumed());
+            }
+        }
     }
 
     /// Parses the head at the start of the input, or finds it in the cache.
@@ -376,7 +402,9 @@ impl Worker {
             let peer = self.peer(key);
             let (status, body_bytes) = (response.status(), response.body_bytes(context));
             let reason = response.reason().map(Reason::word);
-            let entry = Entry { peer: &peer, request, status, body_bytes, reason, upstream: None };
+            let tls = self.clients[key].logged_tls();
+            let upstream = None;
+            let entry = Entry { peer: &peer, tls, request, status, body_bytes, reason, upstream };
             self.access_log.iter_mut().for_each(|log| log.add(&entry));
         }
         self.send_local(key, response, context);
@@ -461,6 +489,12 @@ impl Worker {
         let client = self.clients.remove(key);
         self.client_counters().closed.add(1);
         self.discount_client(client.ip);
+        if client.is_handshaking
+            && client.transport.has_begun_tls()
+            && let Some(handshakes) = &self.listeners[client.listener].handshakes
+        {
+            handshakes.failed.add(1);
+        }
         if self.accept_again_at.is_some() {
             // There is room for another client.
             self.accept_again_at = Some(self.now);

@@ -36,7 +36,10 @@ impl Worker {
         for (index, listener) in self.listeners.iter_mut().enumerate() {
             let is_same = |configured: &&Listener| configured.address == listener.address;
             match shared.config.listeners.iter().find(is_same) {
-                Some(configured) => listener.reconfigure(configured)?,
+                Some(configured) => {
+                    listener.reconfigure(configured)?;
+                    listener.count_handshakes(&self.counters, self.thread);
+                }
                 None => removed.push(index),
             }
         }

@@ -100,7 +100,10 @@ impl Worker {
                     && upstream.serial == serial
                 {
                     upstream.transport.on_event(event);
-                    if upstream.client.is_none() && upstream.transport.is_readable() {
+                    if upstream.client.is_none()
+                        && upstream.transport.is_readable()
+                        && (!upstream.transport.is_tls() || !self.is_quiet(key))
+                    {
                         self.close_idle(key);
                     }
                 }

@@ -64,11 +64,15 @@ impl Worker {
         if transaction.is_request_held {
             return self.receive_held_request(key);
         }
-        if transaction.upstream.is_none() {
+        let Some(at) = transaction.upstream else {
             let Some(backend) = transaction.reserved.take() else { return Step::Wait };
             let assigned = self.connect_transaction(key, backend);
             return self.or_respond(key, assigned);
+        };
+        if let Some(step) = self.continue_handshake(key, at) {
+            return step;
         }
+        let Some(transaction) = &self.clients[key].transaction else { return Step::Close };
         if matches!(transaction.response, ResponseState::Tunnel { .. }) {
             return self.forward_tunnel(key);
         }
@@ -270,7 +274,10 @@ impl Worker {
                 self.forward_response_piece(key, at, start, start + kept + count)
             }
             Ok(Received::Nothing) => Step::Wait,
-            Ok(Received::End) => self.on_upstream_end(key, true),
+            Ok(Received::End) => {
+                let is_truncated = upstream.transport.is_truncated();
+                self.on_upstream_end(key, !is_truncated)
+            }
             Err(_) => self.on_upstream_end(key, false),
         }
     }

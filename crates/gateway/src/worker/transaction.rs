@@ -456,6 +456,7 @@ impl Worker {
         let backend = transaction.backend.map(|at| pool.backends[at].address.to_string());
         let entry = Entry {
             peer: &peer,
+            tls: self.clients[key].logged_tls(),
             request: transaction.logged_request.as_deref(),
             status: if transaction.status == 0 { STATUS_NO_RESPONSE } else { transaction.status },
             body_bytes: transaction.response_body_bytes,

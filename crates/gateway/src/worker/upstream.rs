@@ -4,13 +4,15 @@ use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
+use tollgate_tls::certificate_rejection;
+
 use super::{ClientId, Step, Worker};
 use crate::cluster::{BackendId, Choice, PoolState};
 use crate::counters::{BackendCounters, PoolCounters};
 use crate::generation::ConfigGeneration;
 use crate::local_response::{LocalResponse, Reason};
 use crate::log;
-use crate::transport::{LocalResource, Received, Transport, exhausted_resource};
+use crate::transport::{LocalResource, Received, Transport, exhausted_resource, is_connect_error};
 
 /// A connection to a backend. It serves one request at a time and is kept only after a response that was read to its
 /// exact end.
@@ -24,8 +26,10 @@ pub(super) struct Upstream {
     pub(super) client: Option<usize>,
     /// Has served a request before: the backend may have closed it while it was idle.
     pub(super) is_reused: bool,
-    /// No byte was sent or received yet.
+    /// No byte of a request or a response was sent or received yet.
     pub(super) is_connecting: bool,
+    /// Cause of a failed TLS handshake.
+    failure: Option<String>,
     /// The received part of an incomplete response head.
     pub(super) partial_head: Vec<u8>,
     pub(super) idle_until: Instant,
@@ -167,8 +171,9 @@ impl Worker {
         }
     }
 
-    /// True if a connection is open and no unexpected bytes have arrived.
-    fn is_quiet(&mut self, at: usize) -> bool {
+    /// True if a connection is open and no unexpected bytes have arrived. Messages of TLS, such as session tickets, are
+    /// expected.
+    pub(super) fn is_quiet(&mut self, at: usize) -> bool {
         let transport = &mut self.upstreams[at].transport;
         !transport.is_closed() && matches!(transport.receive(&mut [0]), Ok(Received::Nothing))
     }
@@ -176,7 +181,7 @@ impl Worker {
     fn connect(&mut self, place: Place) -> io::Result<usize> {
         let config = &self.generations[place.generation].shared.config;
         let backend = &config.pools[place.pool].backends[place.backend];
-        let transport = Transport::connect(&backend.address)?;
+        let transport = Transport::connect(&backend.address, backend.tls.as_ref())?;
         let serial = self.next_serial();
         self.backend_counters(place).connects.add(1);
         Ok(self.upstreams.insert(Upstream {
@@ -186,9 +191,41 @@ impl Worker {
             client: None,
             is_reused: false,
             is_connecting: true,
+            failure: None,
             partial_head: Vec::new(),
             idle_until: self.now,
         }))
+    }
+
+    /// Continues the TLS handshake of a new connection to a backend. Returns the step that follows, unless the
+    /// handshake is complete.
+    pub(super) fn continue_handshake(&mut self, key: usize, at: usize) -> Option<Step> {
+        let upstream = &mut self.upstreams[at];
+        if !upstream.is_connecting || !upstream.transport.is_handshaking() {
+            return None;
+        }
+        let place = upstream.place;
+        match upstream.transport.handshake() {
+            Ok(false) => Some(Step::Wait),
+            Ok(true) => {
+                let is_resumed = upstream.transport.is_resumed();
+                self.backend_counters(place).handshakes.count(is_resumed);
+                None
+            }
+            Err(error) => {
+                let reason = match certificate_rejection(&error) {
+                    Some(_) => Reason::TlsCertificate,
+                    None if is_connect_error(&error) => Reason::ConnectFailed,
+                    None => Reason::TlsHandshake,
+                };
+                if reason != Reason::ConnectFailed {
+                    upstream.failure = Some(format!("the TLS handshake failed: {error}"));
+                    self.backend_counters(place).handshakes.failed.add(1);
+                }
+                let assigned = self.retry(key, reason);
+                Some(self.or_respond(key, assigned))
+            }
+        }
     }
 
     fn close_upstream(&mut self, at: usize) -> Place {
@@ -213,15 +250,14 @@ impl Worker {
             self.close_upstream(at);
             return self.connect_transaction(key, BackendId(place.backend));
         }
+        let failure = self.upstreams[at].failure.take();
         self.drop_upstream(key);
-        self.record_failure(
-            place,
-            match failed {
-                Reason::ConnectFailed => "cannot connect",
-                Reason::ConnectTimeout => "cannot connect in time",
-                _ => "a connection was closed without a response",
-            },
-        );
+        let cause = failure.as_deref().unwrap_or(match failed {
+            Reason::ConnectFailed => "cannot connect",
+            Reason::ConnectTimeout => "cannot connect in time",
+            _ => "a connection was closed without a response",
+        });
+        self.record_failure(place, cause);
         let Some(transaction) = &mut self.clients[key].transaction else { return Ok(Step::Close) };
         if !can_retry {
             return Err(LocalResponse::error(failed));

@@ -20,7 +20,7 @@ use crate::support::{
 use crate::tls::{certificate_file, echo_body_once, long_body, tls_config};
 
 /// The standard output of a program that has to succeed.
-fn output(program: &str, arguments: &[&str]) -> Vec<u8> {
+pub(crate) fn output(program: &str, arguments: &[&str]) -> Vec<u8> {
     let output = Command::new(program)
         .args(arguments)
         .output()
@@ -234,7 +234,7 @@ fn ab_with_and_without_keep_alive() {
 }
 
 /// Another proxy or server, which runs until dropped.
-struct ForeignServer {
+pub(crate) struct ForeignServer {
     name: &'static str,
     address: Address,
     process: Child,
@@ -255,7 +255,7 @@ impl ForeignServer {
         Self::nginx_with(&upstream, location)
     }
 
-    fn nginx_with(upstream: &str, locations: &str) -> Self {
+    pub(crate) fn nginx_with(upstream: &str, locations: &str) -> Self {
         Self::start("nginx", &["-e", "stderr", "-c", "{config}"], |dir| {
             format!(
                 "daemon off; master_process off; pid {dir}/pid; error_log /dev/null;\n\

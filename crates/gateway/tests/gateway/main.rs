@@ -12,8 +12,9 @@ mod responses;
 mod smuggling;
 // Connections that switch to another protocol.
 mod upgrade;
-// Clients over TLS.
+// Clients and backends over TLS.
 mod tls;
+mod tls_backends;
 
 // Filters of requests and responses, and the web application firewall.
 mod filter;
@@ -39,6 +40,8 @@ mod soak;
 // Foreign programs: curl, ab, openssl, nginx, HAProxy. They have to be installed (make packages).
 #[cfg(feature = "e2e")]
 mod e2e;
+#[cfg(feature = "e2e")]
+mod e2e_tls;
 
 /// Makes the missing suite visible in the output of `cargo test`.
 #[cfg(not(feature = "e2e"))]

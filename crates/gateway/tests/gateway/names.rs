@@ -199,7 +199,7 @@ fn fail_lookups(addr: SocketAddr) {
 #[test]
 fn everything_that_cannot_be_opened_or_resolved_is_an_error_with_its_place() {
     let text = "listeners:
-  - { address: 127.0.0.1:80, tls: { certificate: none.pem, key: none.key } }
+  - { address: 127.0.0.1:80, tls: { certificates: [{ certificate: none.pem, key: none.key }] } }
 pools:
   - name: site
     backends: [{ address: nowhere.example:80 }, { address: nowhere.example:81 }]
@@ -212,7 +212,7 @@ waf: { rules: [none.conf] }
     let error = Config::read_with(&path, resolver).unwrap_err().to_string();
     let lines: Vec<&str> = error.lines().collect();
     let starts = [
-        ":2:50: cannot read the certificate; ",
+        ":2:67: cannot read the certificate; ",
         ":5:27: cannot resolve `nowhere.example:80`, the `address` of a backend; check the name, or write an IP \
          address: no answer",
         ":5:60: cannot resolve `nowhere.example:81`",

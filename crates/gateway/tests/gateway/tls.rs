@@ -1,6 +1,7 @@
 //! Clients over TLS, by the client of rustls. Foreign clients are in `e2e`.
 //!
-//! `certificates/` has self-signed certificates for `localhost` and their keys. They are valid until 2120.
+//! `certificates/` has two self-signed certificates for `localhost` (`site` and `next`), those of an authority, and keys.
+//! They are valid until 2120.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -16,10 +17,11 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{
     ClientConfig, ClientConnection, RootCertStore, StreamOwned, SupportedProtocolVersion,
 };
+use serde_json::Value;
 use tempfile::TempDir;
 use tollgate_gateway::Config;
-use tollgate_gateway::TlsIdentity;
 use tollgate_gateway::config::{AccessLog, Address, Listener, LogFormat, LogTarget};
+use tollgate_tls::TlsServer;
 
 use crate::support::{Backend, GET, OK, TestGateway, any_port, closed_port, config, connect};
 
@@ -27,9 +29,25 @@ pub(crate) fn certificate_file(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/gateway/certificates").join(name)
 }
 
-fn tls(name: &str) -> Option<TlsIdentity> {
-    let file = |end: &str| certificate_file(&format!("{name}.{end}"));
-    Some(TlsIdentity::read(&file("pem"), &file("key")).unwrap())
+/// A listener with these keys in its `tls`, which are read in the folder of the certificates.
+fn parse(tls: &str) -> Config {
+    let text = format!(
+        "listeners:\n  - address: 127.0.0.1:0\n    tls:\n      {tls}\n\
+         pools: [{{ name: a, backends: [{{ address: \"127.0.0.1:1\" }}] }}]\n"
+    );
+    Config::parse(&text, &certificate_file("gateway.yaml")).unwrap()
+}
+
+/// TLS with the certificates of these names.
+fn tls_of(names: &[&str], keys: &str) -> Option<TlsServer> {
+    let file = |name: &&str| format!("{{ certificate: {name}.pem, key: {name}.key }}");
+    let files: Vec<String> = names.iter().map(file).collect();
+    let config = parse(&format!("certificates: [{}]\n      {keys}", files.join(", ")));
+    config.listeners[0].tls.clone()
+}
+
+fn tls(name: &str) -> Option<TlsServer> {
+    tls_of(&[name], "")
 }
 
 /// A configuration that listens for TLS on this address, and forwards which protocol a client used.
@@ -48,7 +66,12 @@ fn tls_client(
     name: &str,
     version: &'static SupportedProtocolVersion,
 ) -> TlsClient {
-    let certificate = certificate_file(&format!("{name}.pem"));
+    connect_to(gateway, "localhost", &client_config(name, version))
+}
+
+/// Trusts only the certificate of this name, or those that it has issued.
+fn client_config(trusted: &str, version: &'static SupportedProtocolVersion) -> Arc<ClientConfig> {
+    let certificate = certificate_file(&format!("{trusted}.pem"));
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(certificate).unwrap()).unwrap();
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
@@ -58,8 +81,19 @@ fn tls_client(
         .with_root_certificates(roots)
         .with_no_client_auth();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    let connection = ClientConnection::new(Arc::new(config), "localhost".try_into().unwrap());
-    StreamOwned::new(connection.unwrap(), connect(gateway.address()).unwrap())
+    Arc::new(config)
+}
+
+fn connect_to(gateway: &TestGateway, name: &str, config: &Arc<ClientConfig>) -> TlsClient {
+    let name = name.to_owned().try_into().unwrap();
+    let connection = ClientConnection::new(Arc::clone(config), name).unwrap();
+    StreamOwned::new(connection, connect(gateway.address()).unwrap())
+}
+
+/// Sends a request that gets a local response, whose head it reads.
+fn ask(client: &mut TlsClient) {
+    client.write_all(b"TRACE / HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    expect(client, "HTTP/1.1 405 Method Not Allowed\r\n");
 }
 
 #[track_caller]
@@ -217,33 +251,196 @@ fn tls_connection_keeps_its_protocol_when_its_listener_becomes_plain() {
     expect(&mut client, OK);
 }
 
+/// A gateway on a port that a reload can keep.
+fn tls_gateway(tls: Option<TlsServer>) -> (TestGateway, Config) {
+    let mut config = config(&[closed_port()]);
+    config.listeners = vec![Listener { tls, ..Listener::new(Address::Tcp(closed_port())) }];
+    (TestGateway::start(&config), config)
+}
+
+/// Name of a sample of `tls_handshakes_total`.
+fn handshakes(gateway: &TestGateway, result: &str) -> u64 {
+    let listener = gateway.addr();
+    gateway.metric(&format!("tls_handshakes_total{{listener=\"{listener}\",result=\"{result}\"}}"))
+}
+
 #[test]
-fn unusable_certificate_files_are_errors_with_their_line() {
-    let folder = TempDir::new().unwrap();
-    for name in ["site.pem", "site.key", "next.key"] {
-        fs::copy(certificate_file(name), folder.path().join(name)).unwrap();
+fn name_of_the_client_selects_the_certificate() {
+    let (gateway, _) = tls_gateway(tls_of(&["site", "shop"], ""));
+    for (name, trusted) in
+        [("localhost", "site"), ("shop.example", "ca"), ("www.shop.example", "ca")]
+    {
+        let mut client = connect_to(&gateway, name, &client_config(trusted, &TLS13));
+        ask(&mut client);
     }
-    fs::write(folder.path().join("empty.pem"), "").unwrap();
-    let error = |certificate: &str, key: &str| {
+    // An unknown name and an address, which is not sent, get the first certificate.
+    for name in ["www.example", "127.0.0.1"] {
+        let mut client = connect_to(&gateway, name, &client_config("site", &TLS13));
+        let error = client.conn.complete_io(&mut client.sock).unwrap_err();
+        assert!(error.to_string().contains("not valid for name"), "{error}");
+    }
+}
+
+#[test]
+fn session_tickets_survive_a_reload_and_are_shared_by_threads() {
+    for version in [&TLS12, &TLS13] {
+        let (gateway, mut config) = tls_gateway(tls("site"));
+        let of_client = client_config("site", version);
+        let ask_new = || ask(&mut connect_to(&gateway, "localhost", &of_client));
+        ask_new();
+        ask_new();
+        // The certificate is read again and has a new key.
+        config.listeners[0].tls = tls("next");
+        gateway.reload(config.clone());
+        ask_new();
+        assert_eq!((handshakes(&gateway, "full"), handshakes(&gateway, "resumed")), (1, 2));
+        config.listeners[0].tls = tls_of(&["site"], "tickets: false");
+        gateway.reload(config);
+        gateway.turn();
+        ask_new();
+        ask_new();
+        assert_eq!((handshakes(&gateway, "full"), handshakes(&gateway, "resumed")), (3, 2));
+    }
+    // With two threads, any of them resumes.
+    let mut config = config(&[closed_port()]);
+    config.threads = 2.try_into().unwrap();
+    let address = Address::Tcp(closed_port());
+    config.listeners = vec![Listener { tls: tls("site"), ..Listener::new(address) }];
+    let gateway = TestGateway::start(&config);
+    let of_client = client_config("site", &TLS13);
+    for _ in 0..20 {
+        ask(&mut connect_to(&gateway, "localhost", &of_client));
+    }
+    assert_eq!((handshakes(&gateway, "full"), handshakes(&gateway, "resumed")), (1, 19));
+}
+
+#[test]
+fn minimum_version_refuses_older_clients_and_failures_are_counted() {
+    let (gateway, _) = tls_gateway(tls_of(&["site"], "min_version: \"1.3\""));
+    ask(&mut tls_client(&gateway, "site", &TLS13));
+    let mut old = tls_client(&gateway, "site", &TLS12);
+    assert!(old.conn.complete_io(&mut old.sock).is_err());
+    // A client that leaves within its handshake, and one that speaks no TLS; but not one that sends nothing.
+    let mut client = gateway.client();
+    client.send([22, 3, 1]);
+    client.finish();
+    client.expect_closed();
+    let mut plain = gateway.client();
+    plain.send(GET);
+    plain.expect_local_response(400);
+    plain.finish();
+    plain.expect_closed();
+    gateway.turn();
+    gateway.expect_metric("client_connections", 0);
+    let counts = ["full", "resumed", "failed"].map(|result| handshakes(&gateway, result));
+    assert_eq!(counts, [1, 0, 3]);
+}
+
+#[test]
+fn access_log_in_json_has_version_cipher_and_name() {
+    let folder = TempDir::new().unwrap();
+    let log = folder.path().join("access.log");
+    let (gateway, mut config) = tls_gateway(tls("site"));
+    let to = LogTarget::File(log.clone());
+    config.access_log = Some(AccessLog { to, format: LogFormat::Json });
+    gateway.reload(config);
+    gateway.turn();
+    ask(&mut tls_client(&gateway, "site", &TLS12));
+    ask(&mut tls_client(&gateway, "site", &TLS13));
+    // Lines are written after the responses are sent.
+    gateway.turn();
+    let text = fs::read_to_string(&log).unwrap();
+    let entries: Vec<Value> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    for (entry, version, cipher) in [
+        (&entries[0], "TLSv1.2", "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"),
+        (&entries[1], "TLSv1.3", "TLS_AES_256_GCM_SHA384"),
+    ] {
+        assert_eq!(entry["tls"], version);
+        assert_eq!(entry["cipher"], cipher);
+        assert_eq!(entry["sni"], "localhost");
+    }
+}
+
+#[test]
+fn unusable_certificates_are_errors_with_their_line() {
+    let error = |tls: &str| {
         let text = format!(
-            "listeners:\n  - address: 127.0.0.1:0\n    tls:\n      certificate: {certificate}\n      \
-             key: {key}\npools: [{{ name: a, backends: [{{ address: 127.0.0.1:1 }}] }}]\n"
+            "listeners:\n  - address: 127.0.0.1:0\n    tls:\n      certificates:\n{tls}\
+             pools: [{{ name: a, backends: [{{ address: \"127.0.0.1:1\" }}] }}]\n"
         );
-        let error = Config::parse(&text, &folder.path().join("g.yaml")).unwrap_err();
-        assert!(std::error::Error::source(&error).is_some());
-        let text = error.to_string();
-        text.strip_prefix(&format!("{}/", folder.path().display())).unwrap().to_owned()
+        let error = Config::parse(&text, &certificate_file("g.yaml")).unwrap_err();
+        error.to_string().rsplit_once("g.yaml:").unwrap().1.to_owned()
+    };
+    let one = |certificate: &str, key: &str, more: &str| {
+        error(&format!("        - {{ certificate: {certificate}, key: {key}{more} }}\n"))
     };
     let no_certificate = "cannot read the certificate; expected a PEM file with the certificate, followed by its chain";
-    assert_eq!(error("none.pem", "site.key"), format!("g.yaml:4:20: {no_certificate}"));
-    assert_eq!(error("empty.pem", "site.key"), format!("g.yaml:4:20: {no_certificate}"));
+    assert_eq!(one("none.pem", "site.key", ""), format!("5:26: {no_certificate}"));
+    assert_eq!(one("site.key", "site.key", ""), format!("5:26: {no_certificate}"));
     assert_eq!(
-        error("site.pem", "empty.pem"),
-        "g.yaml:5:12: cannot read the key; expected a PEM file with a private key without passphrase"
+        one("site.pem", "site.pem", ""),
+        "5:41: cannot read the key; expected a PEM file with a private key without passphrase"
     );
     assert_eq!(
-        error("site.pem", "next.key"),
-        "g.yaml:5:12: cannot use the certificate with this key; check that they belong together and have a \
-         supported type"
+        one("site.pem", "next.key", ""),
+        "5:41: the key does not belong to the certificate; name the key that it was issued for"
     );
+    let expected = "expected a file in DER, as from `openssl ocsp -respout`";
+    assert_eq!(
+        one("shop.pem", "shop.key", ", ocsp: none.ocsp"),
+        format!("5:57: cannot read the OCSP response; {expected}")
+    );
+    assert_eq!(
+        one("shop.pem", "shop.key", ", ocsp: shop.pem"),
+        format!("5:57: cannot parse the OCSP response; {expected}")
+    );
+    assert_eq!(
+        one("site.pem", "site.key", ", ocsp: shop.ocsp"),
+        "5:57: the OCSP response is for another certificate; fetch that of this one"
+    );
+    let two = |first: &str, second: &str| {
+        let entry = |name: &str, key: &str| {
+            format!("        - {{ certificate: {name}.pem, key: {key}.key }}\n")
+        };
+        error(
+            &[entry(first, first), entry(second, if second == "next" { "next" } else { "shop" })]
+                .concat(),
+        )
+    };
+    assert_eq!(
+        two("site", "next"),
+        "6:26: the certificate has the name `localhost`, as that in line 5; remove one of them"
+    );
+    assert_eq!(
+        two("site", "unnamed"),
+        "6:26: no client would get this certificate, since it has no DNS name; only the first one may be without"
+    );
+    assert_eq!(
+        error("        []\n"),
+        "5:9: `certificates` is empty; add a certificate and its key"
+    );
+}
+
+#[test]
+fn all_unusable_certificates_are_reported_and_expired_ones_are_warnings() {
+    let file = |name: &str, key: &str| format!("{{ certificate: {name}.pem, key: {key}.key }}");
+    let text = |files: &[String]| {
+        format!(
+            "listeners: [{{ address: 127.0.0.1:0, tls: {{ certificates: [\n{}] }} }}]\n\
+             pools: [{{ name: a, backends: [{{ address: \"127.0.0.1:1\" }}] }}]\n",
+            files.join(",\n")
+        )
+    };
+    let parse = |files: &[String]| Config::parse(&text(files), &certificate_file("g.yaml"));
+    let error = parse(&[file("site", "next"), file("none", "site")]).unwrap_err().to_string();
+    let lines: Vec<&str> =
+        error.lines().map(|line| line.split_once("g.yaml:").unwrap().1).collect();
+    assert!(lines[0].starts_with("2:") && lines[1].starts_with("3:"), "{error}");
+
+    let config = parse(&[file("site", "site"), file("expired", "shop")]).unwrap();
+    let warnings: Vec<&str> =
+        config.warnings.iter().map(|warning| warning.split_once("g.yaml:").unwrap().1).collect();
+    let expected = "3:16: the certificate has expired at 2021-01-01T00:00:00Z; renew it";
+    assert_eq!(warnings, [expected]);
 }

@@ -19,7 +19,7 @@ static CERTIFICATE: LazyLock<SelfSigned> =
     LazyLock::new(|| SelfSigned::new(&["localhost"]).unwrap());
 
 fn tls_config(threads: usize) -> Config {
-    Config { tls: Some(CERTIFICATE.identity().unwrap()), ..on_any_port(threads) }
+    Config { tls: Some(CERTIFICATE.for_server().unwrap()), ..on_any_port(threads) }
 }
 
 type TlsStream = StreamOwned<ClientConnection, TcpStream>;

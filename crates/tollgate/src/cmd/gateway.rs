@@ -123,6 +123,7 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
 /// Reports files that a start or reload could not open, after the configuration was read.
 fn check(config: &Config, path: &Path) -> Result<Exit, Failure> {
     let errors = check_logs(config);
+    config.warnings.iter().for_each(|warning| log(warning));
     if errors.is_empty() {
         console::print(&format!("{}: the configuration is valid\n", path.display()))?;
         return Ok(Exit::Success);

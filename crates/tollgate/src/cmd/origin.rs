@@ -5,10 +5,10 @@ use crate::signals;
 use anyhow::Context;
 use std::path::PathBuf;
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tollgate_origin::{Address, Config, LogTarget, Origin, STOP_TIMEOUT_MAX};
 use tollgate_runner::process;
-use tollgate_tls::{SelfSigned, TlsIdentity};
+use tollgate_tls::{Certificate, CertificateFiles, SelfSigned};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -102,11 +102,16 @@ fn exit_with(message: &str) -> ! {
 }
 
 /// Reads or makes the certificate, if TLS is asked for.
-fn identity(args: &Args) -> Result<Option<TlsIdentity>, Failure> {
+fn certificate(args: &Args) -> Result<Option<Certificate>, Failure> {
     if let Some((certificate, key)) = args.cert.as_deref().zip(args.key.as_deref()) {
-        let identity = TlsIdentity::read(certificate, key)
+        let files = CertificateFiles { certificate, key, ocsp: None };
+        let read = Certificate::read(&files, SystemTime::now())
             .with_context(|| format!("--cert {} --key {}", certificate.display(), key.display()));
-        return Ok(Some(identity.map_err(Failure::bad_input)?));
+        let read = read.map_err(Failure::bad_input)?;
+        for warning in read.warnings() {
+            console::eprint_line(&format!("tollgate origin: {warning}"));
+        }
+        return Ok(Some(read));
     }
     if !args.tls {
         return Ok(None);
@@ -119,16 +124,16 @@ fn identity(args: &Args) -> Result<Option<TlsIdentity>, Failure> {
     if !names.contains(&listen.as_str()) {
         names.push(&listen);
     }
-    let certificate = SelfSigned::new(&names).and_then(|certificate| certificate.identity());
+    let certificate = SelfSigned::new(&names).and_then(|certificate| certificate.for_server());
     Ok(Some(certificate.context("--tls")?))
 }
 
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     process::raise_file_limit().context("cannot raise the limit of open files")?;
-    let identity = identity(args)?;
-    let scheme = if identity.is_some() { "https" } else { "http" };
+    let certificate = certificate(args)?;
+    let scheme = if certificate.is_some() { "https" } else { "http" };
     let origin = Origin::bind(&Config {
-        tls: identity,
+        tls: certificate,
         threads: usize::from(args.threads),
         busy_poll: args.busy_poll,
         access_log: args.access_log.as_ref().map(|file| match file {

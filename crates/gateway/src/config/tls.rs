@@ -1,0 +1,209 @@
+//! TLS of listeners and pools: reads certificates, keys and authorities.
+
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use tollgate_tls::{
+    Certificate, CertificateFiles, CertificateWarning, ClientError, ClientOptions, ServerError,
+    ServerOptions, TlsClient, TlsError, TlsServer, TlsVersion, Trust,
+};
+
+use super::error::InvalidValue;
+use super::file::{CertificateFile, Located, PoolTlsFile, TlsFile, TlsVersionFile};
+use super::validate::Resources;
+use super::{Address, Target};
+
+/// Reads the certificates of a listener. Collects what prevents their use.
+pub(super) fn listener_tls(file: &TlsFile, resources: &mut Resources<'_>) -> Option<TlsServer> {
+    let now = SystemTime::now();
+    let mut certificates = Vec::with_capacity(file.certificates.len());
+    for files in file.certificates.iter() {
+        let certificate = read_certificate(files, resources.folder, now);
+        let Some(certificate) = resources.collect(certificate) else { continue };
+        for warning in certificate.warnings() {
+            let ocsp = match warning {
+                CertificateWarning::OcspExpired(_) | CertificateWarning::NotGood(_) => {
+                    files.ocsp.as_ref()
+                }
+                CertificateWarning::Expired(_) | CertificateWarning::NotYetValid(_) => None,
+            };
+            let at = ocsp.unwrap_or(&files.certificate);
+            resources.warnings.push(InvalidValue::at(at, warning.to_string()));
+        }
+        certificates.push(certificate);
+    }
+    if certificates.len() < file.certificates.len() {
+        return None;
+    }
+    let options = ServerOptions {
+        min_version: match file.min_version {
+            None | Some(TlsVersionFile::Tls12) => TlsVersion::Tls12,
+            Some(TlsVersionFile::Tls13) => TlsVersion::Tls13,
+        },
+        tickets: file.tickets.unwrap_or(true),
+        protocols: &[b"http/1.1"],
+    };
+    let server = TlsServer::new(certificates, &options);
+    let server = server.map_err(|error| invalid_certificates(&file.certificates, &error));
+    resources.collect(server)
+}
+
+fn read_certificate(
+    file: &CertificateFile,
+    folder: &Path,
+    now: SystemTime,
+) -> Result<Certificate, InvalidValue> {
+    let (certificate, key) = (folder.join(&*file.certificate), folder.join(&*file.key));
+    let ocsp = file.ocsp.as_ref().map(|ocsp| folder.join(&**ocsp));
+    let files = CertificateFiles { certificate: &certificate, key: &key, ocsp: ocsp.as_deref() };
+    Certificate::read(&files, now).map_err(|error| {
+        let ocsp = file.ocsp.as_ref().unwrap_or(&file.certificate);
+        invalid_file(error, &file.certificate, &file.key, ocsp)
+    })
+}
+
+/// Names the file that an error is about.
+fn invalid_file(
+    error: TlsError,
+    certificate: &Located<String>,
+    key: &Located<String>,
+    ocsp: &Located<String>,
+) -> InvalidValue {
+    let at = match &error {
+        TlsError::Certificate(_) | TlsError::Syntax(_) => certificate,
+        TlsError::Key(_) | TlsError::Mismatch(_) | TlsError::Pair(_) => key,
+        TlsError::OcspFile(_)
+        | TlsError::OcspSyntax(_)
+        | TlsError::OcspStatus(_)
+        | TlsError::OcspOther => ocsp,
+    };
+    let invalid = InvalidValue::at(at, error.to_string());
+    match error {
+        TlsError::Certificate(source) | TlsError::Key(source) => invalid.with_source(source),
+        TlsError::Mismatch(source) | TlsError::Pair(source) => invalid.with_source(source),
+        TlsError::Syntax(source) | TlsError::OcspSyntax(source) => invalid.with_source(source),
+        TlsError::OcspFile(source) => invalid.with_source(source),
+        TlsError::OcspStatus(_) | TlsError::OcspOther => invalid,
+    }
+}
+
+fn invalid_certificates(
+    files: &Located<Vec<CertificateFile>>,
+    error: &ServerError,
+) -> InvalidValue {
+    match error {
+        ServerError::NoCertificate => {
+            InvalidValue::at(files, "`certificates` is empty; add a certificate and its key")
+        }
+        ServerError::DuplicateName { name, first, second } => {
+            let line = files[*first].certificate.line();
+            let message = format!(
+                "the certificate has the name `{name}`, as that in line {line}; remove one of them"
+            );
+            InvalidValue::at(&files[*second].certificate, message)
+        }
+        ServerError::NoName(index) => {
+            InvalidValue::at(&files[*index].certificate, error.to_string())
+        }
+        ServerError::Options(source) => {
+            InvalidValue::at(files, error.to_string()).with_source(source.clone())
+        }
+    }
+}
+
+/// TLS with the backends of a pool.
+pub(super) struct PoolTls<'a> {
+    /// For a backend of any name, unless `server_name` is given.
+    client: TlsClient,
+    server_name: Option<&'a Located<String>>,
+}
+
+/// Stands for the names of the backends.
+const ANY_NAME: &str = "backend.invalid";
+
+impl<'a> PoolTls<'a> {
+    /// Reads the certificates of a pool. Collects what prevents their use.
+    pub(super) fn read(
+        file: &'a Located<PoolTlsFile>,
+        resources: &mut Resources<'_>,
+    ) -> Option<Self> {
+        let client = pool_client(file, resources.folder);
+        let client = resources.collect(client)?;
+        Some(Self { client, server_name: file.server_name.as_ref() })
+    }
+
+    /// TLS with a backend whose address is written as `text`.
+    pub(super) fn client(
+        &self,
+        target: &Target,
+        text: &Located<String>,
+    ) -> Result<TlsClient, InvalidValue> {
+        let name = match target {
+            _ if self.server_name.is_some() => return Ok(self.client.clone()),
+            Target::Name(name, _) => name.host.trim_end_matches('.').to_owned(),
+            Target::Address(Address::Tcp(address)) => address.ip().to_string(),
+            Target::Address(Address::Unix(_)) => {
+                let message = "a Unix socket has no name that certificates could have; set `server_name` in the \
+                               `tls` of its pool";
+                return Err(InvalidValue::at(text, message));
+            }
+        };
+        self.client.for_server(&name).map_err(|error| {
+            let message =
+                format!("`{name}` cannot be the name in a certificate; set `server_name`");
+            InvalidValue::at(text, message).with_source(error)
+        })
+    }
+}
+
+fn pool_client(file: &Located<PoolTlsFile>, folder: &Path) -> Result<TlsClient, InvalidValue> {
+    let identity = match (&file.certificate, &file.key) {
+        (Some(certificate), Some(key)) => Some((certificate, key)),
+        (Some(one), None) => {
+            return Err(InvalidValue::at(one, "`certificate` without `key`; add its private key"));
+        }
+        (None, Some(one)) => {
+            return Err(InvalidValue::at(one, "`key` without `certificate`; add the certificate"));
+        }
+        (None, None) => None,
+    };
+    let ca = file.ca.as_ref().map(|ca| folder.join(&**ca));
+    let trust = match (&file.ca, &ca) {
+        (Some(at), _) if file.verify.as_deref() == Some(&false) => {
+            let message = "`ca` has no effect with `verify: false`; remove one of them";
+            return Err(InvalidValue::at(at, message));
+        }
+        _ if file.verify.as_deref() == Some(&false) => Trust::All,
+        (_, Some(ca)) => Trust::File(ca),
+        (_, None) => Trust::System,
+    };
+    let paths = identity.map(|(certificate, key)| -> (PathBuf, PathBuf) {
+        (folder.join(&**certificate), folder.join(&**key))
+    });
+    let options = ClientOptions {
+        trust,
+        name: file.server_name.as_ref().map_or(ANY_NAME, |name| name.as_str()),
+        identity: paths.as_ref().map(|(certificate, key)| (certificate.as_path(), key.as_path())),
+        version: None,
+        resume: true,
+        protocols: &[b"http/1.1"],
+    };
+    TlsClient::new(&options).map_err(|error| match (error, identity) {
+        (ClientError::Identity(error), Some((certificate, key))) => {
+            invalid_file(error, certificate, key, certificate)
+        }
+        (error, _) => {
+            let message = error.to_string();
+            let invalid = match (&error, &file.ca, &file.server_name) {
+                (ClientError::Authorities(_) | ClientError::Authority(_), Some(ca), _) => {
+                    InvalidValue::at(ca, message)
+                }
+                (ClientError::Name(_), _, Some(name)) => {
+                    InvalidValue::at(name, format!("`{}` is {message}", **name))
+                }
+                _ => InvalidValue::at(file, message),
+            };
+            invalid.with_source(error)
+        }
+    })
+}

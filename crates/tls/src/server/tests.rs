@@ -1,0 +1,270 @@
+//! Both roles over socket pairs. The certificates are those of the gateway's tests.
+
+use std::io::Write as _;
+use std::net::Shutdown;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tollgate_eventloop::Socket;
+
+use super::*;
+use crate::{ClientOptions, Rejection, TlsClient, Trust, certificate_rejection};
+
+fn file(name: &str) -> PathBuf {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    folder.join("../gateway/tests/gateway/certificates").join(name)
+}
+
+/// The start of a year, roughly.
+fn year(year: u64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs((year - 1970) * 31_556_952)
+}
+
+fn read(certificate: &str, key: &str, ocsp: Option<&str>) -> Result<Certificate, TlsError> {
+    read_at(certificate, key, ocsp, year(2100))
+}
+
+fn read_at(
+    certificate: &str,
+    key: &str,
+    ocsp: Option<&str>,
+    now: SystemTime,
+) -> Result<Certificate, TlsError> {
+    let (certificate, key) = (file(certificate), file(key));
+    let ocsp = ocsp.map(file);
+    let files = CertificateFiles { certificate: &certificate, key: &key, ocsp: ocsp.as_deref() };
+    Certificate::read(&files, now)
+}
+
+fn server(min_version: TlsVersion, tickets: bool) -> TlsServer {
+    let site = read("site.pem", "site.key", None).unwrap();
+    let shop = read("shop.pem", "shop.key", None).unwrap();
+    let options = ServerOptions { min_version, tickets, protocols: &[b"http/1.1"] };
+    TlsServer::new(vec![site, shop], &options).unwrap()
+}
+
+fn client(name: &str, authority: &str, version: Option<TlsVersion>) -> TlsClient {
+    let authority = file(authority);
+    let options = ClientOptions {
+        trust: Trust::File(&authority),
+        name,
+        identity: None,
+        version,
+        resume: true,
+        protocols: &[b"http/1.1"],
+    };
+    TlsClient::new(&options).unwrap()
+}
+
+/// The server's and the client's session after a handshake, and the client's socket.
+fn connect(server: &TlsServer, client: &TlsClient) -> io::Result<(TlsSession, TlsSession)> {
+    let (near, far) = UnixStream::pair().unwrap();
+    let [near, far] = [near, far].map(|stream| {
+        stream.set_nonblocking(true).unwrap();
+        Socket::from(OwnedFd::from(stream))
+    });
+    let (mut server, mut client) = (server.accept().unwrap(), client.connect().unwrap());
+    // Nothing is sent in a handshake, and nothing is lost by trying.
+    assert_eq!(client.send(&far, b"early").unwrap(), 0);
+    loop {
+        let is_client_done = client.handshake(&far)?;
+        if server.handshake(&near)? && is_client_done {
+            break;
+        }
+    }
+    assert_eq!(client.send(&far, b"ping").unwrap(), 4);
+    let mut received = [0; 8];
+    assert_eq!(server.receive(&near, &mut received, false).unwrap(), (4, false));
+    assert_eq!(&received[..4], b"ping");
+    // Session tickets come before the first response.
+    server.send(&near, b"pong").unwrap();
+    assert_eq!(client.receive(&far, &mut received, false).unwrap().0, 4);
+    Ok((server, client))
+}
+
+fn is_resumed(server: &TlsServer, client: &TlsClient) -> bool {
+    let (server, client) = connect(server, client).unwrap();
+    assert_eq!(server.is_resumed(), client.is_resumed());
+    client.is_resumed()
+}
+
+#[test]
+fn name_selects_certificate() {
+    let server = server(TlsVersion::Tls12, true);
+    // A client accepts only the certificate of its name and authority.
+    for (name, authority, expected) in [
+        ("localhost", "site.pem", None),
+        ("shop.example", "ca.pem", None),
+        ("A.SHOP.example", "ca.pem", None),
+        // A wildcard stands for one label.
+        ("b.a.shop.example", "ca.pem", Some(Rejection::Untrusted)),
+        ("b.a.shop.example", "site.pem", Some(Rejection::NameOrTime)),
+        ("other.example", "site.pem", Some(Rejection::NameOrTime)),
+    ] {
+        let result = connect(&server, &client(name, authority, None));
+        let rejection = result.as_ref().err().map(|error| certificate_rejection(error).unwrap());
+        assert_eq!(rejection, expected, "{name}");
+        if let Ok((server, client)) = result {
+            let facts = server.facts().unwrap();
+            assert_eq!(facts.server_name, Some(name.to_ascii_lowercase().as_str()));
+            assert_eq!((facts.version, client.facts().unwrap().version), ("TLSv1.3", "TLSv1.3"));
+        }
+    }
+}
+
+#[test]
+fn exact_name_has_precedence_over_wildcard() {
+    let named = |names: &[&str]| Certificate {
+        names: names.iter().map(|&name| name.to_owned()).collect(),
+        ..read("site.pem", "site.key", None).unwrap()
+    };
+    let chosen = |certificates: &Certificates, name| certificates.of_name(name).names[0].clone();
+    let of = |all: &[&[&str]]| Certificates::new(all.iter().map(|names| named(names)).collect());
+    let certificates = of(&[&["default"], &["*.a.b"], &["x.a.b"], &["y.a.b", "*.b"]]).unwrap();
+    for (name, expected) in [
+        (None, "default"),
+        (Some("z.a.b"), "*.a.b"),
+        (Some("x.a.b"), "x.a.b"),
+        (Some("a.b"), "y.a.b"),
+        (Some("b"), "default"),
+        (Some("x.z.a.b"), "default"),
+    ] {
+        assert_eq!(chosen(&certificates, name), expected, "{name:?}");
+    }
+    let error = of(&[&["a", "*.a"], &["b", "*.a"]]).unwrap_err();
+    assert!(
+        matches!(&error, ServerError::DuplicateName { name, first: 0, second: 1 } if name == "*.a")
+    );
+    // One certificate may repeat a name, and an exact name may also match a wildcard.
+    of(&[&["a", "a"], &["*.b", "x.b"]]).unwrap();
+    assert!(matches!(of(&[&[], &["a"], &[]]), Err(ServerError::NoName(2))));
+    assert!(matches!(of(&[]), Err(ServerError::NoCertificate)));
+}
+
+#[test]
+fn unusable_files_are_errors() {
+    let error = |certificate, key, ocsp| read(certificate, key, ocsp).unwrap_err();
+    assert!(matches!(error("none.pem", "site.key", None), TlsError::Certificate(_)));
+    assert!(matches!(error("site.key", "site.key", None), TlsError::Certificate(_)));
+    assert!(matches!(error("site.pem", "site.pem", None), TlsError::Key(_)));
+    assert!(matches!(error("site.pem", "shop.key", None), TlsError::Mismatch(_)));
+    let ocsp = |ocsp| error("shop.pem", "shop.key", Some(ocsp));
+    assert!(matches!(ocsp("none.ocsp"), TlsError::OcspFile(_)));
+    assert!(matches!(ocsp("shop.pem"), TlsError::OcspSyntax(_)));
+    assert!(matches!(error("site.pem", "site.key", Some("shop.ocsp")), TlsError::OcspOther));
+}
+
+#[test]
+fn ocsp_response_without_status_is_an_error() {
+    let certificate = read("shop.pem", "shop.key", None).unwrap();
+    let certificate = certificate.key.end_entity_cert().unwrap();
+    let certificate = x509_cert::Certificate::from_der(certificate).unwrap().tbs_certificate;
+    // OCSPResponse with responseStatus tryLater (RFC 6960, section 4.2.1).
+    let try_later = [0x30, 3, 0x0a, 1, 3];
+    let error = check_ocsp(&try_later, &certificate, year(2100), &mut Vec::new()).unwrap_err();
+    assert!(matches!(&error, TlsError::OcspStatus(status) if status == "TryLater"), "{error}");
+    let valid = fs::read(file("shop.ocsp")).unwrap();
+    let cut_off = check_ocsp(&valid[..200], &certificate, year(2100), &mut Vec::new());
+    assert!(matches!(cut_off, Err(TlsError::OcspSyntax(_))));
+    check_ocsp(&valid, &certificate, year(2100), &mut Vec::new()).unwrap();
+}
+
+#[test]
+fn certificates_and_responses_outside_their_time_are_warnings() {
+    let warnings = |ocsp, now| {
+        let certificate = read_at("shop.pem", "shop.key", ocsp, year(now)).unwrap();
+        certificate.warnings().iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert!(warnings(Some("shop.ocsp"), 2100).is_empty());
+    assert_eq!(
+        warnings(None, 2000),
+        ["the certificate is not valid before 2020-01-01T00:00:00Z; check the clock"]
+    );
+    assert_eq!(
+        warnings(None, 2200),
+        ["the certificate has expired at 2120-01-01T00:00:00Z; renew it"]
+    );
+    let both = warnings(Some("shop.ocsp"), 2200);
+    assert_eq!(both.len(), 2);
+    assert!(both[1].starts_with("the OCSP response was valid until 21"), "{both:?}");
+}
+
+#[test]
+fn ocsp_response_is_sent_until_it_expires() {
+    let certificate = read("shop.pem", "shop.key", Some("shop.ocsp")).unwrap();
+    let response = fs::read(file("shop.ocsp")).unwrap();
+    let sent = |now| certificate.key_at(|| now).ocsp.clone();
+    assert_eq!(sent(year(2100)), Some(response));
+    assert_eq!(sent(year(2121)), None);
+    // nextUpdate is optional.
+    let stapled = certificate.stapled.clone().map(|it| Stapled { until: None, ..it });
+    let without_end = Certificate { stapled, ..certificate };
+    assert!(without_end.key_at(|| year(2200)).ocsp.is_some());
+}
+
+#[test]
+fn tickets_resume_sessions_in_both_versions() {
+    for version in [TlsVersion::Tls12, TlsVersion::Tls13] {
+        let client = client("localhost", "site.pem", Some(version));
+        let server = server(TlsVersion::Tls12, true);
+        assert!(!is_resumed(&server, &client));
+        assert!(is_resumed(&server, &client));
+        // Another server has other keys.
+        let without = self::server(TlsVersion::Tls12, true);
+        assert!(!is_resumed(&without, &client));
+        assert!(is_resumed(&without, &client));
+        let mut reloaded = self::server(TlsVersion::Tls12, true);
+        reloaded.inherit_tickets(&without);
+        assert!(is_resumed(&reloaded, &client));
+        assert!(!is_resumed(&reloaded, &client.with_own_sessions()));
+    }
+}
+
+#[test]
+fn server_without_tickets_resumes_nothing() {
+    for version in [TlsVersion::Tls12, TlsVersion::Tls13] {
+        let client = client("localhost", "site.pem", Some(version));
+        let with = server(TlsVersion::Tls12, true);
+        assert!(!is_resumed(&with, &client));
+        let mut without = server(TlsVersion::Tls12, false);
+        without.inherit_tickets(&with);
+        for _ in 0..2 {
+            assert!(!is_resumed(&without, &client));
+        }
+    }
+}
+
+#[test]
+fn session_is_not_resumed_under_another_name() {
+    let server = server(TlsVersion::Tls12, true);
+    let client = client("shop.example", "ca.pem", None);
+    assert!(!is_resumed(&server, &client));
+    assert!(!is_resumed(&server, &client.for_server("a.shop.example").unwrap()));
+    assert!(is_resumed(&server, &client));
+}
+
+#[test]
+fn minimum_version_refuses_older_clients() {
+    let old = client("localhost", "site.pem", Some(TlsVersion::Tls12));
+    let server_12 = server(TlsVersion::Tls12, true);
+    assert_eq!(connect(&server_12, &old).unwrap().0.facts().unwrap().version, "TLSv1.2");
+    assert!(connect(&server(TlsVersion::Tls13, true), &old).is_err());
+}
+
+#[test]
+fn handshake_with_peer_that_closes_or_speaks_plain_text_fails() {
+    for (answer, expected) in [
+        (&b""[..], io::ErrorKind::UnexpectedEof),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", io::ErrorKind::InvalidData),
+    ] {
+        let (near, mut far) = UnixStream::pair().unwrap();
+        near.set_nonblocking(true).unwrap();
+        far.write_all(answer).unwrap();
+        far.shutdown(Shutdown::Write).unwrap();
+        let mut session = client("localhost", "site.pem", None).connect().unwrap();
+        let error = session.handshake(&Socket::from(OwnedFd::from(near))).unwrap_err();
+        assert_eq!(error.kind(), expected, "{error}");
+    }
+}
