@@ -35,7 +35,7 @@ fn go(folder: &str, arguments: &[&str]) -> String {
 }
 
 /// Folder of the Core Rule Set in Go's module cache.
-fn core_rule_set() -> PathBuf {
+pub(crate) fn core_rule_set() -> PathBuf {
     go("builds/crs", &["mod", "download"]);
     let module = "github.com/corazawaf/coraza-coreruleset/v4";
     PathBuf::from(go("builds/crs", &["list", "-m", "-f", "{{.Dir}}", module]))

@@ -25,6 +25,10 @@ mod load;
 #[cfg(feature = "e2e")]
 mod load_formats;
 
+// `tollgate mix import`.
+#[cfg(feature = "e2e")]
+mod import; // Logs of real servers, HAR of Chromium, the Core Rule Set's tests.
+
 // `tollgate run`: experiments on nginx, ModSecurity and HAProxy.
 #[cfg(feature = "e2e")]
 mod ablation; // Ablation of rule sets, and matrices of options.

@@ -1,6 +1,7 @@
 //! Experiments, systems, mixes and builds, from folders on disk or from the binary.
 
 use crate::error::{BadInput, bad_input, io_error};
+use crate::files::hash_file;
 use crate::recipe::{Build, BuildFile, Recipe, RecipeFile};
 use crate::toml_file::{self, Source, suggestion};
 use anyhow::Context;
@@ -8,8 +9,10 @@ use include_dir::{Dir, File, include_dir};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
-use tollgate_traffic::{Mix, MixFile, MixTree};
+use std::sync::Arc;
+use tollgate_traffic::{ListError, Mix, MixFile, MixTree, RequestList};
 
 /// Folders on disk, the first one taking precedence. All take precedence over the binary.
 #[derive(Debug, Clone)]
@@ -43,6 +46,9 @@ static MIXES: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../../mixes");
 static BUILDS: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../../builds");
 
 const SYSTEM_FILE: &str = "system.toml";
+
+/// Ending of the file of a list of requests.
+const LIST_SUFFIX: &str = ".mix";
 
 impl Catalog {
     /// Folders without entries are ignored.
@@ -138,8 +144,8 @@ impl Catalog {
         self.file(Kind::System, name)
     }
 
-    /// Returns a mix by name or, if `name` ends in `.toml`, by path relative to `folder`; and its files: its own first,
-    /// then the included ones.
+    /// Returns a mix by name or, if `name` ends in `.toml` or `.mix`, by path relative to `folder`; and its files: its
+    /// own first, then the included ones. A list of requests (`.mix`) is represented by its hash.
     pub fn mix(&self, name: &str, folder: &Path) -> anyhow::Result<(Mix, Vec<Source>)> {
         let mut sources = Vec::new();
         let (mix, _) = self.mix_tree(name, folder, &mut sources, MAX_INCLUDE_DEPTH)?;
@@ -154,6 +160,16 @@ impl Catalog {
         sources: &mut Vec<Source>,
         depth_left: usize,
     ) -> anyhow::Result<(Mix, MixTree)> {
+        if name.ends_with(LIST_SUFFIX) {
+            let (list, source) = read_list(&folder.join(name))?;
+            let tree = MixTree::List(Arc::new(list));
+            let mix = Mix::try_from(&tree);
+            let mix = mix.map_err(|error| {
+                anyhow::Error::from(error).context(BadInput(source.name.clone()))
+            })?;
+            sources.push(source);
+            return Ok((mix, tree));
+        }
         let source = match name.ends_with(".toml") {
             true => read(&folder.join(name))?,
             false => self.find(Kind::Mix, name)?,
@@ -173,7 +189,7 @@ impl Catalog {
             let (_, tree) = self.mix_tree(&include.mix, folder, sources, depth_left)?;
             included.push(tree);
         }
-        let tree = MixTree { file, included };
+        let tree = MixTree::File { file, included };
         match Mix::try_from(&tree) {
             Ok(mix) => Ok((mix, tree)),
             Err(error) => Err(anyhow::Error::from(error).context(BadInput(place))),
@@ -310,6 +326,20 @@ fn read_all(folder: &Path) -> anyhow::Result<Vec<Source>> {
     Ok(sources)
 }
 
+/// Reads a list of requests line by line. Its source is a description with the hash of the file.
+fn read_list(path: &Path) -> anyhow::Result<(RequestList, Source)> {
+    let name = path.display().to_string();
+    let unreadable = || BadInput(format!("cannot read {name}"));
+    let file = fs::File::open(path).with_context(unreadable)?;
+    let list = RequestList::read(BufReader::new(file)).map_err(|error| match error {
+        ListError::Io(source) => anyhow::Error::from(source).context(unreadable()),
+        error @ ListError::Line { .. } => bad_input(format!("{name}:{error}")),
+    })?;
+    let hash = hash_file(path).with_context(unreadable)?;
+    let text = format!("list of requests: {}, sha256 {hash}\n", list.title());
+    Ok((list, Source { name, text }))
+}
+
 /// Reads a file.
 pub fn read(path: &Path) -> anyhow::Result<Source> {
     let cannot = || BadInput(format!("cannot read {}", path.display()));
@@ -410,7 +440,7 @@ mod tests {
         let (text, _) = rest.split_once("```").unwrap();
         let source = Source { name: "mixes.md".to_owned(), text: text.to_owned() };
         let mix = Mix::try_from(toml_file::parse::<MixFile>(&source).unwrap()).unwrap();
-        let paths: Vec<String> = mix.samples().map(|message| message.path).collect();
+        let paths: Vec<String> = mix.messages().map(|message| message.path).collect();
         assert_eq!(paths, ["/products/1000", "/orders"]);
     }
 

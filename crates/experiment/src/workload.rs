@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 use thiserror::Error;
-use tollgate_http1::RenderError;
+use tollgate_http1::{RenderError, RequestText, parse_request_head};
 use tollgate_load::{Expectation, MAX_PATTERN_BYTES, Request, Workload};
-use tollgate_traffic::{Class, Expect, MAX_CONTAINS_BYTES, Message, Mix, Template};
+use tollgate_traffic::{
+    Class, ListedRequest, MAX_CONTAINS_BYTES, Message, Mix, Sample, StepRequest, Template,
+};
 
 /// Variations of a mix.
 #[derive(Debug, Clone, Copy)]
@@ -35,16 +37,21 @@ pub struct Blocking<'a> {
 pub enum WorkloadError {
     #[error("cannot render template `{template}`")]
     Template { template: String, source: RenderError },
+    #[error(
+        "cannot parse a request of template `{template}`, whose prefix, host or connection must change"
+    )]
+    Listed { template: String },
     #[error("the generator rejects the mix")]
     Load(#[from] tollgate_load::Error),
 }
 
 /// Renders one request of each template, with the first value of each variable.
 pub fn samples(mix: &Mix, delivery: &Delivery<'_>) -> Result<Vec<Request>, WorkloadError> {
-    (0..)
-        .zip(mix.samples())
-        .map(|(index, message)| request(mix, index, message, delivery))
-        .collect()
+    let render = |(template, sample): (usize, Sample<'_>)| match sample {
+        Sample::Message(message) => request(mix, template, message, delivery),
+        Sample::Listed(listed) => listed_request(mix, template, listed, delivery),
+    };
+    (0..).zip(mix.samples()).map(render).collect()
 }
 
 /// Renders all requests of a load, in an order drawn from the seed.
@@ -62,11 +69,18 @@ fn script(
     seed: u64,
 ) -> Result<(Vec<Request>, Vec<u32>), WorkloadError> {
     let mut requests = samples(mix, delivery)?;
-    let mut order = Vec::new();
-    for step in mix.script(seed) {
-        let index = match step.message {
-            None => step.template,
-            Some(message) => {
+    let listed_start = requests.len();
+    requests.reserve_exact(mix.listed().count());
+    for (template, listed) in mix.listed() {
+        requests.push(listed_request(mix, template, listed, delivery)?);
+    }
+    let script = mix.script(seed);
+    let mut order = Vec::with_capacity(script.size_hint().0);
+    for step in script {
+        let index = match step.request {
+            StepRequest::Sample => step.template,
+            StepRequest::Listed(listed) => listed_start + listed,
+            StepRequest::Message(message) => {
                 requests.push(request(mix, step.template, message, delivery)?);
                 requests.len() - 1
             }
@@ -76,14 +90,51 @@ fn script(
     Ok((requests, order))
 }
 
-fn request(
+/// Delivers a request of a list. One that does not change is not copied.
+fn listed_request(
     mix: &Mix,
     template: usize,
-    mut message: Message,
+    listed: &ListedRequest,
     delivery: &Delivery<'_>,
 ) -> Result<Request, WorkloadError> {
-    message.path.insert_str(0, delivery.prefix);
-    let headers = &mut message.headers;
+    let of = &mix.templates()[template];
+    let bytes = match delivery {
+        Delivery { prefix: "", host: None, keep_alive: true, .. } => Arc::clone(&listed.bytes),
+        _ => redeliver(of, &listed.bytes, delivery)?,
+    };
+    let passed =
+        Expectation { status: of.status, body_bytes: listed.body_bytes, ..Expectation::default() };
+    let expect = expectation(of, passed, delivery.blocks);
+    Ok(Request { bytes, is_head: listed.is_head, expect, template })
+}
+
+/// Renders a request of a list again, as delivered.
+fn redeliver(
+    of: &Template,
+    bytes: &[u8],
+    delivery: &Delivery<'_>,
+) -> Result<Arc<[u8]>, WorkloadError> {
+    let invalid = || WorkloadError::Listed { template: of.name.clone() };
+    let head = parse_request_head(bytes).ok().flatten().ok_or_else(invalid)?;
+    // A list is text, but for its bodies.
+    let header = |(name, value): (&str, &[u8])| {
+        (name.to_owned(), String::from_utf8_lossy(value).into_owned())
+    };
+    let mut headers = head.headers.iter().map(header).collect();
+    deliver_headers(&mut headers, delivery);
+    let target = format!("{}{}", delivery.prefix, head.target);
+    let text = RequestText {
+        method: head.method,
+        target: &target,
+        headers: &headers,
+        body: &bytes[head.len..],
+    };
+    let rendered = text.render();
+    let failed = |source| WorkloadError::Template { template: of.name.clone(), source };
+    Ok(rendered.map_err(failed)?.into())
+}
+
+fn deliver_headers(headers: &mut Vec<(String, String)>, delivery: &Delivery<'_>) {
     for (name, value) in headers.iter_mut() {
         if let Some(host) = delivery.host
             && name.eq_ignore_ascii_case("host")
@@ -97,24 +148,35 @@ fn request(
         });
         headers.push(("Connection".to_owned(), "close".to_owned()));
     }
+}
+
+fn request(
+    mix: &Mix,
+    template: usize,
+    mut message: Message,
+    delivery: &Delivery<'_>,
+) -> Result<Request, WorkloadError> {
+    message.path.insert_str(0, delivery.prefix);
+    deliver_headers(&mut message.headers, delivery);
     let of = &mix.templates()[template];
-    let bytes = message.text().render();
+    let failed = |source| WorkloadError::Template { template: of.name.clone(), source };
+    let bytes = message.text().render().map_err(failed)?;
+    let passed = Expectation {
+        status: Some(message.expect.status),
+        body_bytes: message.expect.body_bytes,
+        body_contains: message.expect.body_contains.map(|text| Arc::from(text.into_bytes())),
+        or_status: None,
+    };
     Ok(Request {
-        bytes: bytes
-            .map_err(|source| WorkloadError::Template { template: of.name.clone(), source })?,
+        bytes: bytes.into(),
         is_head: message.method == "HEAD",
-        expect: expectation(of, message.expect, delivery.blocks),
+        expect: expectation(of, passed, delivery.blocks),
         template,
     })
 }
 
-fn expectation(of: &Template, expect: Expect, blocks: Option<Blocking<'_>>) -> Expectation {
-    let passed = Expectation {
-        status: Some(expect.status),
-        body_bytes: expect.body_bytes,
-        body_contains: expect.body_contains.map(|text| Arc::from(text.into_bytes())),
-        or_status: None,
-    };
+/// `passed` is the expected response if nothing blocks the request.
+fn expectation(of: &Template, passed: Expectation, blocks: Option<Blocking<'_>>) -> Expectation {
     match blocks {
         None => passed,
         Some(Blocking { status, families, benign }) => {
@@ -137,7 +199,7 @@ fn expectation(of: &Template, expect: Expect, blocks: Option<Blocking<'_>>) -> E
 mod tests {
     use super::*;
     use crate::toml_file::{self, Source};
-    use tollgate_traffic::MixFile;
+    use tollgate_traffic::{MixFile, MixTree, RequestList};
 
     const SHOP: &str = "
         title = 'a shop'
@@ -252,6 +314,39 @@ mod tests {
             expected(Some(patches)),
             ["200", "200, or 403", "200, or 403", "200, or 403", "403"]
         );
+    }
+
+    #[test]
+    fn list_is_sent_as_read_or_as_delivered() {
+        let text = r#"{"tollgate_mix":1,"title":"t","requests":2,"templates":[{"name":"a","class":"benign"},{"name":"b","class":"malicious","status":404}]}
+{"template":"b","weight":2,"method":"PUT","path":"/1","headers":["Host: h","Connection: keep-alive"],"body_base64":"/w==","body_bytes":3}
+{"template":"a","path":"/2","headers":["host: h"]}"#;
+        let list = RequestList::read(text.as_bytes()).unwrap();
+        let mix = Mix::try_from(&MixTree::List(Arc::new(list))).unwrap();
+        let (requests, order) = script(&mix, &UNCHANGED, 1).unwrap();
+        // Two samples, then the list.
+        assert_eq!((requests.len(), order.len()), (4, 65_535));
+        assert_eq!(order.iter().filter(|index| **index == 2).count(), 2 * 21_845);
+        assert_eq!(order.iter().filter(|index| **index == 3).count(), 21_845);
+        let put = b"PUT /1 HTTP/1.1\r\nHost: h\r\nConnection: keep-alive\r\nContent-Length: 1\r\n\r\n\xff";
+        assert_eq!((&*requests[2].bytes, requests[2].template), (&put[..], 1));
+        assert!(Arc::ptr_eq(&requests[1].bytes, &requests[2].bytes));
+        assert_eq!(requests[2].expect.to_string(), "404 with 3 bytes");
+        assert_eq!(requests[3].expect, Expectation::default());
+        let delivery = Delivery {
+            prefix: "/full",
+            host: Some("x"),
+            keep_alive: false,
+            blocks: Some(EVERY_ATTACK),
+        };
+        let requests = samples(&mix, &delivery).unwrap();
+        assert_eq!(
+            text(&requests[0]),
+            "GET /full/2 HTTP/1.1\r\nhost: x\r\nConnection: close\r\n\r\n"
+        );
+        let put = b"PUT /full/1 HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nConnection: close\r\n\r\n\xff";
+        assert_eq!(&*requests[1].bytes, &put[..]);
+        assert_eq!(requests[1].expect.to_string(), "403");
     }
 
     #[test]

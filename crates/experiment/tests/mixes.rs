@@ -14,7 +14,7 @@ fn mix(name: &str) -> Mix {
 /// Returns the shares of one deck of `deck` requests, in percent, by class and by method (true for GET).
 fn shares(name: &str, deck: usize) -> BTreeMap<(Class, bool), f64> {
     let mix = mix(name);
-    let samples: Vec<Message> = mix.samples().collect();
+    let samples: Vec<Message> = mix.messages().collect();
     let mut counts: BTreeMap<(Class, bool), usize> = BTreeMap::new();
     let mut sent = BTreeSet::new();
     for step in mix.script(1).take(deck) {
@@ -89,7 +89,7 @@ fn realistic_mix_has_many_attacks_and_benign_requests_with_families() {
 
 #[test]
 fn large_bodies_have_50_kilobytes() {
-    let posts: Vec<Message> = mix("parts/posts-50k").samples().collect();
+    let posts: Vec<Message> = mix("parts/posts-50k").messages().collect();
     let json = posts.iter().find(|post| post.path == "/api/catalogue").unwrap();
     let list: serde_json::Value = serde_json::from_str(&json.body).unwrap();
     assert_eq!(list["products"].as_array().unwrap().len(), 270);

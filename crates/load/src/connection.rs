@@ -237,7 +237,7 @@ impl Connection {
             return Ok(is_all_sent);
         }
         while self.sent < self.in_flight.len() {
-            let bytes_of = |request: &InFlight| workload.requests[request.request].bytes.as_slice();
+            let bytes_of = |request: &InFlight| workload.requests[request.request].bytes.as_ref();
             let first = &bytes_of(&self.in_flight[self.sent])[self.sent_bytes..];
             let sent = if self.sent + 1 == self.in_flight.len() {
                 send(&stream.socket, &mut stream.tls, first)?

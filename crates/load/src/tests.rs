@@ -14,7 +14,7 @@ use crate::*;
 
 fn get(template: usize) -> Request {
     Request {
-        bytes: b"GET /shop?page=2 HTTP/1.1\r\nHost: a\r\n\r\n".to_vec(),
+        bytes: b"GET /shop?page=2 HTTP/1.1\r\nHost: a\r\n\r\n"[..].into(),
         is_head: false,
         expect: Expectation::default(),
         template,
@@ -484,7 +484,7 @@ mod ab {
         let mut example = Example::closed(Summary { sent: 10_917, ..summary() });
         let post = b"POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\na=1".to_vec();
         let length = post.len() as u64;
-        let request = Request { bytes: post, ..get(0) };
+        let request = Request { bytes: post.into(), ..get(0) };
         example.plan.workload = Arc::new(Workload::new(vec![request], vec![0]).unwrap());
         example.plan.keep_alive = false;
         let text = example.report().to_ab();

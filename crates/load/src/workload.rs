@@ -32,7 +32,7 @@ pub struct Workload {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// The whole request as sent.
-    pub bytes: Vec<u8>,
+    pub bytes: Arc<[u8]>,
     /// True for a HEAD request, whose response has no body.
     pub is_head: bool,
     pub expect: Expectation,
@@ -204,7 +204,7 @@ mod tests {
 
     fn sequence(order: &[u32], thread: usize, limit: Option<u64>) -> RequestSequence {
         let request = Request {
-            bytes: b"x".to_vec(),
+            bytes: Arc::from(*b"x"),
             is_head: false,
             expect: Expectation::default(),
             template: 0,

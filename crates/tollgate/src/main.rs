@@ -6,7 +6,8 @@ mod signals;
 
 use clap::{Parser, Subcommand};
 use cmd::{
-    batch, compare, doctor, gateway, load, origin, packaging, report, run, search, systems, waf,
+    batch, compare, doctor, gateway, load, mix, origin, packaging, report, run, search, systems,
+    waf,
 };
 use console::EXIT_CODES;
 use std::process::ExitCode;
@@ -30,6 +31,7 @@ fn execute(cli: &Cli) -> ExitCode {
         Command::Systems(args) => systems::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Load(args) => load::run(args),
+        Command::Mix(args) => mix::run(args),
         Command::Origin(args) => origin::run(args),
         Command::Gateway(args) => gateway::run(args),
         Command::Waf(args) => waf::run(args),
@@ -76,6 +78,8 @@ pub(crate) enum Command {
     Doctor(doctor::Args),
     /// Send load to a server and measure it
     Load(Box<load::Args>),
+    /// Write a mix of recorded requests
+    Mix(mix::Args),
     /// Start the benchmark origin server
     Origin(origin::Args),
     /// Start the reverse proxy
@@ -103,6 +107,7 @@ impl Command {
             | Self::Schema(_)
             | Self::List(_)
             | Self::Load(_)
+            | Self::Mix(_)
             | Self::Origin(_)
             | Self::Gateway(_)
             | Self::Waf(_)

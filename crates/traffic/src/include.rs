@@ -2,19 +2,32 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
+use std::sync::Arc;
 
-use crate::MAX_ROUND;
 use crate::file::{IncludeFile, MixFile};
-use crate::template::Template;
+use crate::list::RequestList;
+use crate::template::{Source, Template};
 use crate::variable::{Names, Variable};
-use crate::{MixError, fail};
+use crate::{MAX_LISTED_ROUND, MAX_REQUESTS, MAX_ROUND, MixError, fail};
 
-/// A mix file with the mixes that it includes.
+/// A mix with the mixes that it includes.
 #[derive(Debug, Clone)]
-pub struct MixTree {
-    pub file: MixFile,
-    /// The included mixes, in the order of the file.
-    pub included: Vec<MixTree>,
+pub enum MixTree {
+    File {
+        file: MixFile,
+        /// The included mixes, in the order of the file.
+        included: Vec<MixTree>,
+    },
+    List(Arc<RequestList>),
+}
+
+impl MixTree {
+    pub(crate) fn title(&self) -> &str {
+        match self {
+            Self::File { file, .. } => &file.title,
+            Self::List(list) => list.title(),
+        }
+    }
 }
 
 /// All variables and templates of a tree.
@@ -24,6 +37,7 @@ pub(crate) struct Parts {
     pub(crate) variables: Vec<Variable>,
     /// Templates of the file first, then those of each included one.
     pub(crate) templates: Vec<Template>,
+    pub(crate) lists: Vec<Arc<RequestList>>,
 }
 
 pub(crate) fn unknown_template(name: &str, known: &[Template]) -> MixError {
@@ -31,9 +45,27 @@ pub(crate) fn unknown_template(name: &str, known: &[Template]) -> MixError {
     MixError(format!("unknown template `{name}`; the mix has {}", known.join(", ")))
 }
 
-pub(crate) fn weights_too_large(sum: u64) -> MixError {
+/// Checks the sum of the weights.
+pub(crate) fn check_round(
+    templates: &[Template],
+    lists: &[Arc<RequestList>],
+) -> Result<u64, MixError> {
+    let sum = |is_counted: fn(&Template) -> bool| -> u64 {
+        templates.iter().filter(|one| is_counted(one)).map(|one| u64::from(one.weight)).sum()
+    };
+    let all = sum(|_| true);
+    let texts = sum(|template| template.texts().is_some());
+    let (found, limit) = match lists.is_empty() {
+        true => (all, MAX_ROUND),
+        false if texts > MAX_REQUESTS as u64 => (texts, MAX_REQUESTS as u64),
+        false => (all, MAX_LISTED_ROUND),
+    };
+    if found > limit { Err(weights_too_large(found, limit)) } else { Ok(all) }
+}
+
+fn weights_too_large(sum: u64, limit: u64) -> MixError {
     MixError(format!(
-        "weights add up to {sum}, but the limit is {MAX_ROUND}; divide them by a common factor"
+        "weights add up to {sum}, but the limit is {limit}; divide them by a common factor"
     ))
 }
 
@@ -55,12 +87,19 @@ impl Parts {
     }
 
     fn add(&mut self, tree: &MixTree) -> Result<(), MixError> {
+        let (file, included) = match tree {
+            MixTree::File { file, included } => (file, included),
+            MixTree::List(list) => {
+                self.add_list(list);
+                return Ok(());
+            }
+        };
         let start = self.templates.len();
-        self.add_own(&tree.file)?;
+        self.add_own(file)?;
         let own = start..self.templates.len();
         let mut groups = vec![Group { templates: own, share: None }];
-        let mut included = tree.included.iter();
-        for include in &tree.file.include {
+        let mut included = included.iter();
+        for include in &file.include {
             let Some(tree) = included.next() else {
                 return fail!("included mix `{}` is missing", include.mix);
             };
@@ -93,6 +132,27 @@ impl Parts {
             }
             None => Ok(()),
         }
+    }
+
+    fn add_list(&mut self, list: &Arc<RequestList>) {
+        let mut weights = vec![0; list.templates.len()];
+        for request in &list.requests {
+            weights[request.template as usize] += request.weight;
+        }
+        let number = self.lists.len();
+        for ((template, weight), index) in list.templates.iter().zip(weights).zip(0..) {
+            self.templates.push(Template {
+                name: template.name.clone(),
+                class: template.class,
+                family: template.family.clone(),
+                open: template.open,
+                status: template.status,
+                weight,
+                variables: BTreeSet::new(),
+                source: Source::Listed { list: number, template: index, factor: 1 },
+            });
+        }
+        self.lists.push(Arc::clone(list));
     }
 
     fn add_included(&mut self, tree: &MixTree, include: &IncludeFile) -> Result<Group, MixError> {
@@ -133,26 +193,35 @@ impl Parts {
         }
         // Saturates on overflow; the sum of the weights then exceeds the limit in any case.
         let common = shares.iter().fold(1_u64, |common, share| lcm(common, share.of));
-        let mut weights = Vec::new();
+        let mut factors = Vec::new();
         for group in groups {
             let factor = match group.share {
                 Some(Share { parts, of }) => parts.saturating_mul(common / of),
                 None => common,
             };
-            let scaled = self.templates[group.templates.clone()]
-                .iter()
-                .map(|template| u64::from(template.weight).saturating_mul(factor));
-            weights.extend(scaled);
-        }
-        let divisor = weights.iter().copied().fold(0, gcd).max(1);
-        let sum = weights.iter().fold(0_u64, |sum, weight| sum.saturating_add(weight / divisor));
-        if sum > MAX_ROUND {
-            return Err(weights_too_large(sum));
+            factors.extend(group.templates.clone().map(|_| factor));
         }
         let start = groups[0].templates.start;
-        for (template, weight) in self.templates[start..].iter_mut().zip(weights) {
-            // At most MAX_ROUND.
-            template.weight = (weight / divisor) as u32;
+        let scaled = || self.templates[start..].iter().zip(&factors);
+        // The weights of a list have a common factor, which is divided; they are not.
+        let units = scaled().map(|(template, factor)| match template.source {
+            Source::Listed { factor: own, .. } => u64::from(own).saturating_mul(*factor),
+            Source::Texts(_) => u64::from(template.weight).saturating_mul(*factor),
+        });
+        let divisor = units.fold(0, gcd).max(1);
+        let sum = scaled().fold(0_u64, |sum, (template, factor)| {
+            sum.saturating_add(u64::from(template.weight).saturating_mul(*factor) / divisor)
+        });
+        let limit = if self.lists.is_empty() { MAX_ROUND } else { MAX_LISTED_ROUND };
+        if sum > limit {
+            return Err(weights_too_large(sum, limit));
+        }
+        for (template, factor) in self.templates[start..].iter_mut().zip(factors) {
+            // At most the limit of a round.
+            template.weight = (u64::from(template.weight) * factor / divisor) as u32;
+            if let Source::Listed { factor: own, .. } = &mut template.source {
+                *own = (u64::from(*own) * factor / divisor) as u32;
+            }
         }
         Ok(())
     }

@@ -1,17 +1,21 @@
-//! Traffic: weighted request templates, each of a class, and the requests drawn from them by a seed.
+//! Traffic: weighted request templates, each of a class, and the requests drawn from them by a seed; lists of recorded
+//! requests, and their import from logs and other recordings.
 //!
 //! Opens no file or socket. A [`Mix`] is checked when it is made, by the code of `tollgate-http1` that renders its
 //! requests later, so that no request of a run is invalid.
 
 mod file;
+pub mod import;
 mod include;
+mod list;
 mod mix;
 mod template;
 mod variable;
 
 pub use file::{BodyRepeat, Class, Expect, IncludeFile, MixFile, TemplateFile, VariableFile};
 pub use include::MixTree;
-pub use mix::{Mix, Step};
+pub use list::{ListError, ListTemplate, ListedRequest, RequestList};
+pub use mix::{Mix, Sample, Step, StepRequest};
 pub use template::{Message, Template};
 
 pub const MAX_CONTAINS_BYTES: usize = 4096;
@@ -20,6 +24,15 @@ pub const MAX_CONTAINS_BYTES: usize = 4096;
 const MAX_ROUND: u64 = 10_000;
 
 const MAX_REQUESTS: usize = 65_536;
+
+/// Limit for the requests of a list.
+pub const MAX_LISTED: usize = 1_000_000;
+
+/// Limit for the sum of weights if a mix has a list.
+const MAX_LISTED_ROUND: u64 = 4_000_000;
+
+/// Limit for the templates of a list: each has counters of its own in a load.
+const MAX_LISTED_TEMPLATES: usize = 1_000;
 
 /// Limit in bytes for all requests of a script that are rendered one by one, and the texts expected in their responses,
 /// if every variable has its longest value.

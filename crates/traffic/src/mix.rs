@@ -4,12 +4,14 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
+use std::sync::Arc;
+
 use crate::file::MixFile;
-use crate::include::{MixTree, Parts, unknown_template, weights_too_large};
-use crate::template::{Message, Template};
+use crate::include::{MixTree, Parts, check_round, unknown_template};
+use crate::list::{ListedRequest, RequestList};
+use crate::template::{Message, Source, Template, Texts};
 use crate::variable::Variable;
-use crate::{MAX_CONTAINS_BYTES, MAX_RENDERED_BYTES, MAX_REQUESTS, MAX_ROUND};
-use crate::{MixError, fail};
+use crate::{MAX_CONTAINS_BYTES, MAX_RENDERED_BYTES, MAX_REQUESTS, MixError, fail};
 
 /// A validated mix: some template has a weight above 0, names are unique, all variables are declared and used, and all
 /// templates are valid requests with any values.
@@ -18,6 +20,7 @@ pub struct Mix {
     title: String,
     templates: Vec<Template>,
     variables: Vec<Variable>,
+    lists: Vec<Arc<RequestList>>,
     /// Rounds of a script.
     rounds: usize,
 }
@@ -26,8 +29,23 @@ pub struct Mix {
 pub struct Step {
     /// Index of the template in the mix.
     pub template: usize,
-    /// The request; `None` if the template has no variables, so that its sample is sent.
-    pub message: Option<Message>,
+    pub request: StepRequest,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StepRequest {
+    /// The template has no variables, so that its sample is sent.
+    Sample,
+    Message(Message),
+    /// Position of a request in [`Mix::listed`].
+    Listed(usize),
+}
+
+/// One request of a template.
+#[derive(Debug)]
+pub enum Sample<'a> {
+    Message(Message),
+    Listed(&'a ListedRequest),
 }
 
 impl Mix {
@@ -40,10 +58,49 @@ impl Mix {
         &self.templates
     }
 
-    /// Returns one request of each template, with the first value of each variable (of a range, the smallest).
-    pub fn samples(&self) -> impl Iterator<Item = Message> {
+    /// Returns one request of each template, with the first value of each variable (of a range, the smallest), or the
+    /// first of a list.
+    pub fn samples(&self) -> impl Iterator<Item = Sample<'_>> {
         let values = self.first_values();
-        self.templates.iter().map(move |template| template.message(&values))
+        self.templates.iter().map(move |template| match &template.source {
+            Source::Texts(texts) => Sample::Message(texts.message(&values)),
+            Source::Listed { list, template, .. } => {
+                let list = &self.lists[*list];
+                Sample::Listed(&list.requests[list.first[*template as usize]])
+            }
+        })
+    }
+
+    /// Returns the samples of templates that are not of a list.
+    pub fn messages(&self) -> impl Iterator<Item = Message> {
+        self.samples().filter_map(|sample| match sample {
+            Sample::Message(message) => Some(message),
+            Sample::Listed(_) => None,
+        })
+    }
+
+    /// Returns the requests of all lists, each with the index of its template.
+    pub fn listed(&self) -> impl Iterator<Item = (usize, &ListedRequest)> {
+        self.listed_with_weights().map(|(template, request, _)| (template, request))
+    }
+
+    /// Returns the requests of all lists, each with the index of its template and its weight in the mix.
+    fn listed_with_weights(&self) -> impl Iterator<Item = (usize, &ListedRequest, u32)> {
+        (0..).zip(&self.lists).flat_map(move |(number, list)| {
+            // By template of the list: index in the mix, and factor.
+            let mut places = vec![None; list.templates.len()];
+            for (index, one) in self.templates.iter().enumerate() {
+                if let Source::Listed { list, template, factor } = one.source
+                    && list == number
+                {
+                    places[template as usize] = Some((index, factor));
+                }
+            }
+            list.requests.iter().filter_map(move |request| {
+                let (template, factor) = places[request.template as usize]?;
+                Some((template, request, request.weight * factor))
+            })
+        })
     }
 
     /// Draws the requests to send from a seed, in rounds. Each round contains every template as often as its weight and is
@@ -52,15 +109,23 @@ impl Mix {
     /// A script has as many rounds as fit into 65,536 requests and, for requests with variables, 16 MiB. To send more,
     /// start again from its first request; counters then restart too.
     pub fn script(&self, seed: u64) -> impl Iterator<Item = Step> {
-        let indices = (0..).zip(&self.templates);
-        let round: Vec<usize> = indices
-            .flat_map(|(index, template)| std::iter::repeat_n(index, template.weight as usize))
+        let templates = (0..).zip(&self.templates).map(|(index, template)| {
+            let weight = if template.texts().is_some() { template.weight } else { 0 };
+            (index, weight)
+        });
+        let listed = (self.templates.len() as u32..).zip(self.listed_with_weights());
+        let listed = listed.map(|(draw, (_, _, weight))| (draw, weight));
+        let round: Vec<u32> = templates
+            .chain(listed)
+            .flat_map(|(draw, weight)| std::iter::repeat_n(draw, weight as usize))
             .collect();
+        let listed = self.listed().map(|(template, _)| template as u32).collect();
         let mut value_rng = ChaCha8Rng::seed_from_u64(seed);
         // A different stream from the order's; otherwise the values would correlate with the shuffles.
         value_rng.set_stream(1);
         Script {
             mix: self,
+            listed,
             position: round.len(),
             round,
             rounds_left: self.rounds,
@@ -97,7 +162,7 @@ impl TryFrom<MixFile> for Mix {
     type Error = MixError;
 
     fn try_from(file: MixFile) -> Result<Self, MixError> {
-        Self::try_from(&MixTree { file, included: Vec::new() })
+        Self::try_from(&MixTree::File { file, included: Vec::new() })
     }
 }
 
@@ -105,16 +170,19 @@ impl TryFrom<&MixTree> for Mix {
     type Error = MixError;
 
     fn try_from(tree: &MixTree) -> Result<Self, MixError> {
-        let Parts { names, variables, templates } = Parts::collect(tree)?;
-        let rounds = count_rounds(&templates, &names, &variables)?;
-        Ok(Self { title: tree.file.title.clone(), templates, variables, rounds })
+        let Parts { names, variables, templates, lists } = Parts::collect(tree)?;
+        let round = check_round(&templates, &lists)?;
+        let rounds = count_rounds(&templates, &names, &variables, round)?;
+        Ok(Self { title: tree.title().to_owned(), templates, variables, lists, rounds })
     }
 }
 
 struct Script<'a> {
     mix: &'a Mix,
-    /// Indices of templates.
-    round: Vec<usize>,
+    /// Template of each request of a list.
+    listed: Vec<u32>,
+    /// Indices of templates, and behind them those of the requests of lists.
+    round: Vec<u32>,
     /// Rounds after this one.
     rounds_left: usize,
     position: usize,
@@ -135,17 +203,25 @@ impl Iterator for Script<'_> {
             self.round.shuffle(&mut self.order_rng);
             self.position = 0;
         }
-        let index = self.round[self.position];
+        let index = self.round[self.position] as usize;
         self.position += 1;
-        let template = &self.mix.templates[index];
+        let Some(template) = self.mix.templates.get(index) else {
+            let listed = index - self.mix.templates.len();
+            let template = self.listed[listed] as usize;
+            return Some(Step { template, request: StepRequest::Listed(listed) });
+        };
         for &variable in &template.variables {
             let used = &mut self.used[variable];
             self.values[variable] = self.mix.variables[variable].draw(*used, &mut self.value_rng);
             *used += 1;
         }
-        let has_variables = !template.variables.is_empty();
-        let message = has_variables.then(|| template.message(&self.values));
-        Some(Step { template: index, message })
+        let request = match template.texts() {
+            Some(texts) if !template.variables.is_empty() => {
+                StepRequest::Message(texts.message(&self.values))
+            }
+            _ => StepRequest::Sample,
+        };
+        Some(Step { template: index, request })
     }
 }
 
@@ -156,18 +232,17 @@ fn count_rounds(
     templates: &[Template],
     names: &[String],
     variables: &[Variable],
+    round: u64,
 ) -> Result<usize, MixError> {
-    let round: u64 = templates.iter().map(|template| u64::from(template.weight)).sum();
     if round == 0 {
         return fail!("{WEIGHTS_ZERO}");
-    }
-    if round > MAX_ROUND {
-        return Err(weights_too_large(round));
     }
     let values = Candidates::new(names, variables);
     let mut round_bytes = 0;
     for template in templates {
-        let bytes = values.rendered_bytes_max(template)?;
+        // The requests of a list are checked as they are read.
+        let Some(texts) = template.texts() else { continue };
+        let bytes = values.rendered_bytes_max(template, texts)?;
         if !template.variables.is_empty() {
             round_bytes += bytes * template.weight as usize;
         }
@@ -178,7 +253,7 @@ fn count_rounds(
             "templates with variables, each sent as often as its weight, take {round_bytes} bytes, but the limit is \
              {MAX_RENDERED_BYTES}; reduce weights or requests"
         ),
-        rounds => Ok(rounds.min(MAX_REQUESTS / round as usize)),
+        rounds => Ok(rounds.min((MAX_REQUESTS / round as usize).max(1))),
     }
 }
 
@@ -206,17 +281,17 @@ impl<'a> Candidates<'a> {
     }
 
     /// Checks a template with all values. Returns the largest size of a request and of the text expected in its response.
-    fn rendered_bytes_max(&self, template: &Template) -> Result<usize, MixError> {
-        let mut bytes_max = self.rendered_bytes(template, &self.longest)?;
+    fn rendered_bytes_max(&self, template: &Template, texts: &Texts) -> Result<usize, MixError> {
+        let mut bytes_max = self.rendered_bytes(template, texts, &self.longest)?;
         let mut values = self.longest.clone();
         for &variable in &template.variables {
             for value in &self.values[variable] {
                 values[variable].clone_from(value);
-                self.rendered_bytes(template, &values)?;
+                self.rendered_bytes(template, texts, &values)?;
             }
             values[variable].clone_from(&self.longest[variable]);
         }
-        if let Some(text) = &template.body_contains {
+        if let Some(text) = &texts.body_contains {
             for values in [&self.shortest, &self.longest] {
                 let bytes = text.render(values).len();
                 if !(1..=MAX_CONTAINS_BYTES).contains(&bytes) {
@@ -231,8 +306,13 @@ impl<'a> Candidates<'a> {
         Ok(bytes_max)
     }
 
-    fn rendered_bytes(&self, template: &Template, values: &[String]) -> Result<usize, MixError> {
-        match template.message(values).text().render() {
+    fn rendered_bytes(
+        &self,
+        template: &Template,
+        texts: &Texts,
+        values: &[String],
+    ) -> Result<usize, MixError> {
+        match texts.message(values).text().render() {
             Ok(bytes) => Ok(bytes.len()),
             Err(error) => {
                 let values = self.describe(template, values);

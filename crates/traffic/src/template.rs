@@ -23,17 +23,38 @@ pub struct Template {
     pub family: Option<String>,
     /// True if both blocking the request and letting it through are expected.
     pub open: bool,
-    /// Expected status code if nothing blocks the request.
-    pub status: u16,
+    /// Expected status code if nothing blocks the request. `None`: any.
+    pub status: Option<u16>,
     /// Frequency relative to the other templates; 0 for the probe only.
     pub weight: u32,
     /// Indices of the variables used.
     pub(crate) variables: BTreeSet<usize>,
+    pub(crate) source: Source,
+}
+
+/// Where the requests of a template come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Source {
+    Texts(Texts),
+    Listed {
+        /// Index of the list in the mix.
+        list: usize,
+        /// Index of the template in the list.
+        template: u32,
+        /// Factor for the weights of the list.
+        factor: u32,
+    },
+}
+
+/// Parts of a request, with variables.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Texts {
     pub(crate) body_contains: Option<Text>,
     method: String,
     path: Text,
     headers: Vec<(String, Text)>,
     body: Text,
+    status: u16,
     body_bytes: Option<u64>,
 }
 
@@ -112,18 +133,31 @@ impl Template {
             class: file.class,
             family: file.family,
             open: file.open.unwrap_or(mix.open),
-            status,
+            status: Some(status),
             weight: file.weight,
             variables,
-            body_contains,
-            method: file.method,
-            path,
-            headers,
-            body,
-            body_bytes,
+            source: Source::Texts(Texts {
+                body_contains,
+                method: file.method,
+                path,
+                headers,
+                body,
+                status,
+                body_bytes,
+            }),
         })
     }
 
+    /// Returns the texts of a template that is not of a list.
+    pub(crate) fn texts(&self) -> Option<&Texts> {
+        match &self.source {
+            Source::Texts(texts) => Some(texts),
+            Source::Listed { .. } => None,
+        }
+    }
+}
+
+impl Texts {
     /// Returns the request with `values[i]` for variable `i`.
     pub(crate) fn message(&self, values: &[String]) -> Message {
         let header = |(name, value): &(String, Text)| (name.clone(), value.render(values));

@@ -80,7 +80,7 @@ fn corpus(tests: &Path, mixes: &Path, out: &Path, mutations: usize, seed: u64) -
         if file.include.is_empty() {
             let mix =
                 Mix::try_from(file).map_err(|error| format!("{}: {error}", path.display()))?;
-            for message in mix.samples() {
+            for message in mix.messages() {
                 requests.push(replay::parse_raw(&message.text().render()?));
             }
         }

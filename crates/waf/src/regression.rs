@@ -143,6 +143,11 @@ impl Stage {
         self.input.request()
     }
 
+    /// True if a rule is expected to match.
+    pub fn expects_match(&self) -> bool {
+        !self.output.log.expect_ids.is_empty() || self.output.log.match_regex.is_some()
+    }
+
     fn run(&self, rules: &Arc<RuleSet>, worker: &mut Worker) -> Result<(), String> {
         let request = self.request()?;
         let mut transaction = Transaction::new(Arc::clone(rules));

@@ -18,7 +18,7 @@ fn requests(mix: &str) -> Vec<(String, Request)> {
     let text = std::fs::read_to_string(folder().join(mix)).unwrap();
     let mix = Mix::try_from(toml::from_str::<MixFile>(&text).unwrap()).unwrap();
     let names = mix.templates().iter().map(|template| template.name.clone());
-    let raw = mix.samples().map(|message| message.text().render().unwrap());
+    let raw = mix.messages().map(|message| message.text().render().unwrap());
     names.zip(raw.map(|raw| replay::parse_raw(&raw))).collect()
 }
 

@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 /// A browser with one page, stopped when dropped.
-pub(super) struct Browser {
+pub(crate) struct Browser {
     process: Child,
     commands: File,
     messages: Receiver<Value>,
@@ -23,7 +23,7 @@ pub(super) struct Browser {
 
 impl Browser {
     /// Starts a browser with an empty page, which saves downloads to `downloads`.
-    pub(super) fn start(workspace: &Workspace, downloads: &Path) -> Self {
+    pub(crate) fn start(workspace: &Workspace, downloads: &Path) -> Self {
         let [commands, messages] = ["commands", "messages"].map(|name| workspace.path(name));
         let made = Command::new("mkfifo").arg(&commands).arg(&messages).status();
         assert!(made.expect("mkfifo").success());
@@ -60,7 +60,7 @@ impl Browser {
     }
 
     /// Opens a URL and waits until the page is loaded.
-    pub(super) fn open(&mut self, url: &str) {
+    pub(crate) fn open(&mut self, url: &str) {
         self.events.clear();
         let opened = self.send("Page.navigate", &json!({ "url": url }));
         assert!(opened.get("errorText").is_none(), "{url}: {opened}");
@@ -68,7 +68,7 @@ impl Browser {
     }
 
     /// Waits for one event of this kind.
-    pub(super) fn wait_for(&mut self, method: &str) {
+    pub(crate) fn wait_for(&mut self, method: &str) {
         let deadline = Instant::now() + PATIENCE;
         loop {
             if let Some(at) = self.events.iter().position(|event| event["method"] == method) {
@@ -82,7 +82,7 @@ impl Browser {
     }
 
     /// Evaluates an expression and awaits it if it is a promise.
-    pub(super) fn evaluate(&mut self, script: &str) -> Value {
+    pub(crate) fn evaluate(&mut self, script: &str) -> Value {
         let parameters =
             json!({ "expression": script, "awaitPromise": true, "returnByValue": true });
         let reply = self.send("Runtime.evaluate", &parameters);
@@ -90,8 +90,75 @@ impl Browser {
         reply["result"]["value"].clone()
     }
 
+    /// Evaluates scripts, each of which sends one request, and returns the requests as HAR, as the browser's own tools
+    /// make it from the same events.
+    pub(crate) fn har(&mut self, scripts: &[&str]) -> Value {
+        self.send("Network.enable", &json!({}));
+        self.events.clear();
+        for script in scripts {
+            self.evaluate(script);
+        }
+        // Not those that the browser sends by itself, such as for an icon.
+        let count = scripts.len();
+        let of_scripts = |event: &Value| event["params"]["type"] == "Fetch";
+        let sent = self.take_events("Network.requestWillBeSent", count, of_scripts);
+        let responses = self.take_events("Network.responseReceived", count, of_scripts);
+        let is_sent = |event: &Value| {
+            sent.iter().any(|sent| sent["requestId"] == event["params"]["requestId"])
+        };
+        let extra = self.take_events("Network.requestWillBeSentExtraInfo", count, is_sent);
+        let of = |events: &[Value], id: &Value| -> Value {
+            let found = events.iter().find(|event| event["requestId"] == *id);
+            found.unwrap_or_else(|| panic!("no event of {id}: {events:?}")).clone()
+        };
+        let entries: Vec<Value> = sent
+            .iter()
+            .map(|event| {
+                let request = &event["request"];
+                let headers = of(&extra, &event["requestId"])["headers"].clone();
+                let headers = headers.as_object().expect("headers");
+                let headers: Vec<Value> = headers
+                    .iter()
+                    .map(|(name, value)| json!({ "name": name, "value": value }))
+                    .collect();
+                let mut entry = json!({
+                    "request": { "method": request["method"], "url": request["url"], "headers": headers },
+                    "response": { "status": of(&responses, &event["requestId"])["response"]["status"] },
+                });
+                if let Some(text) = request["postData"].as_str() {
+                    entry["request"]["postData"] = json!({ "mimeType": "", "text": text });
+                }
+                entry
+            })
+            .collect();
+        json!({ "log": { "version": "1.2", "entries": entries } })
+    }
+
+    /// Takes the parameters of this many events of a kind, for which it waits.
+    fn take_events(
+        &mut self,
+        method: &str,
+        count: usize,
+        is_wanted: impl Fn(&Value) -> bool,
+    ) -> Vec<Value> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let (found, others) = std::mem::take(&mut self.events)
+                .into_iter()
+                .partition::<Vec<Value>, _>(|event| event["method"] == method && is_wanted(event));
+            self.events = others;
+            if found.len() >= count {
+                return found.into_iter().map(|event| event["params"].clone()).collect();
+            }
+            self.events.extend(found);
+            let left = deadline.saturating_duration_since(Instant::now());
+            let message = self.messages.recv_timeout(left);
+            self.events.push(message.unwrap_or_else(|_| panic!("no {method} within {PATIENCE:?}")));
+        }
+    }
+
     /// Sets the width of the window and the color scheme, `light` or `dark`.
-    pub(super) fn resize(&mut self, width: u32, scheme: &str) {
+    pub(crate) fn resize(&mut self, width: u32, scheme: &str) {
         let metrics =
             json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false });
         self.send("Emulation.setDeviceMetricsOverride", &metrics);
@@ -99,12 +166,12 @@ impl Browser {
         self.send("Emulation.setEmulatedMedia", &json!({ "features": features }));
     }
 
-    pub(super) fn disable_scripts(&mut self) {
+    pub(crate) fn disable_scripts(&mut self) {
         self.send("Emulation.setScriptExecutionDisabled", &json!({ "value": true }));
     }
 
     /// Returns the whole page as PNG.
-    pub(super) fn screenshot(&mut self) -> Vec<u8> {
+    pub(crate) fn screenshot(&mut self) -> Vec<u8> {
         use base64::Engine as _;
         let shot = self.send("Page.captureScreenshot", &json!({ "captureBeyondViewport": true }));
         let text = shot["data"].as_str().expect("a screenshot");
@@ -113,7 +180,7 @@ impl Browser {
 
     /// Returns exceptions and console messages since the page was opened, without those on status codes of
     /// 400 and above.
-    pub(super) fn errors(&self) -> Vec<String> {
+    pub(crate) fn errors(&self) -> Vec<String> {
         let is_error = |event: &&Value| match event["method"].as_str() {
             Some("Runtime.exceptionThrown" | "Runtime.consoleAPICalled") => true,
             Some("Log.entryAdded") => event["params"]["entry"]["source"] != "network",

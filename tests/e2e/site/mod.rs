@@ -1,7 +1,7 @@
 //! The benchmark site on `tollgate origin` and on nginx with Lua.
 
 mod ab; // `tollgate load --format ab` on the site.
-mod browser; // Headless Chromium.
+pub(crate) mod browser; // Headless Chromium.
 mod conformance; // Both servers give the same responses, byte by byte.
 mod experiment; // The experiment `site`.
 mod page; // The page in a browser.

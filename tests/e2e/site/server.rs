@@ -88,7 +88,7 @@ impl Site {
             servers.start(&launch).expect("the server");
         }
         let request = Request {
-            bytes: b"GET /method HTTP/1.1\r\nHost: a\r\n\r\n".to_vec(),
+            bytes: b"GET /method HTTP/1.1\r\nHost: a\r\n\r\n"[..].into(),
             is_head: false,
             expect: Expectation::default(),
             template: 0,

@@ -56,7 +56,7 @@ pub(super) struct ExperimentFile {
 pub(super) struct CaseFile {
     /// Unique in the experiment.
     pub(super) name: String,
-    /// A mix: a name, or a path that ends in `.toml`.
+    /// A mix: a name, or a path that ends in `.toml` or, for imported requests, in `.mix`.
     pub(super) mix: String,
     /// Names of its subjects; by default all. The baseline is always one of them.
     #[serde(default)]

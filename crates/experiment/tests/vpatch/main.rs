@@ -40,7 +40,7 @@ fn requests(mix: &str, class: Class, prefix: &str) -> BTreeMap<String, Message> 
     let (mix, _) = Catalog::new(vec![]).mix(mix, Path::new("")).unwrap();
     assert!(mix.templates().iter().all(|template| template.class == class));
     let names = mix.templates().iter().map(|one| one.name.strip_prefix(prefix).unwrap().to_owned());
-    names.zip(mix.samples()).collect()
+    names.zip(mix.messages()).collect()
 }
 
 fn attacks() -> BTreeMap<String, Message> {

@@ -95,7 +95,7 @@ fn write_rates(text: &mut String, report: &Report<'_>, seconds: f64) -> std::fmt
 
 /// Bytes of the requests that finished in the measurement, if the load is a single request with a body.
 fn posted_bytes(report: &Report<'_>) -> Option<u64> {
-    let bytes = single_request(report)?.bytes.as_slice();
+    let bytes = single_request(report)?.bytes.as_ref();
     let head_bytes = bytes.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
     let finished = report.summary.responses + report.summary.failures.total();
     (bytes.len() > head_bytes).then_some(bytes.len() as u64 * finished)

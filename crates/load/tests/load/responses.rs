@@ -83,7 +83,7 @@ fn interim_responses_are_skipped() {
 fn response_to_head_has_no_body() {
     let server = Server::responding(&b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"[..]);
     let head = Request {
-        bytes: b"HEAD / HTTP/1.1\r\nHost: a\r\n\r\n".to_vec(),
+        bytes: b"HEAD / HTTP/1.1\r\nHost: a\r\n\r\n"[..].into(),
         is_head: true,
         ..get_expecting(0)
     };

@@ -240,7 +240,7 @@ pub(crate) fn closed_port() -> SocketAddr {
 }
 
 pub(crate) fn request(bytes: &[u8]) -> Request {
-    Request { bytes: bytes.to_vec(), is_head: false, expect: Expectation::default(), template: 0 }
+    Request { bytes: bytes.into(), is_head: false, expect: Expectation::default(), template: 0 }
 }
 
 /// A POST with a body of `x`.

@@ -281,7 +281,7 @@ fn exchange_http2(
 pub(super) fn get(path: &str, host: SocketAddr) -> Request {
     let head = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
     Request {
-        bytes: head.into_bytes(),
+        bytes: head.into_bytes().into(),
         is_head: false,
         expect: Expectation::default(),
         template: 0,
@@ -309,7 +309,7 @@ mod tests {
             stream.write_all(response).unwrap();
         });
         let request = Request {
-            bytes: b"GET / HTTP/1.1\r\n\r\n".to_vec(),
+            bytes: b"GET / HTTP/1.1\r\n\r\n"[..].into(),
             is_head: false,
             expect: Expectation { body_contains: text.map(Arc::from), ..Expectation::default() },
             template: 0,
@@ -334,8 +334,12 @@ mod tests {
         let mut bytes = head.to_vec();
         // More than the socket buffers hold.
         bytes.resize(head.len() + (32 << 20), b'a');
-        let request =
-            Request { bytes, is_head: false, expect: Expectation::default(), template: 0 };
+        let request = Request {
+            bytes: bytes.into(),
+            is_head: false,
+            expect: Expectation::default(),
+            template: 0,
+        };
         let site = Site::plain(address);
         let reply = exchange(&site, &request, Duration::from_secs(30), &Interrupt::default());
         server.join().unwrap();

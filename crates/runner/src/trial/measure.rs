@@ -150,7 +150,11 @@ fn template_record(template: &Template, summary: &TemplateSummary, blocked: u16)
         probe: None,
         statuses: summary.statuses.clone(),
         blocked: of_status(blocked),
-        passed: if template.status == blocked { 0 } else { of_status(template.status) },
+        passed: match template.status {
+            Some(status) if status == blocked => 0,
+            Some(status) => of_status(status),
+            None => summary.statuses.values().sum::<u64>() - of_status(blocked),
+        },
         unexpected: summary.unexpected,
         unexpected_example: summary.unexpected_example.clone(),
     }

@@ -68,7 +68,7 @@ fn compare(
         as_expected: expected.accepts(reply.response, reply.has_text),
         outcome: match status {
             _ if status == blocked_status => ProbeOutcome::Blocked,
-            _ if status == template.status => ProbeOutcome::Passed,
+            _ if template.status.is_none_or(|passed| passed == status) => ProbeOutcome::Passed,
             _ => ProbeOutcome::Other,
         },
     }
@@ -109,7 +109,7 @@ pub(crate) fn expectation_hint(
 ) -> Option<String> {
     let is_wrong = |(template, response): &(&Template, &ProbeResponse)| {
         template.class == Class::Malicious
-            && template.status == blocked_status
+            && template.status == Some(blocked_status)
             && !response.as_expected
     };
     let (template, _) = templates.iter().zip(responses).find(is_wrong)?;

@@ -305,7 +305,7 @@ mod tests {
         let mut case = experiment.cases[0].clone();
         let text = |case: &Case| {
             let requests = Requests::render(case, &experiment.subjects[2]).unwrap();
-            String::from_utf8(requests.samples[0].bytes.clone()).unwrap()
+            String::from_utf8(requests.samples[0].bytes.to_vec()).unwrap()
         };
         let kept = text(&case);
         assert!(

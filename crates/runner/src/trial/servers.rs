@@ -244,7 +244,7 @@ mod tests {
             unreachable!("the test ends the loop")
         });
         let request = Request {
-            bytes: b"GET / HTTP/1.1\r\n\r\n".to_vec(),
+            bytes: b"GET / HTTP/1.1\r\n\r\n"[..].into(),
             is_head: false,
             expect: Expectation { status: Some(200), ..Expectation::default() },
             template: 0,

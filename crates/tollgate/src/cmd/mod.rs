@@ -7,6 +7,7 @@ pub(crate) mod gateway;
 pub(crate) mod init;
 pub(crate) mod list;
 pub(crate) mod load;
+pub(crate) mod mix;
 pub(crate) mod origin;
 pub(crate) mod packaging;
 pub(crate) mod prepare;

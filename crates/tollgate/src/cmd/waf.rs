@@ -107,7 +107,7 @@ fn load(paths: &[PathBuf], skip_unsupported: bool) -> Result<RuleSet, Failure> {
 }
 
 /// The file itself, or the files of a folder with that extension, by name, subfolders included.
-fn files(path: &Path, extension: &str) -> anyhow::Result<Vec<PathBuf>> {
+pub(super) fn files(path: &Path, extension: &str) -> anyhow::Result<Vec<PathBuf>> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
     }

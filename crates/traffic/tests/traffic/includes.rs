@@ -1,15 +1,13 @@
-use tollgate_traffic::{Class, Mix, MixError, MixFile, MixTree};
+use tollgate_traffic::{Class, Mix, MixError, MixTree};
 
-fn file(text: &str) -> MixFile {
-    toml::from_str(&format!("title = 'test'\n{text}")).unwrap()
-}
+use super::{file, message};
 
 fn leaf(text: &str) -> MixTree {
-    MixTree { file: file(text), included: Vec::new() }
+    tree(text, Vec::new())
 }
 
 fn tree(text: &str, included: Vec<MixTree>) -> MixTree {
-    MixTree { file: file(text), included }
+    MixTree::File { file: file(text), included }
 }
 
 fn template(name: &str, weight: u32) -> String {
@@ -84,10 +82,10 @@ fn each_file_has_its_own_headers_and_variables() {
     let text = "[[include]]\nmix = 'b'\n".to_owned();
     let mix = Mix::try_from(&tree(&(part("a", "1") + &text), vec![leaf(&part("b", "2"))])).unwrap();
     let samples: Vec<_> =
-        mix.samples().map(|sample| (sample.headers[0].1.clone(), sample.path)).collect();
+        mix.messages().map(|sample| (sample.headers[0].1.clone(), sample.path)).collect();
     assert_eq!(samples, [("a".to_owned(), "/1".to_owned()), ("b".to_owned(), "/2".to_owned())]);
     for step in mix.script(3).take(50) {
-        assert_eq!(step.message.unwrap().path, samples[step.template].1);
+        assert_eq!(message(step.request).path, samples[step.template].1);
     }
 }
 

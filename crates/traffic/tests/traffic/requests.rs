@@ -1,5 +1,5 @@
 use proptest::prelude::*;
-use tollgate_traffic::Message;
+use tollgate_traffic::{Message, StepRequest};
 
 use super::{parse, sent};
 
@@ -28,7 +28,7 @@ fn body_bytes_makes_a_body_with_content_length() {
          path = '/upload'
          body_bytes = 5",
     );
-    let message = mix.unwrap().samples().next().unwrap();
+    let message = mix.unwrap().messages().next().unwrap();
     assert_eq!(message.body, "xxxxx");
     let expected = "POST /upload HTTP/1.1\r\nHost: shop.example\r\nContent-Length: 5\r\n\r\nxxxxx";
     assert_eq!(String::from_utf8(message.text().render().unwrap()).unwrap(), expected);
@@ -45,7 +45,7 @@ fn template_replaces_a_header_of_the_mix() {
          without = ['host']
          headers = ['Host: other.example']",
     );
-    let headers = mix.unwrap().samples().next().unwrap().headers;
+    let headers = mix.unwrap().messages().next().unwrap().headers;
     assert_eq!(headers, [("Host".to_owned(), "other.example".to_owned())]);
 }
 
@@ -62,7 +62,7 @@ fn body_repeat_numbers_the_repetitions() {
          path = '/cart'
          body_repeat = { begin = 'shop={{shop}}', each = '&n{{index}}={{index}}', times = 3, between = '-', end = '.' }",
     );
-    assert_eq!(mix.unwrap().samples().next().unwrap().body, "shop=7&n1=1-&n2=2-&n3=3.");
+    assert_eq!(mix.unwrap().messages().next().unwrap().body, "shop=7&n1=1-&n2=2-&n3=3.");
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn headers_of_the_mix_precede_those_of_the_template() {
          path = '/'
          headers = ['X-Token:  a:b ']",
     );
-    let headers = mix.unwrap().samples().next().unwrap().headers;
+    let headers = mix.unwrap().messages().next().unwrap().headers;
     let owned = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     assert_eq!(headers, [owned("Host", "shop.example"), owned("X-Token", "a:b")]);
 }
@@ -142,7 +142,7 @@ const EVERYWHERE: &str = "
 
 #[test]
 fn sample_has_the_first_values() {
-    let samples: Vec<Message> = parse(EVERYWHERE).unwrap().samples().collect();
+    let samples: Vec<Message> = parse(EVERYWHERE).unwrap().messages().collect();
     let sample = &samples[0];
     assert_eq!(sample.method, "POST");
     assert_eq!(sample.path, "/-1?q={{7*7}}");
@@ -210,8 +210,8 @@ fn seed_determines_the_order() {
 fn template_without_variables_sends_its_sample() {
     let text = templates(&[1, 0], "/");
     let mix = parse(&text).unwrap();
-    assert!(mix.script(1).all(|step| step.template == 0 && step.message.is_none()));
-    assert_eq!(mix.samples().count(), 2);
+    assert!(mix.script(1).all(|step| step.template == 0 && step.request == StepRequest::Sample));
+    assert_eq!(mix.messages().count(), 2);
 }
 
 #[test]

@@ -156,9 +156,10 @@ pub(crate) struct Args {
     /// Expected status code [default: any]
     #[arg(long, value_name = "STATUS", help_heading = "Request", value_parser = clap::value_parser!(u16).range(200..=599))]
     pub(super) expect: Option<u16>,
-    /// Send a mix to the address of the URL: a name (see `tollgate list`) or a .toml file; attacks that
+    /// Send a mix to the address of the URL: a name (see `tollgate list`), a .toml file, or a .mix file of
+    /// `tollgate mix import`; attacks that
     /// are blocked count as unexpected
-    #[arg(long, value_name = "NAME | FILE.toml", help_heading = "Request", conflicts_with_all = ["method", "headers", "body", "body_file", "expect"])]
+    #[arg(long, value_name = "NAME | FILE", help_heading = "Request", conflicts_with_all = ["method", "headers", "body", "body_file", "expect"])]
     pub(super) mix: Option<String>,
     #[command(flatten, next_help_heading = "Request")]
     pub(super) catalog: CatalogArgs,

@@ -204,7 +204,7 @@ fn render(args: &Args, target: &Target, method: &str, body: &[u8]) -> Result<Req
     let headers = headers(args, target)?;
     let text = RequestText { method, target: &target.path, headers: &headers, body };
     Ok(Request {
-        bytes: text.render().context("cannot render the request")?,
+        bytes: text.render().context("cannot render the request")?.into(),
         is_head: method == "HEAD",
         expect: Expectation { status: args.expect, ..Expectation::default() },
         template: 0,
@@ -322,7 +322,8 @@ mod tests {
     fn rendered(line: &str, method: &str) -> String {
         let (args, target) = parsed(line);
         let body = body(&args).unwrap();
-        String::from_utf8(render(&args, &target, method, &body).unwrap().bytes).unwrap()
+        let rendered = render(&args, &target, method, &body).unwrap();
+        String::from_utf8(rendered.bytes.to_vec()).unwrap()
     }
 
     #[test]

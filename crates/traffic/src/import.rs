@@ -1,0 +1,438 @@
+//! Import of recorded traffic: requests from logs, HAR files and commands become a list, in which equal requests are
+//! one with a weight.
+
+pub mod access_log;
+pub mod curl;
+pub mod har;
+mod secrets;
+mod url;
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::{self, Write};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use indexmap::{IndexMap, IndexSet};
+use serde::Serialize;
+use tollgate_http1::{RenderError, RequestText};
+
+use crate::MAX_LISTED_TEMPLATES;
+use crate::file::Class;
+use crate::list::{ListHead, ListLine, ListTemplate};
+
+pub use secrets::Secret;
+
+/// Limit for the sum of the weights of an import. Larger ones are divided.
+const MAX_WEIGHTS: u64 = 1_000_000;
+
+/// Headers that belong to the recorded connection, or are made when a request is sent.
+const CONNECTION_HEADERS: [&str; 8] = [
+    "connection",
+    "content-length",
+    "http2-settings",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// Limit of the text of an example.
+const MAX_EXAMPLE_CHARS: usize = 60;
+
+/// A request of a recording, with the response that it got.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Recorded {
+    pub method: String,
+    /// Target in origin form: path and query.
+    pub target: String,
+    pub headers: Vec<(String, String)>,
+    pub body: Vec<u8>,
+    /// Status code of the response, if known.
+    pub status: Option<u16>,
+    /// Length of the body of the response as sent, if known.
+    pub body_bytes: Option<u64>,
+    /// True if the request had a body that the recording does not contain.
+    pub lacks_body: bool,
+}
+
+/// Name and class of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Label {
+    /// Name of the template; by default method and status.
+    pub name: Option<String>,
+    pub class: Class,
+    pub family: Option<String>,
+    pub open: bool,
+}
+
+/// Choices of an import.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Value of `Host` instead of the recorded one.
+    pub host: Option<String>,
+    /// Only requests for these hosts; empty: all.
+    pub only_hosts: Vec<String>,
+    /// Names of headers to leave out.
+    pub without: Vec<String>,
+    /// Secrets that are not masked.
+    pub keep: Vec<Secret>,
+    /// True to expect the recorded status code.
+    pub expect_status: bool,
+    /// True to expect the recorded length of the body, too.
+    pub expect_size: bool,
+    /// Limit of distinct requests; further ones are skipped.
+    pub requests_max: usize,
+}
+
+/// Requests that were skipped for one reason.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Skipped {
+    pub count: u64,
+    /// Place and text of the first.
+    pub first: String,
+}
+
+/// Collects requests.
+#[derive(Debug)]
+pub struct Importer {
+    options: Options,
+    templates: IndexSet<ListTemplate>,
+    /// Methods and header lines.
+    texts: IndexSet<Box<str>>,
+    /// Weight of each distinct request.
+    requests: IndexMap<Distinct, u64>,
+    skipped: BTreeMap<String, Skipped>,
+    masked: u64,
+    without_body: u64,
+}
+
+/// A distinct request, with indices into the texts.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Distinct {
+    template: u32,
+    method: u32,
+    target: Box<str>,
+    headers: Box<[u32]>,
+    body: Box<[u8]>,
+    body_bytes: Option<u64>,
+}
+
+impl Importer {
+    pub fn new(options: Options) -> Self {
+        Self {
+            options,
+            templates: IndexSet::new(),
+            texts: IndexSet::new(),
+            requests: IndexMap::new(),
+            skipped: BTreeMap::new(),
+            masked: 0,
+            without_body: 0,
+        }
+    }
+
+    /// Adds a request, or counts it as skipped.
+    pub fn add(&mut self, recorded: Recorded, label: &Label, place: &dyn fmt::Display) {
+        let text = format!("{} {}", recorded.method, recorded.target);
+        if let Err(reason) = self.try_add(recorded, label) {
+            self.skip(&reason, place, &text);
+        }
+    }
+
+    /// Counts a part of a file that is not a request.
+    pub fn skip(&mut self, reason: &str, place: &dyn fmt::Display, text: &str) {
+        let new = || {
+            let text: String = text.escape_debug().take(MAX_EXAMPLE_CHARS).collect();
+            Skipped { count: 0, first: format!("{place}: {text}") }
+        };
+        self.skipped.entry(reason.to_owned()).or_insert_with(new).count += 1;
+    }
+
+    fn try_add(&mut self, mut recorded: Recorded, label: &Label) -> Result<(), String> {
+        self.choose_host(&mut recorded)?;
+        let without = &self.options.without;
+        recorded
+            .headers
+            .retain(|(name, _)| !without.iter().any(|one| one.eq_ignore_ascii_case(name)));
+        let was_masked = secrets::mask(&mut recorded, &self.options.keep);
+        let lacks_body = recorded.lacks_body;
+        let distinct = self.distinct(recorded, label)?;
+        if let Some(weight) = self.requests.get_mut(&distinct) {
+            *weight += 1;
+        } else if self.requests.len() == self.options.requests_max {
+            return Err(format!(
+                "more than {} distinct requests; see --max-requests",
+                self.options.requests_max
+            ));
+        } else {
+            self.check(&distinct)?;
+            self.requests.insert(distinct, 1);
+        }
+        self.masked += u64::from(was_masked);
+        self.without_body += u64::from(lacks_body);
+        Ok(())
+    }
+
+    fn choose_host(&self, recorded: &mut Recorded) -> Result<(), String> {
+        let options = &self.options;
+        let is_host = |(name, _): &&mut (String, String)| name.eq_ignore_ascii_case("host");
+        let host = recorded.headers.iter_mut().find(is_host);
+        if !options.only_hosts.is_empty() {
+            let host = host.as_ref().map_or("", |(_, value)| value.as_str());
+            let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+            let is_same =
+                |one: &String| one.eq_ignore_ascii_case(host) || one.eq_ignore_ascii_case(name);
+            if !options.only_hosts.iter().any(is_same) {
+                return Err("another host than --only-host".to_owned());
+            }
+        }
+        match (host, &options.host) {
+            (Some((_, value)), Some(given)) => value.clone_from(given),
+            (Some(_), None) => {}
+            (None, given) => {
+                let host = given.as_deref().unwrap_or("localhost");
+                recorded.headers.insert(0, ("Host".to_owned(), host.to_owned()));
+            }
+        }
+        Ok(())
+    }
+
+    fn distinct(&mut self, recorded: Recorded, label: &Label) -> Result<Distinct, String> {
+        let status = recorded.status.filter(|_| self.options.expect_status);
+        let name = match (&label.name, status) {
+            (Some(name), _) => name.clone(),
+            (None, Some(status)) => format!("{} {status}", recorded.method),
+            (None, None) => recorded.method.clone(),
+        };
+        let template = ListTemplate {
+            name,
+            class: label.class,
+            family: label.family.clone(),
+            open: label.open,
+            status,
+        };
+        let template = match self.templates.get_index_of(&template) {
+            Some(index) => index,
+            None if self.templates.len() == MAX_LISTED_TEMPLATES => {
+                return Err(format!("more than {MAX_LISTED_TEMPLATES} templates"));
+            }
+            None => self.templates.insert_full(template).0,
+        };
+        let mut intern = |text: String| match self.texts.get_index_of(text.as_str()) {
+            Some(index) => index as u32,
+            None => self.texts.insert_full(text.into_boxed_str()).0 as u32,
+        };
+        let is_head = recorded.method == "HEAD";
+        let method = intern(recorded.method);
+        let headers = recorded.headers.iter();
+        let headers = headers.map(|(name, value)| intern(format!("{name}: {value}"))).collect();
+        Ok(Distinct {
+            template: template as u32,
+            method,
+            target: recorded.target.into_boxed_str(),
+            headers,
+            body: recorded.body.into_boxed_slice(),
+            body_bytes: recorded.body_bytes.filter(|_| self.options.expect_size && !is_head),
+        })
+    }
+
+    /// Checks that the request can be sent.
+    fn check(&self, distinct: &Distinct) -> Result<(), String> {
+        let header = |text: &str| {
+            let (name, value) = text.split_once(": ").unwrap_or((text, ""));
+            (name.to_owned(), value.to_owned())
+        };
+        let headers: Vec<_> =
+            distinct.headers.iter().map(|index| header(&self.texts[*index as usize])).collect();
+        let method = &self.texts[distinct.method as usize];
+        let target = &*distinct.target;
+        if !target.starts_with('/') {
+            return Err("the target is not a path".to_owned());
+        }
+        let text = RequestText { method, target, headers: &headers, body: &distinct.body };
+        match text.render() {
+            Ok(_) => Ok(()),
+            // Without the position, so that equal reasons are counted together.
+            Err(RenderError::Byte { part, byte, .. }) => Err(format!(
+                "{part} contains the byte 0x{byte:02x}, which HTTP does not allow there"
+            )),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// Number of distinct requests.
+    pub fn distinct_requests(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// Number of requests that were added.
+    pub fn requests(&self) -> u64 {
+        self.requests.values().sum()
+    }
+
+    /// Number of requests with a secret that was masked.
+    pub fn masked(&self) -> u64 {
+        self.masked
+    }
+
+    /// Number of requests that had a body which the recording does not contain.
+    pub fn without_body(&self) -> u64 {
+        self.without_body
+    }
+
+    /// Skipped requests by reason.
+    pub fn skipped(&self) -> &BTreeMap<String, Skipped> {
+        &self.skipped
+    }
+
+    /// Writes the list. Weights that add up to more than a million are divided; none becomes 0.
+    pub fn write(&self, title: &str, out: &mut impl Write) -> io::Result<()> {
+        // Templates of which every request was skipped are left out.
+        let mut used = vec![false; self.templates.len()];
+        self.requests.keys().for_each(|request| used[request.template as usize] = true);
+        let templates = self.templates.iter().zip(used).filter(|(_, is_used)| *is_used);
+        let templates: Vec<_> = templates.map(|(template, _)| template.clone()).collect();
+        write_line(out, &ListHead::new(title.to_owned(), self.requests.len(), templates))?;
+        let sum = self.requests();
+        for (request, weight) in &self.requests {
+            let weight = match sum > MAX_WEIGHTS {
+                // Below 2^64, as a weight counts lines.
+                true => {
+                    (u128::from(*weight) * u128::from(MAX_WEIGHTS) / u128::from(sum)).max(1) as u32
+                }
+                false => *weight as u32,
+            };
+            let (body, body_base64) = match std::str::from_utf8(&request.body) {
+                Ok("") => (None, None),
+                Ok(text) => (Some(Cow::Borrowed(text)), None),
+                Err(_) => (None, Some(Cow::Owned(STANDARD.encode(&request.body)))),
+            };
+            let headers = request.headers.iter();
+            let line = ListLine {
+                template: Cow::Borrowed(&self.templates[request.template as usize].name),
+                weight,
+                method: Cow::Borrowed(&self.texts[request.method as usize]),
+                path: Cow::Borrowed(&request.target),
+                headers: headers
+                    .map(|index| Cow::Borrowed(&*self.texts[*index as usize]))
+                    .collect(),
+                body,
+                body_base64,
+                body_bytes: request.body_bytes,
+            };
+            write_line(out, &line)?;
+        }
+        Ok(())
+    }
+}
+
+fn write_line(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
+    serde_json::to_writer(&mut *out, value)?;
+    out.write_all(b"\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::list::RequestList;
+
+    pub(super) fn benign() -> Label {
+        Label { name: None, class: Class::Benign, family: None, open: false }
+    }
+
+    fn options() -> Options {
+        Options {
+            host: None,
+            only_hosts: Vec::new(),
+            without: Vec::new(),
+            keep: Vec::new(),
+            expect_status: true,
+            expect_size: true,
+            requests_max: 1000,
+        }
+    }
+
+    pub(super) fn importer() -> Importer {
+        Importer::new(options())
+    }
+
+    /// Returns the lines of the list, which must be valid.
+    pub(super) fn lines(importer: &Importer) -> Vec<String> {
+        let mut text = Vec::new();
+        importer.write("test", &mut text).unwrap();
+        RequestList::read(text.as_slice()).unwrap();
+        String::from_utf8(text).unwrap().lines().map(str::to_owned).collect()
+    }
+
+    fn get(host: &str, target: &str) -> Recorded {
+        Recorded {
+            method: "GET".to_owned(),
+            target: target.to_owned(),
+            headers: vec![("Host".to_owned(), host.to_owned()), ("A".to_owned(), "b".to_owned())],
+            ..Recorded::default()
+        }
+    }
+
+    fn imported(options: Options, requests: &[Recorded]) -> Importer {
+        let mut importer = Importer::new(options);
+        for (request, line) in requests.iter().zip(1..) {
+            importer.add(request.clone(), &benign(), &line);
+        }
+        importer
+    }
+
+    #[test]
+    fn hosts_are_kept_replaced_or_selected() {
+        let requests = [get("a:8080", "/1"), get("b", "/2")];
+        let hosts = |options| -> Vec<String> {
+            let lines = lines(&imported(options, &requests));
+            let host =
+                |line: &String| Some(line.split_once("Host: ")?.1.split('"').next()?.to_owned());
+            lines.iter().filter_map(host).collect()
+        };
+        assert_eq!(hosts(options()), ["a:8080", "b"]);
+        assert_eq!(hosts(Options { host: Some("c".to_owned()), ..options() }), ["c", "c"]);
+        assert_eq!(hosts(Options { only_hosts: vec!["A".to_owned()], ..options() }), ["a:8080"]);
+        assert_eq!(hosts(Options { without: vec!["a".to_owned()], ..options() }), ["a:8080", "b"]);
+    }
+
+    #[test]
+    fn distinct_requests_have_a_limit_that_is_reported() {
+        let requests = [get("a", "/1"), get("a", "/2"), get("a", "/3"), get("a", "/2")];
+        let importer = imported(Options { requests_max: 2, ..options() }, &requests);
+        assert_eq!((importer.distinct_requests(), importer.requests()), (2, 3));
+        let skipped = &importer.skipped()["more than 2 distinct requests; see --max-requests"];
+        assert_eq!((skipped.count, skipped.first.as_str()), (1, "3: GET /3"));
+    }
+
+    #[test]
+    fn large_weights_are_divided_and_none_becomes_zero() {
+        let mut importer = importer();
+        for (target, weight) in [("/often", 29_999_999), ("/once", 1)] {
+            importer.add(get("a", target), &benign(), &1);
+            *importer.requests.last_entry().unwrap().get_mut() = weight;
+        }
+        let lines = lines(&importer);
+        assert!(lines[1].contains("\"weight\":999999,"), "{}", lines[1]);
+        assert!(!lines[2].contains("weight"), "{}", lines[2]);
+    }
+
+    #[test]
+    fn requests_that_cannot_be_sent_are_skipped_with_their_reason() {
+        let mut twice = get("a", "/");
+        twice.headers.push(("host".to_owned(), "b".to_owned()));
+        let importer = imported(options(), &[get("a", "/a b"), get("a", "/ab c"), twice]);
+        let reasons: Vec<&String> = importer.skipped().keys().collect();
+        assert_eq!(
+            reasons,
+            [
+                "expected one Host header, found 2",
+                "target contains the byte 0x20, which HTTP does not allow there"
+            ]
+        );
+        assert_eq!(importer.skipped()[reasons[1]].count, 2);
+        assert_eq!(importer.distinct_requests(), 0);
+    }
+}

@@ -1,0 +1,570 @@
+//! Access logs, one request a line: the combined and common formats of nginx, Apache and this gateway, `httplog` of
+//! HAProxy, and JSON with known or given names.
+
+use std::io::{self, BufRead, Read};
+
+use serde_json::Value;
+
+use super::url::Url;
+use super::{CONNECTION_HEADERS, Importer, Label, Recorded};
+
+/// Limit of a line; longer ones are not understood.
+pub const LINE_BYTES_MAX: u64 = 1 << 20;
+
+/// A request of a log, as bytes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Logged {
+    pub method: Vec<u8>,
+    /// Path and query.
+    pub target: Vec<u8>,
+    /// Such as `HTTP/1.1`.
+    pub protocol: Vec<u8>,
+    /// Headers, as far as the log has them.
+    pub headers: Vec<(Vec<u8>, Vec<u8>)>,
+    pub status: Option<u16>,
+    /// Length of the body of the response, if the log has it.
+    pub body_bytes: Option<u64>,
+    /// True if the request had a body, which no log contains.
+    pub has_body: bool,
+    /// True if the log says that the request was blocked; `None` if the log does not say.
+    pub was_blocked: Option<bool>,
+}
+
+/// Reason why a line is not understood.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Problem {
+    /// From 1, in bytes.
+    pub column: usize,
+    pub reason: &'static str,
+}
+
+/// Members of a JSON line; members of an object are written as `request.method`. The first that exists is taken.
+#[derive(Debug, Clone)]
+pub struct Fields {
+    fields: [(&'static str, Vec<String>); 10],
+}
+
+/// Names of the fields, and the members that they have in well-known logs: of this gateway, Caddy, and the variables of
+/// nginx.
+const KNOWN: [(&str, &[&str]); 10] = [
+    ("method", &["method", "request.method", "request_method"]),
+    ("target", &["target", "request.uri", "request_uri", "uri", "path"]),
+    ("request", &["request"]),
+    ("protocol", &["version", "request.proto", "server_protocol"]),
+    ("host", &["host", "request.host", "http_host", "server_name"]),
+    ("referer", &["referer", "http_referer"]),
+    ("agent", &["agent", "http_user_agent", "user_agent"]),
+    ("status", &["status"]),
+    ("size", &["body_bytes", "size", "body_bytes_sent"]),
+    ("headers", &["headers", "request.headers"]),
+];
+
+impl Default for Fields {
+    fn default() -> Self {
+        let owned = |(name, members): (&'static str, &[&str])| {
+            (name, members.iter().map(|member| (*member).to_owned()).collect())
+        };
+        Self { fields: KNOWN.map(owned) }
+    }
+}
+
+impl Fields {
+    /// Takes a field from this member alone.
+    ///
+    /// # Errors
+    ///
+    /// No field has the name: the names.
+    pub fn set(&mut self, name: &str, member: &str) -> Result<(), String> {
+        match self.fields.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, members)) => {
+                *members = vec![member.to_owned()];
+                Ok(())
+            }
+            None => Err(format!(
+                "unknown field `{name}`; expected one of {}",
+                KNOWN.map(|(name, _)| name).join(", ")
+            )),
+        }
+    }
+
+    fn find<'a>(&self, entry: &'a Value, name: &str) -> Option<&'a Value> {
+        let (_, members) = self.fields.iter().find(|(known, _)| *known == name)?;
+        let member = |path: &String| match entry.get(path) {
+            Some(value) => Some(value),
+            None => path.split('.').try_fold(entry, |object, key| object.get(key)),
+        };
+        members.iter().find_map(member).filter(|value| !value.is_null())
+    }
+
+    fn text<'a>(&self, entry: &'a Value, name: &str) -> Option<&'a str> {
+        self.find(entry, name)?.as_str()
+    }
+
+    /// Returns a number, which may be written as text.
+    fn number(&self, entry: &Value, name: &str) -> Option<u64> {
+        let value = self.find(entry, name)?;
+        value.as_u64().or_else(|| value.as_str()?.parse().ok())
+    }
+}
+
+/// Adds all requests of a log.
+///
+/// # Errors
+///
+/// The log cannot be read. Lines that are not understood are counted as skipped.
+pub fn import(
+    mut log: impl BufRead,
+    file: &str,
+    fields: &Fields,
+    label: &Label,
+    importer: &mut Importer,
+) -> io::Result<()> {
+    let mut line = Vec::new();
+    let mut number = 0_u64;
+    let mut is_rest = false;
+    loop {
+        line.clear();
+        if (&mut log).take(LINE_BYTES_MAX).read_until(b'\n', &mut line)? == 0 {
+            return Ok(());
+        }
+        let is_complete = line.last() == Some(&b'\n') || (line.len() as u64) < LINE_BYTES_MAX;
+        let was_rest = std::mem::replace(&mut is_rest, !is_complete);
+        if was_rest {
+            continue;
+        }
+        number += 1;
+        let text = line.trim_ascii_end();
+        if text.is_empty() {
+            continue;
+        }
+        let parsed = match is_complete {
+            true => parse(text, fields).and_then(Logged::into_recorded),
+            false => Err(Problem { column: 1, reason: "the line is longer than 1 MiB" }),
+        };
+        match parsed {
+            Ok(recorded) => importer.add(recorded, label, &format_args!("{file}:{number}:1")),
+            Err(Problem { column, reason }) => {
+                let place = format_args!("{file}:{number}:{column}");
+                importer.skip(reason, &place, &String::from_utf8_lossy(text));
+            }
+        }
+    }
+}
+
+/// Parses a line.
+pub fn parse(line: &[u8], fields: &Fields) -> Result<Logged, Problem> {
+    match line.first() {
+        Some(b'{') => from_json(line, fields),
+        _ => from_text(line),
+    }
+}
+
+impl Logged {
+    fn header(&mut self, name: &str, value: Option<Vec<u8>>) {
+        if let Some(value) = value.filter(|value| !value.is_empty() && value != b"-") {
+            self.headers.push((name.as_bytes().to_vec(), value));
+        }
+    }
+
+    /// Splits a request line.
+    fn request_line(&mut self, line: &[u8], column: usize) -> Result<(), Problem> {
+        let problem = |reason| Problem { column, reason };
+        let mut words = line.split(|&byte| byte == b' ');
+        let (Some(method), Some(target), Some(protocol), None) =
+            (words.next(), words.next(), words.next(), words.next())
+        else {
+            return Err(problem("no request line of three words"));
+        };
+        if !protocol.starts_with(b"HTTP/") {
+            return Err(problem("the request line does not end in HTTP/VERSION"));
+        }
+        self.method = method.to_vec();
+        self.protocol = protocol.to_vec();
+        self.has_body = has_body(method);
+        self.set_target(target);
+        Ok(())
+    }
+
+    /// Takes a target; that of a proxy, or of HTTP/2 in HAProxy's log, is a URL.
+    fn set_target(&mut self, target: &[u8]) {
+        let url = std::str::from_utf8(target).ok().filter(|text| text.contains("://"));
+        match url.filter(|text| !text.starts_with('/')).and_then(Url::parse) {
+            Some(url) => {
+                self.target = url.target.into_owned().into_bytes();
+                self.header("Host", Some(url.host.as_bytes().to_vec()));
+            }
+            None => self.target = target.to_vec(),
+        }
+    }
+
+    /// Converts bytes to text. A list is text.
+    fn into_recorded(self) -> Result<Recorded, Problem> {
+        let text = |bytes: Vec<u8>| {
+            let reason = "the request has bytes that are not UTF-8";
+            String::from_utf8(bytes).map_err(|_invalid| Problem { column: 1, reason })
+        };
+        let is_kept = |(name, _): &(Vec<u8>, Vec<u8>)| {
+            !CONNECTION_HEADERS.iter().any(|one| name.eq_ignore_ascii_case(one.as_bytes()))
+        };
+        let header = |(name, value)| Ok((text(name)?, text(value)?));
+        let headers = self.headers.into_iter().filter(is_kept).map(header);
+        Ok(Recorded {
+            method: text(self.method)?,
+            target: text(self.target)?,
+            headers: headers.collect::<Result<_, _>>()?,
+            body: Vec::new(),
+            status: self.status,
+            body_bytes: self.body_bytes,
+            lacks_body: self.has_body,
+        })
+    }
+}
+
+fn has_body(method: &[u8]) -> bool {
+    matches!(method, b"POST" | b"PUT" | b"PATCH")
+}
+
+/// Parses a line whose request is in quotes: combined, common, or `httplog`.
+fn from_text(line: &[u8]) -> Result<Logged, Problem> {
+    let no_quotes = Problem { column: 1, reason: "no request in quotes" };
+    let start = line.iter().position(|&byte| byte == b'"').ok_or(no_quotes)?;
+    let mut rest = &line[start..];
+    let request = quoted(&mut rest).ok_or(Problem { column: start + 1, ..no_quotes })?;
+    let mut logged = Logged::default();
+    let numbers = line.len() - rest.len();
+    let mut words = rest.split(|&byte| byte == b' ').filter(|word| !word.is_empty());
+    let Some(status) = words.next() else {
+        logged.request_line(&unescape_haproxy(&request), start + 1)?;
+        logged.status = httplog_status(&line[..start]);
+        if logged.status.is_none() {
+            return Err(Problem { column: numbers + 1, reason: "no status after the request" });
+        }
+        logged.header("Accept", Some(b"*/*".to_vec()));
+        return Ok(logged);
+    };
+    logged.request_line(&request, start + 1)?;
+    logged.status = number(status);
+    if logged.status.is_none() {
+        return Err(Problem { column: numbers + 2, reason: "no status after the request" });
+    }
+    // `-` is a body of no bytes.
+    logged.body_bytes = words.next().map(|size| number(size).unwrap_or(0));
+    if let Some(host) = virtual_host(&line[..start]) {
+        logged.header("Host", Some(host.to_vec()));
+    }
+    let referer = quoted(&mut rest);
+    let agent = quoted(&mut rest);
+    logged.header("User-Agent", agent);
+    logged.header("Accept", Some(b"*/*".to_vec()));
+    logged.header("Referer", referer);
+    Ok(logged)
+}
+
+fn number<T: std::str::FromStr>(word: &[u8]) -> Option<T> {
+    std::str::from_utf8(word).ok()?.parse().ok()
+}
+
+/// Returns the host of the format `vhost_combined`, which starts with it: `NAME:PORT CLIENT IDENTITY USER [TIME]`.
+fn virtual_host(before: &[u8]) -> Option<&[u8]> {
+    let end = before.iter().position(|&byte| byte == b'[')?;
+    let words = before[..end].split(|&byte| byte == b' ').filter(|word| !word.is_empty());
+    let [host, _, _, _] = <[&[u8]; 4]>::try_from(words.collect::<Vec<_>>()).ok()?;
+    let colon = host.iter().rposition(|&byte| byte == b':')?;
+    match &host[colon + 1..] {
+        b"80" | b"443" => Some(&host[..colon]),
+        port if port.iter().all(u8::is_ascii_digit) => Some(host),
+        _ => None,
+    }
+}
+
+/// Returns the status of a line of HAProxy's `httplog`: the word after the five timers, such as `10/0/30/69/109`.
+fn httplog_status(before: &[u8]) -> Option<u16> {
+    let mut words = before.split(|&byte| byte == b' ');
+    let is_timers = |word: &[u8]| {
+        word.iter().filter(|&&byte| byte == b'/').count() == 4
+            && word.iter().all(|byte| byte.is_ascii_digit() || b"/+-".contains(byte))
+    };
+    words.find(|word| is_timers(word))?;
+    number(words.next()?)
+}
+
+/// Replaces `#HH`, as HAProxy writes bytes that are not printable.
+fn unescape_haproxy(text: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((&first, after)) = rest.split_first() {
+        let digits = (first == b'#').then(|| after.get(..2)).flatten();
+        let byte = digits
+            .and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok());
+        plain.push(byte.unwrap_or(first));
+        rest = if byte.is_some() { &after[2..] } else { after };
+    }
+    plain
+}
+
+/// Takes the next field in quotes, without escapes: `\xHH` of nginx and Apache, `\"`, `\\` and `\n` of Apache.
+fn quoted(rest: &mut &[u8]) -> Option<Vec<u8>> {
+    let start = rest.iter().position(|&byte| byte == b'"')?;
+    *rest = &rest[start + 1..];
+    let mut field = Vec::new();
+    loop {
+        match rest {
+            [b'"', tail @ ..] => {
+                *rest = tail;
+                return Some(field);
+            }
+            [b'\\', b'x', high, low, tail @ ..] => {
+                let digits = [*high, *low];
+                let digits = std::str::from_utf8(&digits).ok()?;
+                field.push(u8::from_str_radix(digits, 16).ok()?);
+                *rest = tail;
+            }
+            [b'\\', byte, tail @ ..] => {
+                field.push(match byte {
+                    b'n' => b'\n',
+                    b'r' => b'\r',
+                    b't' => b'\t',
+                    other => *other,
+                });
+                *rest = tail;
+            }
+            [byte, tail @ ..] => {
+                field.push(*byte);
+                *rest = tail;
+            }
+            [] => return None,
+        }
+    }
+}
+
+fn from_json(line: &[u8], fields: &Fields) -> Result<Logged, Problem> {
+    let entry: Value = serde_json::from_slice(line)
+        .map_err(|error| Problem { column: error.column(), reason: "invalid JSON" })?;
+    let problem = |reason| Problem { column: 1, reason };
+    let mut logged = Logged::default();
+    match (fields.text(&entry, "method"), fields.text(&entry, "target")) {
+        (Some(method), Some(target)) => {
+            logged.method = latin1(method);
+            logged.has_body = has_body(&logged.method);
+            logged.protocol = match fields.text(&entry, "protocol") {
+                Some(version) if version.starts_with("HTTP/") => latin1(version),
+                Some(version) => format!("HTTP/{version}").into_bytes(),
+                None => b"HTTP/1.1".to_vec(),
+            };
+            logged.set_target(&latin1(target));
+        }
+        _ => match fields.text(&entry, "request") {
+            Some(line) => logged.request_line(&latin1(line), 1)?,
+            None => return Err(problem("no method and target; name their members with --field")),
+        },
+    }
+    let size = entry.get("request_body_bytes").or_else(|| entry.get("bytes_read"));
+    if let Some(bytes) = size.and_then(Value::as_u64) {
+        logged.has_body = bytes > 0;
+    }
+    let text = |name| fields.text(&entry, name).map(latin1);
+    let headers = fields.find(&entry, "headers").map(recorded_headers);
+    let has_host = |headers: &[(Vec<u8>, Vec<u8>)]| {
+        headers.iter().any(|(name, _)| name.eq_ignore_ascii_case(b"host"))
+    };
+    let headers_have_host = headers.as_deref().is_some_and(has_host);
+    if !headers_have_host && !has_host(&logged.headers) {
+        logged.header("Host", text("host"));
+    }
+    match headers {
+        Some(headers) => logged.headers.extend(headers),
+        None => {
+            logged.header("User-Agent", text("agent"));
+            logged.header("Accept", Some(b"*/*".to_vec()));
+            logged.header("Referer", text("referer"));
+        }
+    }
+    logged.status = fields.number(&entry, "status").and_then(|status| u16::try_from(status).ok());
+    logged.body_bytes = fields.number(&entry, "size");
+    let action = entry.get("action").and_then(Value::as_str);
+    logged.was_blocked = action.map(|action| action == "blocked");
+    Ok(logged)
+}
+
+/// Headers as pairs, as in the audit log of this gateway, or as an object of lists, as in Caddy's log.
+fn recorded_headers(headers: &Value) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut found = Vec::new();
+    let mut add = |name: &str, value: &Value| {
+        found.extend(value.as_str().map(|value| (latin1(name), latin1(value))));
+    };
+    match headers {
+        Value::Array(pairs) => {
+            for pair in pairs {
+                if let (Some(name), Some(value)) =
+                    (pair.get(0).and_then(Value::as_str), pair.get(1))
+                {
+                    add(name, value);
+                }
+            }
+        }
+        Value::Object(lists) => {
+            for (name, values) in lists {
+                match values {
+                    Value::Array(values) => values.iter().for_each(|value| add(name, value)),
+                    value => add(name, value),
+                }
+            }
+        }
+        _ => {}
+    }
+    found
+}
+
+/// The bytes of a text that may have been read as Latin-1.
+fn latin1(text: &str) -> Vec<u8> {
+    if text.is_ascii() {
+        return text.as_bytes().to_vec();
+    }
+    let bytes: Option<Vec<u8>> = text.chars().map(|c| u8::try_from(u32::from(c)).ok()).collect();
+    match bytes {
+        // Characters above ASCII stand for bytes only if these are not UTF-8.
+        Some(bytes) if std::str::from_utf8(&bytes).is_err() => bytes,
+        _ => text.as_bytes().to_vec(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::import::tests::{benign, importer, lines};
+
+    fn parsed(line: &str) -> Logged {
+        parse(line.as_bytes(), &Fields::default()).unwrap_or_else(|problem| panic!("{problem:?}"))
+    }
+
+    fn headers(logged: &Logged) -> Vec<String> {
+        let text = |bytes: &[u8]| bytes.escape_ascii().to_string();
+        let headers = &logged.headers;
+        headers.iter().map(|(name, value)| format!("{}: {}", text(name), text(value))).collect()
+    }
+
+    #[test]
+    fn combined_and_common_lines_are_unescaped() {
+        let logged = parsed(
+            r#"10.0.0.1 - - [21/Nov/2026:20:38:08 +0100] "GET /a\x22b?q=\xC3\xA9\\ HTTP/1.1" 200 26 "-" "x/1 (\"y\")""#,
+        );
+        assert_eq!(logged.target, "/a\"b?q=é\\".as_bytes());
+        assert_eq!(headers(&logged), [r#"User-Agent: x/1 (\"y\")"#, "Accept: */*"]);
+        assert_eq!(
+            (logged.status, logged.body_bytes, logged.has_body),
+            (Some(200), Some(26), false)
+        );
+        let logged = parsed(r#"::1 - bob [21/Nov/2026:20:38:08 +0100] "POST / HTTP/1.0" 302 -"#);
+        assert_eq!((logged.status, logged.body_bytes, logged.has_body), (Some(302), Some(0), true));
+        let logged = parsed(
+            r#"shop.example:8080 10.0.0.1 - - [21/Nov/2026:20:38:08 +0100] "GET / HTTP/1.1" 200 26 "http://a/" "b""#,
+        );
+        assert_eq!(
+            headers(&logged),
+            ["Host: shop.example:8080", "User-Agent: b", "Accept: */*", "Referer: http://a/"]
+        );
+    }
+
+    #[test]
+    fn httplog_has_its_status_before_the_request() {
+        let logged = parsed(
+            r#"Nov 23 18:00:00 host haproxy[7]: 127.0.0.1:3 [23/Nov/2026:18:00:00.655] web app/s1 10/0/30/69/+109 404 2750 - - ---- 1/1/1/1/0 0/0 {shop|x} "GET /a#22b#23 HTTP/1.1""#,
+        );
+        assert_eq!((logged.status, logged.body_bytes), (Some(404), None));
+        assert_eq!(logged.target, b"/a\"b#");
+        let logged = parsed(
+            r#"127.0.0.1:3 [23/Nov/2026:18:00:00.655] web app/s1 0/0/0/1/1 200 99 - - ---- 1/1/0/0/0 0/0 "GET https://shop.example/a?b HTTP/2.0""#,
+        );
+        assert_eq!(
+            (logged.target.as_slice(), headers(&logged)[0].as_str()),
+            (&b"/a?b"[..], "Host: shop.example")
+        );
+    }
+
+    #[test]
+    fn json_has_known_or_given_members() {
+        let caddy = parsed(
+            r#"{"level":"info","ts":1.5,"request":{"proto":"HTTP/2.0","method":"PUT","host":"a:81","uri":"/b?c","headers":{"User-Agent":["curl/8"],"Te":["trailers"],"Cookie":["REDACTED"]}},"bytes_read":0,"size":9,"status":201}"#,
+        );
+        assert_eq!(
+            headers(&caddy),
+            ["Host: a:81", "Cookie: REDACTED", "Te: trailers", "User-Agent: curl/8"]
+        );
+        assert_eq!((caddy.status, caddy.body_bytes, caddy.has_body), (Some(201), Some(9), false));
+        let audit = parsed(
+            r#"{"time":"t","method":"POST","target":"/?q=1","version":"1.1","headers":[["Host","a"],["X","\u00e9\u00ff"]],"action":"blocked","request_body_bytes":0}"#,
+        );
+        assert_eq!(headers(&audit), ["Host: a", r"X: \xe9\xff"]);
+        assert_eq!((audit.has_body, audit.was_blocked), (false, Some(true)));
+        let access = parsed(
+            r#"{"client":"a","method":"POST","target":"/","version":"1.1","host":null,"referer":"r","agent":"x"}"#,
+        );
+        assert_eq!(headers(&access), ["User-Agent: x", "Accept: */*", "Referer: r"]);
+        assert!(access.has_body);
+        let nginx = parsed(
+            r#"{"request":"GET /x HTTP/1.1","status":"304","body_bytes_sent":"0","http_host":"b"}"#,
+        );
+        assert_eq!(
+            (nginx.status, nginx.body_bytes, headers(&nginx)[0].as_str()),
+            (Some(304), Some(0), "Host: b")
+        );
+        let mut fields = Fields::default();
+        for (name, member) in [("method", "http.verb"), ("target", "u"), ("status", "http.code")] {
+            fields.set(name, member).unwrap();
+        }
+        let line = br#"{"http":{"verb":"GET","code":500},"u":"/y","status":200}"#;
+        let own = parse(line, &fields).unwrap();
+        assert_eq!((own.target.as_slice(), own.status), (&b"/y"[..], Some(500)));
+        assert!(
+            fields
+                .set("verb", "x")
+                .unwrap_err()
+                .starts_with("unknown field `verb`; expected one of method,")
+        );
+    }
+
+    #[test]
+    fn equal_requests_are_one_and_bad_lines_are_counted() {
+        let fine = |path: &str| format!("a - - [t] \"GET {path} HTTP/1.1\" 200 5 \"-\" \"x\"\n");
+        let log = [
+            fine("/a"),
+            fine("/b?token=abc"),
+            fine("/a"),
+            "\n".to_owned(),
+            "a - - [t] \"\" 400 5 \"-\" \"-\"\n".to_owned(),
+            "{\"method\":\"GET\",}\n".to_owned(),
+            fine("/b?token=xyz"),
+            fine("*"),
+            "no request\n".to_owned(),
+            "a - - [t] \"GET / HTTP/1.1\" - -".to_owned(),
+        ]
+        .concat();
+        let mut importer = importer();
+        import(log.as_bytes(), "a.log", &Fields::default(), &benign(), &mut importer).unwrap();
+        let lines = lines(&importer);
+        assert_eq!(
+            lines,
+            [
+                r#"{"tollgate_mix":1,"title":"test","requests":2,"templates":[{"name":"GET 200","class":"benign","status":200}]}"#,
+                r#"{"template":"GET 200","weight":2,"path":"/a","headers":["Host: localhost","User-Agent: x","Accept: */*"],"body_bytes":5}"#,
+                r#"{"template":"GET 200","weight":2,"path":"/b?token=xxx","headers":["Host: localhost","User-Agent: x","Accept: */*"],"body_bytes":5}"#,
+            ]
+        );
+        assert_eq!((importer.requests(), importer.masked(), importer.without_body()), (4, 2, 0));
+        let skipped: Vec<String> = importer
+            .skipped()
+            .iter()
+            .map(|(reason, skipped)| format!("{reason}: {} {}", skipped.count, skipped.first))
+            .collect();
+        assert_eq!(
+            skipped,
+            [
+                "invalid JSON: 1 a.log:6:17: {\\\"method\\\":\\\"GET\\\",}",
+                "no request in quotes: 1 a.log:9:1: no request",
+                "no request line of three words: 1 a.log:5:11: a - - [t] \\\"\\\" 400 5 \\\"-\\\" \\\"-\\\"",
+                "no status after the request: 1 a.log:10:28: a - - [t] \\\"GET / HTTP/1.1\\\" - -",
+                "the target is not a path: 1 a.log:8:1: GET *",
+            ]
+        );
+    }
+}

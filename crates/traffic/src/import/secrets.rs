@@ -1,0 +1,240 @@
+//! Masking of secrets: credentials in headers, cookies, queries and bodies become the letter `x`, as often as they had
+//! characters, so that a request keeps its size.
+
+use std::sync::LazyLock;
+
+use regex::{Captures, Regex};
+
+use super::Recorded;
+
+/// A kind of secret.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Secret {
+    /// Values of `Authorization` and of other headers with the name of a secret.
+    Headers,
+    /// Values of cookies.
+    Cookies,
+    /// Values of arguments with the name of a secret, in targets and in `Referer`.
+    Queries,
+    /// Values of fields with the name of a secret, in forms, JSON and multipart bodies.
+    Bodies,
+}
+
+/// Words in the names of secrets, in lower case, without `-` and `_`.
+const WORDS: [&str; 13] = [
+    "token",
+    "secret",
+    "passw",
+    "pwd",
+    "apikey",
+    "auth",
+    "credential",
+    "session",
+    "signature",
+    "jwt",
+    "csrf",
+    "xsrf",
+    "bearer",
+];
+
+/// Complete names of secrets.
+const NAMES: [&str; 8] = ["sid", "sig", "code", "pin", "otp", "key", "pass", "phpsessid"];
+
+/// Headers whose names have a word of a secret without being one.
+const PUBLIC: [&str; 2] = ["sec-websocket-key", "authority"];
+
+/// Masks all secrets of a request but those of `keep`. Returns true if there was one.
+pub(super) fn mask(recorded: &mut Recorded, keep: &[Secret]) -> bool {
+    let masks = |secret| !keep.contains(&secret);
+    let mut was_masked = false;
+    let mut replace = |text: &mut String, masked: String| {
+        was_masked |= *text != masked;
+        *text = masked;
+    };
+    for (name, value) in &mut recorded.headers {
+        let masked = match name.to_ascii_lowercase().as_str() {
+            "cookie" | "cookie2" if masks(Secret::Cookies) => mask_cookies(value),
+            "cookie" | "cookie2" => continue,
+            "referer" if masks(Secret::Queries) => mask_query(value),
+            lower if is_secret(lower) && !PUBLIC.contains(&lower) && masks(Secret::Headers) => {
+                mask_credentials(value)
+            }
+            _ => continue,
+        };
+        replace(value, masked);
+    }
+    if masks(Secret::Queries) {
+        let masked = mask_query(&recorded.target);
+        replace(&mut recorded.target, masked);
+    }
+    if masks(Secret::Bodies)
+        && !recorded.body.is_empty()
+        && let Ok(text) = std::str::from_utf8(&recorded.body)
+    {
+        let content_type = recorded
+            .headers
+            .iter()
+            .find(|(name, _)| name.eq_ignore_ascii_case("content-type"))
+            .map_or(String::new(), |(_, value)| value.to_ascii_lowercase());
+        let masked = if content_type.contains("json") {
+            mask_matches(text, &JSON_MEMBER)
+        } else if content_type.starts_with("multipart/") {
+            mask_matches(text, &FORM_PART)
+        } else if content_type.contains("form-urlencoded") {
+            mask_arguments(text)
+        } else {
+            return was_masked;
+        };
+        was_masked |= masked != text;
+        recorded.body = masked.into_bytes();
+    }
+    was_masked
+}
+
+/// A text member of a JSON object: everything before the value with the name, and the value.
+static JSON_MEMBER: LazyLock<Regex> = LazyLock::new(|| {
+    regex(r#"(?P<before>"(?P<name>[^"\\]{1,100})"\s*:\s*")(?P<value>(?:[^"\\]|\\.)*)"#)
+});
+
+/// A part of a multipart body: its head with the name, and its content.
+static FORM_PART: LazyLock<Regex> = LazyLock::new(|| {
+    regex(
+        r#"(?is)(?P<before>content-disposition:[^\r\n]*\bname="(?P<name>[^"\r\n]*)"[^\r\n]*(?:\r?\n[^\r\n]+)*\r?\n\r?\n)(?P<value>[^\r\n]*)"#,
+    )
+});
+
+#[expect(clippy::expect_used, reason = "the patterns are constants")]
+fn regex(pattern: &str) -> Regex {
+    Regex::new(pattern).expect("a valid pattern")
+}
+
+fn mask_matches(text: &str, pattern: &Regex) -> String {
+    let masked = |found: &Captures<'_>| match is_secret(&found["name"]) {
+        true => format!("{}{}", &found["before"], mask_text(&found["value"])),
+        false => found[0].to_owned(),
+    };
+    pattern.replace_all(text, masked).into_owned()
+}
+
+fn is_secret(name: &str) -> bool {
+    let plain: String = name.chars().filter(|c| !"-_".contains(*c)).collect();
+    let plain = plain.to_ascii_lowercase();
+    NAMES.contains(&plain.as_str()) || WORDS.iter().any(|word| plain.contains(word))
+}
+
+/// Masks the values of cookies; their names stay.
+fn mask_cookies(cookies: &str) -> String {
+    let masked = |cookie: &str| match cookie.split_once('=') {
+        Some((name, value)) => format!("{name}={}", mask_text(value)),
+        None => mask_text(cookie),
+    };
+    cookies.split("; ").map(masked).collect::<Vec<_>>().join("; ")
+}
+
+/// Masks credentials; a scheme before them, such as `Bearer`, stays.
+fn mask_credentials(value: &str) -> String {
+    match value.split_once(' ') {
+        Some((scheme, rest)) => format!("{scheme} {}", mask_text(rest)),
+        None => mask_text(value),
+    }
+}
+
+/// Masks the secret arguments of a target or URL.
+fn mask_query(url: &str) -> String {
+    match url.split_once('?') {
+        Some((path, query)) => format!("{path}?{}", mask_arguments(query)),
+        None => url.to_owned(),
+    }
+}
+
+fn mask_arguments(arguments: &str) -> String {
+    let masked = |argument: &str| match argument.split_once('=') {
+        Some((name, value)) if is_secret(name) => format!("{name}={}", mask_text(value)),
+        _ => argument.to_owned(),
+    };
+    arguments.split('&').map(masked).collect::<Vec<_>>().join("&")
+}
+
+fn mask_text(text: &str) -> String {
+    "x".repeat(text.chars().count())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn recorded(target: &str, headers: &[(&str, &str)], body: &str) -> Recorded {
+        let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        Recorded {
+            method: "POST".to_owned(),
+            target: target.to_owned(),
+            headers: headers.iter().map(owned).collect(),
+            body: body.as_bytes().to_vec(),
+            ..Recorded::default()
+        }
+    }
+
+    fn masked(target: &str, header: (&str, &str), body: &str) -> (String, String, String) {
+        let content_type = if body.starts_with('{') {
+            "application/json"
+        } else if body.starts_with('-') {
+            "multipart/form-data; boundary=b"
+        } else {
+            "application/x-www-form-urlencoded"
+        };
+        let mut request = recorded(target, &[header, ("Content-Type", content_type)], body);
+        assert!(mask(&mut request, &[]));
+        (request.target, request.headers[0].1.clone(), String::from_utf8(request.body).unwrap())
+    }
+
+    #[test]
+    fn secrets_become_letters_of_the_same_number() {
+        for (name, value, expected) in [
+            ("Authorization", "Bearer abc.def", "Bearer xxxxxxx"),
+            ("proxy-authorization", "Basic dTpw", "Basic xxxx"),
+            ("X-Api-Key", "k1", "xx"),
+            ("Cookie", "a=12; theme=dark; flag", "a=xx; theme=xxxx; xxxx"),
+            ("Referer", "https://a/b?access_token=12&q=1", "https://a/b?access_token=xx&q=1"),
+        ] {
+            assert_eq!(masked("/", (name, value), "").1, expected, "{name}");
+        }
+        let target = masked("/reset?Token=a%20b&q=token&sid=9&key=k&monkey=m", ("A", "b"), "").0;
+        assert_eq!(target, "/reset?Token=xxxxx&q=token&sid=x&key=x&monkey=m");
+    }
+
+    #[test]
+    fn bodies_are_masked_by_their_type() {
+        let body = |body| masked("/", ("A", "b"), body).2;
+        assert_eq!(body("user=u&password=p%26w"), "user=u&password=xxxxx");
+        assert_eq!(
+            body(r#"{"user":"u","client_secret" : "a\"b","n":1}"#),
+            r#"{"user":"u","client_secret" : "xxxx","n":1}"#
+        );
+        assert_eq!(
+            body(
+                "--b\r\nContent-Disposition: form-data; name=\"q\"\r\n\r\npass\r\n--b\r\nContent-Disposition: form-data; name=\"pwd\"\r\nX: y\r\n\r\nabc\r\n--b--\r\n"
+            ),
+            "--b\r\nContent-Disposition: form-data; name=\"q\"\r\n\r\npass\r\n--b\r\nContent-Disposition: form-data; name=\"pwd\"\r\nX: y\r\n\r\nxxx\r\n--b--\r\n"
+        );
+    }
+
+    #[test]
+    fn kept_secrets_and_other_values_do_not_change() {
+        let headers = [
+            ("Authorization", "Bearer a"),
+            ("Cookie", "a=1"),
+            ("Content-Type", "application/json"),
+        ];
+        let original = recorded("/?token=1", &headers, r#"{"password":"p"}"#);
+        let all = [Secret::Headers, Secret::Cookies, Secret::Queries, Secret::Bodies];
+        let mut kept = original.clone();
+        assert!(!mask(&mut kept, &all));
+        assert_eq!(kept, original);
+        let mut cookies = original.clone();
+        assert!(mask(&mut cookies, &[Secret::Cookies]));
+        assert_eq!(cookies.headers[1].1, "a=1");
+        assert_ne!(cookies.headers[0].1, "Bearer a");
+        let mut plain = recorded("/a?q=1", &[("Sec-WebSocket-Key", "k"), ("Accept", "*/*")], "a=1");
+        assert!(!mask(&mut plain, &[]));
+    }
+}
