@@ -344,10 +344,7 @@ impl LoggedRequest {
         Self {
             method: head.method.as_bytes().into(),
             target: head.target.as_bytes().into(),
-            version: match head.version {
-                Version::Http10 => "1.0",
-                Version::Http11 => "1.1",
-            },
+            version: head.version.number(),
             // The target takes precedence over `Host` (RFC 9112, section 3.2.2).
             host: head.target_parts.authority.or(head.host).map(|host| host.as_bytes().into()),
             referer: header("Referer"),

@@ -48,6 +48,14 @@ pub(crate) struct ClientCounters {
     pub(crate) refused: Counter,
     /// Idle connections closed for others at the limit.
     pub(crate) reclaimed: Counter,
+    /// Streams that HTTP/2 clients have opened.
+    pub(crate) http2_streams: Counter,
+    /// HTTP/2 streams refused: malformed requests, and streams above the limit.
+    pub(crate) http2_refused: Counter,
+    /// HTTP/2 streams that ended before their responses, by the client or its error.
+    pub(crate) http2_resets: Counter,
+    /// HTTP/2 connections ended by an error of the client or by a limit.
+    pub(crate) http2_errors: Counter,
     pub(crate) received_bytes: Counter,
     pub(crate) sent_bytes: Counter,
     /// Access log lines that the reader was too slow for.
@@ -225,6 +233,10 @@ impl Counters {
             totals.accepted += counters.accepted.get();
             totals.refused += counters.refused.get();
             totals.reclaimed += counters.reclaimed.get();
+            totals.http2_streams += counters.http2_streams.get();
+            totals.http2_refused += counters.http2_refused.get();
+            totals.http2_resets += counters.http2_resets.get();
+            totals.http2_errors += counters.http2_errors.get();
             totals.received_bytes += counters.received_bytes.get();
             totals.sent_bytes += counters.sent_bytes.get();
             totals.dropped_lines += counters.dropped_lines.get();
@@ -276,6 +288,10 @@ pub(crate) struct Totals {
     pub(crate) closed: u64,
     pub(crate) refused: u64,
     pub(crate) reclaimed: u64,
+    pub(crate) http2_streams: u64,
+    pub(crate) http2_refused: u64,
+    pub(crate) http2_resets: u64,
+    pub(crate) http2_errors: u64,
     pub(crate) received_bytes: u64,
     pub(crate) sent_bytes: u64,
     pub(crate) dropped_lines: u64,

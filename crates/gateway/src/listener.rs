@@ -40,6 +40,7 @@ pub(crate) struct ThreadListener {
     pub(crate) tls: Option<TlsServer>,
     /// `None` without TLS.
     pub(crate) handshakes: Option<Arc<HandshakeCounters>>,
+    pub(crate) http2: bool,
     /// `Host` of requests without one.
     pub(crate) default_host: String,
 }
@@ -116,6 +117,7 @@ impl ThreadListener {
             backlog: listener.backlog(),
             tls: listener.tls.clone(),
             handshakes: None,
+            http2: listener.http2,
             default_host,
         }
     }
@@ -123,6 +125,7 @@ impl ThreadListener {
     /// Applies the settings of the same listener in a new configuration.
     pub(crate) fn reconfigure(&mut self, listener: &Listener) -> io::Result<()> {
         self.tls.clone_from(&listener.tls);
+        self.http2 = listener.http2;
         self.backlog = listener.backlog();
         let Some(socket) = self.socket.as_ref().filter(|_| !self.is_closing) else {
             return Ok(());

@@ -289,10 +289,7 @@ impl Reason {
 
 /// The request as received, without credentials (RFC 9110, section 9.3.8).
 fn trace_body(head: &RequestHead<'_>) -> Vec<u8> {
-    let version = match head.version {
-        Version::Http10 => "1.0",
-        Version::Http11 => "1.1",
-    };
+    let version = head.version.number();
     let mut out = format!("{} {} HTTP/{version}\r\n", head.method, head.target).into_bytes();
     let is_credential = |name: &str| {
         ["authorization", "cookie", "proxy-authorization"]

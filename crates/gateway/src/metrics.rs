@@ -98,6 +98,26 @@ fn client_metrics(page: &mut Page, totals: &Totals) {
             "Idle client connections closed for others at the limit of connections.",
             totals.reclaimed,
         ),
+        (
+            "client_http2_streams_total",
+            "Streams that HTTP/2 clients have opened for requests.",
+            totals.http2_streams,
+        ),
+        (
+            "client_http2_streams_refused_total",
+            "Streams of HTTP/2 clients rejected for a malformed request or the limit of streams.",
+            totals.http2_refused,
+        ),
+        (
+            "client_http2_streams_reset_total",
+            "Streams of HTTP/2 clients that ended early, by the client or by its error.",
+            totals.http2_resets,
+        ),
+        (
+            "client_http2_connection_errors_total",
+            "HTTP/2 connections ended by an error of the client or by a limit against floods.",
+            totals.http2_errors,
+        ),
         ("client_received_bytes_total", "Bytes received from clients.", totals.received_bytes),
         ("client_sent_bytes_total", "Bytes sent to clients.", totals.sent_bytes),
         (

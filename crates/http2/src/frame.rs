@@ -99,9 +99,19 @@ pub(crate) fn field_block<'a>(
         payload = &rest[..block];
     }
     if header.has(flags::PRIORITY) {
+        check_dependency(header.stream, payload)?;
         payload = payload.get(5..).ok_or(ConnectionError::FRAME_SIZE)?;
     }
     Ok(payload)
+}
+
+/// Checks a priority, which is ignored otherwise: no stream depends on itself (RFC 7540, section 5.3.1).
+pub(crate) fn check_dependency(stream: u32, priority: &[u8]) -> Result<(), ConnectionError> {
+    let dependency = priority.first_chunk().ok_or(ConnectionError::FRAME_SIZE)?;
+    if u32::from_be_bytes(*dependency) & STREAM_MAX == stream {
+        return Err(ConnectionError::protocol("stream depends on itself"));
+    }
+    Ok(())
 }
 
 /// Reads the only number of a payload.

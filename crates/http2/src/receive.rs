@@ -268,6 +268,10 @@ impl Connection {
             }
             FrameType::PUSH_PROMISE => Err(ConnectionError::protocol("push is disabled")),
             FrameType::PRIORITY if payload.len() != 5 => Err(ConnectionError::FRAME_SIZE),
+            FrameType::PRIORITY => {
+                frame::check_dependency(header.stream, payload)?;
+                self.glitch(now).map(|()| None)
+            }
             _ => self.glitch(now).map(|()| None),
         }
     }

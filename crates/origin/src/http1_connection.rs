@@ -417,7 +417,7 @@ impl Transaction {
             persistence: match (keep_alive, head.version) {
                 (false, _) => Persistence::Close,
                 (true, Version::Http10) => Persistence::Explicit,
-                (true, Version::Http11) => Persistence::Implicit,
+                (true, Version::Http11 | Version::Http2) => Persistence::Implicit,
             },
             close_mode: match head.body {
                 BodyFraming::Empty => CloseMode::Immediate,

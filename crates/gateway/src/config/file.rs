@@ -63,6 +63,9 @@ pub(super) struct ListenerFile {
     pub(super) defer_accept: Option<Located<bool>>,
     /// TLS with clients. Default: plain HTTP.
     pub(super) tls: Option<TlsFile>,
+    /// Offers HTTP/2: over TLS by ALPN, otherwise to clients that begin with it (prior knowledge). Default: true with
+    /// TLS, false without.
+    pub(super) http2: Option<bool>,
 }
 
 /// TLS with clients.

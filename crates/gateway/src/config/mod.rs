@@ -183,14 +183,17 @@ pub struct Listener {
     pub defer_accept: bool,
     /// `None`: plain HTTP.
     pub tls: Option<TlsServer>,
+    /// HTTP/2 beside HTTP/1.1.
+    pub http2: bool,
 }
 
 impl Listener {
     pub(crate) const DEFAULT_BACKLOG: u32 = 4096;
 
-    /// Plain HTTP with the default backlog.
+    /// Plain HTTP/1.1 with the default backlog.
     pub fn new(address: Address) -> Self {
-        Self { address, backlog: Self::DEFAULT_BACKLOG, defer_accept: false, tls: None }
+        let backlog = Self::DEFAULT_BACKLOG;
+        Self { address, backlog, defer_accept: false, tls: None, http2: false }
     }
 
     /// The backlog as `listen(2)` takes it.

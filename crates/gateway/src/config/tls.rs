@@ -14,7 +14,11 @@ use super::validate::Resources;
 use super::{Address, Target};
 
 /// Reads the certificates of a listener. Collects what prevents their use.
-pub(super) fn listener_tls(file: &TlsFile, resources: &mut Resources<'_>) -> Option<TlsServer> {
+pub(super) fn listener_tls(
+    file: &TlsFile,
+    http2: bool,
+    resources: &mut Resources<'_>,
+) -> Option<TlsServer> {
     let now = SystemTime::now();
     let mut certificates = Vec::with_capacity(file.certificates.len());
     for files in file.certificates.iter() {
@@ -41,7 +45,7 @@ pub(super) fn listener_tls(file: &TlsFile, resources: &mut Resources<'_>) -> Opt
             Some(TlsVersionFile::Tls13) => TlsVersion::Tls13,
         },
         tickets: file.tickets.unwrap_or(true),
-        protocols: &[b"http/1.1"],
+        protocols: if http2 { &[b"h2", b"http/1.1"] } else { &[b"http/1.1"] },
     };
     let server = TlsServer::new(certificates, &options);
     let server = server.map_err(|error| invalid_certificates(&file.certificates, &error));

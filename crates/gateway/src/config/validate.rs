@@ -168,11 +168,13 @@ fn listeners(
             let message = "`defer_accept` is not available on a unix socket; remove it";
             return Err(InvalidValue::at(defer, message));
         }
+        let http2 = file.http2.unwrap_or(file.tls.is_some());
         listeners.push(Listener {
             address,
             backlog: number(&file.backlog, 1, Some(u16::MAX.into()), Listener::DEFAULT_BACKLOG)?,
             defer_accept: file.defer_accept.as_deref().is_some_and(|defer| *defer),
-            tls: file.tls.as_ref().and_then(|tls| listener_tls(tls, resources)),
+            tls: file.tls.as_ref().and_then(|tls| listener_tls(tls, http2, resources)),
+            http2,
         });
     }
     Ok(listeners)

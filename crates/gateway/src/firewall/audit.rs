@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::sync::Arc;
 
 use tollgate_accesslog::{LogFile, ThreadLog, json_string};
-use tollgate_http1::{Version, parse_request_head};
+use tollgate_http1::parse_request_head;
 use tollgate_waf::Match;
 
 use super::inspection::Inspection;
@@ -72,7 +72,7 @@ impl Masked<'_> {
         put(format_args!("\"id\":\"{}\",\"client\":\"{client}\"", inspection.name));
         if let Ok(Some(head)) = parse_request_head(&inspection.head) {
             let target = self.pairs(head.target.as_bytes());
-            let version = if head.version == Version::Http10 { "1.0" } else { "1.1" };
+            let version = inspection.version.number();
             put(format_args!(
                 ",\"method\":{},\"target\":{},\"version\":\"{version}\",\"headers\":[",
                 json_string(head.method.as_bytes()),

@@ -72,6 +72,7 @@ pub(super) struct Inspection {
     pub(super) client: Option<IpAddr>,
     /// Request line and headers as received, for the audit log.
     pub(super) head: Vec<u8>,
+    pub(super) version: Version,
     head_bytes: usize,
     has_run_head: bool,
     request: Stage,
@@ -124,6 +125,7 @@ impl Inspection {
             client: request.client,
             head: if firewall.audit.is_some() { request.bytes.to_vec() } else { Vec::new() },
             firewall: Arc::clone(firewall),
+            version: head.version,
             head_bytes: head.len,
             has_run_head: false,
             request: Stage::WaitForEnd,
@@ -474,6 +476,7 @@ fn protocol(version: Version) -> &'static [u8] {
     match version {
         Version::Http10 => b"HTTP/1.0",
         Version::Http11 => b"HTTP/1.1",
+        Version::Http2 => b"HTTP/2.0",
     }
 }
 

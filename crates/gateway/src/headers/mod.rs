@@ -46,14 +46,9 @@ fn push_edits(out: &mut Vec<u8>, edits: &HeaderEdits) {
 
 /// Writes `Via` with the version in which the message was received (RFC 9110, section 7.6.3).
 fn push_via(out: &mut Vec<u8>, version: Version, name: &str) {
-    let version: &[u8] = match version {
-        Version::Http10 => b"1.0 ",
-        Version::Http11 => b"1.1 ",
-    };
-    out.extend_from_slice(b"Via: ");
-    out.extend_from_slice(version);
-    out.extend_from_slice(name.as_bytes());
-    out.extend_from_slice(b"\r\n");
+    for part in ["Via: ", version.number(), " ", name, "\r\n"] {
+        out.extend_from_slice(part.as_bytes());
+    }
 }
 
 /// Options of the `Connection` headers of a head (RFC 9110, section 7.6.1).

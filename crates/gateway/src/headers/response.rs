@@ -104,7 +104,7 @@ impl Persistence {
         match (keep_alive, version) {
             (false, _) => Self::Close,
             (true, Version::Http10) => Self::KeepAlive,
-            (true, Version::Http11) => Self::Implied,
+            (true, Version::Http11 | Version::Http2) => Self::Implied,
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tollgate_eventloop::{Interest, Socket, accept, close_backlog, set_backlog};
 
-use super::downstream::Downstream;
+use super::downstream::{Downstream, Link};
 use super::{ClientId, Worker, listener_token};
 use crate::listener::ThreadListener;
 use crate::transport::Transport;
@@ -68,7 +68,7 @@ impl Worker {
             return Ok(Accepted::Nothing);
         }
         let limits = self.generations[self.current].shared.config.limits;
-        let is_full = self.clients.len() >= limits.connections;
+        let is_full = self.connections() >= limits.connections;
         let replaced = if is_full { self.longest_idle_client() } else { None };
         if is_full && replaced.is_none() {
             self.pause_accepting(&format!("{} connections are open", limits.connections))?;
@@ -121,8 +121,15 @@ impl Worker {
         };
         let serial = self.next_serial();
         let deadline = self.now + self.timeouts.idle;
-        let client = Downstream::new(transport, serial, ip, listener, deadline);
+        let link = Link::Connection(transport);
+        let mut client = Downstream::new(link, serial, ip, listener, deadline);
+        client.may_be_http2 = self.listeners[listener].http2;
         Accepted::Client(self.clients.insert(client))
+    }
+
+    /// Number of client connections.
+    pub(super) fn connections(&self) -> usize {
+        self.clients.len() - self.http2.streams()
     }
 
     /// Removes a connection from the count of its address.
@@ -141,7 +148,8 @@ impl Worker {
         self.connections_per_client.clear();
         let limits = &self.generations[self.current].shared.config.limits;
         if limits.connections_per_client.is_some() {
-            for ip in self.clients.iter().filter_map(|(_, client)| client.ip) {
+            let connections = self.clients.iter().filter(|(_, client)| !client.link.is_stream());
+            for ip in connections.filter_map(|(_, client)| client.ip) {
                 *self.connections_per_client.entry(network(ip)).or_default() += 1;
             }
         }
@@ -149,14 +157,16 @@ impl Worker {
 
     /// Finds the client that has been idle for longest. Looks through all clients once per [`RECLAIMED_PER_SEARCH`].
     fn longest_idle_client(&mut self) -> Option<usize> {
-        let is_idle =
-            |client: &Downstream, deadline| client.is_idle() && client.deadline == deadline;
         for search in [false, true] {
             if search {
                 self.list_idle_clients();
             }
             while let Some(&(deadline, id)) = self.reclaimable.front() {
-                if self.is_connected(id) && is_idle(&self.clients[id.key], deadline) {
+                if self.is_connected(id)
+                    && let client = &self.clients[id.key]
+                    && client.is_idle(&self.http2)
+                    && client.deadline == deadline
+                {
                     return Some(id.key);
                 }
                 self.reclaimable.pop_front();
@@ -166,7 +176,7 @@ impl Worker {
     }
 
     fn list_idle_clients(&mut self) {
-        let idle = self.clients.iter().filter(|(_, client)| client.is_idle());
+        let idle = self.clients.iter().filter(|(_, client)| client.is_idle(&self.http2));
         let mut idle: Vec<_> = idle
             .map(|(key, client)| (client.deadline, ClientId { key, serial: client.serial }))
             .collect();

@@ -4,10 +4,12 @@ use std::io;
 use std::net::IpAddr;
 use std::time::{Duration, Instant, SystemTime};
 
+use slab::Slab;
 use tollgate_accesslog::{Entry, LoggedRequest, Tls as LoggedTls};
 use tollgate_eventloop::SendBuffer;
 use tollgate_http1::{BodyFraming, ParseError, RequestHead, Version, parse_request_head};
 
+use super::http2::{Connections, Detected, Stream};
 use super::transaction::{CachedRequest, RequestBuffer, ResponseState, Transaction};
 use super::{HEADROOM_BYTES, INPUT_BYTES, Stage, Step, Worker};
 use crate::cluster::HashKey;
@@ -25,10 +27,11 @@ use tollgate_tls::{SessionFacts, is_plain_http};
 const LINGER_TIME: Duration = Duration::from_secs(30);
 const LINGER_SILENCE: Duration = Duration::from_secs(5);
 
-/// A client connection. Between requests it uses no more memory than a short head needs.
+/// A client: a connection, or one stream of an HTTP/2 connection, which acts like a connection with one request.
+/// Between requests it uses no more memory than a short head needs.
 #[derive(Debug)]
 pub(super) struct Downstream {
-    pub(super) transport: Transport,
+    pub(super) link: Link,
     /// Distinguishes connections in the same slot.
     pub(super) serial: u32,
     /// `None` over a Unix domain socket.
@@ -51,19 +54,81 @@ pub(super) struct Downstream {
     pub(super) is_unwatched: bool,
     /// The TLS handshake is not counted yet.
     is_handshaking: bool,
+    /// The first bytes of the connection may select HTTP/2.
+    pub(super) may_be_http2: bool,
+}
+
+/// The way to a client.
+#[derive(Debug)]
+pub(super) enum Link {
+    Connection(Transport),
+    Stream(Box<Stream>),
+}
+
+impl Link {
+    pub(super) fn is_readable(&self) -> bool {
+        match self {
+            Self::Connection(transport) => transport.is_readable(),
+            Self::Stream(stream) => stream.is_readable(),
+        }
+    }
+
+    /// True if the client is known to have shut down its sending side. A stream that is closed early is removed at once.
+    pub(super) fn is_read_shut(&self) -> bool {
+        match self {
+            Self::Connection(transport) => transport.is_read_shut(),
+            Self::Stream(_) => false,
+        }
+    }
+
+    pub(super) fn is_tls(&self) -> bool {
+        match self {
+            Self::Connection(transport) => transport.is_tls(),
+            Self::Stream(stream) => stream.is_tls,
+        }
+    }
+
+    pub(super) fn is_stream(&self) -> bool {
+        matches!(self, Self::Stream(_))
+    }
+
+    /// Receives bytes of a request, in HTTP/1.1.
+    pub(super) fn receive(
+        &mut self,
+        http2: &mut Connections,
+        buffer: &mut [u8],
+    ) -> io::Result<Received> {
+        match self {
+            Self::Connection(transport) => transport.receive(buffer),
+            Self::Stream(stream) => Ok(http2.receive(stream, buffer)),
+        }
+    }
+
+    /// Sends bytes of a response, in HTTP/1.1, a head as a whole. If fewer bytes than given are sent, there is no room.
+    fn send(
+        &mut self,
+        http2: &mut Connections,
+        bytes: &[u8],
+        more_follows: bool,
+    ) -> io::Result<usize> {
+        match self {
+            Self::Connection(transport) => transport.send_part(bytes, more_follows),
+            Self::Stream(stream) => http2.send(stream, bytes),
+        }
+    }
 }
 
 impl Downstream {
     pub(super) fn new(
-        transport: Transport,
+        link: Link,
         serial: u32,
         ip: Option<IpAddr>,
         listener: usize,
         deadline: Instant,
     ) -> Self {
         Self {
-            is_handshaking: transport.is_tls(),
-            transport,
+            is_handshaking: link.is_tls(),
+            link,
             serial,
             ip,
             listener,
@@ -75,7 +140,13 @@ impl Downstream {
             request_buffer: RequestBuffer::default(),
             deadline,
             is_unwatched: false,
+            may_be_http2: false,
         }
+    }
+
+    /// Version of a message of the client; `parsed` is that of its head in HTTP/1.
+    fn version(&self, parsed: Version) -> Version {
+        if self.link.is_stream() { Version::Http2 } else { parsed }
     }
 
     /// True if the client has sent its only request and has room for the response, so that nothing more is read.
@@ -84,8 +155,7 @@ impl Downstream {
         !transaction.request.keep_alive
             && transaction.is_sent()
             && self.unsent.is_empty()
-            && !self.transport.is_watched()
-            && !self.transport.is_tls()
+            && matches!(&self.link, Link::Connection(it) if !it.is_watched() && !it.is_tls())
     }
 
     /// True if only the rest of a response body is missing: the client has received all that came of it, and has sent
@@ -111,14 +181,19 @@ impl Downstream {
     }
 
     /// Sends waiting bytes. Returns their number.
-    pub(super) fn flush(&mut self) -> io::Result<usize> {
-        let Self { transport, unsent, .. } = self;
-        unsent.send(|bytes| transport.send(bytes))
+    pub(super) fn flush(&mut self, http2: &mut Connections) -> io::Result<usize> {
+        let Self { link, unsent, .. } = self;
+        unsent.send(|bytes| link.send(http2, bytes, false))
     }
 
     /// Sends waiting bytes of a body and, on progress, moves the deadline. Returns true if none are left.
-    pub(super) fn flush_body(&mut self, timeouts: &Timeouts, now: Instant) -> io::Result<bool> {
-        let count = self.flush()?;
+    pub(super) fn flush_body(
+        &mut self,
+        http2: &mut Connections,
+        timeouts: &Timeouts,
+        now: Instant,
+    ) -> io::Result<bool> {
+        let count = self.flush(http2)?;
         let is_empty = self.unsent.is_empty();
         if count > 0 && is_empty {
             self.deadline = now + timeouts.body;
@@ -128,15 +203,21 @@ impl Downstream {
         Ok(is_empty)
     }
 
-    /// Facts of the TLS session for the access log.
-    pub(super) fn logged_tls(&self) -> Option<LoggedTls<'_>> {
-        let SessionFacts { version, cipher, server_name } = self.transport.tls_facts()?;
-        Some(LoggedTls { version, cipher, server_name })
+    /// The connection, unless the client is a stream.
+    pub(super) fn transport(&mut self) -> Option<&mut Transport> {
+        match &mut self.link {
+            Link::Connection(transport) => Some(transport),
+            Link::Stream(_) => None,
+        }
     }
 
     /// True if the client has neither sent part of a request nor awaits a response.
-    pub(super) fn is_idle(&self) -> bool {
-        self.stage == Stage::ReadHead && self.unread.is_empty() && self.unsent.is_empty()
+    pub(super) fn is_idle(&self, http2: &Connections) -> bool {
+        match self.stage {
+            Stage::ReadHead => self.unread.is_empty() && self.unsent.is_empty(),
+            Stage::Http2(connection) => http2.is_idle(connection),
+            _ => false,
+        }
     }
 
     /// True if a deadline has passed.
@@ -146,10 +227,15 @@ impl Downstream {
     }
 
     /// Sends bytes after the waiting ones, and keeps those that do not fit.
-    pub(super) fn send(&mut self, bytes: &[u8], more_follows: bool) -> io::Result<()> {
+    pub(super) fn send(
+        &mut self,
+        http2: &mut Connections,
+        bytes: &[u8],
+        more_follows: bool,
+    ) -> io::Result<()> {
         let mut sent = 0;
         if self.unsent.is_empty() && !bytes.is_empty() {
-            sent = self.transport.send_part(bytes, more_follows)?;
+            sent = self.link.send(http2, bytes, more_follows)?;
         }
         if sent < bytes.len() {
             self.unsent.push(&bytes[sent..]);
@@ -166,6 +252,7 @@ pub(super) struct RequestKey {
     ip: Option<IpAddr>,
     /// A reload can switch TLS of a listener on or off.
     is_tls: bool,
+    is_http2: bool,
 }
 
 /// Kind of the start of the input. The head to forward is in the scratch space.
@@ -198,23 +285,25 @@ impl Worker {
     pub(super) fn read_head(&mut self, key: usize) -> HeadRead {
         let client = &mut self.clients[key];
         if !client.unsent.is_empty() {
-            match client.flush_body(&self.timeouts, self.now) {
+            match client.flush_body(&mut self.http2, &self.timeouts, self.now) {
                 Ok(true) => client.deadline = self.now + self.timeouts.idle,
                 Ok(false) => return HeadRead::Step(Step::Wait),
                 Err(_) => return HeadRead::Step(Step::Close),
             }
         }
+        let Link::Connection(transport) = &mut client.link else {
+            return HeadRead::Step(Step::Close);
+        };
         let start = HEADROOM_BYTES;
         let kept = client.unread.len();
         self.scratch.input[start..start + kept].copy_from_slice(&client.unread);
         let mut end = start + kept;
         if kept == 0 || client.is_partial {
-            if !client.transport.is_readable() {
+            if !transport.is_readable() {
                 let is_idle_in_drain = kept == 0 && self.stop_by.is_some();
                 return HeadRead::Step(if is_idle_in_drain { Step::Close } else { Step::Wait });
             }
-            let room = &mut self.scratch.input[end..start + INPUT_BYTES];
-            let received = client.transport.receive(room);
+            let received = transport.receive(&mut self.scratch.input[end..start + INPUT_BYTES]);
             if client.is_handshaking {
                 self.count_handshake(key);
             }
@@ -235,7 +324,9 @@ impl Worker {
                 }
                 Ok(Received::Nothing) => return HeadRead::Step(Step::Continue),
                 Err(error) if is_plain_http(&error) => {
-                    client.transport.end_tls();
+                    if let Some(transport) = client.transport() {
+                        transport.end_tls();
+                    }
                     self.reject(key, &LocalResponse::error(Reason::PlainOnTlsPort));
                     return HeadRead::Step(Step::Continue);
                 }
@@ -245,6 +336,23 @@ impl Worker {
             // The head was received with the previous request.
             client.deadline = self.now + self.timeouts.header;
         }
+        if self.clients[key].may_be_http2 {
+            match self.detect_http2(key, start, end) {
+                Detected::Http1 => {}
+                Detected::Http2 => return HeadRead::Step(Step::Continue),
+                Detected::Unknown => {
+                    let client = &mut self.clients[key];
+                    client.keep_unread(&self.scratch.input[start..end]);
+                    client.is_partial = true;
+                    return HeadRead::Step(Step::Continue);
+                }
+            }
+        }
+        self.take_head(key, start, end)
+    }
+
+    /// Handles the head at the start of the input: of a request, or of one that gets a local response.
+    pub(super) fn take_head(&mut self, key: usize, start: usize, end: usize) -> HeadRead {
         match self.parse_head(key, start, end) {
             Parsed::Request(cached, verdict) => {
                 return HeadRead::Request { cached, verdict, start, end };
@@ -260,7 +368,7 @@ impl Worker {
                 let client = &mut self.clients[key];
                 client.keep_unread(&self.scratch.input[body_start..end]);
                 client.is_partial = false;
-                let request = self.logged_request(&self.scratch.input[start..body_start]);
+                let request = self.logged_request(key, &self.scratch.input[start..body_start]);
                 self.respond_directly(key, request.as_deref(), &response, context);
             }
         }
@@ -270,10 +378,11 @@ impl Worker {
     /// Counts the TLS handshake of a client once it is complete.
     fn count_handshake(&mut self, key: usize) {
         let client = &mut self.clients[key];
-        if client.transport.is_tls() && !client.transport.is_handshaking() {
+        let Link::Connection(transport) = &client.link else { return };
+        if transport.is_tls() && !transport.is_handshaking() {
             client.is_handshaking = false;
             if let Some(handshakes) = &self.listeners[client.listener].handshakes {
-                handshakes.count(client.transport.is_resumed());
+                handshakes.count(transport.is_resumed());
             }
         }
     }
@@ -284,12 +393,13 @@ impl Worker {
         let serial = self.next_serial();
         let client = &self.clients[key];
         let input = &self.scratch.input[start..end];
-        let is_tls = client.transport.is_tls();
+        let (is_tls, is_http2) = (client.link.is_tls(), client.link.is_stream());
         let request_key = RequestKey {
             generation: self.current,
             listener: client.listener,
             ip: client.ip,
             is_tls,
+            is_http2,
         };
         if let Some(cached) = self.scratch.requests.find(input, &request_key) {
             self.scratch.head.clear();
@@ -309,6 +419,7 @@ impl Worker {
             Ok(None) => return Parsed::Partial,
             Err(error) => return Parsed::Invalid(LocalResponse::of_parse_error(&error, input)),
         };
+        let head = RequestHead { version: client.version(head.version), ..head };
         if head.header_count > limits.headers {
             return Parsed::Invalid(LocalResponse::error(Reason::TooManyHeaders));
         }
@@ -402,7 +513,7 @@ impl Worker {
             let peer = self.peer(key);
             let (status, body_bytes) = (response.status(), response.body_bytes(context));
             let reason = response.reason().map(Reason::word);
-            let tls = self.clients[key].logged_tls();
+            let tls = logged_tls(&self.clients, &self.http2, key);
             let upstream = None;
             let entry = Entry { peer: &peer, tls, request, status, body_bytes, reason, upstream };
             self.access_log.iter_mut().for_each(|log| log.add(&entry));
@@ -425,7 +536,7 @@ impl Worker {
         let client = &mut self.clients[key];
         client.unsent.push(&bytes);
         client.deadline = self.now + self.timeouts.body;
-        if keep_alive {
+        if keep_alive && !client.link.is_stream() {
             client.stage = Stage::ReadHead;
         } else {
             client.stage = Stage::Finish { lingers: true, ends_at_close: false };
@@ -436,17 +547,24 @@ impl Worker {
     /// Sends the rest of the last response, then closes.
     pub(super) fn finish_client(&mut self, key: usize, lingers: bool) -> Step {
         let client = &mut self.clients[key];
-        match client.flush_body(&self.timeouts, self.now) {
+        match client.flush_body(&mut self.http2, &self.timeouts, self.now) {
             Ok(true) => {}
             Ok(false) => return Step::Wait,
             Err(_) => return Step::Close,
         }
+        let transport = match &mut client.link {
+            Link::Connection(transport) => transport,
+            Link::Stream(stream) => {
+                self.http2.finish(stream);
+                return Step::Close;
+            }
+        };
         // Bytes after the last request may have arrived unnoticed.
-        let lingers = lingers || client.transport.has_unread_bytes();
-        if !lingers && !client.transport.is_tls() {
+        let lingers = lingers || transport.has_unread_bytes();
+        if !lingers && !transport.is_tls() {
             return Step::Close;
         }
-        match client.transport.shutdown() {
+        match transport.shutdown() {
             Ok(true) if lingers => {}
             Ok(false) => return Step::Wait,
             Ok(true) | Err(_) => return Step::Close,
@@ -459,10 +577,11 @@ impl Worker {
     /// Reads and discards what the client sends.
     pub(super) fn linger(&mut self, key: usize, until: Instant) -> Step {
         let client = &mut self.clients[key];
-        if !client.transport.is_readable() {
+        let Link::Connection(transport) = &mut client.link else { return Step::Close };
+        if !transport.is_readable() {
             return Step::Wait;
         }
-        match client.transport.receive(&mut self.scratch.input) {
+        match transport.receive(&mut self.scratch.input) {
             Ok(Received::Bytes(_)) => {
                 client.deadline = until.min(self.now + LINGER_SILENCE);
                 Step::Continue
@@ -475,6 +594,9 @@ impl Worker {
     /// Removes a client and its transaction. If the end of its connection would make a truncated response look complete,
     /// resets it.
     pub(super) fn remove_client(&mut self, key: usize) {
+        if let Stage::Http2(connection) = self.clients[key].stage {
+            self.abort_http2(key, connection);
+        }
         let client = &self.clients[key];
         let is_truncated = match (&client.transaction, client.stage) {
             (Some(transaction), _) => transaction.response.ends_at_close(),
@@ -487,10 +609,14 @@ impl Worker {
         self.end_transaction(key);
         self.count_bytes(key);
         let client = self.clients.remove(key);
+        let transport = match client.link {
+            Link::Connection(transport) => transport,
+            Link::Stream(stream) => return self.release_stream(&stream),
+        };
         self.client_counters().closed.add(1);
         self.discount_client(client.ip);
         if client.is_handshaking
-            && client.transport.has_begun_tls()
+            && transport.has_begun_tls()
             && let Some(handshakes) = &self.listeners[client.listener].handshakes
         {
             handshakes.failed.add(1);
@@ -500,21 +626,23 @@ impl Worker {
             self.accept_again_at = Some(self.now);
         }
         if is_truncated {
-            client.transport.reset();
+            transport.reset();
         }
     }
 
     /// Adds the connection's received and sent bytes to the counters.
     pub(super) fn count_bytes(&self, key: usize) {
-        let (received_bytes, sent_bytes) = self.clients[key].transport.take_byte_counts();
+        let Link::Connection(transport) = &self.clients[key].link else { return };
+        let (received_bytes, sent_bytes) = transport.take_byte_counts();
         self.client_counters().received_bytes.add(received_bytes);
         self.client_counters().sent_bytes.add(sent_bytes);
     }
 
     /// Returns the fields that the access log needs of a parsed head. `None` without an access log.
-    pub(super) fn logged_request(&self, head: &[u8]) -> Option<Box<LoggedRequest>> {
+    pub(super) fn logged_request(&self, key: usize, head: &[u8]) -> Option<Box<LoggedRequest>> {
         self.access_log.as_ref()?;
         let head = parse_request_head(head).ok().flatten()?;
+        let head = RequestHead { version: self.clients[key].version(head.version), ..head };
         Some(Box::new(LoggedRequest::new(&head)))
     }
 
@@ -522,6 +650,21 @@ impl Worker {
     pub(super) fn peer(&self, key: usize) -> String {
         self.clients[key].ip.map_or_else(|| "unix:".to_owned(), |ip| ip.to_string())
     }
+}
+
+/// Facts of a client's TLS session for the access log. Streams have that of their connection.
+pub(super) fn logged_tls<'a>(
+    clients: &'a Slab<Downstream>,
+    http2: &Connections,
+    key: usize,
+) -> Option<LoggedTls<'a>> {
+    let key = match &clients[key].link {
+        Link::Connection(_) => key,
+        Link::Stream(stream) => http2.client_of(stream),
+    };
+    let Link::Connection(transport) = &clients[key].link else { return None };
+    let SessionFacts { version, cipher, server_name } = transport.tls_facts()?;
+    Some(LoggedTls { version, cipher, server_name })
 }
 
 /// Returns the hash of the request property that selects a backend.

@@ -43,6 +43,7 @@ impl Worker {
                 None => removed.push(index),
             }
         }
+        self.leave_http2(&removed);
         self.scratch.requests.clear();
         self.scratch.responses.clear();
         self.sweep_at = self.sweep_at.min(self.now + self.sweep_period());
@@ -61,18 +62,23 @@ impl Worker {
                 "thread {} waits up to {} for active connections: {}",
                 self.thread,
                 humantime::format_duration(self.timeouts.drain),
-                self.clients.len()
+                self.connections()
             ));
         }
     }
 
     pub(super) fn abort_clients(&mut self) {
         if !self.clients.is_empty() {
-            let count = self.clients.len();
+            let count = self.connections();
             log(format_args!("thread {} aborts active connections: {count}", self.thread));
         }
         let keys: Vec<usize> = self.clients.iter().map(|(key, _)| key).collect();
-        keys.into_iter().for_each(|key| self.remove_client(key));
+        for key in keys {
+            // The end of a connection is that of its streams.
+            if self.clients.contains(key) {
+                self.remove_client(key);
+            }
+        }
         self.flush_logs();
     }
 

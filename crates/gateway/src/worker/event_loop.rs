@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tollgate_eventloop::{Event, Events};
 
 use super::accept::Accepted;
-use super::downstream::{Downstream, HeadRead};
+use super::downstream::{Downstream, HeadRead, Link};
 use super::transaction::ResponseState;
 use super::{ClientId, Source, Stage, Step, Worker, connection_token, source};
 use crate::command::Command;
@@ -67,6 +67,7 @@ impl Worker {
                 self.turn(client.key);
             }
         }
+        self.flush_http2();
         self.check_timers()?;
         self.flush_logs();
         Ok(has_more || events.iter().next().is_some())
@@ -74,7 +75,7 @@ impl Worker {
 
     /// Returns the time until the next deadline.
     fn timeout(&self) -> Option<Duration> {
-        if !self.ready.is_empty() {
+        if !self.ready.is_empty() || self.http2.needs_flush() {
             return Some(Duration::ZERO);
         }
         let needs_sweep = !self.clients.is_empty() || !self.upstreams.is_empty();
@@ -91,8 +92,9 @@ impl Worker {
             Source::Client(client) => {
                 if let Some(it) = self.clients.get_mut(client.key)
                     && it.serial == client.serial
+                    && let Some(transport) = it.transport()
                 {
-                    it.transport.on_event(event);
+                    transport.on_event(event);
                 }
             }
             Source::Upstream { key, serial } => {
@@ -125,10 +127,11 @@ impl Worker {
                 }
             }
             Source::Client(client) => {
-                if let Some(it) = self.clients.get(client.key)
+                if let Some(it) = self.clients.get_mut(client.key)
                     && it.serial == client.serial
                 {
-                    let is_gone = it.transport.is_closed() && it.stage != Stage::ReadHead;
+                    let is_closed = it.transport().is_some_and(|transport| transport.is_closed());
+                    let is_gone = is_closed && it.stage != Stage::ReadHead;
                     if is_gone || self.check_departure(client.key) == Step::Close {
                         self.remove_client(client.key);
                     } else {
@@ -169,9 +172,15 @@ impl Worker {
         for key in keys {
             // The turn of one client may have ended others.
             let Some(client) = self.clients.get_mut(key) else { continue };
-            if client.stage == Stage::ReadHead {
-                client.transport.assume_readable();
-                self.turn(key);
+            match client.stage {
+                Stage::ReadHead => {
+                    if let Some(transport) = client.transport() {
+                        transport.assume_readable();
+                    }
+                    self.turn(key);
+                }
+                Stage::Http2(connection) => self.announce_end(key, connection),
+                _ => {}
             }
         }
         self.close_idle_if(|_| true);
@@ -212,7 +221,7 @@ impl Worker {
     }
 
     /// Gives a client its turn: steps until it would block.
-    fn turn(&mut self, key: usize) {
+    pub(super) fn turn(&mut self, key: usize) {
         for _ in 0..STEPS_PER_TURN {
             match self.step(key) {
                 Step::Continue => {}
@@ -233,13 +242,14 @@ impl Worker {
                 }
             },
             Stage::Transaction => self.forward(key),
+            Stage::Http2(connection) => self.serve_http2(key, connection),
             Stage::Finish { lingers, .. } => self.finish_client(key, lingers),
             Stage::Linger { until } => self.linger(key, until),
         }
     }
 
     /// Continues after a step that was taken outside a turn.
-    fn continue_turn(&mut self, key: usize, step: Step) {
+    pub(super) fn continue_turn(&mut self, key: usize, step: Step) {
         match step {
             Step::Close => self.remove_client(key),
             Step::Continue | Step::Wait => self.turn(key),
@@ -268,8 +278,14 @@ impl Worker {
     pub(super) fn watch(&mut self, key: usize) {
         let client = &mut self.clients[key];
         let token = connection_token(false, key, client.serial);
-        let has_unsent = !client.unsent.is_empty();
-        let watched = client.transport.watch(&self.poller, token, has_unsent);
+        let has_unsent = match client.stage {
+            Stage::Http2(connection) => self.http2.is_blocked(connection),
+            _ => !client.unsent.is_empty(),
+        };
+        let watched = match &mut client.link {
+            Link::Connection(transport) => transport.watch(&self.poller, token, has_unsent),
+            Link::Stream(_) => Ok(()),
+        };
         if watched.and_then(|()| self.try_watch_upstream(key)).is_err() {
             self.remove_client(key);
         }
@@ -339,6 +355,7 @@ impl Worker {
         self.serve_queues();
         self.close_idle_if(|upstream| upstream.idle_until <= now);
         self.clients.iter().for_each(|(key, _)| self.count_bytes(key));
+        self.http2.shrink();
     }
 
     fn handle_timeout(&mut self, key: usize) -> Step {
@@ -355,6 +372,7 @@ impl Worker {
         }
         let client = &self.clients[key];
         let transaction = match (client.stage, &client.transaction) {
+            (Stage::Http2(connection), _) => return self.time_out_http2(key, connection),
             (Stage::ReadHead, _) if !client.unread.is_empty() => {
                 self.reject(key, &LocalResponse::error(Reason::HeadTimeout));
                 return Step::Continue;

@@ -94,7 +94,7 @@ impl Worker {
     /// Receives another piece of a request that a filter holds.
     fn receive_held_request(&mut self, key: usize) -> Step {
         let client = &mut self.clients[key];
-        if client.flush().is_err() {
+        if client.flush(&mut self.http2).is_err() {
             return Step::Close;
         }
         let (piece, verdict) = match self.receive_request_piece(key) {
@@ -163,7 +163,7 @@ impl Worker {
         let client = &mut self.clients[key];
         let Some(transaction) = &mut client.transaction else { return Err(Step::Close) };
         if transaction.request_body.is_done()
-            || !client.transport.is_readable()
+            || !client.link.is_readable()
             || transaction.is_send_aborted
         {
             return Err(Step::Wait);
@@ -171,7 +171,7 @@ impl Worker {
         let can_respond = transaction.can_respond();
         let start = HEADROOM_BYTES;
         let room = &mut self.scratch.input[start..start + INPUT_BYTES];
-        let count = match client.transport.receive(room) {
+        let count = match client.link.receive(&mut self.http2, room) {
             Ok(Received::Bytes(count)) => count,
             Ok(Received::Nothing) => return Err(Step::Wait),
             // The backend must not take the truncated request for complete.
@@ -250,7 +250,7 @@ impl Worker {
     /// Reads a piece of the response and forwards it, if the client has room.
     fn forward_response(&mut self, key: usize) -> Step {
         let client = &mut self.clients[key];
-        match client.flush_body(&self.timeouts, self.now) {
+        match client.flush_body(&mut self.http2, &self.timeouts, self.now) {
             Ok(true) => {}
             Ok(false) => return Step::Wait,
             Err(_) => return Step::Close,
@@ -304,7 +304,7 @@ impl Worker {
                 let held = transaction.held_response.take().unwrap_or_default();
                 match verdict {
                     Verdict::Pass => {
-                        if self.clients[key].send(&held.bytes, false).is_err() {
+                        if self.clients[key].send(&mut self.http2, &held.bytes, false).is_err() {
                             return Step::Close;
                         }
                     }
@@ -361,7 +361,8 @@ impl Worker {
                 Parsed::Interim { head_bytes } => {
                     start += head_bytes;
                     // Empty for an HTTP/1.0 client.
-                    if self.clients[key].send(&self.scratch.head, false).is_err() {
+                    let head = &self.scratch.head;
+                    if self.clients[key].send(&mut self.http2, head, false).is_err() {
                         return Step::Close;
                     }
                     if start == end {
@@ -426,7 +427,7 @@ impl Worker {
             }
         }
         if let Some(held) = transaction.held_response.take()
-            && client.send(&held.bytes, true).is_err()
+            && client.send(&mut self.http2, &held.bytes, true).is_err()
         {
             return Step::Close;
         }
@@ -436,12 +437,13 @@ impl Worker {
             if head.len() <= piece.start {
                 piece.start -= head.len();
                 self.scratch.input[piece.start..piece.start + head.len()].copy_from_slice(head);
-            } else if client.send(head, false).is_err() {
+            } else if client.send(&mut self.http2, head, false).is_err() {
                 return Step::Close;
             }
         }
         let more_follows = !taken.done && self.upstreams[at].transport.is_readable();
-        if client.send(&self.scratch.input[piece], more_follows).is_err() {
+        let piece = &self.scratch.input[piece];
+        if client.send(&mut self.http2, piece, more_follows).is_err() {
             return Step::Close;
         }
         client.deadline = self.now + self.timeouts.body;
@@ -500,7 +502,7 @@ impl Worker {
             101 => Parsed::Invalid,
             100..=199 if transaction.interim_responses < INTERIM_RESPONSES_MAX => {
                 transaction.interim_responses += 1;
-                if request.version == Version::Http11 {
+                if request.version != Version::Http10 {
                     render(Persistence::Interim, BodyFraming::Empty, None);
                 }
                 Parsed::Interim { head_bytes: head.len }

@@ -9,6 +9,7 @@ mod downstream;
 mod drain;
 mod event_loop;
 mod forward;
+mod http2;
 #[cfg(test)]
 mod tests;
 mod transaction;
@@ -37,6 +38,7 @@ use crate::headers::DateCache;
 use crate::listener::ThreadListener;
 use downstream::{Downstream, RequestKey};
 use forward::{CachedResponse, ResponseKey};
+use http2::Connections;
 use transaction::CachedRequest;
 use upstream::{Generation, Upstream};
 
@@ -47,6 +49,7 @@ pub(crate) struct Worker {
     /// Clients refer to these by index, so an index is reused only when no client refers to it.
     listeners: Vec<ThreadListener>,
     clients: Slab<Downstream>,
+    http2: Connections,
     upstreams: Slab<Upstream>,
     /// Configurations in use by a transaction, and the current one.
     generations: Slab<Generation>,
@@ -93,6 +96,8 @@ struct ClientId {
 enum Stage {
     ReadHead,
     Transaction,
+    /// An HTTP/2 connection, by its index in [`Worker::http2`]. Its streams are clients of their own.
+    Http2(usize),
     /// The last response is being sent. `lingers`: the client may still be sending, so its bytes are read before the
     /// connection is closed. `ends_at_close`: closing the connection ends the response.
     Finish {
@@ -174,6 +179,7 @@ impl Worker {
             commands,
             listeners: Vec::new(),
             clients: Slab::new(),
+            http2: Connections::default(),
             upstreams: Slab::new(),
             generations,
             current,

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tollgate_eventloop::{Events, Socket};
 
+use super::downstream::Link;
 use super::event_loop::SWEEP_MAX;
 use super::transaction::Transaction;
 use super::*;
@@ -89,7 +90,8 @@ impl Scene {
         let (key, _) = self.worker.clients.iter().next().unwrap();
         let mut full_sends = 0;
         while full_sends < 2 {
-            let sent = self.worker.clients[key].transport.send(&[b'f'; 1 << 16]).unwrap();
+            let sent =
+                self.worker.clients[key].transport().unwrap().send(&[b'f'; 1 << 16]).unwrap();
             full_sends = if sent == 0 { full_sends + 1 } else { 0 };
             std::thread::sleep(Duration::from_millis(u64::from(sent == 0)));
         }
@@ -155,7 +157,8 @@ fn connection_that_cannot_be_watched_is_closed() {
     // epoll rejects regular files.
     let socket = Socket::from(OwnedFd::from(tempfile::tempfile().unwrap()));
     let worker = &mut scene.worker;
-    let client = Downstream::new(Transport::new(socket), 1, None, 0, worker.now);
+    let link = Link::Connection(Transport::new(socket));
+    let client = Downstream::new(link, 1, None, 0, worker.now);
     let key = worker.clients.insert(client);
     worker.clients[key].stage = Stage::Finish { lingers: false, ends_at_close: false };
     worker.watch(key);

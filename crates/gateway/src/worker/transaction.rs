@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use tollgate_accesslog::{Entry, LoggedRequest, STATUS_NO_RESPONSE, Upstream as LoggedUpstream};
 
+use super::downstream::logged_tls;
 use super::upstream::Place;
 use super::{ClientId, Stage, Step, Worker};
 use crate::body::{Body, Taken};
@@ -223,7 +224,7 @@ impl Worker {
     ) -> Step {
         let CachedRequest { request, route, hash_key, is_inspected } = *cached;
         let body_start = start + request.head_bytes;
-        let logged_request = self.logged_request(&self.scratch.input[start..body_start]);
+        let logged_request = self.logged_request(key, &self.scratch.input[start..body_start]);
         let generation = &mut self.generations[self.current];
         let config = &generation.shared.config;
         let client = &mut self.clients[key];
@@ -306,7 +307,8 @@ impl Worker {
     /// response of the backend, which has not received the request.
     fn hold_request(&mut self, key: usize, waits: bool) -> Step {
         let client = &mut self.clients[key];
-        if waits && client.send(b"HTTP/1.1 100 Continue\r\n\r\n", false).is_err() {
+        let interim = b"HTTP/1.1 100 Continue\r\n\r\n";
+        if waits && client.send(&mut self.http2, interim, false).is_err() {
             return Step::Close;
         }
         if let Some(transaction) = &mut client.transaction {
@@ -322,7 +324,7 @@ impl Worker {
         let client = &mut self.clients[key];
         let Some(transaction) = &mut client.transaction else { return Step::Continue };
         let requests = &self.generations[transaction.generation].shared.config.requests;
-        if requests.half_close || !client.transport.is_read_shut() {
+        if requests.half_close || !client.link.is_read_shut() {
             return Step::Continue;
         }
         if transaction.queue.is_some() {
@@ -393,9 +395,9 @@ impl Worker {
         let client = &mut self.clients[key];
         let Some(transaction) = &client.transaction else { return Step::Close };
         // Bytes after the client's last request may be here or still in the kernel.
-        let has_more = !client.unread.is_empty() || client.transport.is_readable();
+        let has_more = !client.unread.is_empty() || client.link.is_readable();
         let lingers = !transaction.is_sent() || has_more;
-        client.stage = if transaction.closes {
+        client.stage = if transaction.closes || client.link.is_stream() {
             Stage::Finish { lingers, ends_at_close: transaction.response.ends_at_close() }
         } else {
             Stage::ReadHead
@@ -456,7 +458,7 @@ impl Worker {
         let backend = transaction.backend.map(|at| pool.backends[at].address.to_string());
         let entry = Entry {
             peer: &peer,
-            tls: self.clients[key].logged_tls(),
+            tls: logged_tls(&self.clients, &self.http2, key),
             request: transaction.logged_request.as_deref(),
             status: if transaction.status == 0 { STATUS_NO_RESPONSE } else { transaction.status },
             body_bytes: transaction.response_body_bytes,

@@ -34,7 +34,7 @@ impl Worker {
     fn tunnel_to_client(&mut self, key: usize) -> Step {
         let client = &mut self.clients[key];
         if !client.unsent.is_empty() {
-            return match client.flush() {
+            return match client.flush(&mut self.http2) {
                 Ok(0) => Step::Wait,
                 Ok(_) => {
                     client.deadline = self.now + self.timeouts.tunnel;
@@ -58,7 +58,7 @@ impl Worker {
             Ok(Received::Bytes(count)) => {
                 transaction.response_body_bytes += count as u64;
                 client.deadline = self.now + self.timeouts.tunnel;
-                if client.send(&room[..count], false).is_ok() {
+                if client.send(&mut self.http2, &room[..count], false).is_ok() {
                     Step::Continue
                 } else {
                     Step::Close
@@ -67,7 +67,8 @@ impl Worker {
             Ok(Received::Nothing) => Step::Wait,
             Ok(Received::End) => {
                 *backend_ended = true;
-                let is_over = *client_ended || client.transport.shutdown().is_err();
+                let is_over = *client_ended
+                    || client.transport().is_none_or(|transport| transport.shutdown().is_err());
                 if is_over { Step::Close } else { Step::Continue }
             }
             Err(_) => Step::Close,
@@ -93,11 +94,11 @@ impl Worker {
             client.deadline = self.now + self.timeouts.tunnel;
             return Step::Continue;
         }
-        if *client_ended || !client.transport.is_readable() {
+        if *client_ended || !client.link.is_readable() {
             return Step::Wait;
         }
         let room = &mut self.scratch.input[HEADROOM_BYTES..HEADROOM_BYTES + INPUT_BYTES];
-        match client.transport.receive(room) {
+        match client.link.receive(&mut self.http2, room) {
             Ok(Received::Bytes(count)) => {
                 client.deadline = self.now + self.timeouts.tunnel;
                 match transport.send(&room[..count]) {

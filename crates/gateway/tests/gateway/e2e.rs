@@ -10,14 +10,14 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use tollgate_gateway::Config;
-use tollgate_gateway::config::{Address, Backend as ConfigBackend, Pool, PoolId, Route};
+use tollgate_gateway::config::{Address, Backend as ConfigBackend, Listener, Pool, PoolId, Route};
 
 use crate::smuggling::responses::{self, ResponseOutcome};
 use crate::smuggling::{self, Origin, RequestOutcome};
 use crate::support::{
-    Backend, Peer, Response, TestGateway, ThreadedBackend, any_port, config, path, poll,
+    Backend, Peer, Response, TestGateway, ThreadedBackend, any_port, config, path, poll, tcp,
 };
-use crate::tls::{certificate_file, echo_body_once, long_body, tls_config};
+use crate::tls::{certificate_file, default_listener, echo_body_once, long_body, tls_config};
 
 /// The standard output of a program that has to succeed.
 pub(crate) fn output(program: &str, arguments: &[&str]) -> Vec<u8> {
@@ -183,6 +183,56 @@ fn curl_transfers_a_long_body_over_tls() {
             received
         });
         assert!(received == body, "{} of {} bytes were received", received.len(), body.len());
+    }
+}
+
+#[test]
+fn curl_over_http2() {
+    const HTTP2: &str = "--http2-prior-knowledge";
+    let backend = mirror();
+    let mut config = config(&[backend.addr()]);
+    config.listeners[0].http2 = true;
+    let gateway = TestGateway::start(&config);
+    let version = ["-w", " %{http_version} %{response_code}"];
+    assert_eq!(curl(&gateway, &[&[HTTP2], &version[..]].concat()), "GET /path  2 200");
+    assert!(curl(&gateway, &[HTTP2, "--head"]).starts_with("HTTP/2 200"));
+    // Without prior knowledge, an upgrade is offered and not accepted.
+    assert_eq!(curl(&gateway, &[&["--http2"], &version[..]].concat()), "GET /path  1.1 200");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("upload");
+    let body: String = (0..200_000).map(|number| format!("{number}\n")).collect();
+    fs::write(&file, &body).unwrap();
+    let file = file.to_str().unwrap();
+    let expected = format!("PUT /path {body}");
+    // curl sends no length of an upload from a pipe.
+    let piped = format!(
+        "cat {file} | curl -sS --max-time 60 {HTTP2} -T - -H Expect: http://{}/path",
+        gateway.addr()
+    );
+    assert!(String::from_utf8(output("sh", &["-c", &piped])).unwrap() == expected);
+    for expect in ["Expect:", "Expect: 100-continue"] {
+        let wait = [HTTP2, "--expect100-timeout", "70", "-H", expect, "--upload-file", file];
+        assert!(curl(&gateway, &wait) == expected, "{expect}");
+    }
+}
+
+#[test]
+fn nghttp_and_h2load_over_http2_and_tls() {
+    let backend = mirror();
+    let mut config = config(&[backend.addr()]);
+    let plain = Listener { http2: true, ..Listener::new(any_port()) };
+    config.listeners = vec![plain, default_listener(any_port())];
+    let gateway = TestGateway::start(&config);
+    for (address, scheme) in gateway.addresses().iter().zip(["http", "https"]) {
+        let url = format!("{scheme}://{}/path", tcp(address));
+        assert_eq!(output("nghttp", &[&url]), b"GET /path ");
+        // A window of 1 KiB for streams, and four requests at once.
+        let small = ["-w10", "-m4", &url];
+        assert_eq!(output("nghttp", &small), b"GET /path ".repeat(4));
+        let load = ["-n2000", "-c4", "-m20", "-w12", "-W12", &url];
+        let report = String::from_utf8(output("h2load", &load)).unwrap();
+        assert!(report.contains("2000 succeeded, 0 failed, 0 errored, 0 timeout"), "{report}");
+        assert!(report.contains("status codes: 2000 2xx"), "{report}");
     }
 }
 

@@ -12,7 +12,8 @@ mod responses;
 mod smuggling;
 // Connections that switch to another protocol.
 mod upgrade;
-// Clients and backends over TLS.
+// Clients over HTTP/2; clients and backends over TLS.
+mod http2;
 mod tls;
 mod tls_backends;
 
@@ -37,7 +38,7 @@ mod reload;
 // All of that for twenty minutes.
 mod soak;
 
-// Foreign programs: curl, ab, openssl, nginx, HAProxy. They have to be installed (make packages).
+// Foreign programs: curl, ab, nghttp, h2load, openssl, nginx, HAProxy. They have to be installed (make packages).
 #[cfg(feature = "e2e")]
 mod e2e;
 #[cfg(feature = "e2e")]

@@ -46,6 +46,12 @@ fn tls_of(names: &[&str], keys: &str) -> Option<TlsServer> {
     config.listeners[0].tls.clone()
 }
 
+/// A listener with the keys `certificates` and `address` alone.
+pub(crate) fn default_listener(address: Address) -> Listener {
+    let parsed = parse("certificates: [{ certificate: site.pem, key: site.key }]");
+    Listener { address, ..parsed.listeners[0].clone() }
+}
+
 fn tls(name: &str) -> Option<TlsServer> {
     tls_of(&[name], "")
 }
@@ -58,7 +64,7 @@ pub(crate) fn tls_config(backend: &Backend, address: Address) -> Config {
     config
 }
 
-type TlsClient = StreamOwned<ClientConnection, TcpStream>;
+pub(crate) type TlsClient = StreamOwned<ClientConnection, TcpStream>;
 
 /// Connects to `localhost`, and trusts only the certificate of this name.
 fn tls_client(
@@ -82,6 +88,14 @@ fn client_config(trusted: &str, version: &'static SupportedProtocolVersion) -> A
         .with_no_client_auth();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Arc::new(config)
+}
+
+/// Connects to `localhost`, and offers these protocols by ALPN.
+pub(crate) fn connect_offering(gateway: &TestGateway, protocols: &[&[u8]]) -> TlsClient {
+    let mut config = client_config("site", &TLS13);
+    Arc::make_mut(&mut config).alpn_protocols =
+        protocols.iter().map(|name| name.to_vec()).collect();
+    connect_to(gateway, "localhost", &config)
 }
 
 fn connect_to(gateway: &TestGateway, name: &str, config: &Arc<ClientConfig>) -> TlsClient {

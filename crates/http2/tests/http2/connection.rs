@@ -368,6 +368,8 @@ fn broken_frames_end_the_connection() {
         ),
         (frame(Type::PRIORITY, 0, 0, &[0; 5]), protocol),
         (frame(Type::PRIORITY, 0, 1, &[0; 4]), size),
+        (frame(Type::PRIORITY, 0, 9, &[0x80, 0, 0, 9, 0]), protocol),
+        (frame(Type::HEADERS, flags::PRIORITY, 1, &[0, 0, 0, 1, 0, 0x82]), protocol),
         (frame(Type::RST_STREAM, 0, 0, &[0; 4]), protocol),
         (frame(Type::RST_STREAM, 0, 1, &[0; 4]), protocol),
         ([headers(1, true, GET), frame(Type::RST_STREAM, 0, 1, &[0; 3])].concat(), size),

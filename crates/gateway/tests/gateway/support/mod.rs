@@ -2,6 +2,7 @@
 
 mod backend;
 mod child_process;
+pub(crate) mod http2;
 mod peer;
 
 use std::io::{ErrorKind, Read};
