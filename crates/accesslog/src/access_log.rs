@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Zoned;
-use tollgate_http1::{RequestHead, Version};
+use tollgate_http1::RequestHead;
 
 use crate::queue::{FINISH_TIMEOUT, Queue, QueueConfig};
 use crate::stderr_log;

@@ -43,14 +43,13 @@ pub(super) fn render_head(fields: &Fields, end_stream: bool, out: &mut Vec<u8>) 
         }
         out.extend_from_slice(b"\r\n");
     }
-    match fields.content_length() {
-        Some(_) => {}
-        None if !end_stream => push_line(out, b"transfer-encoding", b"chunked"),
-        // RFC 9110, section 8.6: some servers demand a length with these methods.
-        None if matches!(method, "POST" | "PUT" | "PATCH") => {
-            push_line(out, b"content-length", b"0")
+    if fields.content_length().is_none() {
+        if !end_stream {
+            push_line(out, b"transfer-encoding", b"chunked");
+        } else if matches!(method, "POST" | "PUT" | "PATCH") {
+            // RFC 9110, section 8.6: some servers demand a length with these methods.
+            push_line(out, b"content-length", b"0");
         }
-        None => {}
     }
     out.extend_from_slice(b"\r\n");
 }

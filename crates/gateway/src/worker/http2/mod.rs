@@ -161,8 +161,11 @@ impl Worker {
             Event::StreamWritable { token, .. } => self.schedule_turn(token),
             Event::Pong(_) if self.http2[connection].is_ending => self.http2.go_away(connection),
             // Streams that wait for room have their turns after all received frames.
-            Event::Writable | Event::Settings => {}
-            Event::GoAway { .. } | Event::Pong(_) | Event::Response { .. } => {}
+            Event::Writable
+            | Event::Settings
+            | Event::GoAway { .. }
+            | Event::Pong(_)
+            | Event::Response { .. } => {}
         }
     }
 
@@ -204,7 +207,8 @@ impl Worker {
     /// Forgets the stream of a client that is removed.
     pub(super) fn release_stream(&mut self, stream: &Stream) {
         self.http2.release(stream);
-        if self.http2.is_idle(stream.connection) {
+        let is_ending = self.http2[stream.connection].is_ending;
+        if self.http2.is_idle(stream.connection) && !is_ending {
             let client = self.http2[stream.connection].client;
             self.clients[client].deadline = self.now + self.timeouts.idle;
         }
