@@ -32,12 +32,14 @@ Endpoints:
   /counters           requests, responses and bytes since the start; reset=1 restarts the counters
   any other path      one line of text that names the path
 
-Protocols: HTTP/1.1 and HTTP/2. Over TLS (1.2 or 1.3), ALPN selects one of `h2` and `http/1.1`; in the
-clear, a client that starts with the preface of HTTP/2 (prior knowledge) gets HTTP/2. Responses are
-the same, except that /headers shows names in lower case and `:authority` as `host`.
+Protocols: HTTP/1.1 and HTTP/2. Over TLS (1.2 or 1.3), ALPN selects one of
+`h2` and `http/1.1`; in the clear, a client that starts with the preface of
+HTTP/2 (prior knowledge) gets HTTP/2. Responses are the same, except that
+/headers shows names in lower case and `:authority` as `host`.
 
-Timeouts: 10 s for a request head or a TLS handshake; 10 s between two reads of a request body, which must arrive at
-1 KiB/s or more; 10 s between two writes of a response; 60 s between two requests.
+Timeouts: 10 s for a request head or a TLS handshake; 10 s between two reads
+of a request body, which must arrive at 1 KiB/s or more; 10 s between two
+writes of a response; 60 s between two requests.
 
 TERM or Ctrl-C stops the origin: requests that have arrived get a response if it is due within one
 second, and a reader of the access log has two more seconds. After that, it exits with code 1.
