@@ -479,6 +479,30 @@ mod tests {
     }
 
     #[test]
+    fn list_of_requests_is_read_by_its_path() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+        let head = r#"{"tollgate_mix":1,"title":"recorded","requests":1,"templates":[{"name":"a","class":"benign"}]}"#;
+        write(
+            "a.mix",
+            &format!("{head}\n{{\"template\":\"a\",\"path\":\"/\",\"headers\":[\"Host: h\"]}}\n"),
+        );
+        write("b.mix", &format!("{head}\n{{\"template\":\"a\"}}\n"));
+        write("all.toml", "title = 'all'\n[[include]]\nmix = 'a.mix'\n");
+        let catalog = Catalog::new(vec![]);
+        let load = |name: &str| catalog.mix(name, folder.path());
+        let (mix, sources) = load("a.mix").unwrap();
+        assert_eq!((mix.title(), mix.listed().count()), ("recorded", 1));
+        let hash = hash_file(&folder.path().join("a.mix")).unwrap();
+        assert_eq!(sources[0].text, format!("list of requests: recorded, sha256 {hash}\n"));
+        assert_eq!(load("all.toml").unwrap().0.listed().count(), 1);
+        let error = load("b.mix").unwrap_err().to_string();
+        assert!(error.contains("b.mix:2:16: missing field `path`"), "{error}");
+        let error = load("c.mix").unwrap_err().to_string();
+        assert!(error.starts_with("cannot read ") && error.ends_with("c.mix"), "{error}");
+    }
+
+    #[test]
     fn system_may_take_the_options_of_another() {
         let catalog = Catalog::new(vec![]);
         let own = catalog.recipe("nginx").unwrap().file.option;

@@ -318,10 +318,10 @@ mod tests {
 
     #[test]
     fn list_is_sent_as_read_or_as_delivered() {
-        let text = r#"{"tollgate_mix":1,"title":"t","requests":2,"templates":[{"name":"a","class":"benign"},{"name":"b","class":"malicious","status":404}]}
+        let lines = r#"{"tollgate_mix":1,"title":"t","requests":2,"templates":[{"name":"a","class":"benign"},{"name":"b","class":"malicious","status":404}]}
 {"template":"b","weight":2,"method":"PUT","path":"/1","headers":["Host: h","Connection: keep-alive"],"body_base64":"/w==","body_bytes":3}
 {"template":"a","path":"/2","headers":["host: h"]}"#;
-        let list = RequestList::read(text.as_bytes()).unwrap();
+        let list = RequestList::read(lines.as_bytes()).unwrap();
         let mix = Mix::try_from(&MixTree::List(Arc::new(list))).unwrap();
         let (requests, order) = script(&mix, &UNCHANGED, 1).unwrap();
         // Two samples, then the list.

@@ -66,6 +66,8 @@ pub struct Label {
     pub class: Class,
     pub family: Option<String>,
     pub open: bool,
+    /// True if the requests are public, so that nothing is masked.
+    pub is_public: bool,
 }
 
 /// Choices of an import.
@@ -156,7 +158,7 @@ impl Importer {
         recorded
             .headers
             .retain(|(name, _)| !without.iter().any(|one| one.eq_ignore_ascii_case(name)));
-        let was_masked = secrets::mask(&mut recorded, &self.options.keep);
+        let was_masked = !label.is_public && secrets::mask(&mut recorded, &self.options.keep);
         let lacks_body = recorded.lacks_body;
         let distinct = self.distinct(recorded, label)?;
         if let Some(weight) = self.requests.get_mut(&distinct) {
@@ -339,7 +341,7 @@ mod tests {
     use crate::list::RequestList;
 
     pub(super) fn benign() -> Label {
-        Label { name: None, class: Class::Benign, family: None, open: false }
+        Label { name: None, class: Class::Benign, family: None, open: false, is_public: false }
     }
 
     fn options() -> Options {

@@ -1,10 +1,10 @@
 //! Mixes, and the scripts of requests drawn from them.
 
+use std::sync::Arc;
+
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
-
-use std::sync::Arc;
 
 use crate::file::MixFile;
 use crate::include::{MixTree, Parts, check_round, unknown_template};

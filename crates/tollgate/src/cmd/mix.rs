@@ -240,7 +240,7 @@ impl ImportArgs {
             ClassArg::Benign => Class::Benign,
             ClassArg::Malicious => Class::Malicious,
         };
-        Label { name: None, class, family: None, open: false }
+        Label { name: None, class, family: None, open: false, is_public: false }
     }
 
     fn title(&self) -> String {
@@ -358,6 +358,7 @@ fn add_tests(text: &str, name: &str, path: &Path, importer: &mut Importer) -> an
                 class,
                 family: family.clone(),
                 open: true,
+                is_public: true,
             };
             match stage.request().map_err(|reason| (reason, String::new())).and_then(recorded) {
                 Ok(recorded) => importer.add(recorded, &label, &place),
