@@ -128,9 +128,9 @@ impl Http2Connection {
         (input.len() - rest.len(), need)
     }
 
-    fn process<'a>(
+    fn process(
         &mut self,
-        rest: &mut &'a [u8],
+        rest: &mut &[u8],
         fields: &mut Fields,
         context: &mut Context<'_>,
     ) -> Need {

@@ -245,7 +245,7 @@ pub(crate) fn with_fields<T>(
     let lines = response.headers.split_terminator("\r\n").zip(lower_case.split_terminator("\r\n"));
     let headers = lines.filter_map(|(line, lower_case)| {
         let (name, _) = lower_case.split_once(": ")?;
-        Some(Field::new(name.as_bytes(), line[name.len() + 2..].as_bytes()))
+        Some(Field::new(name.as_bytes(), &line.as_bytes()[name.len() + 2..]))
     });
     let content_type = has_body.then(|| Field::new(b"content-type", &response.content_type));
     let content_length = has_body.then(|| Field::new(b"content-length", length.digits()));

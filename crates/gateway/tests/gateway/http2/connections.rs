@@ -3,7 +3,6 @@
 use std::io::{Read, Write};
 use std::time::Duration;
 
-
 use super::{http2_config, scene, scene_with};
 use crate::support::http2::{GET_FIELDS, Http2Peer, NO_ERROR, PING};
 use crate::support::{Backend, GET, OK, TestGateway, any_port, config, connect};
