@@ -269,7 +269,7 @@ mod tests {
             let mut case = experiment("first-look").cases[0].clone();
             case.mix = catalog.mix("a", folder.path()).unwrap().0;
             let subject = &experiment("first-look").subjects[0];
-            let ready = Requests::render(&case, subject).unwrap().ready().bytes.clone();
+            let ready = Requests::render(&case, subject).unwrap().ready().bytes.to_vec();
             String::from_utf8(ready).unwrap().split(' ').nth(1).unwrap().to_owned()
         };
         let attack = template("malicious", "/etc/passwd");
