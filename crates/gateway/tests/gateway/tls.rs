@@ -42,7 +42,8 @@ fn parse(tls: &str) -> Config {
 fn tls_of(names: &[&str], keys: &str) -> Option<TlsServer> {
     let file = |name: &&str| format!("{{ certificate: {name}.pem, key: {name}.key }}");
     let files: Vec<String> = names.iter().map(file).collect();
-    let config = parse(&format!("certificates: [{}]\n      {keys}", files.join(", ")));
+    let keys = format!("certificates: [{}]\n      {keys}\n    http2: false", files.join(", "));
+    let config = parse(&keys);
     config.listeners[0].tls.clone()
 }
 
