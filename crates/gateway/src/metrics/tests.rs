@@ -32,7 +32,9 @@ fn parse(page: &str) -> BTreeMap<String, f64> {
             let of_histogram = if kinds[current] == "histogram" { HISTOGRAM } else { &[""] };
             let suffix = name.strip_prefix(current).unwrap_or_else(|| panic!("{line}"));
             assert!(of_histogram.contains(&suffix), "{line}");
-            assert!(name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{line}");
+            let is_allowed =
+                |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+            assert!(name.bytes().all(is_allowed), "{line}");
             let value = rest.strip_prefix('{').map_or(rest, after_labels);
             let value: f64 = value.strip_prefix(' ').unwrap().parse().unwrap();
             let key = &line[..line.rfind(' ').unwrap()];
