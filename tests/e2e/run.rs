@@ -100,7 +100,8 @@ fn protocols(subjects: &str) -> String {
 #[test]
 fn every_protocol_reaches_the_systems_that_offer_it() {
     let workspace = Workspace::exclusive();
-    workspace.write("protocols.toml", &protocols("direct nginx haproxy apache caddy"));
+    workspace
+        .write("protocols.toml", &protocols("direct nginx haproxy apache caddy tollgate-gateway"));
     let run = without_limits(&["run", "protocols.toml", "--out", "out"]);
     let output = workspace.run(&run);
     assert_eq!(output.status.code(), Some(0), "{}", show(&output));
@@ -114,7 +115,7 @@ fn every_protocol_reaches_the_systems_that_offer_it() {
         assert!(table.contains(words), "no {words:?} in:\n{table}");
     }
     let records = workspace.records();
-    assert_eq!(records.len(), 5 * 5, "{}", show(&output));
+    assert_eq!(records.len(), 5 * 6, "{}", show(&output));
     for record in &records {
         let measurement = &record["outcome"]["measured"];
         assert!(measurement["responses"].as_u64() > Some(0), "{record:#}");

@@ -59,7 +59,7 @@ pub(crate) struct Args {
     listen: Address,
     /// Expect TLS on every connection, with the certificate of --cert or a self-signed one
     ///
-    /// A self-signed certificate is made at each start, for `localhost`, 127.0.0.1, ::1 and the address to listen on.
+    /// A self-signed certificate is made at each start, for `localhost`, 127.0.0.1, `::1` and the address to listen on.
     #[arg(long)]
     tls: bool,
     /// Certificate with its chain, in a PEM file; implies --tls
