@@ -79,6 +79,18 @@ pub struct Entry<'a> {
     pub upstream: Option<Upstream<'a>>,
 }
 
+impl<'a> Entry<'a> {
+    /// A response of the server's own, without a reason and facts of TLS.
+    pub fn new(
+        peer: &'a str,
+        request: Option<&'a LoggedRequest>,
+        status: u16,
+        body_bytes: u64,
+    ) -> Self {
+        Self { peer, tls: None, request, status, body_bytes, reason: None, upstream: None }
+    }
+}
+
 /// TLS of the client's connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Tls<'a> {

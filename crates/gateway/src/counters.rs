@@ -251,7 +251,7 @@ impl Counters {
         }
         let handshakes = self.handshakes.lock().unwrap_or_else(PoisonError::into_inner);
         for ((listener, _), counters) in &*handshakes {
-            // Those of a removed listener are not in use.
+            // A removed listener no longer uses its counters.
             if Arc::strong_count(counters) > 1 {
                 *totals.handshakes.entry(listener.clone()).or_default() += &**counters;
             }

@@ -554,7 +554,7 @@ impl Http {
         matches!(self, Self::Http2(http) if http.is_due(now))
     }
 
-    /// True if the client has to be told that the server is stopping.
+    /// True if the connection must still announce that the server is stopping.
     fn accepts_streams(&self) -> bool {
         matches!(self, Self::Http2(http) if http.accepts_streams())
     }

@@ -199,15 +199,7 @@ impl Http1Connection {
             let UnloggedResponse { request, status, body_start, end } = response;
             let body_bytes = end.min(self.sent_bytes).saturating_sub(body_start);
             let request = request.as_deref();
-            log.add(&Entry {
-                peer,
-                tls: None,
-                request,
-                status,
-                body_bytes,
-                reason: None,
-                upstream: None,
-            });
+            log.add(&Entry::new(peer, request, status, body_bytes));
         }
     }
 

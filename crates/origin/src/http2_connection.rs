@@ -25,9 +25,9 @@ pub(crate) struct Http2Connection {
     connection: Connection,
     /// Requests without a complete response, by the token of their stream.
     transactions: Slab<Transaction>,
-    /// Those that have a body to send and a window for it, in turn.
+    /// Streams with a body to send and a window for it, in turn.
     sendable: VecDeque<usize>,
-    /// Those that fetch, in the order in which they began.
+    /// Streams that fetch, in the order in which they began.
     fetching: VecDeque<usize>,
     waits: BTreeSet<(Instant, usize)>,
     /// Set once no more streams are accepted.
@@ -540,7 +540,7 @@ impl Http2Connection {
         unlogged.into_iter().chain(open).for_each(|response| response.log(log, peer));
     }
 
-    /// True if there is no request without a complete response.
+    /// True if every request has its complete response.
     pub(crate) fn is_idle(&self) -> bool {
         self.transactions.is_empty()
     }
@@ -622,15 +622,7 @@ impl UnloggedResponse {
         let Self { request, status, body_bytes, .. } = self;
         if let Some(log) = log {
             let request = request.as_deref();
-            log.add(&Entry {
-                peer,
-                tls: None,
-                request,
-                status,
-                body_bytes,
-                reason: None,
-                upstream: None,
-            });
+            log.add(&Entry::new(peer, request, status, body_bytes));
         }
     }
 }

@@ -29,7 +29,7 @@ pub(crate) trait Sink {
     fn send_slices(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize>;
 }
 
-/// Sends 0 bytes where there is no room.
+/// Sends 0 bytes if the socket is full.
 impl Sink for Transport {
     fn send(&mut self, bytes: &[u8], last: bool) -> io::Result<usize> {
         if last { self.send_last(bytes) } else { Self::send(self, bytes) }

@@ -166,7 +166,7 @@ pub struct ServerOptions<'a> {
     /// Diffie-Hellman; with 1.3, those of the modern one.
     pub min_version: TlsVersion,
     /// Lets clients resume sessions by tickets. Their key is replaced after 6 hours and opens tickets for another 6.
-    /// There is no other way to resume.
+    /// Sessions are resumed by tickets only.
     pub tickets: bool,
     /// Protocols of ALPN, in order of preference.
     pub protocols: &'a [&'a [u8]],

@@ -209,7 +209,7 @@ impl Transport {
         })
     }
 
-    /// Sends what the socket has room for. If fewer bytes than given are sent, there is no more room.
+    /// Sends what fits into the socket. If fewer bytes than given are sent, the socket is full.
     #[inline]
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.send_part(bytes, false)

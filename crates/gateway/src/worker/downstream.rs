@@ -104,7 +104,7 @@ impl Link {
         }
     }
 
-    /// Sends bytes of a response, in HTTP/1.1, a head as a whole. If fewer bytes than given are sent, there is no room.
+    /// Sends bytes of a response, in HTTP/1.1, a head as a whole. Sends fewer bytes than given if the client's buffers are full.
     fn send(
         &mut self,
         http2: &mut Connections,

@@ -217,7 +217,7 @@ fn peer_that_does_not_speak_tls_is_a_failed_handshake() {
         assert_eq!(logged_reason(&folder), "tls-handshake");
         assert_eq!(gateway.metric(&handshakes(backend.addr(), "failed")), 1);
     }
-    // Without a connection there is no handshake.
+    // A failed connection is not a failed handshake.
     let refusing = closed_port();
     let (gateway, folder) = gateway(refusing, "tls: { ca: ca.pem }");
     let mut client = gateway.client();

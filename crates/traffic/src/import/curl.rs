@@ -157,7 +157,7 @@ fn code(chars: &mut std::iter::Peekable<std::str::Chars<'_>>, digits_max: usize)
     char::from_u32(number).unwrap_or(char::REPLACEMENT_CHARACTER)
 }
 
-/// What the options of a command say.
+/// Options of one command.
 #[derive(Debug, Default)]
 struct Request {
     urls: Vec<String>,

@@ -322,7 +322,7 @@ impl Connections {
         stream.response.finish(&mut ResponseStream { id: stream.id, framing, out, fields });
     }
 
-    /// Number of streams that wait for room on a connection; 0 if there is none.
+    /// Number of streams that wait for room on a connection.
     pub(super) fn waiting(&self, at: usize) -> usize {
         self.slab[at].waiting.len()
     }

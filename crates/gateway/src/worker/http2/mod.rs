@@ -307,7 +307,7 @@ impl Worker {
     pub(super) fn abort_http2(&mut self, key: usize, connection: usize) {
         self.http2.go_away(connection);
         self.remove_streams(connection);
-        // Those that the socket has no room for are lost, as the connection.
+        // Frames that do not fit into the socket are lost with the connection.
         if let Some(transport) = self.clients[key].transport() {
             self.http2.flush(connection, transport).ok();
         }

@@ -209,7 +209,7 @@ fn response_obeys_both_windows() {
     assert_eq!(client.wait(1, |it| it.body.len() >= 10).body.len(), 10);
     client.round_trip();
     assert_eq!(client.wait(1, |_| true).body.len(), 10);
-    // That of the connection is 65,535 bytes.
+    // The window of the connection is 65,535 bytes.
     client.window_update(1, 200_000);
     client.wait(1, |it| it.body.len() >= 65_535);
     client.round_trip();

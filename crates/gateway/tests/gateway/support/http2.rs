@@ -47,7 +47,7 @@ pub(crate) struct Frame {
     pub(crate) payload: Vec<u8>,
 }
 
-/// What the gateway has sent on a stream.
+/// Frames of the gateway on one stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Received {
     /// Statuses of interim responses.
