@@ -1,6 +1,6 @@
 # What a person types. Each target sets itself up.
 
-.PHONY: run install deb packages test lint systems fidelity fuzz differential bench soak truth batch clean
+.PHONY: run install deb packages test lint format documentation systems fidelity fuzz differential bench soak truth batch clean
 
 run: ## price nginx and ModSecurity on this machine, in about a minute of trials
 	@scripts/setup
@@ -26,12 +26,16 @@ packages: ## the Debian packages of all systems under test
 test: ## everything that the project checks; the first time it builds Caddy, Coraza and CrowdSec: 10 minutes
 	@scripts/test
 
-lint: ## formatting, lints and documentation, where every warning is an error
+lint: format documentation ## formatting, lints and documentation, where every warning is an error
+	cargo clippy --workspace --all-targets --features e2e --locked -- -D warnings
+	cargo clippy -p tollgate --test fidelity --test e2e --locked -- -D warnings
+
+format:
 	@scripts/setup rustfmt clippy
 	cargo fmt --all --check
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
-	cargo clippy --workspace --all-targets --features e2e --locked -- -D warnings
-	cargo clippy -p tollgate --test fidelity --test e2e --locked -- -D warnings
+
+documentation:
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
 
 systems: packages ## of that, the systems under test alone: Caddy, Coraza and CrowdSec built from Go modules, and the tests of all

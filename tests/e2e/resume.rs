@@ -218,7 +218,7 @@ fn run_with_limit(workspace: &Workspace, blocks_512: u32, arguments: &str) -> Ou
 
 #[test]
 fn run_resumes_after_full_disk() {
-    let workspace = Workspace::exclusive();
+    let workspace = Workspace::concurrent();
     let experiment = Experiment {
         title: "Is the disk full?",
         load: r#"connections = 2, duration = "150ms", warmup = "10ms""#,

@@ -81,7 +81,7 @@ fn protocols(subjects: &str) -> String {
     let case = |(protocol, load): (&str, &str)| {
         format!(
             "[[case]]\nname = \"{protocol}\"\nmix = \"get\"\nprotocol = \"{protocol}\"\n\
-             load = {{ connections = 4, duration = \"400ms\", warmup = \"50ms\"{load} }}\n"
+             load = {{ connections = 4, duration = \"400ms\", warmup = \"50ms\", busy_poll = false{load} }}\n"
         )
     };
     let cases: String =
@@ -91,7 +91,7 @@ fn protocols(subjects: &str) -> String {
     let subject = |name: &str| format!("[[subject]]\nname = \"{name}\"\nsystem = \"{name}\"\n");
     let subjects: String = subjects.split(' ').map(subject).collect();
     let resumed = "[[case]]\nname = \"resumed\"\nmix = \"get\"\nprotocol = \"https\"\n\
-        load = { connections = 4, duration = \"400ms\", keepalive = false, tls_resume = true }\n";
+        load = { connections = 4, duration = \"400ms\", busy_poll = false, keepalive = false, tls_resume = true }\n";
     format!(
         "title = \"x\"\nbaseline = \"direct\"\n{cases}{resumed}{subjects}[design]\nblocks = 1\n{NO_LIMITS}"
     )
@@ -99,7 +99,7 @@ fn protocols(subjects: &str) -> String {
 
 #[test]
 fn every_protocol_reaches_the_systems_that_offer_it() {
-    let workspace = Workspace::exclusive();
+    let workspace = Workspace::concurrent();
     workspace
         .write("protocols.toml", &protocols("direct nginx haproxy apache caddy tollgate-gateway"));
     let run = without_limits(&["run", "protocols.toml", "--out", "out"]);
@@ -255,7 +255,7 @@ fn directory_name_may_have_spaces() {
 
 #[test]
 fn closed_output_does_not_stop_run() {
-    let workspace = Workspace::exclusive();
+    let workspace = Workspace::concurrent();
     workspace.write("two.toml", &two_subjects());
     let mut child = workspace.start(&["run", "two.toml", "--out", "out"]);
     drop(child.stderr.take());

@@ -148,7 +148,7 @@ fn process(workspace: &Workspace, name: &str) -> Option<i32> {
 
 #[test]
 fn memory_is_sum_of_processes() {
-    let workspace = Workspace::exclusive();
+    let workspace = Workspace::concurrent();
     two_processes(&workspace, "2s");
     let mut child = workspace.start(&["run", "two.toml", "--out", "out", "--seed", "1"]);
     // The highest memory seen of each process.
