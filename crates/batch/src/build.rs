@@ -3,6 +3,7 @@
 use crate::config::{RevisionSource, Settings};
 use crate::repository::{GIT_VARIABLES, Revision};
 use crate::store::{BuildOutcome, Failure};
+use anyhow::Context;
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -13,7 +14,7 @@ use std::time::Duration;
 use tollgate_experiment::error::io_error;
 use tollgate_experiment::files::hash_text;
 use tollgate_runner::process::group::{self, Launch, ProcessGroup};
-use tollgate_runner::process::{Interrupt, WaitError, command};
+use tollgate_runner::process::{Interrupt, command};
 use tollgate_runner::system::build::hash_files;
 
 /// Returns the SHA-256 over the names, contents and executable bits of all files in a folder.
@@ -117,10 +118,8 @@ pub(crate) fn make(
         truncate(place.log, BYTES_MAX)?;
         build.exit_status()
     });
-    let status = status.map_err(|error| match error {
-        WaitError::Io(error) => io_error("wait for the build in", place.sources)(error),
-        WaitError::Interrupted(interrupted) => interrupted.into(),
-    })?;
+    let waiting = || format!("cannot wait for the build in {}", place.sources.display());
+    let status = status.with_context(waiting)?;
     build.stop();
     // A daemon that the build started would be measured with the system.
     group::stop_orphans();

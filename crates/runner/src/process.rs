@@ -31,15 +31,6 @@ pub struct Interrupt(Arc<AtomicBool>);
 #[error("interrupted")]
 pub struct Interrupted;
 
-/// Error of [`Interrupt::wait`].
-#[derive(Debug, Error)]
-pub enum WaitError {
-    #[error(transparent)]
-    Io(#[from] io::Error),
-    #[error(transparent)]
-    Interrupted(#[from] Interrupted),
-}
-
 impl Interrupt {
     pub fn flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.0)
@@ -52,12 +43,12 @@ impl Interrupt {
         Ok(())
     }
 
-    /// Calls `poll` until it returns a value. Returns `None` after `limit`.
+    /// Calls `poll` until it returns a value. Returns `None` after `limit`. The error may be [`Interrupted`].
     pub fn wait<T>(
         &self,
         limit: Duration,
         mut poll: impl FnMut() -> io::Result<Option<T>>,
-    ) -> Result<Option<T>, WaitError> {
+    ) -> anyhow::Result<Option<T>> {
         let deadline = Instant::now() + limit;
         loop {
             if let Some(value) = poll()? {

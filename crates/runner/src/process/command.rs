@@ -1,7 +1,7 @@
 //! Commands that are run for their output: bounded in time and output, interruptible, and stopped with everything
 //! that they started.
 
-use crate::process::{Interrupt, WaitError};
+use crate::process::Interrupt;
 use anyhow::{Context, anyhow};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
@@ -29,12 +29,7 @@ pub fn run(
     let status = interrupt.wait(limit, || child.try_wait());
     stop(&mut child, !matches!(status, Ok(Some(_))));
     let timed_out = || anyhow!("`{text}` did not finish within {} s", limit.as_secs_f64());
-    let status = match status {
-        Ok(Some(status)) => status,
-        Ok(None) => return Err(timed_out()),
-        Err(WaitError::Interrupted(interrupted)) => return Err(interrupted.into()),
-        Err(WaitError::Io(error)) => return Err(error).with_context(cannot_run),
-    };
+    let status = status.with_context(cannot_run)?.ok_or_else(timed_out)?;
     // A descendant that left the process group may hold the pipes open.
     let pipe_deadline = deadline.max(Instant::now() + GRACE);
     let collect = |stream: Option<Stream>| match stream {

@@ -1,6 +1,7 @@
 //! A process in its own process group, with a log file; stopped with all descendants when dropped.
 
 use super::usage::ProcessTable;
+use anyhow::Context;
 use nix::errno::Errno;
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{Signal, kill, killpg};
@@ -15,7 +16,6 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use thiserror::Error;
 use tollgate_eventloop::CpuSet;
 
 /// A process to start.
@@ -43,33 +43,25 @@ pub struct ProcessGroup {
     leader: Child,
 }
 
-#[derive(Debug, Error)]
-#[error("cannot start `{name}` ({command})")]
-pub struct LaunchError {
-    name: String,
-    command: String,
-    source: io::Error,
-}
-
 impl ProcessGroup {
     /// Starts a process.
     ///
     /// The calling thread must outlive the process: when that thread ends, the kernel sends TERM to the process, so
     /// that it does not survive when tollgate is killed.
-    pub fn start(launch: &Launch<'_>) -> Result<Self, LaunchError> {
-        let failed = |source| LaunchError {
-            name: launch.name.to_owned(),
-            command: launch.command.join(" "),
-            source,
-        };
-        let (program, arguments) = launch
-            .command
-            .split_first()
-            .ok_or_else(|| failed(io::Error::other("the command is empty")))?;
-        File::create(launch.log).map_err(failed)?;
+    pub fn start(launch: &Launch<'_>) -> anyhow::Result<Self> {
+        let started = Self::spawn(launch);
+        started.with_context(|| {
+            format!("cannot start `{}` ({})", launch.name, launch.command.join(" "))
+        })
+    }
+
+    fn spawn(launch: &Launch<'_>) -> io::Result<Self> {
+        let (program, arguments) =
+            launch.command.split_first().ok_or_else(|| io::Error::other("the command is empty"))?;
+        File::create(launch.log)?;
         // In append mode the file may be truncated while the process writes.
-        let log = OpenOptions::new().append(true).open(launch.log).map_err(failed)?;
-        let cpus = CpuSet::new(launch.cpus).map_err(failed)?;
+        let log = OpenOptions::new().append(true).open(launch.log)?;
+        let cpus = CpuSet::new(launch.cpus)?;
         let parent = getpid();
         let mut command = Command::new(program);
         command
@@ -77,7 +69,7 @@ impl ProcessGroup {
             .envs(launch.env)
             .current_dir(launch.dir)
             .stdin(Stdio::null())
-            .stderr(log.try_clone().map_err(failed)?)
+            .stderr(log.try_clone()?)
             .stdout(log)
             .process_group(0);
         #[expect(unsafe_code, reason = "the calls below are plain system calls, safe after fork")]
@@ -94,7 +86,7 @@ impl ProcessGroup {
         }
         // Locked during the spawn, so that the process is never mistaken for an orphan.
         let mut known = leaders();
-        let leader = command.spawn().map_err(failed)?;
+        let leader = command.spawn()?;
         known.insert(pid_of(&leader).as_raw());
         Ok(Self { name: launch.name.to_owned(), log: launch.log.to_owned(), leader })
     }

@@ -3,6 +3,7 @@
 //! Waking a halted CPU costs tens of microseconds of CPU time on a virtual machine, more after a long sleep than
 //! after a short one. A thread of idle priority that spins on the CPU keeps it from halting and yields to all others.
 
+use anyhow::anyhow;
 use nix::unistd::{Pid, gettid};
 use std::fs;
 use std::hint::spin_loop;
@@ -12,7 +13,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
-use thiserror::Error;
 use thread_priority::{
     NormalThreadSchedulePolicy, ThreadPriority, ThreadSchedulePolicy,
     set_thread_priority_and_policy, thread_native_id,
@@ -32,19 +32,12 @@ struct Spinner {
     thread: JoinHandle<()>,
 }
 
-#[derive(Debug, Error)]
-#[error("cannot keep CPU {cpu} awake (`idle_poll`): {reason}")]
-pub(crate) struct IdlePollError {
-    cpu: usize,
-    reason: String,
-}
-
 impl IdlePoll {
-    pub(crate) fn start(cpus: &[usize]) -> Result<Self, IdlePollError> {
+    pub(crate) fn start(cpus: &[usize]) -> anyhow::Result<Self> {
         // On an error, dropping this stops the threads started so far.
         let mut idle_poll = Self::default();
         for &cpu in cpus {
-            let failed = |reason: String| IdlePollError { cpu, reason };
+            let failed = |reason| anyhow!("cannot keep CPU {cpu} awake (`idle_poll`): {reason}");
             let stop = Arc::clone(&idle_poll.stop);
             let (sender, receiver) = mpsc::channel();
             let thread = Builder::new()

@@ -1,20 +1,16 @@
 //! One request on its own connection, for readiness checks and the probe.
 
-use crate::process::{Interrupt, Interrupted};
-use std::io::{self, Read, Write};
+use crate::process::Interrupt;
+use anyhow::{Context, bail};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use thiserror::Error;
 use tollgate_experiment::experiment::Protocol;
-use tollgate_http1::{
-    BodySearch, ParseError, Pattern, Response, ResponseHeadCache, ResponseScanner, Scan,
-};
-use tollgate_http2::{
-    Connection, ConnectionError, ErrorCode, Event, Fields, Limits, ResetCause, Role,
-};
+use tollgate_http1::{BodySearch, Pattern, Response, ResponseHeadCache, ResponseScanner, Scan};
+use tollgate_http2::{Connection, Event, Fields, Limits, ResetCause, Role};
 use tollgate_load::{Expectation, Http2Request, Request};
-use tollgate_tls::{ClientError, ClientOptions, TlsClient, Trust};
+use tollgate_tls::{ClientOptions, TlsClient, Trust};
 
 /// A server: address and protocol.
 #[derive(Debug, Clone)]
@@ -32,7 +28,7 @@ impl Site {
     }
 
     /// Returns the client of its TLS, or `None` in the clear.
-    pub(crate) fn tls(&self, resume: bool) -> Result<Option<TlsClient>, ClientError> {
+    pub(crate) fn tls(&self, resume: bool) -> anyhow::Result<Option<TlsClient>> {
         if !self.protocol.is_tls() {
             return Ok(None);
         }
@@ -45,7 +41,7 @@ impl Site {
             resume,
             protocols: &[protocol],
         };
-        TlsClient::new(&options).map(Some)
+        TlsClient::new(&options).map(Some).context("cannot use TLS")
     }
 }
 
@@ -60,36 +56,20 @@ pub(crate) struct Reply {
     pub(crate) has_text: bool,
 }
 
-#[derive(Debug, Error)]
-pub(crate) enum ExchangeError {
-    /// `action`: connect to, send to or read from.
-    #[error("cannot {action} {address}")]
-    Io { action: &'static str, address: SocketAddr, source: io::Error },
-    #[error("malformed response from {address}")]
-    Malformed { address: SocketAddr, source: ParseError },
-    #[error("{address} closed the connection without a response")]
-    Closed { address: SocketAddr },
-    #[error("malformed HTTP/2 from {address}")]
-    Http2 { address: SocketAddr, source: ConnectionError },
-    #[error("{address} reset the stream: {code}")]
-    Reset { address: SocketAddr, code: ErrorCode },
-    #[error("cannot use TLS")]
-    Tls(#[from] ClientError),
-    #[error("cannot send the request over HTTP/2")]
-    Request(#[from] tollgate_load::Error),
-    #[error(transparent)]
-    Interrupted(#[from] Interrupted),
-    #[error("no response from {address} within {} s", timeout.as_secs())]
-    TimedOut { address: SocketAddr, timeout: Duration },
+/// Adds "cannot `action` `address`" to an error of the connection. Other errors of an exchange have no [`io::Error`].
+fn failed(action: &'static str, address: SocketAddr) -> impl Fn(io::Error) -> anyhow::Error {
+    move |error| anyhow::Error::from(error).context(format!("cannot {action} {address}"))
 }
 
-/// Sends a request and waits for the complete response.
+/// Sends a request and waits for the complete response. The error may be [`Interrupted`].
+///
+/// [`Interrupted`]: crate::process::Interrupted
 pub(crate) fn exchange(
     site: &Site,
     request: &Request,
     timeout: Duration,
     interrupt: &Interrupt,
-) -> Result<Reply, ExchangeError> {
+) -> anyhow::Result<Reply> {
     exchange_with_body(site, request, timeout, interrupt, 0).map(|(reply, _)| reply)
 }
 
@@ -100,10 +80,10 @@ pub(super) fn exchange_with_body(
     timeout: Duration,
     interrupt: &Interrupt,
     max_bytes: usize,
-) -> Result<(Reply, Vec<u8>), ExchangeError> {
+) -> anyhow::Result<(Reply, Vec<u8>)> {
     let address = site.address;
     let deadline = Instant::now() + timeout;
-    let failed = |action| move |source| ExchangeError::Io { action, address, source };
+    let failed = |action| failed(action, address);
     let socket = TcpStream::connect_timeout(&address, timeout).map_err(failed("connect to"))?;
     socket.set_write_timeout(Some(timeout)).map_err(failed("send to"))?;
     socket.set_read_timeout(Some(timeout)).map_err(failed("read from"))?;
@@ -115,19 +95,15 @@ pub(super) fn exchange_with_body(
     let mut read = |stream: &mut dyn Stream, bytes: &mut [u8]| loop {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(ExchangeError::TimedOut { address, timeout });
+            bail!("no response from {address} within {} s", timeout.as_secs());
         }
         interrupt.check()?;
         control.set_read_timeout(Some(left.min(CHECK_INTERVAL))).map_err(failed("read from"))?;
-        match stream.read(bytes) {
+        match stream.read(bytes).map_err(|error| (error.kind(), error)) {
             Ok(count) => return Ok(count),
             // The deadline and the interrupt are checked above.
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
-                ) => {}
-            Err(error) => return Err(failed("read from")(error)),
+            Err((ErrorKind::WouldBlock | ErrorKind::Interrupted, _)) => {}
+            Err((_, error)) => return Err(failed("read from")(error)),
         }
     };
     match site.protocol.is_http2() {
@@ -141,7 +117,7 @@ trait Stream: Read + Write {}
 impl<T: Read + Write> Stream for T {}
 
 /// Reads into a buffer within the time limit.
-type ReadFn<'a> = dyn FnMut(&mut dyn Stream, &mut [u8]) -> Result<usize, ExchangeError> + 'a;
+type ReadFn<'a> = dyn FnMut(&mut dyn Stream, &mut [u8]) -> anyhow::Result<usize> + 'a;
 
 fn exchange_http1(
     address: SocketAddr,
@@ -149,21 +125,15 @@ fn exchange_http1(
     request: &Request,
     max_bytes: usize,
     read: &mut ReadFn<'_>,
-) -> Result<(Reply, Vec<u8>), ExchangeError> {
+) -> anyhow::Result<(Reply, Vec<u8>)> {
     let mut body = Vec::new();
-    let failed = |action| move |source| ExchangeError::Io { action, address, source };
-    let send_error = match stream.write_all(&request.bytes) {
+    let malformed = || format!("malformed response from {address}");
+    let sent = stream.write_all(&request.bytes).map_err(|error| (error.kind(), error));
+    let send_error = match sent {
         Ok(()) => None,
         // The server closed before the end of the request. It may have sent a response before.
-        Err(error)
-            if matches!(
-                error.kind(),
-                io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
-            ) =>
-        {
-            Some(error)
-        }
-        Err(error) => return Err(failed("send to")(error)),
+        Err((ErrorKind::BrokenPipe | ErrorKind::ConnectionReset, error)) => Some(error),
+        Err((_, error)) => return Err(failed("send to", address)(error)),
     };
     let mut scanner = ResponseScanner::default();
     let mut heads = ResponseHeadCache::default();
@@ -173,23 +143,20 @@ fn exchange_http1(
     let response = loop {
         let read = match read(stream, &mut bytes) {
             Ok(0) => {
-                let last = scanner.close();
-                let last = last.map_err(|source| ExchangeError::Malformed { address, source })?;
-                break match (last, send_error) {
+                break match (scanner.close().with_context(malformed)?, send_error) {
                     (Some(response), _) => response,
-                    (None, Some(source)) => return Err(failed("send to")(source)),
-                    (None, None) => return Err(ExchangeError::Closed { address }),
+                    (None, Some(error)) => return Err(failed("send to", address)(error)),
+                    (None, None) => bail!("{address} closed the connection without a response"),
                 };
             }
             Ok(read) => read,
             // The first error is the cause.
-            Err(ExchangeError::Io { source, .. }) => {
+            Err(error) => {
                 return Err(match send_error {
-                    Some(error) => failed("send to")(error),
-                    None => failed("read from")(source),
+                    Some(first) if error.is::<io::Error>() => failed("send to", address)(first),
+                    _ => error,
                 });
             }
-            Err(error) => return Err(error),
         };
         let scan = scanner.feed(&bytes[..read], request.is_head, &mut heads, |piece| {
             if let Some(pattern) = &pattern {
@@ -197,7 +164,7 @@ fn exchange_http1(
             }
             body.extend_from_slice(&piece[..piece.len().min(max_bytes - body.len())]);
         });
-        match scan.map_err(|source| ExchangeError::Malformed { address, source })? {
+        match scan.with_context(malformed)? {
             Scan::Complete { response, .. } => break response,
             Scan::Partial => {}
         }
@@ -211,10 +178,10 @@ fn exchange_http2(
     request: &Request,
     max_bytes: usize,
     read: &mut ReadFn<'_>,
-) -> Result<(Reply, Vec<u8>), ExchangeError> {
+) -> anyhow::Result<(Reply, Vec<u8>)> {
     let address = site.address;
-    let failed = |source| ExchangeError::Io { action: "send to", address, source };
-    let message = Http2Request::from_http1(&request.bytes)?;
+    let message = Http2Request::from_http1(&request.bytes);
+    let message = message.context("cannot send the request over HTTP/2")?;
     let scheme: &[u8] = if site.protocol.is_tls() { b"https" } else { b"http" };
     let mut out = Vec::new();
     let mut framing = Connection::new(Role::Client, Limits::default(), Instant::now(), &mut out);
@@ -234,16 +201,16 @@ fn exchange_http2(
             let sent = framing.send_data(id, rest, true, &mut out).unwrap_or(rest.len());
             rest = &rest[sent..];
         }
-        stream.write_all(&out).map_err(failed)?;
+        stream.write_all(&out).map_err(failed("send to", address))?;
         out.clear();
         let count = read(stream, &mut bytes)?;
         if count == 0 {
-            return Err(ExchangeError::Closed { address });
+            bail!("{address} closed the connection without a response");
         }
         let mut input = &bytes[..count];
         loop {
             let event = framing.receive(&mut input, &mut fields, &mut out, Instant::now());
-            let event = event.map_err(|source| ExchangeError::Http2 { address, source })?;
+            let event = event.with_context(|| format!("malformed HTTP/2 from {address}"))?;
             let is_complete = match event {
                 None => break,
                 Some(Event::Response { status, end_stream, .. }) => {
@@ -265,7 +232,7 @@ fn exchange_http2(
                         ResetCause::Peer(code) => code,
                         ResetCause::Error(error) => error.code(),
                     };
-                    return Err(ExchangeError::Reset { address, code });
+                    bail!("{address} reset the stream: {code}");
                 }
                 Some(_) => false,
             };

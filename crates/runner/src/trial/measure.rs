@@ -1,10 +1,11 @@
 //! One measurement: load, CPU time and memory of every role, noise and validity.
 
 use super::validity::{self, Evidence, Utilization};
-use super::window::{self, Edge, Finished, MeasureError, Pids, Subject};
+use super::window::{self, COUNTERS, Edge, Finished, LOAD, Pids, Subject};
 use crate::environment;
 use crate::process::idle_poll::IdlePoll;
 use crate::process::usage::{self, ProcessTable, Reading};
+use anyhow::{Context, bail};
 use procfs::ProcError;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -17,30 +18,32 @@ use tollgate_stats::EncodeError;
 use tollgate_traffic::Template;
 
 /// Warms up, measures and stops the load.
-pub(crate) fn measure(subject: &mut Subject<'_>) -> Result<Measurement, MeasureError> {
+/// The error may be [`Interrupted`](crate::process::Interrupted).
+pub(crate) fn measure(subject: &mut Subject<'_>) -> anyhow::Result<Measurement> {
     let idle_poll = match subject.load.idle_poll {
         true => IdlePoll::start(&sleeping_cpus(subject))?,
         false => IdlePoll::default(),
     };
-    let processes_before = ProcessTable::read()?;
+    let processes_before = ProcessTable::read().context(COUNTERS)?;
     let Finished { origins_before, at_start, mut at_end, generator, warm_up, lateness } =
         window::run(subject, &idle_poll)?;
-    let heaviest = processes_before.heaviest_since(&ProcessTable::read()?, &subject.layout.all());
+    let processes_after = ProcessTable::read().context(COUNTERS)?;
+    let heaviest = processes_before.heaviest_since(&processes_after, &subject.layout.all());
     drop(idle_poll);
     let pids = Pids::list(subject)?;
     at_end.add(&pids);
     let origins_after = window::origin_counters(subject)?;
     let origin_requests = window::requests_between(&origins_before, &origins_after);
 
-    let summary = generator.finish()?;
+    let summary = generator.finish().context(LOAD)?;
     let memory_peak_bytes = match pids.system.is_empty() {
         true => None,
-        false => memory_peak(&pids.system)?,
+        false => memory_peak(&pids.system).context(COUNTERS)?,
     };
 
     let window = summary.window;
     if window.is_zero() {
-        return Err(MeasureError::NoWindow);
+        bail!("the generator ended before the window");
     }
     let servers_window = at_end.at - at_start.at;
     let system = at_start.system.until(&at_end.system);
@@ -52,7 +55,7 @@ pub(crate) fn measure(subject: &mut Subject<'_>) -> Result<Measurement, MeasureE
         },
         origin: match pids.origin.is_empty() {
             true => None,
-            false => Some(at_start.origin.until(&at_end.origin).map_err(MeasureError::Origin)?),
+            false => Some(at_start.origin.until(&at_end.origin).context("the origin ended")?),
         },
         origin_polled_us: window::polled_us(&origins_before, &origins_after, servers_window),
         generator: summary.threads.iter().fold(CpuTime::default(), |sum, thread| CpuTime {
@@ -67,7 +70,7 @@ pub(crate) fn measure(subject: &mut Subject<'_>) -> Result<Measurement, MeasureE
         .zip(&summary.templates)
         .map(|(template, summary)| template_record(template, summary, subject.blocked_status))
         .collect();
-    let open_loop = open_loop(subject.load, &summary)?;
+    let open_loop = open_loop(subject.load, &summary).context(HISTOGRAM)?;
     let late = open_loop.as_ref().is_some_and(OpenLoopRecord::is_late);
     let noise = noise(subject, &at_start, &at_end, &cpu);
     let died = subject.system.process_exit().or_else(|| system.err().map(|died| died.to_string()));
@@ -99,7 +102,7 @@ pub(crate) fn measure(subject: &mut Subject<'_>) -> Result<Measurement, MeasureE
         throughput_per_s: as_f64(summary.responses - summary.unexpected) / window.as_secs_f64(),
         received_bytes_per_s: Some(as_f64(summary.bytes_received) / window.as_secs_f64()),
         sent_bytes_per_s: Some(as_f64(summary.bytes_sent) / window.as_secs_f64()),
-        latency: LatencyRecord::of(&summary.latency)?,
+        latency: LatencyRecord::of(&summary.latency).context(HISTOGRAM)?,
         bottleneck: validity::bottleneck(&Utilization {
             late,
             ..utilization(subject, &at_start, &at_end, window, &cpu)
@@ -118,6 +121,9 @@ pub(crate) fn measure(subject: &mut Subject<'_>) -> Result<Measurement, MeasureE
         invalid: validity::judge(&evidence, subject.limits),
     })
 }
+
+/// Context of an error.
+const HISTOGRAM: &str = "cannot encode the latency histogram";
 
 /// Returns `None` in a closed loop.
 fn open_loop(load: &LoadFile, summary: &Summary) -> Result<Option<OpenLoopRecord>, EncodeError> {

@@ -18,7 +18,7 @@ use exchange::SERVER_NAME;
 use jiff::Timestamp;
 use procfs::ProcError;
 use requests::Requests;
-use servers::{Ready, Servers, StartError};
+use servers::{Ready, Servers, Stop};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
@@ -185,13 +185,6 @@ struct Probed<'a> {
     refused: Option<String>,
 }
 
-/// Reason for a trial without measurement.
-#[derive(Debug)]
-enum Stop {
-    Failed(Failure),
-    Interrupted(Interrupted),
-}
-
 impl<'a> Trial<'a> {
     fn new(
         context: &'a RunContext<'a>,
@@ -232,10 +225,7 @@ impl<'a> Trial<'a> {
                 }
                 Ok(Outcome::Measured(Box::new(measurement)))
             }
-            Err(window::MeasureError::Interrupted(interrupted)) => {
-                Err(Stop::Interrupted(interrupted))
-            }
-            Err(error) => Err(failed_with(Step::Load, error_chain(&error), system)),
+            Err(error) => Err(Stop::at(Step::Load, &error, system.log_tail())),
         }
     }
 
@@ -250,11 +240,10 @@ impl<'a> Trial<'a> {
         let target = probe::Target { site, ports, interrupt };
         let undetected = probe::undetected_attacks(self.subject, &target);
         check_origin(origin)?;
-        let undetected =
-            undetected.map_err(|error| not_probed(error.interrupted(), &error, system))?;
+        let undetected = undetected.map_err(|error| not_probed(error, system))?;
         let probed = probe::probe(site, templates, &requests, interrupt);
         check_origin(origin)?;
-        let responses = probed.map_err(|error| not_probed(error.interrupted(), &error, system))?;
+        let responses = probed.map_err(|error| not_probed(error, system))?;
         let hint = probe::expectation_hint(templates, &responses, requests.blocked_status);
         let reasons: Vec<String> =
             probe::refusal_reason(&responses).into_iter().chain(undetected).chain(hint).collect();
@@ -323,12 +312,10 @@ impl<'a> Trial<'a> {
             log: &log,
             cpus: &self.context.layout.origin,
         };
-        let ready = origin.start(&launch).map_err(StartError::from).and_then(|()| {
-            // Expectations apply to the subject; the origin may respond with anything.
-            let request = Request { expect: Expectation::default(), ..requests.ready().clone() };
-            origin.wait_until_ready(&site, &request, ORIGIN_READY, self.context.interrupt)
-        });
-        ready.map_err(not_started)?;
+        origin.start(&launch)?;
+        // Expectations apply to the subject; the origin may respond with anything.
+        let request = Request { expect: Expectation::default(), ..requests.ready().clone() };
+        origin.wait_until_ready(&site, &request, ORIGIN_READY, self.context.interrupt)?;
         Ok(site)
     }
 
@@ -367,7 +354,7 @@ impl<'a> Trial<'a> {
                 log: &log,
                 cpus: &self.context.layout.system,
             };
-            servers::run_to_end(&launch, within, self.context.interrupt).map_err(not_started)?;
+            servers::run_to_end(&launch, within, self.context.interrupt)?;
         }
         let mut system = Servers::of_system();
         let start = Instant::now();
@@ -381,16 +368,13 @@ impl<'a> Trial<'a> {
                 log: &log,
                 cpus: &self.context.layout.system,
             };
-            let started = system.start(&launch).map_err(StartError::from);
-            let listens = started.and_then(|()| match process.listens {
-                Some(at) => system.wait_until_listening(at, within, self.context.interrupt),
-                None => Ok(()),
-            });
-            listens.map_err(not_started)?;
+            system.start(&launch)?;
+            if let Some(at) = process.listens {
+                system.wait_until_listening(at, within, self.context.interrupt)?;
+            }
         }
-        let ready = system
-            .wait_until_ready(&site, requests.ready(), within, self.context.interrupt)
-            .map_err(not_started)?;
+        let ready =
+            system.wait_until_ready(&site, requests.ready(), within, self.context.interrupt)?;
         self.startup = (ready == Ready::AsExpected).then(|| start.elapsed());
         Ok((system, site))
     }
@@ -428,40 +412,22 @@ const ORIGIN_READY: Duration = Duration::from_secs(10);
 /// Fails if the origin has ended: responses of the system then mean nothing.
 fn check_origin(origin: &mut Servers) -> Result<(), Stop> {
     match origin.process_exit() {
-        Some(process_exit) => Err(failed_with(Step::Origin, process_exit, origin)),
+        Some(reason) => {
+            Err(Stop::Failed(Failure { step: Step::Origin, reason, log: origin.log_tail() }))
+        }
         None => Ok(()),
     }
 }
 
 fn failed<E: Into<anyhow::Error>>(step: Step) -> impl Fn(E) -> Stop {
-    move |error| {
-        let reason = format!("{:#}", error.into());
-        Stop::Failed(Failure { step, reason, log: Vec::new() })
-    }
-}
-
-fn failed_with(step: Step, reason: String, system: &Servers) -> Stop {
-    Stop::Failed(Failure { step, reason, log: system.log_tail() })
+    move |error| Stop::at(step, &error.into(), Vec::new())
 }
 
 /// Reason for an incomplete probe: interruption, a process that ended, or a failed request.
-fn not_probed(
-    interrupted: Option<Interrupted>,
-    error: &dyn std::error::Error,
-    system: &mut Servers,
-) -> Stop {
-    match (interrupted, system.process_exit()) {
-        (Some(interrupted), _) => Stop::Interrupted(interrupted),
-        (None, Some(what)) => {
-            failed_with(Step::Probe, format!("{what}: {}", error_chain(error)), system)
-        }
-        (None, None) => failed_with(Step::Probe, error_chain(error), system),
-    }
-}
-
-fn not_started(error: StartError) -> Stop {
-    match error.into_failure() {
-        Ok(failure) => Stop::Failed(failure),
-        Err(interrupted) => Stop::Interrupted(interrupted),
-    }
+fn not_probed(error: anyhow::Error, system: &mut Servers) -> Stop {
+    let error = match system.process_exit() {
+        Some(what) => error.context(what),
+        None => error,
+    };
+    Stop::at(Step::Probe, &error, system.log_tail())
 }

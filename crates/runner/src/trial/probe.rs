@@ -4,15 +4,15 @@
 //! that its recipe says it blocks, and passes benign requests. If it detects attacks without blocking them, its own
 //! counter of detections must increase with each attack.
 
-use super::exchange::{ExchangeError, Reply, Site, exchange, exchange_with_body, get};
+use super::exchange::{Reply, Site, exchange, exchange_with_body, get};
 use super::requests::Requests;
-use crate::process::{Interrupt, Interrupted};
+use crate::process::Interrupt;
 use crate::system::render;
+use anyhow::{Context, bail};
 use std::collections::BTreeMap;
+use std::io;
 use std::net::SocketAddr;
-use std::num::ParseFloatError;
 use std::time::{Duration, Instant};
-use thiserror::Error;
 use tollgate_experiment::experiment::Subject;
 use tollgate_experiment::recipe::DetectionLog;
 use tollgate_experiment::record::{ProbeOutcome, ProbeResponse};
@@ -20,33 +20,18 @@ use tollgate_http1::Response;
 use tollgate_load::Expectation;
 use tollgate_traffic::{Class, Template};
 
-#[derive(Debug, Error)]
-#[error("request of template `{template}` failed")]
-pub(crate) struct ProbeError {
-    template: String,
-    source: ExchangeError,
-}
-
-impl ProbeError {
-    pub(crate) fn interrupted(&self) -> Option<Interrupted> {
-        match self.source {
-            ExchangeError::Interrupted(interrupted) => Some(interrupted),
-            _ => None,
-        }
-    }
-}
-
-/// Sends one request of each template and compares the responses with the expected ones.
+/// Sends one request of each template and compares the responses with the expected ones. The error may be
+/// [`Interrupted`](crate::process::Interrupted).
 pub(crate) fn probe(
     site: &Site,
     templates: &[Template],
     requests: &Requests<'_>,
     interrupt: &Interrupt,
-) -> Result<Vec<ProbeResponse>, ProbeError> {
+) -> anyhow::Result<Vec<ProbeResponse>> {
     let mut responses = Vec::new();
     for (template, request) in templates.iter().zip(&requests.samples) {
         let reply = exchange(site, request, TIMEOUT, interrupt)
-            .map_err(|source| ProbeError { template: template.name.clone(), source })?;
+            .with_context(|| format!("request of template `{}` failed", template.name))?;
         responses.push(compare(template, &request.expect, requests.blocked_status, &reply));
     }
     Ok(responses)
@@ -120,40 +105,6 @@ pub(crate) fn expectation_hint(
     ))
 }
 
-/// `path` is the page with the counter.
-#[derive(Debug, Error)]
-pub(crate) enum DetectionLogError {
-    #[error(transparent)]
-    Recipe(#[from] anyhow::Error),
-    #[error("`detection_log` of system `{system}` uses unknown port `{port}`; add it to `ports`")]
-    NoPort { system: String, port: String },
-    #[error("attack `{attack}` failed")]
-    Attack { attack: String, source: ExchangeError },
-    #[error("cannot get {path} from the system")]
-    Page { path: String, source: ExchangeError },
-    #[error("cannot get {path} from the system: status {status}, expected 200")]
-    Status { path: String, status: u16 },
-    #[error("cannot get {path} from the system: more than {MAX_PAGE_BYTES} bytes")]
-    TooLong { path: String },
-    #[error("cannot read {path}: no number at the end of `{line}`")]
-    Sample { path: String, line: String, source: ParseFloatError },
-    #[error(transparent)]
-    Interrupted(#[from] Interrupted),
-}
-
-impl DetectionLogError {
-    pub(crate) fn interrupted(&self) -> Option<Interrupted> {
-        match self {
-            Self::Interrupted(interrupted)
-            | Self::Attack { source: ExchangeError::Interrupted(interrupted), .. }
-            | Self::Page { source: ExchangeError::Interrupted(interrupted), .. } => {
-                Some(*interrupted)
-            }
-            _ => None,
-        }
-    }
-}
-
 /// A started subject.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Target<'a> {
@@ -163,11 +114,12 @@ pub(crate) struct Target<'a> {
     pub(crate) interrupt: &'a Interrupt,
 }
 
-/// Sends the attacks that a subject must detect. Returns why it is refused, or `None` if all were counted.
+/// Sends the attacks that a subject must detect. Returns why it is refused, or `None` if all were counted. The error may
+/// be [`Interrupted`](crate::process::Interrupted).
 pub(crate) fn undetected_attacks(
     subject: &Subject,
     target: &Target<'_>,
-) -> Result<Option<String>, DetectionLogError> {
+) -> anyhow::Result<Option<String>> {
     // Attacks that the removed rules would detect are unknown.
     if subject.lacks_rules {
         return Ok(None);
@@ -185,16 +137,18 @@ fn check_log(
     subject: &Subject,
     log: &DetectionLog,
     target: &Target<'_>,
-) -> Result<Option<String>, DetectionLogError> {
-    let at = *target.ports.get(&log.port).ok_or_else(|| DetectionLogError::NoPort {
-        system: subject.recipe.name.clone(),
-        port: log.port.clone(),
+) -> anyhow::Result<Option<String>> {
+    let at = *target.ports.get(&log.port).with_context(|| {
+        let (system, port) = (&subject.recipe.name, &log.port);
+        format!(
+            "`detection_log` of system `{system}` uses unknown port `{port}`; add it to `ports`"
+        )
     })?;
     let before = settled_count(log, at, target.interrupt)?;
     for path in &log.attacks {
         let request = get(&format!("{}{path}", subject.prefix), target.site.address);
         exchange(target.site, &request, TIMEOUT, target.interrupt)
-            .map_err(|source| DetectionLogError::Attack { attack: path.clone(), source })?;
+            .with_context(|| format!("attack `{path}` failed"))?;
     }
     let expected = log.attacks.len() as u64;
     let deadline = Instant::now() + TIMEOUT;
@@ -215,11 +169,7 @@ fn check_log(
 }
 
 /// Returns the count once it stops changing: the readiness check may have been an attack.
-fn settled_count(
-    log: &DetectionLog,
-    at: SocketAddr,
-    interrupt: &Interrupt,
-) -> Result<u64, DetectionLogError> {
+fn settled_count(log: &DetectionLog, at: SocketAddr, interrupt: &Interrupt) -> anyhow::Result<u64> {
     let deadline = Instant::now() + TIMEOUT;
     let mut last = None;
     loop {
@@ -233,7 +183,7 @@ fn settled_count(
                 last = Some(now);
             }
             // The page may become available last.
-            Err(DetectionLogError::Page { source: ExchangeError::Io { .. }, .. }) if !is_over => {}
+            Err(error) if !is_over && error.is::<io::Error>() => {}
             Err(error) => return Err(error),
         }
         interrupt.sleep(SETTLE_TIME)?;
@@ -248,26 +198,21 @@ const SETTLE_TIME: Duration = Duration::from_millis(250);
 /// Pages have some hundred kilobytes.
 const MAX_PAGE_BYTES: usize = 16 << 20;
 
-fn page(
-    at: SocketAddr,
-    log: &DetectionLog,
-    interrupt: &Interrupt,
-) -> Result<String, DetectionLogError> {
-    let path = &log.path;
-    let request = get(path, at);
-    let site = Site::plain(at);
+fn page(at: SocketAddr, log: &DetectionLog, interrupt: &Interrupt) -> anyhow::Result<String> {
+    let cannot = || format!("cannot get {} from the system", log.path);
+    let (request, site) = (get(&log.path, at), Site::plain(at));
     let (reply, body) = exchange_with_body(&site, &request, TIMEOUT, interrupt, MAX_PAGE_BYTES + 1)
-        .map_err(|source| DetectionLogError::Page { path: path.clone(), source })?;
+        .with_context(cannot)?;
     match reply.response.status {
-        _ if body.len() > MAX_PAGE_BYTES => Err(DetectionLogError::TooLong { path: path.clone() }),
+        _ if body.len() > MAX_PAGE_BYTES => bail!("{}: more than {MAX_PAGE_BYTES} bytes", cannot()),
         200 => Ok(String::from_utf8_lossy(&body).into_owned()),
-        status => Err(DetectionLogError::Status { path: path.clone(), status }),
+        status => bail!("{}: status {status}, expected 200", cannot()),
     }
 }
 
 /// Sums the samples of the counter that have the labels, in Prometheus' text format: name, labels in braces, and value
 /// on one line. A counter of zero may be missing.
-fn count(log: &DetectionLog, page: &str) -> Result<u64, DetectionLogError> {
+fn count(log: &DetectionLog, page: &str) -> anyhow::Result<u64> {
     let mut sum = 0.0;
     for line in page.lines() {
         let Some((labels, value)) = line
@@ -282,12 +227,9 @@ fn count(log: &DetectionLog, page: &str) -> Result<u64, DetectionLogError> {
         let has =
             |(name, value): (&String, &String)| labels.contains(&format!(",{name}=\"{value}\","));
         if log.labels.iter().all(has) {
-            let value: f64 = value.parse().map_err(|source| DetectionLogError::Sample {
-                path: log.path.clone(),
-                line: line.to_owned(),
-                source,
-            })?;
-            sum += value;
+            let no_number =
+                || format!("cannot read {}: no number at the end of `{line}`", log.path);
+            sum += value.parse::<f64>().with_context(no_number)?;
         }
     }
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count")]

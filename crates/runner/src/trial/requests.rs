@@ -1,7 +1,7 @@
 //! Requests to a subject, with their expected responses.
 
 use crate::system::render;
-use thiserror::Error;
+use anyhow::{Context, ensure};
 use tollgate_experiment::experiment::{Case, Experiment, Subject};
 use tollgate_experiment::workload::{self, Blocking, Delivery, WorkloadError};
 use tollgate_load::{Expectation, Request, Workload};
@@ -21,23 +21,9 @@ pub struct Requests<'a> {
     benign: bool,
 }
 
-#[derive(Debug, Error)]
-pub enum RequestsError {
-    #[error(transparent)]
-    Recipe(#[from] anyhow::Error),
-    #[error("cannot send mix {mix}")]
-    Mix { mix: String, source: WorkloadError },
-    /// The probe could not detect that the rules of the subject are inactive.
-    #[error(
-        "mix {mix} cannot show that the rules of {subject} are active: it has no attack that {subject} is sure to \
-         block; add a template with `class = \"malicious\"`, and `weight = 0` to send it in the probe only (see \
-         mixes/get.toml)"
-    )]
-    Unproven { mix: String, subject: String },
-}
-
 impl<'a> Requests<'a> {
-    pub fn render(case: &'a Case, subject: &'a Subject) -> Result<Self, RequestsError> {
+    /// An error of the mix has a [`WorkloadError`]; any other is one of the recipe.
+    pub fn render(case: &'a Case, subject: &'a Subject) -> anyhow::Result<Self> {
         let blocks = &subject.recipe.file.blocks;
         let families = match blocks.as_ref().and_then(|blocks| blocks.families.as_deref()) {
             // Attacks that the removed rules would block are unknown.
@@ -57,7 +43,8 @@ impl<'a> Requests<'a> {
         let samples = Vec::new();
         let requests =
             Self { samples, blocked_status, case, subject, does_block, families, benign };
-        let samples = workload::samples(&case.mix, &requests.delivery()).map_err(in_mix(case))?;
+        let samples = workload::samples(&case.mix, &requests.delivery());
+        let samples = samples.with_context(|| cannot_send(case))?;
         Ok(Self { samples, ..requests })
     }
 
@@ -70,12 +57,14 @@ impl<'a> Requests<'a> {
     }
 
     /// Renders the workload, drawn from a seed.
-    pub fn workload(&self, seed: u64) -> Result<Workload, RequestsError> {
-        workload::workload(&self.case.mix, &self.delivery(), seed).map_err(in_mix(self.case))
+    pub fn workload(&self, seed: u64) -> anyhow::Result<Workload> {
+        let workload = workload::workload(&self.case.mix, &self.delivery(), seed);
+        workload.with_context(|| cannot_send(self.case))
     }
 
-    /// Checks that a subject that blocks attacks gets one that it is sure to block.
-    fn check_proof(&self) -> Result<(), RequestsError> {
+    /// Checks that a subject that blocks attacks gets one that it is sure to block. Without it, the probe could not detect
+    /// that its rules are inactive.
+    fn check_proof(&self) -> anyhow::Result<()> {
         // Without the removed rules, the blocked attacks are unknown.
         if !self.does_block || self.subject.lacks_rules {
             return Ok(());
@@ -85,13 +74,14 @@ impl<'a> Requests<'a> {
         let is_proof = |(template, sample): (&Template, &Request)| {
             template.class == Class::Malicious && sample.expect == is_block
         };
-        match templates.any(is_proof) {
-            true => Ok(()),
-            false => Err(RequestsError::Unproven {
-                mix: self.case.mix_source.name.clone(),
-                subject: self.subject.name.clone(),
-            }),
-        }
+        let (mix, subject) = (&self.case.mix_source.name, &self.subject.name);
+        ensure!(
+            templates.any(is_proof),
+            "mix {mix} cannot show that the rules of {subject} are active: it has no attack that {subject} is sure to \
+             block; add a template with `class = \"malicious\"`, and `weight = 0` to send it in the probe only (see \
+             mixes/get.toml)"
+        );
+        Ok(())
     }
 
     fn delivery(&self) -> Delivery<'_> {
@@ -110,14 +100,14 @@ impl<'a> Requests<'a> {
 }
 
 /// Renders all templates of an experiment, to find errors before anything is started.
-pub fn check(experiment: &Experiment) -> Result<(), RequestsError> {
+pub fn check(experiment: &Experiment) -> anyhow::Result<()> {
     for case in &experiment.cases {
         for subject in case.subjects.iter().map(|at| &experiment.subjects[*at]) {
             match Requests::render(case, subject) {
                 Ok(requests) => requests.check_proof()?,
+                Err(error) if error.is::<WorkloadError>() => return Err(error),
                 // An invalid recipe affects its own subjects only and is reported with them.
-                Err(RequestsError::Recipe(_)) => {}
-                Err(error) => return Err(error),
+                Err(_) => {}
             }
         }
     }
@@ -127,8 +117,8 @@ pub fn check(experiment: &Experiment) -> Result<(), RequestsError> {
 /// Default status code of blocked requests.
 const FORBIDDEN: u16 = 403;
 
-fn in_mix(case: &Case) -> impl Fn(WorkloadError) -> RequestsError {
-    |source| RequestsError::Mix { mix: case.mix_source.name.clone(), source }
+fn cannot_send(case: &Case) -> String {
+    format!("cannot send mix {}", case.mix_source.name)
 }
 
 #[cfg(test)]

@@ -1,14 +1,12 @@
 //! The servers of a trial, origin or system: starts them, waits until they respond, and stops them.
 
 use super::exchange::{Site, exchange};
-use crate::process::group::{self, Launch, LaunchError, ProcessGroup};
+use crate::process::group::{self, Launch, ProcessGroup};
 use crate::process::usage::ProcessTable;
-use crate::process::{Interrupt, Interrupted, WaitError};
+use crate::process::{Interrupt, Interrupted};
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
-use thiserror::Error;
-use tollgate_experiment::error::error_chain;
 use tollgate_experiment::record::{Failure, Step};
 use tollgate_load::Request;
 
@@ -20,19 +18,31 @@ pub struct Servers {
     adopts_orphans: bool,
 }
 
-/// Error at the start of servers. `log` has the last lines of their log files.
-#[derive(Debug, Error)]
-pub enum StartError {
-    #[error(transparent)]
-    Interrupted(#[from] Interrupted),
-    #[error(transparent)]
-    Launch(#[from] LaunchError),
-    #[error("{process_exit} before the first response{hint}")]
-    Ended { process_exit: String, hint: &'static str, log: Vec<String> },
-    #[error("`{command}` {reason}")]
-    Prepare { command: String, reason: String, log: Vec<String> },
-    #[error("no response from {address} within {} s: {last}", timeout.as_secs_f64())]
-    NotReady { address: SocketAddr, timeout: Duration, last: String, log: Vec<String> },
+/// Reason for a trial without measurement.
+#[derive(Debug)]
+pub enum Stop {
+    Failed(Failure),
+    Interrupted(Interrupted),
+}
+
+impl From<Interrupted> for Stop {
+    fn from(interrupted: Interrupted) -> Self {
+        Self::Interrupted(interrupted)
+    }
+}
+
+impl Stop {
+    /// The failure of a step, or the interruption in the chain of the error.
+    pub(crate) fn at(step: Step, error: &anyhow::Error, log: Vec<String>) -> Self {
+        match error.downcast_ref() {
+            Some(interrupted) => Self::Interrupted(*interrupted),
+            None => Self::Failed(Failure { step, reason: format!("{error:#}"), log }),
+        }
+    }
+
+    fn not_started(reason: String, log: Vec<String>) -> Self {
+        Self::Failed(Failure { step: Step::Start, reason, log })
+    }
 }
 
 /// First responses of a server.
@@ -49,8 +59,8 @@ impl Servers {
         Self { groups: Vec::new(), adopts_orphans: true }
     }
 
-    pub fn start(&mut self, launch: &Launch<'_>) -> Result<(), LaunchError> {
-        self.groups.push(ProcessGroup::start(launch)?);
+    pub fn start(&mut self, launch: &Launch<'_>) -> Result<(), Stop> {
+        self.groups.push(launched(launch)?);
         Ok(())
     }
 
@@ -62,7 +72,7 @@ impl Servers {
         request: &Request,
         timeout: Duration,
         interrupt: &Interrupt,
-    ) -> Result<Ready, StartError> {
+    ) -> Result<Ready, Stop> {
         let deadline = Instant::now() + timeout;
         let mut unexpected_since = None;
         loop {
@@ -70,7 +80,6 @@ impl Servers {
                 return Err(ended);
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            let address = site.address;
             let last = match exchange(site, request, left.clamp(POLL, ATTEMPT), interrupt) {
                 Ok(reply) if reply.response.status >= SERVER_ERROR => {
                     unexpected_since = None;
@@ -87,11 +96,10 @@ impl Servers {
                     }
                     format!("status {}", reply.response.status)
                 }
-                Err(error) => error_chain(&error),
+                Err(error) => format!("{error:#}"),
             };
             if left.is_zero() {
-                let log = self.log_tail();
-                return Err(StartError::NotReady { address, timeout, last, log });
+                return Err(self.not_ready(site.address, timeout, &last));
             }
             interrupt.sleep(POLL)?;
         }
@@ -102,7 +110,7 @@ impl Servers {
         address: SocketAddr,
         timeout: Duration,
         interrupt: &Interrupt,
-    ) -> Result<(), StartError> {
+    ) -> Result<(), Stop> {
         let deadline = Instant::now() + timeout;
         loop {
             if let Some(ended) = self.ended() {
@@ -113,11 +121,16 @@ impl Servers {
                 return Ok(());
             };
             if left.is_zero() {
-                let (last, log) = (error.to_string(), self.log_tail());
-                return Err(StartError::NotReady { address, timeout, last, log });
+                return Err(self.not_ready(address, timeout, &error.to_string()));
             }
             interrupt.sleep(POLL)?;
         }
+    }
+
+    fn not_ready(&self, address: SocketAddr, timeout: Duration, last: &str) -> Stop {
+        let seconds = timeout.as_secs_f64();
+        let reason = format!("no response from {address} within {seconds} s: {last}");
+        Stop::not_started(reason, self.log_tail())
     }
 
     pub(crate) fn pids(&self, table: &ProcessTable) -> BTreeSet<i32> {
@@ -136,7 +149,7 @@ impl Servers {
     }
 
     /// Returns the error if a process ended during the start.
-    fn ended(&mut self) -> Option<StartError> {
+    fn ended(&mut self) -> Option<Stop> {
         let process_exit = self.process_exit()?;
         let is_success = |group: &mut ProcessGroup| {
             group.exit_status().is_ok_and(|it| it.is_some_and(|it| it.success()))
@@ -147,7 +160,8 @@ impl Servers {
             }
             false => "",
         };
-        Some(StartError::Ended { process_exit, hint, log: self.log_tail() })
+        let reason = format!("{process_exit} before the first response{hint}");
+        Some(Stop::not_started(reason, self.log_tail()))
     }
 
     /// Returns the last lines of all log files.
@@ -170,16 +184,20 @@ pub(crate) fn run_to_end(
     launch: &Launch<'_>,
     timeout: Duration,
     interrupt: &Interrupt,
-) -> Result<(), StartError> {
-    let mut group = ProcessGroup::start(launch)?;
+) -> Result<(), Stop> {
+    let mut group = launched(launch)?;
     let reason = match interrupt.wait(timeout, || group.exit_status()) {
         Ok(Some(status)) if status.success() => return Ok(()),
         Ok(Some(status)) => format!("failed ({status})"),
         Ok(None) => format!("did not finish within {} s", timeout.as_secs_f64()),
-        Err(WaitError::Io(error)) => format!("cannot be waited for ({error})"),
-        Err(WaitError::Interrupted(interrupted)) => return Err(interrupted.into()),
+        Err(error) if error.is::<Interrupted>() => return Err(Interrupted.into()),
+        Err(error) => format!("cannot be waited for ({error})"),
     };
-    Err(StartError::Prepare { command: launch.command.join(" "), reason, log: tail(&group) })
+    Err(Stop::not_started(format!("`{}` {reason}", launch.command.join(" ")), tail(&group)))
+}
+
+fn launched(launch: &Launch<'_>) -> Result<ProcessGroup, Stop> {
+    ProcessGroup::start(launch).map_err(|error| Stop::at(Step::Start, &error, Vec::new()))
 }
 
 fn tail(group: &ProcessGroup) -> Vec<String> {
@@ -192,19 +210,6 @@ fn tail(group: &ProcessGroup) -> Vec<String> {
 impl Drop for Servers {
     fn drop(&mut self) {
         self.stop();
-    }
-}
-
-impl StartError {
-    /// Converts to the failure of the record; `Err` after an interruption.
-    pub(crate) fn into_failure(self) -> Result<Failure, Interrupted> {
-        let reason = error_chain(&self);
-        let log = match self {
-            Self::Interrupted(interrupted) => return Err(interrupted),
-            Self::Launch(_) => Vec::new(),
-            Self::Ended { log, .. } | Self::Prepare { log, .. } | Self::NotReady { log, .. } => log,
-        };
-        Ok(Failure { step: Step::Start, reason, log })
     }
 }
 
@@ -225,6 +230,13 @@ mod tests {
     use std::net::TcpListener;
     use std::thread;
     use tollgate_load::Expectation;
+
+    fn reason(stop: Stop) -> String {
+        match stop {
+            Stop::Failed(failure) => failure.reason,
+            Stop::Interrupted(interrupted) => interrupted.to_string(),
+        }
+    }
 
     /// Waits for a server that responds with these status codes, and then with the last one for ever. Returns the
     /// result and the number of responses.
@@ -257,7 +269,7 @@ mod tests {
         );
         // A connection without a request ends the server.
         drop(TcpStream::connect(address).unwrap());
-        (ready.map_err(|error| error.to_string()), server.join().unwrap())
+        (ready.map_err(reason), server.join().unwrap())
     }
 
     const AMPLE: Duration = Duration::from_secs(30);
@@ -294,7 +306,7 @@ mod tests {
             servers.start(&launch).unwrap();
             let nobody = "127.0.0.1:1".parse().unwrap();
             let listens = servers.wait_until_listening(nobody, AMPLE, &Interrupt::default());
-            listens.unwrap_err().to_string()
+            reason(listens.unwrap_err())
         };
         assert_eq!(
             start("exit 0"),

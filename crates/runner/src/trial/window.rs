@@ -1,19 +1,16 @@
 //! The measured window: warm-up, the load of the window, and the counters at both of its ends.
 
-use super::exchange::{ExchangeError, Site, exchange_with_body, get};
+use super::exchange::{Site, exchange_with_body, get};
 use super::servers::Servers;
 use crate::environment::Counters;
-use crate::process::idle_poll::{IdlePoll, IdlePollError};
-use crate::process::usage::{Died, ProcessTable, Reading};
+use crate::process::idle_poll::IdlePoll;
+use crate::process::usage::{ProcessTable, Reading};
 use crate::process::{Interrupt, Interrupted};
-use procfs::ProcError;
+use anyhow::Context;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use thiserror::Error;
 use tollgate_experiment::experiment::{LoadFile, SpacingFile, WarmUp, Window};
 use tollgate_experiment::machine::CpuLayout;
 use tollgate_experiment::record::{CpuTime, WarmUpRecord, as_f64};
@@ -22,8 +19,6 @@ use tollgate_load::{
     Arrivals, Generator, Plan, Progress, Protocol, SLICE, Slice, Spacing, SteadyState, Target,
     Workload,
 };
-use tollgate_stats::EncodeError;
-use tollgate_tls::ClientError;
 use tollgate_traffic::Template;
 
 /// A started subject and its load.
@@ -45,29 +40,9 @@ pub(crate) struct Subject<'a> {
     pub(crate) interrupt: &'a Interrupt,
 }
 
-#[derive(Debug, Error)]
-pub(crate) enum MeasureError {
-    #[error(transparent)]
-    Interrupted(#[from] Interrupted),
-    #[error("cannot send the load")]
-    Load(#[from] tollgate_load::Error),
-    #[error("cannot use TLS")]
-    Tls(#[from] ClientError),
-    #[error("cannot read the counters of the machine")]
-    Counters(#[from] ProcError),
-    #[error(transparent)]
-    IdlePoll(#[from] IdlePollError),
-    #[error("cannot read the CPU time of `idle_poll`")]
-    IdlePollTime(#[source] io::Error),
-    #[error("the origin ended")]
-    Origin(#[source] Died),
-    #[error(transparent)]
-    OriginCounts(#[from] CountError),
-    #[error("the generator ended before the window")]
-    NoWindow,
-    #[error("cannot encode the latency histogram")]
-    Histogram(#[from] EncodeError),
-}
+/// Contexts of errors.
+pub(super) const LOAD: &str = "cannot send the load";
+pub(super) const COUNTERS: &str = "cannot read the counters of the machine";
 
 /// A finished window.
 pub(super) struct Finished {
@@ -82,8 +57,8 @@ pub(super) struct Finished {
     pub(super) lateness: Duration,
 }
 
-/// Warms up and runs the window.
-pub(super) fn run(subject: &Subject<'_>, idle_poll: &IdlePoll) -> Result<Finished, MeasureError> {
+/// Warms up and runs the window. The error may be [`Interrupted`].
+pub(super) fn run(subject: &Subject<'_>, idle_poll: &IdlePoll) -> anyhow::Result<Finished> {
     match subject.load.window() {
         Window::For(time) => run_for_time(subject, time, idle_poll),
         Window::Requests { requests, within: timeout } => {
@@ -97,8 +72,8 @@ fn run_for_time(
     subject: &Subject<'_>,
     time: Duration,
     idle_poll: &IdlePoll,
-) -> Result<Finished, MeasureError> {
-    let generator = Generator::start(Plan { warm_up: true, ..plan(subject)? })?;
+) -> anyhow::Result<Finished> {
+    let generator = start(Plan { warm_up: true, ..plan(subject)? })?;
     let warm_up = warm_up(subject, &generator)?;
     let origins_before = origin_counters(subject)?;
     let pids = Pids::list(subject)?;
@@ -117,13 +92,12 @@ fn run_requests(
     requests: u64,
     timeout: Duration,
     idle_poll: &IdlePoll,
-) -> Result<Finished, MeasureError> {
+) -> anyhow::Result<Finished> {
     let warm_up = warm_up_and_drain(subject)?;
     let origins_before = origin_counters(subject)?;
     let pids = Pids::list(subject)?;
     let at_start = Edge::read(subject, &pids, idle_poll)?;
-    let generator =
-        Generator::start(Plan { requests: Some(requests), warm_up: false, ..plan(subject)? })?;
+    let generator = start(Plan { requests: Some(requests), warm_up: false, ..plan(subject)? })?;
     let lateness = wait(&generator, timeout, subject.interrupt)?;
     let at_end = Edge::read(subject, &pids, idle_poll)?;
     generator.close_window();
@@ -131,17 +105,21 @@ fn run_requests(
 }
 
 /// Warms up and waits for the last responses, so that the system does not work on them in the window.
-fn warm_up_and_drain(subject: &Subject<'_>) -> Result<WarmUpRecord, MeasureError> {
+fn warm_up_and_drain(subject: &Subject<'_>) -> anyhow::Result<WarmUpRecord> {
     if subject.load.warmup == WarmUp::For(Duration::ZERO) {
         return Ok(WarmUpRecord { duration_s: 0.0, steady: None });
     }
-    let generator = Generator::start(Plan { warm_up: true, ..plan(subject)? })?;
+    let generator = start(Plan { warm_up: true, ..plan(subject)? })?;
     let warm_up = warm_up(subject, &generator)?;
     generator.drain();
     // The requests that are left then have timed out.
     wait(&generator, CONNECT_TIMEOUT + subject.load.timeout.0, subject.interrupt)?;
-    generator.finish()?;
+    generator.finish().context(LOAD)?;
     Ok(warm_up)
+}
+
+fn start(plan: Plan) -> anyhow::Result<Generator> {
+    Generator::start(plan).context(LOAD)
 }
 
 /// Waits until a generator ends, up to `timeout`. Returns the longest delay of a wake-up of this process.
@@ -169,7 +147,7 @@ fn wait(
 const CHECK_INTERVAL: Duration = Duration::from_millis(25);
 
 /// Waits for the fixed time of the case, or until the load is steady.
-fn warm_up(subject: &Subject<'_>, generator: &Generator) -> Result<WarmUpRecord, MeasureError> {
+fn warm_up(subject: &Subject<'_>, generator: &Generator) -> anyhow::Result<WarmUpRecord> {
     // The schedule starts after the connections are open.
     let begin = generator.starts_at();
     let lead = begin.saturating_duration_since(Instant::now());
@@ -187,7 +165,7 @@ fn warm_up(subject: &Subject<'_>, generator: &Generator) -> Result<WarmUpRecord,
 }
 
 /// Waits until the figures are steady or the time limit is reached.
-fn becomes_steady(subject: &Subject<'_>, generator: &Generator) -> Result<bool, MeasureError> {
+fn becomes_steady(subject: &Subject<'_>, generator: &Generator) -> anyhow::Result<bool> {
     let limit = subject.load.warmup_longest();
     let mut steady_state = SteadyState::default();
     let start = Instant::now();
@@ -212,9 +190,9 @@ struct Sample {
 }
 
 impl Sample {
-    fn take(subject: &Subject<'_>, generator: &Generator) -> Result<Self, MeasureError> {
+    fn take(subject: &Subject<'_>, generator: &Generator) -> anyhow::Result<Self> {
         // Slow on busy CPUs, so it precedes the clock read.
-        let pids = subject.system.pids(&ProcessTable::read()?);
+        let pids = subject.system.pids(&ProcessTable::read().context(COUNTERS)?);
         let system = (!pids.is_empty()).then(|| Reading::take(&pids));
         Ok(Self { system, at: Instant::now(), progress: generator.progress() })
     }
@@ -240,7 +218,7 @@ fn steady_figures(slice: &Slice, cpu_us: Option<u64>, is_open_loop: bool) -> Vec
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-fn plan(subject: &Subject<'_>) -> Result<Plan, MeasureError> {
+fn plan(subject: &Subject<'_>) -> anyhow::Result<Plan> {
     Ok(Plan {
         target: Target::Tcp(subject.site.address),
         arrivals: arrivals(subject.load, subject.gaps_seed),
@@ -281,8 +259,8 @@ pub(super) struct Pids {
 
 impl Pids {
     /// Lists live processes. Takes tens of milliseconds on busy CPUs: called before and after the window.
-    pub(super) fn list(subject: &Subject<'_>) -> Result<Self, MeasureError> {
-        let table = ProcessTable::read()?;
+    pub(super) fn list(subject: &Subject<'_>) -> anyhow::Result<Self> {
+        let table = ProcessTable::read().context(COUNTERS)?;
         Ok(Self { system: subject.system.pids(&table), origin: subject.origin.pids(&table) })
     }
 }
@@ -302,14 +280,14 @@ impl Edge {
         subject: &Subject<'_>,
         pids: &Pids,
         idle_poll: &IdlePoll,
-    ) -> Result<Self, MeasureError> {
-        let counters = Counters::read(&subject.layout.all())?;
+    ) -> anyhow::Result<Self> {
+        let counters = Counters::read(&subject.layout.all()).context(COUNTERS)?;
         Ok(Self {
             counters,
             at: Instant::now(),
             system: Reading::take(&pids.system),
             origin: Reading::take(&pids.origin),
-            idle_poll: idle_poll.cpu_time().map_err(MeasureError::IdlePollTime)?,
+            idle_poll: idle_poll.cpu_time().context("cannot read the CPU time of `idle_poll`")?,
         })
     }
 
@@ -321,17 +299,9 @@ impl Edge {
     }
 }
 
-#[derive(Debug, Error)]
-pub(crate) enum CountError {
-    #[error("cannot get {COUNTER_PATH} from the origin")]
-    Exchange(#[from] ExchangeError),
-    #[error("malformed {COUNTER_PATH} from the origin at {address}")]
-    Malformed { address: SocketAddr, source: serde_json::Error },
-}
-
 /// Returns the counters of several origins, which show if a system balances the load, or of polling origins. Otherwise
 /// empty, because the request would affect the figures.
-pub(super) fn origin_counters(subject: &Subject<'_>) -> Result<Vec<OriginCounters>, CountError> {
+pub(super) fn origin_counters(subject: &Subject<'_>) -> anyhow::Result<Vec<OriginCounters>> {
     let needed = subject.origins.len() > 1 || subject.load.busy_poll;
     let origins = if needed { subject.origins } else { &[] };
     origins.iter().map(counters_of).collect()
@@ -365,12 +335,14 @@ const COUNTER_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_COUNTER_BYTES: usize = 64 * 1024;
 const COUNTER_PATH: &str = "/counters";
 
-fn counters_of(site: &Site) -> Result<OriginCounters, CountError> {
+fn counters_of(site: &Site) -> anyhow::Result<OriginCounters> {
     let address = site.address;
     let (request, interrupt) = (get(COUNTER_PATH, address), Interrupt::default());
     let (_, body) =
-        exchange_with_body(site, &request, COUNTER_TIMEOUT, &interrupt, MAX_COUNTER_BYTES)?;
-    serde_json::from_slice(&body).map_err(|source| CountError::Malformed { address, source })
+        exchange_with_body(site, &request, COUNTER_TIMEOUT, &interrupt, MAX_COUNTER_BYTES)
+            .context("cannot get /counters from the origin")?;
+    serde_json::from_slice(&body)
+        .with_context(|| format!("malformed {COUNTER_PATH} from the origin at {address}"))
 }
 
 /// Counters of an origin since its start.
