@@ -57,13 +57,10 @@ pub(crate) fn state(
 fn why(outcome: &Outcome) -> Vec<String> {
     match outcome {
         Outcome::Failed(failure) => not_started(failure).lines(),
-        Outcome::Refused(refusal) => refused(&refusal.reason).lines(),
-        Outcome::Measured(measurement) if measurement.invalid.is_empty() => {
+        Outcome::Measured(_) if outcome.is_valid() => {
             vec!["no valid trial of the anchor in the same block".to_owned()]
         }
-        Outcome::Measured(measurement) => {
-            measurement.invalid.iter().map(ToString::to_string).collect()
-        }
+        Outcome::Measured(_) | Outcome::Refused(_) => outcome.why_not_valid(),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Metrics of trials, and the valid trials of each block.
 
 use crate::manifest::CaseManifest;
-use crate::record::{Measurement, Outcome, TrialRecord, as_f64};
+use crate::record::{Measurement, TrialRecord, as_f64};
 use crate::run_dir::RunRecords;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -119,10 +119,8 @@ pub fn measured<'a>(
     subject: &'a str,
 ) -> impl Iterator<Item = (&'a TrialRecord, &'a Measurement)> {
     let of_subject = move |trial: &&TrialRecord| trial.case == case && trial.subject == subject;
-    run.trials.iter().filter(of_subject).filter_map(|trial| match &trial.outcome {
-        Outcome::Measured(measurement) => Some((trial, &**measurement)),
-        Outcome::Refused(_) | Outcome::Failed(_) => None,
-    })
+    let trials = run.trials.iter().filter(of_subject);
+    trials.filter_map(|trial| Some((trial, trial.outcome.measurement()?)))
 }
 
 /// Returns the metric whose prices must be precise: CPU per request or, if the baseline uses no CPU, throughput, or the

@@ -217,7 +217,7 @@ impl Schedule {
 impl TrialStatus {
     pub fn of(outcome: &Outcome) -> Self {
         match outcome {
-            Outcome::Measured(measurement) if measurement.invalid.is_empty() => Self::Counts,
+            Outcome::Measured(_) if outcome.is_valid() => Self::Counts,
             Outcome::Measured(_) => Self::Invalid,
             Outcome::Refused(_) | Outcome::Failed(_) => Self::Unmeasured,
         }

@@ -7,6 +7,7 @@ use crate::validity::Invalid;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use thiserror::Error;
 use tollgate_load::{Failures, LATENESS_MAX, UNSENT_SHARE_MAX};
 use tollgate_stats::LatencyHistogram;
 use tollgate_traffic::Class;
@@ -254,14 +255,18 @@ pub struct Failure {
 }
 
 /// The step of a trial that failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Step {
+    #[error("it could not be configured")]
     Configure,
+    #[error("it did not start")]
     Start,
-    /// The origin ended.
+    #[error("the origin ended")]
     Origin,
+    #[error("the probe failed")]
     Probe,
+    #[error("the load could not be sent")]
     Load,
 }
 
@@ -304,9 +309,31 @@ impl OpenLoopRecord {
 
 impl TrialRecord {
     pub fn warm_up(&self) -> Option<WarmUpRecord> {
-        match &self.outcome {
-            Outcome::Measured(measurement) => measurement.warm_up,
-            Outcome::Refused(_) | Outcome::Failed(_) => None,
+        self.outcome.measurement()?.warm_up
+    }
+}
+
+impl Outcome {
+    /// `None` if the trial ended before its measurement.
+    pub fn measurement(&self) -> Option<&Measurement> {
+        match self {
+            Self::Measured(measurement) => Some(measurement),
+            Self::Refused(_) | Self::Failed(_) => None,
+        }
+    }
+
+    pub fn is_valid(&self) -> bool {
+        self.measurement().is_some_and(|measurement| measurement.invalid.is_empty())
+    }
+
+    /// Returns why the trial has no valid figures; empty for a valid one.
+    pub fn why_not_valid(&self) -> Vec<String> {
+        match self {
+            Self::Measured(measurement) => {
+                measurement.invalid.iter().map(ToString::to_string).collect()
+            }
+            Self::Refused(refusal) => vec![format!("refused: {}", refusal.reason)],
+            Self::Failed(failure) => vec![format!("{}: {}", failure.step, failure.reason)],
         }
     }
 }
@@ -360,18 +387,6 @@ impl std::fmt::Display for Bottleneck {
             Self::Generator => "generator",
             Self::Origin => "origin",
             Self::None => "none",
-        })
-    }
-}
-
-impl std::fmt::Display for Step {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str(match self {
-            Self::Configure => "it could not be configured",
-            Self::Start => "it did not start",
-            Self::Origin => "the origin ended",
-            Self::Probe => "the probe failed",
-            Self::Load => "the load could not be sent",
         })
     }
 }

@@ -11,8 +11,8 @@ use crate::run_dir::RunRecords;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fmt;
 use std::time::Duration;
+use thiserror::Error;
 use tollgate_stats::{half_width, ratio};
 
 /// Conditions that end a run. The first one met ends it.
@@ -29,18 +29,23 @@ pub struct Stop {
 }
 
 /// Reason for the end of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum EndedBy {
     /// All blocks were run.
+    #[error("all blocks were run")]
     Blocks,
     /// The intervals were narrow enough.
+    #[error("the intervals reached the requested width")]
     Width,
     /// The time limit was reached.
+    #[error("the time limit was reached")]
     Budget,
     /// All subjects were given up.
+    #[error("every subject was given up")]
     Exhausted,
     /// The run was interrupted.
+    #[error("the run was interrupted")]
     Interrupted,
 }
 
@@ -83,18 +88,6 @@ impl Stop {
         let block_s = so_far.took.as_secs_f64() / f64::from(so_far.blocks.max(1));
         let is_spent = |budget_s: f64| so_far.took.as_secs_f64() + block_s > budget_s;
         self.budget_s.is_some_and(is_spent).then_some(EndedBy::Budget)
-    }
-}
-
-impl fmt::Display for EndedBy {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Self::Blocks => "all blocks were run",
-            Self::Width => "the intervals reached the requested width",
-            Self::Budget => "the time limit was reached",
-            Self::Exhausted => "every subject was given up",
-            Self::Interrupted => "the run was interrupted",
-        })
     }
 }
 

@@ -6,17 +6,20 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
+use thiserror::Error;
 
 /// Reason that the figures of a trial do not count.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Error, Serialize, Deserialize)]
 #[serde(tag = "rule", rename_all = "kebab-case")]
 pub enum Invalid {
-    /// The hypervisor gave CPU time to others, in percent of the capacity of the CPUs in use.
-    Steal {
-        percent: f64,
-        limit_percent: f64,
-    },
-    /// Other processes used CPU time, in percent of the capacity of the CPUs in use.
+    /// In percent of the capacity of the CPUs in use.
+    #[error("the hypervisor took {percent:.1} % of the CPUs (limit `steal`: {limit_percent} %)")]
+    Steal { percent: f64, limit_percent: f64 },
+    /// In percent of the capacity of the CPUs in use.
+    #[error(
+        "other processes took {percent:.1} % of the CPUs{} (limit `background_cpu`: {limit_percent} %)",
+        .heaviest.as_ref().map_or(String::new(), |heaviest| format!(", {heaviest}"))
+    )]
     BackgroundCpu {
         percent: f64,
         limit_percent: f64,
@@ -24,21 +27,25 @@ pub enum Invalid {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         heaviest: Option<HeavyProcess>,
     },
-    /// A process of the system ended or was restarted during the window.
-    ProcessDied {
-        what: String,
-    },
+    /// A process of the system ended or was restarted.
+    #[error("{what} during the measurement")]
+    ProcessDied { what: String },
+    #[error(
+        "{responses} responses were unexpected{}",
+        .example.as_ref().map_or(String::new(), |example| format!(" ({example})"))
+    )]
     Unexpected {
         responses: u64,
         /// Description of the first one.
         example: Option<String>,
     },
     /// Requests without a response.
-    Failed {
-        requests: u64,
-        kinds: String,
-    },
+    #[error("{requests} requests failed ({kinds})")]
+    Failed { requests: u64, kinds: String },
     /// The system did not balance the requests over the origins.
+    #[error(
+        "origin {origin} got {percent:.1} % of the requests, expected {even_percent:.1} % (limit `imbalance`: {limit_percent} %)"
+    )]
     Imbalance {
         /// Origin with the most uneven share, from 1.
         origin: usize,
@@ -48,12 +55,12 @@ pub enum Invalid {
         /// Largest difference of the two.
         limit_percent: f64,
     },
+    #[error("no response was received")]
     NoResponse,
     /// A request was in flight so long that the latencies, which cover responses only, do not show it.
-    Stalled {
-        age_s: f64,
-    },
-    /// Not all requests of the case finished in time.
+    #[error("a request was in flight for {age_s:.2} s at the end")]
+    Stalled { age_s: f64 },
+    #[error("{finished} of {requests} requests finished within {timeout_s} s")]
     Unfinished {
         /// With a response or not.
         finished: u64,
@@ -61,19 +68,20 @@ pub enum Invalid {
         timeout_s: f64,
     },
     /// The process of tollgate, and with it the generator, did not run, in percent of the window.
-    Paused {
-        percent: f64,
-        limit_percent: f64,
-    },
-    /// The windows of the generator and of the servers differ, in percent of the latter.
-    WindowSkew {
-        percent: f64,
-        limit_percent: f64,
-    },
+    #[error(
+        "tollgate was stopped or starved for {percent:.0} % of the window (limit `pause`: {limit_percent} %)"
+    )]
+    Paused { percent: f64, limit_percent: f64 },
+    /// In percent of the window of the servers.
+    #[error(
+        "the windows of generator and servers differed by {percent:.1} % (limit `window_skew`: {limit_percent} %)"
+    )]
+    WindowSkew { percent: f64, limit_percent: f64 },
 }
 
 /// A process outside of a trial.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Error, Serialize, Deserialize)]
+#[error("`{name}` (pid {pid}) {percent:.0} %")]
 pub struct HeavyProcess {
     pub name: String,
     pub pid: i32,
@@ -126,16 +134,10 @@ impl Limits {
             ("imbalance", &mut self.imbalance),
         ];
         let known: Vec<&str> = keys.iter().map(|(key, _)| *key).collect();
-        match keys.into_iter().find(|(key, _)| *key == limit.key) {
-            Some((_, value)) => *value = limit.percent,
-            None => {
-                return Err(format!(
-                    "unknown limit `{}`{}",
-                    limit.key,
-                    suggestion(&limit.key, known)
-                ));
-            }
-        }
+        let (_, value) = keys.into_iter().find(|(key, _)| *key == limit.key).ok_or_else(|| {
+            format!("unknown limit `{}`{}", limit.key, suggestion(&limit.key, known))
+        })?;
+        *value = limit.percent;
         Ok(())
     }
 }
@@ -199,54 +201,6 @@ impl Invalid {
             Self::Unexpected { .. } => "responses were unexpected".to_owned(),
             Self::Failed { .. } => "requests failed".to_owned(),
             Self::ProcessDied { .. } | Self::NoResponse => self.to_string(),
-        }
-    }
-}
-
-impl fmt::Display for Invalid {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Steal { percent, limit_percent } => write!(
-                formatter,
-                "the hypervisor took {percent:.1} % of the CPUs (limit `steal`: {limit_percent} %)"
-            ),
-            Self::BackgroundCpu { percent, limit_percent, heaviest } => {
-                write!(formatter, "other processes took {percent:.1} % of the CPUs")?;
-                if let Some(HeavyProcess { name, pid, percent }) = heaviest {
-                    write!(formatter, ", `{name}` (pid {pid}) {percent:.0} %")?;
-                }
-                write!(formatter, " (limit `background_cpu`: {limit_percent} %)")
-            }
-            Self::ProcessDied { what } => write!(formatter, "{what} during the measurement"),
-            Self::Unexpected { responses, example } => {
-                write!(formatter, "{responses} responses were unexpected")?;
-                match example {
-                    Some(example) => write!(formatter, " ({example})"),
-                    None => Ok(()),
-                }
-            }
-            Self::Failed { requests, kinds } => {
-                write!(formatter, "{requests} requests failed ({kinds})")
-            }
-            Self::Stalled { age_s } => {
-                write!(formatter, "a request was in flight for {age_s:.2} s at the end")
-            }
-            Self::Unfinished { finished, requests, timeout_s } => {
-                write!(formatter, "{finished} of {requests} requests finished within {timeout_s} s")
-            }
-            Self::Paused { percent, limit_percent } => write!(
-                formatter,
-                "tollgate was stopped or starved for {percent:.0} % of the window (limit `pause`: {limit_percent} %)"
-            ),
-            Self::Imbalance { origin, percent, even_percent, limit_percent } => write!(
-                formatter,
-                "origin {origin} got {percent:.1} % of the requests, expected {even_percent:.1} % (limit `imbalance`: {limit_percent} %)"
-            ),
-            Self::NoResponse => write!(formatter, "no response was received"),
-            Self::WindowSkew { percent, limit_percent } => write!(
-                formatter,
-                "the windows of generator and servers differed by {percent:.1} % (limit `window_skew`: {limit_percent} %)"
-            ),
         }
     }
 }

@@ -10,21 +10,21 @@ use crate::trial::{self, RunContext, config_dir};
 use anyhow::Context;
 use nix::sys::prctl::set_child_subreaper;
 use std::collections::BTreeMap;
+use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use std::{fmt, fs};
 use thiserror::Error;
 use tollgate_eventloop::{available_cpus, pin_current_thread};
 use tollgate_experiment::catalog::Catalog;
-use tollgate_experiment::error::{bad_input, error_chain};
+use tollgate_experiment::error::bad_input;
 use tollgate_experiment::experiment::{Case, Experiment, LoadFile, Protocol, Subject};
 use tollgate_experiment::files::hash_text;
 use tollgate_experiment::machine::{CpuLayout, Environment};
 use tollgate_experiment::manifest::{CaseManifest, Difference, Invocation, Manifest, SubjectState};
 use tollgate_experiment::plan::{TrialPlan, TrialStatus, ValidThroughput, rate};
 use tollgate_experiment::recipe::{Installed, Missing};
-use tollgate_experiment::record::{Noise, Outcome, Step, TrialRecord};
+use tollgate_experiment::record::{Noise, Step, TrialRecord};
 use tollgate_experiment::run_dir::{RunDir, RunRecords};
 use tollgate_experiment::stop::{EndedBy, Replay, ending, replay, so_far};
 use tollgate_experiment::validity::{Invalid, Limits};
@@ -156,10 +156,8 @@ pub fn run(request: &RunRequest<'_>, report: &mut dyn FnMut(Event<'_>)) -> anyho
             if let Some(ended_by) = ending(&run, &schedule, &so_far) {
                 break ended_by;
             }
-            let invalid = run.trials.iter().filter_map(|trial| match &trial.outcome {
-                Outcome::Measured(measurement) => Some(&measurement.invalid),
-                Outcome::Refused(_) | Outcome::Failed(_) => None,
-            });
+            let measured = run.trials.iter().filter_map(|trial| trial.outcome.measurement());
+            let invalid = measured.map(|measurement| &measurement.invalid);
             // A budget ends the run anyway.
             let may_stop = resumed_trials == 0 && experiment.stop.budget_s.is_none();
             if let (true, Some(reason)) = (may_stop, why_nothing_counts(invalid)) {
@@ -301,15 +299,11 @@ fn run_trial(
 /// Returns the throughput of the valid trials of a case.
 fn valid_throughputs<'a>(run: &'a RunRecords, case: &str) -> Vec<ValidThroughput<'a>> {
     let of_case = run.trials.iter().filter(|trial| trial.case == case);
-    let measured = of_case.filter_map(|trial| match &trial.outcome {
-        Outcome::Measured(measurement) if measurement.invalid.is_empty() => Some(ValidThroughput {
-            subject: &trial.subject,
-            block: trial.block,
-            throughput_per_s: measurement.throughput_per_s,
-        }),
-        Outcome::Measured(_) | Outcome::Refused(_) | Outcome::Failed(_) => None,
+    let valid = of_case.filter(|trial| trial.outcome.is_valid()).filter_map(|trial| {
+        let throughput_per_s = trial.outcome.measurement()?.throughput_per_s;
+        Some(ValidThroughput { subject: &trial.subject, block: trial.block, throughput_per_s })
     });
-    measured.collect()
+    valid.collect()
 }
 
 /// Minimum duration of a run: its warm-ups and windows, or its time limit.
@@ -331,22 +325,18 @@ pub struct Machine {
     pub environment: Environment,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Error)]
 pub enum NotInstalled<'a> {
-    Skipped {
-        subject: &'a str,
-        missing: &'a Missing,
-    },
+    #[error("{subject} is skipped: {missing}")]
+    Skipped { subject: &'a str, missing: &'a Missing },
     /// Its configuration cannot be rendered.
-    Broken {
-        subject: &'a str,
-        reason: &'a str,
-    },
+    #[error("{subject} cannot run: {reason}")]
+    Broken { subject: &'a str, reason: &'a str },
 }
 
 /// Checks the requests of the experiment, and prepares this process.
 pub fn prepare(experiment: &Experiment) -> anyhow::Result<Machine> {
-    requests::check(experiment).map_err(|error| bad_input(error_chain(&error)))?;
+    requests::check(experiment).map_err(|error| bad_input(format!("{error:#}")))?;
     let layout = layout(experiment.cpus.as_ref())?;
     let environment = environment::read().context("cannot read the limits of the machine")?;
     Ok(Machine { layout, environment })
@@ -446,19 +436,6 @@ fn prepare_process(layout: &CpuLayout) -> anyhow::Result<()> {
     pin_current_thread(&cpus).context("cannot pin the process to CPUs")?;
     process::raise_file_limit().context("cannot raise the limit on open files")?;
     set_child_subreaper(true).context("cannot become a subreaper")
-}
-
-impl fmt::Display for NotInstalled<'_> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Skipped { subject, missing } => {
-                write!(formatter, "{subject} is skipped: {missing}")
-            }
-            Self::Broken { subject, reason } => {
-                write!(formatter, "{subject} cannot run: {reason}")
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -5,6 +5,8 @@
 //! the first one, so finally both ends are repeated. An end that gets a contradicting verdict is replaced by one
 //! further out, in steps that double: contradictions widen the interval and never narrow it.
 
+use serde::Serialize;
+
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BracketOptions {
     /// Rate of the first trial, in requests per second.
@@ -60,12 +62,13 @@ pub enum Progress {
 }
 
 /// One end of the interval.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct End {
     pub rate_per_s: f64,
     /// Number of trials at this rate, all with the same verdict.
     pub trials: u32,
     /// For the upper end: the system failed the goals in most of the trials.
+    #[serde(skip)]
     pub by_system: bool,
 }
 

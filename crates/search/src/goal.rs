@@ -163,16 +163,8 @@ impl Goals {
     /// dead processes. Disturbances from outside make the trial invalid: steal, other processes, a suspended machine.
     pub fn judge(&self, outcome: &Outcome) -> Judgement {
         let invalid = |reasons| Judgement { verdict: Verdict::Invalid, reasons };
-        let not_measured =
-            |reason| Judgement { verdict: Verdict::NotMeasured, reasons: vec![reason] };
-        let measurement = match outcome {
-            Outcome::Measured(measurement) => measurement,
-            Outcome::Refused(refusal) => {
-                return not_measured(format!("refused: {}", refusal.reason));
-            }
-            Outcome::Failed(failure) => {
-                return not_measured(format!("{}: {}", failure.step, failure.reason));
-            }
+        let Some(measurement) = outcome.measurement() else {
+            return Judgement { verdict: Verdict::NotMeasured, reasons: outcome.why_not_valid() };
         };
         let Some(open_loop) = &measurement.open_loop else {
             return invalid(vec!["the trial had no rate".to_owned()]);

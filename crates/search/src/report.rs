@@ -4,10 +4,10 @@ use crate::bracket::{Bracket, End, Progress, TRIALS_MAX, Verdict};
 use crate::goal::Judgement;
 use crate::parameters::SearchParameters;
 use anyhow::Context;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use std::path::Path;
 use tollgate_experiment::manifest::{CaseManifest, SubjectManifest, SubjectState};
-use tollgate_experiment::record::{Outcome, TrialRecord};
+use tollgate_experiment::record::TrialRecord;
 use tollgate_experiment::run_dir::{self, RunRecords, SearchEnd, SearchRecord};
 use tollgate_report::document::{Table, protocol, schedule};
 use tollgate_stats::number::{counted, in_full, share, significant};
@@ -46,20 +46,12 @@ pub struct SubjectReport {
     #[serde(flatten)]
     pub status: Status,
     /// Highest rate that always passed, below every rate that ever failed.
-    pub passed: Option<Rate>,
+    pub passed: Option<End>,
     /// Lowest rate that always failed, above every rate that ever passed.
-    pub failed: Option<Rate>,
+    pub failed: Option<End>,
     /// Number of times that an end got a contradicting verdict and was moved.
     pub contradictions: u32,
     pub trials: Vec<TrialReport>,
-}
-
-/// One end of an interval.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Rate {
-    pub rate_per_s: f64,
-    /// Number of trials at this rate, all with the same verdict.
-    pub trials: u32,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -89,7 +81,8 @@ pub struct TrialReport {
     pub step: u32,
     /// `None` if the trial was not measured.
     pub rate_per_s: Option<f64>,
-    pub verdict: TrialVerdict,
+    #[serde(serialize_with = "verdict")]
+    pub verdict: Verdict,
     /// The reasons for a verdict other than `pass`.
     pub reasons: Vec<String>,
     /// True if the subject was steady after the warm-up; null if the case does not wait for that.
@@ -97,15 +90,13 @@ pub struct TrialReport {
     pub steady: Option<bool>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum TrialVerdict {
-    Pass,
-    Fail,
-    /// Failed, with the generator or the origin as the bottleneck.
-    Unclear,
-    /// Invalid or not measured.
-    None,
+fn verdict<S: Serializer>(verdict: &Verdict, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(match verdict {
+        Verdict::Pass => "pass",
+        Verdict::Fail { by_system: true } => "fail",
+        Verdict::Fail { by_system: false } => "unclear",
+        Verdict::Invalid | Verdict::NotMeasured => "none",
+    })
 }
 
 impl SearchReport {
@@ -236,14 +227,14 @@ impl SubjectReport {
             |trial: &&TrialRecord| trial.case == case.name && trial.subject == subject.name;
         for trial in run.trials.iter().filter(is_own) {
             let Judgement { verdict, reasons } = parameters.goals.judge(&trial.outcome);
-            let rate_per_s = rate(trial);
+            let open_loop = trial.outcome.measurement().and_then(|one| one.open_loop.as_ref());
+            let rate_per_s = open_loop.map(|open_loop| open_loop.rate_per_s);
             // Without a measurement there is no rate; such verdicts do not change the ends.
             bracket.record(rate_per_s.unwrap_or(0.0), verdict);
             let steady = trial.warm_up().and_then(|warm_up| warm_up.steady);
-            let verdict = TrialVerdict::of(verdict);
             trials.push(TrialReport { step: trial.block, rate_per_s, verdict, reasons, steady });
         }
-        let (passed, failed) = (bracket.passed().map(Rate::from), bracket.failed().map(Rate::from));
+        let (passed, failed) = (bracket.passed(), bracket.failed());
         Self {
             name: subject.name.clone(),
             about: subject.about.clone(),
@@ -264,8 +255,8 @@ impl SubjectReport {
     }
 
     fn row(&self) -> Vec<String> {
-        let rate = |end: Option<Rate>| end.map_or("-".to_owned(), |end| in_full(end.rate_per_s));
-        let trials = |end: Option<Rate>| end.map_or(0, |end| end.trials);
+        let rate = |end: Option<End>| end.map_or("-".to_owned(), |end| in_full(end.rate_per_s));
+        let trials = |end: Option<End>| end.map_or(0, |end| end.trials);
         let (at_least, failed) = match self.status {
             Status::AtLeast => ("≥ ", "-".to_owned()),
             _ => ("", rate(self.failed)),
@@ -373,17 +364,8 @@ fn table(case: &CaseReport) -> Table {
 }
 
 /// Width of an interval, as a share of its lower end.
-fn found_width(passed: Option<Rate>, failed: Option<Rate>) -> Option<f64> {
+fn found_width(passed: Option<End>, failed: Option<End>) -> Option<f64> {
     Some(failed?.rate_per_s / passed?.rate_per_s - 1.0)
-}
-
-fn rate(trial: &TrialRecord) -> Option<f64> {
-    match &trial.outcome {
-        Outcome::Measured(measurement) => {
-            measurement.open_loop.as_ref().map(|open_loop| open_loop.rate_per_s)
-        }
-        Outcome::Refused(_) | Outcome::Failed(_) => None,
-    }
 }
 
 impl Status {
@@ -420,22 +402,5 @@ impl Status {
             Self::Skipped(_) => "skipped",
             Self::Broken(_) => "failed",
         }
-    }
-}
-
-impl TrialVerdict {
-    fn of(verdict: Verdict) -> Self {
-        match verdict {
-            Verdict::Pass => Self::Pass,
-            Verdict::Fail { by_system: true } => Self::Fail,
-            Verdict::Fail { by_system: false } => Self::Unclear,
-            Verdict::Invalid | Verdict::NotMeasured => Self::None,
-        }
-    }
-}
-
-impl From<End> for Rate {
-    fn from(end: End) -> Self {
-        Self { rate_per_s: end.rate_per_s, trials: end.trials }
     }
 }

@@ -18,10 +18,10 @@ use tollgate_experiment::record::{
 use tollgate_experiment::run_dir::{RunRecords, SearchEnd};
 use tollgate_experiment::validity::Invalid;
 use tollgate_load::Failures;
-use tollgate_search::bracket::Verdict;
+use tollgate_search::bracket::{End, Verdict};
 use tollgate_search::goal::Goals;
 use tollgate_search::parameters::SearchParameters;
-use tollgate_search::report::{Rate, SearchReport, Status, SubjectReport, TrialVerdict};
+use tollgate_search::report::{SearchReport, Status, SubjectReport};
 use tollgate_stats::LatencyHistogram;
 use tollgate_stats::text::Screen;
 
@@ -118,10 +118,10 @@ fn interval_and_verdicts_come_from_the_records() {
     let found = report(&["nginx"], settled("nginx"));
     let nginx = only(&found);
     assert_eq!(nginx.status, Status::Settled);
-    let end = |rate: Option<Rate>| rate.map(|rate| (rate.rate_per_s, rate.trials));
+    let end = |rate: Option<End>| rate.map(|rate| (rate.rate_per_s, rate.trials));
     assert_eq!((end(nginx.passed), end(nginx.failed)), (Some((200.0, 2)), Some((400.0, 2))));
-    let verdicts: Vec<TrialVerdict> = nginx.trials.iter().map(|trial| trial.verdict).collect();
-    let (pass, fail) = (TrialVerdict::Pass, TrialVerdict::Fail);
+    let verdicts: Vec<Verdict> = nginx.trials.iter().map(|trial| trial.verdict).collect();
+    let (pass, fail) = (Verdict::Pass, Verdict::Fail { by_system: true });
     assert_eq!(verdicts, [pass, pass, fail, fail, pass]);
     assert_eq!(nginx.trials[2].reasons, ["100 % took longer than 5ms"]);
 }
@@ -177,7 +177,7 @@ fn upper_end_caused_by_the_generator_gives_a_lower_bound() {
     }
     let found = report(&["nginx"], trials);
     assert_eq!(only(&found).status, Status::AtLeast);
-    assert_eq!(only(&found).trials[2].verdict, TrialVerdict::Unclear);
+    assert_eq!(only(&found).trials[2].verdict, Verdict::Fail { by_system: false });
     let text = table(&found);
     assert!(text.contains("nginx ≥ 200 - 2 + 2 of 5 at least"), "{text}");
     assert!(

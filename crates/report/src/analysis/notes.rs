@@ -7,7 +7,7 @@ use tollgate_experiment::manifest::{CaseManifest, SubjectManifest, SubjectState}
 use tollgate_experiment::metric;
 use tollgate_experiment::metric::{ByBlock, Metric, judged_by};
 use tollgate_experiment::recipe::RuleSetHash;
-use tollgate_experiment::record::{Measurement, OpenLoopRecord, Outcome, TrialRecord, as_f64};
+use tollgate_experiment::record::{Measurement, OpenLoopRecord, TrialRecord, as_f64};
 use tollgate_experiment::run_dir::RunRecords;
 use tollgate_experiment::validity::{HeavyProcess, Invalid};
 use tollgate_stats::number::{count, percent, significant};
@@ -54,14 +54,12 @@ pub(super) fn of_run(run: &RunRecords, cases: &[CaseAnalysis], blocks: u32) -> V
 
 /// The process that disturbed a trial most.
 fn heaviest_process(trials: &[TrialRecord]) -> Option<String> {
-    let invalid = trials.iter().flat_map(|trial| match &trial.outcome {
-        Outcome::Measured(measurement) => measurement.invalid.as_slice(),
-        Outcome::Refused(_) | Outcome::Failed(_) => &[],
-    });
-    let heaviest = invalid.filter_map(|rule| match rule {
-        Invalid::BackgroundCpu { heaviest, .. } => heaviest.as_ref(),
-        _ => None,
-    });
+    let measured = trials.iter().filter_map(|trial| trial.outcome.measurement());
+    let heaviest =
+        measured.flat_map(|measurement| &measurement.invalid).filter_map(|rule| match rule {
+            Invalid::BackgroundCpu { heaviest, .. } => heaviest.as_ref(),
+            _ => None,
+        });
     let HeavyProcess { name, pid, percent } =
         heaviest.max_by(|a, b| a.percent.total_cmp(&b.percent))?;
     // Anyone may choose the name of a process.
@@ -149,11 +147,8 @@ fn lowered_rate(case: &CaseManifest, trials: &[TrialRecord]) -> Option<String> {
 
 /// The rates of a case's trials in order, each with its first block.
 fn rates(case: &CaseManifest, trials: &[TrialRecord]) -> Vec<(f64, u32)> {
-    let rate = |trial: &TrialRecord| match &trial.outcome {
-        Outcome::Measured(measurement) => {
-            Some((measurement.open_loop.as_ref()?.rate_per_s, trial.block))
-        }
-        Outcome::Refused(_) | Outcome::Failed(_) => None,
+    let rate = |trial: &TrialRecord| {
+        Some((trial.outcome.measurement()?.open_loop.as_ref()?.rate_per_s, trial.block))
     };
     let of_case = trials.iter().filter(|trial| trial.case == case.name);
     let mut rates: Vec<(f64, u32)> = of_case.filter_map(rate).collect();

@@ -105,7 +105,7 @@ impl<'a> Trials<'a> {
 
     fn panel(&self, (unit, id, kind, of): &Figure) -> TimelinePanel {
         let trial = |trial: &Timed<'_>| {
-            let measurement = trial.measurement();
+            let measurement = trial.record.outcome.measurement();
             // Zero has no position on a logarithmic scale.
             let value = measurement.and_then(of).filter(|value| *kind == Noise || *value > 0.0);
             let text = match (value, measurement) {
@@ -145,9 +145,9 @@ impl<'a> Trials<'a> {
             let start =
                 Cell::figure("start_s", Some(trial.start_s), |start| with_decimals(start, 1));
             let figure = |(_, id, _, of): &Figure| {
-                Cell::figure(id, trial.measurement().and_then(of), significant)
+                Cell::figure(id, trial.record.outcome.measurement().and_then(of), significant)
             };
-            let valid = match (trial.measurement(), trial.reasons.is_empty()) {
+            let valid = match (trial.record.outcome.measurement(), trial.reasons.is_empty()) {
                 (_, true) => "yes",
                 (Some(_), false) => "no",
                 (None, false) => "not measured",
@@ -163,23 +163,10 @@ impl<'a> Trials<'a> {
     }
 }
 
-impl<'a> Timed<'a> {
-    /// `None` if the trial ended before its measurement.
-    fn measurement(&self) -> Option<&'a Measurement> {
-        match &self.record.outcome {
-            Outcome::Measured(measurement) => Some(measurement),
-            Outcome::Refused(_) | Outcome::Failed(_) => None,
-        }
-    }
-}
-
 fn reasons(outcome: &Outcome) -> String {
     match outcome {
-        Outcome::Measured(measurement) => {
-            measurement.invalid.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
-        }
         Outcome::Refused(refusal) => refusal.reason.clone(),
-        Outcome::Failed(failure) => format!("{}: {}", failure.step, failure.reason),
+        Outcome::Measured(_) | Outcome::Failed(_) => outcome.why_not_valid().join("; "),
     }
 }
 

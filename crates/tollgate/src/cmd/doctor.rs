@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use tollgate_experiment::catalog::Catalog;
 use tollgate_experiment::experiment::{Adjustments, Experiment};
 use tollgate_experiment::manifest::Invocation;
-use tollgate_experiment::record::{Outcome, TrialRecord};
+use tollgate_experiment::record::TrialRecord;
 use tollgate_experiment::stop::EndedBy;
 use tollgate_report as report;
 use tollgate_report::noise::{self, EXPERIMENTS};
@@ -182,19 +182,15 @@ fn noise_experiment(catalog: &Catalog) -> anyhow::Result<Experiment> {
 }
 
 fn trial_line(record: &TrialRecord, elapsed: Duration) -> String {
-    let what = match &record.outcome {
-        Outcome::Measured(measurement) if measurement.invalid.is_empty() => {
+    let reasons = record.outcome.why_not_valid().join("; ");
+    let what = match record.outcome.measurement() {
+        Some(measurement) if reasons.is_empty() => {
             let cpu = measurement.system_cpu_us_per_request();
             let cpu = cpu.map_or(String::new(), |us| format!(", {us:.2} µs CPU/request"));
             format!("{:.0} responses/s{cpu}", measurement.throughput_per_s)
         }
-        Outcome::Measured(measurement) => {
-            let reasons: Vec<String> =
-                measurement.invalid.iter().map(ToString::to_string).collect();
-            format!("invalid: {}", reasons.join("; "))
-        }
-        Outcome::Refused(refusal) => format!("refused: {}", refusal.reason),
-        Outcome::Failed(failure) => format!("{}: {}", failure.step, failure.reason),
+        Some(_) => format!("invalid: {reasons}"),
+        None => reasons,
     };
     format!("{:3.0} s: {}: {what}", elapsed.as_secs_f64(), record.subject)
 }

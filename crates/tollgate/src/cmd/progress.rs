@@ -125,13 +125,12 @@ impl Progress {
 
     fn record(&self, record: &TrialRecord) {
         let TrialRecord { block, subject, .. } = record;
+        let reasons = record.outcome.why_not_valid().join("; ");
         let what = match &record.outcome {
             Outcome::Measured(measurement) => {
                 let rate = format!("{:.0} responses/s", measurement.throughput_per_s);
                 let cpu = measurement.system_cpu_us_per_request();
                 let cpu = cpu.map_or(String::new(), |us| format!(", {us:.1} µs CPU/request"));
-                let reasons: Vec<String> =
-                    measurement.invalid.iter().map(ToString::to_string).collect();
                 let unsteady = measurement.warm_up.filter(|it| it.steady == Some(false));
                 if reasons.is_empty() && unsteady.is_none() && self.terminal {
                     return;
@@ -141,16 +140,12 @@ impl Progress {
                 });
                 match reasons.is_empty() {
                     true => format!("{rate}{cpu}{unsteady}"),
-                    false => format!("invalid: {}", reasons.join("; ")),
+                    false => format!("invalid: {reasons}"),
                 }
             }
-            Outcome::Refused(refusal) => format!("refused: {}", refusal.reason),
+            Outcome::Refused(_) => reasons,
             Outcome::Failed(failure) => {
-                let mut text = format!("{}: {}", failure.step, failure.reason);
-                for line in &failure.log {
-                    text += &format!("\n    | {line}");
-                }
-                text
+                failure.log.iter().fold(reasons, |text, line| text + &format!("\n    | {line}"))
             }
         };
         self.line(&format!("{}: {subject}: {what}", self.place(*block)));
